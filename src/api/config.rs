@@ -1,0 +1,219 @@
+//! The webhook's configuration document: the public JSON plus our optional keys.
+//!
+//! [`Document::parse`] checks the *shape*; what the words mean together (features that contradict each other,
+//! cycles in `overrides`) is decided by `policy::admission::Configuration`.
+//! Source: product.md §1, reference rt-bootstrapper §1.2.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+#[cfg(test)]
+mod tests;
+
+/// A configuration document of the right shape.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Document {
+    /// Registry host (with port, if any) → replacement prefix.
+    pub overrides: BTreeMap<String, String>,
+    /// The bundle to mount; without it the feature does nothing.
+    pub cluster_trust_bundle: Option<ClusterTrustBundle>,
+    /// Namespace → features (or the alias `all`) that every Pod of it gets.
+    pub namespace_features: BTreeMap<String, Vec<String>>,
+    /// Features that may be used at all; empty means none.
+    pub available_features: Vec<String>,
+    /// Variables that switch a workload to FIPS mode; `None` means the default.
+    pub fips_variables: Option<Vec<String>>,
+    /// How the pull Secret is named and spread.
+    pub image_pull_secret: ImagePullSecret,
+    /// Features for which a Pod's `"false"` wins; `None` means the default (the trust bundle alone).
+    pub opt_out: Option<Vec<String>>,
+}
+
+/// The ClusterTrustBundle and where a container finds it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterTrustBundle {
+    /// Name of the ClusterTrustBundle object.
+    pub name: String,
+    /// File name inside the projected volume.
+    pub cert_write_path: String,
+    /// Mount path in the container.
+    pub volume_mount_path: String,
+    /// Name of the Pod's volume.
+    pub volume_name: String,
+}
+
+/// Our optional key `imagePullSecret`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ImagePullSecret {
+    /// Name of the Secret; `None` means the process's default.
+    pub name: Option<String>,
+    /// When the entry is added to a Pod.
+    pub inject: Inject,
+    /// Restricts the namespaces that credentials may go to.
+    pub namespace_selector: Option<LabelSelector>,
+}
+
+/// When a Pod gets the pull Secret's entry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Inject {
+    /// Only if one of the Pod's registries is in the Secret's `auths`.
+    #[default]
+    Needed,
+    /// Always: the public manager's behaviour.
+    Always,
+}
+
+/// A label selector of Kubernetes' meaning: all requirements must hold, an empty one matches everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "camelCase", default, deny_unknown_fields)]
+pub struct LabelSelector {
+    /// Labels that must have exactly these values.
+    pub match_labels: BTreeMap<String, String>,
+    /// Further requirements.
+    pub match_expressions: Vec<LabelRequirement>,
+}
+
+/// One requirement of a [`LabelSelector`].
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LabelRequirement {
+    /// The label.
+    pub key: String,
+    /// How its value is judged.
+    pub operator: LabelOperator,
+    /// What it is compared with; empty for `Exists` and `DoesNotExist`.
+    #[serde(default)]
+    pub values: Vec<String>,
+}
+
+/// Operator of a [`LabelRequirement`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub enum LabelOperator {
+    /// The label has one of the values.
+    In,
+    /// The label is absent or has none of the values.
+    NotIn,
+    /// The label is present.
+    Exists,
+    /// The label is absent.
+    DoesNotExist,
+}
+
+impl LabelSelector {
+    /// Whether a set of labels satisfies every requirement.
+    #[must_use]
+    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.match_labels
+            .iter()
+            .all(|(key, value)| labels.get(key) == Some(value))
+            && self.match_expressions.iter().all(|it| it.matches(labels))
+    }
+}
+
+impl LabelRequirement {
+    fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        let value = labels.get(&self.key);
+        match self.operator {
+            LabelOperator::In => value.is_some_and(|value| self.values.contains(value)),
+            LabelOperator::NotIn => value.is_none_or(|value| !self.values.contains(value)),
+            LabelOperator::Exists => value.is_some(),
+            LabelOperator::DoesNotExist => value.is_none(),
+        }
+    }
+}
+
+/// Why a text is no configuration document.
+#[derive(Debug, thiserror::Error)]
+pub enum DocumentError {
+    /// Not JSON, or a value of the wrong type; the source names line and column.
+    #[error("the document cannot be read as JSON of the expected shape")]
+    Shape(#[source] serde_json::Error),
+    /// `overrides` is required; an empty object is enough.
+    #[error("`overrides` is missing (use {{}} for none)")]
+    NoOverrides,
+    /// One of the four strings of `clusterTrustBundle` is missing or empty.
+    #[error("`clusterTrustBundle.{0}` is missing or empty")]
+    TrustBundle(&'static str),
+}
+
+impl DocumentError {
+    /// Line of the document at fault, counted from 1, where the parser knows it.
+    #[must_use]
+    pub fn line(&self) -> Option<usize> {
+        match self {
+            Self::Shape(source) if source.line() > 0 => Some(source.line()),
+            _ => None,
+        }
+    }
+}
+
+/// What JSON gives us: every key may be absent or null, as in the public decoder; unknown keys are ignored.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Raw {
+    overrides: Option<BTreeMap<String, String>>,
+    cluster_trust_bundle: Option<RawTrustBundle>,
+    namespace_features: Option<BTreeMap<String, Option<Vec<String>>>>,
+    available_features: Option<Vec<String>>,
+    fips_variables: Option<Vec<String>>,
+    image_pull_secret: Option<ImagePullSecret>,
+    opt_out: Option<Vec<String>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RawTrustBundle {
+    name: Option<String>,
+    cert_write_path: Option<String>,
+    volume_mount_path: Option<String>,
+    volume_name: Option<String>,
+}
+
+impl Document {
+    /// Reads a document.
+    ///
+    /// # Errors
+    /// [`DocumentError`] if the text is no JSON of this shape, or a required key is missing.
+    pub fn parse(text: &str) -> Result<Self, DocumentError> {
+        let raw: Raw = serde_json::from_str(text).map_err(DocumentError::Shape)?;
+        Ok(Self {
+            overrides: raw.overrides.ok_or(DocumentError::NoOverrides)?,
+            cluster_trust_bundle: raw
+                .cluster_trust_bundle
+                .map(ClusterTrustBundle::try_from)
+                .transpose()?,
+            namespace_features: raw
+                .namespace_features
+                .unwrap_or_default()
+                .into_iter()
+                .map(|(namespace, features)| (namespace, features.unwrap_or_default()))
+                .collect(),
+            available_features: raw.available_features.unwrap_or_default(),
+            fips_variables: raw.fips_variables,
+            image_pull_secret: raw.image_pull_secret.unwrap_or_default(),
+            opt_out: raw.opt_out,
+        })
+    }
+}
+
+impl TryFrom<RawTrustBundle> for ClusterTrustBundle {
+    type Error = DocumentError;
+
+    fn try_from(raw: RawTrustBundle) -> Result<Self, DocumentError> {
+        Ok(Self {
+            name: required(raw.name, "name")?,
+            cert_write_path: required(raw.cert_write_path, "certWritePath")?,
+            volume_mount_path: required(raw.volume_mount_path, "volumeMountPath")?,
+            volume_name: required(raw.volume_name, "volumeName")?,
+        })
+    }
+}
+
+fn required(value: Option<String>, key: &'static str) -> Result<String, DocumentError> {
+    value
+        .filter(|value| !value.is_empty())
+        .ok_or(DocumentError::TrustBundle(key))
+}

@@ -1,0 +1,172 @@
+//! The five features that a namespace or a Pod opts in to, and small sets of them.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+
+/// Alias that stands for every available feature; legal in `namespaceFeatures` and as an annotation,
+/// never in `availableFeatures` (reference rt-bootstrapper §1.3).
+pub const ALL_KEY: &str = "rt-cfg.kyma-project.io/all";
+
+/// One manipulation of a Pod. The order is the order in which they are applied and reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Feature {
+    /// Registry hosts of images are replaced.
+    RegistryRewrite,
+    /// The pull Secret is named in `imagePullSecrets`.
+    PullSecret,
+    /// The ClusterTrustBundle is mounted.
+    TrustBundle,
+    /// FIPS variables are set.
+    FipsMode,
+    /// The landscape's name is set as a variable.
+    Landscape,
+}
+
+/// A key that names none of our features.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown feature `{0}`")]
+pub struct UnknownFeature(pub String);
+
+impl Feature {
+    /// Every feature, in order.
+    pub const ALL: [Self; 5] = [
+        Self::RegistryRewrite,
+        Self::PullSecret,
+        Self::TrustBundle,
+        Self::FipsMode,
+        Self::Landscape,
+    ];
+
+    /// The annotation key, which is the configuration key too.
+    #[must_use]
+    pub fn key(self) -> &'static str {
+        match self {
+            Self::RegistryRewrite => "rt-cfg.kyma-project.io/alter-img-registry",
+            Self::PullSecret => "rt-cfg.kyma-project.io/add-img-pull-secret",
+            Self::TrustBundle => "rt-cfg.kyma-project.io/add-cluster-trust-bundle",
+            Self::FipsMode => "rt-cfg.kyma-project.io/set-fips-mode",
+            Self::Landscape => "rt-cfg.kyma-project.io/set-landscape",
+        }
+    }
+
+    /// The key without its domain: what reports, metrics and logs say.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::RegistryRewrite => "alter-img-registry",
+            Self::PullSecret => "add-img-pull-secret",
+            Self::TrustBundle => "add-cluster-trust-bundle",
+            Self::FipsMode => "set-fips-mode",
+            Self::Landscape => "set-landscape",
+        }
+    }
+
+    /// The feature of an annotation or configuration key.
+    #[must_use]
+    pub fn from_key(key: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|feature| feature.key() == key)
+    }
+}
+
+impl fmt::Display for Feature {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Serialize for Feature {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+/// A set of features; copying it costs a byte.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FeatureSet(u8);
+
+impl FeatureSet {
+    /// No feature.
+    pub const EMPTY: Self = Self(0);
+
+    /// Adds one feature.
+    pub fn insert(&mut self, feature: Feature) {
+        self.0 |= 1 << feature as u8;
+    }
+
+    /// Whether the feature is in the set.
+    #[must_use]
+    pub fn contains(self, feature: Feature) -> bool {
+        self.0 & (1 << feature as u8) != 0
+    }
+
+    /// Whether no feature is in the set.
+    #[must_use]
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Features of either set.
+    #[must_use]
+    pub fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Features of both sets.
+    #[must_use]
+    pub fn intersection(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    /// Features of this set that the other lacks.
+    #[must_use]
+    pub fn difference(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    /// The features, in order.
+    #[must_use]
+    pub fn iter(self) -> FeatureSetIter {
+        FeatureSetIter { set: self, next: 0 }
+    }
+}
+
+impl FromIterator<Feature> for FeatureSet {
+    fn from_iter<T: IntoIterator<Item = Feature>>(features: T) -> Self {
+        let mut set = Self::EMPTY;
+        for feature in features {
+            set.insert(feature);
+        }
+        set
+    }
+}
+
+impl IntoIterator for FeatureSet {
+    type Item = Feature;
+    type IntoIter = FeatureSetIter;
+
+    fn into_iter(self) -> FeatureSetIter {
+        self.iter()
+    }
+}
+
+/// Iterates over a [`FeatureSet`].
+#[derive(Clone, Debug)]
+pub struct FeatureSetIter {
+    set: FeatureSet,
+    next: usize,
+}
+
+impl Iterator for FeatureSetIter {
+    type Item = Feature;
+
+    fn next(&mut self) -> Option<Feature> {
+        while let Some(feature) = Feature::ALL.get(self.next).copied() {
+            self.next += 1;
+            if self.set.contains(feature) {
+                return Some(feature);
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,9 @@
+//! What crosses a process boundary: annotation keys, object names, the webhook's configuration document.
+//!
+//! Types and parsing only. Deliberately absent: IO, Kubernetes clients, and every decision (those live in `policy`).
+
+pub mod config;
+mod feature;
+pub mod names;
+
+pub use feature::{ALL_KEY, Feature, FeatureSet, FeatureSetIter, UnknownFeature};

@@ -1,0 +1,51 @@
+//! Names of objects and keys that other systems rely on, so they may not change.
+//!
+//! Source: reference rt-bootstrapper §1.1, §4.3, §5.1; product.md §1; the marker is the seed's.
+
+/// Annotation on a Pod that we changed at CREATE; its value is `"true"`.
+pub const MARKER: &str = "rt-bootstrapper.kyma-project.io/defaulted";
+
+/// Annotation that the kubelet puts on mirror Pods; such Pods are never changed nor evicted.
+pub const MIRROR_POD: &str = "kubernetes.io/config.mirror";
+
+/// Label on every copy of the pull Secret that we made; its value is `"true"`.
+pub const MIRRORED: &str = "rt-bootstrapper.kyma-project.io/mirrored";
+
+/// Name of the pull Secret, in the product namespace and in every namespace that needs it.
+pub const PULL_SECRET: &str = "registry-credentials";
+
+/// The only key of a pull Secret that is copied.
+pub const DOCKER_CONFIG_KEY: &str = ".dockerconfigjson";
+
+/// Type of a pull Secret.
+pub const DOCKER_CONFIG_TYPE: &str = "kubernetes.io/dockerconfigjson";
+
+/// ConfigMap that holds the configuration document.
+pub const CONFIG_MAP: &str = "rt-bootstrapper-config";
+
+/// Key of the configuration document in [`CONFIG_MAP`].
+pub const CONFIG_KEY: &str = "rt-bootstrapper-config.json";
+
+/// Namespace of the product on an SKR.
+pub const SKR_NAMESPACE: &str = "kyma-system";
+
+/// The webhook configuration object on an SKR.
+pub const WEBHOOK_CONFIGURATION: &str = "rt-bootstrapper-mutating-webhook-configuration";
+
+/// The one entry of [`WEBHOOK_CONFIGURATION`]. Entry names are merge keys, so this one is frozen.
+pub const WEBHOOK_ENTRY: &str = "mpod-v1.kb.io";
+
+/// Path of the admission endpoint.
+pub const WEBHOOK_PATH: &str = "/mutate--v1-pod";
+
+/// Field manager of the copies of the pull Secret (the public manager's name: its copies count as ours).
+pub const SECRET_MANAGER: &str = "rt-bootstrapper";
+
+/// Field manager of the `caBundle`.
+pub const CA_BUNDLE_MANAGER: &str = "rt-bootstrapper-webhook";
+
+/// Variable that names the landscape to a workload.
+pub const LANDSCAPE_VARIABLE: &str = "KYMA_LANDSCAPE";
+
+/// Default of the configuration's `fipsVariables`.
+pub const FIPS_VARIABLE: &str = "KYMA_FIPS_MODE_ENABLED";

@@ -1,0 +1,141 @@
+//! The few annotations that concern us, read out of a map of any size without keeping it.
+
+use std::fmt;
+
+use api::{ALL_KEY, Feature, FeatureSet, names};
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, Visitor};
+
+use super::pod::Scalar;
+
+/// What the annotations of a Pod or a Namespace say to us.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a fact of its own about the map, and none excludes another"
+)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Annotations {
+    present: bool,
+    enabled: FeatureSet,
+    refused: FeatureSet,
+    mentioned: FeatureSet,
+    all: bool,
+    marked: bool,
+    mirror: bool,
+}
+
+impl Annotations {
+    /// Reads a map that somebody else holds (the Namespace snapshot).
+    pub fn collect<'a>(entries: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        let mut annotations = Self {
+            present: true,
+            ..Self::default()
+        };
+        for (key, value) in entries {
+            if concerns_us(key) {
+                annotations.note(key, value);
+            }
+        }
+        annotations
+    }
+
+    /// Whether there is a map at all; without one, a patch has to create it.
+    pub(super) fn present(self) -> bool {
+        self.present
+    }
+
+    /// Whether the marker is there already.
+    pub(super) fn marked(self) -> bool {
+        self.marked
+    }
+
+    /// Whether the kubelet made this Pod from a file.
+    pub(super) fn mirror(self) -> bool {
+        self.mirror
+    }
+
+    /// Features that this map asks for. `all` stands for the available ones that the map does not mention itself
+    /// (reference rt-bootstrapper §2.2).
+    #[must_use]
+    pub fn requested(self, available: FeatureSet) -> FeatureSet {
+        if self.all {
+            self.enabled.union(available.difference(self.mentioned))
+        } else {
+            self.enabled
+        }
+    }
+
+    /// Features with exactly the value `"false"`.
+    #[must_use]
+    pub fn refused(self) -> FeatureSet {
+        self.refused
+    }
+
+    fn note(&mut self, key: &str, value: &str) {
+        match key {
+            ALL_KEY => self.all = value == "true",
+            names::MARKER => self.marked = value == "true",
+            names::MIRROR_POD => self.mirror = true,
+            _ => {
+                if let Some(feature) = Feature::from_key(key) {
+                    self.mentioned.insert(feature);
+                    match value {
+                        "true" => self.enabled.insert(feature),
+                        "false" => self.refused.insert(feature),
+                        _ => {}
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn concerns_us(key: &str) -> bool {
+    key.starts_with("rt-cfg.kyma-project.io/") || key == names::MARKER || key == names::MIRROR_POD
+}
+
+impl<'de> Deserialize<'de> for Annotations {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_option(AnnotationsVisitor)
+    }
+}
+
+struct AnnotationsVisitor;
+
+impl<'de> Visitor<'de> for AnnotationsVisitor {
+    type Value = Annotations;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map of annotations")
+    }
+
+    fn visit_none<E>(self) -> Result<Annotations, E> {
+        Ok(Annotations::default())
+    }
+
+    fn visit_unit<E>(self) -> Result<Annotations, E> {
+        Ok(Annotations::default())
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Annotations, D::Error> {
+        deserializer.deserialize_map(self)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Annotations, A::Error> {
+        let mut annotations = Annotations {
+            present: true,
+            ..Annotations::default()
+        };
+        while let Some(key) = map.next_key::<Scalar<'de>>()? {
+            let key = key.text().unwrap_or_default();
+            if concerns_us(key) {
+                // A value that is no string opts in to nothing: only the exact text does.
+                let value: Scalar<'de> = map.next_value()?;
+                annotations.note(key, value.text().unwrap_or_default());
+            } else {
+                map.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(annotations)
+    }
+}

@@ -1,0 +1,280 @@
+//! A configuration document that has been understood: what it holds cannot be wrong any more.
+//!
+//! Source: product.md §1 "Config document", reference rt-bootstrapper §1.5.
+
+use std::collections::HashMap;
+
+use api::config::{Document, Inject, LabelSelector};
+use api::names::{FIPS_VARIABLE, LANDSCAPE_VARIABLE};
+use api::{ALL_KEY, Feature, FeatureSet, UnknownFeature};
+
+use super::overrides::Overrides;
+
+mod names;
+
+/// What the process adds to the document.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The landscape's name; `None` skips `set-landscape`.
+    pub landscape: Option<String>,
+    /// The pull Secret's name where the document gives none.
+    pub pull_secret: String,
+}
+
+/// Everything that a decision reads from the configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Configuration {
+    pub(super) overrides: Overrides,
+    trust_bundle: Option<Result<TrustBundle, UnusableTrustBundle>>,
+    namespaces: HashMap<String, FeatureSet>,
+    available: FeatureSet,
+    opt_out: FeatureSet,
+    fips_variables: Vec<String>,
+    landscape: Option<String>,
+    pull_secret: PullSecretRule,
+    notices: Vec<Notice>,
+}
+
+/// The trust bundle's volume and where it is mounted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TrustBundle {
+    /// The ClusterTrustBundle's name.
+    pub name: String,
+    /// The file inside the volume.
+    pub file: String,
+    /// The mount path, cleaned.
+    pub mount_path: String,
+    /// The volume's name.
+    pub volume: String,
+}
+
+/// The key of `clusterTrustBundle` that would make the API server refuse every Pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnusableTrustBundle(pub &'static str);
+
+/// When and where the pull Secret is named.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PullSecretRule {
+    /// The Secret's name.
+    pub name: String,
+    /// When the entry is added.
+    pub inject: Inject,
+    /// The namespaces that credentials may go to; `None` means all.
+    pub namespaces: Option<LabelSelector>,
+}
+
+/// Something odd that does not make a document invalid.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Notice {
+    /// Nothing will ever be changed.
+    #[error("`availableFeatures` is empty: no Pod will be changed")]
+    NothingAvailable,
+    /// The alias stands for nothing.
+    #[error("`{ALL_KEY}` of namespace `{0}` has no effect while `availableFeatures` is empty")]
+    AllOfNothing(String),
+    /// An override whose result is no image reference.
+    #[error("the override of `{0}` gives no valid image reference and is not applied")]
+    UnusableOverride(String),
+    /// A bundle that no Pod could mount.
+    #[error("`clusterTrustBundle.{0}` would make a Pod invalid: the bundle is not mounted")]
+    UnusableTrustBundle(&'static str),
+}
+
+/// Why a document of the right shape cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigurationError {
+    /// A list names a feature that does not exist.
+    #[error("feature validation failed in `{list}`")]
+    Feature {
+        /// The key of the document.
+        list: String,
+        /// The name.
+        #[source]
+        source: UnknownFeature,
+    },
+    /// A namespace is given a feature that the catalogue lacks.
+    #[error(
+        "feature validation failed in `namespaceFeatures.{namespace}`: `{key}` is not in availableFeatures"
+    )]
+    NotAvailable {
+        /// The namespace.
+        namespace: String,
+        /// The feature's key.
+        key: &'static str,
+    },
+    /// Overrides that lead back to themselves.
+    #[error("`overrides` form a cycle: {}", .0.join(" → "))]
+    Cycle(Vec<String>),
+    /// A name that no environment could hold, or that is taken.
+    #[error("`fipsVariables` cannot hold `{0}`")]
+    Variable(String),
+    /// A name that no Secret can have.
+    #[error("`imagePullSecret.name` is no valid name of a Secret: `{0}`")]
+    PullSecretName(String),
+}
+
+impl Configuration {
+    /// Understands a document.
+    ///
+    /// # Errors
+    /// [`ConfigurationError`] if its parts contradict each other.
+    pub fn new(document: &Document, settings: &Settings) -> Result<Self, ConfigurationError> {
+        let available = features("availableFeatures", &document.available_features, false)?;
+        let (overrides, unusable) = Overrides::resolve(&document.overrides)
+            .map_err(|it| ConfigurationError::Cycle(it.0))?;
+        let trust_bundle = document
+            .cluster_trust_bundle
+            .as_ref()
+            .map(names::trust_bundle);
+        let mut notices: Vec<Notice> = Vec::new();
+        if available.is_empty() {
+            notices.push(Notice::NothingAvailable);
+        }
+        let namespaces = namespaces(document, available, &mut notices)?;
+        notices.extend(unusable.into_iter().map(Notice::UnusableOverride));
+        if let Some(Err(UnusableTrustBundle(key))) = trust_bundle {
+            notices.push(Notice::UnusableTrustBundle(key));
+        }
+        Ok(Self {
+            overrides,
+            trust_bundle,
+            namespaces,
+            available,
+            opt_out: match &document.opt_out {
+                Some(list) => features("optOut", list, true)?,
+                None => FeatureSet::from_iter([Feature::TrustBundle]),
+            },
+            fips_variables: fips_variables(document)?,
+            landscape: settings.landscape.clone().filter(|it| !it.is_empty()),
+            pull_secret: pull_secret(document, settings)?,
+            notices,
+        })
+    }
+
+    /// What is odd about the document.
+    #[must_use]
+    pub fn notices(&self) -> &[Notice] {
+        &self.notices
+    }
+
+    /// Features that may be used at all.
+    #[must_use]
+    pub fn available(&self) -> FeatureSet {
+        self.available
+    }
+
+    /// Features that every Pod of the namespace gets.
+    #[must_use]
+    pub fn namespace_features(&self, namespace: &str) -> FeatureSet {
+        self.namespaces.get(namespace).copied().unwrap_or_default()
+    }
+
+    /// The bundle to mount; `None` if the document names none, the key at fault if it cannot be mounted.
+    #[must_use]
+    pub fn trust_bundle(&self) -> Option<Result<&TrustBundle, UnusableTrustBundle>> {
+        self.trust_bundle.as_ref().map(|it| match it {
+            Ok(bundle) => Ok(bundle),
+            Err(unusable) => Err(*unusable),
+        })
+    }
+
+    /// When and where the pull Secret is named.
+    #[must_use]
+    pub fn pull_secret(&self) -> &PullSecretRule {
+        &self.pull_secret
+    }
+
+    pub(super) fn opt_out(&self) -> FeatureSet {
+        self.opt_out
+    }
+
+    pub(super) fn fips_variables(&self) -> &[String] {
+        &self.fips_variables
+    }
+
+    pub(super) fn landscape(&self) -> Option<&str> {
+        self.landscape.as_deref()
+    }
+}
+
+/// Reads a list of feature keys. An alias stands for every feature where it is allowed.
+fn features(list: &str, keys: &[String], alias: bool) -> Result<FeatureSet, ConfigurationError> {
+    let mut set = FeatureSet::EMPTY;
+    for key in keys {
+        if alias && key == ALL_KEY {
+            set = set.union(FeatureSet::from_iter(Feature::ALL));
+            continue;
+        }
+        let feature = Feature::from_key(key).ok_or_else(|| ConfigurationError::Feature {
+            list: list.to_owned(),
+            source: UnknownFeature(key.clone()),
+        })?;
+        set.insert(feature);
+    }
+    Ok(set)
+}
+
+fn namespaces(
+    document: &Document,
+    available: FeatureSet,
+    notices: &mut Vec<Notice>,
+) -> Result<HashMap<String, FeatureSet>, ConfigurationError> {
+    let mut namespaces = HashMap::with_capacity(document.namespace_features.len());
+    for (namespace, keys) in &document.namespace_features {
+        let explicit: Vec<String> = keys.iter().filter(|key| *key != ALL_KEY).cloned().collect();
+        let mut set = features(&format!("namespaceFeatures.{namespace}"), &explicit, false)?;
+        // An empty catalogue is the oldest documents' shape: they load, and nothing runs.
+        if let Some(feature) = set.difference(available).iter().next()
+            && !available.is_empty()
+        {
+            return Err(ConfigurationError::NotAvailable {
+                namespace: namespace.clone(),
+                key: feature.key(),
+            });
+        }
+        if explicit.len() < keys.len() {
+            if available.is_empty() {
+                notices.push(Notice::AllOfNothing(namespace.clone()));
+            }
+            set = set.union(available);
+        }
+        namespaces.insert(namespace.clone(), set);
+    }
+    Ok(namespaces)
+}
+
+fn fips_variables(document: &Document) -> Result<Vec<String>, ConfigurationError> {
+    let Some(written) = &document.fips_variables else {
+        return Ok(vec![FIPS_VARIABLE.to_owned()]);
+    };
+    let mut variables: Vec<String> = Vec::with_capacity(written.len());
+    for name in written {
+        // Two features that set one variable to different values would undo each other for ever.
+        if !names::is_variable(name) || name == LANDSCAPE_VARIABLE {
+            return Err(ConfigurationError::Variable(name.clone()));
+        }
+        if !variables.contains(name) {
+            variables.push(name.clone());
+        }
+    }
+    Ok(variables)
+}
+
+fn pull_secret(
+    document: &Document,
+    settings: &Settings,
+) -> Result<PullSecretRule, ConfigurationError> {
+    let written = &document.image_pull_secret;
+    let name = written
+        .name
+        .clone()
+        .unwrap_or_else(|| settings.pull_secret.clone());
+    if !names::is_subdomain(&name) {
+        return Err(ConfigurationError::PullSecretName(name));
+    }
+    Ok(PullSecretRule {
+        name,
+        inject: written.inject,
+        namespaces: written.namespace_selector.clone(),
+    })
+}

@@ -1,0 +1,72 @@
+//! What the API server accepts as a name, so that no configuration makes it refuse a Pod.
+
+use api::config::ClusterTrustBundle;
+
+use super::super::mounts::clean;
+use super::{TrustBundle, UnusableTrustBundle};
+
+/// A DNS-1123 subdomain: names of Secrets.
+pub(super) fn is_subdomain(name: &str) -> bool {
+    name.len() <= 253 && name.split('.').all(is_label_part)
+}
+
+/// A DNS-1123 label: names of volumes.
+fn is_label(name: &str) -> bool {
+    name.len() <= 63 && is_label_part(name)
+}
+
+fn is_label_part(part: &str) -> bool {
+    let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    !part.is_empty() && part.bytes().all(inner) && !part.starts_with('-') && !part.ends_with('-')
+}
+
+/// A name of an environment variable: printable ASCII but `=`.
+pub(super) fn is_variable(name: &str) -> bool {
+    !name.is_empty()
+        && name
+            .bytes()
+            .all(|byte| matches!(byte, b' '..=b'~') && byte != b'=')
+}
+
+/// A ClusterTrustBundle is named `name` or `signer.domain:path:name`; colons separate the parts.
+fn is_bundle_name(name: &str) -> bool {
+    name.len() <= 253 && name.split(':').all(is_subdomain)
+}
+
+/// A file inside a volume: relative, and never upwards.
+fn is_relative_file(path: &str) -> bool {
+    !path.starts_with('/') && path.split('/').all(|part| !part.is_empty() && part != "..")
+}
+
+/// An absolute path in a container; a colon would separate mount options.
+fn is_mount_path(path: &str) -> bool {
+    path.starts_with('/') && !path.contains(':') && clean(path) != "/"
+}
+
+/// The bundle as it can be mounted, or the key that stands against it.
+pub(super) fn trust_bundle(
+    written: &ClusterTrustBundle,
+) -> Result<TrustBundle, UnusableTrustBundle> {
+    let ClusterTrustBundle {
+        name,
+        cert_write_path,
+        volume_mount_path,
+        volume_name,
+    } = written;
+    for (key, valid) in [
+        ("name", is_bundle_name(name)),
+        ("certWritePath", is_relative_file(cert_write_path)),
+        ("volumeMountPath", is_mount_path(volume_mount_path)),
+        ("volumeName", is_label(volume_name)),
+    ] {
+        if !valid {
+            return Err(UnusableTrustBundle(key));
+        }
+    }
+    Ok(TrustBundle {
+        name: name.clone(),
+        file: cert_write_path.clone(),
+        mount_path: clean(volume_mount_path).into_owned(),
+        volume: volume_name.clone(),
+    })
+}

@@ -1,0 +1,193 @@
+//! [`decide`]: the one function that webhook and preview share.
+
+use std::collections::BTreeMap;
+
+use api::{Feature, FeatureSet};
+
+use crate::image::Keyring;
+
+use super::opt_in::OptIn;
+use super::patch::{Patch, PatchWriter};
+use super::review::{Operation, Request};
+use super::{
+    Annotations, Configuration, Finding, Reason, marker, mounts, pull_secret, registry, variables,
+};
+
+/// What is known when a request comes: a snapshot, never a look-up.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// The configuration in force.
+    pub configuration: &'a Configuration,
+    /// The Pod's Namespace; `None` if the snapshot lacks it.
+    pub namespace: Option<&'a Namespace>,
+    /// What is known of the pull Secret.
+    pub pull_secret: &'a PullSecret,
+    /// What is known of the ClusterTrustBundle.
+    pub trust_bundle: TrustBundlePresence,
+}
+
+/// What matters of a Namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Namespace {
+    /// What its annotations say to us.
+    pub annotations: Annotations,
+    /// Its labels, for the selector of the pull Secret.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// What is known of the pull Secret in the product namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum PullSecret {
+    /// Not seen yet, absent, or unreadable: assume that it is needed.
+    #[default]
+    Unknown,
+    /// The registries that it has credentials for.
+    Known(Keyring),
+}
+
+/// What is known of the configured ClusterTrustBundle.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum TrustBundlePresence {
+    /// The watch has not answered yet.
+    #[default]
+    Unknown,
+    /// It exists.
+    Present,
+    /// It does not exist.
+    Absent,
+    /// The API server does not serve the kind.
+    Unserved,
+}
+
+/// The answer to a request.
+#[derive(Clone, Debug)]
+pub struct Decision<'a> {
+    /// What to change.
+    pub patch: Patch,
+    /// Why, and why not: at least one finding for every feature.
+    pub findings: Vec<Finding<'a>>,
+}
+
+impl Decision<'_> {
+    /// Whether the Pod is changed.
+    #[must_use]
+    pub fn changed(&self) -> bool {
+        !self.patch.is_empty()
+    }
+}
+
+/// Decides what becomes of a Pod.
+#[must_use]
+pub fn decide<'a>(request: &'a Request<'a>, context: &Context<'a>) -> Decision<'a> {
+    if let Some(reason) = out_of_bounds(request) {
+        return Decision {
+            patch: Patch::default(),
+            findings: Feature::ALL
+                .map(|it| Finding::new(it, reason.clone()))
+                .to_vec(),
+        };
+    }
+    let opt_in = OptIn::of(
+        context.configuration,
+        &request.namespace,
+        context.namespace,
+        request.object.metadata.annotations,
+    );
+    let mut findings = Vec::with_capacity(16);
+    findings.extend(Feature::ALL.into_iter().filter_map(|feature| {
+        opt_in
+            .refusal(feature)
+            .map(|reason| Finding::new(feature, reason))
+    }));
+    let mut patch = PatchWriter::default();
+    if request.operation == Operation::Create {
+        create(
+            request,
+            context,
+            opt_in.enabled(),
+            (&mut patch, &mut findings),
+        );
+    } else {
+        update(
+            request,
+            context,
+            opt_in.enabled(),
+            (&mut patch, &mut findings),
+        );
+    }
+    // A stable order makes reports comparable: by feature, and within one as the Pod has it.
+    findings.sort_by_key(|finding| finding.feature);
+    Decision {
+        patch: patch.finish(),
+        findings,
+    }
+}
+
+fn out_of_bounds(request: &Request<'_>) -> Option<Reason<'static>> {
+    if request.operation == Operation::Other {
+        Some(Reason::NotIntercepted)
+    } else if request.object.metadata.annotations.mirror() {
+        Some(Reason::MirrorPod)
+    } else if request.object.metadata.deletion_timestamp.is_some() {
+        Some(Reason::BeingDeleted)
+    } else {
+        None
+    }
+}
+
+fn create<'a>(
+    request: &'a Request<'a>,
+    context: &Context<'a>,
+    enabled: FeatureSet,
+    (patch, findings): (&mut PatchWriter, &mut Vec<Finding<'a>>),
+) {
+    let configuration = context.configuration;
+    let spec = &request.object.spec;
+    let images = if enabled.contains(Feature::RegistryRewrite) {
+        registry::rewrite_all(configuration, spec, patch, findings)
+    } else if enabled.contains(Feature::PullSecret) {
+        registry::images(spec)
+    } else {
+        Vec::new()
+    };
+    if enabled.contains(Feature::PullSecret) {
+        pull_secret::inject(context, spec, &images, patch, findings);
+    }
+    if enabled.contains(Feature::TrustBundle) {
+        mounts::mount(context, spec, patch, findings);
+    }
+    variables::set(configuration, enabled, spec, patch, findings);
+    marker::mark(request.object.metadata.annotations, patch);
+}
+
+fn update<'a>(
+    request: &'a Request<'a>,
+    context: &Context<'a>,
+    enabled: FeatureSet,
+    (patch, findings): (&mut PatchWriter, &mut Vec<Finding<'a>>),
+) {
+    for feature in enabled {
+        if feature != Feature::RegistryRewrite {
+            findings.push(Finding::new(feature, Reason::Immutable));
+        }
+    }
+    if !enabled.contains(Feature::RegistryRewrite) {
+        return;
+    }
+    // Without the stored Pod nothing tells what this request changed, so nothing is touched.
+    let Some(old) = &request.old else {
+        findings.push(Finding::new(Feature::RegistryRewrite, Reason::Immutable));
+        return;
+    };
+    let rewrite = match request.operation {
+        Operation::AddEphemeral => registry::rewrite_new_ephemeral,
+        _ => registry::rewrite_changed,
+    };
+    rewrite(
+        context.configuration,
+        &request.object.spec,
+        &old.spec,
+        patch,
+        findings,
+    );
+}

@@ -1,0 +1,197 @@
+//! Manipulation 4: the ClusterTrustBundle as a projected volume, mounted read-only in every container, init included.
+//!
+//! A container that has something at, above or below the path keeps its own, and so does a foreign volume of our name
+//! (product.md §1). Two mounts at one path would make the API server refuse the Pod.
+
+use std::borrow::Cow;
+
+use api::Feature;
+use serde::Serialize;
+
+use super::patch::{PatchWriter, Path};
+use super::pod::{Container, Spec, Volume};
+use super::{Context, Finding, Reason, TrustBundle, TrustBundlePresence};
+
+#[derive(Serialize)]
+struct MountEntry<'a> {
+    name: &'a str,
+    #[serde(rename = "readOnly")]
+    read_only: bool,
+    #[serde(rename = "mountPath")]
+    mount_path: &'a str,
+}
+
+#[derive(Serialize)]
+struct VolumeEntry<'a> {
+    name: &'a str,
+    projected: Projected<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Projected<'a> {
+    sources: [Source<'a>; 1],
+    default_mode: u16,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Source<'a> {
+    cluster_trust_bundle: BundleSource<'a>,
+}
+
+#[derive(Serialize)]
+struct BundleSource<'a> {
+    name: &'a str,
+    path: &'a str,
+}
+
+/// Adds the volume and its mounts where nothing stands against them.
+pub(super) fn mount<'a>(
+    context: &Context<'a>,
+    spec: &'a Spec<'a>,
+    patch: &mut PatchWriter,
+    findings: &mut Vec<Finding<'a>>,
+) {
+    let mut report = |reason| findings.push(Finding::new(Feature::TrustBundle, reason));
+    let bundle = match mountable(context) {
+        Ok(bundle) => bundle,
+        Err(reason) => return report(reason),
+    };
+    let volumes = spec.volumes.as_deref().unwrap_or_default();
+    let present = volumes.iter().find(|it| *it.name == *bundle.volume);
+    if present.is_some_and(|volume| !is_ours(volume, bundle)) {
+        return report(Reason::VolumeForeign {
+            volume: &bundle.volume,
+        });
+    }
+    let mut mounted = false;
+    for placed in spec.started() {
+        let reason = mount_reason(placed.container, bundle);
+        if reason.applied() {
+            mounted = true;
+            let entry = MountEntry {
+                name: &bundle.volume,
+                read_only: true,
+                mount_path: &bundle.mount_path,
+            };
+            match placed.container.volume_mounts {
+                Some(_) => patch.add(Path::MountsEnd(placed.into()), &entry),
+                None => patch.add(Path::Mounts(placed.into()), &[entry]),
+            }
+        }
+        report(reason);
+    }
+    if mounted && present.is_none() {
+        add_volume(bundle, spec, patch);
+        report(Reason::VolumeAdded {
+            volume: &bundle.volume,
+            bundle: &bundle.name,
+        });
+    }
+}
+
+fn mountable<'a>(context: &Context<'a>) -> Result<&'a TrustBundle, Reason<'a>> {
+    let bundle = match context.configuration.trust_bundle() {
+        None => return Err(Reason::BundleNotConfigured),
+        Some(Err(unusable)) => return Err(Reason::BundleUnusable { key: unusable.0 }),
+        Some(Ok(bundle)) => bundle,
+    };
+    match context.trust_bundle {
+        // Not known yet: most clusters that configure a bundle have it, and a Pod waits for it rather than fails.
+        TrustBundlePresence::Present | TrustBundlePresence::Unknown => Ok(bundle),
+        TrustBundlePresence::Absent => Err(Reason::BundleAbsent {
+            bundle: &bundle.name,
+        }),
+        TrustBundlePresence::Unserved => Err(Reason::BundleUnserved),
+    }
+}
+
+fn is_ours(volume: &Volume<'_>, bundle: &TrustBundle) -> bool {
+    let sources = volume
+        .projected
+        .as_ref()
+        .and_then(|projected| projected.sources.as_deref());
+    match sources {
+        Some([only]) => only.cluster_trust_bundle.as_ref().is_some_and(|source| {
+            source.name.as_deref() == Some(&bundle.name)
+                && source.path.as_deref() == Some(&bundle.file)
+        }),
+        _ => false,
+    }
+}
+
+fn mount_reason<'a>(container: &'a Container<'_>, bundle: &'a TrustBundle) -> Reason<'a> {
+    let mounts = container.volume_mounts.as_deref().unwrap_or_default();
+    for mount in mounts {
+        let path = clean(&mount.mount_path);
+        if *mount.name == *bundle.volume && path == bundle.mount_path.as_str() {
+            return Reason::MountPresent {
+                container: &container.name,
+            };
+        }
+        if touches(&path, &bundle.mount_path) {
+            return Reason::MountPathTaken {
+                container: &container.name,
+                path: &mount.mount_path,
+            };
+        }
+    }
+    Reason::BundleMounted {
+        container: &container.name,
+        path: &bundle.mount_path,
+    }
+}
+
+fn add_volume(bundle: &TrustBundle, spec: &Spec<'_>, patch: &mut PatchWriter) {
+    let volume = VolumeEntry {
+        name: &bundle.volume,
+        projected: Projected {
+            sources: [Source {
+                cluster_trust_bundle: BundleSource {
+                    name: &bundle.name,
+                    path: &bundle.file,
+                },
+            }],
+            // 0644, written out as in the seed: a server that defaults it would make the second pass differ.
+            default_mode: 420,
+        },
+    };
+    match spec.volumes {
+        Some(_) => patch.add(Path::VolumesEnd, &volume),
+        None => patch.add(Path::Volumes, &[volume]),
+    }
+}
+
+/// Whether one cleaned path is at, above or below the other.
+fn touches(one: &str, other: &str) -> bool {
+    let (short, long) = if one.len() <= other.len() {
+        (one, other)
+    } else {
+        (other, one)
+    };
+    long.strip_prefix(short)
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/') || short == "/")
+}
+
+/// The shortest path that means the same: no `//`, no `.`, no `..`, no slash at the end.
+pub(super) fn clean(path: &str) -> Cow<'_, str> {
+    let is_clean = path == "/"
+        || (path.starts_with('/')
+            && path[1..]
+                .split('/')
+                .all(|part| !matches!(part, "" | "." | "..")));
+    if is_clean {
+        return Cow::Borrowed(path);
+    }
+    let mut parts: Vec<&str> = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            _ => parts.push(part),
+        }
+    }
+    // A relative mount path is taken from the root, as the container runtime does.
+    Cow::Owned(format!("/{}", parts.join("/")))
+}

@@ -1,0 +1,302 @@
+//! The borrowed view of a Pod: just the fields that a decision reads, pointing into the request's bytes.
+//!
+//! A field that is null counts as absent, as Go's encoder writes it. Everything else is skipped unparsed, so an unknown
+//! field costs its length and survives untouched.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::ops::Deref;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
+
+use super::annotations::Annotations;
+
+/// A JSON string, borrowed unless it holds escapes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Text<'a>(Cow<'a, str>);
+
+impl Deref for Text<'_> {
+    type Target = str;
+
+    fn deref(&self) -> &str {
+        &self.0
+    }
+}
+
+impl<'a> From<&'a str> for Text<'a> {
+    fn from(text: &'a str) -> Self {
+        Self(Cow::Borrowed(text))
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextVisitor;
+        impl<'de> Visitor<'de> for TextVisitor {
+            type Value = Text<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a string")
+            }
+            fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Borrowed(text)))
+            }
+            fn visit_str<E: Error>(self, text: &str) -> Result<Text<'de>, E> {
+                Ok(Text(Cow::Owned(text.to_owned())))
+            }
+        }
+        deserializer.deserialize_str(TextVisitor)
+    }
+}
+
+/// A string, or any other value, of which only the presence is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Scalar<'a>(Option<Text<'a>>);
+
+impl Scalar<'_> {
+    /// The text, if it is one.
+    #[must_use]
+    pub fn text(&self) -> Option<&str> {
+        self.0.as_deref()
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Scalar<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ScalarVisitor;
+        impl<'de> Visitor<'de> for ScalarVisitor {
+            type Value = Scalar<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("any value")
+            }
+            fn visit_borrowed_str<E: Error>(self, text: &'de str) -> Result<Scalar<'de>, E> {
+                Ok(Scalar(Some(Text(Cow::Borrowed(text)))))
+            }
+            fn visit_str<E: Error>(self, text: &str) -> Result<Scalar<'de>, E> {
+                Ok(Scalar(Some(Text(Cow::Owned(text.to_owned())))))
+            }
+            fn visit_bool<E>(self, _: bool) -> Result<Scalar<'de>, E> {
+                Ok(Scalar(None))
+            }
+            fn visit_i64<E>(self, _: i64) -> Result<Scalar<'de>, E> {
+                Ok(Scalar(None))
+            }
+            fn visit_u64<E>(self, _: u64) -> Result<Scalar<'de>, E> {
+                Ok(Scalar(None))
+            }
+            fn visit_f64<E>(self, _: f64) -> Result<Scalar<'de>, E> {
+                Ok(Scalar(None))
+            }
+            fn visit_unit<E>(self) -> Result<Scalar<'de>, E> {
+                Ok(Scalar(None))
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Scalar<'de>, A::Error> {
+                while seq.next_element::<IgnoredAny>()?.is_some() {}
+                Ok(Scalar(None))
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Scalar<'de>, A::Error> {
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                Ok(Scalar(None))
+            }
+        }
+        deserializer.deserialize_any(ScalarVisitor)
+    }
+}
+
+/// A Pod, or a Pod template.
+#[derive(Clone, Debug, Default, Deserialize)]
+pub struct Pod<'a> {
+    /// Annotations and the deletion mark.
+    #[serde(default)]
+    pub metadata: Metadata,
+    /// Containers, volumes, pull Secrets.
+    #[serde(default, borrow)]
+    pub spec: Spec<'a>,
+}
+
+/// The Pod's metadata.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Metadata {
+    /// What the annotations say to us.
+    #[serde(default)]
+    pub annotations: Annotations,
+    /// Present while the Pod is being deleted.
+    pub deletion_timestamp: Option<IgnoredAny>,
+}
+
+/// The Pod's spec.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Spec<'a> {
+    /// Main containers.
+    #[serde(borrow)]
+    pub containers: Option<Vec<Container<'a>>>,
+    /// Init containers, native sidecars among them.
+    #[serde(borrow)]
+    pub init_containers: Option<Vec<Container<'a>>>,
+    /// Ephemeral containers, added through the subresource only.
+    #[serde(borrow)]
+    pub ephemeral_containers: Option<Vec<Container<'a>>>,
+    /// Volumes.
+    #[serde(borrow)]
+    pub volumes: Option<Vec<Volume<'a>>>,
+    /// Pull Secrets.
+    #[serde(borrow)]
+    pub image_pull_secrets: Option<Vec<Named<'a>>>,
+}
+
+/// Any of the three kinds of container.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Container<'a> {
+    /// Unique within the Pod.
+    #[serde(default, borrow)]
+    pub name: Text<'a>,
+    /// The image reference as written.
+    #[serde(borrow)]
+    pub image: Option<Text<'a>>,
+    /// Environment.
+    #[serde(borrow)]
+    pub env: Option<Vec<Variable<'a>>>,
+    /// Mounts.
+    #[serde(borrow)]
+    pub volume_mounts: Option<Vec<Mount<'a>>>,
+}
+
+/// One entry of a container's environment.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Variable<'a> {
+    /// Its name.
+    #[serde(default, borrow)]
+    pub name: Text<'a>,
+    /// Its literal value.
+    #[serde(borrow)]
+    pub value: Option<Text<'a>>,
+    /// Where else the value comes from.
+    pub value_from: Option<IgnoredAny>,
+}
+
+/// One volume mount.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Mount<'a> {
+    /// The volume.
+    #[serde(default, borrow)]
+    pub name: Text<'a>,
+    /// Where the container sees it.
+    #[serde(default, borrow)]
+    pub mount_path: Text<'a>,
+}
+
+/// A volume; of its sources only the projected ClusterTrustBundles matter.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Volume<'a> {
+    /// Unique within the Pod.
+    #[serde(default, borrow)]
+    pub name: Text<'a>,
+    /// The projected source, if it is one.
+    #[serde(borrow)]
+    pub projected: Option<Projected<'a>>,
+}
+
+/// A projected volume source.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Projected<'a> {
+    /// What is projected.
+    #[serde(borrow)]
+    pub sources: Option<Vec<Projection<'a>>>,
+}
+
+/// One source of a projected volume.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Projection<'a> {
+    /// A ClusterTrustBundle, if it is one.
+    #[serde(borrow)]
+    pub cluster_trust_bundle: Option<BundleProjection<'a>>,
+}
+
+/// A projected ClusterTrustBundle.
+#[derive(Clone, Debug, Deserialize)]
+pub struct BundleProjection<'a> {
+    /// The bundle's name; absent if it is selected by signer.
+    #[serde(borrow)]
+    pub name: Option<Text<'a>>,
+    /// The file inside the volume.
+    #[serde(borrow)]
+    pub path: Option<Text<'a>>,
+}
+
+/// A reference by name.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Named<'a> {
+    /// The name.
+    #[serde(default, borrow)]
+    pub name: Text<'a>,
+}
+
+/// Which of a Pod's container lists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ContainerList {
+    /// `spec.initContainers`
+    Init,
+    /// `spec.containers`
+    Main,
+    /// `spec.ephemeralContainers`
+    Ephemeral,
+}
+
+impl ContainerList {
+    /// The field's name.
+    #[must_use]
+    pub fn field(self) -> &'static str {
+        match self {
+            Self::Init => "initContainers",
+            Self::Main => "containers",
+            Self::Ephemeral => "ephemeralContainers",
+        }
+    }
+}
+
+/// A container and where it stands in its Pod.
+#[derive(Clone, Copy, Debug)]
+pub struct Placed<'p, 'a> {
+    /// Its list.
+    pub list: ContainerList,
+    /// Its index in that list.
+    pub index: usize,
+    /// The container.
+    pub container: &'p Container<'a>,
+}
+
+impl<'a> Spec<'a> {
+    /// The containers of one list, with their places.
+    pub fn placed(&self, list: ContainerList) -> impl Iterator<Item = Placed<'_, 'a>> {
+        self.list(list)
+            .iter()
+            .enumerate()
+            .map(move |(index, container)| Placed {
+                list,
+                index,
+                container,
+            })
+    }
+
+    /// Init and main containers: what runs from the Pod's start.
+    pub fn started(&self) -> impl Iterator<Item = Placed<'_, 'a>> {
+        self.placed(ContainerList::Init)
+            .chain(self.placed(ContainerList::Main))
+    }
+
+    fn list(&self, list: ContainerList) -> &[Container<'a>] {
+        match list {
+            ContainerList::Init => &self.init_containers,
+            ContainerList::Main => &self.containers,
+            ContainerList::Ephemeral => &self.ephemeral_containers,
+        }
+        .as_deref()
+        .unwrap_or_default()
+    }
+}

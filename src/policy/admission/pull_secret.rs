@@ -1,0 +1,78 @@
+//! Manipulation 2: the pull Secret is named, if a registry of the Pod needs credentials.
+//!
+//! A Secret that is not known yet counts as needed: a dangling name is harmless, a missing one cannot be mended later
+//! because the field is immutable (product.md §1, *tried*).
+
+use api::Feature;
+use api::config::Inject;
+use serde::Serialize;
+
+use crate::image::{Keyring, Reference};
+
+use super::patch::{PatchWriter, Path};
+use super::pod::Spec;
+use super::{Configuration, Context, Finding, Namespace, PullSecret, Reason};
+
+#[derive(Serialize)]
+struct Entry<'a> {
+    name: &'a str,
+}
+
+/// Appends the entry, after whatever is there.
+pub(super) fn inject<'a>(
+    context: &Context<'a>,
+    spec: &Spec<'_>,
+    images: &[String],
+    patch: &mut PatchWriter,
+    findings: &mut Vec<Finding<'a>>,
+) {
+    let name = &context.configuration.pull_secret().name;
+    let reason = reason(context, spec, images);
+    if reason.applied() {
+        let entry = Entry { name };
+        match spec.image_pull_secrets {
+            Some(_) => patch.add(Path::PullSecretsEnd, &entry),
+            None => patch.add(Path::PullSecrets, &[entry]),
+        }
+    }
+    findings.push(Finding::new(Feature::PullSecret, reason));
+}
+
+fn reason<'a>(context: &Context<'a>, spec: &Spec<'_>, images: &[String]) -> Reason<'a> {
+    let rule = context.configuration.pull_secret();
+    let secret = rule.name.as_str();
+    let entries = spec.image_pull_secrets.as_deref().unwrap_or_default();
+    if entries.iter().any(|entry| *entry.name == *secret) {
+        return Reason::PullSecretPresent { secret };
+    }
+    if !may_hold_credentials(context.configuration, context.namespace) {
+        return Reason::PullSecretForbidden;
+    }
+    match (rule.inject, context.pull_secret) {
+        (Inject::Always, _) => Reason::PullSecretAlways { secret },
+        (Inject::Needed, PullSecret::Unknown) => Reason::PullSecretUnknown { secret },
+        (Inject::Needed, PullSecret::Known(keyring)) => match covered(keyring, images) {
+            Some(image) => Reason::PullSecretNeeded {
+                secret,
+                image: image.to_owned(),
+            },
+            None => Reason::PullSecretNotNeeded,
+        },
+    }
+}
+
+fn covered<'i>(keyring: &Keyring, images: &'i [String]) -> Option<&'i str> {
+    images
+        .iter()
+        .map(String::as_str)
+        .find(|image| Reference::parse(image).is_ok_and(|reference| keyring.covers(&reference)))
+}
+
+/// Whether the selector lets credentials into the namespace. One that is not known yet may get the name, which opens
+/// nothing by itself; the Secret's copy is decided on the known labels.
+fn may_hold_credentials(configuration: &Configuration, namespace: Option<&Namespace>) -> bool {
+    match (&configuration.pull_secret().namespaces, namespace) {
+        (Some(selector), Some(namespace)) => selector.matches(&namespace.labels),
+        (None, _) | (Some(_), None) => true,
+    }
+}

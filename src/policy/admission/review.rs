@@ -1,0 +1,198 @@
+//! AdmissionReview v1, read once and borrowed.
+//!
+//! A review that is no review is a [`ReviewError`] (HTTP 400: the API server gets no false answer); a proper review whose
+//! Pod cannot be read keeps its uid, so that it can be allowed (product.md §1: own faults never deny a Pod).
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::pod::{Pod, Text};
+
+/// What the API server asks.
+#[derive(Debug)]
+pub struct Review<'a> {
+    /// Identifies the question; the answer repeats it.
+    pub uid: Text<'a>,
+    /// What is asked about.
+    pub subject: Subject<'a>,
+    /// Whether nothing but the answer may come of it.
+    pub dry_run: bool,
+}
+
+/// What a review is about.
+#[derive(Debug)]
+pub enum Subject<'a> {
+    /// A Pod, or its `ephemeralcontainers`.
+    Pod(Box<Request<'a>>),
+    /// Another resource: somebody's rules are wider than ours.
+    Foreign,
+    /// A Pod that does not look like one.
+    Unreadable(serde_json::Error),
+}
+
+/// A question about a Pod.
+#[derive(Debug)]
+pub struct Request<'a> {
+    /// The namespace; the object itself may lack it.
+    pub namespace: Text<'a>,
+    /// What is done to the Pod.
+    pub operation: Operation,
+    /// The Pod as it would be stored.
+    pub object: Pod<'a>,
+    /// The Pod as it is stored, on UPDATE.
+    pub old: Option<Pod<'a>>,
+}
+
+/// What is done to a Pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// It is created.
+    Create,
+    /// It is changed.
+    Update,
+    /// Ephemeral containers are added through the subresource.
+    AddEphemeral,
+    /// Anything that we do not register for.
+    Other,
+}
+
+/// Why a body is no AdmissionReview v1.
+#[derive(Debug, thiserror::Error)]
+pub enum ReviewError {
+    /// The bytes are no UTF-8.
+    #[error("the body is not UTF-8")]
+    Encoding(#[source] std::str::Utf8Error),
+    /// Not JSON, truncated, or without the fields of a review.
+    #[error("the body is no AdmissionReview")]
+    Shape(#[source] serde_json::Error),
+    /// Another kind or version.
+    #[error("the body is {kind} of {api_version}, not AdmissionReview of admission.k8s.io/v1")]
+    Kind {
+        /// The kind that came.
+        kind: String,
+        /// The version that came.
+        api_version: String,
+    },
+    /// There is no request.
+    #[error("the review has no request")]
+    NoRequest,
+    /// There is no uid to answer to.
+    #[error("the review's request has no uid")]
+    NoUid,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", bound(deserialize = "T: Deserialize<'de>"))]
+struct Envelope<'a, T> {
+    #[serde(default, borrow)]
+    api_version: Text<'a>,
+    #[serde(default, borrow)]
+    kind: Text<'a>,
+    request: Option<RawRequest<'a, T>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", bound(deserialize = "T: Deserialize<'de>"))]
+struct RawRequest<'a, T> {
+    #[serde(default, borrow)]
+    uid: Text<'a>,
+    #[serde(borrow)]
+    resource: Option<Resource<'a>>,
+    #[serde(borrow)]
+    sub_resource: Option<Text<'a>>,
+    #[serde(borrow)]
+    namespace: Option<Text<'a>>,
+    #[serde(default, borrow)]
+    operation: Text<'a>,
+    dry_run: Option<bool>,
+    object: Option<T>,
+    old_object: Option<T>,
+}
+
+#[derive(Deserialize)]
+struct Resource<'a> {
+    #[serde(default, borrow)]
+    group: Text<'a>,
+    #[serde(default, borrow)]
+    resource: Text<'a>,
+}
+
+/// Reads a review out of a request's body.
+///
+/// # Errors
+/// [`ReviewError`] if there is no uid to answer to, or the body is something else.
+pub fn parse(body: &[u8]) -> Result<Review<'_>, ReviewError> {
+    let text = std::str::from_utf8(body).map_err(ReviewError::Encoding)?;
+    match serde_json::from_str::<Envelope<'_, Pod<'_>>>(text) {
+        Ok(envelope) => envelope.review(RawRequest::into_subject),
+        // The second, slower look is only for what the first could not read: is it the review or just its Pod?
+        Err(error) => serde_json::from_str::<Envelope<'_, &RawValue>>(text)
+            .map_err(ReviewError::Shape)?
+            .review(|request| {
+                if request.is_about_pods() {
+                    Subject::Unreadable(error)
+                } else {
+                    Subject::Foreign
+                }
+            }),
+    }
+}
+
+impl<'a, T> Envelope<'a, T> {
+    fn review(
+        self,
+        subject: impl FnOnce(RawRequest<'a, T>) -> Subject<'a>,
+    ) -> Result<Review<'a>, ReviewError> {
+        if &*self.kind != "AdmissionReview" || &*self.api_version != "admission.k8s.io/v1" {
+            return Err(ReviewError::Kind {
+                kind: shortened(&self.kind),
+                api_version: shortened(&self.api_version),
+            });
+        }
+        let request = self.request.ok_or(ReviewError::NoRequest)?;
+        if request.uid.is_empty() {
+            return Err(ReviewError::NoUid);
+        }
+        Ok(Review {
+            uid: request.uid.clone(),
+            dry_run: request.dry_run.unwrap_or_default(),
+            subject: subject(request),
+        })
+    }
+}
+
+/// Strangers' words go into an error only in part.
+fn shortened(text: &str) -> String {
+    text.chars().take(64).collect()
+}
+
+impl<T> RawRequest<'_, T> {
+    fn is_about_pods(&self) -> bool {
+        self.resource
+            .as_ref()
+            .is_some_and(|it| it.group.is_empty() && &*it.resource == "pods")
+    }
+
+    fn operation(&self) -> Operation {
+        match (&*self.operation, self.sub_resource.as_deref()) {
+            ("CREATE", None | Some("")) => Operation::Create,
+            ("UPDATE", None | Some("")) => Operation::Update,
+            ("UPDATE", Some("ephemeralcontainers")) => Operation::AddEphemeral,
+            _ => Operation::Other,
+        }
+    }
+}
+
+impl<'a> RawRequest<'a, Pod<'a>> {
+    fn into_subject(self) -> Subject<'a> {
+        if !self.is_about_pods() {
+            return Subject::Foreign;
+        }
+        Subject::Pod(Box::new(Request {
+            operation: self.operation(),
+            namespace: self.namespace.unwrap_or_default(),
+            object: self.object.unwrap_or_default(),
+            old: self.old_object,
+        }))
+    }
+}

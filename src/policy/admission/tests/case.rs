@@ -1,0 +1,168 @@
+//! What a golden file says, and how it is played.
+
+use std::collections::BTreeMap;
+
+use api::config::Document;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::admission::review::{self, Subject};
+use crate::admission::*;
+use crate::image::Keyring;
+
+/// A golden file.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Case {
+    /// The sentence that the case shows.
+    pub(super) shows: String,
+    pub(super) config: Value,
+    #[serde(default)]
+    pub(super) given: Given,
+    pub(super) object: Value,
+    #[serde(default)]
+    pub(super) old_object: Value,
+    /// The Pod that comes out; absent if nothing changes.
+    #[serde(default)]
+    pub(super) gives: Option<Value>,
+    /// `feature Code`, all but `NotRequested`, in the order of the findings.
+    pub(super) because: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct Given {
+    pub(super) operation: String,
+    pub(super) sub_resource: Option<String>,
+    pub(super) namespace: String,
+    /// The Namespace's annotations; null if the snapshot lacks the Namespace.
+    pub(super) namespace_annotations: Option<BTreeMap<String, String>>,
+    pub(super) namespace_labels: BTreeMap<String, String>,
+    pub(super) auths: Option<Vec<String>>,
+    pub(super) trust_bundle: String,
+    pub(super) landscape: Option<String>,
+}
+
+impl Default for Given {
+    fn default() -> Self {
+        Self {
+            operation: "CREATE".into(),
+            sub_resource: None,
+            namespace: "shop".into(),
+            namespace_annotations: Some(BTreeMap::new()),
+            namespace_labels: BTreeMap::new(),
+            auths: None,
+            trust_bundle: "present".into(),
+            landscape: None,
+        }
+    }
+}
+
+/// What was decided, in a form that outlives the review.
+pub(super) struct Outcome {
+    pub(super) pod: Value,
+    pub(super) patch: Option<Value>,
+    pub(super) because: Vec<String>,
+}
+
+pub(super) fn configuration(document: &Value, landscape: Option<&str>) -> Configuration {
+    let settings = Settings {
+        landscape: landscape.map(str::to_owned),
+        pull_secret: api::names::PULL_SECRET.to_owned(),
+    };
+    Configuration::new(&Document::parse(&document.to_string()).unwrap(), &settings).unwrap()
+}
+
+impl Case {
+    /// Decides, and applies what was decided with `json-patch`.
+    pub(super) fn play(&self, object: &Value) -> Outcome {
+        let given = &self.given;
+        let configuration = configuration(&self.config, given.landscape.as_deref());
+        let namespace = given
+            .namespace_annotations
+            .as_ref()
+            .map(|entries| Namespace {
+                annotations: Annotations::collect(
+                    entries
+                        .iter()
+                        .map(|(key, value)| (key.as_str(), value.as_str())),
+                ),
+                labels: given.namespace_labels.clone(),
+            });
+        let context = Context {
+            configuration: &configuration,
+            namespace: namespace.as_ref(),
+            pull_secret: &given.pull_secret(),
+            trust_bundle: given.trust_bundle(),
+        };
+        let body = given.review(object, &self.old_object).to_string();
+        decide_on(&body, &context, object)
+    }
+}
+
+impl Given {
+    fn pull_secret(&self) -> PullSecret {
+        let Some(auths) = &self.auths else {
+            return PullSecret::Unknown;
+        };
+        let entries: BTreeMap<_, _> = auths
+            .iter()
+            .map(|host| (host, json!({"auth": "dTpw"})))
+            .collect();
+        let document = json!({ "auths": entries }).to_string();
+        PullSecret::Known(Keyring::parse(document.as_bytes()).unwrap())
+    }
+
+    fn trust_bundle(&self) -> TrustBundlePresence {
+        match self.trust_bundle.as_str() {
+            "present" => TrustBundlePresence::Present,
+            "absent" => TrustBundlePresence::Absent,
+            "unserved" => TrustBundlePresence::Unserved,
+            "unknown" => TrustBundlePresence::Unknown,
+            other => panic!("trustBundle: {other}"),
+        }
+    }
+
+    pub(super) fn review(&self, object: &Value, old: &Value) -> Value {
+        json!({
+            "apiVersion": "admission.k8s.io/v1",
+            "kind": "AdmissionReview",
+            "request": {
+                "uid": "1",
+                "resource": {"group": "", "version": "v1", "resource": "pods"},
+                "subResource": self.sub_resource,
+                "namespace": self.namespace,
+                "operation": self.operation,
+                "object": object,
+                "oldObject": old,
+            },
+        })
+    }
+}
+
+pub(super) fn decide_on(body: &str, context: &Context<'_>, object: &Value) -> Outcome {
+    let review = review::parse(body.as_bytes()).unwrap();
+    let Subject::Pod(request) = &review.subject else {
+        panic!("{:?}", review.subject);
+    };
+    let decision = decide(request, context);
+    let patch: Option<Value> = decision
+        .patch
+        .json()
+        .map(|text| serde_json::from_str(text).unwrap());
+    let mut pod = object.clone();
+    if let Some(patch) = &patch {
+        let patch: json_patch::Patch = serde_json::from_value(patch.clone()).unwrap();
+        json_patch::patch(&mut pod, &patch).unwrap();
+    }
+    Outcome {
+        pod,
+        patch,
+        because: decision
+            .findings
+            .iter()
+            .filter(|it| it.reason != Reason::NotRequested)
+            .map(|it| format!("{} {}", it.feature, it.reason.code()))
+            .collect(),
+    }
+}

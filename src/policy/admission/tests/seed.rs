@@ -1,0 +1,29 @@
+//! The seed's example: `seed/deployment.yaml` and `seed/pod.yaml` are its two YAML blocks as they stand, but for the two
+//! trailing dots (`KYMA_FIPS_MODE_ENABLED.`, `…pause:e2e.`), which are typing errors (docs/differences.md).
+
+use serde_json::{Value, json};
+
+use super::case::{Case, Given};
+
+#[test]
+fn the_seeds_deployment_gives_the_seeds_pod() {
+    let deployment: Value = serde_saphyr::from_str(include_str!("seed/deployment.yaml")).unwrap();
+    let expected: Value = serde_saphyr::from_str(include_str!("seed/pod.yaml")).unwrap();
+    let config: Value = serde_json::from_str(include_str!("seed/config.json")).unwrap();
+
+    let template = &deployment["spec"]["template"];
+    let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"], "spec": template["spec"]});
+    pod["metadata"]["name"] = deployment["metadata"]["name"].clone();
+    let case = Case {
+        shows: "the seed's example".into(),
+        config,
+        given: Given::default(),
+        object: pod,
+        old_object: Value::Null,
+        gives: None,
+        because: Vec::new(),
+    };
+    let outcome = case.play(&case.object);
+    assert_eq!(outcome.pod, expected);
+    assert_eq!(case.play(&outcome.pod).patch, None);
+}

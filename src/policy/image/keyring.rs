@@ -1,0 +1,267 @@
+//! Which images a docker config has credentials for, decided as the kubelet decides it.
+//!
+//! Invariant: no credential outlives [`Keyring::parse`], and no error tells any part of the document.
+//! The keys of `auths` are kept as patterns, and only those that some image can match.
+//!
+//! Deliberately absent: which of several matching entries wins (the kubelet tries them all), credential
+//! helpers and the old `.dockercfg` form. Percent-escapes in a key are not decoded: such a key matches nothing.
+//!
+//! Source: kubernetes `pkg/credentialprovider` (`keyring.go`, `config.go`), Go `net/url`, `net` and
+//! `path/filepath` as they use them.
+
+use base64::{
+    Engine as _, alphabet,
+    engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig},
+};
+use serde_json::{Map, Value};
+
+use super::Reference;
+
+/// The registries that a pull Secret has credentials for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Keyring {
+    patterns: Vec<Pattern>,
+}
+
+impl Keyring {
+    /// Reads the value of a `kubernetes.io/dockerconfigjson` Secret's `.dockerconfigjson`.
+    ///
+    /// A key of `auths` that is no registry address is passed over, as the kubelet does.
+    ///
+    /// # Errors
+    /// The kubelet would fail every pull of a Pod that names this Secret, or the document has no `auths`.
+    pub fn parse(document: &[u8]) -> Result<Self, KeyringError> {
+        let document: Value =
+            serde_json::from_slice(document).map_err(|error| KeyringError::NotJson {
+                line: error.line(),
+                column: error.column(),
+            })?;
+        let document = document.as_object().ok_or(KeyringError::NotAnObject)?;
+        let mut patterns = Vec::new();
+        let mut found = false;
+        for auths in members(document, "auths") {
+            let auths = auths.as_object().ok_or(KeyringError::AuthsNotAnObject)?;
+            auths.values().try_for_each(check_entry)?;
+            patterns.extend(auths.keys().filter_map(|key| Pattern::parse(key)));
+            found = true;
+        }
+        if !found {
+            return Err(KeyringError::NoAuths);
+        }
+        patterns.sort_unstable();
+        patterns.dedup();
+        Ok(Self { patterns })
+    }
+
+    /// Whether the kubelet would offer a credential of this keyring for the image.
+    #[must_use]
+    pub fn covers(&self, image: &Reference<'_>) -> bool {
+        let hub = is_hub(image.domain());
+        self.patterns
+            .iter()
+            .any(|pattern| (hub && pattern.is_default_registry()) || pattern.matches(image))
+    }
+
+    /// Whether it covers no image at all.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.patterns.is_empty()
+    }
+}
+
+/// Why a document is no docker config. Holds nothing of the document but a position in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeyringError {
+    /// Not JSON, or not only one value.
+    #[error("not JSON (line {line}, column {column})")]
+    NotJson {
+        /// Counted from 1; 0 if there was nothing to read.
+        line: usize,
+        /// Counted from 1; 0 if there was nothing to read.
+        column: usize,
+    },
+    /// JSON, but not an object.
+    #[error("not a JSON object")]
+    NotAnObject,
+    /// No `auths`, or `auths` is null.
+    #[error("`auths` is missing")]
+    NoAuths,
+    /// `auths` is of another type.
+    #[error("`auths` is not an object")]
+    AuthsNotAnObject,
+    /// A value in `auths` is of another type.
+    #[error("an entry of `auths` is not an object")]
+    EntryNotAnObject,
+    /// A field of an entry that must be text is of another type.
+    #[error("`{field}` in an entry of `auths` is not a string")]
+    FieldNotText {
+        /// The field's documented name, whatever the document's spelling.
+        field: &'static str,
+    },
+    /// An entry's `auth` cannot be decoded to a user and a password.
+    #[error("`auth` in an entry of `auths` is not base64 of user:password")]
+    AuthNotDecodable,
+}
+
+/// One key of `auths`: where its credentials may be sent.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Pattern {
+    /// Host with optional port; each label of the host may hold `*`.
+    host: String,
+    /// Empty, or a text prefix of `/repository`.
+    path: String,
+}
+
+impl Pattern {
+    /// `None` if the key is no address, or one that no image can have; the latter also keeps a
+    /// password that somebody wrote into a key out of memory and logs.
+    fn parse(key: &str) -> Option<Self> {
+        let address = ["https://", "http://"]
+            .iter()
+            .find_map(|scheme| key.strip_prefix(scheme))
+            .unwrap_or(key);
+        let address = address.split(['#', '?']).next()?;
+        let (authority, path) = address.split_at(address.find('/').unwrap_or(address.len()));
+        let host = authority.rsplit('@').next()?;
+        // `/v1/` and `/v2/` are the registry protocol's, not a repository's; only one is taken off.
+        let path = match path.get(..4) {
+            Some("/v1/" | "/v2/") => path.get(3..)?,
+            _ => path,
+        };
+        let path = if path == "/" { "" } else { path };
+        let pattern = Self {
+            host: host.to_owned(),
+            path: path.to_owned(),
+        };
+        (is_host_pattern(host) && path.bytes().all(is_path_byte)).then_some(pattern)
+    }
+
+    fn matches(&self, image: &Reference<'_>) -> bool {
+        let (wanted, wanted_port) = split_port(&self.host);
+        let (host, port) = split_port(image.domain());
+        wanted_port == port
+            && labels_match(wanted, host)
+            && self
+                .path
+                .strip_prefix('/')
+                .is_none_or(|prefix| image.full_path().starts_with(prefix))
+    }
+
+    /// The one key that stands for Docker Hub under all its names, written `https://index.docker.io/v1/`.
+    fn is_default_registry(&self) -> bool {
+        self.host == "index.docker.io" && self.path.is_empty()
+    }
+}
+
+/// The kubelet's own test, which also takes a dotless registry such as `localhost` for Docker Hub.
+fn is_hub(domain: &str) -> bool {
+    domain == "docker.io" || !domain.contains(['.', ':'])
+}
+
+fn is_host_pattern(host: &str) -> bool {
+    let known = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.*".contains(&byte);
+    if let Some(bracketed) = host.strip_prefix('[') {
+        // Without a port the kubelet reads the brackets as a glob's character class, which no
+        // address matches.
+        return bracketed.split_once("]:").is_some_and(|(address, port)| {
+            address
+                .bytes()
+                .all(|byte| byte.is_ascii_hexdigit() || byte == b':')
+                && port.bytes().all(|byte| byte.is_ascii_digit())
+        });
+    }
+    let (name, port) = split_port(host);
+    !name.is_empty() && name.bytes().all(known) && port.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// What may stand in the path of an image; a prefix with anything else matches none.
+fn is_path_byte(byte: u8) -> bool {
+    byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"/._-".contains(&byte)
+}
+
+/// Host without brackets, and port; the port is empty if none is written.
+fn split_port(host: &str) -> (&str, &str) {
+    if let Some((address, port)) = host
+        .strip_prefix('[')
+        .and_then(|rest| rest.split_once("]:"))
+    {
+        return (address, port);
+    }
+    match host.split_once(':') {
+        Some((name, port)) if !host.starts_with('[') => (name, port),
+        _ => (host, ""),
+    }
+}
+
+/// A wildcard stands for part of one label, never for a dot.
+fn labels_match(pattern: &str, host: &str) -> bool {
+    let (mut patterns, mut labels) = (pattern.split('.'), host.split('.'));
+    loop {
+        match (patterns.next(), labels.next()) {
+            (None, None) => return true,
+            (Some(pattern), Some(label)) if glob_matches(pattern, label) => {}
+            _ => return false,
+        }
+    }
+}
+
+/// `*` is the only wildcard that a URL's host can carry.
+fn glob_matches(pattern: &str, label: &str) -> bool {
+    let Some((head, tail)) = pattern.split_once('*') else {
+        return pattern == label;
+    };
+    let Some(mut rest) = label.strip_prefix(head) else {
+        return false;
+    };
+    let mut parts = tail.split('*');
+    let last = parts.next_back().unwrap_or_default();
+    for part in parts {
+        match rest.split_once(part) {
+            Some((_, after)) => rest = after,
+            None => return false,
+        }
+    }
+    rest.ends_with(last)
+}
+
+fn check_entry(entry: &Value) -> Result<(), KeyringError> {
+    if entry.is_null() {
+        return Ok(());
+    }
+    let entry = entry.as_object().ok_or(KeyringError::EntryNotAnObject)?;
+    for field in ["username", "password", "email", "auth"] {
+        for value in members(entry, field) {
+            let text = value.as_str().ok_or(KeyringError::FieldNotText { field })?;
+            if field == "auth" && !text.is_empty() && !is_user_and_password(text) {
+                return Err(KeyringError::AuthNotDecodable);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Go's decoder takes names in any case and null for absent.
+fn members<'m>(object: &'m Map<String, Value>, name: &str) -> impl Iterator<Item = &'m Value> {
+    object
+        .iter()
+        .filter(move |(key, value)| key.eq_ignore_ascii_case(name) && !value.is_null())
+        .map(|(_, value)| value)
+}
+
+fn is_user_and_password(auth: &str) -> bool {
+    // Go's decoder passes over line ends, which `base64` without `-w0` leaves behind.
+    let auth: String = auth
+        .chars()
+        .filter(|letter| !matches!(letter, '\r' | '\n'))
+        .collect();
+    AUTH.decode(auth)
+        .is_ok_and(|decoded| decoded.contains(&b':'))
+}
+
+/// As lenient as the kubelet: padded or not, and stray bits in the last letter do no harm.
+const AUTH: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent)
+        .with_decode_allow_trailing_bits(true),
+);

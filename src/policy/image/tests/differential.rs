@@ -1,0 +1,176 @@
+//! Two parsers by other people as judges of ours. Where a judge is known to leave the distribution
+//! project's grammar, the input is passed over, each time with the reason.
+
+use container_image_dist_ref::{ImgRef, digest::Digest};
+use oci_spec::distribution::Reference as OciReference;
+use proptest::prelude::*;
+
+use crate::image::Reference;
+
+/// Texts near the grammar, so that a fair share of them is valid.
+fn near_reference() -> impl Strategy<Value = String> {
+    let domain = prop_oneof![
+        4 => Just(String::new()),
+        4 => "[a-z0-9]{1,4}(\\.[a-z0-9-]{1,4}){0,2}(:[0-9]{0,5})?/",
+        1 => "[A-Za-z0-9._-]{1,8}(:[a-z0-9]{1,5})?/",
+        1 => "\\[[a-fA-F0-9:]{0,9}\\](:[0-9]{1,5})?/",
+        1 => prop::sample::select(vec!["docker.io/", "index.docker.io/", "localhost/", "LOCALHOST/"])
+            .prop_map(str::to_owned),
+    ];
+    let path = prop_oneof![
+        6 => "[a-z0-9]{1,4}((\\.|_|__|-{1,3})[a-z0-9]{1,3}){0,2}(/[a-z0-9]{1,4}){0,3}",
+        2 => "[a-z0-9/._-]{0,12}",
+        1 => "[a-zA-Z0-9/._-]{1,6}",
+    ];
+    let tag = prop_oneof![
+        3 => Just(String::new()),
+        3 => ":[a-zA-Z0-9_][a-zA-Z0-9_.-]{0,6}",
+        1 => ":[^/@:]{0,3}",
+        1 => ":[a-z]{126,130}",
+    ];
+    let digest = prop_oneof![
+        4 => Just(String::new()),
+        2 => "@sha256:[a-f0-9]{64}",
+        1 => "@sha(384|512):([a-f0-9]{96}|[a-f0-9]{128})",
+        1 => "@sha256:[a-fA-F0-9]{63,65}",
+        1 => "@[a-z+._0-9-]{1,8}:[a-f0-9]{30,34}",
+    ];
+    (domain, path, tag, digest)
+        .prop_map(|(domain, path, tag, digest)| domain + &path + &tag + &digest)
+}
+
+/// Any text of the letters that mean something here.
+fn soup() -> impl Strategy<Value = String> {
+    "[ab0AB./:@_\\[\\]-]{0,16}"
+}
+
+fn texts() -> impl Strategy<Value = String> {
+    prop_oneof![3 => near_reference(), 2 => soup()]
+}
+
+fn is_identifier(text: &str) -> bool {
+    text.len() == 64
+        && text
+            .bytes()
+            .all(|byte| matches!(byte, b'a'..=b'f' | b'0'..=b'9'))
+}
+
+/// Inputs on which `container_image_dist_ref` does not answer as the distribution project does.
+fn raw_grammar_deviates(text: &str) -> bool {
+    let first = text.split_once('/').map_or("", |(first, _)| first);
+    // `ParseNormalizedNamed` refuses identifiers; the raw grammar has no opinion.
+    is_identifier(text)
+        // It takes real IPv6 addresses only, the grammar any digits and colons.
+        || first.starts_with('[')
+        // It forgets its limit of 128 bytes for a tag behind a slash.
+        || text.split([':', '@']).any(|part| part.len() > 128)
+        // It takes any algorithm with any of OCI's alphabet; go-digest knows three, and it two of them.
+        || text.split_once('@').is_some_and(|(_, digest)| {
+            !digest.starts_with("sha256:") && !digest.starts_with("sha512:")
+        })
+}
+
+/// Inputs on which `oci_spec` does not answer as the distribution project does.
+fn oci_spec_deviates(text: &str) -> bool {
+    let first = text.split_once('/').map_or("", |(first, _)| first);
+    let digest = text.split_once('@').map_or("", |(_, digest)| digest);
+    // It takes an identifier for a name.
+    is_identifier(text)
+        // Its `\w` is Unicode's.
+        || !text.is_ascii()
+        // It keeps an upper-case first component on Docker Hub, where it then is no valid name.
+        || (!first.contains(['.', ':']) && first.bytes().any(|byte| byte.is_ascii_uppercase()))
+        // It knows no IPv6.
+        || first.starts_with('[')
+        // It takes a digest's digits in upper case.
+        || digest.bytes().any(|byte| byte.is_ascii_uppercase())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1024, max_global_rejects: 8192, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn agrees_with_the_raw_grammar(text in texts()) {
+        prop_assume!(!raw_grammar_deviates(&text));
+        let (ours, judge) = (Reference::parse(&text), ImgRef::new(&text));
+        prop_assert_eq!(ours.is_ok(), judge.is_ok(), "{:?}: {:?}", text, ours);
+        if let (Ok(ours), Ok(judge)) = (ours, judge) {
+            let name = ours.text().strip_suffix(ours.suffix());
+            let judged = judge.name();
+            prop_assert_eq!(name, Some(judged.to_str()));
+            prop_assert_eq!(ours.tag(), judge.tag());
+            prop_assert_eq!(ours.digest(), judge.digest().map(Digest::to_str));
+            // The raw grammar takes every first component that can be a host for one.
+            if let (Some(domain), Some(judge)) = (ours.written_domain(), judge.domain()) {
+                prop_assert_eq!(domain, judge.to_str());
+            }
+        }
+    }
+
+    #[test]
+    fn agrees_with_oci_spec_on_the_meaning(text in texts()) {
+        prop_assume!(!oci_spec_deviates(&text));
+        let (ours, judge) = (Reference::parse(&text), OciReference::try_from(text.as_str()));
+        prop_assert_eq!(ours.is_ok(), judge.is_ok(), "{:?}: {:?}, {:?}", text, ours, judge);
+        if let (Ok(ours), Ok(judge)) = (ours, judge) {
+            prop_assert_eq!(ours.domain(), judge.registry());
+            prop_assert_eq!(ours.full_path(), judge.repository());
+            prop_assert_eq!(ours.digest(), judge.digest());
+            // It writes the tag that nobody wrote.
+            let tag = ours.tag().or(ours.digest().is_none().then_some("latest"));
+            prop_assert_eq!(tag, judge.tag());
+        }
+    }
+
+    #[test]
+    fn the_parts_make_up_the_text(text in texts()) {
+        if let Ok(reference) = Reference::parse(&text) {
+            let domain = reference.written_domain().map(|domain| format!("{domain}/"));
+            let parts = domain.unwrap_or_default() + reference.path() + reference.suffix();
+            prop_assert_eq!(&parts, &text);
+            prop_assert_eq!(reference.text(), &text);
+        }
+    }
+
+    /// What is meant can be written out, and then means the same.
+    #[test]
+    fn the_name_is_canonical(text in texts()) {
+        if let Ok(reference) = Reference::parse(&text) {
+            let canonical = format!("{}{}", reference.name(), reference.suffix());
+            let again = Reference::parse(&canonical).expect("a canonical name is a reference");
+            prop_assert_eq!(again.written_domain(), Some(reference.domain()));
+            prop_assert_eq!(again.path(), reference.full_path());
+            prop_assert_eq!(again.name().to_string(), reference.name().to_string());
+        }
+    }
+
+    #[test]
+    fn any_text_gets_an_answer(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        let text = String::from_utf8_lossy(&bytes);
+        if let Ok(reference) = Reference::parse(&text) {
+            prop_assert_eq!(reference.text(), text.as_ref());
+            prop_assert!(text.is_ascii());
+        }
+    }
+}
+
+/// The strategies above would prove nothing if they made no valid texts.
+#[test]
+fn the_generated_texts_are_a_fair_mix() {
+    use proptest::{strategy::ValueTree, test_runner::TestRunner};
+
+    let mut runner = TestRunner::deterministic();
+    let generated: Vec<String> = (0..2000)
+        .map(|_| texts().new_tree(&mut runner).expect("a text").current())
+        .collect();
+    let valid = generated
+        .iter()
+        .filter(|text| Reference::parse(text).is_ok())
+        .count();
+    let judged = generated
+        .iter()
+        .filter(|text| !raw_grammar_deviates(text))
+        .count();
+    assert!((400..1600).contains(&valid), "{valid} of 2000 are valid");
+    assert!(judged > 1000, "{judged} of 2000 are judged");
+}

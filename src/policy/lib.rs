@@ -1,0 +1,8 @@
+//! Pure decisions: a review becomes a patch with reasons, a desired and an observed state become actions.
+//!
+//! Architecture invariant: nothing here is async, and nothing asks a clock, the environment, a file or the network;
+//! time, chance and identity are arguments. The manifest proves it (no tokio, no client), `.clippy.toml` keeps it.
+
+pub mod admission;
+pub mod image;
+pub mod mirror;

@@ -1,0 +1,94 @@
+//! The pull Secret's copies: what to do about one namespace, given what is wanted and what is there.
+//!
+//! Source: product.md §1 "In-cluster repairs", reference rt-bootstrapper §5.1 and §12 rows 52 to 59.
+//! Deliberately absent: the Secret's bytes. Whether a copy is equal is found by whoever holds both.
+
+use api::Feature;
+
+use crate::admission::{Configuration, Namespace};
+
+#[cfg(test)]
+mod tests;
+
+/// What a namespace holds under the pull Secret's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Observed {
+    /// Nothing.
+    Nothing,
+    /// A copy that we made and that says what the source says.
+    Current,
+    /// A copy that we made and that says something else.
+    Stale,
+    /// A copy that we made, of another type: the type cannot be changed in place.
+    Misshapen,
+    /// A Secret that somebody else made.
+    Foreign,
+}
+
+/// What to do about a namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Nothing.
+    Keep,
+    /// Write the copy.
+    Apply,
+    /// Remove the copy, then write it.
+    Recreate,
+    /// Remove the copy.
+    Remove,
+    /// Leave a foreign Secret alone, and say so.
+    ReportForeign,
+}
+
+/// Why a namespace needs the Secret, or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Need {
+    /// The configuration or the Namespace asks for it.
+    Namespace,
+    /// A Pod in it asks for it.
+    Pod,
+    /// Nobody asks, or credentials may not go there.
+    None,
+}
+
+/// Whether a namespace needs the Secret.
+///
+/// `pods` tells whether a Pod of the namespace opts in by itself.
+#[must_use]
+pub fn need(configuration: &Configuration, name: &str, namespace: &Namespace, pods: bool) -> Need {
+    let available = configuration.available();
+    let allowed = configuration
+        .pull_secret()
+        .namespaces
+        .as_ref()
+        .is_none_or(|selector| selector.matches(&namespace.labels));
+    if !allowed || !available.contains(Feature::PullSecret) {
+        return Need::None;
+    }
+    let by_namespace = configuration
+        .namespace_features(name)
+        .union(namespace.annotations.requested(available));
+    if by_namespace.contains(Feature::PullSecret) {
+        Need::Namespace
+    } else if pods {
+        Need::Pod
+    } else {
+        Need::None
+    }
+}
+
+/// What to do about a namespace. Without a source, copies stay as they are: Pods that run on them keep pulling.
+#[must_use]
+pub fn plan(need: Need, source: bool, observed: Observed) -> Action {
+    match (need, source, observed) {
+        (Need::None, _, Observed::Current | Observed::Stale | Observed::Misshapen) => {
+            Action::Remove
+        }
+        (Need::None, _, Observed::Nothing | Observed::Foreign)
+        | (_, false, _)
+        | (_, true, Observed::Current) => Action::Keep,
+        (_, true, Observed::Nothing | Observed::Stale) => Action::Apply,
+        (_, true, Observed::Misshapen) => Action::Recreate,
+        (_, true, Observed::Foreign) => Action::ReportForeign,
+    }
+}
