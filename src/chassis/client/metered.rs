@@ -1,0 +1,125 @@
+//! A count of every request that leaves for an API server.
+//!
+//! Invariant: each request is counted exactly once, also when its caller stops waiting, so that
+//! "no API call was made" can be read from the metric.
+
+use std::task::{Context, Poll};
+
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
+use tower::{BoxError, Layer, Service};
+
+use super::{Call, DeadlineExceeded};
+
+/// `kube_client_requests_total{verb,resource,code}`, and the layer that counts. Clones share the
+/// counters.
+///
+/// `verb` is as RBAC has it, with `apply` beside `patch`. `resource` is the plural, with its
+/// subresource. `code` is the HTTP status, or `timeout`, `error` (no answer), `cancelled` (the
+/// caller stopped waiting).
+#[derive(Clone, Debug, Default)]
+pub struct RequestMetrics(Family<Labels, Counter>);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Labels {
+    verb: &'static str,
+    resource: String,
+    code: String,
+}
+
+impl RequestMetrics {
+    /// Counters that the registry shows.
+    #[must_use]
+    pub fn register(registry: &mut Registry) -> Self {
+        let requests = Self::default();
+        registry.register(
+            "kube_client_requests",
+            "Requests sent to API servers, by verb, resource and outcome",
+            requests.0.clone(),
+        );
+        requests
+    }
+}
+
+impl<S> Layer<S> for RequestMetrics {
+    type Service = Metered<S>;
+
+    fn layer(&self, inner: S) -> Metered<S> {
+        Metered {
+            inner,
+            requests: self.clone(),
+        }
+    }
+}
+
+/// See [`RequestMetrics`].
+#[derive(Clone, Debug)]
+pub struct Metered<S> {
+    inner: S,
+    requests: RequestMetrics,
+}
+
+impl<S, Q, A> Service<Request<Q>> for Metered<S>
+where
+    S: Service<Request<Q>, Response = Response<A>>,
+    S::Future: Send + 'static,
+    S::Error: Into<BoxError>,
+{
+    type Response = Response<A>;
+    type Error = BoxError;
+    type Future = BoxFuture<'static, Result<Response<A>, BoxError>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(context).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Request<Q>) -> Self::Future {
+        let pending = Pending {
+            requests: self.requests.clone(),
+            call: Call::of(&request),
+            code: "cancelled".to_owned(),
+        };
+        let answer = self.inner.call(request);
+        Box::pin(async move {
+            let answer = answer.await.map_err(Into::into);
+            pending.ended(code(&answer));
+            answer
+        })
+    }
+}
+
+fn code<A>(answer: &Result<Response<A>, BoxError>) -> String {
+    match answer {
+        Ok(answer) => answer.status().as_str().to_owned(),
+        Err(error) if DeadlineExceeded::caused(error.as_ref()) => "timeout".to_owned(),
+        Err(_) => "error".to_owned(),
+    }
+}
+
+/// A request under way; counted when it is dropped, however that comes.
+struct Pending {
+    requests: RequestMetrics,
+    call: Call,
+    code: String,
+}
+
+impl Pending {
+    fn ended(mut self, code: String) {
+        self.code = code;
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        let labels = Labels {
+            verb: self.call.verb,
+            resource: std::mem::take(&mut self.call.resource),
+            code: std::mem::take(&mut self.code),
+        };
+        self.requests.0.get_or_create(&labels).inc();
+    }
+}

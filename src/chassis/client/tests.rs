@@ -1,0 +1,254 @@
+use std::io::Write as _;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use futures::{FutureExt, StreamExt, stream};
+use http_body_util::{BodyExt, StreamBody};
+use hyper::body::Frame;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use prometheus_client::registry::Registry;
+use serde_json::json;
+use wiremock::matchers::{header, method, path};
+use wiremock::{Mock, MockServer, ResponseTemplate};
+
+use super::*;
+
+/// Long beside what a loopback answer takes, short beside a test run.
+const TIMEOUT: Duration = Duration::from_millis(500);
+
+fn metered() -> (Registry, RequestMetrics) {
+    let mut registry = Registry::default();
+    let requests = RequestMetrics::register(&mut registry);
+    (registry, requests)
+}
+
+fn counted(registry: &Registry) -> Vec<String> {
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, registry).unwrap();
+    let mut lines: Vec<String> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("kube_client_requests_total"))
+        .map(str::to_owned)
+        .collect();
+    lines.sort();
+    lines
+}
+
+fn kubeconfig(cluster: &str) -> tempfile::NamedTempFile {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    let text = format!(
+        "apiVersion: v1\nkind: Config\ncurrent-context: c\n\
+         contexts: [{{name: c, context: {{cluster: c, user: u, namespace: home}}}}]\n\
+         clusters: [{{name: c, cluster: {{{cluster}}}}}]\n\
+         users: [{{name: u, user: {{token: t0ken}}}}]\n"
+    );
+    file.write_all(text.as_bytes()).unwrap();
+    file
+}
+
+fn options(kubeconfig: &tempfile::NamedTempFile) -> ClientOptions {
+    ClientOptions {
+        kubeconfig: Some(kubeconfig.path().to_owned()),
+        user_agent: "chassis/1".to_owned(),
+        timeout: TIMEOUT,
+    }
+}
+
+async fn connected(server: &MockServer) -> (Registry, Client) {
+    let file = kubeconfig(&format!("server: \"{}\"", server.uri()));
+    let (registry, requests) = metered();
+    let client = connect(options(&file), &requests).await.unwrap();
+    (registry, client)
+}
+
+#[tokio::test]
+async fn a_kubeconfig_leads_to_a_server_with_credentials_and_our_name() {
+    let server = MockServer::start().await;
+    Mock::given(method("GET"))
+        .and(path("/api/v1/namespaces/home/configmaps/c"))
+        .and(header("user-agent", "chassis/1"))
+        .and(header("authorization", "Bearer t0ken"))
+        .respond_with(ResponseTemplate::new(200).set_body_json(json!({"metadata": {"name": "c"}})))
+        .expect(1)
+        .mount(&server)
+        .await;
+    let (registry, client) = connected(&server).await;
+    let found = Api::<ConfigMap>::default_namespaced(client).get("c").await;
+    assert_eq!(found.unwrap().metadata.name.as_deref(), Some("c"));
+    assert_eq!(
+        counted(&registry),
+        ["{verb=\"get\",resource=\"configmaps\",code=\"200\"} 1"]
+    );
+}
+
+#[tokio::test]
+async fn a_busy_server_is_asked_once() {
+    let server = MockServer::start().await;
+    Mock::given(method("GET"))
+        .respond_with(ResponseTemplate::new(503))
+        .expect(1)
+        .mount(&server)
+        .await;
+    let (registry, client) = connected(&server).await;
+    Api::<Secret>::all(client)
+        .list(&kube::api::ListParams::default())
+        .await
+        .unwrap_err();
+    assert_eq!(
+        counted(&registry),
+        ["{verb=\"list\",resource=\"secrets\",code=\"503\"} 1"]
+    );
+}
+
+#[tokio::test]
+async fn a_silent_server_costs_one_timeout() {
+    let server = MockServer::start().await;
+    Mock::given(method("PATCH"))
+        .respond_with(ResponseTemplate::new(200).set_delay(Duration::from_mins(1)))
+        .mount(&server)
+        .await;
+    let (registry, client) = connected(&server).await;
+    let body = json!({"apiVersion": "v1", "kind": "Secret"});
+    let error = Api::<Secret>::namespaced(client, "a")
+        .patch("s", &PatchParams::apply("me"), &Patch::Apply(body))
+        .await
+        .unwrap_err();
+    assert!(DeadlineExceeded::is(&error), "{error:?}");
+    assert_eq!(
+        counted(&registry),
+        ["{verb=\"apply\",resource=\"secrets\",code=\"timeout\"} 1"]
+    );
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_shake_hands_is_given_up() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let file = kubeconfig(&format!(
+        "server: \"https://{address}\", insecure-skip-tls-verify: true"
+    ));
+    let (_registry, requests) = metered();
+    let client = connect(options(&file), &requests).await.unwrap();
+    let error = client.apiserver_version().await.unwrap_err();
+    assert!(DeadlineExceeded::is(&error), "{error:?}");
+}
+
+#[tokio::test]
+async fn nobody_listening_is_an_error_of_its_own() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let file = kubeconfig(&format!(
+        "server: \"http://{}\"",
+        listener.local_addr().unwrap()
+    ));
+    drop(listener);
+    let (registry, requests) = metered();
+    let client = connect(options(&file), &requests).await.unwrap();
+    let error = client.apiserver_version().await.unwrap_err();
+    assert!(!DeadlineExceeded::is(&error), "{error:?}");
+    assert_eq!(
+        counted(&registry),
+        ["{verb=\"get\",resource=\"other\",code=\"error\"} 1"]
+    );
+}
+
+#[tokio::test]
+async fn what_cannot_be_used_is_refused_before_anything_is_sent() {
+    let (_registry, requests) = metered();
+    let proxied = kubeconfig("server: \"http://a\", proxy-url: \"http://proxy:1\"");
+    let refused = connect(options(&proxied), &requests).await.err();
+    assert!(matches!(refused, Some(ClientError::Proxy(_))));
+
+    let file = kubeconfig("server: \"http://a\"");
+    let mut strange = options(&file);
+    strange.user_agent = "two\nlines".to_owned();
+    let refused = connect(strange, &requests).await.err();
+    assert!(matches!(refused, Some(ClientError::UserAgent(_))));
+
+    let mut missing = options(&file);
+    missing.kubeconfig = Some(PathBuf::from("/nowhere/config"));
+    let refused = connect(missing, &requests).await.err().unwrap();
+    assert_eq!(
+        refused.to_string(),
+        "kubeconfig /nowhere/config cannot be used"
+    );
+}
+
+/// A transport that answers every request with the head at once and the body after a delay.
+fn slow_body(delay: Duration) -> (Registry, Client) {
+    let (registry, requests) = metered();
+    let transport = tower::service_fn(move |_: Request<Body>| async move {
+        let line = stream::once(async move {
+            tokio::time::sleep(delay).await;
+            Ok::<_, BoxError>(Frame::data(Bytes::from_static(b"{}\n")))
+        });
+        Ok::<_, BoxError>(Response::new(BodyExt::boxed_unsync(StreamBody::new(
+            line.boxed(),
+        ))))
+    });
+    let deadline = Deadline::new(Duration::from_secs(10));
+    (registry, over(transport, "default", deadline, &requests))
+}
+
+async fn read(client: &Client, uri: &str) -> kube::Result<Bytes> {
+    let request = Request::get(uri).body(Body::empty()).unwrap();
+    client
+        .send(request)
+        .await?
+        .into_body()
+        .collect_bytes()
+        .await
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_body_counts_unless_it_is_a_stream() {
+    let (_registry, client) = slow_body(Duration::from_mins(10));
+    let error = read(&client, "/api/v1/pods").await.unwrap_err();
+    assert!(DeadlineExceeded::is(&error), "{error:?}");
+    let watched = read(&client, "/api/v1/pods?watch=true").await.unwrap();
+    assert_eq!(watched, "{}\n");
+
+    let (_registry, client) = slow_body(Duration::from_secs(9));
+    assert_eq!(read(&client, "/api/v1/pods").await.unwrap(), "{}\n");
+}
+
+#[tokio::test(start_paused = true)]
+async fn even_a_watch_must_begin() {
+    let (registry, requests) = metered();
+    let silent = tower::service_fn(async |_: Request<Body>| {
+        std::future::pending::<Result<Response<Body>, BoxError>>().await
+    });
+    let client = over(silent, "default", Deadline::new(TIMEOUT), &requests);
+    let began = tokio::time::Instant::now();
+    let error = read(&client, "/api/v1/pods?watch=true").await.unwrap_err();
+    assert!(DeadlineExceeded::is(&error), "{error:?}");
+    assert_eq!(began.elapsed().as_secs(), deadline::STREAM_HEAD.as_secs());
+    assert_eq!(
+        counted(&registry),
+        ["{verb=\"watch\",resource=\"pods\",code=\"timeout\"} 1"]
+    );
+}
+
+#[tokio::test]
+async fn a_request_that_nobody_waits_for_is_counted_too() {
+    static ASKED: AtomicBool = AtomicBool::new(false);
+    let (registry, requests) = metered();
+    let silent = tower::service_fn(async |_: Request<Body>| {
+        ASKED.store(true, Ordering::SeqCst);
+        std::future::pending::<Result<Response<Body>, BoxError>>().await
+    });
+    let client = over(silent, "default", Deadline::new(TIMEOUT), &requests);
+    {
+        let mut call = pin!(read(&client, "/api/v1/pods"));
+        while !ASKED.load(Ordering::SeqCst) {
+            assert!((&mut call).now_or_never().is_none());
+            tokio::task::yield_now().await;
+        }
+    }
+    assert_eq!(
+        counted(&registry),
+        ["{verb=\"list\",resource=\"pods\",code=\"cancelled\"} 1"]
+    );
+}

@@ -1,0 +1,272 @@
+//! The calls that an election is made of.
+//!
+//! Invariant: one look and at most one write an attempt, and every attempt ends within half a
+//! renewal period, whatever the client's own timeout is.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::PostParams;
+use kube::{Api, Client};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use super::decide::{Action, Observed, claim, step};
+use super::{LeaseOptions, LeaseTiming};
+use crate::backoff::{Backoff, spread};
+use crate::telemetry::error_chain;
+
+pub(super) struct Candidate {
+    leases: Api<Lease>,
+    name: String,
+    identity: String,
+    timing: LeaseTiming,
+    /// What the next write is based on. `None`: look first.
+    base: Option<Lease>,
+    observed: Option<Observed>,
+    failing: bool,
+}
+
+/// The outcome of one attempt.
+enum Standing {
+    /// Ours; work is safe until then.
+    Leads(Instant),
+    /// Somebody else's, for at least this long unless it is released.
+    Follows(Duration),
+    /// Our write was based on a record that has changed since.
+    Contested,
+    /// The API server gave no usable answer.
+    Unknown,
+}
+
+/// Why a term ended although nobody asked for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Lost {
+    /// Somebody else holds it.
+    Taken,
+    /// It could not be renewed in time.
+    Unrenewed,
+}
+
+impl Candidate {
+    pub(super) fn new(client: Client, options: LeaseOptions) -> Self {
+        let LeaseOptions {
+            namespace,
+            name,
+            identity,
+            timing,
+        } = options;
+        Self {
+            leases: Api::namespaced(client, &namespace),
+            name,
+            identity,
+            timing,
+            base: None,
+            observed: None,
+            failing: false,
+        }
+    }
+
+    /// Waits for the lease. Gives the instant until which work is safe, or `None` at shutdown.
+    pub(super) async fn campaign(&mut self, shutdown: &CancellationToken) -> Option<Instant> {
+        let mut failures = 0;
+        while !shutdown.is_cancelled() {
+            // Not cancelled by the shutdown: a write under way may win the lease, and then it
+            // must be released.
+            let pause = match self.attempt().await {
+                Standing::Leads(fence) => return Some(fence),
+                Standing::Follows(at_most) => {
+                    failures = 0;
+                    spread(self.timing.renew_every, fastrand::u64(..)).min(at_most)
+                }
+                Standing::Contested | Standing::Unknown => {
+                    failures += 1;
+                    self.retry_pause(failures, self.timing.renew_every)
+                }
+            };
+            shutdown.run_until_cancelled(sleep(pause)).await;
+        }
+        None
+    }
+
+    /// Renews when it is time to. Gives the next instant until which work is safe.
+    pub(super) async fn renew(&mut self, fence: Instant) -> Result<Instant, Lost> {
+        timeout_at(fence, async {
+            let mut failures = 0;
+            sleep(spread(self.timing.renew_every, fastrand::u64(..))).await;
+            loop {
+                match self.attempt().await {
+                    Standing::Leads(fence) => return Ok(fence),
+                    Standing::Follows(_) => return Err(Lost::Taken),
+                    Standing::Contested | Standing::Unknown => failures += 1,
+                }
+                // Often enough for several attempts before the fence.
+                sleep(self.retry_pause(failures, self.timing.renew_every / 5)).await;
+            }
+        })
+        .await
+        .unwrap_or(Err(Lost::Unrenewed))
+    }
+
+    /// Lets a successor in at once. Failing is harmless: the lease expires.
+    pub(super) async fn release(&mut self) {
+        // A renewal that was cancelled under way may have written: then the first try conflicts.
+        for _ in 0..2 {
+            let released = timeout(self.timing.attempt(), self.try_release()).await;
+            match released {
+                Ok(Err(error)) if is_conflict(&error) => {}
+                Ok(Ok(())) => return,
+                Ok(Err(error)) => {
+                    let error = error_chain(&error);
+                    tracing::warn!(lease = self.name, error, "lease not released");
+                    return;
+                }
+                Err(_) => {
+                    tracing::warn!(lease = self.name, error = "timeout", "lease not released");
+                    return;
+                }
+            }
+        }
+    }
+
+    async fn try_release(&mut self) -> kube::Result<()> {
+        let current = match self.base.take() {
+            Some(base) => base,
+            None => match self.leases.get_opt(&self.name).await? {
+                Some(found) => found,
+                None => return Ok(()),
+            },
+        };
+        let held = current.spec.unwrap_or_default();
+        if held.holder_identity.as_deref() != Some(self.identity.as_str()) {
+            return Ok(());
+        }
+        let free = Lease {
+            metadata: current.metadata,
+            spec: Some(LeaseSpec {
+                holder_identity: None,
+                ..held
+            }),
+        };
+        self.leases
+            .replace(&self.name, &PostParams::default(), &free)
+            .await?;
+        Ok(())
+    }
+
+    async fn attempt(&mut self) -> Standing {
+        let answer = timeout(self.timing.attempt(), self.try_attempt()).await;
+        let error = match answer {
+            Ok(Ok(standing)) => {
+                if std::mem::take(&mut self.failing) {
+                    tracing::info!(lease = self.name, "lease can be reached again");
+                }
+                return standing;
+            }
+            Ok(Err(error)) => error_chain(&error),
+            Err(_) => format!("no answer within {:?}", self.timing.attempt()),
+        };
+        // Whether a write that failed has happened all the same is not known.
+        self.base = None;
+        if !std::mem::replace(&mut self.failing, true) {
+            tracing::warn!(lease = self.name, error, "lease cannot be reached");
+        }
+        Standing::Unknown
+    }
+
+    async fn try_attempt(&mut self) -> kube::Result<Standing> {
+        if self.base.is_none() {
+            let found = self.leases.get_opt(&self.name).await?;
+            self.observe(found);
+        }
+        let action = step(
+            self.observed.as_ref(),
+            Instant::now(),
+            &self.identity,
+            self.timing.duration,
+        );
+        // Before the write is sent: others count from when they see it, which is later.
+        let fence = Instant::now() + self.timing.fence();
+        let written = match action {
+            Action::Wait(at_most) => {
+                self.base = None;
+                return Ok(Standing::Follows(at_most));
+            }
+            Action::Create => {
+                self.leases
+                    .create(&PostParams::default(), &self.claimed())
+                    .await
+            }
+            Action::Renew | Action::Take => {
+                self.leases
+                    .replace(&self.name, &PostParams::default(), &self.claimed())
+                    .await
+            }
+        };
+        match written {
+            Ok(lease) => {
+                self.observe(Some(lease));
+                Ok(Standing::Leads(fence))
+            }
+            Err(error) if is_conflict(&error) => {
+                self.base = None;
+                Ok(Standing::Contested)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn claimed(&self) -> Lease {
+        let base = self.base.clone().unwrap_or_else(|| Lease {
+            metadata: ObjectMeta {
+                name: Some(self.name.clone()),
+                ..ObjectMeta::default()
+            },
+            spec: None,
+        });
+        let now = jiff::Timestamp::now();
+        let spec = claim(
+            base.spec.as_ref(),
+            &self.identity,
+            self.timing.duration,
+            now,
+        );
+        Lease {
+            metadata: base.metadata,
+            spec: Some(spec),
+        }
+    }
+
+    fn observe(&mut self, found: Option<Lease>) {
+        let now = Instant::now();
+        let before = self.observed.take();
+        let holder = |observed: &Option<Observed>| {
+            observed
+                .as_ref()
+                .and_then(Observed::holder)
+                .map(str::to_owned)
+        };
+        let holder_before = holder(&before);
+        self.observed = found
+            .as_ref()
+            .map(|lease| Observed::again(before, lease.spec.clone().unwrap_or_default(), now));
+        self.base = found;
+        let holder = holder(&self.observed);
+        if holder != holder_before {
+            tracing::info!(lease = self.name, holder, "lease changed hands");
+        }
+    }
+
+    fn retry_pause(&self, failures: u32, cap: Duration) -> Duration {
+        let backoff = Backoff {
+            base: self.timing.renew_every / 10,
+            cap,
+        };
+        backoff.delay(failures.saturating_sub(1), fastrand::u64(..))
+    }
+}
+
+fn is_conflict(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 409)
+}

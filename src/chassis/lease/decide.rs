@@ -1,0 +1,214 @@
+//! What to do about a lease: a function of what was seen, the time, and who we are.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::LeaseSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use tokio::time::Instant;
+
+/// A record, and since when it is known to be as it is.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Observed {
+    spec: LeaseSpec,
+    unchanged_since: Instant,
+}
+
+impl Observed {
+    /// What is known after another look. A record that is still the same keeps its age.
+    pub(super) fn again(earlier: Option<Self>, spec: LeaseSpec, now: Instant) -> Self {
+        match earlier {
+            Some(earlier) if earlier.spec == spec => earlier,
+            _ => Self {
+                spec,
+                unchanged_since: now,
+            },
+        }
+    }
+
+    /// Who holds it. An empty name is nobody: client-go releases so.
+    pub(super) fn holder(&self) -> Option<&str> {
+        let holder = self.spec.holder_identity.as_deref();
+        holder.filter(|name| !name.is_empty())
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Action {
+    /// There is no record.
+    Create,
+    /// It is ours.
+    Renew,
+    /// It is nobody's any more.
+    Take,
+    /// It is somebody's; without a change it may be taken after this long.
+    Wait(Duration),
+}
+
+/// `default_duration` stands in for a record that does not say how long it lasts.
+pub(super) fn step(
+    observed: Option<&Observed>,
+    now: Instant,
+    me: &str,
+    default_duration: Duration,
+) -> Action {
+    let Some(observed) = observed else {
+        return Action::Create;
+    };
+    match observed.holder() {
+        None => return Action::Take,
+        Some(holder) if holder == me => return Action::Renew,
+        Some(_) => {}
+    }
+    let lasts = observed
+        .spec
+        .lease_duration_seconds
+        .and_then(|seconds| u64::try_from(seconds).ok())
+        .map_or(default_duration, Duration::from_secs);
+    let remaining = lasts.saturating_sub(now.duration_since(observed.unchanged_since));
+    if remaining.is_zero() {
+        Action::Take
+    } else {
+        Action::Wait(remaining)
+    }
+}
+
+/// The record to write. `wall_clock` is for human readers only.
+pub(super) fn claim(
+    previous: Option<&LeaseSpec>,
+    me: &str,
+    duration: Duration,
+    wall_clock: jiff::Timestamp,
+) -> LeaseSpec {
+    let previous = previous.cloned().unwrap_or_default();
+    let was_ours = previous.holder_identity.as_deref() == Some(me);
+    let transitions = previous.lease_transitions.unwrap_or(0);
+    let now = MicroTime(wall_clock);
+    LeaseSpec {
+        holder_identity: Some(me.to_owned()),
+        // Rounded up: a longer lease delays a successor, a shorter one makes two leaders.
+        lease_duration_seconds: i32::try_from(whole_seconds(duration)).ok(),
+        acquire_time: match previous.acquire_time {
+            Some(time) if was_ours => Some(time),
+            _ => Some(now.clone()),
+        },
+        renew_time: Some(now),
+        lease_transitions: Some(if was_ours {
+            transitions
+        } else {
+            transitions.saturating_add(1)
+        }),
+        ..previous
+    }
+}
+
+fn whole_seconds(duration: Duration) -> u64 {
+    duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    const ME: &str = "me";
+    const OURS: Duration = Duration::from_secs(15);
+
+    fn seconds(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn record(holder: Option<&str>, lasts: Option<i32>) -> LeaseSpec {
+        LeaseSpec {
+            holder_identity: holder.map(str::to_owned),
+            lease_duration_seconds: lasts,
+            ..LeaseSpec::default()
+        }
+    }
+
+    #[rstest]
+    #[case::absent(None, 0, Action::Create)]
+    #[case::released(Some(record(None, Some(15))), 0, Action::Take)]
+    #[case::released_as_client_go_does(Some(record(Some(""), Some(1))), 0, Action::Take)]
+    #[case::ours(Some(record(Some(ME), Some(15))), 0, Action::Renew)]
+    #[case::ours_long_ago(Some(record(Some(ME), Some(15))), 99, Action::Renew)]
+    #[case::just_seen(Some(record(Some("a"), Some(15))), 0, Action::Wait(seconds(15)))]
+    #[case::alive(Some(record(Some("a"), Some(15))), 14, Action::Wait(seconds(1)))]
+    #[case::expired(Some(record(Some("a"), Some(15))), 15, Action::Take)]
+    #[case::its_own_duration_counts(
+        Some(record(Some("a"), Some(60))),
+        15,
+        Action::Wait(seconds(45))
+    )]
+    #[case::no_duration(Some(record(Some("a"), None)), 14, Action::Wait(seconds(1)))]
+    #[case::senseless_duration(Some(record(Some("a"), Some(-1))), 14, Action::Wait(seconds(1)))]
+    fn actions(
+        #[case] spec: Option<LeaseSpec>,
+        #[case] seconds_unchanged: u64,
+        #[case] expected: Action,
+    ) {
+        let seen = Instant::now();
+        let observed = spec.map(|spec| Observed::again(None, spec, seen));
+        let now = seen + seconds(seconds_unchanged);
+        assert_eq!(step(observed.as_ref(), now, ME, OURS), expected);
+    }
+
+    #[test]
+    fn only_a_change_makes_a_record_young_again() {
+        let first = Instant::now();
+        let later = first + seconds(10);
+        let same = record(Some("a"), Some(15));
+        let observed = Observed::again(None, same.clone(), first);
+        let observed = Observed::again(Some(observed), same.clone(), later);
+        assert_eq!(
+            step(Some(&observed), later, ME, OURS),
+            Action::Wait(seconds(5))
+        );
+
+        let renewed = LeaseSpec {
+            // An hour behind: the holder's clock is not ours, and does not matter.
+            renew_time: Some(MicroTime(jiff::Timestamp::UNIX_EPOCH)),
+            ..same
+        };
+        let observed = Observed::again(Some(observed), renewed, later);
+        assert_eq!(
+            step(Some(&observed), later, ME, OURS),
+            Action::Wait(seconds(15))
+        );
+    }
+
+    #[test]
+    fn a_claim_on_anothers_record_is_a_transition() {
+        let before = jiff::Timestamp::from_second(1_000).unwrap();
+        let now = jiff::Timestamp::from_second(2_000).unwrap();
+        let theirs = LeaseSpec {
+            acquire_time: Some(MicroTime(before)),
+            lease_transitions: Some(4),
+            ..record(Some("a"), Some(60))
+        };
+        let taken = claim(Some(&theirs), ME, Duration::from_millis(14_200), now);
+        let expected = LeaseSpec {
+            holder_identity: Some(ME.to_owned()),
+            lease_duration_seconds: Some(15),
+            acquire_time: Some(MicroTime(now)),
+            renew_time: Some(MicroTime(now)),
+            lease_transitions: Some(5),
+            ..LeaseSpec::default()
+        };
+        assert_eq!(taken, expected);
+
+        let later = jiff::Timestamp::from_second(3_000).unwrap();
+        let renewed = claim(Some(&taken), ME, OURS, later);
+        let expected = LeaseSpec {
+            renew_time: Some(MicroTime(later)),
+            ..expected
+        };
+        assert_eq!(renewed, expected);
+    }
+
+    #[test]
+    fn a_first_claim_counts_from_one() {
+        let first = claim(None, ME, OURS, jiff::Timestamp::UNIX_EPOCH);
+        assert_eq!(first.lease_transitions, Some(1));
+    }
+}

@@ -1,0 +1,539 @@
+//! The loop against an API server that is a function, on a paused clock: an hour of elections
+//! takes milliseconds, and every instant below is exact.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use http::{Method, Request};
+use kube::client::Body;
+use rstest::rstest;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+
+use super::*;
+use crate::testing::{self, json as answer_json, refusal};
+
+const SECOND: Duration = Duration::from_secs(1);
+
+/// How the API server treats one candidate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mood {
+    Answers,
+    Fails,
+    Hangs,
+    /// Does what is asked and then fails to say so.
+    WritesAndFails,
+}
+
+/// One stored lease, with the optimistic lock of an API server.
+#[derive(Clone, Default)]
+struct Server(Arc<Mutex<Store>>);
+
+#[derive(Default)]
+struct Store {
+    lease: Option<Value>,
+    version: u64,
+    requests: Vec<String>,
+    /// Whose record appears just before the next write arrives.
+    quicker: Option<String>,
+}
+
+fn record(holder: &str) -> Value {
+    json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+        "metadata": {"name": "repairs", "namespace": "kyma-system", "labels": {"kept": "yes"}},
+        "spec": {"holderIdentity": holder, "leaseDurationSeconds": 15, "leaseTransitions": 1},
+    })
+}
+
+impl Server {
+    fn put(&self, mut lease: Value) {
+        let mut store = self.0.lock().unwrap();
+        store.version += 1;
+        lease["metadata"]["resourceVersion"] = json!(store.version.to_string());
+        store.lease = Some(lease);
+    }
+
+    fn get(&self) -> Value {
+        self.0.lock().unwrap().lease.clone().unwrap_or_default()
+    }
+
+    fn holder(&self) -> Option<String> {
+        self.get()["spec"]["holderIdentity"]
+            .as_str()
+            .map(str::to_owned)
+    }
+
+    fn requests(&self) -> Vec<String> {
+        self.0.lock().unwrap().requests.clone()
+    }
+
+    async fn answer(self, mood: Mood, request: Request<Body>) -> testing::Answer {
+        let (head, body) = request.into_parts();
+        let bytes = body.collect_bytes().await.unwrap();
+        let sent: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        let line = format!("{} {}", head.method, head.uri.path());
+        self.0.lock().unwrap().requests.push(line);
+        match mood {
+            Mood::Answers => self.store(&head.method, sent),
+            Mood::Fails => refusal(500, "broken"),
+            Mood::Hangs => std::future::pending().await,
+            Mood::WritesAndFails => {
+                self.store(&head.method, sent);
+                refusal(500, "broken")
+            }
+        }
+    }
+
+    fn store(&self, method: &Method, sent: Value) -> testing::Answer {
+        if *method == Method::GET {
+            return match self.get() {
+                Value::Null => refusal(404, "NotFound"),
+                lease => answer_json(200, &lease),
+            };
+        }
+        let quicker = self.0.lock().unwrap().quicker.take();
+        if let Some(quicker) = quicker {
+            self.put(record(&quicker));
+        }
+        let stored = self.get()["metadata"]["resourceVersion"].clone();
+        if stored != sent["metadata"]["resourceVersion"] {
+            return refusal(409, "Conflict");
+        }
+        self.put(sent);
+        answer_json(200, &self.get())
+    }
+}
+
+/// One replica: its client's fortune, its work, its end.
+struct Replica {
+    mood: Arc<Mutex<Mood>>,
+    /// When its work began and ended, in turn.
+    log: Arc<Mutex<Vec<Instant>>>,
+    shutdown: CancellationToken,
+    metrics: LeaseMetrics,
+    running: JoinHandle<()>,
+}
+
+/// Notes the end of the work, however it ends.
+struct Noted(Arc<Mutex<Vec<Instant>>>);
+
+impl Drop for Noted {
+    fn drop(&mut self) {
+        self.0.lock().unwrap().push(Instant::now());
+    }
+}
+
+impl Replica {
+    fn start(server: &Server, identity: &str) -> Self {
+        Self::start_with(server, identity, |token| async move {
+            token.cancelled().await;
+        })
+    }
+
+    fn start_with<W, F>(server: &Server, identity: &str, work: W) -> Self
+    where
+        W: Fn(CancellationToken) -> F + Clone + Send + 'static,
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let mood = Arc::new(Mutex::new(Mood::Answers));
+        let log = Arc::<Mutex<Vec<Instant>>>::default();
+        let shutdown = CancellationToken::new();
+        let metrics = LeaseMetrics::default();
+        let client = testing::client({
+            let (server, mood) = (server.clone(), mood.clone());
+            move |request| {
+                let mood = *mood.lock().unwrap();
+                server.clone().answer(mood, request)
+            }
+        });
+        let options = LeaseOptions {
+            namespace: "kyma-system".to_owned(),
+            name: "repairs".to_owned(),
+            identity: identity.to_owned(),
+            timing: LeaseTiming::default(),
+        };
+        let noted = log.clone();
+        let work = move |token| {
+            let (work, log) = (work.clone(), noted.clone());
+            async move {
+                log.lock().unwrap().push(Instant::now());
+                let _end = Noted(log);
+                work(token).await;
+            }
+        };
+        let running = tokio::spawn(run_while_leading(
+            client,
+            options,
+            metrics.clone(),
+            shutdown.clone(),
+            work,
+        ));
+        Self {
+            mood,
+            log,
+            shutdown,
+            metrics,
+            running,
+        }
+    }
+
+    fn mood(&self, mood: Mood) {
+        *self.mood.lock().unwrap() = mood;
+    }
+
+    fn log(&self) -> Vec<Instant> {
+        self.log.lock().unwrap().clone()
+    }
+
+    fn terms(&self) -> usize {
+        self.log().len().div_ceil(2)
+    }
+
+    fn leads(&self) -> bool {
+        self.log().len() % 2 == 1
+    }
+
+    fn gauge(&self) -> i64 {
+        let labels = Labels {
+            lease: "repairs".to_owned(),
+        };
+        self.metrics.0.get_or_create(&labels).get()
+    }
+
+    async fn stop(self) {
+        self.shutdown.cancel();
+        self.running.await.unwrap();
+    }
+}
+
+/// Waits on the paused clock, in steps that are short beside every period of a lease.
+async fn until(what: &str, condition: impl Fn() -> bool) -> Duration {
+    let began = Instant::now();
+    while !condition() {
+        assert!(began.elapsed() < 600 * SECOND, "never came: {what}");
+        sleep(Duration::from_millis(10)).await;
+    }
+    began.elapsed()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_absent_lease_is_created_and_renewed() {
+    let server = Server::default();
+    let replica = Replica::start(&server, "a");
+    assert!(until("election", || replica.leads()).await < SECOND);
+    let first = server.get();
+    assert_eq!(first["spec"]["holderIdentity"], "a");
+    assert_eq!(first["spec"]["leaseDurationSeconds"], 15);
+    assert_eq!(replica.gauge(), 1);
+
+    sleep(61 * SECOND).await;
+    let later = server.get();
+    assert_eq!(later["spec"]["acquireTime"], first["spec"]["acquireTime"]);
+    assert_eq!(later["spec"]["leaseTransitions"], 1);
+    assert_eq!(replica.terms(), 1);
+    // One write a renewal and no read: 61 s in periods of 4 to 5 s.
+    let path = "/apis/coordination.k8s.io/v1/namespaces/kyma-system/leases";
+    let requests = server.requests();
+    assert_eq!(
+        requests[..2],
+        [format!("GET {path}/repairs"), format!("POST {path}")]
+    );
+    assert!((12..=15).contains(&(requests.len() - 2)), "{requests:?}");
+    assert!(
+        requests[2..]
+            .iter()
+            .all(|line| *line == format!("PUT {path}/repairs"))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_is_renewed_is_left_alone() {
+    let server = Server::default();
+    let replica = Replica::start(&server, "a");
+    for renewal in 0..30 {
+        let mut theirs = record("b");
+        theirs["spec"]["renewTime"] = json!(format!("2026-01-01T00:00:{renewal:02}.000000Z"));
+        server.put(theirs);
+        sleep(14 * SECOND).await;
+    }
+    assert_eq!(replica.terms(), 0);
+    assert_eq!(server.holder().as_deref(), Some("b"));
+    assert_eq!(replica.gauge(), 0);
+}
+
+#[rstest]
+#[case::dead("b", 15 * SECOND, 21 * SECOND)]
+#[case::released("", Duration::ZERO, SECOND)]
+#[case::own_earlier_life("a", Duration::ZERO, SECOND)]
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_nobody_renews_is_taken_over(
+    #[case] holder: &str,
+    #[case] least: Duration,
+    #[case] most: Duration,
+) {
+    let server = Server::default();
+    let mut theirs = record(holder);
+    // Tomorrow, by the clock of a holder that is a day ahead: only our own clock counts.
+    theirs["spec"]["renewTime"] = json!("2999-01-01T00:00:00.000000Z");
+    server.put(theirs);
+    let replica = Replica::start(&server, "a");
+    let waited = until("takeover", || replica.leads()).await;
+    assert!((least..most).contains(&waited), "{waited:?}");
+    assert_eq!(server.holder().as_deref(), Some("a"));
+    assert_eq!(server.get()["metadata"]["labels"]["kept"], "yes");
+}
+
+#[rstest]
+#[case::created_by_another(None)]
+#[case::taken_by_another(Some(record("")))]
+#[tokio::test(start_paused = true)]
+async fn the_quicker_of_two_wins(#[case] before: Option<Value>) {
+    let server = Server::default();
+    if let Some(before) = before {
+        server.put(before);
+    }
+    server.0.lock().unwrap().quicker = Some("b".to_owned());
+    let replica = Replica::start(&server, "a");
+    sleep(14 * SECOND).await;
+    assert_eq!(replica.terms(), 0);
+    assert_eq!(server.holder().as_deref(), Some("b"));
+    // And no longer than the winner lives.
+    until("takeover", || replica.leads()).await;
+}
+
+#[rstest]
+#[case::errors(Mood::Fails)]
+#[case::silence(Mood::Hangs)]
+#[tokio::test(start_paused = true)]
+async fn work_is_fenced_before_the_lease_can_expire(#[case] mood: Mood) {
+    let server = Server::default();
+    let replica = Replica::start(&server, "a");
+    until("election", || replica.leads()).await;
+    sleep(60 * SECOND).await;
+
+    let renewed = || server.get()["metadata"]["resourceVersion"].clone();
+    let last = renewed();
+    until("a renewal", || renewed() != last).await;
+    let renewed_at = Instant::now();
+    replica.mood(mood);
+    until("fence", || !replica.leads()).await;
+    let ended = *replica.log().last().unwrap() - renewed_at;
+    assert!((9 * SECOND..=10 * SECOND).contains(&ended), "{ended:?}");
+    assert_eq!(replica.gauge(), 0);
+
+    sleep(60 * SECOND).await;
+    assert_eq!(replica.terms(), 1);
+    replica.mood(Mood::Answers);
+    until("second term", || replica.leads()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_short_outage_interrupts_nothing() {
+    let server = Server::default();
+    let replica = Replica::start(&server, "a");
+    until("election", || replica.leads()).await;
+    for (mood, lasts) in [
+        (Mood::Fails, 3),
+        (Mood::Hangs, 2),
+        (Mood::WritesAndFails, 3),
+    ] {
+        replica.mood(mood);
+        sleep(lasts * SECOND).await;
+        replica.mood(Mood::Answers);
+        sleep(20 * SECOND).await;
+        assert_eq!((replica.terms(), replica.leads()), (1, true), "{mood:?}");
+    }
+    server.0.lock().unwrap().lease = None;
+    sleep(20 * SECOND).await;
+    assert_eq!((replica.terms(), replica.leads()), (1, true), "deleted");
+    assert_eq!(server.holder().as_deref(), Some("a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_taken_by_force_ends_the_work() {
+    let server = Server::default();
+    let replica = Replica::start(&server, "a");
+    until("election", || replica.leads()).await;
+    server.put(record("b"));
+    assert!(until("end", || !replica.leads()).await <= 6 * SECOND);
+    assert_eq!(server.holder().as_deref(), Some("b"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_lets_the_work_finish_and_a_successor_in() {
+    let server = Server::default();
+    let finished = Arc::new(AtomicUsize::new(0));
+    let counter = finished.clone();
+    let leaving = Replica::start_with(&server, "a", move |token| {
+        let counter = counter.clone();
+        async move {
+            token.cancelled().await;
+            sleep(3 * SECOND).await;
+            counter.fetch_add(1, Ordering::SeqCst);
+        }
+    });
+    until("election", || leaving.leads()).await;
+    let successor = Replica::start(&server, "b");
+    sleep(7 * SECOND).await;
+    assert_eq!(successor.terms(), 0);
+
+    leaving.stop().await;
+    assert_eq!(finished.load(Ordering::SeqCst), 1);
+    assert_eq!(server.holder(), None);
+    assert!(until("succession", || successor.leads()).await <= 5 * SECOND);
+    assert_eq!(server.get()["spec"]["leaseTransitions"], 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_waits_for_stuck_work_only_until_the_fence() {
+    let server = Server::default();
+    let stuck = |_| std::future::pending();
+    let replica = Replica::start_with(&server, "a", stuck);
+    until("election", || replica.leads()).await;
+    let asked = Instant::now();
+    replica.stop().await;
+    assert!(asked.elapsed() <= 10 * SECOND, "{:?}", asked.elapsed());
+    assert_eq!(server.holder(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_ends_a_campaign_that_gets_no_answer() {
+    let server = Server::default();
+    let replica = Replica::start(&server, "a");
+    replica.mood(Mood::Hangs);
+    sleep(12 * SECOND).await;
+    let asked = Instant::now();
+    replica.stop().await;
+    assert!(asked.elapsed() <= 5 * SECOND, "{:?}", asked.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_release_survives_a_renewal_whose_answer_was_lost() {
+    let server = Server::default();
+    let replica = Replica::start(&server, "a");
+    until("election", || replica.leads()).await;
+    // As if the renewal under way at shutdown had been written: another version, still ours.
+    server.put(record("a"));
+    replica.stop().await;
+    assert_eq!(server.holder(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shutdown_never_releases_what_another_holds() {
+    let server = Server::default();
+    let replica = Replica::start(&server, "a");
+    until("election", || replica.leads()).await;
+    server.put(record("b"));
+    replica.stop().await;
+    assert_eq!(server.holder().as_deref(), Some("b"));
+}
+
+#[rstest]
+#[case::returning(false)]
+#[case::panicking(true)]
+#[tokio::test(start_paused = true)]
+async fn work_that_ends_by_itself_gives_another_replica_a_turn(#[case] panics: bool) {
+    let server = Server::default();
+    let failing = Replica::start_with(&server, "a", move |_| async move {
+        sleep(30 * SECOND).await;
+        assert!(!panics, "part of the test");
+    });
+    until("election", || failing.leads()).await;
+    let other = Replica::start(&server, "b");
+    until("turn", || other.leads()).await;
+    assert_eq!(failing.terms(), 1);
+    assert!(!failing.running.is_finished());
+
+    other.stop().await;
+    until("second term", || failing.terms() == 2).await;
+}
+
+/// Counted down when its work is really gone, and not merely cancelled.
+struct Leading(Arc<AtomicUsize>);
+
+impl Drop for Leading {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn replicas_with_bad_luck_never_lead_at_once() {
+    fastrand::seed(20_261_121);
+    let server = Server::default();
+    let leaders = Arc::new(AtomicUsize::new(0));
+    let replicas = ["a", "b", "c"].map(|identity| {
+        let leaders = leaders.clone();
+        Replica::start_with(&server, identity, move |token| {
+            let leaders = leaders.clone();
+            async move {
+                leaders.fetch_add(1, Ordering::SeqCst);
+                let _leading = Leading(leaders);
+                token.cancelled().await;
+            }
+        })
+    });
+    for _ in 0..3_600 {
+        let replica = &replicas[fastrand::usize(..replicas.len())];
+        let moods = [
+            Mood::Answers,
+            Mood::Fails,
+            Mood::Hangs,
+            Mood::WritesAndFails,
+        ];
+        replica.mood(moods[fastrand::usize(..moods.len())]);
+        for _ in 0..10 {
+            sleep(SECOND / 5).await;
+            assert!(leaders.load(Ordering::SeqCst) <= 1);
+        }
+    }
+    for replica in &replicas {
+        assert!(replica.terms() > 3, "{}", replica.terms());
+    }
+}
+
+#[rstest]
+#[case::default(15_000, 5_000, Ok(()))]
+#[case::short(3_000, 1_000, Ok(()))]
+#[case::too_seldom(
+    15_000,
+    5_001,
+    Err("a lease of 15s cannot be renewed every 5.001s: at least every third of it is needed")
+)]
+#[case::always(
+    15_000,
+    0,
+    Err("a lease of 15s cannot be renewed every 0ns: at least every third of it is needed")
+)]
+#[case::broken_seconds(1_500, 100, Err("a lease cannot last 1.5s: whole seconds are needed"))]
+#[case::nothing(
+    0,
+    0,
+    Err("a lease of 0ns cannot be renewed every 0ns: at least every third of it is needed")
+)]
+fn timing_is_checked(
+    #[case] duration: u64,
+    #[case] renew_every: u64,
+    #[case] expected: Result<(), &str>,
+) {
+    let timing = LeaseTiming::new(
+        Duration::from_millis(duration),
+        Duration::from_millis(renew_every),
+    );
+    let outcome = timing.map(|_| ()).map_err(|error| error.to_string());
+    assert_eq!(outcome, expected.map_err(str::to_owned));
+}
+
+#[test]
+fn the_default_timing_is_a_valid_one() {
+    let LeaseTiming {
+        duration,
+        renew_every,
+    } = LeaseTiming::default();
+    assert_eq!(
+        LeaseTiming::new(duration, renew_every),
+        Ok(LeaseTiming::default())
+    );
+}

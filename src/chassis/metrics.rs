@@ -1,0 +1,107 @@
+//! The metrics of one process, as OpenMetrics text.
+//!
+//! Two families of names: the product's, under the prefix that the caller gives, and the
+//! `process_*` names that every Prometheus client library uses and dashboards expect. Invariant:
+//! no global registry; who wants to count registers before the process serves and keeps the
+//! handle. Deliberately absent: HTTP (see [`crate::admin`]) and any metric of a role.
+
+use std::fmt;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::text::{encode_eof, encode_registry};
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
+
+use self::process::ProcessCollector;
+
+mod process;
+
+/// The media type of [`Metrics::encode`].
+pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// What was built, shown as `<prefix>_build_info`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct BuildInfo {
+    /// The version of the release.
+    pub version: String,
+    /// The source revision, or "unknown".
+    pub revision: String,
+}
+
+/// All metrics of one process.
+#[derive(Debug)]
+pub struct Metrics {
+    product: Registry,
+    process: Registry,
+}
+
+impl Metrics {
+    /// A registry whose names begin with `<prefix>_`, with build information and the figures of
+    /// this process in it.
+    #[must_use]
+    pub fn new(prefix: &str, build: BuildInfo) -> Self {
+        let mut product = Registry::with_prefix(prefix);
+        product.register(
+            "build",
+            "What this process was built from",
+            Info::new(build),
+        );
+        let mut process = Registry::default();
+        process.register_collector(Box::new(ProcessCollector::of_this_process()));
+        Self { product, process }
+    }
+
+    /// Where the parts of the process register theirs.
+    pub fn registry(&mut self) -> &mut Registry {
+        &mut self.product
+    }
+
+    /// Everything as OpenMetrics text, read now.
+    ///
+    /// # Errors
+    /// When a metric cannot be written as text.
+    pub fn encode(&self) -> Result<String, fmt::Error> {
+        let mut text = String::new();
+        encode_registry(&mut text, &self.product)?;
+        encode_registry(&mut text, &self.process)?;
+        encode_eof(&mut text)?;
+        Ok(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::metrics::counter::Counter;
+
+    use super::*;
+
+    #[test]
+    fn names_have_the_prefix_but_those_of_the_process() {
+        let mut metrics = Metrics::new(
+            "bootstrapper",
+            BuildInfo {
+                version: "1.2.3".to_owned(),
+                revision: "abc".to_owned(),
+            },
+        );
+        let reviews: Counter = Counter::default();
+        metrics
+            .registry()
+            .register("reviews", "Reviews answered", reviews.clone());
+        reviews.inc_by(3);
+
+        let text = metrics.encode().unwrap();
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(
+            lines.contains(&"bootstrapper_build_info{version=\"1.2.3\",revision=\"abc\"} 1"),
+            "{text}"
+        );
+        assert!(lines.contains(&"bootstrapper_reviews_total 3"), "{text}");
+        assert!(
+            lines.contains(&"# TYPE process_resident_memory_bytes gauge"),
+            "{text}"
+        );
+        assert_eq!(lines.last(), Some(&"# EOF"));
+        assert_eq!(text.matches("# EOF").count(), 1);
+    }
+}

@@ -1,0 +1,150 @@
+//! From signals to cancellation.
+//!
+//! The first SIGTERM or SIGINT asks for a drain, the second one ends the wait for it. Invariant:
+//! nothing here ends the process; the caller selects on [`Shutdown::second_signal`] and returns
+//! from `main`. Deliberately absent: drain order and drain deadlines, which differ by role.
+
+use std::io;
+
+use futures::{Stream, StreamExt};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio_util::sync::CancellationToken;
+
+/// The process cannot hear its signals.
+#[derive(Debug, thiserror::Error)]
+pub enum ShutdownError {
+    /// The operating system refused a handler.
+    #[error("cannot install the handler for {name}")]
+    Handler {
+        /// The signal.
+        name: &'static str,
+        /// What the operating system said.
+        source: io::Error,
+    },
+}
+
+/// The two stages of an end.
+#[derive(Clone, Debug)]
+pub struct Shutdown {
+    first: CancellationToken,
+    second: CancellationToken,
+}
+
+impl Shutdown {
+    /// Listens for SIGTERM and SIGINT from now on. Call it inside a tokio runtime.
+    ///
+    /// # Errors
+    /// When a handler cannot be installed.
+    pub fn on_signals() -> Result<Self, ShutdownError> {
+        let terminate = arrivals("SIGTERM", SignalKind::terminate())?;
+        let interrupt = arrivals("SIGINT", SignalKind::interrupt())?;
+        Ok(Self::on(futures::stream::select(terminate, interrupt)))
+    }
+
+    fn on(signals: impl Stream<Item = &'static str> + Send + 'static) -> Self {
+        let shutdown = Self {
+            first: CancellationToken::new(),
+            second: CancellationToken::new(),
+        };
+        tokio::spawn(shutdown.clone().listen(signals));
+        shutdown
+    }
+
+    async fn listen(self, signals: impl Stream<Item = &'static str> + Send) {
+        let mut signals = std::pin::pin!(signals);
+        for stage in [&self.first, &self.second] {
+            let Some(name) = signals.next().await else {
+                return;
+            };
+            tracing::info!(
+                signal = name,
+                drain = !self.first.is_cancelled(),
+                "signal received"
+            );
+            stage.cancel();
+        }
+    }
+
+    /// Cancelled by the first signal. A part that cannot go on may cancel it as well.
+    #[must_use]
+    pub fn token(&self) -> CancellationToken {
+        self.first.clone()
+    }
+
+    /// Resolves at the second signal: the caller stops waiting for the drain.
+    pub async fn second_signal(&self) {
+        self.second.cancelled().await;
+    }
+}
+
+fn arrivals(
+    name: &'static str,
+    kind: SignalKind,
+) -> Result<impl Stream<Item = &'static str>, ShutdownError> {
+    let signal = signal(kind).map_err(|source| ShutdownError::Handler { name, source })?;
+    Ok(
+        futures::stream::unfold(signal, move |mut signal| async move {
+            signal.recv().await.map(|()| (name, signal))
+        })
+        .boxed(),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, id};
+    use std::time::Duration;
+
+    use futures::{FutureExt, channel::mpsc};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_first_signal_drains_and_the_second_ends_the_wait() {
+        let (send, signals) = mpsc::unbounded();
+        let shutdown = Shutdown::on(signals);
+        assert!(!shutdown.token().is_cancelled());
+
+        send.unbounded_send("SIGTERM").unwrap();
+        shutdown.token().cancelled().await;
+        assert!(shutdown.second_signal().now_or_never().is_none());
+
+        send.unbounded_send("SIGINT").unwrap();
+        shutdown.second_signal().await;
+    }
+
+    #[tokio::test]
+    async fn a_drain_begun_without_a_signal_leaves_both_stages_to_the_signals() {
+        let (send, signals) = mpsc::unbounded();
+        let shutdown = Shutdown::on(signals);
+        shutdown.token().cancel();
+        send.unbounded_send("SIGTERM").unwrap();
+        tokio::task::yield_now().await;
+        assert!(shutdown.second_signal().now_or_never().is_none());
+        send.unbounded_send("SIGTERM").unwrap();
+        shutdown.second_signal().await;
+    }
+
+    #[tokio::test]
+    async fn real_signals_arrive() {
+        let shutdown = Shutdown::on_signals().unwrap();
+        let kill = |signal: &str| {
+            let command = format!("kill -{signal} {}", id());
+            assert!(
+                Command::new("sh")
+                    .args(["-c", &command])
+                    .status()
+                    .unwrap()
+                    .success()
+            );
+        };
+        let deadline = Duration::from_secs(10);
+        kill("TERM");
+        timeout(deadline, shutdown.token().cancelled())
+            .await
+            .unwrap();
+        kill("INT");
+        timeout(deadline, shutdown.second_signal()).await.unwrap();
+    }
+}
