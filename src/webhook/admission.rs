@@ -1,0 +1,178 @@
+//! `POST /mutate--v1-pod`: AdmissionReview in, AdmissionReview out.
+//!
+//! Invariant: a Pod is never denied and never fails because of us. What is no review gets HTTP 400; every fault of our
+//! own is an allowed Pod with a warning and a metric, to be repaired later (product.md §1 "The patch").
+//! The one await besides the body is for a Namespace that the watch has not brought yet, and it is bounded.
+
+mod answer;
+mod metrics;
+
+#[cfg(test)]
+mod tests;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use api::names::WEBHOOK_PATH;
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::extract::rejection::BytesRejection;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::post;
+use policy::admission::review::{self, Request, Review, Subject};
+use policy::admission::{Context, Decision, decide};
+use tokio::time::timeout;
+
+use crate::knowledge::{Knowledge, KnownNamespace};
+
+use self::answer::Answer;
+pub use self::metrics::AdmissionMetrics;
+
+/// How long a review may wait for the watch to bring its Namespace (product.md §1 "Opt-in").
+pub const NAMESPACE_PATIENCE: Duration = Duration::from_millis(300);
+
+/// What answers reviews.
+#[derive(Clone)]
+pub struct Edge {
+    /// The snapshots.
+    pub knowledge: Knowledge,
+    /// What is counted.
+    pub metrics: AdmissionMetrics,
+    /// How long to wait for an unknown Namespace.
+    pub patience: Duration,
+}
+
+/// Our own fault: the Pod passes, and somebody must know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// There is no valid configuration yet.
+    NoConfiguration,
+    /// The Pod does not look like one.
+    UnreadablePod,
+    /// The rules send something that is no Pod.
+    ForeignResource,
+    /// A decision panicked.
+    Panic,
+}
+
+impl Fault {
+    fn code(self) -> &'static str {
+        match self {
+            Self::NoConfiguration => "NoConfiguration",
+            Self::UnreadablePod => "UnreadablePod",
+            Self::ForeignResource => "ForeignResource",
+            Self::Panic => "Panic",
+        }
+    }
+
+    fn warning(self) -> &'static str {
+        match self {
+            Self::NoConfiguration => {
+                "runtime-bootstrapper has no valid configuration; the Pod passes unchanged"
+            }
+            Self::UnreadablePod => "runtime-bootstrapper cannot read this Pod; it passes unchanged",
+            Self::ForeignResource => {
+                "runtime-bootstrapper handles Pods only; the object passes unchanged"
+            }
+            Self::Panic => "runtime-bootstrapper failed on this Pod; it passes unchanged",
+        }
+    }
+}
+
+/// The routes of admission.
+pub fn router(edge: Edge) -> Router {
+    Router::new()
+        .route(WEBHOOK_PATH, post(admit))
+        .with_state(Arc::new(edge))
+}
+
+async fn admit(State(edge): State<Arc<Edge>>, body: Result<Bytes, BytesRejection>) -> Response {
+    let Ok(body) = body else {
+        // Cut off or too large: the server below answers the latter, and for the former nobody listens.
+        return (StatusCode::BAD_REQUEST, "the body did not arrive\n").into_response();
+    };
+    let started = Instant::now();
+    let response = match review::parse(&body) {
+        Ok(review) => edge.answer(&review).await,
+        Err(error) => {
+            edge.metrics.rejected();
+            let text = chassis::telemetry::error_chain(&error);
+            tracing::warn!(error = text, bytes = body.len(), "not an AdmissionReview");
+            (StatusCode::BAD_REQUEST, format!("{text}\n")).into_response()
+        }
+    };
+    edge.metrics.answered(started.elapsed());
+    response
+}
+
+impl Edge {
+    async fn answer(&self, review: &Review<'_>) -> Response {
+        let answer = match &review.subject {
+            Subject::Pod(request) => self.decide(request).await.unwrap_or_else(Answer::fault),
+            Subject::Unreadable(error) => {
+                tracing::error!(%error, uid = &*review.uid, "a Pod that cannot be read");
+                Answer::fault(Fault::UnreadablePod)
+            }
+            Subject::Foreign => Answer::fault(Fault::ForeignResource),
+        };
+        if let Some(fault) = answer.own_fault() {
+            self.metrics.fault(fault.code());
+            tracing::error!(
+                fault = fault.code(),
+                uid = &*review.uid,
+                "a Pod passes unchanged"
+            );
+        }
+        answer.into_response(&review.uid)
+    }
+
+    async fn decide(&self, request: &Request<'_>) -> Result<Answer, Fault> {
+        let configuration = self
+            .knowledge
+            .configuration()
+            .ok_or(Fault::NoConfiguration)?;
+        let namespace = self.namespace(&request.namespace).await;
+        let pull_secret = self.knowledge.pull_secret();
+        let context = Context {
+            configuration: &configuration,
+            namespace: namespace.as_ref().map(|namespace| &namespace.view),
+            pull_secret: &pull_secret.known,
+            trust_bundle: self.knowledge.trust_bundle(),
+        };
+        // Nothing is shared with the closure but what it reads, so a panic leaves nothing half-done.
+        let decision = catch_unwind(AssertUnwindSafe(|| decide(request, &context)))
+            .map_err(|_panic| Fault::Panic)?;
+        self.count(request, &decision);
+        Ok(Answer::decided(&decision))
+    }
+
+    fn count(&self, request: &Request<'_>, decision: &Decision<'_>) {
+        self.metrics.decided(request.operation, decision.changed());
+        for finding in &decision.findings {
+            self.metrics.found(finding.feature, &finding.reason);
+        }
+    }
+
+    async fn namespace(&self, name: &str) -> Option<Arc<KnownNamespace>> {
+        let known = self.knowledge.namespace(name);
+        if known.is_some() || name.is_empty() {
+            return known;
+        }
+        let mut revisions = self.knowledge.revisions();
+        let arrival = async {
+            loop {
+                if let Some(namespace) = self.knowledge.namespace(name) {
+                    return Some(namespace);
+                }
+                // Ends only with the knowledge itself.
+                revisions.changed().await.ok()?;
+            }
+        };
+        let namespace = timeout(self.patience, arrival).await.ok().flatten();
+        self.metrics.waited_for_namespace(namespace.is_some());
+        namespace
+    }
+}

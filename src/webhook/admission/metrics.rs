@@ -1,0 +1,140 @@
+//! What is counted of admission.
+
+use std::time::Duration;
+
+use api::Feature;
+use policy::admission::Reason;
+use policy::admission::review::Operation;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+/// A review takes tens of microseconds; the last buckets are for one that waits for its Namespace.
+const BUCKETS: [f64; 12] = [
+    0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05, 0.1, 0.3,
+];
+
+/// Counters of the admission endpoint. Clones share them.
+#[derive(Clone, Debug)]
+pub struct AdmissionMetrics {
+    reviews: Family<ReviewLabels, Counter>,
+    findings: Family<FindingLabels, Counter>,
+    faults: Family<FaultLabels, Counter>,
+    rejected: Counter,
+    namespace_waits: Family<WaitLabels, Counter>,
+    duration: Histogram,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReviewLabels {
+    operation: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FindingLabels {
+    feature: &'static str,
+    reason: &'static str,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FaultLabels {
+    reason: &'static str,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WaitLabels {
+    outcome: &'static str,
+}
+
+impl AdmissionMetrics {
+    /// Counters that the registry shows.
+    #[must_use]
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            reviews: Family::default(),
+            findings: Family::default(),
+            faults: Family::default(),
+            rejected: Counter::default(),
+            namespace_waits: Family::default(),
+            duration: Histogram::new(BUCKETS),
+        };
+        registry.register(
+            "admission_reviews",
+            "Reviews about Pods, by operation and by whether the Pod was changed",
+            metrics.reviews.clone(),
+        );
+        registry.register(
+            "admission_findings",
+            "Reasons for changes and non-changes of what was asked for",
+            metrics.findings.clone(),
+        );
+        registry.register(
+            "admission_faults",
+            "Pods that passed unchanged because of a fault of ours",
+            metrics.faults.clone(),
+        );
+        registry.register(
+            "admission_rejected",
+            "Requests that were no AdmissionReview",
+            metrics.rejected.clone(),
+        );
+        registry.register(
+            "admission_namespace_waits",
+            "Reviews whose Namespace was not known at first",
+            metrics.namespace_waits.clone(),
+        );
+        registry.register(
+            "admission_duration_seconds",
+            "From the last byte of a review to the first of its answer",
+            metrics.duration.clone(),
+        );
+        metrics
+    }
+
+    pub(super) fn decided(&self, operation: Operation, changed: bool) {
+        let labels = ReviewLabels {
+            operation: match operation {
+                Operation::Create => "create",
+                Operation::Update => "update",
+                Operation::AddEphemeral => "add_ephemeral",
+                Operation::Other => "other",
+            },
+            outcome: if changed { "changed" } else { "unchanged" },
+        };
+        self.reviews.get_or_create(&labels).inc();
+    }
+
+    pub(super) fn found(&self, feature: Feature, reason: &Reason<'_>) {
+        // Most Pods of a cluster ask for nothing, and say so five times.
+        if *reason == Reason::NotRequested {
+            return;
+        }
+        let labels = FindingLabels {
+            feature: feature.name(),
+            reason: reason.code(),
+        };
+        self.findings.get_or_create(&labels).inc();
+    }
+
+    pub(super) fn fault(&self, reason: &'static str) {
+        self.faults.get_or_create(&FaultLabels { reason }).inc();
+    }
+
+    pub(super) fn rejected(&self) {
+        self.rejected.inc();
+    }
+
+    pub(super) fn waited_for_namespace(&self, arrived: bool) {
+        let outcome = if arrived { "arrived" } else { "unknown" };
+        self.namespace_waits
+            .get_or_create(&WaitLabels { outcome })
+            .inc();
+    }
+
+    pub(super) fn answered(&self, duration: Duration) {
+        self.duration.observe(duration.as_secs_f64());
+    }
+}

@@ -1,0 +1,229 @@
+//! The router called directly: every input has a designed answer.
+
+use api::config::Document;
+use axum::body::{Body, to_bytes};
+use axum::http::Request as HttpRequest;
+use chassis::metrics::{BuildInfo, Metrics};
+use policy::admission::{Annotations, Configuration, Namespace, Settings};
+use rstest::rstest;
+use serde_json::{Value, json};
+use tower::ServiceExt as _;
+
+use super::*;
+
+const CONFIG: &str = include_str!("../../policy/admission/tests/seed/config.json");
+const ALL: &str = "rt-cfg.kyma-project.io/all";
+
+struct Fixture {
+    edge: Edge,
+    metrics: Metrics,
+}
+
+fn fixture() -> Fixture {
+    let build = BuildInfo {
+        version: "0".into(),
+        revision: "0".into(),
+    };
+    let mut metrics = Metrics::new("rt", build);
+    let edge = Edge {
+        knowledge: Knowledge::default(),
+        metrics: AdmissionMetrics::register(metrics.registry()),
+        patience: Duration::from_millis(300),
+    };
+    Fixture { edge, metrics }
+}
+
+fn configured() -> Fixture {
+    let fixture = fixture();
+    let settings = Settings {
+        landscape: None,
+        pull_secret: "registry-credentials".into(),
+    };
+    let configuration = Configuration::new(&Document::parse(CONFIG).unwrap(), &settings).unwrap();
+    fixture
+        .edge
+        .knowledge
+        .set_configuration(Arc::new(configuration));
+    fixture
+        .edge
+        .knowledge
+        .set_namespace("shop", Some(KnownNamespace::default()));
+    fixture
+}
+
+impl Fixture {
+    async fn post(&self, body: impl Into<Body>) -> (StatusCode, String) {
+        let request = HttpRequest::post(WEBHOOK_PATH).body(body.into()).unwrap();
+        let response = router(self.edge.clone()).oneshot(request).await.unwrap();
+        let status = response.status();
+        let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    async fn ask(&self, review: &Value) -> Value {
+        let (status, body) = self.post(review.to_string()).await;
+        assert_eq!(status, StatusCode::OK, "{body}");
+        let answer: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(answer["response"]["uid"], review["request"]["uid"]);
+        assert_eq!(answer["response"]["allowed"], true);
+        answer
+    }
+
+    fn shows(&self, line: &str) -> bool {
+        self.metrics.encode().unwrap().lines().any(|it| it == line)
+    }
+}
+
+fn review() -> Value {
+    json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "request": {
+            "uid": "u-1", "namespace": "shop", "operation": "CREATE",
+            "resource": {"group": "", "version": "v1", "resource": "pods"},
+            "object": {
+                "metadata": {"annotations": {ALL: "true"}},
+                "spec": {"containers": [{"name": "a", "image": "replace.me/x"}]},
+            },
+        },
+    })
+}
+
+fn patched(answer: &Value, object: &Value) -> Value {
+    let patch = base64::Engine::decode(
+        &base64::engine::general_purpose::STANDARD,
+        answer["response"]["patch"].as_str().unwrap(),
+    )
+    .unwrap();
+    let patch: json_patch::Patch = serde_json::from_slice(&patch).unwrap();
+    let mut object = object.clone();
+    json_patch::patch(&mut object, &patch).unwrap();
+    object
+}
+
+#[tokio::test]
+async fn a_pod_is_changed_and_the_reasons_are_for_audit() {
+    let fixture = configured();
+    let review = review();
+    let answer = fixture.ask(&review).await;
+    assert_eq!(answer["apiVersion"], "admission.k8s.io/v1");
+    assert_eq!(answer["kind"], "AdmissionReview");
+    assert_eq!(answer["response"]["patchType"], "JSONPatch");
+    let pod = patched(&answer, &review["request"]["object"]);
+    assert_eq!(pod["spec"]["containers"][0]["image"], "ghcr.io/x");
+    assert_eq!(
+        answer["response"]["auditAnnotations"]["reasons"],
+        "alter-img-registry=ImageRewritten add-img-pull-secret=PullSecretUnknown \
+         add-cluster-trust-bundle=BundleMounted add-cluster-trust-bundle=VolumeAdded set-fips-mode=VariableAdded"
+    );
+    assert!(fixture.shows(r#"rt_admission_reviews_total{operation="create",outcome="changed"} 1"#));
+    assert!(
+        fixture.shows(
+            r#"rt_admission_findings_total{feature="set-fips-mode",reason="VariableAdded"} 1"#
+        )
+    );
+}
+
+#[tokio::test]
+async fn an_unchanged_pod_gets_neither_patch_nor_patch_type() {
+    let mut review = review();
+    review["request"]["object"]["metadata"] = json!({});
+    let answer = configured().ask(&review).await;
+    assert_eq!(answer["response"], json!({"uid": "u-1", "allowed": true}));
+}
+
+#[rstest]
+#[case::empty(String::new())]
+#[case::truncated(review().to_string()[..150].to_owned())]
+#[case::another_kind(review().to_string().replace("AdmissionReview", "TokenReview"))]
+#[case::no_uid(review().to_string().replace("\"uid\"", "\"id\""))]
+#[tokio::test]
+async fn what_is_no_review_is_400(#[case] body: String) {
+    let fixture = configured();
+    let (status, text) = fixture.post(body).await;
+    assert_eq!(status, StatusCode::BAD_REQUEST);
+    assert!(!text.is_empty());
+    assert!(fixture.shows("rt_admission_rejected_total 1"));
+}
+
+#[rstest]
+#[case::without_a_configuration(fixture(), review(), "NoConfiguration")]
+#[case::an_unreadable_pod(configured(), { let mut it = review(); it["request"]["object"]["spec"] = json!("x"); it }, "UnreadablePod")]
+#[case::another_resource(configured(), { let mut it = review(); it["request"]["resource"]["resource"] = json!("services"); it }, "ForeignResource")]
+#[tokio::test]
+async fn an_own_fault_lets_the_pod_pass_with_a_warning(
+    #[case] fixture: Fixture,
+    #[case] review: Value,
+    #[case] fault: &str,
+) {
+    let answer = fixture.ask(&review).await;
+    assert_eq!(answer["response"]["patch"], Value::Null);
+    assert!(
+        answer["response"]["warnings"][0]
+            .as_str()
+            .unwrap()
+            .contains("unchanged")
+    );
+    assert!(fixture.shows(&format!(
+        r#"rt_admission_faults_total{{reason="{fault}"}} 1"#
+    )));
+}
+
+#[tokio::test]
+async fn the_owner_is_warned_of_what_stands_against_a_request() {
+    let mut review = review();
+    review["request"]["object"]["spec"]["containers"][0]["image"] = json!("replace.me/UPPER");
+    let answer = configured().ask(&review).await;
+    let warning = answer["response"]["warnings"][0].as_str().unwrap();
+    assert!(warning.contains("no image reference"), "{warning}");
+    assert!(warning.chars().count() <= 120);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_unknown_namespace_is_waited_for_and_then_decided_without() {
+    let fixture = configured();
+    let mut review = review();
+    review["request"]["namespace"] = json!("new");
+    let started = tokio::time::Instant::now();
+    let answer = fixture.ask(&review).await;
+    assert_eq!(started.elapsed(), Duration::from_millis(300));
+    assert!(
+        answer["response"]["patch"].is_string(),
+        "the Pod itself asks"
+    );
+    assert!(fixture.shows(r#"rt_admission_namespace_waits_total{outcome="unknown"} 1"#));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_that_arrives_in_time_counts() {
+    let fixture = configured();
+    let mut review = review();
+    review["request"]["namespace"] = json!("new");
+    review["request"]["object"]["metadata"] = json!({});
+    let knowledge = fixture.edge.knowledge.clone();
+    let arrival = tokio::spawn(async move {
+        tokio::task::yield_now().await;
+        let view = Namespace {
+            annotations: Annotations::collect([(ALL, "true")]),
+            ..Namespace::default()
+        };
+        let namespace = KnownNamespace {
+            view,
+            terminating: false,
+        };
+        knowledge.set_namespace("new", Some(namespace));
+    });
+    let answer = fixture.ask(&review).await;
+    arrival.await.unwrap();
+    assert!(answer["response"]["patch"].is_string());
+}
+
+#[tokio::test]
+async fn only_post_on_the_one_path_is_served() {
+    let fixture = configured();
+    let get = HttpRequest::get(WEBHOOK_PATH).body(Body::empty()).unwrap();
+    let response = router(fixture.edge.clone()).oneshot(get).await.unwrap();
+    assert_eq!(response.status(), StatusCode::METHOD_NOT_ALLOWED);
+    let other = HttpRequest::post("/validate").body(Body::empty()).unwrap();
+    let response = router(fixture.edge.clone()).oneshot(other).await.unwrap();
+    assert_eq!(response.status(), StatusCode::NOT_FOUND);
+}

@@ -1,0 +1,90 @@
+//! The watches that keep [`Knowledge`] true. Each writes one part of it and never ends by itself.
+//!
+//! Rights they need: ConfigMap, Secret (by name, in the product namespace), Namespaces and ClusterTrustBundles: get, list,
+//! watch.
+
+mod configuration;
+mod namespaces;
+mod pull_secret;
+mod trust_bundle;
+
+#[cfg(test)]
+mod tests;
+
+use chassis::readiness::Readiness;
+use kube::Client;
+use kube::runtime::watcher;
+use policy::admission::Settings;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use crate::knowledge::Knowledge;
+
+/// Where to look and what the process adds.
+#[derive(Clone, Debug)]
+pub struct WatchSettings {
+    /// The product namespace.
+    pub namespace: String,
+    /// The ConfigMap of the configuration document.
+    pub config_map: String,
+    /// What the process adds to a document.
+    pub settings: Settings,
+}
+
+/// What is counted of the configuration. Clones share the figures.
+#[derive(Clone, Debug, Default)]
+pub struct WatchMetrics {
+    rejected_documents: Counter,
+    configuration_valid: Gauge,
+}
+
+impl WatchMetrics {
+    /// Figures that the registry shows.
+    #[must_use]
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        registry.register(
+            "configuration_rejected_documents",
+            "Configuration documents that were invalid; the last good one stayed in force",
+            metrics.rejected_documents.clone(),
+        );
+        registry.register(
+            "configuration_valid",
+            "Whether the document in the cluster is the one in force (1) or is missing or invalid (0)",
+            metrics.configuration_valid.clone(),
+        );
+        metrics
+    }
+}
+
+/// Everything that a watch needs.
+#[derive(Clone)]
+pub struct Watches {
+    /// How to reach the API server.
+    pub client: Client,
+    /// Where to look.
+    pub settings: WatchSettings,
+    /// What is written.
+    pub knowledge: Knowledge,
+    /// Where health is reported.
+    pub readiness: Readiness,
+    /// What is counted.
+    pub metrics: WatchMetrics,
+}
+
+impl Watches {
+    /// Runs all watches until the caller drops them.
+    pub async fn run(self) {
+        tokio::join!(
+            configuration::watch(&self),
+            namespaces::watch(&self),
+            pull_secret::watch(&self),
+            trust_bundle::watch(&self),
+        );
+    }
+}
+
+fn named(name: &str) -> watcher::Config {
+    watcher::Config::default().fields(&format!("metadata.name={name}"))
+}

@@ -1,0 +1,155 @@
+//! The ConfigMap with the configuration document.
+//!
+//! A broken new document, or a deleted ConfigMap, leaves the last good one in force and says so: log, metric, readiness
+//! detail, Event (product.md §1 "Config document").
+
+use std::sync::Arc;
+
+use api::config::{Document, DocumentError};
+use api::names::CONFIG_KEY;
+use chassis::readiness::Condition;
+use chassis::telemetry::error_chain;
+use chassis::watch::keep_watching;
+use futures::{StreamExt as _, pin_mut};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::runtime::watcher;
+use kube::{Api, Resource as _};
+use policy::admission::{Configuration, ConfigurationError, Settings};
+
+use super::{Watches, named};
+
+/// Why what is in the cluster is not in force.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Unusable {
+    #[error("the ConfigMap does not exist")]
+    Absent,
+    #[error("the ConfigMap has no key {CONFIG_KEY}")]
+    NoKey,
+    #[error("the document is invalid")]
+    Document(#[source] DocumentError),
+    #[error("the document contradicts itself")]
+    Configuration(#[source] ConfigurationError),
+}
+
+pub(super) async fn watch(watches: &Watches) {
+    let settings = &watches.settings;
+    let api: Api<ConfigMap> = Api::namespaced(watches.client.clone(), &settings.namespace);
+    let synced = watches.readiness.condition("config-map-watch");
+    let events = keep_watching(api, named(&settings.config_map), synced);
+    pin_mut!(events);
+    let mut keeper = Keeper::new(watches);
+    let mut listed = None;
+    while let Some(event) = events.next().await {
+        match event {
+            watcher::Event::Init => listed = None,
+            watcher::Event::InitApply(map) => listed = Some(map),
+            watcher::Event::InitDone => keeper.take(listed.take().as_ref()).await,
+            watcher::Event::Apply(map) => keeper.take(Some(&map)).await,
+            watcher::Event::Delete(_) => keeper.take(None).await,
+        }
+    }
+}
+
+pub(super) struct Keeper<'a> {
+    watches: &'a Watches,
+    condition: Condition,
+    recorder: Recorder,
+    last_error: Option<String>,
+}
+
+impl<'a> Keeper<'a> {
+    pub(super) fn new(watches: &'a Watches) -> Self {
+        let condition = watches.readiness.condition("configuration");
+        condition.not_ready("no document seen yet");
+        let reporter = Reporter {
+            controller: "runtime-bootstrapper-webhook".to_owned(),
+            instance: None,
+        };
+        Self {
+            recorder: Recorder::new(watches.client.clone(), reporter),
+            watches,
+            condition,
+            last_error: None,
+        }
+    }
+
+    pub(super) async fn take(&mut self, map: Option<&ConfigMap>) {
+        match read(map, &self.watches.settings.settings) {
+            Ok(configuration) => self.accept(configuration),
+            Err(error) => self.refuse(map, &error).await,
+        }
+    }
+
+    fn accept(&mut self, configuration: Configuration) {
+        self.last_error = None;
+        self.watches.metrics.configuration_valid.set(1);
+        let notices: Vec<String> = configuration
+            .notices()
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        if notices.is_empty() {
+            self.condition.ready();
+        } else {
+            self.condition.detail(notices.join("; "));
+        }
+        if self.watches.knowledge.configuration().as_deref() == Some(&configuration) {
+            return;
+        }
+        tracing::info!(?notices, "a new configuration is in force");
+        self.watches
+            .knowledge
+            .set_configuration(Arc::new(configuration));
+    }
+
+    async fn refuse(&mut self, map: Option<&ConfigMap>, error: &Unusable) {
+        let text = error_chain(error);
+        self.watches.metrics.configuration_valid.set(0);
+        if self.watches.knowledge.configuration().is_some() {
+            self.condition
+                .detail(format!("the last good one is in force: {text}"));
+        } else {
+            self.condition.not_ready(text.clone());
+        }
+        if self.last_error.as_ref() == Some(&text) {
+            return;
+        }
+        self.watches.metrics.rejected_documents.inc();
+        tracing::error!(
+            error = text,
+            "the configuration in the cluster cannot be used"
+        );
+        if let Some(map) = map {
+            self.report(map, &text).await;
+        }
+        self.last_error = Some(text);
+    }
+
+    async fn report(&self, map: &ConfigMap, text: &str) {
+        let event = Event {
+            type_: EventType::Warning,
+            reason: "InvalidConfiguration".to_owned(),
+            note: Some(text.chars().take(1000).collect()),
+            action: "LoadConfiguration".to_owned(),
+            secondary: None,
+        };
+        if let Err(error) = self.recorder.publish(&event, &map.object_ref(&())).await {
+            tracing::warn!(error = error_chain(&error), "an Event could not be written");
+        }
+    }
+}
+
+pub(super) fn read(
+    map: Option<&ConfigMap>,
+    settings: &Settings,
+) -> Result<Configuration, Unusable> {
+    let map = map.ok_or(Unusable::Absent)?;
+    let text = map
+        .data
+        .as_ref()
+        .and_then(|data| data.get(CONFIG_KEY))
+        .ok_or(Unusable::NoKey)?;
+    let document = Document::parse(text).map_err(Unusable::Document)?;
+    Configuration::new(&document, settings).map_err(Unusable::Configuration)
+}

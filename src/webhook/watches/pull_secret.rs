@@ -1,0 +1,74 @@
+//! The pull Secret of the product namespace: one object, by name.
+
+use chassis::telemetry::error_chain;
+use chassis::watch::keep_watching;
+use futures::{StreamExt as _, pin_mut};
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+use kube::runtime::watcher::Event;
+
+use super::{Watches, named};
+use crate::knowledge::{Knowledge, PullSecretSource};
+
+/// Watches for ever; begins anew when a configuration names another Secret.
+pub(super) async fn watch(watches: &Watches) {
+    let mut revisions = watches.knowledge.revisions();
+    loop {
+        let name = current_name(watches);
+        let renamed = async {
+            while revisions.changed().await.is_ok() {
+                if current_name(watches) != name {
+                    return;
+                }
+            }
+            // The knowledge outlives the watches, so there is always a next revision to wait for.
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = watch_one(watches, &name) => {}
+            () = renamed => watches.knowledge.set_pull_secret(PullSecretSource::default()),
+        }
+    }
+}
+
+fn current_name(watches: &Watches) -> String {
+    watches.knowledge.configuration().map_or_else(
+        || watches.settings.settings.pull_secret.clone(),
+        |configuration| configuration.pull_secret().name.clone(),
+    )
+}
+
+async fn watch_one(watches: &Watches, name: &str) {
+    let api: Api<Secret> = Api::namespaced(watches.client.clone(), &watches.settings.namespace);
+    let synced = watches.readiness.condition("pull-secret-watch");
+    let events = keep_watching(api, named(name), synced);
+    pin_mut!(events);
+    let mut listed = None;
+    while let Some(event) = events.next().await {
+        match event {
+            Event::Init => listed = None,
+            Event::InitApply(secret) => listed = Some(secret),
+            Event::InitDone => take(&watches.knowledge, listed.take().as_ref()),
+            Event::Apply(secret) => take(&watches.knowledge, Some(&secret)),
+            Event::Delete(_) => take(&watches.knowledge, None),
+        }
+    }
+}
+
+pub(super) fn take(knowledge: &Knowledge, secret: Option<&Secret>) {
+    let source = match secret.map(PullSecretSource::read) {
+        None => PullSecretSource::default(),
+        Some(Ok(source)) => source,
+        Some(Err(error)) => {
+            tracing::error!(
+                error = error_chain(&error),
+                "the pull Secret cannot be used"
+            );
+            PullSecretSource::default()
+        }
+    };
+    let before = knowledge.pull_secret();
+    if before.known != source.known || before.content != source.content {
+        knowledge.set_pull_secret(source);
+    }
+}

@@ -1,0 +1,127 @@
+//! Whether the configured ClusterTrustBundle exists, in whichever version the API server serves.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use chassis::telemetry::error_chain;
+use chassis::watch::keep_watching;
+use futures::{StreamExt as _, pin_mut};
+use k8s_openapi::api::certificates::{v1, v1beta1};
+use kube::core::PartialObjectMeta;
+use kube::runtime::watcher::Event;
+use kube::{Api, Client, Resource};
+use policy::admission::TrustBundlePresence;
+use serde::de::DeserializeOwned;
+
+use super::{Watches, named};
+
+/// How often an API server that does not serve the kind is asked again: its flags change with an upgrade only.
+const ASK_AGAIN: Duration = Duration::from_secs(60);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Served {
+    V1,
+    V1Beta1,
+    No,
+}
+
+/// Watches for ever; begins anew when a configuration names another bundle.
+pub(super) async fn watch(watches: &Watches) {
+    let mut revisions = watches.knowledge.revisions();
+    loop {
+        let name = current_name(watches);
+        let renamed = async {
+            while revisions.changed().await.is_ok() {
+                if current_name(watches) != name {
+                    return;
+                }
+            }
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            () = watch_one(watches, name.as_deref()) => {}
+            () = renamed => set(watches, TrustBundlePresence::Unknown),
+        }
+    }
+}
+
+fn current_name(watches: &Watches) -> Option<String> {
+    let configuration = watches.knowledge.configuration()?;
+    let bundle = configuration.trust_bundle()?.ok()?;
+    Some(bundle.name.clone())
+}
+
+async fn watch_one(watches: &Watches, name: Option<&str>) {
+    let Some(name) = name else {
+        // Nothing to watch; ready all the same.
+        watches.readiness.condition("trust-bundle-watch").ready();
+        return std::future::pending().await;
+    };
+    let condition = watches.readiness.condition("trust-bundle-watch");
+    match served(&watches.client).await {
+        Ok(Served::V1) => watch_version::<v1::ClusterTrustBundle>(watches, name).await,
+        Ok(Served::V1Beta1) => watch_version::<v1beta1::ClusterTrustBundle>(watches, name).await,
+        Ok(Served::No) => {
+            condition.detail("the API server serves no ClusterTrustBundles");
+            set(watches, TrustBundlePresence::Unserved);
+            tokio::time::sleep(ASK_AGAIN).await;
+        }
+        Err(error) => {
+            // What was known stays in force; a Pod that mounts a bundle waits rather than fails.
+            let text = error_chain(&error);
+            tracing::warn!(error = text, "the API server does not tell what it serves");
+            condition.detail(text);
+            tokio::time::sleep(ASK_AGAIN / 12).await;
+        }
+    }
+}
+
+/// Which version of the kind is served.
+pub(super) async fn served(client: &Client) -> Result<Served, kube::Error> {
+    for (version, served) in [("v1", Served::V1), ("v1beta1", Served::V1Beta1)] {
+        match client
+            .list_api_group_resources(&format!("certificates.k8s.io/{version}"))
+            .await
+        {
+            Ok(list)
+                if list
+                    .resources
+                    .iter()
+                    .any(|it| it.name == "clustertrustbundles") =>
+            {
+                return Ok(served);
+            }
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Served::No)
+}
+
+async fn watch_version<K>(watches: &Watches, name: &str)
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let api: Api<PartialObjectMeta<K>> = Api::all(watches.client.clone());
+    let condition = watches.readiness.condition("trust-bundle-watch");
+    let events = keep_watching(api, named(name), condition);
+    pin_mut!(events);
+    let mut listed = TrustBundlePresence::Absent;
+    while let Some(event) = events.next().await {
+        match event {
+            Event::Init => listed = TrustBundlePresence::Absent,
+            Event::InitApply(_) => listed = TrustBundlePresence::Present,
+            Event::InitDone => set(watches, listed),
+            Event::Apply(_) => set(watches, TrustBundlePresence::Present),
+            Event::Delete(_) => set(watches, TrustBundlePresence::Absent),
+        }
+    }
+}
+
+fn set(watches: &Watches, presence: TrustBundlePresence) {
+    if watches.knowledge.trust_bundle() != presence {
+        tracing::info!(?presence, "the trust bundle");
+        watches.knowledge.set_trust_bundle(presence);
+    }
+}
