@@ -1,0 +1,152 @@
+//! The clocks of one connection, exactly: an in-memory peer and a paused clock.
+
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::{get, post};
+use tokio::io::DuplexStream;
+use tokio::task::JoinHandle;
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::limits::Limits;
+use crate::statistics::Statistics;
+use crate::tls::TlsHandle;
+
+const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+const MS: Duration = Duration::from_millis(1);
+
+struct Talk {
+    peer: DuplexStream,
+    shared: Arc<Shared>,
+    conversation: JoinHandle<()>,
+}
+
+impl Talk {
+    /// A connection on which `capacity` bytes may be under way in each direction.
+    fn start(capacity: usize) -> Self {
+        let router = Router::new()
+            .route("/", get(|| async { "hello" }))
+            .route("/large", get(|| async { "x".repeat(1_000_000) }))
+            .route("/read", post(|_body: String| async { "read" }));
+        let shared = Arc::new(Shared {
+            tls: TlsHandle::empty(),
+            limits: Limits {
+                body_bytes: 10,
+                ..Limits::default()
+            },
+            seed: 0,
+            router,
+            statistics: Statistics::default(),
+            closing: CancellationToken::new(),
+            stopping: CancellationToken::new(),
+        });
+        let (peer, stream) = tokio::io::duplex(capacity);
+        let pulse = Arc::new(Pulse::new(Instant::now()));
+        pulse.rest();
+        let exchange = Exchange {
+            shared: Arc::clone(&shared),
+            pulse,
+            peer: ([127, 0, 0, 1], 1).into(),
+            certificates: None,
+            expires: None,
+        };
+        let conversation = tokio::spawn(converse(exchange, stream));
+        Self {
+            peer,
+            shared,
+            conversation,
+        }
+    }
+
+    async fn ask(&mut self, request: &[u8]) -> String {
+        self.peer.write_all(request).await.unwrap();
+        let mut answer = vec![0; 4096];
+        let size = self.peer.read(&mut answer).await.unwrap();
+        String::from_utf8(answer[..size].to_vec()).unwrap()
+    }
+
+    /// How long the connection goes on, if nothing more is said.
+    async fn lasts(mut self) -> Duration {
+        let start = Instant::now();
+        self.conversation.await.unwrap();
+        let mut rest = Vec::new();
+        self.peer.read_to_end(&mut rest).await.unwrap();
+        start.elapsed()
+    }
+}
+
+fn is_about(measured: Duration, expected: Duration) -> bool {
+    // The timer's wheel is coarse for long waits.
+    measured >= expected && measured < expected + 10 * MS
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_connection_lasts_its_idle_time_from_its_last_answer() {
+    let mut talk = Talk::start(4096);
+    sleep(Duration::from_secs(100)).await;
+    assert!(talk.ask(GET).await.ends_with("hello"));
+    let idle = talk.shared.limits.idle;
+    let lasted = talk.lasts().await;
+    assert!(is_about(lasted, idle), "{lasted:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_just_behind_the_end_of_accepting_is_answered() {
+    let mut talk = Talk::start(4096);
+    assert!(talk.ask(GET).await.ends_with("hello"));
+    talk.shared.closing.cancel();
+    talk.shared.stopping.cancel();
+    sleep(50 * MS).await;
+    let answer = talk.ask(GET).await;
+    assert!(
+        answer.contains("connection: close") && answer.ends_with("hello"),
+        "{answer}"
+    );
+    assert!(talk.lasts().await < MS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_connection_goes_soon_after_the_end_of_accepting() {
+    let mut talk = Talk::start(4096);
+    assert!(talk.ask(GET).await.ends_with("hello"));
+    talk.shared.closing.cancel();
+    talk.shared.stopping.cancel();
+    let lasted = talk.lasts().await;
+    assert!(is_about(lasted, 100 * MS), "{lasted:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_takes_no_answer_is_given_up() {
+    let mut talk = Talk::start(64);
+    talk.peer
+        .write_all(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        .await
+        .unwrap();
+    let start = Instant::now();
+    talk.conversation.await.unwrap();
+    assert!(
+        is_about(start.elapsed(), talk.shared.limits.idle),
+        "{:?}",
+        start.elapsed()
+    );
+}
+
+/// Or the kernel would answer what still comes with a reset, and the peer might never read the refusal.
+#[tokio::test(start_paused = true)]
+async fn behind_a_refusal_the_peer_is_heard_out_for_a_moment() {
+    let mut talk = Talk::start(4096);
+    let answer = talk
+        .ask(b"POST /read HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999\r\n\r\n")
+        .await;
+    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+    assert_eq!(
+        talk.peer.read(&mut [0]).await.unwrap(),
+        0,
+        "the server has said all it has to say"
+    );
+    talk.peer.write_all(&[b'x'; 9999]).await.unwrap();
+    let lasted = talk.lasts().await;
+    assert!(is_about(lasted, Duration::from_secs(1)), "{lasted:?}");
+}

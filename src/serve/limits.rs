@@ -1,0 +1,96 @@
+//! The limits of one server: what a peer may take, in time and in bytes.
+//!
+//! Invariant: a `Limits` is plain data; nothing here reads a clock or rolls dice.
+
+use std::time::Duration;
+
+/// What a peer may take. `Limits::default()` suits an admission webhook behind a Kubernetes API server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// From the accepted TCP connection to the finished TLS handshake. Default 5 s.
+    pub handshake: Duration,
+    /// From the first byte of a request to the end of its header. Default 5 s.
+    ///
+    /// The clock does not run while a connection is silent, not even before its first request: Go's
+    /// client keeps connections it dialled and did not need, and sends on them later.
+    pub header: Duration,
+    /// From the end of the header to the end of the body, however steadily it drips. Late: the
+    /// answer is 408 and the connection ends. Default 10 s.
+    pub body: Duration,
+    /// Largest body, in bytes. More: the answer is 413 and the connection ends. Default 7 MiB: an
+    /// AdmissionReview carries the old and the new object, each below etcd's and the API server's 3 MiB.
+    pub body_bytes: usize,
+    /// How long a connection may wait for its next request, and how long a peer may refuse to take
+    /// the bytes of our answer. Default 120 s: above the 90 s after which the API server's own pool drops a
+    /// connection, so that in normal operation it is never the server that cuts an idle one.
+    pub idle: Duration,
+    /// Connections at the same time. Default 1024 (about 30 kB each).
+    ///
+    /// At the cap a new connection takes the place of one that is *not* serving a request: those that never
+    /// sent one first, then the longest idle. If all are busy the newest is closed at once and counted.
+    /// It is not left in the backlog: the API server's call would then use up its whole timeout, with
+    /// a Pod waiting, and a backlog of callers that have given up keeps an overloaded server overloaded.
+    pub connections: usize,
+    /// The age after which a connection's next response carries `Connection: close`, so that the API server
+    /// dials again and spreads over all replicas. Each connection draws its own age, between three
+    /// quarters of this and all of it, from [`Options::seed`](crate::Options::seed). Default: none.
+    pub age: Option<Duration>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            handshake: Duration::from_secs(5),
+            header: Duration::from_secs(5),
+            body: Duration::from_secs(10),
+            body_bytes: 7 * 1024 * 1024,
+            idle: Duration::from_mins(2),
+            connections: 1024,
+            age: None,
+        }
+    }
+}
+
+/// The age that connection `number` may reach: between three quarters of `longest` and `longest`.
+pub(crate) fn age(longest: Duration, seed: u64, number: u64) -> Duration {
+    let draw = u32::try_from(scramble(seed, number) >> 32).unwrap_or(u32::MAX);
+    longest.mul_f64(0.75 + 0.25 * f64::from(draw) / f64::from(u32::MAX))
+}
+
+/// `SplitMix64`: neighbouring numbers give unrelated values.
+fn scramble(seed: u64, number: u64) -> u64 {
+    let mut z = seed.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_stay_within_the_last_quarter_and_spread_over_it() {
+        let longest = Duration::from_secs(400);
+        let ages: Vec<_> = (0..1000).map(|number| age(longest, 7, number)).collect();
+        assert!(ages.iter().all(|age| (300..=400).contains(&age.as_secs())));
+        for quarter in 0..4 {
+            let from = Duration::from_secs(300 + 25 * quarter);
+            let share = ages
+                .iter()
+                .filter(|&&age| (from..from + Duration::from_secs(25)).contains(&age))
+                .count();
+            assert!(
+                (150..350).contains(&share),
+                "{share} of 1000 in quarter {quarter}"
+            );
+        }
+    }
+
+    #[test]
+    fn another_seed_gives_other_ages() {
+        let longest = Duration::from_secs(400);
+        assert_ne!(age(longest, 1, 1), age(longest, 2, 1));
+        assert_eq!(age(longest, 1, 1), age(longest, 1, 1));
+    }
+}

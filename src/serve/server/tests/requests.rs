@@ -1,0 +1,302 @@
+//! Requests and what they may not do.
+
+use std::time::Duration;
+
+use rstest::rstest;
+
+use super::fixture::{GET, Running};
+use crate::Limits;
+
+/// Short enough to test, where nothing else depends on it.
+const SHORT: Duration = Duration::from_millis(50);
+
+fn post(path: &str, body: &str) -> String {
+    format!(
+        "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+const CHUNKED: &str =
+    "POST /size HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n";
+
+#[tokio::test]
+async fn bodies_up_to_the_limit_are_read_also_beyond_what_axum_allows_by_itself() {
+    let server = Running::with(Limits {
+        body_bytes: 3_000_000,
+        ..Limits::default()
+    })
+    .await;
+    let mut client = server.connect().await;
+    let answer = client.ask(&post("/size", &"x".repeat(3_000_000))).await;
+    assert_eq!((answer.status, answer.body.as_str()), (200, "3000000"));
+    let answer = client.ask(&format!("{CHUNKED}3\r\nabc\r\n0\r\n\r\n")).await;
+    assert_eq!(
+        (answer.status, answer.body.as_str(), answer.closes()),
+        (200, "3", false)
+    );
+}
+
+#[rstest]
+#[case::announced_and_not_sent("POST /size HTTP/1.1\r\nHost: localhost\r\nContent-Length: 11\r\n\r\n".to_owned())]
+#[case::announced_and_sent(post("/size", &"x".repeat(1_000_000)))]
+#[case::announced_to_a_handler_that_would_not_read(post("/unread", "12345678901"))]
+#[case::chunked(format!("{CHUNKED}6\r\nabcdef\r\n6\r\nabcdef\r\n0\r\n\r\n"))]
+#[case::chunked_without_end(format!("{CHUNKED}ff\r\n{}", "x".repeat(20)))]
+#[case::swallowed_by_the_handler(CHUNKED.replace("/size", "/stubborn") + "c\r\nabcdefabcdef\r\n0\r\n\r\n")]
+#[case::expecting_to_continue("POST /size HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 11\r\n\r\n".to_owned())]
+#[tokio::test]
+async fn too_large_a_body_is_413(#[case] request: String) {
+    let server = Running::with(Limits {
+        body_bytes: 10,
+        ..Limits::default()
+    })
+    .await;
+    let mut client = server.connect().await;
+    let answer = client.ask(&request).await;
+    assert_eq!((answer.status, answer.closes()), (413, true), "{answer:?}");
+    assert_eq!(answer.body, "the body is larger than 10 bytes\n");
+    client.closed().await;
+    assert_eq!(server.statistics.snapshot().body_too_large, 1);
+}
+
+#[rstest]
+#[case::by_length("POST /size HTTP/1.1\r\nHost: localhost\r\nContent-Length: 11\r\n\r\nabc")]
+#[case::by_chunks(
+    "POST /size HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n"
+)]
+#[case::swallowed_by_the_handler(
+    "POST /stubborn HTTP/1.1\r\nHost: localhost\r\nContent-Length: 11\r\n\r\nabc"
+)]
+#[tokio::test]
+async fn a_slow_body_is_408(#[case] request: &str) {
+    let server = Running::with(Limits {
+        body: SHORT,
+        ..Limits::default()
+    })
+    .await;
+    let mut client = server.connect().await;
+    let answer = client.ask(request).await;
+    assert_eq!((answer.status, answer.closes()), (408, true), "{answer:?}");
+    client.closed().await;
+    assert_eq!(server.statistics.snapshot().body_timeouts, 1);
+}
+
+#[rstest]
+#[case::stalled("GET / HTTP/1.1\r\nHost: loc")]
+#[case::one_byte("G")]
+#[tokio::test]
+async fn a_slow_header_ends_the_connection(#[case] start: &str) {
+    let server = Running::with(Limits {
+        header: SHORT,
+        ..Limits::default()
+    })
+    .await;
+    let mut client = server.connect().await;
+    client.send(start).await;
+    client.closed().await;
+    server
+        .until(|seen| seen.header_timeouts == 1 && seen.open == 0)
+        .await;
+}
+
+#[tokio::test]
+async fn a_slow_header_of_a_later_request_ends_the_connection_too() {
+    let server = Running::with(Limits {
+        header: SHORT,
+        ..Limits::default()
+    })
+    .await;
+    let mut client = server.connect().await;
+    assert_eq!(client.ask(GET).await.status, 200);
+    client.send("GET / HT").await;
+    client.closed().await;
+    server.until(|seen| seen.header_timeouts == 1).await;
+}
+
+#[rstest]
+#[case::never_used(0)]
+#[case::used(1)]
+#[tokio::test]
+async fn an_idle_connection_ends_quietly(#[case] requests: usize) {
+    let server = Running::with(Limits {
+        idle: SHORT,
+        ..Limits::default()
+    })
+    .await;
+    let mut client = server.connect().await;
+    for _ in 0..requests {
+        assert_eq!(client.ask(GET).await.status, 200);
+    }
+    client.closed().await;
+    server.until(|seen| seen.open == 0).await;
+    assert_eq!(server.statistics.snapshot().header_timeouts, 0);
+}
+
+#[tokio::test]
+async fn the_header_clock_does_not_run_while_a_connection_is_idle() {
+    let header = Duration::from_millis(200);
+    let server = Running::with(Limits {
+        header,
+        ..Limits::default()
+    })
+    .await;
+    let (mut fresh, mut used) = (server.connect().await, server.connect().await);
+    assert_eq!(used.ask(GET).await.status, 200);
+    // Another connection measures the time: it is cut when more than one header's time has passed.
+    let mut measure = server.connect().await;
+    measure.send("G").await;
+    measure.closed().await;
+    assert_eq!(
+        (fresh.ask(GET).await.status, used.ask(GET).await.status),
+        (200, 200)
+    );
+}
+
+#[rstest]
+#[case::both("Content-Length: 3\r\nTransfer-Encoding: chunked", "0\r\n\r\n")]
+#[case::both_the_other_way("Transfer-Encoding: chunked\r\nContent-Length: 3", "0\r\n\r\n")]
+#[case::equal_lengths("Content-Length: 3\r\nContent-Length: 3", "abc")]
+#[case::different_lengths("Content-Length: 3\r\nContent-Length: 4", "abc")]
+#[case::a_list_of_lengths("Content-Length: 3, 3", "abc")]
+#[case::a_signed_length("Content-Length: +3", "abc")]
+#[case::an_encoding_that_is_not_chunked("Transfer-Encoding: identity", "abc")]
+#[case::chunked_not_last("Transfer-Encoding: chunked, gzip", "abc")]
+#[case::space_before_the_colon("Content-Length : 3", "abc")]
+#[tokio::test]
+async fn two_framings_or_none_are_400(#[case] fields: &str, #[case] body: &str) {
+    let server = Running::with(Limits::default()).await;
+    let mut client = server.connect().await;
+    // Also as a later request of a connection.
+    assert_eq!(client.ask(&post("/size", "ab")).await.status, 200);
+    let smuggled = "GET /peer HTTP/1.1\r\nHost: localhost\r\n\r\n";
+    let answer = client
+        .ask(&format!(
+            "POST /size HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n\r\n{body}{smuggled}"
+        ))
+        .await;
+    assert_eq!((answer.status, answer.closes()), (400, true), "{answer:?}");
+    client.closed().await;
+    server
+        .until(|seen| seen.bad_requests == 1 && seen.open == 0)
+        .await;
+}
+
+#[rstest]
+#[case::no_http("nonsense\r\n\r\n", 400)]
+#[case::endless_header(&format!("GET / HTTP/1.1\r\nA: {}", "a".repeat(100_000)), 431)]
+#[tokio::test]
+async fn what_is_no_http_1_is_refused(#[case] bytes: &str, #[case] status: u16) {
+    let server = Running::with(Limits::default()).await;
+    let mut client = server.connect().await;
+    assert_eq!(client.ask(bytes).await.status, status);
+    client.closed().await;
+    server
+        .until(|seen| seen.bad_requests == 1 && seen.open == 0)
+        .await;
+}
+
+/// It could not read an answer in HTTP/1.
+#[tokio::test]
+async fn who_begins_h2_without_asking_is_cut() {
+    let server = Running::with(Limits::default()).await;
+    let mut client = server.connect().await;
+    client.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
+    client.closed().await;
+    server
+        .until(|seen| seen.bad_requests == 1 && seen.open == 0)
+        .await;
+}
+
+#[tokio::test]
+async fn pipelined_requests_are_answered_in_order() {
+    let server = Running::with(Limits::default()).await;
+    let mut client = server.connect().await;
+    client.send(post("/size", "abc") + GET).await;
+    assert_eq!(
+        (client.response().await.body, client.response().await.body),
+        ("3".to_owned(), "hello".to_owned())
+    );
+}
+
+#[tokio::test]
+async fn a_body_that_nobody_reads_ends_the_connection_after_the_answer() {
+    let server = Running::with(Limits::default()).await;
+    let mut client = server.connect().await;
+    let answer = client.ask(&post("/unread", &"x".repeat(1_000_000))).await;
+    assert_eq!(
+        (answer.status, answer.body.as_str(), answer.closes()),
+        (200, "not read", true)
+    );
+    client.closed().await;
+}
+
+#[tokio::test]
+async fn a_panic_of_a_handler_is_500_and_the_next_request_works() {
+    let server = Running::with(Limits::default()).await;
+    let mut client = server.connect().await;
+    let answer = client
+        .ask("GET /panic HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        .await;
+    assert_eq!(
+        (answer.status, answer.body.as_str(), answer.closes()),
+        (500, "internal error\n", false)
+    );
+    assert_eq!(client.ask(GET).await.status, 200);
+    assert_eq!(server.statistics.snapshot().panics, 1);
+}
+
+#[tokio::test]
+async fn a_connection_of_age_is_asked_to_close() {
+    let server = Running::with(Limits {
+        age: Some(Duration::ZERO),
+        ..Limits::default()
+    })
+    .await;
+    let mut client = server.connect().await;
+    let answer = client.ask(GET).await;
+    assert_eq!((answer.status, answer.closes()), (200, true));
+    client.closed().await;
+}
+
+#[tokio::test]
+async fn at_the_cap_a_busy_connection_stays_and_the_newest_is_refused() {
+    let server = Running::with(Limits {
+        connections: 1,
+        ..Limits::default()
+    })
+    .await;
+    let mut busy = server.connect().await;
+    busy.send("GET /wait HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        .await;
+    server.until(|seen| seen.requests == 1).await;
+
+    assert!(
+        server
+            .try_connect(server.client_config(super::fixture::TLS_1_3))
+            .await
+            .is_err()
+    );
+    assert_eq!(server.statistics.snapshot().refused_at_cap, 1);
+    server.release.notify_one();
+    assert_eq!(busy.response().await.body, "released");
+}
+
+#[tokio::test]
+async fn at_the_cap_a_silent_connection_makes_room() {
+    let server = Running::with(Limits {
+        connections: 2,
+        ..Limits::default()
+    })
+    .await;
+    let mut used = server.connect().await;
+    assert_eq!(used.ask(GET).await.status, 200);
+    let mut silent = server.connect().await;
+    let mut new = server.connect().await;
+    assert_eq!(new.ask(GET).await.status, 200);
+    silent.closed().await;
+    assert_eq!(used.ask(GET).await.status, 200, "the one in use stays");
+    server
+        .until(|seen| seen.displaced == 1 && seen.open == 2)
+        .await;
+}

@@ -1,0 +1,148 @@
+//! The certificate in use, and how one is made from PEM.
+//!
+//! Invariant: a handshake sees one finished [`ServerConfig`]; replacing it changes certificate, trust and session
+//! cache in one step. The crypto provider is always named, never the process default.
+//!
+//! Deliberately absent: files, Secrets, rotation policy; the caller decides when to replace.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use rustls::crypto::aws_lc_rs;
+use rustls::server::WantsServerCert;
+use rustls::{ConfigBuilder, InconsistentKeys, ServerConfig, WantsVerifier};
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem};
+
+/// TLS 1.3 preferred, 1.2 for older clients; nothing below exists in rustls.
+const VERSIONS: [&rustls::SupportedProtocolVersion; 2] =
+    [&rustls::version::TLS13, &rustls::version::TLS12];
+
+/// The only protocol this server speaks; the API server calls webhooks by HTTP/1.1 anyway.
+const HTTP_1: &[u8] = b"http/1.1";
+
+/// Why a certificate and key cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// The certificates are not PEM.
+    #[error("the certificates are not valid PEM")]
+    CertificatePem(#[source] pem::Error),
+    /// There is no certificate in the chain.
+    #[error("there is no certificate")]
+    NoCertificate,
+    /// The key is not PEM, or there is none.
+    #[error("the private key is not valid PEM")]
+    KeyPem(#[source] pem::Error),
+    /// The key belongs to another certificate.
+    #[error("the private key does not belong to the certificate")]
+    KeyMismatch,
+    /// The TLS library refuses the material.
+    #[error("the TLS library refused the certificate or the key")]
+    Refused(#[source] rustls::Error),
+}
+
+/// A certificate chain, leaf first, and the leaf's private key. Not yet checked against each other.
+#[derive(Debug)]
+pub struct Identity {
+    /// The leaf, then its issuers; the root may be left out.
+    pub chain: Vec<CertificateDer<'static>>,
+    /// The leaf's key: PKCS#8, SEC1 or PKCS#1.
+    pub key: PrivateKeyDer<'static>,
+}
+
+/// Reads what a `kubernetes.io/tls` Secret holds in `tls.crt` and `tls.key`.
+///
+/// # Errors
+/// Either is not PEM, or lacks a certificate or key. Whether the two match is [`server_config`]'s question.
+pub fn identity_from_pem(cert_pem: &[u8], key_pem: &[u8]) -> Result<Identity, TlsError> {
+    let chain = CertificateDer::pem_slice_iter(cert_pem)
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(TlsError::CertificatePem)?;
+    if chain.is_empty() {
+        return Err(TlsError::NoCertificate);
+    }
+    let key = PrivateKeyDer::from_pem_slice(key_pem).map_err(TlsError::KeyPem)?;
+    Ok(Identity { chain, key })
+}
+
+/// Begins a configuration with the provider and the versions of this crate, for callers that verify clients.
+///
+/// # Errors
+/// The provider lacks a cipher suite for a version.
+pub fn config_builder() -> Result<ConfigBuilder<ServerConfig, WantsVerifier>, TlsError> {
+    ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+        .with_protocol_versions(&VERSIONS)
+        .map_err(TlsError::Refused)
+}
+
+/// A configuration that asks clients for no certificate: TLS 1.2 and 1.3, ALPN `http/1.1`.
+///
+/// # Errors
+/// Empty chain, unreadable leaf or key, or a key of another certificate.
+pub fn server_config(identity: Identity) -> Result<ServerConfig, TlsError> {
+    with_identity(config_builder()?.with_no_client_auth(), identity)
+}
+
+fn with_identity(
+    builder: ConfigBuilder<ServerConfig, WantsServerCert>,
+    Identity { chain, key }: Identity,
+) -> Result<ServerConfig, TlsError> {
+    if chain.is_empty() {
+        return Err(TlsError::NoCertificate);
+    }
+    let mut config = builder
+        .with_single_cert(chain, key)
+        .map_err(|error| match error {
+            rustls::Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => TlsError::KeyMismatch,
+            other => TlsError::Refused(other),
+        })?;
+    config.alpn_protocols = vec![HTTP_1.to_vec()];
+    Ok(config)
+}
+
+/// What the server presents to the next handshake. Clones share it.
+#[derive(Clone, Debug)]
+pub struct TlsHandle {
+    current: Arc<ArcSwapOption<ServerConfig>>,
+}
+
+impl TlsHandle {
+    /// No certificate yet: connections are closed at once and counted until [`TlsHandle::replace`].
+    #[must_use]
+    pub fn empty() -> Self {
+        Self {
+            current: Arc::new(ArcSwapOption::empty()),
+        }
+    }
+
+    /// Serves `config` from the start.
+    #[must_use]
+    pub fn new(config: ServerConfig) -> Self {
+        let handle = Self::empty();
+        handle.replace(config);
+        handle
+    }
+
+    /// Serves `config` from the next handshake on; open connections go on with what they have.
+    ///
+    /// Give a freshly built configuration, not a changed clone of the last one: a clone shares the session
+    /// cache, and a resumed session is not asked for its client certificate again.
+    /// ALPN is set to `http/1.1`, the only protocol spoken here.
+    pub fn replace(&self, mut config: ServerConfig) {
+        config.alpn_protocols = vec![HTTP_1.to_vec()];
+        self.current.store(Some(Arc::new(config)));
+    }
+
+    /// Whether there is a certificate to serve.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.current.load().is_none()
+    }
+
+    pub(crate) fn current(&self) -> Option<Arc<ServerConfig>> {
+        self.current.load_full()
+    }
+}
+
+#[cfg(test)]
+mod tests;
