@@ -5,6 +5,8 @@
 
 pub mod admission;
 pub mod certificate;
+pub mod connections;
 pub mod knowledge;
 pub mod repairs;
+pub mod self_review;
 pub mod watches;

@@ -12,12 +12,13 @@ use chassis::telemetry::error_chain;
 use chassis::watch::keep_watching;
 use futures::{StreamExt as _, pin_mut};
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::runtime::events::{Event, EventType};
 use kube::runtime::watcher;
 use kube::{Api, Resource as _};
 use policy::admission::{Configuration, ConfigurationError, Settings};
 
 use super::{Watches, named};
+use crate::knowledge::PullSecretSource;
 
 /// Why what is in the cluster is not in force.
 #[derive(Debug, thiserror::Error)]
@@ -54,7 +55,6 @@ pub(super) async fn watch(watches: &Watches) {
 pub(super) struct Keeper<'a> {
     watches: &'a Watches,
     condition: Condition,
-    recorder: Recorder,
     last_error: Option<String>,
 }
 
@@ -62,12 +62,7 @@ impl<'a> Keeper<'a> {
     pub(super) fn new(watches: &'a Watches) -> Self {
         let condition = watches.readiness.condition("configuration");
         condition.not_ready("no document seen yet");
-        let reporter = Reporter {
-            controller: "runtime-bootstrapper-webhook".to_owned(),
-            instance: None,
-        };
         Self {
-            recorder: Recorder::new(watches.client.clone(), reporter),
             watches,
             condition,
             last_error: None,
@@ -96,6 +91,13 @@ impl<'a> Keeper<'a> {
         }
         if self.watches.knowledge.configuration().as_deref() == Some(&configuration) {
             return;
+        }
+        let before = self.watches.knowledge.configuration();
+        if before.is_some_and(|it| it.pull_secret().name != configuration.pull_secret().name) {
+            // Or the old Secret's bytes would stand under the new name until its watch has answered.
+            self.watches
+                .knowledge
+                .set_pull_secret(PullSecretSource::default());
         }
         tracing::info!(?notices, "a new configuration is in force");
         self.watches
@@ -134,7 +136,8 @@ impl<'a> Keeper<'a> {
             action: "LoadConfiguration".to_owned(),
             secondary: None,
         };
-        if let Err(error) = self.recorder.publish(&event, &map.object_ref(&())).await {
+        let recorder = &self.watches.recorder;
+        if let Err(error) = recorder.publish(&event, &map.object_ref(&())).await {
             tracing::warn!(error = error_chain(&error), "an Event could not be written");
         }
     }

@@ -5,6 +5,7 @@ use chassis::client::{Deadline, RequestMetrics, over};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ObjectMeta;
 use kube::client::Body;
+use kube::runtime::events::{Recorder, Reporter};
 use policy::admission::Settings;
 use rstest::rstest;
 use serde_json::json;
@@ -41,7 +42,12 @@ fn api_server(known: Vec<(&'static str, serde_json::Value)>) -> Client {
 }
 
 fn watches(client: Client) -> Watches {
+    let reporter = Reporter {
+        controller: "test".into(),
+        instance: None,
+    };
     Watches {
+        recorder: Recorder::new(client.clone(), reporter),
         client,
         settings: WatchSettings {
             namespace: "kyma-system".into(),

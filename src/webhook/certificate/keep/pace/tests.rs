@@ -1,0 +1,62 @@
+use rstest::rstest;
+
+use super::*;
+use crate::certificate::IssueError;
+
+#[test]
+fn repairs_are_made_at_once_and_quarrels_slow_down() {
+    let mut pace = Pace::default();
+    let start = Instant::now();
+    let second = |n| start + Duration::from_secs(n);
+    for n in 0..3 {
+        assert_eq!(pace.after_success(second(n), 0), Duration::ZERO);
+    }
+    assert_eq!(pace.after_success(second(4), 0), BACKOFF.base / 2);
+    assert_eq!(pace.after_success(second(5), 0), BACKOFF.base);
+    for n in 6..20 {
+        pace.after_success(second(n), 0);
+    }
+    assert_eq!(pace.after_success(second(20), 0), BACKOFF.cap / 2);
+    assert_eq!(
+        pace.after_success(second(81), 0),
+        Duration::ZERO,
+        "a minute of quiet"
+    );
+}
+
+#[test]
+fn failures_wait_longer_and_longer_until_one_succeeds() {
+    let mut pace = Pace::default();
+    let now = Instant::now();
+    let failure = || Err(KeepError::Issue(IssueError::Dates));
+    let mut longest = Duration::ZERO;
+    for _ in 0..12 {
+        longest = pace.after(&failure(), now);
+    }
+    assert!(longest >= BACKOFF.cap / 2 && longest <= BACKOFF.cap);
+    assert_eq!(pace.after(&Ok(()), now), Duration::ZERO);
+    assert!(pace.after(&failure(), now) <= BACKOFF.base);
+}
+
+#[rstest]
+#[case::conflict(409, true)]
+#[case::forbidden(403, false)]
+#[case::invalid(422, false)]
+fn only_a_conflict_is_nothing_to_worry_about(#[case] code: u16, #[case] expected: bool) {
+    let error = || {
+        kube::Error::Api(Box::new(kube::core::Status {
+            code,
+            ..Default::default()
+        }))
+    };
+    for error in [
+        KeepError::Store(error()),
+        KeepError::Publish(error()),
+        KeepError::Delete(error()),
+    ] {
+        assert_eq!(error.is_conflict(), expected);
+        let inner = std::error::Error::source(&error).unwrap().to_string();
+        assert!(!error.to_string().contains(&inner) || inner.is_empty());
+    }
+    assert!(!KeepError::Issue(IssueError::Dates).is_conflict());
+}

@@ -1,0 +1,94 @@
+use rstest::rstest;
+
+use super::*;
+use crate::certificate::testing::{after, epoch, material, pair_for, settings};
+
+fn error(material: &Material) -> String {
+    Pair::read(material)
+        .err()
+        .map(|error| format!("{error:?}"))
+        .unwrap_or_default()
+}
+
+#[rstest]
+#[case::nothing(Material::default(), "Unusable(NoCertificate)")]
+#[case::no_key(Material { key: Vec::new(), ..material(epoch()) }, "Unusable(KeyPem")]
+#[case::garbage(Material { chain: b"garbage".to_vec(), ..material(epoch()) }, "Unusable(NoCertificate)")]
+#[case::other_key(Material { key: material(epoch()).key, ..material(epoch()) }, "Mismatch")]
+fn what_cannot_be_served_is_named(#[case] material: Material, #[case] expected: &str) {
+    let found = error(&material);
+    assert!(found.starts_with(expected), "{found}");
+}
+
+#[rstest]
+#[case::asked_for("rt-bootstrapper-webhook-service.kyma-system.svc", 1, true)]
+#[case::last_day("rt-bootstrapper-webhook-service.kyma-system.svc", 90, true)]
+#[case::expired("rt-bootstrapper-webhook-service.kyma-system.svc", 91, false)]
+#[case::long_name(
+    "rt-bootstrapper-webhook-service.kyma-system.svc.cluster.local",
+    1,
+    true
+)]
+#[case::short_name("rt-bootstrapper-webhook-service", 1, true)]
+#[case::another_namespace("rt-bootstrapper-webhook-service.default.svc", 1, false)]
+#[case::no_name("", 1, false)]
+fn its_own_authority_verifies_it(#[case] name: &str, #[case] day: u32, #[case] expected: bool) {
+    let start = epoch();
+    let material = material(start);
+    let pair = Pair::read(&material).unwrap();
+    let bundle = Bundle::read(&material.authorities);
+    assert_eq!(pair.verified_by(&bundle, name, after(start, day)), expected);
+}
+
+#[test]
+fn nobody_else_verifies_it() {
+    let now = epoch();
+    let pair = Pair::read(&material(now)).unwrap();
+    let other = Bundle::read(&material(now).authorities);
+    let name = settings().server_name().to_owned();
+    assert!(!pair.verified_by(&other, &name, now));
+    assert!(!pair.verified_by(&Bundle::default(), &name, now));
+}
+
+#[test]
+fn an_expired_authority_verifies_nothing_though_the_leaf_is_valid() {
+    // rustls alone would accept this; an API server does not.
+    let now = epoch();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let mut root = rcgen::CertificateParams::new(Vec::new()).unwrap();
+    root.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    root.not_after = rcgen::date_time_ymd(2020, 1, 1);
+    let root = rcgen::CertifiedIssuer::self_signed(root, key).unwrap();
+    let key = rcgen::KeyPair::generate().unwrap();
+    let leaf = rcgen::CertificateParams::new(settings().dns_names).unwrap();
+    let leaf = leaf.signed_by(&key, &root).unwrap();
+    let material = Material {
+        chain: leaf.pem().into_bytes(),
+        key: key.serialize_pem().into_bytes(),
+        authorities: root.pem().into_bytes(),
+    };
+    let pair = Pair::read(&material).unwrap();
+    assert!(pair.validity().contains(now));
+    let bundle = Bundle::read(&material.authorities);
+    assert!(!pair.verified_by(&bundle, settings().server_name(), now));
+}
+
+#[test]
+fn names_must_all_be_there() {
+    let names = settings().dns_names;
+    let pair = Pair::read(&material(epoch())).unwrap();
+    assert!(pair.covers(&names));
+    assert!(pair.covers(&names[1..]));
+    let fewer = Pair::read(&pair_for(epoch(), Bundle::default(), &names[..2])).unwrap();
+    assert!(!fewer.covers(&names));
+}
+
+#[test]
+fn two_thirds_of_a_life() {
+    let start = epoch();
+    let validity = Validity {
+        not_before: start,
+        not_after: after(start, 90),
+    };
+    assert_eq!(validity.renew_at(), after(start, 60));
+}

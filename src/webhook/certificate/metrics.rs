@@ -1,0 +1,74 @@
+//! What is counted of the certificate.
+//!
+//! Invariant: each number is written in one place. Deliberately absent: the registry's prefix, which the process gives.
+
+use jiff::Timestamp;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+/// - `certificate_expiry_timestamp_seconds`: when the leaf in use expires, seconds since 1970; 0 while there is none;
+/// - `certificate_reissues_total{reason}`: Secrets written, with [`super::Reason`];
+/// - `certificate_bundle_writes_total`: `caBundle`s written;
+/// - `certificate_holds_total{reason}`: how often a replica began to hold a certificate back.
+///
+/// Clones share the numbers.
+#[derive(Clone, Debug, Default)]
+pub struct CertificateMetrics {
+    expiry: Gauge,
+    reissues: Family<Labels, Counter>,
+    bundle_writes: Counter,
+    holds: Family<Labels, Counter>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Labels {
+    reason: &'static str,
+}
+
+impl CertificateMetrics {
+    /// Metrics that the registry shows.
+    #[must_use]
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        registry.register(
+            "certificate_expiry_timestamp_seconds",
+            "When the serving certificate in use expires",
+            metrics.expiry.clone(),
+        );
+        registry.register(
+            "certificate_reissues",
+            "Serving certificates issued, by reason",
+            metrics.reissues.clone(),
+        );
+        registry.register(
+            "certificate_bundle_writes",
+            "Writes of the caBundle",
+            metrics.bundle_writes.clone(),
+        );
+        registry.register(
+            "certificate_holds",
+            "How often a certificate began to be held back, by reason",
+            metrics.holds.clone(),
+        );
+        metrics
+    }
+
+    pub(super) fn serving_until(&self, expiry: Timestamp) {
+        self.expiry.set(expiry.as_second());
+    }
+
+    pub(super) fn reissued(&self, reason: &'static str) {
+        self.reissues.get_or_create(&Labels { reason }).inc();
+    }
+
+    pub(super) fn bundle_written(&self) {
+        self.bundle_writes.inc();
+    }
+
+    pub(super) fn held(&self, reason: &'static str) {
+        self.holds.get_or_create(&Labels { reason }).inc();
+    }
+}

@@ -1,0 +1,216 @@
+use std::sync::Arc;
+
+use chassis::telemetry::error_chain;
+use kube::runtime::events::{Recorder, Reporter};
+use kube::{Client, Config};
+use rstest::rstest;
+use serde_json::{Value, json};
+use wiremock::matchers::{body_json, body_partial_json, header, method, path, query_param};
+use wiremock::{Mock, MockServer, ResponseTemplate};
+
+use super::super::apply::{Applier, ApplyError, Done};
+use super::super::found::{Digest, Identity};
+use super::super::state::{Job, Source, Work};
+use super::{NAME, ONE, TWO, TYPE, copy};
+use crate::knowledge::SecretContent;
+
+const SECRET: &str = "/api/v1/namespaces/a/secrets/registry-credentials";
+
+fn applier(server: &MockServer) -> Applier {
+    let client = Client::try_from(Config::new(server.uri().parse().unwrap())).unwrap();
+    let reporter = Reporter {
+        controller: "rt-bootstrapper".to_owned(),
+        instance: Some("pod-1".to_owned()),
+    };
+    Applier {
+        recorder: Recorder::new(client.clone(), reporter),
+        client,
+    }
+}
+
+fn source() -> Arc<Source> {
+    let docker_config = br#"{"auths":{"one":{}}}"#.to_vec();
+    Arc::new(Source {
+        digest: Digest::of(&docker_config),
+        content: Arc::new(SecretContent { docker_config }),
+    })
+}
+
+fn identity() -> Identity {
+    Identity {
+        uid: Some("uid-a".to_owned()),
+        version: Some("5".to_owned()),
+    }
+}
+
+fn job(work: Work) -> Job {
+    Job {
+        secret: NAME.to_owned(),
+        namespace: "a".to_owned(),
+        work,
+    }
+}
+
+fn status(code: u16, reason: &str, details: &Value) -> ResponseTemplate {
+    ResponseTemplate::new(code).set_body_json(json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason,
+        "message": format!("no: {ONE}"), "details": details,
+    }))
+}
+
+async fn answering(verb: &str, answer: ResponseTemplate) -> MockServer {
+    let server = MockServer::start().await;
+    let mock = Mock::given(method(verb)).and(path(SECRET));
+    mock.respond_with(answer).expect(1).mount(&server).await;
+    server
+}
+
+fn copied() -> ResponseTemplate {
+    ResponseTemplate::new(200).set_body_json(copy("a", ONE))
+}
+
+#[tokio::test]
+async fn a_copy_is_applied_whole_by_our_manager_with_force() {
+    let server = MockServer::start().await;
+    Mock::given(method("PATCH"))
+        .and(path(SECRET))
+        .and(query_param("fieldManager", "rt-bootstrapper"))
+        .and(query_param("force", "true"))
+        .and(header("content-type", "application/apply-patch+yaml"))
+        .and(body_json(json!({
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {
+                "name": NAME,
+                "namespace": "a",
+                "labels": {"rt-bootstrapper.kyma-project.io/mirrored": "true"},
+            },
+            "type": TYPE,
+            "data": {".dockerconfigjson": ONE},
+        })))
+        .respond_with(copied())
+        .expect(1)
+        .mount(&server)
+        .await;
+    let done = applier(&server).run(&job(Work::Apply(source()))).await;
+    let Ok(Done::Wrote(found)) = done else {
+        panic!("{done:?}");
+    };
+    assert_eq!(found.identity, identity());
+}
+
+fn removal() -> Value {
+    json!({"preconditions": {"uid": "uid-a", "resourceVersion": "5"}})
+}
+
+#[tokio::test]
+async fn a_removal_names_uid_and_version() {
+    let server = MockServer::start().await;
+    Mock::given(method("DELETE"))
+        .and(path(SECRET))
+        .and(body_partial_json(removal()))
+        .respond_with(ResponseTemplate::new(200).set_body_json(json!({"kind": "Status"})))
+        .expect(1)
+        .mount(&server)
+        .await;
+    let done = applier(&server).run(&job(Work::Remove(identity()))).await;
+    assert!(matches!(done, Ok(Done::Removed)), "{done:?}");
+}
+
+#[tokio::test]
+async fn what_is_gone_already_is_removed() {
+    let server = answering("DELETE", status(404, "NotFound", &json!(null))).await;
+    let done = applier(&server).run(&job(Work::Remove(identity()))).await;
+    assert!(matches!(done, Ok(Done::Removed)), "{done:?}");
+}
+
+#[tokio::test]
+async fn what_somebody_put_in_its_place_is_neither_removed_nor_overwritten() {
+    let server = answering("DELETE", status(409, "Conflict", &json!(null))).await;
+    let recreate = job(Work::Recreate(identity(), source()));
+    let error = applier(&server).run(&recreate).await.unwrap_err();
+    assert!(matches!(error, ApplyError::Changed), "{error:?}");
+    assert_eq!(server.received_requests().await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn another_shape_is_removed_and_then_applied() {
+    let server = answering(
+        "DELETE",
+        ResponseTemplate::new(200).set_body_json(json!({"kind": "Status"})),
+    )
+    .await;
+    let mock = Mock::given(method("PATCH")).and(path(SECRET));
+    mock.respond_with(copied()).expect(1).mount(&server).await;
+    let recreate = job(Work::Recreate(identity(), source()));
+    let done = applier(&server).run(&recreate).await;
+    assert!(matches!(done, Ok(Done::Wrote(_))), "{done:?}");
+    let requests = server.received_requests().await.unwrap();
+    let methods: Vec<String> = requests.iter().map(|it| it.method.to_string()).collect();
+    assert_eq!(methods, ["DELETE", "PATCH"]);
+}
+
+#[rstest]
+#[case::namespace_gone(status(404, "NotFound", &json!(null)), "namespace_gone")]
+#[case::namespace_terminating(
+    status(403, "Forbidden", &json!({"causes": [{"reason": "NamespaceTerminating"}]})),
+    "namespace_gone"
+)]
+#[case::forbidden(status(403, "Forbidden", &json!(null)), "forbidden")]
+#[case::conflict(status(409, "Conflict", &json!(null)), "changed")]
+#[case::invalid(status(422, "Invalid", &json!(null)), "refused")]
+#[case::broken(status(500, "InternalError", &json!(null)), "refused")]
+#[case::no_secret(ResponseTemplate::new(200).set_body_string(format!("\"{ONE}\"")), "unreadable")]
+#[case::an_admission_plugin_changed_it(
+    ResponseTemplate::new(200).set_body_json(copy("a", TWO)),
+    "not_taken"
+)]
+#[tokio::test]
+async fn a_failure_says_what_it_is_and_nothing_of_the_value(
+    #[case] answer: ResponseTemplate,
+    #[case] kind: &str,
+) {
+    let server = answering("PATCH", answer).await;
+    let result = applier(&server).run(&job(Work::Apply(source()))).await;
+    let error = result.unwrap_err();
+    assert_eq!(error.kind(), kind);
+    // Authorizers' and quotas' texts are the exception: they speak of names and counts.
+    let text = format!("{error:?} {}", error_chain(&error));
+    assert!(kind == "forbidden" || !text.contains(ONE), "{text}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_away_is_an_error_of_its_own() {
+    let server = MockServer::start().await;
+    let applier = applier(&server);
+    let uri = server.uri();
+    drop(server);
+    let config = Config::new(uri.replace("127.0.0.1", "127.0.0.2").parse().unwrap());
+    let applier = Applier {
+        client: Client::try_from(config).unwrap(),
+        ..applier
+    };
+    let result = applier.run(&job(Work::Apply(source()))).await;
+    assert_eq!(result.unwrap_err().kind(), "transport");
+}
+
+#[tokio::test]
+async fn a_foreign_secret_is_reported_where_it_is() {
+    let server = MockServer::start().await;
+    Mock::given(method("POST"))
+        .and(path("/apis/events.k8s.io/v1/namespaces/a/events"))
+        .and(body_partial_json(json!({
+            "reason": "ForeignPullSecret",
+            "type": "Warning",
+            "regarding": {"kind": "Secret", "namespace": "a", "name": NAME, "uid": "uid-a"},
+            "reportingController": "rt-bootstrapper",
+        })))
+        .respond_with(ResponseTemplate::new(201).set_body_json(json!({
+            "metadata": {"name": "e", "namespace": "a"}, "eventTime": null,
+        })))
+        .expect(1)
+        .mount(&server)
+        .await;
+    let done = applier(&server).run(&job(Work::Report(identity()))).await;
+    assert!(matches!(done, Ok(Done::Reported)), "{done:?}");
+}
