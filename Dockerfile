@@ -1,0 +1,28 @@
+# One final stage a role: the same static binary, another entry point, nothing else in the image.
+#
+# With an image registry at hand:    docker build --target webhook --tag webhook .
+# Without one (the harness does so): docker build --target webhook --build-arg BINARY=prebuilt FOLDER
+#                                    where FOLDER holds the binary of the command below and nothing else.
+# Needs BuildKit, which builds only the stages that the target depends on.
+ARG BINARY=builder
+
+FROM rust:1.95-bookworm AS builder
+WORKDIR /source
+COPY . .
+# glibc is linked in, so that the binary runs without any file beside it. `--target` keeps the flag away from build
+# scripts and procedural macros, which cannot be static.
+RUN target="$(rustc --print host-tuple)" \
+ && RUSTFLAGS="-C target-feature=+crt-static" \
+    cargo build --release --locked --package runtime-bootstrapper --target "$target" \
+ && install -D "target/$target/release/runtime-bootstrapper" /out/runtime-bootstrapper
+
+FROM scratch AS prebuilt
+COPY runtime-bootstrapper /out/runtime-bootstrapper
+
+FROM ${BINARY} AS binary
+
+FROM scratch AS webhook
+COPY --from=binary /out/runtime-bootstrapper /runtime-bootstrapper
+# A number: the kubelet must see that it is not root. 65532 is what "nonroot" usually means.
+USER 65532:65532
+ENTRYPOINT ["/runtime-bootstrapper", "webhook"]

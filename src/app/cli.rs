@@ -1,0 +1,45 @@
+//! The command line: one subcommand a role, each with its arguments in its own module.
+
+pub(crate) mod webhook;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::compose;
+use crate::manifests::{self, ManifestsArgs};
+use crate::preview::{self, PreviewArgs};
+
+/// Fits Pods to their landscape.
+#[derive(Debug, Parser)]
+#[command(name = "runtime-bootstrapper", version)]
+pub(crate) struct Cli {
+    /// What the process is.
+    #[command(subcommand)]
+    pub(crate) role: Role,
+}
+
+/// What the process is.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Role {
+    /// Change Pods at admission, on an SKR
+    Webhook(Box<webhook::WebhookArgs>),
+    /// Show, without a cluster, what the webhook would do to the Pods of some manifests, and why
+    Preview(PreviewArgs),
+    /// Print what `kubectl apply -f -` needs to install a role
+    Manifests(ManifestsArgs),
+}
+
+impl Role {
+    /// Runs the role to its end.
+    ///
+    /// # Errors
+    /// Whatever the role could not cope with; the edge prints it.
+    pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
+        match self {
+            Self::Webhook(arguments) => compose::webhook::run(&arguments),
+            Self::Preview(arguments) => Ok(preview::run(&arguments)?),
+            Self::Manifests(arguments) => Ok(manifests::run(&arguments)?),
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Flags of the role `webhook`. Where the public manager has a flag, ours has its name.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use api::names;
+use clap::Args;
+
+/// Changes Pods at admission, on an SKR.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct WebhookArgs {
+    /// Address of the admission endpoint (TLS)
+    #[arg(long, default_value = "0.0.0.0:9443")]
+    pub(crate) listen: SocketAddr,
+    /// Address of /healthz and /readyz
+    #[arg(long, default_value = "0.0.0.0:8081")]
+    pub(crate) health_probe_bind_address: SocketAddr,
+    /// Address of /metrics
+    #[arg(long, default_value = "0.0.0.0:8080")]
+    pub(crate) metrics_bind_address: SocketAddr,
+    /// Product namespace: configuration, pull Secret, certificate and lease are there
+    #[arg(long, env = "POD_NAMESPACE", default_value = names::SKR_NAMESPACE)]
+    pub(crate) namespace: String,
+    /// Name of this replica, unique among all that run at the same time
+    #[arg(long, env = "POD_NAME", default_value = "local")]
+    pub(crate) identity: String,
+    /// ConfigMap of the configuration document
+    #[arg(long, default_value = names::CONFIG_MAP)]
+    pub(crate) config_map_name: String,
+    /// Pull Secret, where the document names no other
+    #[arg(long, default_value = names::PULL_SECRET)]
+    pub(crate) image_pull_secret_name: String,
+    /// Webhook configuration whose caBundle is kept
+    #[arg(long, default_value = names::WEBHOOK_CONFIGURATION)]
+    pub(crate) webhook_name: String,
+    /// Name of the landscape for set-landscape; without it the feature is skipped
+    #[arg(long, env = "LANDSCAPE", default_value = "")]
+    pub(crate) landscape: String,
+    /// Folder with tls.crt, tls.key and ca.crt, in place of a self-issued certificate
+    #[arg(long)]
+    pub(crate) webhook_cert_path: Option<PathBuf>,
+    /// Kubeconfig; without it the Pod's service account is used
+    #[arg(long, env = "KUBECONFIG")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// How long to go on serving after SIGTERM, in seconds: until every API server has seen that the endpoint is gone
+    #[arg(long, default_value = "10", value_parser = seconds)]
+    pub(crate) linger: Duration,
+    /// Log format: json or text
+    #[arg(long, default_value = "json")]
+    pub(crate) log_format: chassis::telemetry::Format,
+    /// Log filter, as in `info,kube=warn`
+    // kube itself warns at every refused request; ours carry the same fact with its context.
+    #[arg(
+        long,
+        env = "LOG_FILTER",
+        default_value = "info,kube_runtime=error,kube_client=error"
+    )]
+    pub(crate) log_filter: String,
+}
+
+fn seconds(text: &str) -> Result<Duration, std::num::ParseIntError> {
+    text.parse().map(Duration::from_secs)
+}

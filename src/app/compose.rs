@@ -1,0 +1,3 @@
+//! One function a role: reads like a parts list, and decides nothing.
+
+pub(crate) mod webhook;

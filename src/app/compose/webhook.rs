@@ -1,0 +1,202 @@
+//! The role `webhook`, put together: watches feed snapshots, the edge answers from them, one replica repairs.
+
+mod certificates;
+mod meters;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use chassis::admin::{Admin, AdminOptions};
+use chassis::client::{ClientOptions, connect};
+use chassis::lease::{LeaseOptions, LeaseTiming, run_while_leading};
+use chassis::readiness::Readiness;
+use chassis::shutdown::Shutdown;
+use chassis::telemetry::{self, TelemetryOptions};
+use kube::Client;
+use kube::runtime::events::{Recorder, Reporter};
+use policy::admission::Settings;
+use serve::{Bound, Options, Server, TlsHandle};
+use tokio_util::sync::CancellationToken;
+use webhook::admission::{Edge, NAMESPACE_PATIENCE, router};
+use webhook::knowledge::Knowledge;
+use webhook::repairs::pull_secret::Mirror;
+use webhook::watches::{WatchSettings, Watches};
+
+use self::certificates::Certificates;
+use self::meters::Meters;
+use crate::cli::webhook::WebhookArgs;
+
+/// How long one API call may take. None of them is on the path of a review.
+const CALL: Duration = Duration::from_secs(15);
+
+/// How long requests may take to end after the linger; a review takes well under a second.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// The lease of everything that only one replica may do.
+const LEASE: &str = "rt-bootstrapper-webhook";
+
+/// A review is tens of microseconds of work: more threads than this would only cost memory on large nodes.
+const THREADS: usize = 2;
+
+/// Runs the role until a signal.
+///
+/// # Errors
+/// When the process cannot begin: no credentials for the API server, an address in use.
+pub(crate) fn run(arguments: &WebhookArgs) -> anyhow::Result<ExitCode> {
+    telemetry::init(TelemetryOptions {
+        format: arguments.log_format,
+        filter: arguments.log_filter.clone(),
+    })?;
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(THREADS)
+        .enable_all()
+        .build()
+        .context("the runtime cannot begin")?
+        .block_on(compose(arguments))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn compose(arguments: &WebhookArgs) -> anyhow::Result<()> {
+    let shutdown = Shutdown::on_signals()?;
+    let readiness = Readiness::default();
+    let tls = TlsHandle::empty();
+    let server = Server::bind(arguments.listen, server_options(arguments, &tls)).await?;
+    let (meters, metrics) = Meters::with_server(server.statistics());
+    let addresses = AdminOptions {
+        health: arguments.health_probe_bind_address,
+        metrics: arguments.metrics_bind_address,
+    };
+    let admin = Admin::bind(addresses, readiness.clone(), Arc::new(metrics)).await?;
+    let ended = CancellationToken::new();
+    let admin = tokio::spawn(admin.run(ended.clone()));
+
+    let parts = Parts {
+        client: connect(client_options(arguments), &meters.requests).await?,
+        knowledge: Knowledge::default(),
+        readiness,
+        meters,
+        arguments,
+    };
+    let certificates = Certificates::new(&parts, tls, server.local_addr().port());
+    tokio::select! {
+        () = parts.watches().run() => {}
+        () = certificates.clone().run(ended.clone()) => {}
+        () = parts.lead(&certificates, shutdown.token(), &ended) => {}
+        () = shutdown.second_signal() => tracing::warn!("second signal: not waiting for the drain"),
+        outcome = parts.serve(server, shutdown.token()) => outcome?,
+    }
+    ended.cancel();
+    admin.await.context("the admin endpoint failed")
+}
+
+/// What most parts are made of.
+struct Parts<'a> {
+    client: Client,
+    knowledge: Knowledge,
+    readiness: Readiness,
+    meters: Meters,
+    arguments: &'a WebhookArgs,
+}
+
+impl Parts<'_> {
+    fn watches(&self) -> Watches {
+        let arguments = self.arguments;
+        Watches {
+            client: self.client.clone(),
+            settings: WatchSettings {
+                namespace: arguments.namespace.clone(),
+                config_map: arguments.config_map_name.clone(),
+                settings: Settings {
+                    landscape: Some(arguments.landscape.clone()).filter(|it| !it.is_empty()),
+                    pull_secret: arguments.image_pull_secret_name.clone(),
+                },
+            },
+            recorder: self.recorder(),
+            knowledge: self.knowledge.clone(),
+            readiness: self.readiness.clone(),
+            metrics: self.meters.watches.clone(),
+        }
+    }
+
+    fn recorder(&self) -> Recorder {
+        let reporter = Reporter {
+            controller: "runtime-bootstrapper-webhook".to_owned(),
+            instance: Some(self.arguments.identity.clone()),
+        };
+        Recorder::new(self.client.clone(), reporter)
+    }
+
+    /// Serves until the drain is over.
+    async fn serve(&self, server: Bound, shutdown: CancellationToken) -> anyhow::Result<()> {
+        let edge = Edge {
+            knowledge: self.knowledge.clone(),
+            metrics: self.meters.admission.clone(),
+            patience: NAMESPACE_PATIENCE,
+        };
+        let drain = async {
+            shutdown.cancelled().await;
+            self.readiness.drain();
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            outcome = server.run(router(edge), shutdown.clone()) => Ok(outcome?),
+            () = drain => Ok(()),
+        }
+    }
+
+    /// Does what only one replica may do, while it is this one. Never ends by itself: the server's drain does.
+    async fn lead(
+        &self,
+        certificates: &Certificates,
+        shutdown: CancellationToken,
+        ended: &CancellationToken,
+    ) {
+        let mirror = Mirror::new(
+            self.client.clone(),
+            self.knowledge.clone(),
+            self.recorder(),
+            self.meters.mirror.clone(),
+            self.arguments.namespace.clone(),
+        );
+        let lease = LeaseOptions {
+            namespace: self.arguments.namespace.clone(),
+            name: LEASE.to_owned(),
+            identity: self.arguments.identity.clone(),
+            timing: LeaseTiming::default(),
+        };
+        let work = |term: CancellationToken| {
+            let mirror = mirror.clone().run(term.clone());
+            let keep = certificates.clone().keep(term);
+            async move {
+                tokio::join!(mirror, keep);
+            }
+        };
+        run_while_leading(
+            self.client.clone(),
+            lease,
+            self.meters.lease.clone(),
+            shutdown,
+            work,
+        )
+        .await;
+        ended.cancelled().await;
+    }
+}
+
+fn client_options(arguments: &WebhookArgs) -> ClientOptions {
+    ClientOptions {
+        kubeconfig: arguments.kubeconfig.clone(),
+        user_agent: concat!("runtime-bootstrapper-webhook/", env!("CARGO_PKG_VERSION")).to_owned(),
+        timeout: CALL,
+    }
+}
+
+fn server_options(arguments: &WebhookArgs, tls: &TlsHandle) -> Options {
+    Options {
+        linger: arguments.linger,
+        grace: GRACE,
+        ..Options::new(tls.clone())
+    }
+}

@@ -1,0 +1,45 @@
+//! Every part's metrics, under one prefix.
+
+use chassis::client::RequestMetrics;
+use chassis::lease::LeaseMetrics;
+use chassis::metrics::{BuildInfo, Metrics};
+use serve::Statistics;
+use webhook::admission::AdmissionMetrics;
+use webhook::certificate::CertificateMetrics;
+use webhook::connections;
+use webhook::repairs::pull_secret::MirrorMetrics;
+use webhook::watches::WatchMetrics;
+
+const PREFIX: &str = "rt_bootstrapper";
+
+/// Handles for the parts.
+pub(super) struct Meters {
+    pub(super) requests: RequestMetrics,
+    pub(super) lease: LeaseMetrics,
+    pub(super) admission: AdmissionMetrics,
+    pub(super) watches: WatchMetrics,
+    pub(super) certificate: CertificateMetrics,
+    pub(super) mirror: MirrorMetrics,
+}
+
+impl Meters {
+    /// Registers everything.
+    pub(super) fn with_server(statistics: Statistics) -> (Self, Metrics) {
+        let build = BuildInfo {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            revision: option_env!("REVISION").unwrap_or("unknown").to_owned(),
+        };
+        let mut metrics = Metrics::new(PREFIX, build);
+        let registry = metrics.registry();
+        connections::register(registry, statistics);
+        let meters = Self {
+            requests: RequestMetrics::register(registry),
+            lease: LeaseMetrics::register(registry),
+            admission: AdmissionMetrics::register(registry),
+            watches: WatchMetrics::register(registry),
+            certificate: CertificateMetrics::register(registry),
+            mirror: MirrorMetrics::register(registry),
+        };
+        (meters, metrics)
+    }
+}

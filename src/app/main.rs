@@ -1,0 +1,23 @@
+//! The one binary: reads the arguments, runs the role, prints what went wrong.
+//!
+//! Deliberately absent: everything else. A role is wired in its own module, and exit codes are the role's.
+
+mod cli;
+mod compose;
+mod edge;
+mod manifests;
+mod preview;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    match cli::Cli::parse().role.run() {
+        Ok(code) => code,
+        Err(error) => edge::report(&error),
+    }
+}

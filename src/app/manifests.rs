@@ -1,0 +1,142 @@
+//! Role `manifests`: what `kubectl apply -f -` needs to install a role.
+//!
+//! The files under `deploy/` are the one source; they are complete as they stand, and this prints them with a few words
+//! exchanged. Words, not structure, so that the comments stay. Invariant: a value is checked against the grammar of what
+//! it is before it is put in, so none can change the structure, and `---` stands between documents and nowhere else
+//! (installers split there).
+//!
+//! Deliberately absent: Namespace and ConfigMap, which belong to the installer.
+
+use std::process::ExitCode;
+
+use api::names::SKR_NAMESPACE;
+use clap::{Args, Subcommand};
+use policy::image::Reference;
+
+use crate::edge;
+
+mod names;
+
+#[cfg(test)]
+mod tests;
+
+/// The image that the files name.
+const DEFAULT_IMAGE: &str = concat!(
+    "ghcr.io/kyma-project/runtime-bootstrapper-webhook:",
+    env!("CARGO_PKG_VERSION")
+);
+
+/// The line of the Deployment below which the Secret for our own image is named. A comment, because an empty list would
+/// make every `kubectl apply` a change.
+const PULL_SECRETS_BELOW: &str = "      # imagePullSecrets follow here, if `manifests webhook --pull-secret NAME` was told of a private registry.\n";
+
+/// The parts of role `webhook`. The webhook configuration comes last: with it Pods are sent, so whatever answers has to
+/// be on its way.
+const WEBHOOK: [&str; 8] = [
+    include_str!("../../deploy/webhook/serviceaccount.yaml"),
+    include_str!("../../deploy/webhook/rbac.yaml"),
+    include_str!("../../deploy/webhook/priorityclass.yaml"),
+    include_str!("../../deploy/webhook/service.yaml"),
+    include_str!("../../deploy/webhook/networkpolicy.yaml"),
+    include_str!("../../deploy/webhook/poddisruptionbudget.yaml"),
+    include_str!("../../deploy/webhook/deployment.yaml"),
+    include_str!("../../deploy/webhook/mutatingwebhookconfiguration.yaml"),
+];
+
+/// Arguments of `manifests`.
+#[derive(Args, Debug)]
+pub(crate) struct ManifestsArgs {
+    /// What to install
+    #[command(subcommand)]
+    role: Role,
+}
+
+/// What can be installed.
+#[derive(Debug, Subcommand)]
+enum Role {
+    /// The webhook, for a runtime cluster
+    Webhook(WebhookArgs),
+}
+
+/// What may differ from one installation to another.
+#[derive(Args, Debug)]
+struct WebhookArgs {
+    /// The webhook's image
+    #[arg(long, value_parser = image, default_value = DEFAULT_IMAGE)]
+    image: String,
+    /// The Secret that the image is pulled with, if its registry is private; it has to be in the namespace
+    #[arg(long, value_name = "NAME", value_parser = secret_name)]
+    pull_secret: Option<String>,
+    /// The namespace, which has to exist
+    #[arg(long, value_parser = namespace, default_value = SKR_NAMESPACE)]
+    namespace: String,
+}
+
+/// Why a value cannot be part of the manifests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+enum ValueError {
+    #[error("not an image reference, such as registry.example.com/path/webhook:1.0.0")]
+    Image,
+    #[error("not a name of a Secret: lower-case letters, digits, `-` and `.`")]
+    SecretName,
+    #[error("not a name of a namespace: at most 63 lower-case letters, digits and `-`")]
+    Namespace,
+    #[error("contains `---`, where installers split the manifests")]
+    Separator,
+}
+
+/// Prints the manifests.
+///
+/// # Errors
+/// Standard output cannot be written.
+pub(crate) fn run(arguments: &ManifestsArgs) -> std::io::Result<ExitCode> {
+    match &arguments.role {
+        Role::Webhook(arguments) => edge::write_out(&webhook(arguments))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn webhook(arguments: &WebhookArgs) -> String {
+    let WebhookArgs {
+        image,
+        pull_secret,
+        namespace,
+    } = arguments;
+    let mut text = WEBHOOK
+        .join("---\n")
+        .replace(SKR_NAMESPACE, namespace)
+        .replace(DEFAULT_IMAGE, image);
+    if let Some(name) = pull_secret {
+        text = text.replace(
+            PULL_SECRETS_BELOW,
+            &format!("{PULL_SECRETS_BELOW}      imagePullSecrets:\n      - name: \"{name}\"\n"),
+        );
+    }
+    text
+}
+
+fn image(text: &str) -> Result<String, ValueError> {
+    Reference::parse(text).map_err(|_| ValueError::Image)?;
+    whole(text)
+}
+
+fn secret_name(text: &str) -> Result<String, ValueError> {
+    if !names::is_subdomain(text) {
+        return Err(ValueError::SecretName);
+    }
+    whole(text)
+}
+
+fn namespace(text: &str) -> Result<String, ValueError> {
+    if !names::is_label(text) {
+        return Err(ValueError::Namespace);
+    }
+    whole(text)
+}
+
+fn whole(text: &str) -> Result<String, ValueError> {
+    if text.contains("---") {
+        return Err(ValueError::Separator);
+    }
+    Ok(text.to_owned())
+}

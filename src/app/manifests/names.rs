@@ -1,0 +1,22 @@
+//! Names that Kubernetes objects may have (RFC 1123, as the API server checks them).
+
+const LABEL_LIMIT: usize = 63;
+const SUBDOMAIN_LIMIT: usize = 253;
+
+/// Whether a Namespace can be named so.
+pub(super) fn is_label(text: &str) -> bool {
+    text.len() <= LABEL_LIMIT && is_part(text)
+}
+
+/// Whether a Secret can be named so.
+pub(super) fn is_subdomain(text: &str) -> bool {
+    text.len() <= SUBDOMAIN_LIMIT && text.split('.').all(is_part)
+}
+
+fn is_part(text: &str) -> bool {
+    let inner = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || *byte == b'-';
+    !text.is_empty()
+        && text.as_bytes().iter().all(inner)
+        && !text.starts_with('-')
+        && !text.ends_with('-')
+}

@@ -1,0 +1,149 @@
+//! What gets through where everything else is denied, by the rules of NetworkPolicy: a Pod that some policy selects for
+//! a direction may do in that direction what any of them allows, and nothing else.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::networking::v1::{
+    NetworkPolicy, NetworkPolicyPeer, NetworkPolicyPort, NetworkPolicySpec,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use rstest::rstest;
+
+use super::object;
+
+type Labels = BTreeMap<String, String>;
+
+/// The other end of a connection.
+struct Peer {
+    namespace: Labels,
+    pod: Labels,
+}
+
+fn policies() -> Vec<NetworkPolicySpec> {
+    [
+        "kyma-project.io--ingress-allow-webhook-traffic",
+        "kyma-project.io--rt-bootstrapper-allow-metrics-traffic",
+        "kyma-project.io--rt-bootstrapper--allow-egress-to-apiserver",
+    ]
+    .map(|name| object::<NetworkPolicy>("NetworkPolicy", name).spec.unwrap())
+    .into()
+}
+
+fn our_pod() -> Labels {
+    let deployment: Deployment = object("Deployment", "rt-bootstrapper-controller-manager");
+    let template = deployment.spec.template;
+    template.metadata.unwrap().labels.unwrap()
+}
+
+fn labels(pairs: &[(&str, &str)]) -> Labels {
+    pairs
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+        .collect()
+}
+
+/// Our selectors use `matchLabels` alone; another form would need this to grow.
+fn selects(selector: &LabelSelector, labels: &Labels) -> bool {
+    assert_eq!(selector.match_expressions, None);
+    let wanted = selector.match_labels.iter().flatten();
+    wanted
+        .into_iter()
+        .all(|(key, value)| labels.get(key) == Some(value))
+}
+
+fn opens(ports: Option<&Vec<NetworkPolicyPort>>, port: i32) -> bool {
+    let listed = |it: &NetworkPolicyPort| {
+        it.protocol.as_deref() == Some("TCP") && it.port == Some(IntOrString::Int(port))
+    };
+    ports.is_none_or(|ports| ports.iter().any(listed))
+}
+
+fn admits(peers: Option<&Vec<NetworkPolicyPeer>>, from: Option<&Peer>) -> bool {
+    peers.is_none_or(|peers| {
+        peers.iter().any(|peer| {
+            let part = |selector: Option<&LabelSelector>, labels: &Labels| {
+                selector.is_none_or(|it| selects(it, labels))
+            };
+            // Without a Pod at the other end (the API server, the outside) no selector fits.
+            from.is_some_and(|from| {
+                part(peer.namespace_selector.as_ref(), &from.namespace)
+                    && part(peer.pod_selector.as_ref(), &from.pod)
+            })
+        })
+    })
+}
+
+fn ingress(port: i32, from: Option<&Peer>) -> bool {
+    policies()
+        .iter()
+        .filter(|it| selects(it.pod_selector.as_ref().unwrap(), &our_pod()))
+        .flat_map(|it| it.ingress.iter().flatten())
+        .any(|rule| opens(rule.ports.as_ref(), port) && admits(rule.from.as_ref(), from))
+}
+
+fn egress(port: i32) -> bool {
+    policies()
+        .iter()
+        .filter(|it| selects(it.pod_selector.as_ref().unwrap(), &our_pod()))
+        .flat_map(|it| it.egress.iter().flatten())
+        .any(|rule| opens(rule.ports.as_ref(), port) && admits(rule.to.as_ref(), None))
+}
+
+#[rstest]
+#[case::reviews(9443, true)]
+#[case::metrics(8080, false)]
+#[case::health(8081, false)]
+#[case::anything(22, false)]
+fn from_anywhere(#[case] port: i32, #[case] open: bool) {
+    assert_eq!(ingress(port, None), open);
+}
+
+#[rstest]
+#[case::scraper("kyma-system", "allowed", true)]
+#[case::elsewhere("default", "allowed", false)]
+#[case::unmarked("kyma-system", "denied", false)]
+fn metrics_are_for_marked_pods_of_the_namespace(
+    #[case] namespace: &str,
+    #[case] mark: &str,
+    #[case] open: bool,
+) {
+    let peer = Peer {
+        namespace: labels(&[("kubernetes.io/metadata.name", namespace)]),
+        pod: labels(&[("networking.kyma-project.io/metrics-scraping", mark)]),
+    };
+    assert_eq!(ingress(8080, Some(&peer)), open);
+}
+
+#[rstest]
+#[case::service(443, true)]
+#[case::api_server(6443, true)]
+#[case::dns(53, false)]
+#[case::http(80, false)]
+fn to_the_api_server_and_nothing_else(#[case] port: i32, #[case] open: bool) {
+    assert_eq!(egress(port), open);
+}
+
+#[rstest]
+#[case::reviews("rt-bootstrapper-webhook-service", 443, "webhook")]
+#[case::metrics("rt-bootstrapper-controller-manager-metrics-service", 8080, "metrics")]
+fn a_service_leads_to_a_port_of_our_pod(
+    #[case] name: &str,
+    #[case] port: i32,
+    #[case] target: &str,
+) {
+    let service: Service = object("Service", name);
+    let spec = service.spec.unwrap();
+    let pod = our_pod();
+    assert!(
+        spec.selector
+            .unwrap()
+            .iter()
+            .all(|(key, value)| pod.get(key) == Some(value))
+    );
+    let [entry] = spec.ports.unwrap().try_into().unwrap();
+    assert_eq!(entry.port, port);
+    assert_eq!(entry.target_port, Some(IntOrString::String(target.into())));
+}

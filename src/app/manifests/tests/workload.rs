@@ -1,0 +1,171 @@
+//! The Deployment and what belongs to it.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
+use k8s_openapi::api::core::v1::{Container, PodSpec, Probe};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use rstest::rstest;
+
+use super::object;
+
+const NAME: &str = "rt-bootstrapper-controller-manager";
+
+fn deployment() -> DeploymentSpec {
+    let deployment: Deployment = object("Deployment", NAME);
+    deployment.spec
+}
+
+fn pod() -> PodSpec {
+    deployment().template.spec.unwrap()
+}
+
+fn container() -> Container {
+    let [container] = pod().containers.try_into().unwrap();
+    container
+}
+
+/// Pod Security Standards, profile "restricted", field by field.
+#[test]
+fn the_pod_is_restricted() {
+    let pod = pod();
+    assert_eq!(
+        (pod.host_network, pod.host_pid, pod.host_ipc),
+        (None, None, None)
+    );
+    assert_eq!(pod.volumes, None);
+    let context = pod.security_context.unwrap();
+    assert_eq!(context.run_as_non_root, Some(true));
+    assert_eq!(context.run_as_user, Some(65532));
+    assert_eq!(context.seccomp_profile.unwrap().type_, "RuntimeDefault");
+    assert_eq!(context.sysctls, None);
+    let context = container().security_context.unwrap();
+    assert_eq!(context.allow_privilege_escalation, Some(false));
+    assert_eq!(context.privileged, None);
+    assert_eq!(context.read_only_root_filesystem, Some(true));
+    let capabilities = context.capabilities.unwrap();
+    assert_eq!(capabilities.drop, Some(vec!["ALL".to_owned()]));
+    assert_eq!(capabilities.add, None);
+}
+
+#[test]
+fn there_is_always_one_that_answers() {
+    let spec = deployment();
+    assert_eq!(spec.replicas, Some(2));
+    let rolling = spec.strategy.unwrap().rolling_update.unwrap();
+    assert_eq!(rolling.max_unavailable, Some(IntOrString::Int(0)));
+    assert_eq!(rolling.max_surge, Some(IntOrString::Int(1)));
+    let labels = spec.template.metadata.unwrap().labels.unwrap();
+    let pod = spec.template.spec.unwrap();
+    let budget: PodDisruptionBudget = object("PodDisruptionBudget", NAME);
+    let budget = budget.spec.unwrap();
+    assert_eq!(budget.min_available, Some(IntOrString::Int(1)));
+    let mut selectors = vec![spec.selector, budget.selector.unwrap()];
+    let spread = pod.topology_spread_constraints.unwrap();
+    assert_eq!(spread.len(), 2);
+    selectors.extend(spread.into_iter().map(|it| it.label_selector.unwrap()));
+    for selector in selectors {
+        let wanted = selector.match_labels.unwrap();
+        assert!(!wanted.is_empty());
+        assert!(
+            wanted
+                .iter()
+                .all(|(key, value)| labels.get(key) == Some(value))
+        );
+    }
+    assert_eq!(labels["sidecar.istio.io/inject"], "false");
+    assert_eq!(pod.termination_grace_period_seconds, Some(30));
+}
+
+#[test]
+fn the_priority_class_is_the_one_that_the_pod_names() {
+    let name = pod().priority_class_name.unwrap();
+    let class: PriorityClass = object("PriorityClass", &name);
+    assert_eq!(class.value, Some(2_100_000));
+    assert_eq!(class.global_default, None);
+}
+
+#[test]
+fn memory_is_limited_and_the_processor_is_not() {
+    let resources = container().resources.unwrap();
+    let texts = |map: Option<BTreeMap<String, _>>| -> Vec<(String, String)> {
+        let quantity = |it: k8s_openapi::apimachinery::pkg::api::resource::Quantity| it.0;
+        map.unwrap()
+            .into_iter()
+            .map(|(key, value)| (key, quantity(value)))
+            .collect()
+    };
+    let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+    assert_eq!(
+        texts(resources.requests),
+        [pair("cpu", "10m"), pair("memory", "32Mi")]
+    );
+    assert_eq!(texts(resources.limits), [pair("memory", "128Mi")]);
+}
+
+#[rstest]
+#[case::startup(container().startup_probe, "/healthz")]
+#[case::readiness(container().readiness_probe, "/readyz")]
+#[case::liveness(container().liveness_probe, "/healthz")]
+fn a_probe_asks_the_health_port(#[case] probe: Option<Probe>, #[case] path: &str) {
+    let probe = probe.unwrap().http_get.unwrap();
+    assert_eq!(probe.path.as_deref(), Some(path));
+    assert_eq!(probe.port, IntOrString::String("health".into()));
+}
+
+#[rstest]
+#[case::listen("--listen=0.0.0.0:9443", "webhook", 9443)]
+#[case::health("--health-probe-bind-address=0.0.0.0:8081", "health", 8081)]
+#[case::metrics("--metrics-bind-address=0.0.0.0:8080", "metrics", 8080)]
+fn the_process_listens_where_the_ports_are(
+    #[case] argument: &str,
+    #[case] name: &str,
+    #[case] port: i32,
+) {
+    let container = container();
+    let arguments = container.args.unwrap();
+    // The image's entry point names the role; a second time would be a usage error.
+    assert!(arguments.iter().all(|it| it.starts_with("--")));
+    assert_eq!(container.command, None);
+    assert!(arguments.iter().any(|it| it == argument));
+    let ports = container.ports.unwrap();
+    let found = ports.iter().find(|it| it.name.as_deref() == Some(name));
+    assert_eq!(found.unwrap().container_port, port);
+}
+
+#[test]
+fn the_process_learns_who_and_where_it_is() {
+    let fields: Vec<(String, String)> = container()
+        .env
+        .unwrap()
+        .into_iter()
+        .map(|it| {
+            (
+                it.name,
+                it.value_from.unwrap().field_ref.unwrap().field_path,
+            )
+        })
+        .collect();
+    let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+    assert_eq!(
+        fields,
+        [
+            pair("POD_NAMESPACE", "metadata.namespace"),
+            pair("POD_NAME", "metadata.name")
+        ]
+    );
+}
+
+/// The Deployment gives flags only, so the image has to name the role.
+#[test]
+fn the_image_starts_the_role() {
+    let dockerfile = include_str!("../../../../Dockerfile");
+    let stage = dockerfile.split(" AS webhook\n").nth(1).unwrap();
+    let entry = stage
+        .lines()
+        .find(|it| it.starts_with("ENTRYPOINT"))
+        .unwrap();
+    assert_eq!(entry, r#"ENTRYPOINT ["/runtime-bootstrapper", "webhook"]"#);
+}

@@ -1,0 +1,136 @@
+//! Role `preview`: what the webhook would do to the Pods of some manifests, and why, without a cluster.
+//!
+//! Invariant: the decision is the webhook's own (`policy::admission::decide` on a review that is read like any other),
+//! and an invalid input leaves standard output empty.
+//!
+//! What cannot be known offline is assumed, always in the same way: the ClusterTrustBundle exists, the pull Secret is
+//! unknown unless `--pull-secret` shows it, and a Namespace that no manifest describes exists without annotations.
+//! Deliberately absent: a cluster client, and the answers that only UPDATE gets (every Pod is taken as newly created).
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use policy::admission::Configuration;
+
+use crate::edge;
+
+mod configuration;
+mod document;
+mod error;
+mod input;
+mod judgement;
+mod manifest;
+mod pull_secret;
+mod render;
+mod yaml;
+
+pub(crate) use error::PreviewError;
+use input::Input;
+use judgement::Verdict;
+use manifest::Manifests;
+
+/// The exit code that `--exit-code` asks for: distinct from a failure (1) and a usage error (2).
+const WOULD_CHANGE: u8 = 3;
+
+/// What an offline run cannot know, and what is assumed instead.
+const ASSUMPTIONS: &str = "\
+An offline run knows less than the webhook. It takes the ClusterTrustBundle as present, the pull Secret as unknown
+unless --pull-secret shows it, and a Namespace that no MANIFEST describes as one without annotations and labels. Every
+Pod is taken as newly created.
+
+Exit codes: 0; 1 invalid input; 2 wrong usage; 3 with --exit-code, if a Pod would be changed.";
+
+/// Arguments of `preview`.
+#[derive(Args, Debug)]
+#[command(after_help = ASSUMPTIONS)]
+pub(crate) struct PreviewArgs {
+    /// The configuration: the bare JSON document, or a ConfigMap that holds it
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// The pull Secret (a manifest, or the bare docker config JSON); without it every Pod that opts in gets the entry
+    #[arg(long, value_name = "FILE")]
+    pull_secret: Option<PathBuf>,
+    /// The landscape's name, as the webhook's own --landscape
+    #[arg(long, value_name = "NAME")]
+    landscape: Option<String>,
+    /// What to print
+    #[arg(long, value_enum, default_value_t = Output::Diff)]
+    output: Output,
+    /// Exit with 3 if a Pod would be changed
+    #[arg(long)]
+    exit_code: bool,
+    /// YAML or JSON streams: Pods, what makes Pods, and the Namespaces that they live in; `-` is standard input
+    #[arg(required = true, value_name = "MANIFEST")]
+    manifests: Vec<PathBuf>,
+}
+
+/// The form of the result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// A unified diff per Pod with the reasons below it
+    Diff,
+    /// The Pods as they would be admitted
+    Yaml,
+    /// Everything, for programs
+    Json,
+}
+
+/// Reads, decides, prints.
+///
+/// # Errors
+/// [`PreviewError`] if any input is invalid; nothing has been printed then.
+pub(crate) fn run(arguments: &PreviewArgs) -> Result<ExitCode, PreviewError> {
+    let (verdicts, skipped) = gather_and_judge(arguments)?;
+    let text = match arguments.output {
+        Output::Diff => render::diff(&verdicts, skipped, render::Palette::of_this_terminal())?,
+        Output::Yaml => render::yaml(&verdicts)?,
+        Output::Json => render::json(&verdicts)?,
+    };
+    edge::write_out(&text).map_err(PreviewError::Output)?;
+    let changed = verdicts.iter().any(Verdict::changed);
+    Ok(if arguments.exit_code && changed {
+        ExitCode::from(WOULD_CHANGE)
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+fn gather_and_judge(arguments: &PreviewArgs) -> Result<(Vec<Verdict>, usize), PreviewError> {
+    let configuration = configuration(arguments)?;
+    let pull_secret = match &arguments.pull_secret {
+        Some(path) => pull_secret::read(&Input::read(path)?)?,
+        None => policy::admission::PullSecret::Unknown,
+    };
+    if arguments
+        .manifests
+        .iter()
+        .filter(|it| input::is_standard(it))
+        .count()
+        > 1
+    {
+        return Err(PreviewError::StandardInputTwice);
+    }
+    let mut manifests = Manifests::default();
+    for path in &arguments.manifests {
+        manifests.read(&Input::read(path)?)?;
+    }
+    let verdicts = judgement::judge(
+        manifests.workloads,
+        &judgement::Landscape {
+            configuration: &configuration,
+            pull_secret: &pull_secret,
+            namespaces: &manifests.namespaces,
+        },
+    )?;
+    Ok((verdicts, manifests.skipped))
+}
+
+fn configuration(arguments: &PreviewArgs) -> Result<Configuration, PreviewError> {
+    let input = Input::read(&arguments.config)?;
+    let configuration = configuration::read(&input, arguments.landscape.as_deref())?;
+    for notice in configuration.notices() {
+        edge::warn(&format!("{}: {notice}", input.name()));
+    }
+    Ok(configuration)
+}

@@ -1,0 +1,89 @@
+//! The configuration document: bare, or in its ConfigMap.
+
+use api::config::Document;
+use api::names::{CONFIG_KEY, PULL_SECRET};
+use policy::admission::{Configuration, Settings};
+
+use super::PreviewError;
+use super::document::{self, Located};
+use super::input::Input;
+
+/// Where the document's text starts.
+struct Found<'a> {
+    text: &'a str,
+    /// The line before its first one, if its lines are lines of the file.
+    offset: Option<u64>,
+}
+
+/// Reads and understands the document.
+pub(super) fn read(input: &Input, landscape: Option<&str>) -> Result<Configuration, PreviewError> {
+    let map = config_map(input)?;
+    let found = match &map {
+        Some(node) => in_config_map(node, input),
+        None => Found {
+            text: input.text(),
+            offset: Some(0),
+        },
+    };
+    let place = |line: Option<usize>| {
+        let line = line.and_then(|line| u64::try_from(line).ok());
+        let inside = found.offset.zip(line).map(|(offset, line)| offset + line);
+        input.at(inside.or_else(|| map.as_ref().and_then(Located::line)))
+    };
+    let document = Document::parse(found.text).map_err(|source| PreviewError::Document {
+        place: place(source.line()),
+        source,
+    })?;
+    let settings = Settings {
+        landscape: landscape.map(str::to_owned),
+        pull_secret: PULL_SECRET.to_owned(),
+    };
+    Configuration::new(&document, &settings).map_err(|source| PreviewError::Configuration {
+        place: place(None),
+        source,
+    })
+}
+
+/// The text of the document in a ConfigMap; `None` if the whole input is the document.
+fn config_map(input: &Input) -> Result<Option<Located>, PreviewError> {
+    let json = input.text().trim_start().starts_with('{');
+    let documents = match document::documents(input) {
+        Ok(documents) => documents,
+        // The document's own parser says better what is wrong with it.
+        Err(_) if json => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let maps = documents
+        .iter()
+        .filter(|it| it.get("kind").and_then(Located::text) == Some("ConfigMap"));
+    let found = maps
+        .filter_map(|map| map.get("data")?.get(CONFIG_KEY))
+        .find(|it| it.text().is_some());
+    let untyped = documents.iter().all(|it| it.get("kind").is_none());
+    match found {
+        Some(found) => Ok(Some(found.clone())),
+        None if json && untyped => Ok(None),
+        None => Err(PreviewError::NoConfiguration {
+            file: input.name().to_owned(),
+        }),
+    }
+}
+
+fn in_config_map<'a>(node: &'a Located, input: &Input) -> Found<'a> {
+    let text = node.text().unwrap_or_default();
+    let first = text.lines().next().unwrap_or_default().trim();
+    // The lines of a block scalar are lines of the file, from its own or the next one on; those of a quoted text are
+    // escapes.
+    let starts_at = |line: &u64| {
+        let index = usize::try_from(*line).unwrap_or_default().checked_sub(1);
+        let source = index.and_then(|index| input.text().lines().nth(index));
+        source.is_some_and(|source| source.trim() == first)
+    };
+    let start = node
+        .line()
+        .and_then(|line| [line, line + 1].into_iter().find(starts_at));
+    Found {
+        text,
+        offset: start.map(|line| line - 1),
+    }
+}

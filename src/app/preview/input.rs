@@ -1,0 +1,96 @@
+//! A file or standard input, read whole and within bounds.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use super::PreviewError;
+use super::error::Place;
+
+/// The largest stored object has 1.5 MiB, so this is room for dozens of them; it keeps a wrong file name
+/// (`/dev/zero`, a disk image) from filling the memory.
+pub(super) const LIMIT: u64 = 64 * 1024 * 1024;
+
+/// A text and where it came from.
+#[derive(Debug)]
+pub(super) struct Input {
+    name: String,
+    text: String,
+}
+
+/// Whether a path stands for standard input.
+pub(super) fn is_standard(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+impl Input {
+    /// Reads a file, or standard input for `-`.
+    pub(super) fn read(path: &Path) -> Result<Self, PreviewError> {
+        if is_standard(path) {
+            return Self::from_reader("standard input", io::stdin().lock());
+        }
+        let name = path.display().to_string();
+        match File::open(path) {
+            Ok(file) => Self::from_reader(&name, file),
+            Err(source) => Err(PreviewError::Read { file: name, source }),
+        }
+    }
+
+    /// Reads to the end, but not beyond [`LIMIT`].
+    pub(super) fn from_reader(name: &str, reader: impl Read) -> Result<Self, PreviewError> {
+        let mut bytes = Vec::new();
+        reader
+            .take(LIMIT + 1)
+            .read_to_end(&mut bytes)
+            .map_err(|source| PreviewError::Read {
+                file: name.to_owned(),
+                source,
+            })?;
+        if bytes.len() as u64 > LIMIT {
+            return Err(PreviewError::TooLarge {
+                file: name.to_owned(),
+                limit: LIMIT,
+            });
+        }
+        let text = String::from_utf8(bytes).map_err(|error| {
+            let good = error.utf8_error().valid_up_to();
+            PreviewError::Encoding(Place {
+                file: name.to_owned(),
+                line: Some(line_at(error.as_bytes(), good)),
+            })
+        })?;
+        // Windows editors put a byte order mark first, which is no part of the text.
+        let text = match text.strip_prefix('\u{feff}') {
+            Some(rest) => rest.to_owned(),
+            None => text,
+        };
+        Ok(Self {
+            name: name.to_owned(),
+            text,
+        })
+    }
+
+    /// The file's name, for messages.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The content.
+    pub(super) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// A place in it.
+    pub(super) fn at(&self, line: Option<u64>) -> Place {
+        Place {
+            file: self.name.clone(),
+            line,
+        }
+    }
+}
+
+/// The line of a byte offset, counted from 1.
+pub(super) fn line_at(bytes: &[u8], offset: usize) -> u64 {
+    let before = bytes.get(..offset).unwrap_or(bytes);
+    before.split(|byte| *byte == b'\n').count() as u64
+}

@@ -1,0 +1,190 @@
+//! What the webhook would answer: a review is written for each Pod, read like any other, and decided on.
+
+use std::collections::BTreeMap;
+
+use api::Feature;
+use api::names::SKR_NAMESPACE;
+use json_patch::Patch;
+use policy::admission::review::{self, Request, Review, Subject};
+use policy::admission::{
+    Configuration, Context, Finding, Namespace, PullSecret, TrustBundlePresence, decide,
+};
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+
+use super::PreviewError;
+use super::manifest::{Source, Workload, undescribed};
+
+#[cfg(test)]
+mod tests;
+
+/// The one namespace whose Pods are never sent.
+const EXCLUDED_NAMESPACE: &str = "kube-system";
+
+/// What the Pods of our own Deployment carry.
+const OWN_LABEL: (&str, &str) = ("app.kubernetes.io/name", "rt-bootstrapper");
+
+/// What the decisions are made from.
+pub(super) struct Landscape<'a> {
+    pub(super) configuration: &'a Configuration,
+    pub(super) pull_secret: &'a PullSecret,
+    pub(super) namespaces: &'a BTreeMap<String, Namespace>,
+}
+
+/// A Pod, and what would become of it.
+#[derive(Debug)]
+pub(super) struct Verdict {
+    pub(super) source: Source,
+    /// As the manifests have it.
+    pub(super) before: Value,
+    /// As it would be admitted.
+    pub(super) after: Value,
+    /// What makes the one of the other; empty if nothing changes.
+    pub(super) patch: Patch,
+    /// Why, and why not.
+    pub(super) reasons: Vec<Explanation>,
+}
+
+/// A finding that outlives its review.
+#[derive(Debug)]
+pub(super) struct Explanation {
+    pub(super) feature: Feature,
+    pub(super) applied: bool,
+    pub(super) warns: bool,
+    pub(super) code: &'static str,
+    pub(super) message: String,
+    /// The finding as it writes itself in reports.
+    json: Box<RawValue>,
+}
+
+impl Verdict {
+    /// Whether the Pod would be changed.
+    pub(super) fn changed(&self) -> bool {
+        !self.patch.0.is_empty()
+    }
+}
+
+impl Explanation {
+    fn of(finding: &Finding<'_>) -> Result<Self, serde_json::Error> {
+        Ok(Self {
+            feature: finding.feature,
+            applied: finding.reason.applied(),
+            warns: finding.reason.warns(),
+            code: finding.reason.code(),
+            message: finding.reason.to_string(),
+            json: to_raw_value(finding)?,
+        })
+    }
+}
+
+impl Serialize for Explanation {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.json.serialize(serializer)
+    }
+}
+
+/// The verdict on every Pod, in their order.
+pub(super) fn judge(
+    workloads: Vec<Workload>,
+    landscape: &Landscape<'_>,
+) -> Result<Vec<Verdict>, PreviewError> {
+    workloads
+        .into_iter()
+        .map(|workload| verdict(workload, landscape))
+        .collect()
+}
+
+fn verdict(workload: Workload, landscape: &Landscape<'_>) -> Result<Verdict, PreviewError> {
+    let undescribed = undescribed(&workload.source.namespace);
+    let namespace = landscape.namespaces.get(&workload.source.namespace);
+    let context = Context {
+        configuration: landscape.configuration,
+        namespace: Some(namespace.unwrap_or(&undescribed)),
+        pull_secret: landscape.pull_secret,
+        trust_bundle: TrustBundlePresence::Present,
+    };
+    let review = serde_json::to_vec(&review_of(&workload)).map_err(PreviewError::WriteJson)?;
+    let review = (review::parse(&review), &review);
+    match review {
+        (
+            Ok(Review {
+                subject: Subject::Pod(request),
+                ..
+            }),
+            _,
+        ) => answer(&workload, &request, &context),
+        (
+            Ok(Review {
+                subject: Subject::Unreadable(error),
+                ..
+            }),
+            body,
+        ) => Err(PreviewError::Pod {
+            what: workload.source.to_string(),
+            reason: reason(&error, body),
+            place: workload.place,
+        }),
+        _ => Err(PreviewError::Defect(workload.place)),
+    }
+}
+
+fn answer(
+    workload: &Workload,
+    request: &Request<'_>,
+    context: &Context<'_>,
+) -> Result<Verdict, PreviewError> {
+    let defect = || PreviewError::Defect(workload.place.clone());
+    let decision = decide(request, context);
+    let operations = decision.patch.json().unwrap_or("[]");
+    let patch: Patch = serde_json::from_str(operations).map_err(|_| defect())?;
+    let mut after = workload.pod.clone();
+    json_patch::patch(&mut after, &patch).map_err(|_| defect())?;
+    let reasons: Result<_, _> = decision.findings.iter().map(Explanation::of).collect();
+    Ok(Verdict {
+        source: workload.source.clone(),
+        before: workload.pod.clone(),
+        after,
+        patch,
+        reasons: reasons.map_err(PreviewError::WriteJson)?,
+    })
+}
+
+/// The review that the API server would send.
+fn review_of(workload: &Workload) -> Value {
+    json!({
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {
+            "uid": "preview",
+            "resource": {"group": "", "version": "v1", "resource": "pods"},
+            "namespace": workload.source.namespace,
+            "operation": if is_sent(workload) { "CREATE" } else { "NONE" },
+            "dryRun": true,
+            "object": workload.pod,
+        },
+    })
+}
+
+/// Whether the API server asks us about such a Pod at all, which the selector and the match condition of
+/// `deploy/webhook/mutatingwebhookconfiguration.yaml` decide. A test compares the two.
+fn is_sent(workload: &Workload) -> bool {
+    let (label, value) = OWN_LABEL;
+    let own = workload.source.namespace == SKR_NAMESPACE
+        && workload.pod["metadata"]["labels"][label] == value;
+    !own && workload.source.namespace != EXCLUDED_NAMESPACE
+}
+
+/// What the parser found, with the field's name instead of a position in a text that the reader never sees.
+fn reason(error: &serde_json::Error, body: &[u8]) -> String {
+    let text = error.to_string();
+    let finding = text.split(" at line ").next().unwrap_or_default();
+    // The body is one line, so the column is an offset.
+    let before = body.get(..error.column()).unwrap_or_default();
+    let before = String::from_utf8_lossy(before);
+    let key = before
+        .rsplit_once("\":")
+        .and_then(|(before, _)| before.rsplit_once('"'))
+        .map_or("?", |(_, key)| key);
+    format!("`{key}`: {finding}")
+}

@@ -1,0 +1,155 @@
+//! Manifests: which Pods they would make, and what they say of Namespaces.
+//!
+//! Other kinds are counted and passed over. Unknown fields stay. Deliberately absent: validation beyond what a decision
+//! and its report need; the API server does that.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use policy::admission::{Annotations, Namespace};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::PreviewError;
+use super::document;
+use super::error::{Place, Problem};
+use super::input::Input;
+
+mod object;
+
+use object::Object;
+
+/// What the API server puts on every Namespace.
+const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+
+/// Everything that was read so far.
+#[derive(Debug, Default)]
+pub(super) struct Manifests {
+    /// What makes Pods, in the order of reading.
+    pub(super) workloads: Vec<Workload>,
+    /// The Namespaces that were described; as with `kubectl apply`, the last description counts.
+    pub(super) namespaces: BTreeMap<String, Namespace>,
+    /// How many objects make no Pods and are no Namespaces.
+    pub(super) skipped: usize,
+}
+
+/// The Pod of one object.
+#[derive(Debug)]
+pub(super) struct Workload {
+    /// The object.
+    pub(super) source: Source,
+    /// The Pod that it is, or makes.
+    pub(super) pod: Value,
+    /// Where it is written.
+    pub(super) place: Place,
+}
+
+/// The object that a Pod comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Source {
+    pub(super) kind: String,
+    pub(super) namespace: String,
+    pub(super) name: String,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}/{}", self.kind, self.namespace, self.name)
+    }
+}
+
+/// What an object says that it is.
+#[derive(Clone, Copy)]
+struct Type<'a> {
+    group: &'a str,
+    kind: &'a str,
+}
+
+/// What becomes of a kind.
+enum Role {
+    /// What it makes Pods of is at this path; the empty one means that it is a Pod.
+    Makes(&'static str),
+    Namespace,
+    List,
+    Other,
+}
+
+impl Role {
+    fn of(it: Type<'_>) -> Self {
+        match (it.group, it.kind) {
+            ("", "Pod") => Self::Makes(""),
+            ("", "PodTemplate") => Self::Makes("template"),
+            ("", "ReplicationController")
+            | ("apps", "Deployment" | "StatefulSet" | "DaemonSet" | "ReplicaSet")
+            | ("batch", "Job") => Self::Makes("spec.template"),
+            ("batch", "CronJob") => Self::Makes("spec.jobTemplate.spec.template"),
+            ("", "Namespace") => Self::Namespace,
+            ("", "List") => Self::List,
+            (group, kind) => match kind.strip_suffix("List") {
+                // What `kubectl get --raw` prints: PodList, DeploymentList, …
+                Some(kind) if !matches!(Self::of(Type { group, kind }), Self::Other) => Self::List,
+                _ => Self::Other,
+            },
+        }
+    }
+}
+
+impl Manifests {
+    /// Adds what an input holds.
+    pub(super) fn read(&mut self, input: &Input) -> Result<(), PreviewError> {
+        for document in document::documents(input)? {
+            let document = Object {
+                node: &document,
+                line: document.line(),
+                input,
+            };
+            self.add(document, None)?;
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, object: Object<'_>, inherited: Option<Type<'_>>) -> Result<(), PreviewError> {
+        let it = object.r#type(inherited)?;
+        match Role::of(it) {
+            Role::Makes(path) => self.workloads.push(object.workload(it.kind, path)?),
+            Role::Namespace => {
+                let (name, namespace) = object.namespace()?;
+                self.namespaces.insert(name, namespace);
+            }
+            Role::List => self.add_items(object, it)?,
+            Role::Other => self.skipped += 1,
+        }
+        Ok(())
+    }
+
+    fn add_items(&mut self, list: Object<'_>, it: Type<'_>) -> Result<(), PreviewError> {
+        let Some(items) = list.node.get("items") else {
+            return Ok(());
+        };
+        let items = items.items().ok_or_else(|| {
+            list.wrong(Problem::Items {
+                kind: it.kind.to_owned(),
+            })
+        })?;
+        // The items of a typed list need not say again what they are.
+        let inherited = it.kind.strip_suffix("List").filter(|kind| !kind.is_empty());
+        let inherited = inherited.map(|kind| Type { kind, ..it });
+        for item in items {
+            let item = Object {
+                node: item,
+                line: item.line().or(list.line),
+                ..list
+            };
+            self.add(item, inherited)?;
+        }
+        Ok(())
+    }
+}
+
+/// A Namespace of which nothing but the name is known. It counts as one that exists: an offline run cannot know better.
+pub(super) fn undescribed(name: &str) -> Namespace {
+    Namespace {
+        annotations: Annotations::default(),
+        labels: BTreeMap::from([(NAME_LABEL.to_owned(), name.to_owned())]),
+    }
+}

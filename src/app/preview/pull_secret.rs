@@ -1,0 +1,72 @@
+//! The pull Secret: a manifest, or the bare docker config.
+//!
+//! Invariant: no error and no message says anything of the content, not even through a parser's words.
+
+use api::names::{DOCKER_CONFIG_KEY, DOCKER_CONFIG_TYPE};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use policy::admission::PullSecret;
+use policy::image::Keyring;
+
+use super::PreviewError;
+use super::document::{self, Located};
+use super::error::SecretProblem;
+use super::input::Input;
+
+/// Reads which registries the Secret has credentials for; the credentials themselves are dropped.
+pub(super) fn read(input: &Input) -> Result<PullSecret, PreviewError> {
+    let documents = document::documents(input).map_err(without_content)?;
+    let secret = documents
+        .iter()
+        .find(|it| it.get("kind").and_then(Located::text) == Some("Secret"));
+    let (content, line) = match secret {
+        Some(secret) => (docker_config(secret, input)?, secret.line()),
+        None if documents.iter().any(|it| it.get("auths").is_some()) => {
+            (input.text().as_bytes().to_vec(), None)
+        }
+        None => {
+            return Err(PreviewError::NoSecret {
+                file: input.name().to_owned(),
+            });
+        }
+    };
+    let keyring = Keyring::parse(&content).map_err(|source| PreviewError::Keyring {
+        place: input.at(line),
+        source,
+    })?;
+    Ok(PullSecret::Known(keyring))
+}
+
+/// The value of the one key that matters; `stringData` wins over `data`, as the API server has it.
+fn docker_config(secret: &Located, input: &Input) -> Result<Vec<u8>, PreviewError> {
+    let wrong = |at: Option<&Located>, problem| PreviewError::Secret {
+        place: input.at(at.and_then(Located::line).or(secret.line())),
+        problem,
+    };
+    let kind = secret.get("type");
+    if kind.and_then(Located::text) != Some(DOCKER_CONFIG_TYPE) {
+        return Err(wrong(kind, SecretProblem::Type));
+    }
+    let value = |map| secret.get(map).and_then(|it| it.get(DOCKER_CONFIG_KEY));
+    if let Some(text) = value("stringData").and_then(Located::text) {
+        return Ok(text.as_bytes().to_vec());
+    }
+    let encoded = value("data");
+    let text = encoded
+        .and_then(Located::text)
+        .ok_or_else(|| wrong(encoded, SecretProblem::NoKey))?;
+    // Go's decoder passes over line breaks, which YAML's block style puts there.
+    let text = text.replace(['\r', '\n'], "");
+    STANDARD
+        .decode(text)
+        .map_err(|_| wrong(encoded, SecretProblem::Base64))
+}
+
+fn without_content(error: PreviewError) -> PreviewError {
+    match error {
+        PreviewError::Yaml { place, .. } | PreviewError::Json { place, .. } => {
+            PreviewError::SecretText(place)
+        }
+        other => other,
+    }
+}

@@ -1,0 +1,28 @@
+use rstest::rstest;
+
+use super::Palette;
+
+#[rstest]
+#[case::file("--- a", Palette::colours().heading)]
+#[case::hunk("@@ -1 +1 @@", Palette::colours().hunk)]
+#[case::added("+a", Palette::colours().added)]
+#[case::removed("-a", Palette::colours().removed)]
+#[case::same(" -a", anstyle::Style::new())]
+fn a_line_of_a_diff_has_its_colour(#[case] line: &str, #[case] style: anstyle::Style) {
+    assert_eq!(Palette::colours().of_line(line), style);
+}
+
+#[test]
+fn colours_end_where_their_line_ends() {
+    let mut out = String::new();
+    super::line(&mut out, Palette::colours().added, "+a");
+    assert_eq!(out, "\u{1b}[32m+a\u{1b}[0m\n");
+}
+
+#[rstest]
+#[case(0, "0 Pods")]
+#[case(1, "1 Pod")]
+#[case(2, "2 Pods")]
+fn nouns_are_counted(#[case] count: usize, #[case] text: &str) {
+    assert_eq!(super::counted(count, "Pod"), text);
+}

@@ -1,0 +1,11 @@
+//! Role `preview`, judged from outside: files in, text and exit code out.
+#![cfg(test)]
+
+#[path = "preview/errors.rs"]
+mod errors;
+#[path = "preview/forms.rs"]
+mod forms;
+#[path = "preview/inputs.rs"]
+mod inputs;
+#[path = "preview/runner.rs"]
+mod runner;

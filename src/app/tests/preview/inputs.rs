@@ -1,0 +1,284 @@
+//! What manifests may look like.
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::runner::{Folder, POD, pods_of};
+
+const KEY: &str = "rt-cfg.kyma-project.io/alter-img-registry";
+
+fn template() -> Value {
+    json!({
+        "metadata": {"name": "ignored", "annotations": {KEY: "true"}, "brandNew": 1},
+        "spec": {"containers": [{"name": "main", "image": "replace.me/x:1", "brandNew": {"a": [1.5]}}]},
+        "brandNew": true,
+    })
+}
+
+fn owner(version: &str, kind: &str, template_at: &[&str]) -> Value {
+    let nested = template_at
+        .iter()
+        .rev()
+        .fold(template(), |inner, key| json!({ *key: inner }));
+    let mut owner = json!({
+        "apiVersion": version, "kind": kind, "metadata": {"name": "o", "namespace": "n"},
+    });
+    owner
+        .as_object_mut()
+        .unwrap()
+        .extend(nested.as_object().unwrap().clone());
+    owner
+}
+
+fn images(pods: &[Value]) -> Vec<&Value> {
+    pods.iter()
+        .map(|it| &it["pod"]["spec"]["containers"][0]["image"])
+        .collect()
+}
+
+#[rstest]
+#[case("apps/v1", "Deployment", &["spec", "template"])]
+#[case("apps/v1", "StatefulSet", &["spec", "template"])]
+#[case("apps/v1", "DaemonSet", &["spec", "template"])]
+#[case("apps/v1", "ReplicaSet", &["spec", "template"])]
+#[case("v1", "ReplicationController", &["spec", "template"])]
+#[case("batch/v1", "Job", &["spec", "template"])]
+#[case("batch/v1", "CronJob", &["spec", "jobTemplate", "spec", "template"])]
+#[case("v1", "PodTemplate", &["template"])]
+fn every_kind_gives_the_pod_of_its_template(
+    #[case] version: &str,
+    #[case] kind: &str,
+    #[case] template_at: &[&str],
+) {
+    let pods = pods_of(&owner(version, kind, template_at).to_string());
+    assert_eq!(pods.len(), 1);
+    let source = json!({"kind": kind, "namespace": "n", "name": "o"});
+    assert_eq!(pods[0]["source"], source);
+    let marker = "rt-bootstrapper.kyma-project.io/defaulted";
+    let expected = json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": "o", "namespace": "n", "brandNew": 1,
+            "annotations": {KEY: "true", marker: "true"},
+        },
+        "spec": {"containers": [{"name": "main", "image": "ghcr.io/x:1", "brandNew": {"a": [1.5]}}]},
+        "brandNew": true,
+    });
+    assert_eq!(pods[0]["pod"], expected);
+}
+
+#[rstest]
+#[case::service("v1", "Service")]
+#[case::of_another_group("serving.test/v1", "Deployment")]
+#[case::list_of_others("v1", "ConfigMapList")]
+#[case::no_list_of_ours("example.test/v1", "AllowList")]
+fn other_kinds_are_passed_over(#[case] version: &str, #[case] kind: &str) {
+    let manifest = format!("apiVersion: {version}\nkind: {kind}\nitems: [1]\n");
+    let ran = Folder::new().with("m.yaml", manifest).preview(&["m.yaml"]);
+    assert_eq!(
+        ran.out,
+        "0 Pods, 0 would be changed; 1 other object passed over\n"
+    );
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+}
+
+fn three() -> [Value; 3] {
+    ["a", "b", "c"].map(|name| {
+        let mut pod = template();
+        pod["apiVersion"] = "v1".into();
+        pod["kind"] = "Pod".into();
+        pod["metadata"]["name"] = name.into();
+        pod
+    })
+}
+
+#[rstest]
+#[case::list(json!({"apiVersion": "v1", "kind": "List", "items": three()}).to_string())]
+#[case::list_of_lists(json!({"apiVersion": "v1", "kind": "List", "items": [
+    {"apiVersion": "v1", "kind": "List", "items": three()},
+    {"apiVersion": "v1", "kind": "List", "items": null},
+]}).to_string())]
+#[case::typed_list(json!({"apiVersion": "v1", "kind": "PodList", "items": three().map(|mut pod| {
+    pod.as_object_mut().unwrap().retain(|key, _| key != "kind" && key != "apiVersion");
+    pod
+})}).to_string())]
+#[case::json_stream(three().map(|it| it.to_string()).join(""))]
+#[case::json_lines(three().map(|it| it.to_string()).join("\n"))]
+#[case::json_pretty(three().map(|it| serde_json::to_string_pretty(&it).unwrap()).join("\n\n"))]
+#[case::json_with_separators(three().map(|it| it.to_string()).join("\n---\n"))]
+#[case::yaml_stream(three().map(|it| serde_saphyr::to_string(&it).unwrap()).join("---\n"))]
+#[case::with_empty_documents(format!("---\n---\n# nothing\n---\n{}\n---\n", three().map(|it| it.to_string()).join("\n---\n")))]
+#[case::windows(three().map(|it| serde_saphyr::to_string(&it).unwrap()).join("---\n").replace('\n', "\r\n"))]
+#[case::byte_order_mark(format!("\u{feff}{}", three().map(|it| it.to_string()).join("\n")))]
+fn streams_and_lists_are_read_to_their_end(#[case] manifest: String) {
+    let pods = pods_of(&manifest);
+    let names: Vec<&Value> = pods.iter().map(|it| &it["source"]["name"]).collect();
+    assert_eq!(names, ["a", "b", "c"]);
+    assert_eq!(images(&pods), ["ghcr.io/x:1"; 3]);
+}
+
+#[test]
+fn an_empty_file_holds_no_pods() {
+    assert_eq!(pods_of(""), Vec::<Value>::new());
+    assert_eq!(pods_of("# a comment\n"), Vec::<Value>::new());
+}
+
+#[test]
+fn a_name_that_the_api_server_would_make_is_shown_as_written() {
+    let pods = pods_of(&POD.replace("name: a\n", "generateName: a-\n"));
+    assert_eq!(pods[0]["source"]["name"], "a-");
+}
+
+const UNANNOTATED: &str = "apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: shop}\n\
+    spec: {containers: [{name: main, image: replace.me/x}]}\n";
+const NAMESPACE: &str = "apiVersion: v1\nkind: Namespace\nmetadata:\n  name: shop\n  annotations: \
+    {rt-cfg.kyma-project.io/alter-img-registry: \"true\"}\n";
+
+#[rstest]
+#[case::before(&["n.yaml", "p.yaml"], true)]
+#[case::after(&["p.yaml", "n.yaml"], true)]
+#[case::absent(&["p.yaml"], false)]
+fn a_namespace_counts_wherever_it_is_described(#[case] files: &[&str], #[case] changed: bool) {
+    let folder = Folder::new()
+        .with("n.yaml", NAMESPACE)
+        .with("p.yaml", UNANNOTATED);
+    let pods = folder
+        .preview(&[&["--output", "json"], files].concat())
+        .pods();
+    assert_eq!(pods[0]["changed"], changed);
+}
+
+#[test]
+fn the_last_description_of_a_namespace_counts() {
+    let silent = NAMESPACE.replace("\"true\"", "\"false\"");
+    let pods = pods_of(&format!("{NAMESPACE}---\n{UNANNOTATED}---\n{silent}"));
+    assert_eq!(pods[0]["changed"], false);
+}
+
+/// The API server labels every Namespace with its name, so a selector may ask for it.
+#[rstest]
+#[case::by_name("kubernetes.io/metadata.name", "shop", "PullSecretUnknown")]
+#[case::by_other_name("kubernetes.io/metadata.name", "other", "PullSecretForbidden")]
+#[case::by_label("team", "red", "PullSecretUnknown")]
+#[case::by_other_label("team", "blue", "PullSecretForbidden")]
+fn labels_decide_where_credentials_may_go(
+    #[case] key: &str,
+    #[case] value: &str,
+    #[case] reason: &str,
+) {
+    let feature = "rt-cfg.kyma-project.io/add-img-pull-secret";
+    let config = json!({
+        "overrides": {},
+        "availableFeatures": [feature],
+        "namespaceFeatures": {"shop": [feature]},
+        "imagePullSecret": {"namespaceSelector": {"matchLabels": {key: value}}},
+    });
+    let namespace =
+        "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop, labels: {team: red}}\n";
+    let ran = Folder::new()
+        .with("config.json", config.to_string())
+        .with("m.yaml", format!("{UNANNOTATED}---\n{namespace}"))
+        .preview(&["--output", "json", "m.yaml"]);
+    assert_eq!(ran.pods()[0]["reasons"][1]["reason"], reason);
+}
+
+#[test]
+fn a_dash_is_standard_input() {
+    let arguments = [
+        "preview",
+        "--config",
+        "config.json",
+        "--output",
+        "json",
+        "n.yaml",
+        "-",
+    ];
+    let folder = Folder::new().with("n.yaml", NAMESPACE);
+    let pods = folder.run(&arguments, UNANNOTATED).pods();
+    assert_eq!(pods[0]["changed"], true);
+}
+
+/// Oracle: `kubectl label --local -f FILE -o json a=b` on the same values.
+#[rstest]
+#[case("yes", json!(true))]
+#[case("On", json!(true))]
+#[case("y", json!(true))]
+#[case("n", json!(false))]
+#[case("off", json!(false))]
+#[case("012", json!(10))]
+#[case("0o12", json!(10))]
+#[case("-012", json!(-10))]
+#[case("089", json!(89))]
+#[case("0x1F", json!(31))]
+#[case("0b11", json!(3))]
+#[case("1_000", json!(1000))]
+#[case("1e3", json!(1000))]
+#[case("0.50", json!(0.5))]
+#[case("12345678901234567890", json!(12_345_678_901_234_567_890_u64))]
+#[case("12:30:45", json!("12:30:45"))]
+#[case("2001-01-01", json!("2001-01-01"))]
+#[case("~", json!(null))]
+#[case("\"012\"", json!("012"))]
+fn yaml_means_what_kubectl_makes_of_it(#[case] written: &str, #[case] meant: Value) {
+    let pods = pods_of(&POD.replace("spec:\n", &format!("spec:\n  field: {written}\n")));
+    assert_eq!(pods[0]["pod"]["spec"]["field"], meant);
+}
+
+#[test]
+fn aliases_and_merges_are_expanded() {
+    let pods = pods_of(
+        "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec:\n  common: &c {name: x, image: img}\n  \
+         containers:\n  - <<: *c\n    name: z\n",
+    );
+    assert_eq!(
+        pods[0]["pod"]["spec"]["containers"],
+        json!([{"name": "z", "image": "img"}])
+    );
+}
+
+#[test]
+fn a_template_without_metadata_is_completed() {
+    let pods = pods_of(
+        "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}\nspec: {template: {spec: {}}}\n",
+    );
+    assert_eq!(pods[0]["pod"]["metadata"], json!({"name": "j"}));
+}
+
+#[test]
+fn an_annotation_without_a_value_is_an_empty_text() {
+    let pods = pods_of(&POD.replace(": \"true\"", ":"));
+    assert_eq!(pods[0]["changed"], false);
+}
+
+fn secret(data: &str) -> String {
+    format!("apiVersion: v1\nkind: Secret\ntype: kubernetes.io/dockerconfigjson\n{data}\n")
+}
+
+const AUTHS: &str = r#"{"auths": {"replace.me": {"auth": "dTpw"}}}"#;
+// The same, as base64.
+const ENCODED: &str = "eyJhdXRocyI6IHsicmVwbGFjZS5tZSI6IHsiYXV0aCI6ICJkVHB3In19fQ==";
+
+#[rstest]
+#[case::data(secret(&format!("data: {{.dockerconfigjson: {ENCODED}}}")), "PullSecretNeeded")]
+#[case::data_in_lines(
+    secret(&format!("data:\n  .dockerconfigjson: |\n    {}\n    {}", &ENCODED[..20], &ENCODED[20..])),
+    "PullSecretNeeded"
+)]
+#[case::string_data(secret(&format!("stringData: {{.dockerconfigjson: '{AUTHS}'}}")), "PullSecretNeeded")]
+#[case::string_data_wins(
+    secret(&format!("data: {{.dockerconfigjson: e30=}}\nstringData: {{.dockerconfigjson: '{AUTHS}'}}")),
+    "PullSecretNeeded"
+)]
+#[case::bare(AUTHS.to_owned(), "PullSecretNeeded")]
+#[case::of_another_registry(AUTHS.replace("replace.me", "other.test"), "PullSecretNotNeeded")]
+fn the_pull_secret_tells_what_needs_it(#[case] content: String, #[case] reason: &str) {
+    let ran = Folder::new()
+        .with(
+            "m.yaml",
+            POD.replace("alter-img-registry", "add-img-pull-secret"),
+        )
+        .with("s", content)
+        .preview(&["--pull-secret", "s", "--output", "json", "m.yaml"]);
+    assert_eq!(ran.pods()[0]["reasons"][1]["reason"], reason);
+}
