@@ -44,7 +44,7 @@ pub async fn until_answered(
                 return;
             }
             Ok(answer) => {
-                condition.not_ready(format!("a review was answered with {}", answer.status))
+                condition.not_ready(format!("a review was answered with {}", answer.status));
             }
             Err(error) => condition.not_ready(error_chain(&error)),
         }

@@ -16,7 +16,7 @@ use serde::de::DeserializeOwned;
 use super::{Watches, named};
 
 /// How often an API server that does not serve the kind is asked again: its flags change with an upgrade only.
-const ASK_AGAIN: Duration = Duration::from_secs(60);
+const ASK_AGAIN: Duration = Duration::from_mins(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Served {

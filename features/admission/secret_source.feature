@@ -1,0 +1,48 @@
+Feature: Copies follow the pull Secret of the product's namespace
+  Credentials are rotated in one place, and every namespace that needs them has them a moment later.
+
+  # row 53
+  @serial
+  Scenario: It changes
+    Given a namespace that asks for pull secret
+    And the namespace has its copy
+    When the pull Secret changes
+    Then it comes back
+
+  # row 56
+  @serial
+  Scenario: Only a label of it changes
+    Given a namespace that asks for pull secret
+    And the namespace has its copy
+    When only a label of the pull Secret changes
+    Then no copy is written
+
+  # row 57
+  @serial
+  Scenario: It is deleted, and the copies stay
+    Given a namespace that asks for pull secret
+    And the namespace has its copy
+    When the pull Secret is deleted
+    Then the copy stays
+
+  # row 57
+  @serial
+  Scenario: There is none to copy
+    Given the pull Secret does not exist
+    And a namespace that asks for pull secret
+    Then the namespace gets no pull Secret
+
+  # row 58
+  @serial
+  Scenario: The feature is not available
+    Given a namespace that asks for pull secret
+    And the configuration has availableFeatures ["rt-cfg.kyma-project.io/alter-img-registry"]
+    Then the pull Secret is removed
+
+  # row 59
+  @serial
+  Scenario: The source itself is never written
+    Given the namespace "kyma-system"
+    And the namespace has its copy
+    When a Pod that asks for pull secret is created
+    Then no copy is written

@@ -1,0 +1,59 @@
+//! What is measured and what measures: built as the product is, so that only the work differs.
+
+use std::path::PathBuf;
+
+use tokio::process::Command;
+
+use crate::images;
+use crate::progress::Progress;
+use crate::workspace;
+
+/// Programs of one build.
+pub(super) struct Programs {
+    pub(super) product: PathBuf,
+    pub(super) noop: PathBuf,
+    pub(super) load: PathBuf,
+}
+
+impl Programs {
+    /// Cargo knows whether there is anything to do.
+    pub(super) async fn build(progress: &Progress) -> anyhow::Result<Self> {
+        images::binary(progress).await?;
+        let mut cargo = Command::new("cargo");
+        cargo
+            .current_dir(workspace::root())
+            .args([
+                "build",
+                "--release",
+                "--locked",
+                "-p",
+                "serve",
+                "--examples",
+            ])
+            .args(["--target", TARGET])
+            .env(
+                "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS",
+                "-C target-feature=+crt-static",
+            )
+            // Either would win over the line above.
+            .env_remove("RUSTFLAGS")
+            .env_remove("CARGO_ENCODED_RUSTFLAGS");
+        progress
+            .run("build the no-op and the load generator", &mut cargo)
+            .await?;
+        Ok(Self::built())
+    }
+
+    /// Those of the last build.
+    pub(super) fn built() -> Self {
+        let folder = workspace::target().join(TARGET).join("release");
+        Self {
+            product: folder.join("runtime-bootstrapper"),
+            noop: folder.join("examples/noop"),
+            load: folder.join("examples/load"),
+        }
+    }
+}
+
+/// Target and flags are those of `images/product.rs`.
+const TARGET: &str = "x86_64-unknown-linux-gnu";

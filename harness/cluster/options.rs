@@ -1,0 +1,275 @@
+//! What a cluster shall be like, and what runs it.
+//!
+//! Invariant: options are typed and become k3s's own flags in one place, so that both images understand them.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+use crate::images::digest;
+
+/// The k3s image that is used where it can be had.
+pub const K3S_IMAGE: &str = "rancher/k3s:v1.37.0-k3s1";
+
+/// What runs a cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Provider {
+    /// `rancher/k3s`, of this reference; its container is privileged.
+    K3s(String),
+    /// Our own image, of this reference.
+    Kube(String),
+    /// An existing cluster by its kubeconfig.
+    Kubeconfig(PathBuf),
+}
+
+impl Provider {
+    /// Whether the cluster is there already and is not ours.
+    #[must_use]
+    pub fn is_existing(&self) -> bool {
+        matches!(self, Self::Kubeconfig(_))
+    }
+}
+
+impl fmt::Display for Provider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::K3s(image) | Self::Kube(image) => f.write_str(image),
+            Self::Kubeconfig(path) => write!(f, "{}", path.display()),
+        }
+    }
+}
+
+/// What the command line says about the provider.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ProviderChoice {
+    /// `rancher/k3s`.
+    K3s,
+    /// Our own image.
+    Kube,
+    /// An existing cluster.
+    Kubeconfig(PathBuf),
+}
+
+impl FromStr for ProviderChoice {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Ok(match text {
+            "k3s" => Self::K3s,
+            "kube" => Self::Kube,
+            path => Self::Kubeconfig(path.into()),
+        })
+    }
+}
+
+/// The shape of a cluster.
+#[derive(Debug, Clone, Serialize)]
+pub struct ClusterOptions {
+    /// Its name: of the container, the kubeconfig file, the evidence.
+    pub name: String,
+    /// Feature gates of the API server, the controller manager and the kubelet.
+    pub feature_gates: BTreeMap<String, bool>,
+    /// API groups, versions or resources to serve or not, as `--runtime-config` has them.
+    pub runtime_config: BTreeMap<String, bool>,
+    /// Further arguments of `k3s server`.
+    pub server_args: Vec<String>,
+    /// Whether it has a node, or is an API server with controllers only.
+    pub node: bool,
+    /// Registries that the node shall trust, by `host:port`.
+    pub registries: BTreeMap<String, RegistryTrust>,
+}
+
+/// What a node needs to know about a registry. Credentials are none of it: Pods bring their own.
+#[derive(Debug, Clone, Serialize)]
+pub struct RegistryTrust {
+    /// The certificate of its authority, PEM.
+    pub ca_pem: String,
+}
+
+impl ClusterOptions {
+    /// A cluster with a node, ClusterTrustBundles served and projected.
+    #[must_use]
+    pub fn new(name: &str) -> Self {
+        let gates = ["ClusterTrustBundle", "ClusterTrustBundleProjection"];
+        Self {
+            name: name.to_owned(),
+            feature_gates: gates.map(|gate| (gate.to_owned(), true)).into(),
+            runtime_config: [(TRUST_BUNDLES.to_owned(), true)].into(),
+            server_args: Vec::new(),
+            node: true,
+            registries: BTreeMap::new(),
+        }
+    }
+
+    /// Without the API for trust bundles: as on clusters that do not have it yet.
+    #[must_use]
+    pub fn without_trust_bundles(mut self) -> Self {
+        self.feature_gates.values_mut().for_each(|on| *on = false);
+        self.runtime_config.remove(TRUST_BUNDLES);
+        self
+    }
+
+    /// Without a node: Pods are admitted and stay Pending.
+    #[must_use]
+    pub fn without_node(mut self) -> Self {
+        self.node = false;
+        self
+    }
+
+    /// With a feature gate on or off.
+    #[must_use]
+    pub fn with_feature_gate(mut self, gate: &str, on: bool) -> Self {
+        self.feature_gates.insert(gate.to_owned(), on);
+        self
+    }
+
+    /// With a registry that the node trusts.
+    #[must_use]
+    pub fn with_registry(mut self, host: &str, ca_pem: &str) -> Self {
+        let trust = RegistryTrust {
+            ca_pem: ca_pem.to_owned(),
+        };
+        self.registries.insert(host.to_owned(), trust);
+        self
+    }
+
+    /// With a further argument of `k3s server`.
+    #[must_use]
+    pub fn with_arg(mut self, argument: &str) -> Self {
+        self.server_args.push(argument.to_owned());
+        self
+    }
+
+    /// The command line of the container.
+    pub(super) fn command(&self, provider: &Provider) -> Vec<String> {
+        let mut args = vec!["server".to_owned(), format!("--tls-san={}", self.name)];
+        if matches!(provider, Provider::K3s(_)) {
+            args.extend(K3S_ARGS.map(str::to_owned));
+        }
+        if let Some(gates) = joined(&self.feature_gates) {
+            for part in ["kube-apiserver", "kube-controller-manager", "kubelet"] {
+                args.push(format!("--{part}-arg=feature-gates={gates}"));
+            }
+        }
+        if let Some(apis) = joined(&self.runtime_config) {
+            args.push(format!("--kube-apiserver-arg=runtime-config={apis}"));
+        }
+        if !self.node {
+            args.push("--disable-agent".to_owned());
+        }
+        args.extend(self.server_args.iter().cloned());
+        args
+    }
+
+    /// The file in which k3s reads of registries, and the certificates that it names.
+    pub(super) fn registry_files(&self) -> Vec<(String, String)> {
+        if self.registries.is_empty() {
+            return Vec::new();
+        }
+        let mut files = Vec::new();
+        let mut configs = serde_json::Map::new();
+        for (number, (host, trust)) in self.registries.iter().enumerate() {
+            let ca_file = format!("/etc/rancher/k3s/registry-{number}.pem");
+            configs.insert(
+                host.clone(),
+                serde_json::json!({ "tls": { "ca_file": ca_file } }),
+            );
+            files.push((ca_file, trust.ca_pem.clone()));
+        }
+        // JSON is YAML.
+        let text = serde_json::json!({ "configs": configs }).to_string();
+        files.push(("/etc/rancher/k3s/registries.yaml".to_owned(), text));
+        files
+    }
+
+    /// A digest of everything that shapes the cluster: equal digests, interchangeable clusters.
+    pub(super) fn digest(&self, image_id: &str) -> String {
+        let shape = serde_json::json!([self, image_id]).to_string();
+        digest(shape.as_bytes())
+            .trim_start_matches("sha256:")
+            .chars()
+            .take(32)
+            .collect()
+    }
+}
+
+fn joined(switches: &BTreeMap<String, bool>) -> Option<String> {
+    let pairs: Vec<String> = switches
+        .iter()
+        .map(|(name, on)| format!("{name}={on}"))
+        .collect();
+    (!pairs.is_empty()).then(|| pairs.join(","))
+}
+
+const TRUST_BUNDLES: &str = "certificates.k8s.io/v1beta1/clustertrustbundles";
+
+/// What k3s brings along and nobody here needs; `native` because overlayfs cannot lie on overlayfs; the kubelet
+/// refuses version 1 of control groups unless it is told not to.
+const K3S_ARGS: [&str; 5] = [
+    "--disable=traefik",
+    "--disable=servicelb",
+    "--disable=metrics-server",
+    "--snapshotter=native",
+    "--kubelet-arg=fail-cgroupv1=false",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_become_flags_of_k3s() {
+        let options = ClusterOptions::new("skr")
+            .without_node()
+            .with_arg("--debug");
+        let command = options.command(&Provider::Kube("x".to_owned()));
+        let gates = "feature-gates=ClusterTrustBundle=true,ClusterTrustBundleProjection=true";
+        let expected = [
+            "server".to_owned(),
+            "--tls-san=skr".to_owned(),
+            format!("--kube-apiserver-arg={gates}"),
+            format!("--kube-controller-manager-arg={gates}"),
+            format!("--kubelet-arg={gates}"),
+            "--kube-apiserver-arg=runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true".to_owned(),
+            "--disable-agent".to_owned(),
+            "--debug".to_owned(),
+        ];
+        assert_eq!(command, expected);
+    }
+
+    #[test]
+    fn the_digest_knows_every_option_and_the_image() {
+        let options = ClusterOptions::new("skr");
+        let digests = [
+            options.digest("a"),
+            options.digest("b"),
+            options.clone().without_node().digest("a"),
+            options.clone().without_trust_bundles().digest("a"),
+            options.clone().with_registry("r:5000", "pem").digest("a"),
+            options.clone().with_registry("r:5000", "other").digest("a"),
+            options.clone().with_arg("--debug").digest("a"),
+        ];
+        let distinct: std::collections::BTreeSet<_> = digests.iter().collect();
+        assert_eq!(distinct.len(), digests.len());
+        assert_eq!(ClusterOptions::new("skr").digest("a"), digests[0]);
+    }
+
+    #[test]
+    fn registries_are_named_with_their_certificate() {
+        let files = ClusterOptions::new("skr")
+            .with_registry("r.test:5000", "PEM")
+            .registry_files();
+        let (path, text) = files.last().unwrap();
+        assert_eq!(path, "/etc/rancher/k3s/registries.yaml");
+        let parsed: serde_json::Value = serde_saphyr::from_str(text).unwrap();
+        assert_eq!(
+            parsed["configs"]["r.test:5000"]["tls"]["ca_file"],
+            files[0].0
+        );
+        assert_eq!(files[0].1, "PEM");
+    }
+}

@@ -1,0 +1,93 @@
+//! `cargo demo`: the main job on a real cluster. One Deployment, without the webhook and with it.
+//!
+//! Invariant: nothing is staged: what is shown was read from the API server or asked from inside a container, and the
+//! demo fails when it is not what the scenario expects. Whatever happened, what was started is taken down, unless it
+//! shall be kept. Deliberately absent: knowledge of the landscape; it is the first file in `scenarios/`.
+#![expect(
+    clippy::print_stdout,
+    reason = "this file talks to the person at the terminal"
+)]
+
+mod act;
+mod diff;
+mod paint;
+mod pod;
+mod preview;
+mod screen;
+mod stage;
+
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+
+use crate::cluster::ProviderChoice;
+use crate::evidence::Evidence;
+use crate::landscape::Scenario;
+use crate::progress::Progress;
+use crate::setup;
+use crate::workspace;
+use paint::Paint;
+use stage::Stage;
+
+/// Sets up, shows the landscape, takes everything down unless `keep`.
+///
+/// # Errors
+/// When something does not come up, or the Pods do not come out as the scenario expects; evidence is then in
+/// `target/harness/evidence/demo`.
+pub async fn run(
+    progress: &Progress,
+    choice: Option<&ProviderChoice>,
+    keep: bool,
+) -> anyhow::Result<()> {
+    let begin = Instant::now();
+    let scenario = Scenario::first()?;
+    let setup = setup::run_with_product(progress, choice).await?;
+    ensure!(
+        !setup.provider.is_existing(),
+        "the demo needs a cluster of its own, whose node trusts the private registry; use --cluster k3s or kube"
+    );
+    let ready = begin.elapsed();
+    let stage = Stage::set(progress, &setup, keep).await?;
+    let story = Box::pin(act::play(progress, &stage, &scenario)).await;
+    if let Ok(story) = &story {
+        print!("{}", screen::render(story, Paint::of_this_terminal()));
+    } else {
+        keep_evidence(progress, &stage).await;
+    }
+    progress
+        .show("take everything down", stage.strike())
+        .await?;
+    let story = story?;
+    println!("{}", closing(&story, begin.elapsed(), ready));
+    ensure!(
+        story.differences.is_empty(),
+        "the Pod is not as {} expects",
+        scenario.shown()
+    );
+    Ok(())
+}
+
+/// Never in the way of what went wrong first, nor of taking everything down.
+async fn keep_evidence(progress: &Progress, stage: &Stage) {
+    match Evidence::in_folder(workspace::state().join("evidence/demo")) {
+        Ok(evidence) => {
+            let collected = stage.cluster.collect_evidence(&evidence);
+            progress.show("collect evidence", collected).await;
+            progress.say(&format!("evidence is in {}", evidence.folder().display()));
+        }
+        Err(error) => progress.say(&format!("evidence is lost: {error}")),
+    }
+}
+
+fn closing(story: &act::Story, total: Duration, set_up: Duration) -> String {
+    let left = if story.stays {
+        "the cluster stays; remove it with: cargo harness cluster down"
+    } else {
+        "everything is taken down; keep it with: cargo demo --keep"
+    };
+    format!(
+        "\n  {:.1} s in all, {:.1} s of it set-up and builds; {left}\n",
+        total.as_secs_f64(),
+        set_up.as_secs_f64()
+    )
+}

@@ -1,0 +1,131 @@
+//! Evidence: one folder for everything that explains a failure.
+//!
+//! Invariant: a folder holds the last failure of its scenario and nothing older. Collecting never fails a run: what
+//! cannot be read is written down as a line in `missing.txt`. Deliberately absent: collecting from a cluster itself
+//! (see [`crate::cluster::Cluster::collect_evidence`]).
+
+use std::fmt::Display;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use crate::workspace;
+
+/// The folder of one failed scenario.
+#[derive(Debug, Clone)]
+pub struct Evidence {
+    folder: PathBuf,
+}
+
+impl Evidence {
+    /// An empty folder `target/harness/evidence/<feature>/<scenario>`.
+    ///
+    /// # Errors
+    /// When the folder cannot be emptied or made.
+    pub fn of(feature: &str, scenario: &str) -> std::io::Result<Self> {
+        Self::in_folder(root().join(slug(feature)).join(slug(scenario)))
+    }
+
+    /// The same in a folder of the caller's choice.
+    ///
+    /// # Errors
+    /// When the folder cannot be emptied or made.
+    pub fn in_folder(folder: PathBuf) -> std::io::Result<Self> {
+        if folder.exists() {
+            std::fs::remove_dir_all(&folder)?;
+        }
+        std::fs::create_dir_all(&folder)?;
+        Ok(Self { folder })
+    }
+
+    /// Where it lies.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Keeps `content` under `name`, which may have folders of its own.
+    pub fn keep(&self, name: &str, content: impl AsRef<[u8]>) {
+        let file = self.folder.join(name);
+        let written = file
+            .parent()
+            .map_or(Ok(()), std::fs::create_dir_all)
+            .and_then(|()| std::fs::write(&file, content));
+        if let Err(error) = written {
+            self.miss(name, &error);
+        }
+    }
+
+    /// Keeps what a fallible source gave, or the reason why there is nothing.
+    pub fn keep_result<C: AsRef<[u8]>, E: Display>(&self, name: &str, content: Result<C, E>) {
+        match content {
+            Ok(content) => self.keep(name, content),
+            Err(error) => self.miss(name, &error),
+        }
+    }
+
+    fn miss(&self, name: &str, reason: &dyn Display) {
+        let line = format!("{name}: {reason:#}\n");
+        let noted = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.folder.join("missing.txt"))
+            .and_then(|mut file| file.write_all(line.as_bytes()));
+        if let Err(error) = noted {
+            tracing::warn!(name, %reason, %error, "evidence is lost");
+        }
+    }
+}
+
+/// Where all evidence lies.
+#[must_use]
+pub fn root() -> PathBuf {
+    workspace::state().join("evidence")
+}
+
+/// A name that is safe as one path segment: lower-case letters, digits and single hyphens.
+#[must_use]
+pub fn slug(text: &str) -> String {
+    let mut slug = String::with_capacity(text.len());
+    for part in text
+        .split(|c: char| !c.is_ascii_alphanumeric())
+        .filter(|part| !part.is_empty())
+    {
+        if !slug.is_empty() {
+            slug.push('-');
+        }
+        slug.push_str(&part.to_ascii_lowercase());
+    }
+    slug
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keeps_what_it_gets_and_notes_what_it_does_not() {
+        let parent = tempfile::tempdir().unwrap();
+        let folder = parent.path().join("x");
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(folder.join("old"), "old").unwrap();
+
+        let evidence = Evidence::in_folder(folder.clone()).unwrap();
+        evidence.keep("node/kubelet.log", "line");
+        evidence.keep_result("pods.yaml", Err::<&str, _>("no route to host"));
+
+        assert!(!folder.join("old").exists());
+        assert_eq!(
+            std::fs::read_to_string(folder.join("node/kubelet.log")).unwrap(),
+            "line"
+        );
+        assert_eq!(
+            std::fs::read_to_string(folder.join("missing.txt")).unwrap(),
+            "pods.yaml: no route to host\n"
+        );
+    }
+
+    #[test]
+    fn a_slug_is_one_path_segment() {
+        assert_eq!(slug("A Pod: ../etc, and \"more\"!"), "a-pod-etc-and-more");
+    }
+}

@@ -1,0 +1,54 @@
+//! The images that run in the clusters: the product's, one a role, and the harness's own probe.
+//!
+//! Invariant: an image's reference changes when its bytes change, so a node that has the reference has the image;
+//! the probe alone has a fixed name, because features write it down, and nodes compare its id. Deliberately absent:
+//! a registry; images go into nodes and into [`crate::registry`] as archives.
+
+mod archive;
+mod probe;
+mod product;
+
+pub use archive::{Contents, ImageTar};
+pub(crate) use archive::{digest, tar};
+pub use probe::{PROBE, probe};
+pub use product::{Role, binary, product};
+
+use std::path::PathBuf;
+
+use crate::progress::StepError;
+use crate::workspace;
+
+/// An image could not be made or read.
+#[derive(Debug, thiserror::Error)]
+pub enum ImageError {
+    /// A compiler or `docker` failed.
+    #[error("an image could not be built")]
+    Build(#[source] StepError),
+    /// A file of ours cannot be read or written.
+    #[error("{}: cannot be read or written", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// An archive is not what `docker save` writes.
+    #[error("{}: no image archive: {reason}", path.display())]
+    Archive {
+        /// Which.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+impl ImageError {
+    fn file(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
+        let path = path.into();
+        move |source| Self::File { path, source }
+    }
+}
+
+fn folder() -> PathBuf {
+    workspace::state().join("images")
+}

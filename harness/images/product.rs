@@ -1,0 +1,153 @@
+//! The product's images: the root `Dockerfile`, its final stages filled with a prebuilt static binary.
+//!
+//! Invariant: the binary is built with the same command as in the Dockerfile's builder stage, so both ways give the
+//! same image; it never shares a cache with the development build (an explicit `--target` has its own folder).
+
+use std::path::{Path, PathBuf};
+
+use sha2::{Digest as _, Sha256};
+use tokio::process::Command;
+
+use super::{ImageError, ImageTar, folder};
+use crate::docker;
+use crate::progress::Progress;
+use crate::workspace;
+
+/// The target of everything that runs `FROM scratch`.
+pub(super) const TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// A role of the product that has an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// The admission webhook.
+    Webhook,
+}
+
+impl Role {
+    /// All of them.
+    pub const ALL: [Self; 1] = [Self::Webhook];
+
+    /// Its subcommand, and its target in the Dockerfile.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Webhook => "webhook",
+        }
+    }
+}
+
+/// Builds the product's static binary; cargo knows whether there is anything to do.
+///
+/// # Errors
+/// When it does not compile.
+pub async fn binary(progress: &Progress) -> Result<PathBuf, ImageError> {
+    let mut cargo = Command::new("cargo");
+    cargo
+        .current_dir(workspace::root())
+        .args([
+            "build",
+            "--release",
+            "--locked",
+            "-p",
+            BINARY,
+            "--target",
+            TARGET,
+        ])
+        .env(
+            "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS",
+            "-C target-feature=+crt-static",
+        )
+        // Either would win over the line above.
+        .env_remove("RUSTFLAGS")
+        .env_remove("CARGO_ENCODED_RUSTFLAGS");
+    progress
+        .run("build the product's static binary", &mut cargo)
+        .await
+        .map_err(ImageError::Build)?;
+    Ok(workspace::target()
+        .join(TARGET)
+        .join("release")
+        .join(BINARY))
+}
+
+/// The image of a role, built if Docker or the folder of images lacks it.
+///
+/// # Errors
+/// When the binary does not compile or `docker` fails.
+pub async fn product(progress: &Progress, role: Role) -> Result<ImageTar, ImageError> {
+    let binary = binary(progress).await?;
+    let dockerfile = workspace::root().join("Dockerfile");
+    let tag = content_tag(&[&binary, &dockerfile])?;
+    let archive = folder().join(format!("{}-{tag}.tar", role.name()));
+    if let Ok(image) = ImageTar::open(&archive) {
+        return Ok(image);
+    }
+    let reference = format!("localhost/{BINARY}-{}:{tag}", role.name());
+    let context = context(&binary)?;
+    let title = format!("build the image of {}", role.name());
+    let mut build = Command::new(docker::program());
+    build
+        .env("DOCKER_BUILDKIT", "1")
+        .args([
+            "build",
+            "--quiet",
+            "--build-arg",
+            "BINARY=prebuilt",
+            "--target",
+            role.name(),
+        ])
+        .args(["--tag", &reference, "--file"])
+        .args([&dockerfile, &context]);
+    progress
+        .run(&title, &mut build)
+        .await
+        .map_err(ImageError::Build)?;
+    // Under another name first: an archive that is there is whole.
+    let partial = archive.with_extension("partial");
+    let mut save = Command::new(docker::program());
+    save.args(["save", "--output"])
+        .arg(&partial)
+        .arg(&reference);
+    let title = format!("save the image of {}", role.name());
+    progress
+        .run(&title, &mut save)
+        .await
+        .map_err(ImageError::Build)?;
+    forget_older(role);
+    std::fs::rename(&partial, &archive).map_err(ImageError::file(&archive))?;
+    ImageTar::open(&archive)
+}
+
+/// A folder that holds the binary alone, so that nothing else is sent to the daemon.
+fn context(binary: &Path) -> Result<PathBuf, ImageError> {
+    let context = folder().join("context");
+    std::fs::create_dir_all(&context).map_err(ImageError::file(&context))?;
+    let copy = context.join(BINARY);
+    std::fs::copy(binary, &copy).map_err(ImageError::file(&copy))?;
+    Ok(context)
+}
+
+fn content_tag(files: &[&Path]) -> Result<String, ImageError> {
+    let mut hash = Sha256::new();
+    for file in files {
+        hash.update(std::fs::read(file).map_err(ImageError::file(*file))?);
+    }
+    let mut tag = format!("{:x}", hash.finalize());
+    tag.truncate(12);
+    Ok(tag)
+}
+
+/// Archives of earlier builds are of no use; Docker's own copies share their layers and are left to `docker prune`.
+fn forget_older(role: Role) {
+    let prefix = format!("{}-", role.name());
+    for entry in std::fs::read_dir(folder()).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        if name.starts_with(&prefix) && name.ends_with(".tar") {
+            // What cannot be removed only takes space.
+            let _ = std::fs::remove_file(entry.path());
+        }
+    }
+}
+
+const BINARY: &str = "runtime-bootstrapper";

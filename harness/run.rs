@@ -1,0 +1,325 @@
+//! A run of the harness: its id, its network, its labels; what earlier runs left behind.
+//!
+//! Invariant: every container and network of ours carries [`RUN`] or [`KEPT`]. A sweep removes only what a run left
+//! whose process is gone; what was kept on request stays until `harness cluster down`. Deliberately absent: handles
+//! of containers; they belong to who started them, in `main`.
+
+use std::collections::HashMap;
+
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::docker::{Docker, DockerError, Labelled};
+
+/// Label: the run that made it; its process removes it.
+pub const RUN: &str = "kyma.harness.run";
+/// Label: kept on request; the value is a digest of everything that shaped it.
+pub const KEPT: &str = "kyma.harness.kept";
+
+/// One run. Make it first, [`Run::end`] it last.
+#[derive(Debug, Clone)]
+pub struct Run {
+    id: RunId,
+    docker: Docker,
+    network: String,
+    owns_network: bool,
+    keep: bool,
+}
+
+impl Run {
+    /// Sweeps, then joins the kept network if there is one, else makes a network of its own.
+    ///
+    /// With `keep`, what is started in this run stays when it ends, and the next run uses it again.
+    ///
+    /// # Errors
+    /// When Docker does not answer.
+    pub async fn begin(keep: bool) -> Result<Self, DockerError> {
+        let docker = Docker::connect().await?;
+        sweep(&docker).await?;
+        let id = RunId::own();
+        let kept = docker.networks(KEPT).await?.into_iter().next();
+        let (network, owns_network) = match kept {
+            Some(network) => (network.name, false),
+            None if keep => (KEPT_NETWORK.to_owned(), false),
+            None => (format!("kyma-{id}"), true),
+        };
+        let run = Self {
+            id,
+            docker,
+            network,
+            owns_network,
+            keep,
+        };
+        let exists = run
+            .docker
+            .networks(KEPT)
+            .await?
+            .iter()
+            .any(|kept| kept.name == run.network);
+        if !exists {
+            run.docker
+                .create_network(&run.network, run.labels("network"))
+                .await?;
+        }
+        Ok(run)
+    }
+
+    /// Removes what is the run's own and is still there: the network, and containers whose handles were lost.
+    ///
+    /// # Errors
+    /// When Docker refuses.
+    pub async fn end(self) -> Result<(), DockerError> {
+        for container in self.own(self.docker.containers(RUN).await?) {
+            self.docker.remove_container(&container.id).await?;
+        }
+        if self.owns_network {
+            self.docker.remove_network(&self.network).await?;
+        }
+        Ok(())
+    }
+
+    /// The names of all containers and networks that the run made and that are still there; kept ones are none.
+    ///
+    /// # Errors
+    /// When Docker does not answer.
+    pub async fn leftovers(&self) -> Result<Vec<String>, DockerError> {
+        let mut found = self.docker.containers(RUN).await?;
+        found.extend(self.docker.networks(RUN).await?);
+        Ok(self.own(found).map(|found| found.name).collect())
+    }
+
+    fn own(&self, found: Vec<Labelled>) -> impl Iterator<Item = Labelled> {
+        let own = self.id.to_string();
+        found
+            .into_iter()
+            .filter(move |found| found.labels.get(RUN) == Some(&own))
+    }
+
+    /// The network that all containers of the run share.
+    #[must_use]
+    pub fn network(&self) -> &str {
+        &self.network
+    }
+
+    /// Whether what is started now stays when the run ends.
+    #[must_use]
+    pub fn keeps(&self) -> bool {
+        self.keep
+    }
+
+    /// The daemon.
+    #[must_use]
+    pub fn docker(&self) -> &Docker {
+        &self.docker
+    }
+
+    /// A name for a container that no other run uses.
+    #[must_use]
+    pub fn container_name(&self, name: &str) -> String {
+        if self.keep {
+            format!("kyma-kept-{name}")
+        } else {
+            format!("kyma-{}-{name}", self.id)
+        }
+    }
+
+    /// The labels of a thing that `digest` shapes.
+    #[must_use]
+    pub fn labels(&self, digest: &str) -> HashMap<String, String> {
+        let label = if self.keep {
+            (KEPT.to_owned(), digest.to_owned())
+        } else {
+            (RUN.to_owned(), self.id.to_string())
+        };
+        HashMap::from([label])
+    }
+
+    /// A running container that an earlier run kept and that is of the same shape.
+    ///
+    /// A kept one of the same name but another shape, or one that stopped, is removed if it is in the way: of a new
+    /// kept one of that name, or because there may be only one in the network.
+    ///
+    /// # Errors
+    /// When Docker does not answer.
+    pub async fn kept(
+        &self,
+        name: &str,
+        digest: &str,
+        only_one: bool,
+    ) -> Result<Option<Labelled>, DockerError> {
+        let name = format!("kyma-kept-{name}");
+        let found = self.docker.containers(KEPT).await?;
+        let Some(found) = found.into_iter().find(|found| found.name == name) else {
+            return Ok(None);
+        };
+        if found.running && found.labels.get(KEPT).is_some_and(|kept| kept == digest) {
+            return Ok(Some(found));
+        }
+        if self.keep || only_one {
+            self.docker.remove_container(&found.id).await?;
+        }
+        Ok(None)
+    }
+}
+
+/// The label by which a kept container is found again.
+#[must_use]
+pub(crate) fn kept_label(kept: &Labelled) -> HashMap<String, String> {
+    let digest = kept.labels.get(KEPT).cloned().unwrap_or_default();
+    HashMap::from([(KEPT.to_owned(), digest)])
+}
+
+/// Removes what runs left behind whose process is gone.
+///
+/// # Errors
+/// When Docker does not answer.
+pub async fn sweep(docker: &Docker) -> Result<(), DockerError> {
+    sweep_if(docker, |run| !run.is_alive()).await
+}
+
+async fn sweep_if(docker: &Docker, gone: impl Fn(&RunId) -> bool) -> Result<(), DockerError> {
+    let is_orphan = |found: &Labelled| {
+        let run = found.labels.get(RUN).and_then(|id| RunId::parse(id));
+        run.as_ref().is_none_or(&gone)
+    };
+    for container in docker
+        .containers(RUN)
+        .await?
+        .iter()
+        .filter(|found| is_orphan(found))
+    {
+        docker.remove_container(&container.id).await?;
+    }
+    for network in docker
+        .networks(RUN)
+        .await?
+        .iter()
+        .filter(|found| is_orphan(found))
+    {
+        docker.remove_network(&network.id).await?;
+    }
+    Ok(())
+}
+
+/// Runs `work`; SIGINT or SIGTERM ends it early, and what this process made is removed then.
+///
+/// For the `main` of a program that starts clusters. What was kept on request stays.
+///
+/// # Errors
+/// [`Interrupted`] when a signal came.
+pub async fn interruptible<T>(work: impl Future<Output = T>) -> Result<T, Interrupted> {
+    let mut terminate = signal(SignalKind::terminate()).map_err(|_| Interrupted)?;
+    tokio::select! {
+        done = work => return Ok(done),
+        _ = tokio::signal::ctrl_c() => {}
+        _ = terminate.recv() => {}
+    }
+    // What cannot be removed now is swept by the next run.
+    if let Ok(docker) = Docker::connect().await {
+        let _ = sweep_if(&docker, |run| *run == RunId::own()).await;
+    }
+    Err(Interrupted)
+}
+
+/// A signal ended the run.
+#[derive(Debug, thiserror::Error)]
+#[error("interrupted; what this run made is removed")]
+pub struct Interrupted;
+
+/// Removes everything that was kept, and what a sweep removes.
+///
+/// # Errors
+/// When Docker does not answer.
+pub async fn forget_kept(docker: &Docker) -> Result<Vec<String>, DockerError> {
+    sweep(docker).await?;
+    let mut removed = Vec::new();
+    for container in docker.containers(KEPT).await? {
+        docker.remove_container(&container.id).await?;
+        removed.push(container.name);
+    }
+    for network in docker.networks(KEPT).await? {
+        docker.remove_network(&network.id).await?;
+        removed.push(network.name);
+    }
+    Ok(removed)
+}
+
+/// A process: number and start time, because numbers come back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct RunId {
+    process: u32,
+    started: String,
+}
+
+impl RunId {
+    fn own() -> Self {
+        let process = std::process::id();
+        Self {
+            process,
+            started: start_time(process).unwrap_or_default(),
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (process, started) = text.split_once('-')?;
+        Some(Self {
+            process: process.parse().ok()?,
+            started: started.to_owned(),
+        })
+    }
+
+    fn is_alive(&self) -> bool {
+        start_time(self.process).is_some_and(|started| started == self.started)
+    }
+}
+
+impl std::fmt::Display for RunId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}-{}", self.process, self.started)
+    }
+}
+
+/// Field 22 of `/proc/PID/stat`, of a process that still runs; one that only waits to be reaped has none.
+fn start_time(process: u32) -> Option<String> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The program's name before it may itself contain blanks and brackets.
+    let (_, after_name) = stat.rsplit_once(')')?;
+    let mut fields = after_name.split_whitespace();
+    let state = fields.next()?;
+    let started = fields.nth(18)?;
+    (!matches!(state, "Z" | "X")).then(|| started.to_owned())
+}
+
+const KEPT_NETWORK: &str = "kyma-kept";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_knows_whether_its_process_lives() {
+        let own = RunId::own();
+        assert!(own.is_alive());
+        assert_eq!(RunId::parse(&own.to_string()), Some(own.clone()));
+        let reused = RunId {
+            started: "1".to_owned(),
+            ..own
+        };
+        assert!(!reused.is_alive(), "the number alone is not the process");
+    }
+
+    #[test]
+    fn a_process_that_waits_to_be_reaped_is_gone() {
+        let mut child = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let id = child.id();
+        assert!(start_time(id).is_some());
+        child.kill().unwrap();
+        // Dead, not yet waited for: the kernel keeps its entry until then.
+        while start_time(id).is_some() {
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+    }
+}

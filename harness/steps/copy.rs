@@ -1,0 +1,170 @@
+//! Copies of the pull Secret in the namespaces that need it.
+
+use anyhow::ensure;
+use cucumber::{given, then, when};
+use http::Method;
+use serde_json::json;
+
+use crate::until::{holds, until};
+use crate::world::effects::items;
+use crate::world::{A_WHILE, Answer, PATIENCE, PRODUCT_NAMESPACE, World};
+
+#[given("the namespace has its copy")]
+#[then("the namespace gets the pull Secret")]
+#[then("it comes back")]
+async fn arrives(world: &mut World) -> anyhow::Result<()> {
+    let name = world.namespace().await?;
+    let dialogue = world.landscape().dialogue();
+    until("the copy is the pull Secret", PATIENCE, || async {
+        let master = dialogue.get(&path(PRODUCT_NAMESPACE)).await?;
+        let copy = dialogue.get(&path(&name)).await?;
+        ensure!(
+            copy.at("/metadata/deletionTimestamp").is_null(),
+            "it is being deleted"
+        );
+        ensure!(
+            *copy.at("/type") == api::names::DOCKER_CONFIG_TYPE,
+            "type {}",
+            copy.at("/type")
+        );
+        let keys: Vec<&String> = copy
+            .at("/data")
+            .as_object()
+            .into_iter()
+            .flat_map(|data| data.keys())
+            .collect();
+        ensure!(keys == [api::names::DOCKER_CONFIG_KEY], "keys {keys:?}");
+        ensure!(copy.at("/data") == master.at("/data"), "another content");
+        anyhow::Ok(())
+    })
+    .await?;
+    remember(world).await
+}
+
+#[then("the pull Secret is removed")]
+async fn goes(world: &mut World) -> anyhow::Result<()> {
+    let name = world.namespace().await?;
+    let dialogue = world.landscape().dialogue();
+    until("the copy is gone", PATIENCE, || async {
+        is_absent(&dialogue.ask(Method::GET, &path(&name), None).await?)
+    })
+    .await?;
+    Ok(())
+}
+
+#[then("the namespace gets no pull Secret")]
+async fn stays_away(world: &mut World) -> anyhow::Result<()> {
+    let name = world.namespace().await?;
+    let dialogue = world.landscape().dialogue();
+    holds("there is no copy", A_WHILE, || async {
+        is_absent(&dialogue.ask(Method::GET, &path(&name), None).await?)
+    })
+    .await?;
+    Ok(())
+}
+
+fn is_absent(answer: &Answer) -> anyhow::Result<()> {
+    ensure!(
+        answer.status == http::StatusCode::NOT_FOUND,
+        "{}",
+        answer.status
+    );
+    Ok(())
+}
+
+#[when("somebody edits the copy")]
+async fn edited(world: &mut World) -> anyhow::Result<()> {
+    let name = world.namespace().await?;
+    // Base64 of {"auths":{}}
+    let patch = json!({ "data": { (api::names::DOCKER_CONFIG_KEY): "eyJhdXRocyI6e319" } });
+    world
+        .landscape()
+        .dialogue()
+        .patch(&path(&name), &patch)
+        .await
+        .map(drop)
+}
+
+#[when("somebody deletes the copy")]
+async fn deleted(world: &mut World) -> anyhow::Result<()> {
+    let name = world.namespace().await?;
+    world
+        .landscape()
+        .dialogue()
+        .ask(Method::DELETE, &path(&name), None)
+        .await?
+        .good()
+        .map(drop)
+}
+
+#[given("somebody's own Secret of that name is in the namespace")]
+async fn foreign(world: &mut World) -> anyhow::Result<()> {
+    let name = world.namespace().await?;
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+        "metadata": { "name": api::names::PULL_SECRET }, "stringData": { "mine": "alone" },
+    });
+    let collection = format!("/api/v1/namespaces/{name}/secrets");
+    world
+        .landscape()
+        .dialogue()
+        .ask(Method::POST, &collection, Some(&secret))
+        .await?
+        .good()?;
+    remember(world).await
+}
+
+#[then("no copy is written")]
+#[then("that Secret is left as it is")]
+#[then("the copy stays")]
+async fn unwritten(world: &mut World) -> anyhow::Result<()> {
+    let name = world.namespace().await?;
+    let before = world.seen.get("secret").cloned().unwrap_or_default();
+    let dialogue = world.landscape().dialogue();
+    holds("nobody writes the Secret", A_WHILE, || async {
+        let secret = dialogue.get(&path(&name)).await?;
+        ensure!(
+            *secret.at("/metadata/resourceVersion") == before,
+            "{}",
+            secret.at("/metadata")
+        );
+        anyhow::Ok(())
+    })
+    .await?;
+    Ok(())
+}
+
+#[then(expr = "an Event in the namespace says {string}")]
+async fn event(world: &mut World, text: String) -> anyhow::Result<()> {
+    let name = world.namespace().await?;
+    let dialogue = world.landscape().dialogue();
+    until("an Event says so", PATIENCE, || async {
+        let events = dialogue
+            .get(&format!("/apis/events.k8s.io/v1/namespaces/{name}/events"))
+            .await?;
+        let notes: Vec<&str> = items(events.at("/items"))
+            .filter_map(|event| event["note"].as_str())
+            .collect();
+        ensure!(notes.iter().any(|note| note.contains(&text)), "{notes:?}");
+        anyhow::Ok(())
+    })
+    .await?;
+    Ok(())
+}
+
+pub(super) async fn remember(world: &mut World) -> anyhow::Result<()> {
+    let name = world.namespace().await?;
+    let secret = world.landscape().dialogue().get(&path(&name)).await?;
+    world.seen.insert(
+        "secret".to_owned(),
+        secret.at("/metadata/resourceVersion").clone(),
+    );
+    Ok(())
+}
+
+pub(super) fn path(namespace: &str) -> String {
+    format!(
+        "/api/v1/namespaces/{namespace}/secrets/{}",
+        api::names::PULL_SECRET
+    )
+}

@@ -1,0 +1,170 @@
+//! The product's image: what is in it, who it runs as, and that its one program needs nothing beside it.
+//!
+//! Invariant: judged from outside (the archive, the daemon), never from the Dockerfile's text. Nothing is skipped: a
+//! machine without Docker fails here, and reads which command mends that.
+
+#![cfg(test)]
+
+#[path = "images/elf.rs"]
+mod elf;
+
+use std::process::{Command, Output};
+
+use harness::docker;
+use harness::images::{self, Role};
+use harness::progress::Progress;
+use harness::setup::Setup;
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+use elf::Elf;
+
+#[tokio::test]
+async fn it_is_not_root_and_plays_its_role() {
+    let image = webhook().await;
+    assert_eq!(image.config["User"], "65532:65532");
+    assert_eq!(
+        image.config["Entrypoint"],
+        json!(["/runtime-bootstrapper", "webhook"])
+    );
+    assert!(image.config["Cmd"].is_null(), "{}", image.config);
+    let help = image.run(&[], &["--help"]);
+    let said = String::from_utf8_lossy(&help.stdout);
+    assert!(
+        said.contains("Usage: runtime-bootstrapper webhook"),
+        "{help:?}"
+    );
+}
+
+#[tokio::test]
+async fn it_holds_one_program_and_nothing_else() {
+    let image = webhook().await;
+    let names: Vec<&str> = image.files.iter().map(|file| file.path.as_str()).collect();
+    assert_eq!(names, ["runtime-bootstrapper"]);
+    let mode = image.files[0].mode;
+    assert_eq!(mode & 0o111, 0o111, "anyone may run it: {mode:o}");
+}
+
+#[tokio::test]
+async fn its_program_is_static_and_stripped() {
+    let elf = Elf::parse(&webhook().await.files[0].bytes);
+    assert!(!elf.has_interpreter, "it wants a dynamic linker");
+    assert!(!elf.has_symbols, "it is not stripped");
+}
+
+#[tokio::test]
+async fn its_program_is_small() {
+    let size = webhook().await.files[0].bytes.len();
+    assert!(size <= MOST_BYTES, "{size} bytes, {MOST_BYTES} are allowed");
+}
+
+#[tokio::test]
+async fn its_program_runs_on_a_read_only_root_without_network_and_rights() {
+    let image = webhook().await;
+    let version = image.run(&["--entrypoint", "/runtime-bootstrapper"], &["--version"]);
+    let said = String::from_utf8_lossy(&version.stdout);
+    let (name, number) = said.trim_end().split_once(' ').unwrap_or_default();
+    assert_eq!(name, "runtime-bootstrapper", "{version:?}");
+    assert_eq!(number, env!("CARGO_PKG_VERSION"), "the workspace's version");
+}
+
+#[test]
+fn a_program_with_a_dynamic_linker_is_recognised() {
+    let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+    let elf = Elf::parse(&own);
+    assert!(elf.has_interpreter && elf.has_symbols);
+}
+
+/// Built once for all tests.
+async fn webhook() -> &'static Image {
+    static IMAGE: OnceCell<Image> = OnceCell::const_new();
+    IMAGE.get_or_init(|| Image::of(Role::Webhook)).await
+}
+
+/// An image as it lies in its archive, and in the daemon under its reference.
+struct Image {
+    reference: String,
+    config: Value,
+    files: Vec<File>,
+}
+
+struct File {
+    path: String,
+    mode: u32,
+    bytes: Vec<u8>,
+}
+
+impl Image {
+    async fn of(role: Role) -> Self {
+        if let Err(error) = Setup::load() {
+            panic!("{error}");
+        }
+        let answers = docker(&["version"]);
+        assert!(
+            answers.status.success(),
+            "Docker does not answer; run: cargo run -p harness -- setup\n{}",
+            String::from_utf8_lossy(&answers.stderr)
+        );
+        let archive = images::product(&Progress::new(), role).await.unwrap();
+        if !docker(&["image", "inspect", &archive.reference])
+            .status
+            .success()
+        {
+            let path = archive.path.display().to_string();
+            let loaded = docker(&["load", "--input", &path]);
+            assert!(loaded.status.success(), "{loaded:?}");
+        }
+        let contents = archive.contents().unwrap();
+        let config: Value = serde_json::from_slice(&contents.config).unwrap();
+        Self {
+            reference: archive.reference,
+            config: config["config"].clone(),
+            files: contents
+                .layers
+                .iter()
+                .flat_map(|layer| files(layer))
+                .collect(),
+        }
+    }
+
+    /// Runs it as a restricted Pod would, and without a network.
+    fn run(&self, options: &[&str], words: &[&str]) -> Output {
+        let restricted = [
+            "run",
+            "--rm",
+            "--read-only",
+            "--network=none",
+            "--cap-drop=ALL",
+            "--security-opt=no-new-privileges",
+        ];
+        let output = docker(&[&restricted, options, &[&self.reference], words].concat());
+        assert!(output.status.success(), "{output:?}");
+        output
+    }
+}
+
+fn docker(words: &[&str]) -> Output {
+    match Command::new(docker::program()).args(words).output() {
+        Ok(output) => output,
+        Err(error) => panic!("docker cannot be run ({error}); run: cargo run -p harness -- setup"),
+    }
+}
+
+fn files(layer: &[u8]) -> Vec<File> {
+    let mut archive = tar::Archive::new(layer);
+    let mut files = Vec::new();
+    for entry in archive.entries().unwrap() {
+        let mut entry = entry.unwrap();
+        let mut bytes = Vec::new();
+        std::io::Read::read_to_end(&mut entry, &mut bytes).unwrap();
+        files.push(File {
+            path: entry.path().unwrap().to_str().unwrap().to_owned(),
+            mode: entry.header().mode().unwrap(),
+            bytes,
+        });
+    }
+    files
+}
+
+/// 15 MB: the promise of docs/decisions/0001.
+const MOST_BYTES: usize = 15_000_000;

@@ -1,0 +1,202 @@
+//! Waiting: the only file of the project that may sleep.
+//!
+//! Invariant: every wait is *level-triggered* (it asks for the state again, it never waits for an edge) and has a
+//! deadline; when the deadline passes, the error names what was awaited and what was seen last. Deliberately
+//! absent: a wait for a fixed time. [`holds`] looks at a state all the time, which is how "nothing happens" is shown.
+
+use std::fmt::Display;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout_at};
+
+/// Polls `probe` until it yields a value or `deadline` has passed.
+///
+/// The probe returns an `Option`, a `Result` or a `bool`; `None`, `Err` and `false` mean "not yet". A probe that
+/// hangs is cut off at the deadline.
+///
+/// # Errors
+/// [`TooLate`] with the last answer of the probe.
+pub async fn until<P, F, A>(
+    what: &str,
+    deadline: Duration,
+    mut probe: P,
+) -> Result<A::Value, TooLate>
+where
+    P: FnMut() -> F,
+    F: Future<Output = A>,
+    A: Answer,
+{
+    let end = Instant::now() + deadline;
+    let mut pause = FIRST_PAUSE;
+    let mut last_seen = None;
+    loop {
+        match timeout_at(end, probe()).await.map(Answer::seen) {
+            Ok(Ok(value)) => return Ok(value),
+            Ok(Err(reason)) => last_seen = Some(reason),
+            // An answer that was cut off says less than the one before it.
+            Err(_) => {
+                last_seen.get_or_insert_with(|| "no answer at all".to_owned());
+            }
+        }
+        if Instant::now() + pause >= end {
+            return Err(TooLate {
+                what: what.to_owned(),
+                after: deadline,
+                last_seen: last_seen.unwrap_or_default(),
+            });
+        }
+        sleep(pause).await;
+        pause = (pause * 2).min(LONGEST_PAUSE);
+    }
+}
+
+/// Polls `probe` for the whole of `span` and fails at the first answer that is not a value.
+///
+/// # Errors
+/// [`Broken`] with that answer.
+pub async fn holds<P, F, A>(what: &str, span: Duration, mut probe: P) -> Result<(), Broken>
+where
+    P: FnMut() -> F,
+    F: Future<Output = A>,
+    A: Answer,
+{
+    let begin = Instant::now();
+    loop {
+        if let Err(seen) = probe().await.seen() {
+            return Err(Broken {
+                what: what.to_owned(),
+                after: begin.elapsed(),
+                seen,
+            });
+        }
+        if begin.elapsed() >= span {
+            return Ok(());
+        }
+        sleep(LONGEST_PAUSE).await;
+    }
+}
+
+/// What a probe may return.
+pub trait Answer {
+    /// What the wait yields in the end.
+    type Value;
+
+    /// The value, or the reason why there is none yet.
+    ///
+    /// # Errors
+    /// The reason, as text for [`TooLate`].
+    fn seen(self) -> Result<Self::Value, String>;
+}
+
+impl<T> Answer for Option<T> {
+    type Value = T;
+
+    fn seen(self) -> Result<T, String> {
+        self.ok_or_else(|| "nothing yet".to_owned())
+    }
+}
+
+impl<T, E: Display> Answer for Result<T, E> {
+    type Value = T;
+
+    fn seen(self) -> Result<T, String> {
+        // The alternate form prints the whole chain of an `anyhow::Error`.
+        self.map_err(|error| format!("{error:#}"))
+    }
+}
+
+impl Answer for bool {
+    type Value = ();
+
+    fn seen(self) -> Result<(), String> {
+        if self {
+            Ok(())
+        } else {
+            Err("false".to_owned())
+        }
+    }
+}
+
+/// The awaited state did not come.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: not within {after:?}; last seen: {last_seen}")]
+pub struct TooLate {
+    what: String,
+    after: Duration,
+    last_seen: String,
+}
+
+/// A state that should have held did not.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}: no longer true after {after:?}: {seen}")]
+pub struct Broken {
+    what: String,
+    after: Duration,
+    seen: String,
+}
+
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+const LONGEST_PAUSE: Duration = Duration::from_millis(250);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn yields_the_value_once_it_is_there() {
+        let mut calls = 0;
+        let value = until("third call", Duration::from_secs(5), || {
+            calls += 1;
+            let seen = (calls == 3).then_some(calls);
+            async move { seen }
+        })
+        .await;
+        assert_eq!(value.unwrap(), 3);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn says_what_was_seen_last() {
+        let begin = Instant::now();
+        let error = until("a Pod", Duration::from_secs(5), || async {
+            Err::<(), _>(anyhow::anyhow!("Pending").context("pod web"))
+        })
+        .await
+        .unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "a Pod: not within 5s; last seen: pod web: Pending"
+        );
+        assert!(begin.elapsed() <= Duration::from_secs(5));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn cuts_off_a_probe_that_hangs() {
+        let error = until(
+            "a hang",
+            Duration::from_secs(1),
+            std::future::pending::<bool>,
+        )
+        .await
+        .unwrap_err();
+        assert!(error.to_string().ends_with("no answer at all"), "{error}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn holds_fails_at_the_first_break() {
+        let begin = Instant::now();
+        let error = holds("quiet", Duration::from_secs(3), || async {
+            begin.elapsed() < Duration::from_secs(1)
+        })
+        .await
+        .unwrap_err();
+        assert!(
+            error
+                .to_string()
+                .starts_with("quiet: no longer true after 1s"),
+            "{error}"
+        );
+        holds("always", Duration::from_secs(3), || async { true })
+            .await
+            .unwrap();
+    }
+}
