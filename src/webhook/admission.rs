@@ -146,7 +146,7 @@ impl Edge {
         let decision = catch_unwind(AssertUnwindSafe(|| decide(request, &context)))
             .map_err(|_panic| Fault::Panic)?;
         self.count(request, &decision);
-        Ok(Answer::decided(&decision))
+        Ok(Answer::decided(decision))
     }
 
     fn count(&self, request: &Request<'_>, decision: &Decision<'_>) {

@@ -136,8 +136,8 @@ fn answer(
 ) -> Result<Verdict, PreviewError> {
     let defect = || PreviewError::Defect(workload.place.clone());
     let decision = decide(request, context);
-    let operations = decision.patch.json().unwrap_or("[]");
-    let patch: Patch = serde_json::from_str(operations).map_err(|_| defect())?;
+    let operations = decision.patch.json().unwrap_or(b"[]");
+    let patch: Patch = serde_json::from_slice(operations).map_err(|_| defect())?;
     let mut after = workload.pod.clone();
     json_patch::patch(&mut after, &patch).map_err(|_| defect())?;
     let reasons: Result<_, _> = decision.findings.iter().map(Explanation::of).collect();

@@ -3,7 +3,7 @@
 //! Written by hand because a diff is positional and a typed round trip loses unknown fields
 //! (reference rust-ecosystem §3.4). Nothing here can remove or move a value.
 
-use std::fmt::Write as _;
+use std::io::Write as _;
 
 use serde::Serialize;
 
@@ -12,14 +12,14 @@ use super::pod::{ContainerList, Placed};
 /// A finished JSON Patch document, or none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Patch {
-    json: String,
+    json: Vec<u8>,
 }
 
 impl Patch {
     /// The document; `None` if there is nothing to change.
     #[must_use]
-    pub fn json(&self) -> Option<&str> {
-        (!self.json.is_empty()).then_some(self.json.as_str())
+    pub fn json(&self) -> Option<&[u8]> {
+        (!self.json.is_empty()).then_some(self.json.as_slice())
     }
 
     /// Whether there is nothing to change.
@@ -77,7 +77,7 @@ pub(super) enum Path<'a> {
 /// Writes a [`Patch`], operation by operation.
 #[derive(Debug, Default)]
 pub(super) struct PatchWriter {
-    json: String,
+    json: Vec<u8>,
 }
 
 impl PatchWriter {
@@ -95,25 +95,34 @@ impl PatchWriter {
 
     pub(super) fn finish(mut self) -> Patch {
         if !self.json.is_empty() {
-            self.json.push(']');
+            self.json.push(b']');
         }
         Patch { json: self.json }
     }
 
     fn operation(&mut self, name: &str, path: Path<'_>, value: &impl Serialize) {
-        // Our values are plain strings, lists and maps of them: writing one cannot fail. If it ever did, leaving the
-        // operation out is safer than a torn document.
-        let Ok(value) = serde_json::to_string(value) else {
-            return;
-        };
-        self.json.push(if self.json.is_empty() { '[' } else { ',' });
-        self.json.push_str("{\"op\":\"");
-        self.json.push_str(name);
-        self.json.push_str("\",\"path\":\"");
+        if self.json.is_empty() {
+            // Enough for all features on a Pod of three containers, so that it grows once.
+            self.json.reserve(2048);
+        }
+        let before = self.json.len();
+        self.json.push(if before == 0 { b'[' } else { b',' });
+        self.text("{\"op\":\"");
+        self.text(name);
+        self.text("\",\"path\":\"");
         self.pointer(path);
-        self.json.push_str("\",\"value\":");
-        self.json.push_str(&value);
-        self.json.push('}');
+        self.text("\",\"value\":");
+        if serde_json::to_writer(&mut self.json, value).is_ok() {
+            self.json.push(b'}');
+        } else {
+            // Our values are plain strings, lists and maps of them: writing one cannot fail. If it ever did, leaving
+            // the operation out is safer than a torn document.
+            self.json.truncate(before);
+        }
+    }
+
+    fn text(&mut self, text: &str) {
+        self.json.extend_from_slice(text.as_bytes());
     }
 
     fn pointer(&mut self, path: Path<'_>) {
@@ -127,16 +136,15 @@ impl PatchWriter {
             }
             Path::Mounts(place) => self.container(place, "volumeMounts"),
             Path::MountsEnd(place) => self.container(place, "volumeMounts/-"),
-            Path::Volumes => self.json.push_str("/spec/volumes"),
-            Path::VolumesEnd => self.json.push_str("/spec/volumes/-"),
-            Path::PullSecrets => self.json.push_str("/spec/imagePullSecrets"),
-            Path::PullSecretsEnd => self.json.push_str("/spec/imagePullSecrets/-"),
-            Path::Annotations => self.json.push_str("/metadata/annotations"),
+            Path::Volumes => self.text("/spec/volumes"),
+            Path::VolumesEnd => self.text("/spec/volumes/-"),
+            Path::PullSecrets => self.text("/spec/imagePullSecrets"),
+            Path::PullSecretsEnd => self.text("/spec/imagePullSecrets/-"),
+            Path::Annotations => self.text("/metadata/annotations"),
             Path::Annotation(key) => {
-                self.json.push_str("/metadata/annotations/");
+                self.text("/metadata/annotations/");
                 // RFC 6901: `~` before `/`, or the second escape would be escaped again.
-                self.json
-                    .push_str(&key.replace('~', "~0").replace('/', "~1"));
+                self.text(&key.replace('~', "~0").replace('/', "~1"));
             }
         }
     }

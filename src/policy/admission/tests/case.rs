@@ -149,7 +149,7 @@ pub(super) fn decide_on(body: &str, context: &Context<'_>, object: &Value) -> Ou
     let patch: Option<Value> = decision
         .patch
         .json()
-        .map(|text| serde_json::from_str(text).unwrap());
+        .map(|text| serde_json::from_slice(text).unwrap());
     let mut pod = object.clone();
     if let Some(patch) = &patch {
         let patch: json_patch::Patch = serde_json::from_value(patch.clone()).unwrap();
