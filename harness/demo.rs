@@ -86,7 +86,7 @@ fn closing(story: &act::Story, total: Duration, set_up: Duration) -> String {
         "everything is taken down; keep it with: cargo demo --keep"
     };
     format!(
-        "\n  {:.1} s in all, {:.1} s of it set-up and builds; {left}\n",
+        "\n  {:.1} s in all, {:.1} s of it set-up and builds\n  {left}\n",
         total.as_secs_f64(),
         set_up.as_secs_f64()
     )

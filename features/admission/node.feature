@@ -11,6 +11,13 @@ Feature: A Pod that could not run becomes a Pod that runs
     And from inside, every container sees the landscape's authority
 
   @node
+  Scenario: The first Pod of a namespace brings its Secret along
+    Given a namespace that asks for nothing
+    When a Pod with the same containers that asks for everything itself is created
+    Then the namespace gets the pull Secret
+    And it runs
+
+  @node
   Scenario: Where nobody asked, the same Pod cannot be pulled
     Given a namespace that asks for nothing
     When a Pod with an init container, a sidecar and a container is created

@@ -117,8 +117,9 @@ impl Cluster {
     /// As [`Cluster::delete`].
     pub async fn delete_in(&self, namespace: &str, yaml: &str) -> Result<(), ClusterError> {
         for object in parse(yaml)?.into_iter().rev() {
-            let Ok(api) = self.kinds.api(&object, namespace, Duration::ZERO).await else {
-                continue;
+            let api = match self.kinds.api(&object, namespace, GONE_PATIENCE).await {
+                Err(ClusterError::NotReady(_)) => continue,
+                found => found?,
             };
             match api
                 .delete(&object.name_any(), &DeleteParams::background())
@@ -189,6 +190,10 @@ fn label(object: &DynamicObject) -> String {
 }
 
 const KIND_PATIENCE: Duration = Duration::from_secs(15);
+
+/// How long to ask for a kind whose objects are to be deleted: an answer takes milliseconds, and where the kind is gone
+/// its objects are as well.
+const GONE_PATIENCE: Duration = Duration::from_secs(2);
 
 #[cfg(test)]
 mod tests {

@@ -16,25 +16,6 @@ async fn asks(world: &mut World, feature: Feature) -> anyhow::Result<()> {
     world.namespace().await.map(drop)
 }
 
-#[given(expr = "a namespace that says {string} to {feature}")]
-async fn says(world: &mut World, value: String, feature: Feature) -> anyhow::Result<()> {
-    world.annotate_namespace(feature.key(), &value);
-    world.namespace().await.map(drop)
-}
-
-#[given(expr = "a namespace that says {string} to {feature} and {string} to {feature}")]
-async fn says_both(
-    world: &mut World,
-    value: String,
-    feature: Feature,
-    other: String,
-    further: Feature,
-) -> anyhow::Result<()> {
-    world.annotate_namespace(feature.key(), &value);
-    world.annotate_namespace(further.key(), &other);
-    world.namespace().await.map(drop)
-}
-
 #[given(expr = "a namespace that the configuration lists for {feature}")]
 fn listed(world: &mut World, feature: Feature) {
     let name = match feature.each().as_slice() {

@@ -18,6 +18,18 @@ const IMAGE: &str = "replace.me/harness/probe:1";
 
 #[when("a Pod with an init container, a sidecar and a container is created")]
 async fn created(world: &mut World) -> anyhow::Result<()> {
+    submit(world, whole(), false).await
+}
+
+#[when("a Pod with the same containers that asks for everything itself is created")]
+async fn created_asking(world: &mut World) -> anyhow::Result<()> {
+    let mut draft = whole();
+    draft.0["metadata"]["annotations"][api::ALL_KEY] = json!("true");
+    submit(world, draft, false).await
+}
+
+/// A Pod with containers of every kind that start with it, each of which can tell what it sees.
+fn whole() -> Draft {
     let file = format!("/etc/ssl/certs/{}", bundle::FILE);
     let container = |name: &str, args: Value| json!({ "name": name, "image": IMAGE, "imagePullPolicy": "Always", "args": args });
     let mut sidecar = container("sidecar", json!(["pause"]));
@@ -30,7 +42,7 @@ async fn created(world: &mut World) -> anyhow::Result<()> {
         container("init-certificates", json!(["cat", file])),
     ]);
     draft.0["spec"]["containers"] = json!([container("app", json!(["pause"]))]);
-    submit(world, draft, false).await
+    draft
 }
 
 #[when("a plain Pod is created")]

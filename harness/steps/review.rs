@@ -102,9 +102,11 @@ fn body(what: &str) -> anyhow::Result<Vec<u8>> {
         "a review without a uid" => {
             review(json!({ "operation": "CREATE", "resource": pods, "object": {} })).into_bytes()
         }
-        "a review nested 10,000 deep" => of(json!("DEEP"))
-            .replace("\"DEEP\"", &"[".repeat(10_000))
-            .into_bytes(),
+        "a review of a Pod whose containers are nested 10,000 deep" => {
+            let deep = format!("{}{}", "[".repeat(10_000), "]".repeat(10_000));
+            let review = of(json!({ "spec": { "containers": "DEEP" } }));
+            review.replace("\"DEEP\"", &deep).into_bytes()
+        }
         "a review of 8 MiB" => of(json!({ "x": "x".repeat(8 << 20) })).into_bytes(),
         "a review of a Pod whose containers are a number" => {
             of(json!({ "spec": { "containers": 7 } })).into_bytes()

@@ -15,6 +15,7 @@ use super::install::Product;
 use super::private;
 use super::{Dialogue, random};
 use crate::cluster::{Cluster, ClusterOptions};
+use crate::evidence::Evidence;
 use crate::images;
 use crate::progress::Progress;
 use crate::registry::{Identity, Registry};
@@ -71,10 +72,15 @@ impl Landscape {
             cluster,
             product,
         };
-        progress
+        let installed = progress
             .show("install the product", landscape.install())
-            .await?;
-        Ok(landscape)
+            .await;
+        if installed.is_err() {
+            let evidence = Evidence::of("landscape", "install the product")?;
+            landscape.cluster.collect_evidence(&evidence).await;
+            landscape.keep_replicas(&evidence).await;
+        }
+        installed.map(|()| landscape)
     }
 
     async fn install(&self) -> anyhow::Result<()> {

@@ -13,7 +13,7 @@ mod tests;
 
 use chassis::readiness::Readiness;
 use kube::Client;
-use kube::runtime::events::Recorder;
+use kube::runtime::events::Reporter;
 use kube::runtime::watcher;
 use policy::admission::Settings;
 use prometheus_client::metrics::counter::Counter;
@@ -66,8 +66,8 @@ pub struct Watches {
     pub client: Client,
     /// Where to look.
     pub settings: WatchSettings,
-    /// The process's one writer of Events: it remembers what it said.
-    pub recorder: Recorder,
+    /// Who writes Events.
+    pub reporter: Reporter,
     /// What is written.
     pub knowledge: Knowledge,
     /// Where health is reported.

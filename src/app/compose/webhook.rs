@@ -113,19 +113,18 @@ impl Parts<'_> {
                     pull_secret: arguments.image_pull_secret_name.clone(),
                 },
             },
-            recorder: self.recorder(),
+            reporter: self.reporter(),
             knowledge: self.knowledge.clone(),
             readiness: self.readiness.clone(),
             metrics: self.meters.watches.clone(),
         }
     }
 
-    fn recorder(&self) -> Recorder {
-        let reporter = Reporter {
+    fn reporter(&self) -> Reporter {
+        Reporter {
             controller: "runtime-bootstrapper-webhook".to_owned(),
             instance: Some(self.arguments.identity.clone()),
-        };
-        Recorder::new(self.client.clone(), reporter)
+        }
     }
 
     /// Serves until the drain is over.
@@ -156,7 +155,7 @@ impl Parts<'_> {
         let mirror = Mirror::new(
             self.client.clone(),
             self.knowledge.clone(),
-            self.recorder(),
+            Recorder::new(self.client.clone(), self.reporter()),
             self.meters.mirror.clone(),
             self.arguments.namespace.clone(),
         );

@@ -12,7 +12,7 @@ use chassis::telemetry::error_chain;
 use chassis::watch::keep_watching;
 use futures::{StreamExt as _, pin_mut};
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::runtime::events::{Event, EventType};
+use kube::runtime::events::{Event, EventType, Recorder};
 use kube::runtime::watcher;
 use kube::{Api, Resource as _};
 use policy::admission::{Configuration, ConfigurationError, Settings};
@@ -136,7 +136,8 @@ impl<'a> Keeper<'a> {
             action: "LoadConfiguration".to_owned(),
             secondary: None,
         };
-        let recorder = &self.watches.recorder;
+        // A Recorder takes Events for the same that differ in their note only, so each error has one of its own.
+        let recorder = Recorder::new(self.watches.client.clone(), self.watches.reporter.clone());
         if let Err(error) = recorder.publish(&event, &map.object_ref(&())).await {
             tracing::warn!(error = error_chain(&error), "an Event could not be written");
         }

@@ -5,7 +5,7 @@ use chassis::client::{Deadline, RequestMetrics, over};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::ObjectMeta;
 use kube::client::Body;
-use kube::runtime::events::{Recorder, Reporter};
+use kube::runtime::events::Reporter;
 use policy::admission::Settings;
 use rstest::rstest;
 use serde_json::json;
@@ -47,7 +47,7 @@ fn watches(client: Client) -> Watches {
         instance: None,
     };
     Watches {
-        recorder: Recorder::new(client.clone(), reporter),
+        reporter,
         client,
         settings: WatchSettings {
             namespace: "kyma-system".into(),
