@@ -29,4 +29,4 @@ pub use configuration::{
 };
 pub use decision::{Context, Decision, Namespace, PullSecret, TrustBundlePresence, decide};
 pub use patch::Patch;
-pub use reason::{Finding, Reason};
+pub use reason::{Code, Finding, Reason};

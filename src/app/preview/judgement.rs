@@ -71,7 +71,7 @@ impl Explanation {
             feature: finding.feature,
             applied: finding.reason.applied(),
             warns: finding.reason.warns(),
-            code: finding.reason.code(),
+            code: finding.reason.code().name(),
             message: finding.reason.to_string(),
             json: to_raw_value(finding)?,
         })

@@ -27,7 +27,7 @@ impl Serialize for Finding<'_> {
         let mut finding = serializer.serialize_struct("Finding", 4)?;
         finding.serialize_field("feature", &self.feature)?;
         finding.serialize_field("applied", &self.reason.applied())?;
-        finding.serialize_field("reason", self.reason.code())?;
+        finding.serialize_field("reason", self.reason.code().name())?;
         finding.serialize_field("message", &self.reason.to_string())?;
         finding.end()
     }
@@ -123,6 +123,65 @@ pub enum Reason<'a> {
     LandscapeUnset,
 }
 
+macro_rules! codes {
+    ($($name:ident)+) => {
+        /// A [`Reason`] without what it speaks of.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[expect(missing_docs, reason = "each is explained at the reason of its name")]
+        pub enum Code {
+            $($name),+
+        }
+
+        impl Code {
+            /// How many there are; `code as usize` is below it.
+            pub const COUNT: usize = [$(Self::$name),+].len();
+
+            /// The name in metrics, logs and reports.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$name => stringify!($name)),+
+                }
+            }
+        }
+    };
+}
+
+codes! {
+    NotRequested
+    NotAvailable
+    RefusedByPod
+    MirrorPod
+    BeingDeleted
+    Immutable
+    NotIntercepted
+    ImageRewritten
+    ImageRewrittenBefore
+    ImageUnchanged
+    NoOverride
+    OverrideUnusable
+    ImageUnreadable
+    PullSecretNeeded
+    PullSecretUnknown
+    PullSecretAlways
+    PullSecretPresent
+    PullSecretNotNeeded
+    PullSecretForbidden
+    VolumeAdded
+    BundleMounted
+    MountPresent
+    MountPathTaken
+    VolumeForeign
+    BundleNotConfigured
+    BundleUnusable
+    BundleAbsent
+    BundleUnserved
+    VariableAdded
+    VariableReplaced
+    VariablePresent
+    LandscapeUnset
+}
+
 impl Reason<'_> {
     /// Whether this reason stands for a change.
     #[must_use]
@@ -159,40 +218,40 @@ impl Reason<'_> {
 
     /// The code in metrics, logs and reports.
     #[must_use]
-    pub fn code(&self) -> &'static str {
+    pub fn code(&self) -> Code {
         match self {
-            Self::NotRequested => "NotRequested",
-            Self::NotAvailable => "NotAvailable",
-            Self::RefusedByPod => "RefusedByPod",
-            Self::MirrorPod => "MirrorPod",
-            Self::BeingDeleted => "BeingDeleted",
-            Self::Immutable => "Immutable",
-            Self::NotIntercepted => "NotIntercepted",
-            Self::ImageRewritten { .. } => "ImageRewritten",
-            Self::ImageRewrittenBefore { .. } => "ImageRewrittenBefore",
-            Self::ImageUnchanged { .. } => "ImageUnchanged",
-            Self::NoOverride { .. } => "NoOverride",
-            Self::OverrideUnusable { .. } => "OverrideUnusable",
-            Self::ImageUnreadable { .. } => "ImageUnreadable",
-            Self::PullSecretNeeded { .. } => "PullSecretNeeded",
-            Self::PullSecretUnknown { .. } => "PullSecretUnknown",
-            Self::PullSecretAlways { .. } => "PullSecretAlways",
-            Self::PullSecretPresent { .. } => "PullSecretPresent",
-            Self::PullSecretNotNeeded => "PullSecretNotNeeded",
-            Self::PullSecretForbidden => "PullSecretForbidden",
-            Self::VolumeAdded { .. } => "VolumeAdded",
-            Self::BundleMounted { .. } => "BundleMounted",
-            Self::MountPresent { .. } => "MountPresent",
-            Self::MountPathTaken { .. } => "MountPathTaken",
-            Self::VolumeForeign { .. } => "VolumeForeign",
-            Self::BundleNotConfigured => "BundleNotConfigured",
-            Self::BundleUnusable { .. } => "BundleUnusable",
-            Self::BundleAbsent { .. } => "BundleAbsent",
-            Self::BundleUnserved => "BundleUnserved",
-            Self::VariableAdded { .. } => "VariableAdded",
-            Self::VariableReplaced { .. } => "VariableReplaced",
-            Self::VariablePresent { .. } => "VariablePresent",
-            Self::LandscapeUnset => "LandscapeUnset",
+            Self::NotRequested => Code::NotRequested,
+            Self::NotAvailable => Code::NotAvailable,
+            Self::RefusedByPod => Code::RefusedByPod,
+            Self::MirrorPod => Code::MirrorPod,
+            Self::BeingDeleted => Code::BeingDeleted,
+            Self::Immutable => Code::Immutable,
+            Self::NotIntercepted => Code::NotIntercepted,
+            Self::ImageRewritten { .. } => Code::ImageRewritten,
+            Self::ImageRewrittenBefore { .. } => Code::ImageRewrittenBefore,
+            Self::ImageUnchanged { .. } => Code::ImageUnchanged,
+            Self::NoOverride { .. } => Code::NoOverride,
+            Self::OverrideUnusable { .. } => Code::OverrideUnusable,
+            Self::ImageUnreadable { .. } => Code::ImageUnreadable,
+            Self::PullSecretNeeded { .. } => Code::PullSecretNeeded,
+            Self::PullSecretUnknown { .. } => Code::PullSecretUnknown,
+            Self::PullSecretAlways { .. } => Code::PullSecretAlways,
+            Self::PullSecretPresent { .. } => Code::PullSecretPresent,
+            Self::PullSecretNotNeeded => Code::PullSecretNotNeeded,
+            Self::PullSecretForbidden => Code::PullSecretForbidden,
+            Self::VolumeAdded { .. } => Code::VolumeAdded,
+            Self::BundleMounted { .. } => Code::BundleMounted,
+            Self::MountPresent { .. } => Code::MountPresent,
+            Self::MountPathTaken { .. } => Code::MountPathTaken,
+            Self::VolumeForeign { .. } => Code::VolumeForeign,
+            Self::BundleNotConfigured => Code::BundleNotConfigured,
+            Self::BundleUnusable { .. } => Code::BundleUnusable,
+            Self::BundleAbsent { .. } => Code::BundleAbsent,
+            Self::BundleUnserved => Code::BundleUnserved,
+            Self::VariableAdded { .. } => Code::VariableAdded,
+            Self::VariableReplaced { .. } => Code::VariableReplaced,
+            Self::VariablePresent { .. } => Code::VariablePresent,
+            Self::LandscapeUnset => Code::LandscapeUnset,
         }
     }
 }

@@ -107,7 +107,7 @@ fn reasons(findings: &[Finding<'_>]) -> String {
             continue;
         }
         let separator = if text.is_empty() { "" } else { " " };
-        let _infallible = write!(text, "{separator}{}={}", pair.0, pair.1);
+        let _infallible = write!(text, "{separator}{}={}", pair.0, pair.1.name());
         last = Some(pair);
     }
     text

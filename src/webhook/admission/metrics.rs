@@ -1,10 +1,12 @@
 //! What is counted of admission.
 
+use std::array;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use api::Feature;
-use policy::admission::Reason;
 use policy::admission::review::Operation;
+use policy::admission::{Code, Reason};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -20,7 +22,7 @@ const BUCKETS: [f64; 12] = [
 #[derive(Clone, Debug)]
 pub struct AdmissionMetrics {
     reviews: Family<ReviewLabels, Counter>,
-    findings: Family<FindingLabels, Counter>,
+    findings: Findings,
     faults: Family<FaultLabels, Counter>,
     rejected: Counter,
     namespace_waits: Family<WaitLabels, Counter>,
@@ -49,13 +51,41 @@ struct WaitLabels {
     outcome: &'static str,
 }
 
+/// The counters of findings. A Pod has a dozen, and looking each up by its labels would cost more than deciding it.
+#[derive(Clone, Debug)]
+struct Findings {
+    family: Family<FindingLabels, Counter>,
+    seen: Arc<[[OnceLock<Counter>; Code::COUNT]; Feature::ALL.len()]>,
+}
+
+impl Default for Findings {
+    fn default() -> Self {
+        Self {
+            family: Family::default(),
+            seen: Arc::new(array::from_fn(|_| array::from_fn(|_| OnceLock::new()))),
+        }
+    }
+}
+
+impl Findings {
+    fn counter(&self, feature: Feature, code: Code) -> &Counter {
+        self.seen[feature as usize][code as usize].get_or_init(|| {
+            let labels = FindingLabels {
+                feature: feature.name(),
+                reason: code.name(),
+            };
+            self.family.get_or_create(&labels).clone()
+        })
+    }
+}
+
 impl AdmissionMetrics {
     /// Counters that the registry shows.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             reviews: Family::default(),
-            findings: Family::default(),
+            findings: Findings::default(),
             faults: Family::default(),
             rejected: Counter::default(),
             namespace_waits: Family::default(),
@@ -69,7 +99,7 @@ impl AdmissionMetrics {
         registry.register(
             "admission_findings",
             "Reasons for changes and non-changes of what was asked for",
-            metrics.findings.clone(),
+            metrics.findings.family.clone(),
         );
         registry.register(
             "admission_faults",
@@ -112,11 +142,7 @@ impl AdmissionMetrics {
         if *reason == Reason::NotRequested {
             return;
         }
-        let labels = FindingLabels {
-            feature: feature.name(),
-            reason: reason.code(),
-        };
-        self.findings.get_or_create(&labels).inc();
+        self.findings.counter(feature, reason.code()).inc();
     }
 
     pub(super) fn fault(&self, reason: &'static str) {

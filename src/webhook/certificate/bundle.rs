@@ -2,7 +2,7 @@
 //!
 //! Invariant: reading never fails; what is no certificate is not in the bundle. So an empty bundle trusts nobody, and
 //! what is written has one certificate a section and nothing else, which an API server's strict reader accepts.
-//! Deliberately absent: who may be in it (see [`super::issue`]).
+//! Deliberately absent: who may be in it (see [`super::issue()`]).
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;

@@ -5,7 +5,7 @@
 //! has to be rotated without a gap in any case, and what is exercised every 60 days works on the day that it must.
 //! For the same reason a CA lives exactly as long as its leaf: it is useless after it, and needed until then.
 //!
-//! Time, keys and names are arguments. Deliberately absent: whether to issue (see [`super::plan`]), and storing.
+//! Time, keys and names are arguments. Deliberately absent: whether to issue (see [`super::plan()`]), and storing.
 
 use std::fmt::Write as _;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! What a TLS Secret or three files hold, and what can be said of it.
 //!
 //! Invariant: a [`Pair`] can be served: its key belongs to its leaf. Deliberately absent: whether it should be (see
-//! [`super::plan`] for the leader, [`super::gate`] for a replica). Key material has no `Debug`.
+//! [`super::plan()`] for the leader, [`super::gate`] for a replica). Key material has no `Debug`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

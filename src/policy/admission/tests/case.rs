@@ -162,7 +162,7 @@ pub(super) fn decide_on(body: &str, context: &Context<'_>, object: &Value) -> Ou
             .findings
             .iter()
             .filter(|it| it.reason != Reason::NotRequested)
-            .map(|it| format!("{} {}", it.feature, it.reason.code()))
+            .map(|it| format!("{} {}", it.feature, it.reason.code().name()))
             .collect(),
     }
 }
