@@ -86,6 +86,18 @@ impl Watches {
             trust_bundle::watch(&self),
         );
     }
+
+    /// Resolves when `read` tells something else than `current`, now or after a change of the knowledge.
+    async fn differs<T: PartialEq>(&self, current: &T, read: impl Fn(&Self) -> T) {
+        // Subscribed before the first look, so that no change falls in between.
+        let mut revisions = self.knowledge.revisions();
+        while read(self) == *current {
+            if revisions.changed().await.is_err() {
+                // The knowledge outlives the watches, so this is never reached while anybody cares.
+                std::future::pending::<()>().await;
+            }
+        }
+    }
 }
 
 fn named(name: &str) -> watcher::Config {

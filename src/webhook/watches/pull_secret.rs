@@ -12,21 +12,11 @@ use crate::knowledge::{Knowledge, PullSecretSource};
 
 /// Watches for ever; begins anew when a configuration names another Secret.
 pub(super) async fn watch(watches: &Watches) {
-    let mut revisions = watches.knowledge.revisions();
     loop {
         let name = current_name(watches);
-        let renamed = async {
-            while revisions.changed().await.is_ok() {
-                if current_name(watches) != name {
-                    return;
-                }
-            }
-            // The knowledge outlives the watches, so there is always a next revision to wait for.
-            std::future::pending::<()>().await;
-        };
         tokio::select! {
             () = watch_one(watches, &name) => {}
-            () = renamed => watches.knowledge.set_pull_secret(PullSecretSource::default()),
+            () = watches.differs(&name, current_name) => watches.knowledge.set_pull_secret(PullSecretSource::default()),
         }
     }
 }

@@ -136,6 +136,27 @@ async fn without_a_valid_document_it_is_not_ready_and_says_why(
     assert_eq!(watches.knowledge.configuration(), None);
 }
 
+#[tokio::test]
+async fn a_new_name_is_noticed_and_any_other_change_is_not() {
+    let watches = watches(api_server(vec![]));
+    let name = |watches: &Watches| {
+        let configuration = watches.knowledge.configuration();
+        configuration.map(|it| it.pull_secret().name.clone())
+    };
+    let mut differs = Box::pin(watches.differs(&None, name));
+    assert!(futures::poll!(&mut differs).is_pending());
+    watches
+        .knowledge
+        .set_trust_bundle(policy::admission::TrustBundlePresence::Present);
+    assert!(
+        futures::poll!(&mut differs).is_pending(),
+        "another part of the knowledge"
+    );
+    let map = config_map(CONFIG_KEY, r#"{"overrides":{}}"#);
+    Keeper::new(&watches).take(Some(&map)).await;
+    assert!(futures::poll!(&mut differs).is_ready());
+}
+
 fn group(version: &str, resource: &str) -> serde_json::Value {
     json!({
         "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": format!("certificates.k8s.io/{version}"),

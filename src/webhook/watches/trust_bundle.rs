@@ -27,20 +27,11 @@ pub(super) enum Served {
 
 /// Watches for ever; begins anew when a configuration names another bundle.
 pub(super) async fn watch(watches: &Watches) {
-    let mut revisions = watches.knowledge.revisions();
     loop {
         let name = current_name(watches);
-        let renamed = async {
-            while revisions.changed().await.is_ok() {
-                if current_name(watches) != name {
-                    return;
-                }
-            }
-            std::future::pending::<()>().await;
-        };
         tokio::select! {
             () = watch_one(watches, name.as_deref()) => {}
-            () = renamed => set(watches, TrustBundlePresence::Unknown),
+            () = watches.differs(&name, current_name) => set(watches, TrustBundlePresence::Unknown),
         }
     }
 }
