@@ -26,3 +26,8 @@ COPY --from=binary /out/runtime-bootstrapper /runtime-bootstrapper
 # A number: the kubelet must see that it is not root. 65532 is what "nonroot" usually means.
 USER 65532:65532
 ENTRYPOINT ["/runtime-bootstrapper", "webhook"]
+
+FROM scratch AS controller
+COPY --from=binary /out/runtime-bootstrapper /runtime-bootstrapper
+USER 65532:65532
+ENTRYPOINT ["/runtime-bootstrapper", "controller"]

@@ -7,17 +7,19 @@ use serde_json::Value;
 use crate::checkout::cargo;
 
 /// docs/architecture.md, "Who may import whom". A crate that is not listed may not exist.
-const MAY_IMPORT: [(&str, &[&str]); 7] = [
+const MAY_IMPORT: [(&str, &[&str]); 9] = [
     ("api", &[]),
     ("policy", &["api"]),
     ("serve", &[]),
     ("chassis", &[]),
     ("webhook", &["api", "policy", "serve", "chassis"]),
+    ("controller", &["api", "policy", "serve", "chassis"]),
+    ("listener", &["api", "serve"]),
     (
         "runtime-bootstrapper",
-        &["api", "policy", "serve", "chassis", "webhook"],
+        &["api", "policy", "serve", "chassis", "webhook", "controller"],
     ),
-    ("harness", &["api", "serve"]),
+    ("harness", &["api", "serve", "listener"]),
 ];
 
 /// What would let a deciding crate do IO, wait, or reach a cluster.

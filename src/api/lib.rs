@@ -2,8 +2,11 @@
 //!
 //! Types and parsing only. Deliberately absent: IO, Kubernetes clients, and every decision (those live in `policy`).
 
+pub mod bootstrapper;
 pub mod config;
+pub mod event;
 mod feature;
 pub mod names;
+pub mod runtimes;
 
 pub use feature::{ALL_KEY, Feature, FeatureSet, FeatureSetIter, UnknownFeature};

@@ -1,5 +1,6 @@
 //! The command line: one subcommand a role, each with its arguments in its own module.
 
+pub(crate) mod controller;
 pub(crate) mod webhook;
 
 use std::process::ExitCode;
@@ -7,6 +8,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::compose;
+use crate::crds;
 use crate::manifests::{self, ManifestsArgs};
 use crate::preview::{self, PreviewArgs};
 
@@ -24,10 +26,14 @@ pub(crate) struct Cli {
 pub(crate) enum Role {
     /// Change Pods at admission, on an SKR
     Webhook(Box<webhook::WebhookArgs>),
+    /// Keep the webhook and its configuration in step on every runtime, on KCP
+    Controller(Box<controller::ControllerArgs>),
     /// Show, without a cluster, what the webhook would do to the Pods of some manifests, and why
     Preview(PreviewArgs),
     /// Print what `kubectl apply -f -` needs to install a role
     Manifests(ManifestsArgs),
+    /// Print the custom resource definitions that KCP needs
+    Crds,
 }
 
 impl Role {
@@ -38,8 +44,10 @@ impl Role {
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Self::Webhook(arguments) => compose::webhook::run(&arguments),
+            Self::Controller(arguments) => compose::controller::run(&arguments),
             Self::Preview(arguments) => Ok(preview::run(&arguments)?),
             Self::Manifests(arguments) => Ok(manifests::run(&arguments)?),
+            Self::Crds => Ok(crds::run()?),
         }
     }
 }

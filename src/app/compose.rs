@@ -1,3 +1,4 @@
 //! One function a role: reads like a parts list, and decides nothing.
 
+pub(crate) mod controller;
 pub(crate) mod webhook;

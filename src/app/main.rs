@@ -4,6 +4,7 @@
 
 mod cli;
 mod compose;
+mod crds;
 mod edge;
 mod manifests;
 mod preview;
@@ -11,9 +12,6 @@ mod preview;
 use std::process::ExitCode;
 
 use clap::Parser;
-
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     match cli::Cli::parse().role.run() {

@@ -9,19 +9,23 @@
 
 use std::process::ExitCode;
 
-use api::names::SKR_NAMESPACE;
+use api::names::{PULL_SECRET, SKR_NAMESPACE};
 use clap::{Args, Subcommand};
 use policy::image::Reference;
+use serde_json::Value;
 
 use crate::edge;
 
+mod controller;
 mod names;
+
+pub(crate) use controller::ControllerArgs;
 
 #[cfg(test)]
 mod tests;
 
-/// The image that the files name.
-const DEFAULT_IMAGE: &str = concat!(
+/// The webhook's image that the files name.
+pub(crate) const WEBHOOK_IMAGE: &str = concat!(
     "ghcr.io/kyma-project/runtime-bootstrapper-webhook:",
     env!("CARGO_PKG_VERSION")
 );
@@ -29,6 +33,10 @@ const DEFAULT_IMAGE: &str = concat!(
 /// The line of the Deployment below which the Secret for our own image is named. A comment, because an empty list would
 /// make every `kubectl apply` a change.
 const PULL_SECRETS_BELOW: &str = "      # imagePullSecrets follow here, if `manifests webhook --pull-secret NAME` was told of a private registry.\n";
+
+/// The line of the ClusterRole that names the Secrets which may be copied. The default stays beside another name, because
+/// the configuration document may change to it and back while we run.
+const COPIED_SECRETS: &str = "  resourceNames: [registry-credentials]\n";
 
 /// The parts of role `webhook`. The webhook configuration comes last: with it Pods are sent, so whatever answers has to
 /// be on its way.
@@ -56,17 +64,22 @@ pub(crate) struct ManifestsArgs {
 enum Role {
     /// The webhook, for a runtime cluster
     Webhook(WebhookArgs),
+    /// The controller, for KCP; its custom resource is printed by `crds`
+    Controller(ControllerArgs),
 }
 
 /// What may differ from one installation to another.
 #[derive(Args, Debug)]
 struct WebhookArgs {
     /// The webhook's image
-    #[arg(long, value_parser = image, default_value = DEFAULT_IMAGE)]
+    #[arg(long, value_parser = image, default_value = WEBHOOK_IMAGE)]
     image: String,
     /// The Secret that the image is pulled with, if its registry is private; it has to be in the namespace
     #[arg(long, value_name = "NAME", value_parser = secret_name)]
     pull_secret: Option<String>,
+    /// The Secret that is copied to namespaces, if the configuration's `imagePullSecret.name` is another one
+    #[arg(long, value_name = "NAME", value_parser = secret_name, default_value = PULL_SECRET)]
+    copied_secret: String,
     /// The namespace, which has to exist
     #[arg(long, value_parser = namespace, default_value = SKR_NAMESPACE)]
     namespace: String,
@@ -92,6 +105,7 @@ enum ValueError {
 pub(crate) fn run(arguments: &ManifestsArgs) -> std::io::Result<ExitCode> {
     match &arguments.role {
         Role::Webhook(arguments) => edge::write_out(&webhook(arguments))?,
+        Role::Controller(arguments) => edge::write_out(&controller::text(arguments))?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -100,19 +114,47 @@ fn webhook(arguments: &WebhookArgs) -> String {
     let WebhookArgs {
         image,
         pull_secret,
+        copied_secret,
         namespace,
     } = arguments;
     let mut text = WEBHOOK
         .join("---\n")
         .replace(SKR_NAMESPACE, namespace)
-        .replace(DEFAULT_IMAGE, image);
+        .replace(WEBHOOK_IMAGE, image);
     if let Some(name) = pull_secret {
         text = text.replace(
             PULL_SECRETS_BELOW,
             &format!("{PULL_SECRETS_BELOW}      imagePullSecrets:\n      - name: \"{name}\"\n"),
         );
     }
+    if copied_secret != PULL_SECRET {
+        text = text.replace(
+            COPIED_SECRETS,
+            &format!("  resourceNames: [{PULL_SECRET}, \"{copied_secret}\"]\n"),
+        );
+    }
     text
+}
+
+/// The same as objects, for an installer that is no person.
+///
+/// # Errors
+/// A value cannot be part of the manifests.
+pub(crate) fn webhook_objects(
+    image_reference: &str,
+    pull_secret: Option<&str>,
+    namespace_name: &str,
+) -> anyhow::Result<Vec<Value>> {
+    let text = webhook(&WebhookArgs {
+        image: image(image_reference)?,
+        pull_secret: pull_secret.map(secret_name).transpose()?,
+        copied_secret: PULL_SECRET.to_owned(),
+        namespace: namespace(namespace_name)?,
+    });
+    let mut objects: Vec<Value> = serde_saphyr::from_multiple(&text)?;
+    // A document of comments only.
+    objects.retain(|object| !object.is_null());
+    Ok(objects)
 }
 
 fn image(text: &str) -> Result<String, ValueError> {

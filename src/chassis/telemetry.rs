@@ -9,9 +9,12 @@ use std::error::Error;
 use std::io;
 use std::str::FromStr;
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::Layer as _;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::fmt::format::JsonFields;
+use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use self::json::JsonLines;
@@ -45,7 +48,8 @@ impl FromStr for Format {
 pub struct TelemetryOptions {
     /// How a line looks.
     pub format: Format,
-    /// Directives as tracing-subscriber's `EnvFilter` reads them, e.g. `info,kube=warn`.
+    /// A level, and levels of modules: `info,kube=warn`. Deliberately no more than that: spans and patterns would bring a
+    /// regular expression engine into the process.
     pub filter: String,
 }
 
@@ -75,28 +79,25 @@ pub enum TelemetryError {
 pub fn init(options: TelemetryOptions) -> Result<(), TelemetryError> {
     let TelemetryOptions { format, filter } = options;
     let filter =
-        EnvFilter::try_new(&filter).map_err(|source| TelemetryError::Filter { filter, source })?;
+        Targets::from_str(&filter).map_err(|source| TelemetryError::Filter { filter, source })?;
     let set = match format {
         Format::Json => json_lines(filter, io::stderr).try_init(),
-        Format::Text => tracing_subscriber::fmt()
-            .with_env_filter(filter)
-            .with_writer(io::stderr)
-            .finish()
+        Format::Text => tracing_subscriber::registry()
+            .with(fmt::layer().with_writer(io::stderr).with_filter(filter))
             .try_init(),
     };
     set.map_err(TelemetryError::AlreadySetUp)
 }
 
-fn json_lines<W>(filter: EnvFilter, writer: W) -> impl SubscriberInitExt
+fn json_lines<W>(filter: Targets, writer: W) -> impl SubscriberInitExt
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let lines = fmt::layer()
         .with_writer(writer)
         .fmt_fields(JsonFields::new())
-        .event_format(JsonLines)
-        .finish()
+        .event_format(JsonLines);
+    tracing_subscriber::registry().with(lines.with_filter(filter))
 }
 
 /// An error and all its sources on one line, outermost first.

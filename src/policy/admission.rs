@@ -8,6 +8,7 @@
 mod annotations;
 mod configuration;
 mod decision;
+mod json;
 mod marker;
 mod mounts;
 mod opt_in;

@@ -4,5 +4,7 @@
 //! time, chance and identity are arguments. The manifest proves it (no tokio, no client), `.clippy.toml` keeps it.
 
 pub mod admission;
+pub mod change;
+pub mod convergence;
 pub mod image;
 pub mod mirror;

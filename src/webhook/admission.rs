@@ -130,17 +130,18 @@ impl Edge {
     }
 
     async fn decide(&self, request: &Request<'_>) -> Result<Answer, Fault> {
-        let configuration = self
-            .knowledge
-            .configuration()
+        // One version for the whole review, whatever the watches bring meanwhile.
+        let in_force = self.knowledge.in_force();
+        let configuration = in_force
+            .configuration
+            .as_deref()
             .ok_or(Fault::NoConfiguration)?;
         let namespace = self.namespace(&request.namespace).await;
-        let pull_secret = self.knowledge.pull_secret();
         let context = Context {
-            configuration: &configuration,
+            configuration,
             namespace: namespace.as_ref().map(|namespace| &namespace.view),
-            pull_secret: &pull_secret.known,
-            trust_bundle: self.knowledge.trust_bundle(),
+            pull_secret: &in_force.pull_secret.known,
+            trust_bundle: in_force.trust_bundle,
         };
         // Nothing is shared with the closure but what it reads, so a panic leaves nothing half-done.
         let decision = catch_unwind(AssertUnwindSafe(|| decide(request, &context)))

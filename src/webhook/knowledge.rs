@@ -1,6 +1,8 @@
 //! What the webhook knows of its cluster: snapshots that watches write and reviews read.
 //!
-//! One writer for each part, any number of readers. A reader gets an `Arc` and never waits.
+//! One writer for each part, any number of readers. A reader gets an `Arc` and never waits. Configuration, pull Secret and
+//! trust bundle are one value ([`InForce`]), so that a reader never sees halves of two versions. The pull Secret's copies
+//! follow that value too, not the newest Secret: the entry in a Pod and the copy that it names are of one version.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -8,12 +10,16 @@ use std::sync::Arc;
 use api::names::DOCKER_CONFIG_KEY;
 use arc_swap::ArcSwap;
 use k8s_openapi::api::core::v1::Secret;
-use policy::admission::{Configuration, Namespace, PullSecret, TrustBundlePresence};
+use policy::admission::{Configuration, Namespace, PullSecret};
 use policy::image::{Keyring, KeyringError};
 use tokio::sync::watch;
 
+pub mod version;
+
 #[cfg(test)]
 mod tests;
+
+use self::version::{InForce, KnownBundle, Newest, Requirements, Seen, Versions, Waiting};
 
 /// The snapshots. Clones share them.
 #[derive(Clone)]
@@ -22,10 +28,8 @@ pub struct Knowledge {
 }
 
 struct Shared {
-    configuration: ArcSwap<Option<Arc<Configuration>>>,
+    versions: ArcSwap<Versions>,
     namespaces: ArcSwap<HashMap<String, Arc<KnownNamespace>>>,
-    pull_secret: ArcSwap<PullSecretSource>,
-    trust_bundle: ArcSwap<TrustBundlePresence>,
     revision: watch::Sender<u64>,
 }
 
@@ -39,12 +43,14 @@ pub struct KnownNamespace {
 }
 
 /// The pull Secret in the product namespace.
-#[derive(Clone, Default)]
+#[derive(Clone, Default, PartialEq)]
 pub struct PullSecretSource {
     /// What decisions read.
     pub known: PullSecret,
     /// What is copied; `None` while there is no usable source.
     pub content: Option<Arc<SecretContent>>,
+    /// Which Secret it is.
+    pub seen: Seen,
 }
 
 /// The bytes of a pull Secret. Deliberately without `Debug`: they are credentials.
@@ -72,10 +78,8 @@ impl Default for Knowledge {
     fn default() -> Self {
         Self {
             shared: Arc::new(Shared {
-                configuration: ArcSwap::default(),
+                versions: ArcSwap::default(),
                 namespaces: ArcSwap::default(),
-                pull_secret: ArcSwap::default(),
-                trust_bundle: ArcSwap::default(),
                 revision: watch::Sender::new(0),
             }),
         }
@@ -83,10 +87,28 @@ impl Default for Knowledge {
 }
 
 impl Knowledge {
+    /// Configuration, pull Secret and trust bundle of one version. Whoever reads more than one of them reads this.
+    #[must_use]
+    pub fn in_force(&self) -> Arc<InForce> {
+        Arc::clone(&self.shared.versions.load().in_force)
+    }
+
+    /// The newest parts, whether they are in force or not: they say what has to be watched.
+    #[must_use]
+    pub fn newest(&self) -> Newest {
+        self.shared.versions.load().newest.clone()
+    }
+
+    /// Why the newest parts are not one version, if that is worth telling.
+    #[must_use]
+    pub fn waiting(&self) -> Option<Waiting> {
+        self.shared.versions.load().told()
+    }
+
     /// The configuration in force; `None` until a valid document was seen.
     #[must_use]
     pub fn configuration(&self) -> Option<Arc<Configuration>> {
-        self.shared.configuration.load().as_ref().clone()
+        self.in_force().configuration.clone()
     }
 
     /// The Namespace, if the snapshot has it.
@@ -101,30 +123,23 @@ impl Knowledge {
         self.shared.namespaces.load_full()
     }
 
-    /// The pull Secret of the product namespace.
-    #[must_use]
-    pub fn pull_secret(&self) -> Arc<PullSecretSource> {
-        self.shared.pull_secret.load_full()
-    }
-
-    /// What is known of the configured ClusterTrustBundle.
-    #[must_use]
-    pub fn trust_bundle(&self) -> TrustBundlePresence {
-        **self.shared.trust_bundle.load()
-    }
-
     /// Grows with every change of any part.
     #[must_use]
     pub fn revisions(&self) -> watch::Receiver<u64> {
         self.shared.revision.subscribe()
     }
 
-    /// A new configuration is in force.
+    /// A configuration that requires nothing of the other parts.
     pub fn set_configuration(&self, configuration: Arc<Configuration>) {
-        self.shared
-            .configuration
-            .store(Arc::new(Some(configuration)));
-        self.grown();
+        self.offer(configuration, Requirements::default());
+    }
+
+    /// A configuration came, and what its ConfigMap requires of the other parts.
+    pub fn offer(&self, configuration: Arc<Configuration>, requirements: Requirements) {
+        self.change(move |newest| {
+            newest.configuration = Some(Arc::clone(&configuration));
+            newest.requirements.clone_from(&requirements);
+        });
     }
 
     /// The complete list of Namespaces.
@@ -149,14 +164,27 @@ impl Knowledge {
 
     /// The pull Secret came, changed or went.
     pub fn set_pull_secret(&self, source: PullSecretSource) {
-        self.shared.pull_secret.store(Arc::new(source));
-        self.grown();
+        let source = Arc::new(source);
+        self.change(move |newest| newest.pull_secret = Arc::clone(&source));
     }
 
-    /// The trust bundle came or went.
-    pub fn set_trust_bundle(&self, presence: TrustBundlePresence) {
-        self.shared.trust_bundle.store(Arc::new(presence));
-        self.grown();
+    /// The trust bundle came, changed or went.
+    pub fn set_trust_bundle(&self, bundle: impl Into<KnownBundle>) {
+        let bundle = bundle.into();
+        self.change(move |newest| newest.trust_bundle.clone_from(&bundle));
+    }
+
+    /// Watches may write at the same time; none of them overwrites what another one brought.
+    fn change(&self, change: impl Fn(&mut Newest)) {
+        let mut news = false;
+        self.shared.versions.rcu(|before| {
+            let after = before.after(&change);
+            news = after.is_some();
+            after.map_or_else(|| Arc::clone(before), Arc::new)
+        });
+        if news {
+            self.grown();
+        }
     }
 
     fn grown(&self) {
@@ -165,6 +193,15 @@ impl Knowledge {
 }
 
 impl PullSecretSource {
+    /// No usable Secret.
+    #[must_use]
+    pub fn none(seen: Seen) -> Self {
+        Self {
+            seen,
+            ..Self::default()
+        }
+    }
+
     /// Reads the Secret of the product namespace.
     ///
     /// # Errors
@@ -184,6 +221,7 @@ impl PullSecretSource {
             content: Some(Arc::new(SecretContent {
                 docker_config: bytes.0.clone(),
             })),
+            seen: Seen::of(&secret.metadata),
         })
     }
 }

@@ -1,4 +1,5 @@
-//! The watches that keep [`Knowledge`] true. Each writes one part of it and never ends by itself.
+//! The watches that keep [`Knowledge`] true. Each writes one part of it and never ends by itself. One more reader says
+//! when the parts are not of one version.
 //!
 //! Rights they need: ConfigMap, Secret (by name, in the product namespace), Namespaces and ClusterTrustBundles: get, list,
 //! watch.
@@ -7,6 +8,7 @@ mod configuration;
 mod namespaces;
 mod pull_secret;
 mod trust_bundle;
+mod version;
 
 #[cfg(test)]
 mod tests;
@@ -38,6 +40,7 @@ pub struct WatchSettings {
 pub struct WatchMetrics {
     rejected_documents: Counter,
     configuration_valid: Gauge,
+    configuration_waiting: Gauge,
 }
 
 impl WatchMetrics {
@@ -52,8 +55,13 @@ impl WatchMetrics {
         );
         registry.register(
             "configuration_valid",
-            "Whether the document in the cluster is the one in force (1) or is missing or invalid (0)",
+            "Whether the document in the cluster is valid (1) or is missing or invalid (0)",
             metrics.configuration_valid.clone(),
+        );
+        registry.register(
+            "configuration_waiting",
+            "Whether configuration, pull Secret and trust bundle in the cluster are not of one version (1)",
+            metrics.configuration_waiting.clone(),
         );
         metrics
     }
@@ -84,6 +92,7 @@ impl Watches {
             namespaces::watch(&self),
             pull_secret::watch(&self),
             trust_bundle::watch(&self),
+            version::tell(&self),
         );
     }
 

@@ -50,12 +50,17 @@ pub(crate) fn run(arguments: &WebhookArgs) -> anyhow::Result<ExitCode> {
         filter: arguments.log_filter.clone(),
     })?;
     tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(THREADS)
+        .worker_threads(threads())
         .enable_all()
         .build()
         .context("the runtime cannot begin")?
         .block_on(compose(arguments))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Never more than there are cores: two threads on one of them would only hand work to and fro.
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get().min(THREADS))
 }
 
 async fn compose(arguments: &WebhookArgs) -> anyhow::Result<()> {

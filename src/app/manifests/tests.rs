@@ -1,5 +1,6 @@
 //! The manifests, judged as what they are: each document by its own type, and against what the process needs.
 
+mod controller;
 mod network;
 mod rights;
 mod values;
@@ -24,7 +25,9 @@ struct Line {
 /// What a command line prints.
 fn printed(flags: &[&str]) -> Result<String, clap::Error> {
     let line = Line::try_parse_from([&["manifests", "webhook"], flags].concat())?;
-    let Role::Webhook(arguments) = line.arguments.role;
+    let Role::Webhook(arguments) = line.arguments.role else {
+        panic!("another role");
+    };
     Ok(webhook(&arguments))
 }
 

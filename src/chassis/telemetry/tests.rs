@@ -22,7 +22,7 @@ impl io::Write for Captured {
 fn lines_of(filter: &str, code: impl FnOnce()) -> Vec<Value> {
     let captured = Captured::default();
     let writer = captured.clone();
-    let subscriber = json_lines(EnvFilter::new(filter), move || writer.clone());
+    let subscriber = json_lines(filter.parse().unwrap(), move || writer.clone());
     {
         let _guard = subscriber.set_default();
         code();

@@ -143,15 +143,11 @@ fn create<'a>(
 ) {
     let configuration = context.configuration;
     let spec = &request.object.spec;
-    let images = if enabled.contains(Feature::RegistryRewrite) {
-        registry::rewrite_all(configuration, spec, patch, findings)
-    } else if enabled.contains(Feature::PullSecret) {
-        registry::images(spec)
-    } else {
-        Vec::new()
-    };
+    if enabled.contains(Feature::RegistryRewrite) {
+        registry::rewrite_all(configuration, spec, patch, findings);
+    }
     if enabled.contains(Feature::PullSecret) {
-        pull_secret::inject(context, spec, &images, patch, findings);
+        pull_secret::inject(context, spec, patch, findings);
     }
     if enabled.contains(Feature::TrustBundle) {
         mounts::mount(context, spec, patch, findings);

@@ -3,8 +3,6 @@
 //! Written by hand because a diff is positional and a typed round trip loses unknown fields
 //! (reference rust-ecosystem §3.4). Nothing here can remove or move a value.
 
-use std::io::Write as _;
-
 use serde::Serialize;
 
 use super::pod::{ContainerList, Placed};
@@ -121,6 +119,10 @@ impl PatchWriter {
         }
     }
 
+    fn number(&mut self, number: usize) {
+        let _infallible = serde_json::to_writer(&mut self.json, &number);
+    }
+
     fn text(&mut self, text: &str) {
         self.json.extend_from_slice(text.as_bytes());
     }
@@ -132,7 +134,7 @@ impl PatchWriter {
             Path::EnvEnd(place) => self.container(place, "env/-"),
             Path::EnvEntry(place, entry) => {
                 self.container(place, "env/");
-                let _infallible = write!(self.json, "{entry}");
+                self.number(entry);
             }
             Path::Mounts(place) => self.container(place, "volumeMounts"),
             Path::MountsEnd(place) => self.container(place, "volumeMounts/-"),
@@ -150,11 +152,11 @@ impl PatchWriter {
     }
 
     fn container(&mut self, place: Place, field: &str) {
-        let _infallible = write!(
-            self.json,
-            "/spec/{}/{}/{field}",
-            place.list.field(),
-            place.index
-        );
+        self.text("/spec/");
+        self.text(place.list.field());
+        self.text("/");
+        self.number(place.index);
+        self.text("/");
+        self.text(field);
     }
 }

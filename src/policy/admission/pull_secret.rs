@@ -11,23 +11,22 @@ use crate::image::{Keyring, Reference};
 
 use super::patch::{PatchWriter, Path};
 use super::pod::Spec;
-use super::{Configuration, Context, Finding, Namespace, PullSecret, Reason};
+use super::{Configuration, Context, Finding, Namespace, PullSecret, Reason, registry};
 
 #[derive(Serialize)]
 struct Entry<'a> {
     name: &'a str,
 }
 
-/// Appends the entry, after whatever is there.
+/// Appends the entry, after whatever is there. Comes after the registry rewrite, whose images count.
 pub(super) fn inject<'a>(
     context: &Context<'a>,
     spec: &Spec<'_>,
-    images: &[String],
     patch: &mut PatchWriter,
     findings: &mut Vec<Finding<'a>>,
 ) {
     let name = &context.configuration.pull_secret().name;
-    let reason = reason(context, spec, images);
+    let reason = reason(context, spec, findings);
     if reason.applied() {
         let entry = Entry { name };
         match spec.image_pull_secrets {
@@ -38,7 +37,7 @@ pub(super) fn inject<'a>(
     findings.push(Finding::new(Feature::PullSecret, reason));
 }
 
-fn reason<'a>(context: &Context<'a>, spec: &Spec<'_>, images: &[String]) -> Reason<'a> {
+fn reason<'a>(context: &Context<'a>, spec: &Spec<'_>, findings: &[Finding<'_>]) -> Reason<'a> {
     let rule = context.configuration.pull_secret();
     let secret = rule.name.as_str();
     let entries = spec.image_pull_secrets.as_deref().unwrap_or_default();
@@ -51,21 +50,21 @@ fn reason<'a>(context: &Context<'a>, spec: &Spec<'_>, images: &[String]) -> Reas
     match (rule.inject, context.pull_secret) {
         (Inject::Always, _) => Reason::PullSecretAlways { secret },
         (Inject::Needed, PullSecret::Unknown) => Reason::PullSecretUnknown { secret },
-        (Inject::Needed, PullSecret::Known(keyring)) => match covered(keyring, images) {
-            Some(image) => Reason::PullSecretNeeded {
-                secret,
-                image: image.to_owned(),
-            },
-            None => Reason::PullSecretNotNeeded,
-        },
+        (Inject::Needed, PullSecret::Known(keyring)) => {
+            let mut images = registry::images(spec, findings);
+            match images.find(|image| covers(keyring, image)) {
+                Some(image) => Reason::PullSecretNeeded {
+                    secret,
+                    image: image.to_owned(),
+                },
+                None => Reason::PullSecretNotNeeded,
+            }
+        }
     }
 }
 
-fn covered<'i>(keyring: &Keyring, images: &'i [String]) -> Option<&'i str> {
-    images
-        .iter()
-        .map(String::as_str)
-        .find(|image| Reference::parse(image).is_ok_and(|reference| keyring.covers(&reference)))
+fn covers(keyring: &Keyring, image: &str) -> bool {
+    Reference::parse(image).is_ok_and(|reference| keyring.covers(&reference))
 }
 
 /// Whether the selector lets credentials into the namespace. One that is not known yet may get the name, which opens

@@ -13,33 +13,32 @@ use super::patch::{PatchWriter, Path};
 use super::pod::{Container, ContainerList, Placed, Spec};
 use super::{Configuration, Finding, Reason};
 
-/// Rewrites the images of a Pod that is created; gives the images as they will be.
+/// Rewrites the images of a Pod that is created.
 pub(super) fn rewrite_all<'a>(
     configuration: &Configuration,
     spec: &'a Spec<'a>,
     patch: &mut PatchWriter,
     findings: &mut Vec<Finding<'a>>,
-) -> Vec<String> {
-    let mut rewritten = Vec::new();
+) {
     for placed in spec.started() {
         let reason = rewrite(configuration, placed.container);
-        if let Reason::ImageRewritten { to, .. } = &reason {
-            patch.replace(Path::Image(placed.into()), to);
-            rewritten.push(to.clone());
-        } else if let Some(image) = &placed.container.image {
-            rewritten.push((**image).to_owned());
-        }
-        findings.push(Finding::new(Feature::RegistryRewrite, reason));
+        apply(placed, reason, patch, findings);
     }
-    rewritten
 }
 
-/// The images as they are, for a Pod whose images are not rewritten.
-pub(super) fn images(spec: &Spec<'_>) -> Vec<String> {
+/// The images as they will be. Where the feature is on, `findings` has one of it for each container, in their order.
+pub(super) fn images<'i>(
+    spec: &'i Spec<'_>,
+    findings: &'i [Finding<'_>],
+) -> impl Iterator<Item = &'i str> {
+    let mut looked_at = findings
+        .iter()
+        .filter(|finding| finding.feature == Feature::RegistryRewrite);
     spec.started()
-        .filter_map(|placed| placed.container.image.as_deref())
-        .map(str::to_owned)
-        .collect()
+        .filter_map(move |placed| match looked_at.next().map(|it| &it.reason) {
+            Some(Reason::ImageRewritten { to, .. }) => Some(to.as_str()),
+            _ => placed.container.image.as_deref(),
+        })
 }
 
 /// Rewrites the images that differ from the stored Pod's.

@@ -6,6 +6,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
+use super::json;
 use super::pod::{Pod, Text};
 
 /// What the API server asks.
@@ -123,9 +124,16 @@ struct Resource<'a> {
 /// [`ReviewError`] if there is no uid to answer to, or the body is something else.
 pub fn parse(body: &[u8]) -> Result<Review<'_>, ReviewError> {
     let text = std::str::from_utf8(body).map_err(ReviewError::Encoding)?;
+    match json::from_str::<Envelope<'_, Pod<'_>>>(text) {
+        Ok(envelope) => envelope.review(RawRequest::into_subject),
+        Err(json::Unread) => look_closely(text),
+    }
+}
+
+/// The slower look, only for what the first could not read: what is wrong, and is it the review or just its Pod?
+fn look_closely(text: &str) -> Result<Review<'_>, ReviewError> {
     match serde_json::from_str::<Envelope<'_, Pod<'_>>>(text) {
         Ok(envelope) => envelope.review(RawRequest::into_subject),
-        // The second, slower look is only for what the first could not read: is it the review or just its Pod?
         Err(error) => serde_json::from_str::<Envelope<'_, &RawValue>>(text)
             .map_err(ReviewError::Shape)?
             .review(|request| {

@@ -29,8 +29,9 @@ pub(super) fn set<'a>(
     if enabled.contains(Feature::Landscape) && configuration.landscape().is_none() {
         findings.push(Finding::new(Feature::Landscape, Reason::LandscapeUnset));
     }
+    let mut missing: Vec<Entry<'a>> = Vec::with_capacity(wanted.len());
     for placed in spec.started() {
-        let mut missing: Vec<Entry<'a>> = Vec::new();
+        missing.clear();
         for (feature, entry) in &wanted {
             let reason = settle(placed, *entry, patch);
             if matches!(reason, Reason::VariableAdded { .. }) {

@@ -1,7 +1,5 @@
 //! The answer to a review. Our own type: kube's writes the patch as a list of numbers (kube #1781).
 
-use std::fmt::Write as _;
-
 use axum::http::header::{CONTENT_TYPE, HeaderValue};
 use axum::response::{IntoResponse, Response};
 use base64::Engine as _;
@@ -53,35 +51,46 @@ impl Answer {
     /// The document, written in one pass: a serializer would look for escapes in the patch, which base64 has not.
     pub(super) fn into_response(self, uid: &str) -> Response {
         let patch = self.patch.json();
-        let mut body = String::with_capacity(512 + patch.map_or(0, <[u8]>::len) * 4 / 3);
-        body.push_str(
-            r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"#,
+        let room = 512 + self.reasons.len() + patch.map_or(0, <[u8]>::len) * 4 / 3;
+        let mut body = Vec::with_capacity(room);
+        body.extend_from_slice(
+            br#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"#,
         );
         push_json(&mut body, uid);
-        body.push_str(r#","allowed":true"#);
+        body.extend_from_slice(br#","allowed":true"#);
         if let Some(patch) = patch {
-            body.push_str(r#","patchType":"JSONPatch","patch":""#);
-            STANDARD.encode_string(patch, &mut body);
-            body.push('"');
+            body.extend_from_slice(br#","patchType":"JSONPatch","patch":""#);
+            push_base64(&mut body, patch);
+            body.push(b'"');
         }
         if !self.warnings.is_empty() {
-            body.push_str(r#","warnings":"#);
+            body.extend_from_slice(br#","warnings":"#);
             push_json(&mut body, &self.warnings);
         }
         if !self.reasons.is_empty() {
-            body.push_str(r#","auditAnnotations":{"reasons":"#);
+            body.extend_from_slice(br#","auditAnnotations":{"reasons":"#);
             push_json(&mut body, &self.reasons);
-            body.push('}');
+            body.push(b'}');
         }
-        body.push_str("}}");
+        body.extend_from_slice(b"}}");
         let json = HeaderValue::from_static("application/json");
         ([(CONTENT_TYPE, json)], body).into_response()
     }
 }
 
 /// Strings and lists of them: writing these cannot fail.
-fn push_json(body: &mut String, value: &(impl Serialize + ?Sized)) {
-    body.push_str(&serde_json::to_string(value).unwrap_or_default());
+fn push_json(body: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
+    let _infallible = serde_json::to_writer(body, value);
+}
+
+/// In pieces whose room is there already: room in `body` would have to be cleared first.
+fn push_base64(body: &mut Vec<u8>, bytes: &[u8]) {
+    let mut room = [0; 1024];
+    for piece in bytes.chunks(768) {
+        if let Ok(length) = STANDARD.encode_slice(piece, &mut room) {
+            body.extend_from_slice(&room[..length]);
+        }
+    }
 }
 
 fn warnings(findings: &[Finding<'_>]) -> Vec<String> {
@@ -98,7 +107,7 @@ fn warnings(findings: &[Finding<'_>]) -> Vec<String> {
 
 /// `feature=Code`, once each, for what was asked for; empty if nothing was.
 fn reasons(findings: &[Finding<'_>]) -> String {
-    let mut text = String::new();
+    let mut text = String::with_capacity(AUDIT_LENGTH / 2);
     let mut last = None;
     for finding in findings {
         let pair = (finding.feature, finding.reason.code());
@@ -106,8 +115,12 @@ fn reasons(findings: &[Finding<'_>]) -> String {
         {
             continue;
         }
-        let separator = if text.is_empty() { "" } else { " " };
-        let _infallible = write!(text, "{separator}{}={}", pair.0, pair.1.name());
+        if !text.is_empty() {
+            text.push(' ');
+        }
+        for part in [pair.0.name(), "=", pair.1.name()] {
+            text.push_str(part);
+        }
         last = Some(pair);
     }
     text

@@ -1,6 +1,8 @@
+use policy::admission::TrustBundlePresence;
 use std::collections::BTreeMap;
 
 use k8s_openapi::ByteString;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use rstest::rstest;
 
 use super::*;
@@ -46,4 +48,94 @@ fn a_namespace_that_did_not_change_is_no_news() {
     knowledge.set_namespace("a", None);
     assert_eq!(*revisions.borrow(), first + 1);
     assert_eq!(knowledge.namespace("a"), None);
+}
+
+fn version(number: u32) -> (Arc<Configuration>, Requirements, PullSecretSource) {
+    let text = format!(r#"{{"overrides":{{"a.io":"v{number}.io"}}}}"#);
+    let settings = policy::admission::Settings {
+        landscape: None,
+        pull_secret: "registry-credentials".to_owned(),
+    };
+    let document = api::config::Document::parse(&text).unwrap();
+    let configuration = Configuration::new(&document, &settings).unwrap();
+    let mut secret = secret(
+        "kubernetes.io/dockerconfigjson",
+        ".dockerconfigjson",
+        &format!(r#"{{"auths":{{"v{number}.io":{{}}}}}}"#),
+    );
+    let hash = format!("hash-{number}");
+    let annotate = |key: &str| Some(BTreeMap::from([(key.to_owned(), hash.clone())]));
+    secret.metadata.annotations = annotate(api::runtimes::CONTENT_HASH);
+    let config_map = ObjectMeta {
+        annotations: annotate(api::runtimes::REQUIRES_PULL_SECRET),
+        ..ObjectMeta::default()
+    };
+    (
+        Arc::new(configuration),
+        Requirements::read(&config_map),
+        PullSecretSource::read(&secret).unwrap(),
+    )
+}
+
+#[test]
+fn a_reader_beside_the_watches_never_sees_halves_of_two_versions() {
+    let versions = [version(1), version(2)];
+    let knowledge = Knowledge::default();
+    let write = |(configuration, requirements, secret): &(_, Requirements, PullSecretSource)| {
+        knowledge.set_pull_secret(secret.clone());
+        knowledge.offer(Arc::clone(configuration), requirements.clone());
+    };
+    write(&versions[0]);
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            for round in 0..2000 {
+                write(&versions[round % 2]);
+            }
+        });
+        let mut reads = 0;
+        while !writer.is_finished() || reads == 0 {
+            let seen = knowledge.in_force();
+            let whole = versions.iter().any(|(configuration, _, secret)| {
+                seen.configuration.as_ref() == Some(configuration) && *seen.pull_secret == *secret
+            });
+            assert!(whole);
+            reads += 1;
+        }
+    });
+    let last = knowledge.in_force();
+    assert_eq!(last.configuration.as_ref(), Some(&versions[1].0));
+}
+
+#[test]
+fn watches_that_write_at_the_same_time_lose_nothing() {
+    let (configuration, requirements, secret) = version(1);
+    for _ in 0..200 {
+        let knowledge = Knowledge::default();
+        std::thread::scope(|scope| {
+            scope.spawn(|| knowledge.offer(Arc::clone(&configuration), requirements.clone()));
+            scope.spawn(|| knowledge.set_pull_secret(secret.clone()));
+            scope.spawn(|| knowledge.set_trust_bundle(TrustBundlePresence::Present));
+        });
+        let seen = knowledge.in_force();
+        assert_eq!(seen.configuration.as_ref(), Some(&configuration));
+        assert!(*seen.pull_secret == secret);
+        assert_eq!(seen.trust_bundle, TrustBundlePresence::Present);
+        assert_eq!(knowledge.waiting(), None);
+    }
+}
+
+#[test]
+fn what_is_only_waited_for_wakes_those_who_watch_by_name() {
+    let (configuration, requirements, secret) = version(1);
+    let knowledge = Knowledge::default();
+    knowledge.set_pull_secret(secret);
+    knowledge.offer(Arc::clone(&configuration), requirements.clone());
+    let revisions = knowledge.revisions();
+    let before = *revisions.borrow();
+    let (newer, requirements, _) = version(2);
+    knowledge.offer(Arc::clone(&newer), requirements);
+    assert_eq!(*revisions.borrow(), before + 1);
+    assert_eq!(knowledge.configuration().as_ref(), Some(&configuration));
+    assert_eq!(knowledge.newest().configuration.as_ref(), Some(&newer));
+    assert!(knowledge.waiting().is_some_and(|it| it.kept));
 }

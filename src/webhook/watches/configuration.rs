@@ -1,7 +1,8 @@
 //! The ConfigMap with the configuration document.
 //!
 //! A broken new document, or a deleted ConfigMap, leaves the last good one in force and says so: log, metric, readiness
-//! detail, Event (product.md §1 "Config document").
+//! detail, Event (product.md §1 "Config document"). A good one comes into force with the parts that its ConfigMap
+//! requires ([`crate::knowledge::version`]).
 
 use std::sync::Arc;
 
@@ -18,7 +19,7 @@ use kube::{Api, Resource as _};
 use policy::admission::{Configuration, ConfigurationError, Settings};
 
 use super::{Watches, named};
-use crate::knowledge::PullSecretSource;
+use crate::knowledge::version::Requirements;
 
 /// Why what is in the cluster is not in force.
 #[derive(Debug, thiserror::Error)]
@@ -71,12 +72,15 @@ impl<'a> Keeper<'a> {
 
     pub(super) async fn take(&mut self, map: Option<&ConfigMap>) {
         match read(map, &self.watches.settings.settings) {
-            Ok(configuration) => self.accept(configuration),
+            Ok(configuration) => {
+                let requirements = map.map(|map| Requirements::read(&map.metadata));
+                self.accept(configuration, requirements.unwrap_or_default());
+            }
             Err(error) => self.refuse(map, &error).await,
         }
     }
 
-    fn accept(&mut self, configuration: Configuration) {
+    fn accept(&mut self, configuration: Configuration, requirements: Requirements) {
         self.last_error = None;
         self.watches.metrics.configuration_valid.set(1);
         let notices: Vec<String> = configuration
@@ -89,25 +93,24 @@ impl<'a> Keeper<'a> {
         } else {
             self.condition.detail(notices.join("; "));
         }
-        if self.watches.knowledge.configuration().as_deref() == Some(&configuration) {
-            return;
+        let knowledge = &self.watches.knowledge;
+        let last = knowledge.newest().configuration;
+        let same = last.filter(|it| **it == configuration);
+        if same.is_none() {
+            tracing::info!(?notices, "a new configuration");
         }
-        let before = self.watches.knowledge.configuration();
-        if before.is_some_and(|it| it.pull_secret().name != configuration.pull_secret().name) {
-            // Or the old Secret's bytes would stand under the new name until its watch has answered.
-            self.watches
-                .knowledge
-                .set_pull_secret(PullSecretSource::default());
-        }
-        tracing::info!(?notices, "a new configuration is in force");
-        self.watches
-            .knowledge
-            .set_configuration(Arc::new(configuration));
+        // An equal one stays the same value, so that nobody takes it for another.
+        let configuration = same.unwrap_or_else(|| Arc::new(configuration));
+        knowledge.offer(configuration, requirements);
     }
 
     async fn refuse(&mut self, map: Option<&ConfigMap>, error: &Unusable) {
         let text = error_chain(error);
         self.watches.metrics.configuration_valid.set(0);
+        if let (Unusable::Absent, Some(last)) = (error, self.watches.knowledge.configuration()) {
+            // Nobody says any more what belongs to it: without this a rotated Secret would wait for ever.
+            self.watches.knowledge.set_configuration(last);
+        }
         if self.watches.knowledge.configuration().is_some() {
             self.condition
                 .detail(format!("the last good one is in force: {text}"));

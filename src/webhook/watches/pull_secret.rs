@@ -1,4 +1,5 @@
-//! The pull Secret of the product namespace: one object, by name.
+//! The pull Secret of the product namespace: one object, by name. The name is that of the newest configuration, in force
+//! or not: a version comes into force only when its Secret was seen.
 
 use chassis::telemetry::error_chain;
 use chassis::watch::keep_watching;
@@ -8,6 +9,7 @@ use kube::Api;
 use kube::runtime::watcher::Event;
 
 use super::{Watches, named};
+use crate::knowledge::version::Seen;
 use crate::knowledge::{Knowledge, PullSecretSource};
 
 /// Watches for ever; begins anew when a configuration names another Secret.
@@ -22,7 +24,7 @@ pub(super) async fn watch(watches: &Watches) {
 }
 
 fn current_name(watches: &Watches) -> String {
-    watches.knowledge.configuration().map_or_else(
+    watches.knowledge.newest().configuration.map_or_else(
         || watches.settings.settings.pull_secret.clone(),
         |configuration| configuration.pull_secret().name.clone(),
     )
@@ -38,27 +40,23 @@ async fn watch_one(watches: &Watches, name: &str) {
         match event {
             Event::Init => listed = None,
             Event::InitApply(secret) => listed = Some(secret),
-            Event::InitDone => take(&watches.knowledge, listed.take().as_ref()),
-            Event::Apply(secret) => take(&watches.knowledge, Some(&secret)),
-            Event::Delete(_) => take(&watches.knowledge, None),
+            Event::InitDone => take(&watches.knowledge, name, listed.take().as_ref()),
+            Event::Apply(secret) => take(&watches.knowledge, name, Some(&secret)),
+            Event::Delete(_) => take(&watches.knowledge, name, None),
         }
     }
 }
 
-pub(super) fn take(knowledge: &Knowledge, secret: Option<&Secret>) {
-    let source = match secret.map(PullSecretSource::read) {
-        None => PullSecretSource::default(),
-        Some(Ok(source)) => source,
-        Some(Err(error)) => {
-            tracing::error!(
-                error = error_chain(&error),
-                "the pull Secret cannot be used"
-            );
-            PullSecretSource::default()
-        }
+pub(super) fn take(knowledge: &Knowledge, name: &str, secret: Option<&Secret>) {
+    let Some(secret) = secret else {
+        return knowledge.set_pull_secret(PullSecretSource::none(Seen::absent(name)));
     };
-    let before = knowledge.pull_secret();
-    if before.known != source.known || before.content != source.content {
-        knowledge.set_pull_secret(source);
-    }
+    let source = PullSecretSource::read(secret).unwrap_or_else(|error| {
+        tracing::error!(
+            error = error_chain(&error),
+            "the pull Secret cannot be used"
+        );
+        PullSecretSource::none(Seen::of(&secret.metadata))
+    });
+    knowledge.set_pull_secret(source);
 }

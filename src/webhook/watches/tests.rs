@@ -1,18 +1,23 @@
 use std::collections::BTreeMap;
 
 use api::names::CONFIG_KEY;
+use api::runtimes::{CONTENT_HASH, REQUIRES_PULL_SECRET, REQUIRES_TRUST_BUNDLE};
 use chassis::client::{Deadline, RequestMetrics, over};
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::ByteString;
+use k8s_openapi::api::certificates::v1::ClusterTrustBundle;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::ObjectMeta;
 use kube::client::Body;
+use kube::core::PartialObjectMeta;
 use kube::runtime::events::Reporter;
-use policy::admission::Settings;
+use policy::admission::{Settings, TrustBundlePresence};
 use rstest::rstest;
 use serde_json::json;
 use tower::service_fn;
 
 use super::configuration::Keeper;
-use super::trust_bundle::{Served, served};
+use super::trust_bundle::{Served, known, served};
+use super::version::Teller;
 use super::*;
 
 /// An API server that knows some paths and answers 404 to the rest.
@@ -186,4 +191,195 @@ async fn the_served_version_is_discovered(
         })
         .collect();
     assert_eq!(served(&api_server(paths)).await.unwrap(), expected);
+}
+
+const PULL_SECRET: &str = "registry-credentials";
+const BUNDLE: &str = "trust";
+
+fn annotations(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+    let pairs = pairs.iter();
+    pairs
+        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+        .collect()
+}
+
+/// Document, Secret and bundle of one version, as the controller writes them.
+fn versioned(version: &str) -> (ConfigMap, Secret, PartialObjectMeta<ClusterTrustBundle>) {
+    let document = json!({
+        "overrides": {"a.io": format!("v{version}.io")},
+        "clusterTrustBundle": {
+            "name": BUNDLE, "certWritePath": "ca.pem", "volumeMountPath": "/certs", "volumeName": "certs",
+        },
+    });
+    let mut map = config_map(CONFIG_KEY, &document.to_string());
+    map.metadata.annotations = Some(annotations(&[
+        (CONTENT_HASH, "of the document"),
+        (REQUIRES_PULL_SECRET, version),
+        (REQUIRES_TRUST_BUNDLE, version),
+    ]));
+    let metadata = |name: &str| ObjectMeta {
+        name: Some(name.into()),
+        annotations: Some(annotations(&[(CONTENT_HASH, version)])),
+        ..ObjectMeta::default()
+    };
+    let content = json!({"auths": {(format!("v{version}.io")): {}}}).to_string();
+    let secret = Secret {
+        metadata: metadata(PULL_SECRET),
+        type_: Some("kubernetes.io/dockerconfigjson".into()),
+        data: Some(BTreeMap::from([(
+            ".dockerconfigjson".into(),
+            ByteString(content.into_bytes()),
+        )])),
+        ..Secret::default()
+    };
+    let bundle = PartialObjectMeta {
+        metadata: metadata(BUNDLE),
+        ..PartialObjectMeta::default()
+    };
+    (map, secret, bundle)
+}
+
+fn content(watches: &Watches) -> String {
+    let secret = watches.knowledge.in_force().pull_secret.content.clone();
+    String::from_utf8(secret.unwrap().docker_config.clone()).unwrap()
+}
+
+#[tokio::test]
+async fn a_version_comes_into_force_with_its_last_part_and_the_waiting_is_told() {
+    let watches = watches(api_server(vec![]));
+    let knowledge = &watches.knowledge;
+    let mut keeper = Keeper::new(&watches);
+    let mut teller = Teller::new(&watches);
+    let (map, secret, bundle) = versioned("1");
+    keeper.take(Some(&map)).await;
+    pull_secret::take(knowledge, PULL_SECRET, Some(&secret));
+    knowledge.set_trust_bundle(known(BUNDLE, Some(&bundle)));
+    teller.look();
+    let one = knowledge.configuration().unwrap();
+    keeper.take(Some(&map)).await;
+    let again = knowledge.configuration().unwrap();
+    assert!(std::sync::Arc::ptr_eq(&one, &again), "an equal one");
+    let told = |watches: &Watches| watches.readiness.report().1;
+    assert!(told(&watches).contains("configuration-version: ready\n"));
+
+    let (map, secret, bundle) = versioned("2");
+    pull_secret::take(knowledge, PULL_SECRET, Some(&secret));
+    keeper.take(Some(&map)).await;
+    teller.look();
+    assert_eq!(knowledge.configuration().unwrap(), one);
+    assert!(content(&watches).contains("v1.io"));
+    assert_eq!(watches.metrics.configuration_waiting.get(), 1);
+    assert_eq!(watches.metrics.configuration_valid.get(), 1);
+    assert!(watches.readiness.is_ready());
+    let report = told(&watches);
+    assert!(
+        report.contains("ready: the trust bundle belongs to another version; the version before"),
+        "{report}"
+    );
+
+    knowledge.set_trust_bundle(known(BUNDLE, Some(&bundle)));
+    teller.look();
+    assert_ne!(knowledge.configuration().unwrap(), one);
+    assert!(content(&watches).contains("v2.io"));
+    assert_eq!(watches.metrics.configuration_waiting.get(), 0);
+    assert!(told(&watches).contains("configuration-version: ready\n"));
+}
+
+#[tokio::test]
+async fn a_document_that_cannot_be_used_brings_no_requirements_and_a_deleted_one_takes_them_away() {
+    let watches = watches(api_server(vec![]));
+    let knowledge = &watches.knowledge;
+    let mut keeper = Keeper::new(&watches);
+    let (map, secret, _) = versioned("1");
+    keeper.take(Some(&map)).await;
+    knowledge.set_trust_bundle(TrustBundlePresence::Present);
+    pull_secret::take(knowledge, PULL_SECRET, Some(&secret));
+    let one = knowledge.configuration().unwrap();
+
+    let (mut broken, secret, _) = versioned("2");
+    broken.data = Some(BTreeMap::from([(CONFIG_KEY.to_owned(), "{".to_owned())]));
+    keeper.take(Some(&broken)).await;
+    pull_secret::take(knowledge, PULL_SECRET, Some(&secret));
+    assert!(content(&watches).contains("v1.io"));
+
+    keeper.take(None).await;
+    assert_eq!(knowledge.configuration().unwrap(), one);
+    assert!(content(&watches).contains("v2.io"));
+    assert_eq!(knowledge.waiting(), None);
+}
+
+#[tokio::test]
+async fn an_unusable_or_missing_secret_counts_by_what_it_carries() {
+    let watches = watches(api_server(vec![]));
+    let knowledge = &watches.knowledge;
+    let (map, secret, _) = versioned("1");
+    Keeper::new(&watches).take(Some(&map)).await;
+    knowledge.set_trust_bundle(TrustBundlePresence::Present);
+    pull_secret::take(knowledge, PULL_SECRET, Some(&secret));
+
+    pull_secret::take(knowledge, PULL_SECRET, None);
+    assert!(content(&watches).contains("v1.io"));
+    let mut unusable = secret.clone();
+    unusable.data = None;
+    pull_secret::take(knowledge, PULL_SECRET, Some(&unusable));
+    assert!(knowledge.in_force().pull_secret.content.is_none());
+    pull_secret::take(knowledge, PULL_SECRET, Some(&secret));
+    assert!(content(&watches).contains("v1.io"));
+}
+
+#[tokio::test]
+async fn the_watches_follow_the_names_of_the_newest_document() {
+    let watches = watches(api_server(vec![]));
+    let (map, secret, bundle) = versioned("1");
+    let mut keeper = Keeper::new(&watches);
+    keeper.take(Some(&map)).await;
+    pull_secret::take(&watches.knowledge, PULL_SECRET, Some(&secret));
+    watches
+        .knowledge
+        .set_trust_bundle(known(BUNDLE, Some(&bundle)));
+    let (map, _, _) = versioned("2");
+    let mut renamed = map.clone();
+    let text = renamed.data.as_ref().unwrap()[CONFIG_KEY].replace(BUNDLE, "other");
+    renamed.data = Some(BTreeMap::from([(CONFIG_KEY.to_owned(), text)]));
+    keeper.take(Some(&renamed)).await;
+    assert_eq!(
+        trust_bundle::current_name(&watches).as_deref(),
+        Some("other")
+    );
+    let in_force = watches.knowledge.configuration().unwrap();
+    assert_eq!(
+        crate::knowledge::version::bundle_name(&in_force),
+        Some(BUNDLE)
+    );
+    assert_eq!(
+        watches.knowledge.in_force().trust_bundle,
+        TrustBundlePresence::Present
+    );
+}
+
+#[tokio::test]
+async fn the_waiting_is_told_as_it_comes_and_goes() {
+    let watches = watches(api_server(vec![]));
+    let knowledge = &watches.knowledge;
+    let mut tell = Box::pin(version::tell(&watches));
+    let (map, secret, bundle) = versioned("1");
+    Keeper::new(&watches).take(Some(&map)).await;
+    knowledge.set_trust_bundle(known(BUNDLE, Some(&bundle)));
+    assert!(futures::poll!(&mut tell).is_pending());
+    assert_eq!(
+        watches.metrics.configuration_waiting.get(),
+        0,
+        "a start that is under way"
+    );
+
+    pull_secret::take(knowledge, PULL_SECRET, None);
+    assert!(futures::poll!(&mut tell).is_pending());
+    assert_eq!(watches.metrics.configuration_waiting.get(), 1);
+    let (_, report) = watches.readiness.report();
+    let expected = "ready: the pull Secret is missing; no version was in force";
+    assert!(report.contains(expected), "{report}");
+
+    pull_secret::take(knowledge, PULL_SECRET, Some(&secret));
+    assert!(futures::poll!(&mut tell).is_pending());
+    assert_eq!(watches.metrics.configuration_waiting.get(), 0);
 }

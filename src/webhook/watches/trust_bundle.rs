@@ -1,4 +1,5 @@
-//! Whether the configured ClusterTrustBundle exists, in whichever version the API server serves.
+//! Whether the configured ClusterTrustBundle exists, in whichever version the API server serves, and which version of
+//! the content it carries. Metadata only; the name is that of the newest configuration, in force or not.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use policy::admission::TrustBundlePresence;
 use serde::de::DeserializeOwned;
 
 use super::{Watches, named};
+use crate::knowledge::version::{KnownBundle, Seen, bundle_name};
 
 /// How often an API server that does not serve the kind is asked again: its flags change with an upgrade only.
 const ASK_AGAIN: Duration = Duration::from_mins(1);
@@ -31,15 +33,14 @@ pub(super) async fn watch(watches: &Watches) {
         let name = current_name(watches);
         tokio::select! {
             () = watch_one(watches, name.as_deref()) => {}
-            () = watches.differs(&name, current_name) => set(watches, TrustBundlePresence::Unknown),
+            () = watches.differs(&name, current_name) => set(watches, KnownBundle::default()),
         }
     }
 }
 
-fn current_name(watches: &Watches) -> Option<String> {
-    let configuration = watches.knowledge.configuration()?;
-    let bundle = configuration.trust_bundle()?.ok()?;
-    Some(bundle.name.clone())
+pub(super) fn current_name(watches: &Watches) -> Option<String> {
+    let configuration = watches.knowledge.newest().configuration?;
+    bundle_name(&configuration).map(str::to_owned)
 }
 
 async fn watch_one(watches: &Watches, name: Option<&str>) {
@@ -54,7 +55,7 @@ async fn watch_one(watches: &Watches, name: Option<&str>) {
         Ok(Served::V1Beta1) => watch_version::<v1beta1::ClusterTrustBundle>(watches, name).await,
         Ok(Served::No) => {
             condition.detail("the API server serves no ClusterTrustBundles");
-            set(watches, TrustBundlePresence::Unserved);
+            set(watches, TrustBundlePresence::Unserved.into());
             tokio::time::sleep(ASK_AGAIN).await;
         }
         Err(error) => {
@@ -98,21 +99,34 @@ where
     let condition = watches.readiness.condition("trust-bundle-watch");
     let events = keep_watching(api, named(name), condition);
     pin_mut!(events);
-    let mut listed = TrustBundlePresence::Absent;
+    let mut listed = None;
     while let Some(event) = events.next().await {
         match event {
-            Event::Init => listed = TrustBundlePresence::Absent,
-            Event::InitApply(_) => listed = TrustBundlePresence::Present,
-            Event::InitDone => set(watches, listed),
-            Event::Apply(_) => set(watches, TrustBundlePresence::Present),
-            Event::Delete(_) => set(watches, TrustBundlePresence::Absent),
+            Event::Init => listed = None,
+            Event::InitApply(bundle) => listed = Some(bundle),
+            Event::InitDone => set(watches, known(name, listed.take().as_ref())),
+            Event::Apply(bundle) => set(watches, known(name, Some(&bundle))),
+            Event::Delete(_) => set(watches, known::<K>(name, None)),
         }
     }
 }
 
-fn set(watches: &Watches, presence: TrustBundlePresence) {
-    if watches.knowledge.trust_bundle() != presence {
-        tracing::info!(?presence, "the trust bundle");
-        watches.knowledge.set_trust_bundle(presence);
+pub(super) fn known<K>(name: &str, bundle: Option<&PartialObjectMeta<K>>) -> KnownBundle {
+    match bundle {
+        Some(bundle) => KnownBundle {
+            presence: TrustBundlePresence::Present,
+            seen: Seen::of(&bundle.metadata),
+        },
+        None => KnownBundle {
+            presence: TrustBundlePresence::Absent,
+            seen: Seen::absent(name),
+        },
     }
+}
+
+fn set(watches: &Watches, bundle: KnownBundle) {
+    if watches.knowledge.newest().trust_bundle.presence != bundle.presence {
+        tracing::info!(presence = ?bundle.presence, "the trust bundle");
+    }
+    watches.knowledge.set_trust_bundle(bundle);
 }

@@ -3,7 +3,7 @@
 use rstest::rstest;
 use serde_json::Value;
 
-use super::{DEFAULT_IMAGE, defaults, documents, printed};
+use super::{WEBHOOK_IMAGE, defaults, documents, printed};
 
 fn deployment(documents: &[Value]) -> &Value {
     documents
@@ -23,7 +23,7 @@ fn the_image_is_put_in_as_text_and_nothing_else_changes(#[case] image: &str) {
     let place = "/spec/template/spec/containers/0/image";
     assert_eq!(deployment(&changed).pointer(place).unwrap(), image);
     let deployment = changed.iter_mut().find(|it| it["kind"] == "Deployment");
-    *deployment.unwrap().pointer_mut(place).unwrap() = DEFAULT_IMAGE.into();
+    *deployment.unwrap().pointer_mut(place).unwrap() = WEBHOOK_IMAGE.into();
     assert_eq!(changed, defaults());
 }
 
@@ -39,6 +39,31 @@ fn the_pull_secret_is_put_in_and_nothing_else_changes() {
         .remove("imagePullSecrets");
     assert_eq!(secrets, Some(serde_json::json!([{"name": "our.own-1"}])));
     assert_eq!(changed, defaults());
+}
+
+#[test]
+fn another_copied_secret_is_a_right_more_and_nothing_else_changes() {
+    let mut changed = documents(&printed(&["--copied-secret", "our.own-1"]).unwrap());
+    let role = changed.iter_mut().find(|it| it["kind"] == "ClusterRole");
+    let mut widened = Vec::new();
+    for rule in role.unwrap()["rules"].as_array_mut().unwrap() {
+        if rule["resources"] == serde_json::json!(["secrets"]) {
+            let names = rule["resourceNames"].take();
+            widened.push(names);
+            rule["resourceNames"] = serde_json::json!(["registry-credentials"]);
+        }
+    }
+    assert_eq!(
+        widened,
+        [serde_json::json!(["registry-credentials", "our.own-1"])]
+    );
+    assert_eq!(changed, defaults());
+}
+
+#[test]
+fn the_copied_secret_of_the_default_configuration_is_no_change() {
+    let text = printed(&["--copied-secret", "registry-credentials"]).unwrap();
+    assert_eq!(documents(&text), defaults());
 }
 
 #[test]
@@ -61,6 +86,9 @@ fn another_namespace_is_meant_everywhere() {
 #[case::line_break("--pull-secret", "a\n- name: b")]
 #[case::slash("--pull-secret", "a/b")]
 #[case::long("--pull-secret", &"a".repeat(254))]
+#[case::list("--copied-secret", "a, b")]
+#[case::quote("--copied-secret", "a\"]")]
+#[case::separator("--copied-secret", "a---b")]
 #[case::separator("--namespace", "a---b")]
 #[case::dots("--namespace", "a.b")]
 #[case::edge("--namespace", "a-")]
@@ -84,7 +112,7 @@ fn the_files_name_the_version_that_they_belong_to() {
         deployment
             .pointer("/spec/template/spec/containers/0/image")
             .unwrap(),
-        DEFAULT_IMAGE
+        WEBHOOK_IMAGE
     );
 }
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use policy::admission::Configuration;
 use policy::mirror::{Action, Need, need, plan};
 
+use crate::knowledge::version::InForce;
 use crate::knowledge::{Knowledge, KnownNamespace, SecretContent};
 
 use super::copies::Copies;
@@ -103,7 +104,9 @@ impl State {
 
     /// Takes over what is known now, and gives the namespaces that it concerns (gone ones too).
     pub(super) fn refresh(&mut self, knowledge: &Knowledge) -> Vec<String> {
-        let everywhere = self.take_configuration(knowledge) | self.take_source(knowledge);
+        // One version: or the bytes of one Secret could be written under the name of another.
+        let in_force = knowledge.in_force();
+        let everywhere = self.take_configuration(&in_force) | self.take_source(&in_force);
         let old = std::mem::replace(&mut self.namespaces, knowledge.namespaces());
         let unchanged = |(name, known): &(&String, &Arc<KnownNamespace>)| {
             !everywhere && old.get(*name).is_some_and(|it| Arc::ptr_eq(it, known))
@@ -161,8 +164,8 @@ impl State {
         }
     }
 
-    fn take_configuration(&mut self, knowledge: &Knowledge) -> bool {
-        let new = knowledge.configuration();
+    fn take_configuration(&mut self, in_force: &InForce) -> bool {
+        let new = in_force.configuration.clone();
         let pair = self.configuration.as_ref().zip(new.as_ref());
         let same = pair.map_or(self.configuration.is_none() && new.is_none(), |(a, b)| {
             Arc::ptr_eq(a, b)
@@ -171,8 +174,8 @@ impl State {
         !same
     }
 
-    fn take_source(&mut self, knowledge: &Knowledge) -> bool {
-        let new = knowledge.pull_secret().content.clone();
+    fn take_source(&mut self, in_force: &InForce) -> bool {
+        let new = in_force.pull_secret.content.clone();
         let pair = self.source.as_ref().zip(new.as_ref());
         let same = pair.map_or(self.source.is_none() && new.is_none(), |(a, b)| {
             Arc::ptr_eq(&a.content, b)

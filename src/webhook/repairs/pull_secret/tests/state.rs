@@ -10,6 +10,7 @@ use super::super::pods::{PodSight, Pods};
 use super::super::state::{Dirty, State, Verdict};
 use super::*;
 use crate::knowledge::Knowledge;
+use crate::knowledge::version::{Requirements, Seen};
 
 fn sight(secret: Value) -> (String, Found) {
     Found::read(serde_json::from_value(secret).unwrap())
@@ -223,4 +224,31 @@ fn the_same_configuration_object_is_no_news() {
     state.refresh(&knowledge);
     knowledge.set_configuration(configuration);
     assert!(state.refresh(&knowledge).is_empty());
+}
+
+#[test]
+fn a_secret_of_a_version_that_is_not_in_force_is_not_copied() {
+    let annotated = |key: &str, value: &str| {
+        serde_json::from_value(json!({"annotations": {key: value}})).unwrap()
+    };
+    let of = |encoded, version| PullSecretSource {
+        seen: Seen::of(&annotated(api::runtimes::CONTENT_HASH, version)),
+        ..source(encoded)
+    };
+    let requires =
+        |version| Requirements::read(&annotated(api::runtimes::REQUIRES_PULL_SECRET, version));
+    let knowledge = knowledge(namespace(true));
+    knowledge.set_pull_secret(of(ONE, "1"));
+    knowledge.offer(with_feature(), requires("1"));
+    let mut state = State::new("kyma-system".to_owned());
+    state.refresh(&knowledge);
+    listed(&mut state.copies, vec![copy("a", ONE)]);
+    assert_eq!(verdict(&state), "settled");
+
+    knowledge.set_pull_secret(of(TWO, "2"));
+    assert!(state.refresh(&knowledge).is_empty());
+    assert_eq!(verdict(&state), "settled");
+    knowledge.offer(with_feature(), requires("2"));
+    assert_eq!(state.refresh(&knowledge), ["a"]);
+    assert_eq!(verdict(&state), "apply");
 }

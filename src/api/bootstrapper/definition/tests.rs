@@ -1,0 +1,121 @@
+use kube_core::cel::validate_cel;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::bootstrapper::{
+    Condition, ConditionStatus, GROUP, KIND, PLURAL, READY, SynchronizedContent, VERSION,
+    WebhookStatus,
+};
+
+#[test]
+fn the_definition_is_as_reviewed() {
+    insta::assert_json_snapshot!(crd());
+}
+
+#[test]
+fn the_definition_says_what_the_constants_say() {
+    let crd = crd();
+    assert_eq!(crd.spec.group, GROUP);
+    assert_eq!(crd.spec.names.kind, KIND);
+    assert_eq!(crd.spec.names.plural, PLURAL);
+    assert_eq!(crd.spec.versions[0].name, VERSION);
+    assert_eq!(crd.metadata.name.unwrap(), format!("{PLURAL}.{GROUP}"));
+    let columns: Vec<String> = crd.spec.versions[0]
+        .additional_printer_columns
+        .iter()
+        .flatten()
+        .map(|column| column.name.clone())
+        .collect();
+    assert_eq!(
+        columns,
+        ["Ready", "Synchronized", "Reachable", "Version", "Age"]
+    );
+}
+
+/// The API server refuses CEL rules whose cost it cannot bound, and nobody should be able to fill a store.
+#[test]
+fn every_text_and_list_of_the_schema_is_bounded() {
+    fn unbounded(path: &str, schema: &Value, found: &mut Vec<String>) {
+        let bounded = ["maxLength", "enum", "maxItems"]
+            .iter()
+            .any(|key| schema.get(key).is_some());
+        if matches!(schema["type"].as_str(), Some("string" | "array")) && !bounded {
+            found.push(path.to_owned());
+        }
+        for (name, property) in schema["properties"].as_object().into_iter().flatten() {
+            unbounded(&format!("{path}.{name}"), property, found);
+        }
+        if let Some(items) = schema.get("items") {
+            unbounded(&format!("{path}[]"), items, found);
+        }
+    }
+    let schema = serde_json::to_value(&crd().spec.versions[0].schema).unwrap();
+    let mut found = Vec::new();
+    unbounded("", &schema["openAPIV3Schema"], &mut found);
+    assert_eq!(found, Vec::<String>::new());
+}
+
+fn resource(name: &str, image: Option<&str>) -> RuntimeBootstrapper {
+    RuntimeBootstrapper::new(
+        name,
+        RuntimeBootstrapperSpec {
+            webhook: image.map(|image| Webhook {
+                image: Some(image.to_owned()),
+            }),
+            ..RuntimeBootstrapperSpec::default()
+        },
+    )
+}
+
+#[rstest]
+#[case::plain("4f8e1b7c-3b1f-4c11-9a52-90d38a6ad70f", None, true)]
+#[case::long(&"a".repeat(64), None, false)]
+#[case::longest(&"a".repeat(63), None, true)]
+#[case::tag("a", Some("registry.example:5000/webhook:0.1.0"), true)]
+#[case::digest(
+    "a",
+    Some(
+        "ghcr.io/x/webhook@sha256:0000000000000000000000000000000000000000000000000000000000000000"
+    ),
+    true
+)]
+#[case::untagged("a", Some("ghcr.io/x/webhook"), false)]
+#[case::a_port_is_no_tag("a", Some("registry:5000/webhook"), false)]
+#[case::spaces("a", Some("ghcr.io/x/webhook:1 --flag"), false)]
+#[case::a_second_line("a", Some("ghcr.io/x/webhook:1\nevil"), false)]
+fn rules(#[case] name: &str, #[case] image: Option<&str>, #[case] valid: bool) {
+    assert_eq!(validate_cel(&resource(name, image)).is_ok(), valid);
+}
+
+#[test]
+fn an_empty_spec_has_the_documented_defaults() {
+    let spec: RuntimeBootstrapperSpec = serde_json::from_value(json!({})).unwrap();
+    assert_eq!(spec, RuntimeBootstrapperSpec::default());
+    assert_eq!(spec.deletion_policy, DeletionPolicy::Uninstall);
+    assert_eq!(spec.deletion_deadline(), Duration::from_hours(1));
+    assert!(
+        serde_json::from_value::<RuntimeBootstrapperSpec>(json!({"deletionPolicy": "Keep"}))
+            .is_err()
+    );
+}
+
+/// With server-side apply a null is a statement about a field.
+#[rstest]
+#[case(json!(RuntimeBootstrapperSpec { webhook: Some(Webhook::default()), ..RuntimeBootstrapperSpec::default() }))]
+#[case(json!(RuntimeBootstrapperStatus {
+    conditions: vec![Condition {
+        kind: READY.to_owned(),
+        status: ConditionStatus::Unknown,
+        observed_generation: None,
+        last_transition_time: "2026-11-21T00:00:00Z".to_owned(),
+        reason: "Unreachable".to_owned(),
+        message: String::new(),
+    }],
+    content: Some(SynchronizedContent::default()),
+    webhook: Some(WebhookStatus::default()),
+    ..RuntimeBootstrapperStatus::default()
+}))]
+fn what_is_absent_is_not_serialised(#[case] value: Value) {
+    assert!(!value.to_string().contains("null"), "{value}");
+}

@@ -1,0 +1,190 @@
+//! Flags of the role `controller`.
+
+use std::net::SocketAddr;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use api::names;
+use api::runtimes::KCP_NAMESPACE;
+use clap::{Args, ValueEnum};
+
+/// Keeps the webhook and its configuration in step on every runtime, on KCP.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ControllerArgs {
+    /// Parts to run, as kube-controller-manager has it: names, `*` for all, `-NAME` for all but one
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "signal",
+        allow_hyphen_values = true
+    )]
+    pub(crate) controllers: Vec<String>,
+    /// Address of /healthz and /readyz
+    #[arg(long, default_value = "0.0.0.0:8081")]
+    pub(crate) health_probe_bind_address: SocketAddr,
+    /// Address of /metrics
+    #[arg(long, default_value = "0.0.0.0:8080")]
+    pub(crate) metrics_bind_address: SocketAddr,
+    /// Namespace of sources, Runtimes and kubeconfigs
+    #[arg(long, env = "POD_NAMESPACE", default_value = KCP_NAMESPACE)]
+    pub(crate) namespace: String,
+    /// Name of this replica, unique among all that run at the same time
+    #[arg(long, env = "POD_NAME", default_value = "local")]
+    pub(crate) identity: String,
+    #[command(flatten)]
+    pub(crate) sources: SourceArgs,
+    #[command(flatten)]
+    pub(crate) signal: SignalArgs,
+    #[command(flatten)]
+    pub(crate) direct: DirectArgs,
+    /// Kubeconfig of KCP; without it the Pod's service account is used
+    #[arg(long, env = "KUBECONFIG")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Log format: json or text
+    #[arg(long, default_value = "json")]
+    pub(crate) log_format: chassis::telemetry::Format,
+    /// Log filter, as in `info,kube=warn`
+    #[arg(
+        long,
+        env = "LOG_FILTER",
+        default_value = "info,kube_runtime=error,kube_client=error"
+    )]
+    pub(crate) log_filter: String,
+}
+
+/// The three sources on KCP and what they are called on runtimes.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct SourceArgs {
+    /// ConfigMap with the webhook's document, on KCP
+    #[arg(long, default_value = names::CONFIG_MAP)]
+    pub(crate) kcp_config_name: String,
+    /// Pull Secret on KCP; empty: there is none to watch
+    #[arg(long, default_value = names::PULL_SECRET)]
+    pub(crate) kcp_pull_secret_name: String,
+    /// ClusterTrustBundle on KCP; empty: there is none to watch
+    #[arg(long, default_value = "")]
+    pub(crate) kcp_cluster_trust_bundle: String,
+    /// Namespace of the product on runtimes
+    #[arg(long, default_value = names::SKR_NAMESPACE)]
+    pub(crate) skr_namespace: String,
+    /// ConfigMap on runtimes
+    #[arg(long, default_value = names::CONFIG_MAP)]
+    pub(crate) skr_config_name: String,
+    /// Pull Secret on runtimes
+    #[arg(long, default_value = names::PULL_SECRET)]
+    pub(crate) skr_pull_secret_name: String,
+    /// ClusterTrustBundle on runtimes; empty: the name on KCP
+    #[arg(long, default_value = "")]
+    pub(crate) skr_cluster_trust_bundle: String,
+}
+
+/// Part `signal`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct SignalArgs {
+    /// Which Runtimes are signalled, as a label selector; empty: all
+    #[arg(long, default_value = "")]
+    pub(crate) signal_selector: String,
+    /// Where the signal is set
+    #[arg(long, value_enum, default_value = "both")]
+    pub(crate) signal_keys: SignalPlace,
+    /// Which of two keys the manager takes away; without it, whichever goes first
+    #[arg(long, value_enum)]
+    pub(crate) signal_obeyed: Option<ObeyedPlace>,
+    /// Signals in a second
+    #[arg(long, default_value = "10")]
+    pub(crate) signals_per_second: NonZeroU32,
+}
+
+/// Where the signal is set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum SignalPlace {
+    /// The seed's.
+    Label,
+    /// The public manager's.
+    Annotation,
+    /// Both.
+    Both,
+}
+
+/// Which of two keys the manager takes away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ObeyedPlace {
+    /// The label.
+    Label,
+    /// The annotation.
+    Annotation,
+}
+
+/// Part `direct`.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct DirectArgs {
+    /// Which Runtimes get a RuntimeBootstrapper by themselves, as a label selector
+    #[arg(long, default_value = "rt-bootstrapper.kyma-project.io/mode=direct")]
+    pub(crate) adopt_selector: String,
+    /// The webhook's image on runtimes
+    #[arg(long, default_value = crate::manifests::WEBHOOK_IMAGE)]
+    pub(crate) webhook_image: String,
+    /// The Secret on runtimes that the webhook's image is pulled with; empty: none
+    #[arg(long, default_value = "")]
+    pub(crate) webhook_pull_secret: String,
+    /// Seconds within which everything on a runtime is looked at again
+    #[arg(long, default_value = "600", value_parser = seconds)]
+    pub(crate) resync_period: Duration,
+    /// Passes over runtimes at once
+    #[arg(long, default_value = "256")]
+    pub(crate) concurrent_runtimes: NonZeroU32,
+    /// Runtimes of a wave; 0: as many as have the same place in the order
+    #[arg(long, default_value = "0")]
+    pub(crate) wave_size: u32,
+    /// Failures that a wave may have: a number, or a share of it such as `10%`
+    #[arg(long, default_value = "10%", value_parser = budget)]
+    pub(crate) failure_budget: Failures,
+    /// Runtimes may be on this machine: for tests and local clusters alone
+    #[arg(long)]
+    pub(crate) allow_loopback_runtimes: bool,
+}
+
+/// Failures that a wave may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Failures {
+    /// So many.
+    Count(u32),
+    /// So many of a hundred.
+    Percent(u8),
+}
+
+fn budget(text: &str) -> Result<Failures, String> {
+    let parsed = match text.strip_suffix('%') {
+        Some(percent) => percent
+            .parse()
+            .ok()
+            .filter(|percent| *percent <= 100)
+            .map(Failures::Percent),
+        None => text.parse().ok().map(Failures::Count),
+    };
+    parsed.ok_or_else(|| "neither a number nor a share such as 10%".to_owned())
+}
+
+fn seconds(text: &str) -> Result<Duration, std::num::ParseIntError> {
+    text.parse().map(Duration::from_secs)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::{Failures, budget};
+
+    #[rstest]
+    #[case("0", Some(Failures::Count(0)))]
+    #[case("12", Some(Failures::Count(12)))]
+    #[case("100%", Some(Failures::Percent(100)))]
+    #[case("101%", None)]
+    #[case("-1", None)]
+    #[case("%", None)]
+    #[case("", None)]
+    fn a_budget_is_a_number_or_a_share(#[case] text: &str, #[case] expected: Option<Failures>) {
+        assert_eq!(budget(text).ok(), expected);
+    }
+}

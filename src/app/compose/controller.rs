@@ -1,0 +1,192 @@
+//! The role `controller`, put together: sources are watched by every replica, the leader brings them to the runtimes.
+
+mod meters;
+mod parts;
+mod settings;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use chassis::admin::{Admin, AdminOptions};
+use chassis::client::{ClientOptions, connect};
+use chassis::lease::{LeaseOptions, LeaseTiming, run_while_leading};
+use chassis::readiness::Readiness;
+use chassis::shutdown::Shutdown;
+use chassis::telemetry::{self, TelemetryOptions};
+use controller::bootstrapper::direct::{self, DirectOptions};
+use controller::bootstrapper::signal::{self, SignalOptions};
+use controller::bootstrapper::sources::{self, SourceOptions};
+use controller::runtimes::Fleet;
+use kube::runtime::events::Reporter;
+use tokio_util::sync::CancellationToken;
+
+use self::meters::Meters;
+use self::parts::Part;
+use crate::cli::controller::ControllerArgs;
+
+/// How long one call to KCP may take.
+const CALL: Duration = Duration::from_secs(15);
+
+/// The lease of all parts: who leads does everything.
+const LEASE: &str = "rt-bootstrapper-controller";
+
+/// Thousands of runtimes are waited for, not computed.
+const THREADS: usize = 2;
+
+/// Runs the role until a signal.
+///
+/// # Errors
+/// When the process cannot begin: no credentials for the API server, an address in use, flags that contradict.
+pub(crate) fn run(arguments: &ControllerArgs) -> anyhow::Result<ExitCode> {
+    telemetry::init(TelemetryOptions {
+        format: arguments.log_format,
+        filter: arguments.log_filter.clone(),
+    })?;
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(THREADS)
+        .enable_all()
+        .build()
+        .context("the runtime cannot begin")?
+        .block_on(compose(arguments))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn compose(arguments: &ControllerArgs) -> anyhow::Result<()> {
+    let parts = parts::chosen(&arguments.controllers)?;
+    let shutdown = Shutdown::on_signals()?;
+    let readiness = Readiness::default();
+    let (meters, metrics) = Meters::new();
+    let addresses = AdminOptions {
+        health: arguments.health_probe_bind_address,
+        metrics: arguments.metrics_bind_address,
+    };
+    let admin = Admin::bind(addresses, readiness.clone(), Arc::new(metrics)).await?;
+    let ended = CancellationToken::new();
+    let admin = tokio::spawn(admin.run(ended.clone()));
+    let client = connect(client_options(arguments), &meters.requests).await?;
+    let process = Process {
+        arguments,
+        parts,
+        readiness,
+        meters,
+    };
+    tokio::select! {
+        outcome = work(&process, client, shutdown.token()) => outcome?,
+        () = shutdown.second_signal() => tracing::warn!("second signal: not waiting for the end"),
+    }
+    ended.cancel();
+    admin.await.context("the admin endpoint failed")
+}
+
+/// What most parts are made of.
+struct Process<'a> {
+    arguments: &'a ControllerArgs,
+    parts: Vec<Part>,
+    readiness: Readiness,
+    meters: Meters,
+}
+
+async fn work(
+    process: &Process<'_>,
+    client: kube::Client,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
+    let Process {
+        arguments,
+        parts,
+        readiness,
+        meters,
+    } = process;
+    let salt = tokio::select! {
+        salt = sources::salt(&client, readiness) => salt,
+        () = shutdown.cancelled() => return Ok(()),
+    };
+    let (published, watching) = sources::watch(SourceOptions {
+        client: client.clone(),
+        names: settings::sources(arguments),
+        salt: salt.clone(),
+        readiness: readiness.clone(),
+        metrics: meters.sources.clone(),
+    });
+    let signal = parts.contains(&Part::Signal).then_some(SignalOptions {
+        client: client.clone(),
+        settings: settings::signal(&arguments.signal)?,
+        sources: published.clone(),
+        readiness: readiness.clone(),
+        reporter: reporter(arguments),
+        metrics: meters.signal.clone(),
+    });
+    let direct = parts.contains(&Part::Direct).then_some(DirectOptions {
+        client: client.clone(),
+        settings: settings::direct(arguments)?,
+        sources: published,
+        salt,
+        fleet: Fleet::new(settings::fleet(&arguments.direct), meters.fleet.clone()),
+        render: settings::render(arguments),
+        readiness: readiness.clone(),
+        metrics: meters.direct.clone(),
+    });
+    let lead = |term: CancellationToken| {
+        let (signal, direct) = (signal.clone(), direct.clone());
+        async move {
+            tokio::join!(run_signal(signal, term.clone()), run_direct(direct, term));
+        }
+    };
+    let leading = run_while_leading(
+        client,
+        lease(arguments),
+        meters.lease.clone(),
+        shutdown,
+        lead,
+    );
+    tokio::select! {
+        () = leading => Ok(()),
+        () = watching => Ok(()),
+    }
+}
+
+async fn run_signal(options: Option<SignalOptions>, term: CancellationToken) {
+    if let Some(options) = options {
+        signal::run(options, term).await;
+    }
+}
+
+async fn run_direct(options: Option<DirectOptions>, term: CancellationToken) {
+    if let Some(options) = options
+        && let Err(error) = direct::run(options, term.clone()).await
+    {
+        let error = telemetry::error_chain(&error);
+        tracing::error!(error, "direct mode cannot begin");
+        term.cancelled().await;
+    }
+}
+
+fn lease(arguments: &ControllerArgs) -> LeaseOptions {
+    LeaseOptions {
+        namespace: arguments.namespace.clone(),
+        name: LEASE.to_owned(),
+        identity: arguments.identity.clone(),
+        timing: LeaseTiming::default(),
+    }
+}
+
+fn reporter(arguments: &ControllerArgs) -> Reporter {
+    Reporter {
+        controller: "runtime-bootstrapper-controller".to_owned(),
+        instance: Some(arguments.identity.clone()),
+    }
+}
+
+fn client_options(arguments: &ControllerArgs) -> ClientOptions {
+    ClientOptions {
+        kubeconfig: arguments.kubeconfig.clone(),
+        user_agent: concat!(
+            "runtime-bootstrapper-controller/",
+            env!("CARGO_PKG_VERSION")
+        )
+        .to_owned(),
+        timeout: CALL,
+    }
+}

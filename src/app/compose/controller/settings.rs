@@ -1,0 +1,114 @@
+//! From flags to what the parts are told.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use controller::bootstrapper::direct::{DirectSettings, Render};
+use controller::bootstrapper::signal::{Place, SignalKeys, SignalSettings};
+use controller::bootstrapper::sources::SourceNames;
+use controller::runtimes::FleetOptions;
+use kube::core::Selector;
+use policy::convergence::observed::Names;
+use policy::convergence::waves;
+
+use crate::cli::controller::{
+    ControllerArgs, DirectArgs, Failures, ObeyedPlace, SignalArgs, SignalPlace, SourceArgs,
+};
+use crate::manifests;
+
+fn named(name: &str) -> Option<String> {
+    Some(name.to_owned()).filter(|name| !name.is_empty())
+}
+
+pub(super) fn sources(arguments: &ControllerArgs) -> SourceNames {
+    SourceNames {
+        namespace: arguments.namespace.clone(),
+        config_map: arguments.sources.kcp_config_name.clone(),
+        pull_secret: named(&arguments.sources.kcp_pull_secret_name),
+        trust_bundle: named(&arguments.sources.kcp_cluster_trust_bundle),
+    }
+}
+
+fn names(arguments: &SourceArgs) -> Names {
+    let source = named(&arguments.kcp_cluster_trust_bundle);
+    Names {
+        namespace: arguments.skr_namespace.clone(),
+        pull_secret: named(&arguments.kcp_pull_secret_name)
+            .map(|_| arguments.skr_pull_secret_name.clone()),
+        trust_bundle: source
+            .map(|source| named(&arguments.skr_cluster_trust_bundle).unwrap_or(source)),
+        configuration: arguments.skr_config_name.clone(),
+    }
+}
+
+pub(super) fn signal(arguments: &SignalArgs) -> anyhow::Result<SignalSettings> {
+    let keys = match arguments.signal_keys {
+        SignalPlace::Label => SignalKeys::Only(Place::Label),
+        SignalPlace::Annotation => SignalKeys::Only(Place::Annotation),
+        SignalPlace::Both => SignalKeys::Both {
+            obeyed: arguments.signal_obeyed.map(|obeyed| match obeyed {
+                ObeyedPlace::Label => Place::Label,
+                ObeyedPlace::Annotation => Place::Annotation,
+            }),
+        },
+    };
+    Ok(SignalSettings {
+        keys,
+        selector: selector(&arguments.signal_selector).context("--signal-selector")?,
+        per_second: arguments.signals_per_second,
+        ..SignalSettings::default()
+    })
+}
+
+pub(super) fn direct(arguments: &ControllerArgs) -> anyhow::Result<DirectSettings> {
+    let given = &arguments.direct;
+    let failure_budget = match given.failure_budget {
+        Failures::Count(count) => waves::Budget::Count(count),
+        Failures::Percent(percent) => waves::Budget::Percent(percent),
+    };
+    Ok(DirectSettings {
+        namespace: arguments.namespace.clone(),
+        names: names(&arguments.sources),
+        adopt: selector(&given.adopt_selector).context("--adopt-selector")?,
+        resync: given.resync_period,
+        passes: usize::try_from(given.concurrent_runtimes.get())?,
+        waves: waves::Settings {
+            size: NonZeroU32::new(given.wave_size),
+            failure_budget,
+            paused: false,
+        },
+        ..DirectSettings::new(&given.webhook_image)
+    })
+}
+
+pub(super) fn fleet(arguments: &DirectArgs) -> FleetOptions {
+    FleetOptions {
+        allow_loopback: arguments.allow_loopback_runtimes,
+        ..FleetOptions::default()
+    }
+}
+
+/// The manifests that `manifests webhook` prints.
+pub(super) fn render(arguments: &ControllerArgs) -> Render {
+    let pull_secret = named(&arguments.direct.webhook_pull_secret);
+    let namespace = arguments.sources.skr_namespace.clone();
+    Arc::new(move |image| {
+        manifests::webhook_objects(image, pull_secret.as_deref(), &namespace)
+            .map_err(|error| format!("{error:#}"))
+    })
+}
+
+fn selector(text: &str) -> anyhow::Result<Selector> {
+    if text.trim().is_empty() {
+        return Ok(Selector::default());
+    }
+    let mut pairs = Vec::new();
+    for part in text.split(',') {
+        let (key, value) = part
+            .split_once('=')
+            .with_context(|| format!("`{part}` is not KEY=VALUE"))?;
+        pairs.push((key.trim().to_owned(), value.trim().to_owned()));
+    }
+    Ok(Selector::from_iter(pairs))
+}

@@ -1,0 +1,165 @@
+//! The long-term mode: the controller itself installs the webhook on every runtime and keeps its content in step.
+//!
+//! Gather (`gather`: one round trip), decide (`policy::convergence`), apply (`apply`: one server-side apply per object
+//! that differs), report (`report`, `writer`). `conductor` knows who is due. Runs on the leader only.
+//!
+//! Invariants:
+//! - nothing is written to a cluster before its identity, what it serves and our rights there were looked at;
+//! - where nothing differs nothing is written, neither on the runtime nor on the control plane;
+//! - a kubeconfig is held for one pass, and a runtime that is idle holds no connection;
+//! - nothing begins before all Runtimes, all `RuntimeBootstrapper`s, the sources and the record are known.
+//!
+//! # Rights
+//! Beside those of the sources and the record, a Role in `kcp-system`:
+//! ```yaml
+//! - apiGroups: [""]
+//!   resources: [secrets]                  # kubeconfigs: one a runtime, so no names can be given
+//!   verbs: [get, list, watch]
+//! - apiGroups: [""]
+//!   resources: [configmaps]
+//!   resourceNames: [rt-bootstrapper-direct-record, rt-bootstrapper-rollout]
+//!   verbs: [create, get, list, patch, update, watch]
+//! - apiGroups: [infrastructuremanager.kyma-project.io]
+//!   resources: [runtimes]
+//!   verbs: [list, watch]
+//! - apiGroups: [operator.kyma-project.io]
+//!   resources: [runtimebootstrappers]
+//!   verbs: [create, delete, get, list, patch, watch]
+//! - apiGroups: [operator.kyma-project.io]
+//!   resources: [runtimebootstrappers/status]
+//!   verbs: [patch]
+//! ```
+//! Source: product.md §2 "Long-term mode", seed: resource-synchronization.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use api::runtimes::{KCP_NAMESPACE, MODE, MODE_DIRECT};
+use chassis::backoff::Backoff;
+use chassis::readiness::Readiness;
+use kube::Client;
+use kube::core::Selector;
+use policy::convergence::Salt;
+use policy::convergence::observed::Names;
+use policy::convergence::waves::{Budget, Settings as Waves};
+use tokio_util::sync::CancellationToken;
+
+use super::sources::Published;
+use crate::runtimes::Fleet;
+
+mod access;
+mod apply;
+mod claims;
+mod conductor;
+mod events;
+mod gather;
+mod installations;
+mod lifecycle;
+mod metrics;
+mod pass;
+mod progress;
+mod queue;
+mod register;
+mod report;
+mod rights;
+mod rollout;
+mod watches;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+pub use installations::{ManifestsError, Render};
+pub use metrics::DirectMetrics;
+
+/// What the record of direct mode is called.
+pub const DIRECT_RECORD: &str = "rt-bootstrapper-direct-record";
+
+/// What can be set.
+#[derive(Clone, Debug)]
+pub struct DirectSettings {
+    /// Where Runtimes, resources and kubeconfigs are.
+    pub namespace: String,
+    /// Names of the three objects on runtimes.
+    pub names: Names,
+    /// Which Runtimes get a resource by themselves.
+    pub adopt: Selector,
+    /// The webhook's image where a resource names no other.
+    pub image: String,
+    /// Within which time everything on a runtime is looked at again.
+    pub resync: Duration,
+    /// How many passes may run at once; twice as many while some of them take long.
+    pub passes: usize,
+    /// How long a runtime in trouble is left alone.
+    pub backoff: Backoff,
+    /// How soon a Deployment that is on its way is looked at again.
+    pub soon: Backoff,
+    /// How many statuses are written on the control plane in a second.
+    pub statuses_per_second: NonZeroU32,
+    /// How a new version goes out.
+    pub waves: Waves,
+}
+
+impl DirectSettings {
+    /// The defaults, for an image of the webhook.
+    #[must_use]
+    pub fn new(image: &str) -> Self {
+        Self {
+            namespace: KCP_NAMESPACE.to_owned(),
+            names: Names::default(),
+            adopt: Selector::from_iter([(MODE, MODE_DIRECT)]),
+            image: image.to_owned(),
+            resync: Duration::from_mins(10),
+            passes: 256,
+            backoff: Backoff {
+                base: Duration::from_secs(5),
+                cap: Duration::from_mins(5),
+            },
+            soon: Backoff {
+                base: Duration::from_secs(2),
+                cap: Duration::from_secs(30),
+            },
+            statuses_per_second: NonZeroU32::MIN.saturating_add(99),
+            waves: Waves {
+                size: None,
+                failure_budget: Budget::Percent(10),
+                paused: false,
+            },
+        }
+    }
+}
+
+/// Everything that direct mode needs.
+#[derive(Clone)]
+pub struct DirectOptions {
+    /// The control plane.
+    pub client: Client,
+    /// What may be set.
+    pub settings: DirectSettings,
+    /// From [`super::sources::watch`].
+    pub sources: Published,
+    /// Who the control plane is.
+    pub salt: Salt,
+    /// The clients of runtimes.
+    pub fleet: Fleet,
+    /// What is installed.
+    pub render: Render,
+    /// Where health is reported.
+    pub readiness: Readiness,
+    /// What is counted.
+    pub metrics: DirectMetrics,
+}
+
+/// Keeps runtimes in step until the token is cancelled, and then stops at once: whoever leads next goes on from what is
+/// there.
+///
+/// # Errors
+/// Only if the manifests cannot be installed at all; what goes wrong later is retried, counted and reported.
+pub async fn run(options: DirectOptions, token: CancellationToken) -> Result<(), ManifestsError> {
+    let events = events::Loop::new(options)?;
+    tokio::select! {
+        () = events.run() => {}
+        () = token.cancelled() => {}
+    }
+    Ok(())
+}

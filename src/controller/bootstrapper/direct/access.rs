@@ -1,0 +1,88 @@
+//! From a runtime id to a client of the runtime.
+//!
+//! Invariant: the kubeconfig is asked for when a pass begins and is gone when it ends; nothing of it is kept, logged or
+//! written anywhere. Deliberately absent: what a kubeconfig may hold (`policy::convergence::kubeconfig`).
+
+use api::runtimes::{KUBECONFIG_KEY, kubeconfig_secret};
+use k8s_openapi::api::core::v1::Secret;
+use kube::{Api, Client};
+use policy::convergence::kubeconfig;
+use policy::convergence::status::{Unreached, chain};
+use tokio::sync::Semaphore;
+
+use crate::runtimes::{CallError, Fleet, Remote, RuntimeId};
+
+/// Calls to the control plane at once: enough for hundreds of passes a second, and few connections.
+const AT_ONCE: usize = 16;
+
+/// Why a runtime is not opened.
+pub(super) enum Closed {
+    /// The runtime's fault, or its manager's.
+    Runtime(Unreached),
+    /// The control plane does not say what the kubeconfig is.
+    ControlPlane(kube::Error),
+}
+
+/// Opens runtimes.
+pub(super) struct Door {
+    secrets: Api<Secret>,
+    fleet: Fleet,
+    turns: Semaphore,
+}
+
+impl Door {
+    pub(super) fn new(client: Client, namespace: &str, fleet: Fleet) -> Self {
+        Self {
+            secrets: Api::namespaced(client, namespace),
+            fleet,
+            turns: Semaphore::new(AT_ONCE),
+        }
+    }
+
+    /// A client of the runtime, by the kubeconfig that holds now.
+    pub(super) async fn open(&self, id: &RuntimeId) -> Result<Remote, Closed> {
+        let name = kubeconfig_secret(id.as_str());
+        let secret = {
+            let _turn = self.turns.acquire().await;
+            self.secrets.get_opt(&name).await
+        };
+        let secret = secret.map_err(Closed::ControlPlane)?;
+        self.enter(id, &name, secret).map_err(Closed::Runtime)
+    }
+
+    fn enter(
+        &self,
+        id: &RuntimeId,
+        name: &str,
+        secret: Option<Secret>,
+    ) -> Result<Remote, Unreached> {
+        let secret =
+            secret.ok_or_else(|| Unreached::KubeconfigMissing(format!("no Secret `{name}`")))?;
+        let bytes = secret
+            .data
+            .as_ref()
+            .and_then(|data| data.get(KUBECONFIG_KEY))
+            .filter(|bytes| !bytes.0.is_empty())
+            .ok_or_else(|| {
+                Unreached::KubeconfigMissing(format!("Secret `{name}` has no {KUBECONFIG_KEY}"))
+            })?;
+        let access = kubeconfig::parse(&bytes.0)
+            .map_err(|error| Unreached::KubeconfigInvalid(chain(&error)))?;
+        let fingerprint = secret.metadata.resource_version.as_deref();
+        self.fleet
+            .open(id, access, fingerprint.unwrap_or_default())
+            .map_err(|error| Unreached::KubeconfigInvalid(chain(&error)))
+    }
+}
+
+/// What a failed call says about reaching a runtime at all.
+pub(super) fn unreached(error: &CallError) -> Unreached {
+    match error {
+        CallError::Unreachable(broken) => Unreached::ConnectionFailed(chain(broken)),
+        CallError::TimedOut(_) => Unreached::TimedOut,
+        CallError::Tls(fault) => Unreached::TlsFailed(chain(fault)),
+        CallError::AddressRefused => Unreached::KubeconfigInvalid(chain(error)),
+        CallError::Refused { status: 401, .. } => Unreached::Unauthorized,
+        _ => Unreached::ServerFailed(chain(error)),
+    }
+}

@@ -1,0 +1,57 @@
+//! Carries a plan out.
+//!
+//! Invariant: a step begins only if the one before succeeded as a whole; the actions of a step go at once; a plan
+//! stopped at any point leaves what the next pass can go on from.
+
+use api::runtimes::CONTROLLER_MANAGER;
+use futures::future::join_all;
+use policy::convergence::plan::{Action, Plan};
+use policy::convergence::status::{Failure, chain};
+use serde_json::json;
+
+use super::metrics::DirectMetrics;
+use crate::runtimes::{CallError, Remote};
+
+/// The action that failed first, and how.
+pub(super) struct Stopped {
+    pub(super) failure: Failure,
+    pub(super) error: CallError,
+}
+
+/// Does everything, or stops after the step in which something failed.
+pub(super) async fn carry_out(
+    plan: &Plan,
+    remote: &Remote,
+    metrics: &DirectMetrics,
+) -> Result<(), Stopped> {
+    for step in &plan.steps {
+        let actions = step.iter().map(|action| act(action, remote, metrics));
+        for result in join_all(actions).await {
+            result?;
+        }
+    }
+    Ok(())
+}
+
+async fn act(action: &Action, remote: &Remote, metrics: &DirectMetrics) -> Result<(), Stopped> {
+    let path = action.target().path();
+    let result = match action {
+        Action::Apply { object, .. } => remote
+            .apply(&path, object, CONTROLLER_MANAGER, true)
+            .await
+            .map(drop),
+        Action::Delete { uid, .. } => {
+            let preconditions = uid.as_ref().map(|uid| json!({ "uid": uid }));
+            remote.delete(&path, preconditions.as_ref()).await.map(drop)
+        }
+        Action::Transfer { patch, .. } => remote.json_patch(&path, patch).await.map(drop),
+    };
+    metrics.acted(action, result.is_ok());
+    result.map_err(|error| Stopped {
+        failure: Failure {
+            target: action.target().clone(),
+            message: chain(&error),
+        },
+        error,
+    })
+}

@@ -1,0 +1,162 @@
+//! What follows from a pass: what is said, and when the next one is.
+//!
+//! Invariant: whoever had a pass stands in the queue again, unless the resource is gone.
+
+use std::time::Duration;
+
+use chassis::backoff::spread;
+use kube::ResourceExt as _;
+use tokio::task::{Id, JoinError};
+use tokio::time::Instant;
+
+use super::super::pass::{End, Report};
+use super::super::queue::Name;
+use super::super::writer::Saying;
+use super::{Conductor, Done};
+
+impl Conductor {
+    /// Takes note of what ended.
+    pub(in super::super) fn take(&mut self, ended: Result<(Id, Done), JoinError>) {
+        let id = match &ended {
+            Ok((id, _)) => *id,
+            Err(error) => error.id(),
+        };
+        let Some(name) = self.names.remove(&id) else {
+            return;
+        };
+        let again = self.running.remove(&name).is_some_and(|it| it.again);
+        match ended {
+            Ok((_, Done::Pass(report))) => self.take_report(&report, again),
+            Ok((_, Done::Chore(true))) if again => self.wake(&name),
+            Ok((_, Done::Chore(true))) => {}
+            Ok((_, Done::Chore(false))) => self.retry(&name, None),
+            Err(error) => {
+                tracing::error!(runtime = &*name, %error, "a pass ended in a panic");
+                self.retry(&name, None);
+                self.note(&name, End::Broken);
+            }
+        }
+    }
+
+    fn take_report(&mut self, report: &Report, again: bool) {
+        let name = Name::clone(&report.name);
+        let resource = self.register.get(&name).and_then(|it| it.resource.as_ref());
+        if resource.is_none_or(|it| it.uid() != report.uid) {
+            self.let_be(&name, report);
+            return;
+        }
+        let reason = report
+            .status
+            .conditions
+            .iter()
+            .find(|it| it.kind == api::bootstrapper::READY)
+            .map_or("Unknown", |it| known_reason(&it.reason));
+        self.common.metrics.passed(reason, report.took);
+        let now = Instant::now();
+        let resync = spread(self.settings.resync, fastrand::u64(..));
+        if report.thorough || !self.thorough_at.contains_key(&name) {
+            // The first look after a start may be a quick one: the thorough ones then spread over the period.
+            let share = if report.thorough {
+                resync
+            } else {
+                resync.mul_f64(fastrand::f64())
+            };
+            self.thorough_at.insert(Name::clone(&name), now + share);
+        }
+        self.left_alone.remove(&name);
+        self.say(&name, report);
+        self.schedule(&name, report.end, now);
+        self.note(&name, report.end);
+        if again {
+            self.wake(&name);
+        }
+    }
+
+    /// The resource went away during the pass, and what the pass noted down goes with it.
+    fn let_be(&mut self, name: &Name, report: &Report) {
+        if self
+            .register
+            .get(name)
+            .is_none_or(|it| it.resource.is_none())
+            && let Some(id) = &report.status.runtime_id
+        {
+            self.common.claims.release(id);
+        }
+        self.wake(name);
+    }
+
+    fn say(&mut self, name: &Name, report: &Report) {
+        let Some(entry) = self.register.get_mut(name) else {
+            return;
+        };
+        let Some(resource) = &entry.resource else {
+            return;
+        };
+        if entry.status != report.status && report.end != End::Gone {
+            entry.status = report.status.clone();
+            self.statuses.say(Saying {
+                name: Name::clone(name),
+                uid: resource.metadata.uid.clone(),
+                status: report.status.clone(),
+            });
+        }
+    }
+
+    fn schedule(&mut self, name: &Name, end: End, now: Instant) {
+        let thorough = self.thorough_at.get(name).copied();
+        let Some(entry) = self.register.get_mut(name) else {
+            return;
+        };
+        match end {
+            End::Settled | End::Withheld => {
+                entry.attempts = 0;
+                self.queue.set(name, thorough.unwrap_or(now));
+            }
+            End::Waits => {
+                let delay = self.settings.soon.delay(entry.attempts, fastrand::u64(..));
+                entry.attempts = entry.attempts.saturating_add(1);
+                self.queue.set(name, now + delay);
+            }
+            End::Broken => self.retry(name, None),
+            End::Unreached { retry_after } | End::Failed { retry_after } => {
+                self.retry(name, retry_after);
+            }
+            End::Gone => {}
+        }
+    }
+
+    fn retry(&mut self, name: &Name, at_least: Option<Duration>) {
+        let Some(entry) = self.register.get_mut(name) else {
+            return;
+        };
+        let delay = self
+            .settings
+            .backoff
+            .delay(entry.attempts, fastrand::u64(..));
+        entry.attempts = entry.attempts.saturating_add(1);
+        let now = Instant::now();
+        if let Some(at_least) = at_least {
+            self.left_alone.insert(Name::clone(name), now + at_least);
+        }
+        let delay = delay.max(at_least.unwrap_or_default());
+        self.queue.set(name, now + delay);
+    }
+}
+
+/// What came of something on the control plane.
+pub(super) fn chore(name: &Name, outcome: &kube::Result<()>) -> Done {
+    if let Err(error) = outcome {
+        let error = chassis::telemetry::error_chain(error);
+        tracing::warn!(runtime = &**name, error, "the control plane refuses");
+    }
+    Done::Chore(outcome.is_ok())
+}
+
+/// The word out of the closed list, so that it can be a label.
+fn known_reason(word: &str) -> &'static str {
+    policy::convergence::status::Reason::ALL
+        .iter()
+        .map(|reason| reason.name())
+        .find(|name| *name == word)
+        .unwrap_or("Unknown")
+}

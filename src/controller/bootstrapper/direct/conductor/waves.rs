@@ -1,0 +1,166 @@
+//! The conductor's part in rollouts: who takes part, who may begin, and who is woken when the next wave comes.
+//!
+//! Invariant: nobody who cannot arrive holds up a wave: neither a paused runtime nor one on its way out takes part.
+
+use api::bootstrapper::{
+    ConditionStatus, REACHABLE, RuntimeBootstrapper, RuntimeBootstrapperStatus,
+};
+use policy::convergence::status::{Purpose, Withheld};
+use policy::convergence::waves::State;
+
+use super::super::pass::{End, purpose};
+use super::super::queue::Name;
+use super::super::register::Entry;
+use super::super::rollout::{Aim, Member, Rollouts};
+use super::Conductor;
+
+impl Conductor {
+    pub(super) fn begin(&mut self, aim: Aim) {
+        let members = self
+            .register
+            .resources()
+            .filter(takes_part)
+            .map(|(name, entry)| Member {
+                name: name.to_string(),
+                order: self.register.order(name),
+                state: state(&entry.status, aim),
+            });
+        let settings = self
+            .rollouts
+            .as_ref()
+            .map_or(self.settings.waves, Rollouts::settings);
+        let mut rollouts = Rollouts::begin(settings, aim, &members.collect::<Vec<_>>());
+        rollouts.pause(self.paused);
+        self.rollouts = Some(rollouts);
+        self.publish();
+    }
+
+    /// An operator stops the rollout, or lets it go on.
+    pub(in super::super) fn pause(&mut self, paused: bool) {
+        self.paused = paused;
+        if let Some(rollouts) = &mut self.rollouts {
+            rollouts.pause(paused);
+        }
+        self.wake_waiting();
+        self.publish();
+    }
+
+    /// Why nothing may be written to a runtime now, if so; else it has begun.
+    pub(super) fn withheld(
+        &mut self,
+        name: &Name,
+        resource: &RuntimeBootstrapper,
+    ) -> Option<Withheld> {
+        if purpose(resource) != Purpose::Keep {
+            self.leave_rollout(name);
+            return None;
+        }
+        if resource.spec.paused {
+            self.leave_rollout(name);
+            return Some(Withheld::Paused);
+        }
+        let order = self.register.order(name);
+        let rollouts = self.rollouts.as_mut()?;
+        rollouts.join(name, order);
+        if !rollouts.may_start(name) {
+            return Some(Withheld::Wave);
+        }
+        if rollouts.state(name) == Some(State::Waiting) {
+            rollouts.set(name, State::Running);
+        }
+        None
+    }
+
+    /// A runtime does not take part any more.
+    pub(super) fn leave_rollout(&mut self, name: &str) {
+        if let Some(rollouts) = &mut self.rollouts
+            && rollouts.leave(name)
+        {
+            self.wake_waiting();
+            self.publish();
+        }
+    }
+
+    pub(super) fn note(&mut self, name: &Name, end: End) {
+        let Some(rollouts) = &mut self.rollouts else {
+            return;
+        };
+        let state = match end {
+            End::Settled => State::Done,
+            End::Waits => State::Running,
+            End::Broken | End::Failed { .. } => State::Failed,
+            End::Unreached { .. } => State::Unreachable,
+            // It is there again, and its turn has not come.
+            End::Withheld if rollouts.state(name) == Some(State::Unreachable) => State::Waiting,
+            End::Withheld | End::Gone => return,
+        };
+        if rollouts.set(name, state) {
+            self.wake_waiting();
+        }
+        self.publish();
+    }
+
+    /// Others may go on now, or not any more.
+    fn wake_waiting(&mut self) {
+        let Some(rollouts) = &self.rollouts else {
+            return;
+        };
+        let waiting: Vec<Name> = self
+            .register
+            .resources()
+            .filter(|(name, _)| rollouts.state(name) == Some(State::Waiting))
+            .filter(|(name, _)| rollouts.may_start(name))
+            .map(|(name, _)| Name::clone(name))
+            .collect();
+        for name in waiting {
+            self.wake(&name);
+        }
+    }
+
+    fn publish(&self) {
+        let Some(rollouts) = &self.rollouts else {
+            return;
+        };
+        let text = rollouts.published(self.installations.default().version());
+        self.progress.send_if_modified(|before| {
+            let changed = *before != text;
+            *before = text;
+            changed
+        });
+    }
+}
+
+fn takes_part((_, entry): &(&Name, &Entry)) -> bool {
+    entry
+        .resource
+        .as_ref()
+        .is_some_and(|it| purpose(it) == Purpose::Keep && !it.spec.paused)
+}
+
+/// Where a runtime stands on the way to an aim, by what was last said about it.
+fn state(status: &RuntimeBootstrapperStatus, aim: Aim) -> State {
+    let hash = |hash: Option<&String>| hash.map(String::as_str).unwrap_or_default().to_owned();
+    let content = hash(status.content.as_ref().and_then(|it| it.version.as_ref()));
+    let webhook = hash(
+        status
+            .webhook
+            .as_ref()
+            .and_then(|it| it.manifest_hash.as_ref()),
+    );
+    let wanted = aim.content.map(|it| it.to_string()).unwrap_or_default();
+    if content == wanted && webhook == aim.webhook.to_string() {
+        State::Done
+    } else if is_reached(status) {
+        State::Waiting
+    } else {
+        State::Unreachable
+    }
+}
+
+/// Whether the runtime answered when it was asked last.
+pub(super) fn is_reached(status: &RuntimeBootstrapperStatus) -> bool {
+    !status
+        .conditions
+        .iter()
+        .any(|it| it.kind == REACHABLE && it.status == ConditionStatus::False)
+}

@@ -1,0 +1,230 @@
+//! What one pass sees on one runtime: one round trip for everything that is always looked at, another for the rest.
+//!
+//! Invariant: only reads, and a question about our own rights. An object that we may not read is a right that is
+//! missing, not an object that is absent. Deliberately absent: what any of it means.
+
+use std::collections::BTreeMap;
+
+use api::runtimes::OWNER_MARKER;
+use futures::future::{join_all, try_join_all};
+use policy::convergence::manifests::{Installation, Phase};
+use policy::convergence::observed::{Names, NamespaceState, Observed};
+use policy::convergence::target::Target;
+use serde_json::Value;
+
+use super::rights;
+use crate::runtimes::{CallError, Remote};
+
+/// Versions in which ClusterTrustBundles may be served, the best first.
+const TRUST_BUNDLE_VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha1"];
+
+const FORBIDDEN: u16 = 403;
+const NOT_FOUND: u16 = 404;
+
+/// Looks at a runtime.
+pub(super) struct Gather<'a> {
+    pub(super) remote: &'a Remote,
+    pub(super) names: &'a Names,
+    pub(super) installation: &'a Installation,
+}
+
+/// A version of the API of bundles, and the bundle if it is there.
+type Bundle = (String, Option<Value>);
+
+/// An object, or the right that we lack to read it.
+enum Read {
+    There(Option<Value>),
+    Forbidden(String),
+}
+
+impl Gather<'_> {
+    /// Everything but the installation's lesser objects.
+    pub(super) async fn essentials(&self) -> Result<Observed, CallError> {
+        let Names {
+            namespace,
+            pull_secret,
+            configuration,
+            ..
+        } = self.names;
+        let secret = pull_secret
+            .as_ref()
+            .map(|name| Target::secret(namespace, name));
+        let objects = [
+            Some(Target::config_map(namespace, OWNER_MARKER)),
+            secret,
+            Some(Target::config_map(namespace, configuration)),
+            self.installation.deployment().cloned(),
+        ];
+        let reads = objects.iter().map(|target| async move {
+            match target {
+                Some(target) => self.read(target).await,
+                None => Ok(Read::There(None)),
+            }
+        });
+        let (cluster, state, reads, (bundle, unlisted), rules) = futures::try_join!(
+            self.kube_system(),
+            self.namespace(namespace),
+            try_join_all(reads),
+            self.trust_bundle(),
+            self.rules(namespace),
+        )?;
+        let mut missing = self.missing(rules);
+        missing.extend(unlisted);
+        let mut objects = reads.into_iter().map(|read| match read {
+            Read::There(object) => object,
+            Read::Forbidden(right) => {
+                missing.push(right);
+                None
+            }
+        });
+        let (marker, pull_secret) = (objects.next().flatten(), objects.next().flatten());
+        let (configuration, deployment) = (objects.next().flatten(), objects.next().flatten());
+        drop(objects);
+        let (trust_bundles, trust_bundle) = bundle.unzip();
+        Ok(Observed {
+            cluster: cluster.and_then(|it| text(&it, "/metadata/uid")),
+            marker,
+            namespace: state,
+            trust_bundles,
+            missing_rights: missing,
+            pull_secret,
+            trust_bundle: trust_bundle.flatten(),
+            configuration,
+            deployment,
+            installed: None,
+        })
+    }
+
+    /// Adds the installation's objects but the Deployment.
+    pub(super) async fn installed(&self, observed: &mut Observed) -> Result<(), CallError> {
+        let targets = self
+            .installation
+            .manifests()
+            .iter()
+            .filter(|it| it.phase != Phase::Deployment)
+            .map(|it| &it.target);
+        let reads = targets.map(|target| async move { Ok((target, self.read(target).await?)) });
+        let mut installed = BTreeMap::new();
+        for (target, read) in try_join_all(reads).await? {
+            match read {
+                Read::There(found) => installed.extend(found.map(|it| (target.clone(), it))),
+                Read::Forbidden(right) => observed.missing_rights.push(right),
+            }
+        }
+        observed.missing_rights.sort_unstable();
+        observed.missing_rights.dedup();
+        observed.installed = Some(installed);
+        Ok(())
+    }
+
+    async fn read(&self, target: &Target) -> Result<Read, CallError> {
+        match self.remote.get(&target.path()).await {
+            Ok(found) => Ok(Read::There(found)),
+            Err(CallError::Refused {
+                status: FORBIDDEN, ..
+            }) => Ok(Read::Forbidden(rights::name("get", target))),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A cluster that does not let us ask who it is does not say who it is.
+    async fn kube_system(&self) -> Result<Option<Value>, CallError> {
+        match self.remote.get("/api/v1/namespaces/kube-system").await {
+            Err(CallError::Refused {
+                status: FORBIDDEN, ..
+            }) => Ok(None),
+            answer => answer,
+        }
+    }
+
+    async fn namespace(&self, name: &str) -> Result<NamespaceState, CallError> {
+        let found = self
+            .remote
+            .get(&format!("/api/v1/namespaces/{name}"))
+            .await?;
+        Ok(match found {
+            None => NamespaceState::Missing,
+            Some(found) if found.pointer("/metadata/deletionTimestamp").is_some() => {
+                NamespaceState::Terminating
+            }
+            Some(_) => NamespaceState::Active,
+        })
+    }
+
+    /// The best version that is served, and the bundle in it; beside it the right that we lack to know. A list tells in
+    /// one answer what a read cannot: whether the bundle is absent or its API.
+    async fn trust_bundle(&self) -> Result<(Option<Bundle>, Option<String>), CallError> {
+        let Some(name) = &self.names.trust_bundle else {
+            return Ok((None, None));
+        };
+        let lists = TRUST_BUNDLE_VERSIONS.map(|version| {
+            let collection = Target::trust_bundle(version, name).collection();
+            let query = format!(
+                "{collection}?fieldSelector=metadata.name%3D{}",
+                escaped(name)
+            );
+            async move { (version, self.remote.list(&query).await) }
+        });
+        for (version, answer) in join_all(lists).await {
+            match answer {
+                Ok(list) => {
+                    let first = list.pointer("/items/0").cloned();
+                    return Ok((Some((version.to_owned(), first)), None));
+                }
+                Err(CallError::Refused {
+                    status: NOT_FOUND, ..
+                }) => {}
+                Err(CallError::Refused {
+                    status: FORBIDDEN, ..
+                }) => {
+                    let right = rights::name("list", &Target::trust_bundle(version, name));
+                    return Ok((None, Some(right)));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok((None, None))
+    }
+
+    /// Who cannot even ask about rights is told by the writes.
+    async fn rules(&self, namespace: &str) -> Result<Value, CallError> {
+        match self
+            .remote
+            .post(rights::PATH, &rights::question(namespace))
+            .await
+        {
+            Err(CallError::Refused { .. }) => Ok(Value::Null),
+            answer => answer,
+        }
+    }
+
+    fn missing(&self, rules: Value) -> Vec<String> {
+        let Names {
+            namespace,
+            pull_secret,
+            trust_bundle,
+            configuration,
+        } = self.names;
+        let mut targets = vec![
+            Target::config_map(namespace, OWNER_MARKER),
+            Target::config_map(namespace, configuration),
+        ];
+        targets.extend(pull_secret.as_ref().map(|it| Target::secret(namespace, it)));
+        targets.extend(
+            trust_bundle
+                .as_ref()
+                .map(|it| Target::trust_bundle(TRUST_BUNDLE_VERSIONS[0], it)),
+        );
+        let manifests = self.installation.manifests().iter().map(|it| &it.target);
+        rights::missing(rules, targets.iter().chain(manifests))
+    }
+}
+
+/// Names of bundles hold colons, which may stand in a query; nothing else that a name can hold needs escaping.
+fn escaped(name: &str) -> String {
+    name.replace('%', "%25").replace(':', "%3A")
+}
+
+fn text(object: &Value, pointer: &str) -> Option<String> {
+    object.pointer(pointer)?.as_str().map(str::to_owned)
+}

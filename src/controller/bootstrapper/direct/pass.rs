@@ -1,0 +1,177 @@
+//! One pass over one runtime: gather, decide, apply, and a report of what is there now.
+//!
+//! Invariants: nothing is written before the plan is made from all that was gathered, and then only what the plan says;
+//! a pass changes the control plane in one place only, the finalizer of its own `RuntimeBootstrapper`. A fault of the
+//! control plane is no news about the runtime: there is no report then. Deliberately absent: when the next pass is, and
+//! who may begin.
+
+use std::sync::Arc;
+
+use api::bootstrapper::{DeletionPolicy, RuntimeBootstrapper, RuntimeBootstrapperStatus};
+use kube::{Resource as _, ResourceExt as _};
+use policy::convergence::desired::Desired;
+use policy::convergence::manifests::Installation;
+use policy::convergence::observed::{Names, Rollout};
+use policy::convergence::plan::Plan;
+use policy::convergence::status::{Failure, Outcome, Purpose, Unreached, Withheld};
+use tokio::time::{Duration, Instant};
+
+use super::access::Door;
+use super::claims::Claims;
+use super::lifecycle::Lifecycle;
+use super::metrics::DirectMetrics;
+use super::queue::Name;
+use super::report::{Given, status};
+use crate::runtimes::RuntimeId;
+
+mod leave;
+mod look;
+
+/// What is the same for all passes.
+pub(super) struct Common {
+    pub(super) door: Door,
+    pub(super) lifecycle: Lifecycle,
+    pub(super) claims: Claims,
+    pub(super) names: Names,
+    pub(super) control_plane: String,
+    pub(super) metrics: DirectMetrics,
+}
+
+/// What one pass is about.
+pub(super) struct Assignment {
+    pub(super) name: Name,
+    pub(super) resource: Arc<RuntimeBootstrapper>,
+    /// What was last said about it.
+    pub(super) previous: RuntimeBootstrapperStatus,
+    /// The runtime, or why it cannot be known.
+    pub(super) runtime: Result<RuntimeId, Unreached>,
+    pub(super) desired: Arc<Desired>,
+    /// What to install, or why that cannot be told.
+    pub(super) installation: Result<Arc<Installation>, (Arc<Installation>, String)>,
+    /// Why nothing may be written, if so.
+    pub(super) withheld: Option<Withheld>,
+    /// Whether to look at everything, however good the rest looks.
+    pub(super) thorough: bool,
+}
+
+/// What came of it.
+pub(super) struct Report {
+    pub(super) name: Name,
+    /// Of the resource that it is about: a namesake that came meanwhile is another one.
+    pub(super) uid: Option<String>,
+    pub(super) status: RuntimeBootstrapperStatus,
+    pub(super) end: End,
+    /// Whether everything was looked at.
+    pub(super) thorough: bool,
+    pub(super) took: Duration,
+}
+
+/// How a pass ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// Everything is as it should be.
+    Settled,
+    /// Something is on its way, and should be looked at soon.
+    Waits,
+    /// The Deployment's deadline passed, or it cannot be changed to what is wanted.
+    Broken,
+    /// There was something to do, and it may not be done now.
+    Withheld,
+    /// The runtime was not reached, or may not be touched.
+    Unreached { retry_after: Option<Duration> },
+    /// A write failed.
+    Failed { retry_after: Option<Duration> },
+    /// The resource is on its way out, and nobody waits for it any more.
+    Gone,
+}
+
+/// What was found out on the runtime.
+#[derive(Default)]
+struct Findings {
+    unreached: Option<Unreached>,
+    plan: Option<Plan>,
+    failure: Option<Failure>,
+    retry_after: Option<Duration>,
+    cluster: Option<String>,
+    thorough: bool,
+}
+
+/// Makes the pass.
+///
+/// # Errors
+/// The control plane does not do its part; nothing can be said about the runtime.
+pub(super) async fn pass(common: &Common, assignment: Assignment) -> kube::Result<Report> {
+    let begun = Instant::now();
+    let purpose = purpose(&assignment.resource);
+    common.lifecycle.hold(&assignment.resource, purpose).await?;
+    let findings = look::work(common, &assignment, purpose).await?;
+    let mut end = end(&assignment, purpose, &findings);
+    if purpose != Purpose::Keep {
+        end = leave::leave(common, &assignment, &findings, end).await?;
+    }
+    let given = Given {
+        previous: &assignment.previous,
+        runtime: assignment.runtime.as_ref().ok(),
+        generation: assignment.resource.meta().generation,
+        installation: assignment.installation.as_ref().ok().map(AsRef::as_ref),
+        cluster: findings.cluster.as_deref(),
+    };
+    let outcome = Outcome {
+        unreached: findings.unreached.as_ref(),
+        plan: findings.plan.as_ref(),
+        purpose,
+        withheld: assignment.withheld,
+        failure: findings.failure.as_ref(),
+    };
+    Ok(Report {
+        status: status(&given, outcome),
+        uid: assignment.resource.uid(),
+        name: assignment.name,
+        end,
+        thorough: findings.thorough,
+        took: begun.elapsed(),
+    })
+}
+
+/// What a pass over this resource is for.
+pub(super) fn purpose(resource: &RuntimeBootstrapper) -> Purpose {
+    match (
+        resource.meta().deletion_timestamp.is_some(),
+        resource.spec.deletion_policy,
+    ) {
+        (false, _) => Purpose::Keep,
+        (true, DeletionPolicy::Uninstall) => Purpose::Uninstall,
+        (true, DeletionPolicy::HandBack) => Purpose::HandBack,
+    }
+}
+
+fn end(assignment: &Assignment, purpose: Purpose, findings: &Findings) -> End {
+    let retry_after = findings.retry_after;
+    let Some(plan) = findings.plan.as_ref().filter(|it| it.blocked.is_none()) else {
+        return End::Unreached { retry_after };
+    };
+    if findings.failure.is_some() {
+        return End::Failed { retry_after };
+    }
+    let installed = &plan.installation;
+    match purpose {
+        Purpose::Keep if assignment.withheld.is_some() && !plan.is_empty() => End::Withheld,
+        Purpose::Keep if installed.rollout == Rollout::Failed || installed.stuck.is_some() => {
+            End::Broken
+        }
+        // What was just installed is looked at once more before it counts.
+        Purpose::Keep if plan.waits() || installed.complete == Some(false) => End::Waits,
+        Purpose::Keep => End::Settled,
+        Purpose::Uninstall | Purpose::HandBack if plan.is_empty() => End::Gone,
+        Purpose::Uninstall | Purpose::HandBack => End::Waits,
+    }
+}
+
+impl Findings {
+    fn without(unreached: Unreached) -> Self {
+        Self {
+            unreached: Some(unreached),
+            ..Self::default()
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! The part of a pass that happens on the runtime.
+//!
+//! Invariant: what a kubeconfig leads to is asked who it is before anything else counts, and a cluster that is refused
+//! stays free for the runtime that it belongs to.
+
+use api::bootstrapper::{ConditionStatus, INSTALLED};
+use api::runtimes::ACCEPT_CLUSTER;
+use kube::ResourceExt as _;
+use policy::convergence::identity::{Claim, Owner};
+use policy::convergence::observed::{Observed, Rollout};
+use policy::convergence::plan::{self, Blocked, Context, Plan};
+use policy::convergence::status::{Failure, Purpose};
+
+use super::super::access::{Closed, unreached};
+use super::super::apply::carry_out;
+use super::super::gather::Gather;
+use super::{Assignment, Common, Findings};
+use crate::runtimes::{CallError, Remote, RuntimeId};
+
+/// Looks, decides and writes.
+///
+/// # Errors
+/// The control plane does not hand out the kubeconfig.
+pub(super) async fn work(
+    common: &Common,
+    assignment: &Assignment,
+    purpose: Purpose,
+) -> kube::Result<Findings> {
+    let id = match &assignment.runtime {
+        Ok(id) => id,
+        Err(unreached) => return Ok(Findings::without(unreached.clone())),
+    };
+    let remote = match common.door.open(id).await {
+        Ok(remote) => remote,
+        Err(Closed::Runtime(unreached)) => return Ok(Findings::without(unreached)),
+        Err(Closed::ControlPlane(error)) => return Err(error),
+    };
+    Ok(
+        match decide(common, assignment, purpose, id, &remote).await {
+            Ok(findings) => apply(common, assignment, purpose, findings, &remote).await,
+            Err(error) => Findings {
+                retry_after: error.retry_after(),
+                ..Findings::without(unreached(&error))
+            },
+        },
+    )
+}
+
+async fn decide(
+    common: &Common,
+    assignment: &Assignment,
+    purpose: Purpose,
+    id: &RuntimeId,
+    remote: &Remote,
+) -> Result<Findings, CallError> {
+    let (Ok(installation) | Err((installation, _))) = &assignment.installation;
+    let gather = Gather {
+        remote,
+        names: &common.names,
+        installation,
+    };
+    let mut observed = gather.essentials().await?;
+    let claimed_by = observed
+        .cluster
+        .as_ref()
+        .and_then(|cluster| common.claims.claim(cluster, id.as_str()));
+    let owner = Owner {
+        runtime_id: id.as_str().to_owned(),
+        control_plane: common.control_plane.clone(),
+    };
+    let remembered = assignment.previous.cluster_id.as_deref();
+    let annotations = assignment.resource.annotations();
+    let context = Context {
+        names: &common.names,
+        installation,
+        owner: &owner,
+        claim: Claim {
+            remembered,
+            accepted: annotations.get(ACCEPT_CLUSTER).map(String::as_str),
+            claimed_by: claimed_by.as_deref(),
+        },
+    };
+    let quick = planned(context, assignment, purpose, &observed);
+    let all = assignment.thorough || needs_all(assignment, &quick, purpose);
+    let thorough = quick.blocked.is_none() && all;
+    let plan = if thorough {
+        gather.installed(&mut observed).await?;
+        planned(context, assignment, purpose, &observed)
+    } else {
+        quick
+    };
+    if let (Some(Blocked::Identity(_)), Some(cluster)) = (&plan.blocked, &observed.cluster)
+        && remembered != Some(cluster)
+    {
+        common.claims.withdraw(cluster, id.as_str());
+    }
+    Ok(Findings {
+        cluster: observed.cluster.filter(|_| plan.blocked.is_none()),
+        plan: Some(plan),
+        thorough,
+        ..Findings::default()
+    })
+}
+
+/// A quick look is enough only where the wanted Deployment is available, and everything of it was there when all was
+/// looked at last and nothing was in doubt since.
+fn needs_all(assignment: &Assignment, plan: &Plan, purpose: Purpose) -> bool {
+    let (Ok(installation) | Err((installation, _))) = &assignment.installation;
+    let previous = &assignment.previous;
+    let webhook = previous.webhook.as_ref();
+    let seen = webhook.and_then(|it| it.manifest_hash.as_deref());
+    let said = previous.conditions.iter().find(|it| it.kind == INSTALLED);
+    purpose != Purpose::Keep
+        || plan.installation.rollout != Rollout::Available
+        || seen != Some(&*installation.hash().to_string())
+        || said.is_none_or(|it| it.status != ConditionStatus::True)
+}
+
+fn planned(
+    context: Context<'_>,
+    assignment: &Assignment,
+    purpose: Purpose,
+    observed: &Observed,
+) -> Plan {
+    match purpose {
+        Purpose::Keep => plan::plan(context, &assignment.desired, observed),
+        Purpose::Uninstall => plan::uninstall(context, observed),
+        Purpose::HandBack => plan::hand_back(context, observed),
+    }
+}
+
+async fn apply(
+    common: &Common,
+    assignment: &Assignment,
+    purpose: Purpose,
+    mut findings: Findings,
+    remote: &Remote,
+) -> Findings {
+    let Some(plan) = findings.plan.as_ref().filter(|it| it.blocked.is_none()) else {
+        return findings;
+    };
+    // To leave, it is enough to know what the objects are called.
+    if let (Err((installation, reason)), Purpose::Keep) = (&assignment.installation, purpose) {
+        findings.failure = installation.deployment().map(|target| Failure {
+            target: target.clone(),
+            message: reason.clone(),
+        });
+        return findings;
+    }
+    if assignment.withheld.is_some() {
+        return findings;
+    }
+    if let (Some(cluster), Ok(id)) = (&findings.cluster, &assignment.runtime) {
+        common.claims.settle(cluster, id.as_str());
+    }
+    if let Err(stopped) = carry_out(plan, remote, &common.metrics).await {
+        findings.retry_after = stopped.error.retry_after();
+        findings.failure = Some(stopped.failure);
+    }
+    findings
+}

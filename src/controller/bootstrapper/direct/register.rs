@@ -1,0 +1,262 @@
+//! What is known of every runtime: its `Runtime`, its `RuntimeBootstrapper`, the version of its kubeconfig.
+//!
+//! Invariant: one entry a name, gone when nothing of it is left; small, because there are thousands. Deliberately absent:
+//! kubeconfigs, objects of runtimes, and time.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use api::bootstrapper::{RuntimeBootstrapper, RuntimeBootstrapperStatus};
+use api::runtimes::{KCP_NAMESPACE, RUNTIME_ID, WAVE};
+use kube::core::{Selector, SelectorExt as _};
+use kube::{Resource as _, ResourceExt as _};
+use policy::convergence::status::Unreached;
+use policy::convergence::waves;
+
+use super::lifecycle::is_made_by_us;
+use super::queue::Name;
+use crate::bootstrapper::signal::runtime::RuntimeView;
+use crate::runtimes::RuntimeId;
+
+/// A Runtime, as little of it as is needed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Facts {
+    id: Option<RuntimeId>,
+    /// Whether its labels ask for direct mode.
+    chosen: bool,
+    order: u32,
+    leaves: bool,
+}
+
+impl Facts {
+    /// Reads a Runtime.
+    pub(super) fn read(view: &RuntimeView, adopt: &Selector) -> (String, Self) {
+        let labels = view.meta().labels.clone().unwrap_or_default();
+        let id = labels
+            .get(RUNTIME_ID)
+            .filter(|id| !id.is_empty())
+            .map(|id| RuntimeId::new(id));
+        let facts = Self {
+            id,
+            chosen: adopt.matches(&labels),
+            order: waves::order(labels.get(WAVE).map(String::as_str)),
+            leaves: view.leaves(),
+        };
+        (view.meta().name.clone().unwrap_or_default(), facts)
+    }
+}
+
+/// One runtime.
+#[derive(Default)]
+pub(super) struct Entry {
+    pub(super) resource: Option<Arc<RuntimeBootstrapper>>,
+    facts: Option<Facts>,
+    /// What was last said about it, which the control plane may not have yet.
+    pub(super) status: RuntimeBootstrapperStatus,
+    /// Failures in a row.
+    pub(super) attempts: u32,
+}
+
+/// What is to be done about a resource on the control plane itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Wish {
+    /// Nothing: the runtime is kept in step, or left alone.
+    Nothing,
+    /// The Runtime asks for direct mode, and there is no resource yet.
+    Adopt,
+    /// The resource is ours, and the Runtime does not ask any more.
+    Dismiss,
+}
+
+/// All runtimes.
+#[derive(Default)]
+pub(super) struct Register {
+    entries: HashMap<Name, Entry>,
+    /// Runtimes by id; more than one name is a mistake.
+    ids: HashMap<RuntimeId, BTreeSet<Name>>,
+}
+
+impl Register {
+    /// A runtime.
+    pub(super) fn get(&self, name: &str) -> Option<&Entry> {
+        self.entries.get(name)
+    }
+
+    /// A runtime.
+    pub(super) fn get_mut(&mut self, name: &str) -> Option<&mut Entry> {
+        self.entries.get_mut(name)
+    }
+
+    /// All that have a resource.
+    pub(super) fn resources(&self) -> impl Iterator<Item = (&Name, &Entry)> {
+        self.entries
+            .iter()
+            .filter(|(_, entry)| entry.resource.is_some())
+    }
+
+    /// The names of all that have a Runtime.
+    pub(super) fn runtimes(&self) -> impl Iterator<Item = &Name> {
+        self.entries
+            .iter()
+            .filter(|(_, entry)| entry.facts.is_some())
+            .map(|(name, _)| name)
+    }
+
+    /// The name of an entry, as its own text.
+    pub(super) fn name(&self, name: &str) -> Name {
+        self.entries
+            .get_key_value(name)
+            .map_or_else(|| name.into(), |(name, _)| Name::clone(name))
+    }
+
+    /// The names of the runtimes with an id.
+    pub(super) fn by_id(&self, id: &str) -> Vec<Name> {
+        self.ids
+            .get(&RuntimeId::new(id))
+            .into_iter()
+            .flatten()
+            .cloned()
+            .collect()
+    }
+
+    /// Notes a resource; says whether a pass should follow, which our own writes do not ask for.
+    pub(super) fn put_resource(&mut self, mut resource: RuntimeBootstrapper) -> bool {
+        resource.meta_mut().managed_fields = None;
+        let name: Name = self.name(&resource.name_any());
+        let entry = self.entries.entry(name).or_default();
+        let same = entry
+            .resource
+            .as_ref()
+            .filter(|it| it.uid() == resource.uid());
+        let asks = same.is_none_or(|before| asks_anew(before, &resource));
+        if same.is_none() {
+            entry.status = resource.status.take().unwrap_or_default();
+            entry.attempts = 0;
+        }
+        // What was said last is kept beside it; once is enough.
+        resource.status = None;
+        entry.resource = Some(Arc::new(resource));
+        asks
+    }
+
+    /// Notes that a resource is gone.
+    pub(super) fn drop_resource(&mut self, name: &str) {
+        if let Some(entry) = self.entries.get_mut(name) {
+            entry.resource = None;
+            entry.status = RuntimeBootstrapperStatus::default();
+        }
+        self.tidy(name);
+    }
+
+    /// Notes a Runtime; gives those that a pass should follow for: namesakes by id are in each other's way.
+    pub(super) fn put_runtime(&mut self, name: &str, facts: Facts) -> Vec<Name> {
+        let name = self.name(name);
+        let entry = self.entries.entry(Name::clone(&name)).or_default();
+        if entry.facts.as_ref() == Some(&facts) {
+            return Vec::new();
+        }
+        let mut affected = vec![Name::clone(&name)];
+        let before = entry.facts.replace(facts.clone()).and_then(|it| it.id);
+        if before != facts.id {
+            affected.extend(self.unlink(before.as_ref(), &name));
+            if let Some(id) = facts.id {
+                let namesakes = self.ids.entry(id).or_default();
+                affected.extend(namesakes.iter().cloned());
+                namesakes.insert(name);
+            }
+        }
+        affected
+    }
+
+    /// Notes that a Runtime is gone; gives those that a pass should follow for.
+    pub(super) fn drop_runtime(&mut self, name: &str) -> Vec<Name> {
+        let before = self
+            .entries
+            .get_mut(name)
+            .and_then(|entry| entry.facts.take())
+            .and_then(|facts| facts.id);
+        let mut affected = self.unlink(before.as_ref(), name);
+        affected.push(self.name(name));
+        self.tidy(name);
+        affected
+    }
+
+    /// What is to be done about the resource itself.
+    pub(super) fn wish(&self, name: &str) -> Wish {
+        let Some(entry) = self.entries.get(name) else {
+            return Wish::Nothing;
+        };
+        let asks = entry
+            .facts
+            .as_ref()
+            .is_some_and(|it| it.chosen && !it.leaves);
+        match &entry.resource {
+            None if asks => Wish::Adopt,
+            Some(resource)
+                if !asks
+                    && is_made_by_us(resource)
+                    && resource.meta().deletion_timestamp.is_none() =>
+            {
+                Wish::Dismiss
+            }
+            _ => Wish::Nothing,
+        }
+    }
+
+    /// Who the runtime is.
+    pub(super) fn identify(&self, name: &str) -> Result<RuntimeId, Unreached> {
+        let facts = self
+            .entries
+            .get(name)
+            .and_then(|it| it.facts.as_ref())
+            .filter(|facts| !facts.leaves)
+            .ok_or(Unreached::RuntimeMissing)?;
+        let id = facts
+            .id
+            .clone()
+            .ok_or_else(|| Unreached::RuntimeUnidentified(format!("no label {RUNTIME_ID}")))?;
+        let namesakes = self.ids.get(&id).map_or(0, BTreeSet::len);
+        if namesakes > 1 {
+            return Err(Unreached::RuntimeUnidentified(format!(
+                "{namesakes} Runtimes in {KCP_NAMESPACE} have it"
+            )));
+        }
+        Ok(id)
+    }
+
+    /// The runtime's place in the order of waves.
+    pub(super) fn order(&self, name: &str) -> u32 {
+        self.entries
+            .get(name)
+            .and_then(|it| it.facts.as_ref())
+            .map_or(u32::MAX, |it| it.order)
+    }
+
+    /// Gives those that still have the id.
+    fn unlink(&mut self, id: Option<&RuntimeId>, name: &str) -> Vec<Name> {
+        let Some(names) = id.and_then(|id| self.ids.get_mut(id)) else {
+            return Vec::new();
+        };
+        names.remove(name);
+        let rest = names.iter().cloned().collect();
+        if let (true, Some(id)) = (names.is_empty(), id) {
+            self.ids.remove(id);
+        }
+        rest
+    }
+
+    fn tidy(&mut self, name: &str) {
+        let empty = |entry: &Entry| entry.resource.is_none() && entry.facts.is_none();
+        if self.entries.get(name).is_some_and(empty) {
+            self.entries.remove(name);
+        }
+    }
+}
+
+/// Whether something changed that a pass goes by.
+fn asks_anew(before: &RuntimeBootstrapper, after: &RuntimeBootstrapper) -> bool {
+    before.spec != after.spec
+        || before.meta().deletion_timestamp != after.meta().deletion_timestamp
+        || before.annotations() != after.annotations()
+        || before.labels() != after.labels()
+}

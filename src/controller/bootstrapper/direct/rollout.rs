@@ -1,0 +1,119 @@
+//! The rollout of one target version over all runtimes: who may begin, and how far it is.
+//!
+//! Invariant: a new target begins a new rollout, in which whoever holds it already is done. Deliberately absent: the
+//! rules of waves (`policy::convergence::waves`).
+
+use policy::convergence::Hash;
+use policy::convergence::waves::{Progress, Rollout, Settings, State};
+use serde::Serialize;
+
+/// What every runtime is to hold: content and webhook.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Aim {
+    pub(super) content: Option<Hash>,
+    pub(super) webhook: Hash,
+}
+
+/// One rollout after the other.
+pub(super) struct Rollouts {
+    settings: Settings,
+    aim: Aim,
+    current: Rollout,
+}
+
+/// The progress in words that anyone can read.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Published<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    content_version: Option<String>,
+    webhook_version: &'a str,
+    #[serde(flatten)]
+    progress: Progress,
+}
+
+/// A runtime as a rollout sees it.
+pub(super) struct Member {
+    pub(super) name: String,
+    pub(super) order: u32,
+    pub(super) state: State,
+}
+
+impl Rollouts {
+    /// Begins with the runtimes as their statuses say.
+    pub(super) fn begin(settings: Settings, aim: Aim, members: &[Member]) -> Self {
+        let order = members.iter().map(|it| (it.name.clone(), it.order));
+        let mut current = Rollout::begin(settings, order);
+        for member in members {
+            current.set(&member.name, member.state);
+        }
+        Self {
+            settings,
+            aim,
+            current,
+        }
+    }
+
+    /// What it is about.
+    pub(super) fn aim(&self) -> Aim {
+        self.aim
+    }
+
+    /// Stops or goes on.
+    pub(super) fn pause(&mut self, paused: bool) {
+        self.settings.paused = paused;
+        self.current.configure(self.settings);
+    }
+
+    /// How it works from here on.
+    pub(super) fn settings(&self) -> Settings {
+        self.settings
+    }
+
+    /// A runtime that came later.
+    pub(super) fn join(&mut self, name: &str, order: u32) {
+        self.current.join(name, order);
+    }
+
+    /// A runtime that left; says whether others may go on because of it.
+    pub(super) fn leave(&mut self, name: &str) -> bool {
+        let before = self.gate();
+        self.current.leave(name);
+        before != self.gate()
+    }
+
+    /// Notes where a runtime is; says whether others may go on or not because of it.
+    pub(super) fn set(&mut self, name: &str, state: State) -> bool {
+        if self.current.state(name) == Some(state) {
+            return false;
+        }
+        let before = self.gate();
+        self.current.set(name, state);
+        before != self.gate()
+    }
+
+    /// Whether a runtime may be written to.
+    pub(super) fn may_start(&self, name: &str) -> bool {
+        self.current.may_start(name)
+    }
+
+    /// Where a runtime is.
+    pub(super) fn state(&self, name: &str) -> Option<State> {
+        self.current.state(name)
+    }
+
+    /// The progress, as JSON.
+    pub(super) fn published(&self, webhook_version: &str) -> String {
+        let published = Published {
+            content_version: self.aim.content.map(|it| it.to_string()),
+            webhook_version,
+            progress: self.current.progress(),
+        };
+        serde_json::to_string(&published).unwrap_or_default()
+    }
+
+    fn gate(&self) -> (u32, bool) {
+        let progress = self.current.progress();
+        (progress.wave, progress.stopped.is_some())
+    }
+}

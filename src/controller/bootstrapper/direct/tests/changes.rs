@@ -1,0 +1,167 @@
+//! Sources that change, go, or never were.
+
+use rstest::rstest;
+use serde_json::json;
+
+use super::world::*;
+
+#[rstest]
+#[case::pull_secret(|it: &mut Content| it.password = Some("two"), &[INSTALL[2], INSTALL[4]])]
+#[case::bundle(|it: &mut Content| it.roots = Some(roots()), &[INSTALL[3], INSTALL[4]])]
+#[case::document(|it: &mut Content| it.registry("two.example"), &[INSTALL[4]])]
+#[tokio::test]
+async fn row_21_exactly_what_differs_is_applied_and_the_document_last(
+    #[case] change: impl Fn(&mut Content),
+    #[case] expected: &[&str],
+) {
+    let (mut world, skrs) = World::converged(&["a", "b"]).await;
+    let before = world.status("a")["content"]["version"].clone();
+    change(&mut world.content);
+    world.publish();
+    for (name, skr) in ["a", "b"].iter().zip(&skrs) {
+        let changed = |it: &World| {
+            let version = &it.status(name)["content"]["version"];
+            *version != before && version.is_string()
+        };
+        world.until("another version", changed).await;
+        assert_eq!(skr.take(), expected);
+    }
+    world.settle().await;
+    assert!(skrs.iter().all(|it| it.take().is_empty()));
+}
+
+#[tokio::test]
+async fn a_document_loses_the_keys_that_its_source_lost() {
+    let (mut world, skrs) = World::converged(&["a"]).await;
+    skrs[0].edit(
+        "/api/v1/namespaces/kyma-system/configmaps/rt-bootstrapper-config",
+        |it| {
+            it["data"]["foreign"] = json!("key");
+        },
+    );
+    world.content.registry("two.example");
+    world.publish();
+    world
+        .until("written", |_| {
+            let map = skrs[0].kyma("configmaps/rt-bootstrapper-config").unwrap();
+            map["data"]["foreign"].is_null()
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn row_41_a_source_that_was_rolled_out_and_is_deleted_is_removed_also_while_nobody_led() {
+    let (mut world, skrs) = World::converged(&["a", "b"]).await;
+    world.content.password = None;
+    world.publish();
+    world
+        .until("removed", |_| {
+            skrs.iter()
+                .all(|it| it.kyma("secrets/registry-credentials").is_none())
+        })
+        .await;
+    world.settle().await;
+    for skr in &skrs {
+        let delete = "delete Secret/registry-credentials";
+        assert_eq!(
+            skr.take(),
+            [INSTALL[4], delete],
+            "first nothing requires it"
+        );
+    }
+    world
+        .until("said", |it| {
+            it.status("a")["content"]["pullSecret"].is_null()
+        })
+        .await;
+    world.stop().await;
+    world.content.roots = None;
+    world.publish();
+    world.start();
+    world
+        .until("removed", |_| {
+            skrs.iter().all(|it| it.get(BUNDLE).is_none())
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn row_41_a_source_that_never_existed_touches_nothing() {
+    let mut world = World::new();
+    world.content.password = None;
+    world.content.roots = None;
+    world.publish();
+    let skr = world.add("a").await;
+    let secret = "/api/v1/namespaces/kyma-system/secrets/registry-credentials";
+    let foreign = json!({"kind": "Secret", "metadata": {"uid": "u", "resourceVersion": "1"}});
+    skr.lock()
+        .objects
+        .insert(secret.to_owned(), foreign.clone());
+    world.start();
+    world.until_ready("a").await;
+    assert_eq!(skr.get(secret), Some(foreign));
+    let writes = skr.take();
+    assert!(
+        !writes
+            .iter()
+            .any(|it| it.contains("Secret") || it.contains("Bundle")),
+        "{writes:?}"
+    );
+}
+
+#[rstest]
+#[case::document(|it: &mut Content| it.document = Some("{".to_owned()))]
+#[case::bundle(|it: &mut Content| { it.roots = Some("no PEM".to_owned()); it.registry("two.example"); })]
+#[tokio::test]
+async fn row_23_an_invalid_source_is_said_and_nothing_is_written(
+    #[case] change: impl Fn(&mut Content),
+) {
+    let (mut world, skrs) = World::converged(&["a"]).await;
+    change(&mut world.content);
+    world.publish();
+    world
+        .until_condition("a", "ConfigurationSynchronized", "False SourceInvalid")
+        .await;
+    world.settle().await;
+    assert_eq!(skrs[0].take(), [""; 0]);
+    assert!(world.status("a")["content"]["configuration"].is_string());
+}
+
+#[tokio::test]
+async fn the_record_comes_before_the_runtimes() {
+    let mut world = World::new();
+    let skr = world.add("a").await;
+    world
+        .kcp
+        .lock()
+        .refusals
+        .insert("create configmaps", (500, usize::MAX));
+    world.start();
+    world
+        .until("tried", |it| it.written("refused create configmaps") > 0)
+        .await;
+    world.settle().await;
+    assert_eq!(skr.take(), [""; 0]);
+    assert_eq!(world.passes(), 0);
+}
+
+#[tokio::test]
+async fn a_runtime_that_serves_no_bundles_gets_the_rest_and_says_so() {
+    let mut world = World::new();
+    let skr = world.add("a").await;
+    skr.lock().trust_bundles = None;
+    world.start();
+    world
+        .until_condition(
+            "a",
+            "ConfigurationSynchronized",
+            "False TrustBundleNotServed",
+        )
+        .await;
+    world
+        .until_condition("a", "Installed", "True Installed")
+        .await;
+    let map = skr.kyma("configmaps/rt-bootstrapper-config").unwrap();
+    let requires = "rt-bootstrapper.kyma-project.io/requires-trust-bundle";
+    assert_eq!(map["metadata"]["annotations"][requires], "none");
+}

@@ -1,0 +1,182 @@
+//! Whether a kubeconfig leads where it should, and whether we may write there.
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::skr::Skr;
+use super::world::*;
+
+#[tokio::test]
+async fn row_12_after_a_rotation_no_older_kubeconfig_is_used() {
+    let (world, skrs) = World::converged(&["a"]).await;
+    skrs[0].lock().token = "second";
+    skrs[0].lock().tokens.clear();
+    world.connect("a", &skrs[0], "second");
+    world
+        .until("used", |_| !skrs[0].lock().tokens.is_empty())
+        .await;
+    world.settle().await;
+    let tokens = skrs[0].lock().tokens.clone();
+    assert!(tokens.iter().all(|it| it == "second"), "{tokens:?}");
+    assert_eq!(world.condition("a", "Ready"), "True Ready");
+}
+
+#[rstest]
+#[case::no_secret(None, "KubeconfigMissing")]
+#[case::empty(Some(String::new()), "KubeconfigMissing")]
+#[case::unparsable(Some("{".to_owned()), "KubeconfigInvalid")]
+#[case::plain_http(Some(kubeconfig("http://127.0.0.1:1", "t")), "KubeconfigInvalid")]
+#[case::nobody_there(Some(kubeconfig("https://127.0.0.1:1", "t")), "ConnectionFailed")]
+#[tokio::test]
+async fn row_11_what_is_wrong_with_a_kubeconfig_is_said(
+    #[case] text: Option<String>,
+    #[case] reason: &str,
+) {
+    let (world, skrs) = World::converged(&["a", "b"]).await;
+    match text {
+        Some(text) => world.kubeconfig("a", &text),
+        None => world.kcp.delete("secrets", "kubeconfig-id-a"),
+    }
+    world
+        .until_condition("a", "Reachable", &format!("False {reason}"))
+        .await;
+    assert_eq!(world.condition("b", "Ready"), "True Ready");
+    // What it held when it was seen last stays said.
+    assert!(world.status("a")["content"]["version"].is_string());
+    // Row 13: what comes back is taken up at once.
+    world.connect("a", &skrs[0], "first");
+    world.until_ready("a").await;
+    assert_eq!(skrs[0].take(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_fault_of_the_control_plane_says_nothing_about_the_runtime() {
+    let (world, skrs) = World::converged(&["a"]).await;
+    let before = world.status("a");
+    let refused = |it: &World| it.written("refused read secrets");
+    world.kcp.lock().refusals.insert("read secrets", (403, 3));
+    let touch = json!({"metadata": {"annotations": {"touched": "now"}}});
+    world.kcp.merge("runtimebootstrappers", "a", &touch);
+    world.until("refused", |it| refused(it) == 3).await;
+    let passes = world.passes();
+    world.until("another pass", |it| it.passes() > passes).await;
+    world.settle().await;
+    assert_eq!(world.status("a"), before);
+    assert_eq!(skrs[0].take(), [""; 0]);
+}
+
+#[tokio::test]
+async fn two_kubeconfigs_that_lead_to_one_cluster_are_found_out_before_anything_is_written() {
+    let (world, skrs) = World::converged(&["a"]).await;
+    let _other = world.add("b").await;
+    world.connect("b", &skrs[0], "first");
+    world
+        .until_condition("b", "Reachable", "False ClusterClaimed")
+        .await;
+    world.settle().await;
+    assert_eq!(skrs[0].take(), [""; 0]);
+    assert_eq!(world.status("b")["clusterId"], Value::Null);
+    assert_eq!(world.condition("a", "Ready"), "True Ready");
+}
+
+#[tokio::test]
+async fn a_rebuilt_cluster_waits_for_the_annotation() {
+    let (world, _skrs) = World::converged(&["a"]).await;
+    let rebuilt = Skr::new("cluster-new").await;
+    world.connect("a", &rebuilt, "first");
+    world
+        .until_condition("a", "Reachable", "False ClusterRebuilt")
+        .await;
+    world.settle().await;
+    assert_eq!(rebuilt.take(), [""; 0]);
+    assert_eq!(world.status("a")["clusterId"], "cluster-a");
+    let accept = |uid: &str| {
+        let annotation = json!({"operator.kyma-project.io/accept-cluster": uid});
+        json!({"metadata": {"annotations": annotation}})
+    };
+    world
+        .kcp
+        .merge("runtimebootstrappers", "a", &accept("another"));
+    world.settle().await;
+    assert_eq!(rebuilt.take(), [""; 0]);
+    world
+        .kcp
+        .merge("runtimebootstrappers", "a", &accept("cluster-new"));
+    world.until_ready("a").await;
+    assert_eq!(world.status("a")["clusterId"], "cluster-new");
+}
+
+#[tokio::test]
+async fn a_wrong_kubeconfig_does_not_keep_out_whom_the_cluster_belongs_to() {
+    let (world, _skrs) = World::converged(&["a"]).await;
+    let new = Skr::new("cluster-b").await;
+    world.connect("a", &new, "first");
+    world
+        .until_condition("a", "Reachable", "False ClusterRebuilt")
+        .await;
+    world.kcp.put("runtimes", runtime("b", "id-b", &[]));
+    world.connect("b", &new, "first");
+    world
+        .kcp
+        .put("runtimebootstrappers", bootstrapper("b", &json!({})));
+    world.until_ready("b").await;
+}
+
+#[tokio::test]
+async fn a_foreign_marker_and_missing_rights_are_refused_before_anything_is_written() {
+    let mut world = World::new();
+    let skrs = world.add_all(&["a", "b"]).await;
+    let marker = "/api/v1/namespaces/kyma-system/configmaps/rt-bootstrapper-owner";
+    let foreign = json!({"kind": "ConfigMap", "data": {"runtimeId": "x", "controlPlane": "y"}});
+    skrs[0].lock().objects.insert(marker.to_owned(), foreign);
+    skrs[1].lock().rules = json!([{"verbs": ["get"], "apiGroups": ["*"], "resources": ["*"]}]);
+    world.start();
+    world
+        .until_condition("a", "Reachable", "False ForeignMarker")
+        .await;
+    world
+        .until_condition("b", "Installed", "False RightsMissing")
+        .await;
+    assert_eq!((skrs[0].take(), skrs[1].take()), (vec![], vec![]));
+}
+
+#[tokio::test]
+async fn row_3_a_runtime_without_an_id_and_namesakes_are_said_until_they_are_mended() {
+    let mut world = World::new();
+    let skr = world.add("a").await;
+    world.kcp.put("runtimes", runtime("nobody", "", &[]));
+    world
+        .kcp
+        .put("runtimebootstrappers", bootstrapper("nobody", &json!({})));
+    world.kcp.put("runtimes", runtime("twin", "id-a", &[]));
+    world.start();
+    for name in ["a", "nobody"] {
+        let wanted = "False RuntimeUnidentified";
+        world.until_condition(name, "Reachable", wanted).await;
+    }
+    assert_eq!(skr.take(), [""; 0]);
+    world.kcp.delete("runtimes", "twin");
+    world.until_ready("a").await;
+    world.kcp.put("runtimes", runtime("twin", "id-a", &[]));
+    world
+        .until_condition("a", "Reachable", "False RuntimeUnidentified")
+        .await;
+}
+
+#[tokio::test]
+async fn row_15_a_resource_without_a_runtime_or_with_one_that_leaves_contacts_nobody() {
+    let mut world = World::new();
+    let skr = world.add("a").await;
+    let mut leaving = runtime("a", "id-a", &[]);
+    leaving["status"]["state"] = json!("Terminating");
+    world.kcp.put("runtimes", leaving);
+    world
+        .kcp
+        .put("runtimebootstrappers", bootstrapper("orphan", &json!({})));
+    world.start();
+    for name in ["a", "orphan"] {
+        let wanted = "False RuntimeMissing";
+        world.until_condition(name, "Reachable", wanted).await;
+    }
+    assert_eq!(skr.lock().tokens, [""; 0]);
+}

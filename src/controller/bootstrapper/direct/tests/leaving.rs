@@ -1,0 +1,204 @@
+//! Resources that come and go by label, and what becomes of their runtimes.
+
+use rstest::rstest;
+use serde_json::json;
+
+use super::world::*;
+
+const MODE: (&str, &str) = ("rt-bootstrapper.kyma-project.io/mode", "direct");
+
+async fn until_gone(world: &World, name: &str) {
+    let gone = |it: &World| it.kcp.get("runtimebootstrappers", name).is_none();
+    world.until("the resource is gone", gone).await;
+}
+
+#[tokio::test]
+async fn a_deleted_resource_uninstalls_the_webhook_configuration_first() {
+    let (world, skrs) = World::converged(&["a", "b"]).await;
+    world.kcp.delete("runtimebootstrappers", "a");
+    until_gone(&world, "a").await;
+    let writes = skrs[0].take();
+    assert_eq!(
+        writes[0],
+        "delete MutatingWebhookConfiguration/rt-bootstrapper"
+    );
+    assert_eq!(
+        writes[1],
+        "delete Deployment/rt-bootstrapper-controller-manager"
+    );
+    assert_eq!(writes[2], "delete ServiceAccount/rt-bootstrapper");
+    assert_eq!(
+        writes.last().unwrap(),
+        "delete ConfigMap/rt-bootstrapper-owner"
+    );
+    assert_eq!(writes.len(), 7, "{writes:?}");
+    // The two namespaces are all that is left.
+    assert_eq!(skrs[0].lock().objects.len(), 2);
+    world.settle().await;
+    assert_eq!(skrs[1].take(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_resource_that_is_made_again_installs_again() {
+    let (world, skrs) = World::converged(&["a"]).await;
+    world.kcp.delete("runtimebootstrappers", "a");
+    until_gone(&world, "a").await;
+    world
+        .kcp
+        .put("runtimebootstrappers", bootstrapper("a", &json!({})));
+    world.until_ready("a").await;
+    assert!(skrs[0].get(WEBHOOK).is_some());
+}
+
+#[tokio::test]
+async fn hand_back_leaves_everything_but_what_makes_it_ours() {
+    let (world, skrs) = World::converged(&["a"]).await;
+    let policy = json!({"spec": {"deletionPolicy": "HandBack"}});
+    world.kcp.merge("runtimebootstrappers", "a", &policy);
+    world.settle().await;
+    world.kcp.delete("runtimebootstrappers", "a");
+    until_gone(&world, "a").await;
+    let writes = skrs[0].take();
+    assert_eq!(writes[0], "transfer ConfigMap/rt-bootstrapper-config");
+    assert_eq!(
+        writes.last().unwrap(),
+        "delete ConfigMap/rt-bootstrapper-owner"
+    );
+    let transfers = writes
+        .iter()
+        .filter(|it| it.starts_with("transfer "))
+        .count();
+    assert_eq!((transfers, writes.len()), (6, 7), "{writes:?}");
+    for path in [DEPLOYMENT, WEBHOOK, BUNDLE] {
+        let metadata = skrs[0].get(path).unwrap()["metadata"].clone();
+        assert_eq!(metadata["annotations"], json!({}), "{path}");
+        assert_eq!(metadata["managedFields"][0]["manager"], "kim-bootstrapper");
+    }
+}
+
+#[rstest]
+#[case::in_time(3600, false)]
+#[case::overdue(0, true)]
+#[tokio::test]
+async fn an_unreachable_runtime_is_waited_for_until_the_deadline(
+    #[case] seconds: u32,
+    #[case] goes: bool,
+) {
+    let (world, skrs) = World::converged(&["a"]).await;
+    skrs[0].lock().fault = Some((503, 0));
+    let deadline = json!({
+        "metadata": {"annotations": {"touched": "now"}},
+        "spec": {"deletionDeadlineSeconds": seconds},
+    });
+    world.kcp.merge("runtimebootstrappers", "a", &deadline);
+    world
+        .until_condition("a", "Reachable", "False ServerFailed")
+        .await;
+    world.kcp.delete("runtimebootstrappers", "a");
+    if goes {
+        until_gone(&world, "a").await;
+        assert!(
+            world
+                .metrics()
+                .contains("direct_abandoned_runtimes_total 1")
+        );
+    } else {
+        let tries = skrs[0].lock().faults.len();
+        world
+            .until("tried", |_| skrs[0].lock().faults.len() > tries + 30)
+            .await;
+        assert!(world.kcp.get("runtimebootstrappers", "a").is_some());
+        // It comes back, and is cleaned up.
+        skrs[0].lock().fault = None;
+        until_gone(&world, "a").await;
+        assert!(skrs[0].get(WEBHOOK).is_none());
+    }
+    assert_eq!(skrs[0].get(WEBHOOK).is_some(), goes);
+}
+
+#[tokio::test]
+async fn a_deletion_seen_too_late_is_carried_out_all_the_same() {
+    let (mut world, skrs) = World::converged(&["a"]).await;
+    let deadline = json!({"spec": {"deletionDeadlineSeconds": 0}});
+    world.kcp.merge("runtimebootstrappers", "a", &deadline);
+    world.settle().await;
+    world.stop().await;
+    world.kcp.delete("runtimebootstrappers", "a");
+    world.start();
+    until_gone(&world, "a").await;
+    assert_eq!(skrs[0].lock().objects.len(), 2);
+    assert!(
+        world
+            .metrics()
+            .contains("direct_abandoned_runtimes_total 0")
+    );
+}
+
+#[tokio::test]
+async fn a_resource_whose_runtime_is_gone_is_let_go_at_once() {
+    let (world, skrs) = World::converged(&["a"]).await;
+    world.kcp.delete("runtimes", "a");
+    world
+        .until_condition("a", "Reachable", "False RuntimeMissing")
+        .await;
+    world.kcp.delete("runtimebootstrappers", "a");
+    until_gone(&world, "a").await;
+    assert_eq!(skrs[0].take(), [""; 0]);
+}
+
+#[tokio::test]
+async fn somebody_elses_finalizer_stays_and_we_are_done_once() {
+    let (world, skrs) = World::converged(&["a"]).await;
+    let ours = "operator.kyma-project.io/runtime-bootstrapper";
+    let both = json!({"metadata": {"finalizers": [ours, "example.com/another"]}});
+    world.kcp.merge("runtimebootstrappers", "a", &both);
+    world.kcp.delete("runtimebootstrappers", "a");
+    let left = |it: &World| {
+        let resource = it.kcp.get("runtimebootstrappers", "a").unwrap();
+        resource["metadata"]["finalizers"] == json!(["example.com/another"])
+    };
+    world.until("let go", left).await;
+    world.settle().await;
+    // Today's installer comes back before the resource has gone.
+    skrs[0].lock().tokens.clear();
+    let touch = json!({"metadata": {"annotations": {"touched": "now"}}});
+    world.kcp.merge("runtimebootstrappers", "a", &touch);
+    world.connect("a", &skrs[0], "first");
+    world.settle().await;
+    assert_eq!(skrs[0].lock().tokens, [""; 0]);
+}
+
+#[tokio::test]
+async fn a_labelled_runtime_is_adopted_and_dismissed_without_its_label() {
+    let mut world = World::new();
+    let skr = super::skr::Skr::new("cluster-a").await;
+    world.kcp.put("runtimes", runtime("a", "id-a", &[MODE]));
+    world.kcp.put("runtimes", runtime("b", "id-b", &[]));
+    world.connect("a", &skr, "first");
+    world.start();
+    world.until_ready("a").await;
+    let resource = world.kcp.get("runtimebootstrappers", "a").unwrap();
+    assert_eq!(resource["spec"]["deletionPolicy"], "HandBack");
+    assert!(world.kcp.get("runtimebootstrappers", "b").is_none());
+    skr.take();
+    let label = json!({"metadata": {"labels": {MODE.0: null}}});
+    world.kcp.merge("runtimes", "a", &label);
+    until_gone(&world, "a").await;
+    assert!(skr.get(WEBHOOK).is_some());
+    let marker = skr.kyma("configmaps/rt-bootstrapper-owner");
+    assert!(marker.is_none());
+    world.settle().await;
+    assert_eq!(world.written("create runtimebootstrappers"), 1);
+}
+
+#[tokio::test]
+async fn a_resource_that_a_user_made_is_never_dismissed() {
+    let (world, _skrs) = World::converged(&["a"]).await;
+    let label = |value| json!({"metadata": {"labels": {MODE.0: value}}});
+    world.kcp.merge("runtimes", "a", &label(json!("direct")));
+    world.settle().await;
+    world.kcp.merge("runtimes", "a", &label(json!(null)));
+    world.settle().await;
+    assert_eq!(world.written("delete "), 0);
+    assert_eq!(world.condition("a", "Ready"), "True Ready");
+}

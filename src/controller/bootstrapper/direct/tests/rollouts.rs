@@ -1,0 +1,130 @@
+//! Waves, their budget, and pauses.
+
+use std::num::NonZeroU32;
+
+use policy::convergence::waves::{Budget, Settings};
+use serde_json::{Value, json};
+
+use super::skr::Skr;
+use super::world::*;
+
+async fn waves(names: &[&str]) -> (World, Vec<Skr>) {
+    let mut world = World::new();
+    world.settings.waves = Settings {
+        size: NonZeroU32::new(1),
+        failure_budget: Budget::Count(0),
+        paused: false,
+    };
+    let skrs = world.add_all(names).await;
+    world.start();
+    for (name, skr) in names.iter().zip(&skrs) {
+        world.until_ready(name).await;
+        skr.take();
+    }
+    world.settle().await;
+    (world, skrs)
+}
+
+fn progress(world: &World) -> Value {
+    let map = world.kcp.get("configmaps", "rt-bootstrapper-rollout");
+    let text = map.unwrap_or_default()["data"]["progress"].clone();
+    text.as_str()
+        .map_or(Value::Null, |it| serde_json::from_str(it).unwrap())
+}
+
+#[tokio::test]
+async fn a_wave_that_fails_stops_the_rest_and_everybody_can_see_it() {
+    let (mut world, skrs) = waves(&["a", "b", "c"]).await;
+    let refusals = std::iter::repeat_n((INSTALL[4], 422), 100);
+    skrs[0].lock().refusals.extend(refusals);
+    world.content.registry("two.example");
+    world.publish();
+    world
+        .until_condition("a", "ConfigurationSynchronized", "False WriteFailed")
+        .await;
+    for name in ["b", "c"] {
+        let wanted = "False WaitingForWave";
+        world
+            .until_condition(name, "ConfigurationSynchronized", wanted)
+            .await;
+    }
+    world
+        .until("said", |it| progress(it)["stopped"].is_string())
+        .await;
+    assert_eq!((skrs[1].take(), skrs[2].take()), (vec![], vec![]));
+    // It recovers, and the others follow one after the other.
+    skrs[0].lock().refusals.clear();
+    for name in ["a", "b", "c"] {
+        world.until_ready(name).await;
+    }
+    assert_eq!(
+        (skrs[1].take(), skrs[2].take()),
+        (vec![INSTALL[4].to_owned()], vec![INSTALL[4].to_owned()])
+    );
+    world
+        .until("finished", |it| progress(it)["finished"] == true)
+        .await;
+}
+
+#[tokio::test]
+async fn an_unreachable_or_paused_runtime_holds_up_no_wave() {
+    let (mut world, skrs) = waves(&["a", "b", "c"]).await;
+    skrs[0].lock().fault = Some((503, 0));
+    world.kcp.merge(
+        "runtimebootstrappers",
+        "b",
+        &json!({"spec": {"paused": true}}),
+    );
+    world.settle().await;
+    world.content.registry("two.example");
+    world.publish();
+    world
+        .until("written", |_| !skrs[2].lock().writes.is_empty())
+        .await;
+    world
+        .until_condition("b", "ConfigurationSynchronized", "False Paused")
+        .await;
+    assert_eq!(skrs[1].take(), [""; 0]);
+    // Both catch up.
+    skrs[0].lock().fault = None;
+    world.kcp.merge(
+        "runtimebootstrappers",
+        "b",
+        &json!({"spec": {"paused": false}}),
+    );
+    for (name, skr) in ["a", "b"].iter().zip(&skrs) {
+        world
+            .until("written", |_| !skr.lock().writes.is_empty())
+            .await;
+        world.until_ready(name).await;
+    }
+}
+
+#[tokio::test]
+async fn an_operator_pauses_the_rollout_and_lets_it_go_on() {
+    let (mut world, skrs) = World::converged(&["a", "b"]).await;
+    world.until("progress", |it| !progress(it).is_null()).await;
+    let pause = |value: &str| json!({"metadata": {"annotations": {"rt-bootstrapper.kyma-project.io/paused": value}}});
+    world
+        .kcp
+        .merge("configmaps", "rt-bootstrapper-rollout", &pause("true"));
+    world
+        .until("paused", |it| progress(it)["stopped"].is_string())
+        .await;
+    world.content.registry("two.example");
+    world.publish();
+    for name in ["a", "b"] {
+        let wanted = "False WaitingForWave";
+        world
+            .until_condition(name, "ConfigurationSynchronized", wanted)
+            .await;
+    }
+    assert_eq!((skrs[0].take(), skrs[1].take()), (vec![], vec![]));
+    world
+        .kcp
+        .merge("configmaps", "rt-bootstrapper-rollout", &pause("false"));
+    for (name, skr) in ["a", "b"].iter().zip(&skrs) {
+        world.until_ready(name).await;
+        assert_eq!(skr.take(), [INSTALL[4]]);
+    }
+}

@@ -1,0 +1,254 @@
+//! A runtime's API server over TLS: as much of it as a pass needs.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use http::{Method, Request, Response};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use serde_json::{Value, json};
+
+use crate::runtimes::tests::server::{ApiServer, Body, Manner, answer};
+
+const KYMA: &str = "/api/v1/namespaces/kyma-system";
+
+pub(super) struct Skr {
+    server: ApiServer,
+    state: Arc<Mutex<State>>,
+}
+
+pub(super) struct State {
+    pub(super) objects: BTreeMap<String, Value>,
+    version: u64,
+    /// `verb Kind/name`, of every write that was asked for.
+    pub(super) writes: Vec<String>,
+    /// Credentials of every request, in order.
+    pub(super) tokens: Vec<String>,
+    pub(super) token: &'static str,
+    /// Whether Deployments become available.
+    pub(super) rolls: bool,
+    /// Every request gets this, with `Retry-After`.
+    pub(super) fault: Option<(u16, u32)>,
+    /// When requests came that got a fault.
+    pub(super) faults: Vec<std::time::Instant>,
+    /// Writes of which the text begins so are refused: status.
+    pub(super) refusals: VecDeque<(&'static str, u16)>,
+    pub(super) trust_bundles: Option<&'static str>,
+    pub(super) rules: Value,
+}
+
+impl Skr {
+    pub(super) async fn new(uid: &str) -> Self {
+        let namespace = |name: &str, uid: &str| {
+            let path = format!("/api/v1/namespaces/{name}");
+            (path, json!({"metadata": {"name": name, "uid": uid}}))
+        };
+        let state = Arc::new(Mutex::new(State {
+            objects: BTreeMap::from([namespace("kube-system", uid), namespace("kyma-system", "k")]),
+            version: 0,
+            writes: Vec::new(),
+            tokens: Vec::new(),
+            token: "first",
+            rolls: true,
+            fault: None,
+            faults: Vec::new(),
+            refusals: VecDeque::new(),
+            trust_bundles: Some("v1beta1"),
+            rules: json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]),
+        }));
+        let shared = state.clone();
+        let server = ApiServer::answering(Manner::default(), move |request| {
+            let state = shared.clone();
+            async move { respond(&state, request).await }
+        })
+        .await;
+        Self { server, state }
+    }
+
+    pub(super) fn address(&self) -> String {
+        format!("https://{}", self.server.address)
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    pub(super) fn open(&self) -> usize {
+        self.server.open()
+    }
+
+    /// The writes so far, which are forgotten.
+    pub(super) fn take(&self) -> Vec<String> {
+        std::mem::take(&mut self.lock().writes)
+    }
+
+    pub(super) fn get(&self, path: &str) -> Option<Value> {
+        self.lock().objects.get(path).cloned()
+    }
+
+    /// An object of the product's namespace.
+    pub(super) fn kyma(&self, plural_and_name: &str) -> Option<Value> {
+        self.get(&format!("{KYMA}/{plural_and_name}"))
+    }
+
+    pub(super) fn edit(&self, path: &str, change: impl FnOnce(&mut Value)) {
+        change(self.lock().objects.get_mut(path).unwrap());
+    }
+
+    /// The Deployment's Pods are all there now.
+    pub(super) fn roll_out(&self) {
+        let mut state = self.lock();
+        state.rolls = true;
+        for (path, object) in &mut state.objects {
+            if path.contains("/deployments/") {
+                available(object, true);
+            }
+        }
+    }
+}
+
+async fn respond(state: &Mutex<State>, request: Request<Incoming>) -> Response<Body> {
+    let (head, body) = request.into_parts();
+    let body = body.collect().await.unwrap().to_bytes();
+    let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+    let token = head.headers["authorization"].to_str().unwrap();
+    let token = token.strip_prefix("Bearer ").unwrap().to_owned();
+    let mut state = state.lock().unwrap();
+    let good = token == state.token;
+    state.tokens.push(token);
+    if let Some((status, after)) = state.fault {
+        state.faults.push(std::time::Instant::now());
+        let mut response = answer(status, "{}");
+        response.headers_mut().insert("retry-after", after.into());
+        return response;
+    }
+    if !good {
+        return answer(401, "{}");
+    }
+    let path = head.uri.path();
+    let result = match head.method {
+        Method::GET if path.ends_with("/clustertrustbundles") => state.bundles(path),
+        Method::GET => state.objects.get(path).cloned().ok_or(404),
+        Method::POST => {
+            assert!(path.ends_with("/selfsubjectrulesreviews"), "{path}");
+            Ok(json!({"status": {"incomplete": false, "resourceRules": state.rules}}))
+        }
+        Method::PATCH if head.headers["content-type"] == "application/json-patch+json" => {
+            state.transfer(path, &body)
+        }
+        Method::PATCH => {
+            let query = head.uri.query().unwrap();
+            assert_eq!(query, "fieldManager=rt-bootstrapper-controller&force=true");
+            state.apply(path, &body)
+        }
+        Method::DELETE => state.delete(path, &body),
+        other => panic!("unexpected: {other} {path}"),
+    };
+    match result {
+        Ok(object) => answer(200, object.to_string()),
+        Err(status) => answer(status, json!({"reason": "Refused"}).to_string()),
+    }
+}
+
+impl State {
+    fn bundles(&self, path: &str) -> Result<Value, u16> {
+        let version = path.split('/').nth(3);
+        if version != self.trust_bundles {
+            return Err(404);
+        }
+        let items: Vec<&Value> = self
+            .objects
+            .iter()
+            .filter(|(key, _)| key.starts_with(path))
+            .map(|(_, object)| object)
+            .collect();
+        Ok(json!({"items": items}))
+    }
+
+    fn note(&mut self, verb: &str, kind: &Value, path: &str) -> Result<(), u16> {
+        let name = path.rsplit('/').next().unwrap();
+        let text = format!("{verb} {}/{name}", kind.as_str().unwrap());
+        let refused = self
+            .refusals
+            .iter()
+            .position(|(start, _)| text.starts_with(start));
+        self.writes.push(text);
+        match refused.and_then(|at| self.refusals.remove(at)) {
+            Some((_, status)) => Err(status),
+            None => Ok(()),
+        }
+    }
+
+    fn apply(&mut self, path: &str, body: &Value) -> Result<Value, u16> {
+        self.note("apply", &body["kind"], path)?;
+        let live = self.objects.get(path).cloned();
+        let mut after = live.clone().unwrap_or_else(|| json!({"metadata": {}}));
+        if !body["data"].is_null() {
+            after["data"] = json!({});
+        }
+        merge(&mut after, body);
+        after["metadata"]["managedFields"] = json!([{
+            "manager": "rt-bootstrapper-controller", "operation": "Apply", "fieldsV1": {},
+        }]);
+        Ok(self.store(path, live.as_ref(), after))
+    }
+
+    fn store(&mut self, path: &str, live: Option<&Value>, mut after: Value) -> Value {
+        if live == Some(&after) {
+            return after;
+        }
+        self.version += 1;
+        after["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        if live.is_none() {
+            after["metadata"]["uid"] = json!(format!("uid-{}", self.version));
+        }
+        if live.is_none_or(|it| it["spec"] != after["spec"]) {
+            let before = after["metadata"]["generation"].as_u64().unwrap_or_default();
+            after["metadata"]["generation"] = json!(before + 1);
+            if path.contains("/deployments/") {
+                available(&mut after, self.rolls);
+            }
+        }
+        self.objects.insert(path.to_owned(), after.clone());
+        after
+    }
+
+    fn transfer(&mut self, place: &str, operations: &Value) -> Result<Value, u16> {
+        let live = self.objects.get(place).cloned().ok_or(404_u16)?;
+        self.note("transfer", &live["kind"], place)?;
+        let edit: json_patch::Patch = serde_json::from_value(operations.clone()).unwrap();
+        let mut after = live.clone();
+        json_patch::patch(&mut after, &edit).map_err(|_| 422_u16)?;
+        Ok(self.store(place, Some(&live), after))
+    }
+
+    fn delete(&mut self, path: &str, options: &Value) -> Result<Value, u16> {
+        let live = self.objects.get(path).cloned().ok_or(404_u16)?;
+        self.note("delete", &live["kind"], path)?;
+        if options["preconditions"]["uid"] != live["metadata"]["uid"] {
+            return Err(409);
+        }
+        self.objects.remove(path);
+        Ok(json!({}))
+    }
+}
+
+fn available(deployment: &mut Value, rolls: bool) {
+    let replicas = deployment["spec"]["replicas"].clone();
+    let there = if rolls { replicas.clone() } else { json!(0) };
+    deployment["status"] = json!({
+        "observedGeneration": deployment["metadata"]["generation"],
+        "replicas": replicas, "updatedReplicas": there, "readyReplicas": there, "availableReplicas": there,
+        "conditions": [{"type": "Available", "status": if rolls { "True" } else { "False" }}],
+    });
+}
+
+fn merge(target: &mut Value, patch: &Value) {
+    let (Some(into), Some(patch)) = (target.as_object_mut(), patch.as_object()) else {
+        *target = patch.clone();
+        return;
+    };
+    for (name, value) in patch {
+        merge(into.entry(name).or_insert(Value::Null), value);
+    }
+}

@@ -1,0 +1,394 @@
+//! A running controller, the control plane and the runtimes that it talks to, and what somebody else does there.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use policy::convergence::sources::{
+    ConfigMapView, SecretView, Sources, TrustBundleView, read_configuration, read_pull_secret,
+    read_trust_bundle,
+};
+use prometheus_client::registry::Registry;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use super::super::*;
+use super::kcp::Kcp;
+use super::skr::Skr;
+use crate::runtimes::tests::server::{PKI, Pki};
+use crate::runtimes::{FleetMetrics, FleetOptions, Rate};
+
+pub(super) const DEPLOYMENT: &str =
+    "/apis/apps/v1/namespaces/kyma-system/deployments/rt-bootstrapper-controller-manager";
+pub(super) const WEBHOOK: &str =
+    "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/rt-bootstrapper";
+pub(super) const BUNDLE: &str = "/apis/certificates.k8s.io/v1beta1/clustertrustbundles/roots";
+
+/// Everything of an installation, the webhook configuration last.
+pub(super) const INSTALL: [&str; 7] = [
+    "apply ConfigMap/rt-bootstrapper-owner",
+    "apply ServiceAccount/rt-bootstrapper",
+    "apply Secret/registry-credentials",
+    "apply ClusterTrustBundle/roots",
+    "apply ConfigMap/rt-bootstrapper-config",
+    "apply Deployment/rt-bootstrapper-controller-manager",
+    "apply MutatingWebhookConfiguration/rt-bootstrapper",
+];
+
+pub(super) struct World {
+    pub(super) kcp: Kcp,
+    pub(super) settings: DirectSettings,
+    pub(super) content: Content,
+    sources: watch::Sender<Option<Arc<Sources>>>,
+    registry: Registry,
+    running: Option<Running>,
+}
+
+struct Running {
+    token: CancellationToken,
+    task: JoinHandle<()>,
+}
+
+/// The sources on the control plane; `None`: there is none.
+#[derive(Clone)]
+pub(super) struct Content {
+    pub(super) password: Option<&'static str>,
+    pub(super) roots: Option<String>,
+    pub(super) document: Option<String>,
+}
+
+impl Content {
+    pub(super) fn registry(&mut self, registry: &str) {
+        self.document = Some(json!({"overrides": {"docker.io": registry}}).to_string());
+    }
+
+    fn read(&self) -> Sources {
+        let salt = salt();
+        let auth = self.password.map(|password| {
+            let auth = STANDARD.encode(format!("user:{password}"));
+            json!({"auths": {"registry.example": {"auth": auth}}}).to_string()
+        });
+        let data = self
+            .document
+            .clone()
+            .map(|document| BTreeMap::from([("rt-bootstrapper-config.json".to_owned(), document)]));
+        Sources {
+            pull_secret: read_pull_secret(
+                &salt,
+                auth.as_ref().map(|auth| SecretView {
+                    r#type: Some("kubernetes.io/dockerconfigjson"),
+                    docker_config: Some(auth.as_bytes()),
+                }),
+            ),
+            trust_bundle: read_trust_bundle(
+                &salt,
+                self.roots.as_ref().map(|roots| TrustBundleView {
+                    signer_name: None,
+                    trust_bundle: Some(roots),
+                }),
+            ),
+            configuration: read_configuration(
+                &salt,
+                data.as_ref().map(|data| ConfigMapView { data: Some(data) }),
+            ),
+        }
+    }
+}
+
+pub(super) fn salt() -> Salt {
+    Salt::new("kcp-uid")
+}
+
+fn pem(der: &[u8]) -> String {
+    let text = STANDARD.encode(der);
+    let lines: Vec<&str> = text
+        .as_bytes()
+        .chunks(64)
+        .map(|it| std::str::from_utf8(it).unwrap())
+        .collect();
+    let body = lines.join("\n");
+    format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n")
+}
+
+/// Another landscape's roots each time.
+pub(super) fn roots() -> String {
+    pem(&Pki::new("landscape").authority)
+}
+
+pub(super) fn kubeconfig(address: &str, token: &str) -> String {
+    let authority = STANDARD.encode(pem(&PKI.authority));
+    json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "clusters": [{"name": "k", "cluster": {"server": address, "certificate-authority-data": authority}}],
+        "users": [{"name": "u", "user": {"token": token}}],
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+    })
+    .to_string()
+}
+
+/// A Runtime; without an id it has no label that says one.
+pub(super) fn runtime(name: &str, id: &str, labels: &[(&str, &str)]) -> Value {
+    let mut all: BTreeMap<&str, &str> = labels.iter().copied().collect();
+    if !id.is_empty() {
+        all.insert("kyma-project.io/runtime-id", id);
+    }
+    json!({
+        "apiVersion": "infrastructuremanager.kyma-project.io/v1", "kind": "Runtime",
+        "metadata": {"name": name, "labels": all}, "spec": {}, "status": {"state": "Ready"},
+    })
+}
+
+pub(super) fn bootstrapper(name: &str, spec: &Value) -> Value {
+    json!({
+        "apiVersion": "operator.kyma-project.io/v1alpha1", "kind": "RuntimeBootstrapper",
+        "metadata": {"name": name}, "spec": spec,
+    })
+}
+
+fn manifests(image: &str) -> Result<Vec<Value>, String> {
+    let version = image.rsplit(':').next().unwrap();
+    if version == "broken" {
+        return Err("no such image".to_owned());
+    }
+    let labels = json!({"app": "rt-bootstrapper"});
+    Ok(vec![
+        json!({
+            "apiVersion": "v1", "kind": "ServiceAccount",
+            "metadata": {"name": "rt-bootstrapper", "namespace": "kyma-system"},
+        }),
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+            "metadata": {"name": "rt-bootstrapper"}, "webhooks": [{"name": "pods.example"}],
+        }),
+        json!({
+            "apiVersion": "apps/v1", "kind": "Deployment",
+            "metadata": {
+                "name": "rt-bootstrapper-controller-manager", "namespace": "kyma-system",
+                "labels": {"app.kubernetes.io/version": version},
+            },
+            "spec": {
+                "replicas": 2, "selector": {"matchLabels": labels},
+                "template": {
+                    "metadata": {"labels": labels},
+                    "spec": {"containers": [{"name": "manager", "image": image}]},
+                },
+            },
+        }),
+    ])
+}
+
+impl World {
+    /// Sources, and nothing else; nothing runs yet.
+    pub(super) fn new() -> Self {
+        let mut settings = DirectSettings::new("registry.example/webhook:0.1.0");
+        settings.names.trust_bundle = Some("roots".to_owned());
+        settings.backoff = Backoff {
+            base: Duration::from_millis(40),
+            cap: Duration::from_millis(400),
+        };
+        settings.soon = Backoff {
+            base: Duration::from_millis(10),
+            cap: Duration::from_millis(40),
+        };
+        settings.statuses_per_second = NonZeroU32::new(1_000).unwrap();
+        let mut content = Content {
+            password: Some("one"),
+            roots: Some(roots()),
+            document: None,
+        };
+        content.registry("one.example");
+        Self {
+            kcp: Kcp::new(),
+            settings,
+            sources: watch::Sender::new(Some(Arc::new(content.read()))),
+            content,
+            registry: Registry::default(),
+            running: None,
+        }
+    }
+
+    /// One whose runtimes, of these names, have converged.
+    pub(super) async fn converged(names: &[&str]) -> (Self, Vec<Skr>) {
+        let mut world = Self::new();
+        let skrs = world.add_all(names).await;
+        world.start();
+        for (name, skr) in names.iter().zip(&skrs) {
+            world.until_ready(name).await;
+            skr.take();
+        }
+        world.settle().await;
+        (world, skrs)
+    }
+
+    pub(super) async fn add_all(&self, names: &[&str]) -> Vec<Skr> {
+        let mut skrs = Vec::new();
+        for name in names {
+            skrs.push(self.add(name).await);
+        }
+        skrs
+    }
+
+    /// A runtime, its Runtime, its kubeconfig and its resource.
+    pub(super) async fn add(&self, name: &str) -> Skr {
+        let skr = Skr::new(&format!("cluster-{name}")).await;
+        self.kcp
+            .put("runtimes", runtime(name, &format!("id-{name}"), &[]));
+        self.connect(name, &skr, "first");
+        self.kcp
+            .put("runtimebootstrappers", bootstrapper(name, &json!({})));
+        skr
+    }
+
+    /// The runtime's kubeconfig leads there from now on.
+    pub(super) fn connect(&self, name: &str, skr: &Skr, token: &str) {
+        self.kubeconfig(name, &kubeconfig(&skr.address(), token));
+    }
+
+    pub(super) fn kubeconfig(&self, name: &str, text: &str) {
+        let id = format!("id-{name}");
+        let secret = json!({
+            "apiVersion": "v1", "kind": "Secret",
+            "metadata": {"name": format!("kubeconfig-{id}"), "labels": {"kyma-project.io/runtime-id": id}},
+            "data": {"config": STANDARD.encode(text)},
+        });
+        self.kcp.put("secrets", secret);
+    }
+
+    pub(super) fn start(&mut self) {
+        let mut registry = Registry::default();
+        let fleet = FleetOptions {
+            allow_loopback: true,
+            per_runtime_rate: Rate {
+                interval: Duration::ZERO,
+                burst: 1,
+            },
+            connect_timeout: Duration::from_millis(500),
+            ..FleetOptions::default()
+        };
+        let options = DirectOptions {
+            client: self.kcp.client(),
+            settings: self.settings.clone(),
+            sources: self.sources.subscribe(),
+            salt: salt(),
+            fleet: Fleet::new(fleet, FleetMetrics::register(&mut registry)),
+            render: Arc::new(manifests),
+            readiness: Readiness::default(),
+            metrics: DirectMetrics::register(&mut registry),
+        };
+        self.registry = registry;
+        let token = CancellationToken::new();
+        let running = run(options, token.clone());
+        let task = tokio::spawn(async move { running.await.unwrap() });
+        self.running = Some(Running { token, task });
+    }
+
+    /// As at a lost lease.
+    pub(super) async fn stop(&mut self) {
+        let Running { token, task } = self.running.take().unwrap();
+        token.cancel();
+        task.await.unwrap();
+    }
+
+    /// The sources say what `content` says from now on.
+    pub(super) fn publish(&self) {
+        self.sources
+            .send_replace(Some(Arc::new(self.content.read())));
+    }
+
+    /// A pass over this one: somebody touches its resource.
+    pub(super) async fn pass(&self, name: &str) {
+        let before = self.passes();
+        let now = format!("{:?}", Instant::now());
+        let touch = json!({"metadata": {"annotations": {"touched": now}}});
+        self.kcp.merge("runtimebootstrappers", name, &touch);
+        self.until("a pass", |it| it.passes() > before).await;
+        self.settle().await;
+    }
+
+    /// How many passes there were.
+    pub(super) fn passes(&self) -> u64 {
+        let lines = self.metrics();
+        let counts = lines
+            .lines()
+            .filter(|it| it.starts_with("direct_passes_total"))
+            .filter_map(|it| it.rsplit(' ').next()?.parse::<u64>().ok());
+        counts.sum()
+    }
+
+    pub(super) fn metrics(&self) -> String {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
+        text
+    }
+
+    /// The status of a resource.
+    pub(super) fn status(&self, name: &str) -> Value {
+        self.kcp
+            .get("runtimebootstrappers", name)
+            .map_or(Value::Null, |it| it["status"].clone())
+    }
+
+    /// A condition as `Status Reason`.
+    pub(super) fn condition(&self, name: &str, kind: &str) -> String {
+        let status = self.status(name);
+        let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+        let found = conditions.iter().find(|it| it["type"] == kind);
+        found.map_or_else(String::new, |it| {
+            let text = |key: &str| it[key].as_str().unwrap().to_owned();
+            format!("{} {}", text("status"), text("reason"))
+        })
+    }
+
+    pub(super) async fn until_ready(&self, name: &str) {
+        self.until_condition(name, "Ready", "True Ready").await;
+    }
+
+    pub(super) async fn until_condition(&self, name: &str, kind: &str, wanted: &str) {
+        let what = format!("{name}: {kind} is {wanted}");
+        self.until(&what, |it| it.condition(name, kind) == wanted)
+            .await;
+    }
+
+    pub(super) async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !holds(self) {
+            assert!(
+                Instant::now() < deadline,
+                "never: {what}; {:#?}",
+                self.kcp.lock().writes
+            );
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    /// Until no pass has begun and nothing was written for much longer than anything here waits.
+    pub(super) async fn settle(&self) {
+        let state = |it: &Self| (it.passes(), it.kcp.lock().writes.len());
+        let mut last = (state(self), Instant::now());
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while last.1.elapsed() < Duration::from_millis(150) {
+            assert!(
+                Instant::now() < deadline,
+                "it does not settle: {:?}",
+                last.0
+            );
+            if state(self) != last.0 {
+                last = (state(self), Instant::now());
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
+    /// Writes on the control plane of which the text begins so.
+    pub(super) fn written(&self, start: &str) -> usize {
+        let state = self.kcp.lock();
+        state
+            .writes
+            .iter()
+            .filter(|it| it.starts_with(start))
+            .count()
+    }
+}

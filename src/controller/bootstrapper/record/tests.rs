@@ -1,0 +1,217 @@
+//! The record against an API server. Source: product.md §2 "Interim mode signal".
+
+use policy::convergence::Kind;
+use policy::convergence::known::Known;
+use policy::convergence::sources::{Reading, Sources};
+use rstest::rstest;
+use serde_json::json;
+
+use super::*;
+use crate::bootstrapper::signal::tests::kcp::{Kcp, NAMESPACE};
+
+const NAME: &str = "rt-bootstrapper-controller-record";
+
+fn record(kcp: &Kcp) -> Record {
+    Record::new(kcp.client(), NAMESPACE, NAME)
+}
+
+fn data(value: &str) -> Data {
+    Data::from([("key".to_owned(), value.to_owned())])
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_created_once_and_read_back_by_a_successor() {
+    let kcp = Kcp::new();
+    let mut first = record(&kcp);
+    assert_eq!(first.load().await.unwrap(), None);
+    first.save(data("one")).await.unwrap();
+    first.save(data("two")).await.unwrap();
+    let mut second = record(&kcp);
+    assert_eq!(second.load().await.unwrap(), Some(data("two")));
+    let stored = kcp.object("configmaps", NAME).unwrap();
+    assert_eq!(
+        stored["metadata"]["labels"],
+        json!({"app.kubernetes.io/managed-by": "rt-bootstrapper-controller"})
+    );
+    assert_eq!(
+        second.reference().uid.as_deref(),
+        stored["metadata"]["uid"].as_str()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deposed_leader_overwrites_nothing() {
+    let kcp = Kcp::new();
+    let mut deposed = record(&kcp);
+    deposed.save(data("one")).await.unwrap();
+    let mut successor = record(&kcp);
+    successor.load().await.unwrap();
+    successor.save(data("two")).await.unwrap();
+    let refused = deposed.save(data("three")).await.unwrap_err();
+    assert!(matches!(refused, RecordError::Changed));
+    assert_eq!(
+        kcp.object("configmaps", NAME).unwrap()["data"],
+        json!({"key": "two"})
+    );
+    // Two that both believe to be the first.
+    let mut late = record(&kcp);
+    assert!(matches!(
+        late.save(data("four")).await.unwrap_err(),
+        RecordError::Changed
+    ));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_others_attached_stays() {
+    let kcp = Kcp::new();
+    let mut ours = record(&kcp);
+    ours.save(data("one")).await.unwrap();
+    kcp.merge(
+        "configmaps",
+        NAME,
+        &json!({"metadata": {"labels": {"team": "a"}, "annotations": {"note": "b"}}}),
+    );
+    ours.load().await.unwrap();
+    ours.save(data("two")).await.unwrap();
+    let stored = kcp.object("configmaps", NAME).unwrap();
+    assert_eq!(stored["metadata"]["labels"]["team"], "a");
+    assert_eq!(stored["metadata"]["annotations"]["note"], "b");
+    assert_eq!(stored["data"], json!({"key": "two"}));
+}
+
+#[rstest]
+#[case::no_label(json!({}))]
+#[case::another_manager(json!({"app.kubernetes.io/managed-by": "Helm"}))]
+#[tokio::test(start_paused = true)]
+async fn a_foreign_config_map_is_neither_believed_nor_written(#[case] labels: serde_json::Value) {
+    let kcp = Kcp::new();
+    kcp.put(
+        "configmaps",
+        json!({"metadata": {"name": NAME, "labels": labels}, "data": {"key": "theirs"}}),
+    );
+    let mut ours = record(&kcp);
+    assert!(matches!(
+        ours.load().await.unwrap_err(),
+        RecordError::Foreign { .. }
+    ));
+    assert!(matches!(
+        ours.save(data("one")).await.unwrap_err(),
+        RecordError::Changed
+    ));
+    assert_eq!(
+        kcp.object("configmaps", NAME).unwrap()["data"],
+        json!({"key": "theirs"})
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_deleted_one_is_created_anew() {
+    let kcp = Kcp::new();
+    let mut ours = record(&kcp);
+    ours.save(data("one")).await.unwrap();
+    kcp.delete("configmaps", NAME);
+    assert!(matches!(
+        ours.save(data("two")).await.unwrap_err(),
+        RecordError::Deleted
+    ));
+    ours.save(data("two")).await.unwrap();
+    assert_eq!(record(&kcp).load().await.unwrap(), Some(data("two")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_would_not_fit_is_not_sent() {
+    let kcp = Kcp::new();
+    let mut ours = record(&kcp);
+    ours.save(data("one")).await.unwrap();
+    let before = kcp.writes("configmaps").len();
+    let large = data(&"x".repeat(LARGEST));
+    assert!(matches!(
+        ours.save(large).await.unwrap_err(),
+        RecordError::Oversized { .. }
+    ));
+    assert_eq!(kcp.writes("configmaps").len(), before);
+    ours.save(data(&"x".repeat(LARGEST - 3))).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_cannot_be_read_is_not_taken_for_none() {
+    let kcp = Kcp::new();
+    kcp.lock().unreadable.insert("configmaps");
+    assert!(matches!(
+        record(&kcp).load().await.unwrap_err(),
+        RecordError::Unavailable(_)
+    ));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_whose_answer_was_lost_is_found_by_reading_again() {
+    let kcp = Kcp::new();
+    let mut ours = record(&kcp);
+    ours.save(data("one")).await.unwrap();
+    kcp.lock().silent_writes = 1;
+    assert!(matches!(
+        ours.save(data("two")).await.unwrap_err(),
+        RecordError::Unavailable(_)
+    ));
+    assert!(matches!(
+        ours.save(data("three")).await.unwrap_err(),
+        RecordError::Changed
+    ));
+    assert_eq!(ours.load().await.unwrap(), Some(data("two")));
+}
+
+/// What `known.*` says, for a source that was there.
+fn rolled_out() -> Data {
+    Data::from([
+        ("started".to_owned(), "true".to_owned()),
+        ("known.trustBundle".to_owned(), "0".repeat(64)),
+        ("signal.due".to_owned(), "a b".to_owned()),
+    ])
+}
+
+async fn recalled(kcp: &Kcp) -> Result<Recalled, RecallError> {
+    let mut own = Record::new(kcp.client(), NAMESPACE, "rt-bootstrapper-direct-record");
+    recall(&mut own, &mut record(kcp)).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_any_record_nothing_was_rolled_out() {
+    let recalled = recalled(&Kcp::new()).await.unwrap();
+    assert_eq!(recalled.known, Known::default());
+    assert!(!recalled.inherited);
+}
+
+/// A source that was deleted between the end of one mode and the beginning of the next is a deletion there.
+#[tokio::test(start_paused = true)]
+async fn what_the_mode_before_rolled_out_is_inherited_once() {
+    let kcp = Kcp::new();
+    record(&kcp).save(rolled_out()).await.unwrap();
+    let mut recalled = recalled(&kcp).await.unwrap();
+    assert!(recalled.inherited);
+    let deleted = Sources {
+        pull_secret: Reading::Absent,
+        trust_bundle: Reading::Absent,
+        configuration: Reading::Absent,
+    };
+    assert_eq!(recalled.known.advance(&deleted), [Kind::TrustBundle]);
+
+    let mut own = Record::new(kcp.client(), NAMESPACE, "rt-bootstrapper-direct-record");
+    own.save(Data::new()).await.unwrap();
+    let later = super::recall(&mut own, &mut record(&kcp)).await.unwrap();
+    assert_eq!(later.known, Known::default());
+    assert!(!later.inherited);
+}
+
+#[rstest]
+#[case::foreign(json!({"data": {}}))]
+#[case::damaged(json!({
+    "metadata": {"labels": {"app.kubernetes.io/managed-by": "rt-bootstrapper-controller"}},
+    "data": {"known.pullSecret": "x"},
+}))]
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_recalled_is_not_nothing(#[case] mut left: serde_json::Value) {
+    let kcp = Kcp::new();
+    left["metadata"]["name"] = json!(NAME);
+    kcp.put("configmaps", left);
+    assert!(recalled(&kcp).await.is_err());
+}

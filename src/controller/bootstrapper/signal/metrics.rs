@@ -1,0 +1,138 @@
+//! What the signal counts. Labels are closed sets; runtimes are never among them.
+
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+/// Why a write of a Runtime failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Failure {
+    Forbidden,
+    Gone,
+    Conflict,
+    Throttled,
+    Server,
+    Refused,
+    Ineffective,
+    Unreadable,
+    Transport,
+}
+
+impl Failure {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Forbidden => "forbidden",
+            Self::Gone => "gone",
+            Self::Conflict => "conflict",
+            Self::Throttled => "throttled",
+            Self::Server => "server",
+            Self::Refused => "refused",
+            Self::Ineffective => "ineffective",
+            Self::Unreadable => "unreadable",
+            Self::Transport => "transport",
+        }
+    }
+}
+
+/// What is not under way: what an operator should see at a glance.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Figures {
+    pub(super) waiting: usize,
+    pub(super) standing: usize,
+    pub(super) oldest: Option<Duration>,
+}
+
+/// The signal's metrics. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct SignalMetrics {
+    writes: Family<Action, Counter>,
+    errors: Family<Reason, Counter>,
+    refused: Family<Reason, Gauge>,
+    waiting: Gauge,
+    standing: Gauge,
+    oldest: Gauge,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Action {
+    action: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Reason {
+    reason: &'static str,
+}
+
+impl SignalMetrics {
+    /// Metrics that the registry shows: `signal_writes_total{action}`, `signal_errors_total{reason}`,
+    /// `signal_refused{reason}`, `signal_waiting`, `signal_standing` and `signal_oldest_standing_seconds`.
+    #[must_use]
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        registry.register(
+            "signal_writes",
+            "Writes of Runtimes that succeeded: signals given, and leftovers removed",
+            metrics.writes.clone(),
+        );
+        registry.register(
+            "signal_errors",
+            "Writes of Runtimes that failed and are tried again",
+            metrics.errors.clone(),
+        );
+        registry.register(
+            "signal_refused",
+            "Whether nobody is signalled because the record cannot be used (1), and why",
+            metrics.refused.clone(),
+        );
+        registry.register(
+            "signal_waiting",
+            "Runtimes that have still to be signalled (0 on replicas that do not lead)",
+            metrics.waiting.clone(),
+        );
+        registry.register(
+            "signal_standing",
+            "Runtimes whose signal the manager has not taken yet (0 on replicas that do not lead)",
+            metrics.standing.clone(),
+        );
+        registry.register(
+            "signal_oldest_standing_seconds",
+            "How long the oldest signal that the manager has not taken stands, 0 if there is none",
+            metrics.oldest.clone(),
+        );
+        metrics
+    }
+
+    pub(super) fn wrote(&self, action: &'static str) {
+        self.writes.get_or_create(&Action { action }).inc();
+    }
+
+    pub(super) fn failed(&self, failure: Failure) {
+        let reason = failure.name();
+        self.errors.get_or_create(&Reason { reason }).inc();
+    }
+
+    /// Why nobody is signalled; `None` if that is not so.
+    pub(super) fn refused(&self, reason: Option<&'static str>) {
+        self.refused.clear();
+        if let Some(reason) = reason {
+            self.refused.get_or_create(&Reason { reason }).set(1);
+        }
+    }
+
+    pub(super) fn show(&self, figures: Figures) {
+        let Figures {
+            waiting,
+            standing,
+            oldest,
+        } = figures;
+        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        self.waiting.set(number(waiting));
+        self.standing.set(number(standing));
+        let seconds = oldest.unwrap_or_default().as_secs();
+        self.oldest.set(i64::try_from(seconds).unwrap_or(i64::MAX));
+    }
+}

@@ -1,0 +1,144 @@
+//! What an operator is told: a line in the log, a condition, a gauge and an Event for each thing that happens to all.
+//!
+//! Invariant: what stays the same is said once. Runtimes have no Events: thousands of them would say the same.
+
+use chassis::readiness::{Condition, Readiness};
+use chassis::telemetry::error_chain;
+use futures::future::BoxFuture;
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Client;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use policy::convergence::Kind;
+
+use super::SignalMetrics;
+use super::ledger::Refusal;
+
+/// Why an Event is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Reason {
+    RecordBegun,
+    SourcesChanged,
+    RecordRefused,
+}
+
+impl Reason {
+    fn name(self) -> &'static str {
+        match self {
+            Self::RecordBegun => "RecordBegun",
+            Self::SourcesChanged => "SourcesChanged",
+            Self::RecordRefused => "RecordRefused",
+        }
+    }
+
+    fn r#type(self) -> EventType {
+        match self {
+            Self::RecordBegun | Self::SourcesChanged => EventType::Normal,
+            Self::RecordRefused => EventType::Warning,
+        }
+    }
+}
+
+/// An Event on its way.
+pub(super) type Report = BoxFuture<'static, ()>;
+
+/// See the module.
+pub(super) struct Reports {
+    client: Client,
+    reporter: Reporter,
+    condition: Condition,
+    metrics: SignalMetrics,
+    /// What was refused last.
+    refused: Option<String>,
+}
+
+impl Reports {
+    pub(super) fn new(
+        client: Client,
+        reporter: Reporter,
+        readiness: &Readiness,
+        metrics: SignalMetrics,
+    ) -> Self {
+        let condition = readiness.condition("signal");
+        condition.not_ready("the record was not read yet");
+        Self {
+            client,
+            reporter,
+            condition,
+            metrics,
+            refused: None,
+        }
+    }
+
+    /// There was no record: from now on there is.
+    pub(super) fn begun(&self, record: ObjectReference) -> Report {
+        let text = "the first start: the sources are recorded as they are, and nobody is signalled";
+        tracing::info!("{text}");
+        self.event(Reason::RecordBegun, text, record)
+    }
+
+    /// Some sources changed.
+    pub(super) fn changed(&self, kinds: &[Kind], due: usize, record: ObjectReference) -> Report {
+        let sources: Vec<&str> = kinds.iter().map(|kind| kind.name()).collect();
+        let sources = sources.join(", ");
+        tracing::info!(sources, due, "sources changed: runtimes are signalled");
+        let text = format!("{sources} changed: {due} runtimes have to be signalled");
+        self.event(Reason::SourcesChanged, &text, record)
+    }
+
+    /// Nobody is signalled.
+    pub(super) fn refused(&mut self, refusal: &Refusal, record: ObjectReference) -> Option<Report> {
+        let text = error_chain(refusal);
+        self.metrics.refused(Some(refusal.name()));
+        self.condition
+            .not_ready(format!("nobody is signalled: {text}"));
+        if self.refused.as_ref() == Some(&text) {
+            return None;
+        }
+        let report = if refusal.needs_somebody() {
+            tracing::error!(error = text, "nobody is signalled");
+            Some(self.event(Reason::RecordRefused, &text, record))
+        } else {
+            tracing::warn!(error = text, "nobody is signalled for now");
+            None
+        };
+        self.refused = Some(text);
+        report
+    }
+
+    /// The record is in order.
+    pub(super) fn in_order(&mut self) {
+        if self.refused.take().is_some() {
+            tracing::info!("the record is in order again");
+        }
+        self.metrics.refused(None);
+        self.condition.ready();
+    }
+
+    fn event(&self, reason: Reason, text: &str, record: ObjectReference) -> Report {
+        let event = Event {
+            type_: reason.r#type(),
+            reason: reason.name().to_owned(),
+            note: Some(text.chars().take(LONGEST_NOTE).collect()),
+            action: "Signal".to_owned(),
+            secondary: None,
+        };
+        // A Recorder takes Events for the same that differ in their note only, so each has one of its own.
+        let recorder = Recorder::new(self.client.clone(), self.reporter.clone());
+        Box::pin(async move {
+            if let Err(error) = recorder.publish(&event, &record).await {
+                tracing::warn!(error = error_chain(&error), "an Event could not be written");
+            }
+        })
+    }
+}
+
+impl Drop for Reports {
+    /// Whoever leads next refuses or not; here nothing is wrong any more.
+    fn drop(&mut self) {
+        self.metrics.refused(None);
+        self.condition.ready();
+    }
+}
+
+/// The API takes 1 kB.
+const LONGEST_NOTE: usize = 900;

@@ -1,0 +1,263 @@
+//! Why a runtime cannot be opened, and why a call to it failed.
+//!
+//! Invariant: no text of an answer and nothing of a kubeconfig is in an error. What an API server writes is reduced to
+//! its machine-readable reason and the names of fields, both bounded. Deliberately absent: retries; an error only says
+//! whether one makes sense and when.
+
+use std::io;
+use std::time::Duration;
+
+use http::header::InvalidHeaderValue;
+
+use super::reason::Reason;
+
+/// Why the access that a kubeconfig describes cannot be used. Only another kubeconfig helps.
+#[derive(Debug, thiserror::Error)]
+pub enum AccessError {
+    /// A certificate of the authority cannot be an anchor.
+    #[error("the TLS library refuses the certificate authority")]
+    Authority(#[source] rustls::Error),
+    /// Key and certificate are not a pair, or of a kind that TLS here does not know.
+    #[error("the TLS library refuses the client certificate and its key")]
+    Identity(#[source] rustls::Error),
+    /// The token cannot stand in a header.
+    #[error("the token is no header value")]
+    Token(#[source] InvalidHeaderValue),
+    /// The process's cryptography lacks what TLS 1.2 and 1.3 need.
+    #[error("the TLS library cannot be configured")]
+    Provider(#[source] rustls::Error),
+}
+
+/// Why a call failed. Whether a write that got no answer took effect is unknown.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// No connection, or it broke before the answer was complete.
+    #[error("the API server cannot be reached")]
+    Unreachable(#[source] Broken),
+    /// The address is one that no runtime may have (loopback, link-local, metadata services, …).
+    #[error("the API server's address leads where no runtime can be")]
+    AddressRefused,
+    /// Connecting or the answer took too long.
+    #[error("{0} took too long")]
+    TimedOut(Phase),
+    /// No trustworthy session: its certificate or ours was refused.
+    #[error("there is no TLS session with the API server")]
+    Tls(#[source] TlsFault),
+    /// 429.
+    #[error("the API server asks to slow down")]
+    Throttled {
+        /// What `Retry-After` says.
+        retry_after: Option<Duration>,
+    },
+    /// 409.
+    #[error("the write conflicts ({reason})")]
+    Conflict {
+        /// The API server's.
+        reason: Reason,
+    },
+    /// Another 3xx or 4xx: redirects are never followed.
+    #[error("the API server refuses the call with {status} ({reason})")]
+    Refused {
+        /// The HTTP status.
+        status: u16,
+        /// The API server's.
+        reason: Reason,
+    },
+    /// 5xx, or a status that no HTTP server should answer.
+    #[error("the API server fails with {status}")]
+    Server {
+        /// The HTTP status.
+        status: u16,
+        /// What `Retry-After` says.
+        retry_after: Option<Duration>,
+    },
+    /// The answer is larger than [`super::MAX_ANSWER`].
+    #[error("the API server's answer is too large")]
+    Oversized,
+    /// A success whose body is not JSON.
+    #[error("the API server's answer is not JSON")]
+    NotJson,
+    /// The path given to the call cannot stand in a request.
+    #[error("the path of the call is not valid")]
+    InvalidPath,
+}
+
+/// How a connection failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Broken {
+    /// The name does not resolve.
+    #[error("its name does not resolve")]
+    Name(#[source] io::Error),
+    /// TCP or the bytes below TLS.
+    #[error("the connection failed")]
+    Connection(#[source] io::Error),
+    /// HTTP: reset, closed too early, or not HTTP.
+    #[error("the exchange broke off")]
+    Exchange(#[source] hyper::Error),
+}
+
+/// What took too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Name, TCP, TLS and HTTP set-up.
+    Connecting,
+    /// From sending the request to the last byte of the answer.
+    Answering,
+}
+
+/// Why there is no TLS session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TlsFault {
+    /// Not issued by the kubeconfig's authority.
+    #[error(
+        "the API server's certificate was not issued by the kubeconfig's certificate authority"
+    )]
+    UnknownIssuer,
+    /// Its time is over.
+    #[error("the API server's certificate has expired")]
+    Expired,
+    /// Its time is to come.
+    #[error("the API server's certificate is not valid yet")]
+    NotYetValid,
+    /// Issued for another host.
+    #[error("the API server's certificate is for another name")]
+    WrongName,
+    /// Another fault of its certificate.
+    #[error("the API server's certificate is invalid")]
+    Certificate,
+    /// The API server refuses our certificate, or wants one.
+    #[error("the API server refuses our certificate")]
+    ClientRefused,
+    /// It does not speak TLS, or none that we speak.
+    #[error("the TLS handshake failed")]
+    Handshake,
+}
+
+impl CallError {
+    /// Whether the same call may succeed later without anybody changing anything for it.
+    #[must_use]
+    pub fn transient(&self) -> bool {
+        match self {
+            Self::Unreachable(_)
+            | Self::TimedOut(_)
+            | Self::Throttled { .. }
+            | Self::Server { .. } => true,
+            Self::Conflict { reason } => reason.is_stale_write(),
+            Self::Refused { status, .. } => *status == REQUEST_TIMEOUT,
+            Self::AddressRefused
+            | Self::Tls(_)
+            | Self::Oversized
+            | Self::NotJson
+            | Self::InvalidPath => false,
+        }
+    }
+
+    /// How long the API server asks to stay away; at most [`super::MAX_RETRY_AFTER`].
+    #[must_use]
+    pub fn retry_after(&self) -> Option<Duration> {
+        match self {
+            Self::Throttled { retry_after } | Self::Server { retry_after, .. } => *retry_after,
+            _ => None,
+        }
+    }
+
+    /// The label in metrics.
+    pub(super) fn outcome(&self) -> &'static str {
+        match self {
+            Self::Unreachable(_) => "unreachable",
+            Self::AddressRefused => "address_refused",
+            Self::TimedOut(_) => "timeout",
+            Self::Tls(_) => "tls",
+            Self::Throttled { .. } => "throttled",
+            Self::Conflict { .. } => "conflict",
+            Self::Refused { status: 404, .. } => "not_found",
+            Self::Refused { .. } => "refused",
+            Self::Server { .. } => "server_error",
+            Self::Oversized => "oversized",
+            Self::NotJson => "not_json",
+            Self::InvalidPath => "invalid_path",
+        }
+    }
+
+    /// A fault of the handshake.
+    pub(super) fn of_handshake(error: io::Error) -> Self {
+        match tls_fault(&error) {
+            Some(fault) => Self::Tls(fault),
+            None => Self::Unreachable(Broken::Connection(error)),
+        }
+    }
+
+    /// A fault of an exchange. In TLS 1.3 a server judges our certificate only after the handshake looks done to us.
+    pub(super) fn of_exchange(error: hyper::Error) -> Self {
+        match tls_fault(&error) {
+            Some(fault) => Self::Tls(fault),
+            None => Self::Unreachable(Broken::Exchange(error)),
+        }
+    }
+}
+
+impl std::fmt::Display for Phase {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Self::Connecting => "connecting to the API server",
+            Self::Answering => "the API server's answer",
+        })
+    }
+}
+
+/// Finds the TLS library's own error behind an error.
+fn tls_fault(error: &(dyn std::error::Error + 'static)) -> Option<TlsFault> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(error) = error.downcast_ref::<rustls::Error>() {
+            return Some(TlsFault::of(error));
+        }
+        // The source of an io::Error is its content's source, so the content itself must be asked for.
+        next = match error
+            .downcast_ref::<io::Error>()
+            .and_then(io::Error::get_ref)
+        {
+            Some(inner) => Some(inner),
+            None => error.source(),
+        };
+    }
+    None
+}
+
+impl TlsFault {
+    fn of(error: &rustls::Error) -> Self {
+        use rustls::AlertDescription as Alert;
+        use rustls::CertificateError as Fault;
+        use rustls::Error;
+        match error {
+            // Authorities of many clusters bear one name ("kubernetes"), so the wrong one often shows by its signature.
+            Error::InvalidCertificate(Fault::UnknownIssuer | Fault::BadSignature) => {
+                Self::UnknownIssuer
+            }
+            Error::InvalidCertificate(Fault::Expired | Fault::ExpiredContext { .. }) => {
+                Self::Expired
+            }
+            Error::InvalidCertificate(Fault::NotValidYet | Fault::NotValidYetContext { .. }) => {
+                Self::NotYetValid
+            }
+            Error::InvalidCertificate(
+                Fault::NotValidForName | Fault::NotValidForNameContext { .. },
+            ) => Self::WrongName,
+            Error::InvalidCertificate(_) => Self::Certificate,
+            Error::AlertReceived(
+                Alert::AccessDenied
+                | Alert::BadCertificate
+                | Alert::CertificateExpired
+                | Alert::CertificateRequired
+                | Alert::CertificateRevoked
+                | Alert::CertificateUnknown
+                | Alert::DecryptError
+                | Alert::UnknownCA
+                | Alert::UnsupportedCertificate,
+            ) => Self::ClientRefused,
+            _ => Self::Handshake,
+        }
+    }
+}
+
+const REQUEST_TIMEOUT: u16 = 408;

@@ -1,0 +1,142 @@
+//! What an API server says about a refusal, reduced to what a machine said.
+//!
+//! Invariant: bounded, made of letters, digits and the punctuation of field paths. The message is read once, to tell a
+//! quota from missing rights (Kubernetes has one reason for both), and never kept: it may quote what was sent.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::Deserialize;
+
+/// The `reason` of a `Status`, and the fields that its causes name. Empty when the body is no `Status`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reason {
+    name: String,
+    causes: Vec<Cause>,
+    quota: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Cause {
+    name: String,
+    field: String,
+}
+
+impl Reason {
+    /// Reads a `Status`.
+    pub(super) fn read(body: &[u8]) -> Self {
+        let Ok(status) = serde_json::from_slice::<Status<'_>>(body) else {
+            return Self::default();
+        };
+        if status.kind != "Status" {
+            return Self::default();
+        }
+        let causes = status.details.and_then(|it| it.causes).unwrap_or_default();
+        Self {
+            name: bounded(&status.reason, is_name),
+            causes: causes
+                .iter()
+                .take(MAX_CAUSES)
+                .map(|it| Cause {
+                    name: bounded(&it.reason, is_name),
+                    field: bounded(&it.field, is_field),
+                })
+                .collect(),
+            quota: status.message.contains("exceeded quota"),
+        }
+    }
+
+    /// Kubernetes' reason, such as `Forbidden`; empty if there is none.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The fields that the refusal is about, such as `spec.replicas`; at most sixteen.
+    pub fn fields(&self) -> impl Iterator<Item = &str> {
+        let fields = self.causes.iter().map(|it| it.field.as_str());
+        fields.filter(|it| !it.is_empty())
+    }
+
+    /// Forbidden by a ResourceQuota, not for want of rights.
+    #[must_use]
+    pub fn is_quota(&self) -> bool {
+        self.quota
+    }
+
+    /// Forbidden because the namespace is being deleted.
+    #[must_use]
+    pub fn is_terminating(&self) -> bool {
+        self.has_cause("NamespaceTerminating")
+    }
+
+    /// The object changed in between, so reading and writing again helps; neither a field that another manager owns
+    /// nor a name that is taken is cured by that.
+    pub(super) fn is_stale_write(&self) -> bool {
+        self.name != "AlreadyExists" && !self.has_cause("FieldManagerConflict")
+    }
+
+    fn has_cause(&self, name: &str) -> bool {
+        self.causes.iter().any(|it| it.name == name)
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.name.is_empty() {
+            return formatter.write_str("no reason given");
+        }
+        formatter.write_str(&self.name)?;
+        for (index, field) in self.fields().enumerate() {
+            let separator = if index == 0 { ": " } else { ", " };
+            write!(formatter, "{separator}{field}")?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Deserialize)]
+struct Status<'a> {
+    #[serde(borrow)]
+    kind: Cow<'a, str>,
+    #[serde(borrow, default)]
+    reason: Cow<'a, str>,
+    #[serde(borrow, default)]
+    message: Cow<'a, str>,
+    #[serde(borrow)]
+    details: Option<Details<'a>>,
+}
+
+#[derive(Deserialize)]
+struct Details<'a> {
+    #[serde(borrow)]
+    causes: Option<Vec<StatusCause<'a>>>,
+}
+
+#[derive(Deserialize)]
+struct StatusCause<'a> {
+    #[serde(borrow, default)]
+    reason: Cow<'a, str>,
+    #[serde(borrow, default)]
+    field: Cow<'a, str>,
+}
+
+/// What fits and is made of the right characters; anything else is dropped whole rather than shown bent.
+fn bounded(text: &str, allowed: fn(char) -> bool) -> String {
+    if text.len() <= MAX_TEXT && text.chars().all(allowed) {
+        text.to_owned()
+    } else {
+        String::new()
+    }
+}
+
+fn is_name(character: char) -> bool {
+    character.is_ascii_alphanumeric()
+}
+
+fn is_field(character: char) -> bool {
+    character.is_ascii_alphanumeric() || "._-/[]\"=".contains(character)
+}
+
+const MAX_CAUSES: usize = 16;
+const MAX_TEXT: usize = 128;

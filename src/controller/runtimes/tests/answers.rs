@@ -1,0 +1,375 @@
+//! What answers, and the lack of one, mean to the caller.
+
+use std::error::Error;
+use std::io;
+
+use bytes::Bytes;
+use futures::stream;
+use http_body_util::BodyExt as _;
+use rstest::rstest;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+use super::server::{Manner, answer, streamed};
+use super::*;
+
+const H1: &[&str] = &["http/1.1"];
+const H2: &[&str] = &["h2"];
+
+fn status(reason: &str, message: &str, causes: &Value) -> String {
+    json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "reason": reason,
+        "details": {"causes": causes},
+    })
+    .to_string()
+}
+
+/// A GET that fails, with the number of requests it took.
+async fn failing(manner: Manner, code: u16, headers: &'static str, body: String) -> CallError {
+    let server = ApiServer::answering(manner, move |_| {
+        let mut response = answer(code, body.clone());
+        if !headers.is_empty() {
+            response
+                .headers_mut()
+                .insert("retry-after", headers.parse().unwrap());
+        }
+        async { response }
+    })
+    .await;
+    let error = World::new(|_| ())
+        .open(&server)
+        .list(POD)
+        .await
+        .unwrap_err();
+    assert_eq!(server.requests(), 1, "a hidden retry");
+    error
+}
+
+#[rstest]
+#[case::moved(302, "", false, None)]
+#[case::unauthorized(401, "", false, None)]
+#[case::forbidden(403, "", false, None)]
+#[case::not_found(404, "", false, None)]
+#[case::request_timeout(408, "", true, None)]
+#[case::conflict(409, "", true, None)]
+#[case::gone(410, "", false, None)]
+#[case::invalid(422, "", false, None)]
+#[case::throttled(429, "7", true, Some(7))]
+#[case::throttled_without_a_time(429, "", true, None)]
+#[case::throttled_for_a_year(429, "31536000", true, Some(300))]
+#[case::internal(500, "", true, None)]
+#[case::bad_gateway(502, "", true, None)]
+#[case::unavailable(503, "3", true, Some(3))]
+#[case::gateway_timeout(504, "", true, None)]
+#[tokio::test]
+async fn a_status_tells_what_to_do(
+    #[values(H1, H2)] alpn: &'static [&'static str],
+    #[case] code: u16,
+    #[case] retry_after: &'static str,
+    #[case] transient: bool,
+    #[case] seconds: Option<u64>,
+) {
+    let error = failing(Manner::only(alpn), code, retry_after, String::new()).await;
+    assert_eq!(error.transient(), transient, "{error:?}");
+    assert_eq!(error.retry_after(), seconds.map(Duration::from_secs));
+}
+
+#[rstest]
+#[case::stale_write(409, status("Conflict", "", &json!([])), true)]
+#[case::name_taken(409, status("AlreadyExists", "", &json!([])), false)]
+#[case::field_owned(409, status("Conflict", "", &json!([{"reason": "FieldManagerConflict", "field": ".data.a"}])), false)]
+#[tokio::test]
+async fn a_conflict_is_transient_if_reading_again_helps(
+    #[case] code: u16,
+    #[case] body: String,
+    #[case] transient: bool,
+) {
+    let error = failing(Manner::default(), code, "", body).await;
+    assert!(matches!(error, CallError::Conflict { .. }), "{error:?}");
+    assert_eq!(error.transient(), transient);
+}
+
+#[rstest]
+#[case::quota(status("Forbidden", "pods \"a\" is forbidden: exceeded quota: q", &json!([])), "Forbidden", true, false)]
+#[case::rights(status("Forbidden", "User \"x\" cannot get", &json!([])), "Forbidden", false, false)]
+#[case::terminating(status("Forbidden", "", &json!([{"reason": "NamespaceTerminating", "field": "metadata.namespace"}])), "Forbidden: metadata.namespace", false, true)]
+#[case::fields(status("Invalid", "", &json!([{"field": "spec.a"}, {"field": "spec.b[0]"}])), "Invalid: spec.a, spec.b[0]", false, false)]
+#[case::a_reason_that_is_a_story(status("go to https://evil.example", "", &json!([{"field": "a b"}])), "no reason given", false, false)]
+#[case::html("<html>".to_owned(), "no reason given", false, false)]
+#[case::another_kind(json!({"kind": "Pod", "reason": "Forbidden"}).to_string(), "no reason given", false, false)]
+#[tokio::test]
+async fn a_refusal_says_why(
+    #[case] body: String,
+    #[case] shown: &str,
+    #[case] quota: bool,
+    #[case] terminating: bool,
+) {
+    let error = failing(Manner::default(), 403, "", body).await;
+    let CallError::Refused { status, reason } = error else {
+        panic!("{error:?}");
+    };
+    assert_eq!((status, reason.to_string().as_str()), (403, shown));
+    assert_eq!(
+        (reason.is_quota(), reason.is_terminating()),
+        (quota, terminating)
+    );
+}
+
+#[tokio::test]
+async fn what_is_shown_repeats_nothing_and_quotes_nothing() {
+    let body = status("Forbidden", "SECRET", &json!([]));
+    let mut errors = vec![failing(Manner::default(), 403, "", body).await];
+    errors.push(failing(Manner::default(), 200, "", "SECRET".to_owned()).await);
+    errors.push(failing(Manner::default(), 500, "", "SECRET".to_owned()).await);
+    errors.push(CallError::Tls(TlsFault::Expired));
+    errors.push(CallError::Unreachable(Broken::Name(
+        io::ErrorKind::NotFound.into(),
+    )));
+    for error in errors {
+        let mut texts = vec![error.to_string()];
+        let mut next = error.source();
+        while let Some(cause) = next {
+            texts.push(cause.to_string());
+            next = cause.source();
+        }
+        for (index, outer) in texts.iter().enumerate() {
+            assert!(!outer.contains("SECRET") && !format!("{error:?}").contains("SECRET"));
+            let repeats = texts[index + 1..].iter().any(|it| outer.contains(it));
+            assert!(!repeats, "{texts:?}");
+        }
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn absence_is_an_answer(#[values(H1, H2)] alpn: &'static [&'static str]) {
+    let server = ApiServer::answering(Manner::only(alpn), |_| async { answer(404, "") }).await;
+    let remote = World::new(|_| ()).open(&server);
+    assert_eq!(remote.get(POD).await.unwrap(), None);
+    assert!(!remote.delete(POD, None).await.unwrap());
+    let missing = remote.apply(POD, &json!({}), "us", true).await;
+    assert!(matches!(
+        missing,
+        Err(CallError::Refused { status: 404, .. })
+    ));
+    assert_eq!(server.opened(), 1);
+}
+
+/// Answers with the request as it arrived.
+async fn echo(
+    request: http::Request<hyper::body::Incoming>,
+) -> http::Response<super::server::Body> {
+    let (head, body) = request.into_parts();
+    let header = |name: &str| head.headers.get(name).map(|it| it.to_str().unwrap());
+    let body = body.collect().await.unwrap().to_bytes();
+    let text = json!({
+        "method": head.method.as_str(),
+        "path": head.uri.path_and_query().unwrap().as_str(),
+        "authority": head.uri.authority().map(http::uri::Authority::as_str).or(header("host")),
+        "type": header("content-type"),
+        "authorization": header("authorization"),
+        "agent": header("user-agent"),
+        "encodings": header("accept-encoding"),
+        "body": serde_json::from_slice::<Value>(&body).ok(),
+    });
+    answer(200, text.to_string())
+}
+
+#[rstest]
+#[tokio::test]
+async fn requests_are_what_an_api_server_expects(#[values(H1, H2)] alpn: &'static [&'static str]) {
+    let server = ApiServer::answering(Manner::only(alpn), echo).await;
+    let mut access = access(&server);
+    access.server = format!("https://{}/k8s/clusters/c", server.address)
+        .parse()
+        .unwrap();
+    let world = World::new(|_| ());
+    let remote = world.fleet.open(&RuntimeId::new("a"), access, "1").unwrap();
+
+    let got = remote.get("/api/v1/pods?limit=1").await.unwrap().unwrap();
+    assert_eq!(got["method"], "GET");
+    assert_eq!(got["path"], "/k8s/clusters/c/api/v1/pods?limit=1");
+    assert_eq!(got["authority"], server.address.to_string());
+    assert_eq!(got["authorization"], "Bearer token");
+    assert_eq!(got["agent"], "rt-bootstrapper-controller");
+    assert_eq!(
+        (&got["encodings"], &got["type"]),
+        (&Value::Null, &Value::Null)
+    );
+
+    let body = json!({"kind": "Pod"});
+    let applied = remote.apply(POD, &body, "us", false).await.unwrap();
+    assert_eq!(applied["method"], "PATCH");
+    assert_eq!(applied["type"], "application/apply-patch+yaml");
+    assert_eq!(applied["body"], body);
+    assert_eq!(
+        applied["path"],
+        format!("/k8s/clusters/c{POD}?fieldManager=us&force=false")
+    );
+    let patched = remote.json_patch(POD, &json!([])).await.unwrap();
+    assert_eq!(
+        (&patched["type"], &patched["body"]),
+        (&json!("application/json-patch+json"), &json!([]))
+    );
+    let posted = remote.post("/api/v1/pods", &body).await.unwrap();
+    assert_eq!(
+        (&posted["method"], &posted["type"]),
+        (&json!("POST"), &json!("application/json"))
+    );
+    assert!(
+        remote
+            .delete(POD, Some(&json!({"uid": "u"})))
+            .await
+            .unwrap()
+    );
+    assert_eq!(server.opened(), 1);
+    assert_eq!(
+        world.sample("runtime_calls_total{verb=\"apply\",outcome=\"ok\"}"),
+        1
+    );
+}
+
+#[rstest]
+#[case::relative("api/v1/pods")]
+#[case::blank("/api/v1/pods/a b")]
+#[case::second_line("/api\r\nX-Remote-User: root")]
+#[case::fragment("/api#x")]
+#[tokio::test]
+async fn a_bad_path_is_never_sent(#[case] path: &str) {
+    let server = ApiServer::answering(Manner::default(), echo).await;
+    let error = World::new(|_| ()).open(&server).get(path).await;
+    assert!(matches!(error, Err(CallError::InvalidPath)), "{error:?}");
+    assert_eq!(server.requests(), 0);
+}
+
+/// One piece of a body, then whatever comes.
+fn begun(
+    rest: impl stream::Stream<Item = io::Result<Bytes>> + Send + 'static,
+) -> http::Response<super::server::Body> {
+    use futures::StreamExt as _;
+    streamed(stream::iter([Ok(Bytes::from_static(b"{"))]).chain(rest))
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_reset_in_the_middle_of_a_body(#[values(H1, H2)] alpn: &'static [&'static str]) {
+    let server = ApiServer::answering(Manner::only(alpn), |_| async {
+        begun(stream::iter([Err(io::ErrorKind::ConnectionReset.into())]))
+    })
+    .await;
+    let remote = World::new(|_| ()).open(&server);
+    for calls in 1..3 {
+        let error = remote.list(POD).await.unwrap_err();
+        assert!(
+            matches!(error, CallError::Unreachable(Broken::Exchange(_))) && error.transient(),
+            "{error:?}"
+        );
+        // The next call gets a connection of its own.
+        assert_eq!((server.requests(), server.opened()), (calls, calls));
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_stall(#[values(H1, H2)] alpn: &'static [&'static str]) {
+    let server = ApiServer::answering(Manner::only(alpn), |_| std::future::pending());
+    timed_out(&server.await).await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_body_that_never_ends(#[values(H1, H2)] alpn: &'static [&'static str]) {
+    let server = ApiServer::answering(Manner::only(alpn), |_| async { begun(stream::pending()) });
+    timed_out(&server.await).await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_slow_drip(#[values(H1, H2)] alpn: &'static [&'static str]) {
+    let server = ApiServer::answering(Manner::only(alpn), |_| async {
+        begun(stream::unfold((), |()| async {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            Some((Ok(Bytes::from_static(b" ")), ()))
+        }))
+    });
+    timed_out(&server.await).await;
+}
+
+/// The call's own limit holds, not one a byte.
+async fn timed_out(server: &ApiServer) {
+    let limit = Duration::from_millis(300);
+    let world = World::new(|it| it.call_timeout = limit);
+    let remote = world.open(server);
+    let begun = Instant::now();
+    let error = remote.list(POD).await.unwrap_err();
+    assert!(
+        matches!(error, CallError::TimedOut(Phase::Answering)),
+        "{error:?}"
+    );
+    assert!(error.transient());
+    assert!(begun.elapsed() < limit * 10, "{:?}", begun.elapsed());
+    assert_eq!(
+        world.sample("runtime_calls_total{verb=\"list\",outcome=\"timeout\"}"),
+        1
+    );
+    drop(remote);
+    until("the connection is closed", || server.open() == 0).await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn too_large_an_answer(
+    #[values(H1, H2)] alpn: &'static [&'static str],
+    #[values(true, false)] announced: bool,
+) {
+    let server = ApiServer::answering(Manner::only(alpn), move |_| async move {
+        if announced {
+            return answer(200, vec![b' '; MAX_ANSWER + 1]);
+        }
+        streamed(stream::repeat_with(|| {
+            Ok(Bytes::from_static(&[b' '; 8192]))
+        }))
+    })
+    .await;
+    let error = World::new(|_| ()).open(&server).list(POD).await;
+    assert!(matches!(error, Err(CallError::Oversized)), "{error:?}");
+}
+
+#[rstest]
+#[tokio::test]
+async fn too_large_a_head(#[values(H1, H2)] alpn: &'static [&'static str]) {
+    let server = ApiServer::answering(Manner::only(alpn), |_| async {
+        let mut response = answer(200, "{}");
+        let value = "a".repeat(60_000).parse().unwrap();
+        response.headers_mut().insert("x-large", value);
+        response
+    })
+    .await;
+    let error = World::new(|_| ()).open(&server).list(POD).await;
+    assert!(matches!(error, Err(CallError::Unreachable(_))), "{error:?}");
+}
+
+#[tokio::test]
+async fn a_success_that_is_not_json() {
+    let error = failing(Manner::default(), 200, "", "<html>".to_owned()).await;
+    assert!(matches!(error, CallError::NotJson) && !error.transient());
+}
+
+#[tokio::test]
+async fn interim_answers_do_not_count() {
+    let server = ApiServer::over_tls(Manner::only(H1), |mut stream, _| {
+        Box::pin(async move {
+            let mut request = [0; 1024];
+            let _ = stream.read(&mut request).await;
+            let interim = "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(3);
+            let last = "HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
+            let _ = stream
+                .write_all(format!("{interim}{last}").as_bytes())
+                .await;
+            let _ = stream.read(&mut request).await;
+        })
+    })
+    .await;
+    let answer = World::new(|_| ()).open(&server).list(POD).await.unwrap();
+    assert_eq!(answer, json!({}));
+}

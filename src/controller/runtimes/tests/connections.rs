@@ -1,0 +1,316 @@
+//! The life of a connection.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+use futures::FutureExt as _;
+use futures::future::join_all;
+use rstest::rstest;
+use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::{Barrier, Notify, Semaphore};
+
+use super::server::{Manner, answer};
+use super::*;
+
+const H1: &[&str] = &["http/1.1"];
+const H2: &[&str] = &["h2"];
+
+async fn calls(remote: &Remote, count: usize) {
+    for answer in join_all((0..count).map(|_| remote.list(POD))).await {
+        answer.unwrap();
+    }
+}
+
+#[rstest]
+#[case::both(&["h2", "http/1.1"], "h2")]
+#[case::new(H2, "h2")]
+#[case::old(H1, "http/1.1")]
+#[case::silent(&[], "http/1.1")]
+#[tokio::test]
+async fn the_best_common_protocol(
+    #[case] alpn: &'static [&'static str],
+    #[case] expected: &'static str,
+) {
+    let server = ApiServer::answering(Manner::only(alpn), |_| async { answer(200, "{}") }).await;
+    let world = World::new(|_| ());
+    calls(&world.open(&server), 1).await;
+    let sample = format!("runtime_handshakes_total{{protocol=\"{expected}\",resumed=\"false\"}}");
+    assert_eq!(world.sample(&sample), 1);
+}
+
+#[tokio::test]
+async fn http_2_carries_calls_side_by_side_on_one_connection() {
+    let together = Arc::new(Barrier::new(8));
+    let server = ApiServer::answering(Manner::only(H2), move |_| {
+        let together = together.clone();
+        async move {
+            together.wait().await;
+            answer(200, "{}")
+        }
+    })
+    .await;
+    let remote = World::new(|_| ()).open(&server);
+    calls(&remote, 8).await;
+    calls(&remote.clone(), 8).await;
+    assert_eq!(server.opened(), 1);
+}
+
+#[tokio::test]
+async fn http_1_carries_one_call_after_the_other_on_one_connection() {
+    let server = ApiServer::answering(Manner::only(H1), |_| async {
+        tokio::task::yield_now().await;
+        answer(200, "{}")
+    })
+    .await;
+    let remote = World::new(|_| ()).open(&server);
+    calls(&remote, 8).await;
+    calls(&remote.clone(), 8).await;
+    assert_eq!(server.opened(), 1);
+    assert_eq!(server.seen.busiest.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_server_that_closes_after_each_answer_costs_connections_not_calls() {
+    let server = ApiServer::answering(Manner::only(H1), |_| async {
+        let mut response = answer(200, "{}");
+        let close = "close".parse().unwrap();
+        response.headers_mut().insert("connection", close);
+        response
+    })
+    .await;
+    let remote = World::new(|_| ()).open(&server);
+    for _ in 0..20 {
+        calls(&remote, 1).await;
+    }
+    assert_eq!((server.requests(), server.opened()), (20, 20));
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_server_that_retires_between_calls(#[values(H1, H2)] alpn: &'static [&'static str]) {
+    let server = ApiServer::answering(Manner::only(alpn), |_| async { answer(200, "{}") }).await;
+    let remote = World::new(|_| ()).open(&server);
+    calls(&remote, 2).await;
+    server.seen.retire.notify_waiters();
+    until("the server is rid of us", || server.open() == 0).await;
+    calls(&remote, 2).await;
+    assert_eq!((server.requests(), server.opened()), (4, 2));
+}
+
+#[tokio::test]
+async fn a_goaway_lets_the_call_under_way_finish() {
+    let arrived = Arc::new(Notify::new());
+    let go = Arc::new(Semaphore::new(0));
+    let (noted, gate) = (arrived.clone(), go.clone());
+    let server = ApiServer::answering(Manner::only(H2), move |_| {
+        let (noted, gate) = (noted.clone(), gate.clone());
+        async move {
+            noted.notify_one();
+            gate.acquire().await.unwrap().forget();
+            answer(200, "{}")
+        }
+    })
+    .await;
+    let remote = World::new(|_| ()).open(&server);
+    let under_way = tokio::spawn({
+        let remote = remote.clone();
+        async move { remote.list(POD).await }
+    });
+    arrived.notified().await;
+    server.seen.retire.notify_waiters();
+    go.add_permits(2);
+    under_way.await.unwrap().unwrap();
+    until("the server is rid of us", || server.open() == 0).await;
+    calls(&remote, 1).await;
+    assert_eq!((server.requests(), server.opened()), (2, 2));
+}
+
+/// GOAWAY, last stream 0, ENHANCE_YOUR_CALM; before it the empty SETTINGS that begin a session.
+const SETTINGS_AND_GOAWAY: [u8; 26] = [
+    0, 0, 0, 4, 0, 0, 0, 0, 0, //
+    0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 11,
+];
+
+#[tokio::test]
+async fn a_call_refused_by_goaway_is_an_error_and_the_next_one_tries_anew() {
+    let server = ApiServer::over_tls(Manner::only(H2), |mut stream, seen| {
+        Box::pin(async move {
+            let mut heard = Vec::new();
+            let mut buffer = [0; 4096];
+            // The path is in the HEADERS, spelt by Huffman: so the frame's type tells that the request has come.
+            while !has_headers(&heard) {
+                match stream.read(&mut buffer).await {
+                    Ok(0) | Err(_) => return,
+                    Ok(count) => heard.extend_from_slice(&buffer[..count]),
+                }
+            }
+            seen.requests.fetch_add(1, Ordering::SeqCst);
+            let _ = stream.write_all(&SETTINGS_AND_GOAWAY).await;
+            let _ = stream.flush().await;
+            while matches!(stream.read(&mut buffer).await, Ok(1..)) {}
+        })
+    })
+    .await;
+    let remote = World::new(|_| ()).open(&server);
+    for calls in 1..4 {
+        let error = remote.list(POD).await.unwrap_err();
+        assert!(matches!(error, CallError::Unreachable(_)), "{error:?}");
+        assert!(error.transient());
+        assert_eq!((server.requests(), server.opened()), (calls, calls));
+    }
+}
+
+fn has_headers(mut heard: &[u8]) -> bool {
+    const PREFACE: usize = 24;
+    heard = heard.get(PREFACE..).unwrap_or_default();
+    while let [a, b, c, kind, rest @ ..] = heard {
+        if *kind == 1 {
+            return true;
+        }
+        let length = usize::from(*a) << 16 | usize::from(*b) << 8 | usize::from(*c);
+        heard = rest.get(5 + length..).unwrap_or_default();
+    }
+    false
+}
+
+#[rstest]
+#[tokio::test]
+async fn an_idle_connection_is_closed_and_the_next_call_opens_another(
+    #[values(H1, H2)] alpn: &'static [&'static str],
+) {
+    let server = ApiServer::answering(Manner::only(alpn), |_| async { answer(200, "{}") }).await;
+    let world = World::new(|_| ());
+    let remote = world.open(&server);
+    let idle = FleetOptions::default().idle;
+    calls(&remote, 1).await;
+    // Two thirds, a call, two thirds: not idle for long enough yet.
+    pass(idle * 2 / 3).await;
+    calls(&remote, 1).await;
+    pass(idle * 2 / 3).await;
+    assert_eq!((server.opened(), server.open()), (1, 1));
+    assert_eq!(world.sample("runtime_connections"), 1);
+
+    pass(idle).await;
+    until("the connection is closed", || server.open() == 0).await;
+    until("its tasks are gone", || {
+        world.sample("runtime_connections") == 0
+    })
+    .await;
+    calls(&remote, 1).await;
+    assert_eq!((server.opened(), server.open()), (2, 1));
+}
+
+/// Time passes, for timers alone: sockets and their peers have none to wait for.
+async fn pass(time: Duration) {
+    tokio::time::pause();
+    tokio::time::advance(time).await;
+    tokio::time::resume();
+    // What the timers woke runs now.
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_connection_goes_with_its_last_remote(#[values(H1, H2)] alpn: &'static [&'static str]) {
+    let server = ApiServer::answering(Manner::only(alpn), |_| async { answer(200, "{}") }).await;
+    let world = World::new(|_| ());
+    let remote = world.open(&server);
+    let clone = remote.clone();
+    calls(&remote, 1).await;
+    drop(remote);
+    calls(&clone, 1).await;
+    assert_eq!((server.opened(), server.open()), (1, 1));
+    drop(clone);
+    until("the connection is closed", || server.open() == 0).await;
+    until("its tasks are gone", || {
+        world.sample("runtime_connections") == 0
+    })
+    .await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_peer_that_reads_nothing_holds_nothing(#[values(H1, H2)] alpn: &'static [&'static str]) {
+    let server = ApiServer::over_tls(Manner::only(alpn), |stream, _| {
+        Box::pin(async move {
+            let _stream = stream;
+            std::future::pending::<()>().await;
+        })
+    })
+    .await;
+    let world = World::new(|it| it.call_timeout = Duration::from_millis(100));
+    let remote = world.open(&server);
+    // More than the sockets' buffers take.
+    let body = json!({"data": "a".repeat(12 << 20)});
+    let error = remote.apply(POD, &body, "us", true).await;
+    assert!(
+        matches!(error, Err(CallError::TimedOut(Phase::Answering))),
+        "{error:?}"
+    );
+    drop(remote);
+    until("we let go", || world.sample("runtime_connections") == 0).await;
+}
+
+#[rstest]
+#[tokio::test]
+async fn a_caller_that_stops_waiting(#[values(H1, H2)] alpn: &'static [&'static str]) {
+    let stall = Arc::new(Mutex::new(true));
+    let stalls = stall.clone();
+    let server = ApiServer::answering(Manner::only(alpn), move |_| {
+        let stalled = *stalls.lock().unwrap();
+        async move {
+            if stalled {
+                std::future::pending::<()>().await;
+            }
+            answer(200, "{}")
+        }
+    })
+    .await;
+    let world = World::new(|_| ());
+    let remote = world.open(&server);
+    {
+        let mut call = std::pin::pin!(remote.list(POD));
+        while server.requests() == 0 {
+            assert!(call.as_mut().now_or_never().is_none());
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        *stall.lock().unwrap() = false;
+    }
+    calls(&remote, 1).await;
+    assert_eq!((server.requests(), server.opened()), (2, 2));
+    assert_eq!(
+        world.sample("runtime_calls_total{verb=\"list\",outcome=\"cancelled\"}"),
+        1
+    );
+    assert_eq!(world.sample("runtime_calls_in_flight"), 0);
+}
+
+#[tokio::test]
+async fn a_handshake_that_never_ends() {
+    let server = ApiServer::over_tcp(|stream, _| {
+        Box::pin(async move {
+            let _stream = stream;
+            std::future::pending::<()>().await;
+        })
+    })
+    .await;
+    let world = World::new(|it| it.connect_timeout = Duration::from_millis(100));
+    let error = world.open(&server).list(POD).await.unwrap_err();
+    assert!(matches!(error, CallError::TimedOut(Phase::Connecting)) && error.transient());
+}
+
+#[tokio::test]
+async fn nobody_listens() {
+    let server = ApiServer::answering(Manner::default(), |_| async { answer(200, "{}") }).await;
+    let remote = World::new(|_| ()).open(&server);
+    server.stop().await;
+    let error = remote.list(POD).await.unwrap_err();
+    assert!(
+        matches!(error, CallError::Unreachable(Broken::Connection(_))),
+        "{error:?}"
+    );
+    assert!(error.transient());
+}

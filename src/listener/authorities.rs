@@ -1,0 +1,118 @@
+//! Whom the fleet's certificates must be signed by, and the check of one certificate against that.
+//!
+//! Invariant: a certificate passes only if its chain ends at an authority in force now, its dates hold, and its usages
+//! allow client authentication. The check is rustls's own, the one a TLS server would make; no result is remembered, so
+//! an authority that is taken away counts no more from the next request on.
+//!
+//! Deliberately absent: intermediate certificates (the fleet's PKI has one level, reference runtime-watcher §3), revocation
+//! lists, and files: the caller watches the bundle and calls [`Authorities::replace`].
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use arc_swap::ArcSwap;
+use rustls::RootCertStore;
+use rustls::crypto::aws_lc_rs;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
+use rustls_pki_types::pem::{self, PemObject as _};
+use rustls_pki_types::{CertificateDer, UnixTime};
+
+use crate::certificate::ClientCertificate;
+
+/// Why a bundle is no set of authorities.
+#[derive(Debug, thiserror::Error)]
+pub enum AuthoritiesError {
+    /// Not PEM.
+    #[error("the bundle is not valid PEM")]
+    Pem(#[source] pem::Error),
+    /// A certificate in it cannot be an authority.
+    #[error("a certificate of the bundle cannot be used")]
+    Certificate(#[source] rustls::Error),
+    /// There is none in it.
+    #[error("the bundle is of no use")]
+    Unusable(#[source] VerifierBuilderError),
+}
+
+/// Why a certificate is not believed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum ChainError {
+    #[error("the certificate is not one of an authority that is trusted here, now, for clients")]
+    Chain(#[source] rustls::Error),
+    #[error("the certificate's key may not sign")]
+    Usage,
+}
+
+/// The certificate authorities in force. Clones share them.
+#[derive(Clone)]
+pub struct Authorities {
+    current: Arc<ArcSwap<Arc<dyn ClientCertVerifier>>>,
+}
+
+impl Authorities {
+    /// Reads a PEM bundle; during a rotation it holds the old and the new authority.
+    ///
+    /// # Errors
+    /// Not PEM, a certificate that cannot be an authority, or none at all.
+    pub fn from_pem(bundle: &[u8]) -> Result<Self, AuthoritiesError> {
+        Ok(Self {
+            current: Arc::new(ArcSwap::from_pointee(chain_verifier(bundle)?)),
+        })
+    }
+
+    /// Puts another bundle in force, from the next request on.
+    ///
+    /// # Errors
+    /// As [`Authorities::from_pem`]; the old bundle then stays in force.
+    pub fn replace(&self, bundle: &[u8]) -> Result<(), AuthoritiesError> {
+        self.current.store(Arc::new(chain_verifier(bundle)?));
+        Ok(())
+    }
+
+    pub(crate) fn verify(
+        &self,
+        client: &ClientCertificate,
+        now: SystemTime,
+    ) -> Result<(), ChainError> {
+        if !client.may_sign() {
+            return Err(ChainError::Usage);
+        }
+        // A clock before 1970 is wrong; at 1970 no certificate holds.
+        let now = now
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .unwrap_or_default();
+        self.current
+            .load()
+            .verify_client_cert(client.der(), &[], UnixTime::since_unix_epoch(now))
+            .map(|_verified| ())
+            .map_err(ChainError::Chain)
+    }
+}
+
+impl fmt::Debug for Authorities {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Authorities")
+            .finish_non_exhaustive()
+    }
+}
+
+pub(crate) fn chain_verifier(
+    bundle: &[u8],
+) -> Result<Arc<dyn ClientCertVerifier>, AuthoritiesError> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(bundle) {
+        let certificate = certificate.map_err(AuthoritiesError::Pem)?;
+        roots
+            .add(certificate)
+            .map_err(AuthoritiesError::Certificate)?;
+    }
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+        .build()
+        .map_err(AuthoritiesError::Unusable)
+}
+
+#[cfg(test)]
+mod tests;

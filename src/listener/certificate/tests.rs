@@ -1,0 +1,80 @@
+//! What is read from certificates.
+
+use rcgen::{CertificateParams, DnType, KeyUsagePurpose, SanType};
+use rstest::rstest;
+
+use super::*;
+use crate::fixture::{Authority, DOMAIN, RUNTIME};
+
+fn read(change: impl FnOnce(&mut CertificateParams)) -> ClientCertificate {
+    ClientCertificate::read(Authority::new().leaf(change).der).unwrap()
+}
+
+#[test]
+fn a_watchers_certificate_says_who_and_where_it_is() {
+    let client = read(|_| {});
+    assert_eq!(client.common_name(), Some(RUNTIME));
+    assert_eq!(client.alternative_names(), [DOMAIN]);
+    assert!(client.may_sign());
+}
+
+#[test]
+fn alternative_names_are_text() {
+    let client = read(|params| {
+        params.subject_alt_names = vec![
+            SanType::DnsName("a.example".try_into().unwrap()),
+            SanType::Rfc822Name("mail@a.example".try_into().unwrap()),
+            SanType::URI("spiffe://a/b".try_into().unwrap()),
+            SanType::IpAddress([10, 0, 0, 1].into()),
+            SanType::IpAddress("fd00::1".parse().unwrap()),
+        ];
+    });
+    let expected = ["a.example", "spiffe://a/b", "10.0.0.1", "fd00::1"];
+    assert_eq!(client.alternative_names(), expected);
+}
+
+/// Runtime-watcher §12 row 37: an empty common name is none; two would let the reader choose.
+#[rstest]
+#[case::no_name(|params: &mut CertificateParams| { params.distinguished_name.remove(DnType::CommonName); })]
+#[case::an_empty_name(|params: &mut CertificateParams| params.distinguished_name.push(DnType::CommonName, ""))]
+#[case::two_names(|params: &mut CertificateParams| {
+    let again = DnType::from_oid(&[2, 5, 4, 3, 0][..4]);
+    assert_eq!(again, DnType::CommonName);
+    params.distinguished_name.push(DnType::CustomDnType(vec![2, 5, 4, 3]), "another");
+})]
+fn without_exactly_one_common_name_there_is_none(#[case] change: fn(&mut CertificateParams)) {
+    assert_eq!(read(change).common_name(), None);
+}
+
+#[rstest]
+#[case::not_given(vec![], true)]
+#[case::given(vec![KeyUsagePurpose::DigitalSignature], true)]
+#[case::given_without(vec![KeyUsagePurpose::KeyEncipherment], false)]
+fn a_key_may_sign_unless_its_usage_says_otherwise(
+    #[case] usages: Vec<KeyUsagePurpose>,
+    #[case] expected: bool,
+) {
+    assert_eq!(
+        read(|params| params.key_usages = usages).may_sign(),
+        expected
+    );
+}
+
+#[rstest]
+#[case::nothing(|_| Vec::new())]
+#[case::cut_off(|mut der: Vec<u8>| { der.pop(); der })]
+#[case::bytes_behind(|mut der: Vec<u8>| { der.push(0); der })]
+fn other_bytes_are_no_certificate(#[case] change: fn(Vec<u8>) -> Vec<u8>) {
+    let der = change(Authority::new().leaf(|_| {}).der.to_vec());
+    assert_eq!(ClientCertificate::read(der.into()).unwrap_err(), Malformed);
+}
+
+#[rstest]
+#[case::a_uuid("0b7c9a6e-3c5f-4a63-9b1e-6f7f3d2c1b0a", true)]
+#[case::the_public_tests_name("test-cert", true)]
+#[case::empty("", false)]
+#[case::a_line_break("a\nb", false)]
+#[case::endless(&"a".repeat(129), false)]
+fn runtime_ids_are_short_lines(#[case] text: &str, #[case] expected: bool) {
+    assert_eq!(RuntimeId::parse(text).is_some(), expected);
+}

@@ -1,0 +1,329 @@
+//! The HTTP contract of reference runtime-watcher §5.3, mended.
+
+use api::event::{Gvk, NamespacedName};
+use rcgen::{CertificateParams, DnType, date_time_ymd};
+use rstest::rstest;
+
+use crate::fixture::{
+    Authority, EVENT, GATEWAY, RUNTIME, Running, forwarded, options, post, post_to,
+};
+use crate::{
+    Authentication, CertificateCheck, ClientCertificate, Event, Refusal, RuntimeId, SanPinning,
+    SkrDomainLookup, TrustedHops, Verifier, XFCC_BYTES,
+};
+
+fn expected() -> Event {
+    Event {
+        runtime_id: RuntimeId::parse(RUNTIME),
+        watched: NamespacedName {
+            namespace: "ns".into(),
+            name: "n".into(),
+        },
+        watched_gvk: Gvk {
+            group: "g".into(),
+            version: "v".into(),
+            kind: "K".into(),
+        },
+    }
+}
+
+/// Rows 33 and 34: 200, empty body, one event with names, type and runtime id.
+#[tokio::test]
+async fn row_33_an_event_of_a_runtime_is_delivered() {
+    let authority = Authority::new();
+    let mut listener = Running::trusting(&authority).await;
+    let header = forwarded(&authority.leaf(|_| {}).element());
+    let mut client = listener.connect().await;
+    // Twice on one connection, as a gateway's pool does it.
+    for _ in 0..2 {
+        let answer = client.ask(&post(&[&header], EVENT)).await;
+        assert_eq!(
+            (answer.status, answer.body.as_str(), answer.closes()),
+            (200, "", false)
+        );
+        assert_eq!(listener.next_event().await, Some(expected()));
+    }
+}
+
+/// Row 40: lower-case keys, an owner; row 33 needs no media type.
+#[rstest]
+#[case::lower_case(r#"{"watched":{"namespace":"ns","name":"n"},"watchedgvk":{"group":"g","version":"v","kind":"K"}}"#)]
+#[case::owner(r#"{"owner":{"Namespace":"o","Name":"o"},"watched":{"Namespace":"ns","Name":"n"},"watchedGvk":{"group":"g","version":"v","kind":"K"}}"#)]
+#[tokio::test]
+async fn row_40_what_older_watchers_send_is_understood(#[case] body: &str) {
+    let authority = Authority::new();
+    let mut listener = Running::trusting(&authority).await;
+    let header = forwarded(&authority.leaf(|_| {}).element());
+    assert_eq!(listener.ask(&post(&[&header], body)).await.status, 200);
+    assert_eq!(listener.next_event().await, Some(expected()));
+}
+
+/// Row 35, and row 44: other contract versions are no path of ours, so nothing parses them.
+#[rstest]
+#[case::root("POST", "/", 404)]
+#[case::another_component("POST", "/v2/other/event", 404)]
+#[case::a_trailing_slash("POST", "/v2/kyma/event/", 404)]
+#[case::a_doubled_slash("POST", "/v2//kyma/event", 404)]
+#[case::contract_v1("POST", "/v1/kyma/event", 404)]
+#[case::contract_r1("POST", "/r1/kyma/event", 404)]
+#[case::contract_v("POST", "/v/kyma/event", 404)]
+#[case::get("GET", "/v2/kyma/event", 405)]
+#[case::put("PUT", "/v2/kyma/event", 405)]
+#[case::get_heartbeat("GET", "/v2/kyma/event/heartbeat", 405)]
+#[tokio::test]
+async fn row_35_other_paths_and_methods_are_refused(
+    #[case] method: &str,
+    #[case] path: &str,
+    #[case] status: u16,
+) {
+    let authority = Authority::new();
+    let listener = Running::trusting(&authority).await;
+    let header = forwarded(&authority.leaf(|_| {}).element());
+    let request = post_to(path, &[&header], EVENT).replacen("POST", method, 1);
+    let answer = listener.ask(&request).await;
+    assert_eq!(
+        (answer.status, answer.closes()),
+        (status, true),
+        "{answer:?}"
+    );
+}
+
+/// Row 36: 16 384 bytes are taken, 16 385 are not, announced or in chunks.
+#[rstest]
+#[case::at_the_bound(16_384, false, 200)]
+#[case::over_it(16_385, false, 413)]
+#[case::chunked_at_the_bound(16_384, true, 200)]
+#[case::chunked_over_it(16_385, true, 413)]
+#[tokio::test]
+async fn row_36_a_body_has_a_bound(
+    #[case] length: usize,
+    #[case] chunked: bool,
+    #[case] status: u16,
+) {
+    let authority = Authority::new();
+    let listener = Running::trusting(&authority).await;
+    let header = forwarded(&authority.leaf(|_| {}).element());
+    let body = format!("{EVENT:<length$}");
+    let request = if chunked {
+        let (one, two) = body.split_at(9_000);
+        let head = "POST /v2/kyma/event HTTP/1.1\r\nHost: kcp\r\nTransfer-Encoding: chunked";
+        let chunks = [one, two]
+            .map(|it| format!("{:x}\r\n{it}\r\n", it.len()))
+            .concat();
+        format!("{head}\r\n{header}\r\n\r\n{chunks}0\r\n\r\n")
+    } else {
+        post(&[&header], &body)
+    };
+    assert_eq!(listener.ask(&request).await.status, status);
+    let too_large = listener
+        .metric(r#"watcher_listener_exceeding_size_limit_requests_total{server_name="listener"}"#);
+    assert_eq!(too_large, Some(if status == 413 { 1.0 } else { 0.0 }));
+}
+
+#[tokio::test]
+async fn a_large_body_is_refused_before_it_is_sent() {
+    let authority = Authority::new();
+    let listener = Running::trusting(&authority).await;
+    let header = forwarded(&authority.leaf(|_| {}).element());
+    let request =
+        post(&[&header, "Expect: 100-continue"], "").replace("Length: 0", "Length: 99999");
+    assert_eq!(listener.ask(&request).await.status, 413);
+}
+
+/// Rows 37 and 38: what the header must be; `forwarded` has all its forms.
+#[tokio::test]
+async fn row_37_a_header_that_names_no_client_is_401() {
+    let authority = Authority::new();
+    let listener = Running::trusting(&authority).await;
+    let leaf = authority.leaf(|_| {});
+    let element = leaf.element();
+    let several = [forwarded(&element), forwarded(&element)];
+    let long = forwarded(&format!("{element};Chain=\"{}\"", "x".repeat(XFCC_BYTES)));
+    let cases: [(&str, Vec<&str>); 7] = [
+        ("absent", vec![]),
+        ("two headers", several.iter().map(String::as_str).collect()),
+        ("over 32 kB", vec![&long]),
+        ("no Cert", vec!["X-Forwarded-Client-Cert: Hash=ab"]),
+        ("empty", vec!["X-Forwarded-Client-Cert: Cert="]),
+        ("bad escape", vec!["X-Forwarded-Client-Cert: Cert=%z"]),
+        ("no PEM", vec!["X-Forwarded-Client-Cert: Cert=abc"]),
+    ];
+    for (case, headers) in cases {
+        let answer = listener.ask(&post(&headers, EVENT)).await;
+        assert_eq!(
+            (answer.status, answer.closes()),
+            (401, true),
+            "{case}: {answer:?}"
+        );
+    }
+    let refused = r#"watcher_listener_failed_verification_requests_total{server_name="listener",request_uri_label="/v2/kyma/event"}"#;
+    assert_eq!(listener.metric(refused), Some(7.0));
+}
+
+/// A spoofed header, and certificates that do not hold: somebody who reached the port is still nobody.
+#[rstest]
+#[case::expired(|params: &mut CertificateParams| params.not_after = date_time_ymd(2026, 6, 1), 401)]
+#[case::of_the_future(|params: &mut CertificateParams| params.not_before = date_time_ymd(2027, 6, 1), 401)]
+#[case::nameless(|params: &mut CertificateParams| { params.distinguished_name.remove(DnType::CommonName); }, 400)]
+#[tokio::test]
+async fn row_37_a_certificate_must_hold_and_name_somebody(
+    #[case] change: fn(&mut CertificateParams),
+    #[case] status: u16,
+) {
+    let authority = Authority::new();
+    let listener = Running::trusting(&authority).await;
+    let header = forwarded(&authority.leaf(change).element());
+    assert_eq!(listener.ask(&post(&[&header], EVENT)).await.status, status);
+}
+
+#[tokio::test]
+async fn another_authoritys_certificate_is_401() {
+    let listener = Running::trusting(&Authority::new()).await;
+    let spoofed = forwarded(&Authority::new().leaf(|_| {}).element());
+    assert_eq!(listener.ask(&post(&[&spoofed], EVENT)).await.status, 401);
+}
+
+/// Who is nobody does not get its body read.
+#[tokio::test]
+async fn nobody_is_answered_before_its_body_is_sent() {
+    let listener = Running::trusting(&Authority::new()).await;
+    let head = post(&[], "").replace("Length: 0", "Length: 100");
+    assert_eq!(listener.ask(&head).await.status, 401);
+}
+
+/// More than the buffers of both sides hold: were it not read on behind the answer, the sender would meet a reset.
+#[tokio::test]
+async fn a_refusal_reaches_who_still_sends() {
+    let listener = Running::trusting(&Authority::new()).await;
+    let mut client = listener.connect().await;
+    let answer = client.ask(&post(&[], &"x".repeat(8_000_000))).await;
+    assert_eq!((answer.status, answer.closes()), (401, true));
+    client.closed().await;
+}
+
+/// Row 39: 400 without an echo, where the public listener says 500 and repeats the body.
+#[rstest]
+#[case::no_json("<script>")]
+#[case::another_type(r#"{"watched":"<script>"}"#)]
+#[case::nothing("")]
+#[tokio::test]
+async fn row_39_what_is_no_event_is_400_without_an_echo(#[case] body: &str) {
+    let authority = Authority::new();
+    let listener = Running::trusting(&authority).await;
+    let header = forwarded(&authority.leaf(|_| {}).element());
+    let answer = listener.ask(&post(&[&header], body)).await;
+    assert_eq!(answer.status, 400);
+    assert!(!answer.body.contains("script"), "{answer:?}");
+}
+
+#[rstest]
+#[case::the_gateway(GATEWAY, 200)]
+#[case::a_neighbour("spiffe://cluster.local/ns/shop/sa/shop", 403)]
+#[tokio::test]
+async fn behind_a_sidecar_the_last_hop_must_be_the_gateway(#[case] hop: &str, #[case] status: u16) {
+    let authority = Authority::new();
+    let check = CertificateCheck {
+        trusted_hops: TrustedHops::One {
+            gateway: GATEWAY.into(),
+        },
+        ..authority.check()
+    };
+    let listener = Running::with(options(Authentication::Certificate(check))).await;
+    let element = authority.leaf(|_| {}).element();
+    let header = forwarded(&format!(
+        "{element},By=spiffe://me;Hash=1;Subject=\"\";URI={hop}"
+    ));
+    assert_eq!(listener.ask(&post(&[&header], EVENT)).await.status, status);
+}
+
+/// No Kyma at all.
+struct NoKyma;
+
+impl SkrDomainLookup for NoKyma {
+    fn skr_domain<'a>(
+        &'a self,
+        _runtime: &'a RuntimeId,
+    ) -> futures::future::BoxFuture<
+        'a,
+        Result<Option<String>, Box<dyn std::error::Error + Send + Sync>>,
+    > {
+        Box::pin(async { Ok(None) })
+    }
+}
+
+/// Defect of reference runtime-watcher §5.5: the public listener answered 200 and dropped the event.
+#[tokio::test]
+async fn a_runtime_without_a_kyma_is_403_and_its_event_not_delivered() {
+    let authority = Authority::new();
+    let check = CertificateCheck {
+        verifier: std::sync::Arc::new(SanPinning::new(NoKyma)),
+        ..authority.check()
+    };
+    let mut listener = Running::with(options(Authentication::Certificate(check))).await;
+    let header = forwarded(&authority.leaf(|_| {}).element());
+    assert_eq!(listener.ask(&post(&[&header], EVENT)).await.status, 403);
+    listener.shutdown.cancel();
+    assert_eq!(listener.next_event().await, None);
+}
+
+/// Accepts one kind, and nobody's heartbeat.
+struct OnlyConfigMaps;
+
+impl Verifier for OnlyConfigMaps {
+    fn verify<'a>(
+        &'a self,
+        claim: crate::Claim<'a>,
+    ) -> futures::future::BoxFuture<'a, Result<RuntimeId, Refusal>> {
+        let wanted = claim
+            .event
+            .is_some_and(|event| event.watched_gvk.kind == "ConfigMap");
+        let named = |client: &ClientCertificate| RuntimeId::parse(client.common_name()?);
+        let runtime = named(claim.client).filter(|_| wanted);
+        Box::pin(async { runtime.ok_or(Refusal::Denied("not wanted".into())) })
+    }
+}
+
+#[tokio::test]
+async fn an_operators_own_verifier_sees_the_event() {
+    let authority = Authority::new();
+    let check = CertificateCheck {
+        verifier: std::sync::Arc::new(OnlyConfigMaps),
+        ..authority.check()
+    };
+    let listener = Running::with(options(Authentication::Certificate(check))).await;
+    let header = forwarded(&authority.leaf(|_| {}).element());
+    let answer = listener.ask(&post(&[&header], EVENT)).await;
+    assert_eq!(answer.status, 403);
+    assert_eq!(answer.body, "the sender is not accepted: not wanted\n");
+    let wanted = EVENT.replace("\"K\"", "\"ConfigMap\"");
+    assert_eq!(listener.ask(&post(&[&header], &wanted)).await.status, 200);
+}
+
+#[tokio::test]
+async fn without_authentication_events_come_from_nobody_and_heartbeats_have_no_path() {
+    let mut listener = Running::with(options(Authentication::None)).await;
+    assert_eq!(listener.ask(&post(&[], EVENT)).await.status, 200);
+    let expected = Event {
+        runtime_id: None,
+        ..expected()
+    };
+    assert_eq!(listener.next_event().await, Some(expected));
+    let heartbeat = post_to("/v2/kyma/event/heartbeat", &[], "{}");
+    assert_eq!(listener.ask(&heartbeat).await.status, 404);
+}
+
+#[rstest]
+#[case::ours(30_000, 200)]
+#[case::too_many(33_000, 431)]
+#[case::more_than_is_buffered(80_000, 431)]
+#[tokio::test]
+async fn headers_have_a_bound(#[case] length: usize, #[case] status: u16) {
+    let authority = Authority::new();
+    let listener = Running::trusting(&authority).await;
+    let header = forwarded(&authority.leaf(|_| {}).element());
+    let more = format!("X-More: {}", "x".repeat(length));
+    assert_eq!(
+        listener.ask(&post(&[&header, &more], EVENT)).await.status,
+        status
+    );
+}

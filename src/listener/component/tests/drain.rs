@@ -1,0 +1,117 @@
+//! Row 42: the end. The public listener does not answer what is in flight.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+
+use crate::fixture::{Authority, EVENT, Running, forwarded, options, post};
+use crate::{
+    Authentication, CertificateCheck, Claim, Error, Options, Refusal, RuntimeId, Verifier,
+};
+
+/// Says that it was asked, and answers when it is let.
+struct Gate {
+    asked: Arc<Notify>,
+    release: Arc<Notify>,
+}
+
+impl Verifier for Gate {
+    fn verify<'a>(&'a self, claim: Claim<'a>) -> BoxFuture<'a, Result<RuntimeId, Refusal>> {
+        let id = claim.client.common_name().and_then(RuntimeId::parse);
+        Box::pin(async move {
+            self.asked.notify_one();
+            self.release.notified().await;
+            id.ok_or(Refusal::NoRuntimeId)
+        })
+    }
+}
+
+struct Gated {
+    listener: Running,
+    header: String,
+    asked: Arc<Notify>,
+    release: Arc<Notify>,
+}
+
+async fn gated(change: impl FnOnce(&mut Options)) -> Gated {
+    let authority = Authority::new();
+    let (asked, release) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let gate = Gate {
+        asked: Arc::clone(&asked),
+        release: Arc::clone(&release),
+    };
+    let check = CertificateCheck {
+        verifier: Arc::new(gate),
+        ..authority.check()
+    };
+    let mut options = options(Authentication::Certificate(check));
+    change(&mut options);
+    Gated {
+        listener: Running::with(options).await,
+        header: forwarded(&authority.leaf(|_| {}).element()),
+        asked,
+        release,
+    }
+}
+
+#[tokio::test]
+async fn row_42_what_is_in_flight_is_answered_and_delivered() {
+    let mut gated = gated(|_| {}).await;
+    let mut client = gated.listener.connect().await;
+    client.send(&post(&[&gated.header], EVENT)).await;
+    gated.asked.notified().await;
+    gated.listener.shutdown.cancel();
+    gated.release.notify_one();
+    let answer = client.response().await;
+    assert_eq!((answer.status, answer.closes()), (200, true));
+    client.closed().await;
+    assert!(gated.listener.next_event().await.is_some());
+    assert_eq!(gated.listener.next_event().await, None);
+    gated.listener.ended().await.unwrap();
+}
+
+#[tokio::test]
+async fn row_42_what_outlives_the_grace_is_cut_and_named() {
+    let gated = gated(|options| options.grace = Duration::from_millis(20)).await;
+    let mut client = gated.listener.connect().await;
+    client.send(&post(&[&gated.header], EVENT)).await;
+    gated.asked.notified().await;
+    gated.listener.shutdown.cancel();
+    client.closed().await;
+    let ended = gated.listener.ended().await;
+    assert!(
+        matches!(ended, Err(Error::Cut { connections: 1 })),
+        "{ended:?}"
+    );
+}
+
+#[tokio::test]
+async fn while_it_lingers_it_serves_and_asks_to_close() {
+    let options = Options {
+        linger: Duration::from_mins(1),
+        ..options(Authentication::None)
+    };
+    let listener = Running::with(options).await;
+    let mut old = listener.connect().await;
+    assert!(!old.ask(&post(&[], EVENT)).await.closes());
+    listener.shutdown.cancel();
+    let answer = old.ask(&post(&[], EVENT)).await;
+    assert_eq!((answer.status, answer.closes()), (200, true));
+    let answer = listener.ask(&post(&[], EVENT)).await;
+    assert_eq!((answer.status, answer.closes()), (200, true));
+}
+
+#[tokio::test]
+async fn idle_connections_end_with_it_and_nobody_is_accepted_afterwards() {
+    let listener = Running::with(options(Authentication::None)).await;
+    let mut idle = listener.connect().await;
+    assert_eq!(idle.ask(&post(&[], EVENT)).await.status, 200);
+    let address = listener.address;
+    listener.shutdown.cancel();
+    idle.closed().await;
+    listener.ended().await.unwrap();
+    assert!(TcpStream::connect(address).await.is_err());
+}

@@ -1,0 +1,171 @@
+//! Operators that take nothing, and verifiers that do not answer. Rows 41 and 43.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use rstest::rstest;
+use tokio::sync::Notify;
+
+use crate::fixture::{Authority, EVENT, Running, forwarded, options, post};
+use crate::{Authentication, CertificateCheck, Claim, Options, Refusal, RuntimeId, Verifier};
+
+fn narrow(authentication: Authentication) -> Options {
+    Options {
+        queued_events: 1,
+        retry_after: Duration::from_secs(7),
+        ..options(authentication)
+    }
+}
+
+fn other_event() -> String {
+    EVENT.replace("\"n\"", "\"other\"")
+}
+
+/// Row 41: with no consumer the public listener hangs.
+#[tokio::test]
+async fn row_41_an_operator_that_takes_nothing_makes_no_request_wait() {
+    let mut listener = Running::with(narrow(Authentication::None)).await;
+    let mut client = listener.connect().await;
+    assert_eq!(client.ask(&post(&[], EVENT)).await.status, 200);
+    let full = client.ask(&post(&[], &other_event())).await;
+    assert_eq!((full.status, full.closes()), (503, false));
+    assert!(full.header.contains("\r\nretry-after: 7\r\n"), "{full:?}");
+    // An equal event needs no room.
+    assert_eq!(client.ask(&post(&[], EVENT)).await.status, 200);
+    assert!(listener.next_event().await.is_some());
+    assert_eq!(client.ask(&post(&[], &other_event())).await.status, 200);
+    for (metric, value) in [
+        ("events_total", 2.0),
+        ("coalesced_events_total", 1.0),
+        ("turned_away_events_total", 1.0),
+        ("queued_events", 1.0),
+    ] {
+        let series = format!(r#"watcher_listener_{metric}{{server_name="listener"}}"#);
+        assert_eq!(listener.metric(&series), Some(value), "{metric}");
+    }
+}
+
+#[tokio::test]
+async fn without_an_operator_senders_are_asked_to_come_again() {
+    let mut listener = Running::with(narrow(Authentication::None)).await;
+    listener.events = None;
+    assert_eq!(listener.ask(&post(&[], EVENT)).await.status, 503);
+}
+
+/// Answers when it is let.
+struct Waiting(Arc<Notify>);
+
+impl Verifier for Waiting {
+    fn verify<'a>(&'a self, claim: Claim<'a>) -> BoxFuture<'a, Result<RuntimeId, Refusal>> {
+        let id = claim.client.common_name().and_then(RuntimeId::parse);
+        Box::pin(async move {
+            self.0.notified().await;
+            id.ok_or(Refusal::NoRuntimeId)
+        })
+    }
+}
+
+async fn waiting(authority: &Authority, patience: Duration) -> (Running, Arc<Notify>) {
+    let release = Arc::new(Notify::new());
+    let check = CertificateCheck {
+        verifier: Arc::new(Waiting(Arc::clone(&release))),
+        patience,
+        ..authority.check()
+    };
+    let listener = Running::with(options(Authentication::Certificate(check))).await;
+    (listener, release)
+}
+
+#[tokio::test]
+async fn a_verifier_that_does_not_answer_is_waited_for_only_so_long() {
+    let authority = Authority::new();
+    let (listener, _release) = waiting(&authority, Duration::from_millis(20)).await;
+    let header = forwarded(&authority.leaf(|_| {}).element());
+    let answer = listener.ask(&post(&[&header], EVENT)).await;
+    assert_eq!(answer.status, 503);
+    assert!(answer.header.contains("\r\nretry-after: 5\r\n"));
+}
+
+const IN_FLIGHT: &str = r#"watcher_listener_inflight_requests{server_name="listener"}"#;
+
+/// Row 43: the public gauge reads 0 whatever happens.
+#[rstest]
+#[case::answered(true)]
+#[case::abandoned_by_its_sender(false)]
+#[tokio::test]
+async fn row_43_requests_in_flight_are_counted_while_they_are(#[case] answered: bool) {
+    let authority = Authority::new();
+    let (listener, release) = waiting(&authority, Duration::from_mins(1)).await;
+    let header = forwarded(&authority.leaf(|_| {}).element());
+    let mut client = listener.connect().await;
+    client.send(&post(&[&header], EVENT)).await;
+    listener.until_metric(IN_FLIGHT, 1.0).await;
+    if answered {
+        release.notify_one();
+        assert_eq!(client.response().await.status, 200);
+    }
+    drop(client);
+    listener.until_metric(IN_FLIGHT, 0.0).await;
+}
+
+/// Row 43: all six names of the public listener, and an error counter that counts.
+#[tokio::test]
+async fn row_43_the_public_names_exist_and_errors_are_counted() {
+    let authority = Authority::new();
+    let listener = Running::trusting(&authority).await;
+    let header = forwarded(&authority.leaf(|_| {}).element());
+    listener.ask(&post(&[&header], EVENT)).await;
+    listener.ask(&post(&[&header], "no json")).await;
+    listener.ask(&post(&[], EVENT)).await;
+    let value = |name: &str| listener.metric(&format!(r#"{name}{{server_name="listener"}}"#));
+    assert_eq!(value("watcher_listener_requests_total"), Some(3.0));
+    assert_eq!(value("watcher_listener_request_errors_total"), Some(2.0));
+    assert_eq!(value("watcher_listener_inflight_requests"), Some(0.0));
+    assert_eq!(
+        value("watcher_listener_exceeding_size_limit_requests_total"),
+        Some(0.0)
+    );
+    assert!(value("watcher_listener_request_duration").is_some_and(|seconds| seconds > 0.0));
+    assert_eq!(
+        value("watcher_listener_request_duration_seconds_count"),
+        Some(3.0)
+    );
+    let refused = r#"watcher_listener_failed_verification_requests_total{server_name="listener",request_uri_label="/v2/kyma/event"}"#;
+    assert_eq!(listener.metric(refused), Some(1.0));
+}
+
+/// Panics.
+struct Defective;
+
+impl Verifier for Defective {
+    fn verify<'a>(&'a self, _claim: Claim<'a>) -> BoxFuture<'a, Result<RuntimeId, Refusal>> {
+        panic!("a defect of the operator's verifier")
+    }
+}
+
+#[tokio::test]
+async fn a_defect_of_a_verifier_costs_one_answer() {
+    let authority = Authority::new();
+    let check = CertificateCheck {
+        verifier: Arc::new(Defective),
+        ..authority.check()
+    };
+    let listener = Running::with(options(Authentication::Certificate(check))).await;
+    let header = forwarded(&authority.leaf(|_| {}).element());
+    assert_eq!(listener.ask(&post(&[&header], EVENT)).await.status, 500);
+    assert_eq!(listener.ask(&post(&[], EVENT)).await.status, 401);
+}
+
+#[tokio::test]
+async fn connections_have_a_cap() {
+    let options = Options {
+        connections: 1,
+        ..options(Authentication::None)
+    };
+    let listener = Running::with(options).await;
+    let mut first = listener.connect().await;
+    assert_eq!(first.ask(&post(&[], EVENT)).await.status, 200);
+    listener.connect().await.closed().await;
+    assert_eq!(first.ask(&post(&[], EVENT)).await.status, 200);
+}

@@ -1,0 +1,99 @@
+//! Watchers that number their events and send heartbeats (product.md §3; performance-reliability C4).
+
+use rstest::rstest;
+
+use crate::fixture::{Authority, EVENT, RUNTIME, Running, forwarded, post, post_to};
+
+const HEARTBEAT: &str = "/v2/kyma/event/heartbeat";
+
+fn beat(sequence: u64, spool_depth: u64) -> String {
+    format!(
+        r#"{{"bootId":"b1","sequence":{sequence},"spoolDepth":{spool_depth},"oldestAgeSeconds":4,"version":"1.2.3"}}"#
+    )
+}
+
+#[tokio::test]
+async fn a_numbered_event_and_a_heartbeat_show_what_is_missing() {
+    let authority = Authority::new();
+    let listener = Running::trusting(&authority).await;
+    let header = forwarded(&authority.leaf(|_| {}).element());
+    let mut client = listener.connect().await;
+    for number in ["Kyma-Watcher-Sequence: 1", "Kyma-Watcher-Sequence: 3"] {
+        let request = post(&[&header, "Kyma-Watcher-Boot-Id: b1", number], EVENT);
+        assert_eq!(client.ask(&request).await.status, 200);
+    }
+    let answer = client
+        .ask(&post_to(HEARTBEAT, &[&header], &beat(5, 1)))
+        .await;
+    assert_eq!((answer.status, answer.body.as_str()), (200, ""));
+
+    let [runtime] = listener.liveness.snapshot().try_into().unwrap();
+    assert_eq!(runtime.runtime_id.as_str(), RUNTIME);
+    // 2 of the events, and 4 of the heartbeat, whose 5 still waits.
+    assert_eq!((runtime.missing_events, runtime.silent), (2, false));
+    let heartbeat = runtime.watchers[0].heartbeat.as_ref().unwrap();
+    assert_eq!(
+        (heartbeat.spool_depth, heartbeat.version.as_str()),
+        (1, "1.2.3")
+    );
+
+    let labels = format!(r#"{{server_name="listener",runtime_id="{RUNTIME}"}}"#);
+    let value = |name: &str| listener.metric(&format!("watcher_listener_{name}{labels}"));
+    assert_eq!(value("missing_events"), Some(2.0));
+    assert_eq!(value("spooled_events"), Some(1.0));
+    assert_eq!(value("spool_age_seconds"), Some(4.0));
+    assert!(value("heartbeat_age_seconds").is_some());
+    let value = |name: &str| {
+        listener.metric(&format!(
+            r#"watcher_listener_{name}{{server_name="listener"}}"#
+        ))
+    };
+    assert_eq!(value("known_runtimes"), Some(1.0));
+    assert_eq!(value("silent_runtimes"), Some(0.0));
+    assert_eq!(value("forgotten_runtimes_total"), Some(0.0));
+}
+
+/// The event counts more than the bookkeeping.
+#[rstest]
+#[case::public(&[])]
+#[case::half(&["Kyma-Watcher-Sequence: 1"])]
+#[case::no_number(&["Kyma-Watcher-Boot-Id: b1", "Kyma-Watcher-Sequence: one"])]
+#[case::no_boot_id(&["Kyma-Watcher-Boot-Id: a b", "Kyma-Watcher-Sequence: 1"])]
+#[tokio::test]
+async fn an_event_that_is_not_numbered_is_an_event(#[case] numbering: &[&str]) {
+    let authority = Authority::new();
+    let listener = Running::trusting(&authority).await;
+    let header = forwarded(&authority.leaf(|_| {}).element());
+    let headers: Vec<&str> = [header.as_str()].iter().chain(numbering).copied().collect();
+    assert_eq!(listener.ask(&post(&headers, EVENT)).await.status, 200);
+    let [runtime] = listener.liveness.snapshot().try_into().unwrap();
+    assert!(runtime.since_event.is_some() && runtime.watchers.is_empty());
+    let age = format!(
+        r#"watcher_listener_heartbeat_age_seconds{{server_name="listener",runtime_id="{RUNTIME}"}}"#
+    );
+    assert_eq!(listener.metric(&age), None);
+}
+
+#[tokio::test]
+async fn a_heartbeat_needs_an_identity_and_a_form() {
+    let authority = Authority::new();
+    let listener = Running::trusting(&authority).await;
+    let header = forwarded(&authority.leaf(|_| {}).element());
+    let status = async |headers: &[&str], body: &str| {
+        listener
+            .ask(&post_to(HEARTBEAT, headers, body))
+            .await
+            .status
+    };
+    assert_eq!(status(&[], &beat(1, 0)).await, 401);
+    assert_eq!(status(&[&header], "{}").await, 400);
+    assert_eq!(
+        status(
+            &[&header],
+            &beat(1, 0).replace("1.2.3", &"v".repeat(20_000))
+        )
+        .await,
+        413
+    );
+    assert_eq!(listener.liveness.snapshot(), []);
+}

@@ -1,0 +1,240 @@
+//! Which runtimes' watchers were heard from, and what of theirs did not arrive.
+//!
+//! A watcher numbers its events and sends heartbeats (product.md §3), so silence and loss can be told from calm, which the
+//! public pair cannot (lifecycle-manager issue 3524). Invariant: memory is bounded by [`Options::runtimes`] and
+//! four watchers each; a runtime is *silent* if a heartbeat was due for three intervals. Public watchers send none and
+//! are never silent, unless the operator says with [`Liveness::expect`] that it counts on them.
+//!
+//! Deliberately absent: persistence. After a restart of the operator nothing is known until heartbeats come or are
+//! expected. Several listeners for one manager each see a part of the numbers, and miss the rest.
+//!
+//! [`Options::runtimes`]: crate::Options::runtimes
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use api::event::{BootId, HEARTBEAT_INTERVAL, Heartbeat};
+use tokio::time::Instant;
+
+use self::sequences::Sequences;
+use crate::certificate::RuntimeId;
+
+mod sequences;
+
+/// Missed intervals after which a runtime is silent.
+const MISSED_INTERVALS: u32 = 3;
+
+/// After so long without a heartbeat, a runtime is silent.
+const SILENCE: Duration = HEARTBEAT_INTERVAL.saturating_mul(MISSED_INTERVALS);
+
+/// Watchers of one runtime that are remembered: its replicas, and one that was just replaced.
+const WATCHERS: usize = 4;
+
+/// What is known of each runtime. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Liveness {
+    runtimes: Arc<Mutex<Runtimes>>,
+}
+
+/// One runtime, as it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuntimeLiveness {
+    /// Which.
+    pub runtime_id: RuntimeId,
+    /// Whether a heartbeat has been due for three intervals.
+    pub silent: bool,
+    /// Time since its last heartbeat; `None` if there was none.
+    pub since_heartbeat: Option<Duration>,
+    /// Time since its last event; `None` if there was none.
+    pub since_event: Option<Duration>,
+    /// Numbered events that should have arrived and have not, over all its watchers since it is known.
+    pub missing_events: u64,
+    /// Its watchers: one for each replica, and shortly those that were replaced.
+    pub watchers: Vec<WatcherLiveness>,
+}
+
+/// One life of a watcher.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WatcherLiveness {
+    /// Which life.
+    pub boot_id: BootId,
+    /// The highest event number heard of.
+    pub sequence: u64,
+    /// Numbered events that should have arrived and have not.
+    pub missing_events: u64,
+    /// Its last heartbeat, if there was one.
+    pub heartbeat: Option<Heartbeat>,
+}
+
+#[derive(Debug)]
+struct Runtimes {
+    limit: usize,
+    known: HashMap<RuntimeId, Runtime>,
+    forgotten: u64,
+}
+
+#[derive(Debug, Default)]
+struct Runtime {
+    /// From when on a heartbeat is due.
+    expected: Option<Instant>,
+    heartbeat: Option<Instant>,
+    event: Option<Instant>,
+    watchers: Vec<Watcher>,
+    /// Missing from watchers that are not remembered any more.
+    missing_before: u64,
+}
+
+#[derive(Debug)]
+struct Watcher {
+    boot_id: BootId,
+    heard: Instant,
+    sequences: Sequences,
+    heartbeat: Option<Heartbeat>,
+}
+
+impl Liveness {
+    pub(crate) fn new(limit: usize) -> Self {
+        let runtimes = Runtimes {
+            limit,
+            known: HashMap::new(),
+            forgotten: 0,
+        };
+        Self {
+            runtimes: Arc::new(Mutex::new(runtimes)),
+        }
+    }
+
+    /// All runtimes that are known, in the order of their ids.
+    #[must_use]
+    pub fn snapshot(&self) -> Vec<RuntimeLiveness> {
+        let now = Instant::now();
+        let runtimes = self.runtimes();
+        let seen = runtimes.known.iter();
+        let mut snapshot: Vec<_> = seen.map(|(id, runtime)| runtime.seen(id, now)).collect();
+        snapshot.sort_by(|one, other| one.runtime_id.cmp(&other.runtime_id));
+        snapshot
+    }
+
+    /// Counts on heartbeats of `runtime` from now on, so that one that never says a word is found silent, too.
+    pub fn expect(&self, runtime: RuntimeId) {
+        let now = Instant::now();
+        self.runtimes().entry(runtime, |known| {
+            known.expected.get_or_insert(now);
+        });
+    }
+
+    /// Forgets `runtime`, which is gone, so that its silence alarms nobody.
+    pub fn forget(&self, runtime: &RuntimeId) {
+        self.runtimes().known.remove(runtime);
+    }
+
+    /// Runtimes forgotten because there were more than the limit.
+    pub(crate) fn forgotten(&self) -> u64 {
+        self.runtimes().forgotten
+    }
+
+    pub(crate) fn heartbeat(&self, runtime: &RuntimeId, heartbeat: Heartbeat) {
+        let now = Instant::now();
+        self.runtimes().entry(runtime.clone(), |known| {
+            known.heartbeat = Some(now);
+            let watcher = known.watcher(&heartbeat.boot_id, now);
+            // What waits in the spool may be unsent, or be underway.
+            let settled = heartbeat.sequence.saturating_sub(heartbeat.spool_depth);
+            watcher.sequences.expect(settled);
+            watcher.heartbeat = Some(heartbeat);
+        });
+    }
+
+    /// An event has arrived; `number` tells which life of the watcher sent it as its how-manieth.
+    pub(crate) fn event(&self, runtime: &RuntimeId, number: Option<(BootId, u64)>) {
+        let now = Instant::now();
+        self.runtimes().entry(runtime.clone(), |known| {
+            known.event = Some(now);
+            if let Some((boot_id, sequence)) = number {
+                known.watcher(&boot_id, now).sequences.arrived(sequence);
+            }
+        });
+    }
+
+    fn runtimes(&self) -> MutexGuard<'_, Runtimes> {
+        self.runtimes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Runtimes {
+    /// Changes what is known of `id`. One runtime too many takes the place of the one that was heard longest ago.
+    fn entry(&mut self, id: RuntimeId, change: impl FnOnce(&mut Runtime)) {
+        if !self.known.contains_key(&id) && self.known.len() >= self.limit {
+            let quietest = self.known.iter().min_by_key(|(_, known)| known.heard());
+            if let Some(quietest) = quietest.map(|(id, _)| id.clone()) {
+                self.known.remove(&quietest);
+                self.forgotten += 1;
+            }
+        }
+        change(self.known.entry(id).or_default());
+    }
+}
+
+impl Runtime {
+    fn heard(&self) -> Option<Instant> {
+        self.heartbeat.max(self.event).max(self.expected)
+    }
+
+    /// The watcher `boot_id`; those that have long been quiet make room for it.
+    fn watcher(&mut self, boot_id: &BootId, now: Instant) -> &mut Watcher {
+        let at = self.watchers.iter().position(|it| it.boot_id == *boot_id);
+        let at = at.unwrap_or_else(|| {
+            self.drop_watchers(now);
+            self.watchers.push(Watcher {
+                boot_id: boot_id.clone(),
+                heard: now,
+                sequences: Sequences::default(),
+                heartbeat: None,
+            });
+            self.watchers.len() - 1
+        });
+        let watcher = &mut self.watchers[at];
+        watcher.heard = now;
+        watcher
+    }
+
+    fn drop_watchers(&mut self, now: Instant) {
+        self.watchers.sort_by_key(|watcher| watcher.heard);
+        let quiet = |watcher: &Watcher| now.duration_since(watcher.heard) >= SILENCE;
+        let gone = self.watchers.iter().take_while(|it| quiet(it)).count();
+        let surplus = (self.watchers.len() + 1).saturating_sub(WATCHERS);
+        for watcher in self.watchers.drain(..gone.max(surplus)) {
+            let missing = watcher.sequences.missing();
+            self.missing_before = self.missing_before.saturating_add(missing);
+        }
+    }
+
+    fn seen(&self, id: &RuntimeId, now: Instant) -> RuntimeLiveness {
+        let since = |at: Option<Instant>| at.map(|at| now.duration_since(at));
+        let watchers: Vec<_> = self.watchers.iter().map(Watcher::seen).collect();
+        let missing = watchers.iter().map(|watcher| watcher.missing_events);
+        RuntimeLiveness {
+            runtime_id: id.clone(),
+            silent: since(self.heartbeat.max(self.expected)).is_some_and(|quiet| quiet >= SILENCE),
+            since_heartbeat: since(self.heartbeat),
+            since_event: since(self.event),
+            missing_events: missing.fold(self.missing_before, u64::saturating_add),
+            watchers,
+        }
+    }
+}
+
+impl Watcher {
+    fn seen(&self) -> WatcherLiveness {
+        WatcherLiveness {
+            boot_id: self.boot_id.clone(),
+            sequence: self.sequences.highest(),
+            missing_events: self.sequences.missing(),
+            heartbeat: self.heartbeat.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

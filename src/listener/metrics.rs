@@ -1,0 +1,182 @@
+//! What a listener counts, in the registry of the operator that embeds it.
+//!
+//! Two families: the six names of the public listener (reference runtime-watcher §5.8), with what they say mended, and
+//! ours, with units. All carry `server_name="listener"`. Invariant: nothing is counted twice, and a request that is
+//! dropped under way leaves the gauge of requests in flight. Deliberately absent: labels that a sender can choose, but
+//! for the ids of runtimes, whose number is bounded.
+
+use std::sync::atomic::AtomicU64;
+
+use http::StatusCode;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+use tokio::time::Instant;
+
+use self::runtimes::RuntimeCollector;
+use crate::liveness::Liveness;
+
+mod runtimes;
+
+/// From a hand-over in memory to a look-up that a slow API server answers.
+const BUCKETS: [f64; 8] = [0.0005, 0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10.0];
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestUri {
+    request_uri_label: String,
+}
+
+/// The counters of one listener. Clones share them.
+#[derive(Clone, Debug)]
+pub(crate) struct Metrics {
+    last_duration: Gauge<f64, AtomicU64>,
+    durations: Histogram,
+    requests: Counter,
+    errors: Counter,
+    in_flight: Gauge,
+    too_large: Counter,
+    refused: Family<RequestUri, Counter>,
+    pub(crate) accepted: Counter,
+    pub(crate) coalesced: Counter,
+    pub(crate) turned_away: Counter,
+    pub(crate) queued: Gauge,
+}
+
+/// One request; counted as in flight until dropped.
+pub(crate) struct Measured {
+    metrics: Metrics,
+    began: Instant,
+}
+
+impl Metrics {
+    pub(crate) fn new() -> Self {
+        Self {
+            last_duration: Gauge::default(),
+            durations: Histogram::new(BUCKETS),
+            requests: Counter::default(),
+            errors: Counter::default(),
+            in_flight: Gauge::default(),
+            too_large: Counter::default(),
+            refused: Family::default(),
+            accepted: Counter::default(),
+            coalesced: Counter::default(),
+            turned_away: Counter::default(),
+            queued: Gauge::default(),
+        }
+    }
+
+    /// Registers all of them.
+    pub(crate) fn register(&self, registry: &mut Registry, liveness: &Liveness) {
+        let label = ("server_name".into(), "listener".into());
+        let registry = registry.sub_registry_with_label(label);
+        self.register_public(registry);
+        self.register_ours(registry);
+        registry.register_collector(Box::new(RuntimeCollector(liveness.clone())));
+    }
+
+    fn register_public(&self, registry: &mut Registry) {
+        let mut counter = |name: &str, help: &str, counter: &Counter| {
+            registry.register(format!("watcher_listener_{name}"), help, counter.clone());
+        };
+        counter(
+            "requests",
+            "Requests on the paths of the listener",
+            &self.requests,
+        );
+        counter(
+            "request_errors",
+            "Requests answered 4xx or 5xx",
+            &self.errors,
+        );
+        counter(
+            "exceeding_size_limit_requests",
+            "Requests with too large a body",
+            &self.too_large,
+        );
+        registry.register(
+            "watcher_listener_failed_verification_requests",
+            "Requests whose sender was not believed, or not allowed",
+            self.refused.clone(),
+        );
+        registry.register(
+            "watcher_listener_inflight_requests",
+            "Requests being answered now",
+            self.in_flight.clone(),
+        );
+        registry.register(
+            "watcher_listener_request_duration",
+            "Seconds that the last request took",
+            self.last_duration.clone(),
+        );
+    }
+
+    fn register_ours(&self, registry: &mut Registry) {
+        registry.register_with_unit(
+            "watcher_listener_request_duration",
+            "Time from a request's header to its answer",
+            Unit::Seconds,
+            self.durations.clone(),
+        );
+        let mut counter = |name: &str, help: &str, counter: &Counter| {
+            registry.register(format!("watcher_listener_{name}"), help, counter.clone());
+        };
+        counter("events", "Events accepted for the operator", &self.accepted);
+        counter(
+            "coalesced_events",
+            "Events equal to one that still waited",
+            &self.coalesced,
+        );
+        counter(
+            "turned_away_events",
+            "Events answered 503 because the queue was full or abandoned",
+            &self.turned_away,
+        );
+        registry.register(
+            "watcher_listener_queued_events",
+            "Events that wait for the operator",
+            self.queued.clone(),
+        );
+    }
+
+    /// A request has begun.
+    pub(crate) fn begin(&self) -> Measured {
+        self.requests.inc();
+        self.in_flight.inc();
+        Measured {
+            metrics: self.clone(),
+            began: Instant::now(),
+        }
+    }
+
+    /// A sender was refused on `path`.
+    pub(crate) fn refuse(&self, path: &str) {
+        let label = RequestUri {
+            request_uri_label: path.to_owned(),
+        };
+        self.refused.get_or_create(&label).inc();
+    }
+}
+
+impl Measured {
+    /// The request has an answer.
+    pub(crate) fn answered(&self, status: StatusCode) {
+        let took = self.began.elapsed().as_secs_f64();
+        self.metrics.last_duration.set(took);
+        self.metrics.durations.observe(took);
+        if status.is_client_error() || status.is_server_error() {
+            self.metrics.errors.inc();
+        }
+        if status == StatusCode::PAYLOAD_TOO_LARGE {
+            self.metrics.too_large.inc();
+        }
+    }
+}
+
+impl Drop for Measured {
+    fn drop(&mut self) {
+        self.metrics.in_flight.dec();
+    }
+}

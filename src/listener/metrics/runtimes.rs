@@ -1,0 +1,142 @@
+//! The liveness of all runtimes, read at each scrape.
+//!
+//! Invariant: a figure that a runtime does not have is left out, never reported as zero.
+
+use std::fmt;
+use std::time::Duration;
+
+use api::event::Heartbeat;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::registry::Unit;
+
+use crate::liveness::{Liveness, RuntimeLiveness};
+
+/// Reads the liveness of all runtimes at each scrape.
+#[derive(Debug)]
+pub(super) struct RuntimeCollector(pub(super) Liveness);
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RuntimeLabel {
+    runtime_id: String,
+}
+
+/// One figure of a runtime, if it has it.
+struct RuntimeGauge {
+    name: &'static str,
+    help: &'static str,
+    unit: Option<Unit>,
+    figure: fn(&RuntimeLiveness) -> Option<f64>,
+}
+
+const RUNTIME_GAUGES: [RuntimeGauge; 4] = [
+    RuntimeGauge {
+        name: "watcher_listener_heartbeat_age",
+        help: "Time since the runtime's last heartbeat",
+        unit: Some(Unit::Seconds),
+        figure: |runtime| runtime.since_heartbeat.as_ref().map(Duration::as_secs_f64),
+    },
+    RuntimeGauge {
+        name: "watcher_listener_missing_events",
+        help: "Numbered events of the runtime that should have arrived and have not",
+        unit: None,
+        figure: |runtime| Some(float(runtime.missing_events)),
+    },
+    RuntimeGauge {
+        name: "watcher_listener_spooled_events",
+        help: "Events that wait on the runtime, by its last heartbeats",
+        unit: None,
+        figure: |runtime| {
+            over_heartbeats(runtime, |sum, beat| sum.saturating_add(beat.spool_depth))
+        },
+    },
+    RuntimeGauge {
+        name: "watcher_listener_spool_age",
+        help: "How long the oldest event on the runtime has waited, by its last heartbeats",
+        unit: Some(Unit::Seconds),
+        figure: |runtime| {
+            over_heartbeats(runtime, |oldest, beat| oldest.max(beat.oldest_age_seconds))
+        },
+    },
+];
+
+impl Collector for RuntimeCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
+        let runtimes = self.0.snapshot();
+        let silent = runtimes.iter().filter(|runtime| runtime.silent).count();
+        let encoder = &mut encoder;
+        let help = "Runtimes that were heard of";
+        let known = ConstGauge::new(count(runtimes.len()));
+        write(encoder, "watcher_listener_known_runtimes", help, &known)?;
+        let help = "Runtimes whose heartbeat has been due for three intervals";
+        let silent = ConstGauge::new(count(silent));
+        write(encoder, "watcher_listener_silent_runtimes", help, &silent)?;
+        let help = "Runtimes forgotten because there were too many";
+        let forgotten = ConstCounter::new(self.0.forgotten());
+        write(
+            encoder,
+            "watcher_listener_forgotten_runtimes",
+            help,
+            &forgotten,
+        )?;
+        for gauge in &RUNTIME_GAUGES {
+            gauge.encode(encoder, &runtimes)?;
+        }
+        Ok(())
+    }
+}
+
+impl RuntimeGauge {
+    fn encode(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        runtimes: &[RuntimeLiveness],
+    ) -> Result<(), fmt::Error> {
+        let unit = self.unit.as_ref();
+        let mut metric =
+            encoder.encode_descriptor(self.name, self.help, unit, MetricType::Gauge)?;
+        for runtime in runtimes {
+            let Some(figure) = (self.figure)(runtime) else {
+                continue;
+            };
+            let label = RuntimeLabel {
+                runtime_id: runtime.runtime_id.to_string(),
+            };
+            ConstGauge::new(figure).encode(metric.encode_family(&label)?)?;
+        }
+        Ok(())
+    }
+}
+
+fn write(
+    encoder: &mut DescriptorEncoder<'_>,
+    name: &str,
+    help: &str,
+    metric: &impl EncodeMetric,
+) -> Result<(), fmt::Error> {
+    metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)
+}
+
+fn over_heartbeats(runtime: &RuntimeLiveness, fold: fn(u64, &Heartbeat) -> u64) -> Option<f64> {
+    let heartbeats = runtime
+        .watchers
+        .iter()
+        .filter_map(|it| it.heartbeat.as_ref());
+    runtime.since_heartbeat?;
+    Some(float(heartbeats.fold(0, fold)))
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "metrics are floating point; above 2^53 nobody counts single events"
+)]
+fn float(number: u64) -> f64 {
+    number as f64
+}
+
+fn count(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}

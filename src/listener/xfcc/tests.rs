@@ -1,0 +1,116 @@
+//! Envoy's grammar: what it writes, what it does not, and anything at all.
+
+use proptest::prelude::*;
+use rstest::rstest;
+
+use super::*;
+
+/// A header as Envoy would write it: each value quoted.
+fn print(elements: &[Vec<(String, String)>]) -> String {
+    let pair = |(key, value): &(String, String)| {
+        let value = value.replace('\\', r"\\").replace('"', r#"\""#);
+        format!(r#"{key}="{value}""#)
+    };
+    let element = |pairs: &Vec<_>| pairs.iter().map(pair).collect::<Vec<_>>().join(";");
+    elements.iter().map(element).collect::<Vec<_>>().join(",")
+}
+
+fn read(text: &str) -> Vec<Vec<(String, String)>> {
+    let owned = |(key, value): (&str, String)| (key.to_owned(), value);
+    let pairs = |element: Element<'_>| element.pairs.into_iter().map(owned).collect();
+    parse(text).unwrap().into_iter().map(pairs).collect()
+}
+
+/// The examples are those of Envoy's documentation of the header, and of a mesh's subjects.
+#[rstest]
+#[case::sanitized(
+    r#"Hash=468e;Subject="/C=US/ST=CA/CN=Test Client";URI=spiffe://lyft.com/frontend"#,
+    vec![vec![("Hash", "468e"), ("Subject", "/C=US/ST=CA/CN=Test Client"), ("URI", "spiffe://lyft.com/frontend")]],
+)]
+#[case::two_hops(
+    "By=http://a;Hash=1;URI=spiffe://b,By=spiffe://c;Hash=2;URI=http://d",
+    vec![
+        vec![("By", "http://a"), ("Hash", "1"), ("URI", "spiffe://b")],
+        vec![("By", "spiffe://c"), ("Hash", "2"), ("URI", "http://d")],
+    ],
+)]
+#[case::separators_in_quotes(r#"Subject="CN=a,O=b;c=d",URI=e"#, vec![vec![("Subject", "CN=a,O=b;c=d")], vec![("URI", "e")]])]
+#[case::a_key_in_quotes(r#"Subject="O=x;Cert=y";Cert="z""#, vec![vec![("Subject", "O=x;Cert=y"), ("Cert", "z")]])]
+#[case::a_quote_in_quotes(r#"Subject="CN=\"a\"""#, vec![vec![("Subject", r#"CN="a""#)]])]
+#[case::an_escaped_comma_of_rfc_2253(r#"Subject="CN=a\,b""#, vec![vec![("Subject", r"CN=a\,b")]])]
+#[case::a_backslash_at_the_end(r#"Subject="CN=a\\";URI=b"#, vec![vec![("Subject", r"CN=a\"), ("URI", "b")]])]
+#[case::empty_values(r#"Subject="";URI=;Hash=1"#, vec![vec![("Subject", ""), ("URI", ""), ("Hash", "1")]])]
+#[case::equals_in_a_bare_uri("URI=spiffe://a?b=c", vec![vec![("URI", "spiffe://a?b=c")]])]
+#[case::blanks_where_lists_are_joined("Hash=1 , Hash=2\t", vec![vec![("Hash", "1")], vec![("Hash", "2")]])]
+#[case::blanks_behind_quotes(r#"Subject="a" , Hash=2"#, vec![vec![("Subject", "a")], vec![("Hash", "2")]])]
+fn what_envoy_writes_is_read(#[case] text: &str, #[case] expected: Vec<Vec<(&str, &str)>>) {
+    let owned = |(key, value): (&str, &str)| (key.to_owned(), value.to_owned());
+    let expected = expected
+        .into_iter()
+        .map(|pairs| pairs.into_iter().map(owned).collect());
+    assert_eq!(read(text), expected.collect::<Vec<Vec<_>>>());
+}
+
+#[rstest]
+#[case::nothing("", GrammarError::NoEquals)]
+#[case::no_pair("Cert", GrammarError::NoEquals)]
+#[case::an_empty_element("Hash=1,", GrammarError::NoEquals)]
+#[case::an_empty_element_before(",Hash=1", GrammarError::Key)]
+#[case::an_empty_pair("Hash=1;;URI=2", GrammarError::Key)]
+#[case::no_key("=1", GrammarError::Key)]
+#[case::a_key_of_two_words("My Cert=1", GrammarError::Key)]
+#[case::a_quoted_key(r#""Cert"=1"#, GrammarError::Key)]
+#[case::a_quote_within_a_bare_value(r#"Cert=a"b""#, GrammarError::StrayQuote)]
+#[case::a_quote_behind_a_blank(r#"Cert= "b""#, GrammarError::StrayQuote)]
+#[case::an_open_quote(r#"Cert="abc"#, GrammarError::OpenQuote)]
+#[case::a_guarded_closing_quote(r#"Cert="abc\""#, GrammarError::OpenQuote)]
+#[case::a_backslash_at_the_very_end(r#"Cert="abc\"#, GrammarError::OpenQuote)]
+#[case::text_behind_a_quote(r#"Cert="a"b"#, GrammarError::BehindQuote)]
+fn what_has_two_readings_is_refused(#[case] text: &str, #[case] expected: GrammarError) {
+    assert_eq!(parse(text).unwrap_err(), expected);
+}
+
+/// Envoy: "Keys are case-insensitive".
+#[test]
+fn keys_have_any_letter_case() {
+    let elements = parse("cert=1;CERT=2;Hash=3").unwrap();
+    assert_eq!(elements[0].values("Cert").collect::<Vec<_>>(), ["1", "2"]);
+}
+
+fn pairs() -> impl Strategy<Value = Vec<(String, String)>> {
+    prop::collection::vec(("[A-Za-z0-9]{1,8}", any::<String>()), 1..4)
+}
+
+proptest! {
+    #[test]
+    fn what_is_printed_is_read_back(elements in prop::collection::vec(pairs(), 1..4)) {
+        prop_assert_eq!(read(&print(&elements)), elements);
+    }
+
+    #[test]
+    fn no_text_makes_it_fail_badly(text in any::<String>()) {
+        let _ = parse(&text);
+    }
+
+    /// Mostly separators, so that most texts come far into the grammar.
+    #[test]
+    fn what_is_read_says_the_same_when_printed(text in r#"([a-c]=|[a-c"\\;,= é]){0,24}"#) {
+        if parse(&text).is_ok() {
+            let first = read(&text);
+            prop_assert_eq!(read(&print(&first)), first);
+        }
+    }
+
+    /// Whatever a subject holds, it stays in its quotes: the client's certificate is where the gateway put it.
+    #[test]
+    fn a_subject_forges_no_key(subject in any::<String>()) {
+        let written = vec![vec![
+            ("Subject".to_owned(), subject),
+            ("Cert".to_owned(), "real".to_owned()),
+        ]];
+        let header = print(&written);
+        let elements = parse(&header).unwrap();
+        prop_assert_eq!(elements.len(), 1);
+        prop_assert_eq!(elements[0].values("cert").collect::<Vec<_>>(), ["real"]);
+    }
+}

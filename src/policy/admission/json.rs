@@ -1,0 +1,271 @@
+//! A JSON reader for reviews, most of whose bytes nobody asks for.
+//!
+//! serde's derive says what is wanted; everything else is passed over at many times the speed of a parser, because it is
+//! looked at in [`skip`] only for where it ends. Nothing recurses over what is passed over, so its depth is no matter.
+//!
+//! Invariants: what is wanted is read as `serde_json` reads it. What is passed over must be terminated (strings by
+//! their quote, containers by as many brackets as they opened) but is not checked further: the one caller is an API
+//! server, which has decoded and encoded the document itself. A refusal says nothing but [`Unread`]: whoever wants to
+//! know why asks `serde_json`, which also has the last word if it should read what this reader does not.
+//!
+//! Deliberately absent: numbers (no decision reads one), messages with positions, unescaping (`serde_json` does it for
+//! the few strings that have escapes).
+
+mod skip;
+
+#[cfg(test)]
+mod tests;
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::forward_to_deserialize_any;
+
+/// The text is not JSON of the wanted shape, as far as this reader can tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not JSON of the wanted shape")]
+pub(super) struct Unread;
+
+impl de::Error for Unread {
+    fn custom<T: fmt::Display>(_: T) -> Self {
+        Self
+    }
+}
+
+/// Reads the one document that `text` is.
+///
+/// # Errors
+/// [`Unread`] if it is none, or has not the shape of `T`.
+pub(super) fn from_str<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Unread> {
+    let mut reader = Reader { text, at: 0 };
+    let value = T::deserialize(&mut reader)?;
+    match reader.peek() {
+        Err(Unread) => Ok(value),
+        Ok(_) => Err(Unread),
+    }
+}
+
+/// What is left to read: `text` from `at` on.
+struct Reader<'a> {
+    text: &'a str,
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn rest(&self) -> &'a [u8] {
+        self.text.as_bytes().get(self.at..).unwrap_or_default()
+    }
+
+    /// The next byte that is no white space; `Unread` at the end.
+    fn peek(&mut self) -> Result<u8, Unread> {
+        loop {
+            match self.text.as_bytes().get(self.at) {
+                Some(b' ' | b'\n' | b'\r' | b'\t') => self.at += 1,
+                Some(&byte) => return Ok(byte),
+                None => return Err(Unread),
+            }
+        }
+    }
+
+    fn expect(&mut self, wanted: u8) -> Result<(), Unread> {
+        if self.peek()? != wanted {
+            return Err(Unread);
+        }
+        self.at += 1;
+        Ok(())
+    }
+
+    /// Takes the literal if it comes next.
+    fn take(&mut self, literal: &str) -> bool {
+        let found = self.rest().starts_with(literal.as_bytes());
+        if found {
+            self.at += literal.len();
+        }
+        found
+    }
+
+    fn string(&mut self) -> Result<Cow<'a, str>, Unread> {
+        self.expect(b'"')?;
+        let start = self.at;
+        let length = skip::plain(self.rest());
+        self.at += length;
+        if self.take("\"") {
+            let text = self.text.get(start..start + length).ok_or(Unread)?;
+            return Ok(Cow::Borrowed(text));
+        }
+        self.at += skip::string(self.rest()).ok_or(Unread)?;
+        let quoted = self.text.get(start - 1..self.at).ok_or(Unread)?;
+        serde_json::from_str(quoted)
+            .map(Cow::Owned)
+            .map_err(|_| Unread)
+    }
+
+    /// Passes over a value.
+    fn skip(&mut self) -> Result<(), Unread> {
+        let length = match self.peek()? {
+            b'"' => {
+                self.at += 1;
+                skip::string(self.rest())
+            }
+            b'{' | b'[' => skip::container(self.rest()),
+            _ => skip::scalar(self.rest()),
+        };
+        self.at += length.ok_or(Unread)?;
+        Ok(())
+    }
+}
+
+impl<'de> Deserializer<'de> for &mut Reader<'de> {
+    type Error = Unread;
+
+    /// A string, or any other value, which is a unit here: of those, no visitor of ours wants more than the presence.
+    fn deserialize_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unread> {
+        if self.peek()? == b'"' {
+            return self.deserialize_str(visitor);
+        }
+        self.deserialize_ignored_any(visitor)
+    }
+
+    fn deserialize_ignored_any<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unread> {
+        self.skip()?;
+        visitor.visit_unit()
+    }
+
+    fn deserialize_str<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unread> {
+        match self.string()? {
+            Cow::Borrowed(text) => visitor.visit_borrowed_str(text),
+            Cow::Owned(text) => visitor.visit_string(text),
+        }
+    }
+
+    fn deserialize_identifier<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unread> {
+        self.deserialize_str(visitor)
+    }
+
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unread> {
+        match self.peek()? {
+            b't' if self.take("true") => visitor.visit_bool(true),
+            b'f' if self.take("false") => visitor.visit_bool(false),
+            _ => Err(Unread),
+        }
+    }
+
+    fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unread> {
+        match self.peek()? {
+            b'n' if self.take("null") => visitor.visit_none(),
+            _ => visitor.visit_some(self),
+        }
+    }
+
+    fn deserialize_seq<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unread> {
+        self.expect(b'[')?;
+        let mut elements = Elements::until(b']', self);
+        let value = visitor.visit_seq(&mut elements)?;
+        elements.ended(value)
+    }
+
+    fn deserialize_map<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, Unread> {
+        self.expect(b'{')?;
+        let mut elements = Elements::until(b'}', self);
+        let value = visitor.visit_map(&mut elements)?;
+        elements.ended(value)
+    }
+
+    fn deserialize_struct<V: Visitor<'de>>(
+        self,
+        _: &'static str,
+        _: &'static [&'static str],
+        visitor: V,
+    ) -> Result<V::Value, Unread> {
+        self.deserialize_map(visitor)
+    }
+
+    forward_to_deserialize_any! {
+        i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char string bytes byte_buf unit unit_struct newtype_struct
+        tuple tuple_struct enum
+    }
+}
+
+/// The inside of a container.
+struct Elements<'r, 'a> {
+    reader: &'r mut Reader<'a>,
+    close: u8,
+    place: Place,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    Start,
+    Inside,
+    End,
+}
+
+impl<'r, 'a> Elements<'r, 'a> {
+    fn until(close: u8, reader: &'r mut Reader<'a>) -> Self {
+        Self {
+            reader,
+            close,
+            place: Place::Start,
+        }
+    }
+
+    /// Whether there is another one; stands in front of it then, else behind the bracket.
+    fn more(&mut self) -> Result<bool, Unread> {
+        if self.reader.peek()? == self.close {
+            self.reader.at += 1;
+            self.place = Place::End;
+            return Ok(false);
+        }
+        if self.place == Place::Inside {
+            self.reader.expect(b',')?;
+        }
+        self.place = Place::Inside;
+        Ok(true)
+    }
+
+    fn ended<T>(self, value: T) -> Result<T, Unread> {
+        if self.place == Place::End {
+            Ok(value)
+        } else {
+            Err(Unread)
+        }
+    }
+}
+
+impl<'de> SeqAccess<'de> for &mut Elements<'_, 'de> {
+    type Error = Unread;
+
+    fn next_element_seed<T: DeserializeSeed<'de>>(
+        &mut self,
+        seed: T,
+    ) -> Result<Option<T::Value>, Unread> {
+        if !self.more()? {
+            return Ok(None);
+        }
+        seed.deserialize(&mut *self.reader).map(Some)
+    }
+}
+
+impl<'de> MapAccess<'de> for &mut Elements<'_, 'de> {
+    type Error = Unread;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, Unread> {
+        if !self.more()? {
+            return Ok(None);
+        }
+        if self.reader.peek()? != b'"' {
+            return Err(Unread);
+        }
+        seed.deserialize(&mut *self.reader).map(Some)
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, Unread> {
+        self.reader.expect(b':')?;
+        seed.deserialize(&mut *self.reader)
+    }
+}

@@ -1,0 +1,102 @@
+//! Which object an event speaks of.
+//!
+//! The object's own words come first (runtime-watcher §12 rows 9 and 20), the request's where it has none; an event
+//! without a name or a kind is never made (row 17).
+
+use std::borrow::Cow;
+
+use api::event::{BODY_BYTES, Gvk, NamespacedName, WatchEvent};
+
+use super::object::Object;
+use super::review::Request;
+use super::silence::{Side, Silence};
+
+/// Longest identity, in bytes: even with each of them escaped (six for one) the event fits a listener's body.
+const LONGEST: usize = BODY_BYTES / 8;
+
+/// Name and namespace.
+pub(super) fn watched(
+    request: &Request<'_>,
+    side: Side,
+    object: &Object<'_>,
+) -> Result<NamespacedName, Silence> {
+    let (name, namespace) = match object.present("metadata") {
+        None => (Cow::default(), Cow::default()),
+        Some(metadata) => {
+            let metadata = Object::open(metadata).ok_or(Silence::Unreadable {
+                side,
+                part: ".metadata",
+            })?;
+            (
+                read(&metadata, "name", side, ".metadata.name")?,
+                read(&metadata, "namespace", side, ".metadata.namespace")?,
+            )
+        }
+    };
+    let watched = NamespacedName {
+        namespace: first(&namespace, request.namespace()),
+        name: first(&name, request.name()),
+    };
+    if watched.name.is_empty() {
+        return Err(Silence::NoName { side });
+    }
+    Ok(watched)
+}
+
+/// Group, version and kind.
+pub(super) fn gvk(request: &Request<'_>, side: Side, object: &Object<'_>) -> Result<Gvk, Silence> {
+    let api_version = read(object, "apiVersion", side, ".apiVersion")?;
+    let kind = read(object, "kind", side, ".kind")?;
+    let own = split(&api_version).filter(|_| !kind.is_empty());
+    let gvk = match own {
+        Some((group, version)) => Gvk {
+            group: group.to_owned(),
+            version: version.to_owned(),
+            kind: kind.into_owned(),
+        },
+        None => request.gvk(),
+    };
+    if gvk.version.is_empty() || gvk.kind.is_empty() {
+        return Err(Silence::NoKind { side });
+    }
+    Ok(gvk)
+}
+
+/// Refuses what no listener would take, and no API server has stored.
+pub(super) fn bounded(event: &WatchEvent) -> Result<(), Silence> {
+    let NamespacedName { namespace, name } = &event.watched;
+    let Gvk {
+        group,
+        version,
+        kind,
+    } = &event.watched_gvk;
+    let bytes: usize = [namespace, name, group, version, kind]
+        .iter()
+        .map(|text| text.len())
+        .sum();
+    if bytes > LONGEST {
+        return Err(Silence::TooLong { bytes });
+    }
+    Ok(())
+}
+
+/// `apps/v1` → (`apps`, `v1`), `v1` → (``, `v1`); anything else is no apiVersion.
+fn split(api_version: &str) -> Option<(&str, &str)> {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    (!version.is_empty() && !version.contains('/')).then_some((group, version))
+}
+
+fn read<'a>(
+    object: &Object<'a>,
+    key: &str,
+    side: Side,
+    part: &'static str,
+) -> Result<Cow<'a, str>, Silence> {
+    object
+        .text(key)
+        .map_err(|_| Silence::Unreadable { side, part })
+}
+
+fn first(own: &str, asked: &str) -> String {
+    if own.is_empty() { asked } else { own }.to_owned()
+}

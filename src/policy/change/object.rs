@@ -1,0 +1,95 @@
+//! A JSON object, opened one level deep: its members point into the request's bytes, their values stay raw.
+//!
+//! A key that is there twice counts once, with its last value, as in Go. Everything below the first level costs its
+//! length and no allocation, however deep it is.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// A JSON string, borrowed unless it holds escapes.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+pub(super) struct Text<'a>(#[serde(borrow)] pub(super) Cow<'a, str>);
+
+/// The members of an object, sorted by key.
+#[derive(Debug)]
+pub(super) struct Object<'a>(Vec<Member<'a>>);
+
+/// A key and its raw value.
+#[derive(Debug)]
+pub(super) struct Member<'a> {
+    pub(super) key: Text<'a>,
+    pub(super) value: &'a str,
+}
+
+/// A member that is there, but not of the type that it should have.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct OtherType;
+
+impl<'a> Object<'a> {
+    /// Opens `json`; `None` if it is no object, or a key is no Unicode (half of a surrogate pair).
+    pub(super) fn open(json: &'a str) -> Option<Self> {
+        serde_json::from_str(json).ok()
+    }
+
+    /// All members, sorted by key.
+    pub(super) fn members(&self) -> &[Member<'a>] {
+        &self.0
+    }
+
+    /// The raw value of `key`, if the key is there.
+    pub(super) fn get(&self, key: &str) -> Option<&'a str> {
+        self.0
+            .binary_search_by(|member| (*member.key.0).cmp(key))
+            .ok()
+            .and_then(|index| self.0.get(index))
+            .map(|member| member.value)
+    }
+
+    /// The value of `key`, if the key is there and not null.
+    pub(super) fn present(&self, key: &str) -> Option<&'a str> {
+        self.get(key).filter(|value| *value != "null")
+    }
+
+    /// The text of `key`; empty if absent or null.
+    pub(super) fn text(&self, key: &str) -> Result<Cow<'a, str>, OtherType> {
+        match self.present(key) {
+            None => Ok(Cow::Borrowed("")),
+            Some(value) => text(value).ok_or(OtherType),
+        }
+    }
+}
+
+/// The text of a JSON string; `None` if it is none, or no Unicode.
+pub(super) fn text(json: &str) -> Option<Cow<'_, str>> {
+    let text: Text<'_> = serde_json::from_str(json).ok()?;
+    Some(text.0)
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for Object<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ObjectVisitor;
+        impl<'de> Visitor<'de> for ObjectVisitor {
+            type Value = Object<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Object<'de>, A::Error> {
+                let mut members = Vec::new();
+                while let Some((key, value)) = map.next_entry::<Text<'de>, &'de RawValue>()? {
+                    let value = value.get();
+                    members.push(Member { key, value });
+                }
+                // Sorting is stable, so of equal keys the last one comes first, and is the one that stays.
+                members.reverse();
+                members.sort_by(|one, other| one.key.cmp(&other.key));
+                members.dedup_by(|later, kept| later.key == kept.key);
+                Ok(Object(members))
+            }
+        }
+        deserializer.deserialize_map(ObjectVisitor)
+    }
+}

@@ -1,0 +1,222 @@
+//! AdmissionReview v1, borrowed; the objects in it stay raw.
+//!
+//! A null counts as absent, as Go's decoder takes it. Extra fields are ignored (runtime-watcher §12 row 14), a field
+//! twice is an error: a reader that takes the first and one that takes the last would disagree on what was decided.
+
+use std::borrow::Cow;
+
+use api::event::Gvk;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::object::{Object, Text};
+use super::silence::{Side, Silence};
+
+const API_VERSION: &str = "admission.k8s.io/v1";
+const KIND: &str = "AdmissionReview";
+
+/// Why a body is no AdmissionReview v1. The edge answers HTTP 400 (runtime-watcher §12 row 15: the public watcher
+/// answers 200 with nothing).
+#[derive(Debug, thiserror::Error)]
+pub enum ReviewError {
+    /// The bytes are no UTF-8.
+    #[error("the body is not UTF-8")]
+    Encoding(#[source] std::str::Utf8Error),
+    /// Not JSON, cut off, or a field of the review that is of another type or there twice.
+    #[error("the body is no AdmissionReview")]
+    Shape(#[source] serde_json::Error),
+    /// Another kind or version.
+    #[error("the body is {kind:?} of {api_version:?}, not {KIND} of {API_VERSION}")]
+    Kind {
+        /// The kind that came, at most 64 characters of it.
+        kind: String,
+        /// The version that came, at most 64 characters of it.
+        api_version: String,
+    },
+    /// There is no request.
+    #[error("the review has no request")]
+    NoRequest,
+    /// There is no uid to answer to.
+    #[error("the review's request has no uid")]
+    NoUid,
+}
+
+/// A review that can be answered.
+#[derive(Debug)]
+pub(super) struct Review<'a> {
+    pub(super) uid: Cow<'a, str>,
+    pub(super) api_version: Option<&'static str>,
+    pub(super) kind: Option<&'static str>,
+    pub(super) request: Request<'a>,
+}
+
+/// What is done to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operation {
+    Create,
+    Update,
+    Delete,
+}
+
+/// What is asked.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Request<'a> {
+    #[serde(borrow)]
+    uid: Option<Text<'a>>,
+    #[serde(borrow)]
+    kind: Option<GroupVersionKind<'a>>,
+    #[serde(borrow)]
+    resource: Option<GroupVersionResource<'a>>,
+    #[serde(borrow)]
+    sub_resource: Option<Text<'a>>,
+    #[serde(borrow)]
+    name: Option<Text<'a>>,
+    #[serde(borrow)]
+    namespace: Option<Text<'a>>,
+    #[serde(borrow)]
+    operation: Option<Text<'a>>,
+    dry_run: Option<bool>,
+    #[serde(borrow)]
+    object: Option<&'a RawValue>,
+    #[serde(borrow)]
+    old_object: Option<&'a RawValue>,
+}
+
+#[derive(Debug, Deserialize)]
+struct GroupVersionKind<'a> {
+    #[serde(borrow)]
+    group: Option<Text<'a>>,
+    #[serde(borrow)]
+    version: Option<Text<'a>>,
+    #[serde(borrow)]
+    kind: Option<Text<'a>>,
+}
+
+/// The resource whose rule matched (`requestResource` may be another version of it).
+#[derive(Debug, Deserialize)]
+struct GroupVersionResource<'a> {
+    #[serde(borrow)]
+    group: Option<Text<'a>>,
+    #[serde(borrow)]
+    version: Option<Text<'a>>,
+    #[serde(borrow)]
+    resource: Option<Text<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Envelope<'a> {
+    #[serde(borrow)]
+    api_version: Option<Text<'a>>,
+    #[serde(borrow)]
+    kind: Option<Text<'a>>,
+    #[serde(borrow)]
+    request: Option<Request<'a>>,
+}
+
+impl<'a> Review<'a> {
+    /// Reads a review out of a request's body.
+    pub(super) fn parse(body: &'a [u8]) -> Result<Self, ReviewError> {
+        let text = std::str::from_utf8(body).map_err(ReviewError::Encoding)?;
+        let envelope: Envelope<'a> = serde_json::from_str(text).map_err(ReviewError::Shape)?;
+        let api_version = text_of(envelope.api_version.as_ref());
+        let kind = text_of(envelope.kind.as_ref());
+        if !matches!(kind, "" | KIND) || !matches!(api_version, "" | API_VERSION) {
+            return Err(ReviewError::Kind {
+                kind: shortened(kind),
+                api_version: shortened(api_version),
+            });
+        }
+        let (api_version, kind) = (
+            (!api_version.is_empty()).then_some(API_VERSION),
+            (!kind.is_empty()).then_some(KIND),
+        );
+        let mut request = envelope.request.ok_or(ReviewError::NoRequest)?;
+        let uid = request.uid.take().unwrap_or_default().0;
+        if uid.is_empty() {
+            return Err(ReviewError::NoUid);
+        }
+        Ok(Self {
+            uid,
+            api_version,
+            kind,
+            request,
+        })
+    }
+}
+
+impl<'a> Request<'a> {
+    /// The operation, if it is one that changes an object.
+    pub(super) fn operation(&self) -> Result<Operation, Silence> {
+        match text_of(self.operation.as_ref()) {
+            "CREATE" => Ok(Operation::Create),
+            "UPDATE" => Ok(Operation::Update),
+            "DELETE" => Ok(Operation::Delete),
+            "CONNECT" => Err(Silence::Connect { gvk: self.gvk() }),
+            other => Err(Silence::UnknownOperation {
+                operation: shortened(other),
+            }),
+        }
+    }
+
+    pub(super) fn is_dry_run(&self) -> bool {
+        self.dry_run.unwrap_or_default()
+    }
+
+    /// One of the two objects, opened one level deep.
+    pub(super) fn object(&self, side: Side) -> Result<Object<'a>, Silence> {
+        let raw = match side {
+            Side::Object => self.object,
+            Side::OldObject => self.old_object,
+        };
+        let raw = raw.ok_or(Silence::Missing { side })?;
+        Object::open(raw.get()).ok_or(Silence::Unreadable { side, part: "" })
+    }
+
+    /// The subresource; empty for the object itself.
+    pub(super) fn subresource(&self) -> &str {
+        text_of(self.sub_resource.as_ref())
+    }
+
+    pub(super) fn name(&self) -> &str {
+        text_of(self.name.as_ref())
+    }
+
+    /// The namespace that the object lives in. Of a Namespace the API server gives the name here, though it lives in none.
+    pub(super) fn namespace(&self) -> &str {
+        match self.resource() {
+            ("", _, "namespaces") => "",
+            _ => text_of(self.namespace.as_ref()),
+        }
+    }
+
+    /// Group, version and plural name of the resource; empty where the request is silent.
+    pub(super) fn resource(&self) -> (&str, &str, &str) {
+        self.resource.as_ref().map_or(("", "", ""), |it| {
+            (
+                text_of(it.group.as_ref()),
+                text_of(it.version.as_ref()),
+                text_of(it.resource.as_ref()),
+            )
+        })
+    }
+
+    /// The type that the request names; empty where it is silent.
+    pub(super) fn gvk(&self) -> Gvk {
+        self.kind.as_ref().map_or_else(Gvk::default, |it| Gvk {
+            group: text_of(it.group.as_ref()).to_owned(),
+            version: text_of(it.version.as_ref()).to_owned(),
+            kind: text_of(it.kind.as_ref()).to_owned(),
+        })
+    }
+}
+
+fn text_of<'t>(text: Option<&'t Text<'_>>) -> &'t str {
+    text.map_or("", |text| &text.0)
+}
+
+/// Strangers' words go into an answer only in part.
+fn shortened(text: &str) -> String {
+    text.chars().take(64).collect()
+}

@@ -1,0 +1,111 @@
+//! What a golden file says, and how it is played.
+
+use api::event::{PathSegment, WatchEvent};
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use crate::change::*;
+
+/// A golden file.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct Case {
+    /// The sentence that the case shows.
+    pub(super) shows: String,
+    #[serde(default)]
+    pub(super) watcher: Rules,
+    /// Fields of the request, but for the uid and the objects.
+    pub(super) request: Map<String, Value>,
+    /// An object; a text is put into the review as it stands, so that every byte of it counts.
+    #[serde(default)]
+    pub(super) object: Value,
+    #[serde(default)]
+    pub(super) old_object: Value,
+    /// The event's body, if one is sent.
+    #[serde(default)]
+    pub(super) sends: Option<Value>,
+    /// `Code: message`, if none is.
+    #[serde(default)]
+    pub(super) silent: Option<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct Rules {
+    field: String,
+    resources: Vec<[String; 3]>,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            field: "spec".into(),
+            resources: Vec::new(),
+        }
+    }
+}
+
+impl Rules {
+    fn watcher(&self) -> Watcher {
+        Watcher {
+            manager: PathSegment::parse("lifecycle-manager").unwrap(),
+            field: match self.field.as_str() {
+                "spec" => Field::Spec,
+                "status" => Field::Status,
+                other => panic!("field: {other}"),
+            },
+            resources: self
+                .resources
+                .iter()
+                .map(|[group, version, resource]| ResourceRule::new(group, version, resource))
+                .collect(),
+        }
+    }
+}
+
+impl Case {
+    pub(super) fn play(&self) -> Outcome {
+        let body = review(&self.request, &raw(&self.object), &raw(&self.old_object));
+        let verdict = decide(&self.watcher.watcher(), body.as_bytes()).unwrap();
+        assert_eq!(verdict.uid, "u-1", "runtime-watcher §12 row 6");
+        verdict.outcome
+    }
+}
+
+/// Whatever the API server sends, by `spec`: what the public watcher does.
+pub(super) fn public() -> Watcher {
+    Rules::default().watcher()
+}
+
+fn raw(object: &Value) -> String {
+    match object {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}
+
+/// A review with these raw objects.
+pub(super) fn review(request: &Map<String, Value>, object: &str, old_object: &str) -> String {
+    let mut request = request.clone();
+    request.insert("uid".into(), json!("u-1"));
+    let request = Value::from(request).to_string();
+    let request = request.strip_suffix('}').unwrap();
+    format!(
+        r#"{{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{request},"object":{object},"oldObject":{old_object}}}}}"#
+    )
+}
+
+/// What an UPDATE of `old` to `object` gives.
+pub(super) fn update(object: &str, old: &str) -> Outcome {
+    let request = Map::from_iter([("operation".to_owned(), json!("UPDATE"))]);
+    let body = review(&request, object, old);
+    decide(&public(), body.as_bytes()).unwrap().outcome
+}
+
+/// The event, or `Code: message`.
+pub(super) fn said(outcome: &Outcome) -> Result<WatchEvent, String> {
+    match outcome {
+        Outcome::Send(event) => Ok(event.clone()),
+        Outcome::Silent(silence) => Err(format!("{}: {silence}", silence.code())),
+    }
+}

@@ -1,0 +1,142 @@
+//! The hash of a content: equal hashes mean equal contents, and nobody else can make use of one.
+//!
+//! Hashes of credentials stand in annotations and statuses that many may read. So that nobody can try out contents, they
+//! are salted with the UID of the control plane's `kube-system`, which is random and does not leave the control plane.
+//! Every part goes in with its length: two contents never run together into the same bytes.
+
+use std::fmt;
+use std::fmt::Write as _;
+use std::str::FromStr;
+
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+/// The identity of a control plane, as far as hashes need it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Salt([u8; 32]);
+
+/// The hash of a content. Displays as 64 lower-case hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Hash([u8; 32]);
+
+/// A text is no [`struct@Hash`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a hash has 64 lower-case hexadecimal digits")]
+pub struct NoHash;
+
+impl Salt {
+    /// The salt of the control plane whose `kube-system` namespace has this UID.
+    #[must_use]
+    pub fn new(kube_system_uid: &str) -> Self {
+        Self(digest(&[
+            b"rt-bootstrapper/salt",
+            kube_system_uid.as_bytes(),
+        ]))
+    }
+
+    /// A name of the control plane that does not tell its UID: what the marker on a runtime says.
+    #[must_use]
+    pub fn control_plane(&self) -> String {
+        Hash(digest(&[b"rt-bootstrapper/control-plane", &self.0])).to_string()
+    }
+
+    /// The hash of a content of some kind, given as its parts.
+    pub(super) fn hash(&self, kind: &str, parts: &[&[u8]]) -> Hash {
+        let mut all: Vec<&[u8]> = vec![b"rt-bootstrapper/content", &self.0, kind.as_bytes()];
+        all.extend(parts);
+        Hash(digest(&all))
+    }
+}
+
+impl fmt::Debug for Salt {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("Salt")
+    }
+}
+
+impl Hash {
+    /// The hash of hashes.
+    pub(super) fn of_parts(parts: &[&[u8]]) -> Self {
+        Self(digest(parts))
+    }
+
+    /// The hash of a public value, whatever the order of its keys.
+    pub(super) fn of_value(value: &Value) -> Self {
+        let mut hasher = Sha256::new();
+        feed_value(&mut hasher, value);
+        Self(hasher.finalize().into())
+    }
+}
+
+impl fmt::Display for Hash {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = String::with_capacity(64);
+        for byte in self.0 {
+            write!(text, "{byte:02x}")?;
+        }
+        formatter.pad(&text)
+    }
+}
+
+impl FromStr for Hash {
+    type Err = NoHash;
+
+    fn from_str(text: &str) -> Result<Self, NoHash> {
+        let digits = text.as_bytes();
+        if digits.len() != 64 {
+            return Err(NoHash);
+        }
+        let mut bytes = [0; 32];
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+            *byte = nibble(pair[0])? << 4 | nibble(pair[1])?;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+fn nibble(digit: u8) -> Result<u8, NoHash> {
+    match digit {
+        b'0'..=b'9' => Ok(digit - b'0'),
+        b'a'..=b'f' => Ok(digit - b'a' + 10),
+        _ => Err(NoHash),
+    }
+}
+
+fn digest(parts: &[&[u8]]) -> [u8; 32] {
+    let mut hasher = Sha256::new();
+    for part in parts {
+        feed(&mut hasher, part);
+    }
+    hasher.finalize().into()
+}
+
+fn feed(hasher: &mut Sha256, part: &[u8]) {
+    hasher.update((part.len() as u64).to_be_bytes());
+    hasher.update(part);
+}
+
+fn feed_value(hasher: &mut Sha256, value: &Value) {
+    match value {
+        Value::Object(map) => {
+            let mut entries: Vec<_> = map.iter().collect();
+            entries.sort_unstable_by_key(|(key, _)| *key);
+            hasher.update(b"{");
+            hasher.update((entries.len() as u64).to_be_bytes());
+            for (key, value) in entries {
+                feed(hasher, key.as_bytes());
+                feed_value(hasher, value);
+            }
+        }
+        Value::Array(items) => {
+            hasher.update(b"[");
+            hasher.update((items.len() as u64).to_be_bytes());
+            for item in items {
+                feed_value(hasher, item);
+            }
+        }
+        scalar => {
+            hasher.update(b"=");
+            feed(hasher, scalar.to_string().as_bytes());
+        }
+    }
+}

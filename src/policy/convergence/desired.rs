@@ -1,0 +1,247 @@
+//! What every runtime should hold, computed once for each state of the sources.
+//!
+//! The ConfigMap carries the hashes of what its version requires, so that the webhook goes over to a version only when
+//! all its parts are there; it requires nothing of an object that the document does not name. A document whose parts cannot be had is held back, whole.
+//! Source: product.md §2 "No partial update", reference kim-keb §3.3 and §9 rows 17 to 24.
+
+use std::fmt;
+use std::sync::Arc;
+
+use api::names::{DOCKER_CONFIG_KEY, DOCKER_CONFIG_TYPE};
+use api::runtimes::{CONTENT_HASH, REQUIRES_NONE, REQUIRES_PULL_SECRET, REQUIRES_TRUST_BUNDLE};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde_json::{Map, Value, json};
+
+use super::Kind;
+use super::compatibility::Requirement;
+use super::content::Hash;
+use super::known::Known;
+use super::observed::Names;
+use super::sources::{Document, PullSecret, Reading, Sources, TrustBundle};
+
+/// What should become of an object on runtimes.
+#[derive(Clone, PartialEq)]
+pub enum Wanted {
+    /// It should say this.
+    Present {
+        /// Ready for server-side apply, our annotations included.
+        object: Arc<Value>,
+        /// Hash of the content.
+        hash: Hash,
+    },
+    /// It should go: its source was there once, and was deleted.
+    Removed,
+    /// It stays as it is.
+    Untouched(Why),
+}
+
+/// Why an object stays as it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// The operator gave it no name.
+    Off,
+    /// Its source never existed.
+    NeverExisted,
+    /// Its source is not looked for.
+    Unmanaged,
+    /// Its source is invalid; the text says why, without anything secret.
+    Invalid(String),
+    /// It is the document, and this part of its version cannot be had.
+    Held(Kind),
+}
+
+/// What every runtime should hold.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Desired {
+    /// The pull Secret.
+    pub pull_secret: Wanted,
+    /// The ClusterTrustBundle, as an object of [`TRUST_BUNDLE_VERSION`]; a runtime may get it in another version.
+    pub trust_bundle: Wanted,
+    /// The webhook's ConfigMap.
+    pub configuration: Wanted,
+    /// What the document asks of the webhook.
+    pub requirement: Requirement,
+    /// The version of the whole: the same hash means the same three contents. `None` while the document is held back.
+    pub version: Option<Hash>,
+}
+
+/// The version of the API in which the bundle's object is written down.
+pub const TRUST_BUNDLE_VERSION: &str = "v1beta1";
+
+impl Desired {
+    /// Works out what every runtime should hold.
+    #[must_use]
+    pub fn new(sources: &Sources, known: &Known, names: &Names) -> Self {
+        let pull_secret = wanted(
+            Kind::PullSecret,
+            names.pull_secret.as_deref(),
+            &sources.pull_secret,
+            known,
+            |name, it| (pull_secret(name, &names.namespace, it), it.hash),
+        );
+        let trust_bundle = wanted(
+            Kind::TrustBundle,
+            names.trust_bundle.as_deref(),
+            &sources.trust_bundle,
+            known,
+            |name, it| (trust_bundle(name, it), it.hash),
+        );
+        let held = [
+            (Kind::PullSecret, &pull_secret),
+            (Kind::TrustBundle, &trust_bundle),
+        ]
+        .into_iter()
+        .find(|(_, part)| matches!(part, Wanted::Untouched(Why::Invalid(_))));
+        let configuration = match held {
+            Some((kind, _)) if sources.configuration.valid().is_some() => {
+                Wanted::Untouched(Why::Held(kind))
+            }
+            _ => wanted(
+                Kind::Configuration,
+                Some(&names.configuration),
+                &sources.configuration,
+                known,
+                |name, it| {
+                    let requires = [
+                        (Kind::PullSecret, REQUIRES_PULL_SECRET, &pull_secret),
+                        (Kind::TrustBundle, REQUIRES_TRUST_BUNDLE, &trust_bundle),
+                    ]
+                    .into_iter()
+                    .filter(|(kind, ..)| !it.mentions.another(*kind, names))
+                    .map(|(_, key, part)| (key, part));
+                    (config_map(name, &names.namespace, it, requires), it.hash)
+                },
+            ),
+        };
+        Self {
+            version: version([&pull_secret, &trust_bundle, &configuration]),
+            requirement: sources
+                .configuration
+                .valid()
+                .map_or(Requirement::Any, |it| it.requirement),
+            pull_secret,
+            trust_bundle,
+            configuration,
+        }
+    }
+
+    /// One of the three.
+    #[must_use]
+    pub fn get(&self, kind: Kind) -> &Wanted {
+        match kind {
+            Kind::PullSecret => &self.pull_secret,
+            Kind::TrustBundle => &self.trust_bundle,
+            Kind::Configuration => &self.configuration,
+        }
+    }
+}
+
+/// An object may hold credentials, so it is told by its hash.
+impl fmt::Debug for Wanted {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Present { hash, .. } => write!(formatter, "Present({hash})"),
+            Self::Removed => formatter.write_str("Removed"),
+            Self::Untouched(why) => write!(formatter, "Untouched({why:?})"),
+        }
+    }
+}
+
+fn wanted<T>(
+    kind: Kind,
+    name: Option<&str>,
+    reading: &Reading<T>,
+    known: &Known,
+    object: impl FnOnce(&str, &T) -> (Value, Hash),
+) -> Wanted {
+    let Some(name) = name.filter(|name| !name.is_empty()) else {
+        return Wanted::Untouched(Why::Off);
+    };
+    match reading {
+        Reading::Valid(content) => {
+            let (object, hash) = object(name, content);
+            Wanted::Present {
+                object: Arc::new(object),
+                hash,
+            }
+        }
+        Reading::Unmanaged => Wanted::Untouched(Why::Unmanaged),
+        Reading::Invalid(error) => Wanted::Untouched(Why::Invalid(super::status::chain(error))),
+        Reading::Absent if known.get(kind).is_some() => Wanted::Removed,
+        Reading::Absent => Wanted::Untouched(Why::NeverExisted),
+    }
+}
+
+fn pull_secret(name: &str, namespace: &str, content: &PullSecret) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {
+            "name": name,
+            "namespace": namespace,
+            "annotations": { CONTENT_HASH: content.hash.to_string() },
+        },
+        "type": DOCKER_CONFIG_TYPE,
+        "data": { DOCKER_CONFIG_KEY: STANDARD.encode(&content.docker_config) },
+    })
+}
+
+fn trust_bundle(name: &str, content: &TrustBundle) -> Value {
+    let mut spec = Map::new();
+    if let Some(signer) = &content.signer_name {
+        spec.insert("signerName".to_owned(), signer.as_str().into());
+    }
+    spec.insert("trustBundle".to_owned(), content.pem.as_str().into());
+    json!({
+        "apiVersion": format!("certificates.k8s.io/{TRUST_BUNDLE_VERSION}"),
+        "kind": "ClusterTrustBundle",
+        "metadata": {
+            "name": name,
+            "annotations": { CONTENT_HASH: content.hash.to_string() },
+        },
+        "spec": spec,
+    })
+}
+
+fn config_map<'a>(
+    name: &str,
+    namespace: &str,
+    content: &Document,
+    requires: impl Iterator<Item = (&'a str, &'a Wanted)>,
+) -> Value {
+    let mut annotations = Map::new();
+    annotations.insert(CONTENT_HASH.to_owned(), content.hash.to_string().into());
+    for (key, part) in requires {
+        let hash = match part {
+            Wanted::Present { hash, .. } => hash.to_string(),
+            Wanted::Removed => REQUIRES_NONE.to_owned(),
+            // Not ours to judge: the webhook takes such a part as it comes.
+            Wanted::Untouched(_) => continue,
+        };
+        annotations.insert(key.to_owned(), hash.into());
+    }
+    json!({
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": { "name": name, "namespace": namespace, "annotations": annotations },
+        "data": content.data,
+    })
+}
+
+/// Nothing to say while the document is held back: the parts alone are no version.
+fn version(parts: [&Wanted; 3]) -> Option<Hash> {
+    if let Wanted::Untouched(Why::Invalid(_) | Why::Held(_)) = parts[2] {
+        return None;
+    }
+    let texts = parts.map(|part| match part {
+        Wanted::Present { hash, .. } => hash.to_string(),
+        Wanted::Removed => "removed".to_owned(),
+        Wanted::Untouched(_) => "untouched".to_owned(),
+    });
+    Some(Hash::of_parts(&[
+        texts[0].as_bytes(),
+        texts[1].as_bytes(),
+        texts[2].as_bytes(),
+    ]))
+}

@@ -1,0 +1,68 @@
+//! Whether an object says what it should: is the desired value contained in the live one?
+//!
+//! What the API server adds (defaults, `clusterIP`, a `caBundle` that the webhook writes) is no difference. Lists that
+//! server-side apply merges are compared by their keys, all others element by element: one entry more in a list of RBAC
+//! rules or subjects is a difference.
+
+use serde_json::{Map, Value};
+
+/// Whether `live` holds everything that `desired` says. The object's own `apiVersion` and `kind` are not compared: lists
+/// leave them out, and the version is the request's.
+pub(super) fn contained(desired: &Value, live: &Value) -> bool {
+    match (desired, live) {
+        (Value::Object(desired), Value::Object(live)) => desired
+            .iter()
+            .filter(|(key, _)| !matches!(key.as_str(), "apiVersion" | "kind"))
+            .all(|(key, value)| member(key, value, live)),
+        _ => desired == live,
+    }
+}
+
+fn member(key: &str, desired: &Value, live: &Map<String, Value>) -> bool {
+    match (desired, live.get(key)) {
+        (Value::Null, None | Some(Value::Null)) => true,
+        // The API server drops what is empty.
+        (Value::Object(map), None) => map.is_empty(),
+        (Value::Array(items), None) => items.is_empty(),
+        (_, None) => false,
+        (_, Some(live)) => within(key, desired, live),
+    }
+}
+
+fn within(key: &str, desired: &Value, live: &Value) -> bool {
+    match (desired, live) {
+        (Value::Object(desired), Value::Object(live)) => {
+            desired.iter().all(|(key, value)| member(key, value, live))
+        }
+        (Value::Array(desired), Value::Array(live)) => list(key, desired, live),
+        _ => desired == live,
+    }
+}
+
+fn list(key: &str, desired: &[Value], live: &[Value]) -> bool {
+    // Lists of one name are not always of one kind: a Service's `ports` have names, a NetworkPolicy's have none.
+    let keyed = merge_key(key).filter(|key| desired.iter().all(|item| item.get(key).is_some()));
+    let Some(merge_key) = keyed else {
+        return desired.len() == live.len()
+            && desired
+                .iter()
+                .zip(live)
+                .all(|(desired, live)| within("", desired, live));
+    };
+    desired.iter().all(|item| {
+        live.iter()
+            .find(|it| it.get(merge_key) == item.get(merge_key))
+            .is_some_and(|it| within("", item, it))
+    })
+}
+
+/// The key by which server-side apply merges a list, as far as the webhook's manifests have such lists.
+fn merge_key(list: &str) -> Option<&'static str> {
+    match list {
+        "containers" | "initContainers" | "env" | "volumes" | "webhooks" | "matchConditions"
+        | "imagePullSecrets" | "ports" => Some("name"),
+        "volumeMounts" => Some("mountPath"),
+        "topologySpreadConstraints" => Some("topologyKey"),
+        _ => None,
+    }
+}

@@ -1,0 +1,181 @@
+//! What one pass saw on one runtime. Objects are raw JSON, so that fields of newer Kubernetes versions are no obstacle.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use api::names::SKR_NAMESPACE;
+use serde_json::Value;
+
+use super::target::Target;
+
+/// The state of the product's namespace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NamespaceState {
+    /// Not there yet: today's manager makes it while it provisions the runtime.
+    #[default]
+    Missing,
+    /// There.
+    Active,
+    /// Being deleted: nothing can be created in it.
+    Terminating,
+}
+
+/// What one pass saw on one runtime.
+#[derive(Clone, Default)]
+pub struct Observed {
+    /// UID of the namespace `kube-system`.
+    pub cluster: Option<String>,
+    /// The ConfigMap [`api::runtimes::OWNER_MARKER`].
+    pub marker: Option<Value>,
+    /// The product's namespace.
+    pub namespace: NamespaceState,
+    /// The best version in which ClusterTrustBundles are served (`v1` before `v1beta1` before `v1alpha1`), if at all.
+    pub trust_bundles: Option<String>,
+    /// Rights that we lack, each as `verb resource.group`; empty if they suffice.
+    pub missing_rights: Vec<String>,
+    /// The pull Secret.
+    pub pull_secret: Option<Value>,
+    /// The ClusterTrustBundle.
+    pub trust_bundle: Option<Value>,
+    /// The webhook's ConfigMap.
+    pub configuration: Option<Value>,
+    /// The webhook's Deployment; looked at in every pass.
+    pub deployment: Option<Value>,
+    /// The other objects of the installation that are there; `None` if this pass did not look at them, in which case
+    /// nothing is decided about them.
+    pub installed: Option<BTreeMap<Target, Value>>,
+}
+
+/// The objects may hold credentials and are left out.
+impl fmt::Debug for Observed {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Observed")
+            .field("cluster", &self.cluster)
+            .field("namespace", &self.namespace)
+            .field("trust_bundles", &self.trust_bundles)
+            .field("missing_rights", &self.missing_rights)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Names of the three objects on runtimes. A part without a name is switched off: it is neither read nor written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Names {
+    /// The product's namespace.
+    pub namespace: String,
+    /// The pull Secret.
+    pub pull_secret: Option<String>,
+    /// The ClusterTrustBundle.
+    pub trust_bundle: Option<String>,
+    /// The ConfigMap with the document.
+    pub configuration: String,
+}
+
+impl Default for Names {
+    /// The public installer's names; it has none for the bundle.
+    fn default() -> Self {
+        Self {
+            namespace: SKR_NAMESPACE.to_owned(),
+            pull_secret: Some(api::names::PULL_SECRET.to_owned()),
+            trust_bundle: None,
+            configuration: api::names::CONFIG_MAP.to_owned(),
+        }
+    }
+}
+
+/// How far the webhook's Deployment is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rollout {
+    /// There is none.
+    #[default]
+    Missing,
+    /// Some Pod of the current template is not available yet, or an older one is left.
+    Progressing,
+    /// Every Pod is of the current template and available.
+    Available,
+    /// The progress deadline passed. A new version may still be applied.
+    Failed,
+}
+
+impl Rollout {
+    /// Judges a Deployment.
+    ///
+    /// The public installer looks at ready replicas and `Available` alone, and so takes the Pods of the old version for
+    /// a success of the new one (reference kim-keb §8.2.1, §9 row 28).
+    #[must_use]
+    pub fn of(deployment: Option<&Value>) -> Self {
+        let Some(live) = deployment else {
+            return Self::Missing;
+        };
+        let seen =
+            number(live, "/status/observedGeneration") >= number(live, "/metadata/generation");
+        if seen && condition(live, "Progressing") == Some(("False", "ProgressDeadlineExceeded")) {
+            return Self::Failed;
+        }
+        let wanted = replicas(live);
+        let all = [
+            "/status/replicas",
+            "/status/updatedReplicas",
+            "/status/readyReplicas",
+            "/status/availableReplicas",
+        ]
+        .iter()
+        .all(|path| number(live, path) == wanted);
+        let available = condition(live, "Available").is_some_and(|(status, _)| status == "True");
+        if seen && all && available {
+            Self::Available
+        } else {
+            Self::Progressing
+        }
+    }
+}
+
+/// The replicas that a Deployment is to have; one if it does not say.
+pub(super) fn replicas(deployment: &Value) -> u64 {
+    deployment
+        .pointer("/spec/replicas")
+        .and_then(Value::as_u64)
+        .unwrap_or(1)
+}
+
+/// A number of an object; zero if it is absent.
+pub(super) fn number(object: &Value, pointer: &str) -> u64 {
+    object
+        .pointer(pointer)
+        .and_then(Value::as_u64)
+        .unwrap_or_default()
+}
+
+/// A text of an object.
+pub(super) fn text<'v>(object: &'v Value, pointer: &str) -> Option<&'v str> {
+    object.pointer(pointer).and_then(Value::as_str)
+}
+
+/// A value of a ConfigMap.
+pub(super) fn data<'v>(object: &'v Value, key: &str) -> Option<&'v str> {
+    object.get("data")?.get(key)?.as_str()
+}
+
+/// An annotation.
+pub(super) fn annotation<'v>(object: &'v Value, key: &str) -> Option<&'v str> {
+    object
+        .get("metadata")?
+        .get("annotations")?
+        .get(key)?
+        .as_str()
+}
+
+fn condition<'v>(object: &'v Value, name: &str) -> Option<(&'v str, &'v str)> {
+    object
+        .pointer("/status/conditions")?
+        .as_array()?
+        .iter()
+        .find(|it| text(it, "/type") == Some(name))
+        .map(|it| {
+            (
+                text(it, "/status").unwrap_or_default(),
+                text(it, "/reason").unwrap_or_default(),
+            )
+        })
+}

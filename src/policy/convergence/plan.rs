@@ -1,0 +1,289 @@
+//! What to do about one runtime: the difference between what should be there and what is, in an order that is safe to
+//! stop after any step.
+//!
+//! Invariants: a refusal or a failed preflight yields no action at all; nothing differs, nothing is done; a source that is
+//! absent for ever, not looked for or invalid yields no change of its object's content; what a version requires is written
+//! before the document that requires it; no document is left to require a part that the plan replaces.
+//! Source: product.md §2 "direct", reference kim-keb §9 rows 17 to 33, 42 and 44.
+
+use std::fmt;
+use std::sync::Arc;
+
+use api::runtimes::{CONTENT_HASH, CONTROLLER_MANAGER, INSTALLER_MANAGER, MANIFEST_HASH};
+use serde_json::Value;
+
+use super::compatibility::{Running, TooOld};
+use super::desired::Desired;
+use super::identity::{Claim, Owner, Refusal, guard};
+use super::manifests::Installation;
+use super::observed::{Names, NamespaceState, Observed, Rollout, annotation};
+use super::target::Target;
+use super::{Kind, fields};
+
+mod content;
+mod install;
+mod leave;
+mod renewal;
+
+pub use leave::{hand_back, uninstall};
+
+/// What to do with one object.
+#[derive(Clone, PartialEq)]
+pub enum Action {
+    /// Server-side apply as [`CONTROLLER_MANAGER`], forced: whoever else wrote the field loses it.
+    Apply {
+        /// Where.
+        target: Target,
+        /// The whole of what we say about the object.
+        object: Arc<Value>,
+    },
+    /// Delete, if it is still the object that was seen.
+    Delete {
+        /// Where.
+        target: Target,
+        /// The UID that the deletion is bound to.
+        uid: Option<String>,
+    },
+    /// A JSON patch that moves the ownership of fields, and takes our annotations away when we leave. It tests the
+    /// resource version: a conflict (409 or 422) means that the next pass looks again.
+    Transfer {
+        /// Where.
+        target: Target,
+        /// The operations.
+        patch: Value,
+    },
+}
+
+/// What to do about a runtime, and what is to be said about it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// Steps in order: a step begins only if the one before succeeded as a whole. Actions within a step may go at once.
+    pub steps: Vec<Vec<Action>>,
+    /// Why nothing may be written; then there are no steps.
+    pub blocked: Option<Blocked>,
+    /// What keeps a part of the content from this runtime.
+    pub held: Vec<Held>,
+    /// What the runtime holds once all steps succeeded.
+    pub content: Content,
+    /// Whether a step writes or removes one of the three objects.
+    pub writes_content: bool,
+    /// How the installation is.
+    pub installation: Installed,
+}
+
+/// Why nothing may be written to a runtime.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Blocked {
+    /// It may be the wrong cluster.
+    #[error("the cluster is not taken for the runtime's")]
+    Identity(#[source] Refusal),
+    /// The product's namespace is not there yet.
+    #[error("namespace `{0}` does not exist yet")]
+    NamespaceMissing(String),
+    /// The product's namespace is being deleted.
+    #[error("namespace `{0}` is being deleted")]
+    NamespaceTerminating(String),
+    /// The kubeconfig lacks rights.
+    #[error("rights are missing: {}", .0.join(", "))]
+    Rights(Vec<String>),
+}
+
+/// Why a part of the content does not go to this runtime.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Held {
+    /// Its source cannot be read or is invalid.
+    #[error("the {} of the control plane cannot be used: {reason}", .kind.name())]
+    Source {
+        /// The source.
+        kind: Kind,
+        /// Why, without anything secret.
+        reason: String,
+    },
+    /// The webhook would understand the document only in part.
+    #[error("the document is held back")]
+    TooOld(#[source] TooOld),
+    /// The runtime does not serve ClusterTrustBundles.
+    #[error("the runtime does not serve ClusterTrustBundles")]
+    NotServed,
+}
+
+/// What the runtime holds, source by source: the hash of the content, `None` if it is absent or not ours.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Content {
+    /// Of the pull Secret.
+    pub pull_secret: Option<String>,
+    /// Of the trust bundle.
+    pub trust_bundle: Option<String>,
+    /// Of the document.
+    pub configuration: Option<String>,
+    /// Of the whole, if the runtime holds all that is wanted.
+    pub version: Option<String>,
+}
+
+/// How the installation is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Installed {
+    /// How far the Deployment is, in the wanted version; another version is [`Rollout::Progressing`].
+    pub rollout: Rollout,
+    /// Whether all manifests are as wanted, the webhook configuration included; `None` if the pass did not look.
+    pub complete: Option<bool>,
+    /// The version that the live Deployment says it has.
+    pub version: Option<String>,
+    /// Replicas of the live Deployment that are ready.
+    pub ready_replicas: u64,
+    /// Replicas that the live Deployment is to have.
+    pub replicas: u64,
+    /// An object that would have to be replaced, which would leave the runtime without a webhook.
+    pub stuck: Option<Target>,
+}
+
+/// What is the same in every pass over one runtime.
+#[derive(Clone, Copy, Debug)]
+pub struct Context<'a> {
+    /// Names of the three objects.
+    pub names: &'a Names,
+    /// What has to be installed.
+    pub installation: &'a Installation,
+    /// Who we are, and who the runtime is.
+    pub owner: &'a Owner,
+    /// What is known about the runtime's identity.
+    pub claim: Claim<'a>,
+}
+
+/// Works out what to do about a runtime that is kept in step.
+///
+/// Once it gave no blockade, [`Observed::cluster`] is the UID to remember.
+#[must_use]
+pub fn plan(context: Context<'_>, desired: &Desired, observed: &Observed) -> Plan {
+    if let Err(blocked) = preflight(context, observed) {
+        return Plan {
+            blocked: Some(blocked),
+            ..Plan::default()
+        };
+    }
+    let mut plan = Plan::default();
+    install::mark(context, observed, &mut plan);
+    let changes = content::decide(context, desired, observed, &mut plan);
+    plan.writes_content = !changes.is_empty();
+    let install = install::decide(context, observed, &mut plan);
+    plan.steps
+        .push([changes.transfers, install.transfers].concat());
+    plan.steps.push([changes.clears, install.clears].concat());
+    plan.steps
+        .push([changes.parts, install.foundation].concat());
+    plan.steps.push(changes.document);
+    plan.steps.push(install.pods);
+    plan.steps.push(install.webhooks);
+    plan.steps.push(changes.removals);
+    plan.steps.retain(|step| !step.is_empty());
+    plan
+}
+
+impl Plan {
+    /// Whether there is nothing to do.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    /// Whether the pass should be repeated soon although all of it succeeded: the Deployment is on its way.
+    #[must_use]
+    pub fn waits(&self) -> bool {
+        self.blocked.is_none() && self.installation.rollout != Rollout::Available
+    }
+}
+
+impl Action {
+    /// Where it happens.
+    #[must_use]
+    pub fn target(&self) -> &Target {
+        match self {
+            Self::Apply { target, .. }
+            | Self::Delete { target, .. }
+            | Self::Transfer { target, .. } => target,
+        }
+    }
+}
+
+/// An object may hold credentials, so an action is told by what it does to which path.
+impl fmt::Debug for Action {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verb = match self {
+            Self::Apply { .. } => "apply",
+            Self::Delete { .. } => "delete",
+            Self::Transfer { .. } => "transfer",
+        };
+        write!(formatter, "{verb} {}", self.target().path())
+    }
+}
+
+/// Everything that has to hold before a single write.
+fn preflight(context: Context<'_>, observed: &Observed) -> Result<(), Blocked> {
+    guard(
+        context.owner,
+        context.claim,
+        observed.cluster.as_deref(),
+        observed.marker.as_ref(),
+    )
+    .map_err(Blocked::Identity)?;
+    match observed.namespace {
+        NamespaceState::Active => {}
+        NamespaceState::Missing => {
+            return Err(Blocked::NamespaceMissing(context.names.namespace.clone()));
+        }
+        NamespaceState::Terminating => {
+            return Err(Blocked::NamespaceTerminating(
+                context.names.namespace.clone(),
+            ));
+        }
+    }
+    if observed.missing_rights.is_empty() {
+        Ok(())
+    } else {
+        Err(Blocked::Rights(observed.missing_rights.clone()))
+    }
+}
+
+/// Whether an object is ours, or today's installer's: nobody else's is ever deleted.
+fn is_ours(live: &Value) -> bool {
+    [CONTENT_HASH, MANIFEST_HASH]
+        .iter()
+        .any(|key| annotation(live, key).is_some())
+        || [CONTROLLER_MANAGER, INSTALLER_MANAGER]
+            .iter()
+            .any(|manager| fields::managed_by(live, manager))
+}
+
+fn delete(target: Target, live: &Value) -> Action {
+    Action::Delete {
+        target,
+        uid: super::observed::text(live, "/metadata/uid").map(str::to_owned),
+    }
+}
+
+/// Takes the installer's fields over, if it has any.
+fn take_over(target: &Target, live: &Value) -> Option<Action> {
+    fields::transfer(live, &[INSTALLER_MANAGER], CONTROLLER_MANAGER, &[]).map(|patch| {
+        Action::Transfer {
+            target: target.clone(),
+            patch,
+        }
+    })
+}
+
+/// What runs on the runtime, as far as documents are concerned.
+fn running(observed: &Observed) -> Running {
+    let Some(live) = &observed.deployment else {
+        return Running::Nothing;
+    };
+    let ours = annotation(live, MANIFEST_HASH).is_some();
+    let count = |pointer| super::observed::number(live, pointer);
+    // An older Pod that still serves decides by the document too.
+    let alone = count("/status/observedGeneration") >= count("/metadata/generation")
+        && count("/status/updatedReplicas") == count("/status/replicas");
+    let version = super::manifests::version_label(live).and_then(|text| text.parse().ok());
+    match version {
+        Some(version) if ours && alone => Running::Ours(version),
+        _ => Running::Foreign,
+    }
+}

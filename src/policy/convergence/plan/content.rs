@@ -1,0 +1,209 @@
+//! The part of a plan that is about the three objects.
+
+use api::runtimes::{CONTENT_HASH, REQUIRES_NONE, REQUIRES_TRUST_BUNDLE};
+use serde_json::Value;
+
+use super::renewal::renewed;
+use super::{
+    Action, Arc, Content, Context, Held, Plan, annotation, delete, is_ours, running, take_over,
+};
+use crate::convergence::Kind;
+use crate::convergence::compatibility::judge;
+use crate::convergence::desired::{Desired, TRUST_BUNDLE_VERSION, Wanted, Why};
+use crate::convergence::differs::contained;
+use crate::convergence::observed::{Names, Observed};
+use crate::convergence::target::Target;
+
+/// Actions on the three objects, by the step in which they may happen.
+#[derive(Default)]
+pub(super) struct Changes {
+    pub(super) transfers: Vec<Action>,
+    pub(super) clears: Vec<Action>,
+    pub(super) parts: Vec<Action>,
+    pub(super) document: Vec<Action>,
+    pub(super) removals: Vec<Action>,
+}
+
+impl Changes {
+    /// Whether the content of no object changes; ownership alone is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.parts.is_empty() && self.document.is_empty() && self.removals.is_empty()
+    }
+}
+
+/// Decides about the three objects.
+pub(super) fn decide(
+    context: Context<'_>,
+    desired: &Desired,
+    observed: &Observed,
+    plan: &mut Plan,
+) -> Changes {
+    let mut changes = Changes::default();
+    for kind in Kind::ALL {
+        let live = live(kind, observed);
+        let verdict = verdict(kind, desired, observed);
+        let stays = matches!(verdict, Ok(Verdict::Leave) | Err(_));
+        let remains = match verdict {
+            Ok(Verdict::Write(object)) => {
+                if let Some(target) = target(kind, context.names, observed) {
+                    write(kind, &target, &object, live, &mut changes);
+                }
+                annotation(&object, CONTENT_HASH).map(str::to_owned)
+            }
+            Ok(Verdict::Remove) => {
+                let ours = live.filter(|live| is_ours(live));
+                let gone = ours
+                    .zip(target(kind, context.names, observed))
+                    .map(|(live, target)| delete(target, live));
+                changes.removals.extend(gone);
+                None
+            }
+            Ok(Verdict::Leave) => live_hash(live),
+            Err(held) => {
+                plan.held.push(held);
+                live_hash(live)
+            }
+        };
+        *slot(&mut plan.content, kind) = remains;
+        // The document comes last: by now it is known what will be there of the parts.
+        if stays && kind == Kind::Configuration {
+            let renewed = renewed(context, desired, observed, &plan.content);
+            changes.document.extend(renewed);
+        }
+    }
+    if plan.held.is_empty() {
+        plan.content.version = desired.version.map(|it| it.to_string());
+    }
+    changes
+}
+
+/// What to do about one of the three on this runtime.
+enum Verdict {
+    Write(Arc<Value>),
+    Remove,
+    Leave,
+}
+
+fn verdict(kind: Kind, desired: &Desired, observed: &Observed) -> Result<Verdict, Held> {
+    let object = match desired.get(kind) {
+        Wanted::Present { object, .. } => object,
+        Wanted::Removed => return Ok(Verdict::Remove),
+        Wanted::Untouched(Why::Invalid(reason)) => {
+            let reason = reason.clone();
+            return Err(Held::Source { kind, reason });
+        }
+        // The part that holds the document back is reported itself.
+        Wanted::Untouched(Why::Off | Why::NeverExisted | Why::Unmanaged | Why::Held(_)) => {
+            return Ok(Verdict::Leave);
+        }
+    };
+    match (kind, observed.trust_bundles.as_deref()) {
+        (Kind::PullSecret, _) | (Kind::TrustBundle, Some(TRUST_BUNDLE_VERSION)) => {
+            Ok(Verdict::Write(Arc::clone(object)))
+        }
+        (Kind::TrustBundle, None) => Err(Held::NotServed),
+        (Kind::TrustBundle, Some(version)) => {
+            let mut served = Value::clone(object);
+            served["apiVersion"] = format!("certificates.k8s.io/{version}").into();
+            Ok(Verdict::Write(Arc::new(served)))
+        }
+        (Kind::Configuration, served) => {
+            // Where there is no document yet, there is none to keep.
+            if observed.configuration.is_some() {
+                judge(desired.requirement, running(observed)).map_err(Held::TooOld)?;
+            }
+            Ok(Verdict::Write(requirable(object, served.is_some())))
+        }
+    }
+}
+
+/// A runtime that cannot have the bundle must not wait for it.
+fn requirable(document: &Arc<Value>, bundles: bool) -> Arc<Value> {
+    if bundles || annotation(document, REQUIRES_TRUST_BUNDLE).is_none() {
+        return Arc::clone(document);
+    }
+    let mut without = Value::clone(document);
+    without["metadata"]["annotations"][REQUIRES_TRUST_BUNDLE] = REQUIRES_NONE.into();
+    Arc::new(without)
+}
+
+fn write(
+    kind: Kind,
+    target: &Target,
+    object: &Arc<Value>,
+    live: Option<&Value>,
+    changes: &mut Changes,
+) {
+    let same = live.is_some_and(|live| contained(object, live));
+    let replaced = live.filter(|live| !same && must_be_replaced(object, live));
+    match replaced {
+        Some(live) => changes.clears.push(delete(target.clone(), live)),
+        None => changes
+            .transfers
+            .extend(live.and_then(|live| take_over(target, live))),
+    }
+    if same {
+        return;
+    }
+    let actions = match kind {
+        Kind::PullSecret | Kind::TrustBundle => &mut changes.parts,
+        Kind::Configuration => &mut changes.document,
+    };
+    actions.push(Action::Apply {
+        target: target.clone(),
+        object: Arc::clone(object),
+    });
+}
+
+/// Whether the difference lies in what cannot be changed in place: a Secret's type, a bundle's signer, or the content of
+/// an object that somebody made immutable.
+fn must_be_replaced(object: &Value, live: &Value) -> bool {
+    let differs = |key: &str| match (object.get(key), live.get(key)) {
+        (Some(wanted), Some(live)) => !contained(wanted, live),
+        (wanted, live) => wanted.is_some() && live.is_none(),
+    };
+    let signer = |object: &Value| object.pointer("/spec/signerName").cloned();
+    let frozen = live.get("immutable") == Some(&Value::Bool(true));
+    differs("type") || signer(object) != signer(live) || (frozen && differs("data"))
+}
+
+/// Where one of the three goes; `None` if it is switched off or the runtime does not serve its API.
+pub(super) fn target(kind: Kind, names: &Names, observed: &Observed) -> Option<Target> {
+    let namespace = &names.namespace;
+    match kind {
+        Kind::PullSecret => names
+            .pull_secret
+            .as_deref()
+            .map(|name| Target::secret(namespace, name)),
+        Kind::TrustBundle => {
+            let version = observed.trust_bundles.as_deref()?;
+            names
+                .trust_bundle
+                .as_deref()
+                .map(|name| Target::trust_bundle(version, name))
+        }
+        Kind::Configuration => Some(Target::config_map(namespace, &names.configuration)),
+    }
+}
+
+/// One of the three as it is on the runtime.
+pub(super) fn live(kind: Kind, observed: &Observed) -> Option<&Value> {
+    match kind {
+        Kind::PullSecret => observed.pull_secret.as_ref(),
+        Kind::TrustBundle => observed.trust_bundle.as_ref(),
+        Kind::Configuration => observed.configuration.as_ref(),
+    }
+}
+
+fn live_hash(live: Option<&Value>) -> Option<String> {
+    live.and_then(|live| annotation(live, CONTENT_HASH))
+        .map(str::to_owned)
+}
+
+fn slot(content: &mut Content, kind: Kind) -> &mut Option<String> {
+    match kind {
+        Kind::PullSecret => &mut content.pull_secret,
+        Kind::TrustBundle => &mut content.trust_bundle,
+        Kind::Configuration => &mut content.configuration,
+    }
+}

@@ -1,0 +1,282 @@
+//! The interim mode: today's manager is told that a runtime needs the newest content, by a key on its `Runtime`.
+//!
+//! A signal *stands* from the write that sets it until the manager takes it, which shows in a key that goes away. What the
+//! manager leaves of it is removed, so that the next change is a change again. A change that comes while a signal stands
+//! is not lost: the manager may have read the sources before, so it is told again once it has taken the first signal.
+//!
+//! Invariants: no signal without a change; after a change every affected runtime is signalled at least once, whatever
+//! crashes in between, provided that the [`Record`] is stored when [`Record::advance`] says so and before anything is
+//! set; a runtime in `direct`, or one that is being deleted, is never signalled.
+//! Deliberately absent: pacing, and the writes themselves.
+//! Source: product.md §2 "Interim mode", seed: resource-synchronization, reference kim-keb §1.6, §4 and §9 rows 4 to 9, 39
+//! to 44.
+
+use std::collections::BTreeMap;
+
+use api::runtimes::FORCE_RECONCILIATION;
+use serde_json::{Map, Value, json};
+
+use super::Kind;
+use super::known::{Known, KnownError};
+use super::sources::Sources;
+
+mod store;
+
+/// Which keys a signal consists of: the seed says label, the public manager reads and removes the annotation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keys {
+    /// The label alone.
+    Label,
+    /// The annotation alone.
+    Annotation,
+    /// Both: whichever the manager obeys, we remove the other.
+    Both,
+}
+
+/// Which of the keys a Runtime carries with the value `"true"`; any other value is no signal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// The label.
+    pub label: bool,
+    /// The annotation.
+    pub annotation: bool,
+}
+
+/// How a Runtime is to be treated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// The selector matches it, it is not being deleted, and it is not in `direct`.
+    Affected,
+    /// It is in `direct`: no signal may stand on it.
+    Direct,
+    /// It is not matched, is being deleted, or is gone.
+    Elsewhere,
+}
+
+/// What to do about one Runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing.
+    Nothing,
+    /// Nothing to write: a signal that we did not set stands already. Tell [`Record::done`].
+    Adopt,
+    /// Set the keys that are missing, then tell [`Record::done`].
+    Set,
+    /// Remove the keys that are there, then tell [`Record::done`].
+    RemoveLeftover,
+    /// Nothing to write; tell [`Record::done`].
+    Forget,
+}
+
+/// What was signalled last, and where signals are due or stand.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Record {
+    known: Option<Known>,
+    runtimes: BTreeMap<String, State>,
+    epoch: Epoch,
+}
+
+/// Which change a decision knew of. It lives with the process and is not stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Epoch(u64);
+
+/// A runtime that is not in the record needs nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// A change happened, and no signal was set since.
+    Due,
+    /// A signal was set after the last change.
+    Stands,
+    /// A signal was set before the last change.
+    StandsOutdated,
+}
+
+/// How many runtimes are where.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// A signal has to be set.
+    pub due: usize,
+    /// The manager has not taken the signal yet.
+    pub standing: usize,
+    /// The same, and another signal has to follow.
+    pub outdated: usize,
+}
+
+impl Record {
+    /// Takes note of the sources. If their content changed, every affected runtime becomes due.
+    ///
+    /// Unless it gives [`Advance::Unchanged`], the record has to be stored before anything is set. The first call ever signals nobody: what today's manager rolled out before is no change.
+    pub fn advance<'a>(
+        &mut self,
+        sources: &Sources,
+        affected: impl IntoIterator<Item = &'a str>,
+    ) -> Advance {
+        let Some(known) = &mut self.known else {
+            let mut known = Known::default();
+            known.advance(sources);
+            self.known = Some(known);
+            return Advance::First;
+        };
+        let changed = known.advance(sources);
+        if changed.is_empty() {
+            return Advance::Unchanged;
+        }
+        self.epoch.0 += 1;
+        for state in self.runtimes.values_mut() {
+            if *state == State::Stands {
+                *state = State::StandsOutdated;
+            }
+        }
+        for name in affected {
+            self.runtimes.entry(name.to_owned()).or_insert(State::Due);
+        }
+        Advance::Changed(changed)
+    }
+
+    /// What was ever rolled out; nothing before the first [`Record::advance`].
+    #[must_use]
+    pub fn known(&self) -> Known {
+        self.known.clone().unwrap_or_default()
+    }
+
+    /// What to do about a Runtime.
+    ///
+    /// `seen` must be at least as new as our own last write to this Runtime (the answer of the patch counts as seen): an
+    /// older view would look as if the manager had taken the signal.
+    #[must_use]
+    pub fn decide(&self, name: &str, standing: Standing, keys: Keys, seen: Seen) -> Step {
+        let Some(state) = self.runtimes.get(name) else {
+            return Step::Nothing;
+        };
+        let seen = seen.of(keys);
+        let all = seen.all(keys);
+        match (standing, state) {
+            (Standing::Elsewhere, _) | (Standing::Direct, State::Due) => Step::Forget,
+            (Standing::Affected, State::Due) if all => Step::Adopt,
+            // Not taken yet. Setting it again would change nothing.
+            (Standing::Affected, _) if all => Step::Nothing,
+            // Due, or taken; setting the key that is missing is a change for the manager that took it.
+            (Standing::Affected, State::Due | State::StandsOutdated) => Step::Set,
+            (Standing::Affected | Standing::Direct, _) if seen.none() => Step::Forget,
+            (Standing::Affected | Standing::Direct, _) => Step::RemoveLeftover,
+        }
+    }
+
+    /// The change that decisions made now know of.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// Takes note that a step was carried out, which had been decided upon at `since`.
+    ///
+    /// If a change came in between, the manager may have been told before it: the runtime is signalled again.
+    pub fn done(&mut self, name: &str, step: Step, since: Epoch) {
+        let Some(state) = self.runtimes.get_mut(name) else {
+            return;
+        };
+        let current = since == self.epoch;
+        match step {
+            Step::Nothing => {}
+            Step::Set if current => *state = State::Stands,
+            Step::Set | Step::Adopt => *state = State::StandsOutdated,
+            Step::RemoveLeftover | Step::Forget if current => {
+                self.runtimes.remove(name);
+            }
+            Step::RemoveLeftover | Step::Forget => *state = State::Due,
+        }
+    }
+
+    /// Runtimes that need a look: those with a signal that is due or stands.
+    pub fn pending(&self) -> impl Iterator<Item = &str> {
+        self.runtimes.keys().map(String::as_str)
+    }
+
+    /// How many runtimes are where.
+    #[must_use]
+    pub fn tally(&self) -> Tally {
+        let mut tally = Tally::default();
+        for state in self.runtimes.values() {
+            *match state {
+                State::Due => &mut tally.due,
+                State::Stands => &mut tally.standing,
+                State::StandsOutdated => &mut tally.outdated,
+            } += 1;
+        }
+        tally
+    }
+}
+
+/// What [`Record::advance`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Advance {
+    /// There was no record: now there is one, to be stored. Nobody is signalled.
+    First,
+    /// Nothing new.
+    Unchanged,
+    /// These sources changed: store the record, then signal.
+    Changed(Vec<Kind>),
+}
+
+/// A record that cannot be read. To begin anew would lose changes, so an operator has to look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RecordError {
+    /// What is known about a source.
+    #[error("the record's sources cannot be read")]
+    Known(#[source] KnownError),
+}
+
+/// The merge patch that carries out a step, `None` if the step writes nothing.
+///
+/// It holds our key alone and no resource version: a concurrent change of anything else is neither lost nor in the way.
+#[must_use]
+pub fn patch(step: Step, keys: Keys, seen: Seen) -> Option<Value> {
+    let (label, annotation, value) = match step {
+        Step::Nothing | Step::Adopt | Step::Forget => return None,
+        Step::Set => (
+            keys != Keys::Annotation && !seen.label,
+            keys != Keys::Label && !seen.annotation,
+            json!("true"),
+        ),
+        Step::RemoveLeftover => (
+            keys != Keys::Annotation && seen.label,
+            keys != Keys::Label && seen.annotation,
+            Value::Null,
+        ),
+    };
+    let mut metadata = Map::new();
+    for (name, _) in [("labels", label), ("annotations", annotation)]
+        .into_iter()
+        .filter(|(_, touched)| *touched)
+    {
+        metadata.insert(name.to_owned(), json!({ FORCE_RECONCILIATION: value }));
+    }
+    Some(json!({ "metadata": metadata }))
+}
+
+impl Seen {
+    /// Reads the values that a Runtime's label and annotation have: only `"true"` is a signal.
+    #[must_use]
+    pub fn read(label: Option<&str>, annotation: Option<&str>) -> Self {
+        Self {
+            label: label == Some("true"),
+            annotation: annotation == Some("true"),
+        }
+    }
+
+    /// Only the keys that a signal consists of.
+    fn of(self, keys: Keys) -> Self {
+        Self {
+            label: self.label && keys != Keys::Annotation,
+            annotation: self.annotation && keys != Keys::Label,
+        }
+    }
+
+    fn all(self, keys: Keys) -> bool {
+        (self.label || keys == Keys::Annotation) && (self.annotation || keys == Keys::Label)
+    }
+
+    fn none(self) -> bool {
+        !self.label && !self.annotation
+    }
+}

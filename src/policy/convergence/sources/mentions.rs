@@ -1,0 +1,43 @@
+//! Which parts a document names. What it does not name, the webhook does not read, and must not be made to wait for.
+
+use api::config::Document;
+use api::names::{CONFIG_KEY, PULL_SECRET};
+use serde_json::Value;
+
+use super::Kind;
+use crate::convergence::observed::{Names, data};
+
+/// Which parts a document names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Mentions {
+    pull_secret: String,
+    trust_bundle: Option<String>,
+}
+
+impl Mentions {
+    pub(super) fn of(document: &Document) -> Self {
+        let secret = document.image_pull_secret.name.as_deref();
+        let bundle = document.cluster_trust_bundle.as_ref();
+        Self {
+            pull_secret: secret.unwrap_or(PULL_SECRET).to_owned(),
+            trust_bundle: bundle.map(|it| it.name.clone()),
+        }
+    }
+
+    /// What the document of a ConfigMap names; `None` if it cannot be read.
+    pub(in crate::convergence) fn of_live(config_map: &Value) -> Option<Self> {
+        let document = Document::parse(data(config_map, CONFIG_KEY)?).ok()?;
+        Some(Self::of(&document))
+    }
+
+    /// Whether the document names another object than the one of these names. One that mounts no bundle names no other.
+    pub(in crate::convergence) fn another(&self, kind: Kind, names: &Names) -> bool {
+        match kind {
+            Kind::PullSecret => names.pull_secret.as_ref() != Some(&self.pull_secret),
+            Kind::TrustBundle => {
+                self.trust_bundle.is_some() && names.trust_bundle != self.trust_bundle
+            }
+            Kind::Configuration => false,
+        }
+    }
+}

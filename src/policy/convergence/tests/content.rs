@@ -1,0 +1,397 @@
+use std::collections::BTreeMap;
+
+use rstest::rstest;
+
+use super::api_server::{after, bundle, desired, document, mounting, pem, salt, secret, sources};
+use crate::convergence::desired::{Desired, Wanted, Why};
+use crate::convergence::known::{Known, Last};
+use crate::convergence::observed::Names;
+use crate::convergence::sources::{
+    ConfigMapView, PemError, Reading, SecretView, SourceError, Sources, Summary, TrustBundleView,
+    read_configuration, read_pull_secret, read_trust_bundle,
+};
+use crate::convergence::{Hash, Kind, Salt};
+
+const TYPE: Option<&str> = Some("kubernetes.io/dockerconfigjson");
+
+/// The expected value was computed with another program: SHA-256 over the parts, each after its length in eight bytes.
+#[test]
+fn a_hash_is_what_the_documentation_says() {
+    let Summary::Valid(hash) = Sources {
+        trust_bundle: bundle(1),
+        ..absent()
+    }
+    .summary(Kind::TrustBundle) else {
+        panic!("invalid");
+    };
+    assert_eq!(hash.to_string(), include_str!("bundle.sha256").trim());
+    assert_eq!(hash.to_string().parse::<Hash>(), Ok(hash));
+}
+
+#[rstest]
+#[case("")]
+#[case(&"0".repeat(63))]
+#[case(&"0".repeat(65))]
+#[case(&"A".repeat(64))]
+#[case(&"g".repeat(64))]
+#[case(&"é".repeat(32))]
+fn no_hash(#[case] text: &str) {
+    assert!(text.parse::<Hash>().is_err());
+}
+
+/// Nobody who sees a hash can try out contents without the control plane's UID.
+#[test]
+fn equal_contents_of_two_control_planes_have_different_hashes() {
+    let view = SecretView {
+        r#type: TYPE,
+        docker_config: Some(br#"{"auths":{}}"#),
+    };
+    let hash = |uid| {
+        read_pull_secret(&Salt::new(uid), Some(view))
+            .valid()
+            .unwrap()
+            .hash
+    };
+    assert_eq!(hash("one"), hash("one"));
+    assert_ne!(hash("one"), hash("two"));
+}
+
+/// kim-keb §9 row 19: the type has to be the docker config's; and issue 4 "Bad input".
+#[rstest]
+#[case::good(TYPE, Some(r#"{"auths":{}}"#), "")]
+#[case::opaque(
+    None,
+    Some(r#"{"auths":{}}"#),
+    "the Secret's type is `Opaque`, not `kubernetes.io/dockerconfigjson`"
+)]
+#[case::old_type(
+    Some("kubernetes.io/dockercfg"),
+    Some("{}"),
+    "the Secret's type is `kubernetes.io/dockercfg`, not `kubernetes.io/dockerconfigjson`"
+)]
+#[case::no_key(TYPE, None, "the key `.dockerconfigjson` is missing or empty")]
+#[case::empty(TYPE, Some(""), "the key `.dockerconfigjson` is missing or empty")]
+#[case::no_json(TYPE, Some("hunter2"), "`.dockerconfigjson` is no docker config")]
+#[case::no_auths(
+    TYPE,
+    Some(r#"{"credHelpers":{}}"#),
+    "`.dockerconfigjson` is no docker config"
+)]
+fn pull_secrets(#[case] kind: Option<&str>, #[case] config: Option<&str>, #[case] error: &str) {
+    let view = SecretView {
+        r#type: kind,
+        docker_config: config.map(str::as_bytes),
+    };
+    let reading = read_pull_secret(&salt(), Some(view));
+    assert_eq!(
+        reading.error().map(ToString::to_string).unwrap_or_default(),
+        error
+    );
+    assert!(!format!("{reading:?}{view:?}").contains("hunter2"));
+}
+
+#[rstest]
+#[case::one(&pem(1), None)]
+#[case::two(&format!("{}{}", pem(1), pem(2)), None)]
+#[case::comments(&format!("# the root\n{}\n# end\n", pem(1)), None)]
+#[case::windows_line_ends(&pem(1).replace('\n', "\r\n"), None)]
+#[case::empty("", Some(PemError::Empty))]
+#[case::text("root.crt", Some(PemError::Empty))]
+#[case::key(&format!("{}{}", pem(1), pem(2).replace("CERTIFICATE", "PRIVATE KEY")), Some(PemError::Label(2)))]
+#[case::no_end(&pem(1).replace("-----END CERTIFICATE-----", ""), Some(PemError::Damaged(1)))]
+#[case::no_base64(
+    "-----BEGIN CERTIFICATE-----\n%%%\n-----END CERTIFICATE-----",
+    Some(PemError::Damaged(1))
+)]
+#[case::no_der(
+    "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----",
+    Some(PemError::Damaged(1))
+)]
+#[case::twice(&format!("{}{}", pem(1), pem(1)), Some(PemError::Repeated(2)))]
+fn trust_bundles(#[case] text: &str, #[case] expected: Option<PemError>) {
+    let view = TrustBundleView {
+        signer_name: None,
+        trust_bundle: Some(text),
+    };
+    let reading = read_trust_bundle(&salt(), Some(view));
+    let found = match reading.error() {
+        Some(SourceError::Pem(error)) => Some(error.clone()),
+        Some(other) => panic!("{other}"),
+        None => None,
+    };
+    assert_eq!(found, expected);
+}
+
+#[rstest]
+#[case::good(&[("rt-bootstrapper-config.json", r#"{"overrides":{}}"#)], true)]
+#[case::more_keys(&[("rt-bootstrapper-config.json", r#"{"overrides":{}}"#), ("README", "x")], true)]
+#[case::no_key(&[("config.json", r#"{"overrides":{}}"#)], false)]
+#[case::empty(&[("rt-bootstrapper-config.json", " ")], false)]
+#[case::no_json(&[("rt-bootstrapper-config.json", "overrides: {}")], false)]
+#[case::a_cycle(&[("rt-bootstrapper-config.json", r#"{"overrides":{"a.io":"b.io","b.io":"a.io"}}"#)], false)]
+fn documents(#[case] data: &[(&str, &str)], #[case] valid: bool) {
+    let data: BTreeMap<String, String> = data
+        .iter()
+        .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+        .collect();
+    let reading = read_configuration(&salt(), Some(ConfigMapView { data: Some(&data) }));
+    assert_eq!(reading.valid().is_some(), valid);
+}
+
+/// Keys and values do not run together.
+#[test]
+fn where_a_key_ends_is_part_of_the_content() {
+    let hash = |pairs: &[(&str, &str)]| {
+        let mut data: BTreeMap<String, String> = pairs
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
+            .collect();
+        data.insert(
+            "rt-bootstrapper-config.json".to_owned(),
+            r#"{"overrides":{}}"#.to_owned(),
+        );
+        read_configuration(&salt(), Some(ConfigMapView { data: Some(&data) }))
+            .valid()
+            .unwrap()
+            .hash
+    };
+    assert_ne!(hash(&[("a", "bc")]), hash(&[("ab", "c")]));
+}
+
+fn absent() -> Sources {
+    Sources {
+        pull_secret: Reading::Absent,
+        trust_bundle: Reading::Absent,
+        configuration: Reading::Absent,
+    }
+}
+
+fn unreadable<T>() -> Reading<T> {
+    Reading::Invalid(SourceError::Key("x"))
+}
+
+/// kim-keb §9 row 41: creation, change and deletion are all noticed, also those made while we were down, since what is
+/// compared is a record; a source that never existed is none of them.
+#[test]
+fn what_was_known_tells_a_deletion_from_nothing() {
+    let mut known = Known::default();
+    assert_eq!(known.advance(&absent()), []);
+    assert_eq!(known.advance(&sources()), Kind::ALL, "created");
+    assert_eq!(known.advance(&sources()), [], "nothing new");
+    let changed = Sources {
+        pull_secret: secret("two"),
+        ..sources()
+    };
+    assert_eq!(known.advance(&changed), [Kind::PullSecret]);
+    let broken = Sources {
+        trust_bundle: unreadable(),
+        ..changed
+    };
+    assert_eq!(known.advance(&broken), [], "invalid is no change");
+    let unmanaged = Sources {
+        trust_bundle: Reading::Unmanaged,
+        ..broken
+    };
+    assert_eq!(known.advance(&unmanaged), [], "nor is one not looked for");
+    let deleted = Sources {
+        trust_bundle: Reading::Absent,
+        ..unmanaged
+    };
+    assert_eq!(known.advance(&deleted), [Kind::TrustBundle]);
+    assert_eq!(known.get(Kind::TrustBundle), Some(Last::Deleted));
+    let mut data = BTreeMap::new();
+    known.write(&mut data);
+    assert_eq!(Known::read(&data).unwrap(), known, "after a restart");
+}
+
+#[test]
+fn a_damaged_record_is_no_empty_one() {
+    let data = BTreeMap::from([("known.pullSecret".to_owned(), "x".to_owned())]);
+    let error = Known::read(&data).unwrap_err();
+    assert_eq!(error.kind, Kind::PullSecret);
+}
+
+/// kim-keb §9 rows 17 and 24 (names), 19 (data and type), 22 (nothing of the source's metadata).
+#[test]
+fn objects_hold_content_and_our_annotations_alone() {
+    let sources = Sources {
+        trust_bundle: read_trust_bundle(
+            &salt(),
+            Some(TrustBundleView {
+                signer_name: Some("example.com/ca"),
+                trust_bundle: Some(&pem(7)),
+            }),
+        ),
+        ..sources()
+    };
+    let desired = desired(&sources);
+    let [secret, bundle, document] = Kind::ALL.map(|kind| match desired.get(kind) {
+        Wanted::Present { object, hash } => {
+            assert_eq!(
+                object["metadata"]["annotations"]["rt-bootstrapper.kyma-project.io/content-hash"],
+                hash.to_string()
+            );
+            object.as_ref().clone()
+        }
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(secret["metadata"]["name"], "registry-credentials");
+    assert_eq!(secret["metadata"]["namespace"], "kyma-system");
+    assert_eq!(secret["type"], "kubernetes.io/dockerconfigjson");
+    assert_eq!(
+        secret["data"][".dockerconfigjson"]
+            .as_str()
+            .unwrap()
+            .get(..8),
+        Some("eyJhdXRo")
+    );
+    assert_eq!(bundle["apiVersion"], "certificates.k8s.io/v1beta1");
+    assert_eq!(bundle["metadata"]["name"], "landscape");
+    assert_eq!(bundle["spec"]["signerName"], "example.com/ca");
+    assert_eq!(bundle["spec"]["trustBundle"], pem(7));
+    assert_eq!(document["metadata"]["name"], "rt-bootstrapper-config");
+    let annotations = document["metadata"]["annotations"].as_object().unwrap();
+    assert_eq!(annotations.len(), 3);
+    assert_eq!(
+        annotations["rt-bootstrapper.kyma-project.io/requires-pull-secret"],
+        secret["metadata"]["annotations"]["rt-bootstrapper.kyma-project.io/content-hash"]
+    );
+    assert_eq!(
+        annotations["rt-bootstrapper.kyma-project.io/requires-trust-bundle"],
+        bundle["metadata"]["annotations"]["rt-bootstrapper.kyma-project.io/content-hash"]
+    );
+    for object in [&secret, &bundle, &document] {
+        let keys: Vec<_> = object["metadata"].as_object().unwrap().keys().collect();
+        assert!(
+            keys.iter()
+                .all(|key| ["name", "namespace", "annotations"].contains(&key.as_str())),
+            "{keys:?}"
+        );
+    }
+}
+
+fn what(wanted: &Wanted) -> &'static str {
+    match wanted {
+        Wanted::Present { .. } => "present",
+        Wanted::Removed => "removed",
+        Wanted::Untouched(Why::Off) => "off",
+        Wanted::Untouched(Why::NeverExisted) => "never",
+        Wanted::Untouched(Why::Unmanaged) => "unmanaged",
+        Wanted::Untouched(Why::Invalid(_)) => "invalid",
+        Wanted::Untouched(Why::Held(_)) => "held",
+    }
+}
+
+/// kim-keb §9 rows 18 (parts are optional) and 23 (a source that cannot be read changes nothing; ours still lets go over
+/// what does not depend on it), product.md §2 "Watches on KCP" and "No partial update".
+#[rstest]
+#[case::all_there(sources(), true, ["present", "present", "present"])]
+#[case::nothing_ever(absent(), false, ["never", "never", "never"])]
+#[case::all_deleted(absent(), true, ["removed", "removed", "removed"])]
+#[case::bundle_never(Sources { trust_bundle: Reading::Absent, ..sources() }, false, ["present", "never", "present"])]
+#[case::bundle_deleted(Sources { trust_bundle: Reading::Absent, ..sources() }, true, ["present", "removed", "present"])]
+#[case::secret_invalid(Sources { pull_secret: unreadable(), ..sources() }, true, ["invalid", "present", "held"])]
+#[case::bundle_invalid(Sources { trust_bundle: unreadable(), ..sources() }, true, ["present", "invalid", "held"])]
+#[case::secret_unmanaged(Sources { pull_secret: Reading::Unmanaged, ..sources() }, false, ["unmanaged", "present", "present"])]
+#[case::bundle_unmanaged(Sources { trust_bundle: Reading::Unmanaged, ..sources() }, true, ["present", "unmanaged", "present"])]
+#[case::document_invalid(Sources { configuration: unreadable(), ..sources() }, true, ["present", "present", "invalid"])]
+#[case::document_deleted_secret_invalid(Sources { pull_secret: unreadable(), configuration: Reading::Absent, ..sources() }, true, ["invalid", "present", "removed"])]
+fn wanted(#[case] now: Sources, #[case] there_before: bool, #[case] expected: [&str; 3]) {
+    let mut known = Known::default();
+    if there_before {
+        known.advance(&sources());
+    }
+    known.advance(&now);
+    let desired = after(&now, &known);
+    assert_eq!(Kind::ALL.map(|kind| what(desired.get(kind))), expected);
+    let held = expected[2] == "held" || expected[2] == "invalid";
+    assert_eq!(desired.version.is_none(), held);
+}
+
+/// kim-keb §9 row 18: what the operator gave no name is neither written nor waited for.
+#[test]
+fn a_part_without_a_name_is_off() {
+    let names = Names {
+        pull_secret: None,
+        trust_bundle: Some(String::new()),
+        ..Default::default()
+    };
+    let sources = Sources {
+        pull_secret: unreadable(),
+        ..sources()
+    };
+    let desired = Desired::new(&sources, &Known::default(), &names);
+    assert_eq!(
+        Kind::ALL.map(|kind| what(desired.get(kind))),
+        ["off", "off", "present"]
+    );
+    let Wanted::Present { object, .. } = &desired.configuration else {
+        panic!("absent");
+    };
+    assert_eq!(
+        object["metadata"]["annotations"].as_object().unwrap().len(),
+        1
+    );
+}
+
+/// What the webhook does not read, it must not wait for: a document may name another Secret, or another bundle, than the
+/// ones that are written.
+#[rstest]
+#[case::ours("", Some("registry-credentials"), &["pull-secret", "trust-bundle"])]
+#[case::our_secret_by_name(r#","imagePullSecret":{"name":"registry-credentials"}"#, Some("registry-credentials"), &["pull-secret", "trust-bundle"])]
+#[case::another_secret(r#","imagePullSecret":{"name":"theirs"}"#, Some("registry-credentials"), &["trust-bundle"])]
+#[case::the_webhooks_default_secret("", Some("renamed"), &["trust-bundle"])]
+#[case::a_renamed_secret_by_name(r#","imagePullSecret":{"name":"renamed"}"#, Some("renamed"), &["pull-secret", "trust-bundle"])]
+#[case::our_bundle(&mounting("landscape"), Some("registry-credentials"), &["pull-secret", "trust-bundle"])]
+#[case::another_bundle(&mounting("theirs"), Some("registry-credentials"), &["pull-secret"])]
+fn a_document_requires_only_what_it_names(
+    #[case] extra: &str,
+    #[case] secret: Option<&str>,
+    #[case] parts: &[&str],
+) {
+    let names = Names {
+        pull_secret: secret.map(str::to_owned),
+        trust_bundle: Some("landscape".to_owned()),
+        ..Names::default()
+    };
+    let sources = Sources {
+        configuration: document(extra),
+        ..sources()
+    };
+    let desired = Desired::new(&sources, &Known::default(), &names);
+    let Wanted::Present { object, .. } = &desired.configuration else {
+        panic!("{:?}", desired.configuration);
+    };
+    let annotations = object["metadata"]["annotations"].as_object().unwrap();
+    let required: Vec<&str> = annotations
+        .keys()
+        .filter_map(|key| key.strip_prefix("rt-bootstrapper.kyma-project.io/requires-"))
+        .collect();
+    assert_eq!(required, parts);
+}
+
+/// kim-keb §9 row 42: what only metadata tells apart is the same content, and so the same version.
+#[test]
+fn equal_contents_are_one_version() {
+    assert_eq!(desired(&sources()), desired(&sources()));
+    for other in [
+        Sources {
+            pull_secret: secret("two"),
+            ..sources()
+        },
+        Sources {
+            trust_bundle: bundle(2),
+            ..sources()
+        },
+        Sources {
+            configuration: document(r#","availableFeatures":[]"#),
+            ..sources()
+        },
+        Sources {
+            trust_bundle: Reading::Absent,
+            ..sources()
+        },
+    ] {
+        assert_ne!(desired(&other).version, desired(&sources()).version);
+    }
+}

@@ -1,0 +1,151 @@
+use api::runtimes::INSTALLER_MANAGER;
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::api_server::{Runtime, desired, manifests, sources};
+use crate::convergence::Kind;
+use crate::convergence::identity::Claim;
+use crate::convergence::observed::NamespaceState;
+use crate::convergence::plan::{hand_back, plan, uninstall};
+
+/// product.md §2: the webhook configuration goes first, so that no Pod is sent to nobody.
+#[test]
+fn an_uninstallation() {
+    let mut runtime = Runtime::converged(&desired(&sources()));
+    let plan = uninstall(runtime.context(), &runtime.observed);
+    runtime.carry_out(&plan);
+    assert_eq!(
+        runtime.log,
+        [
+            "delete MutatingWebhookConfiguration/webhook-configuration",
+            "delete Deployment/rt-bootstrapper-controller-manager",
+            "delete Service/webhook-service",
+            "delete ClusterRole/manager-role",
+            "delete ServiceAccount/manager",
+            "delete ConfigMap/rt-bootstrapper-config",
+            "delete ClusterTrustBundle/landscape",
+            "delete Secret/registry-credentials",
+            "delete ConfigMap/rt-bootstrapper-owner",
+        ]
+    );
+    assert!(uninstall(runtime.context(), &runtime.observed).is_empty());
+}
+
+#[test]
+fn an_uninstallation_leaves_what_others_made() {
+    let mut runtime = Runtime::new();
+    for manifest in manifests("0.1.0") {
+        runtime.someone_applies(&manifest, "customer");
+    }
+    assert!(uninstall(runtime.context(), &runtime.observed).is_empty());
+}
+
+/// The namespace was deleted: what was in it went with it, what is outside still has to go.
+#[test]
+fn an_uninstallation_without_the_namespace() {
+    let mut runtime = Runtime::converged(&desired(&sources()));
+    runtime.observed.namespace = NamespaceState::Missing;
+    let plan = uninstall(runtime.context(), &runtime.observed);
+    assert!(
+        plan.steps
+            .iter()
+            .flatten()
+            .all(|it| it.target().namespace().is_none())
+    );
+    assert_eq!(plan.steps.iter().flatten().count(), 3);
+}
+
+#[rstest]
+#[case::uninstall(uninstall)]
+#[case::hand_back(hand_back)]
+fn a_refused_cluster_is_left_alone(
+    #[case] leave: fn(
+        crate::convergence::plan::Context<'_>,
+        &crate::convergence::observed::Observed,
+    ) -> crate::convergence::plan::Plan,
+) {
+    let runtime = Runtime::converged(&desired(&sources()));
+    let mut context = runtime.context();
+    context.claim = Claim {
+        remembered: Some("another"),
+        ..Claim::default()
+    };
+    let plan = leave(context, &runtime.observed);
+    assert!(plan.is_empty() && plan.blocked.is_some());
+}
+
+/// Everything stays, nothing says that we were there, and today's installer owns what it finds.
+#[test]
+fn a_way_back() {
+    let desired = desired(&sources());
+    let mut runtime = Runtime::converged(&desired);
+    let before = runtime.live(Kind::PullSecret).unwrap()["data"].clone();
+    let plan = hand_back(runtime.context(), &runtime.observed);
+    runtime.carry_out(&plan);
+    assert!(
+        runtime
+            .log
+            .iter()
+            .all(|it| it.starts_with("transfer") || it == "delete ConfigMap/rt-bootstrapper-owner")
+    );
+    assert_eq!(
+        runtime.log.first().map(String::as_str),
+        Some("transfer ConfigMap/rt-bootstrapper-config")
+    );
+    assert_eq!(runtime.log.len(), 9);
+    assert!(hand_back(runtime.context(), &runtime.observed).is_empty());
+    assert_eq!(runtime.live(Kind::PullSecret).unwrap()["data"], before);
+    let objects = Kind::ALL
+        .iter()
+        .filter_map(|kind| runtime.live(*kind))
+        .chain(runtime.observed.installed.as_ref().unwrap().values());
+    for object in objects.chain(&runtime.observed.deployment) {
+        let text = object.to_string();
+        assert!(!text.contains("rt-bootstrapper.kyma-project.io/"), "{text}");
+        let managers: Vec<&Value> = object["metadata"]["managedFields"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|it| &it["manager"])
+            .collect();
+        assert_eq!(managers, [INSTALLER_MANAGER], "{text}");
+    }
+}
+
+/// There and back again, any number of times.
+#[test]
+fn a_second_take_over_finds_nothing_odd() {
+    let desired = desired(&sources());
+    let mut runtime = Runtime::converged(&desired);
+    for _ in 0..2 {
+        runtime.carry_out(&hand_back(runtime.context(), &runtime.observed));
+        runtime.converge(&desired);
+        assert!(plan(runtime.context(), &desired, &runtime.observed).is_empty());
+    }
+    let managers = runtime.live(Kind::PullSecret).unwrap()["metadata"]["managedFields"]
+        .as_array()
+        .unwrap()
+        .len();
+    assert_eq!(managers, 1);
+}
+
+/// The API server keeps other writers' fields apart, and so does the transfer.
+#[test]
+fn other_writers_keep_their_fields() {
+    let desired = desired(&sources());
+    let mut runtime = Runtime::converged(&desired);
+    runtime.someone_applies(
+        &json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "registry-credentials", "namespace": "kyma-system", "labels": {"team": "a"}}}),
+        "customer",
+    );
+    runtime.carry_out(&hand_back(runtime.context(), &runtime.observed));
+    let secret = runtime.live(Kind::PullSecret).unwrap();
+    assert_eq!(secret["metadata"]["labels"]["team"], "a");
+    let managers: Vec<&Value> = secret["metadata"]["managedFields"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| &it["manager"])
+        .collect();
+    assert_eq!(managers, ["customer", INSTALLER_MANAGER]);
+}

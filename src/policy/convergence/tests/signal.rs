@@ -1,0 +1,237 @@
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use super::api_server::{secret, sources};
+use crate::convergence::Kind;
+use crate::convergence::signal::{Advance, Keys, Record, Seen, Standing, Step, Tally, patch};
+use crate::convergence::sources::{Reading, SourceError, Sources};
+
+const NONE: Seen = Seen {
+    label: false,
+    annotation: false,
+};
+const LABEL: Seen = Seen {
+    label: true,
+    annotation: false,
+};
+const ANNOTATION: Seen = Seen {
+    label: false,
+    annotation: true,
+};
+const BOTH: Seen = Seen {
+    label: true,
+    annotation: true,
+};
+const KEY: &str = "operator.kyma-project.io/force-patch-reconciliation";
+
+fn rotated(password: &str) -> Sources {
+    Sources {
+        pull_secret: secret(password),
+        ..sources()
+    }
+}
+
+/// A record that has seen the sources.
+fn started() -> Record {
+    let mut record = Record::default();
+    assert_eq!(record.advance(&sources(), ["a"]), Advance::First);
+    record
+}
+
+/// A record in which `a` is due.
+fn due() -> Record {
+    let mut record = started();
+    assert_eq!(
+        record.advance(&rotated("two"), ["a"]),
+        Advance::Changed(vec![Kind::PullSecret])
+    );
+    record
+}
+
+/// A record in which a signal of ours stands on `a`.
+fn standing() -> Record {
+    let mut record = due();
+    record.done("a", Step::Set, record.epoch());
+    record
+}
+
+/// The same, and a change came after it.
+fn outdated() -> Record {
+    let mut record = standing();
+    record.advance(&rotated("three"), ["a"]);
+    record
+}
+
+/// kim-keb §9 rows 4 and 5: exactly `true`.
+#[rstest]
+#[case(Some("true"), None, LABEL)]
+#[case(None, Some("true"), ANNOTATION)]
+#[case(Some("True"), Some("1"), NONE)]
+#[case(Some(""), Some("true "), NONE)]
+fn values(#[case] label: Option<&str>, #[case] annotation: Option<&str>, #[case] seen: Seen) {
+    assert_eq!(Seen::read(label, annotation), seen);
+}
+
+/// Every state, every view. kim-keb §9 row 4: which key is the signal is a setting; row 6: what a suspended manager does
+/// not take stands, and is not set again; row 8: what stands is not written again.
+#[rstest]
+#[case::nothing_recorded(started(), Keys::Both, BOTH, Step::Nothing)]
+#[case::due(due(), Keys::Both, NONE, Step::Set)]
+#[case::due_with_a_leftover(due(), Keys::Both, LABEL, Step::Set)]
+#[case::due_and_somebody_else_signalled(due(), Keys::Both, BOTH, Step::Adopt)]
+#[case::due_by_label(due(), Keys::Label, ANNOTATION, Step::Set)]
+#[case::due_by_annotation(due(), Keys::Annotation, LABEL, Step::Set)]
+#[case::due_by_annotation_that_stands(due(), Keys::Annotation, ANNOTATION, Step::Adopt)]
+#[case::stands(standing(), Keys::Both, BOTH, Step::Nothing)]
+#[case::annotation_taken(standing(), Keys::Both, LABEL, Step::RemoveLeftover)]
+#[case::label_taken(standing(), Keys::Both, ANNOTATION, Step::RemoveLeftover)]
+#[case::both_taken(standing(), Keys::Both, NONE, Step::Forget)]
+#[case::the_only_key_taken(standing(), Keys::Label, ANNOTATION, Step::Forget)]
+#[case::outdated_and_stands(outdated(), Keys::Both, BOTH, Step::Nothing)]
+#[case::outdated_and_taken(outdated(), Keys::Both, NONE, Step::Set)]
+#[case::outdated_and_half_taken(outdated(), Keys::Both, LABEL, Step::Set)]
+fn decisions(#[case] record: Record, #[case] keys: Keys, #[case] seen: Seen, #[case] step: Step) {
+    assert_eq!(record.decide("a", Standing::Affected, keys, seen), step);
+}
+
+/// product.md §2: a runtime in `direct` is never signalled; whoever is gone is forgotten.
+#[rstest]
+#[case::due_went_direct(due(), Standing::Direct, NONE, Step::Forget)]
+#[case::due_direct_with_a_strangers_signal(due(), Standing::Direct, BOTH, Step::Forget)]
+#[case::stands_went_direct(standing(), Standing::Direct, BOTH, Step::RemoveLeftover)]
+#[case::outdated_went_direct(outdated(), Standing::Direct, LABEL, Step::RemoveLeftover)]
+#[case::taken_went_direct(standing(), Standing::Direct, NONE, Step::Forget)]
+#[case::deleted(standing(), Standing::Elsewhere, BOTH, Step::Forget)]
+#[case::due_deleted(due(), Standing::Elsewhere, NONE, Step::Forget)]
+fn those_not_affected(
+    #[case] mut record: Record,
+    #[case] standing: Standing,
+    #[case] seen: Seen,
+    #[case] step: Step,
+) {
+    assert_eq!(record.decide("a", standing, Keys::Both, seen), step);
+    record.done("a", step, record.epoch());
+    assert_eq!(record.tally(), Tally::default());
+}
+
+/// kim-keb §9 rows 7 and 9: our key alone, and no resource version that a concurrent change could outdate.
+#[rstest]
+#[case(Step::Set, Keys::Both, NONE, json!({"metadata": {"labels": {KEY: "true"}, "annotations": {KEY: "true"}}}))]
+#[case(Step::Set, Keys::Both, LABEL, json!({"metadata": {"annotations": {KEY: "true"}}}))]
+#[case(Step::Set, Keys::Label, ANNOTATION, json!({"metadata": {"labels": {KEY: "true"}}}))]
+#[case(Step::RemoveLeftover, Keys::Both, LABEL, json!({"metadata": {"labels": {KEY: null}}}))]
+#[case(Step::RemoveLeftover, Keys::Annotation, BOTH, json!({"metadata": {"annotations": {KEY: null}}}))]
+#[case(Step::Nothing, Keys::Both, BOTH, Value::Null)]
+#[case(Step::Adopt, Keys::Both, BOTH, Value::Null)]
+#[case(Step::Forget, Keys::Both, NONE, Value::Null)]
+fn patches(#[case] step: Step, #[case] keys: Keys, #[case] seen: Seen, #[case] expected: Value) {
+    assert_eq!(patch(step, keys, seen).unwrap_or_default(), expected);
+}
+
+/// kim-keb §9 rows 41 and 42: creation, change and deletion count; nothing else does.
+#[rstest]
+#[case::same(sources(), None)]
+#[case::changed(rotated("two"), Some(Kind::PullSecret))]
+#[case::deleted(Sources { trust_bundle: Reading::Absent, ..sources() }, Some(Kind::TrustBundle))]
+#[case::invalid(Sources { pull_secret: Reading::Invalid(SourceError::Key("x")), ..sources() }, None)]
+fn changes(#[case] now: Sources, #[case] changed: Option<Kind>) {
+    let mut record = started();
+    let expected = changed.map_or(Advance::Unchanged, |kind| Advance::Changed(vec![kind]));
+    assert_eq!(record.advance(&now, ["a"]), expected);
+    assert_eq!(record.tally().due, usize::from(changed.is_some()));
+    assert_eq!(
+        record.advance(&now, ["a"]),
+        Advance::Unchanged,
+        "once is enough"
+    );
+}
+
+#[test]
+fn a_source_that_is_created_counts() {
+    let mut record = Record::default();
+    let before = Sources {
+        trust_bundle: Reading::Absent,
+        ..sources()
+    };
+    assert_eq!(record.advance(&before, ["a"]), Advance::First);
+    assert_eq!(
+        record.advance(&sources(), ["a"]),
+        Advance::Changed(vec![Kind::TrustBundle])
+    );
+}
+
+/// kim-keb §9 rows 43 and 44: one that fails holds up nobody, and what is repeated is what is missing.
+#[test]
+fn a_failure_concerns_one_runtime() {
+    let mut record = started();
+    record.advance(&rotated("two"), ["a", "b", "c"]);
+    for name in ["a", "c"] {
+        record.done(name, Step::Set, record.epoch());
+    }
+    let steps: Vec<Step> = ["a", "b", "c"]
+        .iter()
+        .map(|name| {
+            let seen = if *name == "b" { NONE } else { BOTH };
+            record.decide(name, Standing::Affected, Keys::Both, seen)
+        })
+        .collect();
+    assert_eq!(steps, [Step::Nothing, Step::Set, Step::Nothing]);
+}
+
+/// A change that comes between a decision and the answer to its patch.
+#[rstest]
+#[case::set(due(), Step::Set, Tally { outdated: 1, ..Tally::default() })]
+#[case::leftover(standing(), Step::RemoveLeftover, Tally { due: 1, ..Tally::default() })]
+#[case::forget(standing(), Step::Forget, Tally { due: 1, ..Tally::default() })]
+fn a_change_on_the_way_is_not_lost(
+    #[case] mut record: Record,
+    #[case] step: Step,
+    #[case] tally: Tally,
+) {
+    let since = record.epoch();
+    record.advance(&rotated("four"), ["a"]);
+    record.done("a", step, since);
+    assert_eq!(record.tally(), tally);
+}
+
+/// Changes made while the controller was down are found by what the record says.
+#[rstest]
+#[case(Record::default())]
+#[case(started())]
+#[case(due())]
+#[case(standing())]
+#[case(outdated())]
+fn a_record_survives_a_restart(#[case] record: Record) {
+    let read = Record::read(&record.write()).unwrap();
+    assert_eq!(read.write(), record.write());
+    assert_eq!(read.tally(), record.tally());
+    assert_eq!(read.known(), record.known());
+    assert_eq!(
+        read.pending().collect::<Vec<_>>(),
+        record.pending().collect::<Vec<_>>()
+    );
+}
+
+#[test]
+fn a_damaged_record_is_an_error() {
+    let mut data = started().write();
+    data.insert("known.configuration".to_owned(), "?".to_owned());
+    assert!(Record::read(&data).is_err());
+}
+
+/// A ConfigMap holds a mebibyte.
+#[test]
+fn ten_thousand_runtimes_fit_into_a_record() {
+    let names: Vec<String> = (0..10_000)
+        .map(|it| format!("{it:08}-3b1f-4c11-9a52-90d38a6ad70f"))
+        .collect();
+    let mut record = started();
+    record.advance(&rotated("two"), names.iter().map(String::as_str));
+    let bytes: usize = record
+        .write()
+        .iter()
+        .map(|(key, value)| key.len() + value.len())
+        .sum();
+    assert!(bytes < 400_000, "{bytes}");
+    assert_eq!(Record::read(&record.write()).unwrap().tally().due, 10_000);
+}

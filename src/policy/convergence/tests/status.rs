@@ -1,0 +1,288 @@
+use std::collections::BTreeSet;
+
+use api::bootstrapper::{Condition, ConditionStatus};
+use rstest::rstest;
+
+use super::api_server::{Runtime, desired, manifests, sources};
+use crate::convergence::identity::Claim;
+use crate::convergence::observed::NamespaceState;
+use crate::convergence::plan::{Plan, plan, uninstall};
+use crate::convergence::sources::{Reading, SourceError, Sources};
+use crate::convergence::status::{
+    Failure, Outcome, Purpose, Reason, Unreached, Withheld, conditions,
+};
+use crate::convergence::target::Target;
+
+fn outcome(plan: &Plan) -> Outcome<'_> {
+    Outcome {
+        unreached: None,
+        plan: Some(plan),
+        purpose: Purpose::Keep,
+        withheld: None,
+        failure: None,
+    }
+}
+
+fn brief(conditions: &[Condition]) -> Vec<String> {
+    conditions
+        .iter()
+        .map(|it| format!("{}={:?}/{}", it.kind, it.status, it.reason))
+        .collect()
+}
+
+fn after(outcome: Outcome<'_>) -> Vec<String> {
+    brief(&conditions(&[], outcome, Some(1), "now"))
+}
+
+fn held(sources: &Sources) -> Plan {
+    let mut runtime = Runtime::new();
+    let desired = desired(sources);
+    runtime.converge(&desired);
+    runtime.plan(&desired)
+}
+
+#[test]
+fn all_is_well() {
+    let plan = held(&sources());
+    assert_eq!(
+        after(outcome(&plan)),
+        [
+            "Reachable=True/Connected",
+            "Installed=True/Installed",
+            "ConfigurationSynchronized=True/Synchronized",
+            "Ready=True/Ready"
+        ]
+    );
+}
+
+#[test]
+fn a_first_pass_installs() {
+    let plan = Runtime::new().plan(&desired(&sources()));
+    assert_eq!(
+        after(outcome(&plan)),
+        [
+            "Reachable=True/Connected",
+            "Installed=False/Installing",
+            "ConfigurationSynchronized=True/Synchronized",
+            "Ready=False/Installing"
+        ]
+    );
+}
+
+#[rstest]
+#[case(Unreached::RuntimeMissing, "RuntimeMissing")]
+#[case(Unreached::KubeconfigMissing("x".into()), "KubeconfigMissing")]
+#[case(Unreached::KubeconfigInvalid("x".into()), "KubeconfigInvalid")]
+#[case(Unreached::ConnectionFailed("x".into()), "ConnectionFailed")]
+#[case(Unreached::TimedOut, "TimedOut")]
+#[case(Unreached::TlsFailed("x".into()), "TlsFailed")]
+#[case(Unreached::Unauthorized, "Unauthorized")]
+#[case(Unreached::ServerFailed("x".into()), "ServerFailed")]
+#[case(Unreached::RuntimeUnidentified("x".into()), "RuntimeUnidentified")]
+fn who_cannot_be_reached(#[case] unreached: Unreached, #[case] reason: &str) {
+    let outcome = Outcome {
+        unreached: Some(&unreached),
+        plan: None,
+        purpose: Purpose::Keep,
+        withheld: None,
+        failure: None,
+    };
+    assert_eq!(
+        after(outcome),
+        [
+            format!("Reachable=False/{reason}"),
+            "Installed=Unknown/Unreachable".to_owned(),
+            "ConfigurationSynchronized=Unknown/Unreachable".to_owned(),
+            format!("Ready=False/{reason}"),
+        ]
+    );
+}
+
+#[test]
+fn a_refused_cluster() {
+    let runtime = Runtime::new();
+    let mut context = runtime.context();
+    context.claim = Claim {
+        remembered: Some("another"),
+        ..Claim::default()
+    };
+    let plan = plan(context, &desired(&sources()), &runtime.observed);
+    assert_eq!(after(outcome(&plan))[0], "Reachable=False/ClusterRebuilt");
+    assert_eq!(after(outcome(&plan))[3], "Ready=False/ClusterRebuilt");
+}
+
+#[test]
+fn a_failed_preflight() {
+    let mut runtime = Runtime::new();
+    runtime.observed.namespace = NamespaceState::Terminating;
+    let plan = runtime.plan(&desired(&sources()));
+    assert_eq!(
+        after(outcome(&plan)),
+        [
+            "Reachable=True/Connected",
+            "Installed=False/NamespaceTerminating",
+            "ConfigurationSynchronized=False/NamespaceTerminating",
+            "Ready=False/NamespaceTerminating"
+        ]
+    );
+}
+
+/// Issue 4 "Bad input": never rolled out, and a condition says why.
+#[test]
+fn an_invalid_source() {
+    let plan = held(&Sources {
+        pull_secret: Reading::Invalid(SourceError::Type("Opaque".into())),
+        ..sources()
+    });
+    let conditions = conditions(&[], outcome(&plan), None, "now");
+    assert_eq!(
+        brief(&conditions)[2],
+        "ConfigurationSynchronized=False/SourceInvalid"
+    );
+    assert_eq!(
+        conditions[2].message,
+        "the pullSecret of the control plane cannot be used: the Secret's type is `Opaque`, not `kubernetes.io/dockerconfigjson`"
+    );
+}
+
+#[rstest]
+#[case::content(
+    Target::secret("n", "s"),
+    "Installed=False/Installing",
+    "ConfigurationSynchronized=False/WriteFailed"
+)]
+#[case::manifest(Target::of(&manifests("1")[3]).unwrap(), "Installed=False/WriteFailed", "ConfigurationSynchronized=False/WriteFailed")]
+fn a_failed_write(#[case] target: Target, #[case] installed: &str, #[case] synchronized: &str) {
+    let plan = Runtime::new().plan(&desired(&sources()));
+    let failure = Failure {
+        target,
+        message: "quota exceeded".to_owned(),
+    };
+    let found = after(Outcome {
+        failure: Some(&failure),
+        ..outcome(&plan)
+    });
+    assert_eq!(found[1], installed);
+    assert_eq!(found[2], synchronized);
+    assert_eq!(
+        found[3],
+        if installed.contains("Write") {
+            "Ready=False/WriteFailed"
+        } else {
+            "Ready=False/Installing"
+        }
+    );
+}
+
+#[rstest]
+#[case(Withheld::Paused, "Paused")]
+#[case(Withheld::Wave, "WaitingForWave")]
+fn what_is_withheld(#[case] withheld: Withheld, #[case] reason: &str) {
+    let plan = Runtime::new().plan(&desired(&sources()));
+    let found = after(Outcome {
+        withheld: Some(withheld),
+        ..outcome(&plan)
+    });
+    assert_eq!(
+        found[1..3],
+        [
+            format!("Installed=False/{reason}"),
+            format!("ConfigurationSynchronized=False/{reason}")
+        ]
+    );
+    let done = held(&sources());
+    assert_eq!(
+        after(Outcome {
+            withheld: Some(withheld),
+            ..outcome(&done)
+        })[3],
+        "Ready=True/Ready",
+        "nothing is withheld"
+    );
+}
+
+#[test]
+fn leaving() {
+    let runtime = Runtime::converged(&desired(&sources()));
+    let plan = uninstall(runtime.context(), &runtime.observed);
+    let found = after(Outcome {
+        purpose: Purpose::Uninstall,
+        ..outcome(&plan)
+    });
+    assert_eq!(found[3], "Ready=False/Uninstalling");
+}
+
+/// Nothing new, nothing to write: not even a time.
+#[test]
+fn a_pass_without_news_changes_nothing() {
+    let plan = held(&sources());
+    let first = conditions(&[], outcome(&plan), Some(1), "t1");
+    assert_eq!(conditions(&first, outcome(&plan), Some(1), "t2"), first);
+    let unreached = Unreached::TimedOut;
+    let lost = Outcome {
+        unreached: Some(&unreached),
+        plan: None,
+        ..outcome(&plan)
+    };
+    let second = conditions(&first, lost, Some(1), "t3");
+    assert!(
+        second
+            .iter()
+            .all(|it| it.last_transition_time == "t3" && it.status != ConditionStatus::True)
+    );
+    let unreached = Unreached::Unauthorized;
+    let other = Outcome {
+        unreached: Some(&unreached),
+        ..lost
+    };
+    let third = conditions(&second, other, Some(2), "t4");
+    assert_eq!(third[0].reason, "Unauthorized");
+    assert_eq!(
+        third[0].last_transition_time, "t3",
+        "the status is the same, the reason is another"
+    );
+    assert_eq!(third[0].observed_generation, Some(2));
+}
+
+/// A pass that looks at the content alone leaves what was said about the installation.
+#[test]
+fn what_was_not_looked_at_is_as_it_was() {
+    let desired = desired(&sources());
+    let mut runtime = Runtime::converged(&desired);
+    let before = conditions(&[], outcome(&runtime.plan(&desired)), None, "t1");
+    runtime.observed.installed = None;
+    let plan = runtime.plan(&desired);
+    assert_eq!(conditions(&before, outcome(&plan), None, "t2"), before);
+    assert_eq!(
+        after(outcome(&plan)).last().unwrap(),
+        "Ready=Unknown/NotExamined"
+    );
+}
+
+#[test]
+fn messages_are_bounded() {
+    let failure = Failure {
+        target: Target::secret("n", "s"),
+        message: "é".repeat(5000),
+    };
+    let plan = Runtime::new().plan(&desired(&sources()));
+    let found = conditions(
+        &[],
+        Outcome {
+            failure: Some(&failure),
+            ..outcome(&plan)
+        },
+        None,
+        "t",
+    );
+    assert!(found[2].message.len() <= 1024 && found[2].message.ends_with('…'));
+}
+
+#[test]
+fn reasons_are_distinct_words() {
+    let names: BTreeSet<&str> = Reason::ALL.iter().map(|it| it.name()).collect();
+    assert_eq!(names.len(), Reason::ALL.len());
+    assert!(names.iter().all(|it| it.len() <= 64
+        && it.starts_with(char::is_uppercase)
+        && it.chars().all(char::is_alphanumeric)));
+}

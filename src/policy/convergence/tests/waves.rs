@@ -1,0 +1,160 @@
+use std::num::NonZeroU32;
+
+use rstest::rstest;
+
+use crate::convergence::waves::{Budget, Counts, Rollout, Settings, State, Stopped, order};
+
+fn settings(size: u32, budget: Budget) -> Settings {
+    Settings {
+        size: NonZeroU32::new(size),
+        failure_budget: budget,
+        paused: false,
+    }
+}
+
+fn members(list: &[(&str, u32)]) -> Vec<(String, u32)> {
+    list.iter()
+        .map(|(name, order)| ((*name).to_owned(), *order))
+        .collect()
+}
+
+fn starters(rollout: &Rollout, names: &[&str]) -> Vec<String> {
+    names
+        .iter()
+        .filter(|name| rollout.may_start(name))
+        .map(|name| (*name).to_owned())
+        .collect()
+}
+
+const FIVE: [&str; 5] = ["a", "b", "c", "d", "e"];
+
+#[test]
+fn without_settings_all_start_at_once() {
+    let rollout = Rollout::begin(
+        settings(0, Budget::Count(0)),
+        FIVE.map(|it| (it.to_owned(), 9)),
+    );
+    assert_eq!(starters(&rollout, &FIVE), FIVE);
+    assert_eq!(rollout.progress().waves, 1);
+    assert!(!rollout.may_start("stranger"));
+}
+
+#[test]
+fn waves_go_by_order_then_name_and_wait_for_each_other() {
+    let list = members(&[("a", 2), ("b", 2), ("c", 1), ("d", 2), ("e", u32::MAX)]);
+    let mut rollout = Rollout::begin(settings(2, Budget::Count(0)), list);
+    assert_eq!(starters(&rollout, &FIVE), ["c"]);
+    rollout.set("c", State::Running);
+    assert_eq!(starters(&rollout, &FIVE), ["c"]);
+    rollout.set("c", State::Done);
+    assert_eq!(starters(&rollout, &FIVE), ["a", "b", "c"]);
+    rollout.set("a", State::Done);
+    assert!(!rollout.may_start("d"));
+    rollout.set("b", State::Unreachable);
+    assert_eq!(
+        rollout.progress().wave,
+        3,
+        "who cannot be reached holds up nobody"
+    );
+    rollout.set("d", State::Done);
+    rollout.set("e", State::Done);
+    let progress = rollout.progress();
+    assert!(progress.finished);
+    assert_eq!((progress.wave, progress.waves), (4, 4));
+    assert_eq!(
+        progress.counts,
+        Counts {
+            done: 4,
+            unreachable: 1,
+            ..Counts::default()
+        }
+    );
+    rollout.set("b", State::Waiting);
+    assert!(rollout.may_start("b"), "its wave has come long ago");
+}
+
+#[rstest]
+#[case::none_allowed(Budget::Count(0), 1, true)]
+#[case::one_allowed(Budget::Count(1), 1, false)]
+#[case::one_too_many(Budget::Count(1), 2, true)]
+#[case::percent_rounds_down(Budget::Percent(49), 1, false)]
+#[case::percent_spent(Budget::Percent(49), 2, true)]
+#[case::nothing_of_a_few(Budget::Percent(10), 1, true)]
+fn budgets(#[case] budget: Budget, #[case] failures: usize, #[case] stopped: bool) {
+    let mut rollout = Rollout::begin(settings(4, budget), FIVE.map(|it| (it.to_owned(), 0)));
+    for name in &FIVE[..failures] {
+        rollout.set(name, State::Failed);
+    }
+    assert_eq!(rollout.progress().stopped.is_some(), stopped);
+    assert_eq!(rollout.may_start("d"), !stopped);
+    assert!(rollout.may_start("a"), "who has begun tries again");
+    for name in &FIVE[failures..4] {
+        rollout.set(name, State::Done);
+    }
+    assert_eq!(
+        rollout.may_start("e"),
+        !stopped,
+        "a wave that failed stops the rest"
+    );
+    for name in &FIVE[..4] {
+        rollout.set(name, State::Done);
+    }
+    assert!(rollout.may_start("e"), "and goes on once it is mended");
+}
+
+#[test]
+fn a_pause_holds_new_ones_only() {
+    let mut rollout = Rollout::begin(
+        settings(0, Budget::Count(0)),
+        members(&[("a", 0), ("b", 0)]),
+    );
+    rollout.set("a", State::Running);
+    rollout.configure(Settings {
+        paused: true,
+        ..settings(0, Budget::Count(0))
+    });
+    assert_eq!(starters(&rollout, &FIVE), ["a"]);
+    assert_eq!(rollout.progress().stopped, Some(Stopped::Paused));
+    rollout.configure(settings(0, Budget::Count(0)));
+    assert_eq!(starters(&rollout, &FIVE), ["a", "b"]);
+}
+
+#[test]
+fn members_come_and_go() {
+    let mut rollout = Rollout::begin(
+        settings(2, Budget::Count(0)),
+        members(&[("a", 1), ("b", 2), ("c", 2)]),
+    );
+    rollout.join("d", 1);
+    rollout.join("d", 1);
+    assert_eq!(starters(&rollout, &FIVE), ["a", "d"]);
+    rollout.join("e", 2);
+    assert_eq!(
+        rollout.progress().waves,
+        3,
+        "no room in the wave of its order"
+    );
+    rollout.leave("a");
+    rollout.leave("d");
+    rollout.leave("stranger");
+    assert_eq!(starters(&rollout, &FIVE), ["b", "c"]);
+    assert_eq!(rollout.state("a"), None);
+    assert_eq!(rollout.progress().counts.all(), 3);
+}
+
+#[test]
+fn nobody_is_a_finished_rollout() {
+    let rollout = Rollout::begin(settings(2, Budget::Percent(100)), []);
+    assert!(rollout.progress().finished);
+    assert_eq!((rollout.progress().wave, rollout.progress().waves), (0, 0));
+}
+
+#[rstest]
+#[case(Some("1"), 1)]
+#[case(Some(" 7 "), 7)]
+#[case(Some("first"), u32::MAX)]
+#[case(Some("-1"), u32::MAX)]
+#[case(None, u32::MAX)]
+fn orders(#[case] label: Option<&str>, #[case] expected: u32) {
+    assert_eq!(order(label), expected);
+}
