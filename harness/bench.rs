@@ -9,6 +9,7 @@ mod answers;
 mod apiserver;
 mod build;
 mod calls;
+mod fanout;
 mod generator;
 mod machine;
 mod process;
@@ -38,6 +39,8 @@ use crate::workspace;
 pub enum BenchCommand {
     /// The webhook against a no-op with the same TLS stack: CPU a review, latency, memory, API calls.
     Admission(AdmissionArgs),
+    /// The controller with thousands of simulated runtimes: convergence, requests, CPU, memory.
+    Fanout(fanout::FanoutArgs),
 }
 
 /// How to measure admission.
@@ -68,7 +71,10 @@ pub struct Outcome {
 /// # Errors
 /// When something does not build or start, answers wrongly, or ends too early.
 pub async fn run(progress: &Progress, command: &BenchCommand) -> anyhow::Result<Outcome> {
-    let BenchCommand::Admission(arguments) = command;
+    let arguments = match command {
+        BenchCommand::Admission(arguments) => arguments,
+        BenchCommand::Fanout(arguments) => return fanout::run(progress, arguments).await,
+    };
     let circumstances = Circumstances::now().await?;
     let programs = if arguments.built {
         Programs::built()

@@ -17,6 +17,7 @@ use crate::bench::{self, BenchCommand};
 use crate::cluster::{Cluster, ClusterOptions, ProviderChoice, selfcheck};
 use crate::demo;
 use crate::docker::Docker;
+use crate::fleet::command::{self as fleet, FleetArgs};
 use crate::images::{self, Role};
 use crate::landscape;
 use crate::progress::Progress;
@@ -58,6 +59,9 @@ enum Command {
     /// Landscapes as data (`scenarios/`).
     #[command(subcommand)]
     Landscape(LandscapeCommand),
+    /// Play the API servers of many runtimes, on one port of loopback.
+    #[command(hide = true)]
+    Fleet(FleetArgs),
 }
 
 #[derive(Debug, Subcommand)]
@@ -132,6 +136,11 @@ async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
             return Ok(outcome.code);
         }
         Command::Landscape(LandscapeCommand::Schema) => print!("{}", landscape::schema()),
+        Command::Fleet(arguments) => {
+            let fleet = fleet::start(&arguments).await?;
+            println!("{}", fleet.announcement()?);
+            fleet.serve().await?;
+        }
         Command::Verify(choice) => return verify::run(&progress, choice.cluster.as_ref()).await,
     }
     Ok(ExitCode::SUCCESS)

@@ -11,7 +11,7 @@ mod product;
 pub use archive::{Contents, ImageTar};
 pub(crate) use archive::{digest, tar};
 pub use probe::{PROBE, probe};
-pub use product::{Role, binary, product};
+pub use product::{Role, binary, built_binary, product};
 
 use std::path::PathBuf;
 

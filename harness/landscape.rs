@@ -5,7 +5,6 @@
 
 mod authority;
 mod expectation;
-pub mod install;
 mod model;
 mod objects;
 mod schema;

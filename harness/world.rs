@@ -1,6 +1,6 @@
 //! What scenarios share, and what each of them remembers.
 //!
-//! Invariant: scenarios run side by side on one [`Landscape`]. A scenario owns the namespaces that it made, whose names
+//! Invariant: scenarios run side by side on one [`Landscape`], or on one of their own that ends with them. A scenario owns the namespaces that it made, whose names
 //! nobody else has; whoever changes something that all see (the configuration, the pull Secret, the product itself)
 //! is `@serial` and marks it here, so that it is put back before the next one begins.
 
@@ -9,11 +9,11 @@ pub mod bundle;
 mod door;
 mod draft;
 pub mod effects;
-mod install;
 mod landscape;
 mod private;
 pub mod replicas;
 pub mod second;
+pub(crate) mod supplies;
 pub mod twin;
 
 pub use answer::{Answer, Dialogue};
@@ -71,10 +71,14 @@ impl World {
         }
     }
 
-    async fn begin() -> anyhow::Result<Self> {
+    fn shared() -> anyhow::Result<Arc<Landscape>> {
         let landscape = LANDSCAPE.read().ok().and_then(|current| current.clone());
+        landscape.context("no landscape was started")
+    }
+
+    async fn begin() -> anyhow::Result<Self> {
         std::future::ready(Ok(Self {
-            landscape: landscape.context("no landscape was started")?,
+            landscape: Self::shared()?,
             title: String::new(),
             namespace: None,
             annotations: BTreeMap::new(),
@@ -95,6 +99,11 @@ impl World {
     #[must_use]
     pub fn landscape(&self) -> &Landscape {
         &self.landscape
+    }
+
+    /// The scenario plays on a landscape of its own from now on.
+    pub fn move_to(&mut self, own: Landscape) {
+        self.landscape = Arc::new(own);
     }
 
     /// Names the scenario.
@@ -178,7 +187,11 @@ impl World {
         for changed in std::mem::take(&mut self.changed) {
             self.landscape.put_back(changed).await?;
         }
-        Ok(())
+        // The shared one has other owners and is taken down by the last of them.
+        match Arc::into_inner(std::mem::replace(&mut self.landscape, Self::shared()?)) {
+            Some(own) => own.stop().await,
+            None => Ok(()),
+        }
     }
 }
 

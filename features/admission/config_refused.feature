@@ -6,6 +6,7 @@ Feature: A broken configuration changes nothing
   Scenario Outline: <document>
     When the document becomes <document>
     Then it is refused because <reason>
+    And an Event "InvalidConfiguration" on its ConfigMap names the error: <reason>
     When a Pod that asks for registry rewrite is admitted
     Then only registry rewrite is applied
 

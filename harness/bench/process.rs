@@ -138,6 +138,11 @@ impl Process {
 
     /// Ends it at once.
     pub(super) async fn end(mut self) -> anyhow::Result<()> {
+        self.kill().await
+    }
+
+    /// Ends it at once, by SIGKILL, and keeps its name.
+    pub(super) async fn kill(&mut self) -> anyhow::Result<()> {
         self.child.kill().await.with_context(|| self.name.clone())
     }
 }

@@ -16,7 +16,8 @@ use super::pod::{self, Seen};
 use super::preview::{self, Preview};
 use super::stage::Stage;
 use crate::cluster::Cluster;
-use crate::landscape::{Content, Scenario, Workload, differences, install, objects, placed};
+use crate::install::{self, Product};
+use crate::landscape::{Content, Scenario, Workload, differences, objects, placed};
 use crate::progress::Progress;
 use crate::until::until;
 
@@ -131,8 +132,9 @@ async fn empty(namespaces: &Api<Namespace>, cluster: &Cluster, name: &str) -> an
 }
 
 async fn install(stage: &Stage, manifest: &str, workload: &Workload) -> anyhow::Result<()> {
-    let manifests = install::manifests(&stage.binary, &stage.product.reference).await?;
-    install::install(&stage.cluster, &manifests).await?;
+    let product = Product::printed_by(&stage.binary, &stage.product.reference).await?;
+    product.apply(&stage.cluster).await?;
+    product.rolled_out(&stage.cluster).await?;
     let object: Value = serde_saphyr::from_str(manifest)?;
     let expected = placed(&workload.expect.pod, &stage.host);
     let template = &object["spec"]["template"];

@@ -36,7 +36,6 @@ impl Stage {
     ) -> anyhow::Result<Self> {
         let probe = images::probe(progress).await?;
         let product = images::product(progress, Role::Webhook).await?;
-        let binary = images::binary(progress).await?;
         let identity = Identity::load_or_make()?;
         let run = Run::begin(keep).await?;
         let start = Registry::start(&run, &setup.registry_image, &identity);
@@ -53,7 +52,7 @@ impl Stage {
             run,
             cluster,
             registry,
-            binary,
+            binary: images::built_binary(),
             product,
             probe,
         })

@@ -21,17 +21,20 @@ pub(super) const TARGET: &str = "x86_64-unknown-linux-gnu";
 pub enum Role {
     /// The admission webhook.
     Webhook,
+    /// The controller on KCP.
+    Controller,
 }
 
 impl Role {
     /// All of them.
-    pub const ALL: [Self; 1] = [Self::Webhook];
+    pub const ALL: [Self; 2] = [Self::Webhook, Self::Controller];
 
     /// Its subcommand, and its target in the Dockerfile.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Webhook => "webhook",
+            Self::Controller => "controller",
         }
     }
 }
@@ -64,10 +67,16 @@ pub async fn binary(progress: &Progress) -> Result<PathBuf, ImageError> {
         .run("build the product's static binary", &mut cargo)
         .await
         .map_err(ImageError::Build)?;
-    Ok(workspace::target()
+    Ok(built_binary())
+}
+
+/// Where [`binary`] and [`product`] leave the binary, for who has just called one of them.
+#[must_use]
+pub fn built_binary() -> PathBuf {
+    workspace::target()
         .join(TARGET)
         .join("release")
-        .join(BINARY))
+        .join(BINARY)
 }
 
 /// The image of a role, built if Docker or the folder of images lacks it.

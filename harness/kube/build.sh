@@ -74,16 +74,21 @@ program_hash=$(source_hash "$linker")
 image=localhost/kyma-kube:$version-$(echo "$program_hash ${root##*/}" | short_hash)
 
 if ! "$docker" image inspect "$image" >/dev/null 2>&1; then
+	# It waits for the archive and for one core, so it runs beside the compiler. Should this script end first, that one
+	# holds the lock until it is done.
+	rooting=
+	if [[ ! -d $root ]]; then
+		command -v debootstrap >/dev/null || fail "debootstrap is not installed; it makes the node's root file system."
+		build_root "$root" &
+		rooting=$!
+	fi
 	if [[ $(cat "$out/program.hash" 2>/dev/null) != "$program_hash" ]]; then
 		build_binary pause ./pause '-s -w'
 		pack_pause
 		build_binary kube . "$linker"
 		echo "$program_hash" >"$out/program.hash"
 	fi
-	if [[ ! -d $root ]]; then
-		command -v debootstrap >/dev/null || fail "debootstrap is not installed; it makes the node's root file system."
-		build_root "$root"
-	fi
+	[[ -z $rooting ]] || wait "$rooting" || fail "there is no root file system for the node"
 
 	say "assembling $image"
 	files=$out/files

@@ -18,6 +18,13 @@ async fn absent(world: &mut World) -> anyhow::Result<()> {
     known(world, false).await
 }
 
+#[given("a cluster without the API for trust bundles")]
+async fn unserved(world: &mut World) -> anyhow::Result<()> {
+    let own = Box::pin(world.landscape().without_trust_bundles()).await?;
+    world.move_to(own);
+    Ok(())
+}
+
 #[when("the trust bundle is created")]
 async fn appears(world: &mut World) -> anyhow::Result<()> {
     world.landscape().write_bundle().await?;

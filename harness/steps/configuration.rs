@@ -92,16 +92,24 @@ async fn refused(world: &mut World, reason: String) -> anyhow::Result<()> {
     world
         .landscape()
         .each_replica("the document is refused", says_why)
-        .await?;
+        .await
+}
+
+#[then(regex = r#"^an Event "(\w+)" on its ConfigMap names the error: (.+)$"#)]
+async fn told(world: &mut World, reason: String, error: String) -> anyhow::Result<()> {
     let dialogue = world.landscape().dialogue();
     let path = format!("/apis/events.k8s.io/v1/namespaces/{PRODUCT_NAMESPACE}/events");
     until("an Event says so", PATIENCE, || async {
         let events = dialogue.get(&path).await?;
-        let told = items(events.at("/items")).any(|event| {
-            event["reason"] == "InvalidConfiguration"
-                && event["regarding"]["name"] == api::names::CONFIG_MAP
-        });
-        ensure!(told, "{} Events", items(events.at("/items")).count());
+        let notes: Vec<&str> = items(events.at("/items"))
+            .filter(|event| event["reason"] == reason && event["type"] == "Warning")
+            .filter(|event| event["regarding"]["name"] == api::names::CONFIG_MAP)
+            .filter_map(|event| event["note"].as_str())
+            .collect();
+        ensure!(
+            notes.iter().any(|note| note.contains(&error)),
+            "Events of {reason}: {notes:?}"
+        );
         anyhow::Ok(())
     })
     .await?;

@@ -85,12 +85,10 @@ async fn down(world: &mut World) -> anyhow::Result<()> {
 #[given("the webhook was not told its landscape")]
 async fn without_landscape(world: &mut World) -> anyhow::Result<()> {
     world.changed.push(Shared::Product);
-    world
-        .landscape()
-        .product()
-        .apply_without(world.landscape().cluster(), "LANDSCAPE")
-        .await?;
-    world.landscape().rolled_out().await
+    let landscape = world.landscape();
+    let product = landscape.product().clone().without_variable("LANDSCAPE");
+    product.apply(landscape.cluster()).await?;
+    product.rolled_out(landscape.cluster()).await
 }
 
 #[then(expr = "no replica is ready, because {string}")]

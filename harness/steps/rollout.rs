@@ -145,7 +145,7 @@ async fn roll(landscape: &Landscape) -> anyhow::Result<()> {
         .dialogue()
         .patch(&Landscape::deployment_path(), &patch)
         .await?;
-    landscape.rolled_out().await
+    landscape.product().rolled_out(landscape.cluster()).await
 }
 
 /// How often this API server let an object pass because our webhook did not answer.

@@ -4,7 +4,7 @@
 
 use serde_json::{Value, json};
 
-pub(super) fn object(pem: &str) -> Value {
+pub(crate) fn object(pem: &str) -> Value {
     json!({
         "apiVersion": "certificates.k8s.io/v1beta1", "kind": "ClusterTrustBundle",
         "metadata": { "name": NAME },
@@ -17,6 +17,7 @@ pub(crate) const PATH: &str =
     "/apis/certificates.k8s.io/v1beta1/clustertrustbundles/rt-bootstrapper-k3d.test:ctb:1";
 /// Its name.
 pub(crate) const NAME: &str = "rt-bootstrapper-k3d.test:ctb:1";
-const SIGNER: &str = "rt-bootstrapper-k3d.test/ctb";
+/// Whose it is.
+pub(crate) const SIGNER: &str = "rt-bootstrapper-k3d.test/ctb";
 /// Its file in the container.
 pub(crate) const FILE: &str = "kube-apiserver-serving.pem";

@@ -1,36 +1,36 @@
-//! The landscape that all scenarios share: one cluster, one private registry, the product, its three sources.
+//! The landscape that scenarios share: one cluster, one private registry, the product, its three sources. A scenario that
+//! needs another kind of cluster gets a landscape of its own, with the same registry.
 //!
 //! Invariant: [`Landscape::start`] returns when every replica of the webhook has the shared configuration, pull Secret
 //! and trust bundle in force, and [`Landscape::put_back`] gets there again from wherever a scenario left it.
 //! KIM's part (writing the three sources) is played here.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use http::Method;
 use serde_json::{Value, json};
 
 use super::bundle;
-use super::install::Product;
-use super::private;
+use super::supplies::Supplies;
 use super::{Dialogue, random};
 use crate::cluster::{Cluster, ClusterOptions};
 use crate::evidence::Evidence;
-use crate::images;
+use crate::install::Product;
 use crate::progress::Progress;
-use crate::registry::{Identity, Registry};
-use crate::run::Run;
+use crate::registry::Registry;
 use crate::setup::Setup;
 use crate::until::until;
 use crate::workspace;
 
 /// What all scenarios share.
 pub struct Landscape {
-    run: Run,
-    registry: Registry,
+    supplies: Arc<Supplies>,
     cluster: Cluster,
     dialogue: Dialogue,
-    pub(super) product: Product,
+    /// Whether the cluster serves ClusterTrustBundles.
+    has_bundles: bool,
 }
 
 /// What a scenario may change for all, and what puts it back.
@@ -52,29 +52,39 @@ impl Landscape {
     /// # Errors
     /// At the first part that does not come up.
     pub async fn start(progress: &Progress, setup: &Setup, keep: bool) -> anyhow::Result<Self> {
-        let probe = images::probe(progress).await?;
-        let identity = Identity::load_or_make()?;
-        let run = Run::begin(keep).await?;
-        let registry = Box::pin(Registry::start(&run, &setup.registry_image, &identity)).await?;
-        registry
-            .push(&private::image(&probe)?, "harness/probe:1")
-            .await?;
-        let options =
-            ClusterOptions::new("features").with_registry(&registry.host(), &identity.ca_pem);
-        let start = Cluster::start(&run, &setup.provider, &options);
+        let supplies = Arc::new(Supplies::gather(progress, setup, keep).await?);
+        let start = supplies.cluster(ClusterOptions::new("features"));
         let cluster = progress.show("start the cluster", start).await?;
-        cluster.load_image(&probe).await?;
-        let product = Product::build(progress, &cluster).await?;
+        let install = Self::on(cluster, supplies, true);
+        progress.show("install the product", install).await
+    }
+
+    /// The same on a further cluster, which does not serve ClusterTrustBundles.
+    ///
+    /// # Errors
+    /// At the first part that does not come up, or when clusters are not ours to start.
+    pub async fn without_trust_bundles(&self) -> anyhow::Result<Self> {
+        ensure!(
+            !self.supplies.provider.is_existing(),
+            "an existing cluster is as it is; leave these scenarios out: -t 'not @own-cluster'"
+        );
+        let options = ClusterOptions::new("features-without-bundles").without_trust_bundles();
+        let cluster = self.supplies.cluster(options).await?;
+        Self::on(cluster, Arc::clone(&self.supplies), false).await
+    }
+
+    async fn on(
+        cluster: Cluster,
+        supplies: Arc<Supplies>,
+        has_bundles: bool,
+    ) -> anyhow::Result<Self> {
         let landscape = Self {
-            run,
-            registry,
+            supplies,
             dialogue: Dialogue::with(cluster.kubeconfig()).await?,
             cluster,
-            product,
+            has_bundles,
         };
-        let installed = progress
-            .show("install the product", landscape.install())
-            .await;
+        let installed = landscape.install().await;
         if installed.is_err() {
             let evidence = Evidence::of("landscape", "install the product")?;
             landscape.cluster.collect_evidence(&evidence).await;
@@ -96,25 +106,31 @@ impl Landscape {
             }
             self.cluster.apply(&namespace.to_string()).await?;
         }
-        self.write_bundle().await?;
+        if self.has_bundles {
+            self.write_bundle().await?;
+        }
         self.write_pull_secret(&self.docker_config()).await?;
         self.write_configuration(&shared_configuration()?.to_string())
             .await?;
-        self.product.apply(&self.cluster).await?;
         self.put_back(Shared::Product).await?;
         self.configure(shared_configuration()?).await?;
         self.put_back(Shared::PullSecret).await?;
-        self.put_back(Shared::TrustBundle).await
+        if self.has_bundles {
+            self.put_back(Shared::TrustBundle).await?;
+        }
+        Ok(())
     }
 
-    /// Removes everything that is not kept.
+    /// Removes everything that is not kept; the registry goes with the last landscape.
     ///
     /// # Errors
     /// When Docker refuses.
     pub async fn stop(self) -> anyhow::Result<()> {
         self.cluster.stop().await?;
-        self.registry.stop().await?;
-        Ok(self.run.end().await?)
+        match Arc::into_inner(self.supplies) {
+            Some(supplies) => supplies.remove().await,
+            None => Ok(()),
+        }
     }
 
     /// The cluster.
@@ -126,7 +142,13 @@ impl Landscape {
     /// The private registry.
     #[must_use]
     pub fn registry(&self) -> &Registry {
-        &self.registry
+        &self.supplies.registry
+    }
+
+    /// What is installed.
+    #[must_use]
+    pub fn product(&self) -> &Product {
+        &self.supplies.product
     }
 
     /// Asks the API server.
@@ -193,7 +215,7 @@ impl Landscape {
     #[must_use]
     pub fn docker_config(&self) -> String {
         let mut config: Value =
-            serde_json::from_str(&self.registry.identity().docker_config()).unwrap_or_default();
+            serde_json::from_str(&self.registry().identity().docker_config()).unwrap_or_default();
         for host in ["ghcr.io", "private.me"] {
             config["auths"][host] = json!({ "username": "nobody", "password": "nothing" });
         }
@@ -205,7 +227,7 @@ impl Landscape {
     /// # Errors
     /// When the API server refuses.
     pub async fn write_bundle(&self) -> anyhow::Result<()> {
-        let object = bundle::object(&self.registry.identity().ca_pem);
+        let object = bundle::object(&self.registry().identity().ca_pem);
         self.cluster.apply(&object.to_string()).await?;
         Ok(())
     }
@@ -232,8 +254,8 @@ impl Landscape {
                 .await
             }
             Shared::Product => {
-                self.product.apply(&self.cluster).await?;
-                self.rolled_out().await
+                self.product().apply(&self.cluster).await?;
+                self.product().rolled_out(&self.cluster).await
             }
         }
     }

@@ -24,21 +24,18 @@ pub struct Replica {
 }
 
 impl Landscape {
+    /// The path of the product's Deployment in the API.
+    #[must_use]
+    pub fn deployment_path() -> String {
+        format!("/apis/apps/v1/namespaces/{PRODUCT_NAMESPACE}/deployments/{DEPLOYMENT}")
+    }
+
     /// The webhook's Pods that are not on their way out.
     ///
     /// # Errors
     /// When the API server refuses.
     pub async fn replicas(&self) -> anyhow::Result<Vec<Replica>> {
-        let pods = self.replica_pods().await?;
-        let names = pods
-            .iter()
-            .filter_map(|pod| pod["metadata"]["name"].as_str());
-        Ok(names
-            .map(|pod| Replica {
-                pod: pod.to_owned(),
-                dialogue: self.dialogue(),
-            })
-            .collect())
+        Replica::all(&self.dialogue()).await
     }
 
     /// How often each replica was started.
@@ -65,9 +62,7 @@ impl Landscape {
     }
 
     async fn replica_pods(&self) -> anyhow::Result<Vec<Value>> {
-        let listed = self.dialogue().get(&pods()).await?;
-        let stays = |pod: &&Value| pod["metadata"]["deletionTimestamp"].is_null();
-        Ok(items(listed.at("/items")).filter(stays).cloned().collect())
+        staying(&self.dialogue()).await
     }
 
     /// Waits until `probe` is true of every replica.
@@ -124,6 +119,23 @@ impl Landscape {
 }
 
 impl Replica {
+    /// Those of a cluster that are not on their way out.
+    ///
+    /// # Errors
+    /// When the API server refuses.
+    pub async fn all(dialogue: &Dialogue) -> anyhow::Result<Vec<Self>> {
+        let pods = staying(dialogue).await?;
+        let names = pods
+            .iter()
+            .filter_map(|pod| pod["metadata"]["name"].as_str());
+        Ok(names
+            .map(|pod| Self {
+                pod: pod.to_owned(),
+                dialogue: dialogue.clone(),
+            })
+            .collect())
+    }
+
     /// Sends a body to the admission endpoint.
     ///
     /// # Errors
@@ -270,8 +282,15 @@ pub fn asking(feature: api::Feature, image: &str) -> Draft {
     draft
 }
 
+async fn staying(dialogue: &Dialogue) -> anyhow::Result<Vec<Value>> {
+    let listed = dialogue.get(&pods()).await?;
+    let stays = |pod: &&Value| pod["metadata"]["deletionTimestamp"].is_null();
+    Ok(items(listed.at("/items")).filter(stays).cloned().collect())
+}
+
 fn pods() -> String {
     format!("/api/v1/namespaces/{PRODUCT_NAMESPACE}/pods?labelSelector={SELECTOR}")
 }
 
+const DEPLOYMENT: &str = "rt-bootstrapper-controller-manager";
 const SELECTOR: &str = "app.kubernetes.io/name=rt-bootstrapper,control-plane=controller-manager";

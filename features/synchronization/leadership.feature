@@ -1,0 +1,19 @@
+Feature: Two controllers are as good as one
+  A second replica is there for the day on which the first dies; it must not do the work twice.
+
+  Background:
+    Given a runtime in direct mode
+
+  @serial
+  Scenario: One of two replicas works
+    When the pull Secret changes on KCP
+    Then one replica leads
+    And the runtime has the new pull Secret
+    And the pull Secret on the runtime was written once
+
+  @serial
+  Scenario: The controller is killed in the middle of a pass
+    When the three sources change on KCP
+    And the controller is killed in the middle of its pass
+    Then the runtime has the three sources of KCP
+    And one replica leads

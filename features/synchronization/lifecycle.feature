@@ -1,0 +1,42 @@
+Feature: A custom resource is the webhook's life on a runtime
+  Whoever runs a landscape installs, watches and removes the webhook by one object on KCP.
+
+  @serial @node @smoke
+  Scenario: Creating it installs the webhook
+    Given a runtime without a webhook
+    When a RuntimeBootstrapper is created for it
+    Then it becomes Ready
+    And a Pod that opts in on the runtime carries the marker
+    And its status names the webhook's version, its ready replicas and the three hashes
+
+  @serial @node
+  Scenario: Deleting it removes the webhook, first of all its configuration
+    Given a runtime whose webhook a RuntimeBootstrapper installed
+    When its RuntimeBootstrapper is deleted
+    Then the webhook configuration goes before the webhook
+    And nothing of ours is left on the runtime
+    And the RuntimeBootstrapper is gone
+
+  @serial
+  Scenario Outline: A RuntimeBootstrapper that cannot be is refused by the API server
+    When a RuntimeBootstrapper with <mistake> is created
+    Then the API server refuses it, naming "<field>"
+
+    Examples:
+      | mistake                         | field                |
+      | an empty image                  | spec.webhook.image   |
+      | an image without a tag          | spec.webhook.image   |
+      | an unknown deletion policy      | spec.deletionPolicy  |
+      | a name that no Runtime can have | at most 63           |
+
+  @serial
+  Scenario: Its Runtime does not exist
+    When a RuntimeBootstrapper is created for a Runtime that does not exist
+    Then its condition Reachable is False with the reason "RuntimeMissing"
+
+  @serial
+  Scenario: Today's manager is stopped, and everything converges
+    Given the manager is stopped
+    And a runtime in direct mode
+    When the pull Secret changes on KCP
+    Then the runtime has the new pull Secret

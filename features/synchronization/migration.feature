@@ -1,0 +1,32 @@
+Feature: A runtime moves between the two modes, and no Pod notices
+  Migration is a label; while it happens there is always exactly one webhook.
+
+  Background:
+    Given the manager runs
+    And a runtime on which the manager installed the webhook
+
+  @serial @node @slow
+  Scenario: There and back, with Pods created all the while
+    Given Pods that opt in are created on the runtime all the while
+    When the Runtime is labelled for direct mode
+    Then it becomes Ready
+    When the Runtime is labelled for signals
+    Then the runtime is handed back
+    And every Pod was admitted and carries the marker
+
+  @serial @node
+  Scenario: What the manager installed is taken over
+    When the Runtime is labelled for direct mode
+    Then it becomes Ready
+    And the objects have no field of the manager any more
+    And the webhook's Pods are still those of the manager
+
+  @serial @node @slow
+  Scenario: After the way back signals hold again
+    When the Runtime is labelled for direct mode
+    Then it becomes Ready
+    When the Runtime is labelled for signals
+    Then the runtime is handed back
+    When the pull Secret changes on KCP
+    Then the manager reconciles the runtime
+    And the runtime has the new pull Secret

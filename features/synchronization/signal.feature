@@ -1,0 +1,57 @@
+Feature: A change on KCP makes today's manager reconcile
+  An operator changes a source once; every runtime that it concerns is reconciled, and nobody else.
+
+  Background:
+    Given the manager runs
+
+  @serial @smoke
+  Scenario Outline: A source is changed
+    Given a runtime kept by signals
+    When the <source> changes on KCP
+    Then the manager reconciles the runtime
+    And the runtime has the new <source>
+    And nothing of the signal is left
+
+    Examples:
+      | source        |
+      | pull Secret   |
+      | trust bundle  |
+      | configuration |
+
+  @serial
+  Scenario Outline: A source is created, and deleted
+    Given a runtime kept by signals
+    When the <source> is deleted on KCP
+    Then the manager reconciles the runtime
+    When the <source> is created on KCP
+    Then the manager reconciles the runtime
+    And the runtime has the new <source>
+
+    Examples:
+      | source       |
+      | pull Secret  |
+      | trust bundle |
+
+  # kim-keb §9 row 42
+  @serial
+  Scenario: Only the metadata of a source changes
+    Given a runtime kept by signals
+    When somebody labels the pull Secret on KCP
+    Then the manager reconciles nobody
+
+  # kim-keb §9 row 40
+  @serial
+  Scenario: A neighbour of the sources changes
+    Given a runtime kept by signals
+    When another Secret changes on KCP
+    Then the manager reconciles nobody
+
+  @serial
+  Scenario: A change that comes while a signal stands is not lost
+    Given a runtime kept by signals
+    And the manager is slow
+    When the pull Secret changes on KCP
+    And the pull Secret changes on KCP again before the manager took the signal
+    Then the manager reconciles the runtime
+    And the runtime has the new pull Secret
+    And nothing of the signal is left

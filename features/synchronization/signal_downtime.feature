@@ -1,0 +1,47 @@
+Feature: What happened while nobody looked is caught up with
+  Controllers restart; a change made in between has to arrive all the same.
+
+  @serial
+  Scenario Outline: A source changes while the controller is down
+    Given a Runtime without a cluster
+    When the controller is down
+    And the <source> changes on KCP
+    And the controller is up again
+    Then the Runtime carries the signal
+
+    Examples:
+      | source        |
+      | pull Secret   |
+      | trust bundle  |
+      | configuration |
+
+  @serial
+  Scenario: A source is deleted while the controller is down
+    Given a Runtime without a cluster
+    When the controller is down
+    And the trust bundle is deleted on KCP
+    And the controller is up again
+    Then the Runtime carries the signal
+
+  @serial
+  Scenario: Nothing changed while the controller was down
+    Given a Runtime without a cluster
+    When the controller is down
+    And the controller is up again
+    Then the Runtime is not written
+
+  @serial
+  Scenario: The first start ever signals nobody
+    Given a Runtime without a cluster
+    When the controller is down
+    And its record is lost
+    And the controller is up again
+    Then the Runtime is not written
+    And the record knows the sources
+
+  @serial
+  Scenario: The controller dies in the middle of its signals
+    Given 50 Runtimes without a cluster
+    When the pull Secret changes on KCP
+    And the controller is killed after the first signals
+    Then every Runtime carries the signal

@@ -1,0 +1,35 @@
+Feature: One runtime's trouble is its own
+  Some of thousands of clusters are always away; the others must not notice.
+
+  # kim-keb §9 row 16
+  @serial
+  Scenario: A runtime that does not answer delays nobody
+    Given a Runtime whose cluster does not answer, in direct mode
+    And a runtime in direct mode
+    When the pull Secret changes on KCP
+    Then the runtime has the new pull Secret
+    And the other one's condition Reachable is False
+
+  @serial
+  Scenario: A runtime that is away comes back
+    Given a runtime in direct mode
+    When its cluster is away
+    And the pull Secret changes on KCP
+    Then its condition Reachable is False, for it does not answer
+    When its cluster is back
+    Then the runtime has the new pull Secret
+    And it becomes Ready
+
+  @serial
+  Scenario Outline: The runtime refuses
+    Given a runtime in direct mode
+    When on the runtime <obstacle>
+    And the pull Secret changes on KCP
+    Then its condition ConfigurationSynchronized is False with the reason "<reason>"
+    When on the runtime the obstacle is removed
+    Then the runtime has the new pull Secret
+
+    Examples:
+      | obstacle                              | reason        |
+      | our account loses its rights          | RightsMissing |
+      | an admission policy denies our Secret | WriteFailed   |

@@ -1,0 +1,54 @@
+//! The programs that take part.
+
+use std::path::PathBuf;
+
+use anyhow::ensure;
+use tokio::process::Command;
+
+use crate::progress::Progress;
+use crate::workspace;
+
+/// The binaries that take part.
+pub(super) struct Programs {
+    pub(super) product: PathBuf,
+    pub(super) harness: PathBuf,
+}
+
+impl Programs {
+    /// The product as it ships, and the harness with the same flags: a simulator of a debug build would be measured
+    /// itself.
+    pub(super) async fn build(progress: &Progress) -> anyhow::Result<Self> {
+        let product = crate::images::binary(progress).await?;
+        let mut cargo = Command::new("cargo");
+        cargo.current_dir(workspace::root()).args([
+            "build",
+            "--release",
+            "--locked",
+            "-p",
+            "harness",
+            "--bin",
+            "harness",
+        ]);
+        progress.run("build the fleet", &mut cargo).await?;
+        let harness = workspace::target().join("release/harness");
+        Ok(Self { product, harness })
+    }
+
+    /// Those of the last build.
+    pub(super) fn built() -> Self {
+        let product = crate::bench::build::Programs::built().product;
+        let harness = workspace::target().join("release/harness");
+        Self { product, harness }
+    }
+
+    /// What the product says its own resources are.
+    pub(super) async fn crds(&self) -> anyhow::Result<String> {
+        let printed = Command::new(&self.product).arg("crds").output().await?;
+        ensure!(
+            printed.status.success(),
+            "crds: {}",
+            String::from_utf8_lossy(&printed.stderr)
+        );
+        Ok(String::from_utf8(printed.stdout)?)
+    }
+}

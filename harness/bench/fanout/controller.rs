@@ -1,0 +1,100 @@
+//! The product's controller as a process of its own: how it is called, how it ends, what it needs.
+//!
+//! Invariant: its command line is written in one place, [`flags`].
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use api::names;
+use api::runtimes::KCP_NAMESPACE;
+
+use crate::bench::process::Process;
+use crate::fleet::kcp;
+use crate::until::until;
+
+/// What is started, again and again.
+pub(super) struct Program {
+    pub(super) binary: PathBuf,
+    pub(super) core: u32,
+    /// Of the control plane.
+    pub(super) kubeconfig: PathBuf,
+}
+
+/// A controller that runs.
+pub(super) struct Controller {
+    process: Process,
+    health: SocketAddr,
+}
+
+impl Program {
+    /// Starts it; it is not ready yet.
+    pub(super) fn start(&self) -> anyhow::Result<Controller> {
+        let health = free_address()?;
+        let flags = flags(&self.kubeconfig, health, free_address()?);
+        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+        let process = Process::start("controller", self.core, &self.binary, &flags)?;
+        Ok(Controller { process, health })
+    }
+}
+
+/// The command line.
+fn flags(kubeconfig: &Path, health: SocketAddr, metrics: SocketAddr) -> Vec<String> {
+    vec![
+        "controller".to_owned(),
+        format!("--kubeconfig={}", kubeconfig.display()),
+        "--controllers=direct".to_owned(),
+        format!("--namespace={KCP_NAMESPACE}"),
+        format!("--health-probe-bind-address={health}"),
+        format!("--metrics-bind-address={metrics}"),
+        format!("--kcp-pull-secret-name={}", names::PULL_SECRET),
+        format!("--kcp-cluster-trust-bundle={}", kcp::TRUST_BUNDLE),
+        format!("--skr-cluster-trust-bundle={}", kcp::TRUST_BUNDLE),
+        // The fleet is on loopback, which is no place for a runtime otherwise.
+        "--allow-loopback-runtimes".to_owned(),
+        "--identity=bench".to_owned(),
+    ]
+}
+
+impl Controller {
+    /// Waits until it says that it is ready.
+    pub(super) async fn ready(&mut self) -> anyhow::Result<()> {
+        let url = format!("http://{}/readyz", self.health);
+        let waited = until("the controller is ready", PATIENCE, || async {
+            let status = reqwest::get(&url).await?.status();
+            ensure!(status.is_success(), "{status}");
+            anyhow::Ok(())
+        })
+        .await;
+        self.process.is_running()?;
+        waited.context("see target/harness/logs/bench-controller.err.log")
+    }
+
+    /// Whether it still runs; the error shows the end of its log.
+    pub(super) fn is_running(&mut self) -> anyhow::Result<()> {
+        self.process.is_running()
+    }
+
+    /// CPU time so far.
+    pub(super) fn cpu(&self) -> anyhow::Result<Duration> {
+        self.process.cpu()
+    }
+
+    /// Resident KiB: now, and the most so far.
+    pub(super) fn memory(&self) -> anyhow::Result<(u32, u32)> {
+        Ok((self.process.memory("VmRSS")?, self.process.memory("VmHWM")?))
+    }
+
+    /// SIGKILL: it has no time for anything.
+    pub(super) async fn kill(&mut self) -> anyhow::Result<()> {
+        self.process.kill().await
+    }
+}
+
+/// One that nobody uses at the moment.
+fn free_address() -> anyhow::Result<SocketAddr> {
+    Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?)
+}
+
+const PATIENCE: Duration = Duration::from_mins(1);

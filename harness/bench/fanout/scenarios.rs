@@ -1,0 +1,264 @@
+//! The scenarios, in their order: each leaves fleet and control plane converged for the next.
+//!
+//! Source: performance-reliability B5, A6 (F1–F4). Invariant: counters are reset before a scenario and read after it,
+//! so writes and reads are its own.
+
+use std::time::Duration;
+
+use anyhow::ensure;
+
+use super::Sizes;
+use super::controller::Controller;
+use super::curve::Curve;
+use super::report::{Bound, Outcome};
+use super::stage::{Change, Stage};
+use crate::fleet::{Conditions, Faults, Reach, Selection};
+use crate::progress::Progress;
+use crate::until::holds;
+
+/// A stage with a controller on it.
+pub(super) struct Play<'a> {
+    pub(super) progress: &'a Progress,
+    pub(super) stage: Stage,
+    pub(super) controller: Controller,
+    pub(super) sizes: Sizes,
+    pub(super) outcomes: Vec<Outcome>,
+    /// When the first controller was started, on the fleet's clock.
+    pub(super) started: Duration,
+    /// What the controller had used when counting began.
+    pub(super) cpu_before: Duration,
+}
+
+impl Play<'_> {
+    /// All of them.
+    pub(super) async fn run(&mut self) -> anyhow::Result<()> {
+        self.cold().await?;
+        let three = self
+            .changed(Change::Three, "three sources changed", P99)
+            .await?;
+        self.changed(Change::Secret, "one Secret changed", SECRET_P99)
+            .await?;
+        self.nothing().await?;
+        self.troubled(&three).await?;
+        self.rotated().await?;
+        self.killed().await?;
+        if self.sizes.large > self.sizes.runtimes {
+            self.large().await?;
+        }
+        Ok(())
+    }
+
+    /// The controller was started at the fleet's beginning, with everything still to do.
+    async fn cold(&mut self) -> anyhow::Result<()> {
+        let curve = self
+            .watch("cold start", Change::Three, self.started)
+            .await?;
+        let bounds = vec![Bound::p99(&curve, P99), self.memory_bound()?];
+        self.record("cold start", Some(curve), bounds).await
+    }
+
+    async fn changed(
+        &mut self,
+        change: Change,
+        name: &str,
+        limit: Duration,
+    ) -> anyhow::Result<Curve> {
+        self.begin().await?;
+        let since = self.stage.change(change).await?;
+        let curve = self.watch(name, change, since).await?;
+        let bounds = vec![Bound::p99(&curve, limit), self.memory_bound()?];
+        self.record(name, Some(curve.clone()), bounds).await?;
+        Ok(curve)
+    }
+
+    /// A new process finds everything as it should be.
+    async fn nothing(&mut self) -> anyhow::Result<()> {
+        self.stage.settled(&mut self.controller).await?;
+        self.begin().await?;
+        self.restart().await?;
+        let fleet = &self.stage.fleet;
+        let quiet = holds("nothing is written", QUIET, || async {
+            let counts = fleet.totals().await?.counts;
+            ensure!(counts.writes == 0, "{} writes", counts.writes);
+            anyhow::Ok(())
+        });
+        let quiet = self.progress.show("nothing changed", quiet).await.is_ok();
+        let looked = fleet.totals().await?.counts.handshakes >= self.stage.known as u64;
+        let bounds = vec![
+            Bound::new("0 writes", quiet),
+            Bound::new("every runtime is looked at", looked),
+        ];
+        self.record("restart, nothing changed", None, bounds).await
+    }
+
+    /// Some are dead and some never answer; the others must not notice.
+    async fn troubled(&mut self, healthy: &Curve) -> anyhow::Result<()> {
+        let share = (self.stage.known / 100).max(1);
+        let good = Conditions {
+            latency: self.sizes.latency(),
+            ..Conditions::default()
+        };
+        let silent = Conditions {
+            reach: Reach::Silent,
+            ..good.clone()
+        };
+        let stuck = Conditions {
+            faults: Faults {
+                stalled: 1000,
+                ..Faults::default()
+            },
+            ..good.clone()
+        };
+        let numbers = |range: std::ops::Range<usize>| Selection::Numbers(range.collect());
+        let fleet = self.stage.fleet.clone();
+        fleet.set(numbers(0..share), silent).await?;
+        fleet.set(numbers(share..2 * share), stuck).await?;
+        self.begin().await?;
+        let since = self.stage.change(Change::Three).await?;
+        let name = "three changed, 1 % dead and 1 % stalled";
+        let curve = self
+            .watch_but(name, Change::Three, (since, 2 * share))
+            .await?;
+        let bounds = vec![Bound::new(
+            "p99 of the others + < 5 %",
+            is_near(&curve, healthy),
+        )];
+        self.record(name, Some(curve), bounds).await?;
+        fleet.set(Selection::All, good).await?;
+        self.watch("the others are back", Change::Three, since)
+            .await?;
+        Ok(())
+    }
+
+    async fn rotated(&mut self) -> anyhow::Result<()> {
+        self.begin().await?;
+        let rotate = self.stage.rotate();
+        self.progress.show("rotate all kubeconfigs", rotate).await?;
+        let since = self.stage.change(Change::Three).await?;
+        let name = "three changed, all kubeconfigs rotated";
+        let curve = self.watch(name, Change::Three, since).await?;
+        let bounds = vec![Bound::p99(&curve, P99)];
+        self.record(name, Some(curve), bounds).await
+    }
+
+    /// SIGKILL at points that are spread over a pass.
+    async fn killed(&mut self) -> anyhow::Result<()> {
+        let mut slowest: Option<Curve> = None;
+        let (mut redundant, mut strays) = (0, 0);
+        for number in 1..=self.sizes.kills {
+            self.begin().await?;
+            let since = self.stage.change(Change::Three).await?;
+            // Multiples of the golden section never come close to each other.
+            self.stage.reached(since, number * 618 % 1000).await?;
+            self.restart().await?;
+            let name = format!("killed {number} of {}", self.sizes.kills);
+            let curve = self.watch(&name, Change::Three, since).await?;
+            let totals = self.stage.fleet.totals().await?;
+            redundant = redundant.max(totals.most_idle_applies);
+            strays += totals.counts.foreign_writes;
+            if slowest.as_ref().and_then(Curve::last) < curve.last() {
+                slowest = Some(curve);
+            }
+        }
+        let bounds = vec![
+            Bound::new(format!("≤ 1 redundant apply ({redundant})"), redundant <= 1),
+            Bound::new("0 writes gone astray", strays == 0),
+        ];
+        let name = format!("SIGKILL in a pass, slowest of {}", self.sizes.kills);
+        self.record(&name, slowest, bounds).await
+    }
+
+    async fn large(&mut self) -> anyhow::Result<()> {
+        let fill = self.stage.fill(self.sizes.large);
+        self.progress.show("make more runtimes known", fill).await?;
+        self.watch("the new ones", Change::Three, self.started)
+            .await?;
+        self.stage.settled(&mut self.controller).await?;
+        self.changed(Change::Three, "three sources changed", LARGE_P99)
+            .await?;
+        Ok(())
+    }
+
+    /// Counts from here on.
+    async fn begin(&mut self) -> anyhow::Result<()> {
+        self.cpu_before = self.controller.cpu()?;
+        self.stage.fleet.reset_counters().await
+    }
+
+    async fn restart(&mut self) -> anyhow::Result<()> {
+        self.controller.kill().await?;
+        self.controller = self.stage.controller.start()?;
+        self.cpu_before = Duration::ZERO;
+        Ok(())
+    }
+
+    async fn watch(
+        &mut self,
+        name: &str,
+        change: Change,
+        since: Duration,
+    ) -> anyhow::Result<Curve> {
+        self.watch_but(name, change, (since, 0)).await
+    }
+
+    async fn watch_but(
+        &mut self,
+        name: &str,
+        change: Change,
+        (since, but): (Duration, usize),
+    ) -> anyhow::Result<Curve> {
+        let converged = self.stage.converged(change, since, but);
+        let curve = self.progress.show(name, converged).await;
+        self.controller.is_running()?;
+        curve
+    }
+
+    fn memory_bound(&self) -> anyhow::Result<Bound> {
+        let (_, most) = self.controller.memory()?;
+        Ok(Bound::new("RSS ≤ 64 MiB", most <= 64 * 1024))
+    }
+
+    async fn record(
+        &mut self,
+        name: &str,
+        curve: Option<Curve>,
+        bounds: Vec<Bound>,
+    ) -> anyhow::Result<()> {
+        self.outcomes.push(Outcome {
+            name: name.to_owned(),
+            runtimes: self.stage.known,
+            totals: self.stage.fleet.totals().await?,
+            cpu: self.controller.cpu()?.saturating_sub(self.cpu_before),
+            memory: self.controller.memory()?,
+            drawn: curve.is_some() && !name.starts_with("SIGKILL"),
+            curve,
+            bounds,
+        });
+        Ok(())
+    }
+}
+
+/// Whether 99 % had it at most a twentieth later.
+fn is_near(curve: &Curve, healthy: &Curve) -> bool {
+    let both = curve.quantile(990).zip(healthy.quantile(990));
+    both.is_some_and(|(time, healthy)| time * 20 < healthy * 21)
+}
+
+const P99: Duration = Duration::from_secs(30);
+const SECRET_P99: Duration = Duration::from_secs(15);
+const LARGE_P99: Duration = Duration::from_mins(1);
+/// Longer than a pass over all of them takes.
+const QUIET: Duration = Duration::from_secs(45);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_twentieth_later_is_too_late() {
+        let curve = |millis: u64| Curve::new(vec![Duration::from_millis(millis)], 1);
+        assert!(is_near(&curve(10_499), &curve(10_000)));
+        assert!(!is_near(&curve(10_500), &curve(10_000)));
+        assert!(!is_near(&Curve::new(vec![], 1), &curve(10_000)));
+    }
+}

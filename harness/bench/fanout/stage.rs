@@ -1,0 +1,281 @@
+//! What a fan-out needs around the controller: a real control plane, the fleet, and the means to change and to see.
+//!
+//! Invariant: the control plane is a real API server, the fleet a process of its own on a core of its own; both are
+//! filled before anything is timed.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use api::names;
+use api::runtimes::MODE_DIRECT;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use serde_json::Value;
+
+use super::build::Programs;
+use super::controller::{Controller, Program};
+use super::curve::Curve;
+use crate::bench::machine::Cores;
+use crate::bench::process::Process;
+use crate::cluster::{Cluster, ClusterOptions};
+use crate::fleet::control::FleetControl;
+use crate::fleet::kcp::{ControlPlane, Member, Sources, TRUST_BUNDLE};
+use crate::fleet::{Place, Selection};
+use crate::progress::Progress;
+use crate::run::Run;
+use crate::setup::Setup;
+use crate::until::until;
+
+/// Everything but the controller.
+pub(super) struct Stage {
+    run: Run,
+    cluster: Cluster,
+    control_plane: ControlPlane,
+    _fleet: Process,
+    pub(super) fleet: FleetControl,
+    pub(super) controller: Program,
+    /// How many of the fleet's runtimes the control plane knows.
+    pub(super) known: usize,
+    sources: Sources,
+    /// Goes up with every change.
+    version: u32,
+}
+
+/// Which of the sources change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Change {
+    /// The pull Secret.
+    Secret,
+    /// All three.
+    Three,
+}
+
+impl Stage {
+    /// Starts control plane and fleet; the fleet has room for `largest` runtimes, the control plane knows none yet.
+    pub(super) async fn start(
+        progress: &Progress,
+        programs: &Programs,
+        largest: usize,
+        latency: Duration,
+    ) -> anyhow::Result<Self> {
+        let cores = Cores::ours()?;
+        let setup = Setup::load()?;
+        let run = Run::begin(false).await?;
+        let options = ClusterOptions::new("kcp").without_node();
+        let start = Cluster::start(&run, &setup.provider, &options);
+        let cluster = progress.show("start the control plane", start).await?;
+        cluster.apply(&programs.crds().await?).await?;
+        let control_plane = ControlPlane::prepare(cluster.client(), Some(MODE_DIRECT)).await?;
+        let (fleet, control) = start_fleet(programs, cores, largest, latency).await?;
+        let stage = Self {
+            run,
+            control_plane,
+            _fleet: fleet,
+            fleet: control,
+            controller: Program {
+                binary: programs.product.clone(),
+                core: cores.subject,
+                kubeconfig: cluster.kubeconfig_path().to_owned(),
+            },
+            cluster,
+            known: 0,
+            sources: sources(0)?,
+            version: 0,
+        };
+        stage.control_plane.put_sources(&stage.sources).await?;
+        Ok(stage)
+    }
+
+    /// Ends everything.
+    pub(super) async fn end(self) -> anyhow::Result<()> {
+        self.cluster.stop().await?;
+        Ok(self.run.end().await?)
+    }
+
+    /// Makes so many runtimes known to the control plane.
+    pub(super) async fn fill(&mut self, runtimes: usize) -> anyhow::Result<()> {
+        let members = self.members(self.known..runtimes).await?;
+        self.control_plane.fill(&members).await?;
+        self.known = runtimes;
+        Ok(())
+    }
+
+    /// Rotates the credentials of all known runtimes, and tells the control plane.
+    pub(super) async fn rotate(&self) -> anyhow::Result<()> {
+        self.fleet.rotate(&Selection::All).await?;
+        let members = self.members(0..self.known).await?;
+        self.control_plane.renew(&members).await
+    }
+
+    async fn members(&self, numbers: std::ops::Range<usize>) -> anyhow::Result<Vec<Member>> {
+        let member = async |number| {
+            let kubeconfig = self.fleet.kubeconfig(number).await?;
+            anyhow::Ok(Member { number, kubeconfig })
+        };
+        stream::iter(numbers)
+            .map(member)
+            .buffered(AT_ONCE)
+            .try_collect()
+            .await
+    }
+
+    /// Changes sources on the control plane; gives the moment, on the fleet's clock.
+    pub(super) async fn change(&mut self, change: Change) -> anyhow::Result<Duration> {
+        self.version += 1;
+        let next = sources(self.version)?;
+        self.sources = match change {
+            Change::Three => next,
+            Change::Secret => Sources {
+                password: next.password,
+                ..self.sources.clone()
+            },
+        };
+        let moment = self.now().await?;
+        self.control_plane.put_sources(&self.sources).await?;
+        Ok(moment)
+    }
+
+    /// Now, on the fleet's clock.
+    pub(super) async fn now(&self) -> anyhow::Result<Duration> {
+        Ok(self.fleet.totals().await?.now)
+    }
+
+    /// Waits until all known runtimes but some have what changed after a moment, and says when each got it.
+    pub(super) async fn converged(
+        &self,
+        change: Change,
+        since: Duration,
+        but: usize,
+    ) -> anyhow::Result<Curve> {
+        let expected = self.known - but;
+        for place in places(change) {
+            let what = format!("{} of {expected} runtimes", place.name);
+            until(&what, LONGEST, || async {
+                let changed = self.fleet.changed_since(&place, since).await?;
+                ensure!(changed >= expected, "{changed}");
+                anyhow::Ok(())
+            })
+            .await?;
+        }
+        self.curve(change, since, expected).await
+    }
+
+    async fn curve(
+        &self,
+        change: Change,
+        since: Duration,
+        expected: usize,
+    ) -> anyhow::Result<Curve> {
+        let mut last = vec![Some(Duration::ZERO); self.known];
+        for place in places(change) {
+            let entries = self.fleet.entries(&place).await?;
+            let mut contents: Vec<&String> = Vec::new();
+            for (last, entry) in last.iter_mut().zip(&entries) {
+                let arrived = entry.changed.checked_sub(since);
+                contents.extend(arrived.and(entry.content.as_ref()));
+                *last = last.zip(arrived).map(|(one, two)| one.max(two));
+            }
+            contents.dedup();
+            ensure!(
+                contents.len() == 1,
+                "{}: not the same everywhere",
+                place.name
+            );
+        }
+        self.is_right(change).await?;
+        Ok(Curve::new(last.into_iter().flatten().collect(), expected))
+    }
+
+    /// Whether what arrived is what was sent; all runtimes have the same, so one of them is asked.
+    async fn is_right(&self, change: Change) -> anyhow::Result<()> {
+        let sent = self.sources.objects();
+        for place in places(change) {
+            let same = |it: &&Value| it["metadata"]["name"] == place.name.as_str();
+            let wanted = sent.iter().find(same).context("a source of that name")?;
+            // The last ones are never in trouble.
+            let object = self.fleet.object(self.known - 1, &place).await?;
+            for field in ["data", "spec"] {
+                let (seen, wanted) = (&object[field], &wanted[field]);
+                ensure!(seen == wanted, "{}: {seen} instead of {wanted}", place.name);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until a change has reached that many per mille of the known runtimes.
+    pub(super) async fn reached(&self, since: Duration, per_mille: usize) -> anyhow::Result<()> {
+        let expected = self.known * per_mille / 1000;
+        let place = &places(Change::Three)[0];
+        until("a pass has come so far", LONGEST, || async {
+            let changed = self.fleet.changed_since(place, since).await?;
+            ensure!(changed >= expected, "{changed} of {expected}");
+            anyhow::Ok(())
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// Waits until the controller is ready and nothing is in flight any more.
+    pub(super) async fn settled(&self, controller: &mut Controller) -> anyhow::Result<()> {
+        controller.ready().await?;
+        until("nothing is in flight", LONGEST, || async {
+            let totals = self.fleet.totals().await?;
+            ensure!(totals.in_flight == 0, "{} requests", totals.in_flight);
+            anyhow::Ok(())
+        })
+        .await?;
+        Ok(())
+    }
+}
+
+/// What a change must reach. The ConfigMap carries the version of all contents, so it changes with each of them, and
+/// before it has the webhook goes on with what it had.
+fn places(change: Change) -> Vec<Place> {
+    let place = |resource: &str, namespace: &str, name: &str| Place {
+        resource: resource.to_owned(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    };
+    let mut places = vec![
+        place("secrets", names::SKR_NAMESPACE, names::PULL_SECRET),
+        place("configmaps", names::SKR_NAMESPACE, names::CONFIG_MAP),
+    ];
+    if change == Change::Three {
+        places.push(place("clustertrustbundles", "", TRUST_BUNDLE));
+    }
+    places
+}
+
+async fn start_fleet(
+    programs: &Programs,
+    cores: Cores,
+    runtimes: usize,
+    latency: Duration,
+) -> anyhow::Result<(Process, FleetControl)> {
+    let flags = [
+        "fleet".to_owned(),
+        format!("--runtimes={runtimes}"),
+        format!("--latency={}", latency.as_millis()),
+    ];
+    let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
+    let mut process = Process::converse("fleet", cores.generator, &programs.harness, &flags)?;
+    let said: Value = serde_json::from_str(&process.hear().await?)?;
+    let port = said["control"]
+        .as_u64()
+        .context("the fleet did not say its port")?;
+    Ok((process, FleetControl::new(u16::try_from(port)?)))
+}
+
+fn sources(version: u32) -> anyhow::Result<Sources> {
+    let mut ca = rcgen::CertificateParams::new(Vec::new())?;
+    ca.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    Ok(Sources {
+        password: format!("password-{version}"),
+        bundle: ca.self_signed(&rcgen::KeyPair::generate()?)?.pem(),
+        mirror: format!("r{version}.landscape.example"),
+    })
+}
+
+/// More would only queue.
+const AT_ONCE: usize = 32;
+/// No scenario takes so long.
+const LONGEST: Duration = Duration::from_mins(5);

@@ -1,0 +1,237 @@
+//! The kinds that a simulated API server serves, and the discovery documents that say so.
+//!
+//! Invariant: one table; a path is served exactly when discovery lists it. Deliberately absent: aggregated discovery
+//! (a client that asks for it gets the plain documents, as from an older API server), OpenAPI.
+
+use serde_json::{Value, json};
+
+/// One resource of the API.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Kind {
+    /// Empty for the core group.
+    pub(super) group: &'static str,
+    pub(super) version: &'static str,
+    /// The plural, as in paths.
+    pub(super) resource: &'static str,
+    /// As `kind` has it.
+    pub(super) name: &'static str,
+    pub(super) namespaced: bool,
+    /// Whether `metadata.generation` counts changes of what is neither metadata nor status.
+    pub(super) generation: bool,
+    /// Whether it can only be asked: the two reviews.
+    pub(super) review: bool,
+}
+
+impl Kind {
+    const fn new(group: &'static str, resource: &'static str, name: &'static str) -> Self {
+        Self {
+            group,
+            version: "v1",
+            resource,
+            name,
+            namespaced: false,
+            generation: false,
+            review: false,
+        }
+    }
+
+    const fn namespaced(mut self) -> Self {
+        self.namespaced = true;
+        self
+    }
+
+    const fn with_generation(mut self) -> Self {
+        self.generation = true;
+        self
+    }
+
+    const fn review(mut self) -> Self {
+        self.review = true;
+        self
+    }
+
+    const fn version(mut self, version: &'static str) -> Self {
+        self.version = version;
+        self
+    }
+
+    /// `v1`, `apps/v1`.
+    pub(super) fn api_version(&self) -> String {
+        if self.group.is_empty() {
+            self.version.to_owned()
+        } else {
+            format!("{}/{}", self.group, self.version)
+        }
+    }
+
+    /// `secrets`, `deployments.apps`: how messages name it.
+    pub(super) fn qualified(&self) -> String {
+        if self.group.is_empty() {
+            self.resource.to_owned()
+        } else {
+            format!("{}.{}", self.resource, self.group)
+        }
+    }
+
+    /// Its number in [`KINDS`].
+    pub(super) fn number(&self) -> u8 {
+        let position = KINDS.iter().position(|kind| std::ptr::eq(kind, self));
+        position.map_or(u8::MAX, |position| {
+            u8::try_from(position).unwrap_or(u8::MAX)
+        })
+    }
+}
+
+/// What is served: the kinds of a runtime, less trust bundles where the runtime has none.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Served {
+    pub(super) trust_bundles: bool,
+}
+
+impl Served {
+    fn kinds(self) -> impl Iterator<Item = &'static Kind> {
+        KINDS
+            .iter()
+            .filter(move |kind| self.trust_bundles || kind.resource != TRUST_BUNDLES)
+    }
+
+    /// The kind that a path means.
+    pub(super) fn find(self, group: &str, version: &str, resource: &str) -> Option<&'static Kind> {
+        self.kinds().find(|kind| {
+            kind.group == group && kind.version == version && kind.resource == resource
+        })
+    }
+
+    /// The document behind a path such as `/apis` or `/api/v1`; `None` if nothing is there.
+    pub(super) fn document(self, path: &str) -> Option<Value> {
+        match path.trim_matches('/').split('/').collect::<Vec<_>>()[..] {
+            ["version"] => Some(version()),
+            ["api"] => Some(json!({
+                "kind": "APIVersions",
+                "versions": ["v1"],
+                "serverAddressByClientCIDRs": [],
+            })),
+            ["apis"] => {
+                let groups: Vec<Value> = self.groups().map(|group| self.group(group)).collect();
+                Some(json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}))
+            }
+            ["apis", group] => self.groups().find(|it| *it == group).map(|group| {
+                let mut document = self.group(group);
+                document["kind"] = json!("APIGroup");
+                document["apiVersion"] = json!("v1");
+                document
+            }),
+            ["api", version] => self.resources("", version),
+            ["apis", group, version] => self.resources(group, version),
+            _ => None,
+        }
+    }
+
+    /// Whether a path leads into a group that is served.
+    pub(super) fn has_group(self, path: &str) -> bool {
+        let mut segments = path.trim_matches('/').split('/');
+        match (segments.next(), segments.next()) {
+            (Some("apis"), Some(group)) => self.groups().any(|it| it == group),
+            (root, _) => root == Some("api"),
+        }
+    }
+
+    fn groups(self) -> impl Iterator<Item = &'static str> {
+        let mut groups: Vec<&str> = self.kinds().map(|kind| kind.group).collect();
+        groups.retain(|group| !group.is_empty());
+        groups.dedup();
+        groups.into_iter()
+    }
+
+    fn group(self, group: &str) -> Value {
+        let versions: std::collections::BTreeSet<&str> = self
+            .kinds()
+            .filter(|kind| kind.group == group)
+            .map(|kind| kind.version)
+            .collect();
+        let entry = |version: &str| json!({"groupVersion": format!("{group}/{version}"), "version": version});
+        let entries: Vec<Value> = versions.iter().map(|version| entry(version)).collect();
+        json!({"name": group, "preferredVersion": entries.first(), "versions": entries})
+    }
+
+    fn resources(self, group: &str, version: &str) -> Option<Value> {
+        let resources: Vec<Value> = self
+            .kinds()
+            .filter(|kind| kind.group == group && kind.version == version)
+            .map(resource)
+            .collect();
+        let group_version = if group.is_empty() {
+            version.to_owned()
+        } else {
+            format!("{group}/{version}")
+        };
+        (!resources.is_empty()).then(|| {
+            let mut list = json!({
+                "kind": "APIResourceList",
+                "groupVersion": group_version,
+                "resources": resources,
+            });
+            // The core group's is older than the convention.
+            if !group.is_empty() {
+                list["apiVersion"] = json!("v1");
+            }
+            list
+        })
+    }
+}
+
+fn resource(kind: &Kind) -> Value {
+    let verbs: &[&str] = if kind.review { &["create"] } else { &VERBS };
+    json!({
+        "name": kind.resource,
+        "singularName": kind.name.to_lowercase(),
+        "namespaced": kind.namespaced,
+        "kind": kind.name,
+        "verbs": verbs,
+    })
+}
+
+fn version() -> Value {
+    let (major, minor) = VERSION;
+    json!({
+        "major": major,
+        "minor": minor,
+        "gitVersion": format!("v{major}.{minor}.3"),
+        "platform": "linux/amd64",
+    })
+}
+
+/// Those of the one version that the harness' own clusters serve too.
+pub(super) const TRUST_BUNDLES: &str = "clustertrustbundles";
+const VERSION: (&str, &str) = ("1", "36");
+const VERBS: [&str; 6] = ["create", "delete", "get", "list", "patch", "watch"];
+const ADMISSION: &str = "admissionregistration.k8s.io";
+const AUTHORIZATION: &str = "authorization.k8s.io";
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// Groups stand together.
+#[rustfmt::skip]
+pub(super) static KINDS: [Kind; 22] = [
+    Kind::new("", "configmaps", "ConfigMap").namespaced(),
+    Kind::new("", "events", "Event").namespaced(),
+    Kind::new("", "namespaces", "Namespace"),
+    Kind::new("", "pods", "Pod").namespaced().with_generation(),
+    Kind::new("", "secrets", "Secret").namespaced(),
+    Kind::new("", "serviceaccounts", "ServiceAccount").namespaced(),
+    Kind::new("", "services", "Service").namespaced(),
+    Kind::new(ADMISSION, "mutatingwebhookconfigurations", "MutatingWebhookConfiguration").with_generation(),
+    Kind::new(ADMISSION, "validatingwebhookconfigurations", "ValidatingWebhookConfiguration").with_generation(),
+    Kind::new("apps", "deployments", "Deployment").namespaced().with_generation(),
+    Kind::new(AUTHORIZATION, "selfsubjectaccessreviews", "SelfSubjectAccessReview").review(),
+    Kind::new(AUTHORIZATION, "selfsubjectrulesreviews", "SelfSubjectRulesReview").review(),
+    Kind::new("certificates.k8s.io", "certificatesigningrequests", "CertificateSigningRequest"),
+    Kind::new("certificates.k8s.io", TRUST_BUNDLES, "ClusterTrustBundle").version("v1beta1"),
+    Kind::new("coordination.k8s.io", "leases", "Lease").namespaced(),
+    Kind::new("networking.k8s.io", "networkpolicies", "NetworkPolicy").namespaced().with_generation(),
+    Kind::new("policy", "poddisruptionbudgets", "PodDisruptionBudget").namespaced().with_generation(),
+    Kind::new(RBAC, "clusterrolebindings", "ClusterRoleBinding"),
+    Kind::new(RBAC, "clusterroles", "ClusterRole"),
+    Kind::new(RBAC, "rolebindings", "RoleBinding").namespaced(),
+    Kind::new(RBAC, "roles", "Role").namespaced(),
+    Kind::new("scheduling.k8s.io", "priorityclasses", "PriorityClass").with_generation(),
+];

@@ -1,0 +1,254 @@
+//! What the scenarios of synchronization share: one control plane with the controller, two runtimes.
+//!
+//! Invariant: [`Stage::start`] returns when a controller leads and the sources are there. The first runtime stays in
+//! direct mode from its first mention on, the second one is what a scenario makes of it.
+
+use anyhow::{Context as _, ensure};
+use api::runtimes::MODE_DIRECT;
+use serde_json::{Value, json};
+
+use super::controller::Controller;
+use super::plane::Plane;
+use super::runtime::Runtime;
+use super::skr::Skr;
+use super::source::Source;
+use super::{Changed, PATIENCE};
+use crate::cluster::ClusterOptions;
+use crate::evidence::Evidence;
+use crate::fleet::kcp::ControlPlane;
+use crate::images::{self, Role};
+use crate::progress::Progress;
+use crate::setup::Setup;
+use crate::until::until;
+use crate::world::Dialogue;
+use crate::world::supplies::Supplies;
+
+/// See the module.
+pub struct Stage {
+    supplies: Supplies,
+    pub(super) plane: Plane,
+    pub(super) skrs: [Skr; 2],
+    pub(super) controller: Controller,
+}
+
+impl Stage {
+    /// Starts everything, or takes what an earlier run kept.
+    ///
+    /// # Errors
+    /// At the first part that does not come up.
+    pub async fn start(progress: &Progress, setup: &Setup, keep: bool) -> anyhow::Result<Self> {
+        let supplies = Supplies::gather(progress, setup, keep).await?;
+        let image = images::product(progress, Role::Controller).await?;
+        let clusters = async {
+            tokio::try_join!(
+                Box::pin(supplies.cluster(ClusterOptions::new("kcp"))),
+                Box::pin(supplies.cluster(ClusterOptions::new("skr-one"))),
+                Box::pin(supplies.cluster(ClusterOptions::new("skr-two"))),
+            )
+        };
+        let (kcp, one, two) = progress.show("start three clusters", clusters).await?;
+        kcp.load_image(&image).await?;
+        let binary = images::built_binary();
+        let webhook = &supplies.webhook.reference;
+        let stage = Self {
+            controller: Controller::new(&binary, &image.reference, webhook),
+            plane: Plane {
+                dialogue: Dialogue::with(kcp.kubeconfig()).await?,
+                cluster: kcp,
+            },
+            skrs: [Skr::of(one).await?, Skr::of(two).await?],
+            supplies,
+        };
+        let installed = progress
+            .show("install the controller", Box::pin(stage.install()))
+            .await;
+        if installed.is_err() {
+            let evidence = Evidence::of("stage", "install the controller")?;
+            stage.keep(&evidence).await;
+        }
+        installed.map(|()| stage)
+    }
+
+    async fn install(&self) -> anyhow::Result<()> {
+        ControlPlane::prepare(self.plane.cluster.client(), None).await?;
+        for source in Source::ALL {
+            self.plane.renew(source).await?;
+        }
+        self.controller.install(&self.plane).await
+    }
+
+    /// Removes everything that is not kept.
+    ///
+    /// # Errors
+    /// When Docker refuses.
+    pub async fn stop(self) -> anyhow::Result<()> {
+        let [one, two] = self.skrs;
+        for cluster in [self.plane.cluster, one.cluster, two.cluster] {
+            cluster.stop().await?;
+        }
+        self.supplies.remove().await
+    }
+
+    /// A runtime in direct mode that holds what the sources say.
+    pub(super) async fn direct(&self, number: usize, wave: Option<u32>) -> anyhow::Result<Runtime> {
+        let runtime = Runtime::resident(number);
+        let object = runtime.object(Some(MODE_DIRECT), wave);
+        self.plane.put_runtime(&object).await?;
+        let skr = &self.skrs[number];
+        self.plane
+            .put_kubeconfig(&runtime, &skr.kubeconfig.to_string())
+            .await?;
+        self.is_settled(&runtime).await?;
+        Ok(runtime)
+    }
+
+    /// Waits until a runtime in direct mode is Ready and has every source.
+    pub(super) async fn is_settled(&self, runtime: &Runtime) -> anyhow::Result<()> {
+        let skr = &self.skrs[runtime.skr.context("it has no cluster")?];
+        self.plane
+            .says(&runtime.name, ("Ready", "True"), &[])
+            .await?;
+        for source in Source::ALL {
+            skr.has(source, &self.plane.source(source).await?).await?;
+        }
+        skr.is_of_one_version().await?;
+        self.plane.says(&runtime.name, ("Ready", "True"), &[]).await
+    }
+
+    /// A runtime that is not in direct mode.
+    pub(super) async fn signalled(&self, skr: Option<usize>) -> anyhow::Result<Runtime> {
+        let runtime = Runtime::fresh(skr);
+        self.plane.put_runtime(&runtime.object(None, None)).await?;
+        Ok(runtime)
+    }
+
+    /// Removes a Runtime of a scenario. What it left on a cluster goes as well.
+    pub(super) async fn remove(&self, runtime: &Runtime) -> anyhow::Result<()> {
+        self.plane.remove(runtime).await?;
+        match runtime.skr {
+            Some(number) => self.skrs[number].clear().await,
+            None => Ok(()),
+        }
+    }
+
+    /// Brings back what a scenario changed for all.
+    pub(super) async fn put_back(&self, changed: Changed) -> anyhow::Result<()> {
+        match changed {
+            Changed::Source(source) => self.plane.renew(source).await,
+            Changed::Controller => self.controller.install(&self.plane).await,
+            Changed::Away(number) => self.admit(number).await,
+            Changed::Obstacle(number) => self.clear_obstacles(number).await,
+        }
+    }
+
+    /// Keeps the control plane out of a runtime; the harness comes another way.
+    pub(super) async fn shut_out(&self, number: usize) -> anyhow::Result<()> {
+        let address = self.plane.cluster.node_address().await?;
+        self.on_node(
+            number,
+            &["iptables", "-I", "INPUT", "-s", &address, "-j", "REJECT"],
+        )
+        .await
+    }
+
+    /// Lets the control plane in again.
+    pub(super) async fn admit(&self, number: usize) -> anyhow::Result<()> {
+        let address = self.plane.cluster.node_address().await?;
+        let rule = format!("while iptables -D INPUT -s {address} -j REJECT; do :; done; true");
+        self.on_node(number, &["sh", "-c", &rule]).await
+    }
+
+    async fn on_node(&self, number: usize, argv: &[&str]) -> anyhow::Result<()> {
+        let output = self.skrs[number].cluster.exec_on_node(argv).await?;
+        ensure!(output.code == 0, "{argv:?}: {output:?}");
+        Ok(())
+    }
+
+    /// An admission policy on a runtime that denies the pull Secret in the product's namespace.
+    pub(super) async fn deny_secret(&self, number: usize) -> anyhow::Result<()> {
+        for object in denial() {
+            self.skrs[number].cluster.apply(&object.to_string()).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes it away.
+    pub(super) async fn clear_obstacles(&self, number: usize) -> anyhow::Result<()> {
+        for object in denial() {
+            self.skrs[number]
+                .cluster
+                .delete(&object.to_string())
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Keeps all that explains a failure.
+    pub(super) async fn keep(&self, evidence: &Evidence) {
+        Controller::keep(&self.plane, evidence).await;
+        let lists = [
+            ("bootstrappers.json", super::plane::bootstrappers_path()),
+            ("runtimes.json", super::plane::runtime_path("")),
+        ];
+        for (file, path) in lists {
+            let listed = self.plane.dialogue.get(path.trim_end_matches('/')).await;
+            let text = listed.map(|it| format!("{:#}", it.object));
+            evidence.keep_result(file, text);
+        }
+        for skr in &self.skrs {
+            for source in Source::ALL {
+                let copy = skr.copy(source).await.map(|it| format!("{it:#}"));
+                let file = format!("{}/{source:?}.json", skr.cluster.name());
+                evidence.keep_result(&file, copy);
+            }
+        }
+    }
+
+    /// Waits until nothing of a signal is on a Runtime.
+    pub(super) async fn is_unsignalled(&self, name: &str) -> anyhow::Result<()> {
+        until("nothing of the signal is left", PATIENCE, || async {
+            let runtime = self.plane.runtime(name).await?;
+            ensure!(
+                signals(&runtime) == json!([null, null]),
+                "{}",
+                runtime["metadata"]
+            );
+            anyhow::Ok(())
+        })
+        .await?;
+        Ok(())
+    }
+}
+
+/// The signal as label and as annotation.
+pub(super) fn signals(runtime: &Value) -> Value {
+    use api::runtimes::FORCE_RECONCILIATION;
+    let metadata = &runtime["metadata"];
+    json!([
+        metadata["labels"][FORCE_RECONCILIATION],
+        metadata["annotations"][FORCE_RECONCILIATION],
+    ])
+}
+
+fn denial() -> [Value; 2] {
+    let name = "scenario-denial";
+    [
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
+            "metadata": { "name": name },
+            "spec": {
+                "matchConstraints": { "resourceRules": [{
+                    "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"],
+                    "resources": ["secrets"], "resourceNames": [api::names::PULL_SECRET],
+                }] },
+                "validations": [{ "expression": "false", "message": "not in this cluster" }],
+            },
+        }),
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1",
+            "kind": "ValidatingAdmissionPolicyBinding",
+            "metadata": { "name": name },
+            "spec": { "policyName": name, "validationActions": ["Deny"] },
+        }),
+    ]
+}

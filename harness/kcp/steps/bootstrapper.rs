@@ -1,0 +1,231 @@
+//! RuntimeBootstrappers: created, deleted, and what they say.
+
+use std::cell::Cell;
+
+use anyhow::{Context as _, bail, ensure};
+use api::names::{MARKER, SKR_NAMESPACE};
+use api::runtimes::{ACCEPT_CLUSTER, OWNER_MARKER};
+use cucumber::{given, then, when};
+use http::Method;
+use serde_json::json;
+
+use crate::kcp::objects::{found, named_config_map};
+use crate::kcp::runtime::Runtime;
+use crate::kcp::skr::{deployment_path, webhook_path};
+use crate::kcp::source::Source;
+use crate::kcp::{PATIENCE, World};
+use crate::until::until;
+use crate::world::Draft;
+
+#[when("a RuntimeBootstrapper is created for it")]
+async fn created(world: &mut World) -> anyhow::Result<()> {
+    let name = &world.latest()?.name;
+    let plane = &world.stage.plane;
+    plane
+        .create_bootstrapper(name, &json!({}))
+        .await?
+        .good()
+        .map(drop)
+}
+
+#[given("a runtime whose webhook a RuntimeBootstrapper installed")]
+async fn installed(world: &mut World) -> anyhow::Result<()> {
+    super::runtime::bare(world).await?;
+    created(world).await?;
+    ready(world).await?;
+    world.look().await
+}
+
+#[when("a RuntimeBootstrapper is created for a Runtime that does not exist")]
+async fn created_for_nobody(world: &mut World) -> anyhow::Result<()> {
+    let runtime = Runtime::fresh(None);
+    world.guests.push(runtime.clone());
+    world.subject = Some(runtime);
+    created(world).await
+}
+
+#[when(regex = "^a RuntimeBootstrapper with (.+) is created$")]
+async fn mistaken(world: &mut World, mistake: String) -> anyhow::Result<()> {
+    let runtime = Runtime::fresh(None);
+    let long = "x".repeat(64);
+    let (name, spec) = match mistake.as_str() {
+        "an empty image" => (runtime.name, json!({ "webhook": { "image": "" } })),
+        "an image without a tag" => (runtime.name, json!({ "webhook": { "image": "a/b" } })),
+        "an unknown deletion policy" => (runtime.name, json!({ "deletionPolicy": "Forget" })),
+        "a name that no Runtime can have" => (long, json!({})),
+        other => bail!("{other}: not in the vocabulary"),
+    };
+    let answer = world.stage.plane.create_bootstrapper(&name, &spec).await?;
+    let seen = json!([answer.status.as_u16(), answer.message()]);
+    world.seen.insert("answer".to_owned(), seen);
+    Ok(())
+}
+
+#[then(expr = "the API server refuses it, naming {string}")]
+fn refused(world: &mut World, field: String) -> anyhow::Result<()> {
+    let answer = world.seen("answer");
+    ensure!(
+        answer[0] == 422 && answer[1].as_str().is_some_and(|it| it.contains(&field)),
+        "{answer}"
+    );
+    Ok(())
+}
+
+#[then("it becomes Ready")]
+async fn ready(world: &mut World) -> anyhow::Result<()> {
+    world.stage.is_settled(world.subject()?).await
+}
+
+#[then(expr = "its condition {word} is False with the reason {string}")]
+async fn says(world: &mut World, kind: String, reason: String) -> anyhow::Result<()> {
+    let name = &world.latest()?.name;
+    let plane = &world.stage.plane;
+    plane.says(name, (&kind, "False"), &[&reason]).await
+}
+
+#[then("the other one's condition Reachable is False")]
+async fn other_says(world: &mut World) -> anyhow::Result<()> {
+    let name = &world.other()?.name;
+    let plane = &world.stage.plane;
+    plane.says(name, ("Reachable", "False"), UNREACHED).await
+}
+
+#[then("its condition Reachable is False, for it does not answer")]
+async fn unreachable(world: &mut World) -> anyhow::Result<()> {
+    let name = &world.latest()?.name;
+    let plane = &world.stage.plane;
+    plane.says(name, ("Reachable", "False"), UNREACHED).await
+}
+
+#[then("a Pod that opts in on the runtime carries the marker")]
+async fn intercepts(world: &mut World) -> anyhow::Result<()> {
+    let mut draft = Draft::plain("would-be");
+    draft.0["metadata"]["annotations"][api::Feature::FipsMode.key()] = json!("true");
+    let path = "/api/v1/namespaces/default/pods?dryRun=All";
+    let dialogue = &world.skr()?.dialogue;
+    until("the Pod carries the marker", PATIENCE, || async {
+        let answer = dialogue
+            .ask(Method::POST, path, Some(&draft.0))
+            .await?
+            .good()?;
+        let annotations = &answer.object["metadata"]["annotations"];
+        ensure!(annotations[MARKER] == "true", "{annotations}");
+        anyhow::Ok(())
+    })
+    .await?;
+    Ok(())
+}
+
+#[then("its status names the webhook's version, its ready replicas and the three hashes")]
+async fn status(world: &mut World) -> anyhow::Result<()> {
+    let object = world
+        .stage
+        .plane
+        .bootstrapper(&world.subject()?.name)
+        .await?;
+    let status = &object["status"];
+    let webhook = &status["webhook"];
+    ensure!(
+        webhook["version"].is_string()
+            && webhook["readyReplicas"] == webhook["replicas"]
+            && webhook["replicas"].as_u64() > Some(0),
+        "{webhook}"
+    );
+    for hash in ["pullSecret", "trustBundle", "configuration", "version"] {
+        let hash = status["content"][hash].as_str().unwrap_or_default();
+        ensure!(hash.len() == 64, "{}", status["content"]);
+    }
+    ensure!(
+        status["observedGeneration"] == object["metadata"]["generation"],
+        "{status}"
+    );
+    Ok(())
+}
+
+#[when("its RuntimeBootstrapper is deleted")]
+async fn deleted(world: &mut World) -> anyhow::Result<()> {
+    let name = &world.latest()?.name;
+    world.stage.plane.delete_bootstrapper(name).await
+}
+
+#[then("the webhook configuration goes before the webhook")]
+async fn goes_first(world: &mut World) -> anyhow::Result<()> {
+    let dialogue = &world.skr()?.dialogue;
+    let missed = Cell::new(false);
+    let missed = &missed;
+    until("the webhook is gone", PATIENCE, || async move {
+        // In this order: what goes in between makes the answer better, not worse.
+        let deployment = found(dialogue, &deployment_path()).await?;
+        let stands = deployment.is_some_and(|it| it["metadata"]["deletionTimestamp"].is_null());
+        let sends = found(dialogue, &webhook_path()).await?.is_some();
+        missed.set(missed.get() || (sends && !stands));
+        ensure!(!stands && !sends, "webhook {stands}, configuration {sends}");
+        anyhow::Ok(())
+    })
+    .await?;
+    ensure!(!missed.get(), "Pods were sent to nobody");
+    Ok(())
+}
+
+#[then("nothing of ours is left on the runtime")]
+async fn nothing_left(world: &mut World) -> anyhow::Result<()> {
+    let skr = world.skr()?;
+    let marker = named_config_map(SKR_NAMESPACE, OWNER_MARKER);
+    until("nothing of ours is left", PATIENCE, || async {
+        for path in Source::ALL.map(Source::on_skr).iter().chain([&marker]) {
+            ensure!(found(&skr.dialogue, path).await?.is_none(), "{path}");
+        }
+        anyhow::Ok(())
+    })
+    .await?;
+    for object in world.stage.controller.webhook().await? {
+        let (kind, name) = (&object["kind"], &object["metadata"]["name"]);
+        let (kind, name) = (kind.as_str(), name.as_str());
+        let arguments = [
+            "get",
+            kind.context("a kind")?,
+            name.context("a name")?,
+            "--namespace",
+            SKR_NAMESPACE,
+            "--ignore-not-found",
+            "--output=name",
+        ];
+        let left = skr.cluster.kubectl(&arguments).await?;
+        ensure!(left.stdout.trim().is_empty(), "{}", left.stdout);
+    }
+    Ok(())
+}
+
+#[then("the RuntimeBootstrapper is gone")]
+async fn gone(world: &mut World) -> anyhow::Result<()> {
+    let name = &world.latest()?.name;
+    until("the RuntimeBootstrapper is gone", PATIENCE, || async {
+        let left = world.stage.plane.bootstrapper(name).await?;
+        ensure!(left.is_null(), "{}", left["metadata"]);
+        anyhow::Ok(())
+    })
+    .await?;
+    Ok(())
+}
+
+#[when("an operator accepts the cluster")]
+async fn accepted(world: &mut World) -> anyhow::Result<()> {
+    let number = usize::from(world.subject()?.skr == Some(0));
+    let path = "/api/v1/namespaces/kube-system";
+    let answer = world.stage.skrs[number].dialogue.get(path).await?;
+    let change = json!({ "metadata": { "annotations": {
+        (ACCEPT_CLUSTER): answer.at("/metadata/uid"),
+    } } });
+    let plane = &world.stage.plane;
+    plane
+        .patch_bootstrapper(&world.subject()?.name, &change)
+        .await?;
+    // From here on that is its cluster.
+    if let Some(subject) = &mut world.subject {
+        subject.skr = Some(number);
+    }
+    Ok(())
+}
+
+/// Which of them depends on how the network says no.
+const UNREACHED: &[&str] = &["ConnectionFailed", "TimedOut"];

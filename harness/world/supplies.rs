@@ -1,0 +1,67 @@
+//! What every cluster of a run gets: the registry's trust, the images, the product.
+//!
+//! Invariant: gathered once a run; a cluster of a scenario's own differs from the shared one in its options alone.
+
+use crate::cluster::{Cluster, ClusterOptions, Provider};
+use crate::images::{self, ImageTar, Role};
+use crate::install::Product;
+use crate::progress::Progress;
+use crate::registry::{Identity, Registry};
+use crate::run::Run;
+use crate::setup::Setup;
+
+use super::effects::LANDSCAPE;
+use super::private;
+
+/// Registry, images and manifests, and the run that they belong to.
+pub(crate) struct Supplies {
+    run: Run,
+    pub(crate) provider: Provider,
+    pub(crate) registry: Registry,
+    pub(crate) product: Product,
+    probe: ImageTar,
+    pub(crate) webhook: ImageTar,
+}
+
+impl Supplies {
+    /// Builds the images and starts the registry.
+    pub(crate) async fn gather(
+        progress: &Progress,
+        setup: &Setup,
+        keep: bool,
+    ) -> anyhow::Result<Self> {
+        let probe = images::probe(progress).await?;
+        let webhook = images::product(progress, Role::Webhook).await?;
+        let product = Product::printed_by(&images::built_binary(), &webhook.reference).await?;
+        let identity = Identity::load_or_make()?;
+        let run = Run::begin(keep).await?;
+        let registry = Box::pin(Registry::start(&run, &setup.registry_image, &identity)).await?;
+        registry
+            .push(&private::image(&probe)?, "harness/probe:1")
+            .await?;
+        Ok(Self {
+            run,
+            provider: setup.provider.clone(),
+            registry,
+            product: product.with_variable("LANDSCAPE", LANDSCAPE),
+            probe,
+            webhook,
+        })
+    }
+
+    /// A cluster whose node trusts the registry and has the images.
+    pub(crate) async fn cluster(&self, options: ClusterOptions) -> anyhow::Result<Cluster> {
+        let ca_pem = &self.registry.identity().ca_pem;
+        let options = options.with_registry(&self.registry.host(), ca_pem);
+        let cluster = Box::pin(Cluster::start(&self.run, &self.provider, &options)).await?;
+        cluster.load_image(&self.probe).await?;
+        cluster.load_image(&self.webhook).await?;
+        Ok(cluster)
+    }
+
+    /// Removes what is not kept, after the last cluster.
+    pub(crate) async fn remove(self) -> anyhow::Result<()> {
+        self.registry.stop().await?;
+        Ok(self.run.end().await?)
+    }
+}
