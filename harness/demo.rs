@@ -1,4 +1,5 @@
-//! `cargo demo`: the main job on a real cluster. One Deployment, without the webhook and with it.
+//! `cargo demo`: the main job on real clusters. One Deployment, without the webhook and with it; then a pull Secret that
+//! changes on the control plane and arrives on a runtime.
 //!
 //! Invariant: nothing is staged: what is shown was read from the API server or asked from inside a container, and the
 //! demo fails when it is not what the scenario expects. Whatever happened, what was started is taken down, unless it
@@ -13,6 +14,7 @@ mod diff;
 mod paint;
 mod pod;
 mod preview;
+mod rotation;
 mod screen;
 mod stage;
 
@@ -58,6 +60,8 @@ pub async fn run(
         .show("take everything down", stage.strike())
         .await?;
     let story = story?;
+    let rotation = Box::pin(rotation::play(progress, &setup, keep)).await?;
+    print!("{}", rotation::render(&rotation, Paint::of_this_terminal()));
     println!("{}", closing(&story, begin.elapsed(), ready));
     ensure!(
         story.differences.is_empty(),

@@ -13,7 +13,7 @@ mod source;
 mod stage;
 mod steps;
 
-pub use stage::Stage;
+pub use stage::{Rotation, Stage};
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
@@ -130,12 +130,16 @@ impl World {
         if let Some(stream) = self.pods.take() {
             stream.task.abort();
         }
-        for changed in std::mem::take(&mut self.changed) {
-            self.stage.put_back(changed).await?;
+        let changed = std::mem::take(&mut self.changed);
+        for changed in &changed {
+            self.stage.put_back(*changed).await?;
         }
         // By a controller that works: it lets go what it holds.
         for guest in std::mem::take(&mut self.guests) {
             self.stage.remove(&guest).await?;
+        }
+        if changed.iter().any(|it| matches!(it, Changed::Source(_))) {
+            self.stage.is_noticed().await?;
         }
         Ok(())
     }
@@ -197,6 +201,6 @@ impl std::fmt::Debug for World {
 }
 
 /// How long "nothing happens" is looked at: longer than the controller leaves a runtime alone.
-const A_WHILE: Duration = Duration::from_secs(4);
+const A_WHILE: Duration = Duration::from_secs(2);
 /// How long anything that a scenario waits for may take.
 const PATIENCE: Duration = Duration::from_mins(1);

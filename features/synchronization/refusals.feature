@@ -1,7 +1,6 @@
 Feature: A kubeconfig is not trusted, and nothing is written to the wrong cluster
   Credentials of thousands of clusters pass through one process: each goes to its own cluster or nowhere.
 
-  @serial
   Scenario Outline: A kubeconfig that asks for more than a connection
     Given a Runtime whose kubeconfig has <content>
     When a RuntimeBootstrapper is created for it
@@ -19,7 +18,6 @@ Feature: A kubeconfig is not trusted, and nothing is written to the wrong cluste
       | text that is no YAML           |
 
   # kim-keb §9 row 11
-  @serial
   Scenario Outline: There is no kubeconfig
     Given a Runtime whose kubeconfig Secret <state>
     When a RuntimeBootstrapper is created for it

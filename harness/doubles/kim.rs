@@ -147,11 +147,6 @@ impl Shared {
 
     async fn look(&self, seen: DynamicObject) {
         let name = seen.name_any();
-        let mut takes = self.takes.subscribe();
-        // An error means that the sender is gone, and with it everything.
-        if takes.wait_for(|takes| *takes).await.is_err() {
-            return;
-        }
         if let Err(error) = self.reconcile(&name).await {
             tracing::warn!(runtime = name, %error, "KIM gives up until the Runtime changes");
         }
@@ -173,17 +168,28 @@ impl Shared {
         Ok(())
     }
 
+    fn is_due(&self, runtime: &DynamicObject) -> bool {
+        let suspended = runtime.annotations().get(SUSPEND_RECONCILIATION);
+        runtime.metadata.deletion_timestamp.is_none()
+            && suspended.is_none_or(|it| it != "true")
+            && self.obeys.is_asked(runtime)
+    }
+
     /// Takes the key away; says whether it was there and meant something.
     async fn take(&self, name: &str) -> anyhow::Result<bool> {
-        let Some(runtime) = self.runtimes().get_opt(name).await? else {
-            return Ok(false);
-        };
-        let suspended = runtime.annotations().get(SUSPEND_RECONCILIATION);
-        let leaves = runtime.metadata.deletion_timestamp.is_some()
-            || suspended.is_some_and(|it| it == "true")
-            || !self.obeys.is_asked(&runtime);
-        if leaves {
-            return Ok(false);
+        let mut takes = self.takes.subscribe();
+        loop {
+            let Some(runtime) = self.runtimes().get_opt(name).await? else {
+                return Ok(false);
+            };
+            if !self.is_due(&runtime) {
+                return Ok(false);
+            }
+            // Asked after the signal was seen: it may have come while this one was already being looked at.
+            if *takes.borrow_and_update() {
+                break;
+            }
+            takes.changed().await?;
         }
         let taken =
             json!({ "metadata": { (self.obeys.field()): { (FORCE_RECONCILIATION): null } } });

@@ -73,7 +73,7 @@ impl Controller {
             "--image",
             &self.image,
         ];
-        arguments.extend(["--", &bundle, &webhook, "--resync-period=3"]);
+        arguments.extend(["--", &bundle, &webhook, "--resync-period=1"]);
         arguments.extend(flags);
         let mut objects = self.printed(&["crds"]).await?;
         objects.extend(self.printed(&arguments).await?);
@@ -205,6 +205,8 @@ fn lease() -> String {
 
 /// The account under which it runs.
 pub(super) const ACCOUNT: &str = "system:serviceaccount:kcp-system:rt-bootstrapper-controller";
+/// Where it remembers, in its namespace, what it signalled last.
+pub(super) const RECORD: &str = "rt-bootstrapper-controller-record";
 const NAME: &str = "rt-bootstrapper-controller";
 const REPLICAS: u32 = 2;
 /// By the command line, which Pods cannot hide from their node.

@@ -12,6 +12,7 @@ use super::objects::{delete, found, named_config_map};
 use super::source::Source;
 use crate::cluster::Cluster;
 use crate::until::until;
+use crate::world::effects::items;
 use crate::world::{Dialogue, Replica, replicas};
 
 /// See the module.
@@ -82,6 +83,20 @@ impl Skr {
                 let wanted = &document["metadata"]["annotations"][key];
                 ensure!(wanted == there, "{source:?}: {there}, not {wanted}");
             }
+            anyhow::Ok(())
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// Waits until the webhook has put its authority into its registration: that is a write, too.
+    pub(super) async fn is_registered(&self) -> anyhow::Result<()> {
+        until("the webhook is registered", PATIENCE, || async {
+            let live = found(&self.dialogue, &webhook_path()).await?;
+            let live = live.context("no registration")?;
+            let trusted = items(&live["webhooks"])
+                .all(|entry| entry["clientConfig"]["caBundle"].as_str() > Some(""));
+            ensure!(trusted, "an entry without a caBundle");
             anyhow::Ok(())
         })
         .await?;

@@ -65,6 +65,15 @@ impl Source {
         self.path(SKR_NAMESPACE)
     }
 
+    /// The key of its hash in the controller's record.
+    pub(super) fn in_record(self) -> &'static str {
+        match self {
+            Self::PullSecret => "known.pullSecret",
+            Self::TrustBundle => "known.trustBundle",
+            Self::Configuration => "known.configuration",
+        }
+    }
+
     /// What is compared of an object.
     pub(super) fn content(self, object: &Value) -> Value {
         match self {

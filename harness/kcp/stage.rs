@@ -3,11 +3,14 @@
 //! Invariant: [`Stage::start`] returns when a controller leads and the sources are there. The first runtime stays in
 //! direct mode from its first mention on, the second one is what a scenario makes of it.
 
+use std::time::{Duration, Instant};
+
 use anyhow::{Context as _, ensure};
-use api::runtimes::MODE_DIRECT;
+use api::runtimes::{CONTENT_HASH, KCP_NAMESPACE, MODE_DIRECT};
 use serde_json::{Value, json};
 
-use super::controller::Controller;
+use super::controller::{Controller, RECORD};
+use super::objects::{found, named_config_map};
 use super::plane::Plane;
 use super::runtime::Runtime;
 use super::skr::Skr;
@@ -29,6 +32,19 @@ pub struct Stage {
     pub(super) plane: Plane,
     pub(super) skrs: [Skr; 2],
     pub(super) controller: Controller,
+}
+
+/// A change of the pull Secret, as a runtime saw it.
+#[derive(Debug, Clone)]
+pub struct Rotation {
+    /// The runtime.
+    pub runtime: String,
+    /// The registry that the Secret opens since.
+    pub host: String,
+    /// When the runtime held it, from when it was written on the control plane.
+    pub arrived: Duration,
+    /// When every replica of the webhook there decided by it, from the same moment.
+    pub decided: Duration,
 }
 
 impl Stage {
@@ -112,7 +128,30 @@ impl Stage {
             skr.has(source, &self.plane.source(source).await?).await?;
         }
         skr.is_of_one_version().await?;
+        skr.is_registered().await?;
         self.plane.says(&runtime.name, ("Ready", "True"), &[]).await
+    }
+
+    /// Changes the pull Secret on the control plane, and times what becomes of it on a runtime in direct mode.
+    ///
+    /// # Errors
+    /// When the runtime does not come up, or the change does not arrive.
+    pub async fn rotate(&self) -> anyhow::Result<Rotation> {
+        let runtime = self.direct(0, None).await?;
+        let skr = &self.skrs[0];
+        let source = Source::PullSecret;
+        let object = source.fresh()?;
+        let begin = Instant::now();
+        self.plane.write(source, &object).await?;
+        skr.has(source, &object).await?;
+        let arrived = begin.elapsed();
+        skr.decides_by(source, &object).await?;
+        Ok(Rotation {
+            runtime: runtime.name,
+            host: source.probe(&object)?.0.replace("/x", ""),
+            arrived,
+            decided: begin.elapsed(),
+        })
     }
 
     /// A runtime that is not in direct mode.
@@ -139,6 +178,27 @@ impl Stage {
             Changed::Away(number) => self.admit(number).await,
             Changed::Obstacle(number) => self.clear_obstacles(number).await,
         }
+    }
+
+    /// Waits until the controller knows the sources as they are: what it does about a change is then no later
+    /// scenario's surprise. The hashes of the resident's copies say what it should know.
+    pub(super) async fn is_noticed(&self) -> anyhow::Result<()> {
+        let resident = self.direct(0, None).await?;
+        let skr = &self.skrs[resident.skr.context("it has no cluster")?];
+        let record = named_config_map(KCP_NAMESPACE, RECORD);
+        until("the controller knows the sources", PATIENCE, || async {
+            let record = found(&self.plane.dialogue, &record).await?;
+            let record = record.context("no record")?;
+            for source in Source::ALL {
+                let copy = skr.copy(source).await?;
+                let there = &copy["metadata"]["annotations"][CONTENT_HASH];
+                let known = &record["data"][source.in_record()];
+                ensure!(known == there, "{source:?}: {known}, not {there}");
+            }
+            anyhow::Ok(())
+        })
+        .await?;
+        Ok(())
     }
 
     /// Keeps the control plane out of a runtime; the harness comes another way.

@@ -6,7 +6,7 @@ use cucumber::{then, when};
 use http::Method;
 use serde_json::json;
 
-use crate::kcp::controller::{ACCOUNT, Controller};
+use crate::kcp::controller::{ACCOUNT, Controller, RECORD};
 use crate::kcp::objects::{delete, found, named_config_map};
 use crate::kcp::stage::signals;
 use crate::kcp::{Changed, PATIENCE, World};
@@ -94,5 +94,5 @@ async fn may_not_read(world: &mut World) -> anyhow::Result<()> {
 }
 
 fn record() -> String {
-    named_config_map(KCP_NAMESPACE, "rt-bootstrapper-controller-record")
+    named_config_map(KCP_NAMESPACE, RECORD)
 }
