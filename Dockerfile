@@ -31,3 +31,8 @@ FROM scratch AS controller
 COPY --from=binary /out/runtime-bootstrapper /runtime-bootstrapper
 USER 65532:65532
 ENTRYPOINT ["/runtime-bootstrapper", "controller"]
+
+FROM scratch AS watcher
+COPY --from=binary /out/runtime-bootstrapper /runtime-bootstrapper
+USER 65532:65532
+ENTRYPOINT ["/runtime-bootstrapper", "watcher"]

@@ -177,7 +177,7 @@ impl Shared {
 
     /// Takes the key away; says whether it was there and meant something.
     async fn take(&self, name: &str) -> anyhow::Result<bool> {
-        let mut takes = self.takes.subscribe();
+        let mut gate = self.takes.subscribe();
         loop {
             let Some(runtime) = self.runtimes().get_opt(name).await? else {
                 return Ok(false);
@@ -186,10 +186,10 @@ impl Shared {
                 return Ok(false);
             }
             // Asked after the signal was seen: it may have come while this one was already being looked at.
-            if *takes.borrow_and_update() {
+            if *gate.borrow_and_update() {
                 break;
             }
-            takes.changed().await?;
+            gate.changed().await?;
         }
         let taken =
             json!({ "metadata": { (self.obeys.field()): { (FORCE_RECONCILIATION): null } } });

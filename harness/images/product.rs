@@ -23,11 +23,13 @@ pub enum Role {
     Webhook,
     /// The controller on KCP.
     Controller,
+    /// The watcher on SKRs.
+    Watcher,
 }
 
 impl Role {
     /// All of them.
-    pub const ALL: [Self; 2] = [Self::Webhook, Self::Controller];
+    pub const ALL: [Self; 3] = [Self::Webhook, Self::Controller, Self::Watcher];
 
     /// Its subcommand, and its target in the Dockerfile.
     #[must_use]
@@ -35,6 +37,7 @@ impl Role {
         match self {
             Self::Webhook => "webhook",
             Self::Controller => "controller",
+            Self::Watcher => "watcher",
         }
     }
 }

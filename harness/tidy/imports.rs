@@ -7,17 +7,26 @@ use serde_json::Value;
 use crate::checkout::cargo;
 
 /// docs/architecture.md, "Who may import whom". A crate that is not listed may not exist.
-const MAY_IMPORT: [(&str, &[&str]); 9] = [
+const MAY_IMPORT: [(&str, &[&str]); 10] = [
     ("api", &[]),
     ("policy", &["api"]),
     ("serve", &[]),
     ("chassis", &[]),
     ("webhook", &["api", "policy", "serve", "chassis"]),
     ("controller", &["api", "policy", "serve", "chassis"]),
+    ("watcher", &["api", "policy", "serve", "chassis"]),
     ("listener", &["api", "serve"]),
     (
         "runtime-bootstrapper",
-        &["api", "policy", "serve", "chassis", "webhook", "controller"],
+        &[
+            "api",
+            "policy",
+            "serve",
+            "chassis",
+            "webhook",
+            "controller",
+            "watcher",
+        ],
     ),
     ("harness", &["api", "serve", "listener"]),
 ];

@@ -8,13 +8,12 @@ mod crds;
 mod edge;
 mod manifests;
 mod preview;
+mod watchers;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 fn main() -> ExitCode {
-    match cli::Cli::parse().role.run() {
+    match cli::Cli::read(std::env::args_os()).role.run() {
         Ok(code) => code,
         Err(error) => edge::report(&error),
     }

@@ -18,8 +18,10 @@ use crate::edge;
 
 mod controller;
 mod names;
+mod watcher;
 
 pub(crate) use controller::ControllerArgs;
+pub(crate) use watcher::WatcherArgs;
 
 #[cfg(test)]
 mod tests;
@@ -66,6 +68,8 @@ enum Role {
     Webhook(WebhookArgs),
     /// The controller, for KCP; its custom resource is printed by `crds`
     Controller(ControllerArgs),
+    /// The watcher, for a runtime cluster
+    Watcher(WatcherArgs),
 }
 
 /// What may differ from one installation to another.
@@ -101,12 +105,14 @@ enum ValueError {
 /// Prints the manifests.
 ///
 /// # Errors
-/// Standard output cannot be written.
-pub(crate) fn run(arguments: &ManifestsArgs) -> std::io::Result<ExitCode> {
-    match &arguments.role {
-        Role::Webhook(arguments) => edge::write_out(&webhook(arguments))?,
-        Role::Controller(arguments) => edge::write_out(&controller::text(arguments))?,
-    }
+/// A file that an argument names cannot be used, or standard output cannot be written.
+pub(crate) fn run(arguments: &ManifestsArgs) -> anyhow::Result<ExitCode> {
+    let text = match &arguments.role {
+        Role::Webhook(arguments) => webhook(arguments),
+        Role::Controller(arguments) => controller::text(arguments),
+        Role::Watcher(arguments) => watcher::text(arguments)?,
+    };
+    edge::write_out(&text)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -50,6 +50,9 @@ pub struct RuntimeLiveness {
     pub since_event: Option<Duration>,
     /// Numbered events that should have arrived and have not, over all its watchers since it is known.
     pub missing_events: u64,
+    /// How many heartbeats said that changes were dropped. A number that has grown asks to look at everything that is
+    /// watched on the runtime, once.
+    pub resyncs_needed: u64,
     /// Its watchers: one for each replica, and shortly those that were replaced.
     pub watchers: Vec<WatcherLiveness>,
 }
@@ -83,6 +86,7 @@ struct Runtime {
     watchers: Vec<Watcher>,
     /// Missing from watchers that are not remembered any more.
     missing_before: u64,
+    resyncs_needed: u64,
 }
 
 #[derive(Debug)]
@@ -138,6 +142,7 @@ impl Liveness {
         let now = Instant::now();
         self.runtimes().entry(runtime.clone(), |known| {
             known.heartbeat = Some(now);
+            known.resyncs_needed += u64::from(heartbeat.resync_needed);
             let watcher = known.watcher(&heartbeat.boot_id, now);
             // What waits in the spool may be unsent, or be underway.
             let settled = heartbeat.sequence.saturating_sub(heartbeat.spool_depth);
@@ -220,6 +225,7 @@ impl Runtime {
             since_heartbeat: since(self.heartbeat),
             since_event: since(self.event),
             missing_events: missing.fold(self.missing_before, u64::saturating_add),
+            resyncs_needed: self.resyncs_needed,
             watchers,
         }
     }

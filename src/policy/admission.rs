@@ -8,6 +8,7 @@
 mod annotations;
 mod configuration;
 mod decision;
+mod entry;
 mod json;
 mod marker;
 mod mounts;

@@ -11,6 +11,7 @@ mod equality;
 mod identity;
 mod number;
 mod object;
+mod registration;
 mod review;
 mod silence;
 mod watcher;
@@ -20,6 +21,7 @@ mod tests;
 
 use api::event::WatchEvent;
 
+pub use registration::{CONFIGURATION, Endpoint, Registration, RegistrationError, configuration};
 pub use review::ReviewError;
 pub use silence::{Side, Silence};
 pub use watcher::{Field, ResourceRule, Watcher};

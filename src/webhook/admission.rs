@@ -152,9 +152,7 @@ impl Edge {
 
     fn count(&self, request: &Request<'_>, decision: &Decision<'_>) {
         self.metrics.decided(request.operation, decision.changed());
-        for finding in &decision.findings {
-            self.metrics.found(finding.feature, &finding.reason);
-        }
+        self.metrics.found(&decision.findings);
     }
 
     async fn namespace(&self, name: &str) -> Option<Arc<KnownNamespace>> {

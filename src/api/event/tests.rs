@@ -90,8 +90,24 @@ fn a_heartbeat_is_camel_case() {
         spool_depth: 2,
         oldest_age_seconds: 3,
         version: "1.2.3".into(),
+        resync_needed: false,
     };
     let wire = r#"{"bootId":"b-1","sequence":18446744073709551615,"spoolDepth":2,"oldestAgeSeconds":3,"version":"1.2.3"}"#;
+    assert_eq!(serde_json::to_string(&heartbeat).unwrap(), wire);
+    assert_eq!(Heartbeat::parse(wire.as_bytes()).unwrap(), heartbeat);
+}
+
+#[test]
+fn a_heartbeat_may_ask_for_a_look_at_everything() {
+    let heartbeat = Heartbeat {
+        boot_id: BootId::parse("b").unwrap(),
+        sequence: 1,
+        spool_depth: 0,
+        oldest_age_seconds: 0,
+        version: "1".into(),
+        resync_needed: true,
+    };
+    let wire = r#"{"bootId":"b","sequence":1,"spoolDepth":0,"oldestAgeSeconds":0,"version":"1","resyncNeeded":true}"#;
     assert_eq!(serde_json::to_string(&heartbeat).unwrap(), wire);
     assert_eq!(Heartbeat::parse(wire.as_bytes()).unwrap(), heartbeat);
 }
@@ -100,6 +116,9 @@ fn a_heartbeat_is_camel_case() {
 #[case::missing_key(r#"{"bootId":"b","sequence":1,"spoolDepth":0,"oldestAgeSeconds":0}"#)]
 #[case::negative(
     r#"{"bootId":"b","sequence":-1,"spoolDepth":0,"oldestAgeSeconds":0,"version":""}"#
+)]
+#[case::a_word_for_a_mark(
+    r#"{"bootId":"b","sequence":1,"spoolDepth":0,"oldestAgeSeconds":0,"version":"","resyncNeeded":"no"}"#
 )]
 #[case::empty_boot_id(
     r#"{"bootId":"","sequence":1,"spoolDepth":0,"oldestAgeSeconds":0,"version":""}"#

@@ -93,7 +93,7 @@ pub(super) fn text(arguments: &ControllerArgs) -> String {
 }
 
 /// A flag stands in quotes, so that nothing in it can change the structure.
-fn flag(text: &str) -> Result<String, &'static str> {
+pub(super) fn flag(text: &str) -> Result<String, &'static str> {
     let plain = |character: char| !character.is_control() && !matches!(character, '"' | '\\');
     if text.starts_with("--") && text.chars().all(plain) && !text.contains("---") {
         Ok(text.to_owned())

@@ -4,6 +4,7 @@ mod controller;
 mod network;
 mod rights;
 mod values;
+mod watcher;
 mod workload;
 
 use std::collections::BTreeMap;

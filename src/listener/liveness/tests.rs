@@ -20,6 +20,7 @@ fn beat(boot_id: &str, sequence: u64, spool_depth: u64) -> Heartbeat {
         spool_depth,
         oldest_age_seconds: 0,
         version: "1".into(),
+        resync_needed: false,
     }
 }
 
@@ -94,6 +95,20 @@ async fn a_heartbeat_shows_what_did_not_come(
         runtime.watchers[0].heartbeat,
         Some(beat("b", sequence, waiting))
     );
+}
+
+/// The watcher takes its mark back once it was heard, so the last heartbeat alone would not tell for long.
+#[tokio::test(start_paused = true)]
+async fn a_call_for_a_look_at_everything_outlasts_the_heartbeat_that_made_it() {
+    let liveness = Liveness::new(10);
+    let call = Heartbeat {
+        resync_needed: true,
+        ..beat("b", 0, 0)
+    };
+    for heartbeat in [beat("b", 0, 0), call, beat("b", 0, 0)] {
+        liveness.heartbeat(&id("r"), heartbeat);
+    }
+    assert_eq!(only(&liveness).resyncs_needed, 1);
 }
 
 #[tokio::test(start_paused = true)]

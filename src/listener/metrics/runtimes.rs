@@ -32,7 +32,7 @@ struct RuntimeGauge {
     figure: fn(&RuntimeLiveness) -> Option<f64>,
 }
 
-const RUNTIME_GAUGES: [RuntimeGauge; 4] = [
+const RUNTIME_GAUGES: [RuntimeGauge; 5] = [
     RuntimeGauge {
         name: "watcher_listener_heartbeat_age",
         help: "Time since the runtime's last heartbeat",
@@ -44,6 +44,12 @@ const RUNTIME_GAUGES: [RuntimeGauge; 4] = [
         help: "Numbered events of the runtime that should have arrived and have not",
         unit: None,
         figure: |runtime| Some(float(runtime.missing_events)),
+    },
+    RuntimeGauge {
+        name: "watcher_listener_resyncs_needed",
+        help: "Heartbeats of the runtime that said that changes were dropped",
+        unit: None,
+        figure: |runtime| Some(float(runtime.resyncs_needed)),
     },
     RuntimeGauge {
         name: "watcher_listener_spooled_events",

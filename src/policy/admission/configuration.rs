@@ -8,7 +8,9 @@ use api::config::{Document, Inject, LabelSelector};
 use api::names::{FIPS_VARIABLE, LANDSCAPE_VARIABLE};
 use api::{ALL_KEY, Feature, FeatureSet, UnknownFeature};
 
+use super::entry::Entry;
 use super::overrides::Overrides;
+use super::variables::Variable;
 
 mod names;
 
@@ -29,8 +31,7 @@ pub struct Configuration {
     namespaces: HashMap<String, FeatureSet>,
     available: FeatureSet,
     opt_out: FeatureSet,
-    fips_variables: Vec<String>,
-    landscape: Option<String>,
+    variables: Vec<Variable>,
     pull_secret: PullSecretRule,
     notices: Vec<Notice>,
 }
@@ -46,6 +47,8 @@ pub struct TrustBundle {
     pub mount_path: String,
     /// The volume's name.
     pub volume: String,
+    pub(super) mount_entry: Entry,
+    pub(super) volume_entry: Entry,
 }
 
 /// The key of `clusterTrustBundle` that would make the API server refuse every Pod.
@@ -61,6 +64,7 @@ pub struct PullSecretRule {
     pub inject: Inject,
     /// The namespaces that credentials may go to; `None` means all.
     pub namespaces: Option<LabelSelector>,
+    pub(super) entry: Entry,
 }
 
 /// Something odd that does not make a document invalid.
@@ -144,8 +148,7 @@ impl Configuration {
                 Some(list) => features("optOut", list, true)?,
                 None => FeatureSet::from_iter([Feature::TrustBundle]),
             },
-            fips_variables: fips_variables(document)?,
-            landscape: settings.landscape.clone().filter(|it| !it.is_empty()),
+            variables: variables(document, settings)?,
             pull_secret: pull_secret(document, settings)?,
             notices,
         })
@@ -188,12 +191,8 @@ impl Configuration {
         self.opt_out
     }
 
-    pub(super) fn fips_variables(&self) -> &[String] {
-        &self.fips_variables
-    }
-
-    pub(super) fn landscape(&self) -> Option<&str> {
-        self.landscape.as_deref()
+    pub(super) fn variables(&self) -> &[Variable] {
+        &self.variables
     }
 }
 
@@ -243,6 +242,18 @@ fn namespaces(
     Ok(namespaces)
 }
 
+fn variables(
+    document: &Document,
+    settings: &Settings,
+) -> Result<Vec<Variable>, ConfigurationError> {
+    let fips = fips_variables(document)?.into_iter();
+    let fips = fips.map(|name| Variable::new(Feature::FipsMode, name, "true"));
+    let landscape = settings.landscape.as_deref().filter(|it| !it.is_empty());
+    let landscape =
+        landscape.map(|it| Variable::new(Feature::Landscape, LANDSCAPE_VARIABLE.to_owned(), it));
+    Ok(fips.chain(landscape).collect())
+}
+
 fn fips_variables(document: &Document) -> Result<Vec<String>, ConfigurationError> {
     let Some(written) = &document.fips_variables else {
         return Ok(vec![FIPS_VARIABLE.to_owned()]);
@@ -273,6 +284,7 @@ fn pull_secret(
         return Err(ConfigurationError::PullSecretName(name));
     }
     Ok(PullSecretRule {
+        entry: Entry::pull_secret(&name),
         name,
         inject: written.inject,
         namespaces: written.namespace_selector.clone(),

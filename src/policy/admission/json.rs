@@ -47,6 +47,11 @@ pub(super) fn from_str<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Unrea
     }
 }
 
+/// Whether a text can stand between quotes as it is.
+pub(super) fn is_plain(text: &str) -> bool {
+    skip::plain(text.as_bytes()) == text.len()
+}
+
 /// What is left to read: `text` from `at` on.
 struct Reader<'a> {
     text: &'a str,
@@ -95,6 +100,13 @@ impl<'a> Reader<'a> {
             let text = self.text.get(start..start + length).ok_or(Unread)?;
             return Ok(Cow::Borrowed(text));
         }
+        self.escaped(start)
+    }
+
+    /// The string that began at `start` and has an escape here.
+    #[cold]
+    #[inline(never)]
+    fn escaped(&mut self, start: usize) -> Result<Cow<'a, str>, Unread> {
         self.at += skip::string(self.rest()).ok_or(Unread)?;
         let quoted = self.text.get(start - 1..self.at).ok_or(Unread)?;
         serde_json::from_str(quoted)

@@ -1,11 +1,10 @@
 //! The marker: says of a Pod that it was changed at CREATE (product.md §1 "Opt-in").
 
-use std::collections::BTreeMap;
-
 use api::names::MARKER;
 
 use super::Annotations;
-use super::patch::{PatchWriter, Path};
+use super::entry::Entry;
+use super::patch::{PatchWriter, Path, Value};
 
 /// Adds the marker if the patch holds anything; an unchanged Pod carries nothing of ours.
 pub(super) fn mark(annotations: Annotations, patch: &mut PatchWriter) {
@@ -13,8 +12,9 @@ pub(super) fn mark(annotations: Annotations, patch: &mut PatchWriter) {
         return;
     }
     if annotations.present() {
-        patch.add(Path::Annotation(MARKER), &"true");
+        patch.add(Path::Annotation(MARKER), Value::Text("true"));
     } else {
-        patch.add(Path::Annotations, &BTreeMap::from([(MARKER, "true")]));
+        let marker = Entry::annotations(MARKER, "true");
+        patch.add(Path::Annotations, Value::Entry(&marker));
     }
 }

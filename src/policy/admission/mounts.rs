@@ -6,45 +6,10 @@
 use std::borrow::Cow;
 
 use api::Feature;
-use serde::Serialize;
 
-use super::patch::{PatchWriter, Path};
+use super::patch::{PatchWriter, Path, Value};
 use super::pod::{Container, Spec, Volume};
 use super::{Context, Finding, Reason, TrustBundle, TrustBundlePresence};
-
-#[derive(Serialize)]
-struct MountEntry<'a> {
-    name: &'a str,
-    #[serde(rename = "readOnly")]
-    read_only: bool,
-    #[serde(rename = "mountPath")]
-    mount_path: &'a str,
-}
-
-#[derive(Serialize)]
-struct VolumeEntry<'a> {
-    name: &'a str,
-    projected: Projected<'a>,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Projected<'a> {
-    sources: [Source<'a>; 1],
-    default_mode: u16,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct Source<'a> {
-    cluster_trust_bundle: BundleSource<'a>,
-}
-
-#[derive(Serialize)]
-struct BundleSource<'a> {
-    name: &'a str,
-    path: &'a str,
-}
 
 /// Adds the volume and its mounts where nothing stands against them.
 pub(super) fn mount<'a>(
@@ -70,14 +35,10 @@ pub(super) fn mount<'a>(
         let reason = mount_reason(placed.container, bundle);
         if reason.applied() {
             mounted = true;
-            let entry = MountEntry {
-                name: &bundle.volume,
-                read_only: true,
-                mount_path: &bundle.mount_path,
-            };
+            let entry = &bundle.mount_entry;
             match placed.container.volume_mounts {
-                Some(_) => patch.add(Path::MountsEnd(placed.into()), &entry),
-                None => patch.add(Path::Mounts(placed.into()), &[entry]),
+                Some(_) => patch.add(Path::MountsEnd(placed.into()), Value::Entry(entry)),
+                None => patch.add(Path::Mounts(placed.into()), Value::List(&[entry])),
             }
         }
         report(reason);
@@ -144,22 +105,10 @@ fn mount_reason<'a>(container: &'a Container<'_>, bundle: &'a TrustBundle) -> Re
 }
 
 fn add_volume(bundle: &TrustBundle, spec: &Spec<'_>, patch: &mut PatchWriter) {
-    let volume = VolumeEntry {
-        name: &bundle.volume,
-        projected: Projected {
-            sources: [Source {
-                cluster_trust_bundle: BundleSource {
-                    name: &bundle.name,
-                    path: &bundle.file,
-                },
-            }],
-            // 0644, written out as in the seed: a server that defaults it would make the second pass differ.
-            default_mode: 420,
-        },
-    };
+    let entry = &bundle.volume_entry;
     match spec.volumes {
-        Some(_) => patch.add(Path::VolumesEnd, &volume),
-        None => patch.add(Path::Volumes, &[volume]),
+        Some(_) => patch.add(Path::VolumesEnd, Value::Entry(entry)),
+        None => patch.add(Path::Volumes, Value::List(&[entry])),
     }
 }
 
@@ -176,12 +125,11 @@ fn touches(one: &str, other: &str) -> bool {
 
 /// The shortest path that means the same: no `//`, no `.`, no `..`, no slash at the end.
 pub(super) fn clean(path: &str) -> Cow<'_, str> {
-    let is_clean = path == "/"
-        || (path.starts_with('/')
-            && path[1..]
-                .split('/')
-                .all(|part| !matches!(part, "" | "." | "..")));
-    if is_clean {
+    // By bytes: nearly all paths are clean, and a search for characters costs more than they are long.
+    let mut parts = path.as_bytes().split(|&byte| byte == b'/');
+    let is_absolute = parts.next() == Some(b"") && path.len() > 1;
+    let is_clean = is_absolute && parts.all(|part| !matches!(part, b"" | b"." | b".."));
+    if path == "/" || is_clean {
         return Cow::Borrowed(path);
     }
     let mut parts: Vec<&str> = Vec::new();

@@ -8,6 +8,8 @@ use crate::image::Reference;
 
 const DOCKER_HUB: &str = "docker.io";
 
+const SURELY_SHORT: usize = 240;
+
 /// Host → resolved replacement.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Overrides {
@@ -56,8 +58,7 @@ impl Overrides {
     }
 
     pub(super) fn rewrite(&self, image: &Reference<'_>) -> Rewrite {
-        let key = override_key(image, |host| self.by_host.contains_key(host));
-        let prefix = match key.and_then(|key| self.by_host.get(key)) {
+        let prefix = match speaks_of(image, |host| self.by_host.get(host)) {
             None => return Rewrite::NoOverride,
             Some(Replacement::Unusable) => return Rewrite::Unusable,
             Some(Replacement::Prefix(prefix)) => prefix,
@@ -66,19 +67,22 @@ impl Overrides {
             return Rewrite::Done;
         }
         let text = join(prefix, &image.full_path(), image.suffix());
-        if Reference::parse(&text).is_err() {
+        // Prefix and image are valid, so what they make together is, if it is not too long: a repository may have 255
+        // bytes, and the grammar may imply a `library/`.
+        if text.len() > SURELY_SHORT && Reference::parse(&text).is_err() {
             return Rewrite::Unusable;
         }
+        debug_assert!(Reference::parse(&text).is_ok(), "{text}");
         Rewrite::To(text)
     }
 }
 
-/// The key that speaks of the image's registry: the host as written, or what the grammar means by it.
-fn override_key<'i>(image: &Reference<'i>, listed: impl Fn(&str) -> bool) -> Option<&'i str> {
-    image
-        .written_domain()
-        .filter(|host| listed(host))
-        .or_else(|| (image.domain() == DOCKER_HUB && listed(DOCKER_HUB)).then_some(DOCKER_HUB))
+/// What speaks of the image's registry: found by the host as written, or by what the grammar means by it.
+fn speaks_of<T>(image: &Reference<'_>, find: impl Fn(&str) -> Option<T>) -> Option<T> {
+    image.written_domain().and_then(&find).or_else(|| {
+        let implied = image.domain() == DOCKER_HUB;
+        implied.then(|| find(DOCKER_HUB)).flatten()
+    })
 }
 
 /// Applies overrides to a host until none applies any more.
@@ -95,8 +99,8 @@ fn follow(written: &BTreeMap<String, String>, host: &str) -> Result<Replacement,
         let Ok(reference) = Reference::parse(&text) else {
             return Ok(Replacement::Unusable);
         };
-        let next = override_key(&reference, |host| written.contains_key(host));
-        let Some((next, prefix)) = next.and_then(|key| written.get_key_value(key)) else {
+        let next = speaks_of(&reference, |host| written.get_key_value(host));
+        let Some((next, prefix)) = next else {
             break;
         };
         if starts_with(&text, prefix) {
@@ -126,4 +130,36 @@ fn join(prefix: &str, path: &str, suffix: &str) -> String {
     text.push_str(path);
     text.push_str(suffix);
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    /// The repository may have 255 bytes, with the part of the prefix that is no host and an implied `library/`.
+    #[rstest]
+    #[case::host("mirror.io", "a/", 253, true)]
+    #[case::host_and_path("mirror.io/cache", "a/", 247, true)]
+    #[case::host_and_path_too_long("mirror.io/cache", "a/", 248, false)]
+    #[case::path_alone("mirror", "a/", 246, true)]
+    #[case::path_alone_too_long("mirror", "a/", 247, false)]
+    #[case::implied_library("index.docker.io", "", 247, true)]
+    #[case::implied_library_too_long("index.docker.io", "", 248, false)]
+    fn a_rewritten_image_is_valid_or_unusable(
+        #[case] prefix: &str,
+        #[case] folder: &str,
+        #[case] letters: usize,
+        #[case] expected: bool,
+    ) {
+        let written = BTreeMap::from([("a.io".to_owned(), prefix.to_owned())]);
+        let (overrides, _) = Overrides::resolve(&written).unwrap();
+        let image = format!("a.io/{folder}{}:1", "x".repeat(letters));
+        let rewritten = overrides.rewrite(&Reference::parse(&image).unwrap());
+        match rewritten {
+            Rewrite::To(text) => assert!(expected && Reference::parse(&text).is_ok(), "{text}"),
+            other => assert_eq!((other, expected), (Rewrite::Unusable, false)),
+        }
+    }
 }

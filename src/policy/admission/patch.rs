@@ -3,8 +3,8 @@
 //! Written by hand because a diff is positional and a typed round trip loses unknown fields
 //! (reference rust-ecosystem §3.4). Nothing here can remove or move a value.
 
-use serde::Serialize;
-
+use super::entry::Entry;
+use super::json;
 use super::pod::{ContainerList, Placed};
 
 /// A finished JSON Patch document, or none.
@@ -72,6 +72,17 @@ pub(super) enum Path<'a> {
     Annotation(&'a str),
 }
 
+/// What is written at a path.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Value<'a> {
+    /// A string.
+    Text(&'a str),
+    /// An entry of a list that is there, or a map.
+    Entry(&'a Entry),
+    /// A list that was absent.
+    List(&'a [&'a Entry]),
+}
+
 /// Writes a [`Patch`], operation by operation.
 #[derive(Debug, Default)]
 pub(super) struct PatchWriter {
@@ -83,12 +94,16 @@ impl PatchWriter {
         self.json.is_empty()
     }
 
-    pub(super) fn add(&mut self, path: Path<'_>, value: &impl Serialize) {
-        self.operation("add", path, value);
+    pub(super) fn add(&mut self, path: Path<'_>, value: Value<'_>) {
+        self.next();
+        self.text(r#"{"op":"add","path":""#);
+        self.rest(path, value);
     }
 
-    pub(super) fn replace(&mut self, path: Path<'_>, value: &impl Serialize) {
-        self.operation("replace", path, value);
+    pub(super) fn replace(&mut self, path: Path<'_>, value: Value<'_>) {
+        self.next();
+        self.text(r#"{"op":"replace","path":""#);
+        self.rest(path, value);
     }
 
     pub(super) fn finish(mut self) -> Patch {
@@ -98,46 +113,89 @@ impl PatchWriter {
         Patch { json: self.json }
     }
 
-    fn operation(&mut self, name: &str, path: Path<'_>, value: &impl Serialize) {
+    fn next(&mut self) {
         if self.json.is_empty() {
             // Enough for all features on a Pod of three containers, so that it grows once.
             self.json.reserve(2048);
-        }
-        let before = self.json.len();
-        self.json.push(if before == 0 { b'[' } else { b',' });
-        self.text("{\"op\":\"");
-        self.text(name);
-        self.text("\",\"path\":\"");
-        self.pointer(path);
-        self.text("\",\"value\":");
-        if serde_json::to_writer(&mut self.json, value).is_ok() {
-            self.json.push(b'}');
+            self.json.push(b'[');
         } else {
-            // Our values are plain strings, lists and maps of them: writing one cannot fail. If it ever did, leaving
-            // the operation out is safer than a torn document.
-            self.json.truncate(before);
+            self.json.push(b',');
+        }
+    }
+
+    fn rest(&mut self, path: Path<'_>, value: Value<'_>) {
+        self.pointer(path);
+        self.text(r#"","value":"#);
+        match value {
+            Value::Text(text) => self.string(text),
+            Value::Entry(entry) => self.text(entry.json()),
+            Value::List(entries) => self.list(entries),
+        }
+        self.json.push(b'}');
+    }
+
+    fn list(&mut self, entries: &[&Entry]) {
+        let mut before = b'[';
+        for entry in entries {
+            self.json.push(before);
+            self.text(entry.json());
+            before = b',';
+        }
+        self.json.push(b']');
+    }
+
+    fn string(&mut self, text: &str) {
+        if json::is_plain(text) {
+            self.json.push(b'"');
+            self.text(text);
+            self.json.push(b'"');
+        } else {
+            let _infallible = serde_json::to_writer(&mut self.json, text);
         }
     }
 
     fn number(&mut self, number: usize) {
-        let _infallible = serde_json::to_writer(&mut self.json, &number);
+        match u8::try_from(number) {
+            Ok(digit @ ..10) => self.json.push(b'0' + digit),
+            _ => {
+                let _infallible = serde_json::to_writer(&mut self.json, &number);
+            }
+        }
     }
 
+    /// The compiler copies a text that it knows in a few instructions.
+    #[inline]
     fn text(&mut self, text: &str) {
         self.json.extend_from_slice(text.as_bytes());
     }
 
     fn pointer(&mut self, path: Path<'_>) {
         match path {
-            Path::Image(place) => self.container(place, "image"),
-            Path::Env(place) => self.container(place, "env"),
-            Path::EnvEnd(place) => self.container(place, "env/-"),
+            Path::Image(place) => {
+                self.container(place);
+                self.text("/image");
+            }
+            Path::Env(place) => {
+                self.container(place);
+                self.text("/env");
+            }
+            Path::EnvEnd(place) => {
+                self.container(place);
+                self.text("/env/-");
+            }
             Path::EnvEntry(place, entry) => {
-                self.container(place, "env/");
+                self.container(place);
+                self.text("/env/");
                 self.number(entry);
             }
-            Path::Mounts(place) => self.container(place, "volumeMounts"),
-            Path::MountsEnd(place) => self.container(place, "volumeMounts/-"),
+            Path::Mounts(place) => {
+                self.container(place);
+                self.text("/volumeMounts");
+            }
+            Path::MountsEnd(place) => {
+                self.container(place);
+                self.text("/volumeMounts/-");
+            }
             Path::Volumes => self.text("/spec/volumes"),
             Path::VolumesEnd => self.text("/spec/volumes/-"),
             Path::PullSecrets => self.text("/spec/imagePullSecrets"),
@@ -145,18 +203,26 @@ impl PatchWriter {
             Path::Annotations => self.text("/metadata/annotations"),
             Path::Annotation(key) => {
                 self.text("/metadata/annotations/");
-                // RFC 6901: `~` before `/`, or the second escape would be escaped again.
-                self.text(&key.replace('~', "~0").replace('/', "~1"));
+                self.key(key);
             }
         }
     }
 
-    fn container(&mut self, place: Place, field: &str) {
+    /// A key with the escapes of RFC 6901.
+    fn key(&mut self, key: &str) {
+        for byte in key.bytes() {
+            match byte {
+                b'~' => self.text("~0"),
+                b'/' => self.text("~1"),
+                _ => self.json.push(byte),
+            }
+        }
+    }
+
+    fn container(&mut self, place: Place) {
         self.text("/spec/");
         self.text(place.list.field());
         self.text("/");
         self.number(place.index);
-        self.text("/");
-        self.text(field);
     }
 }

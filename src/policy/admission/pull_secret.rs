@@ -5,18 +5,12 @@
 
 use api::Feature;
 use api::config::Inject;
-use serde::Serialize;
 
 use crate::image::{Keyring, Reference};
 
-use super::patch::{PatchWriter, Path};
+use super::patch::{PatchWriter, Path, Value};
 use super::pod::Spec;
 use super::{Configuration, Context, Finding, Namespace, PullSecret, Reason, registry};
-
-#[derive(Serialize)]
-struct Entry<'a> {
-    name: &'a str,
-}
 
 /// Appends the entry, after whatever is there. Comes after the registry rewrite, whose images count.
 pub(super) fn inject<'a>(
@@ -25,13 +19,12 @@ pub(super) fn inject<'a>(
     patch: &mut PatchWriter,
     findings: &mut Vec<Finding<'a>>,
 ) {
-    let name = &context.configuration.pull_secret().name;
     let reason = reason(context, spec, findings);
     if reason.applied() {
-        let entry = Entry { name };
+        let entry = &context.configuration.pull_secret().entry;
         match spec.image_pull_secrets {
-            Some(_) => patch.add(Path::PullSecretsEnd, &entry),
-            None => patch.add(Path::PullSecrets, &[entry]),
+            Some(_) => patch.add(Path::PullSecretsEnd, Value::Entry(entry)),
+            None => patch.add(Path::PullSecrets, Value::List(&[entry])),
         }
     }
     findings.push(Finding::new(Feature::PullSecret, reason));

@@ -9,7 +9,7 @@ use api::Feature;
 use crate::image::Reference;
 
 use super::overrides::Rewrite;
-use super::patch::{PatchWriter, Path};
+use super::patch::{PatchWriter, Path, Value};
 use super::pod::{Container, ContainerList, Placed, Spec};
 use super::{Configuration, Finding, Reason};
 
@@ -91,7 +91,7 @@ fn apply<'a>(
     findings: &mut Vec<Finding<'a>>,
 ) {
     if let Reason::ImageRewritten { to, .. } = &reason {
-        patch.replace(Path::Image(placed.into()), to);
+        patch.replace(Path::Image(placed.into()), Value::Text(to));
     }
     findings.push(Finding::new(Feature::RegistryRewrite, reason));
 }

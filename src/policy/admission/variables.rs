@@ -3,18 +3,31 @@
 //! Present with another value or with `valueFrom` → replaced in place. The last entry of a name is the one that counts in
 //! a container, so every entry of the name is looked at, not just the first.
 
-use api::names::LANDSCAPE_VARIABLE;
 use api::{Feature, FeatureSet};
-use serde::Serialize;
 
-use super::patch::{PatchWriter, Path};
-use super::pod::{Placed, Spec, Variable};
+use super::entry::Entry;
+use super::patch::{PatchWriter, Path, Value};
+use super::pod::{self, Placed, Spec};
 use super::{Configuration, Finding, Reason};
 
-#[derive(Clone, Copy, Serialize)]
-struct Entry<'a> {
-    name: &'a str,
-    value: &'a str,
+/// A variable that a feature sets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Variable {
+    feature: Feature,
+    name: String,
+    value: String,
+    entry: Entry,
+}
+
+impl Variable {
+    pub(super) fn new(feature: Feature, name: String, value: &str) -> Self {
+        Self {
+            feature,
+            entry: Entry::variable(&name, value),
+            name,
+            value: value.to_owned(),
+        }
+    }
 }
 
 /// Sets what the enabled features ask for.
@@ -25,62 +38,41 @@ pub(super) fn set<'a>(
     patch: &mut PatchWriter,
     findings: &mut Vec<Finding<'a>>,
 ) {
-    let wanted = wanted(configuration, enabled);
-    if enabled.contains(Feature::Landscape) && configuration.landscape().is_none() {
+    let all = configuration.variables();
+    let known = all.iter().any(|it| it.feature == Feature::Landscape);
+    if enabled.contains(Feature::Landscape) && !known {
         findings.push(Finding::new(Feature::Landscape, Reason::LandscapeUnset));
     }
-    let mut missing: Vec<Entry<'a>> = Vec::with_capacity(wanted.len());
+    let mut missing: Vec<&Entry> = Vec::with_capacity(all.len());
     for placed in spec.started() {
         missing.clear();
-        for (feature, entry) in &wanted {
-            let reason = settle(placed, *entry, patch);
+        for variable in all.iter().filter(|it| enabled.contains(it.feature)) {
+            let reason = settle(placed, variable, patch);
             if matches!(reason, Reason::VariableAdded { .. }) {
-                missing.push(*entry);
+                missing.push(&variable.entry);
             }
-            findings.push(Finding::new(*feature, reason));
+            findings.push(Finding::new(variable.feature, reason));
         }
         append(placed, &missing, patch);
     }
 }
 
-fn wanted(configuration: &Configuration, enabled: FeatureSet) -> Vec<(Feature, Entry<'_>)> {
-    let mut wanted = Vec::new();
-    if enabled.contains(Feature::FipsMode) {
-        wanted.extend(configuration.fips_variables().iter().map(|name| {
-            let entry = Entry {
-                name,
-                value: "true",
-            };
-            (Feature::FipsMode, entry)
-        }));
-    }
-    if enabled.contains(Feature::Landscape)
-        && let Some(value) = configuration.landscape()
-    {
-        let entry = Entry {
-            name: LANDSCAPE_VARIABLE,
-            value,
-        };
-        wanted.push((Feature::Landscape, entry));
-    }
-    wanted
-}
-
 /// Mends the entries that are there; says what is left to do.
-fn settle<'a>(placed: Placed<'a, '_>, entry: Entry<'a>, patch: &mut PatchWriter) -> Reason<'a> {
+fn settle<'a>(placed: Placed<'a, '_>, wanted: &'a Variable, patch: &mut PatchWriter) -> Reason<'a> {
     let container = &*placed.container.name;
-    let variable = entry.name;
+    let variable = &*wanted.name;
     let mut present = false;
     let mut replaced = false;
     let env = placed.container.env.as_deref().unwrap_or_default();
     for (index, found) in env.iter().enumerate() {
-        if *found.name != *entry.name {
+        if *found.name != *variable {
             continue;
         }
         present = true;
-        if !is_set(found, entry.value) {
+        if !is_set(found, &wanted.value) {
             replaced = true;
-            patch.replace(Path::EnvEntry(placed.into(), index), &entry);
+            let entry = Path::EnvEntry(placed.into(), index);
+            patch.replace(entry, Value::Entry(&wanted.entry));
         }
     }
     match (present, replaced) {
@@ -99,17 +91,17 @@ fn settle<'a>(placed: Placed<'a, '_>, entry: Entry<'a>, patch: &mut PatchWriter)
     }
 }
 
-fn is_set(found: &Variable<'_>, value: &str) -> bool {
+fn is_set(found: &pod::Variable<'_>, value: &str) -> bool {
     found.value_from.is_none() && found.value.as_deref() == Some(value)
 }
 
-fn append(placed: Placed<'_, '_>, missing: &[Entry<'_>], patch: &mut PatchWriter) {
+fn append(placed: Placed<'_, '_>, missing: &[&Entry], patch: &mut PatchWriter) {
     match (&placed.container.env, missing) {
         (_, []) => {}
-        (None, missing) => patch.add(Path::Env(placed.into()), &missing),
+        (None, missing) => patch.add(Path::Env(placed.into()), Value::List(missing)),
         (Some(_), missing) => {
             for entry in missing {
-                patch.add(Path::EnvEnd(placed.into()), entry);
+                patch.add(Path::EnvEnd(placed.into()), Value::Entry(entry));
             }
         }
     }

@@ -6,5 +6,6 @@ mod case;
 mod equality;
 mod golden;
 mod properties;
+mod registration;
 mod reviews;
 mod table;

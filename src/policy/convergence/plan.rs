@@ -155,6 +155,21 @@ pub struct Context<'a> {
 /// Once it gave no blockade, [`Observed::cluster`] is the UID to remember.
 #[must_use]
 pub fn plan(context: Context<'_>, desired: &Desired, observed: &Observed) -> Plan {
+    with_installation(context, desired, observed, |install| install)
+}
+
+/// The same without the installation's writes: what is wanted of the content does not wait for it.
+#[must_use]
+pub fn content(context: Context<'_>, desired: &Desired, observed: &Observed) -> Plan {
+    with_installation(context, desired, observed, |_| install::Install::default())
+}
+
+fn with_installation(
+    context: Context<'_>,
+    desired: &Desired,
+    observed: &Observed,
+    choose: impl FnOnce(install::Install) -> install::Install,
+) -> Plan {
     if let Err(blocked) = preflight(context, observed) {
         return Plan {
             blocked: Some(blocked),
@@ -165,7 +180,7 @@ pub fn plan(context: Context<'_>, desired: &Desired, observed: &Observed) -> Pla
     install::mark(context, observed, &mut plan);
     let changes = content::decide(context, desired, observed, &mut plan);
     plan.writes_content = !changes.is_empty();
-    let install = install::decide(context, observed, &mut plan);
+    let install = choose(install::decide(context, observed, &mut plan));
     plan.steps
         .push([changes.transfers, install.transfers].concat());
     plan.steps.push([changes.clears, install.clears].concat());

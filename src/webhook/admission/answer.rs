@@ -1,9 +1,9 @@
 //! The answer to a review. Our own type: kube's writes the patch as a list of numbers (kube #1781).
 
+use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, HeaderValue};
-use axum::response::{IntoResponse, Response};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use axum::response::Response;
+use base64_simd::STANDARD;
 use policy::admission::{Decision, Finding, Patch, Reason};
 use serde::Serialize;
 
@@ -60,7 +60,7 @@ impl Answer {
         body.extend_from_slice(br#","allowed":true"#);
         if let Some(patch) = patch {
             body.extend_from_slice(br#","patchType":"JSONPatch","patch":""#);
-            push_base64(&mut body, patch);
+            STANDARD.encode_append(patch, &mut body);
             body.push(b'"');
         }
         if !self.warnings.is_empty() {
@@ -73,24 +73,16 @@ impl Answer {
             body.push(b'}');
         }
         body.extend_from_slice(b"}}");
+        let mut response = Response::new(Body::from(body));
         let json = HeaderValue::from_static("application/json");
-        ([(CONTENT_TYPE, json)], body).into_response()
+        response.headers_mut().insert(CONTENT_TYPE, json);
+        response
     }
 }
 
 /// Strings and lists of them: writing these cannot fail.
 fn push_json(body: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
     let _infallible = serde_json::to_writer(body, value);
-}
-
-/// In pieces whose room is there already: room in `body` would have to be cleared first.
-fn push_base64(body: &mut Vec<u8>, bytes: &[u8]) {
-    let mut room = [0; 1024];
-    for piece in bytes.chunks(768) {
-        if let Ok(length) = STANDARD.encode_slice(piece, &mut room) {
-            body.extend_from_slice(&room[..length]);
-        }
-    }
 }
 
 fn warnings(findings: &[Finding<'_>]) -> Vec<String> {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use api::Feature;
 use policy::admission::review::Operation;
-use policy::admission::{Code, Reason};
+use policy::admission::{Code, Finding};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -21,8 +21,8 @@ const BUCKETS: [f64; 12] = [
 /// Counters of the admission endpoint. Clones share them.
 #[derive(Clone, Debug)]
 pub struct AdmissionMetrics {
-    reviews: Family<ReviewLabels, Counter>,
-    findings: Findings,
+    reviews: Table<ReviewLabels, 4, 2>,
+    findings: Table<FindingLabels, { Feature::ALL.len() }, { Code::COUNT }>,
     faults: Family<FaultLabels, Counter>,
     rejected: Counter,
     namespace_waits: Family<WaitLabels, Counter>,
@@ -51,14 +51,15 @@ struct WaitLabels {
     outcome: &'static str,
 }
 
-/// The counters of findings. A Pod has a dozen, and looking each up by its labels would cost more than deciding it.
+/// Counters by two labels of few values each, found by their places: a review counts half a dozen, and a look-up by
+/// labels costs more than the counting. Each is in its family from its first use.
 #[derive(Clone, Debug)]
-struct Findings {
-    family: Family<FindingLabels, Counter>,
-    seen: Arc<[[OnceLock<Counter>; Code::COUNT]; Feature::ALL.len()]>,
+struct Table<L, const ROWS: usize, const COLUMNS: usize> {
+    family: Family<L, Counter>,
+    seen: Arc<[[OnceLock<Counter>; COLUMNS]; ROWS]>,
 }
 
-impl Default for Findings {
+impl<L: Labels, const ROWS: usize, const COLUMNS: usize> Default for Table<L, ROWS, COLUMNS> {
     fn default() -> Self {
         Self {
             family: Family::default(),
@@ -67,25 +68,25 @@ impl Default for Findings {
     }
 }
 
-impl Findings {
-    fn counter(&self, feature: Feature, code: Code) -> &Counter {
-        self.seen[feature as usize][code as usize].get_or_init(|| {
-            let labels = FindingLabels {
-                feature: feature.name(),
-                reason: code.name(),
-            };
-            self.family.get_or_create(&labels).clone()
-        })
+impl<L: Labels, const ROWS: usize, const COLUMNS: usize> Table<L, ROWS, COLUMNS> {
+    fn counter(&self, row: usize, column: usize, labels: impl FnOnce() -> L) -> &Counter {
+        self.seen[row][column].get_or_init(|| self.family.get_or_create(&labels()).clone())
     }
 }
+
+/// What a family needs of its labels.
+trait Labels: Clone + Eq + std::hash::Hash {}
+
+impl Labels for ReviewLabels {}
+impl Labels for FindingLabels {}
 
 impl AdmissionMetrics {
     /// Counters that the registry shows.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
-            reviews: Family::default(),
-            findings: Findings::default(),
+            reviews: Table::default(),
+            findings: Table::default(),
             faults: Family::default(),
             rejected: Counter::default(),
             namespace_waits: Family::default(),
@@ -94,7 +95,7 @@ impl AdmissionMetrics {
         registry.register(
             "admission_reviews",
             "Reviews about Pods, by operation and by whether the Pod was changed",
-            metrics.reviews.clone(),
+            metrics.reviews.family.clone(),
         );
         registry.register(
             "admission_findings",
@@ -125,7 +126,7 @@ impl AdmissionMetrics {
     }
 
     pub(super) fn decided(&self, operation: Operation, changed: bool) {
-        let labels = ReviewLabels {
+        let labels = || ReviewLabels {
             operation: match operation {
                 Operation::Create => "create",
                 Operation::Update => "update",
@@ -134,15 +135,28 @@ impl AdmissionMetrics {
             },
             outcome: if changed { "changed" } else { "unchanged" },
         };
-        self.reviews.get_or_create(&labels).inc();
+        let counter = (self.reviews).counter(operation as usize, usize::from(changed), labels);
+        counter.inc();
     }
 
-    pub(super) fn found(&self, feature: Feature, reason: &Reason<'_>) {
-        // Most Pods of a cluster ask for nothing, and say so five times.
-        if *reason == Reason::NotRequested {
-            return;
+    /// Findings in their order: those of one kind stand together and are counted at once.
+    pub(super) fn found(&self, findings: &[Finding<'_>]) {
+        let kind = |finding: &Finding<'_>| (finding.feature, finding.reason.code());
+        for run in findings.chunk_by(|one, next| kind(one) == kind(next)) {
+            let Some((feature, code)) = run.first().map(kind) else {
+                continue;
+            };
+            // Most Pods of a cluster ask for nothing, and say so five times.
+            if code == Code::NotRequested {
+                continue;
+            }
+            let labels = || FindingLabels {
+                feature: feature.name(),
+                reason: code.name(),
+            };
+            let counter = (self.findings).counter(feature as usize, code as usize, labels);
+            counter.inc_by(run.len() as u64);
         }
-        self.findings.counter(feature, reason.code()).inc();
     }
 
     pub(super) fn fault(&self, reason: &'static str) {

@@ -2,6 +2,7 @@
 
 use api::config::ClusterTrustBundle;
 
+use super::super::entry::Entry;
 use super::super::mounts::clean;
 use super::{TrustBundle, UnusableTrustBundle};
 
@@ -63,10 +64,13 @@ pub(super) fn trust_bundle(
             return Err(UnusableTrustBundle(key));
         }
     }
+    let mount_path = clean(volume_mount_path).into_owned();
     Ok(TrustBundle {
+        mount_entry: Entry::mount(volume_name, &mount_path),
+        volume_entry: Entry::volume(volume_name, name, cert_write_path),
         name: name.clone(),
         file: cert_write_path.clone(),
-        mount_path: clean(volume_mount_path).into_owned(),
+        mount_path,
         volume: volume_name.clone(),
     })
 }

@@ -1,10 +1,11 @@
 //! The form of a kubeconfig, and its reading within a budget.
 //!
 //! Invariant: anchors and aliases are refused (no kubeconfig needs them, and they are how small YAML grows large), and
-//! so are duplicate keys and a second document. Fields that mean nothing to us are skipped without being kept.
+//! so are duplicate keys and a second document. Fields that mean nothing to us do not outlive the reading.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde_json::Value;
 use serde_saphyr::{DuplicateKeyPolicy, MergeKeyPolicy, Options};
 
 use super::{Entry, KubeconfigError};
@@ -86,11 +87,14 @@ pub(super) struct User {
 impl Document {
     /// Reads one document. Its length is bounded by the caller.
     pub(super) fn read(bytes: &[u8]) -> Result<Self, KubeconfigError> {
-        let document: Self = serde_saphyr::from_slice_with_options(bytes, options())
+        // A tree first, as elsewhere: a YAML reader of its own for each of the types above would be most of this module.
+        let tree: Value = serde_saphyr::from_slice_with_options(bytes, options())
             // The reader's error quotes the document, so only the place is taken from it.
             .map_err(|error| KubeconfigError::Unreadable {
                 line: error.location().map_or(0, |it| it.line()),
             })?;
+        let document: Self = serde_json::from_value(tree)
+            .map_err(|_quoting| KubeconfigError::Unreadable { line: 0 })?;
         let kind = document.kind.as_deref().unwrap_or_default();
         let version = document.api_version.as_deref().unwrap_or_default();
         if !matches!(kind, "" | "Config") || !matches!(version, "" | "v1") {

@@ -1,0 +1,273 @@
+//! The role `watcher`, put together: the edge fills the outbox, the sender empties it, heartbeats tell of both.
+//!
+//! The end, in order: readiness fails, serving goes on for the linger, open requests end; then the sender tries what is left
+//! once, within a bound, and what KCP does not take stays in the spool for the next process in this Pod.
+
+mod meters;
+mod settings;
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use api::event::BootId;
+use chassis::admin::{Admin, AdminOptions};
+use chassis::readiness::Readiness;
+use chassis::shutdown::Shutdown;
+use chassis::telemetry::{self, TelemetryOptions};
+use serve::{Bound, Options, Server};
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+use watcher::certificates::Certificates;
+use watcher::delivery::{Channel, ChannelOptions, Sender, SenderOptions, Timeouts};
+use watcher::edge::{Edge, Notify, Watchers, router};
+use watcher::heartbeat::{HeartbeatOptions, Heartbeats, Managers};
+use watcher::metrics::{State, WatcherMetrics};
+use watcher::outbox::{Outbox, Recovered};
+
+use self::settings::Settings;
+use crate::cli::watcher::{NotifyMode, WatcherArgs};
+
+/// What `-version` says; scripts look for the first words.
+const VERSION: &str = concat!("Runtime Watcher version: ", env!("CARGO_PKG_VERSION"), "\n");
+
+/// How long requests may take to end after the linger; an answer takes a millisecond.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// An answer is tens of microseconds of work: more threads than this would only cost memory on large nodes.
+const THREADS: usize = 2;
+
+/// Connections to KCP beside the sender's, one of them for heartbeats; the others are idle but for `--notify=sync`.
+const FURTHER_CONNECTIONS: usize = 56;
+
+/// How often readiness is brought up to date.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Runs the role until a signal.
+///
+/// # Errors
+/// When the process cannot begin: a setting is missing, an address is in use.
+pub(crate) fn run(arguments: &WatcherArgs) -> anyhow::Result<ExitCode> {
+    if arguments.version {
+        crate::edge::write_out(VERSION)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    telemetry::init(TelemetryOptions {
+        format: arguments.log_format,
+        filter: arguments.log_filter.clone(),
+    })?;
+    let settings = Settings::new(arguments)?;
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads())
+        .enable_all()
+        .build()
+        .context("the runtime cannot begin")?
+        .block_on(compose(arguments, settings))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Never more than there are cores: two threads on one of them would only hand work to and fro.
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get().min(THREADS))
+}
+
+async fn compose(arguments: &WatcherArgs, settings: Settings) -> anyhow::Result<()> {
+    settings.log();
+    let shutdown = Shutdown::on_signals()?;
+    let readiness = Readiness::default();
+    let certificates = Certificates::load(settings.certificates.clone());
+    let options = Options {
+        linger: arguments.linger,
+        grace: GRACE,
+        ..Options::new(certificates.tls())
+    };
+    let server = Server::bind(settings.webhook, options).await?;
+    let (outbox, recovered) = Outbox::open(settings.spool.clone(), Instant::now());
+    log_recovered(&recovered);
+    let state = State {
+        outbox: outbox.clone(),
+        certificates: certificates.clone(),
+        connections: server.statistics(),
+    };
+    let (counters, metrics) = meters::register(state);
+    let addresses = AdminOptions {
+        health: arguments.health_probe_bind_address,
+        metrics: settings.metrics,
+    };
+    let admin = Admin::bind(addresses, readiness.clone(), Arc::new(metrics)).await?;
+    let ended = CancellationToken::new();
+    let admin = tokio::spawn(admin.run(ended.clone()));
+    let parts = Parts {
+        arguments,
+        settings,
+        readiness,
+        certificates,
+        outbox,
+        metrics: counters,
+    };
+    tokio::select! {
+        outcome = parts.run(server, shutdown.token()) => outcome?,
+        () = parts.keep_readiness() => {}
+        () = shutdown.second_signal() => tracing::warn!("second signal: not waiting for the drain"),
+    }
+    ended.cancel();
+    admin.await.context("the admin endpoint failed")
+}
+
+/// What most parts are made of.
+struct Parts<'a> {
+    arguments: &'a WatcherArgs,
+    settings: Settings,
+    readiness: Readiness,
+    certificates: Certificates,
+    outbox: Outbox,
+    metrics: WatcherMetrics,
+}
+
+impl Parts<'_> {
+    /// Everything, until the drain is over. Each part goes on until those that need it have ended.
+    async fn run(&self, server: Bound, shutdown: CancellationToken) -> anyhow::Result<()> {
+        let boot_id = BootId::parse(&format!("{:032x}", fastrand::u128(..)))?;
+        let channel = Arc::new(self.channel(&boot_id));
+        let managers = Managers::new(self.settings.managers.iter().cloned());
+        let (ended_serving, ended_delivering) =
+            (CancellationToken::new(), CancellationToken::new());
+
+        let serving = async {
+            let edge = self.edge(&channel, &managers);
+            let outcome = self.serve(server, edge, shutdown).await;
+            ended_serving.cancel();
+            outcome
+        };
+        let delivering = async {
+            let sender = self.sender(&channel).run(ended_serving.clone());
+            let heartbeats = self.heartbeats(boot_id.clone(), &channel, &managers);
+            tokio::join!(sender, heartbeats.run(ended_serving.clone()));
+            ended_delivering.cancel();
+        };
+        let upkeep = self.outbox.clone().run(ended_delivering.clone());
+        let reading = self.certificates.clone().run(ended_delivering.clone());
+        let (outcome, (), (), ()) = tokio::join!(serving, delivering, upkeep, reading);
+        outcome
+    }
+
+    fn channel(&self, boot_id: &BootId) -> Channel {
+        let options = ChannelOptions {
+            kcp_address: self.settings.kcp_address.clone(),
+            contract: self.settings.contract.clone(),
+            boot_id: boot_id.clone(),
+            connections: SenderOptions::default().in_flight + FURTHER_CONNECTIONS,
+            timeouts: Timeouts::default(),
+        };
+        Channel::new(options, &self.certificates)
+    }
+
+    fn sender(&self, channel: &Arc<Channel>) -> Sender {
+        Sender::new(
+            SenderOptions::default(),
+            Arc::clone(channel),
+            self.outbox.clone(),
+            self.metrics.clone(),
+        )
+    }
+
+    fn heartbeats(
+        &self,
+        boot_id: BootId,
+        channel: &Arc<Channel>,
+        managers: &Managers,
+    ) -> Heartbeats {
+        let options = HeartbeatOptions {
+            interval: self.arguments.kcp.heartbeat_interval,
+            ..HeartbeatOptions::new(boot_id, env!("CARGO_PKG_VERSION").to_owned())
+        };
+        Heartbeats::new(
+            options,
+            Arc::clone(channel),
+            self.outbox.clone(),
+            managers.clone(),
+            self.metrics.clone(),
+        )
+    }
+
+    fn edge(&self, channel: &Arc<Channel>, managers: &Managers) -> Edge {
+        Edge {
+            watchers: Watchers::listed(self.settings.watchers.clone()),
+            outbox: self.outbox.clone(),
+            notify: match self.arguments.notify {
+                NotifyMode::Spool => Notify::Spool,
+                NotifyMode::Sync => Notify::Sync(Arc::clone(channel)),
+            },
+            managers: managers.clone(),
+            metrics: self.metrics.clone(),
+        }
+    }
+
+    /// Serves until the drain is over.
+    async fn serve(
+        &self,
+        server: Bound,
+        edge: Edge,
+        shutdown: CancellationToken,
+    ) -> anyhow::Result<()> {
+        let drain = async {
+            shutdown.cancelled().await;
+            self.readiness.drain();
+            std::future::pending::<()>().await;
+        };
+        tokio::select! {
+            outcome = server.run(router(edge), shutdown.clone()) => Ok(outcome?),
+            () = drain => Ok(()),
+        }
+    }
+
+    /// Ready while there is a certificate to serve with; what else is wrong is a remark, since reviews are answered and
+    /// events kept all the same.
+    async fn keep_readiness(&self) {
+        let certificate = self.readiness.condition("certificate");
+        let spool = self.readiness.condition("spool");
+        let tls = self.certificates.tls();
+        let mut looks = interval(LOOK);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            looks.tick().await;
+            match (tls.is_empty(), self.certificates.report().problem) {
+                (true, None) => certificate.not_ready("none yet"),
+                (true, Some(problem)) => certificate.not_ready(problem),
+                (false, Some(problem)) => certificate.detail(problem),
+                (false, None) => certificate.ready(),
+            }
+            if self.outbox.report(Instant::now()).on_disk {
+                spool.ready();
+            } else {
+                spool.detail("the disk refuses; events are in memory only");
+            }
+        }
+    }
+}
+
+fn log_recovered(recovered: &Recovered) {
+    let Recovered {
+        items,
+        torn_bytes,
+        newer_version,
+        resync,
+        unusable,
+    } = recovered;
+    if let Some(reason) = unusable {
+        tracing::error!(
+            reason,
+            "the spool cannot be used; events are in memory only"
+        );
+    }
+    if *torn_bytes > 0 || *newer_version > 0 {
+        tracing::warn!(
+            torn_bytes,
+            newer_version,
+            resync,
+            "the spool of a former life is not whole"
+        );
+    }
+    tracing::info!(items, "events of a former life are to be delivered");
+}

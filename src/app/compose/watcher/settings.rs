@@ -1,0 +1,264 @@
+//! From the command line and the environment to what the parts are told.
+//!
+//! The public watcher's words: what is set and empty counts as missing, and of several the first in its order is named; a
+//! bad port is told and the default holds (reference runtime-watcher §1.1). Its ports end at 2 and 65534, ours do not, and
+//! its exit status is 0 (rows 1, 2).
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use api::event::{EventError, PathSegment};
+use policy::change::Watcher;
+use watcher::certificates::CertificateOptions;
+use watcher::delivery::{KcpAddress, KcpAddressError};
+use watcher::outbox::{FsyncPolicy, Options};
+
+use crate::cli::watcher::{Fsync, KcpArgs, SpoolArgs, WatcherArgs};
+use crate::watchers::{self, WatchersError};
+
+/// What the parts are told.
+#[derive(Debug)]
+pub(super) struct Settings {
+    pub(super) webhook: SocketAddr,
+    pub(super) metrics: SocketAddr,
+    pub(super) certificates: CertificateOptions,
+    pub(super) kcp_address: KcpAddress,
+    pub(super) contract: PathSegment,
+    /// Those that are known from the start.
+    pub(super) managers: Vec<PathSegment>,
+    /// What alone is sent; empty: whatever comes.
+    pub(super) watchers: Vec<Watcher>,
+    pub(super) spool: Options,
+}
+
+/// Why the watcher cannot begin.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SettingsError {
+    #[error("necessary bootstrap settings missing: {variable} is not set; it says {meaning}")]
+    Missing {
+        variable: &'static str,
+        meaning: &'static str,
+    },
+    #[error("KCP_ADDR cannot be used")]
+    Address(#[source] KcpAddressError),
+    #[error("KCP_CONTRACT cannot be used")]
+    Contract(#[source] EventError),
+    #[error("the manager {name:?} cannot be used")]
+    Manager {
+        name: String,
+        #[source]
+        source: EventError,
+    },
+    #[error("the Watchers cannot be used")]
+    Watchers(#[source] WatchersError),
+}
+
+impl Settings {
+    /// Takes the arguments as they were given.
+    ///
+    /// # Errors
+    /// The first that is missing, or cannot be used.
+    pub(super) fn new(arguments: &WatcherArgs) -> Result<Self, SettingsError> {
+        let certificates = certificates(&arguments.kcp)?;
+        let kcp = &arguments.kcp;
+        let address = given(&kcp.kcp_addr, "KCP_ADDR", "where KCP's gateway is")?;
+        let contract = given(&kcp.kcp_contract, "KCP_CONTRACT", "how paths at KCP begin")?;
+        let listed = match &arguments.watchers {
+            Some(file) => watchers::read(file).map_err(SettingsError::Watchers)?,
+            None => Vec::new(),
+        };
+        let watchers: Vec<Watcher> = listed.into_iter().map(|it| it.watcher).collect();
+        let mut managers = managers(&kcp.managers)?;
+        managers.extend(watchers.iter().map(|it| it.manager.clone()));
+        Ok(Self {
+            webhook: everywhere(port("WEBHOOK_PORT", &arguments.webhook_port, 8443)),
+            metrics: everywhere(port("METRICS_PORT", &arguments.metrics_port, 2112)),
+            certificates,
+            kcp_address: KcpAddress::parse(address).map_err(SettingsError::Address)?,
+            contract: PathSegment::parse(contract).map_err(SettingsError::Contract)?,
+            managers,
+            watchers,
+            spool: spool(&arguments.spool),
+        })
+    }
+
+    /// One line of what is meant, as the public watcher logs its own.
+    pub(super) fn log(&self) {
+        tracing::info!(
+            webhook_port = self.webhook.port(),
+            metrics_port = self.metrics.port(),
+            ca_cert = %self.certificates.authorities.display(),
+            tls_cert = %self.certificates.certificate.display(),
+            tls_key = %self.certificates.key.display(),
+            kcp_addr = %self.kcp_address,
+            kcp_contract = %self.contract,
+            spool = %self.spool.folder.display(),
+            "the watcher begins"
+        );
+    }
+}
+
+fn certificates(kcp: &KcpArgs) -> Result<CertificateOptions, SettingsError> {
+    let file = |value, variable, meaning| given(value, variable, meaning).map(PathBuf::from);
+    Ok(CertificateOptions {
+        authorities: file(&kcp.ca_cert, "CA_CERT", "by which authorities KCP is known")?,
+        certificate: file(&kcp.tls_cert, "TLS_CERT", "which certificate is shown")?,
+        key: file(&kcp.tls_key, "TLS_KEY", "which key it has")?,
+        allow_ca_as_server_leaf: kcp.allow_ca_as_server_leaf,
+    })
+}
+
+fn given<'a>(
+    value: &'a str,
+    variable: &'static str,
+    meaning: &'static str,
+) -> Result<&'a str, SettingsError> {
+    if value.is_empty() {
+        return Err(SettingsError::Missing { variable, meaning });
+    }
+    Ok(value)
+}
+
+fn managers(names: &[String]) -> Result<Vec<PathSegment>, SettingsError> {
+    let given = names.iter().map(|it| it.trim());
+    given
+        .filter(|it| !it.is_empty())
+        .map(|name| {
+            PathSegment::parse(name).map_err(|source| SettingsError::Manager {
+                name: name.to_owned(),
+                source,
+            })
+        })
+        .collect()
+}
+
+fn spool(arguments: &SpoolArgs) -> Options {
+    Options {
+        max_bytes: arguments.spool_bytes,
+        fsync: match arguments.fsync {
+            Fsync::Never => FsyncPolicy::Never,
+            Fsync::Always => FsyncPolicy::Always,
+            Fsync::After(time) => FsyncPolicy::EachBatch(time),
+        },
+        confirm_after: arguments.confirm_after,
+        ..Options::new(arguments.spool_folder.clone())
+    }
+}
+
+fn port(variable: &'static str, value: &str, default: u16) -> u16 {
+    match value.parse() {
+        Ok(port) if port > 0 => port,
+        _ => {
+            tracing::error!(
+                variable,
+                value,
+                default,
+                "invalid port range; the default holds"
+            );
+            default
+        }
+    }
+}
+
+fn everywhere(port: u16) -> SocketAddr {
+    (Ipv4Addr::UNSPECIFIED, port).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use rstest::rstest;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: WatcherArgs,
+    }
+
+    const REQUIRED: [(&str, &str); 5] = [
+        ("CA_CERT", "--ca-cert=/a"),
+        ("TLS_CERT", "--tls-cert=/b"),
+        ("TLS_KEY", "--tls-key=/c"),
+        ("KCP_ADDR", "--kcp-addr=kcp.test:8443"),
+        ("KCP_CONTRACT", "--kcp-contract=v2"),
+    ];
+
+    fn settings(flags: &[&str]) -> Result<Settings, SettingsError> {
+        let line = Line::try_parse_from([&["watcher"], flags].concat()).unwrap();
+        Settings::new(&line.arguments)
+    }
+
+    fn with(further: &[&str]) -> Result<Settings, SettingsError> {
+        let required = REQUIRED.map(|(_, flag)| flag);
+        settings(&[&required, further].concat())
+    }
+
+    /// Watcher row 1, but for the exit status, which the process has.
+    #[test]
+    fn row_1_all_are_read() {
+        let settings = with(&["--managers=a, b,,"]).unwrap();
+        assert_eq!(settings.certificates.authorities, PathBuf::from("/a"));
+        assert_eq!(settings.certificates.certificate, PathBuf::from("/b"));
+        assert_eq!(settings.certificates.key, PathBuf::from("/c"));
+        assert!(!settings.certificates.allow_ca_as_server_leaf);
+        assert_eq!(settings.kcp_address.to_string(), "kcp.test:8443");
+        assert_eq!(settings.contract, PathSegment::V2);
+        let managers: Vec<&str> = settings.managers.iter().map(PathSegment::as_str).collect();
+        assert_eq!(managers, ["a", "b"]);
+        assert_eq!(settings.webhook.to_string(), "0.0.0.0:8443");
+        assert_eq!(settings.metrics.to_string(), "0.0.0.0:2112");
+    }
+
+    #[rstest]
+    fn row_1_the_first_that_is_missing_is_named(#[values(0, 1, 2, 3, 4)] missing: usize) {
+        let given: Vec<&str> = REQUIRED[..missing].iter().map(|(_, flag)| *flag).collect();
+        let error = settings(&given).unwrap_err().to_string();
+        let variable = REQUIRED[missing].0;
+        assert!(
+            error.starts_with(&format!(
+                "necessary bootstrap settings missing: {variable} is not set"
+            )),
+            "{error}"
+        );
+    }
+
+    #[rstest]
+    #[case::scheme("--kcp-addr=https://kcp.test", "KCP_ADDR cannot be used")]
+    #[case::path("--kcp-contract=v2/a", "KCP_CONTRACT cannot be used")]
+    #[case::manager("--managers=a/b", "the manager \"a/b\" cannot be used")]
+    #[case::watchers("--watchers=/nowhere", "the Watchers cannot be used")]
+    #[case::empty_is_missing(
+        "--kcp-contract=",
+        "necessary bootstrap settings missing: KCP_CONTRACT is not set"
+    )]
+    fn what_cannot_be_used_is_named(#[case] flag: &str, #[case] expected: &str) {
+        let name = flag.split('=').next().unwrap();
+        let kept = REQUIRED
+            .iter()
+            .map(|(_, flag)| *flag)
+            .filter(|it| !it.starts_with(name));
+        let flags: Vec<&str> = kept.chain([flag]).collect();
+        let error = settings(&flags).unwrap_err().to_string();
+        assert!(error.starts_with(expected), "{error}");
+    }
+
+    /// Watcher row 2: the fallback is the public watcher's; 1 and 65535 are ports.
+    #[rstest]
+    #[case("1234", 1234)]
+    #[case("1", 1)]
+    #[case("65535", 65535)]
+    #[case("0", 8443)]
+    #[case("65536", 8443)]
+    #[case("-1", 8443)]
+    #[case("https", 8443)]
+    #[case("", 8443)]
+    fn row_2_what_is_no_port_means_the_default(#[case] value: &str, #[case] expected: u16) {
+        let settings = with(&[&format!("--webhook-port={value}")]).unwrap();
+        assert_eq!(settings.webhook.port(), expected);
+        let expected = if expected == 8443 { 2112 } else { expected };
+        let settings = with(&[&format!("--metrics-port={value}")]).unwrap();
+        assert_eq!(settings.metrics.port(), expected);
+    }
+}

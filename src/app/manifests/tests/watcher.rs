@@ -1,0 +1,274 @@
+//! The watcher's manifests: the public chart's names, no rights at all, and no value that changes the structure.
+
+mod network;
+mod values;
+mod workload;
+
+use std::path::PathBuf;
+
+use clap::Parser as _;
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
+use rstest::rstest;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::{Line, Role, documents};
+use crate::manifests::watcher::text;
+
+/// A list of Watchers: the public one, and one of another manager on a subresource.
+const WATCHERS: &str = r#"
+- namespace: kcp-system
+  name: klm-watcher
+  manager: lifecycle-manager
+  resource: {group: operator.kyma-project.io, version: "*", resource: kymas}
+  field: spec
+  labels: {operator.kyma-project.io/watched-by: kyma}
+- namespace: kcp-system
+  name: klm-watcher-status
+  manager: lifecycle-manager
+  resource: {group: operator.kyma-project.io, version: "*", resource: kymas}
+  field: status
+- namespace: other
+  name: scales
+  manager: scaler
+  resource: {group: apps, version: v1, resource: deployments/scale}
+  field: spec
+"#;
+
+/// Files that a flag can name.
+struct Folder(TempDir);
+
+impl Folder {
+    fn with(files: &[(&str, &str)]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, content) in files {
+            std::fs::write(folder.path().join(name), content).unwrap();
+        }
+        Self(folder)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn flag(&self, flag: &str, name: &str) -> String {
+        format!("{flag}={}", self.path(name).display())
+    }
+}
+
+fn printed(flags: &[&str]) -> anyhow::Result<String> {
+    let line = [&["manifests", "watcher"], flags].concat();
+    let Role::Watcher(arguments) = Line::try_parse_from(line)?.arguments.role else {
+        panic!("another role");
+    };
+    text(&arguments)
+}
+
+fn objects(flags: &[&str]) -> Vec<Value> {
+    let text = printed(&[&["--kcp-address=kcp.example.com"], flags].concat()).unwrap();
+    documents(&text)
+}
+
+/// The object of a kind and name, as its own type: a field of the wrong type fails here.
+fn object<T: DeserializeOwned>(objects: &[Value], kind: &str, name: &str) -> T {
+    let of_kind = |it: &&Value| it["kind"] == kind && it["metadata"]["name"] == name;
+    let found: Vec<Value> = objects.iter().filter(of_kind).cloned().collect();
+    assert_eq!(found.len(), 1, "{kind} {name}");
+    serde_json::from_value(found.into_iter().next().unwrap()).unwrap()
+}
+
+/// The public chart's objects under its names; what it has not is the account, the budget and the rights to be evicted late.
+#[test]
+fn the_objects_are_these_and_the_webhook_configuration_is_the_last() {
+    let names: Vec<String> = objects(&[])
+        .iter()
+        .map(|it| {
+            let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+            [
+                &it["kind"],
+                &it["metadata"]["namespace"],
+                &it["metadata"]["name"],
+            ]
+            .map(text)
+            .join(" ")
+        })
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "ServiceAccount kyma-system skr-webhook",
+            "PriorityClass - skr-webhook-priority",
+            "Service kyma-system skr-webhook",
+            "Service kyma-system skr-webhook-metrics",
+            "NetworkPolicy kyma-system kyma-project.io--seed-to-watcher",
+            "NetworkPolicy kyma-system kyma-project.io--metrics-to-watcher",
+            "NetworkPolicy kyma-system kyma-project.io--watcher-to-apiserver",
+            "NetworkPolicy kyma-system kyma-project.io--watcher-to-dns",
+            "PodDisruptionBudget kyma-system skr-webhook",
+            "Deployment kyma-system skr-webhook",
+            "ValidatingWebhookConfiguration - skr-webhook",
+        ]
+    );
+}
+
+#[test]
+fn an_installer_that_splits_at_dashes_gets_whole_documents() {
+    let folder = Folder::with(&[("w.yaml", WATCHERS)]);
+    let flags = [
+        "--kcp-address=kcp.example.com",
+        &folder.flag("--watchers", "w.yaml"),
+    ];
+    let text = printed(&flags).unwrap();
+    let parts: Vec<Value> = text
+        .split("---")
+        .map(|part| serde_saphyr::from_str(part).unwrap())
+        .collect();
+    assert_eq!(parts, documents(&text));
+}
+
+#[test]
+fn the_watcher_may_do_nothing() {
+    let objects = objects(&[]);
+    for kind in ["Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"] {
+        assert!(objects.iter().all(|it| it["kind"] != kind), "{kind}");
+    }
+    let account: ServiceAccount = object(&objects, "ServiceAccount", "skr-webhook");
+    assert_eq!(account.automount_service_account_token, Some(false));
+}
+
+fn registered(flags: &[&str]) -> ValidatingWebhookConfiguration {
+    let folder = Folder::with(&[("w.yaml", WATCHERS)]);
+    let watchers = folder.flag("--watchers", "w.yaml");
+    let objects = objects(&[&[watchers.as_str()], flags].concat());
+    object(&objects, "ValidatingWebhookConfiguration", "skr-webhook")
+}
+
+/// Reference klm-watcher §11, rows 15 to 19.
+#[test]
+fn each_watcher_has_its_entry() {
+    let entries = registered(&["--namespace=elsewhere"]).webhooks.unwrap();
+    let shown: Vec<Value> = entries
+        .iter()
+        .map(|entry| {
+            let service = entry.client_config.service.as_ref().unwrap();
+            let rule = &entry.rules.as_ref().unwrap()[0];
+            assert_eq!(entry.admission_review_versions, ["v1"]);
+            assert_eq!(entry.failure_policy.as_deref(), Some("Ignore"));
+            assert_eq!(entry.side_effects, "NoneOnDryRun");
+            assert_eq!(entry.timeout_seconds, Some(3));
+            assert_eq!(entry.namespace_selector, None);
+            assert_eq!(entry.match_conditions, None);
+            assert_eq!(
+                (service.name.as_str(), service.namespace.as_str()),
+                ("skr-webhook", "elsewhere")
+            );
+            assert_eq!(
+                rule.operations.as_ref().unwrap(),
+                &["CREATE", "UPDATE", "DELETE"]
+            );
+            json!([entry.name, service.path, rule.resources])
+        })
+        .collect();
+    let expected = json!([
+        [
+            "kcp-system.klm-watcher.operator.kyma-project.io",
+            "/validate/lifecycle-manager",
+            ["kymas"]
+        ],
+        [
+            "kcp-system.klm-watcher-status.operator.kyma-project.io",
+            "/validate/lifecycle-manager",
+            ["kymas/status"]
+        ],
+        [
+            "other.scales.operator.kyma-project.io",
+            "/validate/scaler",
+            ["deployments/scale"]
+        ],
+    ]);
+    assert_eq!(Value::from(shown), expected);
+    let selectors: Vec<bool> = entries
+        .iter()
+        .map(|it| it.object_selector.is_some())
+        .collect();
+    assert_eq!(selectors, [true, false, false]);
+}
+
+#[test]
+fn whoever_waits_for_kcp_is_given_the_public_time() {
+    let entries = registered(&["--notify=sync"]).webhooks.unwrap();
+    assert!(entries.iter().all(|it| it.timeout_seconds == Some(15)));
+}
+
+#[test]
+fn without_watchers_nothing_is_sent() {
+    let configuration: ValidatingWebhookConfiguration = object(
+        &objects(&[]),
+        "ValidatingWebhookConfiguration",
+        "skr-webhook",
+    );
+    assert_eq!(configuration.webhooks, Some(Vec::new()));
+}
+
+#[test]
+fn certificates_become_the_secret_and_the_ca_bundle() {
+    let folder = Folder::with(&[
+        ("w.yaml", WATCHERS),
+        ("ca.crt", "authorities"),
+        ("tls.crt", "certificate"),
+        ("tls.key", "key"),
+    ]);
+    let watchers = folder.flag("--watchers", "w.yaml");
+    let objects = objects(&[
+        &watchers,
+        &folder.flag("--certificates", "."),
+        "--namespace=elsewhere",
+    ]);
+    let secret: Secret = object(&objects, "Secret", "skr-webhook-tls");
+    assert_eq!(
+        objects[0]["kind"], "Secret",
+        "before the Pods that mount it"
+    );
+    assert_eq!(secret.metadata.namespace.as_deref(), Some("elsewhere"));
+    let data = secret.data.unwrap();
+    let held: Vec<(&str, &[u8])> = data
+        .iter()
+        .map(|(key, value)| (key.as_str(), &value.0[..]))
+        .collect();
+    let expected: [(&str, &[u8]); 3] = [
+        ("ca.crt", b"authorities"),
+        ("tls.crt", b"certificate"),
+        ("tls.key", b"key"),
+    ];
+    assert_eq!(held, expected);
+    let configuration: ValidatingWebhookConfiguration =
+        object(&objects, "ValidatingWebhookConfiguration", "skr-webhook");
+    for entry in configuration.webhooks.unwrap() {
+        assert_eq!(entry.client_config.ca_bundle.unwrap().0, b"authorities");
+    }
+}
+
+#[rstest]
+#[case::no_file("--watchers=/nowhere", "cannot read /nowhere")]
+#[case::no_folder("--certificates=/nowhere", "cannot read /nowhere/ca.crt")]
+fn a_file_that_is_not_there_is_named(#[case] flag: &str, #[case] expected: &str) {
+    let error = printed(&["--kcp-address=kcp.example.com", flag]).unwrap_err();
+    assert_eq!(error.to_string(), expected);
+}
+
+/// One bad Watcher is named; in one object with the others the API server would refuse all of them.
+#[rstest]
+#[case::twice(&WATCHERS.replace("name: klm-watcher-status", "name: klm-watcher"), "is there twice")]
+#[case::label(&WATCHERS.replace("watched-by: kyma", "watched-by: 'a b'"), "no object could carry")]
+#[case::separator(&WATCHERS.replace("resource: kymas}", "resource: a---b}"), "contains `---`")]
+fn a_watcher_that_cannot_be_registered_is_an_error(#[case] watchers: &str, #[case] expected: &str) {
+    let folder = Folder::with(&[("w.yaml", watchers)]);
+    let flags = [
+        "--kcp-address=kcp.example.com",
+        &folder.flag("--watchers", "w.yaml"),
+    ];
+    let error = printed(&flags).unwrap_err().to_string();
+    assert!(error.contains(expected), "{error}");
+}

@@ -1,0 +1,124 @@
+//! The values that a user may give, hostile ones among them.
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Container;
+use rstest::rstest;
+use serde_json::Value;
+
+use super::{Folder, WATCHERS, documents, object, objects, printed};
+
+fn container(objects: &[Value]) -> Container {
+    let deployment: Deployment = object(objects, "Deployment", "skr-webhook");
+    let pod = deployment.spec.template.spec.unwrap();
+    let [container] = pod.containers.try_into().unwrap();
+    container
+}
+
+fn variable(objects: &[Value], name: &str) -> Option<String> {
+    let variables = container(objects).env.unwrap();
+    variables.into_iter().find(|it| it.name == name)?.value
+}
+
+#[test]
+fn values_arrive_where_they_belong() {
+    let folder = Folder::with(&[("w.yaml", WATCHERS)]);
+    let watchers = folder.flag("--watchers", "w.yaml");
+    let text = printed(&[
+        "--kcp-address=kcp.test:8443",
+        &watchers,
+        "--image=registry.test:5000/watcher:2",
+        "--pull-secret=own",
+        "--namespace=elsewhere",
+        "--notify=sync",
+        "--",
+        "--allow-ca-as-server-leaf",
+        "--fsync=always",
+    ])
+    .unwrap();
+    assert!(
+        !text.contains("kyma-system"),
+        "another namespace is meant everywhere"
+    );
+    let objects = documents(&text);
+    let container = container(&objects);
+    assert_eq!(
+        container.image.as_deref(),
+        Some("registry.test:5000/watcher:2")
+    );
+    assert_eq!(
+        container.args.unwrap(),
+        [
+            "--health-probe-bind-address=0.0.0.0:8081",
+            "--spool-folder=/var/spool/watcher",
+            "--notify=sync",
+            "--allow-ca-as-server-leaf",
+            "--fsync=always",
+        ]
+    );
+    assert_eq!(variable(&objects, "KCP_ADDR").unwrap(), "kcp.test:8443");
+    assert_eq!(
+        variable(&objects, "MANAGERS").unwrap(),
+        "lifecycle-manager,scaler"
+    );
+    let deployment: Deployment = object(&objects, "Deployment", "skr-webhook");
+    let secrets = deployment
+        .spec
+        .template
+        .spec
+        .unwrap()
+        .image_pull_secrets
+        .unwrap();
+    assert_eq!(secrets[0].name, "own");
+}
+
+#[test]
+fn without_watchers_no_manager_is_named() {
+    assert_eq!(variable(&objects(&[]), "MANAGERS"), None);
+}
+
+#[rstest]
+#[case::scheme("--kcp-address=https://kcp.test")]
+#[case::path("--kcp-address=kcp.test/v2")]
+#[case::quote("--kcp-address=kcp.test\"")]
+#[case::line("--kcp-address=kcp.test\n")]
+#[case::separator("--kcp-address=a---b.test")]
+#[case::user("--kcp-address=me@kcp.test")]
+#[case::port("--kcp-address=kcp.test:65536")]
+#[case::empty("--kcp-address=")]
+fn an_address_that_is_none_is_a_usage_error(#[case] flag: &str) {
+    let error = printed(&[flag]).unwrap_err();
+    assert!(error.downcast_ref::<clap::Error>().is_some(), "{error}");
+}
+
+#[rstest]
+#[case::no_flag(&["--", "word"])]
+#[case::quote(&["--", "--a=\"b"])]
+#[case::separator(&["--", "--a---b"])]
+#[case::image(&["--image", "UPPER CASE"])]
+#[case::pull_secret(&["--pull-secret", "a/b"])]
+#[case::namespace(&["--namespace", "a.b"])]
+fn what_would_change_the_structure_is_refused(#[case] flags: &[&str]) {
+    let flags = [&["--kcp-address=kcp.test"], flags].concat();
+    assert!(printed(&flags).is_err());
+}
+
+#[test]
+fn kcp_has_to_be_named() {
+    assert!(printed(&[]).is_err());
+}
+
+#[test]
+fn the_files_name_the_version_that_they_belong_to() {
+    let objects = objects(&[]);
+    let deployment: Deployment = object(&objects, "Deployment", "skr-webhook");
+    let version = env!("CARGO_PKG_VERSION");
+    let key = "app.kubernetes.io/version";
+    assert_eq!(deployment.metadata.labels.unwrap()[key], version);
+    let template = deployment.spec.template.metadata.unwrap();
+    assert_eq!(template.labels.unwrap()[key], version);
+    let image = container(&objects).image.unwrap();
+    assert_eq!(
+        image,
+        format!("ghcr.io/kyma-project/runtime-bootstrapper-watcher:{version}")
+    );
+}

@@ -1,0 +1,186 @@
+//! The Deployment and what belongs to it.
+
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
+use k8s_openapi::api::core::v1::{Container, PodSpec, Probe};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use rstest::rstest;
+
+use super::{object, objects};
+
+fn deployment() -> DeploymentSpec {
+    let deployment: Deployment = object(&objects(&[]), "Deployment", "skr-webhook");
+    deployment.spec
+}
+
+fn pod() -> PodSpec {
+    deployment().template.spec.unwrap()
+}
+
+fn container() -> Container {
+    let [container] = pod().containers.try_into().unwrap();
+    container
+}
+
+/// Pod Security Standards, profile "restricted", field by field; and the only two volumes.
+#[test]
+fn the_pod_is_restricted() {
+    let pod = pod();
+    assert_eq!(
+        (pod.host_network, pod.host_pid, pod.host_ipc),
+        (None, None, None)
+    );
+    assert_eq!(pod.automount_service_account_token, Some(false));
+    let context = pod.security_context.unwrap();
+    assert_eq!(context.run_as_non_root, Some(true));
+    assert_eq!(context.run_as_user, Some(65532));
+    assert_eq!(context.seccomp_profile.unwrap().type_, "RuntimeDefault");
+    assert_eq!(context.sysctls, None);
+    let [ssl, spool] = pod.volumes.unwrap().try_into().unwrap();
+    let secret = ssl.secret.unwrap();
+    assert_eq!(secret.secret_name.as_deref(), Some("skr-webhook-tls"));
+    let items: Vec<(String, String)> = secret
+        .items
+        .unwrap()
+        .into_iter()
+        .map(|it| (it.key, it.path))
+        .collect();
+    let same = |name: &str| (name.to_owned(), name.to_owned());
+    assert_eq!(items, [same("tls.key"), same("tls.crt"), same("ca.crt")]);
+    let spool = spool.empty_dir.unwrap();
+    assert_eq!(spool.medium, None, "on a disk: memory would be the Pod's");
+    assert_eq!(spool.size_limit.unwrap().0, "256Mi");
+    let context = container().security_context.unwrap();
+    assert_eq!(context.allow_privilege_escalation, Some(false));
+    assert_eq!(context.privileged, None);
+    assert_eq!(context.read_only_root_filesystem, Some(true));
+    let capabilities = context.capabilities.unwrap();
+    assert_eq!(capabilities.drop, Some(vec!["ALL".to_owned()]));
+    assert_eq!(capabilities.add, None);
+}
+
+/// By a `subPath` a rotation would never arrive.
+#[test]
+fn folders_are_mounted_whole() {
+    let mounts: Vec<(String, String, Option<bool>)> = container()
+        .volume_mounts
+        .unwrap()
+        .into_iter()
+        .map(|it| {
+            assert_eq!((it.sub_path, it.sub_path_expr), (None, None));
+            (it.name, it.mount_path, it.read_only)
+        })
+        .collect();
+    let mount = |name: &str, path: &str, read_only| (name.to_owned(), path.to_owned(), read_only);
+    assert_eq!(
+        mounts,
+        [
+            mount("ssl", "/app/etc/ssl", Some(true)),
+            mount("spool", "/var/spool/watcher", None),
+        ]
+    );
+}
+
+#[test]
+fn there_is_always_one_that_answers() {
+    let spec = deployment();
+    assert_eq!(spec.replicas, Some(2));
+    let rolling = spec.strategy.unwrap().rolling_update.unwrap();
+    assert_eq!(rolling.max_unavailable, Some(IntOrString::Int(0)));
+    assert_eq!(rolling.max_surge, Some(IntOrString::Int(1)));
+    let labels = spec.template.metadata.unwrap().labels.unwrap();
+    let pod = spec.template.spec.unwrap();
+    let budget: PodDisruptionBudget = object(&objects(&[]), "PodDisruptionBudget", "skr-webhook");
+    let budget = budget.spec.unwrap();
+    assert_eq!(budget.min_available, Some(IntOrString::Int(1)));
+    let mut selectors = vec![spec.selector, budget.selector.unwrap()];
+    let spread = pod.topology_spread_constraints.unwrap();
+    assert_eq!(spread.len(), 2);
+    selectors.extend(spread.into_iter().map(|it| it.label_selector.unwrap()));
+    for selector in selectors {
+        let wanted: Vec<(String, String)> = selector.match_labels.unwrap().into_iter().collect();
+        assert_eq!(wanted, [("app".to_owned(), "skr-webhook".to_owned())]);
+    }
+    assert_eq!(labels["app"], "skr-webhook");
+    assert_eq!(labels["sidecar.istio.io/inject"], "false");
+    assert_eq!(pod.termination_grace_period_seconds, Some(60));
+}
+
+#[test]
+fn the_priority_class_is_the_one_that_the_pod_names() {
+    let name = pod().priority_class_name.unwrap();
+    let class: PriorityClass = object(&objects(&[]), "PriorityClass", &name);
+    assert_eq!(class.value, Some(1_000_000_000));
+    assert_eq!(class.global_default, Some(false));
+}
+
+#[rstest]
+#[case::startup(container().startup_probe, "/healthz")]
+#[case::readiness(container().readiness_probe, "/readyz")]
+#[case::liveness(container().liveness_probe, "/healthz")]
+fn a_probe_asks_the_health_port(#[case] probe: Option<Probe>, #[case] path: &str) {
+    let probe = probe.unwrap().http_get.unwrap();
+    assert_eq!(probe.path.as_deref(), Some(path));
+    assert_eq!(probe.port, IntOrString::String("health".into()));
+}
+
+/// The public variables with the public values.
+#[test]
+fn the_process_is_told_what_it_needs() {
+    let container = container();
+    let variables: Vec<(String, String)> = container
+        .env
+        .unwrap()
+        .into_iter()
+        .map(|it| (it.name, it.value.unwrap()))
+        .collect();
+    let pair = |key: &str, value: &str| (key.to_owned(), value.to_owned());
+    assert_eq!(
+        variables,
+        [
+            pair("WEBHOOK_PORT", "8443"),
+            pair("METRICS_PORT", "2112"),
+            pair("CA_CERT", "/app/etc/ssl/ca.crt"),
+            pair("TLS_CERT", "/app/etc/ssl/tls.crt"),
+            pair("TLS_KEY", "/app/etc/ssl/tls.key"),
+            pair("KCP_ADDR", "kcp.example.com"),
+            pair("KCP_CONTRACT", "v2"),
+        ]
+    );
+    let ports: Vec<(String, i32)> = container
+        .ports
+        .unwrap()
+        .into_iter()
+        .map(|it| (it.name.unwrap(), it.container_port))
+        .collect();
+    let port = |name: &str, port| (name.to_owned(), port);
+    assert_eq!(
+        ports,
+        [
+            port("watcher-port", 8443),
+            port("metrics-port", 2112),
+            port("health", 8081)
+        ]
+    );
+    assert_eq!(
+        container.args.unwrap(),
+        [
+            "--health-probe-bind-address=0.0.0.0:8081",
+            "--spool-folder=/var/spool/watcher"
+        ]
+    );
+    assert_eq!(container.command, None);
+}
+
+/// The Deployment gives flags only, so the image has to name the role.
+#[test]
+fn the_image_starts_the_role() {
+    let dockerfile = include_str!("../../../../../Dockerfile");
+    let stage = dockerfile.split(" AS watcher\n").nth(1).unwrap();
+    let entry = stage
+        .lines()
+        .find(|it| it.starts_with("ENTRYPOINT"))
+        .unwrap();
+    assert_eq!(entry, r#"ENTRYPOINT ["/runtime-bootstrapper", "watcher"]"#);
+}

@@ -1,0 +1,255 @@
+//! The watcher's manifests: the files, and the two objects that are made of what the user has: the Secret of its
+//! certificates, and the webhook configuration of the Watchers.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use api::names::SKR_NAMESPACE;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use clap::Args;
+use policy::change::{Endpoint, Registration, configuration};
+use watcher::delivery::{KcpAddress, KcpAddressError};
+
+use super::{ValueError, image, namespace, secret_name, whole};
+use crate::cli::watcher::NotifyMode;
+use crate::watchers;
+
+/// The image that the files name.
+const IMAGE: &str = concat!(
+    "ghcr.io/kyma-project/runtime-bootstrapper-watcher:",
+    env!("CARGO_PKG_VERSION")
+);
+
+/// The line of the Deployment below which the Secret for our own image is named.
+const PULL_SECRETS_BELOW: &str = "      # imagePullSecrets follow here, if `manifests watcher --pull-secret NAME` was told of a private registry.\n";
+
+/// The line of the Deployment below which further flags stand.
+const FLAGS_BELOW: &str = "        - --spool-folder=/var/spool/watcher\n";
+
+/// The line of the Deployment below which the managers stand.
+const MANAGERS_BELOW: &str =
+    "        # MANAGERS follow here, so that their heartbeats begin before their first event.\n";
+
+/// KCP's address in the Deployment.
+const ADDRESS: &str = "\"kcp.example.com\"";
+
+/// Its port in the NetworkPolicy.
+const PORT: &str = "      port: 443 # of KCP_ADDR\n";
+
+/// Of `https`.
+const DEFAULT_PORT: u16 = 443;
+
+/// The rule that lets reviews in.
+const REVIEWS: &str = "  - ports:\n    - protocol: TCP\n      port: 8443\n";
+
+/// Who sends them on Gardener: the API server is in another cluster, and its end of the tunnel is this Pod.
+const TUNNEL: &str = "  - from:
+    - namespaceSelector:
+        matchLabels:
+          gardener.cloud/purpose: kube-system
+      podSelector:
+        matchLabels:
+          app: vpn-shoot
+    ports:
+    - protocol: TCP
+      port: 8443
+";
+
+/// An answer takes a millisecond and never waits for KCP, so what this bounds is how long writes wait while a node with a
+/// watcher on it dies. The public 15 s would stall each of them that long.
+const TIMEOUT: u8 = 3;
+
+/// With `--notify=sync` the answer does wait for KCP: the public value.
+const SYNC_TIMEOUT: u8 = 15;
+
+const FILES: [&str; 6] = [
+    include_str!("../../../deploy/watcher/serviceaccount.yaml"),
+    include_str!("../../../deploy/watcher/priorityclass.yaml"),
+    include_str!("../../../deploy/watcher/service.yaml"),
+    include_str!("../../../deploy/watcher/networkpolicy.yaml"),
+    include_str!("../../../deploy/watcher/poddisruptionbudget.yaml"),
+    include_str!("../../../deploy/watcher/deployment.yaml"),
+];
+
+/// What may differ from one installation to another.
+#[derive(Args, Debug)]
+pub(crate) struct WatcherArgs {
+    /// KCP's gateway: host or host:port
+    #[arg(long, value_name = "HOST[:PORT]", value_parser = address)]
+    kcp_address: String,
+    /// What is watched for whom: a YAML list of {namespace, name, manager, resource: {group, version, resource}, field, labels}
+    #[arg(long, value_name = "FILE")]
+    watchers: Option<PathBuf>,
+    /// Folder with ca.crt, tls.crt and tls.key: prints the Secret too, and the caBundle. Without it both are yours to make
+    #[arg(long, value_name = "FOLDER")]
+    certificates: Option<PathBuf>,
+    /// The watcher's image
+    #[arg(long, value_parser = image, default_value = IMAGE)]
+    image: String,
+    /// The Secret that the image is pulled with, if its registry is private; it has to be in the namespace
+    #[arg(long, value_name = "NAME", value_parser = secret_name)]
+    pull_secret: Option<String>,
+    /// The namespace, which has to exist
+    #[arg(long, value_parser = namespace, default_value = SKR_NAMESPACE)]
+    namespace: String,
+    /// When KCP is told of a change: after the answer (spool) or before (sync)
+    #[arg(long, value_enum, default_value = "spool")]
+    notify: NotifyMode,
+    /// On Gardener: reviews from the API server's tunnel alone
+    #[arg(long)]
+    gardener: bool,
+    /// Further flags of the watcher, as in `-- --allow-ca-as-server-leaf`
+    #[arg(last = true, value_parser = super::controller::flag)]
+    flags: Vec<String>,
+}
+
+/// The manifests as text.
+///
+/// # Errors
+/// A file cannot be read, or what is in it cannot be part of the manifests.
+pub(super) fn text(arguments: &WatcherArgs) -> anyhow::Result<String> {
+    let registrations = match &arguments.watchers {
+        Some(file) => watchers::read(file)?,
+        None => Vec::new(),
+    };
+    let certificates = arguments.certificates.as_deref();
+    let certificates = certificates.map(Certificates::read).transpose()?;
+    let mut documents = vec![deployed(arguments, &registrations)];
+    if let Some(certificates) = &certificates {
+        documents.insert(0, certificates.secret(&arguments.namespace));
+    }
+    // Last: with it reviews are sent, so whatever answers has to be on its way.
+    documents.push(registered(
+        arguments,
+        &registrations,
+        certificates.as_ref(),
+    )?);
+    Ok(documents.join("---\n"))
+}
+
+fn deployed(arguments: &WatcherArgs, registrations: &[Registration]) -> String {
+    let address = &arguments.kcp_address;
+    let port = address
+        .rsplit_once(':')
+        .and_then(|(_, port)| port.parse().ok());
+    let port: u16 = port.unwrap_or(DEFAULT_PORT);
+    let mut flags = vec![FLAGS_BELOW.to_owned()];
+    if arguments.notify == NotifyMode::Sync {
+        flags.push("        - --notify=sync\n".to_owned());
+    }
+    let further = arguments.flags.iter();
+    flags.extend(further.map(|flag| format!("        - \"{flag}\"\n")));
+    // Before KCP's port is put in, which may be the same.
+    let callers = if arguments.gardener { TUNNEL } else { REVIEWS };
+    let mut text = FILES
+        .join("---\n")
+        .replace(REVIEWS, callers)
+        .replace(SKR_NAMESPACE, &arguments.namespace)
+        .replace(IMAGE, &arguments.image)
+        .replace(ADDRESS, &format!("\"{address}\""))
+        .replace(PORT, &format!("      port: {port}\n"))
+        .replace(FLAGS_BELOW, &flags.concat());
+    if let Some(managers) = managers(registrations) {
+        text = text.replace(
+            MANAGERS_BELOW,
+            &format!("        - name: MANAGERS\n          value: \"{managers}\"\n"),
+        );
+    }
+    if let Some(name) = &arguments.pull_secret {
+        text = text.replace(
+            PULL_SECRETS_BELOW,
+            &format!("{PULL_SECRETS_BELOW}      imagePullSecrets:\n      - name: \"{name}\"\n"),
+        );
+    }
+    text
+}
+
+/// The managers, each once; none is none.
+fn managers(registrations: &[Registration]) -> Option<String> {
+    let mut managers: Vec<&str> = registrations
+        .iter()
+        .map(|it| it.watcher.manager.as_str())
+        .collect();
+    managers.sort_unstable();
+    managers.dedup();
+    (!managers.is_empty()).then(|| managers.join(","))
+}
+
+fn registered(
+    arguments: &WatcherArgs,
+    registrations: &[Registration],
+    certificates: Option<&Certificates>,
+) -> anyhow::Result<String> {
+    let endpoint = Endpoint {
+        namespace: &arguments.namespace,
+        authorities: certificates.map(|it| it.authorities.as_slice()),
+        timeout_seconds: match arguments.notify {
+            NotifyMode::Spool => TIMEOUT,
+            NotifyMode::Sync => SYNC_TIMEOUT,
+        },
+    };
+    let configuration = configuration(registrations, &endpoint)?;
+    let options = serde_saphyr::ser_options! {
+        // Folded lines are hard to compare, and kubectl does not fold either.
+        folded_wrap_chars: usize::MAX,
+    };
+    let text = serde_saphyr::to_string_with_options(&configuration, options)?;
+    Ok(whole(&text)?)
+}
+
+/// What the folder holds.
+struct Certificates {
+    authorities: Vec<u8>,
+    certificate: Vec<u8>,
+    key: Vec<u8>,
+}
+
+impl Certificates {
+    fn read(folder: &Path) -> anyhow::Result<Self> {
+        let read = |name: &str| {
+            let file = folder.join(name);
+            std::fs::read(&file).with_context(|| format!("cannot read {}", file.display()))
+        };
+        Ok(Self {
+            authorities: read("ca.crt")?,
+            certificate: read("tls.crt")?,
+            key: read("tls.key")?,
+        })
+    }
+
+    fn secret(&self, namespace: &str) -> String {
+        let [authorities, certificate, key] =
+            [&self.authorities, &self.certificate, &self.key].map(|it| STANDARD.encode(it));
+        format!(
+            "apiVersion: v1
+kind: Secret
+metadata:
+  name: skr-webhook-tls
+  namespace: {namespace}
+  labels:
+    app: skr-webhook
+    operator.kyma-project.io/managed-by: kyma
+type: Opaque
+data:
+  ca.crt: \"{authorities}\"
+  tls.crt: \"{certificate}\"
+  tls.key: \"{key}\"
+"
+        )
+    }
+}
+
+/// Why something is no address of KCP that could stand in the manifests.
+#[derive(Debug, thiserror::Error)]
+enum AddressError {
+    #[error(transparent)]
+    Grammar(KcpAddressError),
+    #[error(transparent)]
+    Value(ValueError),
+}
+
+fn address(text: &str) -> Result<String, AddressError> {
+    KcpAddress::parse(text).map_err(AddressError::Grammar)?;
+    whole(text).map_err(AddressError::Value)
+}

@@ -1,0 +1,199 @@
+//! Role `watcher`, judged from outside: a process, its ports, its end. "Row" is the number in the checklist for the public one.
+#![cfg(test)]
+
+#[path = "watcher/kcp.rs"]
+mod kcp;
+#[path = "watcher/process.rs"]
+mod process;
+
+use rstest::rstest;
+use serde_json::{Value, json};
+
+use self::kcp::Kcp;
+use self::process::{Folder, Running, command, plain};
+
+/// A review of a Kyma that is created.
+fn review(name: &str) -> Value {
+    json!({
+        "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
+        "request": {
+            "uid": "u-1", "operation": "CREATE", "name": name, "namespace": "kyma-system",
+            "kind": {"group": "operator.kyma-project.io", "version": "v1beta2", "kind": "Kyma"},
+            "object": {
+                "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+                "metadata": {"name": name, "namespace": "kyma-system"}, "spec": {},
+            },
+        },
+    })
+}
+
+/// The public watcher's exit status is 0 here, so that a supervisor takes it for done.
+#[rstest]
+#[case::nothing_is_set(&[], "CA_CERT is not set")]
+#[case::empty(&[("CA_CERT", "")], "CA_CERT is not set")]
+#[case::the_last_is_missing(
+    &[("CA_CERT", "a"), ("TLS_CERT", "b"), ("TLS_KEY", "c"), ("KCP_ADDR", "kcp.test")],
+    "KCP_CONTRACT is not set"
+)]
+fn row_1_a_missing_setting_is_a_failure_that_names_it(
+    #[case] variables: &[(&str, &str)],
+    #[case] expected: &str,
+) {
+    let ran = command().envs(variables.iter().copied()).output().unwrap();
+    assert_eq!(ran.status.code(), Some(1));
+    let text = String::from_utf8(ran.stderr).unwrap();
+    assert!(text.contains(expected), "{text}");
+}
+
+#[rstest]
+#[case::of_go("-version")]
+#[case::of_ours("--version")]
+fn row_3_the_version_is_printed_without_any_setting(#[case] flag: &str) {
+    let ran = command().arg(flag).output().unwrap();
+    assert_eq!(ran.status.code(), Some(0));
+    let expected = format!("Runtime Watcher version: {}\n", env!("CARGO_PKG_VERSION"));
+    assert_eq!(String::from_utf8(ran.stdout).unwrap(), expected);
+}
+
+#[test]
+fn an_address_in_use_is_a_failure() {
+    let folder = Folder::new();
+    let running = Running::start(&folder);
+    let mut second = folder.command();
+    second.env("WEBHOOK_PORT", running.webhook.to_string());
+    let ran = second.output().unwrap();
+    assert_eq!(ran.status.code(), Some(1));
+    let text = String::from_utf8(ran.stderr).unwrap();
+    let expected = format!("cannot listen on 0.0.0.0:{}", running.webhook);
+    assert!(text.contains(&expected), "{text}");
+}
+
+#[test]
+fn row_30_metrics_are_plain_and_reviews_are_not_taken_there() {
+    let folder = Folder::new();
+    let running = Running::start(&folder);
+    let (status, text) = plain(running.metrics, "/metrics");
+    assert_eq!(status, 200);
+    assert!(text.contains("\nwatcher_kcp_requests_total 0\n"), "{text}");
+    for port in [running.metrics, running.health] {
+        assert_eq!(plain(port, "/validate/kyma").0, 404);
+    }
+}
+
+/// Between answer and delivery: KCP refuses connections, and the process is killed.
+#[test]
+fn row_27_an_answered_event_outlives_kill_9() {
+    let folder = Folder::new();
+    let mut running = Running::start(&folder);
+    for name in ["one", "two", "one"] {
+        let answer = running.ask(&review(name));
+        assert_eq!(answer["response"]["allowed"], true);
+        let message = &answer["response"]["status"]["message"];
+        assert_eq!(message, "kcp request succeeded");
+    }
+    running.kill("KILL");
+    assert_eq!(running.ended().code(), None, "killed");
+    let again = Running::start(&folder);
+    let (_, text) = plain(again.metrics, "/metrics");
+    assert!(text.contains("\nwatcher_outbox_events 2"), "{text}");
+}
+
+#[test]
+fn sigterm_drains_and_the_spool_stays() {
+    let folder = Folder::new();
+    let mut running = Running::start(&folder);
+    running.ask(&review("one"));
+    running.kill("TERM");
+    running.until("draining", |it| plain(it.health, "/readyz").0 == 503);
+    // For as long as it lingers it serves.
+    running.ask(&review("two"));
+    assert_eq!(plain(running.health, "/healthz").0, 200);
+    assert_eq!(running.ended().code(), Some(0));
+    let again = Running::start(&folder);
+    let (_, text) = plain(again.metrics, "/metrics");
+    assert!(text.contains("\nwatcher_outbox_events 2"), "{text}");
+}
+
+#[test]
+fn without_certificates_it_waits_unready_and_says_so() {
+    let folder = Folder::new();
+    std::fs::remove_file(folder.path("tls.crt")).unwrap();
+    let running = Running::begin(&folder);
+    running.until("answering", |it| {
+        plain(it.health, "/readyz").1.contains("TLS_CERT")
+    });
+    assert_eq!(plain(running.health, "/readyz").0, 503);
+    assert_eq!(plain(running.health, "/healthz").0, 200);
+    folder.certify();
+    running.until("ready", |it| plain(it.health, "/readyz").0 == 200);
+    running.ask(&review("one"));
+}
+
+const EVENT: &str = "/v2/kyma/event";
+const HEARTBEAT: &str = "/v2/kyma/event/heartbeat";
+
+fn event(name: &str) -> Value {
+    json!({
+        "watched": {"Namespace": "kyma-system", "Name": name},
+        "watchedGvk": {"group": "operator.kyma-project.io", "version": "v1beta2", "kind": "Kyma"},
+    })
+}
+
+/// All parts are joined: edge, outbox, sender, heartbeats.
+#[test]
+fn kcp_hears_of_a_change_twice_and_of_calm_before_it() {
+    let folder = Folder::new();
+    let kcp = Kcp::start(&folder);
+    let mut command = folder.command();
+    command
+        .env("KCP_ADDR", kcp.address.to_string())
+        .env("MANAGERS", "kyma")
+        .args(["--heartbeat-interval=1", "--confirm-after=1"]);
+    let running = Running::begin_with(command, &folder);
+    running.until("heard of", |_| !kcp.bodies(HEARTBEAT).is_empty());
+    let heartbeat: Value = serde_json::from_str(&kcp.bodies(HEARTBEAT)[0]).unwrap();
+    assert_eq!(heartbeat["sequence"], 0);
+    assert_eq!(heartbeat["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(kcp.bodies(EVENT).len(), 0);
+    running.ask(&review("one"));
+    running.until("confirmed", |_| kcp.bodies(EVENT).len() == 2);
+    for body in kcp.bodies(EVENT) {
+        let body: Value = serde_json::from_str(&body).unwrap();
+        assert_eq!(body, event("one"));
+    }
+    running.until("counted", |it| {
+        let (_, text) = plain(it.metrics, "/metrics");
+        text.contains("\nwatcher_delivered_events_total 2\n")
+    });
+}
+
+/// What a killed process has answered, the next one delivers.
+#[test]
+fn row_27_a_spooled_event_arrives_in_the_next_life() {
+    let folder = Folder::new();
+    let mut before = Running::start(&folder);
+    before.ask(&review("one"));
+    before.kill("KILL");
+    before.ended();
+    let kcp = Kcp::start(&folder);
+    let mut command = folder.command();
+    command.env("KCP_ADDR", kcp.address.to_string());
+    let running = Running::begin_with(command, &folder);
+    running.until("delivered", |_| !kcp.bodies(EVENT).is_empty());
+    let body: Value = serde_json::from_str(&kcp.bodies(EVENT)[0]).unwrap();
+    assert_eq!(body, event("one"));
+}
+
+#[test]
+fn with_notify_sync_kcp_knows_before_the_answer() {
+    let folder = Folder::new();
+    let kcp = Kcp::start(&folder);
+    let mut command = folder.command();
+    command
+        .env("KCP_ADDR", kcp.address.to_string())
+        .env("NOTIFY", "sync");
+    let running = Running::begin_with(command, &folder);
+    running.until("ready", |it| plain(it.health, "/readyz").0 == 200);
+    running.ask(&review("one"));
+    assert_eq!(kcp.bodies(EVENT).len(), 1);
+}

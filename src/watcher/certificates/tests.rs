@@ -1,0 +1,366 @@
+//! What is taken into use, what is not, and what is said about it.
+
+use std::fs;
+use std::sync::LazyLock;
+
+use rcgen::{KeyPair, PKCS_RSA_SHA256, RsaKeySize};
+use rstest::rstest;
+use x509_parser::der_parser::parse_der;
+
+use super::*;
+use crate::fixture::{Authority, Leaf, NAMES, Secret, expired, to_come, today};
+
+mod serving;
+
+static AUTHORITY: LazyLock<Authority> = LazyLock::new(|| Authority::new("one"));
+static RSA: LazyLock<String> = LazyLock::new(|| {
+    let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048);
+    key.unwrap().serialize_pem()
+});
+
+fn leaf() -> Leaf {
+    AUTHORITY.leaf(|_| ())
+}
+
+/// What PKCS#8 wraps: PKCS#1 of an RSA key, SEC1 of another.
+fn unwrapped(pkcs8: &[u8]) -> Vec<u8> {
+    let (_, key) = parse_der(pkcs8).unwrap();
+    key.as_sequence().unwrap()[2].as_slice().unwrap().to_vec()
+}
+
+fn pem(label: &str, der: &[u8]) -> String {
+    use base64::Engine as _;
+    let text = base64::engine::general_purpose::STANDARD.encode(der);
+    let lines: Vec<&str> = (0..text.len())
+        .step_by(64)
+        .map(|at| &text[at..text.len().min(at + 64)])
+        .collect();
+    format!(
+        "-----BEGIN {label}-----\n{}\n-----END {label}-----\n",
+        lines.join("\n")
+    )
+}
+
+/// The fault of the files, as it is told.
+fn problem(secret: &Secret) -> Option<String> {
+    secret.load().report().problem
+}
+
+/// Reference runtime-watcher §12 row 23, and §3: the label may lie.
+#[rstest]
+#[case::pkcs8_of_p256(false, "PRIVATE KEY", false)]
+#[case::sec1(false, "EC PRIVATE KEY", true)]
+#[case::pkcs8_of_rsa(true, "PRIVATE KEY", false)]
+#[case::pkcs1(true, "RSA PRIVATE KEY", true)]
+#[case::pkcs8_labelled_as_pkcs1(true, "RSA PRIVATE KEY", false)]
+#[case::pkcs1_labelled_as_pkcs8(true, "PRIVATE KEY", true)]
+#[case::sec1_labelled_as_pkcs8(false, "PRIVATE KEY", true)]
+fn row_23_keys_of_all_formats_load(#[case] rsa: bool, #[case] label: &str, #[case] unwrap: bool) {
+    let key = if rsa {
+        KeyPair::from_pem_and_sign_algo(&RSA, &PKCS_RSA_SHA256)
+    } else {
+        KeyPair::generate()
+    };
+    let leaf = AUTHORITY.leaf_of(key.unwrap(), |_| ());
+    let der = leaf.key.serialize_der();
+    let der = if unwrap { unwrapped(&der) } else { der };
+    let secret = Secret::new(&AUTHORITY.certificate.pem, &leaf.pem, &pem(label, &der));
+    let certificates = secret.load();
+    assert_eq!(certificates.report().problem, None);
+    assert_eq!(certificates.report().generation, 1);
+    assert!(!certificates.tls().is_empty());
+}
+
+/// A key may stand behind its parameters, as older tools write it.
+#[test]
+fn sections_of_another_kind_are_passed_over() {
+    let leaf = leaf();
+    let parameters = pem("EC PARAMETERS", &[6, 8, 42, 134, 72, 206, 61, 3, 1, 7]);
+    let key = parameters + &leaf.key.serialize_pem();
+    let certificate = format!("Bag Attributes\n    friendlyName: x\n{}", leaf.pem);
+    assert_eq!(
+        problem(&Secret::new(&AUTHORITY.certificate.pem, &certificate, &key)),
+        None
+    );
+}
+
+#[rstest]
+#[case::no_bundle("ca.crt", "the file of CA_CERT is missing")]
+#[case::no_certificate("tls.crt", "the file of TLS_CERT is missing")]
+#[case::no_key("tls.key", "the file of TLS_KEY is missing")]
+fn a_missing_file_is_named(#[case] name: &str, #[case] expected: &str) {
+    let secret = Secret::of(&AUTHORITY, &leaf());
+    fs::remove_file(secret.path(name)).unwrap();
+    assert_eq!(problem(&secret).as_deref(), Some(expected));
+}
+
+#[rstest]
+#[case::empty_bundle("ca.crt", "", "there is no certificate in the file of CA_CERT")]
+#[case::text_for_a_bundle("ca.crt", "none", "there is no certificate in the file of CA_CERT")]
+#[case::empty_certificate("tls.crt", "", "there is no certificate in the file of TLS_CERT")]
+#[case::empty_key("tls.key", "", "there is no private key in the file of TLS_KEY")]
+#[case::half_a_line(
+    "tls.crt",
+    "-----BEGIN CERTIF",
+    "the file of TLS_CERT is half written, or not PEM"
+)]
+#[case::half_a_key(
+    "tls.key",
+    "-----BEGIN PRIVATE KEY-----\nMIGH",
+    "the file of TLS_KEY is half written, or not PEM"
+)]
+#[case::half_a_bundle(
+    "ca.crt",
+    "-----BEGIN CERTIFICATE-----\nMIIB",
+    "the file of CA_CERT is half written, or not PEM"
+)]
+#[case::no_base64(
+    "ca.crt",
+    "-----BEGIN CERTIFICATE-----\n?\n-----END CERTIFICATE-----\n",
+    "the file of CA_CERT is half written, or not PEM"
+)]
+#[case::no_x509(
+    "tls.crt",
+    "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+    "a certificate in the file of TLS_CERT is not well-formed X.509"
+)]
+#[case::no_x509_in_the_bundle(
+    "ca.crt",
+    "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
+    "a certificate in the file of CA_CERT is not well-formed X.509"
+)]
+#[case::no_key_in_the_section(
+    "tls.key",
+    "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
+    "there is no private key in the file of TLS_KEY"
+)]
+fn bad_content_is_named(#[case] name: &str, #[case] content: &str, #[case] expected: &str) {
+    let secret = Secret::of(&AUTHORITY, &leaf());
+    fs::write(secret.path(name), content).unwrap();
+    assert_eq!(problem(&secret).as_deref(), Some(expected));
+}
+
+#[rstest]
+#[case::ca_cert(0, "the file of CA_CERT is larger than 1048576 bytes")]
+#[case::tls_cert(1, "the file of TLS_CERT is larger than 1048576 bytes")]
+#[case::tls_key(2, "the file of TLS_KEY is larger than 1048576 bytes")]
+fn too_large_a_file_is_named_and_the_bound_itself_allowed(
+    #[case] file: usize,
+    #[case] expected: &str,
+) {
+    let leaf = leaf();
+    let secret = Secret::of(&AUTHORITY, &leaf);
+    let path = secret.path(NAMES[file]);
+    let mut content = fs::read_to_string(&path).unwrap();
+    content.extend(std::iter::repeat_n('\n', FILE_BYTES - content.len()));
+    fs::write(&path, &content).unwrap();
+    assert_eq!(problem(&secret), None);
+    content.push('\n');
+    fs::write(&path, &content).unwrap();
+    assert_eq!(problem(&secret).as_deref(), Some(expected));
+}
+
+#[test]
+fn a_folder_for_a_file_is_not_read() {
+    let secret = Secret::of(&AUTHORITY, &leaf());
+    fs::remove_file(secret.path("tls.key")).unwrap();
+    fs::create_dir(secret.path("tls.key")).unwrap();
+    assert_eq!(
+        problem(&secret).as_deref(),
+        Some("the file of TLS_KEY cannot be read: not a regular file")
+    );
+}
+
+#[test]
+fn a_certificate_out_of_its_time_and_a_foreign_key_are_named() {
+    let bundle = &AUTHORITY.certificate.pem;
+    let secret_of =
+        |leaf: &Leaf, key: &Leaf| Secret::new(bundle, &leaf.pem, &key.key.serialize_pem());
+    let (late, early) = (AUTHORITY.leaf(expired), AUTHORITY.leaf(to_come));
+    let cases = [
+        (
+            secret_of(&late, &late),
+            "the certificate of TLS_CERT has expired",
+        ),
+        (
+            secret_of(&early, &early),
+            "the certificate of TLS_CERT is not valid yet",
+        ),
+        (
+            secret_of(&leaf(), &leaf()),
+            "the key of TLS_KEY does not belong to the certificate of TLS_CERT",
+        ),
+    ];
+    for (secret, expected) in cases {
+        let certificates = secret.load();
+        assert_eq!(certificates.report().problem.as_deref(), Some(expected));
+        assert!(certificates.tls().is_empty());
+        assert!(certificates.outbound().borrow().is_err());
+    }
+}
+
+#[test]
+fn the_dates_of_a_certificate_are_part_of_its_time() {
+    let leaf = leaf();
+    let key = leaf.key.serialize_pem();
+    let read = |now| Pair::read(leaf.pem.as_bytes(), key.as_bytes(), now);
+    let first = SystemTime::UNIX_EPOCH + Duration::from_hours(438_288);
+    let last = read(first).unwrap().not_after;
+    let second = Duration::from_secs(1);
+    assert!(read(last).is_ok());
+    assert!(matches!(
+        read(last + second),
+        Err(CertificateError::Expired(_))
+    ));
+    assert!(matches!(
+        read(first - second),
+        Err(CertificateError::NotYetValid(_))
+    ));
+}
+
+/// What waits in the files becomes good by itself when its time comes.
+#[test]
+fn a_certificate_of_tomorrow_is_taken_tomorrow() {
+    let leaf = AUTHORITY.leaf(to_come);
+    let secret = Secret::of(&AUTHORITY, &leaf);
+    let certificates = secret.load();
+    certificates.poll(today());
+    assert_eq!(certificates.report().generation, 0);
+    let century = SystemTime::UNIX_EPOCH + Duration::from_hours(1_131_648);
+    certificates.poll(century);
+    let report = certificates.report();
+    assert_eq!((report.generation, report.problem), (1, None));
+}
+
+/// Cut off anywhere, neither file takes the place of a good one, and nothing panics.
+#[rstest]
+#[case::certificate("tls.crt")]
+#[case::key("tls.key")]
+#[case::bundle("ca.crt")]
+fn a_file_cut_off_anywhere_keeps_what_was_good(#[case] name: &str) {
+    let first = leaf();
+    let mut secret = Secret::of(&AUTHORITY, &first);
+    let certificates = secret.load();
+    let next = Authority::new("two");
+    let second = next.leaf(|_| ());
+    secret.swap(
+        &next.certificate.pem,
+        &second.pem,
+        &second.key.serialize_pem(),
+    );
+    let whole = fs::read_to_string(secret.path(name)).unwrap();
+    // The last line break is not needed.
+    for length in (0..whole.trim_end().len())
+        .step_by(7)
+        .chain([whole.trim_end().len() - 1])
+    {
+        fs::write(secret.path(name), &whole[..length]).unwrap();
+        certificates.poll(today());
+        assert_eq!(
+            certificates.report().generation,
+            1,
+            "{length} bytes of {name}"
+        );
+    }
+    fs::write(secret.path(name), &whole).unwrap();
+    certificates.poll(today());
+    assert_eq!(certificates.report().generation, 2);
+}
+
+#[test]
+fn a_bad_set_is_told_once_at_the_second_look_and_the_good_one_stays() {
+    let leaf = leaf();
+    let mut secret = Secret::of(&AUTHORITY, &leaf);
+    let certificates = secret.load();
+    let in_force = certificates.report();
+    secret.swap(&AUTHORITY.certificate.pem, &leaf.pem, "half");
+    certificates.poll(today());
+    assert_eq!(
+        certificates.report(),
+        in_force,
+        "read in the middle of a swap"
+    );
+    for _ in 0..10 {
+        certificates.poll(today());
+        let report = certificates.report();
+        assert_eq!((report.generation, report.refusals), (1, 1));
+        assert_eq!(
+            report.problem.as_deref(),
+            Some("there is no private key in the file of TLS_KEY")
+        );
+    }
+    assert!(certificates.outbound().borrow().is_ok());
+    // Another fault is told again; the way back to what is in force is no news to anybody's connections.
+    secret.swap("", &leaf.pem, &leaf.key.serialize_pem());
+    certificates.poll(today());
+    certificates.poll(today());
+    assert_eq!(certificates.report().refusals, 2);
+    secret.swap(
+        &AUTHORITY.certificate.pem,
+        &leaf.pem,
+        &leaf.key.serialize_pem(),
+    );
+    certificates.poll(today());
+    let report = certificates.report();
+    assert_eq!((report.problem, report.generation), (None, 1));
+}
+
+#[test]
+fn the_pair_alone_is_enough_to_be_asked() {
+    let leaf = leaf();
+    let mut secret = Secret::new("", &leaf.pem, &leaf.key.serialize_pem());
+    let certificates = secret.load();
+    assert!(!certificates.tls().is_empty());
+    assert!(certificates.report().not_after.is_some());
+    assert!(matches!(
+        &*certificates.outbound().borrow(),
+        Err(error) if matches!(**error, CertificateError::NoCertificate(CertificateFile::Authorities))
+    ));
+    secret.swap(
+        &AUTHORITY.certificate.pem,
+        &leaf.pem,
+        &leaf.key.serialize_pem(),
+    );
+    certificates.poll(today());
+    assert!(certificates.outbound().borrow().is_ok());
+}
+
+#[test]
+fn of_a_bundle_the_useless_is_passed_over() {
+    let late = Authority::bent("late", expired);
+    let leaf = leaf();
+    let key = leaf.key.serialize_pem();
+    let (good, bad) = (&AUTHORITY.certificate.pem, &late.certificate.pem);
+    let secret = Secret::new(&format!("{bad}{good}"), &leaf.pem, &key);
+    assert_eq!(problem(&secret), None);
+    let secret = Secret::new(bad, &leaf.pem, &key);
+    assert_eq!(
+        problem(&secret).as_deref(),
+        Some("the certificate of CA_CERT has expired")
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_swapped_secret_is_in_force_within_two_polls() {
+    let mut secret = Secret::of(&AUTHORITY, &leaf());
+    let certificates = secret.load();
+    let cancel = CancellationToken::new();
+    let running = tokio::spawn(certificates.clone().run(cancel.clone()));
+    let mut outbound = certificates.outbound();
+    let before = tokio::time::Instant::now();
+    secret.swap(&AUTHORITY.certificate.pem, &leaf().pem, "half written");
+    let whole = leaf();
+    secret.swap(
+        &AUTHORITY.certificate.pem,
+        &whole.pem,
+        &whole.key.serialize_pem(),
+    );
+    outbound.changed().await.unwrap();
+    assert!(before.elapsed() <= 2 * POLL, "{:?}", before.elapsed());
+    assert_eq!(
+        outbound.borrow().as_ref().ok().map(|it| it.generation),
+        Some(2)
+    );
+    cancel.cancel();
+    running.await.unwrap();
+}

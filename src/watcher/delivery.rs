@@ -1,0 +1,62 @@
+//! From the outbox to KCP.
+//!
+//! ```text
+//! outbox ──take──> Sender ──┬── Pace: who may go now (the link, each manager)
+//!    ^                      └── Channel ──> Pool ──> KCP
+//!    └── delivered, failed ──┘     ^
+//! notify: sync ── deliver_now ─────┘
+//! ```
+//!
+//! Invariants (product.md §3): an event leaves the outbox by an answer of 2xx and by nothing else; whatever KCP does, the
+//! connections, the posts under way and the rate of attempts are bounded, and thousands of watchers do not come back at
+//! the same moment. What concerns one event, one manager or the whole link holds up just that.
+//!
+//! Deliberately absent: what is due, and keeping it (`outbox`), and proxies of any kind.
+
+use std::time::Duration;
+
+pub use self::address::{KcpAddress, KcpAddressError};
+pub use self::channel::{Channel, ChannelOptions};
+pub use self::error::{Broken, Phase, PostError};
+pub use self::sender::{Sender, SenderOptions};
+
+mod address;
+mod channel;
+mod dial;
+mod error;
+mod pace;
+mod pool;
+mod sender;
+pub mod sync;
+
+/// The longest wait that KCP can ask for.
+pub const MAX_RETRY_AFTER: Duration = Duration::from_mins(5);
+
+/// How long the steps of a post may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Timeouts {
+    /// Name and TCP. Default 5 s.
+    pub connect: Duration,
+    /// TLS. Default 5 s.
+    pub handshake: Duration,
+    /// From sending a request to the end of the answer's head. Default 15 s: longer than a listener with a full queue
+    /// makes anybody wait.
+    pub answer: Duration,
+    /// After so long without a request a connection is closed. Default 90 s: heartbeats keep one open, so that an
+    /// event finds it.
+    pub idle: Duration,
+}
+
+impl Default for Timeouts {
+    fn default() -> Self {
+        Self {
+            connect: Duration::from_secs(5),
+            handshake: Duration::from_secs(5),
+            answer: Duration::from_secs(15),
+            idle: Duration::from_secs(90),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

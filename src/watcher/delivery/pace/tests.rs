@@ -1,0 +1,234 @@
+//! Whose failure holds up whom, and for how long.
+
+use rstest::rstest;
+
+use super::*;
+use crate::delivery::Broken;
+
+const BACKOFF: Backoff = Backoff {
+    base: Duration::from_secs(1),
+    cap: Duration::from_mins(1),
+};
+
+/// The shortest waits: half of the whole.
+const CHANCE: u64 = 0;
+
+struct World {
+    pace: Pace,
+    now: Instant,
+}
+
+fn manager(name: &str) -> PathSegment {
+    PathSegment::parse(name).unwrap()
+}
+
+fn unreachable() -> PostError {
+    PostError::Unreachable(Broken::Connection(
+        std::io::ErrorKind::ConnectionRefused.into(),
+    ))
+}
+
+fn refused(status: u16, retry_after: Option<u64>) -> PostError {
+    PostError::Refused {
+        status,
+        retry_after: retry_after.map(Duration::from_secs),
+    }
+}
+
+impl World {
+    fn new() -> Self {
+        Self {
+            pace: Pace::new(BACKOFF),
+            now: Instant::now(),
+        }
+    }
+
+    fn pass(&mut self, millis: u64) {
+        self.now += Duration::from_millis(millis);
+    }
+
+    fn departs(&mut self, name: &str) -> Option<Ticket> {
+        assert!(self.pace.room(self.now, 8) > 0);
+        self.pace.depart(&manager(name), self.now).ok()
+    }
+
+    /// In how many milliseconds it is tried again.
+    fn fails(&mut self, name: &str, sequence: u64, ticket: Ticket, error: &PostError) -> u128 {
+        let name = manager(name);
+        let attempt = Attempt {
+            manager: &name,
+            sequence,
+            failures: 0,
+        };
+        let at = self.pace.failed(attempt, ticket, error, (self.now, CHANCE));
+        at.duration_since(self.now).as_millis()
+    }
+}
+
+#[test]
+fn a_broken_link_is_probed_by_one_at_a_time() {
+    let mut world = World::new();
+    let tickets: Vec<_> = (0..8).map(|_| world.departs("a").unwrap()).collect();
+    world.pass(1);
+    assert_eq!(world.fails("a", 1, tickets[0], &unreachable()), 500);
+    assert_eq!(world.pace.room(world.now, 7), 0);
+    // The others of the window tell the same, which is no further step.
+    world.pass(1);
+    for (sequence, &ticket) in (2..).zip(&tickets[1..]) {
+        assert_eq!(world.fails("a", sequence, ticket, &unreachable()), 499);
+    }
+    let mut waits = Vec::new();
+    for sequence in 0..10 {
+        let reopens = world.pace.reopens().unwrap();
+        world.now = reopens;
+        assert_eq!(world.pace.room(world.now, 8), 1);
+        let probe = world.departs("a").unwrap();
+        assert_eq!(
+            (world.pace.room(world.now, 7), world.pace.reopens()),
+            (0, None)
+        );
+        world.pass(10);
+        waits.push(world.fails("a", sequence, probe, &unreachable()));
+    }
+    let expected = [
+        1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000, 30_000, 30_000, 30_000,
+    ];
+    assert_eq!(waits, expected);
+}
+
+#[rstest]
+#[case::success(None)]
+#[case::too_large(Some(413))]
+#[case::unavailable(Some(503))]
+fn any_answer_opens_the_link(#[case] status: Option<u16>) {
+    let mut world = World::new();
+    let first = world.departs("a").unwrap();
+    world.fails("a", 1, first, &unreachable());
+    world.now = world.pace.reopens().unwrap();
+    let probe = world.departs("a").unwrap();
+    match status {
+        None => world.pace.arrived(&manager("a")),
+        Some(status) => {
+            world.fails("a", 1, probe, &refused(status, None));
+        }
+    }
+    assert_eq!(world.pace.room(world.now, 8), 8);
+}
+
+#[test]
+fn one_event_that_is_refused_holds_up_nobody() {
+    let mut world = World::new();
+    for round in 0..10 {
+        let ticket = world.departs("a").unwrap();
+        assert_eq!(world.fails("a", round, ticket, &refused(413, None)), 500);
+    }
+    assert!(world.departs("a").is_some());
+}
+
+#[test]
+fn one_event_that_breaks_its_listener_holds_up_nobody_either() {
+    let mut world = World::new();
+    for _ in 0..10 {
+        let ticket = world.departs("a").unwrap();
+        world.fails("a", 7, ticket, &refused(500, None));
+        world.pass(500);
+    }
+    assert!(world.departs("a").is_some());
+    assert!(world.departs("a").is_some());
+}
+
+#[test]
+fn two_events_in_a_row_shut_their_managers_gate_and_no_other() {
+    let mut world = World::new();
+    for sequence in 1..=2 {
+        let ticket = world.departs("a").unwrap();
+        world.fails("a", sequence, ticket, &refused(503, None));
+        world.pass(1);
+    }
+    assert_eq!(world.departs("a"), None);
+    assert!(world.departs("b").is_some());
+    world.pass(500);
+    let probe = world.departs("a").unwrap();
+    assert_eq!(world.departs("a"), None);
+    assert_eq!(world.fails("a", 3, probe, &refused(503, None)), 1_000);
+    world.pass(1_000);
+    world.departs("a").unwrap();
+    world.pace.arrived(&manager("a"));
+    assert!(world.departs("a").is_some());
+    assert!(world.departs("a").is_some());
+}
+
+#[test]
+fn a_probe_that_never_reached_its_manager_leaves_the_gate_to_the_next() {
+    let mut world = World::new();
+    let ticket = world.departs("a").unwrap();
+    world.fails("a", 1, ticket, &refused(429, Some(1)));
+    world.pass(1_250);
+    let probe = world.departs("a").unwrap();
+    world.fails("a", 1, probe, &unreachable());
+    world.now = world.pace.reopens().unwrap();
+    assert!(world.departs("a").is_some());
+}
+
+#[test]
+fn a_wait_that_kcp_asks_for_is_kept_by_all_of_the_manager() {
+    let mut world = World::new();
+    let [first, second] = [(), ()].map(|()| world.departs("a").unwrap());
+    // With the least of chance it is the longest: a quarter more.
+    assert_eq!(
+        world.fails("a", 1, first, &refused(503, Some(100))),
+        125_000
+    );
+    assert_eq!(world.fails("a", 2, second, &refused(503, None)), 125_000);
+    world.pass(124_999);
+    assert_eq!(world.departs("a"), None);
+    world.pass(1);
+    assert!(world.departs("a").is_some());
+}
+
+#[test]
+fn a_wait_asked_for_one_event_is_kept_by_that_alone() {
+    let mut world = World::new();
+    let ticket = world.departs("a").unwrap();
+    assert_eq!(world.fails("a", 1, ticket, &refused(413, Some(20))), 25_000);
+    assert!(world.departs("a").is_some());
+}
+
+#[rstest]
+#[case::whole(100, u64::MAX, 100_000, 100_001)]
+#[case::quarter_more(100, 0, 125_000, 125_000)]
+#[case::at_most_five_minutes(300, 0, 300_000, 300_000)]
+#[case::nothing(0, 0, 0, 0)]
+fn what_is_asked_for_is_the_least(
+    #[case] asked: u64,
+    #[case] random: u64,
+    #[case] least: u128,
+    #[case] most: u128,
+) {
+    let wait = jittered(Duration::from_secs(asked), random).as_millis();
+    assert!((least..=most).contains(&wait), "{wait}");
+}
+
+#[test]
+fn a_backlog_behind_a_gate_is_spread() {
+    let mut world = World::new();
+    let ticket = world.departs("a").unwrap();
+    world.fails("a", 1, ticket, &refused(503, Some(100)));
+    let opens = Duration::from_secs(125);
+    for place in 1..=1_000 {
+        let again = world.pace.depart(&manager("a"), world.now).unwrap_err();
+        assert_eq!(again.duration_since(world.now), opens + SPACING * place);
+    }
+}
+
+#[test]
+fn gates_are_bounded() {
+    let mut world = World::new();
+    for number in 0..10_000 {
+        let name = format!("m{number}");
+        let ticket = world.departs(&name).unwrap();
+        let wait = world.fails(&name, 1, ticket, &refused(503, Some(10)));
+        assert!(wait >= 10_000, "{wait}");
+    }
+    assert_eq!(world.pace.managers.len(), MANAGERS);
+}

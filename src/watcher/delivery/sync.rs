@@ -1,0 +1,62 @@
+//! The mode `notify: sync`: KCP is told before the API server is answered, as the public watcher does it.
+//!
+//! Source: reference runtime-watcher §2.3, §12 rows 24 to 26. Three attempts at most; only transport errors and 5xx are
+//! tried again. Two things differ: the waits are jittered, so that thousands of runtimes do not come back together, and the
+//! caller bounds the whole by dropping it, since nobody reads an answer that comes after the API server has gone.
+
+use std::time::Duration;
+
+use api::event::{PathSegment, WatchEvent};
+use futures::future::BoxFuture;
+
+use super::{Channel, PostError};
+
+/// What a delivery came to.
+#[derive(Debug)]
+pub struct Delivery {
+    /// How many attempts it took: 1 to 3.
+    pub attempts: u32,
+    /// How the last one ended.
+    pub result: Result<(), PostError>,
+}
+
+/// Around which times to wait, one entry before each further attempt.
+const WAITS: [Duration; 2] = [Duration::from_secs(2), Duration::from_secs(4)];
+
+/// Posts an event, at most three times. Such an event has no number: it was never in the outbox.
+pub async fn deliver_now(channel: &Channel, manager: &PathSegment, event: &WatchEvent) -> Delivery {
+    // Boxed, because the compiler cannot see through the closure that the whole may change threads.
+    let post = || -> BoxFuture<'_, _> { Box::pin(channel.post_event(manager, event, None)) };
+    three_times(post).await
+}
+
+async fn three_times<P>(mut post: impl FnMut() -> P) -> Delivery
+where
+    P: Future<Output = Result<(), PostError>>,
+{
+    let mut attempts = 0;
+    loop {
+        let result = post().await;
+        let wait = WAITS.get(attempts as usize);
+        attempts += 1;
+        match (&result, wait) {
+            (Err(error), Some(&wait)) if error.transient() => {
+                tracing::warn!(
+                    error = chassis::telemetry::error_chain(error),
+                    attempts,
+                    "KCP was not told; trying again"
+                );
+                tokio::time::sleep(around(wait, fastrand::u64(..))).await;
+            }
+            _ => return Delivery { attempts, result },
+        }
+    }
+}
+
+/// From a little less to a fifth more.
+fn around(wait: Duration, random: u64) -> Duration {
+    chassis::backoff::spread(wait * 6 / 5, random)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,238 @@
+//! The channel against a KCP of any behaviour.
+
+use std::sync::Arc;
+
+use api::event::{BootId, Gvk, NamespacedName, PathSegment, WatchEvent};
+use rstest::rstest;
+use tokio::net::TcpListener;
+
+use super::*;
+use crate::certificates::Certificates;
+use crate::fixture::{Authority, Kcp, Manner, Reply, Secret};
+
+mod answers;
+mod rotation;
+mod trust;
+
+/// Short where it should run out, long where it should not.
+const BRIEF: Duration = Duration::from_millis(150);
+const LONG: Duration = Duration::from_secs(20);
+
+fn timeouts() -> Timeouts {
+    Timeouts {
+        connect: LONG,
+        handshake: LONG,
+        answer: LONG,
+        idle: LONG,
+    }
+}
+
+struct World {
+    authority: Authority,
+    kcp: Kcp,
+    certificates: Certificates,
+    secret: Secret,
+}
+
+impl World {
+    async fn new() -> Self {
+        let authority = Authority::new("one");
+        let kcp = Kcp::start(Manner::new(&authority.leaf(|_| ()), &[&authority])).await;
+        let secret = Secret::of(&authority, &authority.leaf(|_| ()));
+        Self {
+            kcp,
+            certificates: secret.load(),
+            secret,
+            authority,
+        }
+    }
+
+    fn channel(&self) -> Channel {
+        self.patient(timeouts())
+    }
+
+    fn patient(&self, timeouts: Timeouts) -> Channel {
+        channel(&self.kcp.address.to_string(), &self.certificates, timeouts)
+    }
+}
+
+fn channel(address: &str, certificates: &Certificates, timeouts: Timeouts) -> Channel {
+    let options = ChannelOptions {
+        kcp_address: KcpAddress::parse(address).unwrap(),
+        contract: PathSegment::V2,
+        boot_id: BootId::parse("life-1").unwrap(),
+        connections: 4,
+        timeouts,
+    };
+    Channel::new(options, certificates)
+}
+
+fn manager() -> PathSegment {
+    PathSegment::parse("lifecycle-manager").unwrap()
+}
+
+fn event(group: &str, name: &str) -> WatchEvent {
+    WatchEvent {
+        watched: NamespacedName {
+            namespace: "ns".into(),
+            name: name.into(),
+        },
+        watched_gvk: Gvk {
+            group: group.into(),
+            version: "v1".into(),
+            kind: "Kyma".into(),
+        },
+    }
+}
+
+async fn post(channel: &Channel) -> Result<(), PostError> {
+    channel
+        .post_event(&manager(), &event("g", "n"), Some(7))
+        .await
+}
+
+/// Reference runtime-watcher §12 rows 5, 19 and 20.
+#[rstest]
+#[case::a_group("operator.kyma-project.io", r#"{"watched":{"Namespace":"ns","Name":"n"},"watchedGvk":{"group":"operator.kyma-project.io","version":"v1","kind":"Kyma"}}"#)]
+#[case::row_20_the_core_group("", r#"{"watched":{"Namespace":"ns","Name":"n"},"watchedGvk":{"group":"","version":"v1","kind":"Kyma"}}"#)]
+#[tokio::test]
+async fn rows_5_and_19_an_event_as_the_public_watcher_posts_it(
+    #[case] group: &str,
+    #[case] body: &str,
+) {
+    let world = World::new().await;
+    let channel = world.channel();
+    let event = event(group, "n");
+    channel
+        .post_event(&manager(), &event, Some(7))
+        .await
+        .unwrap();
+    channel.post_event(&manager(), &event, None).await.unwrap();
+    let [numbered, plain] = world.kcp.received().try_into().unwrap();
+    assert_eq!(numbered.line(), "POST /v2/lifecycle-manager/event HTTP/1.1");
+    assert_eq!(
+        numbered.header("host"),
+        Some(&*world.kcp.address.to_string())
+    );
+    assert_eq!(numbered.header("content-type"), Some("application/json"));
+    assert_eq!(
+        numbered.header("content-length"),
+        Some(&*body.len().to_string())
+    );
+    assert_eq!(numbered.body, body);
+    assert_eq!(numbered.header("kyma-watcher-boot-id"), Some("life-1"));
+    assert_eq!(numbered.header("kyma-watcher-sequence"), Some("7"));
+    assert_eq!(plain.header("kyma-watcher-sequence"), None);
+    assert_eq!(plain.header("kyma-watcher-boot-id"), None);
+}
+
+/// Reference runtime-watcher §12 row 5: the contract is a setting.
+#[tokio::test]
+async fn row_5_the_first_segment_is_the_contract() {
+    let world = World::new().await;
+    let options = ChannelOptions {
+        kcp_address: KcpAddress::parse(&world.kcp.address.to_string()).unwrap(),
+        contract: PathSegment::parse("v1").unwrap(),
+        boot_id: BootId::parse("life-1").unwrap(),
+        connections: 1,
+        timeouts: timeouts(),
+    };
+    post(&Channel::new(options, &world.certificates))
+        .await
+        .unwrap();
+    assert_eq!(
+        world.kcp.received()[0].line(),
+        "POST /v1/lifecycle-manager/event HTTP/1.1"
+    );
+}
+
+/// Reference runtime-watcher §12 row 28: the public watcher makes a handshake for each event and leaves a socket behind.
+#[tokio::test]
+async fn row_28_events_share_a_connection() {
+    let world = World::new().await;
+    let channel = world.channel();
+    for _ in 0..200 {
+        post(&channel).await.unwrap();
+    }
+    assert_eq!((world.kcp.received().len(), world.kcp.opened()), (200, 1));
+}
+
+#[tokio::test]
+async fn connections_are_few_however_many_post() {
+    let world = World::new().await;
+    let channel = world.channel();
+    let posts = (0..100).map(|_| post(&channel));
+    for posted in futures::future::join_all(posts).await {
+        posted.unwrap();
+    }
+    assert!(world.kcp.opened() <= 4, "{}", world.kcp.opened());
+    assert_eq!(world.kcp.received().len(), 100);
+}
+
+#[tokio::test]
+async fn who_finds_no_free_connection_in_time_is_told() {
+    let world = World::new().await;
+    world.kcp.otherwise(Reply::HANG);
+    let channel = world.patient(Timeouts {
+        answer: BRIEF,
+        ..timeouts()
+    });
+    // Six for four places, and those before give up first.
+    let posts = futures::future::join_all((0..6).map(|_| post(&channel))).await;
+    assert!(posts.iter().all(Result::is_err));
+    assert!(world.kcp.received().len() <= 6);
+}
+
+#[tokio::test]
+async fn a_connection_that_rests_for_long_is_closed() {
+    let world = World::new().await;
+    let channel = world.patient(Timeouts {
+        idle: BRIEF,
+        ..timeouts()
+    });
+    post(&channel).await.unwrap();
+    world.kcp.open(1).await;
+    world.kcp.open(0).await;
+    post(&channel).await.unwrap();
+    assert_eq!(world.kcp.opened(), 2);
+}
+
+/// Gateways close what rests; that is nobody's failure.
+#[tokio::test]
+async fn a_connection_that_kcp_closed_costs_no_event() {
+    let world = World::new().await;
+    let channel = world.channel();
+    world.kcp.otherwise(Reply::Close(200));
+    for _ in 0..20 {
+        post(&channel).await.unwrap();
+    }
+    assert_eq!(world.kcp.received().len(), 20);
+}
+
+/// The same when our request meets the close on its way.
+#[tokio::test]
+async fn a_resting_connection_that_breaks_under_a_post_is_replaced_once() {
+    let world = World::new().await;
+    let channel = world.channel();
+    post(&channel).await.unwrap();
+    world.kcp.next([Reply::Cut(Vec::new())]);
+    post(&channel).await.unwrap();
+    assert_eq!((world.kcp.received().len(), world.kcp.opened()), (3, 2));
+    world.kcp.otherwise(Reply::Cut(Vec::new()));
+    assert!(matches!(
+        post(&channel).await,
+        Err(PostError::Unreachable(Broken::Exchange(_)))
+    ));
+    assert_eq!(world.kcp.received().len(), 5);
+}
+
+#[tokio::test]
+async fn a_post_that_is_given_up_spoils_its_connection() {
+    let world = World::new().await;
+    let channel = world.channel();
+    world.kcp.next([Reply::HANG]);
+    assert!(tokio::time::timeout(BRIEF, post(&channel)).await.is_err());
+    post(&channel).await.unwrap();
+    assert_eq!(world.kcp.opened(), 2);
+    world.kcp.open(1).await;
+}

@@ -1,0 +1,216 @@
+//! What KCP may answer, and what it may do instead.
+
+use super::*;
+
+fn raw(text: &str) -> Reply {
+    Reply::Bytes(text.as_bytes().to_vec())
+}
+
+/// Reference runtime-watcher §12 row 26: the public watcher takes 200 alone.
+#[rstest]
+#[case::ok(200)]
+#[case::created(201)]
+#[case::accepted(202)]
+#[tokio::test]
+async fn row_26_any_2xx_is_a_success(#[case] status: u16) {
+    let world = World::new().await;
+    world.kcp.otherwise(Reply::Status(status, ""));
+    let channel = world.channel();
+    post(&channel).await.unwrap();
+    post(&channel).await.unwrap();
+    assert_eq!(world.kcp.opened(), 1);
+}
+
+#[tokio::test]
+async fn row_26_so_is_204_which_has_no_body() {
+    let world = World::new().await;
+    world.kcp.otherwise(raw("HTTP/1.1 204 No Content\r\n\r\n"));
+    let channel = world.channel();
+    post(&channel).await.unwrap();
+    post(&channel).await.unwrap();
+    assert_eq!(world.kcp.opened(), 1);
+}
+
+#[rstest]
+#[case::row_24_server_error(500, "", None)]
+#[case::row_24_unavailable(503, "Retry-After: 7", Some(7))]
+#[case::row_24_slow_down(429, "retry-after: 86400", Some(300))]
+#[case::row_24_bad_request(400, "", None)]
+#[case::too_large(413, "", None)]
+#[case::unauthorized(401, "", None)]
+#[case::no_such_page(404, "", None)]
+#[case::beyond_http(999, "", None)]
+#[tokio::test]
+async fn another_status_is_told_with_the_wait_it_asks_for(
+    #[case] status: u16,
+    #[case] header: &'static str,
+    #[case] wait: Option<u64>,
+) {
+    let world = World::new().await;
+    world.kcp.next([Reply::Status(status, header)]);
+    let channel = world.channel();
+    let error = post(&channel).await.unwrap_err();
+    assert!(matches!(error, PostError::Refused { status: it, .. } if it == status));
+    assert_eq!(error.retry_after(), wait.map(Duration::from_secs));
+    assert_eq!(error.reason(), "failed-request");
+    // A refusal is an answer like any other: the connection is good for the next event.
+    post(&channel).await.unwrap();
+    assert_eq!(world.kcp.opened(), 1);
+}
+
+/// The public watcher follows redirects by Go's rules (reference runtime-watcher §2.2); an event is no tourist.
+#[rstest]
+#[case::moved(301)]
+#[case::found(302)]
+#[case::keep_the_method(307)]
+#[case::keep_it_for_ever(308)]
+#[tokio::test]
+async fn a_redirect_is_not_followed(#[case] status: u16) {
+    let world = World::new().await;
+    let elsewhere = Kcp::start(Manner::new(
+        &world.authority.leaf(|_| ()),
+        &[&world.authority],
+    ))
+    .await;
+    let location = format!("Location: https://{}/", elsewhere.address).leak();
+    world.kcp.otherwise(Reply::Status(status, location));
+    let error = post(&world.channel()).await.unwrap_err();
+    assert!(matches!(error, PostError::Refused { status: it, .. } if it == status));
+    assert_eq!((world.kcp.received().len(), elsewhere.opened()), (1, 0));
+}
+
+#[tokio::test]
+async fn row_24_nobody_listens() {
+    let world = World::new().await;
+    let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = free.local_addr().unwrap().to_string();
+    drop(free);
+    let error = post(&channel(&address, &world.certificates, timeouts()))
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error, PostError::Unreachable(Broken::Connection(_))),
+        "{error:?}"
+    );
+    assert_eq!(
+        (error.reason(), error.kind()),
+        ("failed-request", "unreachable")
+    );
+}
+
+#[tokio::test]
+async fn a_name_that_does_not_resolve() {
+    let world = World::new().await;
+    let error = post(&channel("kcp.invalid", &world.certificates, timeouts()))
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(error, PostError::Unreachable(Broken::Name(_))),
+        "{error:?}"
+    );
+}
+
+#[rstest]
+#[case::hanging(Reply::HANG)]
+#[case::dripping(Reply::Drip)]
+#[tokio::test]
+async fn an_answer_that_does_not_come_is_not_waited_for(#[case] reply: Reply) {
+    let world = World::new().await;
+    world.kcp.otherwise(reply);
+    let channel = world.patient(Timeouts {
+        answer: BRIEF,
+        ..timeouts()
+    });
+    let error = post(&channel).await.unwrap_err();
+    assert!(
+        matches!(
+            error,
+            PostError::Unreachable(Broken::TimedOut(Phase::Answering))
+        ),
+        "{error:?}"
+    );
+    // Nothing of it is left behind.
+    world.kcp.open(0).await;
+}
+
+#[tokio::test]
+async fn a_peer_that_says_nothing_is_not_waited_for() {
+    let world = World::new().await;
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    let patience = Timeouts {
+        handshake: BRIEF,
+        ..timeouts()
+    };
+    let error = post(&channel(&address, &world.certificates, patience))
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(
+            error,
+            PostError::Unreachable(Broken::TimedOut(Phase::Handshake))
+        ),
+        "{error:?}"
+    );
+}
+
+#[rstest]
+#[case::before_it(b"")]
+#[case::in_the_status(b"HTTP/1.1 20")]
+#[case::in_the_head(b"HTTP/1.1 200 OK\r\ncontent-le")]
+#[tokio::test]
+async fn an_answer_cut_off_in_its_head_is_none(#[case] bytes: &[u8]) {
+    let world = World::new().await;
+    world.kcp.otherwise(Reply::Cut(bytes.to_vec()));
+    let error = post(&world.channel()).await.unwrap_err();
+    assert!(
+        matches!(error, PostError::Unreachable(Broken::Exchange(_))),
+        "{error:?}"
+    );
+    assert_eq!(world.kcp.received().len(), 1);
+}
+
+/// The status has said what there is to say; posting again could only double the event.
+#[rstest]
+#[case::too_short(Reply::Cut(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nonly".to_vec()))]
+#[case::too_long(raw(&format!("HTTP/1.1 200 OK\r\ncontent-length: 65536\r\n\r\n{}", "x".repeat(65536))))]
+#[case::without_end(raw("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"))]
+#[tokio::test]
+async fn an_answer_counts_by_its_head_and_its_body_costs_the_connection(#[case] reply: Reply) {
+    let world = World::new().await;
+    world.kcp.next([reply]);
+    let channel = world.channel();
+    post(&channel).await.unwrap();
+    post(&channel).await.unwrap();
+    assert_eq!((world.kcp.received().len(), world.kcp.opened()), (2, 2));
+}
+
+#[rstest]
+#[case::no_http("SSH-2.0-OpenSSH_9.9\r\n\r\n")]
+#[case::endless_head(&format!("HTTP/1.1 200 OK\r\nx: {}", "x".repeat(1 << 20)))]
+#[case::two_lengths("HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nx")]
+#[tokio::test]
+async fn what_is_no_answer_is_none(#[case] text: &str) {
+    let world = World::new().await;
+    world.kcp.otherwise(raw(text));
+    let error = post(&world.channel()).await.unwrap_err();
+    assert!(
+        matches!(error, PostError::Unreachable(Broken::Exchange(_))),
+        "{error:?}"
+    );
+}
+
+#[tokio::test]
+async fn row_24_the_sync_mode_over_the_wire() {
+    let world = World::new().await;
+    world.kcp.next([Reply::Status(400, ""), Reply::OK]);
+    let channel = world.channel();
+    let first = sync::deliver_now(&channel, &manager(), &event("g", "n")).await;
+    assert_eq!((first.attempts, first.result.is_err()), (1, true));
+    let second = sync::deliver_now(&channel, &manager(), &event("g", "n")).await;
+    assert_eq!((second.attempts, second.result.is_ok()), (1, true));
+    assert_eq!(
+        world.kcp.received()[1].header("kyma-watcher-sequence"),
+        None
+    );
+}

@@ -1,0 +1,213 @@
+//! Whom we believe to be KCP, and who we say we are.
+
+use rustls::SupportedProtocolVersion;
+use rustls::version::{TLS12, TLS13};
+
+use super::*;
+use crate::fixture::{Leaf, expired, to_come};
+
+fn session_fault(error: &PostError) -> String {
+    let PostError::Unreachable(Broken::Session(fault)) = error else {
+        panic!("{error:?}");
+    };
+    fault.to_string()
+}
+
+/// Reference runtime-watcher §12 row 21, §3: the client speaks TLS 1.2 and 1.3.
+#[rstest]
+#[case::new(&TLS13)]
+#[case::old(&TLS12)]
+#[tokio::test]
+async fn row_21_the_clients_certificate_is_presented(
+    #[case] version: &'static SupportedProtocolVersion,
+) {
+    let authority = Authority::new("one");
+    let (server, client) = (authority.leaf(|_| ()), authority.leaf(|_| ()));
+    let kcp = Kcp::start(Manner::speaking(&[version], &server, &[&authority])).await;
+    let certificates = Secret::of(&authority, &client).load();
+    post(&channel(
+        &kcp.address.to_string(),
+        &certificates,
+        timeouts(),
+    ))
+    .await
+    .unwrap();
+    assert_eq!(kcp.received()[0].client, client.der);
+}
+
+/// A watcher that believes `bundle` against a KCP with `server`.
+async fn against(
+    server: &Leaf,
+    bundle: &str,
+    address: impl FnOnce(&Kcp) -> String,
+) -> Result<(), PostError> {
+    let clients = Authority::new("clients");
+    let kcp = Kcp::start(Manner::new(server, &[&clients])).await;
+    let client = clients.leaf(|_| ());
+    let secret = Secret::new(bundle, &client.pem, &client.key.serialize_pem());
+    post(&channel(&address(&kcp), &secret.load(), timeouts())).await
+}
+
+fn as_it_is(kcp: &Kcp) -> String {
+    kcp.address.to_string()
+}
+
+#[rstest]
+#[case::the_first(0)]
+#[case::the_second(1)]
+#[tokio::test]
+async fn row_21_each_authority_of_the_bundle_is_believed(#[case] of: usize) {
+    let authorities = [Authority::new("old"), Authority::new("new")];
+    let [old, new] = &authorities;
+    let bundle = format!("{}{}", old.certificate.pem, new.certificate.pem);
+    let server = authorities[of].leaf(|_| ());
+    against(&server, &bundle, as_it_is).await.unwrap();
+}
+
+#[tokio::test]
+async fn row_21_another_authority_is_refused() {
+    // Of the same name, which is how a forger would do it.
+    let (ours, theirs) = (Authority::new("one"), Authority::new("one"));
+    let refused = against(&theirs.leaf(|_| ()), &ours.certificate.pem, as_it_is).await;
+    let fault = session_fault(&refused.unwrap_err());
+    assert!(
+        fault.contains("UnknownIssuer") || fault.contains("BadSignature"),
+        "{fault}"
+    );
+}
+
+#[rstest]
+#[case::expired(expired, "expired")]
+#[case::to_come(to_come, "not valid yet")]
+#[tokio::test]
+async fn a_server_out_of_its_time_is_refused(
+    #[case] bend: fn(&mut rcgen::CertificateParams),
+    #[case] expected: &str,
+) {
+    let authority = Authority::new("one");
+    let server = authority.leaf(bend);
+    let refused = against(&server, &authority.certificate.pem, as_it_is).await;
+    let fault = session_fault(&refused.unwrap_err());
+    assert!(fault.contains(expected), "{fault}");
+}
+
+#[tokio::test]
+async fn a_server_of_another_name_is_refused() {
+    let authority = Authority::new("one");
+    let server = authority.leaf(|params| params.subject_alt_names.clear());
+    let refused = against(&server, &authority.certificate.pem, as_it_is).await;
+    session_fault(&refused.unwrap_err());
+    // By name instead of address, as production has it.
+    let server = authority.leaf(|_| ());
+    let by_name = |kcp: &Kcp| format!("localhost:{}", kcp.address.port());
+    against(&server, &authority.certificate.pem, by_name)
+        .await
+        .unwrap();
+}
+
+/// Reference runtime-watcher §3: the public gateway serves with the authority's own certificate.
+#[rstest]
+#[case::by_setting(true, |_: &mut rcgen::CertificateParams| (), "")]
+#[case::not_by_default(false, |_: &mut rcgen::CertificateParams| (), "CaUsedAsEndEntity")]
+#[case::out_of_its_time(true, to_come, "NotValidYet")]
+#[case::of_another_name(true, |params: &mut rcgen::CertificateParams| params.subject_alt_names.clear(), "not valid for")]
+#[case::for_clients_only(true, |params: &mut rcgen::CertificateParams| {
+    params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+}, "InvalidPurpose")]
+#[tokio::test]
+async fn an_authority_as_server(
+    #[case] allowed: bool,
+    #[case] bend: fn(&mut rcgen::CertificateParams),
+    #[case] fault: &str,
+) {
+    let authority = Authority::bent("one", bend);
+    let clients = Authority::new("clients");
+    let kcp = Kcp::start(Manner::new(&authority.certificate, &[&clients])).await;
+    let secret = Secret::of(&authority, &clients.leaf(|_| ()));
+    let mut options = secret.options();
+    options.allow_ca_as_server_leaf = allowed;
+    let certificates = Certificates::load(options);
+    let posted = post(&channel(
+        &kcp.address.to_string(),
+        &certificates,
+        timeouts(),
+    ))
+    .await;
+    match posted {
+        Ok(()) => assert_eq!(fault, ""),
+        Err(error) => {
+            let told = session_fault(&error);
+            assert!(!fault.is_empty() && told.contains(fault), "{told}");
+        }
+    }
+}
+
+/// The setting excuses the certificates of the bundle, nobody else's.
+#[tokio::test]
+async fn the_setting_changes_nothing_for_other_servers() {
+    let (ours, theirs) = (Authority::new("one"), Authority::new("one"));
+    let clients = Authority::new("clients");
+    // What is not secret of our authority, with another key.
+    let forged = Leaf {
+        key: rcgen::KeyPair::generate().unwrap(),
+        pem: String::new(),
+        der: ours.certificate.der.clone(),
+    };
+    let servers = [
+        (&ours.leaf(|_| ()), true),
+        (&theirs.leaf(|_| ()), false),
+        (&theirs.certificate, false),
+        (&forged, false),
+    ];
+    for (server, believed) in servers {
+        let kcp = Kcp::start(Manner::new(server, &[&clients])).await;
+        let secret = Secret::of(&ours, &clients.leaf(|_| ()));
+        let mut options = secret.options();
+        options.allow_ca_as_server_leaf = true;
+        let certificates = Certificates::load(options);
+        let posted = post(&channel(
+            &kcp.address.to_string(),
+            &certificates,
+            timeouts(),
+        ))
+        .await;
+        assert_eq!(posted.is_ok(), believed, "{posted:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_kcp_does_not_believe_is_told_so() {
+    let authority = Authority::new("one");
+    let kcp = Kcp::start(Manner::new(&authority.leaf(|_| ()), &[&authority])).await;
+    let stranger = Authority::new("another").leaf(|_| ());
+    let certificates = Secret::of(&authority, &stranger).load();
+    let error = post(&channel(
+        &kcp.address.to_string(),
+        &certificates,
+        timeouts(),
+    ))
+    .await;
+    let error = chassis::telemetry::error_chain(&error.unwrap_err());
+    assert!(
+        error.contains("UnknownCA")
+            || error.contains("BadCertificate")
+            || error.contains("DecryptError"),
+        "{error}"
+    );
+    assert_eq!(kcp.received().len(), 0);
+}
+
+#[tokio::test]
+async fn without_certificates_nothing_is_sent() {
+    let world = World::new().await;
+    let leaf = world.authority.leaf(|_| ());
+    let secret = Secret::new("", &leaf.pem, &leaf.key.serialize_pem());
+    let channel = channel(&world.kcp.address.to_string(), &secret.load(), timeouts());
+    let error = post(&channel).await.unwrap_err();
+    assert_eq!((error.reason(), error.kind()), ("request-setup", "setup"));
+    assert_eq!(
+        chassis::telemetry::error_chain(&error),
+        "there are no usable certificates: there is no certificate in the file of CA_CERT"
+    );
+    assert_eq!(world.kcp.opened(), 0);
+}

@@ -1,0 +1,153 @@
+//! `/validate/<manager>`: AdmissionReview in, event into the outbox, AdmissionReview out.
+//!
+//! Invariant: a proper review is allowed, whatever becomes of its event, and its answer waits for KCP in the mode
+//! [`Notify::Sync`] alone. What is no review gets a 4xx with a reason, where the public watcher answers 200 with nothing
+//! (watcher rows 15, 17). Bodies are bounded by the server below. Deliberately absent: whether a change is worth an event
+//! (`policy::change`), and who the caller is: the API server shows no certificate, and an event is but a hint.
+
+mod answer;
+mod now;
+mod watchers;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use api::event::{PathSegment, WatchEvent};
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::extract::rejection::BytesRejection;
+use axum::http::{StatusCode, Uri};
+use axum::response::Response;
+use policy::change::{Outcome, ReviewError, Silence};
+
+use crate::heartbeat::Managers;
+use crate::metrics::WatcherMetrics;
+use crate::outbox::{Outbox, Stored};
+
+use self::answer::{Answer, FAILED, SUCCEEDED, refusal};
+pub use self::now::Notify;
+pub use self::watchers::Watchers;
+
+/// What the path of a review begins with; the manager follows.
+pub const PATH: &str = "/validate/";
+
+/// What answers reviews.
+#[derive(Clone)]
+pub struct Edge {
+    /// Which changes are sent.
+    pub watchers: Watchers,
+    /// Where events go.
+    pub outbox: Outbox,
+    /// When KCP is told.
+    pub notify: Notify,
+    /// Told of every manager that a review is for.
+    pub managers: Managers,
+    /// What is counted.
+    pub metrics: WatcherMetrics,
+}
+
+/// The routes of admission. Any method is taken, as the public watcher does.
+pub fn router(edge: Edge) -> Router {
+    Router::new().fallback(admit).with_state(Arc::new(edge))
+}
+
+async fn admit(
+    State(edge): State<Arc<Edge>>,
+    uri: Uri,
+    body: Result<Bytes, BytesRejection>,
+) -> Response {
+    let Some(manager) = uri.path().strip_prefix(PATH) else {
+        return refusal(StatusCode::NOT_FOUND, format!("only {PATH}MANAGER is here"));
+    };
+    edge.metrics.asked();
+    if manager.is_empty() {
+        return refusal(
+            StatusCode::NOT_FOUND,
+            format!("no manager follows {PATH} in the path"),
+        );
+    }
+    let manager = match PathSegment::parse(manager) {
+        Ok(manager) => manager,
+        Err(error) => return refusal(StatusCode::BAD_REQUEST, error.to_string()),
+    };
+    let Ok(body) = body else {
+        // Cut off or too large: the server below answers the latter, and for the former nobody listens.
+        return refusal(
+            StatusCode::BAD_REQUEST,
+            "the body did not arrive".to_owned(),
+        );
+    };
+    let started = Instant::now();
+    let response = edge.answer(&manager, &uri, &body).await;
+    edge.metrics.answered(started.elapsed());
+    response
+}
+
+impl Edge {
+    async fn answer(&self, manager: &PathSegment, uri: &Uri, body: &[u8]) -> Response {
+        let verdict = match self.watchers.decide(manager, body) {
+            Some(Ok(verdict)) => verdict,
+            Some(Err(error)) => return self.reject(&error, body.len()),
+            None => {
+                let text = format!("no Watcher is of the manager {manager}");
+                return refusal(StatusCode::NOT_FOUND, text);
+            }
+        };
+        self.managers.meet(manager);
+        let answer = match &verdict.outcome {
+            Outcome::Send(event) => self.tell(manager, event, uri).await,
+            Outcome::Silent(silence) => self.pass(manager, silence),
+        };
+        answer.into_response(&verdict)
+    }
+
+    async fn tell(&self, manager: &PathSegment, event: &WatchEvent, uri: &Uri) -> Answer {
+        self.metrics.to_be_told();
+        match &self.notify {
+            Notify::Spool => self.keep(manager, event),
+            Notify::Sync(channel) => {
+                let patience = now::patience(uri.query());
+                self.tell_now(channel, manager, event, patience).await
+            }
+        }
+    }
+
+    /// Into the outbox; from there it is delivered after the answer.
+    fn keep(&self, manager: &PathSegment, event: &WatchEvent) -> Answer {
+        let stored = self.outbox.put(manager, event, Instant::now());
+        self.metrics.stored(stored.name());
+        let message = match stored {
+            Stored::Full => {
+                format!("{FAILED}\nthe outbox is full; KCP is told to look at everything")
+            }
+            _ => SUCCEEDED.to_owned(),
+        };
+        Answer {
+            message,
+            warning: None,
+        }
+    }
+
+    fn pass(&self, manager: &PathSegment, silence: &Silence) -> Answer {
+        self.metrics.silent(silence);
+        let fault = silence.is_fault();
+        if fault {
+            tracing::warn!(%manager, reason = silence.code(), "a change may have gone unseen: {silence}");
+        }
+        Answer {
+            message: silence.to_string(),
+            warning: fault.then(|| format!("kyma watcher: {silence}; KCP is not told")),
+        }
+    }
+
+    fn reject(&self, error: &ReviewError, bytes: usize) -> Response {
+        self.metrics.rejected();
+        let text = chassis::telemetry::error_chain(error);
+        tracing::warn!(error = text, bytes, "not an AdmissionReview");
+        refusal(StatusCode::BAD_REQUEST, text)
+    }
+}

@@ -1,0 +1,118 @@
+//! `notify: sync`: rows 24 to 27 as far as an answer shows them. The attempts themselves are tested in `delivery`.
+
+use super::*;
+use crate::certificates::Certificates;
+use crate::delivery::{Channel, ChannelOptions, KcpAddress, Timeouts};
+use crate::fixture::{Authority, Kcp, Manner, Reply, Secret};
+
+struct Lab {
+    fixture: Fixture,
+    kcp: Kcp,
+    _secret: Secret,
+}
+
+async fn lab() -> Lab {
+    let authority = Authority::new("kyma");
+    let kcp = Kcp::start(Manner::new(&authority.leaf(|_| ()), &[&authority])).await;
+    let secret = Secret::of(&authority, &authority.leaf(|_| ()));
+    let certificates: Certificates = secret.load();
+    let options = ChannelOptions {
+        kcp_address: KcpAddress::parse(&kcp.address.to_string()).unwrap(),
+        contract: PathSegment::V2,
+        boot_id: api::event::BootId::parse("boot").unwrap(),
+        connections: 1,
+        timeouts: Timeouts::default(),
+    };
+    let channel = Channel::new(options, &certificates);
+    let fixture = with(Notify::Sync(Arc::new(channel)), Watchers::default());
+    Lab {
+        fixture,
+        kcp,
+        _secret: secret,
+    }
+}
+
+impl Lab {
+    async fn says(&self, path: &str) -> String {
+        let answered = self.fixture.send(path, changed("a").to_string()).await;
+        assert_eq!(answered.status, StatusCode::OK);
+        let answer: Value = serde_json::from_str(&answered.body).unwrap();
+        assert_eq!(answer["response"]["allowed"], true);
+        let message = &answer["response"]["status"]["message"];
+        message.as_str().unwrap().to_owned()
+    }
+
+    fn failures(&self) -> Option<f64> {
+        self.fixture
+            .metric(r#"watcher_failed_kcp_total{error_reason="failed-request"}"#)
+    }
+}
+
+#[tokio::test]
+async fn kcp_is_told_before_the_answer() {
+    let lab = lab().await;
+    assert_eq!(lab.says("/validate/kyma").await, "kcp request succeeded");
+    let [received] = lab.kcp.received().try_into().unwrap();
+    assert!(
+        received.line().starts_with("POST /v2/kyma/event "),
+        "{}",
+        received.head
+    );
+    let body: Value = serde_json::from_str(&received.body).unwrap();
+    assert_eq!(body, event("a"));
+    assert_eq!(lab.fixture.bodies(), Vec::<Value>::new());
+    assert_eq!(lab.fixture.metric("watcher_kcp_requests_total"), Some(1.0));
+    assert_eq!(
+        lab.fixture.metric("watcher_delivered_events_total"),
+        Some(1.0)
+    );
+    assert_eq!(lab.failures(), None);
+}
+
+#[tokio::test]
+async fn row_24_a_4xx_is_said_after_one_attempt_and_row_27_the_event_is_kept() {
+    let lab = lab().await;
+    lab.kcp.otherwise(Reply::Status(403, ""));
+    assert_eq!(
+        lab.says("/validate/kyma").await,
+        "kcp request failed\nKCP answers 403"
+    );
+    assert_eq!(lab.kcp.received().len(), 1);
+    assert_eq!(lab.failures(), Some(1.0));
+    assert_eq!(lab.fixture.bodies(), [event("a")]);
+}
+
+/// Row 29: a success at the second attempt is one failure.
+#[tokio::test]
+async fn row_24_a_5xx_is_tried_again() {
+    let lab = lab().await;
+    lab.kcp.next([Reply::Status(503, "")]);
+    assert_eq!(lab.says("/validate/kyma").await, "kcp request succeeded");
+    assert_eq!(lab.kcp.received().len(), 2);
+    assert_eq!(lab.failures(), Some(1.0));
+    assert_eq!(lab.fixture.bodies(), Vec::<Value>::new());
+}
+
+#[tokio::test]
+async fn row_25_the_api_server_is_answered_before_it_gives_up() {
+    let lab = lab().await;
+    lab.kcp.otherwise(Reply::HANG);
+    let asked = Instant::now();
+    let said = lab.says("/validate/kyma?timeout=1s").await;
+    assert!(asked.elapsed() < Duration::from_secs(1));
+    assert_eq!(said, "kcp request failed\nKCP did not answer in time");
+    assert_eq!(lab.failures(), Some(1.0));
+    assert_eq!(lab.fixture.bodies(), [event("a")]);
+}
+
+#[tokio::test]
+async fn row_27_who_hangs_up_loses_no_event() {
+    let lab = lab().await;
+    lab.kcp.otherwise(Reply::HANG);
+    let asking = lab.fixture.send("/validate/kyma", changed("a").to_string());
+    tokio::select! {
+        _ = asking => panic!("answered"),
+        _ = lab.kcp.heard(1) => {}
+    }
+    assert_eq!(lab.fixture.bodies(), [event("a")]);
+}

@@ -1,0 +1,145 @@
+//! Rows 15 to 17: where the public watcher answers 200 with nothing, or tells KCP of nothing.
+
+use rstest::rstest;
+
+use super::*;
+
+#[rstest]
+#[case::empty("", "the body is no AdmissionReview")]
+#[case::no_json("hello", "the body is no AdmissionReview")]
+#[case::cut_off(r#"{"request":{"uid":"#, "the body is no AdmissionReview")]
+#[case::no_request("{}", "the review has no request")]
+#[case::no_uid(r#"{"request":{}}"#, "the review's request has no uid")]
+#[case::another_kind(r#"{"kind":"Pod","apiVersion":"v1"}"#, "the body is \"Pod\" of \"v1\"")]
+#[tokio::test]
+async fn row_15_no_review_is_a_bad_request_with_a_reason(
+    #[case] body: &'static str,
+    #[case] reason: &str,
+) {
+    let fixture = fixture();
+    let answered = fixture.send("/validate/kyma", body).await;
+    assert_eq!(answered.status, StatusCode::BAD_REQUEST);
+    assert!(answered.body.starts_with(reason), "{}", answered.body);
+    assert!(answered.headers.contains_key("content-security-policy"));
+    assert_eq!(
+        fixture.metric("watcher_admission_request_error_total"),
+        Some(1.0)
+    );
+    assert_eq!(fixture.bodies(), Vec::<Value>::new());
+    assert_eq!(fixture.edge.managers.all(), []);
+}
+
+#[rstest]
+#[case::no_manager("/validate/", StatusCode::NOT_FOUND)]
+#[case::not_even_a_slash("/validate", StatusCode::NOT_FOUND)]
+#[case::elsewhere("/", StatusCode::NOT_FOUND)]
+#[case::metrics("/metrics", StatusCode::NOT_FOUND)]
+#[case::two_segments("/validate/a/b", StatusCode::BAD_REQUEST)]
+#[case::trailing_slash("/validate/a/", StatusCode::BAD_REQUEST)]
+#[case::upwards("/validate/..", StatusCode::BAD_REQUEST)]
+#[case::blank("/validate/a%20b", StatusCode::BAD_REQUEST)]
+#[case::line("/validate/%0A", StatusCode::BAD_REQUEST)]
+#[case::long(&format!("/validate/{}", "a".repeat(129)), StatusCode::BAD_REQUEST)]
+#[tokio::test]
+async fn row_15_a_path_that_names_no_manager(#[case] path: &str, #[case] expected: StatusCode) {
+    let fixture = fixture();
+    let answered = fixture.send(path, changed("a").to_string()).await;
+    assert_eq!(answered.status, expected, "{}", answered.body);
+    assert!(!answered.body.trim().is_empty());
+    assert_eq!(fixture.bodies(), Vec::<Value>::new());
+    // As in the public watcher, whose counter knows the body alone.
+    assert_eq!(
+        fixture.metric("watcher_admission_request_error_total"),
+        Some(0.0)
+    );
+}
+
+#[rstest]
+#[case("CREATE")]
+#[case("UPDATE")]
+#[case("DELETE")]
+#[tokio::test]
+async fn row_16_a_dry_run_is_silent(#[case] operation: &str) {
+    let fixture = fixture();
+    let mut review = changed("a");
+    review["request"]["operation"] = operation.into();
+    review["request"]["dryRun"] = true.into();
+    assert_eq!(fixture.message(&review).await, "a dry run sends nothing");
+    assert_eq!(fixture.bodies(), Vec::<Value>::new());
+    assert_eq!(
+        fixture.metric(r#"watcher_silent_reviews_total{reason="DryRun"}"#),
+        Some(1.0)
+    );
+    assert_eq!(fixture.metric("watcher_kcp_requests_total"), Some(0.0));
+}
+
+fn bent(key: &str, value: Value) -> Value {
+    let mut review = changed("a");
+    review["request"][key] = value;
+    review
+}
+
+fn nameless() -> Value {
+    let mut review = bent("object", json!({"metadata": {}}));
+    review["request"]["name"] = Value::Null;
+    review
+}
+
+/// What no API server should send is allowed, and somebody hears of it.
+#[rstest]
+#[case::null_object(
+    bent("object", Value::Null),
+    "missing-object",
+    "the request has no object"
+)]
+#[case::no_object(bent("object", json!(7)), "unreadable-object", "object cannot be read")]
+#[case::no_name(nameless(), "no-name", "neither object nor the request has a name")]
+#[case::operation(bent("operation", json!("PATCH")), "unknown-operation", "operation \"PATCH\" is not known")]
+#[case::no_operation(
+    bent("operation", Value::Null),
+    "unknown-operation",
+    "operation \"\" is not known"
+)]
+#[case::too_long(
+    bent("object", kyma(&"n".repeat(5_000), &json!({}), &json!({}))),
+    "too-long",
+    "the object's name and type are 5"
+)]
+#[tokio::test]
+async fn row_17_what_names_nothing_is_allowed_with_a_warning(
+    #[case] review: Value,
+    #[case] error_reason: &str,
+    #[case] message: &str,
+) {
+    let fixture = fixture();
+    let answer = fixture.ask(&review).await;
+    let response = &answer["response"];
+    let said = response["status"]["message"].as_str().unwrap();
+    assert!(said.starts_with(message), "{said}");
+    let [warning] = response["warnings"].as_array().unwrap().as_slice() else {
+        panic!("{response}");
+    };
+    let warning = warning.as_str().unwrap();
+    assert!(
+        warning.starts_with(&format!("kyma watcher: {message}")),
+        "{warning}"
+    );
+    assert!(warning.chars().count() <= 120);
+    assert_eq!(fixture.bodies(), Vec::<Value>::new());
+    let series = format!(r#"watcher_failed_kcp_total{{error_reason="{error_reason}"}}"#);
+    assert_eq!(fixture.metric(&series), Some(1.0));
+}
+
+#[tokio::test]
+async fn an_ordinary_silence_is_no_fault() {
+    let fixture = fixture();
+    let answer = fixture
+        .ask(&review("CONNECT", &Value::Null, &Value::Null))
+        .await;
+    assert_eq!(answer["response"].get("warnings"), None);
+    let text = fixture.metrics.encode().unwrap();
+    assert!(
+        !text.contains("watcher_failed_kcp_total{"),
+        "no series before the first failure"
+    );
+}

@@ -1,0 +1,129 @@
+//! Rows 4 and 32: the router behind the server that it runs in.
+
+use std::net::SocketAddr;
+
+use rstest::rstest;
+use rustls::crypto::aws_lc_rs;
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
+use rustls_pki_types::ServerName;
+use serve::{Options as ServeOptions, Server};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::*;
+use crate::fixture::{Authority, Secret};
+
+struct Served {
+    fixture: Fixture,
+    address: SocketAddr,
+    authority: Authority,
+    _secret: Secret,
+    _end: DropGuard,
+}
+
+async fn served() -> Served {
+    let authority = Authority::new("kyma");
+    let secret = Secret::of(&authority, &authority.leaf(|_| ()));
+    let options = ServeOptions {
+        linger: Duration::ZERO,
+        ..ServeOptions::new(secret.load().tls())
+    };
+    let server = Server::bind(([127, 0, 0, 1], 0).into(), options)
+        .await
+        .unwrap();
+    let address = server.local_addr();
+    let fixture = fixture();
+    let end = CancellationToken::new();
+    tokio::spawn(server.run(router(fixture.edge.clone()), end.clone()));
+    Served {
+        fixture,
+        address,
+        authority,
+        _secret: secret,
+        _end: end.drop_guard(),
+    }
+}
+
+impl Served {
+    async fn dial(
+        &self,
+        version: &'static SupportedProtocolVersion,
+    ) -> std::io::Result<TlsStream<TcpStream>> {
+        let mut roots = RootCertStore::empty();
+        roots.add(self.authority.certificate.der.clone()).unwrap();
+        let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+            .with_protocol_versions(&[version])
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let stream = TcpStream::connect(self.address).await?;
+        let name = ServerName::try_from("localhost").unwrap();
+        TlsConnector::from(Arc::new(config))
+            .connect(name, stream)
+            .await
+    }
+
+    /// The status line of what is answered to a POST with these headers and this body.
+    async fn post(&self, headers: &str, body: &[u8]) -> String {
+        let mut stream = self.dial(&TLS13).await.unwrap();
+        let head = format!("POST /validate/kyma HTTP/1.1\r\nHost: a\r\n{headers}\r\n\r\n");
+        stream.write_all(head.as_bytes()).await.unwrap();
+        // A server that has seen enough may close while we still write.
+        let _ = stream.write_all(body).await;
+        let mut answer = [0; 64];
+        let length = stream.read(&mut answer).await.unwrap();
+        let answer = String::from_utf8_lossy(&answer[..length]);
+        answer.lines().next().unwrap_or_default().to_owned()
+    }
+}
+
+#[rstest]
+#[case::tls_1_3(&TLS13, true)]
+#[case::tls_1_2(&TLS12, false)]
+#[tokio::test]
+async fn row_4_tls_1_3_alone(
+    #[case] version: &'static SupportedProtocolVersion,
+    #[case] accepted: bool,
+) {
+    assert_eq!(served().await.dial(version).await.is_ok(), accepted);
+}
+
+/// Larger than any review, which carries two objects of at most 3 MiB.
+const TOO_LARGE: usize = 7 * 1024 * 1024 + 1;
+
+#[rstest]
+#[case::announced(format!("Content-Length: {TOO_LARGE}"))]
+#[case::in_chunks(format!("Transfer-Encoding: chunked\r\n\r\n{TOO_LARGE:x}"))]
+#[tokio::test]
+async fn row_32_a_body_has_a_bound(#[case] headers: String) {
+    let served = served().await;
+    let body = if headers.contains("chunked") {
+        vec![b' '; TOO_LARGE]
+    } else {
+        Vec::new()
+    };
+    // The end of the headers is part of the second case's.
+    let headers = headers.trim_end();
+    let status = served.post(headers, &body).await;
+    assert_eq!(status, "HTTP/1.1 413 Payload Too Large");
+    assert_eq!(served.fixture.bodies(), Vec::<Value>::new());
+}
+
+#[tokio::test]
+async fn row_32_a_review_of_two_large_objects_is_none_too_large() {
+    let served = served().await;
+    let mut review = changed("a");
+    let filling = "x".repeat(3 * 1024 * 1024);
+    for object in ["object", "oldObject"] {
+        review["request"][object]["metadata"]["annotations"] = json!({"a": filling});
+    }
+    let body = review.to_string();
+    let headers = format!("Content-Length: {}", body.len());
+    let status = served.post(&headers, body.as_bytes()).await;
+    assert_eq!(status, "HTTP/1.1 200 OK");
+    assert_eq!(served.fixture.bodies(), [event("a")]);
+}

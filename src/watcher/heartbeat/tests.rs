@@ -1,0 +1,210 @@
+//! What managers hear, and which are left alone. Over the wire, so on the real clock, with a short interval.
+
+use std::path::PathBuf;
+
+use api::event::WatchEvent;
+use prometheus_client::registry::Registry;
+use rstest::rstest;
+
+use super::*;
+use crate::delivery::{ChannelOptions, KcpAddress, Timeouts};
+use crate::fixture::{Authority, Kcp, Manner, Received, Reply, Secret};
+use crate::outbox::{Options, Stored};
+
+const OFTEN: Duration = Duration::from_millis(20);
+
+struct World {
+    kcp: Kcp,
+    outbox: Outbox,
+    managers: Managers,
+    registry: Registry,
+    heartbeats: Heartbeats,
+    _secret: Secret,
+}
+
+fn manager(name: &str) -> PathSegment {
+    PathSegment::parse(name).unwrap()
+}
+
+impl World {
+    async fn new(configured: &[&str]) -> Self {
+        let authority = Authority::new("one");
+        let kcp = Kcp::start(Manner::new(&authority.leaf(|_| ()), &[&authority])).await;
+        let secret = Secret::of(&authority, &authority.leaf(|_| ()));
+        let boot_id = BootId::parse("life-1").unwrap();
+        let channel = Channel::new(
+            ChannelOptions {
+                kcp_address: KcpAddress::parse(&kcp.address.to_string()).unwrap(),
+                contract: PathSegment::V2,
+                boot_id: boot_id.clone(),
+                connections: 4,
+                timeouts: Timeouts::default(),
+            },
+            &secret.load(),
+        );
+        let spool = Options::new(PathBuf::from("/nonexistent/spool"));
+        let (outbox, _) = Outbox::open(spool, std::time::Instant::now());
+        let managers = Managers::new(configured.iter().map(|name| manager(name)));
+        let mut registry = Registry::with_prefix("watcher");
+        let mut options = HeartbeatOptions::new(boot_id, "1.2.3".into());
+        assert_eq!(options.interval, Duration::from_mins(1));
+        options.interval = OFTEN;
+        let heartbeats = Heartbeats::new(
+            options,
+            Arc::new(channel),
+            outbox.clone(),
+            managers.clone(),
+            WatcherMetrics::register(&mut registry),
+        );
+        Self {
+            kcp,
+            outbox,
+            managers,
+            registry,
+            heartbeats,
+            _secret: secret,
+        }
+    }
+
+    fn sample(&self, outcome: &str) -> u64 {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
+        let name = format!("watcher_heartbeats_total{{outcome=\"{outcome}\"}} ");
+        let value = text.lines().find_map(|line| line.strip_prefix(&name));
+        value.map_or(0, |value| value.parse().unwrap())
+    }
+}
+
+fn of(received: &[Received], name: &str) -> Vec<Heartbeat> {
+    let line = format!("POST /v2/{name}/event/heartbeat HTTP/1.1");
+    let of = received.iter().filter(|it| it.line() == line);
+    of.map(|it| Heartbeat::parse(it.body.as_bytes()).unwrap())
+        .collect()
+}
+
+/// The sender and the receiver agree on the words (`api::event`), and each manager hears of itself.
+#[tokio::test]
+async fn each_manager_hears_of_its_own_events() {
+    let world = World::new(&["a", "b"]).await;
+    let now = std::time::Instant::now();
+    let event = WatchEvent::default();
+    let _ = world.outbox.put(&manager("a"), &event, now);
+    let [item] = world.outbox.take(now, 1).try_into().unwrap();
+    world.outbox.failed(&item, now + Duration::from_hours(1));
+    let beating = tokio::spawn(world.heartbeats.run(CancellationToken::new()));
+    let received = world.kcp.heard(2).await;
+    let mut expected = Heartbeat {
+        boot_id: BootId::parse("life-1").unwrap(),
+        sequence: 1,
+        spool_depth: 1,
+        oldest_age_seconds: 0,
+        version: "1.2.3".into(),
+        resync_needed: false,
+    };
+    assert_eq!(of(&received, "a")[0], expected);
+    (expected.sequence, expected.spool_depth) = (0, 0);
+    assert_eq!(of(&received, "b")[0], expected);
+    assert_eq!(received[0].header("kyma-watcher-sequence"), None);
+    beating.abort();
+}
+
+/// product.md §3.
+#[rstest]
+#[case::not_found(404)]
+#[case::method_not_allowed(405)]
+#[tokio::test]
+async fn a_public_listener_is_asked_once(#[case] status: u16) {
+    let world = World::new(&["public"]).await;
+    world.kcp.next([Reply::Status(status, "")]);
+    let managers = world.managers.clone();
+    let cancel = CancellationToken::new();
+    let beating = tokio::spawn(world.heartbeats.run(cancel.clone()));
+    world.kcp.heard(1).await;
+    managers.meet(&manager("ours"));
+    let received = world.kcp.heard(20).await;
+    assert_eq!(of(&received, "public").len(), 1);
+    assert!(of(&received, "ours").len() >= 19);
+    cancel.cancel();
+    beating.await.unwrap();
+}
+
+#[rstest]
+#[case::unavailable(Reply::Status(503, ""))]
+#[case::unauthorized(Reply::Status(401, ""))]
+#[case::cut(Reply::Cut(Vec::new()))]
+#[tokio::test]
+async fn another_failure_is_followed_by_the_next_heartbeat(#[case] reply: Reply) {
+    let world = World::new(&["a"]).await;
+    world.kcp.next([reply.clone(), reply]);
+    let World {
+        kcp,
+        registry,
+        heartbeats,
+        ..
+    } = world;
+    let beating = tokio::spawn(heartbeats.run(CancellationToken::new()));
+    kcp.heard(5).await;
+    beating.abort();
+    drop(registry);
+}
+
+#[tokio::test]
+async fn outcomes_are_counted() {
+    let world = World::new(&["a"]).await;
+    world.kcp.next([
+        Reply::OK,
+        Reply::Status(500, ""),
+        Reply::OK,
+        Reply::Status(404, ""),
+    ]);
+    for _ in 0..4 {
+        let gone_deaf = world.heartbeats.beat(manager("a")).await;
+        assert_eq!(gone_deaf.is_some(), world.kcp.received().len() == 4);
+    }
+    let counted = ["taken", "failed", "unsupported"].map(|it| world.sample(it));
+    assert_eq!(counted, [2, 1, 1]);
+}
+
+#[test]
+fn managers_are_bounded_and_told_apart() {
+    let managers = Managers::new([manager("configured"), manager("configured")]);
+    for number in 0..1_000 {
+        managers.meet(&manager(&format!("m{number}")));
+    }
+    let all = managers.all();
+    assert_eq!(
+        (all.len(), &all[0], &all[1]),
+        (MANAGERS, &manager("configured"), &manager("m0"))
+    );
+}
+
+/// A mark goes with the heartbeats until one of them was accepted.
+#[tokio::test]
+async fn a_loss_is_told_until_it_was_heard() {
+    let world = World::new(&["a"]).await;
+    let now = std::time::Instant::now();
+    let mut number = 0;
+    let lost = loop {
+        let mut event = WatchEvent::default();
+        event.watched.name = format!("{number:0200}");
+        if world.outbox.put(&manager("a"), &event, now) == Stored::Full {
+            break true;
+        }
+        number += 1;
+        if number > 200_000 {
+            break false;
+        }
+    };
+    assert!(lost, "the outbox took everything");
+    world
+        .kcp
+        .next([Reply::Status(503, ""), Reply::OK, Reply::OK]);
+    for _ in 0..3 {
+        world.heartbeats.beat(manager("a")).await;
+    }
+    let told: Vec<bool> = of(&world.kcp.received(), "a")
+        .iter()
+        .map(|it| it.resync_needed)
+        .collect();
+    assert_eq!(told, [true, true, false]);
+}

@@ -1,0 +1,233 @@
+//! What a watcher counts: the six names of the public watcher with its arithmetic (reference runtime-watcher §4), and
+//! ours beside them, with units.
+//!
+//! The registry gives the prefix `watcher_`, and counters end in `_total`. Invariant: no label can be chosen by a sender
+//! of reviews. Deliberately absent: figures that others keep already; those are
+//! read when somebody scrapes ([`State`]).
+
+use std::sync::atomic::AtomicU64;
+use std::time::Duration;
+
+use policy::change::Silence;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+mod state;
+
+#[cfg(test)]
+mod tests;
+
+pub use self::state::State;
+
+/// An answer takes tens of microseconds; the last buckets are for `notify: sync`, which waits for KCP.
+const BUCKETS: [f64; 12] = [
+    0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002, 0.005, 0.05, 0.5, 5.0, 15.0,
+];
+
+/// `error_reason` of a POST that failed: no answer, or none of 2xx.
+pub const FAILED_REQUEST: &str = "failed-request";
+
+/// `error_reason` of a POST that was not made, because there are no usable certificates.
+pub const REQUEST_SETUP: &str = "request-setup";
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ErrorReason {
+    error_reason: &'static str,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Reason {
+    reason: &'static str,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Outcome {
+    outcome: &'static str,
+}
+
+/// The counters of one watcher. Clones share them.
+#[derive(Clone, Debug)]
+pub struct WatcherMetrics {
+    reviews: Counter,
+    rejected: Counter,
+    events: Counter,
+    failed: Family<ErrorReason, Counter>,
+    last_duration: Gauge<f64, AtomicU64>,
+    durations: Histogram,
+    silences: Family<Reason, Counter>,
+    stored: Family<Outcome, Counter>,
+    delivered: Counter,
+    refused: Family<Outcome, Counter>,
+    heartbeats: Family<Outcome, Counter>,
+}
+
+impl WatcherMetrics {
+    /// Counters that the registry shows.
+    #[must_use]
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            reviews: Counter::default(),
+            rejected: Counter::default(),
+            events: Counter::default(),
+            failed: Family::default(),
+            last_duration: Gauge::default(),
+            durations: Histogram::new(BUCKETS),
+            silences: Family::default(),
+            stored: Family::default(),
+            delivered: Counter::default(),
+            refused: Family::default(),
+            heartbeats: Family::default(),
+        };
+        metrics.register_public(registry);
+        metrics.register_ours(registry);
+        metrics
+    }
+
+    fn register_public(&self, registry: &mut Registry) {
+        registry.register(
+            "admission_request",
+            "Requests on the admission endpoint",
+            self.reviews.clone(),
+        );
+        registry.register(
+            "admission_request_error",
+            "Requests that were no AdmissionReview",
+            self.rejected.clone(),
+        );
+        registry.register(
+            "kcp_requests",
+            "Events that KCP was to be told of, however many requests that took",
+            self.events.clone(),
+        );
+        registry.register(
+            "failed_kcp",
+            "Requests to KCP that failed, and reviews that could not become an event",
+            self.failed.clone(),
+        );
+        registry.register(
+            "request_duration",
+            "Seconds that the last answer took",
+            self.last_duration.clone(),
+        );
+        // Go's word for a FIPS build and mode; ours is none (docs/differences.md, watcher row 31).
+        registry.register(
+            "fips_mode",
+            "FIPS mode: 0 off, 1 on, 2 only",
+            Gauge::<i64>::default(),
+        );
+    }
+
+    fn register_ours(&self, registry: &mut Registry) {
+        registry.register_with_unit(
+            "admission_duration",
+            "From the last byte of a review to the first of its answer",
+            Unit::Seconds,
+            self.durations.clone(),
+        );
+        registry.register(
+            "silent_reviews",
+            "Reviews of which KCP is not told, by reason",
+            self.silences.clone(),
+        );
+        registry.register(
+            "stored_events",
+            "Events by what the outbox did with them",
+            self.stored.clone(),
+        );
+        registry.register(
+            "delivered_events",
+            "Events that KCP took, confirming ones included",
+            self.delivered.clone(),
+        );
+        registry.register(
+            "refused_posts",
+            "Posts of events that were not taken, by kind",
+            self.refused.clone(),
+        );
+        registry.register(
+            "heartbeats",
+            "Heartbeats by outcome",
+            self.heartbeats.clone(),
+        );
+    }
+
+    /// A request came in on the admission endpoint.
+    pub(crate) fn asked(&self) {
+        self.reviews.inc();
+    }
+
+    /// It was no AdmissionReview.
+    pub(crate) fn rejected(&self) {
+        self.rejected.inc();
+    }
+
+    /// It was answered, this long after its last byte had arrived.
+    pub(crate) fn answered(&self, after: Duration) {
+        self.last_duration.set(after.as_secs_f64());
+        self.durations.observe(after.as_secs_f64());
+    }
+
+    /// KCP is to be told of an event.
+    pub(crate) fn to_be_told(&self) {
+        self.events.inc();
+    }
+
+    /// KCP is not told, because of this.
+    pub(crate) fn silent(&self, silence: &Silence) {
+        let reason = silence.code();
+        self.silences.get_or_create(&Reason { reason }).inc();
+        if let Some(error_reason) = error_reason(silence) {
+            self.failed(error_reason);
+        }
+    }
+
+    /// What the outbox did with an event.
+    pub(crate) fn stored(&self, outcome: &'static str) {
+        self.stored.get_or_create(&Outcome { outcome }).inc();
+    }
+
+    /// `watcher_failed_kcp_total`. Of a POST that is tried again each failure counts once, so an event that is taken at
+    /// its fourth attempt leaves three, as in the public watcher.
+    pub(crate) fn failed(&self, error_reason: &'static str) {
+        self.failed
+            .get_or_create(&ErrorReason { error_reason })
+            .inc();
+    }
+
+    /// KCP took an event.
+    pub(crate) fn delivered(&self) {
+        self.delivered.inc();
+    }
+
+    /// KCP did not take it: the kind of the error says why.
+    pub(crate) fn refused(&self, outcome: &'static str) {
+        self.refused.get_or_create(&Outcome { outcome }).inc();
+    }
+
+    /// A heartbeat was sent, or not: `taken`, `unsupported` or `failed`.
+    pub(crate) fn heartbeat(&self, outcome: &'static str) {
+        self.heartbeats.get_or_create(&Outcome { outcome }).inc();
+    }
+}
+
+/// Of the reasons for silence those that somebody should know of. The first is the public watcher's; it sends the
+/// others, with empty names.
+fn error_reason(silence: &Silence) -> Option<&'static str> {
+    match silence {
+        Silence::InvalidSubresource { .. } => Some("invalid-subresource"),
+        Silence::UnknownOperation { .. } => Some("unknown-operation"),
+        Silence::Missing { .. } => Some("missing-object"),
+        Silence::Unreadable { .. } => Some("unreadable-object"),
+        Silence::NoName { .. } => Some("no-name"),
+        Silence::NoKind { .. } => Some("no-kind"),
+        Silence::TooLong { .. } => Some("too-long"),
+        Silence::NoChange { .. }
+        | Silence::NotWatched { .. }
+        | Silence::Connect { .. }
+        | Silence::DryRun => None,
+    }
+}

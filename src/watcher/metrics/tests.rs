@@ -1,0 +1,184 @@
+//! Rows 29 to 31: what a scrape of the public watcher finds is here, under the same names.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::event::NamespacedName;
+use axum::body::{Body, to_bytes};
+use axum::http::{Request, StatusCode};
+use chassis::admin::{health_router, metrics_router};
+use chassis::metrics::{BuildInfo, Metrics};
+use chassis::readiness::Readiness;
+use serve::Statistics;
+use tower::ServiceExt as _;
+
+use std::time::Instant;
+
+use super::*;
+use crate::certificates::Certificates;
+use crate::fixture::{Authority, Secret};
+use crate::outbox::{Options, Outbox};
+
+fn registered() -> (WatcherMetrics, Metrics) {
+    let build = BuildInfo {
+        version: "1.2.3".into(),
+        revision: "abc".into(),
+    };
+    let mut metrics = Metrics::new("watcher", build);
+    (WatcherMetrics::register(metrics.registry()), metrics)
+}
+
+fn lines(metrics: &Metrics) -> Vec<String> {
+    metrics
+        .encode()
+        .unwrap()
+        .lines()
+        .map(str::to_owned)
+        .collect()
+}
+
+/// `name value` of all samples that are not a histogram's.
+fn assert_shows(metrics: &Metrics, expected: &[&str]) {
+    let lines = lines(metrics);
+    for line in expected {
+        assert!(
+            lines.iter().any(|it| it == line),
+            "{line} is not in {lines:#?}"
+        );
+    }
+}
+
+#[test]
+fn row_29_names_types_and_labels() {
+    let (watcher, metrics) = registered();
+    let text = metrics.encode().unwrap();
+    assert!(
+        !text.contains("error_reason"),
+        "no series before the first failure"
+    );
+    for reason in ["invalid-subresource", REQUEST_SETUP, FAILED_REQUEST] {
+        watcher.failed(reason);
+    }
+    watcher.answered(Duration::from_millis(250));
+    assert_shows(
+        &metrics,
+        &[
+            "# TYPE watcher_admission_request counter",
+            "watcher_admission_request_total 0",
+            "# TYPE watcher_admission_request_error counter",
+            "watcher_admission_request_error_total 0",
+            "# TYPE watcher_kcp_requests counter",
+            "watcher_kcp_requests_total 0",
+            "# TYPE watcher_failed_kcp counter",
+            r#"watcher_failed_kcp_total{error_reason="invalid-subresource"} 1"#,
+            r#"watcher_failed_kcp_total{error_reason="request-setup"} 1"#,
+            r#"watcher_failed_kcp_total{error_reason="failed-request"} 1"#,
+            "# TYPE watcher_request_duration gauge",
+            "watcher_request_duration 0.25",
+            "# TYPE watcher_fips_mode gauge",
+        ],
+    );
+}
+
+#[test]
+fn row_29_the_gauge_of_duration_is_of_the_last_answer_and_ours_of_all() {
+    let (watcher, metrics) = registered();
+    watcher.answered(Duration::from_secs(2));
+    watcher.answered(Duration::from_millis(500));
+    assert_shows(
+        &metrics,
+        &[
+            "watcher_request_duration 0.5",
+            "watcher_admission_duration_seconds_sum 2.5",
+            "watcher_admission_duration_seconds_count 2",
+        ],
+    );
+}
+
+#[test]
+fn row_29_a_silence_is_a_failure_only_if_a_change_may_have_gone_unseen() {
+    let (watcher, metrics) = registered();
+    watcher.silent(&Silence::NoChange {
+        watched: NamespacedName::default(),
+    });
+    watcher.silent(&Silence::DryRun);
+    assert!(!metrics.encode().unwrap().contains("error_reason"));
+    watcher.silent(&Silence::InvalidSubresource {
+        watched: NamespacedName::default(),
+    });
+    assert_shows(
+        &metrics,
+        &[
+            r#"watcher_silent_reviews_total{reason="NoChange"} 1"#,
+            r#"watcher_silent_reviews_total{reason="DryRun"} 1"#,
+            r#"watcher_failed_kcp_total{error_reason="invalid-subresource"} 1"#,
+        ],
+    );
+}
+
+async fn get(router: axum::Router, path: &str) -> (StatusCode, String) {
+    let request = Request::get(path).body(Body::empty()).unwrap();
+    let response = router.oneshot(request).await.unwrap();
+    let status = response.status();
+    let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+    (status, String::from_utf8(body.to_vec()).unwrap())
+}
+
+/// The public watcher's two ports share one router, so that any Pod could make it speak through the plain one.
+#[tokio::test]
+async fn row_30_the_plain_ports_take_no_reviews() {
+    let (_, metrics) = registered();
+    let metrics = metrics_router(Arc::new(metrics));
+    let (status, text) = get(metrics.clone(), "/metrics").await;
+    assert_eq!(status, StatusCode::OK);
+    assert!(text.contains("watcher_build_info{version=\"1.2.3\",revision=\"abc\"} 1"));
+    for router in [metrics, health_router(Readiness::default())] {
+        for path in ["/validate/kyma", "/validate/"] {
+            assert_eq!(get(router.clone(), path).await.0, StatusCode::NOT_FOUND);
+        }
+    }
+}
+
+/// Ours is no FIPS build, and Go's debug variable means nothing to it.
+#[test]
+fn row_31_fips_mode_is_off() {
+    assert_shows(&registered().1, &["watcher_fips_mode 0"]);
+}
+
+#[test]
+fn the_outbox_and_the_certificates_are_read_at_each_scrape() {
+    let authority = Authority::new("kyma");
+    let secret = Secret::of(&authority, &authority.leaf(|_| ()));
+    let certificates: Certificates = secret.load();
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options::new(folder.path().to_owned());
+    let (outbox, _) = Outbox::open(options, Instant::now());
+    let (_, mut metrics) = registered();
+    let state = State {
+        outbox: outbox.clone(),
+        certificates,
+        connections: Statistics::default(),
+    };
+    state.register(metrics.registry());
+    assert_shows(
+        &metrics,
+        &[
+            "watcher_outbox_events 0.0",
+            "watcher_spool_usable 1.0",
+            "watcher_resync_needed 0.0",
+            "watcher_certificates_good 1.0",
+            "watcher_certificate_sets_total 1",
+            // 2100-01-01, see the fixture.
+            "watcher_certificate_expiry_timestamp_seconds 4102444800.0",
+        ],
+    );
+    let text = metrics.encode().unwrap();
+    assert!(
+        !text.contains("\nwatcher_outbox_oldest_age_seconds "),
+        "nothing waits"
+    );
+    let manager = api::event::PathSegment::parse("kyma").unwrap();
+    let stored = outbox.put(&manager, &api::event::WatchEvent::default(), Instant::now());
+    assert_eq!(stored.name(), "spooled");
+    assert_shows(&metrics, &["watcher_outbox_events 1.0"]);
+}

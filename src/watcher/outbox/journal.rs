@@ -1,0 +1,263 @@
+//! The segments on the disk: the one that is written, those before it, and how they are replaced by a smaller one.
+//!
+//! Compaction never leaves a moment in which a kill loses something. Of the segments `1 … n`, of which `n` is written:
+//!
+//! 1. `n+2` is created and written from now on; what is to be told at this moment is the *snapshot*;
+//! 2. the snapshot is written as `n+1` under another name, forced to the disk, and renamed;
+//! 3. `1 … n` are removed, the oldest first.
+//!
+//! Whichever of the files exist, reading them in order gives the same: before the renaming because nothing is gone, after
+//! it because `n+1` repeats what `1 … n`, or their rest, say. Deliberately absent: what is to be told (the queue), and
+//! when to compact or to give up (the spool).
+
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+
+use super::error::SpoolError;
+use super::folder::{Appended, Folder};
+use super::names;
+use super::record::{self, FRAME_BYTES, Kind};
+use super::recovery::Segment;
+use super::segment::{self, HEADER_BYTES, NOT_WHOLE, WHOLE_AT};
+
+/// Bytes of a snapshot that are written at once.
+const CHUNK: usize = 64 << 10;
+
+#[derive(Debug)]
+pub(super) struct Journal {
+    folder: Arc<dyn Folder>,
+    older: Vec<Segment>,
+    next: u64,
+    active: Option<Active>,
+    /// Reused, so that a record costs no allocation.
+    frame: Vec<u8>,
+}
+
+/// The segment that is written.
+#[derive(Debug)]
+struct Active {
+    number: u64,
+    file: Arc<dyn Appended>,
+    bytes: u64,
+    /// Written to since it was last forced to the disk.
+    dirty: bool,
+}
+
+/// All that is to be told at one moment.
+#[derive(Debug, Default)]
+pub(super) struct Snapshot {
+    pub(super) keys: Vec<Arc<[u8]>>,
+    /// Records of the losses.
+    pub(super) losses: Vec<u8>,
+}
+
+/// A compaction under way.
+#[derive(Debug)]
+pub(super) struct Compaction {
+    folder: Arc<dyn Folder>,
+    number: u64,
+    replaced: Vec<Segment>,
+    snapshot: Snapshot,
+}
+
+/// What a compaction has done.
+#[derive(Debug)]
+pub(super) struct Compacted {
+    written: Option<Segment>,
+    removed: Vec<Segment>,
+}
+
+impl Journal {
+    pub(super) fn new(folder: Arc<dyn Folder>, older: Vec<Segment>, next: u64) -> Self {
+        Self {
+            folder,
+            older,
+            next,
+            active: None,
+            frame: Vec::with_capacity(1024),
+        }
+    }
+
+    /// Whether records are taken.
+    pub(super) fn is_open(&self) -> bool {
+        self.active.is_some()
+    }
+
+    /// Bytes of all segments.
+    pub(super) fn bytes(&self) -> u64 {
+        let older: u64 = self.older.iter().map(|segment| segment.bytes).sum();
+        older + self.active.as_ref().map_or(0, |active| active.bytes)
+    }
+
+    /// Appends a record; it survives this process, and with `lasting` the machine's. After an error nothing of it is
+    /// in the segment, or at worst a torn end.
+    pub(super) fn append(
+        &mut self,
+        kind: Kind,
+        payload: &[u8],
+        lasting: bool,
+    ) -> Result<(), SpoolError> {
+        let Some(active) = &mut self.active else {
+            return Err(SpoolError::Append(ErrorKind::NotConnected.into()));
+        };
+        self.frame.clear();
+        record::write(&mut self.frame, kind, payload);
+        if let Err(error) = append_all(&*active.file, &self.frame) {
+            if let Err(error) = active.file.cut(active.bytes) {
+                tracing::warn!(%error, "the rest of a record stays at a segment's end");
+            }
+            return Err(SpoolError::Append(error));
+        }
+        active.bytes += self.frame.len() as u64;
+        active.dirty = !lasting;
+        if lasting {
+            active.file.sync().map_err(SpoolError::Sync)?;
+        }
+        Ok(())
+    }
+
+    /// What is to be forced to the disk, if anything was written. It is taken to be so from now on.
+    pub(super) fn take_dirty(&mut self) -> Option<Arc<dyn Appended>> {
+        let active = self.active.as_mut().filter(|active| active.dirty)?;
+        active.dirty = false;
+        Some(Arc::clone(&active.file))
+    }
+
+    /// The first step of a compaction. With `lasting` the new segment's name survives the machine.
+    pub(super) fn begin(
+        &mut self,
+        snapshot: Snapshot,
+        lasting: bool,
+    ) -> Result<Compaction, SpoolError> {
+        let number = self.next;
+        let name = names::segment(number + 1);
+        let file = self.folder.create(&name).map_err(SpoolError::Create)?;
+        // The number is used up, even if what follows fails.
+        self.next = number + 2;
+        let ready = append_all(&*file, &segment::header()).and_then(|()| {
+            if lasting {
+                file.sync()?;
+                self.folder.sync()?;
+            }
+            Ok(())
+        });
+        if let Err(error) = ready {
+            remove(&*self.folder, &name);
+            return Err(SpoolError::Create(error));
+        }
+        self.close();
+        self.active = Some(Active {
+            number: number + 1,
+            file,
+            bytes: HEADER_BYTES as u64,
+            dirty: false,
+        });
+        Ok(Compaction {
+            folder: Arc::clone(&self.folder),
+            number,
+            replaced: self.older.clone(),
+            snapshot,
+        })
+    }
+
+    /// The last step of a compaction.
+    pub(super) fn finish(&mut self, compacted: &Compacted) {
+        let Compacted { written, removed } = compacted;
+        self.older.retain(|segment| !removed.contains(segment));
+        self.older.extend(*written);
+        self.older.sort_unstable_by_key(|segment| segment.number);
+    }
+
+    /// Takes no more records.
+    pub(super) fn close(&mut self) {
+        let closed = self.active.take();
+        self.older.extend(closed.map(|active| Segment {
+            number: active.number,
+            bytes: active.bytes,
+        }));
+    }
+
+    /// Says in the last segment that something of its time is missing; possible where a full disk takes no more.
+    pub(super) fn mark_incomplete(&self) {
+        let Some(last) = self.older.last() else {
+            return;
+        };
+        let name = names::segment(last.number);
+        if let Err(error) = self.folder.overwrite(&name, WHOLE_AT, NOT_WHOLE) {
+            tracing::warn!(%error, "the spool cannot even note that it is not whole");
+        }
+    }
+}
+
+impl Compaction {
+    /// The second step and the third: slow, and needs nothing of the journal.
+    pub(super) fn run(&self) -> Result<Compacted, SpoolError> {
+        let written = if self.snapshot.keys.is_empty() && self.snapshot.losses.is_empty() {
+            None
+        } else {
+            let unfinished = names::unfinished(self.number);
+            let written = self.write(&unfinished);
+            if written.is_err() {
+                remove(&*self.folder, &unfinished);
+            }
+            Some(written.map_err(SpoolError::Compact)?)
+        };
+        let mut removed = Vec::new();
+        for segment in &self.replaced {
+            match self.folder.remove(&names::segment(segment.number)) {
+                Err(error) if error.kind() != ErrorKind::NotFound => {
+                    // Those behind it must stay, too: they may say that something in it was delivered.
+                    tracing::warn!(%error, number = segment.number, "a spent segment stays");
+                    break;
+                }
+                _ => removed.push(*segment),
+            }
+        }
+        Ok(Compacted { written, removed })
+    }
+
+    fn write(&self, unfinished: &str) -> io::Result<Segment> {
+        let file = self.folder.create(unfinished)?;
+        let mut chunk = Vec::with_capacity(CHUNK + FRAME_BYTES + record::PAYLOAD_BYTES);
+        let mut bytes = 0;
+        chunk.extend_from_slice(&segment::header());
+        chunk.extend_from_slice(&self.snapshot.losses);
+        for key in &self.snapshot.keys {
+            record::write(&mut chunk, Kind::Put, key);
+            if chunk.len() >= CHUNK {
+                bytes += chunk.len() as u64;
+                append_all(&*file, &chunk)?;
+                chunk.clear();
+            }
+        }
+        bytes += chunk.len() as u64;
+        append_all(&*file, &chunk)?;
+        file.sync()?;
+        self.folder
+            .rename(unfinished, &names::segment(self.number))?;
+        self.folder.sync()?;
+        Ok(Segment {
+            number: self.number,
+            bytes,
+        })
+    }
+}
+
+/// Bytes of a segment with so many records and bytes of payload.
+pub(super) fn segment_bytes(records: usize, payload_bytes: usize) -> u64 {
+    (HEADER_BYTES + records * FRAME_BYTES + payload_bytes) as u64
+}
+
+/// One write, or an error: what a disk takes only in part it has no room for.
+fn append_all(file: &dyn Appended, bytes: &[u8]) -> io::Result<()> {
+    match file.append(bytes)? {
+        written if written == bytes.len() => Ok(()),
+        _ => Err(ErrorKind::StorageFull.into()),
+    }
+}
+
+fn remove(folder: &dyn Folder, name: &str) {
+    if let Err(error) = folder.remove(name) {
+        tracing::warn!(%error, name, "a file that was begun stays");
+    }
+}

@@ -1,0 +1,288 @@
+use api::event::PathSegment;
+use rstest::rstest;
+
+use super::*;
+
+const CONFIRM: Duration = Duration::from_secs(5);
+const ROOMY: Limits = Limits {
+    keys: 100,
+    memory: 1 << 20,
+};
+
+fn seconds(seconds: u64) -> Moment {
+    Moment::default().after(Duration::from_secs(seconds))
+}
+
+struct World {
+    queue: Queue,
+    manager: ManagerId,
+}
+
+impl World {
+    fn new() -> Self {
+        Self::confirming(CONFIRM)
+    }
+
+    fn confirming(after: Duration) -> Self {
+        let mut queue = Queue::new(ROOMY, after);
+        let manager = queue.managers_mut().meet(&segment("a")).unwrap();
+        Self { queue, manager }
+    }
+
+    fn put(&mut self, key: &str, at: u64) {
+        if !self.queue.touch(key.as_bytes(), seconds(at)) {
+            self.queue.insert(key.as_bytes(), self.manager, seconds(at));
+        }
+    }
+
+    fn take(&mut self, at: u64) -> Vec<Taken> {
+        self.queue.take(seconds(at), usize::MAX)
+    }
+
+    fn take_one(&mut self, at: u64) -> Taken {
+        let [taken] = self.take(at).try_into().unwrap();
+        taken
+    }
+}
+
+fn segment(text: &str) -> PathSegment {
+    PathSegment::parse(text).unwrap()
+}
+
+fn keys(taken: &[Taken]) -> Vec<&str> {
+    let keys = taken
+        .iter()
+        .map(|taken| std::str::from_utf8(&taken.key).unwrap());
+    keys.collect()
+}
+
+#[test]
+fn the_oldest_comes_first_and_once() {
+    let mut world = World::new();
+    for (key, at) in [("c", 1), ("a", 2), ("b", 2), ("c", 3)] {
+        world.put(key, at);
+    }
+    let first = world.queue.take(seconds(3), 2);
+    assert_eq!(keys(&first), ["c", "a"]);
+    let numbers: Vec<_> = first.iter().map(|taken| taken.number).collect();
+    assert_eq!(numbers, [1, 2]);
+    assert_eq!(keys(&world.take(3)), ["b"]);
+    assert_eq!(keys(&world.take(100)), [""; 0]);
+    assert_eq!(world.queue.len(), 3);
+}
+
+#[test]
+fn an_event_is_confirmed_after_its_last_change() {
+    let mut world = World::new();
+    world.put("a", 0);
+    let taken = world.take_one(0);
+    assert_eq!(world.queue.delivered(taken.ticket, seconds(1)), None);
+    assert_eq!(world.queue.next_due(), Some(seconds(5)));
+    // It has not waited yet.
+    assert_eq!(world.queue.oldest(seconds(4), None), None);
+    assert_eq!(keys(&world.take(4)), [""; 0]);
+    let taken = world.take_one(5);
+    assert_eq!((taken.number, taken.attempt), (2, 0));
+    assert_eq!(
+        world.queue.delivered(taken.ticket, seconds(5)).as_deref(),
+        Some(&b"a"[..])
+    );
+    assert_eq!((world.queue.len(), world.queue.memory()), (0, 0));
+}
+
+#[rstest]
+#[case::told_late_enough(CONFIRM, 5, true)]
+#[case::told_a_little_too_early(CONFIRM, 4, false)]
+#[case::never_confirmed(Duration::ZERO, 0, true)]
+fn what_is_told_late_is_its_own_confirmation(
+    #[case] after: Duration,
+    #[case] at: u64,
+    #[case] done: bool,
+) {
+    let mut world = World::confirming(after);
+    world.put("a", 0);
+    let taken = world.take_one(at);
+    assert_eq!(
+        world.queue.delivered(taken.ticket, seconds(9)).is_some(),
+        done
+    );
+}
+
+#[test]
+fn a_change_while_it_waits_for_its_confirmation_is_told_at_once() {
+    let mut world = World::new();
+    world.put("a", 0);
+    let taken = world.take_one(0);
+    assert!(world.queue.delivered(taken.ticket, seconds(0)).is_none());
+    world.put("a", 3);
+    let taken = world.take_one(3);
+    assert!(world.queue.delivered(taken.ticket, seconds(3)).is_none());
+    assert_eq!(world.queue.next_due(), Some(seconds(8)));
+}
+
+#[test]
+fn a_change_while_it_is_under_way_is_told_after_that() {
+    let mut world = World::new();
+    world.put("a", 0);
+    let taken = world.take_one(0);
+    world.put("a", 1);
+    world.put("a", 2);
+    assert_eq!(keys(&world.take(9)), [""; 0]);
+    assert_eq!(world.queue.oldest(seconds(2), None), Some(seconds(0)));
+    // Long after the first change, but the second came when it had left.
+    assert!(world.queue.delivered(taken.ticket, seconds(9)).is_none());
+    assert_eq!(world.queue.next_due(), Some(seconds(1)));
+    assert_eq!(world.queue.oldest(seconds(9), None), Some(seconds(1)));
+    let taken = world.take_one(9);
+    assert!(world.queue.delivered(taken.ticket, seconds(9)).is_some());
+}
+
+#[test]
+fn what_has_failed_keeps_its_number_and_waits_its_time() {
+    let mut world = World::new();
+    world.put("a", 0);
+    let taken = world.take_one(0);
+    world.queue.failed(taken.ticket, seconds(10));
+    world.put("a", 2);
+    world.put("b", 3);
+    assert_eq!(keys(&world.take(9)), ["b"]);
+    let again = world.take_one(10);
+    assert_eq!((again.number, again.attempt), (1, 1));
+    assert_eq!(world.queue.oldest(seconds(10), None), Some(seconds(0)));
+    assert!(world.queue.delivered(again.ticket, seconds(10)).is_some());
+}
+
+#[test]
+fn a_ticket_counts_once() {
+    let mut world = World::new();
+    world.put("a", 0);
+    let taken = world.take_one(0);
+    world.queue.failed(taken.ticket, seconds(1));
+    let again = world.take_one(1);
+    assert!(world.queue.delivered(taken.ticket, seconds(20)).is_none());
+    world.queue.failed(taken.ticket, seconds(0));
+    assert_eq!(world.queue.next_due(), None);
+    world.queue.failed(again.ticket, seconds(30));
+    assert_eq!(world.queue.next_due(), Some(seconds(30)));
+}
+
+#[test]
+fn a_confirmation_ahead_of_its_time_stays() {
+    let mut world = World::new();
+    world.put("a", 0);
+    let taken = world.take_one(1_000);
+    assert!(world.queue.delivered(taken.ticket, seconds(0)).is_none());
+    let taken = world.take_one(1_000);
+    assert!(world.queue.delivered(taken.ticket, seconds(1)).is_none());
+    assert_eq!(keys(&world.take(1_000_000)), [""; 0]);
+    assert_eq!(world.queue.keys().len(), 1);
+    // It is not lost to this life either.
+    world.put("a", 2);
+    assert_eq!(keys(&world.take(2)), ["a"]);
+}
+
+#[test]
+fn keys_and_memory_are_bounded() {
+    let mut queue = Queue::new(
+        Limits {
+            keys: 2,
+            memory: 1_000,
+        },
+        CONFIRM,
+    );
+    let manager = queue.managers_mut().meet(&segment("a")).unwrap();
+    assert!(!queue.has_room(1_000) && queue.has_room(700));
+    for key in ["a", "b"] {
+        assert!(queue.has_room(1));
+        queue.insert(key.as_bytes(), manager, seconds(0));
+    }
+    assert!(!queue.has_room(1));
+}
+
+#[test]
+fn the_estimate_of_memory_is_not_too_small() {
+    // Slot, its doubling included; index; order; the key's header and the allocator's.
+    let slot = 2 * size_of::<Option<Slot>>();
+    let index = 2 * (size_of::<(Arc<[u8]>, u32)>() + 1) * 8 / 7;
+    let order = size_of::<((Moment, u64), u32)>() * 2;
+    let key = 16 + 16;
+    let all = slot + index + order + key;
+    assert!(all <= SLOT_BYTES * 3 / 2, "{all}");
+    assert!(slot / 2 + index / 2 + order + key <= SLOT_BYTES, "{all}");
+}
+
+mod managers {
+    use super::*;
+    use crate::outbox::ResyncMark;
+
+    #[test]
+    fn each_has_its_own_numbers() {
+        let mut world = World::new();
+        let other = world.queue.managers_mut().meet(&segment("b")).unwrap();
+        world.put("a1", 0);
+        world.queue.insert(b"b1", other, seconds(0));
+        world.put("a2", 0);
+        let numbers: Vec<_> = world.take(0).iter().map(|taken| taken.number).collect();
+        assert_eq!(numbers, [1, 1, 2]);
+        assert_eq!(world.queue.managers().standing(&segment("a")), (2, 2));
+        assert_eq!(world.queue.managers().standing(&segment("b")), (1, 1));
+        assert_eq!(world.queue.managers().standing(&segment("c")), (0, 0));
+    }
+
+    /// Listeners take `sequence - depth` for settled (`api::event::Heartbeat`).
+    #[test]
+    fn the_depth_covers_a_number_that_is_tried_again() {
+        let mut world = World::confirming(Duration::ZERO);
+        for key in ["a", "b", "c", "d"] {
+            world.put(key, 0);
+        }
+        let taken = world.take(0);
+        for taken in &taken[1..] {
+            assert!(world.queue.delivered(taken.ticket, seconds(0)).is_some());
+        }
+        world.queue.failed(taken[0].ticket, seconds(9));
+        assert_eq!(world.queue.managers().standing(&segment("a")), (4, 4));
+        let again = world.take_one(9);
+        assert!(world.queue.delivered(again.ticket, seconds(9)).is_some());
+        assert_eq!(world.queue.managers().standing(&segment("a")), (4, 0));
+    }
+
+    #[test]
+    fn a_loss_that_came_while_the_last_was_told_stays() {
+        let mut managers = Managers::default();
+        let a = managers.meet(&segment("a")).unwrap();
+        assert!(managers.lose(a));
+        let told = managers.lost(&segment("a")).unwrap();
+        assert!(!managers.lose(a));
+        assert!(!managers.told(&segment("a"), told));
+        let told = managers.lost(&segment("a")).unwrap();
+        assert!(managers.told(&segment("a"), told));
+        assert!(!managers.told(&segment("a"), told));
+        assert_eq!(
+            (managers.lost(&segment("a")), managers.any_lost()),
+            (None, false)
+        );
+    }
+
+    #[test]
+    fn a_loss_of_nobody_knows_whose_is_everybodys() {
+        let mut managers = Managers::default();
+        managers.lose_any();
+        assert!(managers.any_lost());
+        let mark = managers.lost(&segment("stranger")).unwrap();
+        assert!(managers.told(&segment("stranger"), mark));
+        assert_eq!(managers.lost(&segment("stranger")), None);
+        managers.meet(&segment("new")).unwrap();
+        assert_ne!(managers.lost(&segment("new")), None);
+        assert!(!managers.told(&segment("new"), ResyncMark::EVERYONE));
+    }
+
+    #[test]
+    fn they_are_bounded() {
+        let mut managers = Managers::default();
+        let met =
+            (0..2_000).filter(|number| managers.meet(&segment(&format!("m{number}"))).is_some());
+        assert_eq!(met.count(), 1_024);
+        assert!(managers.meet(&segment("m0")).is_some());
+    }
+}

@@ -1,0 +1,125 @@
+//! One record of a segment: marker, kind, length, CRC32C of all that follows the marker, payload.
+//!
+//! ```text
+//! 0         4      5        7        11
+//! │ marker  │ kind │ length │ CRC32C │ payload … │      numbers are little-endian
+//! ```
+//!
+//! Invariant: whatever bytes it is given, [`Frame::read`] finds a record, the lack of more bytes, or nothing. The marker
+//! lets a reader find its way again behind damage.
+
+use api::event::BODY_BYTES;
+
+use super::checksum::crc32c;
+
+/// Largest payload, in bytes: no body of an event may be larger, and a payload is shorter than the body.
+pub(super) const PAYLOAD_BYTES: usize = BODY_BYTES;
+
+/// What a record takes beside its payload, in bytes.
+pub(super) const FRAME_BYTES: usize = 11;
+
+/// None of these bytes occurs in UTF-8, nor at the end of a length up to [`PAYLOAD_BYTES`], so that no key and no name of
+/// a manager holds it: what follows it behind damage was a record of its own.
+const MARKER: [u8; 4] = [0xFF, 0xC0, 0xFE, 0xC1];
+
+/// What a record says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// The key in the payload is to be delivered.
+    Put,
+    /// The key in the payload is done with.
+    Delivered,
+    /// Events for the manager in the payload were lost; empty: for any manager.
+    Resync,
+    /// The manager in the payload knows that.
+    ResyncTold,
+}
+
+impl Kind {
+    const fn code(self) -> u8 {
+        match self {
+            Self::Put => 1,
+            Self::Delivered => 2,
+            Self::Resync => 3,
+            Self::ResyncTold => 4,
+        }
+    }
+
+    const fn from_code(code: u8) -> Option<Self> {
+        match code {
+            1 => Some(Self::Put),
+            2 => Some(Self::Delivered),
+            3 => Some(Self::Resync),
+            4 => Some(Self::ResyncTold),
+            _ => None,
+        }
+    }
+}
+
+/// Appends a record to `bytes`. A payload over [`PAYLOAD_BYTES`] is not written; keys and names of managers are shorter.
+pub(super) fn write(bytes: &mut Vec<u8>, kind: Kind, payload: &[u8]) {
+    let Some(length) = u16::try_from(payload.len())
+        .ok()
+        .filter(|_| payload.len() <= PAYLOAD_BYTES)
+    else {
+        return;
+    };
+    let [low, high] = length.to_le_bytes();
+    let head = [kind.code(), low, high];
+    bytes.extend_from_slice(&MARKER);
+    bytes.extend_from_slice(&head);
+    bytes.extend_from_slice(&crc32c(&[&head, payload]).to_le_bytes());
+    bytes.extend_from_slice(payload);
+}
+
+/// What lies at the beginning of some bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Frame<'a> {
+    /// An intact record.
+    Record { kind: Kind, payload: &'a [u8] },
+    /// The beginning of what may be one.
+    Short,
+    /// No record. So many bytes were looked at to find out.
+    Bad { looked_at: usize },
+}
+
+impl<'a> Frame<'a> {
+    pub(super) fn read(bytes: &'a [u8]) -> Self {
+        let Some((head, behind)) = bytes.split_first_chunk::<FRAME_BYTES>() else {
+            let seen = bytes.len().min(MARKER.len());
+            return if bytes[..seen] == MARKER[..seen] {
+                Self::Short
+            } else {
+                Self::Bad { looked_at: seen }
+            };
+        };
+        let [m0, m1, m2, m3, code, low, high, crc @ ..] = *head;
+        let length = usize::from(u16::from_le_bytes([low, high]));
+        let bad = Self::Bad {
+            looked_at: FRAME_BYTES,
+        };
+        let Some(kind) = Kind::from_code(code) else {
+            return bad;
+        };
+        if [m0, m1, m2, m3] != MARKER || length > PAYLOAD_BYTES {
+            return bad;
+        }
+        let Some(payload) = behind.get(..length) else {
+            return Self::Short;
+        };
+        if crc32c(&[&[code, low, high], payload]) == u32::from_le_bytes(crc) {
+            Self::Record { kind, payload }
+        } else {
+            Self::Bad {
+                looked_at: FRAME_BYTES + length,
+            }
+        }
+    }
+}
+
+/// Where the next record may begin in `bytes`, after the first of them.
+pub(super) fn next_marker(bytes: &[u8]) -> usize {
+    let behind = bytes.get(1..).unwrap_or_default();
+    let found = behind.iter().position(|byte| *byte == MARKER[0]);
+    found.map_or(bytes.len(), |place| place + 1)
+}

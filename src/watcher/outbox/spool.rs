@@ -1,0 +1,195 @@
+//! Whether the disk is used: how much of it, when it is given up, and when it is tried again.
+//!
+//! Invariant: the files never exceed `max_bytes` together, the time of a compaction included. Their shares: what is to be
+//! told takes a quarter at most (the queue says no before); records are appended up to three quarters; the rest is for the
+//! snapshot of a compaction. Compaction is wanted long before, as soon as most is dead; it is waited for only at the end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chassis::backoff::Backoff;
+use chassis::telemetry::error_chain;
+
+use super::FsyncPolicy;
+use super::error::SpoolError;
+use super::folder::Appended;
+use super::journal::{Compacted, Compaction, Journal, Snapshot, segment_bytes};
+use super::moment::Moment;
+use super::record::Kind;
+
+/// How long a disk is left alone that has refused.
+const RETRY: Backoff = Backoff {
+    base: Duration::from_secs(1),
+    cap: Duration::from_mins(1),
+};
+
+/// Below so many dead bytes nothing is compacted: it is not worth an fsync.
+const NEGLIGIBLE: u64 = 256 << 10;
+
+/// Fewest `max_bytes`: room for a few of the largest events.
+const FEWEST_BYTES: u64 = 256 << 10;
+
+#[derive(Debug)]
+pub(super) struct Spool {
+    max_bytes: u64,
+    fsync: FsyncPolicy,
+    /// `None`: the folder is not open.
+    journal: Option<Journal>,
+    /// Why it is not in use, as it was told.
+    trouble: Option<String>,
+    /// Failures in a row.
+    in_a_row: u32,
+    /// Failures ever.
+    pub(super) failures: u64,
+    retry_at: Moment,
+    compacting: bool,
+}
+
+impl Spool {
+    pub(super) fn new(max_bytes: u64, fsync: FsyncPolicy) -> Self {
+        Self {
+            max_bytes: max_bytes.max(FEWEST_BYTES),
+            fsync,
+            journal: None,
+            trouble: None,
+            in_a_row: 0,
+            failures: 0,
+            retry_at: Moment::default(),
+            compacting: false,
+        }
+    }
+
+    /// Whether records are written.
+    pub(super) fn in_use(&self) -> bool {
+        self.journal.as_ref().is_some_and(Journal::is_open)
+    }
+
+    pub(super) fn trouble(&self) -> Option<&str> {
+        self.trouble.as_deref()
+    }
+
+    /// Bytes of all segments.
+    pub(super) fn bytes(&self) -> u64 {
+        self.journal.as_ref().map_or(0, Journal::bytes)
+    }
+
+    /// Whether so much may be to be told.
+    pub(super) fn has_room(&self, records: usize, payload_bytes: usize) -> bool {
+        segment_bytes(records, payload_bytes) <= self.max_bytes / 4
+    }
+
+    /// Whether the next record must not be appended before a compaction.
+    pub(super) fn is_full(&self, payload: &[u8]) -> bool {
+        let more = segment_bytes(1, payload.len());
+        self.in_use() && self.bytes() + more > self.max_bytes / 4 * 3
+    }
+
+    /// Appends a record, if the disk is in use; gives it up if it refuses. Whether the record is on it.
+    pub(super) fn append(&mut self, kind: Kind, payload: &[u8], now: Moment) -> bool {
+        // A lost `Delivered` costs a second delivery, no event.
+        let lasting = self.fsync == FsyncPolicy::Always && kind != Kind::Delivered;
+        let Some(journal) = self.journal.as_mut().filter(|journal| journal.is_open()) else {
+            return false;
+        };
+        match journal.append(kind, payload, lasting) {
+            Ok(()) => true,
+            Err(error) => {
+                self.give_up(&error, now);
+                false
+            }
+        }
+    }
+
+    /// Stops using the disk for a while.
+    pub(super) fn give_up(&mut self, error: &SpoolError, now: Moment) {
+        if let Some(journal) = &mut self.journal {
+            journal.close();
+            journal.mark_incomplete();
+        }
+        if error.folder_is_gone() {
+            self.journal = None;
+        }
+        self.failures += 1;
+        self.back_off(now);
+        let text = error_chain(error);
+        if self.trouble.as_deref() != Some(&*text) {
+            tracing::error!(
+                error = text,
+                "the spool is not in use; events that are put now do not survive this process"
+            );
+        }
+        self.trouble = Some(text);
+    }
+
+    /// Whether the disk is to be tried again; and whether its folder must be opened for that.
+    pub(super) fn wants_retry(&self, now: Moment) -> Option<bool> {
+        (!self.in_use() && !self.compacting && self.retry_at <= now)
+            .then_some(self.journal.is_none())
+    }
+
+    /// Takes a folder that was opened and read.
+    pub(super) fn adopt(&mut self, journal: Journal) {
+        self.journal = Some(journal);
+    }
+
+    /// Whether most of the segments is dead, if so much is to be told.
+    pub(super) fn wants_compaction(
+        &self,
+        records: usize,
+        payload_bytes: usize,
+        now: Moment,
+    ) -> bool {
+        let live = segment_bytes(records, payload_bytes);
+        let dead = self.bytes().saturating_sub(live);
+        let threshold = live.max(NEGLIGIBLE).min(self.max_bytes / 4);
+        self.in_use() && !self.compacting && dead > threshold && self.retry_at <= now
+    }
+
+    /// Begins to write `snapshot`; from now on records go behind it.
+    pub(super) fn begin(&mut self, snapshot: Snapshot) -> Option<Result<Compaction, SpoolError>> {
+        let lasting = self.fsync != FsyncPolicy::Never;
+        let journal = self.journal.as_mut().filter(|_| !self.compacting)?;
+        let begun = journal.begin(snapshot, lasting);
+        self.compacting = begun.is_ok();
+        Some(begun)
+    }
+
+    /// A compaction has ended. One that fails while the disk is in use costs nothing but room, and is tried later; after
+    /// a time without the disk the snapshot is what makes it whole again.
+    pub(super) fn end(&mut self, ended: Result<Compacted, SpoolError>, now: Moment) {
+        self.compacting = false;
+        match ended {
+            Ok(compacted) => {
+                if let Some(journal) = &mut self.journal {
+                    journal.finish(&compacted);
+                }
+                if self.in_use() {
+                    self.in_a_row = 0;
+                    if self.trouble.take().is_some() {
+                        tracing::info!("the spool is in use again");
+                    }
+                }
+            }
+            Err(error) if self.in_use() && self.trouble.is_none() => {
+                tracing::warn!(
+                    error = error_chain(&error),
+                    "the spool could not be compacted"
+                );
+                self.back_off(now);
+            }
+            Err(error) => self.give_up(&error, now),
+        }
+    }
+
+    /// What is to be forced to the disk by a policy that does so in batches.
+    pub(super) fn unforced(&mut self) -> Option<Arc<dyn Appended>> {
+        matches!(self.fsync, FsyncPolicy::EachBatch(_))
+            .then_some(self.journal.as_mut()?)?
+            .take_dirty()
+    }
+
+    fn back_off(&mut self, now: Moment) {
+        self.retry_at = now.after(RETRY.delay(self.in_a_row, u64::MAX));
+        self.in_a_row = self.in_a_row.saturating_add(1);
+    }
+}

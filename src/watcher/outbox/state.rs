@@ -1,0 +1,177 @@
+//! Queue and spool together, under one lock: what one of them knows, the other does.
+//!
+//! The spool says which objects are in the queue, nothing more: an object that is here already needs no record when it
+//! changes again, and is recorded as delivered only when it leaves. So a record is written per object and calm, not per
+//! change. Invariant: while the disk is in use, every object in the queue is on it, or in the snapshot being written.
+
+use std::time::Duration;
+
+use api::event::{PathSegment, WatchEvent};
+
+use super::error::SpoolError;
+use super::journal::{Compaction, Journal, Snapshot};
+use super::moment::Moment;
+use super::queue::managers::{Loss, ManagerId};
+use super::queue::{Limits, Queue, Ticket};
+use super::record::{self, Kind};
+use super::recovery::Left;
+use super::spool::Spool;
+use super::{FsyncPolicy, ResyncMark, Stored, key};
+
+/// The options but the folder, and what is none of the user's.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Settings {
+    pub(super) limits: Limits,
+    pub(super) max_bytes: u64,
+    pub(super) fsync: FsyncPolicy,
+    pub(super) confirm_after: Duration,
+}
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) queue: Queue,
+    pub(super) spool: Spool,
+    /// Reused, so that a change of an object that waits costs no allocation.
+    key: Vec<u8>,
+}
+
+impl State {
+    pub(super) fn new(settings: Settings) -> Self {
+        Self {
+            queue: Queue::new(settings.limits, settings.confirm_after),
+            spool: Spool::new(settings.max_bytes, settings.fsync),
+            key: Vec::with_capacity(1024),
+        }
+    }
+
+    pub(super) fn put(&mut self, manager: &PathSegment, event: &WatchEvent, now: Moment) -> Stored {
+        let mut key = std::mem::take(&mut self.key);
+        let fits = key::encode(&mut key, manager, event);
+        let stored = if fits && self.queue.touch(&key, now) {
+            Stored::Coalesced
+        } else if let Some(manager) = self.queue.managers_mut().meet(manager) {
+            if fits && self.has_room(key.len()) {
+                self.enter(&key, manager, now)
+            } else {
+                self.lose(manager, now)
+            }
+        } else {
+            Stored::Full
+        };
+        self.key = key;
+        stored
+    }
+
+    pub(super) fn delivered(&mut self, ticket: Ticket, now: Moment) {
+        if let Some(key) = self.queue.delivered(ticket, now) {
+            self.record(Kind::Delivered, &key, now);
+        }
+    }
+
+    pub(super) fn resync_told(&mut self, manager: &PathSegment, mark: ResyncMark, now: Moment) {
+        if self.queue.managers_mut().told(manager, mark) {
+            self.record(Kind::ResyncTold, manager.as_str().as_bytes(), now);
+        }
+    }
+
+    /// Takes over what former lives have left.
+    pub(super) fn recover(&mut self, left: Left, now: Moment) {
+        let managers = self.queue.managers_mut();
+        if left.everyone {
+            managers.recovered_everyone();
+        }
+        for (name, lost) in &left.losses {
+            managers.recovered(name, *lost);
+        }
+        let mut complete = !left.may_be_missing;
+        for key in left.into_keys() {
+            complete &= self.readmit(&key, now);
+        }
+        if !complete {
+            self.queue.managers_mut().lose_any();
+        }
+    }
+
+    /// Begins a compaction; `None`: there is one, or the folder is not open.
+    pub(super) fn begin_compaction(&mut self) -> Option<Result<Compaction, SpoolError>> {
+        let mut losses = Vec::new();
+        for loss in self.queue.managers().losses() {
+            let (kind, manager) = match loss {
+                Loss::Everyone => (Kind::Resync, ""),
+                Loss::Of(manager) => (Kind::Resync, manager),
+                Loss::Told(manager) => (Kind::ResyncTold, manager),
+            };
+            record::write(&mut losses, kind, manager.as_bytes());
+        }
+        let keys = self.queue.keys();
+        self.spool.begin(Snapshot { keys, losses })
+    }
+
+    /// Whether most of the disk's share is dead.
+    pub(super) fn wants_compaction(&self, now: Moment) -> bool {
+        let queue = &self.queue;
+        self.spool
+            .wants_compaction(queue.len(), queue.key_bytes(), now)
+    }
+
+    pub(super) fn adopt(&mut self, journal: Journal, left: Left, now: Moment) {
+        self.recover(left, now);
+        self.spool.adopt(journal);
+    }
+
+    fn has_room(&self, key_bytes: usize) -> bool {
+        let (records, bytes) = (self.queue.len() + 1, self.queue.key_bytes() + key_bytes);
+        self.queue.has_room(key_bytes) && self.spool.has_room(records, bytes)
+    }
+
+    fn enter(&mut self, key: &[u8], manager: ManagerId, now: Moment) -> Stored {
+        self.queue.insert(key, manager, now);
+        if self.record(Kind::Put, key, now) {
+            Stored::Spooled
+        } else {
+            Stored::MemoryOnly
+        }
+    }
+
+    fn lose(&mut self, manager: ManagerId, now: Moment) -> Stored {
+        let managers = self.queue.managers_mut();
+        let first = managers.lose(manager);
+        if let Some(name) = managers.name(manager).cloned().filter(|_| first) {
+            tracing::error!(manager = %name, "the outbox is full; the manager is told to look at everything");
+            self.record(Kind::Resync, name.as_str().as_bytes(), now);
+        }
+        Stored::Full
+    }
+
+    /// Takes an object of a former life; whether there was room.
+    fn readmit(&mut self, key: &[u8], now: Moment) -> bool {
+        let Some(manager) = key::manager(key) else {
+            return false;
+        };
+        if self.queue.touch(key, now) {
+            return true;
+        }
+        match self.queue.managers_mut().meet(&manager) {
+            Some(manager) if self.queue.has_room(key.len()) => {
+                self.queue.insert(key, manager, now);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Writes a record, if the disk is in use. Only if compaction was neglected until there is no room left, it is done
+    /// here and now.
+    fn record(&mut self, kind: Kind, payload: &[u8], now: Moment) -> bool {
+        if self.spool.is_full(payload) {
+            if let Some(begun) = self.begin_compaction() {
+                let ended = begun.and_then(|compaction| compaction.run());
+                self.spool.end(ended, now);
+            }
+            if self.spool.is_full(payload) {
+                self.spool.give_up(&SpoolError::Full, now);
+            }
+        }
+        self.spool.append(kind, payload, now)
+    }
+}

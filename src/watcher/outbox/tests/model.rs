@@ -1,0 +1,304 @@
+//! Any life of a watcher, and any end of it, against a model that only knows what KCP is owed.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+
+use super::disk::FakeDisk;
+use super::world::{World, manager, settings};
+use crate::outbox::{FsyncPolicy, Item, Limits, Settings, Stored};
+
+const MANAGERS: [&str; 2] = ["a", "b"];
+
+#[derive(Clone, Debug)]
+enum Step {
+    Put {
+        manager: usize,
+        object: u32,
+    },
+    Take {
+        limit: usize,
+    },
+    Deliver {
+        index: usize,
+    },
+    Fail {
+        index: usize,
+        seconds: u64,
+    },
+    Pass {
+        seconds: u64,
+    },
+    KeepUp,
+    Compact,
+    Heartbeat {
+        manager: usize,
+    },
+    /// The disk has so much more room, or enough.
+    Room {
+        more: Option<usize>,
+    },
+}
+
+/// How a life ends.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    /// Between two steps.
+    Killed,
+    /// When so many bytes are written, the ones of its start included.
+    Dies { life: u64 },
+    /// The machine's; so much of each file that was not forced is there all the same.
+    PowerLost { kept: usize },
+}
+
+#[derive(Clone, Debug)]
+struct Life {
+    steps: Vec<Step>,
+    end: End,
+}
+
+fn steps(with_room: bool) -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        6 => (0..MANAGERS.len(), 0_u32..5).prop_map(|(manager, object)| Step::Put { manager, object }),
+        3 => (1_usize..5).prop_map(|limit| Step::Take { limit }),
+        5 => any::<usize>().prop_map(|index| Step::Deliver { index }),
+        1 => (any::<usize>(), 0_u64..9).prop_map(|(index, seconds)| Step::Fail { index, seconds }),
+        2 => (0_u64..6).prop_map(|seconds| Step::Pass { seconds }),
+        1 => Just(Step::KeepUp),
+        1 => Just(Step::Compact),
+        1 => (0..MANAGERS.len()).prop_map(|manager| Step::Heartbeat { manager }),
+        1 => prop::option::of(0_usize..200).prop_map(move |more| match more {
+            more if with_room => Step::Room { more },
+            _ => Step::KeepUp,
+        }),
+    ];
+    prop::collection::vec(step, 0..40)
+}
+
+fn lives(end: impl Strategy<Value = End>, with_room: bool) -> impl Strategy<Value = Vec<Life>> {
+    let life = (steps(with_room), end).prop_map(|(steps, end)| Life { steps, end });
+    prop::collection::vec(life, 1..6)
+}
+
+/// What KCP is owed: of which object, since when.
+#[derive(Default)]
+struct Model {
+    owed: HashMap<(usize, u32), Instant>,
+    /// Managers that were marked: they look at everything themselves.
+    marked: HashSet<usize>,
+    numbers: HashMap<usize, u64>,
+}
+
+struct Run {
+    world: World,
+    model: Model,
+    under_way: Vec<(Item, Instant)>,
+    /// Whether something may be lost if its manager is marked.
+    lossy: bool,
+}
+
+impl Run {
+    fn new(settings: Settings, lossy: bool) -> Self {
+        Self {
+            world: World::with(FakeDisk::default(), settings),
+            model: Model::default(),
+            under_way: Vec::new(),
+            lossy,
+        }
+    }
+
+    fn live(&mut self, life: &Life) {
+        for step in &life.steps {
+            self.step(step);
+            if self.world.disk.content().is_dead() {
+                break;
+            }
+        }
+        if let End::PowerLost { kept } = life.end {
+            self.world.disk.content().lose_power(kept);
+        }
+    }
+
+    /// The next life. It may end while it begins, and so may those that follow it for as long as the disk is dead.
+    fn begin(&mut self, end: Option<End>) {
+        let life = match end {
+            Some(End::Dies { life }) => Some(life),
+            _ => None,
+        };
+        self.world.restart(life);
+        self.under_way.clear();
+        self.model.numbers.clear();
+        for (index, name) in MANAGERS.iter().enumerate() {
+            let report = self
+                .world
+                .outbox
+                .manager_report(&manager(name), self.world.now);
+            if report.resync.is_some() {
+                self.model.marked.insert(index);
+                if self.lossy {
+                    self.model.owed.retain(|(manager, _), _| *manager != index);
+                }
+            }
+        }
+    }
+
+    fn step(&mut self, step: &Step) {
+        let now = self.world.now;
+        match *step {
+            Step::Put { manager, object } => self.put(manager, object),
+            Step::Take { limit } => self.take(limit),
+            Step::Deliver { index } => self.deliver(index),
+            Step::Fail { index, seconds } => {
+                if let Some((item, _)) = self.pick(index) {
+                    self.world
+                        .outbox
+                        .failed(&item, now + Duration::from_secs(seconds));
+                }
+            }
+            Step::Pass { seconds } => self.world.pass(seconds),
+            Step::KeepUp => {
+                let _ = self.world.outbox.keep_up(now);
+            }
+            Step::Compact => self.world.compact(),
+            Step::Heartbeat { manager: index } => {
+                let manager = manager(MANAGERS[index]);
+                let report = self.world.outbox.manager_report(&manager, now);
+                if let Some(mark) = report.resync {
+                    self.world.outbox.resync_told(&manager, mark, now);
+                }
+            }
+            Step::Room { more } => {
+                let mut content = self.world.disk.content();
+                let used = content.used();
+                content.room = more.map(|more| used + more);
+            }
+        }
+    }
+
+    fn put(&mut self, index: usize, object: u32) {
+        let stored = self.world.put(MANAGERS[index], object);
+        if self.world.disk.content().is_dead() {
+            // It was not answered. What was owed before still is.
+            return;
+        }
+        if stored == Stored::Full {
+            let report = self
+                .world
+                .outbox
+                .manager_report(&manager(MANAGERS[index]), self.world.now);
+            assert!(report.resync.is_some());
+        } else {
+            self.model.owed.insert((index, object), self.world.now);
+        }
+    }
+
+    fn take(&mut self, limit: usize) {
+        for item in self.world.outbox.take(self.world.now, limit) {
+            let index = index_of(&item);
+            let same = |(other, _): &(Item, Instant)| {
+                other.event == item.event && other.manager == item.manager
+            };
+            assert!(!self.under_way.iter().any(same), "twice under way");
+            let last = self.model.numbers.entry(index).or_default();
+            if item.sequence > *last {
+                assert_eq!(item.sequence, *last + 1, "a gap");
+                *last = item.sequence;
+            } else {
+                assert!(item.attempt > 0, "a number that was given already");
+            }
+            self.under_way.push((item, self.world.now));
+        }
+    }
+
+    fn deliver(&mut self, index: usize) {
+        let Some((item, taken)) = self.pick(index) else {
+            return;
+        };
+        self.world.outbox.delivered(&item, self.world.now);
+        let owed = (index_of(&item), item.event.watched.name.parse().unwrap());
+        if self
+            .model
+            .owed
+            .get(&owed)
+            .is_some_and(|changed| taken >= *changed + self.world.confirm_after())
+        {
+            self.model.owed.remove(&owed);
+        }
+    }
+
+    fn pick(&mut self, index: usize) -> Option<(Item, Instant)> {
+        let index = index.checked_rem(self.under_way.len())?;
+        Some(self.under_way.swap_remove(index))
+    }
+
+    /// Everything that is owed is delivered by a last life on a sound disk.
+    fn settle(mut self) {
+        self.begin(None);
+        let delivered = self.world.drain();
+        for (index, object) in self.model.owed.keys() {
+            let name = format!("{}/{object}", MANAGERS[*index]);
+            assert!(delivered.contains_key(&name), "{name} is lost");
+        }
+        let report = self.world.outbox.report(self.world.now);
+        assert_eq!(report.depth, 0);
+        self.world.kill();
+        assert_eq!(self.world.recovered.items, 0);
+    }
+}
+
+fn index_of(item: &Item) -> usize {
+    MANAGERS
+        .iter()
+        .position(|name| *name == item.manager.as_str())
+        .unwrap()
+}
+
+fn run(lives: &[Life], settings: Settings, lossy: bool) -> HashSet<usize> {
+    let mut run = Run::new(settings, lossy);
+    for life in lives {
+        run.begin(Some(life.end));
+        run.live(life);
+    }
+    let marked = run.model.marked.clone();
+    run.settle();
+    marked
+}
+
+fn tight() -> Settings {
+    Settings {
+        limits: Limits {
+            keys: 4,
+            ..Limits::WATCHER
+        },
+        ..settings()
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_kill_between_two_writes_loses_nothing_and_marks_nobody(lives in lives(Just(End::Killed), false)) {
+        prop_assert_eq!(run(&lives, settings(), false), HashSet::new());
+    }
+
+    #[test]
+    fn a_death_at_any_byte_loses_nothing_that_was_answered(
+        lives in lives((0_u64..3_000).prop_map(|life| End::Dies { life }), false),
+    ) {
+        run(&lives, settings(), false);
+    }
+
+    #[test]
+    fn a_power_cut_loses_nothing_that_was_forced(
+        lives in lives((0_usize..100).prop_map(|kept| End::PowerLost { kept }), false),
+    ) {
+        run(&lives, Settings { fsync: FsyncPolicy::Always, ..settings() }, false);
+    }
+
+    #[test]
+    fn want_of_room_loses_nothing_without_a_mark(
+        lives in lives(prop_oneof![Just(End::Killed), (500_u64..3_000).prop_map(|life| End::Dies { life })], true),
+    ) {
+        run(&lives, tight(), true);
+    }
+}

@@ -1,0 +1,205 @@
+//! A disk that is full, read-only, absent or broken, and another process in the folder.
+
+use std::io::ErrorKind;
+
+use rstest::rstest;
+
+use super::disk::{Content, FakeDisk};
+use super::world::{World, settings};
+use crate::outbox::{FsyncPolicy, Settings, Stored};
+
+#[rstest]
+#[case::absent(
+    ErrorKind::NotFound,
+    "the spool's folder cannot be opened: entity not found"
+)]
+#[case::forbidden(
+    ErrorKind::PermissionDenied,
+    "the spool's folder cannot be opened: permission denied"
+)]
+#[case::held(ErrorKind::WouldBlock, "another process uses the spool's folder")]
+fn without_its_folder_everything_is_in_memory_until_it_is_there(
+    #[case] closed: ErrorKind,
+    #[case] unusable: &str,
+) {
+    let disk = FakeDisk::default();
+    disk.content().closed = Some(closed);
+    let mut world = World::with(disk, settings());
+    assert_eq!(world.recovered.unusable.as_deref(), Some(unusable));
+    assert_eq!(world.put("a", 1), Stored::MemoryOnly);
+    assert_eq!(world.put("a", 1), Stored::Coalesced);
+    assert_eq!(world.put("a", 2), Stored::MemoryOnly);
+    assert_eq!(world.deliver_all(), ["a/1", "a/2"]);
+    assert!(!world.outbox.report(world.now).on_disk);
+    world.disk.content().closed = None;
+    world.keep_up_after(60);
+    assert!(world.outbox.report(world.now).on_disk);
+    assert_eq!(world.kill().items, 2);
+}
+
+#[tokio::test]
+async fn what_is_found_late_is_told_all_the_same() {
+    let mut world = World::new();
+    assert_eq!(world.put("a", 1), Stored::Spooled);
+    let (disk, now) = (world.disk.clone(), world.now);
+    let late = World::with(disk, settings());
+    assert_eq!(late.recovered.items, 0);
+    let _ = world.put("a", 2);
+    drop(world);
+    let _ = late.outbox.keep_up(now + std::time::Duration::from_mins(1));
+    late.outbox.changed().await;
+    assert_eq!(late.outbox.report(now).depth, 2);
+}
+
+#[test]
+fn a_spool_at_its_bound_that_cannot_be_compacted_is_given_up() {
+    let mut world = World::new();
+    world.disk.content().create_refusal = Some(ErrorKind::Other);
+    let mut number = 0;
+    while world.outbox.report(world.now).on_disk {
+        number += 1;
+        let _ = world.put("a", number);
+        world.deliver_twice();
+        assert!(number < 20_000);
+    }
+    assert!(world.disk.content().used() as u64 <= settings().max_bytes / 4 * 3);
+    assert_eq!(world.put("b", 1), Stored::MemoryOnly);
+    world.disk.content().create_refusal = None;
+    world.keep_up_after(60);
+    assert!(world.outbox.report(world.now).on_disk);
+    let recovered = world.kill();
+    assert_eq!((recovered.items, recovered.resync), (1, false));
+}
+
+#[rstest]
+#[case::read_only(|content: &mut Content| content.refusal = Some(ErrorKind::ReadOnlyFilesystem), "read-only filesystem or storage medium")]
+#[case::full(|content: &mut Content| content.room = Some(content.used() + 7), "no storage space")]
+fn a_disk_that_refuses_later_is_used_again_when_it_takes(
+    #[case] refuse: fn(&mut Content),
+    #[case] reason: &str,
+) {
+    let mut world = World::new();
+    assert_eq!(world.put("a", 1), Stored::Spooled);
+    refuse(&mut world.disk.content());
+    assert_eq!(world.put("a", 2), Stored::MemoryOnly);
+    assert_eq!(world.put("a", 3), Stored::MemoryOnly);
+    let trouble = world.trouble().unwrap();
+    assert!(
+        trouble.starts_with("a segment takes no more records") && trouble.ends_with(reason),
+        "{trouble}"
+    );
+    world.keep_up_after(60);
+    assert!(!world.outbox.report(world.now).on_disk);
+    assert_eq!(world.outbox.report(world.now).disk_failures, 2);
+    world.disk.content().revive();
+    world.keep_up_after(60);
+    assert!(world.outbox.report(world.now).on_disk);
+    assert_eq!(world.trouble(), None);
+    assert_eq!(world.put("a", 4), Stored::Spooled);
+    let recovered = world.kill();
+    assert_eq!((recovered.items, recovered.resync), (4, false));
+    assert_eq!(world.deliver_all(), ["a/1", "a/2", "a/3", "a/4"]);
+}
+
+#[test]
+fn a_process_that_dies_while_its_disk_is_full_has_left_a_note() {
+    let mut world = World::new();
+    assert_eq!(world.put("a", 1), Stored::Spooled);
+    let used = world.disk.content().used();
+    world.disk.content().room = Some(used + 3);
+    assert_eq!(world.put("a", 2), Stored::MemoryOnly);
+    let recovered = world.kill();
+    assert_eq!(
+        (recovered.items, recovered.resync, recovered.torn_bytes),
+        (1, true, 0)
+    );
+}
+
+#[test]
+fn a_disk_that_is_full_at_the_start_gives_what_it_has() {
+    let mut world = World::new();
+    assert_eq!(world.put("a", 1), Stored::Spooled);
+    let disk = world.disk.clone();
+    drop(world);
+    let used = disk.content().used();
+    disk.content().room = Some(used);
+    let mut world = World::with(disk, settings());
+    assert_eq!(world.recovered.items, 1);
+    assert!(world.recovered.unusable.is_some());
+    // What is on the disk is not read again with every try, or what was delivered would come back.
+    world.drain();
+    world.keep_up_after(60);
+    assert_eq!(world.deliver_all(), [""; 0]);
+    assert_eq!(world.put("a", 2), Stored::MemoryOnly);
+    world.disk.content().room = None;
+    world.keep_up_after(60);
+    assert_eq!(world.kill().items, 1);
+    assert_eq!(world.deliver_all(), ["a/2"]);
+}
+
+#[test]
+fn a_refusing_disk_is_tried_less_and_less() {
+    let mut world = World::new();
+    world.disk.content().refusal = Some(ErrorKind::Other);
+    let _ = world.put("a", 1);
+    let mut tries = Vec::new();
+    for second in 1..=200 {
+        let before = world.outbox.report(world.now).disk_failures;
+        world.keep_up_after(1);
+        if world.outbox.report(world.now).disk_failures > before {
+            tries.push(second);
+        }
+    }
+    assert_eq!(tries, [1, 3, 7, 15, 31, 63, 123, 183]);
+}
+
+#[test]
+fn what_could_not_be_forced_is_written_again() {
+    let mut world = World::with(
+        FakeDisk::default(),
+        Settings {
+            fsync: FsyncPolicy::EachBatch(std::time::Duration::from_secs(1)),
+            ..settings()
+        },
+    );
+    assert_eq!(world.put("a", 1), Stored::Spooled);
+    world.disk.content().sync_refusal = Some(ErrorKind::Other);
+    world.keep_up_after(1);
+    assert!(!world.outbox.report(world.now).on_disk);
+    world.disk.content().sync_refusal = None;
+    world.keep_up_after(60);
+    assert!(world.outbox.report(world.now).on_disk);
+    assert_eq!(world.kill().items, 1);
+}
+
+#[test]
+fn a_compaction_that_fails_costs_nothing() {
+    let mut world = World::new();
+    for number in 0..3_000 {
+        let _ = world.put("a", number);
+        world.deliver_twice();
+    }
+    let _ = world.put("a", 0);
+    // The next segment can be created, the snapshot not be written.
+    let used = world.disk.content().used();
+    world.disk.content().room = Some(used + 40);
+    world.keep_up_after(1);
+    assert!(world.outbox.report(world.now).on_disk);
+    world.disk.content().room = None;
+    let _ = world.put("a", 1);
+    world.keep_up_after(60);
+    assert!(world.disk.content().used() < used / 10);
+    let recovered = world.kill();
+    assert_eq!((recovered.items, recovered.resync), (2, false));
+}
+
+impl World {
+    fn keep_up_after(&mut self, seconds: u64) {
+        self.pass(seconds);
+        let _ = self.outbox.keep_up(self.now);
+    }
+
+    fn trouble(&self) -> Option<String> {
+        self.outbox.store.lock().spool.trouble().map(str::to_owned)
+    }
+}

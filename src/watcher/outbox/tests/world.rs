@@ -1,0 +1,129 @@
+//! An outbox on a disk in memory, and a clock.
+
+use std::collections::HashMap;
+
+use api::event::{Gvk, NamespacedName};
+
+use super::super::*;
+use super::disk::FakeDisk;
+
+pub(crate) struct World {
+    pub(crate) disk: FakeDisk,
+    pub(crate) outbox: Outbox,
+    pub(crate) recovered: Recovered,
+    pub(crate) now: Instant,
+    settings: Settings,
+}
+
+pub(crate) fn settings() -> Settings {
+    Settings {
+        limits: Limits::WATCHER,
+        max_bytes: 512 << 10,
+        fsync: FsyncPolicy::Never,
+        confirm_after: Duration::from_secs(5),
+    }
+}
+
+pub(crate) fn manager(name: &str) -> PathSegment {
+    PathSegment::parse(name).unwrap()
+}
+
+pub(crate) fn event(number: u32) -> WatchEvent {
+    WatchEvent {
+        watched: NamespacedName {
+            namespace: "n".to_owned(),
+            name: number.to_string(),
+        },
+        watched_gvk: Gvk {
+            group: String::new(),
+            version: "v1".to_owned(),
+            kind: "ConfigMap".to_owned(),
+        },
+    }
+}
+
+fn name(item: &Item) -> String {
+    format!("{}/{}", item.manager, item.event.watched.name)
+}
+
+impl World {
+    pub(crate) fn new() -> Self {
+        Self::with(FakeDisk::default(), settings())
+    }
+
+    pub(crate) fn with(disk: FakeDisk, settings: Settings) -> Self {
+        Self::at(disk, settings, Instant::now())
+    }
+
+    fn at(disk: FakeDisk, settings: Settings, now: Instant) -> Self {
+        let (outbox, recovered) = Outbox::on(Box::new(disk.clone()), settings, now);
+        Self {
+            disk,
+            outbox,
+            recovered,
+            now,
+            settings,
+        }
+    }
+
+    pub(crate) fn put(&mut self, to: &str, number: u32) -> Stored {
+        self.outbox.put(&manager(to), &event(number), self.now)
+    }
+
+    pub(crate) fn pass(&mut self, seconds: u64) {
+        self.now += Duration::from_secs(seconds);
+    }
+
+    /// The process ends without a word, and starts again.
+    pub(crate) fn kill(&mut self) -> Recovered {
+        self.restart(None);
+        self.recovered.clone()
+    }
+
+    /// As [`Self::kill`]; the next process dies when it has written so many bytes.
+    pub(crate) fn restart(&mut self, life: Option<u64>) {
+        // The dead one's lock must be given back before.
+        let (idle, _) = Outbox::on(Box::new(FakeDisk::default()), self.settings, self.now);
+        self.outbox = idle;
+        self.disk.content().revive();
+        self.disk.content().life = life;
+        *self = Self::at(self.disk.clone(), self.settings, self.now);
+    }
+
+    /// Compacts, whatever there is.
+    pub(crate) fn compact(&mut self) {
+        self.outbox.store.compact(Moment::default());
+    }
+
+    pub(crate) fn confirm_after(&self) -> Duration {
+        self.settings.confirm_after
+    }
+
+    /// Delivers what is due, by name.
+    pub(crate) fn deliver_all(&mut self) -> Vec<String> {
+        let items = self.outbox.take(self.now, usize::MAX);
+        for item in &items {
+            self.outbox.delivered(item, self.now);
+        }
+        items.iter().map(name).collect()
+    }
+
+    /// Delivers everything, confirmations included.
+    pub(crate) fn deliver_twice(&mut self) {
+        self.deliver_all();
+        self.pass(5);
+        self.deliver_all();
+    }
+
+    /// Delivers everything; how often which.
+    pub(crate) fn drain(&mut self) -> HashMap<String, usize> {
+        let mut times = HashMap::new();
+        while let Some(due) = self.outbox.next_due() {
+            self.now = self.now.max(due);
+            for name in self.deliver_all() {
+                *times.entry(name).or_default() += 1;
+            }
+        }
+        times
+    }
+}
