@@ -1,8 +1,8 @@
 //! The features on real clusters: start what a folder of them needs once, run them, take it down.
 //!
 //! Invariant: a skipped, undefined or failed step fails the run, and landscapes are taken down whatever happened, a
-//! signal included. The folders come one after the other, each with its own world; one that a filter leaves nothing of
-//! starts nothing.
+//! signal included. The folders are played at once, each with its own world and clusters, and shown one after the
+//! other; one that a filter leaves nothing of starts nothing.
 //! Arguments are cucumber's own (`-n`, `-t`, `-i`, `-c`), and two of ours: `--keep` and `--cluster`.
 #![expect(
     clippy::print_stderr,
@@ -20,15 +20,16 @@ use cucumber::WriterExt as _;
 use cucumber::cli::Opts;
 use cucumber::codegen::WorldInventory;
 use cucumber::event::ScenarioFinished;
-use cucumber::writer::{self, Stats as _};
+use cucumber::writer::{self, Coloring, Stats as _};
 use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
 use harness::cluster::ProviderChoice;
 use harness::progress::Progress;
 use harness::run::interruptible;
 use harness::setup::Setup;
+use harness::turns::{Turn, Turns};
 use harness::world::{Landscape, World};
-use harness::{kcp, workspace};
+use harness::{kcp, watching, workspace};
 
 #[derive(Debug, Default, Clone, clap::Args)]
 struct Own {
@@ -64,48 +65,69 @@ async fn run(options: Options) -> anyhow::Result<bool> {
     let progress = Progress::new();
     let setup = Setup::load()?.with_choice(options.custom.cluster.as_ref())?;
     progress.say(&format!("clusters run on {}", setup.provider));
-    let mut good = true;
-    if is_wanted(ADMISSION, &options)? {
-        good &= Box::pin(admission(&progress, &setup, &options)).await?;
-    }
-    if is_wanted(SYNCHRONIZATION, &options)? {
-        if setup.provider.is_existing() {
-            progress.say("synchronization needs three clusters of its own: left out");
-        } else {
-            good &= Box::pin(synchronization(&progress, &setup, &options)).await?;
+    let turns = Turns::to(std::io::stdout());
+    let starts = [
+        prepared::<World>(ADMISSION, &progress, &setup, &options, &turns).await,
+        prepared::<kcp::World>(SYNCHRONIZATION, &progress, &setup, &options, &turns).await,
+        prepared::<watching::World>(WATCHING, &progress, &setup, &options, &turns).await,
+    ];
+    // One that did not come up fails the run, and the others are played and taken down all the same.
+    let mut ends = Vec::new();
+    let mut plays = Vec::new();
+    for start in starts {
+        match start {
+            Ok(play) => plays.extend(play),
+            Err(error) => ends.push(Err(error)),
         }
     }
-    Ok(good)
+    ends.extend(futures::future::join_all(plays).await);
+    let good: Vec<bool> = ends.into_iter().collect::<anyhow::Result<_>>()?;
+    Ok(good.into_iter().all(|good| good))
 }
 
-async fn admission(progress: &Progress, setup: &Setup, options: &Options) -> anyhow::Result<bool> {
-    let start = Landscape::start(progress, setup, options.custom.keep);
-    let landscape = Arc::new(Box::pin(start).await?);
-    World::run_on(Some(Arc::clone(&landscape)));
-    let good = features::<World>(ADMISSION, options.clone()).await;
-    World::run_on(None);
-    let landscape = Arc::into_inner(landscape).context("a scenario still runs")?;
-    landscape.stop().await?;
-    good
-}
+/// The scenarios of a folder, and the end of what they ran on.
+type Play = LocalBoxFuture<'static, anyhow::Result<bool>>;
 
-async fn synchronization(
+/// Set up one after the other, for they share images; played all at once, for they mostly wait.
+async fn prepared<W: Played + 'static>(
+    folder: &'static str,
     progress: &Progress,
     setup: &Setup,
     options: &Options,
-) -> anyhow::Result<bool> {
-    let start = kcp::Stage::start(progress, setup, options.custom.keep);
-    let stage = Arc::new(Box::pin(start).await?);
-    kcp::World::run_on(Some(Arc::clone(&stage)));
-    let good = features::<kcp::World>(SYNCHRONIZATION, options.clone()).await;
-    kcp::World::run_on(None);
-    let stage = Arc::into_inner(stage).context("a scenario still runs")?;
-    Box::pin(stage.stop()).await?;
-    good
+    turns: &Turns,
+) -> anyhow::Result<Option<Play>> {
+    if !is_wanted(folder, options)? {
+        return Ok(None);
+    }
+    // Of the folders, admission alone can do with a cluster that is there already.
+    if folder != ADMISSION && setup.provider.is_existing() {
+        progress.say(&format!("{folder} needs clusters of its own: left out"));
+        return Ok(None);
+    }
+    let stage = Arc::new(W::start(progress, setup, options.custom.keep).await?);
+    let (options, turn) = (options.clone(), turns.next());
+    let play = async move {
+        W::run_on(Some(Arc::clone(&stage)));
+        let good = features::<W>(folder, options, turn).await;
+        W::run_on(None);
+        let stage = Arc::into_inner(stage).context("a scenario still runs")?;
+        W::stop(stage).await?;
+        good
+    };
+    Ok(Some(play.boxed_local()))
 }
 
-/// What a world does around a scenario.
+/// A world, the stage that its scenarios share, and what it does around each of them.
 trait Played: cucumber::World + WorldInventory + Debug {
+    type Stage: 'static;
+
+    fn start<'a>(
+        progress: &'a Progress,
+        setup: &'a Setup,
+        keep: bool,
+    ) -> LocalBoxFuture<'a, anyhow::Result<Self::Stage>>;
+    fn stop(stage: Self::Stage) -> LocalBoxFuture<'static, anyhow::Result<()>>;
+    fn run_on(stage: Option<Arc<Self::Stage>>);
     fn entitle(&mut self, title: &str);
     fn end<'a>(
         &'a mut self,
@@ -114,36 +136,51 @@ trait Played: cucumber::World + WorldInventory + Debug {
     ) -> LocalBoxFuture<'a, anyhow::Result<()>>;
 }
 
-impl Played for World {
-    fn entitle(&mut self, title: &str) {
-        Self::entitle(self, title);
-    }
+/// Every world has all this by itself; the trait only gathers it.
+macro_rules! played {
+    ($world:ty, $stage:ty) => {
+        impl Played for $world {
+            type Stage = $stage;
 
-    fn end<'a>(
-        &'a mut self,
-        feature: &'a str,
-        failed: bool,
-    ) -> LocalBoxFuture<'a, anyhow::Result<()>> {
-        Self::end(self, feature, failed).boxed_local()
-    }
+            fn start<'a>(
+                progress: &'a Progress,
+                setup: &'a Setup,
+                keep: bool,
+            ) -> LocalBoxFuture<'a, anyhow::Result<Self::Stage>> {
+                <$stage>::start(progress, setup, keep).boxed_local()
+            }
+
+            fn stop(stage: Self::Stage) -> LocalBoxFuture<'static, anyhow::Result<()>> {
+                stage.stop().boxed_local()
+            }
+
+            fn run_on(stage: Option<Arc<Self::Stage>>) {
+                <$world>::run_on(stage);
+            }
+
+            fn entitle(&mut self, title: &str) {
+                <$world>::entitle(self, title);
+            }
+
+            fn end<'a>(
+                &'a mut self,
+                feature: &'a str,
+                failed: bool,
+            ) -> LocalBoxFuture<'a, anyhow::Result<()>> {
+                <$world>::end(self, feature, failed).boxed_local()
+            }
+        }
+    };
 }
 
-impl Played for kcp::World {
-    fn entitle(&mut self, title: &str) {
-        Self::entitle(self, title);
-    }
+played!(World, Landscape);
+played!(kcp::World, kcp::Stage);
+played!(watching::World, watching::Stage);
 
-    fn end<'a>(
-        &'a mut self,
-        feature: &'a str,
-        failed: bool,
-    ) -> LocalBoxFuture<'a, anyhow::Result<()>> {
-        Self::end(self, feature, failed).boxed_local()
-    }
-}
-
-async fn features<W: Played>(folder: &str, options: Options) -> anyhow::Result<bool> {
+async fn features<W: Played>(folder: &str, options: Options, turn: Turn) -> anyhow::Result<bool> {
     let file = workspace::state().join(format!("junit-{folder}.xml"));
+    // Names are looked for in every folder, and need not be in each.
+    let by_name = options.re_filter.is_some();
     let junit = std::fs::File::create(&file).with_context(|| file.display().to_string())?;
     let writer = W::cucumber::<PathBuf>()
         .max_concurrent_scenarios(CONCURRENCY)
@@ -165,7 +202,7 @@ async fn features<W: Played>(folder: &str, options: Options) -> anyhow::Result<b
             .boxed_local()
         })
         .with_writer(
-            writer::Basic::stdout()
+            writer::Basic::new(turn, Coloring::Auto, 0)
                 .summarized()
                 .tee::<W, _>(writer::JUnit::for_tee(junit, 0).normalized()),
         )
@@ -173,6 +210,10 @@ async fn features<W: Played>(folder: &str, options: Options) -> anyhow::Result<b
         .with_cli(options)
         .run(path(folder))
         .await;
+    anyhow::ensure!(
+        by_name || writer.passed_steps() > 0 || writer.execution_has_failed(),
+        "no file of features/{folder} matches: nothing is shown by that"
+    );
     Ok(!writer.execution_has_failed())
 }
 
@@ -187,12 +228,10 @@ fn is_wanted(folder: &str, options: &Options) -> anyhow::Result<bool> {
         None => arguments.iter().find_map(|it| it.strip_prefix("--input=")),
     };
     if let Some(glob) = glob {
-        let named = [ADMISSION, SYNCHRONIZATION]
-            .iter()
-            .any(|known| glob.contains(known));
+        let named = FOLDERS.iter().any(|known| glob.contains(known));
         anyhow::ensure!(
             named,
-            "--input {glob}: it has to name the folder, features/{ADMISSION} or features/{SYNCHRONIZATION}"
+            "--input {glob}: it has to name a folder of features/, one of {FOLDERS:?}"
         );
         return Ok(glob.contains(folder));
     }
@@ -231,6 +270,8 @@ fn report(panic: &PanicHookInfo<'_>) {
 
 const ADMISSION: &str = "admission";
 const SYNCHRONIZATION: &str = "synchronization";
+const WATCHING: &str = "watching";
+const FOLDERS: [&str; 3] = [ADMISSION, SYNCHRONIZATION, WATCHING];
 /// All scenarios run on one thread, and on one API server.
 const CONCURRENCY: usize = 4;
 /// 128 and the number of SIGINT, as shells have it.

@@ -1,15 +1,17 @@
-//! The images that run in the clusters: the product's, one a role, and the harness's own probe.
+//! The images that run in the clusters: the product's, one a role, the harness's own probe, and Envoy.
 //!
 //! Invariant: an image's reference changes when its bytes change, so a node that has the reference has the image;
 //! the probe alone has a fixed name, because features write it down, and nodes compare its id. Deliberately absent:
 //! a registry; images go into nodes and into [`crate::registry`] as archives.
 
 mod archive;
+mod gateway;
 mod probe;
 mod product;
 
 pub use archive::{Contents, ImageTar};
 pub(crate) use archive::{digest, tar};
+pub use gateway::gateway;
 pub use probe::{PROBE, probe};
 pub use product::{Role, binary, built_binary, product};
 
@@ -24,6 +26,9 @@ pub enum ImageError {
     /// A compiler or `docker` failed.
     #[error("an image could not be built")]
     Build(#[source] StepError),
+    /// A program that is not ours could not be had.
+    #[error("the set-up lacks a program")]
+    Setup(#[source] Box<crate::setup::SetupError>),
     /// A file of ours cannot be read or written.
     #[error("{}: cannot be read or written", path.display())]
     File {

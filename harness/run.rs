@@ -5,6 +5,7 @@
 //! of containers; they belong to who started them, in `main`.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -35,7 +36,7 @@ impl Run {
     pub async fn begin(keep: bool) -> Result<Self, DockerError> {
         let docker = Docker::connect().await?;
         sweep(&docker).await?;
-        let id = RunId::own();
+        let id = RunId::next();
         let kept = docker.networks(KEPT).await?.into_iter().next();
         let (network, owns_network) = match kept {
             Some(network) => (network.name, false),
@@ -215,7 +216,7 @@ pub async fn interruptible<T>(work: impl Future<Output = T>) -> Result<T, Interr
     }
     // What cannot be removed now is swept by the next run.
     if let Ok(docker) = Docker::connect().await {
-        let _ = sweep_if(&docker, |run| *run == RunId::own()).await;
+        let _ = sweep_if(&docker, RunId::is_own).await;
     }
     Err(Interrupted)
 }
@@ -243,38 +244,48 @@ pub async fn forget_kept(docker: &Docker) -> Result<Vec<String>, DockerError> {
     Ok(removed)
 }
 
-/// A process: number and start time, because numbers come back.
+/// A process, by number and start time, because numbers come back; and which of its runs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct RunId {
     process: u32,
     started: String,
+    number: u32,
 }
 
 impl RunId {
-    fn own() -> Self {
+    /// One that nobody had before.
+    fn next() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(1);
         let process = std::process::id();
         Self {
             process,
             started: start_time(process).unwrap_or_default(),
+            number: NUMBER.fetch_add(1, Ordering::Relaxed),
         }
     }
 
     fn parse(text: &str) -> Option<Self> {
-        let (process, started) = text.split_once('-')?;
+        let mut parts = text.splitn(3, '-');
         Some(Self {
-            process: process.parse().ok()?,
-            started: started.to_owned(),
+            process: parts.next()?.parse().ok()?,
+            started: parts.next()?.to_owned(),
+            number: parts.next()?.parse().ok()?,
         })
     }
 
     fn is_alive(&self) -> bool {
         start_time(self.process).is_some_and(|started| started == self.started)
     }
+
+    /// Whether this process made it.
+    fn is_own(&self) -> bool {
+        self.process == std::process::id() && self.is_alive()
+    }
 }
 
 impl std::fmt::Display for RunId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}-{}", self.process, self.started)
+        write!(f, "{}-{}-{}", self.process, self.started, self.number)
     }
 }
 
@@ -297,14 +308,20 @@ mod tests {
 
     #[test]
     fn a_run_knows_whether_its_process_lives() {
-        let own = RunId::own();
-        assert!(own.is_alive());
+        let own = RunId::next();
+        assert!(own.is_alive() && own.is_own());
         assert_eq!(RunId::parse(&own.to_string()), Some(own.clone()));
         let reused = RunId {
             started: "1".to_owned(),
             ..own
         };
         assert!(!reused.is_alive(), "the number alone is not the process");
+        assert!(!reused.is_own());
+    }
+
+    #[test]
+    fn two_runs_of_a_process_do_not_meet() {
+        assert_ne!(RunId::next(), RunId::next());
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 mod builds;
 mod daemon;
+pub(crate) mod envoy;
 mod packages;
 mod provider;
 
@@ -70,6 +71,7 @@ pub async fn run(
     let docker = daemon::ensure(progress).await?;
     let provider = provider::choose(progress, &docker, choice, before.as_ref()).await?;
     let setup = builds::ensure(progress, &provider).await?;
+    envoy::ensure(progress).await?;
     if before.as_ref() != Some(&setup) {
         setup.save()?;
     }

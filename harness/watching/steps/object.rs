@@ -1,0 +1,99 @@
+//! Objects on the runtime, and what users do to them.
+
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use cucumber::{given, then, when};
+use serde_json::json;
+
+use crate::until::until;
+use crate::watching::objects::{LIFECYCLE, MODULE};
+use crate::watching::subject::{Kind, Stream, Subject};
+use crate::watching::{PATIENCE, World};
+
+#[given(regex = r"^a (\w+) that KCP knows$")]
+async fn known(world: &mut World, kind: String) -> anyhow::Result<()> {
+    let kind = Kind::of(&kind)?;
+    create(world, kind, Some("kyma")).await?;
+    let manager = if kind == Kind::Kyma {
+        LIFECYCLE
+    } else {
+        MODULE
+    };
+    let (name, manager) = (world.name()?, world.stage.manager(manager)?);
+    // Once, if the first event was still on its way when the confirming one was due.
+    let later = Instant::now() + CONFIRMED;
+    until("it is told of twice", PATIENCE, || async {
+        let heard = manager.heard.of(&name).len();
+        let settled = heard >= 2 || (heard == 1 && Instant::now() > later);
+        ensure!(settled, "{heard}");
+        anyhow::Ok(())
+    })
+    .await?;
+    mark(world)
+}
+
+#[given(regex = r"^a (\w+) that nobody watches$")]
+async fn unwatched(world: &mut World, kind: String) -> anyhow::Result<()> {
+    create(world, Kind::of(&kind)?, None).await
+}
+
+#[when(regex = r"^a user creates a (\w+)$")]
+async fn created(world: &mut World, kind: String) -> anyhow::Result<()> {
+    create(world, Kind::of(&kind)?, Some("kyma")).await
+}
+
+#[when(regex = r#"^a user creates a (\w+) watched by "(.+)"$"#)]
+async fn created_for(world: &mut World, kind: String, by: String) -> anyhow::Result<()> {
+    create(world, Kind::of(&kind)?, Some(&by)).await
+}
+
+#[when(regex = r"^a user ((?:changes|would|scales|deletes) .+)$")]
+async fn write(world: &mut World, words: String) -> anyhow::Result<()> {
+    mark(world)?;
+    let dialogue = &world.stage.skr.dialogue;
+    world.subject()?.write(dialogue, &words).await
+}
+
+#[when(expr = "a user creates {int} Kymas")]
+async fn crowd(world: &mut World, count: usize) -> anyhow::Result<()> {
+    for _ in 0..count {
+        let dialogue = &world.stage.skr.dialogue;
+        world.crowd.add_kyma(dialogue, &world.namespace).await?;
+    }
+    Ok(())
+}
+
+#[given("a user creates Kymas all the while")]
+fn stream(world: &mut World) {
+    world.stream = Some(Stream::of_kymas(&world.stage.skr, &world.namespace));
+}
+
+#[then("no write took longer than a second")]
+fn quick(world: &mut World) -> anyhow::Result<()> {
+    let slowest = world.crowd.slowest;
+    ensure!(slowest.as_millis() < 1_000, "one took {slowest:?}");
+    Ok(())
+}
+
+async fn create(world: &mut World, kind: Kind, watched_by: Option<&str>) -> anyhow::Result<()> {
+    let subject = Subject::fresh(kind, &world.namespace);
+    subject
+        .create(&world.stage.skr.dialogue, watched_by)
+        .await?;
+    world.subject = Some(subject);
+    world.seen = json!({});
+    Ok(())
+}
+
+/// Remembers how often each manager has heard of the object.
+fn mark(world: &mut World) -> anyhow::Result<()> {
+    let name = world.name()?;
+    for manager in &world.stage.managers {
+        world.seen[manager.name()] = json!(manager.heard.of(&name).len());
+    }
+    Ok(())
+}
+
+/// When a confirming event has surely come: more than twice the time after which one is due.
+const CONFIRMED: Duration = Duration::from_secs(5);
