@@ -27,11 +27,10 @@ mod wire;
 
 pub use conditions::{Certificate, Conditions, Faults, Reach, Rollout, Writes};
 pub use identity::{Credentials, runtime_id};
-pub use ledger::{Counts, Entry, Place, Totals};
+pub use ledger::{Arrival, Counts, Entry, Place, Totals, content_of};
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
@@ -257,18 +256,20 @@ impl Fleet {
         self.shared.runtimes.iter().map(entry).collect()
     }
 
-    /// On how many runtimes an object changed after a moment of the fleet's clock.
+    /// On how many runtimes an object has arrived.
     #[must_use]
-    pub fn changed_since(&self, place: &Place, moment: Duration) -> usize {
-        let Some(key) = key(place) else {
+    pub fn arrived(&self, arrival: &Arrival) -> usize {
+        let Some(key) = key(&arrival.place) else {
             return 0;
         };
-        let changed = |runtime: &&Runtime| {
+        let arrived = |runtime: &&Runtime| {
             let inner = runtime.inner();
             let stored = inner.objects.get(&key);
-            stored.is_some_and(|stored| stored.changed > moment)
+            let after = stored.filter(|stored| stored.changed > arrival.since);
+            let state = after.and_then(|stored| stored.state.as_ref());
+            state.is_some_and(|state| hex(&state.content) == arrival.content)
         };
-        self.shared.runtimes.iter().filter(changed).count()
+        self.shared.runtimes.iter().filter(arrived).count()
     }
 
     /// One object of one runtime, as it would be answered.

@@ -14,14 +14,15 @@ mod scenarios;
 mod stage;
 mod today;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use self::build::Programs;
-use self::report::Figures;
+use self::report::{Figures, Measured};
 use self::scenarios::Play;
 use self::stage::Stage;
 use self::today::Today;
@@ -39,46 +40,109 @@ pub struct FanoutArgs {
     /// Measure what was built last, and do not ask cargo whether it is of these sources.
     #[arg(long)]
     built: bool,
-    /// Only look: nothing is written into docs/.
+    /// Measure this binary of the product.
+    #[arg(long, value_name = "FILE", requires = "built")]
+    product: Option<PathBuf>,
+    /// Only look: nothing is kept, and nothing written into docs/.
     #[arg(long)]
     quick: bool,
+    /// Measure these parts alone; the others of the page are what was measured last.
+    #[arg(long, value_delimiter = ',', default_values_t = Part::ALL)]
+    parts: Vec<Part>,
     #[command(flatten)]
     sizes: Sizes,
+}
+
+/// Scenarios that go on from each other; each part begins with an empty control plane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Part {
+    /// Cold start, changes, trouble.
+    Changes,
+    /// Many runtimes.
+    Large,
+    /// SIGKILL again and again.
+    Kills,
+}
+
+impl Part {
+    const ALL: [Self; 3] = [Self::Changes, Self::Large, Self::Kills];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Changes => "changes",
+            Self::Large => "large",
+            Self::Kills => "kills",
+        }
+    }
+}
+
+impl std::fmt::Display for Part {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(self.name())
+    }
 }
 
 /// How much of everything.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Sizes {
-    /// Runtimes of all scenarios but the last.
+    /// Runtimes of part `changes`.
     #[arg(long, default_value_t = 5000)]
     runtimes: usize,
-    /// Runtimes of the last scenario; not more than the others: it is left out.
+    /// Runtimes of part `large`.
     #[arg(long, default_value_t = 10_000)]
     large: usize,
     /// One round trip between controller and runtimes, in milliseconds.
     #[arg(long, default_value_t = 100)]
     round_trip: u64,
     /// How often the controller is killed in the middle of a pass.
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value_t = 100)]
     kills: usize,
+    /// Runtimes of part `kills`.
+    #[arg(long, default_value_t = 500)]
+    kill_runtimes: usize,
 }
 
 impl Sizes {
     fn latency(self) -> Duration {
         Duration::from_millis(self.round_trip)
     }
+
+    fn runtimes(self, part: Part) -> usize {
+        match part {
+            Part::Changes => self.runtimes,
+            Part::Large => self.large,
+            Part::Kills => self.kill_runtimes,
+        }
+    }
 }
 
 /// Runs the bench.
 pub(super) async fn run(progress: &Progress, arguments: &FanoutArgs) -> anyhow::Result<Outcome> {
-    let circumstances = Circumstances::now().await?;
     let programs = if arguments.built {
-        Programs::built()
+        Programs::built()?.with_product(arguments.product.clone())
     } else {
         Programs::build(progress).await?
     };
     let sizes = arguments.sizes;
-    let figures = Box::pin(measure(progress, &programs, sizes, circumstances)).await?;
+    let mut parts = Vec::new();
+    for part in Part::ALL {
+        if !arguments.parts.contains(&part) {
+            parts.extend(kept(part).filter(|_| !arguments.quick));
+            continue;
+        }
+        let measured = Box::pin(measure(progress, &programs, sizes, part)).await?;
+        if !arguments.quick {
+            keep(part, &measured)?;
+        }
+        parts.push(measured);
+    }
+    let figures = Figures {
+        parts,
+        today: (
+            sizes.runtimes,
+            Today::with_round_trip(sizes.latency()).curve(sizes.runtimes),
+        ),
+    };
     if !arguments.quick {
         write(&figures)?;
     }
@@ -97,12 +161,13 @@ async fn measure(
     progress: &Progress,
     programs: &Programs,
     sizes: Sizes,
-    circumstances: Circumstances,
-) -> anyhow::Result<Figures> {
-    let largest = sizes.runtimes.max(sizes.large);
-    let mut stage = Stage::start(progress, programs, largest, sizes.latency()).await?;
+    part: Part,
+) -> anyhow::Result<Measured> {
+    let circumstances = Circumstances::now().await?.to_string();
+    let runtimes = sizes.runtimes(part);
+    let mut stage = Stage::start(progress, programs, runtimes, sizes.latency()).await?;
     progress
-        .show("fill the control plane", stage.fill(sizes.runtimes))
+        .show("fill the control plane", stage.fill(runtimes))
         .await?;
     let mut play = Play {
         started: stage.now().await?,
@@ -113,7 +178,7 @@ async fn measure(
         sizes,
         outcomes: Vec::new(),
     };
-    let ran = play.run().await;
+    let ran = play.run(part).await;
     let Play {
         stage,
         mut controller,
@@ -123,13 +188,26 @@ async fn measure(
     controller.kill().await?;
     stage.end().await?;
     ran?;
-    let today = Today::with_round_trip(sizes.latency());
-    Ok(Figures {
+    Ok(Measured {
         circumstances,
-        command: "cargo harness bench fanout".to_owned(),
+        command: format!("cargo harness bench fanout --parts {part}"),
         outcomes,
-        today: (sizes.runtimes, today.curve(sizes.runtimes)),
     })
+}
+
+/// Where the figures of a part wait for those of the others.
+fn file(part: Part) -> PathBuf {
+    workspace::state().join(format!("fanout-{part}.json"))
+}
+
+fn keep(part: Part, measured: &Measured) -> anyhow::Result<()> {
+    let file = file(part);
+    std::fs::write(&file, serde_json::to_vec(measured)?).with_context(|| file.display().to_string())
+}
+
+/// Figures of a run before; what an older harness wrote and this one does not understand was not measured.
+fn kept(part: Part) -> Option<Measured> {
+    serde_json::from_slice(&std::fs::read(file(part)).ok()?).ok()
 }
 
 fn write(figures: &Figures) -> anyhow::Result<()> {

@@ -1,11 +1,10 @@
 //! The fleet by HTTP on loopback: what [`Fleet`] can do in process, from another one.
 //!
-//! `GET /totals`, `GET /kubeconfig/<number>`, `POST /entries`, `POST /changed`, `POST /object`, `POST /conditions`, `POST /rotate`,
+//! `GET /totals`, `GET /kubeconfig/<number>`, `POST /entries`, `POST /arrived`, `POST /object`, `POST /conditions`, `POST /rotate`,
 //! `POST /reset`; bodies are JSON. Invariant: nothing here that [`Fleet`] cannot do. Deliberately absent:
 //! authentication; the port is on loopback and the fleet holds nothing that is worth anything.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use axum::Router;
@@ -18,7 +17,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpListener;
 
 use super::conditions::Conditions;
-use super::ledger::{Entry, Place, Totals};
+use super::ledger::{Arrival, Entry, Place, Totals};
 use super::{Fleet, Selection};
 
 /// New conditions for some runtimes.
@@ -33,13 +32,6 @@ struct NewConditions {
 #[derive(Debug, Serialize, Deserialize)]
 struct Wanted {
     runtime: usize,
-    place: Place,
-}
-
-/// One object, and a moment.
-#[derive(Debug, Serialize, Deserialize)]
-struct Since {
-    moment: Duration,
     place: Place,
 }
 
@@ -74,9 +66,9 @@ fn done(fleet: &Fleet, method: &Method, path: &str, body: &[u8]) -> anyhow::Resu
             let place: Place = serde_json::from_slice(body)?;
             Some(serde_json::to_value(fleet.entries(&place))?)
         }
-        ("POST", ["changed"]) => {
-            let Since { moment, place } = serde_json::from_slice(body)?;
-            Some(Value::from(fleet.changed_since(&place, moment)))
+        ("POST", ["arrived"]) => {
+            let arrival: Arrival = serde_json::from_slice(body)?;
+            Some(Value::from(fleet.arrived(&arrival)))
         }
         ("POST", ["object"]) => {
             let Wanted { runtime, place } = serde_json::from_slice(body)?;
@@ -143,14 +135,12 @@ impl FleetControl {
         read(self.client.post(self.path("entries")).json(place)).await
     }
 
-    /// [`Fleet::changed_since`].
+    /// [`Fleet::arrived`].
     ///
     /// # Errors
     /// When the fleet is gone.
-    pub async fn changed_since(&self, place: &Place, moment: Duration) -> anyhow::Result<usize> {
-        let place = place.clone();
-        let since = Since { moment, place };
-        read(self.client.post(self.path("changed")).json(&since)).await
+    pub async fn arrived(&self, arrival: &Arrival) -> anyhow::Result<usize> {
+        read(self.client.post(self.path("arrived")).json(arrival)).await
     }
 
     /// [`Fleet::object`].

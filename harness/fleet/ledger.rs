@@ -5,6 +5,9 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::object::digest;
 
 /// Requests of one runtime, or of all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -113,4 +116,24 @@ pub struct Place {
     pub namespace: String,
     /// Its name.
     pub name: String,
+}
+
+/// An object that is waited for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Arrival {
+    /// Where.
+    pub place: Place,
+    /// With which content, as [`content_of`] has it.
+    pub content: String,
+    /// Changed after this moment of the fleet's clock.
+    pub since: Duration,
+}
+
+/// The digest of an object's content, as [`Entry::content`] shows it.
+#[must_use]
+pub fn content_of(object: &Value) -> String {
+    let mut content = object.as_object().cloned().unwrap_or_default();
+    content.retain(|field, _| !["apiVersion", "kind", "metadata", "status"].contains(&&**field));
+    super::hex(&digest(Value::Object(content).to_string().as_bytes()))
 }

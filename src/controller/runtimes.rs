@@ -105,7 +105,7 @@ pub struct FleetOptions {
 impl Default for FleetOptions {
     fn default() -> Self {
         Self {
-            window: 256,
+            window: 1024,
             patience: Duration::from_secs(1),
             connect_timeout: Duration::from_secs(5),
             call_timeout: Duration::from_secs(10),

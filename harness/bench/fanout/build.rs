@@ -34,11 +34,19 @@ impl Programs {
         Ok(Self { product, harness })
     }
 
-    /// Those of the last build.
-    pub(super) fn built() -> Self {
+    /// Those of the last build; the fleet is this program's, so that both understand each other.
+    pub(super) fn built() -> anyhow::Result<Self> {
         let product = crate::bench::build::Programs::built().product;
-        let harness = workspace::target().join("release/harness");
-        Self { product, harness }
+        let harness = std::env::current_exe()?;
+        Ok(Self { product, harness })
+    }
+
+    /// With another product.
+    pub(super) fn with_product(self, product: Option<PathBuf>) -> Self {
+        Self {
+            product: product.unwrap_or(self.product),
+            ..self
+        }
     }
 
     /// What the product says its own resources are.

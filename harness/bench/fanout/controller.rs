@@ -26,16 +26,22 @@ pub(super) struct Program {
 pub(super) struct Controller {
     process: Process,
     health: SocketAddr,
+    metrics: SocketAddr,
 }
 
 impl Program {
     /// Starts it; it is not ready yet.
     pub(super) fn start(&self) -> anyhow::Result<Controller> {
         let health = free_address()?;
-        let flags = flags(&self.kubeconfig, health, free_address()?);
+        let metrics = free_address()?;
+        let flags = flags(&self.kubeconfig, health, metrics);
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
         let process = Process::start("controller", self.core, &self.binary, &flags)?;
-        Ok(Controller { process, health })
+        Ok(Controller {
+            process,
+            health,
+            metrics,
+        })
     }
 }
 
@@ -71,6 +77,15 @@ impl Controller {
         waited.context("see target/harness/logs/bench-controller.err.log")
     }
 
+    /// Statuses that it wrote on the control plane so far.
+    pub(super) async fn statuses(&self) -> anyhow::Result<u64> {
+        let page = reqwest::get(format!("http://{}/metrics", self.metrics)).await?;
+        let page = page.text().await?;
+        let lines = page.lines().filter(|line| line.starts_with(STATUSES));
+        let counts = lines.filter_map(|line| line.rsplit(' ').next()?.parse::<u64>().ok());
+        Ok(counts.sum())
+    }
+
     /// Whether it still runs; the error shows the end of its log.
     pub(super) fn is_running(&mut self) -> anyhow::Result<()> {
         self.process.is_running()
@@ -97,4 +112,5 @@ fn free_address() -> anyhow::Result<SocketAddr> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?)
 }
 
+const STATUSES: &str = "rt_bootstrapper_controller_direct_status_writes_total";
 const PATIENCE: Duration = Duration::from_mins(1);

@@ -5,8 +5,10 @@
 
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// When runtimes converged.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Curve {
     /// In ascending order.
     times: Vec<Duration>,

@@ -7,13 +7,14 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use comfy_table::{Table, TableStyle, presets};
+use serde::{Deserialize, Serialize};
 
 use super::curve::Curve;
 use super::plot::{Line, svg};
-use crate::bench::machine::Circumstances;
 use crate::fleet::Totals;
 
 /// One scenario that was measured.
+#[derive(Serialize, Deserialize)]
 pub(super) struct Outcome {
     pub(super) name: String,
     /// Runtimes that should have converged.
@@ -31,7 +32,7 @@ pub(super) struct Outcome {
 }
 
 /// What must hold.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Bound {
     pub(super) text: String,
     pub(super) met: bool,
@@ -57,11 +58,18 @@ impl Bound {
     }
 }
 
-/// Everything.
-pub(super) struct Figures {
-    pub(super) circumstances: Circumstances,
+/// What was measured by one command.
+#[derive(Serialize, Deserialize)]
+pub(super) struct Measured {
+    /// Machine, moment and what else a reader must know.
+    pub(super) circumstances: String,
     pub(super) command: String,
     pub(super) outcomes: Vec<Outcome>,
+}
+
+/// Everything.
+pub(super) struct Figures {
+    pub(super) parts: Vec<Measured>,
     /// The model of today's way, for so many runtimes.
     pub(super) today: (usize, Curve),
 }
@@ -69,15 +77,15 @@ pub(super) struct Figures {
 impl Figures {
     /// Whether every bound is met.
     pub(super) fn hold(&self) -> bool {
-        let bounds = self.outcomes.iter().flat_map(|outcome| &outcome.bounds);
+        let bounds = self.outcomes().flat_map(|outcome| &outcome.bounds);
         bounds.into_iter().all(|bound| bound.met)
     }
 
     /// For the terminal.
     pub(super) fn shown(&self) -> String {
         format!(
-            "{}\n{}",
-            self.circumstances,
+            "{}{}",
+            self.circumstances(),
             self.table(presets::UTF8_FULL_CONDENSED)
         )
     }
@@ -85,9 +93,8 @@ impl Figures {
     /// The page with the part between the markers replaced.
     pub(super) fn written_into(&self, page: &str) -> anyhow::Result<String> {
         let part = format!(
-            "`{}` · {}\n\n{}",
-            self.command,
-            self.circumstances,
+            "{}\n{}",
+            self.circumstances(),
             self.table(presets::ASCII_MARKDOWN)
         );
         between_markers(page, &part).context("docs/benchmarks.md has no markers for `fanout`")
@@ -95,7 +102,7 @@ impl Figures {
 
     /// The plot.
     pub(super) fn plot(&self) -> String {
-        let measured = self.outcomes.iter().filter(|outcome| outcome.drawn);
+        let measured = self.outcomes().filter(|outcome| outcome.drawn);
         let mut lines: Vec<Line<'_>> = measured
             .filter_map(|outcome| {
                 let name = format!("{}, {}", outcome.name, outcome.runtimes);
@@ -113,10 +120,19 @@ impl Figures {
         svg("Share of runtimes that have a change, by time", &lines)
     }
 
+    fn outcomes(&self) -> impl Iterator<Item = &Outcome> {
+        self.parts.iter().flat_map(|part| &part.outcomes)
+    }
+
+    fn circumstances(&self) -> String {
+        let line = |part: &Measured| format!("- `{}`: {}\n", part.command, part.circumstances);
+        self.parts.iter().map(line).collect()
+    }
+
     fn table(&self, style: TableStyle) -> String {
         let mut table = Table::new();
         table.load_style(style).set_header(HEADER);
-        for outcome in &self.outcomes {
+        for outcome in self.outcomes() {
             table.add_row(outcome.cells());
         }
         let (runtimes, curve) = &self.today;

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use anyhow::ensure;
 
-use super::Sizes;
 use super::controller::Controller;
 use super::curve::Curve;
 use super::report::{Bound, Outcome};
 use super::stage::{Change, Stage};
+use super::{Part, Sizes};
 use crate::fleet::{Conditions, Faults, Reach, Selection};
 use crate::progress::Progress;
 use crate::until::holds;
@@ -30,30 +30,48 @@ pub(super) struct Play<'a> {
 }
 
 impl Play<'_> {
-    /// All of them.
-    pub(super) async fn run(&mut self) -> anyhow::Result<()> {
-        self.cold().await?;
+    /// Those of a part.
+    pub(super) async fn run(&mut self, part: Part) -> anyhow::Result<()> {
+        match part {
+            Part::Changes => self.changes().await,
+            Part::Kills => {
+                self.watch("cold start", Change::Three, self.started)
+                    .await?;
+                self.settle().await?;
+                self.killed().await
+            }
+            Part::Large => {
+                self.cold(LARGE_P99).await?;
+                self.settle().await?;
+                self.changed(Change::Three, "three sources changed", LARGE_P99)
+                    .await?;
+                Ok(())
+            }
+        }
+    }
+
+    async fn changes(&mut self) -> anyhow::Result<()> {
+        self.cold(P99).await?;
+        self.settle().await?;
         let three = self
             .changed(Change::Three, "three sources changed", P99)
             .await?;
+        self.settle().await?;
         self.changed(Change::Secret, "one Secret changed", SECRET_P99)
             .await?;
+        self.settle().await?;
         self.nothing().await?;
         self.troubled(&three).await?;
-        self.rotated().await?;
-        self.killed().await?;
-        if self.sizes.large > self.sizes.runtimes {
-            self.large().await?;
-        }
-        Ok(())
+        self.settle().await?;
+        self.rotated().await
     }
 
     /// The controller was started at the fleet's beginning, with everything still to do.
-    async fn cold(&mut self) -> anyhow::Result<()> {
+    async fn cold(&mut self, limit: Duration) -> anyhow::Result<()> {
         let curve = self
             .watch("cold start", Change::Three, self.started)
             .await?;
-        let bounds = vec![Bound::p99(&curve, P99), self.memory_bound()?];
+        let bounds = vec![Bound::p99(&curve, limit), self.memory_bound()?];
         self.record("cold start", Some(curve), bounds).await
     }
 
@@ -73,7 +91,6 @@ impl Play<'_> {
 
     /// A new process finds everything as it should be.
     async fn nothing(&mut self) -> anyhow::Result<()> {
-        self.stage.settled(&mut self.controller).await?;
         self.begin().await?;
         self.restart().await?;
         let fleet = &self.stage.fleet;
@@ -150,9 +167,12 @@ impl Play<'_> {
             let since = self.stage.change(Change::Three).await?;
             // Multiples of the golden section never come close to each other.
             self.stage.reached(since, number * 618 % 1000).await?;
+            let before = self.stage.fleet.totals().await?.counts.handshakes;
             self.restart().await?;
             let name = format!("killed {number} of {}", self.sizes.kills);
             let curve = self.watch(&name, Change::Three, since).await?;
+            // What was on its way may have arrived without the new process, which has then still to prove itself.
+            self.stage.looked_at(before).await?;
             let totals = self.stage.fleet.totals().await?;
             redundant = redundant.max(totals.most_idle_applies);
             strays += totals.counts.foreign_writes;
@@ -168,15 +188,9 @@ impl Play<'_> {
         self.record(&name, slowest, bounds).await
     }
 
-    async fn large(&mut self) -> anyhow::Result<()> {
-        let fill = self.stage.fill(self.sizes.large);
-        self.progress.show("make more runtimes known", fill).await?;
-        self.watch("the new ones", Change::Three, self.started)
-            .await?;
-        self.stage.settled(&mut self.controller).await?;
-        self.changed(Change::Three, "three sources changed", LARGE_P99)
-            .await?;
-        Ok(())
+    async fn settle(&mut self) -> anyhow::Result<()> {
+        let settled = self.stage.settled(&mut self.controller);
+        self.progress.show("nothing is left to do", settled).await
     }
 
     /// Counts from here on.

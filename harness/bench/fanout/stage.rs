@@ -19,11 +19,11 @@ use crate::bench::process::Process;
 use crate::cluster::{Cluster, ClusterOptions};
 use crate::fleet::control::FleetControl;
 use crate::fleet::kcp::{ControlPlane, Member, Sources, TRUST_BUNDLE};
-use crate::fleet::{Place, Selection};
+use crate::fleet::{Arrival, Place, Selection, content_of};
 use crate::progress::Progress;
 use crate::run::Run;
 use crate::setup::Setup;
-use crate::until::until;
+use crate::until::{holds, until};
 
 /// Everything but the controller.
 pub(super) struct Stage {
@@ -147,11 +147,11 @@ impl Stage {
         but: usize,
     ) -> anyhow::Result<Curve> {
         let expected = self.known - but;
-        for place in places(change) {
-            let what = format!("{} of {expected} runtimes", place.name);
+        for arrival in self.arrivals(change, since)? {
+            let what = format!("{} of {expected} runtimes", arrival.place.name);
             until(&what, LONGEST, || async {
-                let changed = self.fleet.changed_since(&place, since).await?;
-                ensure!(changed >= expected, "{changed}");
+                let arrived = self.fleet.arrived(&arrival).await?;
+                ensure!(arrived >= expected, "{arrived}");
                 anyhow::Ok(())
             })
             .await?;
@@ -166,69 +166,82 @@ impl Stage {
         expected: usize,
     ) -> anyhow::Result<Curve> {
         let mut last = vec![Some(Duration::ZERO); self.known];
-        for place in places(change) {
-            let entries = self.fleet.entries(&place).await?;
-            let mut contents: Vec<&String> = Vec::new();
+        for arrival in self.arrivals(change, since)? {
+            let entries = self.fleet.entries(&arrival.place).await?;
             for (last, entry) in last.iter_mut().zip(&entries) {
-                let arrived = entry.changed.checked_sub(since);
-                contents.extend(arrived.and(entry.content.as_ref()));
+                let right = entry.content.as_ref() == Some(&arrival.content);
+                let arrived = entry.changed.checked_sub(since).filter(|_| right);
                 *last = last.zip(arrived).map(|(one, two)| one.max(two));
             }
-            contents.dedup();
-            ensure!(
-                contents.len() == 1,
-                "{}: not the same everywhere",
-                place.name
-            );
         }
-        self.is_right(change).await?;
         Ok(Curve::new(last.into_iter().flatten().collect(), expected))
     }
 
-    /// Whether what arrived is what was sent; all runtimes have the same, so one of them is asked.
-    async fn is_right(&self, change: Change) -> anyhow::Result<()> {
+    /// What a change must reach, with which content. The ConfigMap carries the version of all contents, so it changes
+    /// with each of them, and before it has the webhook goes on with what it had.
+    fn arrivals(&self, change: Change, since: Duration) -> anyhow::Result<Vec<Arrival>> {
         let sent = self.sources.objects();
-        for place in places(change) {
+        let arrival = |place: Place| {
             let same = |it: &&Value| it["metadata"]["name"] == place.name.as_str();
             let wanted = sent.iter().find(same).context("a source of that name")?;
-            // The last ones are never in trouble.
-            let object = self.fleet.object(self.known - 1, &place).await?;
-            for field in ["data", "spec"] {
-                let (seen, wanted) = (&object[field], &wanted[field]);
-                ensure!(seen == wanted, "{}: {seen} instead of {wanted}", place.name);
-            }
-        }
-        Ok(())
+            Ok(Arrival {
+                content: content_of(wanted),
+                place,
+                since,
+            })
+        };
+        places(change).into_iter().map(arrival).collect()
     }
 
     /// Waits until a change has reached that many per mille of the known runtimes.
     pub(super) async fn reached(&self, since: Duration, per_mille: usize) -> anyhow::Result<()> {
         let expected = self.known * per_mille / 1000;
-        let place = &places(Change::Three)[0];
+        let arrival = &self.arrivals(Change::Three, since)?[0];
         until("a pass has come so far", LONGEST, || async {
-            let changed = self.fleet.changed_since(place, since).await?;
-            ensure!(changed >= expected, "{changed} of {expected}");
+            let arrived = self.fleet.arrived(arrival).await?;
+            ensure!(arrived >= expected, "{arrived} of {expected}");
             anyhow::Ok(())
         })
         .await?;
         Ok(())
     }
 
-    /// Waits until the controller is ready and nothing is in flight any more.
-    pub(super) async fn settled(&self, controller: &mut Controller) -> anyhow::Result<()> {
-        controller.ready().await?;
-        until("nothing is in flight", LONGEST, || async {
+    /// Waits until every known runtime was connected to once more, after so many times, and no request is under way.
+    pub(super) async fn looked_at(&self, before: u64) -> anyhow::Result<()> {
+        let wanted = before + self.known as u64;
+        until("every runtime is looked at again", LONGEST, || async {
             let totals = self.fleet.totals().await?;
+            let handshakes = totals.counts.handshakes;
+            ensure!(handshakes >= wanted, "{handshakes} of {wanted} handshakes");
             ensure!(totals.in_flight == 0, "{} requests", totals.in_flight);
             anyhow::Ok(())
         })
         .await?;
         Ok(())
     }
+
+    /// Waits until the controller is ready, and nothing is written any more on runtimes and control plane.
+    pub(super) async fn settled(&self, controller: &mut Controller) -> anyhow::Result<()> {
+        controller.ready().await?;
+        let controller = &*controller;
+        let written = || async {
+            let totals = self.fleet.totals().await?;
+            anyhow::Ok((totals.counts.writes, controller.statuses().await?))
+        };
+        until("nothing is written any more", LONGEST, || async {
+            let before = written().await?;
+            let still = holds("nothing is written", STILL, || async {
+                let now = written().await?;
+                ensure!(now == before, "{now:?} after {before:?}");
+                anyhow::Ok(())
+            });
+            anyhow::Ok(still.await?)
+        })
+        .await?;
+        Ok(())
+    }
 }
 
-/// What a change must reach. The ConfigMap carries the version of all contents, so it changes with each of them, and
-/// before it has the webhook goes on with what it had.
 fn places(change: Change) -> Vec<Place> {
     let place = |resource: &str, namespace: &str, name: &str| Place {
         resource: resource.to_owned(),
@@ -277,5 +290,7 @@ fn sources(version: u32) -> anyhow::Result<Sources> {
 
 /// More would only queue.
 const AT_ONCE: usize = 32;
+/// Longer than a runtime that waits for its Deployment is left alone.
+const STILL: Duration = Duration::from_secs(8);
 /// No scenario takes so long.
 const LONGEST: Duration = Duration::from_mins(5);

@@ -96,6 +96,9 @@ pub struct DirectSettings {
     pub soon: Backoff,
     /// How many statuses are written on the control plane in a second.
     pub statuses_per_second: NonZeroU32,
+    /// How long the first change of a source waits for others: sources that are changed together come one by one, and
+    /// each would be a version of its own, written everywhere.
+    pub together: Duration,
     /// How a new version goes out.
     pub waves: Waves,
 }
@@ -110,7 +113,7 @@ impl DirectSettings {
             adopt: Selector::from_iter([(MODE, MODE_DIRECT)]),
             image: image.to_owned(),
             resync: Duration::from_mins(10),
-            passes: 256,
+            passes: 448,
             backoff: Backoff {
                 base: Duration::from_secs(5),
                 cap: Duration::from_mins(5),
@@ -120,6 +123,7 @@ impl DirectSettings {
                 cap: Duration::from_secs(30),
             },
             statuses_per_second: NonZeroU32::MIN.saturating_add(99),
+            together: Duration::from_millis(200),
             waves: Waves {
                 size: None,
                 failure_budget: Budget::Percent(10),

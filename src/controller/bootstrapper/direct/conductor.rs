@@ -243,6 +243,7 @@ impl Conductor {
             installation: self.installations.of(image(&resource)),
             withheld: self.withheld(name, &resource),
             thorough: self.thorough_at.get(name).is_some_and(|at| *at <= now),
+            first: self.register.get(name).is_some_and(|it| it.attempts == 0),
             resource,
         }
     }

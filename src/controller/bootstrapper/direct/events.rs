@@ -112,7 +112,7 @@ impl Loop {
                 Some(event) = runtimes.next() => self.take_runtime(event),
                 Some(event) = kubeconfigs.next() => self.take_kubeconfig(event),
                 Some(stopped) = paused.next() => self.conductor.pause(stopped),
-                Ok(()) = sources.changed() => self.sources_at = Some(Instant::now()),
+                Ok(()) = sources.changed() => self.expect_sources(),
                 Some(ended) = self.conductor.ended() => self.conductor.take(ended),
                 () = &mut writing => return,
                 () = wait(due) => self.look_at_sources(&sources).await,
@@ -129,6 +129,12 @@ impl Loop {
         let sources = self.sources_at.filter(|_| lists);
         let passes = self.conductor.next().filter(|_| self.is_ready());
         [sources, passes].into_iter().flatten().min()
+    }
+
+    /// Counted from the first change, so that one after the other cannot put it off.
+    fn expect_sources(&mut self) {
+        let soon = Instant::now() + self.options.settings.together;
+        self.sources_at = Some(self.sources_at.map_or(soon, |at| at.min(soon)));
     }
 
     /// The record first: what is rolled out is remembered before it is, or its deletion could be missed.

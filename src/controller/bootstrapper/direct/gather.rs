@@ -5,18 +5,19 @@
 
 use std::collections::BTreeMap;
 
-use api::runtimes::OWNER_MARKER;
+use api::runtimes::{INSTALLER_MANAGER, OWNER_MARKER};
 use futures::future::{join_all, try_join_all};
 use policy::convergence::manifests::{Installation, Phase};
 use policy::convergence::observed::{Names, NamespaceState, Observed};
+use policy::convergence::status::Purpose;
 use policy::convergence::target::Target;
 use serde_json::Value;
 
 use super::rights;
 use crate::runtimes::{CallError, Remote};
 
-/// Versions in which ClusterTrustBundles may be served, the best first.
-const TRUST_BUNDLE_VERSIONS: [&str; 3] = ["v1", "v1beta1", "v1alpha1"];
+/// Versions in which ClusterTrustBundles may be served, the most likely first: it is asked for alone.
+const TRUST_BUNDLE_VERSIONS: [&str; 3] = ["v1beta1", "v1", "v1alpha1"];
 
 const FORBIDDEN: u16 = 403;
 const NOT_FOUND: u16 = 404;
@@ -26,10 +27,17 @@ pub(super) struct Gather<'a> {
     pub(super) remote: &'a Remote,
     pub(super) names: &'a Names,
     pub(super) installation: &'a Installation,
+    pub(super) purpose: Purpose,
 }
 
 /// A version of the API of bundles, and the bundle if it is there.
 type Bundle = (String, Option<Value>);
+
+/// What a version says, or the right that we lack to ask it.
+enum Listed {
+    There(Bundle),
+    Forbidden(String),
+}
 
 /// An object, or the right that we lack to read it.
 enum Read {
@@ -119,12 +127,31 @@ impl Gather<'_> {
 
     async fn read(&self, target: &Target) -> Result<Read, CallError> {
         match self.remote.get(&target.path()).await {
-            Ok(found) => Ok(Read::There(found)),
+            Ok(found) => Ok(Read::There(found.map(|it| self.slim(it)))),
             Err(CallError::Refused {
                 status: FORBIDDEN, ..
             }) => Ok(Read::Forbidden(rights::name("get", target))),
             Err(error) => Err(error),
         }
+    }
+
+    /// Owners are as large as the rest, and which field is whose matters only where fields change hands: on the way out,
+    /// and where today's installer has some.
+    fn slim(&self, mut object: Value) -> Value {
+        let owners = object.pointer_mut("/metadata/managedFields");
+        let Some(owners) = owners.and_then(Value::as_array_mut) else {
+            return object;
+        };
+        let stays = self.purpose == Purpose::Keep
+            && owners.iter().all(|it| it["manager"] != INSTALLER_MANAGER);
+        for owner in owners
+            .iter_mut()
+            .filter_map(Value::as_object_mut)
+            .filter(|_| stays)
+        {
+            owner.remove("fieldsV1");
+        }
+        object
     }
 
     /// A cluster that does not let us ask who it is does not say who it is.
@@ -157,33 +184,45 @@ impl Gather<'_> {
         let Some(name) = &self.names.trust_bundle else {
             return Ok((None, None));
         };
-        let lists = TRUST_BUNDLE_VERSIONS.map(|version| {
-            let collection = Target::trust_bundle(version, name).collection();
-            let query = format!(
-                "{collection}?fieldSelector=metadata.name%3D{}",
-                escaped(name)
-            );
-            async move { (version, self.remote.list(&query).await) }
-        });
-        for (version, answer) in join_all(lists).await {
-            match answer {
-                Ok(list) => {
-                    let first = list.pointer("/items/0").cloned();
-                    return Ok((Some((version.to_owned(), first)), None));
+        let (likely, others) = TRUST_BUNDLE_VERSIONS.split_at(1);
+        for versions in [likely, others] {
+            let lists = versions
+                .iter()
+                .map(|version| self.trust_bundle_in(version, name));
+            for answer in join_all(lists).await {
+                match answer {
+                    Ok(None) => {}
+                    Ok(Some(Listed::There(bundle))) => return Ok((Some(bundle), None)),
+                    Ok(Some(Listed::Forbidden(right))) => return Ok((None, Some(right))),
+                    Err(error) => return Err(error),
                 }
-                Err(CallError::Refused {
-                    status: NOT_FOUND, ..
-                }) => {}
-                Err(CallError::Refused {
-                    status: FORBIDDEN, ..
-                }) => {
-                    let right = rights::name("list", &Target::trust_bundle(version, name));
-                    return Ok((None, Some(right)));
-                }
-                Err(error) => return Err(error),
             }
         }
         Ok((None, None))
+    }
+
+    /// `None`: the version is not served.
+    async fn trust_bundle_in(
+        &self,
+        version: &str,
+        name: &str,
+    ) -> Result<Option<Listed>, CallError> {
+        let target = Target::trust_bundle(version, name);
+        let (collection, name) = (target.collection(), escaped(name));
+        let query = format!("{collection}?fieldSelector=metadata.name%3D{name}");
+        match self.remote.list(&query).await {
+            Ok(mut list) => {
+                let first = list.pointer_mut("/items/0").map(Value::take);
+                Ok(Some(Listed::There((version.to_owned(), first))))
+            }
+            Err(CallError::Refused {
+                status: NOT_FOUND, ..
+            }) => Ok(None),
+            Err(CallError::Refused {
+                status: FORBIDDEN, ..
+            }) => Ok(Some(Listed::Forbidden(rights::name("list", &target)))),
+            Err(error) => Err(error),
+        }
     }
 
     /// Who cannot even ask about rights is told by the writes.

@@ -36,6 +36,8 @@ impl Lifecycle {
         resource
             .labels_mut()
             .insert(MANAGED_BY.to_owned(), CONTROLLER_MANAGER.to_owned());
+        // Held from the beginning, which saves a write of each.
+        resource.finalizers_mut().push(FINALIZER.to_owned());
         let parameters = PostParams {
             field_manager: Some(CONTROLLER_MANAGER.to_owned()),
             ..PostParams::default()

@@ -52,6 +52,8 @@ pub(super) struct Assignment {
     pub(super) withheld: Option<Withheld>,
     /// Whether to look at everything, however good the rest looks.
     pub(super) thorough: bool,
+    /// Whether nothing was waited for or failed since all was as it should be.
+    pub(super) first: bool,
 }
 
 /// What came of it.
@@ -94,6 +96,8 @@ struct Findings {
     retry_after: Option<Duration>,
     cluster: Option<String>,
     thorough: bool,
+    /// Whether the installation was left to the next pass.
+    content_first: bool,
 }
 
 /// Makes the pass.
@@ -156,6 +160,7 @@ fn end(assignment: &Assignment, purpose: Purpose, findings: &Findings) -> End {
     let installed = &plan.installation;
     match purpose {
         Purpose::Keep if assignment.withheld.is_some() && !plan.is_empty() => End::Withheld,
+        Purpose::Keep if findings.content_first => End::Waits,
         Purpose::Keep if installed.rollout == Rollout::Failed || installed.stuck.is_some() => {
             End::Broken
         }

@@ -56,6 +56,7 @@ async fn decide(
     let (Ok(installation) | Err((installation, _))) = &assignment.installation;
     let gather = Gather {
         remote,
+        purpose,
         names: &common.names,
         installation,
     };
@@ -81,9 +82,12 @@ async fn decide(
         },
     };
     let quick = planned(context, assignment, purpose, &observed);
+    let content_first = is_urgent(assignment, &quick, purpose);
     let all = assignment.thorough || needs_all(assignment, &quick, purpose);
-    let thorough = quick.blocked.is_none() && all;
-    let plan = if thorough {
+    let thorough = quick.blocked.is_none() && all && !content_first;
+    let plan = if content_first {
+        plan::content(context, &assignment.desired, &observed)
+    } else if thorough {
         gather.installed(&mut observed).await?;
         planned(context, assignment, purpose, &observed)
     } else {
@@ -98,8 +102,21 @@ async fn decide(
         cluster: observed.cluster.filter(|_| plan.blocked.is_none()),
         plan: Some(plan),
         thorough,
+        content_first,
         ..Findings::default()
     })
+}
+
+/// Content goes first where both it and the webhook are to be written: an installation is many times as many calls, and
+/// the content of all runtimes would wait for the installations of most. Only once in a row, or a quarrel about the
+/// content would keep the webhook away.
+fn is_urgent(assignment: &Assignment, plan: &Plan, purpose: Purpose) -> bool {
+    purpose == Purpose::Keep
+        && assignment.first
+        && assignment.withheld.is_none()
+        && plan.blocked.is_none()
+        && plan.writes_content
+        && plan.installation.rollout != Rollout::Available
 }
 
 /// A quick look is enough only where the wanted Deployment is available, and everything of it was there when all was

@@ -31,6 +31,26 @@ async fn row_21_exactly_what_differs_is_applied_and_the_document_last(
 }
 
 #[tokio::test]
+async fn what_changes_together_is_one_version() {
+    let (mut world, skrs) = World::converged(&["a"]).await;
+    world.content.password = Some("two");
+    world.publish();
+    // Long enough that the first one is seen alone.
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    world.content.registry("two.example");
+    world.publish();
+    let registry = |_: &World| {
+        let map = skrs[0].kyma("configmaps/rt-bootstrapper-config").unwrap();
+        map.to_string().contains("two.example")
+    };
+    world.until("the last of both", registry).await;
+    world.settle().await;
+    assert_eq!(skrs[0].take(), [INSTALL[2], INSTALL[4]]);
+}
+
+#[tokio::test]
 async fn a_document_loses_the_keys_that_its_source_lost() {
     let (mut world, skrs) = World::converged(&["a"]).await;
     skrs[0].edit(

@@ -12,7 +12,9 @@ async fn rows_25_26_a_resource_is_created_and_the_webhook_installed_its_configur
     world
         .until_condition("a", "Installed", "False Installing")
         .await;
-    assert!(skr.get(DEPLOYMENT).is_some());
+    world
+        .until("the Deployment", |_| skr.get(DEPLOYMENT).is_some())
+        .await;
     assert!(skr.get(WEBHOOK).is_none(), "no Pod may be sent to nobody");
     skr.roll_out();
     world.until_ready("a").await;
@@ -24,6 +26,10 @@ async fn rows_25_26_a_resource_is_created_and_the_webhook_installed_its_configur
         let part = writes.iter().position(|it| it == part).unwrap();
         assert!(part < document, "{writes:?}");
     }
+    let installs = |it: &&String| [INSTALL[1], INSTALL[5]].contains(&it.as_str());
+    let install = writes.iter().find(installs);
+    let install = writes.iter().position(|it| Some(it) == install).unwrap();
+    assert!(document < install, "content goes first: {writes:?}");
     let mut sorted = writes.clone();
     sorted.sort_unstable();
     let mut expected = INSTALL.map(str::to_owned).to_vec();

@@ -184,6 +184,7 @@ impl World {
     /// Sources, and nothing else; nothing runs yet.
     pub(super) fn new() -> Self {
         let mut settings = DirectSettings::new("registry.example/webhook:0.1.0");
+        settings.together = Duration::from_millis(50);
         settings.names.trust_bundle = Some("roots".to_owned());
         settings.backoff = Backoff {
             base: Duration::from_millis(40),
