@@ -4,7 +4,7 @@
 //! `X-Forwarded-Client-Cert` (`SANITIZE_SET`: what a client wrote there itself is gone), and hands
 //! `/v2/<manager>/event…` to the Service of the manager's listener. Invariant: its configuration is static and one
 //! ConfigMap; certificates come from one Secret and are reloaded live. The room for istiod, later: routes will come
-//! from VirtualServices instead of [`bootstrap`], and for cert-manager: the Secret from a Certificate instead of
+//! from VirtualServices instead of the static file, and for cert-manager: the Secret from a Certificate instead of
 //! [`Gateway::renew`]; name, port and Secret stay.
 
 mod authority;
