@@ -1,5 +1,6 @@
-//! `cargo demo`: the main job on real clusters. One Deployment, without the webhook and with it; then a pull Secret that
-//! changes on the control plane and arrives on a runtime.
+//! `cargo demo`: the main job on real clusters, in three acts. One Deployment, without the webhook and with it; a pull
+//! Secret that changes on the control plane and arrives on a runtime; a change on a runtime of which the control plane
+//! hears.
 //!
 //! Invariant: nothing is staged: what is shown was read from the API server or asked from inside a container, and the
 //! demo fails when it is not what the scenario expects. Whatever happened, what was started is taken down, unless it
@@ -11,6 +12,7 @@
 
 mod act;
 mod diff;
+mod event;
 mod paint;
 mod pod;
 mod preview;
@@ -62,6 +64,8 @@ pub async fn run(
     let story = story?;
     let rotation = Box::pin(rotation::play(progress, &setup, keep)).await?;
     print!("{}", rotation::render(&rotation, Paint::of_this_terminal()));
+    let arrival = Box::pin(event::play(progress, &setup, keep)).await?;
+    print!("{}", event::render(&arrival, Paint::of_this_terminal()));
     println!("{}", closing(&story, begin.elapsed(), ready));
     ensure!(
         story.differences.is_empty(),

@@ -4,6 +4,7 @@
 //! what KCP hears of one is not mistaken for another's. Whoever stops, kills or rotates something is `@serial`, and
 //! [`World::end`] puts it back.
 
+mod arrival;
 mod heard;
 mod manager;
 mod objects;
@@ -14,6 +15,7 @@ mod subject;
 mod trouble;
 mod watcher;
 
+pub use arrival::Arrival;
 pub use stage::Stage;
 
 use std::collections::BTreeSet;

@@ -3,12 +3,16 @@
 //! Invariant: colour only on a terminal that did not refuse it (`NO_COLOR`, see no-color.org); the text says
 //! everything without it. No line is longer than [`WIDTH`] characters, unless it is a command to be copied.
 
+use std::fmt::Write as _;
 use std::io::IsTerminal as _;
 
 use comfy_table::Color;
 
 /// A screen of 100 columns, with a margin.
 pub(super) const WIDTH: usize = 98;
+
+/// Before the second line of a proof.
+const MARGIN: &str = "\n       ";
 
 /// What a piece of text means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +49,20 @@ impl Paint {
         };
         format!("\u{1b}[{code}m{text}\u{1b}[0m")
     }
+}
+
+/// What an act has shown, below that of the act before it: a heading with who played, and a line for each proof.
+pub(super) fn act(heading: &str, players: &str, proofs: &[String], paint: Paint) -> String {
+    let heading = paint.text(Meaning::Heading, heading);
+    let players = paint.text(Meaning::Aside, players);
+    let mark = paint.text(Meaning::Good, "✓");
+    let mut out = format!("\n  {heading}  {players}\n\n");
+    for proof in proofs {
+        let lines = wrapped(proof, WIDTH - MARGIN.len());
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "     {mark} {}", lines.join(MARGIN));
+    }
+    out
 }
 
 /// The same for the cell of a table.

@@ -2,9 +2,7 @@
 //!
 //! Invariant: nobody touches the runtime; what is timed was read from its API server and from its webhook's answers.
 
-use std::fmt::Write as _;
-
-use super::paint::{Meaning, Paint};
+use super::paint::{Paint, act};
 use crate::kcp::{Rotation, Stage};
 use crate::progress::Progress;
 use crate::setup::Setup;
@@ -29,10 +27,6 @@ pub(super) async fn play(
 
 /// For the screen, below that of the first act.
 pub(super) fn render(rotation: &Rotation, paint: Paint) -> String {
-    let mut out = String::new();
-    let heading = paint.text(Meaning::Heading, "And from the control plane");
-    let aside = "a controller on KCP, the webhook on a runtime, nobody else";
-    let aside = paint.text(Meaning::Aside, aside);
     let Rotation { runtime, host, .. } = rotation;
     let lines = [
         format!("on KCP the pull Secret opens a further registry, {host}"),
@@ -45,13 +39,8 @@ pub(super) fn render(rotation: &Rotation, paint: Paint) -> String {
             rotation.decided.as_secs_f64()
         ),
     ];
-    // Writing to a string cannot fail.
-    let _ = writeln!(out, "\n  {heading}  {aside}\n");
-    for line in lines {
-        let mark = paint.text(Meaning::Good, "✓");
-        let _ = writeln!(out, "     {mark} {line}");
-    }
-    out
+    let aside = "a controller on KCP, the webhook on a runtime, nobody else";
+    act("And from the control plane", aside, &lines, paint)
 }
 
 #[cfg(test)]
