@@ -3,8 +3,9 @@
 //! hears.
 //!
 //! Invariant: nothing is staged: what is shown was read from the API server or asked from inside a container, and the
-//! demo fails when it is not what the scenario expects. Whatever happened, what was started is taken down, unless it
-//! shall be kept. Deliberately absent: knowledge of the landscape; it is the first file in `scenarios/`.
+//! demo fails when it is not what the scenario expects. The acts are played at once, each on clusters of its own, and
+//! shown one after the other. Whatever happened, what was started is taken down, unless it shall be kept. Deliberately
+//! absent: knowledge of the landscape; it is the first file in `scenarios/`.
 #![expect(
     clippy::print_stdout,
     reason = "this file talks to the person at the terminal"
@@ -26,10 +27,12 @@ use anyhow::ensure;
 
 use crate::cluster::ProviderChoice;
 use crate::evidence::Evidence;
+use crate::images::{self, Role};
 use crate::landscape::Scenario;
 use crate::progress::Progress;
-use crate::setup;
+use crate::setup::{self, Setup};
 use crate::workspace;
+use act::Story;
 use paint::Paint;
 use stage::Stage;
 
@@ -50,22 +53,17 @@ pub async fn run(
         !setup.provider.is_existing(),
         "the demo needs a cluster of its own, whose node trusts the private registry; use --cluster k3s or kube"
     );
+    images(progress).await?;
     let ready = begin.elapsed();
-    let stage = Stage::set(progress, &setup, keep).await?;
-    let story = Box::pin(act::play(progress, &stage, &scenario)).await;
-    if let Ok(story) = &story {
-        print!("{}", screen::render(story, Paint::of_this_terminal()));
-    } else {
-        keep_evidence(progress, &stage).await;
-    }
-    progress
-        .show("take everything down", stage.strike())
-        .await?;
-    let story = story?;
-    let rotation = Box::pin(rotation::play(progress, &setup, keep)).await?;
-    print!("{}", rotation::render(&rotation, Paint::of_this_terminal()));
-    let arrival = Box::pin(event::play(progress, &setup, keep)).await?;
-    print!("{}", event::render(&arrival, Paint::of_this_terminal()));
+    let (story, rotation, arrival) = tokio::join!(
+        Box::pin(first_act(progress, &setup, &scenario, keep)),
+        Box::pin(rotation::play(progress, &setup, keep)),
+        Box::pin(event::play(progress, &setup, keep)),
+    );
+    let (paint, story) = (Paint::of_this_terminal(), story?);
+    print!("{}", screen::render(&story, paint));
+    print!("{}", rotation::render(&rotation?, paint));
+    print!("{}", event::render(&arrival?, paint));
     println!("{}", closing(&story, begin.elapsed(), ready));
     ensure!(
         story.differences.is_empty(),
@@ -73,6 +71,33 @@ pub async fn run(
         scenario.shown()
     );
     Ok(())
+}
+
+/// All that the acts need, so that none of them builds beside another.
+async fn images(progress: &Progress) -> anyhow::Result<()> {
+    for role in Role::ALL {
+        images::product(progress, role).await?;
+    }
+    images::gateway(progress).await?;
+    Ok(())
+}
+
+async fn first_act(
+    progress: &Progress,
+    setup: &Setup,
+    scenario: &Scenario,
+    keep: bool,
+) -> anyhow::Result<Story> {
+    let stage = Stage::set(progress, setup, keep).await?;
+    let story = Box::pin(act::play(progress, &stage, scenario)).await;
+    if story.is_err() {
+        keep_evidence(progress, &stage).await;
+    }
+    let struck = progress
+        .show("take the first cluster down", stage.strike())
+        .await;
+    let story = story?;
+    struck.map(|()| story)
 }
 
 /// Never in the way of what went wrong first, nor of taking everything down.
@@ -87,7 +112,7 @@ async fn keep_evidence(progress: &Progress, stage: &Stage) {
     }
 }
 
-fn closing(story: &act::Story, total: Duration, set_up: Duration) -> String {
+fn closing(story: &Story, total: Duration, set_up: Duration) -> String {
     let left = if story.stays {
         "the cluster stays; remove it with: cargo harness cluster down"
     } else {
