@@ -9,6 +9,7 @@ mod labelled;
 pub use labelled::Labelled;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::{StreamExt as _, TryStreamExt as _};
@@ -19,6 +20,7 @@ use testcontainers::bollard::query_parameters::{
     DownloadFromContainerOptionsBuilder, LogsOptionsBuilder, UploadToContainerOptionsBuilder,
 };
 use testcontainers::bollard::{Docker as Api, body_full};
+use tokio::time::timeout;
 
 /// A connection to the Docker daemon.
 #[derive(Debug, Clone)]
@@ -66,8 +68,16 @@ impl Docker {
     /// Runs a program in a running container.
     ///
     /// # Errors
-    /// When it cannot be started; its own failure is in [`Output::code`].
+    /// When it cannot be started, or does not end in time; its own failure is in [`Output::code`].
     pub async fn exec(&self, container: &str, argv: &[&str]) -> Result<Output, DockerError> {
+        let ended = timeout(PATIENCE, self.exec_to_the_end(container, argv)).await;
+        ended.map_err(|_| DockerError {
+            act: "wait any longer for a program in a container",
+            source: ApiError::RequestTimeoutError,
+        })?
+    }
+
+    async fn exec_to_the_end(&self, container: &str, argv: &[&str]) -> Result<Output, DockerError> {
         let failed = DockerError::at("run a program in a container");
         let options = CreateExecOptions {
             cmd: Some(argv.to_vec()),
@@ -155,6 +165,9 @@ impl Docker {
         Ok(text)
     }
 }
+
+/// How long a program in a container may take: the longest one that we run imports an image into a busy node.
+const PATIENCE: Duration = Duration::from_mins(5);
 
 /// The `docker` program that can use BuildKit.
 ///

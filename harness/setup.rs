@@ -7,6 +7,7 @@
 mod builds;
 mod daemon;
 pub(crate) mod envoy;
+mod kernel;
 mod packages;
 mod provider;
 
@@ -68,6 +69,7 @@ pub async fn run(
     choice: Option<&ProviderChoice>,
 ) -> Result<Setup, SetupError> {
     let before = Setup::load().ok();
+    kernel::ensure(progress)?;
     let docker = daemon::ensure(progress).await?;
     let provider = provider::choose(progress, &docker, choice, before.as_ref()).await?;
     let setup = builds::ensure(progress, &provider).await?;
