@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use super::HEARTBEAT;
 use super::heard::Heard;
 
 /// See the module.
@@ -91,6 +92,7 @@ impl Manager {
     async fn listen(&self) -> anyhow::Result<SocketAddr> {
         let options = Options {
             queued_events: QUEUE,
+            heartbeat_interval: HEARTBEAT,
             retry_after: std::time::Duration::from_secs(1),
             linger: std::time::Duration::ZERO,
             grace: std::time::Duration::from_secs(1),

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::event::{EventError, PathSegment};
+use api::event::{EventError, HEARTBEAT_INTERVAL, PathSegment};
 use axum::Router;
 use http::HeaderValue;
 use prometheus_client::registry::Registry;
@@ -76,6 +76,9 @@ pub struct Options {
     pub queued_events: usize,
     /// Runtimes whose liveness is remembered. Default 10 000.
     pub runtimes: usize,
+    /// How often the watchers send heartbeats; a runtime is silent after three of these without one. Default
+    /// [`HEARTBEAT_INTERVAL`], the watchers' own.
+    pub heartbeat_interval: Duration,
     /// After which time senders that were answered 503 should come again; whole seconds. Default 5 s.
     pub retry_after: Duration,
     /// Connections at the same time. Default 1024.
@@ -95,6 +98,7 @@ impl Options {
             transport: Transport::Plain,
             queued_events: 1024,
             runtimes: 10_000,
+            heartbeat_interval: HEARTBEAT_INTERVAL,
             retry_after: Duration::from_secs(5),
             connections: 1024,
             linger: Duration::from_secs(5),
@@ -130,13 +134,15 @@ pub fn register_listener_component(
         transport,
         queued_events,
         runtimes,
+        heartbeat_interval,
         retry_after,
         connections,
         linger,
         grace,
     } = options;
     let (sender, events) = queue(queued_events);
-    let (liveness, metrics) = (Liveness::new(runtimes), Metrics::new());
+    let liveness = Liveness::new(runtimes, heartbeat_interval);
+    let metrics = Metrics::new();
     let gateway = match &transport {
         Transport::Plain => None,
         Transport::MutualTls { gateway, .. } => Some(gateway.clone()),

@@ -2,7 +2,7 @@
 //!
 //! A watcher numbers its events and sends heartbeats (product.md §3), so silence and loss can be told from calm, which the
 //! public pair cannot (lifecycle-manager issue 3524). Invariant: memory is bounded by [`Options::runtimes`] and
-//! four watchers each; a runtime is *silent* if a heartbeat was due for three intervals. Public watchers send none and
+//! four watchers each, of which each takes 16 KiB at most; a runtime is *silent* if a heartbeat was due for three intervals. Public watchers send none and
 //! are never silent, unless the operator says with [`Liveness::expect`] that it counts on them.
 //!
 //! Deliberately absent: persistence. After a restart of the operator nothing is known until heartbeats come or are
@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use api::event::{BootId, HEARTBEAT_INTERVAL, Heartbeat};
+use api::event::{BootId, Heartbeat};
 use tokio::time::Instant;
 
 use self::sequences::Sequences;
@@ -24,9 +24,6 @@ mod sequences;
 
 /// Missed intervals after which a runtime is silent.
 const MISSED_INTERVALS: u32 = 3;
-
-/// After so long without a heartbeat, a runtime is silent.
-const SILENCE: Duration = HEARTBEAT_INTERVAL.saturating_mul(MISSED_INTERVALS);
 
 /// Watchers of one runtime that are remembered: its replicas, and one that was just replaced.
 const WATCHERS: usize = 4;
@@ -73,6 +70,8 @@ pub struct WatcherLiveness {
 #[derive(Debug)]
 struct Runtimes {
     limit: usize,
+    /// After so long without a heartbeat, a runtime is silent.
+    silence: Duration,
     known: HashMap<RuntimeId, Runtime>,
     forgotten: u64,
 }
@@ -98,9 +97,11 @@ struct Watcher {
 }
 
 impl Liveness {
-    pub(crate) fn new(limit: usize) -> Self {
+    /// Remembers at most `limit` runtimes, whose watchers send a heartbeat each `interval`.
+    pub(crate) fn new(limit: usize, interval: Duration) -> Self {
         let runtimes = Runtimes {
             limit,
+            silence: interval.saturating_mul(MISSED_INTERVALS),
             known: HashMap::new(),
             forgotten: 0,
         };
@@ -115,7 +116,9 @@ impl Liveness {
         let now = Instant::now();
         let runtimes = self.runtimes();
         let seen = runtimes.known.iter();
-        let mut snapshot: Vec<_> = seen.map(|(id, runtime)| runtime.seen(id, now)).collect();
+        let mut snapshot: Vec<_> = seen
+            .map(|(id, runtime)| runtime.seen(id, now, runtimes.silence))
+            .collect();
         snapshot.sort_by(|one, other| one.runtime_id.cmp(&other.runtime_id));
         snapshot
     }
@@ -140,10 +143,12 @@ impl Liveness {
 
     pub(crate) fn heartbeat(&self, runtime: &RuntimeId, heartbeat: Heartbeat) {
         let now = Instant::now();
-        self.runtimes().entry(runtime.clone(), |known| {
+        let mut runtimes = self.runtimes();
+        let silence = runtimes.silence;
+        runtimes.entry(runtime.clone(), |known| {
             known.heartbeat = Some(now);
             known.resyncs_needed += u64::from(heartbeat.resync_needed);
-            let watcher = known.watcher(&heartbeat.boot_id, now);
+            let watcher = known.watcher(&heartbeat.boot_id, now, silence);
             // What waits in the spool may be unsent, or be underway.
             let settled = heartbeat.sequence.saturating_sub(heartbeat.spool_depth);
             watcher.sequences.expect(settled);
@@ -154,10 +159,13 @@ impl Liveness {
     /// An event has arrived; `number` tells which life of the watcher sent it as its how-manieth.
     pub(crate) fn event(&self, runtime: &RuntimeId, number: Option<(BootId, u64)>) {
         let now = Instant::now();
-        self.runtimes().entry(runtime.clone(), |known| {
+        let mut runtimes = self.runtimes();
+        let silence = runtimes.silence;
+        runtimes.entry(runtime.clone(), |known| {
             known.event = Some(now);
             if let Some((boot_id, sequence)) = number {
-                known.watcher(&boot_id, now).sequences.arrived(sequence);
+                let watcher = known.watcher(&boot_id, now, silence);
+                watcher.sequences.arrived(sequence);
             }
         });
     }
@@ -186,11 +194,11 @@ impl Runtime {
         self.heartbeat.max(self.event).max(self.expected)
     }
 
-    /// The watcher `boot_id`; those that have long been quiet make room for it.
-    fn watcher(&mut self, boot_id: &BootId, now: Instant) -> &mut Watcher {
+    /// The watcher `boot_id`; those that have been quiet for the `silence` make room for it.
+    fn watcher(&mut self, boot_id: &BootId, now: Instant, silence: Duration) -> &mut Watcher {
         let at = self.watchers.iter().position(|it| it.boot_id == *boot_id);
         let at = at.unwrap_or_else(|| {
-            self.drop_watchers(now);
+            self.drop_watchers(now, silence);
             self.watchers.push(Watcher {
                 boot_id: boot_id.clone(),
                 heard: now,
@@ -204,9 +212,9 @@ impl Runtime {
         watcher
     }
 
-    fn drop_watchers(&mut self, now: Instant) {
+    fn drop_watchers(&mut self, now: Instant, silence: Duration) {
         self.watchers.sort_by_key(|watcher| watcher.heard);
-        let quiet = |watcher: &Watcher| now.duration_since(watcher.heard) >= SILENCE;
+        let quiet = |watcher: &Watcher| now.duration_since(watcher.heard) >= silence;
         let gone = self.watchers.iter().take_while(|it| quiet(it)).count();
         let surplus = (self.watchers.len() + 1).saturating_sub(WATCHERS);
         for watcher in self.watchers.drain(..gone.max(surplus)) {
@@ -215,13 +223,14 @@ impl Runtime {
         }
     }
 
-    fn seen(&self, id: &RuntimeId, now: Instant) -> RuntimeLiveness {
+    fn seen(&self, id: &RuntimeId, now: Instant, silence: Duration) -> RuntimeLiveness {
         let since = |at: Option<Instant>| at.map(|at| now.duration_since(at));
+        let quiet = since(self.heartbeat.max(self.expected));
         let watchers: Vec<_> = self.watchers.iter().map(Watcher::seen).collect();
         let missing = watchers.iter().map(|watcher| watcher.missing_events);
         RuntimeLiveness {
             runtime_id: id.clone(),
-            silent: since(self.heartbeat.max(self.expected)).is_some_and(|quiet| quiet >= SILENCE),
+            silent: quiet.is_some_and(|quiet| quiet >= silence),
             since_heartbeat: since(self.heartbeat),
             since_event: since(self.event),
             missing_events: missing.fold(self.missing_before, u64::saturating_add),

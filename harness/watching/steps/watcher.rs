@@ -26,8 +26,8 @@ async fn down(world: &mut World) -> anyhow::Result<()> {
 }
 
 #[then("the runtime is not silent")]
-async fn not_silent(world: &mut World) -> anyhow::Result<()> {
-    ensure!(!silent(world).await?, "it is");
+fn not_silent(world: &mut World) -> anyhow::Result<()> {
+    ensure!(!silent(world)?, "it is");
     Ok(())
 }
 
@@ -35,7 +35,7 @@ async fn not_silent(world: &mut World) -> anyhow::Result<()> {
 #[then("the runtime is found silent when the third heartbeat is due")]
 async fn found_silent(world: &mut World) -> anyhow::Result<()> {
     until("the runtime is silent", PATIENCE, || async {
-        ensure!(silent(world).await?, "it is not");
+        ensure!(silent(world)?, "it is not");
         anyhow::Ok(())
     })
     .await?;
@@ -46,24 +46,8 @@ async fn found_silent(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// What the listener says at the same distance from its own limit. Listeners count in minutes, and watchers here send
-/// heartbeats more often, so the question is put as many intervals' difference later: by a clock that is ahead.
-async fn silent(world: &World) -> anyhow::Result<bool> {
-    let liveness = world.stage.manager(LIFECYCLE)?.liveness()?;
-    let ahead = listener::wire::HEARTBEAT_INTERVAL.saturating_sub(HEARTBEAT) * 3;
-    let snapshot = tokio::task::spawn_blocking(move || {
-        let later = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()?;
-        anyhow::Ok(later.block_on(async {
-            tokio::time::advance(ahead).await;
-            liveness.snapshot()
-        }))
-    });
-    let snapshot = snapshot.await??;
-    let runtime = snapshot.iter().find(|it| it.runtime_id.as_str() == RUNTIME);
-    Ok(runtime.context("it was never heard of")?.silent)
+fn silent(world: &World) -> anyhow::Result<bool> {
+    Ok(runtime(world)?.context("it was never heard of")?.silent)
 }
 
 fn runtime(world: &World) -> anyhow::Result<Option<listener::RuntimeLiveness>> {

@@ -55,6 +55,16 @@ fn row_3_the_version_is_printed_without_any_setting(#[case] flag: &str) {
     assert_eq!(String::from_utf8(ran.stdout).unwrap(), expected);
 }
 
+/// The public watcher's `-development`, which is on where nobody switches it off.
+#[rstest]
+#[case("-development")]
+#[case("-development=false")]
+fn row_3_its_other_flag_is_a_usage_error(#[case] flag: &str) {
+    let ran = command().arg(flag).output().unwrap();
+    assert_eq!(ran.status.code(), Some(2));
+    assert_eq!(String::from_utf8(ran.stdout).unwrap(), "");
+}
+
 #[test]
 fn an_address_in_use_is_a_failure() {
     let folder = Folder::new();

@@ -5,6 +5,8 @@ use rstest::rstest;
 
 use super::*;
 
+mod seeds;
+
 /// A header as Envoy would write it: each value quoted.
 fn print(elements: &[Vec<(String, String)>]) -> String {
     let pair = |(key, value): &(String, String)| {

@@ -95,6 +95,11 @@ impl Channel {
         }
     }
 
+    /// Which certificates are used, now and as they change.
+    pub(super) fn certificates(&self) -> watch::Receiver<OutboundState> {
+        self.outbound.clone()
+    }
+
     /// Posts an event for `manager`; `sequence` is its number in this life, if it has one.
     ///
     /// # Errors

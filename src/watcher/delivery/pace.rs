@@ -32,6 +32,8 @@ const SPACING: Duration = Duration::from_micros(500);
 pub(super) struct Pace {
     backoff: Backoff,
     link: Gate,
+    /// When new certificates came into force.
+    renewed: Option<Instant>,
     managers: HashMap<PathSegment, Gate>,
 }
 
@@ -83,6 +85,7 @@ impl Pace {
         Self {
             backoff,
             link: Gate::default(),
+            renewed: None,
             managers: HashMap::new(),
         }
     }
@@ -104,6 +107,12 @@ impl Pace {
 
     pub(super) fn is_link_shut(&self) -> bool {
         self.link.shut.is_some()
+    }
+
+    /// New certificates are in force: what the old ones have met says nothing of the link any more.
+    pub(super) fn renewed(&mut self, now: Instant) {
+        self.link = Gate::default();
+        self.renewed = Some(now);
     }
 
     /// Lets a post leave.
@@ -133,7 +142,8 @@ impl Pace {
         self.managers.remove(manager);
     }
 
-    /// KCP did not take it: when to try it again.
+    /// KCP did not take it: when to try it again. What the link has failed is held up by the link's gate alone, which may
+    /// open early.
     pub(super) fn failed(
         &mut self,
         attempt: Attempt<'_>,
@@ -159,18 +169,19 @@ impl Pace {
                 {
                     gate.unprobe();
                 }
-                self.link_failed(ticket, (now, random))
+                self.link_failed(ticket, (now, random));
+                now
             }
         }
     }
 
-    fn link_failed(&mut self, ticket: Ticket, (now, random): (Instant, u64)) -> Instant {
-        if ticket.probes_link || self.link.is_news(ticket) {
+    fn link_failed(&mut self, ticket: Ticket, (now, random): (Instant, u64)) {
+        let outdated = self.renewed.is_some_and(|renewed| ticket.left < renewed);
+        if !outdated && (ticket.probes_link || self.link.is_news(ticket)) {
             let wait = self.backoff.delay(self.link.failures, random);
             self.link.failures += 1;
             self.link.shut(now, wait);
         }
-        self.link.until(now)
     }
 
     fn manager_failed(

@@ -14,12 +14,14 @@ use chassis::telemetry::error_chain;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
+use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::Channel;
 use super::error::PostError;
 use super::pace::{Pace, Ticket};
+use crate::certificates::OutboundState;
 use crate::metrics::WatcherMetrics;
 use crate::outbox::{Item, Outbox};
 
@@ -57,6 +59,8 @@ impl Default for SenderOptions {
 pub struct Sender {
     options: SenderOptions,
     post: Post,
+    /// Changes when new certificates come into force.
+    certificates: watch::Receiver<OutboundState>,
     outbox: Outbox,
     metrics: WatcherMetrics,
 }
@@ -87,6 +91,7 @@ impl Sender {
         outbox: Outbox,
         metrics: WatcherMetrics,
     ) -> Self {
+        let certificates = channel.certificates();
         let post = move |item: &Item| -> BoxFuture<'static, _> {
             let (channel, item) = (channel.clone(), item.clone());
             Box::pin(async move {
@@ -99,18 +104,19 @@ impl Sender {
                 channel.post_event(manager, event, Some(*sequence)).await
             })
         };
-        Self::posting(options, Box::new(post), outbox, metrics)
+        Self::posting(options, (Box::new(post), certificates), outbox, metrics)
     }
 
     fn posting(
         options: SenderOptions,
-        post: Post,
+        (post, certificates): (Post, watch::Receiver<OutboundState>),
         outbox: Outbox,
         metrics: WatcherMetrics,
     ) -> Self {
         Self {
             options,
             post,
+            certificates,
             outbox,
             metrics,
         }
@@ -119,6 +125,7 @@ impl Sender {
     /// Delivers until `cancel`, then what it still can within the drain's time.
     pub async fn run(self, cancel: CancellationToken) {
         let mut window = Window::new(false);
+        let mut certificates = self.certificates.clone();
         while !cancel.is_cancelled() {
             let next = self.dispatch(&mut window);
             let room = window.pace.room(now(), self.free(&window)) > 0;
@@ -126,6 +133,12 @@ impl Sender {
                 () = cancel.cancelled() => {}
                 Some(posted) = window.posts.next() => self.settle(&mut window, posted),
                 () = self.outbox.changed(), if room => {}
+                Ok(()) = certificates.changed() => {
+                    // Otherwise they are worse than before.
+                    if certificates.borrow_and_update().is_ok() {
+                        window.pace.renewed(now());
+                    }
+                }
                 () = until(next) => {}
             }
         }

@@ -334,6 +334,22 @@ fn a_part_without_a_name_is_off() {
     );
 }
 
+/// kim-keb §9 row 24: what an object is called on KCP says nothing of its name on the runtime.
+#[test]
+fn each_object_has_the_runtimes_name_for_it() {
+    let names = Names {
+        pull_secret: Some("there".to_owned()),
+        trust_bundle: Some("their-roots".to_owned()),
+        ..Names::default()
+    };
+    let desired = Desired::new(&sources(), &Known::default(), &names);
+    let written = Kind::ALL.map(|kind| match desired.get(kind) {
+        Wanted::Present { object, .. } => object["metadata"]["name"].clone(),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(written, ["there", "their-roots", "rt-bootstrapper-config"]);
+}
+
 /// What the webhook does not read, it must not wait for: a document may name another Secret, or another bundle, than the
 /// ones that are written.
 #[rstest]

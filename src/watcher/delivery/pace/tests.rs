@@ -52,6 +52,12 @@ impl World {
         self.pace.depart(&manager(name), self.now).ok()
     }
 
+    /// In how many milliseconds the link is tried again.
+    fn reopens(&self) -> u128 {
+        let reopens = self.pace.reopens().unwrap();
+        reopens.duration_since(self.now).as_millis()
+    }
+
     /// In how many milliseconds it is tried again.
     fn fails(&mut self, name: &str, sequence: u64, ticket: Ticket, error: &PostError) -> u128 {
         let name = manager(name);
@@ -70,12 +76,13 @@ fn a_broken_link_is_probed_by_one_at_a_time() {
     let mut world = World::new();
     let tickets: Vec<_> = (0..8).map(|_| world.departs("a").unwrap()).collect();
     world.pass(1);
-    assert_eq!(world.fails("a", 1, tickets[0], &unreachable()), 500);
-    assert_eq!(world.pace.room(world.now, 7), 0);
+    assert_eq!(world.fails("a", 1, tickets[0], &unreachable()), 0);
+    assert_eq!((world.reopens(), world.pace.room(world.now, 7)), (500, 0));
     // The others of the window tell the same, which is no further step.
     world.pass(1);
     for (sequence, &ticket) in (2..).zip(&tickets[1..]) {
-        assert_eq!(world.fails("a", sequence, ticket, &unreachable()), 499);
+        world.fails("a", sequence, ticket, &unreachable());
+        assert_eq!(world.reopens(), 499);
     }
     let mut waits = Vec::new();
     for sequence in 0..10 {
@@ -88,12 +95,29 @@ fn a_broken_link_is_probed_by_one_at_a_time() {
             (0, None)
         );
         world.pass(10);
-        waits.push(world.fails("a", sequence, probe, &unreachable()));
+        world.fails("a", sequence, probe, &unreachable());
+        waits.push(world.reopens());
     }
     let expected = [
         1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000, 30_000, 30_000, 30_000,
     ];
     assert_eq!(waits, expected);
+}
+
+#[test]
+fn new_certificates_open_the_link_and_what_the_old_ones_meet_shuts_it_no_more() {
+    let mut world = World::new();
+    let [first, second] = [(); 2].map(|()| world.departs("a").unwrap());
+    world.pass(1);
+    world.fails("a", 1, first, &unreachable());
+    world.pass(1);
+    world.pace.renewed(world.now);
+    world.fails("a", 2, second, &unreachable());
+    assert_eq!(world.pace.room(world.now, 8), 8);
+    // They are no good either: from the beginning again.
+    let third = world.departs("a").unwrap();
+    world.fails("a", 1, third, &unreachable());
+    assert_eq!(world.reopens(), 500);
 }
 
 #[rstest]

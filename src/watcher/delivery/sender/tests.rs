@@ -13,7 +13,9 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant as Clock, sleep};
 
 use super::*;
+use crate::certificates::CertificateError;
 use crate::delivery::Broken;
+use crate::fixture::{Authority, Secret};
 use crate::outbox;
 
 /// What KCP does with a post.
@@ -38,6 +40,7 @@ struct Seen {
 
 struct World {
     outbox: Outbox,
+    certificates: watch::Sender<OutboundState>,
     seen: Arc<Mutex<Vec<Seen>>>,
     begun: Clock,
     cancel: CancellationToken,
@@ -83,11 +86,14 @@ impl World {
         let mut registry = Registry::with_prefix("watcher");
         let metrics = WatcherMetrics::register(&mut registry);
         let options = SenderOptions::default();
-        let sender = Sender::posting(options, Box::new(post), outbox.clone(), metrics);
+        let certificates = watch::Sender::new(unread());
+        let post: (Post, _) = (Box::new(post), certificates.subscribe());
+        let sender = Sender::posting(options, post, outbox.clone(), metrics);
         let cancel = CancellationToken::new();
         let running = tokio::spawn(sender.run(cancel.clone()));
         Self {
             outbox,
+            certificates,
             seen,
             begun,
             cancel,
@@ -137,6 +143,16 @@ impl World {
         self.running.await.unwrap();
         begun.elapsed()
     }
+}
+
+fn unread() -> OutboundState {
+    Err(Arc::new(CertificateError::Unread))
+}
+
+fn good() -> OutboundState {
+    let authority = Authority::new("one");
+    let secret = Secret::of(&authority, &authority.leaf(|_| ()));
+    secret.load().outbound().borrow().clone()
 }
 
 async fn answer_of(kcp: Kcp) -> Result<(), PostError> {
@@ -237,6 +253,45 @@ async fn an_outage_of_an_hour_costs_one_attempt_per_back_off_and_no_event() {
     sleep(Duration::from_secs(62)).await;
     assert_eq!(world.depth(), 0);
     assert_eq!(world.sample("watcher_delivered_events_total"), Some(1_000));
+}
+
+/// A gateway refuses a watcher whose certificate has expired, in the handshake; the next one must not wait for a minute.
+#[tokio::test(start_paused = true)]
+async fn new_certificates_are_tried_at_once() {
+    let mended = Duration::from_hours(1);
+    let world = World::new(move |seen| {
+        if seen.at < mended {
+            Kcp::Unreachable
+        } else {
+            Kcp::Takes
+        }
+    });
+    world.put("a", "one");
+    sleep(mended.saturating_sub(SECOND)).await;
+    let attempts = world.of("one").len();
+    world.certificates.send_modify(|it| *it = good());
+    sleep(SECOND).await;
+    let early = world.of("one").len() - attempts;
+    // The first were no better: at once, then by the back-off from its beginning.
+    assert!((2..=4).contains(&early), "{early} attempts");
+    world.certificates.send_modify(|it| *it = unread());
+    world.certificates.send_modify(|it| *it = good());
+    sleep(Duration::from_millis(1)).await;
+    assert_eq!(world.of("one").last(), Some(&mended));
+    assert_eq!(world.depth(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn certificates_that_cannot_be_read_bring_no_attempt_forward() {
+    let world = World::new(|_| Kcp::Unreachable);
+    world.put("a", "one");
+    sleep(Duration::from_hours(1)).await;
+    let attempts = world.of("one").len();
+    for _ in 0..1_000 {
+        world.certificates.send_modify(|it| *it = unread());
+        sleep(Duration::from_millis(1)).await;
+    }
+    assert!(world.of("one").len() - attempts <= 1);
 }
 
 #[tokio::test(start_paused = true)]

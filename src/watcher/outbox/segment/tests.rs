@@ -4,6 +4,8 @@ use rstest::rstest;
 use super::*;
 use crate::outbox::record::write;
 
+mod seeds;
+
 /// What is read of `bytes`, at most `step` at once.
 fn read_by(bytes: &[u8], step: usize) -> (Vec<(Kind, Vec<u8>)>, Findings) {
     let mut records = Vec::new();

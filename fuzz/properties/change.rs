@@ -1,0 +1,27 @@
+//! Whatever is asked of the watcher, what it sends is what a listener takes.
+
+use api::event::{PathSegment, WatchEvent};
+use policy::change::{Field, Outcome, Watcher, decide};
+
+/// Holds for all bytes.
+pub(crate) fn check(data: &[u8]) {
+    for field in [Field::Spec, Field::Status] {
+        let watcher = Watcher {
+            manager: PathSegment::V2,
+            field,
+            resources: Vec::new(),
+        };
+        let Ok(verdict) = decide(&watcher, data) else {
+            continue;
+        };
+        assert!(!verdict.uid.is_empty());
+        match verdict.outcome {
+            Outcome::Send(event) => {
+                assert!(!event.watched.name.is_empty());
+                let body = serde_json::to_vec(&event).unwrap_or_default();
+                assert_eq!(WatchEvent::parse(&body).ok(), Some(event));
+            }
+            Outcome::Silent(silence) => assert!(!silence.to_string().is_empty()),
+        }
+    }
+}

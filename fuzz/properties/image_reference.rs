@@ -1,0 +1,32 @@
+//! An image reference is its parts, byte for byte, and what it means is a reference of the same meaning.
+
+use policy::image::Reference;
+
+/// Holds for all bytes.
+pub(crate) fn check(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    let Ok(reference) = Reference::parse(text) else {
+        return;
+    };
+    let domain = reference.written_domain();
+    let slash = if domain.is_some() { "/" } else { "" };
+    let (path, suffix) = (reference.path(), reference.suffix());
+    let parts = [domain.unwrap_or_default(), slash, path, suffix];
+    assert_eq!(parts.concat(), text);
+    let tag = reference.tag().map(|tag| format!(":{tag}"));
+    let digest = reference.digest().map(|digest| format!("@{digest}"));
+    let rest = [tag, digest].map(Option::unwrap_or_default);
+    assert_eq!(rest.concat(), suffix);
+
+    let meant = format!("{}{suffix}", reference.name());
+    // With what the grammar implies, a repository may be longer than it allows.
+    let Ok(again) = Reference::parse(&meant) else {
+        assert!(reference.full_path().len() > path.len(), "{meant}");
+        return;
+    };
+    assert_eq!(again.domain(), reference.domain());
+    assert_eq!(again.full_path(), reference.full_path());
+    assert_eq!(again.suffix(), suffix);
+}

@@ -1,0 +1,101 @@
+//! Whatever is asked of the webhook, it is read or refused; of a Pod as an API server encodes it, the patch fits, and a
+//! second pass changes nothing.
+
+use std::sync::LazyLock;
+
+use api::config::Document;
+use policy::admission::review::{self, Subject};
+use policy::admission::{
+    Configuration, Context, PullSecret, Settings, TrustBundlePresence, decide,
+};
+use serde_json::Value;
+
+const DOCUMENT: &str = r#"{
+  "overrides": {"docker.io": "a.io/hub", "a.io": "a.io/cache", "b.io": "c.io:5000/p"},
+  "clusterTrustBundle": {"name": "ctb", "certWritePath": "ca.pem", "volumeMountPath": "/etc/ssl/certs", "volumeName": "certs"},
+  "availableFeatures": [
+    "rt-cfg.kyma-project.io/alter-img-registry", "rt-cfg.kyma-project.io/add-img-pull-secret",
+    "rt-cfg.kyma-project.io/add-cluster-trust-bundle", "rt-cfg.kyma-project.io/set-fips-mode",
+    "rt-cfg.kyma-project.io/set-landscape"
+  ],
+  "namespaceFeatures": {"shop": ["rt-cfg.kyma-project.io/all"]}
+}"#;
+
+static CONFIGURATION: LazyLock<Configuration> = LazyLock::new(|| {
+    let settings = Settings {
+        landscape: Some("eu-1".to_owned()),
+        pull_secret: api::names::PULL_SECRET.to_owned(),
+    };
+    let document = Document::parse(DOCUMENT).ok();
+    let configuration = document.and_then(|it| Configuration::new(&it, &settings).ok());
+    configuration.unwrap_or_else(|| unreachable!("the document above is good"))
+});
+
+/// Holds for all bytes.
+pub(crate) fn check(data: &[u8]) {
+    let Some(patch) = patch(data) else { return };
+    let Ok(mut body) = serde_json::from_slice::<Value>(data) else {
+        // Deeper than this reader goes, or a number that it does not hold.
+        return;
+    };
+    let object = &mut body["request"]["object"];
+    if !is_encoded(object) {
+        return;
+    }
+    let patch: json_patch::Patch = serde_json::from_slice(&patch).unwrap_or_else(|error| {
+        unreachable!("the patch is none: {error}");
+    });
+    let fits = json_patch::patch(object, &patch);
+    assert!(fits.is_ok(), "{patch}: {fits:?}");
+    assert_eq!(self::patch(body.to_string().as_bytes()), None, "{body}");
+}
+
+/// Whether an API server could have written it, which decodes what users send and encodes it anew: `metadata` and `spec`
+/// are always there, and what is an object or a list of objects is never anything else.
+fn is_encoded(pod: &Value) -> bool {
+    pod["metadata"].is_object() && pod["spec"].is_object() && has_shape(pod)
+}
+
+fn has_shape(value: &Value) -> bool {
+    match value {
+        Value::Object(members) => members.iter().all(|(key, member)| match key.as_str() {
+            "metadata" | "spec" | "annotations" | "projected" | "clusterTrustBundle" => {
+                (member.is_null() || member.is_object()) && has_shape(member)
+            }
+            // A container's is text, a volume's an object.
+            "image" => !member.is_array(),
+            "containers"
+            | "initContainers"
+            | "ephemeralContainers"
+            | "env"
+            | "volumeMounts"
+            | "volumes"
+            | "imagePullSecrets"
+            | "sources" => match member {
+                Value::Null => true,
+                Value::Array(items) => items.iter().all(|it| it.is_object() && has_shape(it)),
+                _ => false,
+            },
+            _ => true,
+        }),
+        _ => true,
+    }
+}
+
+/// What the webhook would answer, if it is asked about a Pod and would change it.
+fn patch(body: &[u8]) -> Option<Vec<u8>> {
+    let review = review::parse(body).ok()?;
+    assert!(!review.uid.is_empty());
+    let Subject::Pod(request) = &review.subject else {
+        return None;
+    };
+    let context = Context {
+        configuration: &CONFIGURATION,
+        namespace: None,
+        pull_secret: &PullSecret::Unknown,
+        trust_bundle: TrustBundlePresence::Present,
+    };
+    let decision = decide(request, &context);
+    assert!(!decision.findings.is_empty());
+    decision.patch.json().map(<[u8]>::to_vec)
+}

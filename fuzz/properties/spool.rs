@@ -1,0 +1,87 @@
+//! A file of the spool is read to its end, however it comes in; what is intact in it is found, damage is told.
+
+use std::io::{self, Read};
+
+use crate::outbox::key;
+use crate::outbox::record::{FRAME_BYTES, Kind, write};
+use crate::outbox::segment::{HEADER_BYTES, header, read};
+
+/// Holds for all bytes: as a file, and as the recipe for one, for nobody guesses a checksum.
+pub(crate) fn check(data: &[u8]) {
+    same_in_steps(data);
+    let (file, records) = cook(data);
+    same_in_steps(&file);
+    let found = records_of(&file, usize::MAX).0;
+    assert_eq!(found, records);
+}
+
+type Records = Vec<(Kind, Vec<u8>)>;
+
+fn same_in_steps(file: &[u8]) {
+    let (records, bad_bytes, foreign) = records_of(file, usize::MAX);
+    let step = usize::from(file.first().copied().unwrap_or(1)) + 1;
+    assert_eq!(records_of(file, step).0, records);
+    for (kind, payload) in &records {
+        if *kind == Kind::Put
+            && let Some((manager, event)) = key::decode(payload)
+        {
+            let mut again = Vec::new();
+            assert!(key::encode(&mut again, &manager, &event));
+            assert_eq!(&again, payload);
+            assert_eq!(key::manager(payload), Some(manager));
+        }
+    }
+    if !foreign {
+        let framed = |(_, payload): &(Kind, Vec<u8>)| FRAME_BYTES + payload.len();
+        let good: usize = records.iter().map(framed).sum();
+        let rest = file.len() as u64 - bad_bytes - good as u64;
+        assert!(rest == 0 || rest == HEADER_BYTES as u64, "{rest} bytes");
+    }
+}
+
+/// Its records, the bytes that belong to none, and whether it is of another version.
+fn records_of(file: &[u8], step: usize) -> (Records, u64, bool) {
+    let mut records = Vec::new();
+    let mut file = Stepping { file, step };
+    let findings = read(&mut file, &mut |kind, payload| {
+        records.push((kind, payload.to_vec()));
+    });
+    let foreign = findings.foreign_version.is_some();
+    (records, findings.bad_bytes, foreign)
+}
+
+struct Stepping<'a> {
+    file: &'a [u8],
+    step: usize,
+}
+
+impl Read for Stepping<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let length = self.step.min(buffer.len()).min(self.file.len());
+        let (now, later) = self.file.split_at(length);
+        buffer[..length].copy_from_slice(now);
+        self.file = later;
+        Ok(length)
+    }
+}
+
+/// Makes a file of `recipe`: pieces of a kind and a length each, intact records and, between them, what is none. Junk
+/// holds no byte that begins a marker, which alone could make it look like the beginning of a record.
+fn cook(recipe: &[u8]) -> (Vec<u8>, Records) {
+    let (mut file, mut records) = (header().to_vec(), Records::new());
+    let mut rest = recipe;
+    while let [what, length, behind @ ..] = rest {
+        let (piece, behind) = behind.split_at(behind.len().min(usize::from(*length)));
+        rest = behind;
+        let kinds = [Kind::Put, Kind::Delivered, Kind::Resync, Kind::ResyncTold];
+        if let Some(kind) = kinds.get(usize::from(*what)) {
+            // A marker within a payload would make two readings of a record that follows damage.
+            let payload: Vec<u8> = piece.iter().map(|byte| byte & 0x7F).collect();
+            write(&mut file, *kind, &payload);
+            records.push((*kind, payload));
+        } else {
+            file.extend(piece.iter().map(|byte| byte & 0x7F));
+        }
+    }
+    (file, records)
+}

@@ -1,0 +1,14 @@
+//! What of the watcher's `outbox` reads a file of the spool.
+
+#[path = "../src/watcher/outbox/checksum.rs"]
+mod checksum;
+#[path = "../src/watcher/outbox/key.rs"]
+mod key;
+#[path = "properties/spool.rs"]
+mod property;
+#[path = "../src/watcher/outbox/record.rs"]
+mod record;
+#[path = "../src/watcher/outbox/segment.rs"]
+mod segment;
+
+pub(crate) use property::check;

@@ -1,0 +1,7 @@
+//! The webhook's AdmissionReview: any bytes.
+#![no_main]
+
+#[path = "../properties/review.rs"]
+mod property;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| property::check(data));

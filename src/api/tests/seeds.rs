@@ -1,0 +1,15 @@
+//! What fuzzing begins with, and what it has found: the property of `fuzz` on a stable compiler.
+
+use rstest::rstest;
+
+#[path = "../../../fuzz/properties/watch_event.rs"]
+mod watch_event;
+
+#[rstest]
+fn what_was_read_is_read_again(
+    #[files("../../fuzz/seeds/watch_event/*")]
+    #[mode = bytes]
+    body: &[u8],
+) {
+    watch_event::check(body);
+}

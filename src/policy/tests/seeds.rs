@@ -1,0 +1,37 @@
+//! What fuzzing begins with, and what it has found: the properties of `fuzz` on a stable compiler.
+
+use rstest::rstest;
+
+#[path = "../../../fuzz/properties/change.rs"]
+mod change;
+#[path = "../../../fuzz/properties/image_reference.rs"]
+mod image_reference;
+#[path = "../../../fuzz/properties/review.rs"]
+mod review;
+
+#[rstest]
+fn a_changed_object_is_told_in_words_that_a_listener_takes(
+    #[files("../../fuzz/seeds/change/*")]
+    #[mode = bytes]
+    body: &[u8],
+) {
+    change::check(body);
+}
+
+#[rstest]
+fn an_image_reference_is_its_parts(
+    #[files("../../fuzz/seeds/image_reference/*")]
+    #[mode = bytes]
+    text: &[u8],
+) {
+    image_reference::check(text);
+}
+
+#[rstest]
+fn a_patch_fits_its_pod_and_a_second_pass_is_empty(
+    #[files("../../fuzz/seeds/review/*")]
+    #[mode = bytes]
+    body: &[u8],
+) {
+    review::check(body);
+}
