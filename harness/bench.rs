@@ -9,9 +9,11 @@ mod answers;
 mod apiserver;
 mod build;
 mod calls;
+mod events;
 mod fanout;
 mod generator;
 mod machine;
+mod page;
 mod process;
 mod report;
 mod reviews;
@@ -21,7 +23,6 @@ mod subjects;
 
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use clap::{Args, Subcommand};
 
 use self::answers::Case;
@@ -32,7 +33,6 @@ use self::report::Figures;
 use self::rounds::{Effort, Stage, open_rate};
 use self::subjects::Subjects;
 use crate::progress::Progress;
-use crate::workspace;
 
 /// What to measure.
 #[derive(Debug, Clone, Subcommand)]
@@ -41,6 +41,8 @@ pub enum BenchCommand {
     Admission(AdmissionArgs),
     /// The controller with thousands of simulated runtimes: convergence, requests, CPU, memory.
     Fanout(fanout::FanoutArgs),
+    /// The watcher and the listener: latency in every state of KCP, rates, kills and an outage.
+    Events(events::EventsArgs),
 }
 
 /// How to measure admission.
@@ -74,6 +76,7 @@ pub async fn run(progress: &Progress, command: &BenchCommand) -> anyhow::Result<
     let arguments = match command {
         BenchCommand::Admission(arguments) => arguments,
         BenchCommand::Fanout(arguments) => return fanout::run(progress, arguments).await,
+        BenchCommand::Events(arguments) => return events::run(progress, arguments).await,
     };
     let circumstances = Circumstances::now().await?;
     let programs = if arguments.built {
@@ -100,7 +103,7 @@ pub async fn run(progress: &Progress, command: &BenchCommand) -> anyhow::Result<
     }
     subjects.end().await?;
     if !arguments.quick {
-        write(&figures)?;
+        page::put("admission", &figures.markdown())?;
     }
     let good = !arguments.check || figures.hold();
     Ok(Outcome {
@@ -162,10 +165,4 @@ async fn latencies(
         latencies.push((case.size, case.name(), rate, both));
     }
     Ok(latencies)
-}
-
-fn write(figures: &Figures) -> anyhow::Result<()> {
-    let page = workspace::root().join("docs/benchmarks.md");
-    let text = std::fs::read_to_string(&page).context("docs/benchmarks.md")?;
-    std::fs::write(&page, figures.written_into(&text)?).context("docs/benchmarks.md")
 }

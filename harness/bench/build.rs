@@ -55,5 +55,26 @@ impl Programs {
     }
 }
 
+/// This harness as a release build: a part of a bench that a debug build played would be measured itself.
+pub(super) async fn harness(progress: &Progress) -> anyhow::Result<PathBuf> {
+    let mut cargo = Command::new("cargo");
+    cargo.current_dir(workspace::root()).args([
+        "build",
+        "--release",
+        "--locked",
+        "-p",
+        "harness",
+        "--bin",
+        "harness",
+    ]);
+    progress.run("build the harness", &mut cargo).await?;
+    Ok(built_harness())
+}
+
+/// That of the last build.
+pub(super) fn built_harness() -> PathBuf {
+    workspace::target().join("release/harness")
+}
+
 /// Target and flags are those of `images/product.rs`.
 const TARGET: &str = "x86_64-unknown-linux-gnu";

@@ -26,8 +26,8 @@ use self::report::{Figures, Measured};
 use self::scenarios::Play;
 use self::stage::Stage;
 use self::today::Today;
-use super::Outcome;
 use super::machine::Circumstances;
+use super::{Outcome, page};
 use crate::progress::Progress;
 use crate::workspace;
 
@@ -56,8 +56,10 @@ pub struct FanoutArgs {
 /// Scenarios that go on from each other; each part begins with an empty control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Part {
-    /// Cold start, changes, trouble.
+    /// Cold start and changes.
     Changes,
+    /// Runtimes that do not answer, and kubeconfigs that are no longer good.
+    Trouble,
     /// Many runtimes.
     Large,
     /// SIGKILL again and again.
@@ -65,11 +67,12 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 3] = [Self::Changes, Self::Large, Self::Kills];
+    const ALL: [Self; 4] = [Self::Changes, Self::Trouble, Self::Large, Self::Kills];
 
     fn name(self) -> &'static str {
         match self {
             Self::Changes => "changes",
+            Self::Trouble => "trouble",
             Self::Large => "large",
             Self::Kills => "kills",
         }
@@ -85,7 +88,7 @@ impl std::fmt::Display for Part {
 /// How much of everything.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Sizes {
-    /// Runtimes of part `changes`.
+    /// Runtimes of the parts `changes` and `trouble`.
     #[arg(long, default_value_t = 5000)]
     runtimes: usize,
     /// Runtimes of part `large`.
@@ -97,8 +100,8 @@ pub(crate) struct Sizes {
     /// How often the controller is killed in the middle of a pass.
     #[arg(long, default_value_t = 100)]
     kills: usize,
-    /// Runtimes of part `kills`.
-    #[arg(long, default_value_t = 500)]
+    /// Runtimes of part `kills`: many times as many as are connected to at once, or every kill would hit the same moment.
+    #[arg(long, default_value_t = 1000)]
     kill_runtimes: usize,
 }
 
@@ -109,7 +112,7 @@ impl Sizes {
 
     fn runtimes(self, part: Part) -> usize {
         match part {
-            Part::Changes => self.runtimes,
+            Part::Changes | Part::Trouble => self.runtimes,
             Part::Large => self.large,
             Part::Kills => self.kill_runtimes,
         }
@@ -127,12 +130,12 @@ pub(super) async fn run(progress: &Progress, arguments: &FanoutArgs) -> anyhow::
     let mut parts = Vec::new();
     for part in Part::ALL {
         if !arguments.parts.contains(&part) {
-            parts.extend(kept(part).filter(|_| !arguments.quick));
+            parts.extend(page::kept(BENCH, part).filter(|_| !arguments.quick));
             continue;
         }
         let measured = Box::pin(measure(progress, &programs, sizes, part)).await?;
         if !arguments.quick {
-            keep(part, &measured)?;
+            page::keep(BENCH, part, &measured)?;
         }
         parts.push(measured);
     }
@@ -195,25 +198,10 @@ async fn measure(
     })
 }
 
-/// Where the figures of a part wait for those of the others.
-fn file(part: Part) -> PathBuf {
-    workspace::state().join(format!("fanout-{part}.json"))
-}
-
-fn keep(part: Part, measured: &Measured) -> anyhow::Result<()> {
-    let file = file(part);
-    std::fs::write(&file, serde_json::to_vec(measured)?).with_context(|| file.display().to_string())
-}
-
-/// Figures of a run before; what an older harness wrote and this one does not understand was not measured.
-fn kept(part: Part) -> Option<Measured> {
-    serde_json::from_slice(&std::fs::read(file(part)).ok()?).ok()
-}
-
 fn write(figures: &Figures) -> anyhow::Result<()> {
-    let page = workspace::root().join("docs/benchmarks.md");
-    let text = std::fs::read_to_string(&page).context("docs/benchmarks.md")?;
-    std::fs::write(&page, figures.written_into(&text)?).context("docs/benchmarks.md")?;
+    page::put(BENCH, &figures.markdown())?;
     let plot = workspace::root().join("docs/fanout.svg");
     std::fs::write(plot, figures.plot()).context("docs/fanout.svg")
 }
+
+const BENCH: &str = "fanout";

@@ -67,7 +67,10 @@ impl Circumstances {
             .lines()
             .find_map(|line| line.strip_prefix("model name")?.split_once(": "))
             .map_or_else(|| "unknown CPU".to_owned(), |(_, model)| model.to_owned());
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        // All of the machine's, also where this process may use one of them alone.
+        let processors = read("/proc/cpuinfo");
+        let processors = processors.lines().filter(|it| it.starts_with("processor"));
+        let cores = processors.count().max(1);
         Ok(Self {
             date: jiff::Zoned::now().strftime("%Y-%m-%d %H:%M %Z").to_string(),
             commit: format!("{commit}{suffix}"),

@@ -3,7 +3,6 @@
 //! Invariant: what is outside the markers is the author's. Bounds that *must* hold decide the exit code of `--check`;
 //! those that are *aimed* at are shown.
 
-use anyhow::Context as _;
 use comfy_table::{Table, TableStyle, presets};
 
 use super::answers::Kind;
@@ -82,16 +81,15 @@ impl Figures {
         )
     }
 
-    /// The page with the part between the markers replaced.
-    pub(super) fn written_into(&self, page: &str) -> anyhow::Result<String> {
-        let part = format!(
+    /// For the page.
+    pub(super) fn markdown(&self) -> String {
+        format!(
             "{}\n\n`{}` · {}\n\n{}",
             self.headline(),
             self.command,
             self.circumstances,
             table(&self.rows(), presets::ASCII_MARKDOWN)
-        );
-        between_markers(page, &part).context("docs/benchmarks.md has no markers for `admission`")
+        )
     }
 
     /// The one figure to remember.
@@ -234,29 +232,13 @@ fn table(rows: &[Row], style: TableStyle) -> String {
     table.trim_fmt()
 }
 
-fn between_markers(page: &str, part: &str) -> Option<String> {
-    let (before, rest) = page.split_once(BEGIN)?;
-    let (_, after) = rest.split_once(END)?;
-    Some(format!("{before}{BEGIN}\n{part}\n{END}{after}"))
-}
-
 /// CPU of the webhook by CPU of the no-op.
 const LIMIT: f64 = 1.9;
 const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)];
-const BEGIN: &str = "<!-- begin: harness bench admission -->";
-const END: &str = "<!-- end: harness bench admission -->";
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_the_part_between_the_markers_changes() {
-        let page = format!("# Title\n{BEGIN}\nold\n{END}\nrest\n");
-        let new = between_markers(&page, "new").unwrap();
-        assert_eq!(new, format!("# Title\n{BEGIN}\nnew\n{END}\nrest\n"));
-        assert_eq!(between_markers("# Title\n", "new"), None);
-    }
 
     #[test]
     fn a_row_shows_its_ratio_before_its_figures() {

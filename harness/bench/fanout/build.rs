@@ -6,7 +6,6 @@ use anyhow::ensure;
 use tokio::process::Command;
 
 use crate::progress::Progress;
-use crate::workspace;
 
 /// The binaries that take part.
 pub(super) struct Programs {
@@ -19,18 +18,7 @@ impl Programs {
     /// itself.
     pub(super) async fn build(progress: &Progress) -> anyhow::Result<Self> {
         let product = crate::images::binary(progress).await?;
-        let mut cargo = Command::new("cargo");
-        cargo.current_dir(workspace::root()).args([
-            "build",
-            "--release",
-            "--locked",
-            "-p",
-            "harness",
-            "--bin",
-            "harness",
-        ]);
-        progress.run("build the fleet", &mut cargo).await?;
-        let harness = workspace::target().join("release/harness");
+        let harness = crate::bench::build::harness(progress).await?;
         Ok(Self { product, harness })
     }
 

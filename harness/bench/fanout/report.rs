@@ -5,7 +5,6 @@
 
 use std::time::Duration;
 
-use anyhow::Context as _;
 use comfy_table::{Table, TableStyle, presets};
 use serde::{Deserialize, Serialize};
 
@@ -90,14 +89,13 @@ impl Figures {
         )
     }
 
-    /// The page with the part between the markers replaced.
-    pub(super) fn written_into(&self, page: &str) -> anyhow::Result<String> {
-        let part = format!(
+    /// For the page.
+    pub(super) fn markdown(&self) -> String {
+        format!(
             "{}\n{}",
             self.circumstances(),
             self.table(presets::ASCII_MARKDOWN)
-        );
-        between_markers(page, &part).context("docs/benchmarks.md has no markers for `fanout`")
+        )
     }
 
     /// The plot.
@@ -193,12 +191,6 @@ fn per(count: u64, runtimes: usize) -> String {
     format!("{:.2}", narrow(count) / narrow(runtimes.max(1) as u64))
 }
 
-fn between_markers(page: &str, part: &str) -> Option<String> {
-    let (before, rest) = page.split_once(BEGIN)?;
-    let (_, after) = rest.split_once(END)?;
-    Some(format!("{before}{BEGIN}\n{part}\n{END}{after}"))
-}
-
 const HEADER: [&str; 12] = [
     "scenario",
     "runtimes",
@@ -213,8 +205,6 @@ const HEADER: [&str; 12] = [
     "RSS MiB end / peak",
     "bound",
 ];
-const BEGIN: &str = "<!-- begin: harness bench fanout -->";
-const END: &str = "<!-- end: harness bench fanout -->";
 
 #[cfg(test)]
 mod tests {
@@ -274,15 +264,5 @@ mod tests {
         assert_eq!(times(Some(&curve)), ["1.0", "never", "never"]);
         assert_eq!(times(None), ["–", "–", "–"]);
         assert!(!Bound::p99(&curve, Duration::from_secs(9)).met);
-    }
-
-    #[test]
-    fn only_the_part_between_the_markers_changes() {
-        let page = format!("a\n{BEGIN}\nold\n{END}\nb\n");
-        assert_eq!(
-            between_markers(&page, "new"),
-            Some(format!("a\n{BEGIN}\nnew\n{END}\nb\n"))
-        );
-        assert_eq!(between_markers("a", "new"), None);
     }
 }

@@ -196,14 +196,18 @@ impl Stage {
     /// Waits until a change has reached that many per mille of the known runtimes.
     pub(super) async fn reached(&self, since: Duration, per_mille: usize) -> anyhow::Result<()> {
         let expected = self.known * per_mille / 1000;
-        let arrival = &self.arrivals(Change::Three, since)?[0];
-        until("a pass has come so far", LONGEST, || async {
-            let arrived = self.fleet.arrived(arrival).await?;
+        let arrived = until("a pass has come so far", LONGEST, || async {
+            let arrived = self.arrived(since).await?;
             ensure!(arrived >= expected, "{arrived} of {expected}");
             anyhow::Ok(())
-        })
-        .await?;
-        Ok(())
+        });
+        Ok(arrived.await?)
+    }
+
+    /// How many runtimes the first object of a change has reached.
+    pub(super) async fn arrived(&self, since: Duration) -> anyhow::Result<usize> {
+        let arrival = &self.arrivals(Change::Three, since)?[0];
+        self.fleet.arrived(arrival).await
     }
 
     /// Waits until every known runtime was connected to once more, after so many times, and no request is under way.

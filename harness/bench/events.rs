@@ -1,0 +1,212 @@
+//! `harness bench events`: what a change on a runtime costs there, and whether KCP learns of it whatever happens.
+//!
+//! The subject (the product's watcher, or a listener) is a process of its own on one core; API servers, gateway, operator
+//! and senders are this program on the other, as a release build ([`hand_over`]). Beside the product: its own mode
+//! `notify: sync`, and a model of the public watcher (`public`). Invariants: everything stays on loopback; a wrong answer
+//! is an error, not a figure; an object's final state is known when an event of it arrives after its last answered
+//! review.
+
+mod admission;
+mod authority;
+mod capacity;
+mod delivery;
+mod gateway;
+mod kcp;
+mod kills;
+mod model;
+mod outage;
+mod public;
+mod report;
+mod reviews;
+mod roles;
+mod senders;
+mod stage;
+mod stream;
+mod watcher;
+mod wire;
+
+use std::path::PathBuf;
+use std::process::{ExitCode, Stdio};
+
+use anyhow::{Context as _, bail};
+use clap::{Args, ValueEnum};
+use tokio::process::Command;
+
+use self::authority::Authority;
+use self::report::{Figures, Measured};
+use self::roles::Role;
+use self::stage::Stage;
+use super::machine::{Circumstances, Cores};
+use super::{Outcome, build, page};
+use crate::progress::Progress;
+
+/// How to measure events.
+#[derive(Debug, Clone, Args)]
+pub struct EventsArgs {
+    /// Exit with 1 if a bound that must hold does not.
+    #[arg(long)]
+    check: bool,
+    /// Measure what was built last, and do not ask cargo whether it is of these sources.
+    #[arg(long)]
+    built: bool,
+    /// Measure this binary of the product.
+    #[arg(long, value_name = "FILE", requires = "built")]
+    product: Option<PathBuf>,
+    /// A tenth of everything, for a look; docs/benchmarks.md stays as it is.
+    #[arg(long)]
+    quick: bool,
+    /// Measure these parts alone; the others of the page are what was measured last.
+    #[arg(long, value_delimiter = ',', default_values_t = Part::ALL)]
+    parts: Vec<Part>,
+    /// How often the watcher is killed.
+    #[arg(long, default_value_t = 1000)]
+    kills: u32,
+    /// The subject's core and ours: this is the release build, on ours.
+    #[arg(long, hide = true, value_delimiter = ',')]
+    cores: Vec<u32>,
+    /// Play a part in a process of its own.
+    #[arg(long, hide = true, value_enum)]
+    role: Option<Role>,
+}
+
+/// What is measured on its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Part {
+    /// What a review waits for.
+    Admission,
+    /// From the review to the operator.
+    Delivery,
+    /// What a listener carries.
+    Listener,
+    /// SIGKILL again and again; a silent watcher.
+    Kills,
+    /// An hour without KCP.
+    Outage,
+}
+
+impl Part {
+    const ALL: [Self; 5] = [
+        Self::Admission,
+        Self::Delivery,
+        Self::Listener,
+        Self::Kills,
+        Self::Outage,
+    ];
+
+    async fn measure(self, stage: &Stage<'_>) -> anyhow::Result<Vec<report::Row>> {
+        match self {
+            Self::Admission => Box::pin(admission::measure(stage)).await,
+            Self::Delivery => Box::pin(delivery::measure(stage)).await,
+            Self::Listener => Box::pin(capacity::measure(stage)).await,
+            Self::Kills => Box::pin(kills::measure(stage)).await,
+            Self::Outage => Box::pin(outage::measure(stage)).await,
+        }
+    }
+}
+
+impl std::fmt::Display for Part {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Self::Admission => "admission",
+            Self::Delivery => "delivery",
+            Self::Listener => "listener",
+            Self::Kills => "kills",
+            Self::Outage => "outage",
+        })
+    }
+}
+
+/// Runs the bench.
+pub(super) async fn run(progress: &Progress, arguments: &EventsArgs) -> anyhow::Result<Outcome> {
+    if let Some(role) = arguments.role {
+        role.play().await?;
+        return Ok(Outcome {
+            text: String::new(),
+            code: ExitCode::SUCCESS,
+        });
+    }
+    match arguments.cores[..] {
+        [] => hand_over(progress, arguments).await,
+        [subject, generator] => {
+            let cores = Cores { subject, generator };
+            bench(progress, arguments, cores).await
+        }
+        _ => bail!("two cores are needed"),
+    }
+}
+
+/// Runs this command once more as a release build and on one core: a gateway of a debug build, or one that wanders onto
+/// the subject's core, would be measured itself.
+async fn hand_over(progress: &Progress, arguments: &EventsArgs) -> anyhow::Result<Outcome> {
+    let harness = if arguments.built {
+        build::built_harness()
+    } else {
+        crate::images::binary(progress).await?;
+        build::harness(progress).await?
+    };
+    let Cores { subject, generator } = Cores::ours()?;
+    let mut command = Command::new("taskset");
+    command
+        .args(["-c", &generator.to_string()])
+        .arg(harness)
+        .args(std::env::args_os().skip(1))
+        .arg(format!("--cores={subject},{generator}"))
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .kill_on_drop(true);
+    let ran = command.output().await.context("taskset (util-linux)")?;
+    let code = ran.status.code().and_then(|code| u8::try_from(code).ok());
+    Ok(Outcome {
+        text: String::from_utf8_lossy(&ran.stdout).trim_end().to_owned(),
+        code: code.map_or(ExitCode::FAILURE, ExitCode::from),
+    })
+}
+
+async fn bench(
+    progress: &Progress,
+    arguments: &EventsArgs,
+    cores: Cores,
+) -> anyhow::Result<Outcome> {
+    let product = arguments.product.clone();
+    let stage = Stage {
+        progress,
+        product: product.unwrap_or_else(|| build::Programs::built().product),
+        harness: std::env::current_exe()?,
+        cores,
+        authority: Authority::new()?,
+        quick: arguments.quick,
+        kills: arguments.kills,
+    };
+    let mut parts = Vec::new();
+    for part in Part::ALL {
+        if !arguments.parts.contains(&part) {
+            parts.extend(page::kept(BENCH, part).filter(|_| !arguments.quick));
+            continue;
+        }
+        let circumstances = Circumstances::now().await?.to_string();
+        let measured = Measured {
+            circumstances,
+            command: format!("cargo harness bench events --parts {part}"),
+            rows: part.measure(&stage).await?,
+        };
+        if !arguments.quick {
+            page::keep(BENCH, part, &measured)?;
+        }
+        parts.push(measured);
+    }
+    let figures = Figures { parts };
+    if !arguments.quick {
+        page::put(BENCH, &figures.markdown())?;
+    }
+    let good = !arguments.check || figures.hold();
+    Ok(Outcome {
+        text: figures.shown(),
+        code: if good {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        },
+    })
+}
+
+const BENCH: &str = "events";
