@@ -6,6 +6,7 @@
 
 mod controller;
 mod objects;
+mod obstacles;
 mod plane;
 mod runtime;
 mod skr;
@@ -69,6 +70,10 @@ struct Tally {
     odd: Vec<String>,
     /// Those of a registry whose pull Secret they lack.
     halves: Vec<String>,
+    /// Those that lack the trust bundle.
+    bare: Vec<String>,
+    /// Moments at which there was not exactly one webhook of ours.
+    others: Vec<String>,
 }
 
 /// What a scenario may change for all, and what puts it back.
@@ -82,6 +87,10 @@ enum Changed {
     Away(usize),
     /// Something on a runtime stands in the way.
     Obstacle(usize),
+    /// The rollout is paused.
+    Pause,
+    /// The webhook of a resident runtime has another image, or less time to start than usual.
+    Webhook(usize),
 }
 
 static STAGE: RwLock<Option<Arc<Stage>>> = RwLock::new(None);

@@ -39,6 +39,7 @@ Feature: In direct mode a change on KCP is on the runtime in seconds
     Then the runtime has the new <source>
 
     Examples:
-      | source       |
-      | pull Secret  |
-      | trust bundle |
+      | source        |
+      | pull Secret   |
+      | trust bundle  |
+      | configuration |

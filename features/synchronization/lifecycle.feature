@@ -17,6 +17,16 @@ Feature: A custom resource is the webhook's life on a runtime
     And nothing of ours is left on the runtime
     And the RuntimeBootstrapper is gone
 
+  # kim-keb §9 rows 28, 31
+  @serial @node
+  Scenario: Its status follows the webhook
+    Given a runtime in direct mode
+    When its RuntimeBootstrapper asks for an image that never starts
+    Then its condition Installed is False with the reason "RolloutFailed"
+    And its condition Ready is False with the reason "RolloutFailed"
+    When its RuntimeBootstrapper asks for no image of its own
+    Then it becomes Ready
+
   @serial
   Scenario Outline: A RuntimeBootstrapper that cannot be is refused by the API server
     When a RuntimeBootstrapper with <mistake> is created
@@ -33,10 +43,13 @@ Feature: A custom resource is the webhook's life on a runtime
   Scenario: Its Runtime does not exist
     When a RuntimeBootstrapper is created for a Runtime that does not exist
     Then its condition Reachable is False with the reason "RuntimeMissing"
+    When its RuntimeBootstrapper is deleted
+    Then the RuntimeBootstrapper is gone
 
   @serial
   Scenario: Today's manager is stopped, and everything converges
     Given the manager is stopped
     And a runtime in direct mode
-    When the pull Secret changes on KCP
-    Then the runtime has the new pull Secret
+    When the three sources change on KCP
+    Then the runtime has the three sources of KCP
+    And the webhook on the runtime decides by them

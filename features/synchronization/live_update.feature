@@ -11,6 +11,7 @@ Feature: Sources change under running workloads, and no Pod is half configured
     Then the runtime has the new <source>
     And the webhook on the runtime decides by it
     And every Pod was admitted and carries the marker
+    And every Pod mounts the trust bundle
 
     Examples:
       | source        |

@@ -13,6 +13,7 @@ Feature: A runtime moves between the two modes, and no Pod notices
     When the Runtime is labelled for signals
     Then the runtime is handed back
     And every Pod was admitted and carries the marker
+    And there was one webhook all the while, never another
 
   @serial @node
   Scenario: What the manager installed is taken over

@@ -28,15 +28,22 @@ Feature: A change on KCP makes today's manager reconcile
     And the runtime has the new <source>
 
     Examples:
-      | source       |
-      | pull Secret  |
-      | trust bundle |
+      | source        |
+      | pull Secret   |
+      | trust bundle  |
+      | configuration |
 
   # kim-keb §9 row 42
   @serial
   Scenario: Only the metadata of a source changes
     Given a runtime kept by signals
     When somebody labels the pull Secret on KCP
+    Then the manager reconciles nobody
+
+  @serial
+  Scenario: A source becomes unusable
+    Given a runtime kept by signals
+    When the configuration on KCP becomes an invalid document
     Then the manager reconciles nobody
 
   # kim-keb §9 row 40

@@ -39,6 +39,15 @@ Feature: What happened while nobody looked is caught up with
     Then the Runtime is not written
     And the record knows the sources
 
+  # kim-keb §9 row 41
+  @serial
+  Scenario: A source that never existed signals nobody
+    Given a Runtime without a cluster
+    And the controller never knew a trust bundle
+    Then the Runtime is not written
+    When the trust bundle is created on KCP
+    Then the Runtime carries the signal
+
   @serial
   Scenario: The controller dies in the middle of its signals
     Given 50 Runtimes without a cluster

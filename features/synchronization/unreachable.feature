@@ -20,16 +20,28 @@ Feature: One runtime's trouble is its own
     Then the runtime has the new pull Secret
     And it becomes Ready
 
+  # kim-keb §9 rows 12, 13
+  @serial
+  Scenario: A kubeconfig is rotated in two steps
+    Given a runtime in direct mode
+    When its kubeconfig loses its key
+    And the pull Secret changes on KCP
+    Then its condition Reachable is False with the reason "KubeconfigMissing"
+    When its kubeconfig is written anew
+    Then the runtime has the new pull Secret
+    And it becomes Ready
+
   @serial
   Scenario Outline: The runtime refuses
     Given a runtime in direct mode
     When on the runtime <obstacle>
     And the pull Secret changes on KCP
-    Then its condition ConfigurationSynchronized is False with the reason "<reason>"
+    Then its condition ConfigurationSynchronized is False with the reason "<reason>", naming "<fault>"
     When on the runtime the obstacle is removed
     Then the runtime has the new pull Secret
 
     Examples:
-      | obstacle                              | reason        |
-      | our account loses its rights          | RightsMissing |
-      | an admission policy denies our Secret | WriteFailed   |
+      | obstacle                              | reason        | fault               |
+      | our account loses its rights          | RightsMissing | patch secrets       |
+      | an admission policy denies our Secret | WriteFailed   | Secret              |
+      | a quota leaves no room for our Secret | WriteFailed   | a quota is exceeded |

@@ -59,13 +59,13 @@ impl Controller {
 
     /// Installs the custom resource and the controller with both modes, or brings it back to that.
     pub(super) async fn install(&self, plane: &Plane) -> anyhow::Result<()> {
-        self.install_with(plane, &[]).await
+        self.install_webhook(plane, &self.webhook_image).await
     }
 
-    /// The same with further flags.
-    pub(super) async fn install_with(&self, plane: &Plane, flags: &[&str]) -> anyhow::Result<()> {
+    /// The same with another image for runtimes.
+    pub(super) async fn install_webhook(&self, plane: &Plane, image: &str) -> anyhow::Result<()> {
         let bundle = format!("--kcp-cluster-trust-bundle={}", bundle::NAME);
-        let webhook = format!("--webhook-image={}", self.webhook_image);
+        let webhook = format!("--webhook-image={image}");
         let mut arguments = vec![
             "manifests",
             "controller",
@@ -74,7 +74,6 @@ impl Controller {
             &self.image,
         ];
         arguments.extend(["--", &bundle, &webhook, "--resync-period=1"]);
-        arguments.extend(flags);
         let mut objects = self.printed(&["crds"]).await?;
         objects.extend(self.printed(&arguments).await?);
         apply(plane, &objects).await?;
@@ -207,6 +206,8 @@ fn lease() -> String {
 pub(super) const ACCOUNT: &str = "system:serviceaccount:kcp-system:rt-bootstrapper-controller";
 /// Where it remembers, in its namespace, what it signalled last.
 pub(super) const RECORD: &str = "rt-bootstrapper-controller-record";
+/// Where direct mode remembers what was ever rolled out.
+pub(super) const DIRECT_RECORD: &str = "rt-bootstrapper-direct-record";
 const NAME: &str = "rt-bootstrapper-controller";
 const REPLICAS: u32 = 2;
 /// By the command line, which Pods cannot hide from their node.

@@ -80,8 +80,17 @@ impl Plane {
     /// Writes a runtime's kubeconfig as KIM would.
     pub(super) async fn put_kubeconfig(&self, runtime: &Runtime, text: &str) -> anyhow::Result<()> {
         let object = runtime.kubeconfig_object(text);
+        self.put_kubeconfig_object(runtime, &object).await
+    }
+
+    /// The same with any Secret of that name.
+    pub(super) async fn put_kubeconfig_object(
+        &self,
+        runtime: &Runtime,
+        object: &Value,
+    ) -> anyhow::Result<()> {
         let path = secret_path(&runtime.id);
-        apply(&self.dialogue, &path, &object).await.map(drop)
+        apply(&self.dialogue, &path, object).await.map(drop)
     }
 
     /// Takes a runtime's kubeconfig away.

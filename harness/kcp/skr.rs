@@ -145,6 +145,33 @@ impl Skr {
         Ok(())
     }
 
+    /// Gives the webhook's Pods so many seconds to start; after that the Deployment says that it failed.
+    pub(super) async fn gives(&self, seconds: u32) -> anyhow::Result<()> {
+        let change = json!({ "spec": { "progressDeadlineSeconds": seconds } });
+        let path = deployment_path();
+        self.dialogue.patch(&path, &change).await.map(drop)
+    }
+
+    /// How often objects of a kind were applied by anyone with success, without change too: no object says that.
+    pub(super) async fn applied(&self, resource: &str) -> anyhow::Result<u64> {
+        let metrics = self.dialogue.get("/metrics").await?.object;
+        let marks = [
+            "verb=\"APPLY\"".to_owned(),
+            "code=\"20".to_owned(),
+            format!("resource=\"{resource}\""),
+        ];
+        let counts = metrics.as_str().context("no text")?.lines().filter(|line| {
+            line.starts_with("apiserver_request_total{")
+                && marks.iter().all(|mark| line.contains(mark.as_str()))
+        });
+        counts
+            .map(|line| {
+                let count = line.rsplit(' ').next().unwrap_or_default();
+                count.parse::<u64>().with_context(|| line.to_owned())
+            })
+            .sum()
+    }
+
     /// Takes everything of ours away by hand, as after a rebuild.
     pub(super) async fn clear(&self) -> anyhow::Result<()> {
         let marker = named_config_map(SKR_NAMESPACE, OWNER_MARKER);

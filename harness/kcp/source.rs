@@ -141,6 +141,11 @@ impl Source {
 pub(super) fn unusable(source: Source, words: &str) -> anyhow::Result<Value> {
     let object = match (source, words) {
         (Source::PullSecret, "no docker configuration") => pull_secret("{ \"auths\": 7 }"),
+        (Source::PullSecret, "a Secret of another type") => {
+            let mut object = Source::PullSecret.fresh()?;
+            object["type"] = json!("Opaque");
+            object
+        }
         (Source::Configuration, "a ConfigMap without the key") => json!({
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": { "name": CONFIG_MAP, "namespace": KCP_NAMESPACE },

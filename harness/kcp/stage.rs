@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use api::runtimes::{CONTENT_HASH, KCP_NAMESPACE, MODE_DIRECT};
+use api::runtimes::{CONTENT_HASH, KCP_NAMESPACE, MODE_DIRECT, ROLLOUT, ROLLOUT_PAUSED};
 use serde_json::{Value, json};
 
 use super::controller::{Controller, RECORD};
@@ -108,14 +108,30 @@ impl Stage {
     /// A runtime in direct mode that holds what the sources say.
     pub(super) async fn direct(&self, number: usize, wave: Option<u32>) -> anyhow::Result<Runtime> {
         let runtime = Runtime::resident(number);
-        let object = runtime.object(Some(MODE_DIRECT), wave);
-        self.plane.put_runtime(&object).await?;
-        let skr = &self.skrs[number];
-        self.plane
-            .put_kubeconfig(&runtime, &skr.kubeconfig.to_string())
+        self.put_directly(&runtime, &runtime.object(Some(MODE_DIRECT), wave))
             .await?;
         self.is_settled(&runtime).await?;
         Ok(runtime)
+    }
+
+    /// Writes a Runtime in direct mode and what leads to its cluster.
+    pub(super) async fn put_directly(
+        &self,
+        runtime: &Runtime,
+        object: &Value,
+    ) -> anyhow::Result<()> {
+        self.plane.put_runtime(object).await?;
+        let skr = &self.skrs[runtime.skr.context("it has no cluster")?];
+        let kubeconfig = skr.kubeconfig.to_string();
+        self.plane.put_kubeconfig(runtime, &kubeconfig).await
+    }
+
+    /// Stops the rollout as an operator does, or lets it go on.
+    pub(super) async fn pause(&self, paused: bool) -> anyhow::Result<()> {
+        let value = if paused { json!("true") } else { Value::Null };
+        let change = json!({ "metadata": { "annotations": { (ROLLOUT_PAUSED): value } } });
+        let path = named_config_map(KCP_NAMESPACE, ROLLOUT);
+        self.plane.dialogue.patch(&path, &change).await.map(drop)
     }
 
     /// Waits until a runtime in direct mode is Ready and has every source.
@@ -177,6 +193,13 @@ impl Stage {
             Changed::Controller => self.controller.install(&self.plane).await,
             Changed::Away(number) => self.admit(number).await,
             Changed::Obstacle(number) => self.clear_obstacles(number).await,
+            Changed::Pause => self.pause(false).await,
+            Changed::Webhook(number) => {
+                let usual = json!({ "spec": { "webhook": null } });
+                let name = Runtime::resident(number).name;
+                self.plane.patch_bootstrapper(&name, &usual).await?;
+                self.skrs[number].gives(PROGRESS_DEADLINE).await
+            }
         }
     }
 
@@ -198,48 +221,6 @@ impl Stage {
             anyhow::Ok(())
         })
         .await?;
-        Ok(())
-    }
-
-    /// Keeps the control plane out of a runtime; the harness comes another way.
-    pub(super) async fn shut_out(&self, number: usize) -> anyhow::Result<()> {
-        let address = self.plane.cluster.node_address().await?;
-        self.on_node(
-            number,
-            &["iptables", "-I", "INPUT", "-s", &address, "-j", "REJECT"],
-        )
-        .await
-    }
-
-    /// Lets the control plane in again.
-    pub(super) async fn admit(&self, number: usize) -> anyhow::Result<()> {
-        let address = self.plane.cluster.node_address().await?;
-        let rule = format!("while iptables -D INPUT -s {address} -j REJECT; do :; done; true");
-        self.on_node(number, &["sh", "-c", &rule]).await
-    }
-
-    async fn on_node(&self, number: usize, argv: &[&str]) -> anyhow::Result<()> {
-        let output = self.skrs[number].cluster.exec_on_node(argv).await?;
-        ensure!(output.code == 0, "{argv:?}: {output:?}");
-        Ok(())
-    }
-
-    /// An admission policy on a runtime that denies the pull Secret in the product's namespace.
-    pub(super) async fn deny_secret(&self, number: usize) -> anyhow::Result<()> {
-        for object in denial() {
-            self.skrs[number].cluster.apply(&object.to_string()).await?;
-        }
-        Ok(())
-    }
-
-    /// Takes it away.
-    pub(super) async fn clear_obstacles(&self, number: usize) -> anyhow::Result<()> {
-        for object in denial() {
-            self.skrs[number]
-                .cluster
-                .delete(&object.to_string())
-                .await?;
-        }
         Ok(())
     }
 
@@ -290,25 +271,5 @@ pub(super) fn signals(runtime: &Value) -> Value {
     ])
 }
 
-fn denial() -> [Value; 2] {
-    let name = "scenario-denial";
-    [
-        json!({
-            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
-            "metadata": { "name": name },
-            "spec": {
-                "matchConstraints": { "resourceRules": [{
-                    "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"],
-                    "resources": ["secrets"], "resourceNames": [api::names::PULL_SECRET],
-                }] },
-                "validations": [{ "expression": "false", "message": "not in this cluster" }],
-            },
-        }),
-        json!({
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "ValidatingAdmissionPolicyBinding",
-            "metadata": { "name": name },
-            "spec": { "policyName": name, "validationActions": ["Deny"] },
-        }),
-    ]
-}
+/// How long a Deployment may take by default.
+const PROGRESS_DEADLINE: u32 = 600;

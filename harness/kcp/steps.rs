@@ -14,6 +14,7 @@ mod kubeconfig;
 mod leadership;
 mod manager;
 mod migration;
+mod rollout;
 mod runtime;
 mod signal;
 mod source;

@@ -29,10 +29,11 @@ pub use self::error::{AccessError, Broken, CallError, Phase, TlsFault};
 pub use self::metrics::FleetMetrics;
 use self::pace::Pace;
 pub use self::pace::Rate;
+pub use self::reading::Owners;
 pub use self::reason::Reason;
 pub use self::remote::Remote;
 use self::tls::Configurations;
-use self::window::Window;
+pub(crate) use self::window::Window;
 
 mod address;
 mod connection;
@@ -41,6 +42,7 @@ mod error;
 mod exchange;
 mod metrics;
 mod pace;
+mod reading;
 mod reason;
 mod remote;
 mod tls;
@@ -111,7 +113,7 @@ impl Default for FleetOptions {
             call_timeout: Duration::from_secs(10),
             per_runtime_rate: Rate::PASS,
             idle: Duration::from_secs(30),
-            resumable: 512,
+            resumable: 64,
             allow_loopback: false,
         }
     }

@@ -7,13 +7,14 @@ use api::names::{MARKER, SKR_NAMESPACE};
 use api::runtimes::{ACCEPT_CLUSTER, OWNER_MARKER};
 use cucumber::{given, then, when};
 use http::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 
+use super::rollout::NEVER;
 use crate::kcp::objects::{found, named_config_map};
 use crate::kcp::runtime::Runtime;
 use crate::kcp::skr::{deployment_path, webhook_path};
 use crate::kcp::source::Source;
-use crate::kcp::{PATIENCE, World};
+use crate::kcp::{Changed, PATIENCE, World};
 use crate::until::until;
 use crate::world::Draft;
 
@@ -81,6 +82,20 @@ async fn says(world: &mut World, kind: String, reason: String) -> anyhow::Result
     let name = &world.latest()?.name;
     let plane = &world.stage.plane;
     plane.says(name, (&kind, "False"), &[&reason]).await
+}
+
+#[then(expr = "its condition {word} is False with the reason {string}, naming {string}")]
+async fn names(
+    world: &mut World,
+    kind: String,
+    reason: String,
+    named: String,
+) -> anyhow::Result<()> {
+    let name = world.latest()?.name.clone();
+    says(world, kind.clone(), reason).await?;
+    let (_, _, message) = world.stage.plane.condition(&name, &kind).await?;
+    ensure!(message.contains(&named), "{message}");
+    Ok(())
 }
 
 #[then("the other one's condition Reachable is False")]
@@ -206,6 +221,31 @@ async fn gone(world: &mut World) -> anyhow::Result<()> {
     })
     .await?;
     Ok(())
+}
+
+#[when("its RuntimeBootstrapper asks for an image that never starts")]
+async fn asks_for_nothing(world: &mut World) -> anyhow::Result<()> {
+    hurry(world).await?;
+    image(world, &json!({ "image": NEVER })).await
+}
+
+#[when("its RuntimeBootstrapper asks for no image of its own")]
+async fn asks_no_more(world: &mut World) -> anyhow::Result<()> {
+    image(world, &json!(null)).await
+}
+
+async fn image(world: &World, webhook: &Value) -> anyhow::Result<()> {
+    let change = json!({ "spec": { "webhook": webhook } });
+    let name = &world.subject()?.name;
+    let plane = &world.stage.plane;
+    plane.patch_bootstrapper(name, &change).await
+}
+
+/// A failure is one after seconds, not after ten minutes.
+pub(super) async fn hurry(world: &mut World) -> anyhow::Result<()> {
+    let number = world.subject()?.skr.context("it has no cluster")?;
+    world.changed.insert(Changed::Webhook(number));
+    world.stage.skrs[number].gives(3).await
 }
 
 #[when("an operator accepts the cluster")]

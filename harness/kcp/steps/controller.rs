@@ -2,12 +2,13 @@
 
 use anyhow::ensure;
 use api::runtimes::KCP_NAMESPACE;
-use cucumber::{then, when};
+use cucumber::{given, then, when};
 use http::Method;
 use serde_json::json;
 
-use crate::kcp::controller::{ACCOUNT, Controller, RECORD};
+use crate::kcp::controller::{ACCOUNT, Controller, DIRECT_RECORD, RECORD};
 use crate::kcp::objects::{delete, found, named_config_map};
+use crate::kcp::source::Source;
 use crate::kcp::stage::signals;
 use crate::kcp::{Changed, PATIENCE, World};
 use crate::until::until;
@@ -27,6 +28,28 @@ async fn up(world: &mut World) -> anyhow::Result<()> {
 #[when("its record is lost")]
 async fn lost(world: &mut World) -> anyhow::Result<()> {
     delete(&world.stage.plane.dialogue, &record()).await
+}
+
+#[given(expr = "the controller never knew a {source}")]
+async fn never_knew(world: &mut World, source: Source) -> anyhow::Result<()> {
+    world.changed.insert(Changed::Source(source));
+    down(world).await?;
+    world.stage.plane.delete(source).await?;
+    for record in [record(), named_config_map(KCP_NAMESPACE, DIRECT_RECORD)] {
+        delete(&world.stage.plane.dialogue, &record).await?;
+    }
+    up(world).await?;
+    let dialogue = &world.stage.plane.dialogue;
+    until("the controller knows the others", PATIENCE, || async {
+        let record = found(dialogue, &record()).await?.unwrap_or_default();
+        let known = |it: &Source| record["data"][it.in_record()].is_string();
+        for it in Source::ALL {
+            ensure!(known(&it) == (it != source), "{}", record["data"]);
+        }
+        anyhow::Ok(())
+    })
+    .await?;
+    Ok(())
 }
 
 #[then("the record knows the sources")]

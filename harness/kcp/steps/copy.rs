@@ -35,6 +35,20 @@ async fn has_none(world: &mut World, source: Source) -> anyhow::Result<()> {
     Ok(())
 }
 
+#[then(expr = "the runtime keeps its {source}")]
+async fn keeps(world: &mut World, source: Source) -> anyhow::Result<()> {
+    let before = world.seen("writes to subject")[source.on_skr()].clone();
+    ensure!(before[0].is_string(), "it has none");
+    let skr = world.skr()?;
+    holds("nobody writes it", A_WHILE, || async {
+        let now = &skr.writes().await?[source.on_skr()];
+        ensure!(*now == before, "before {before}, now {now}");
+        anyhow::Ok(())
+    })
+    .await?;
+    Ok(())
+}
+
 #[then("the webhook on the runtime decides by it")]
 async fn decides(world: &mut World) -> anyhow::Result<()> {
     let source = world.source.context("no source changed")?;

@@ -61,6 +61,25 @@ async fn lacking(world: &mut World, state: String) -> anyhow::Result<()> {
     Ok(())
 }
 
+#[when("its kubeconfig loses its key")]
+async fn loses_key(world: &mut World) -> anyhow::Result<()> {
+    let runtime = world.subject()?;
+    let mut object = runtime.kubeconfig_object("");
+    object["data"] = json!({});
+    world
+        .stage
+        .plane
+        .put_kubeconfig_object(runtime, &object)
+        .await
+}
+
+#[when("its kubeconfig is written anew")]
+async fn written_anew(world: &mut World) -> anyhow::Result<()> {
+    let runtime = world.subject()?;
+    let text = world.skr()?.kubeconfig.to_string();
+    world.stage.plane.put_kubeconfig(runtime, &text).await
+}
+
 #[given("a Runtime whose cluster does not answer, in direct mode")]
 async fn silent(world: &mut World) -> anyhow::Result<()> {
     let runtime = Runtime::fresh(None);

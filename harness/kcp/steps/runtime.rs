@@ -244,6 +244,13 @@ async fn denied(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
+#[when("on the runtime a quota leaves no room for our Secret")]
+async fn crowded(world: &mut World) -> anyhow::Result<()> {
+    let number = world.subject()?.skr.context("it has no cluster")?;
+    world.changed.insert(Changed::Obstacle(number));
+    world.stage.crowd(number).await
+}
+
 #[when("on the runtime the obstacle is removed")]
 async fn freed(world: &mut World) -> anyhow::Result<()> {
     let number = world.subject()?.skr.context("it has no cluster")?;

@@ -2,6 +2,7 @@
 
 use anyhow::ensure;
 use cucumber::{given, when};
+use http::Method;
 use serde_json::json;
 
 use crate::kcp::source::{Source, opening_also, unusable};
@@ -13,7 +14,10 @@ use crate::world::random;
 async fn changes(world: &mut World, source: Source) -> anyhow::Result<()> {
     world.look().await?;
     world.source = Some(source);
-    world.stage.plane.renew(source).await
+    world.stage.plane.renew(source).await?;
+    // Whatever was wrong with it.
+    world.changed.remove(&Changed::Source(source));
+    Ok(())
 }
 
 #[given("the three sources belong together")]
@@ -59,6 +63,18 @@ async fn becomes(world: &mut World, source: Source, content: String) -> anyhow::
     world.changed.insert(Changed::Source(source));
     let object = unusable(source, &content)?;
     world.stage.plane.write(source, &object).await
+}
+
+#[when("somebody writes a trust bundle to KCP that is no PEM")]
+async fn no_pem(world: &mut World) -> anyhow::Result<()> {
+    world.look().await?;
+    let change = json!({ "spec": { "trustBundle": "no PEM" } });
+    let path = Source::TrustBundle.on_kcp();
+    let dialogue = &world.stage.plane.dialogue;
+    let answer = dialogue.ask(Method::PATCH, &path, Some(&change)).await?;
+    let seen = json!([answer.status.as_u16(), answer.message()]);
+    world.seen.insert("answer".to_owned(), seen);
+    Ok(())
 }
 
 #[given("the configuration on KCP has a second key")]

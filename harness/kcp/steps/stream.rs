@@ -7,17 +7,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use api::names::MARKER;
+use api::names::{MARKER, SKR_NAMESPACE};
 use cucumber::{given, then};
 use http::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::time::{MissedTickBehavior, interval};
 
 use crate::kcp::source::{FURTHER, LIVE};
 use crate::kcp::{PATIENCE, Stream, Tally, World};
 use crate::until::until;
-use crate::world::effects::{containers, pull_secrets};
-use crate::world::{Answer, Dialogue, Draft};
+use crate::world::effects::{VOLUME, containers, items, pull_secrets, started};
+use crate::world::{Answer, Dialogue, Draft, bundle};
 
 #[given("Pods that opt in are created on the runtime all the while")]
 async fn created(world: &mut World) -> anyhow::Result<()> {
@@ -52,6 +52,20 @@ fn none_is_half(world: &mut World) -> anyhow::Result<()> {
     let Tally { pods, halves, .. } = &world.tally;
     ensure!(*pods > ENOUGH, "only {pods} Pods: nothing is shown by that");
     ensure!(halves.is_empty(), "of {pods}: {halves:?}");
+    all_mount(world)
+}
+
+#[then("every Pod mounts the trust bundle")]
+fn all_mount(world: &mut World) -> anyhow::Result<()> {
+    let Tally { pods, bare, .. } = &world.tally;
+    ensure!(bare.is_empty(), "of {pods}: {bare:?}");
+    Ok(())
+}
+
+#[then("there was one webhook all the while, never another")]
+fn one_webhook(world: &mut World) -> anyhow::Result<()> {
+    let Tally { pods, others, .. } = &world.tally;
+    ensure!(others.is_empty(), "in {pods} looks: {others:?}");
     Ok(())
 }
 
@@ -64,8 +78,20 @@ async fn create(dialogue: Dialogue, over: Arc<AtomicBool>) -> Tally {
         tally.pods += 1;
         let answer = ask(&dialogue, tally.pods).await;
         tally.take(answer);
+        tally.count(registrations(&dialogue).await);
     }
     tally
+}
+
+/// The webhook configurations that send Pods to the product's namespace.
+async fn registrations(dialogue: &Dialogue) -> anyhow::Result<Vec<String>> {
+    let path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+    let listed = dialogue.get(path).await?;
+    let ours = items(listed.at("/items")).filter(|it| {
+        items(&it["webhooks"])
+            .any(|entry| entry["clientConfig"]["service"]["namespace"] == SKR_NAMESPACE)
+    });
+    Ok(ours.map(|it| it["metadata"]["name"].to_string()).collect())
 }
 
 async fn ask(dialogue: &Dialogue, number: u32) -> anyhow::Result<Answer> {
@@ -77,6 +103,14 @@ async fn ask(dialogue: &Dialogue, number: u32) -> anyhow::Result<Answer> {
 }
 
 impl Tally {
+    fn count(&mut self, registrations: anyhow::Result<Vec<String>>) {
+        match registrations {
+            Ok(names) if names.len() == 1 => {}
+            Ok(names) => self.others.push(format!("{names:?}")),
+            Err(error) => self.others.push(format!("{error:#}")),
+        }
+    }
+
     fn take(&mut self, answer: anyhow::Result<Answer>) {
         let pod = match answer {
             Err(error) => return self.odd.push(format!("{error:#}")),
@@ -94,7 +128,22 @@ impl Tally {
             self.halves
                 .push(format!("{name}: {image:?}, with a pull Secret: {opened}"));
         }
+        if !mounts_bundle(&pod) {
+            self.bare.push(pod["spec"].to_string());
+        }
     }
+}
+
+/// What stays the same when the bundle's content changes: its name, and the file in every container.
+fn mounts_bundle(pod: &Value) -> bool {
+    let bundle = json!({ "name": bundle::NAME, "path": bundle::FILE });
+    let volume = items(&pod["spec"]["volumes"]).find(|it| it["name"] == VOLUME);
+    let projected = volume.is_some_and(|volume| {
+        items(&volume["projected"]["sources"]).any(|it| it["clusterTrustBundle"] == bundle)
+    });
+    let everywhere = started(pod)
+        .all(|container| items(&container["volumeMounts"]).any(|mount| mount["name"] == VOLUME));
+    projected && everywhere
 }
 
 const PACE: Duration = Duration::from_millis(25);

@@ -63,6 +63,7 @@ mod register;
 mod report;
 mod rights;
 mod rollout;
+mod said;
 mod watches;
 mod writer;
 
@@ -90,6 +91,9 @@ pub struct DirectSettings {
     pub resync: Duration,
     /// How many passes may run at once; twice as many while some of them take long.
     pub passes: usize,
+    /// How many runtimes are connected to at once, at most; twice as many while some of them take long. A connection in
+    /// use costs a tenth of a megabyte.
+    pub connected: usize,
     /// How long a runtime in trouble is left alone.
     pub backoff: Backoff,
     /// How soon a Deployment that is on its way is looked at again.
@@ -114,6 +118,7 @@ impl DirectSettings {
             image: image.to_owned(),
             resync: Duration::from_mins(10),
             passes: 448,
+            connected: 224,
             backoff: Backoff {
                 base: Duration::from_secs(5),
                 cap: Duration::from_mins(5),

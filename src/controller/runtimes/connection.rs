@@ -208,13 +208,14 @@ struct Tasks {
 
 impl<F> hyper::rt::Executor<F> for Tasks
 where
-    F: Future + Send + 'static,
+    F: Future<Output: Send> + Send + 'static,
 {
     fn execute(&self, future: F) {
+        use tokio_util::future::FutureExt as _;
+        // A wrapper by hand: an `async` block would hold the future several times over, and every request has one.
         let kill = self.kill.clone();
-        self.tracker.spawn(async move {
-            kill.run_until_cancelled(future).await;
-        });
+        self.tracker
+            .spawn(future.with_cancellation_token_owned(kill));
     }
 }
 

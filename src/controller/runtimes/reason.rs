@@ -58,16 +58,13 @@ impl Reason {
         fields.filter(|it| !it.is_empty())
     }
 
-    /// Forbidden by a ResourceQuota, not for want of rights.
-    #[must_use]
-    pub fn is_quota(&self) -> bool {
-        self.quota
-    }
-
-    /// Forbidden because the namespace is being deleted.
-    #[must_use]
-    pub fn is_terminating(&self) -> bool {
-        self.has_cause("NamespaceTerminating")
+    /// What the name alone does not tell: `Forbidden` is said for want of rights, too.
+    fn plainly(&self) -> Option<&'static str> {
+        if self.quota {
+            return Some("a quota is exceeded");
+        }
+        let terminating = self.has_cause("NamespaceTerminating");
+        terminating.then_some("the namespace is being deleted")
     }
 
     /// The object changed in between, so reading and writing again helps; neither a field that another manager owns
@@ -87,6 +84,9 @@ impl fmt::Display for Reason {
             return formatter.write_str("no reason given");
         }
         formatter.write_str(&self.name)?;
+        if let Some(words) = self.plainly() {
+            return write!(formatter, ": {words}");
+        }
         for (index, field) in self.fields().enumerate() {
             let separator = if index == 0 { ": " } else { ", " };
             write!(formatter, "{separator}{field}")?;

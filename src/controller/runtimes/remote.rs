@@ -17,11 +17,15 @@ use super::dial::{Limits, Target, dial};
 use super::error::{CallError, Phase};
 use super::exchange::{Answer, Draft};
 use super::pace::Bucket;
+use super::reading::{Owners, check, read};
 use super::{FleetOptions, Shared};
 
 /// A client of one runtime. Clones share its connection, which ends with the last of them.
 #[derive(Clone)]
-pub struct Remote(Arc<Inner>);
+pub struct Remote {
+    inner: Arc<Inner>,
+    owners: Owners<'static>,
+}
 
 pub(super) struct Inner {
     pub(super) fleet: Arc<Shared>,
@@ -32,7 +36,16 @@ pub(super) struct Inner {
 
 impl Remote {
     pub(super) fn new(inner: Inner) -> Self {
-        Self(Arc::new(inner))
+        Self {
+            inner: Arc::new(inner),
+            owners: Owners::Whole,
+        }
+    }
+
+    /// The same client, which reads no more than this of what it is told about owners of fields.
+    #[must_use]
+    pub fn with_owners(self, owners: Owners<'static>) -> Self {
+        Self { owners, ..self }
     }
 
     /// Reads an object; `None` when it is not there.
@@ -41,7 +54,7 @@ impl Remote {
     /// See [`CallError`].
     pub async fn get(&self, path: &str) -> Result<Option<Value>, CallError> {
         match self.call(draft("get", Method::GET, path)).await {
-            Ok(body) => parse(&body).map(Some),
+            Ok(body) => read(&body, self.owners).map(Some),
             Err(CallError::Refused { status: 404, .. }) => Ok(None),
             Err(error) => Err(error),
         }
@@ -55,7 +68,7 @@ impl Remote {
         let body = self
             .call(draft("list", Method::GET, path_and_query))
             .await?;
-        parse(&body)
+        read(&body, self.owners)
     }
 
     /// Applies an object server-side as the field manager; `force` takes fields over from others.
@@ -68,23 +81,23 @@ impl Remote {
         body: &Value,
         manager: &str,
         force: bool,
-    ) -> Result<Value, CallError> {
+    ) -> Result<(), CallError> {
         let separator = if path.contains('?') { '&' } else { '?' };
         let path = format!("{path}{separator}fieldManager={manager}&force={force}");
         let draft = draft("apply", Method::PATCH, &path);
         // JSON is YAML.
         let body = self.call(with(draft, APPLY_PATCH, body)).await?;
-        parse(&body)
+        check(&body)
     }
 
     /// Applies the operations of an RFC 6902 patch.
     ///
     /// # Errors
     /// See [`CallError`].
-    pub async fn json_patch(&self, path: &str, operations: &Value) -> Result<Value, CallError> {
+    pub async fn json_patch(&self, path: &str, operations: &Value) -> Result<(), CallError> {
         let draft = draft("patch", Method::PATCH, path);
         let body = self.call(with(draft, JSON_PATCH, operations)).await?;
-        parse(&body)
+        check(&body)
     }
 
     /// Creates an object, or asks a question such as a SelfSubjectAccessReview.
@@ -94,7 +107,7 @@ impl Remote {
     pub async fn post(&self, path: &str, body: &Value) -> Result<Value, CallError> {
         let draft = draft("create", Method::POST, path);
         let body = self.call(with(draft, JSON, body)).await?;
-        parse(&body)
+        read(&body, Owners::Whole)
     }
 
     /// Deletes an object, if the preconditions (`uid`, `resourceVersion`) hold; says whether it was there.
@@ -126,14 +139,15 @@ impl Remote {
             bucket,
             slot,
             ..
-        } = &*self.0;
+        } = &*self.inner;
         fleet.pace.take(bucket).await;
         let slot = slot.clone().lock_owned().await;
         let asked = tokio::time::Instant::now();
         let place = fleet.window.enter().await;
         fleet.metrics.waited(asked.elapsed());
         let measurement = fleet.metrics.begin(draft.verb);
-        let call = self.0.send(slot, &draft);
+        // Boxed: what waits for a place, and there are many, need not hold the room for what follows.
+        let call = Box::pin(self.inner.send(slot, &draft));
         let result = fleet.window.hold(place, call).await;
         measurement.end(match &result {
             Ok(_) => "ok",
@@ -232,7 +246,7 @@ impl std::fmt::Debug for Remote {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter
             .debug_struct("Remote")
-            .field("server", &self.0.target.server)
+            .field("server", &self.inner.target.server)
             .finish_non_exhaustive()
     }
 }
@@ -251,11 +265,6 @@ fn with(draft: Draft, content_type: &'static str, body: &Value) -> Draft {
         body: Some((content_type, body.to_string().into())),
         ..draft
     }
-}
-
-fn parse(body: &[u8]) -> Result<Value, CallError> {
-    // The reader's error could quote the body.
-    serde_json::from_slice(body).map_err(|_| CallError::NotJson)
 }
 
 const APPLY_PATCH: &str = "application/apply-patch+yaml";

@@ -1,4 +1,4 @@
-//! How many calls may be in flight, over all runtimes.
+//! How many calls may be in flight, over all runtimes; or how many of something else that is waited for.
 //!
 //! Invariants: places are given in the order of asking, and a [`super::Remote`] asks for one at a time, so a runtime
 //! with many calls cannot crowd out the others. A call that has had no answer for `patience` moves to a side room of
@@ -10,17 +10,19 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-pub(super) struct Window {
+/// See the module.
+pub(crate) struct Window {
     places: Arc<Semaphore>,
     side_room: Arc<Semaphore>,
     patience: Duration,
 }
 
 /// A place in the window. (None: the semaphore was closed, which nobody does.)
-pub(super) type Place = Option<OwnedSemaphorePermit>;
+pub(crate) type Place = Option<OwnedSemaphorePermit>;
 
 impl Window {
-    pub(super) fn new(size: usize, patience: Duration) -> Self {
+    /// With so many places; what takes longer than `patience` moves.
+    pub(crate) fn new(size: usize, patience: Duration) -> Self {
         Self {
             places: Arc::new(Semaphore::new(size)),
             side_room: Arc::new(Semaphore::new(size)),
@@ -29,12 +31,12 @@ impl Window {
     }
 
     /// Waits for a place.
-    pub(super) async fn enter(&self) -> Place {
+    pub(crate) async fn enter(&self) -> Place {
         self.places.clone().acquire_owned().await.ok()
     }
 
     /// Runs a call in its place, and moves it to the side room when it is slow.
-    pub(super) async fn hold<F: Future>(&self, place: Place, call: F) -> F::Output {
+    pub(crate) async fn hold<F: Future>(&self, place: Place, call: F) -> F::Output {
         let mut call = std::pin::pin!(call);
         if let Ok(output) = tokio::time::timeout(self.patience, &mut call).await {
             return output;

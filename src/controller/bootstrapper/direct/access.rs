@@ -15,14 +15,6 @@ use crate::runtimes::{CallError, Fleet, Remote, RuntimeId};
 /// Calls to the control plane at once: enough for hundreds of passes a second, and few connections.
 const AT_ONCE: usize = 16;
 
-/// Why a runtime is not opened.
-pub(super) enum Closed {
-    /// The runtime's fault, or its manager's.
-    Runtime(Unreached),
-    /// The control plane does not say what the kubeconfig is.
-    ControlPlane(kube::Error),
-}
-
 /// Opens runtimes.
 pub(super) struct Door {
     secrets: Api<Secret>,
@@ -39,23 +31,21 @@ impl Door {
         }
     }
 
-    /// A client of the runtime, by the kubeconfig that holds now.
-    pub(super) async fn open(&self, id: &RuntimeId) -> Result<Remote, Closed> {
-        let name = kubeconfig_secret(id.as_str());
-        let secret = {
-            let _turn = self.turns.acquire().await;
-            self.secrets.get_opt(&name).await
-        };
-        let secret = secret.map_err(Closed::ControlPlane)?;
-        self.enter(id, &name, secret).map_err(Closed::Runtime)
+    /// The Secret with the kubeconfig that holds now.
+    ///
+    /// # Errors
+    /// The control plane does not say what it is.
+    pub(super) async fn ask(&self, id: &RuntimeId) -> kube::Result<Option<Secret>> {
+        let _turn = self.turns.acquire().await;
+        self.secrets.get_opt(&kubeconfig_secret(id.as_str())).await
     }
 
-    fn enter(
-        &self,
-        id: &RuntimeId,
-        name: &str,
-        secret: Option<Secret>,
-    ) -> Result<Remote, Unreached> {
+    /// A client of the runtime.
+    ///
+    /// # Errors
+    /// The runtime's fault, or its manager's.
+    pub(super) fn open(&self, id: &RuntimeId, secret: Option<Secret>) -> Result<Remote, Unreached> {
+        let name = kubeconfig_secret(id.as_str());
         let secret =
             secret.ok_or_else(|| Unreached::KubeconfigMissing(format!("no Secret `{name}`")))?;
         let bytes = secret

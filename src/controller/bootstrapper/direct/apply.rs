@@ -36,15 +36,12 @@ pub(super) async fn carry_out(
 async fn act(action: &Action, remote: &Remote, metrics: &DirectMetrics) -> Result<(), Stopped> {
     let path = action.target().path();
     let result = match action {
-        Action::Apply { object, .. } => remote
-            .apply(&path, object, CONTROLLER_MANAGER, true)
-            .await
-            .map(drop),
+        Action::Apply { object, .. } => remote.apply(&path, object, CONTROLLER_MANAGER, true).await,
         Action::Delete { uid, .. } => {
             let preconditions = uid.as_ref().map(|uid| json!({ "uid": uid }));
             remote.delete(&path, preconditions.as_ref()).await.map(drop)
         }
-        Action::Transfer { patch, .. } => remote.json_patch(&path, patch).await.map(drop),
+        Action::Transfer { patch, .. } => remote.json_patch(&path, patch).await,
     };
     metrics.acted(action, result.is_ok());
     result.map_err(|error| Stopped {

@@ -2,7 +2,7 @@
 //!
 //! Invariants: never two passes over one runtime at once; a change that comes during a pass leads to another one; a
 //! runtime in trouble waits at its own growing distance and delays nobody: passes that take long do not count against
-//! the number of passes for long. Everything that waits is in the queue or in a pass, nowhere else.
+//! the number of passes for long. Everything that waits is in a queue or in a pass, nowhere else.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,10 +25,11 @@ use super::rollout::{Aim, Rollouts};
 use super::writer::Statuses;
 
 mod ends;
+mod turns;
 mod waves;
 
 /// A pass that takes longer does not keep others from beginning.
-const YOUNG: Duration = Duration::from_secs(2);
+pub(super) const YOUNG: Duration = Duration::from_secs(2);
 
 /// What ended.
 pub(super) enum Done {
@@ -43,10 +44,14 @@ pub(super) enum Done {
 pub(super) struct Conductor {
     pub(super) register: Register,
     pub(super) queue: Queue,
+    /// Those who are due, and for a look at everything (`turns`).
+    whole: Queue,
     pub(super) common: Arc<Common>,
     settings: DirectSettings,
     installations: Installations,
     desired: Option<Arc<Desired>>,
+    /// How often that was something else.
+    aims: u64,
     rollouts: Option<Rollouts>,
     paused: bool,
     jobs: JoinSet<Done>,
@@ -63,6 +68,10 @@ pub(super) struct Conductor {
 struct Running {
     since: Instant,
     again: bool,
+    /// Whether it may look at everything.
+    whole: bool,
+    /// The rollout of which it is a part: once another one began, its end says nothing about anybody's progress.
+    aim: Option<Aim>,
 }
 
 impl Conductor {
@@ -76,6 +85,8 @@ impl Conductor {
         Self {
             register: Register::default(),
             queue: Queue::default(),
+            whole: Queue::default(),
+            aims: 0,
             common,
             settings,
             installations,
@@ -99,6 +110,12 @@ impl Conductor {
             running.again = true;
             return;
         }
+        if self.whole.contains(&name) {
+            if !self.is_fresh(&name) {
+                return;
+            }
+            self.whole.remove(&name);
+        }
         let now = Instant::now();
         let at = self.left_alone.get(&name).map_or(now, |it| now.max(*it));
         self.queue.hasten(&name, at);
@@ -109,7 +126,7 @@ impl Conductor {
         let id = self
             .register
             .get(name)
-            .and_then(|entry| entry.status.runtime_id.clone());
+            .and_then(|entry| entry.status.open().runtime_id);
         if let Some(id) = id {
             self.common.claims.release(&id);
         }
@@ -131,13 +148,19 @@ impl Conductor {
             webhook: self.installations.default().hash(),
         };
         self.desired = Some(Arc::new(desired));
-        if self.rollouts.as_ref().is_none_or(|it| it.aim() != aim) {
+        self.aims += 1;
+        if self.aimed() != Some(aim) {
             self.begin(aim);
         }
         let names: Vec<Name> = self
             .register
             .resources()
-            .filter(|(_, entry)| entry.attempts == 0 || waves::is_reached(&entry.status))
+            // A pass under way was begun for what everybody was to hold before.
+            .filter(|(name, entry)| {
+                entry.attempts == 0
+                    || waves::is_reached(entry.status.shape())
+                    || self.running.contains_key(*name)
+            })
             .map(|(name, _)| Name::clone(name))
             .collect();
         for name in names {
@@ -145,42 +168,12 @@ impl Conductor {
         }
     }
 
-    /// When there is something to do next, if a pass could begin.
-    pub(super) fn next(&self) -> Option<Instant> {
-        let due = self.queue.next()?;
-        if self.has_room(Instant::now()) {
-            return Some(due);
-        }
-        // A pass grows old, or ends, which wakes us anyway.
-        Some(due.max(Instant::now() + YOUNG / 8))
+    fn aimed(&self) -> Option<Aim> {
+        self.rollouts.as_ref().map(Rollouts::aim)
     }
 
-    fn has_room(&self, now: Instant) -> bool {
-        let young = self
-            .running
-            .values()
-            .filter(|it| now.duration_since(it.since) < YOUNG)
-            .count();
-        young < self.settings.passes && self.running.len() < 2 * self.settings.passes
-    }
-
-    /// Begins every pass that is due and has room.
-    pub(super) fn begin_due(&mut self) {
+    fn start(&mut self, name: &Name, desired: &Arc<Desired>, whole: bool) {
         let now = Instant::now();
-        let Some(desired) = self.desired.clone() else {
-            return;
-        };
-        while self.has_room(now) {
-            let Some(name) = self.queue.pop(now) else {
-                break;
-            };
-            self.start(&name, &desired, now);
-        }
-        let metrics = &self.common.metrics;
-        metrics.stand(self.queue.len(), self.running.len());
-    }
-
-    fn start(&mut self, name: &Name, desired: &Arc<Desired>, now: Instant) {
         let wish = self.register.wish(name);
         let Some(entry) = self.register.get(name) else {
             return;
@@ -208,7 +201,7 @@ impl Conductor {
                 return;
             }
             (_, Some(resource)) => {
-                let assignment = self.assignment(name, resource, desired, now);
+                let assignment = self.assignment(name, resource, desired, whole);
                 self.jobs.spawn(async move {
                     let (name, made) = (Name::clone(&assignment.name), pass(&common, assignment));
                     match made.await {
@@ -223,6 +216,8 @@ impl Conductor {
         let running = Running {
             since: now,
             again: false,
+            whole,
+            aim: self.aimed(),
         };
         self.running.insert(Name::clone(name), running);
     }
@@ -232,18 +227,28 @@ impl Conductor {
         name: &Name,
         resource: Arc<RuntimeBootstrapper>,
         desired: &Arc<Desired>,
-        now: Instant,
+        whole: bool,
     ) -> Assignment {
+        let fresh = self.is_fresh(name);
+        let thorough = self.is_overdue(name, Instant::now());
+        let withheld = self.withheld(name, &resource);
+        let aims = self.aims;
+        let entry = self.register.get_mut(name);
+        let first = entry.is_some_and(|it| {
+            it.aim = aims;
+            fresh || it.attempts == 0
+        });
         let entry = self.register.get(name);
         Assignment {
             name: Name::clone(name),
-            previous: entry.map(|it| it.status.clone()).unwrap_or_default(),
+            previous: entry.map(|it| it.status.open()).unwrap_or_default(),
             runtime: self.register.identify(name),
             desired: Arc::clone(desired),
             installation: self.installations.of(image(&resource)),
-            withheld: self.withheld(name, &resource),
-            thorough: self.thorough_at.get(name).is_some_and(|at| *at <= now),
-            first: self.register.get(name).is_some_and(|it| it.attempts == 0),
+            withheld,
+            thorough,
+            whole,
+            first,
             resource,
         }
     }

@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::access::Door;
 use super::claims::Claims;
-use super::conductor::Conductor;
+use super::conductor::{self, Conductor};
 use super::installations::{Installations, ManifestsError};
 use super::lifecycle::Lifecycle;
 use super::pass::Common;
@@ -32,6 +32,7 @@ use super::{DIRECT_RECORD, DirectOptions, progress, watches, writer};
 use crate::bootstrapper::record::{Record, RecordError, SIGNAL_RECORD, recall};
 use crate::bootstrapper::signal::runtime::RuntimeView;
 use crate::bootstrapper::sources::Published;
+use crate::runtimes::Window;
 
 /// After a record could not be read or written.
 const RECORD_PAUSE: Duration = Duration::from_secs(5);
@@ -59,6 +60,7 @@ impl Loop {
         let client = options.client.clone();
         let common = Arc::new(Common {
             door: Door::new(client.clone(), &settings.namespace, options.fleet.clone()),
+            places: Window::new(settings.connected, conductor::YOUNG),
             lifecycle: Lifecycle::new(client.clone(), &settings.namespace),
             claims: Claims::default(),
             names: settings.names.clone(),

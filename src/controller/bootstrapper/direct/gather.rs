@@ -5,11 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use api::runtimes::{INSTALLER_MANAGER, OWNER_MARKER};
+use api::runtimes::OWNER_MARKER;
 use futures::future::{join_all, try_join_all};
 use policy::convergence::manifests::{Installation, Phase};
 use policy::convergence::observed::{Names, NamespaceState, Observed};
-use policy::convergence::status::Purpose;
 use policy::convergence::target::Target;
 use serde_json::Value;
 
@@ -27,7 +26,6 @@ pub(super) struct Gather<'a> {
     pub(super) remote: &'a Remote,
     pub(super) names: &'a Names,
     pub(super) installation: &'a Installation,
-    pub(super) purpose: Purpose,
 }
 
 /// A version of the API of bundles, and the bundle if it is there.
@@ -127,31 +125,12 @@ impl Gather<'_> {
 
     async fn read(&self, target: &Target) -> Result<Read, CallError> {
         match self.remote.get(&target.path()).await {
-            Ok(found) => Ok(Read::There(found.map(|it| self.slim(it)))),
+            Ok(found) => Ok(Read::There(found)),
             Err(CallError::Refused {
                 status: FORBIDDEN, ..
             }) => Ok(Read::Forbidden(rights::name("get", target))),
             Err(error) => Err(error),
         }
-    }
-
-    /// Owners are as large as the rest, and which field is whose matters only where fields change hands: on the way out,
-    /// and where today's installer has some.
-    fn slim(&self, mut object: Value) -> Value {
-        let owners = object.pointer_mut("/metadata/managedFields");
-        let Some(owners) = owners.and_then(Value::as_array_mut) else {
-            return object;
-        };
-        let stays = self.purpose == Purpose::Keep
-            && owners.iter().all(|it| it["manager"] != INSTALLER_MANAGER);
-        for owner in owners
-            .iter_mut()
-            .filter_map(Value::as_object_mut)
-            .filter(|_| stays)
-        {
-            owner.remove("fieldsV1");
-        }
-        object
     }
 
     /// A cluster that does not let us ask who it is does not say who it is.

@@ -10,19 +10,25 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, Resource as _, ResourceExt as _};
 use policy::convergence::status::Purpose;
 use serde_json::json;
+use tokio::sync::Semaphore;
 
 /// The label by which a resource is one that we made; its value is [`CONTROLLER_MANAGER`].
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
+/// Calls at once: each has a connection of its own, and the control plane does not become quicker by more of them.
+const AT_ONCE: usize = 16;
+
 /// Creates, holds and releases.
 pub(super) struct Lifecycle {
     resources: Api<RuntimeBootstrapper>,
+    turns: Semaphore,
 }
 
 impl Lifecycle {
     pub(super) fn new(client: Client, namespace: &str) -> Self {
         Self {
             resources: Api::namespaced(client, namespace),
+            turns: Semaphore::new(AT_ONCE),
         }
     }
 
@@ -42,6 +48,7 @@ impl Lifecycle {
             field_manager: Some(CONTROLLER_MANAGER.to_owned()),
             ..PostParams::default()
         };
+        let _turn = self.turns.acquire().await;
         match self.resources.create(&parameters, &resource).await {
             Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
             result => result.map(drop),
@@ -54,6 +61,7 @@ impl Lifecycle {
             uid: resource.uid(),
             resource_version: None,
         });
+        let _turn = self.turns.acquire().await;
         match self
             .resources
             .delete(&resource.name_any(), &parameters)
@@ -89,6 +97,7 @@ impl Lifecycle {
 
     async fn set(&self, resource: &RuntimeBootstrapper, held: bool) -> Result<(), kube::Error> {
         let name = resource.name_any();
+        let _turn = self.turns.acquire().await;
         match self.patch(&name, resource.meta(), held).await {
             Err(kube::Error::Api(status)) if status.is_conflict() => {
                 let fresh = self.resources.get_metadata(&name).await?.metadata;

@@ -22,7 +22,7 @@ use super::lifecycle::Lifecycle;
 use super::metrics::DirectMetrics;
 use super::queue::Name;
 use super::report::{Given, status};
-use crate::runtimes::RuntimeId;
+use crate::runtimes::{RuntimeId, Window};
 
 mod leave;
 mod look;
@@ -30,6 +30,8 @@ mod look;
 /// What is the same for all passes.
 pub(super) struct Common {
     pub(super) door: Door,
+    /// On runtimes.
+    pub(super) places: Window,
     pub(super) lifecycle: Lifecycle,
     pub(super) claims: Claims,
     pub(super) names: Names,
@@ -52,7 +54,9 @@ pub(super) struct Assignment {
     pub(super) withheld: Option<Withheld>,
     /// Whether to look at everything, however good the rest looks.
     pub(super) thorough: bool,
-    /// Whether nothing was waited for or failed since all was as it should be.
+    /// Whether there is room for that.
+    pub(super) whole: bool,
+    /// Whether nothing was waited for or failed since all was as it should be, or something new is to be there.
     pub(super) first: bool,
 }
 

@@ -56,6 +56,11 @@ impl Queue {
         self.order.first().map(|(at, _, _)| *at)
     }
 
+    /// Whether a name stands in it.
+    pub(super) fn contains(&self, name: &str) -> bool {
+        self.places.contains_key(name)
+    }
+
     /// How many stand in it.
     pub(super) fn len(&self) -> usize {
         self.places.len()

@@ -6,7 +6,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use api::bootstrapper::{RuntimeBootstrapper, RuntimeBootstrapperStatus};
+use api::bootstrapper::RuntimeBootstrapper;
 use api::runtimes::{KCP_NAMESPACE, RUNTIME_ID, WAVE};
 use kube::core::{Selector, SelectorExt as _};
 use kube::{Resource as _, ResourceExt as _};
@@ -15,6 +15,7 @@ use policy::convergence::waves;
 
 use super::lifecycle::is_made_by_us;
 use super::queue::Name;
+use super::said::{Said, Shapes};
 use crate::bootstrapper::signal::runtime::RuntimeView;
 use crate::runtimes::RuntimeId;
 
@@ -51,10 +52,16 @@ impl Facts {
 pub(super) struct Entry {
     pub(super) resource: Option<Arc<RuntimeBootstrapper>>,
     facts: Option<Facts>,
+    /// Whether we made the resource.
+    ours: bool,
     /// What was last said about it, which the control plane may not have yet.
-    pub(super) status: RuntimeBootstrapperStatus,
+    pub(super) status: Said,
     /// Failures in a row.
     pub(super) attempts: u32,
+    /// Which of the conductor's aims its last pass was for; 0: none.
+    pub(super) aim: u64,
+    /// Whether the next pass will have to look at everything, as the last one found.
+    pub(super) whole: bool,
 }
 
 /// What is to be done about a resource on the control plane itself.
@@ -74,6 +81,7 @@ pub(super) struct Register {
     entries: HashMap<Name, Entry>,
     /// Runtimes by id; more than one name is a mistake.
     ids: HashMap<RuntimeId, BTreeSet<Name>>,
+    pub(super) shapes: Shapes,
 }
 
 impl Register {
@@ -122,6 +130,11 @@ impl Register {
     /// Notes a resource; says whether a pass should follow, which our own writes do not ask for.
     pub(super) fn put_resource(&mut self, mut resource: RuntimeBootstrapper) -> bool {
         resource.meta_mut().managed_fields = None;
+        let ours = is_made_by_us(&resource);
+        if ours && resource.labels().len() == 1 {
+            // A map has room for many from the beginning.
+            resource.meta_mut().labels = None;
+        }
         let name: Name = self.name(&resource.name_any());
         let entry = self.entries.entry(name).or_default();
         let same = entry
@@ -130,11 +143,16 @@ impl Register {
             .filter(|it| it.uid() == resource.uid());
         let asks = same.is_none_or(|before| asks_anew(before, &resource));
         if same.is_none() {
-            entry.status = resource.status.take().unwrap_or_default();
+            let status = resource.status.take().unwrap_or_default();
+            entry.status = self.shapes.close(status);
+            entry.attempts = 0;
+        } else if same.is_some_and(|before| before.spec != resource.spec) {
+            // What failed was asked for by another spec.
             entry.attempts = 0;
         }
         // What was said last is kept beside it; once is enough.
         resource.status = None;
+        entry.ours = ours;
         entry.resource = Some(Arc::new(resource));
         asks
     }
@@ -143,7 +161,7 @@ impl Register {
     pub(super) fn drop_resource(&mut self, name: &str) {
         if let Some(entry) = self.entries.get_mut(name) {
             entry.resource = None;
-            entry.status = RuntimeBootstrapperStatus::default();
+            entry.status = Said::default();
         }
         self.tidy(name);
     }
@@ -193,9 +211,7 @@ impl Register {
         match &entry.resource {
             None if asks => Wish::Adopt,
             Some(resource)
-                if !asks
-                    && is_made_by_us(resource)
-                    && resource.meta().deletion_timestamp.is_none() =>
+                if !asks && entry.ours && resource.meta().deletion_timestamp.is_none() =>
             {
                 Wish::Dismiss
             }
@@ -259,4 +275,35 @@ fn asks_anew(before: &RuntimeBootstrapper, after: &RuntimeBootstrapper) -> bool 
         || before.meta().deletion_timestamp != after.meta().deletion_timestamp
         || before.annotations() != after.annotations()
         || before.labels() != after.labels()
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn resource(touched: &str, image: &str) -> RuntimeBootstrapper {
+        let metadata = json!({"name": "a", "uid": "u", "annotations": {"touched": touched}});
+        let spec = json!({"webhook": {"image": image}});
+        let object = json!({
+            "apiVersion": "operator.kyma-project.io/v1alpha1", "kind": "RuntimeBootstrapper",
+            "metadata": metadata, "spec": spec,
+        });
+        serde_json::from_value(object).unwrap()
+    }
+
+    #[test]
+    fn another_spec_begins_anew_and_a_touch_does_not() {
+        let mut register = Register::default();
+        assert!(register.put_resource(resource("once", "a:1")));
+        let attempts = |register: &mut Register, touched, image| {
+            register.get_mut("a").unwrap().attempts = 5;
+            let asks = register.put_resource(resource(touched, image));
+            (asks, register.get("a").unwrap().attempts)
+        };
+        assert_eq!(attempts(&mut register, "once", "a:1"), (false, 5));
+        assert_eq!(attempts(&mut register, "twice", "a:1"), (true, 5));
+        assert_eq!(attempts(&mut register, "twice", "a:2"), (true, 0));
+    }
 }

@@ -20,7 +20,7 @@ use super::DirectOptions;
 use crate::bootstrapper::signal::runtime::RuntimeView;
 
 /// Objects in one page of a list: their memory at once.
-const PAGE: u32 = 500;
+const PAGE: u32 = 200;
 
 /// What happens to the objects of a kind.
 pub(super) type Events<T> = BoxStream<'static, Event<T>>;

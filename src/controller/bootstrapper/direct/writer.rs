@@ -6,9 +6,11 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use api::bootstrapper::{GROUP, KIND, RuntimeBootstrapper, RuntimeBootstrapperStatus, VERSION};
+use api::bootstrapper::{GROUP, KIND, RuntimeBootstrapper, VERSION};
 use api::runtimes::CONTROLLER_MANAGER;
 use chassis::backoff::Backoff;
 use chassis::telemetry::error_chain;
@@ -22,12 +24,17 @@ use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
 
 use super::metrics::DirectMetrics;
 use super::queue::Name;
+use super::said::Said;
 
 /// Writes at once: a control plane that answers slowly still gets the full pace.
 const AT_ONCE: usize = 16;
 
 /// Conflicts of one status in a row before it is taken to be about a resource that is gone.
 const CONFLICTS: u8 = 3;
+
+/// How much slower statuses are written while passes wait for their turn: what they tell of can wait, and the control
+/// plane has kubeconfigs to hand out meanwhile.
+const SLOWER: u32 = 10;
 
 /// After a write that the control plane did not do.
 const PAUSE: Backoff = Backoff::WATCH;
@@ -37,18 +44,26 @@ pub(super) struct Saying {
     pub(super) name: Name,
     /// Of the resource that it is about: a namesake that came later is another one.
     pub(super) uid: Option<String>,
-    pub(super) status: RuntimeBootstrapperStatus,
+    pub(super) status: Said,
 }
 
 /// Where statuses are handed in.
 #[derive(Clone)]
-pub(super) struct Statuses(mpsc::UnboundedSender<Saying>);
+pub(super) struct Statuses {
+    desk: mpsc::UnboundedSender<Saying>,
+    hurry: Arc<AtomicBool>,
+}
 
 impl Statuses {
     /// Puts a status on its way.
     pub(super) fn say(&self, saying: Saying) {
         // Who does not listen any more is at its end, and so are we.
-        drop(self.0.send(saying));
+        drop(self.desk.send(saying));
+    }
+
+    /// Whether there is more urgent work for the control plane.
+    pub(super) fn give_way(&self, whether: bool) {
+        self.hurry.store(whether, Ordering::Relaxed);
     }
 }
 
@@ -59,7 +74,8 @@ pub(super) fn desk(
     per_second: NonZeroU32,
     metrics: DirectMetrics,
 ) -> (Statuses, impl Future<Output = ()> + Send + use<>) {
-    let (sender, receiver) = mpsc::unbounded_channel();
+    let (desk, receiver) = mpsc::unbounded_channel();
+    let hurry = Arc::<AtomicBool>::default();
     let writer = Writer {
         resources: Api::namespaced(client, namespace),
         waiting: HashMap::new(),
@@ -68,9 +84,10 @@ pub(super) fn desk(
         names: HashSet::new(),
         failures: 0,
         resume: Instant::now(),
+        hurry: Arc::clone(&hurry),
         metrics,
     };
-    (Statuses(sender), writer.run(receiver, per_second))
+    (Statuses { desk, hurry }, writer.run(receiver, per_second))
 }
 
 struct Writer {
@@ -82,6 +99,8 @@ struct Writer {
     names: HashSet<Name>,
     failures: u32,
     resume: Instant,
+    /// Of the others.
+    hurry: Arc<AtomicBool>,
     metrics: DirectMetrics,
 }
 
@@ -93,13 +112,19 @@ struct Written {
 
 impl Writer {
     async fn run(mut self, mut arrivals: mpsc::UnboundedReceiver<Saying>, per_second: NonZeroU32) {
-        let mut turns = interval(Duration::from_secs(1) / per_second.get());
+        let pace = Duration::from_secs(1) / per_second.get();
+        let [mut turns, mut slow_turns] = [pace, pace * SLOWER].map(interval);
         turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        slow_turns.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let (resume, has_turn) = (self.resume, !self.order.is_empty());
             let turn = async {
                 sleep_until(resume).await;
-                turns.tick().await
+                if self.hurry.load(Ordering::Relaxed) {
+                    slow_turns.tick().await
+                } else {
+                    turns.tick().await
+                }
             };
             tokio::select! {
                 arrival = arrivals.recv() => match arrival {
@@ -192,7 +217,7 @@ async fn write(resources: &Api<RuntimeBootstrapper>, saying: &Saying) -> kube::R
         "apiVersion": format!("{GROUP}/{VERSION}"),
         "kind": KIND,
         "metadata": { "name": &*saying.name, "uid": saying.uid },
-        "status": saying.status,
+        "status": saying.status.open(),
     });
     let parameters = PatchParams::apply(CONTROLLER_MANAGER).force();
     resources

@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::super::pass::{End, Report};
 use super::super::queue::Name;
 use super::super::writer::Saying;
-use super::{Conductor, Done};
+use super::{Conductor, Done, Running};
 
 impl Conductor {
     /// Takes note of what ended.
@@ -24,21 +24,31 @@ impl Conductor {
         let Some(name) = self.names.remove(&id) else {
             return;
         };
-        let again = self.running.remove(&name).is_some_and(|it| it.again);
+        let Some(Running { again, aim, .. }) = self.running.remove(&name) else {
+            return;
+        };
+        let is_current = aim == self.aimed();
         match ended {
-            Ok((_, Done::Pass(report))) => self.take_report(&report, again),
+            Ok((_, Done::Pass(report))) => {
+                self.take_report(&report, is_current);
+                if again {
+                    self.wake(&name);
+                }
+            }
             Ok((_, Done::Chore(true))) if again => self.wake(&name),
             Ok((_, Done::Chore(true))) => {}
             Ok((_, Done::Chore(false))) => self.retry(&name, None),
             Err(error) => {
                 tracing::error!(runtime = &*name, %error, "a pass ended in a panic");
                 self.retry(&name, None);
-                self.note(&name, End::Broken);
+                if is_current {
+                    self.note(&name, End::Broken);
+                }
             }
         }
     }
 
-    fn take_report(&mut self, report: &Report, again: bool) {
+    fn take_report(&mut self, report: &Report, is_current: bool) {
         let name = Name::clone(&report.name);
         let resource = self.register.get(&name).and_then(|it| it.resource.as_ref());
         if resource.is_none_or(|it| it.uid() != report.uid) {
@@ -66,9 +76,8 @@ impl Conductor {
         self.left_alone.remove(&name);
         self.say(&name, report);
         self.schedule(&name, report.end, now);
-        self.note(&name, report.end);
-        if again {
-            self.wake(&name);
+        if is_current {
+            self.note(&name, report.end);
         }
     }
 
@@ -86,18 +95,19 @@ impl Conductor {
     }
 
     fn say(&mut self, name: &Name, report: &Report) {
+        let said = self.register.shapes.close(report.status.clone());
         let Some(entry) = self.register.get_mut(name) else {
             return;
         };
         let Some(resource) = &entry.resource else {
             return;
         };
-        if entry.status != report.status && report.end != End::Gone {
-            entry.status = report.status.clone();
+        if entry.status != said && report.end != End::Gone {
+            entry.status = said.clone();
             self.statuses.say(Saying {
                 name: Name::clone(name),
                 uid: resource.metadata.uid.clone(),
-                status: report.status.clone(),
+                status: said,
             });
         }
     }
@@ -110,11 +120,13 @@ impl Conductor {
         match end {
             End::Settled | End::Withheld => {
                 entry.attempts = 0;
+                entry.whole = false;
                 self.queue.set(name, thorough.unwrap_or(now));
             }
             End::Waits => {
                 let delay = self.settings.soon.delay(entry.attempts, fastrand::u64(..));
                 entry.attempts = entry.attempts.saturating_add(1);
+                entry.whole = true;
                 self.queue.set(name, now + delay);
             }
             End::Broken => self.retry(name, None),

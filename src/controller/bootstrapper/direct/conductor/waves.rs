@@ -23,7 +23,7 @@ impl Conductor {
             .map(|(name, entry)| Member {
                 name: name.to_string(),
                 order: self.register.order(name),
-                state: state(&entry.status, aim),
+                state: state(entry.status.shape(), aim),
             });
         let settings = self
             .rollouts

@@ -4,18 +4,18 @@
 //! stays free for the runtime that it belongs to.
 
 use api::bootstrapper::{ConditionStatus, INSTALLED};
-use api::runtimes::ACCEPT_CLUSTER;
+use api::runtimes::{ACCEPT_CLUSTER, INSTALLER_MANAGER};
 use kube::ResourceExt as _;
 use policy::convergence::identity::{Claim, Owner};
 use policy::convergence::observed::{Observed, Rollout};
 use policy::convergence::plan::{self, Blocked, Context, Plan};
 use policy::convergence::status::{Failure, Purpose};
 
-use super::super::access::{Closed, unreached};
+use super::super::access::unreached;
 use super::super::apply::carry_out;
 use super::super::gather::Gather;
 use super::{Assignment, Common, Findings};
-use crate::runtimes::{CallError, Remote, RuntimeId};
+use crate::runtimes::{CallError, Owners, Remote, RuntimeId};
 
 /// Looks, decides and writes.
 ///
@@ -30,20 +30,40 @@ pub(super) async fn work(
         Ok(id) => id,
         Err(unreached) => return Ok(Findings::without(unreached.clone())),
     };
-    let remote = match common.door.open(id).await {
-        Ok(remote) => remote,
-        Err(Closed::Runtime(unreached)) => return Ok(Findings::without(unreached)),
-        Err(Closed::ControlPlane(error)) => return Err(error),
+    let secret = common.door.ask(id).await?;
+    // Asked for with the kubeconfig in hand: who waits for the control plane needs no place yet.
+    let place = common.places.enter().await;
+    let remote = match common.door.open(id, secret) {
+        Ok(remote) => remote.with_owners(owners(purpose)),
+        Err(unreached) => return Ok(Findings::without(unreached)),
     };
-    Ok(
-        match decide(common, assignment, purpose, id, &remote).await {
-            Ok(findings) => apply(common, assignment, purpose, findings, &remote).await,
-            Err(error) => Findings {
-                retry_after: error.retry_after(),
-                ..Findings::without(unreached(&error))
-            },
+    // Boxed: most passes wait, and have no use for the room yet.
+    let there = Box::pin(there(common, assignment, purpose, id, remote));
+    Ok(common.places.hold(place, there).await)
+}
+
+async fn there(
+    common: &Common,
+    assignment: &Assignment,
+    purpose: Purpose,
+    id: &RuntimeId,
+    remote: Remote,
+) -> Findings {
+    match decide(common, assignment, purpose, id, &remote).await {
+        Ok(findings) => apply(common, assignment, purpose, findings, &remote).await,
+        Err(error) => Findings {
+            retry_after: error.retry_after(),
+            ..Findings::without(unreached(&error))
         },
-    )
+    }
+}
+
+/// Which field is whose matters only where fields change hands: on the way out, and where today's installer has some.
+fn owners(purpose: Purpose) -> Owners<'static> {
+    match purpose {
+        Purpose::Keep => Owners::With(INSTALLER_MANAGER),
+        Purpose::Uninstall | Purpose::HandBack => Owners::Whole,
+    }
 }
 
 async fn decide(
@@ -56,7 +76,6 @@ async fn decide(
     let (Ok(installation) | Err((installation, _))) = &assignment.installation;
     let gather = Gather {
         remote,
-        purpose,
         names: &common.names,
         installation,
     };
@@ -82,8 +101,9 @@ async fn decide(
         },
     };
     let quick = planned(context, assignment, purpose, &observed);
-    let content_first = is_urgent(assignment, &quick, purpose);
     let all = assignment.thorough || needs_all(assignment, &quick, purpose);
+    let content_first = is_urgent(assignment, &quick, purpose)
+        || (all && !assignment.whole && purpose == Purpose::Keep && quick.blocked.is_none());
     let thorough = quick.blocked.is_none() && all && !content_first;
     let plan = if content_first {
         plan::content(context, &assignment.desired, &observed)

@@ -100,17 +100,52 @@ async fn an_unreachable_or_paused_runtime_holds_up_no_wave() {
     }
 }
 
-#[tokio::test]
-async fn an_operator_pauses_the_rollout_and_lets_it_go_on() {
-    let (mut world, skrs) = World::converged(&["a", "b"]).await;
+fn paused(value: &str) -> Value {
+    json!({"metadata": {"annotations": {"rt-bootstrapper.kyma-project.io/paused": value}}})
+}
+
+fn has_begun(world: &World) -> bool {
+    world.metrics().contains("direct_running_passes 1")
+}
+
+async fn pause(world: &World) {
     world.until("progress", |it| !progress(it).is_null()).await;
-    let pause = |value: &str| json!({"metadata": {"annotations": {"rt-bootstrapper.kyma-project.io/paused": value}}});
     world
         .kcp
-        .merge("configmaps", "rt-bootstrapper-rollout", &pause("true"));
+        .merge("configmaps", "rt-bootstrapper-rollout", &paused("true"));
     world
         .until("paused", |it| progress(it)["stopped"].is_string())
         .await;
+}
+
+#[tokio::test]
+async fn a_pass_that_a_new_version_overtakes_lets_nobody_begin_with_it() {
+    let (mut world, skrs) = World::converged(&["a"]).await;
+    pause(&world).await;
+    let closed = skrs[0].close().await;
+    let touch = json!({"metadata": {"annotations": {"touched": "now"}}});
+    world.kcp.merge("runtimebootstrappers", "a", &touch);
+    world.until("the pass has begun", has_begun).await;
+    let before = progress(&world)["contentVersion"].clone();
+    world.content.registry("two.example");
+    world.publish();
+    world
+        .until("another rollout", |it| {
+            progress(it)["contentVersion"] != before
+        })
+        .await;
+    drop(closed);
+    world
+        .until_condition("a", "ConfigurationSynchronized", "False WaitingForWave")
+        .await;
+    world.settle().await;
+    assert_eq!(skrs[0].take(), [""; 0]);
+}
+
+#[tokio::test]
+async fn an_operator_pauses_the_rollout_and_lets_it_go_on() {
+    let (mut world, skrs) = World::converged(&["a", "b"]).await;
+    pause(&world).await;
     world.content.registry("two.example");
     world.publish();
     for name in ["a", "b"] {
@@ -122,7 +157,7 @@ async fn an_operator_pauses_the_rollout_and_lets_it_go_on() {
     assert_eq!((skrs[0].take(), skrs[1].take()), (vec![], vec![]));
     world
         .kcp
-        .merge("configmaps", "rt-bootstrapper-rollout", &pause("false"));
+        .merge("configmaps", "rt-bootstrapper-rollout", &paused("false"));
     for (name, skr) in ["a", "b"].iter().zip(&skrs) {
         world.until_ready(name).await;
         assert_eq!(skr.take(), [INSTALL[4]]);

@@ -7,6 +7,7 @@ use http::{Method, Request, Response};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use serde_json::{Value, json};
+use tokio::sync::{OwnedRwLockWriteGuard, RwLock};
 
 use crate::runtimes::tests::server::{ApiServer, Body, Manner, answer};
 
@@ -14,6 +15,8 @@ const KYMA: &str = "/api/v1/namespaces/kyma-system";
 
 pub(super) struct Skr {
     server: ApiServer,
+    /// Whoever writes here keeps every request waiting.
+    gate: Arc<RwLock<()>>,
     state: Arc<Mutex<State>>,
 }
 
@@ -56,17 +59,30 @@ impl Skr {
             trust_bundles: Some("v1beta1"),
             rules: json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]),
         }));
-        let shared = state.clone();
+        let gate = Arc::new(RwLock::new(()));
+        let shared = (state.clone(), gate.clone());
         let server = ApiServer::answering(Manner::default(), move |request| {
-            let state = shared.clone();
-            async move { respond(&state, request).await }
+            let (state, gate) = shared.clone();
+            async move {
+                let _open = gate.read().await;
+                respond(&state, request).await
+            }
         })
         .await;
-        Self { server, state }
+        Self {
+            server,
+            gate,
+            state,
+        }
     }
 
     pub(super) fn address(&self) -> String {
         format!("https://{}", self.server.address)
+    }
+
+    /// Lets no request through until the guard is dropped.
+    pub(super) async fn close(&self) -> OwnedRwLockWriteGuard<()> {
+        self.gate.clone().write_owned().await
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
@@ -146,8 +162,17 @@ async fn respond(state: &Mutex<State>, request: Request<Incoming>) -> Response<B
     };
     match result {
         Ok(object) => answer(200, object.to_string()),
-        Err(status) => answer(status, json!({"reason": "Refused"}).to_string()),
+        Err(status) => answer(status, refusal(status).to_string()),
     }
+}
+
+/// Kubernetes has one status for missing rights and for quotas; those who lack rights are told so by `rules`.
+fn refusal(status: u16) -> Value {
+    if status != 403 {
+        return json!({"reason": "Refused"});
+    }
+    let message = "secrets \"x\" is forbidden: exceeded quota: few, requested: count/secrets=1";
+    json!({"kind": "Status", "reason": "Forbidden", "message": message})
 }
 
 impl State {

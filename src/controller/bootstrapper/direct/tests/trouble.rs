@@ -115,6 +115,38 @@ async fn a_change_during_a_pass_leads_to_another_one_and_never_to_two_at_once() 
 }
 
 #[tokio::test]
+async fn a_change_while_a_runtime_in_trouble_is_tried_again_reaches_it() {
+    let (mut world, skrs) = World::converged(&["a"]).await;
+    skrs[0].lock().fault = Some((503, 0));
+    world.content.registry("two.example");
+    world.publish();
+    world
+        .until_condition("a", "Reachable", "False ServerFailed")
+        .await;
+    // It is there again, and the pass that finds it so was begun for the second document.
+    let before = {
+        let mut kcp = world.kcp.lock();
+        kcp.holds = true;
+        kcp.kubeconfig_reads
+    };
+    world
+        .until("tried again", |it| it.kcp.lock().kubeconfig_reads > before)
+        .await;
+    skrs[0].lock().fault = None;
+    world.content.registry("three.example");
+    world.publish();
+    world.settle().await;
+    world.kcp.release();
+    let document = || {
+        let map = skrs[0].kyma("configmaps/rt-bootstrapper-config");
+        map.unwrap_or_default()["data"].to_string()
+    };
+    world
+        .until("it has the third", |_| document().contains("three.example"))
+        .await;
+}
+
+#[tokio::test]
 async fn a_lost_lease_stops_the_writes() {
     let mut world = World::new();
     let skr = world.add("a").await;

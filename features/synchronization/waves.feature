@@ -1,0 +1,23 @@
+Feature: An upgrade goes out in waves and stops when it fails
+  The first runtimes pay for a broken version, so they are few, and the others keep what works.
+
+  # kim-keb §9 row 31
+  @serial @node
+  Scenario: A wave that fails stops the rest
+    Given two runtimes in direct mode, one in the wave before the other
+    When a version of the webhook that never starts is rolled out
+    Then the first one's condition Installed is False with the reason "RolloutFailed"
+    And the rollout has stopped, for "budgetSpent"
+    And the other one is not written to
+    When a version of the webhook that works is rolled out
+    Then both become Ready
+
+  @serial
+  Scenario: A paused rollout goes no further
+    Given a runtime in direct mode
+    When an operator pauses the rollout
+    And the pull Secret changes on KCP
+    Then its condition ConfigurationSynchronized is False with the reason "WaitingForWave"
+    And the runtime is not written to
+    When an operator resumes the rollout
+    Then the runtime has the new pull Secret
