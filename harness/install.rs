@@ -33,8 +33,25 @@ impl Product {
     /// # Errors
     /// When it cannot be run, does not end well, or prints no manifests.
     pub async fn printed_by(binary: &Path, image: &str) -> anyhow::Result<Self> {
+        Self::printed(binary, &["--image", image]).await
+    }
+
+    /// The same for an image of a private registry, which this Secret of the product's namespace opens.
+    ///
+    /// # Errors
+    /// As above.
+    pub async fn printed_with_pull_secret(
+        binary: &Path,
+        image: &str,
+        secret: &str,
+    ) -> anyhow::Result<Self> {
+        Self::printed(binary, &["--image", image, "--pull-secret", secret]).await
+    }
+
+    async fn printed(binary: &Path, arguments: &[&str]) -> anyhow::Result<Self> {
         let printed = Command::new(binary)
-            .args(["manifests", "webhook", "--image", image])
+            .args(["manifests", "webhook"])
+            .args(arguments)
             .output()
             .await
             .with_context(|| format!("{} cannot be run", binary.display()))?;

@@ -31,3 +31,12 @@ Feature: Every container of a Pod comes from the landscape's registries
     When a Pod with the image "replace.me/UPPER:1" that asks for registry rewrite is admitted
     Then it is what it would be without us
     And the owner is warned that "is no image reference"
+
+  Scenario: An image that is mounted as a volume
+    Given a namespace that asks for nothing
+    When a Pod that asks for registry rewrite is admitted with
+      | image         | quay.io/app:1      |
+      | mounted image | replace.me/model:1 |
+      | pull secret   | true               |
+    Then the image that it mounts is "registry.landscape.test:5000/model:1"
+    And its pull Secrets are "registry-credentials"

@@ -1,9 +1,10 @@
 Feature: A cluster that cannot serve trust bundles
   On a cluster without their API a Pod that mounts one would never start; it runs without, and its owner learns why.
 
+  # product.md "The shape": where the registry is private, our own images come from there too
   @own-cluster @node
   Scenario: Everything is asked for, and all but the trust bundle is done
-    Given a cluster without the API for trust bundles
+    Given a cluster without the API for trust bundles, whose node pulled the product from the private registry
     And a namespace that asks for everything
     When a plain Pod is created
     Then the owner is warned that "serves no ClusterTrustBundles"

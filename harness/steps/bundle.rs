@@ -18,10 +18,19 @@ async fn absent(world: &mut World) -> anyhow::Result<()> {
     known(world, false).await
 }
 
-#[given("a cluster without the API for trust bundles")]
+#[given(
+    "a cluster without the API for trust bundles, whose node pulled the product from the private registry"
+)]
 async fn unserved(world: &mut World) -> anyhow::Result<()> {
     let own = Box::pin(world.landscape().without_trust_bundles()).await?;
     world.move_to(own);
+    let landscape = world.landscape();
+    let images = landscape.replica_images().await?;
+    let from = landscape.registry().host();
+    ensure!(
+        !images.is_empty() && images.iter().all(|image| image.starts_with(&from)),
+        "{images:?}"
+    );
     Ok(())
 }
 

@@ -14,6 +14,16 @@ fn has_image(world: &mut World, image: String) -> anyhow::Result<()> {
     Ok(())
 }
 
+#[then(expr = "the image that it mounts is {string}")]
+fn mounted_image(world: &mut World, image: String) -> anyhow::Result<()> {
+    let volumes = world.pod()?.at("/spec/volumes");
+    let seen: Vec<&str> = items(volumes)
+        .filter_map(|volume| volume["image"]["reference"].as_str())
+        .collect();
+    ensure!(seen == [image.as_str()], "{volumes}");
+    Ok(())
+}
+
 #[then("its images are")]
 fn images(world: &mut World, step: &Step) -> anyhow::Result<()> {
     let pod = world.pod()?;

@@ -134,18 +134,28 @@ async fn unwritten(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-#[then(expr = "an Event in the namespace says {string}")]
-async fn event(world: &mut World, text: String) -> anyhow::Result<()> {
+#[then(expr = "an Event {string} on that Secret says {string}")]
+async fn event(world: &mut World, reason: String, text: String) -> anyhow::Result<()> {
     let name = world.namespace().await?;
     let dialogue = world.landscape().dialogue();
+    let secret = dialogue.get(&path(&name)).await?;
+    let expected = json!({
+        "apiVersion": "v1", "kind": "Secret", "namespace": name,
+        "name": api::names::PULL_SECRET, "uid": secret.at("/metadata/uid"),
+    });
     until("an Event says so", PATIENCE, || async {
         let events = dialogue
             .get(&format!("/apis/events.k8s.io/v1/namespaces/{name}/events"))
             .await?;
-        let notes: Vec<&str> = items(events.at("/items"))
-            .filter_map(|event| event["note"].as_str())
-            .collect();
-        ensure!(notes.iter().any(|note| note.contains(&text)), "{notes:?}");
+        let told = items(events.at("/items")).any(|event| {
+            event["reason"] == reason
+                && event["type"] == "Warning"
+                && event["regarding"] == expected
+                && event["note"]
+                    .as_str()
+                    .is_some_and(|note| note.contains(&text))
+        });
+        ensure!(told, "{}", events.at("/items"));
         anyhow::Ok(())
     })
     .await?;

@@ -5,6 +5,7 @@ use cucumber::{given, then};
 use http::Method;
 use serde_json::json;
 
+use super::rollout::{FAILED_OPEN, failed_open};
 use crate::until::until;
 use crate::world::{Draft, Landscape, PATIENCE, PRODUCT_NAMESPACE, Replica, Shared, World};
 
@@ -60,6 +61,8 @@ async fn restarted(world: &mut World) -> anyhow::Result<()> {
 #[given("the webhook is down")]
 async fn down(world: &mut World) -> anyhow::Result<()> {
     world.changed.push(Shared::Product);
+    let open = failed_open(&world.landscape().dialogue()).await?;
+    world.seen.insert(FAILED_OPEN.to_owned(), json!(open));
     let landscape = world.landscape();
     landscape
         .dialogue()

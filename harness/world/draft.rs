@@ -83,16 +83,11 @@ impl Draft {
                     "name": value, "valueFrom": { "configMapKeyRef": { "name": "any", "key": "any", "optional": true } },
                 }),
             ),
-            "own mount" => {
-                push(
-                    &mut app["volumeMounts"],
-                    json!({ "name": "own", "mountPath": value }),
-                );
-                push(
-                    &mut spec["volumes"],
-                    json!({ "name": "own", "emptyDir": {} }),
-                );
-            }
+            "own mount" => self.mount(value, json!({ "name": "own", "emptyDir": {} })),
+            "mounted image" => self.mount(
+                "/mounted",
+                json!({ "name": "mounted", "image": { "reference": value } }),
+            ),
             "own volume" => push(
                 &mut spec["volumes"],
                 json!({ "name": value, "emptyDir": {} }),
@@ -107,6 +102,13 @@ impl Draft {
             _ => bail!("nobody knows what {what:?} of a Pod is"),
         }
         Ok(())
+    }
+
+    fn mount(&mut self, path: &str, volume: Value) {
+        let spec = &mut self.0["spec"];
+        let mount = json!({ "name": volume["name"], "mountPath": path });
+        push(&mut spec["containers"][0]["volumeMounts"], mount);
+        push(&mut spec["volumes"], volume);
     }
 }
 

@@ -29,6 +29,7 @@ pub struct Landscape {
     supplies: Arc<Supplies>,
     cluster: Cluster,
     dialogue: Dialogue,
+    product: Product,
     /// Whether the cluster serves ClusterTrustBundles.
     has_bundles: bool,
 }
@@ -55,11 +56,13 @@ impl Landscape {
         let supplies = Arc::new(Supplies::gather(progress, setup, keep).await?);
         let start = supplies.cluster(ClusterOptions::new("features"));
         let cluster = progress.show("start the cluster", start).await?;
-        let install = Self::on(cluster, supplies, true);
+        let product = supplies.product.clone();
+        let install = Self::on(cluster, supplies, (product, true));
         progress.show("install the product", install).await
     }
 
-    /// The same on a further cluster, which does not serve ClusterTrustBundles.
+    /// The same on a further cluster, which does not serve ClusterTrustBundles, and where the product too has to be
+    /// pulled from the private registry.
     ///
     /// # Errors
     /// At the first part that does not come up, or when clusters are not ours to start.
@@ -69,19 +72,22 @@ impl Landscape {
             "an existing cluster is as it is; leave these scenarios out: -t 'not @own-cluster'"
         );
         let options = ClusterOptions::new("features-without-bundles").without_trust_bundles();
-        let cluster = self.supplies.cluster(options).await?;
-        Self::on(cluster, Arc::clone(&self.supplies), false).await
+        let supplies = Arc::clone(&self.supplies);
+        let cluster = supplies.cluster_without_product(options).await?;
+        let product = supplies.private_product.clone();
+        Self::on(cluster, supplies, (product, false)).await
     }
 
     async fn on(
         cluster: Cluster,
         supplies: Arc<Supplies>,
-        has_bundles: bool,
+        (product, has_bundles): (Product, bool),
     ) -> anyhow::Result<Self> {
         let landscape = Self {
             supplies,
             dialogue: Dialogue::with(cluster.kubeconfig()).await?,
             cluster,
+            product,
             has_bundles,
         };
         let installed = landscape.install().await;
@@ -148,7 +154,7 @@ impl Landscape {
     /// What is installed.
     #[must_use]
     pub fn product(&self) -> &Product {
-        &self.supplies.product
+        &self.product
     }
 
     /// Asks the API server.

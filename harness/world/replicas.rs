@@ -52,6 +52,19 @@ impl Landscape {
         Ok(Value::Object(starts.collect()))
     }
 
+    /// What each replica's node runs: the name and digest that it was pulled by, a digest alone where it was loaded.
+    ///
+    /// # Errors
+    /// When the API server refuses.
+    pub async fn replica_images(&self) -> anyhow::Result<Vec<String>> {
+        let pods = self.replica_pods().await?;
+        let images = pods.iter().map(|pod| {
+            let image = &pod["status"]["containerStatuses"][0]["imageID"];
+            image.as_str().unwrap_or_default().to_owned()
+        });
+        Ok(images.collect())
+    }
+
     /// How many of the webhook's processes there are, those included that drain and still answer.
     ///
     /// # Errors

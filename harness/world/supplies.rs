@@ -18,7 +18,10 @@ pub(crate) struct Supplies {
     run: Run,
     pub(crate) provider: Provider,
     pub(crate) registry: Registry,
+    /// The product, by an image that is loaded into nodes.
     pub(crate) product: Product,
+    /// The product, by an image that only the private registry has.
+    pub(crate) private_product: Product,
     probe: ImageTar,
     pub(crate) webhook: ImageTar,
 }
@@ -39,11 +42,16 @@ impl Supplies {
         registry
             .push(&private::image(&probe)?, "harness/probe:1")
             .await?;
+        let pushed = registry.push(&webhook, "harness/webhook:1").await?;
+        let secret = api::names::PULL_SECRET;
+        let binary = images::built_binary();
+        let private = Product::printed_with_pull_secret(&binary, &pushed, secret).await?;
         Ok(Self {
             run,
             provider: setup.provider.clone(),
             registry,
             product: product.with_variable("LANDSCAPE", LANDSCAPE),
+            private_product: private.with_variable("LANDSCAPE", LANDSCAPE),
             probe,
             webhook,
         })
@@ -51,11 +59,20 @@ impl Supplies {
 
     /// A cluster whose node trusts the registry and has the images.
     pub(crate) async fn cluster(&self, options: ClusterOptions) -> anyhow::Result<Cluster> {
+        let cluster = self.cluster_without_product(options).await?;
+        cluster.load_image(&self.webhook).await?;
+        Ok(cluster)
+    }
+
+    /// The same, but the product's image has to be pulled.
+    pub(crate) async fn cluster_without_product(
+        &self,
+        options: ClusterOptions,
+    ) -> anyhow::Result<Cluster> {
         let ca_pem = &self.registry.identity().ca_pem;
         let options = options.with_registry(&self.registry.host(), ca_pem);
         let cluster = Box::pin(Cluster::start(&self.run, &self.provider, &options)).await?;
         cluster.load_image(&self.probe).await?;
-        cluster.load_image(&self.webhook).await?;
         Ok(cluster)
     }
 

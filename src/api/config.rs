@@ -148,6 +148,16 @@ impl DocumentError {
             _ => None,
         }
     }
+
+    /// The keys that lead to what is at fault, where it is no matter of lines; the last of them may be missing.
+    #[must_use]
+    pub fn path(&self) -> Vec<&str> {
+        match self {
+            Self::Shape(_) => Vec::new(),
+            Self::NoOverrides => vec!["overrides"],
+            Self::TrustBundle(key) => vec!["clusterTrustBundle", key],
+        }
+    }
 }
 
 /// What JSON gives us: every key may be absent or null, as in the public decoder; unknown keys are ignored.

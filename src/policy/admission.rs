@@ -32,3 +32,4 @@ pub use configuration::{
 pub use decision::{Context, Decision, Namespace, PullSecret, TrustBundlePresence, decide};
 pub use patch::Patch;
 pub use reason::{Code, Finding, Reason};
+pub use registry::User;

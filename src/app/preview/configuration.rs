@@ -25,21 +25,23 @@ pub(super) fn read(input: &Input, landscape: Option<&str>) -> Result<Configurati
             offset: Some(0),
         },
     };
-    let place = |line: Option<usize>| {
-        let line = line.and_then(|line| u64::try_from(line).ok());
+    let place = |line: Option<u64>| {
         let inside = found.offset.zip(line).map(|(offset, line)| offset + line);
         input.at(inside.or_else(|| map.as_ref().and_then(Located::line)))
     };
-    let document = Document::parse(found.text).map_err(|source| PreviewError::Document {
-        place: place(source.line()),
-        source,
+    let document = Document::parse(found.text).map_err(|source| {
+        let line = source.line().and_then(|line| u64::try_from(line).ok());
+        PreviewError::Document {
+            place: place(line.or_else(|| document::line_at_path(found.text, &source.path()))),
+            source,
+        }
     })?;
     let settings = Settings {
         landscape: landscape.map(str::to_owned),
         pull_secret: PULL_SECRET.to_owned(),
     };
     Configuration::new(&document, &settings).map_err(|source| PreviewError::Configuration {
-        place: place(None),
+        place: place(document::line_at_path(found.text, &source.path())),
         source,
     })
 }

@@ -51,6 +51,18 @@ pub(super) fn documents(input: &Input) -> Result<Vec<Located>, PreviewError> {
     Ok(documents)
 }
 
+/// The line of a JSON text that a path of keys, and of items of lists, leads to, as far as it leads. JSON is YAML as
+/// well, and the reader of YAML knows its lines.
+pub(super) fn line_at_path(text: &str, path: &[&str]) -> Option<u64> {
+    let root = serde_saphyr::from_str_with_options::<Located>(text, options()).ok()?;
+    let mut node = &root;
+    for step in path {
+        let Some(next) = node.step(step) else { break };
+        node = next;
+    }
+    node.line
+}
+
 fn yaml(input: &Input) -> Result<Vec<Located>, PreviewError> {
     serde_saphyr::from_multiple_with_options(input.text(), options()).map_err(|source| {
         PreviewError::Yaml {
@@ -121,6 +133,18 @@ impl Located {
         path.split('.')
             .filter(|key| !key.is_empty())
             .try_fold(self, Self::get)
+    }
+
+    /// The field of that name, or the item that is that text.
+    fn step(&self, name: &str) -> Option<&Self> {
+        match &self.tree {
+            Tree::Scalar(_) => None,
+            Tree::List(items) => items.iter().find(|item| item.text() == Some(name)),
+            Tree::Map(entries) => entries
+                .iter()
+                .find(|(key, _)| key == name)
+                .map(|(_, value)| value),
+        }
     }
 
     /// The entries of a mapping.

@@ -1,6 +1,7 @@
 //! The three forms of the result. The diff is for people, the others for programs.
 
 use std::env;
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal};
 
@@ -19,7 +20,7 @@ use crate::edge::printable;
 mod tests;
 
 /// The colours of a diff; none where nobody could see them.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Palette {
     heading: Style,
     added: Style,
@@ -31,9 +32,13 @@ pub(super) struct Palette {
 impl Palette {
     /// Colours for people at a terminal who did not say no (`NO_COLOR`, see no-color.org).
     pub(super) fn of_this_terminal() -> Self {
-        let refused = env::var_os("NO_COLOR").is_some_and(|it| !it.is_empty());
-        let dumb = env::var_os("TERM").is_some_and(|it| it == "dumb");
-        if io::stdout().is_terminal() && !refused && !dumb {
+        Self::of(io::stdout().is_terminal(), |name| env::var_os(name))
+    }
+
+    fn of(is_terminal: bool, variable: impl Fn(&str) -> Option<OsString>) -> Self {
+        let refused = variable("NO_COLOR").is_some_and(|it| !it.is_empty());
+        let dumb = variable("TERM").is_some_and(|it| it == "dumb");
+        if is_terminal && !refused && !dumb {
             Self::colours()
         } else {
             Self::default()

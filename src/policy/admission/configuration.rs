@@ -117,6 +117,24 @@ pub enum ConfigurationError {
     PullSecretName(String),
 }
 
+impl ConfigurationError {
+    /// What leads to the fault in the document: keys, and an item of a list by its text.
+    #[must_use]
+    pub fn path(&self) -> Vec<&str> {
+        match self {
+            // A namespace has no dot in its name.
+            Self::Feature { list, source } => list.split('.').chain([source.0.as_str()]).collect(),
+            Self::NotAvailable { namespace, key } => vec!["namespaceFeatures", namespace, key],
+            Self::Cycle(hosts) => [Some("overrides"), hosts.first().map(String::as_str)]
+                .into_iter()
+                .flatten()
+                .collect(),
+            Self::Variable(name) => vec!["fipsVariables", name],
+            Self::PullSecretName(_) => vec!["imagePullSecret", "name"],
+        }
+    }
+}
+
 impl Configuration {
     /// Understands a document.
     ///

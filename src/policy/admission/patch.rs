@@ -48,6 +48,8 @@ impl From<Placed<'_, '_>> for Place {
 pub(super) enum Path<'a> {
     /// A container's image.
     Image(Place),
+    /// The image of a volume.
+    VolumeImage(usize),
     /// A container's whole environment, which was absent.
     Env(Place),
     /// One entry of the environment, in place.
@@ -174,6 +176,11 @@ impl PatchWriter {
             Path::Image(place) => {
                 self.container(place);
                 self.text("/image");
+            }
+            Path::VolumeImage(index) => {
+                self.text("/spec/volumes/");
+                self.number(index);
+                self.text("/image/reference");
             }
             Path::Env(place) => {
                 self.container(place);

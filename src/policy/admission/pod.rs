@@ -193,7 +193,7 @@ pub struct Mount<'a> {
     pub mount_path: Text<'a>,
 }
 
-/// A volume; of its sources only the projected ClusterTrustBundles matter.
+/// A volume; of its sources only images and the projected ClusterTrustBundles matter.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Volume<'a> {
     /// Unique within the Pod.
@@ -202,6 +202,17 @@ pub struct Volume<'a> {
     /// The projected source, if it is one.
     #[serde(borrow)]
     pub projected: Option<Projected<'a>>,
+    /// The image whose files it holds, if it is one.
+    #[serde(borrow)]
+    pub image: Option<ImageSource<'a>>,
+}
+
+/// An image as a volume's source.
+#[derive(Clone, Debug, Deserialize)]
+pub struct ImageSource<'a> {
+    /// The image reference as written.
+    #[serde(borrow)]
+    pub reference: Option<Text<'a>>,
 }
 
 /// A projected volume source.
@@ -291,6 +302,16 @@ impl<'a> Spec<'a> {
     pub fn started(&self) -> impl Iterator<Item = Placed<'_, 'a>> {
         self.placed(ContainerList::Init)
             .chain(self.placed(ContainerList::Main))
+    }
+
+    /// The volumes that are images: index, name and reference.
+    pub fn image_volumes(&self) -> impl Iterator<Item = (usize, &str, &str)> {
+        let volumes = self.volumes.as_deref().unwrap_or_default();
+        volumes.iter().enumerate().filter_map(|(index, volume)| {
+            let reference = volume.image.as_ref()?.reference.as_deref()?;
+            // Without one the API server refuses the Pod, and says it better.
+            (!reference.is_empty()).then_some((index, &*volume.name, reference))
+        })
     }
 
     fn list(&self, list: ContainerList) -> &[Container<'a>] {

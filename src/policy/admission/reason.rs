@@ -6,6 +6,8 @@ use api::Feature;
 use serde::Serialize;
 use serde::ser::{SerializeStruct, Serializer};
 
+use super::registry::User;
+
 /// One reason, for one feature.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding<'a> {
@@ -37,7 +39,7 @@ impl Serialize for Finding<'_> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(
     missing_docs,
-    reason = "the fields are the container, image, … that the variant speaks of"
+    reason = "the fields are the user of the image, the container, … that the variant speaks of"
 )]
 pub enum Reason<'a> {
     /// Neither configuration, Namespace nor Pod asks for the feature.
@@ -57,20 +59,20 @@ pub enum Reason<'a> {
 
     /// The image's registry was replaced.
     ImageRewritten {
-        container: &'a str,
+        user: User<'a>,
         from: &'a str,
         to: String,
     },
     /// The image starts with its replacement.
-    ImageRewrittenBefore { container: &'a str },
+    ImageRewrittenBefore { user: User<'a> },
     /// This request did not change the image.
     ImageUnchanged { container: &'a str },
     /// No override speaks of the image's registry.
-    NoOverride { container: &'a str, image: &'a str },
+    NoOverride { user: User<'a>, image: &'a str },
     /// The override would give something that is no reference.
-    OverrideUnusable { container: &'a str, image: &'a str },
+    OverrideUnusable { user: User<'a>, image: &'a str },
     /// The text is no image reference.
-    ImageUnreadable { container: &'a str, image: &'a str },
+    ImageUnreadable { user: User<'a>, image: &'a str },
 
     /// An image's registry is in the Secret's `auths`.
     PullSecretNeeded { secret: &'a str, image: String },
@@ -274,18 +276,9 @@ impl fmt::Display for Reason<'_> {
                 f.write_str("set at creation only: the field is immutable afterwards")
             }
             Self::NotIntercepted => f.write_str("this operation is not acted on"),
-            Self::ImageRewritten {
-                container,
-                from,
-                to,
-            } => {
-                write!(f, "container {container}: {from} → {to}")
-            }
-            Self::ImageRewrittenBefore { container } => {
-                write!(
-                    f,
-                    "container {container}: the image starts with its replacement"
-                )
+            Self::ImageRewritten { user, from, to } => write!(f, "{user}: {from} → {to}"),
+            Self::ImageRewrittenBefore { user } => {
+                write!(f, "{user}: the image starts with its replacement")
             }
             Self::ImageUnchanged { container } => {
                 write!(
@@ -293,18 +286,17 @@ impl fmt::Display for Reason<'_> {
                     "container {container}: this request does not change the image"
                 )
             }
-            Self::NoOverride { container, image } => {
+            Self::NoOverride { user, image } => {
+                write!(f, "{user}: no override for the registry of {image}")
+            }
+            Self::OverrideUnusable { user, image } => {
                 write!(
                     f,
-                    "container {container}: no override for the registry of {image}"
+                    "{user}: the override gives no valid reference for {image}"
                 )
             }
-            Self::OverrideUnusable { container, image } => write!(
-                f,
-                "container {container}: the override gives no valid reference for {image}"
-            ),
-            Self::ImageUnreadable { container, image } => {
-                write!(f, "container {container}: {image:?} is no image reference")
+            Self::ImageUnreadable { user, image } => {
+                write!(f, "{user}: {image:?} is no image reference")
             }
             Self::PullSecretNeeded { secret, image } => {
                 write!(f, "{secret} has credentials for {image}")

@@ -1,8 +1,10 @@
 //! Manipulation 1: registry hosts of images are replaced.
 //!
-//! At CREATE every image of the Pod is looked at. On UPDATE only an image that this very request changed, and only new
-//! ephemeral containers: rewriting anything else would restart running containers or be refused with 422
-//! (product.md §1, *tried*).
+//! At CREATE every image of the Pod is looked at, those that are mounted as volumes too. On UPDATE only a container's
+//! image that this very request changed, and only new ephemeral containers: rewriting anything else would restart
+//! running containers or be refused with 422 (product.md §1, *tried*).
+
+use std::fmt;
 
 use api::Feature;
 
@@ -13,6 +15,24 @@ use super::patch::{PatchWriter, Path, Value};
 use super::pod::{Container, ContainerList, Placed, Spec};
 use super::{Configuration, Finding, Reason};
 
+/// What a Pod needs an image for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum User<'a> {
+    /// The container of this name runs it.
+    Container(&'a str),
+    /// The volume of this name is it.
+    Volume(&'a str),
+}
+
+impl fmt::Display for User<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Container(name) => write!(f, "container {name}"),
+            Self::Volume(name) => write!(f, "volume {name}"),
+        }
+    }
+}
+
 /// Rewrites the images of a Pod that is created.
 pub(super) fn rewrite_all<'a>(
     configuration: &Configuration,
@@ -22,11 +42,15 @@ pub(super) fn rewrite_all<'a>(
 ) {
     for placed in spec.started() {
         let reason = rewrite(configuration, placed.container);
-        apply(placed, reason, patch, findings);
+        apply(Path::Image(placed.into()), reason, patch, findings);
+    }
+    for (index, name, image) in spec.image_volumes() {
+        let reason = rewrite_image(configuration, User::Volume(name), image);
+        apply(Path::VolumeImage(index), reason, patch, findings);
     }
 }
 
-/// The images as they will be. Where the feature is on, `findings` has one of it for each container, in their order.
+/// The images as they will be. Where the feature is on, `findings` has one of it for each of them, in their order.
 pub(super) fn images<'i>(
     spec: &'i Spec<'_>,
     findings: &'i [Finding<'_>],
@@ -34,10 +58,14 @@ pub(super) fn images<'i>(
     let mut looked_at = findings
         .iter()
         .filter(|finding| finding.feature == Feature::RegistryRewrite);
-    spec.started()
-        .filter_map(move |placed| match looked_at.next().map(|it| &it.reason) {
+    let run = spec
+        .started()
+        .map(|placed| placed.container.image.as_deref());
+    let mounted = spec.image_volumes().map(|(_, _, image)| Some(image));
+    run.chain(mounted)
+        .filter_map(move |written| match looked_at.next().map(|it| &it.reason) {
             Some(Reason::ImageRewritten { to, .. }) => Some(to.as_str()),
-            _ => placed.container.image.as_deref(),
+            _ => written,
         })
 }
 
@@ -57,7 +85,7 @@ pub(super) fn rewrite_changed<'a>(
         } else {
             rewrite(configuration, placed.container)
         };
-        apply(placed, reason, patch, findings);
+        apply(Path::Image(placed.into()), reason, patch, findings);
     }
 }
 
@@ -80,18 +108,18 @@ pub(super) fn rewrite_new_ephemeral<'a>(
         } else {
             rewrite(configuration, placed.container)
         };
-        apply(placed, reason, patch, findings);
+        apply(Path::Image(placed.into()), reason, patch, findings);
     }
 }
 
 fn apply<'a>(
-    placed: Placed<'_, '_>,
+    at: Path<'_>,
     reason: Reason<'a>,
     patch: &mut PatchWriter,
     findings: &mut Vec<Finding<'a>>,
 ) {
     if let Reason::ImageRewritten { to, .. } = &reason {
-        patch.replace(Path::Image(placed.into()), Value::Text(to));
+        patch.replace(at, Value::Text(to));
     }
     findings.push(Finding::new(Feature::RegistryRewrite, reason));
 }
@@ -103,26 +131,20 @@ fn same_image(placed: Placed<'_, '_>, old: &Spec<'_>) -> bool {
 }
 
 fn rewrite<'a>(configuration: &Configuration, container: &'a Container<'_>) -> Reason<'a> {
-    let name = &*container.name;
     let image = container.image.as_deref().unwrap_or_default();
+    rewrite_image(configuration, User::Container(&container.name), image)
+}
+
+fn rewrite_image<'a>(configuration: &Configuration, user: User<'a>, image: &'a str) -> Reason<'a> {
     let Ok(reference) = Reference::parse(image) else {
-        return Reason::ImageUnreadable {
-            container: name,
-            image,
-        };
+        return Reason::ImageUnreadable { user, image };
     };
     match configuration.overrides.rewrite(&reference) {
-        Rewrite::NoOverride => Reason::NoOverride {
-            container: name,
-            image,
-        },
-        Rewrite::Done => Reason::ImageRewrittenBefore { container: name },
-        Rewrite::Unusable => Reason::OverrideUnusable {
-            container: name,
-            image,
-        },
+        Rewrite::NoOverride => Reason::NoOverride { user, image },
+        Rewrite::Done => Reason::ImageRewrittenBefore { user },
+        Rewrite::Unusable => Reason::OverrideUnusable { user, image },
         Rewrite::To(to) => Reason::ImageRewritten {
-            container: name,
+            user,
             from: image,
             to,
         },

@@ -168,6 +168,23 @@ async fn an_own_fault_lets_the_pod_pass_with_a_warning(
     )));
 }
 
+/// Row 49, in product.md's form.
+#[tokio::test]
+async fn a_decision_that_panics_lets_the_pod_pass_with_a_warning() {
+    let fault = survive(|| -> () { panic!("a defect") }).unwrap_err();
+    let response = Answer::fault(fault).into_response("u-1");
+    assert_eq!(response.status(), StatusCode::OK);
+    let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
+    let answer: Value = serde_json::from_slice(&body).unwrap();
+    let warning = "runtime-bootstrapper failed on this Pod; it passes unchanged";
+    assert_eq!(
+        answer["response"],
+        json!({
+            "uid": "u-1", "allowed": true, "warnings": [warning], "auditAnnotations": {"reasons": "Panic"},
+        })
+    );
+}
+
 #[tokio::test]
 async fn the_owner_is_warned_of_what_stands_against_a_request() {
     let mut review = review();

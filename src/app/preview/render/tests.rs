@@ -12,6 +12,30 @@ fn a_line_of_a_diff_has_its_colour(#[case] line: &str, #[case] style: anstyle::S
     assert_eq!(Palette::colours().of_line(line), style);
 }
 
+#[rstest]
+#[case::terminal(true, &[("TERM", "xterm")], true)]
+#[case::terminal_that_says_nothing(true, &[], true)]
+#[case::pipe(false, &[("TERM", "xterm")], false)]
+#[case::refused(true, &[("TERM", "xterm"), ("NO_COLOR", "1")], false)]
+#[case::refused_by_nothing(true, &[("NO_COLOR", "")], true)]
+#[case::dumb(true, &[("TERM", "dumb")], false)]
+fn colours_are_for_people(
+    #[case] is_terminal: bool,
+    #[case] variables: &[(&str, &str)],
+    #[case] coloured: bool,
+) {
+    let variable = |name: &str| {
+        let found = variables.iter().find(|(other, _)| *other == name);
+        found.map(|(_, value)| value.into())
+    };
+    let expected = if coloured {
+        Palette::colours()
+    } else {
+        Palette::default()
+    };
+    assert_eq!(Palette::of(is_terminal, variable), expected);
+}
+
 #[test]
 fn colours_end_where_their_line_ends() {
     let mut out = String::new();

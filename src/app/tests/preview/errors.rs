@@ -124,16 +124,45 @@ fn an_annotation_in_a_template_is_found_in_its_file() {
 )]
 #[case::no_overrides(
     "{}",
-    "config.json: not a valid configuration document, please correct it: `overrides` is missing (use {} for none)"
+    "config.json:1: not a valid configuration document, please correct it: `overrides` is missing (use {} for none)"
+)]
+#[case::null_overrides("{\n \"overrides\":\n  null\n}", "config.json:3: not a valid")]
+#[case::half_a_bundle(
+    "{\n \"overrides\": {},\n \"clusterTrustBundle\": {\n  \"name\": \"a\",\n  \"certWritePath\": \"\"}\n}",
+    "config.json:5: not a valid configuration document, please correct it: `clusterTrustBundle.certWritePath` is missing"
+)]
+#[case::tabs(
+    "{\n\t\"overrides\": {},\n\t\"availableFeatures\": [\n\t\t\"x\"\n\t]\n}",
+    "config.json:4: the configuration"
 )]
 #[case::wrong_type("{\n \"overrides\": []}", "config.json:2: not a valid")]
 #[case::unknown_feature(
-    r#"{"overrides": {}, "availableFeatures": ["x"]}"#,
-    "config.json: the configuration document contradicts itself, please correct it: feature validation failed in `availableFeatures`: unknown feature `x`"
+    "{\"overrides\": {}, \"availableFeatures\": [\n \"rt-cfg.kyma-project.io/set-fips-mode\",\n \"x\"]}",
+    "config.json:3: the configuration document contradicts itself, please correct it: feature validation failed in `availableFeatures`: unknown feature `x`"
+)]
+#[case::unknown_feature_of_a_namespace(
+    "{\"overrides\": {},\n \"namespaceFeatures\": {\n  \"a\": [],\n  \"b\": [\"x\"]}}",
+    "config.json:4: the configuration document contradicts itself, please correct it: feature validation failed in `namespaceFeatures.b`"
+)]
+#[case::not_available(
+    "{\"overrides\": {}, \"availableFeatures\": [\"rt-cfg.kyma-project.io/set-fips-mode\"],\n \"namespaceFeatures\":\n {\"a\": [\"rt-cfg.kyma-project.io/set-landscape\"]}}",
+    "config.json:3: the configuration document contradicts itself"
+)]
+#[case::unknown_opt_out(
+    "{\"overrides\": {},\n\"optOut\": [\"x\"]}",
+    "config.json:2: the configuration document"
+)]
+#[case::variable(
+    "{\"overrides\": {},\n\"fipsVariables\": [\"A=B\"]}",
+    "config.json:2: the configuration document"
+)]
+#[case::pull_secret_name(
+    "{\"overrides\": {}, \"imagePullSecret\": {\n\"inject\": \"always\",\n\"name\": \"A B\"}}",
+    "config.json:3: the configuration document"
 )]
 #[case::cycle(
-    r#"{"overrides": {"a.b": "c.d", "c.d": "a.b"}}"#,
-    "config.json: the configuration document contradicts itself, please correct it: `overrides` form a cycle"
+    "{\n \"overrides\": {\n  \"x.y\": \"z.z\",\n  \"a.b\": \"c.d\",\n  \"c.d\": \"a.b\"}}",
+    "config.json:4: the configuration document contradicts itself, please correct it: `overrides` form a cycle"
 )]
 #[case::no_config_map(
     "kind: Secret\napiVersion: v1\n",
@@ -145,6 +174,10 @@ fn an_annotation_in_a_template_is_found_in_its_file() {
 )]
 #[case::in_a_block(&config_map("|\n", "{\n \"overrides\": {},\n \"a\": b\n}"), "config.json:8: not a valid")]
 #[case::in_a_kept_block(&config_map("|-\n", "{\n \"overrides\": {},\n \"a\": b\n}"), "config.json:8: not a valid")]
+#[case::contradiction_in_a_block(
+    &config_map("|\n", "{\n \"overrides\": {},\n \"availableFeatures\": [\"x\"]\n}"),
+    "config.json:8: the configuration document contradicts itself"
+)]
 #[case::in_quotes(&config_map("\"{\\n b\"\n", ""), "config.json:5: not a valid")]
 fn a_configuration_is_refused_with_its_place(#[case] config: &str, #[case] expected: &str) {
     let folder = Folder::new()

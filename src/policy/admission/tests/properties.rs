@@ -81,12 +81,16 @@ fn containers() -> impl Strategy<Value = Value> {
 fn volumes() -> impl Strategy<Value = Value> {
     let ours = json!({"name": "certs", "projected": {"sources": [{"clusterTrustBundle": {"name": "ctb", "path": "ca.pem"}}]}});
     let foreign = json!({"name": "certs", "emptyDir": {}});
+    let image =
+        json!({"name": "model", "image": {"reference": "a.io/x:1", "pullPolicy": "Always"}});
+    let unread = json!({"name": "odd", "image": {"reference": "UPPER", "newField": 1}});
     prop::sample::select(vec![
         Value::Null,
         json!([]),
         json!([{"name": "own", "emptyDir": {}}]),
         json!([{"name": "own", "emptyDir": {}}, ours]),
         json!([foreign]),
+        json!([unread, image]),
     ])
 }
 
@@ -149,6 +153,7 @@ fn is_allowed(path: &str) -> bool {
         ["metadata", "annotations"]
         | ["spec", "volumes" | "imagePullSecrets"]
         | ["spec", "volumes" | "imagePullSecrets", "-"]
+        | ["spec", "volumes", _, "image", "reference"]
         | [
             "spec",
             "containers" | "initContainers",
@@ -166,13 +171,18 @@ fn is_allowed(path: &str) -> bool {
     }
 }
 
-/// Everything of `before` is in `after`, but for images and the entries that we replace by name.
+/// Everything of `before` is in `after`, but for images and the variables that we replace by name.
 fn survives(before: &Value, after: &Value) -> bool {
     match (before, after) {
-        (Value::Object(before), Value::Object(after)) => before.iter().all(|(key, value)| {
-            let other = &after[key.as_str()];
-            matches!(key.as_str(), "image" | "env") || value.is_null() || survives(value, other)
-        }),
+        (Value::Object(before), Value::Object(after)) => {
+            let name = before.get("name").and_then(Value::as_str);
+            matches!(name, Some("KYMA_FIPS_MODE_ENABLED" | "KYMA_LANDSCAPE"))
+                || before.iter().all(|(key, value)| {
+                    let other = &after[key.as_str()];
+                    let is_image = key == "image" || key == "reference";
+                    (is_image && value.is_string()) || value.is_null() || survives(value, other)
+                })
+        }
         (Value::Array(before), Value::Array(after)) => {
             before.len() <= after.len()
                 && before
@@ -259,7 +269,10 @@ proptest! {
         let outcome = decide_on(&given.review(&after, &before).to_string(), &context, &after);
         for operation in outcome.patch.iter().flat_map(|it| it.as_array().unwrap()) {
             prop_assert_eq!(&operation["op"], "replace");
-            prop_assert!(operation["path"].as_str().unwrap().ends_with("/image"));
+            let path = operation["path"].as_str().unwrap();
+            prop_assert!(path.ends_with("/image"));
+            // The containers of both Pods are named by their places.
+            prop_assert_ne!(before.pointer(path), after.pointer(path), "{}", path);
         }
     }
 }
