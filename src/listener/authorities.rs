@@ -1,8 +1,9 @@
 //! Whom the fleet's certificates must be signed by, and the check of one certificate against that.
 //!
 //! Invariant: a certificate passes only if its chain ends at an authority in force now, its dates hold, and its usages
-//! allow client authentication. The check is rustls's own, the one a TLS server would make; no result is remembered, so
-//! an authority that is taken away counts no more from the next request on.
+//! allow client authentication. The check is rustls's own, the one a TLS server would make. That a certificate has passed is
+//! remembered with the authorities that it passed under ([`known`]), so one that is taken away counts no more from the
+//! next request on; dates are looked at every time.
 //!
 //! Deliberately absent: intermediate certificates (the fleet's PKI has one level, reference runtime-watcher §3), revocation
 //! lists, and files: the caller watches the bundle and calls [`Authorities::replace`].
@@ -20,6 +21,9 @@ use rustls_pki_types::pem::{self, PemObject as _};
 use rustls_pki_types::{CertificateDer, UnixTime};
 
 use crate::certificate::ClientCertificate;
+use known::Known;
+
+mod known;
 
 /// Why a bundle is no set of authorities.
 #[derive(Debug, thiserror::Error)]
@@ -47,7 +51,13 @@ pub(crate) enum ChainError {
 /// The certificate authorities in force. Clones share them.
 #[derive(Clone)]
 pub struct Authorities {
-    current: Arc<ArcSwap<Arc<dyn ClientCertVerifier>>>,
+    current: Arc<ArcSwap<Force>>,
+}
+
+/// One bundle.
+struct Force {
+    verifier: Arc<dyn ClientCertVerifier>,
+    known: Known,
 }
 
 impl Authorities {
@@ -57,7 +67,7 @@ impl Authorities {
     /// Not PEM, a certificate that cannot be an authority, or none at all.
     pub fn from_pem(bundle: &[u8]) -> Result<Self, AuthoritiesError> {
         Ok(Self {
-            current: Arc::new(ArcSwap::from_pointee(chain_verifier(bundle)?)),
+            current: Arc::new(ArcSwap::from_pointee(Force::new(chain_verifier(bundle)?))),
         })
     }
 
@@ -66,7 +76,8 @@ impl Authorities {
     /// # Errors
     /// As [`Authorities::from_pem`]; the old bundle then stays in force.
     pub fn replace(&self, bundle: &[u8]) -> Result<(), AuthoritiesError> {
-        self.current.store(Arc::new(chain_verifier(bundle)?));
+        let force = Force::new(chain_verifier(bundle)?);
+        self.current.store(Arc::new(force));
         Ok(())
     }
 
@@ -84,9 +95,29 @@ impl Authorities {
             .unwrap_or_default();
         self.current
             .load()
-            .verify_client_cert(client.der(), &[], UnixTime::since_unix_epoch(now))
-            .map(|_verified| ())
-            .map_err(ChainError::Chain)
+            .verify(client, UnixTime::since_unix_epoch(now))
+    }
+}
+
+impl Force {
+    fn new(verifier: Arc<dyn ClientCertVerifier>) -> Self {
+        Self {
+            verifier,
+            known: Known::default(),
+        }
+    }
+
+    fn verify(&self, client: &ClientCertificate, now: UnixTime) -> Result<(), ChainError> {
+        // What is beyond the range is beyond every certificate's dates.
+        let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
+        if self.known.holds(client, seconds) {
+            return Ok(());
+        }
+        self.verifier
+            .verify_client_cert(client.der(), &[], now)
+            .map_err(ChainError::Chain)?;
+        self.known.add(client);
+        Ok(())
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use rustls_pki_types::CertificateDer;
@@ -47,6 +48,8 @@ pub struct ClientCertificate {
     common_name: Option<String>,
     alternative_names: Vec<String>,
     may_sign: bool,
+    /// Seconds since 1970, of the first moment and the last.
+    dates: (i64, i64),
 }
 
 /// The bytes are no certificate, or one that says a thing twice.
@@ -66,11 +69,17 @@ impl ClientCertificate {
             .map_err(|_| Malformed)?
             .is_none_or(|usage| usage.value.digital_signature());
         let common_name = common_name(&parsed);
+        let validity = parsed.validity();
+        let dates = (
+            validity.not_before.timestamp(),
+            validity.not_after.timestamp(),
+        );
         Ok(Self {
             der,
             common_name,
             alternative_names,
             may_sign,
+            dates,
         })
     }
 
@@ -90,6 +99,11 @@ impl ClientCertificate {
     #[must_use]
     pub fn der(&self) -> &CertificateDer<'static> {
         &self.der
+    }
+
+    /// When it holds, in seconds since 1970.
+    pub(crate) fn dates(&self) -> RangeInclusive<i64> {
+        self.dates.0..=self.dates.1
     }
 
     /// Whether the key may sign a handshake: no key usage is given, or digital signatures are in it.

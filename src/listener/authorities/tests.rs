@@ -1,9 +1,13 @@
 //! Which certificates hold, and when.
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, IsCa, KeyUsagePurpose, date_time_ymd};
 use rstest::rstest;
+use rustls::client::danger::HandshakeSignatureValid;
+use rustls::server::danger::ClientCertVerified;
+use rustls::{DigitallySignedStruct, DistinguishedName, SignatureScheme};
 
 use super::*;
 use crate::fixture::{Authority, Leaf, today};
@@ -66,6 +70,76 @@ fn the_dates_are_those_of_the_leaf() {
     assert!(authorities.verify(&read(&leaf), before_1970).is_err());
 }
 
+/// Counts what it is asked.
+#[derive(Debug)]
+struct Counted(Arc<dyn ClientCertVerifier>, AtomicU32);
+
+impl ClientCertVerifier for Counted {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        self.0.root_hint_subjects()
+    }
+
+    fn verify_client_cert(
+        &self,
+        leaf: &CertificateDer<'_>,
+        between: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.verify_client_cert(leaf, between, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        leaf: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls12_signature(message, leaf, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        leaf: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls13_signature(message, leaf, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}
+
+#[test]
+fn what_has_passed_is_asked_again_only_when_its_dates_are_over() {
+    let (authority, stranger) = (Authority::new(), Authority::new());
+    let counted = chain_verifier(authority.certificate.pem.as_bytes()).unwrap();
+    let counted = Arc::new(Counted(counted, AtomicU32::new(0)));
+    let force = Force::new(Arc::clone(&counted) as _);
+    let day = |date| UnixTime::since_unix_epoch(Duration::from_secs(date));
+    let asked = || counted.1.swap(0, Ordering::Relaxed);
+
+    let leaf = read(&authority.leaf(|_| {}));
+    let (begin, end) = leaf.dates().into_inner();
+    let [begin, end] = [begin, end].map(|it| u64::try_from(it).unwrap());
+    for now in [begin, end, begin + 1] {
+        assert!(force.verify(&leaf, day(now)).is_ok(), "{now}");
+    }
+    assert_eq!(asked(), 1);
+    for now in [begin - 1, end + 1] {
+        assert!(force.verify(&leaf, day(now)).is_err(), "{now}");
+    }
+    assert_eq!(asked(), 2);
+
+    let strange = read(&stranger.leaf(|_| {}));
+    for _ in 0..2 {
+        assert!(force.verify(&strange, day(begin)).is_err());
+    }
+    assert_eq!(asked(), 2, "what has failed is not remembered");
+}
+
 /// Runtime-watcher §12 row 46: during a rotation both authorities are believed, afterwards the new one alone.
 #[test]
 fn a_rotation_goes_over_both() {
@@ -100,6 +174,7 @@ fn a_bundle_of_no_use_changes_nothing(#[case] bundle: &str) {
 fn no_bit_of_a_certificate_can_be_changed() {
     let authority = Authority::new();
     let (leaf, authorities) = (authority.leaf(|_| {}), authority.authorities());
+    assert!(authorities.verify(&read(&leaf), today()).is_ok());
     for at in 0..leaf.der.len() {
         let mut der = leaf.der.to_vec();
         der[at] ^= 1 << (at % 8);
