@@ -11,6 +11,7 @@ pub mod client;
 pub mod lease;
 pub mod metrics;
 pub mod readiness;
+pub mod retry_after;
 pub mod shutdown;
 pub mod telemetry;
 pub mod watch;

@@ -7,8 +7,9 @@ use std::future::Future;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, RETRY_AFTER, USER_AGENT};
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
+use chassis::retry_after::retry_after;
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, USER_AGENT};
+use http::{HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::{Body as _, Incoming};
 use jiff::Timestamp;
@@ -98,7 +99,7 @@ impl Answer {
             .to_bytes();
         Ok(Self {
             status: head.status,
-            retry_after: retry_after(&head.headers, Timestamp::now()),
+            retry_after: retry_after(&head.headers, Timestamp::now(), MAX_RETRY_AFTER),
             body,
         })
     }
@@ -125,42 +126,5 @@ impl Answer {
                 retry_after,
             }),
         }
-    }
-}
-
-/// `Retry-After`, in seconds or as a date (RFC 9110 §10.2.3), capped.
-fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
-    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    let wait = if let Ok(seconds) = text.parse() {
-        Duration::from_secs(seconds)
-    } else {
-        let until = jiff::fmt::rfc2822::parse(text).ok()?.timestamp();
-        until.duration_since(now).try_into().unwrap_or_default()
-    };
-    Some(wait.min(MAX_RETRY_AFTER))
-}
-
-#[cfg(test)]
-mod tests {
-    use rstest::rstest;
-
-    use super::*;
-
-    #[rstest]
-    #[case::seconds("7", Some(7))]
-    #[case::now("0", Some(0))]
-    #[case::blanks(" 7 ", Some(7))]
-    #[case::too_long("86400", Some(300))]
-    #[case::beyond_numbers("99999999999999999999", None)]
-    #[case::negative("-1", None)]
-    #[case::date("Sat, 21 Nov 2026 03:00:20 GMT", Some(20))]
-    #[case::past_date("Sat, 21 Nov 2026 02:00:00 GMT", Some(0))]
-    #[case::far_date("Sun, 21 Nov 2027 03:00:20 GMT", Some(300))]
-    #[case::nonsense("soon", None)]
-    fn retry_after_is_understood(#[case] text: &str, #[case] seconds: Option<u64>) {
-        let now: Timestamp = "2026-11-21T03:00:00Z".parse().unwrap();
-        let mut headers = HeaderMap::new();
-        headers.insert(RETRY_AFTER, text.parse().unwrap());
-        assert_eq!(retry_after(&headers, now), seconds.map(Duration::from_secs));
     }
 }

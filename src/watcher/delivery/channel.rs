@@ -14,7 +14,8 @@ use api::event::{
     event_path, heartbeat_path,
 };
 use bytes::Bytes;
-use http::header::{HOST, RETRY_AFTER, USER_AGENT};
+use chassis::retry_after::retry_after;
+use http::header::{HOST, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
@@ -180,7 +181,8 @@ impl Channel {
         if ends_soon(body).await {
             self.pool.put_back(connection);
         }
-        verdict(head.status, retry_after(&head.headers, Timestamp::now()))
+        let wait = retry_after(&head.headers, Timestamp::now(), MAX_RETRY_AFTER);
+        verdict(head.status, wait)
     }
 }
 
@@ -197,41 +199,4 @@ fn verdict(status: StatusCode, retry_after: Option<Duration>) -> Result<(), Post
         status: status.as_u16(),
         retry_after,
     })
-}
-
-/// `Retry-After`, in seconds or as a date (RFC 9110 §10.2.3), capped.
-fn retry_after(headers: &HeaderMap, now: Timestamp) -> Option<Duration> {
-    let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    let wait = if let Ok(seconds) = text.parse() {
-        Duration::from_secs(seconds)
-    } else {
-        let until = jiff::fmt::rfc2822::parse(text).ok()?.timestamp();
-        until.duration_since(now).try_into().unwrap_or_default()
-    };
-    Some(wait.min(MAX_RETRY_AFTER))
-}
-
-#[cfg(test)]
-mod tests {
-    use rstest::rstest;
-
-    use super::*;
-
-    #[rstest]
-    #[case::seconds("7", Some(7))]
-    #[case::now("0", Some(0))]
-    #[case::blanks(" 7 ", Some(7))]
-    #[case::too_long("86400", Some(300))]
-    #[case::beyond_numbers("99999999999999999999", None)]
-    #[case::negative("-1", None)]
-    #[case::date("Sat, 21 Nov 2026 03:00:20 GMT", Some(20))]
-    #[case::past_date("Sat, 21 Nov 2026 02:00:00 GMT", Some(0))]
-    #[case::far_date("Sun, 21 Nov 2027 03:00:20 GMT", Some(300))]
-    #[case::nonsense("soon", None)]
-    fn retry_after_is_understood(#[case] text: &str, #[case] seconds: Option<u64>) {
-        let now: Timestamp = "2026-11-21T03:00:00Z".parse().unwrap();
-        let mut headers = HeaderMap::new();
-        headers.insert(RETRY_AFTER, text.parse().unwrap());
-        assert_eq!(retry_after(&headers, now), seconds.map(Duration::from_secs));
-    }
 }
