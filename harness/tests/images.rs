@@ -1,4 +1,4 @@
-//! The product's image: what is in it, who it runs as, and that its one program needs nothing beside it.
+//! The product's images, one a role: what is in it, who it runs as, and that its one program needs nothing beside it.
 //!
 //! Invariant: judged from outside (the archive, the daemon), never from the Dockerfile's text. Nothing is skipped: a
 //! machine without Docker fails here, and reads which command mends that.
@@ -21,51 +21,68 @@ use elf::Elf;
 
 #[tokio::test]
 async fn it_is_not_root_and_plays_its_role() {
-    let image = webhook().await;
-    assert_eq!(image.config["User"], "65532:65532");
-    assert_eq!(
-        image.config["Entrypoint"],
-        json!(["/runtime-bootstrapper", "webhook"])
-    );
-    assert!(image.config["Cmd"].is_null(), "{}", image.config);
-    let help = image.run(&[], &["--help"]);
-    let said = String::from_utf8_lossy(&help.stdout);
-    assert!(
-        said.contains("Usage: runtime-bootstrapper webhook"),
-        "{help:?}"
-    );
+    for image in product().await {
+        let role = image.role.name();
+        assert_eq!(image.config["User"], "65532:65532", "{role}");
+        let entry = json!(["/runtime-bootstrapper", role]);
+        assert_eq!(image.config["Entrypoint"], entry, "{role}");
+        assert!(image.config["Cmd"].is_null(), "{role}: {}", image.config);
+        let help = image.run(&[], &["--help"]);
+        let said = String::from_utf8_lossy(&help.stdout);
+        let usage = format!("Usage: runtime-bootstrapper {role}");
+        assert!(said.contains(&usage), "{role}: {help:?}");
+    }
 }
 
 #[tokio::test]
 async fn it_holds_one_program_and_nothing_else() {
-    let image = webhook().await;
-    let names: Vec<&str> = image.files.iter().map(|file| file.path.as_str()).collect();
-    assert_eq!(names, ["runtime-bootstrapper"]);
-    let mode = image.files[0].mode;
-    assert_eq!(mode & 0o111, 0o111, "anyone may run it: {mode:o}");
+    for image in product().await {
+        let names: Vec<&str> = image.files.iter().map(|file| file.path.as_str()).collect();
+        assert_eq!(names, ["runtime-bootstrapper"], "{:?}", image.role);
+        let mode = image.files[0].mode;
+        assert_eq!(
+            mode & 0o111,
+            0o111,
+            "{:?}: anyone may run it: {mode:o}",
+            image.role
+        );
+    }
 }
 
 #[tokio::test]
 async fn its_program_is_static_and_stripped() {
-    let elf = Elf::parse(&webhook().await.files[0].bytes);
-    assert!(!elf.has_interpreter, "it wants a dynamic linker");
-    assert!(!elf.has_symbols, "it is not stripped");
+    for image in product().await {
+        let elf = Elf::parse(&image.files[0].bytes);
+        assert!(
+            !elf.has_interpreter,
+            "{:?} wants a dynamic linker",
+            image.role
+        );
+        assert!(!elf.has_symbols, "{:?} is not stripped", image.role);
+    }
 }
 
 #[tokio::test]
 async fn its_program_is_small() {
-    let size = webhook().await.files[0].bytes.len();
-    assert!(size <= MOST_BYTES, "{size} bytes, {MOST_BYTES} are allowed");
+    for image in product().await {
+        let size = image.files[0].bytes.len();
+        assert!(
+            size <= MOST_BYTES,
+            "{:?}: {size} bytes, {MOST_BYTES} are allowed",
+            image.role
+        );
+    }
 }
 
 #[tokio::test]
 async fn its_program_runs_on_a_read_only_root_without_network_and_rights() {
-    let image = webhook().await;
-    let version = image.run(&["--entrypoint", "/runtime-bootstrapper"], &["--version"]);
-    let said = String::from_utf8_lossy(&version.stdout);
-    let (name, number) = said.trim_end().split_once(' ').unwrap_or_default();
-    assert_eq!(name, "runtime-bootstrapper", "{version:?}");
-    assert_eq!(number, env!("CARGO_PKG_VERSION"), "the workspace's version");
+    for image in product().await {
+        let version = image.run(&["--entrypoint", "/runtime-bootstrapper"], &["--version"]);
+        let said = String::from_utf8_lossy(&version.stdout);
+        let (name, number) = said.trim_end().split_once(' ').unwrap_or_default();
+        assert_eq!(name, "runtime-bootstrapper", "{version:?}");
+        assert_eq!(number, env!("CARGO_PKG_VERSION"), "the workspace's version");
+    }
 }
 
 #[test]
@@ -75,14 +92,22 @@ fn a_program_with_a_dynamic_linker_is_recognised() {
     assert!(elf.has_interpreter && elf.has_symbols);
 }
 
-/// Built once for all tests.
-async fn webhook() -> &'static Image {
-    static IMAGE: OnceCell<Image> = OnceCell::const_new();
-    IMAGE.get_or_init(|| Image::of(Role::Webhook)).await
+/// Of every role; built once for all tests, one after the other.
+async fn product() -> &'static [Image] {
+    static IMAGES: OnceCell<Vec<Image>> = OnceCell::const_new();
+    let images = IMAGES.get_or_init(|| async {
+        let mut images = Vec::new();
+        for role in Role::ALL {
+            images.push(Image::of(role).await);
+        }
+        images
+    });
+    images.await
 }
 
 /// An image as it lies in its archive, and in the daemon under its reference.
 struct Image {
+    role: Role,
     reference: String,
     config: Value,
     files: Vec<File>,
@@ -117,6 +142,7 @@ impl Image {
         let contents = archive.contents().unwrap();
         let config: Value = serde_json::from_slice(&contents.config).unwrap();
         Self {
+            role,
             reference: archive.reference,
             config: config["config"].clone(),
             files: contents
