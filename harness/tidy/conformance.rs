@@ -54,7 +54,7 @@ fn every_row_names_what_shows_it() {
 #[rstest]
 #[case::a_test("`watcher::metrics::tests::row_31_fips_mode_is_off`", true)]
 #[case::a_test_within_its_modules_file(
-    "`watcher::delivery::channel::tests::retry_after_is_understood`",
+    "`chassis::retry_after::tests::retry_after_is_understood`",
     true
 )]
 #[case::no_such_test("`watcher::metrics::tests::row_31_fips_mode_is_on`", false)]
