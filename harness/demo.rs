@@ -75,6 +75,7 @@ pub async fn run(
 
 /// All that the acts need, so that none of them builds beside another.
 async fn images(progress: &Progress) -> anyhow::Result<()> {
+    images::probe(progress).await?;
     for role in Role::ALL {
         images::product(progress, role).await?;
     }
