@@ -24,6 +24,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
+use crate::rollout::replicas_at;
 use crate::until::until;
 use crate::world::Dialogue;
 
@@ -172,32 +173,10 @@ impl Gateway {
 
     async fn is_up(&self) -> anyhow::Result<()> {
         let path = objects::deployment_path();
-        let up = || rolled_out(&self.dialogue, &path);
+        let up = || replicas_at(&self.dialogue, &path);
         until("the gateway is up", PATIENCE, up).await?;
         Ok(())
     }
-}
-
-/// Whether all replicas of a Deployment are of its newest shape and available, and no others are left.
-///
-/// # Errors
-/// When it is not so.
-pub async fn rolled_out(dialogue: &Dialogue, path: &str) -> anyhow::Result<()> {
-    let live = dialogue.get(path).await?;
-    let status = live.at("/status");
-    ensure!(
-        status["observedGeneration"] == *live.at("/metadata/generation"),
-        "not looked at yet"
-    );
-    let wanted = live.at("/spec/replicas");
-    for count in ["replicas", "updatedReplicas", "availableReplicas"] {
-        ensure!(
-            status[count] == *wanted,
-            "{count}: {} of {wanted}",
-            status[count]
-        );
-    }
-    Ok(())
 }
 
 /// Has the kubelet look at Pods now instead of within its minute: it renews their Secrets then.

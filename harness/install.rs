@@ -19,6 +19,7 @@ use tokio::process::Command;
 
 use crate::cluster::Cluster;
 use crate::landscape::differences;
+use crate::rollout;
 use crate::until::until;
 
 /// What `manifests webhook` printed.
@@ -126,7 +127,7 @@ impl Product {
         let deployments: Api<Deployment> = Api::namespaced(cluster.client(), &namespace);
         let pods: Api<Pod> = Api::namespaced(cluster.client(), &namespace);
         until("the product is rolled out", PATIENCE, || async {
-            let wanted = is_rolled_out(&deployments.get(&name).await?)?;
+            let wanted = rollout::replicas(&deployments.get(&name).await?)?;
             // Those that drain have left the counts, and still answer.
             let processes = pods.list_metadata(&own).await?.items.len();
             ensure!(
@@ -149,23 +150,6 @@ impl Product {
             .find(|object| object["kind"] == kind)
             .with_context(|| format!("no {kind} was printed"))
     }
-}
-
-/// Gives the number of replicas.
-fn is_rolled_out(deployment: &Deployment) -> anyhow::Result<i32> {
-    let wanted = deployment.spec.replicas.unwrap_or(1);
-    let status = deployment.status.as_ref().context("no status yet")?;
-    ensure!(
-        status.observed_generation == deployment.metadata.generation,
-        "not looked at yet"
-    );
-    let counts = [
-        status.replicas,
-        status.updated_replicas,
-        status.available_replicas,
-    ];
-    ensure!(counts == [Some(wanted); 3], "{counts:?} of {wanted}");
-    Ok(wanted)
 }
 
 /// Waits until a Pod of `template` that would be created in `namespace` comes out as expected.
@@ -251,28 +235,5 @@ mod tests {
         let env =
             &left.object("Deployment").unwrap()["spec"]["template"]["spec"]["containers"][0]["env"];
         assert_eq!(*env, json!([other]));
-    }
-
-    #[rstest::rstest]
-    #[case::all_there([2, 2, 2], 3, true)]
-    #[case::one_of_the_old_shape([3, 2, 2], 3, false)]
-    #[case::one_not_available([2, 2, 1], 3, false)]
-    #[case::not_looked_at([2, 2, 2], 2, false)]
-    fn rolled_out_means_every_count_of_the_newest_generation(
-        #[case] counts: [i32; 3],
-        #[case] observed: i64,
-        #[case] expected: bool,
-    ) {
-        let [all, updated, available] = counts;
-        let deployment = json!({
-            "metadata": { "generation": 3 },
-            "spec": { "replicas": 2, "selector": {}, "template": {} },
-            "status": {
-                "replicas": all, "updatedReplicas": updated, "availableReplicas": available,
-                "observedGeneration": observed,
-            },
-        });
-        let deployment: Deployment = serde_json::from_value(deployment).unwrap();
-        assert_eq!(is_rolled_out(&deployment).is_ok(), expected);
     }
 }

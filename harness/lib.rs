@@ -19,6 +19,7 @@ pub mod kcp;
 pub mod landscape;
 pub mod progress;
 pub mod registry;
+pub mod rollout;
 pub mod run;
 pub mod setup;
 pub mod steps;

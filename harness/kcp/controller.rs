@@ -12,6 +12,7 @@ use super::PATIENCE;
 use super::objects::{delete, found};
 use super::plane::Plane;
 use crate::evidence::Evidence;
+use crate::rollout::replicas_at;
 use crate::until::until;
 use crate::world::bundle;
 use crate::world::effects::items;
@@ -159,22 +160,9 @@ async fn scale(plane: &Plane, replicas: u32) -> anyhow::Result<()> {
     plane.dialogue.patch(&deployment(), &change).await.map(drop)
 }
 
-/// All of the newest shape are available, nobody else is left, and one of them leads.
+/// It is rolled out, and one of its replicas leads.
 async fn is_up(plane: &Plane) -> anyhow::Result<()> {
-    let live = plane.dialogue.get(&deployment()).await?;
-    let status = live.at("/status");
-    ensure!(
-        status["observedGeneration"] == *live.at("/metadata/generation"),
-        "not looked at yet"
-    );
-    let wanted = live.at("/spec/replicas");
-    for count in ["replicas", "updatedReplicas", "availableReplicas"] {
-        ensure!(
-            status[count] == *wanted,
-            "{count} {} of {wanted}",
-            status[count]
-        );
-    }
+    replicas_at(&plane.dialogue, &deployment()).await?;
     let pods = pods(plane).await?;
     let names: Vec<&str> = pods
         .iter()

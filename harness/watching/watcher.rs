@@ -13,8 +13,9 @@ use super::subject::Subject;
 use super::{HEARTBEAT, PATIENCE};
 use crate::cluster::Cluster;
 use crate::evidence::Evidence;
-use crate::gateway::{HOST, Pair, hasten, pods, rolled_out};
+use crate::gateway::{HOST, Pair, hasten, pods};
 use crate::images::ImageTar;
+use crate::rollout::replicas_at;
 use crate::until::until;
 use crate::world::Dialogue;
 
@@ -190,7 +191,7 @@ impl Skr {
 
     async fn is_up(&self) -> anyhow::Result<()> {
         let path = deployment();
-        let up = || rolled_out(&self.dialogue, &path);
+        let up = || replicas_at(&self.dialogue, &path);
         until("the watcher is up", PATIENCE, up).await?;
         Ok(())
     }
