@@ -32,9 +32,6 @@ const CALL: Duration = Duration::from_secs(15);
 /// The lease of all parts: who leads does everything.
 const LEASE: &str = "rt-bootstrapper-controller";
 
-/// Thousands of runtimes are waited for, not computed.
-const THREADS: usize = 2;
-
 /// Runs the role until a signal.
 ///
 /// # Errors
@@ -44,13 +41,7 @@ pub(crate) fn run(arguments: &ControllerArgs) -> anyhow::Result<ExitCode> {
         format: arguments.log_format,
         filter: arguments.log_filter.clone(),
     })?;
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(THREADS)
-        .enable_all()
-        .build()
-        .context("the runtime cannot begin")?
-        .block_on(compose(arguments))?;
-    Ok(ExitCode::SUCCESS)
+    super::run_to_end(compose(arguments))
 }
 
 async fn compose(arguments: &ControllerArgs) -> anyhow::Result<()> {

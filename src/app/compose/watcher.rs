@@ -35,9 +35,6 @@ const VERSION: &str = concat!("Runtime Watcher version: ", env!("CARGO_PKG_VERSI
 /// How long requests may take to end after the linger; an answer takes a millisecond.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// An answer is tens of microseconds of work: more threads than this would only cost memory on large nodes.
-const THREADS: usize = 2;
-
 /// Connections to KCP beside the sender's, one of them for heartbeats; the others are idle but for `--notify=sync`.
 const FURTHER_CONNECTIONS: usize = 56;
 
@@ -58,18 +55,7 @@ pub(crate) fn run(arguments: &WatcherArgs) -> anyhow::Result<ExitCode> {
         filter: arguments.log_filter.clone(),
     })?;
     let settings = Settings::new(arguments)?;
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(threads())
-        .enable_all()
-        .build()
-        .context("the runtime cannot begin")?
-        .block_on(compose(arguments, settings))?;
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Never more than there are cores: two threads on one of them would only hand work to and fro.
-fn threads() -> usize {
-    std::thread::available_parallelism().map_or(1, |cores| cores.get().min(THREADS))
+    super::run_to_end(compose(arguments, settings))
 }
 
 async fn compose(arguments: &WatcherArgs, settings: Settings) -> anyhow::Result<()> {

@@ -37,9 +37,6 @@ const GRACE: Duration = Duration::from_secs(5);
 /// The lease of everything that only one replica may do.
 const LEASE: &str = "rt-bootstrapper-webhook";
 
-/// A review is tens of microseconds of work: more threads than this would only cost memory on large nodes.
-const THREADS: usize = 2;
-
 /// Runs the role until a signal.
 ///
 /// # Errors
@@ -49,18 +46,7 @@ pub(crate) fn run(arguments: &WebhookArgs) -> anyhow::Result<ExitCode> {
         format: arguments.log_format,
         filter: arguments.log_filter.clone(),
     })?;
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(threads())
-        .enable_all()
-        .build()
-        .context("the runtime cannot begin")?
-        .block_on(compose(arguments))?;
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Never more than there are cores: two threads on one of them would only hand work to and fro.
-fn threads() -> usize {
-    std::thread::available_parallelism().map_or(1, |cores| cores.get().min(THREADS))
+    super::run_to_end(compose(arguments))
 }
 
 async fn compose(arguments: &WebhookArgs) -> anyhow::Result<()> {
