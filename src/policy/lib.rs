@@ -8,3 +8,5 @@ pub mod change;
 pub mod convergence;
 pub mod image;
 pub mod mirror;
+
+mod review;

@@ -8,6 +8,8 @@ use serde_json::value::RawValue;
 
 use super::json;
 use super::pod::{Pod, Text};
+pub use crate::review::ReviewError;
+use crate::review::{API_VERSION, KIND};
 
 /// What the API server asks.
 #[derive(Debug)]
@@ -55,31 +57,6 @@ pub enum Operation {
     AddEphemeral,
     /// Anything that we do not register for.
     Other,
-}
-
-/// Why a body is no AdmissionReview v1.
-#[derive(Debug, thiserror::Error)]
-pub enum ReviewError {
-    /// The bytes are no UTF-8.
-    #[error("the body is not UTF-8")]
-    Encoding(#[source] std::str::Utf8Error),
-    /// Not JSON, truncated, or without the fields of a review.
-    #[error("the body is no AdmissionReview")]
-    Shape(#[source] serde_json::Error),
-    /// Another kind or version.
-    #[error("the body is {kind} of {api_version}, not AdmissionReview of admission.k8s.io/v1")]
-    Kind {
-        /// The kind that came.
-        kind: String,
-        /// The version that came.
-        api_version: String,
-    },
-    /// There is no request.
-    #[error("the review has no request")]
-    NoRequest,
-    /// There is no uid to answer to.
-    #[error("the review's request has no uid")]
-    NoUid,
 }
 
 #[derive(Deserialize)]
@@ -151,11 +128,8 @@ impl<'a, T> Envelope<'a, T> {
         self,
         subject: impl FnOnce(RawRequest<'a, T>) -> Subject<'a>,
     ) -> Result<Review<'a>, ReviewError> {
-        if &*self.kind != "AdmissionReview" || &*self.api_version != "admission.k8s.io/v1" {
-            return Err(ReviewError::Kind {
-                kind: shortened(&self.kind),
-                api_version: shortened(&self.api_version),
-            });
+        if &*self.kind != KIND || &*self.api_version != API_VERSION {
+            return Err(ReviewError::of_kind(&self.kind, &self.api_version));
         }
         let request = self.request.ok_or(ReviewError::NoRequest)?;
         if request.uid.is_empty() {
@@ -167,11 +141,6 @@ impl<'a, T> Envelope<'a, T> {
             subject: subject(request),
         })
     }
-}
-
-/// Strangers' words go into an error only in part.
-fn shortened(text: &str) -> String {
-    text.chars().take(64).collect()
 }
 
 impl<T> RawRequest<'_, T> {

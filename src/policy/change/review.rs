@@ -11,35 +11,8 @@ use serde_json::value::RawValue;
 
 use super::object::{Object, Text};
 use super::silence::{Side, Silence};
-
-const API_VERSION: &str = "admission.k8s.io/v1";
-const KIND: &str = "AdmissionReview";
-
-/// Why a body is no AdmissionReview v1. The edge answers HTTP 400 (runtime-watcher §12 row 15: the public watcher
-/// answers 200 with nothing).
-#[derive(Debug, thiserror::Error)]
-pub enum ReviewError {
-    /// The bytes are no UTF-8.
-    #[error("the body is not UTF-8")]
-    Encoding(#[source] std::str::Utf8Error),
-    /// Not JSON, cut off, or a field of the review that is of another type or there twice.
-    #[error("the body is no AdmissionReview")]
-    Shape(#[source] serde_json::Error),
-    /// Another kind or version.
-    #[error("the body is {kind:?} of {api_version:?}, not {KIND} of {API_VERSION}")]
-    Kind {
-        /// The kind that came, at most 64 characters of it.
-        kind: String,
-        /// The version that came, at most 64 characters of it.
-        api_version: String,
-    },
-    /// There is no request.
-    #[error("the review has no request")]
-    NoRequest,
-    /// There is no uid to answer to.
-    #[error("the review's request has no uid")]
-    NoUid,
-}
+pub use crate::review::ReviewError;
+use crate::review::{API_VERSION, KIND, shortened};
 
 /// A review that can be answered.
 #[derive(Debug)]
@@ -123,10 +96,7 @@ impl<'a> Review<'a> {
         let api_version = text_of(envelope.api_version.as_ref());
         let kind = text_of(envelope.kind.as_ref());
         if !matches!(kind, "" | KIND) || !matches!(api_version, "" | API_VERSION) {
-            return Err(ReviewError::Kind {
-                kind: shortened(kind),
-                api_version: shortened(api_version),
-            });
+            return Err(ReviewError::of_kind(kind, api_version));
         }
         let (api_version, kind) = (
             (!api_version.is_empty()).then_some(API_VERSION),
@@ -214,9 +184,4 @@ impl<'a> Request<'a> {
 
 fn text_of<'t>(text: Option<&'t Text<'_>>) -> &'t str {
     text.map_or("", |text| &text.0)
-}
-
-/// Strangers' words go into an answer only in part.
-fn shortened(text: &str) -> String {
-    text.chars().take(64).collect()
 }
