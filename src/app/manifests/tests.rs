@@ -2,6 +2,7 @@
 
 mod controller;
 mod network;
+mod pods;
 mod rights;
 mod values;
 mod watcher;
@@ -41,30 +42,33 @@ fn defaults() -> Vec<Value> {
 }
 
 /// The object of a kind and name, as its own type: a field of the wrong type fails here.
-fn object<T: DeserializeOwned>(kind: &str, name: &str) -> T {
+fn only<T: DeserializeOwned>(objects: &[Value], kind: &str, name: &str) -> T {
     let of_kind = |it: &&Value| it["kind"] == kind && it["metadata"]["name"] == name;
-    let found: Vec<Value> = defaults().iter().filter(of_kind).cloned().collect();
+    let found: Vec<Value> = objects.iter().filter(of_kind).cloned().collect();
     assert_eq!(found.len(), 1, "{kind} {name}");
     serde_json::from_value(found.into_iter().next().unwrap()).unwrap()
 }
 
-#[test]
-fn the_objects_are_these_and_the_webhook_configuration_is_the_last() {
-    let names: Vec<String> = defaults()
-        .iter()
-        .map(|it| {
-            let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
-            [
-                &it["kind"],
-                &it["metadata"]["namespace"],
-                &it["metadata"]["name"],
-            ]
+fn object<T: DeserializeOwned>(kind: &str, name: &str) -> T {
+    only(&defaults(), kind, name)
+}
+
+/// Kind, namespace and name of each.
+fn listed(objects: &[Value]) -> Vec<String> {
+    let named = |it: &Value| {
+        let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
+        let metadata = &it["metadata"];
+        [&it["kind"], &metadata["namespace"], &metadata["name"]]
             .map(text)
             .join(" ")
-        })
-        .collect();
+    };
+    objects.iter().map(named).collect()
+}
+
+#[test]
+fn the_objects_are_these_and_the_webhook_configuration_is_the_last() {
     assert_eq!(
-        names,
+        listed(&defaults()),
         [
             "ServiceAccount kyma-system rt-bootstrapper-controller-manager",
             "ClusterRole - rt-bootstrapper-manager-role",

@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 
 use clap::Parser as _;
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role as RbacRole};
 use rstest::rstest;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{Line, Role, documents};
+use super::{Line, Role, documents, only, pods};
 
 fn printed(flags: &[&str]) -> Result<Vec<Value>, clap::Error> {
     let line = Line::try_parse_from([&["manifests", "controller"], flags].concat())?;
@@ -44,13 +45,26 @@ fn concerns(rule: &PolicyRule, resource: &str) -> bool {
         .any(|it| it == resource)
 }
 
+fn pod(objects: &[Value]) -> PodSpec {
+    let deployment: Deployment = only(objects, "Deployment", "rt-bootstrapper-controller");
+    deployment.spec.template.spec.unwrap()
+}
+
 fn arguments(objects: &[Value]) -> Vec<String> {
-    let deployments: Vec<Deployment> = all(objects, "Deployment");
-    let [deployment] = &deployments[..] else {
-        panic!("one Deployment");
-    };
-    let pod = deployment.spec.template.spec.as_ref().unwrap();
-    pod.containers[0].args.clone().unwrap()
+    pods::container(pod(objects)).args.unwrap()
+}
+
+#[test]
+fn the_pod_is_restricted_and_its_health_is_asked() {
+    let pod = pod(&printed(&["--direct"]).unwrap());
+    pods::assert_restricted(pod.clone());
+    assert_eq!(pod.volumes, None);
+    pods::assert_probes(pods::container(pod));
+}
+
+#[test]
+fn the_image_starts_the_role() {
+    pods::assert_image_starts("controller");
 }
 
 #[test]
@@ -129,11 +143,10 @@ fn values_arrive_where_they_belong() {
         "--resync-period=5",
     ])
     .unwrap();
-    let deployments: Vec<Deployment> = all(&objects, "Deployment");
-    let pod = deployments[0].spec.template.spec.as_ref().unwrap();
+    let pod = pod(&objects);
     let image = pod.containers[0].image.as_deref();
     assert_eq!(image, Some("registry.example.com/controller:2"));
-    let secrets = pod.image_pull_secrets.as_ref().unwrap();
+    let secrets = pod.image_pull_secrets.unwrap();
     assert_eq!(secrets[0].name, "own");
     let arguments = arguments(&objects);
     for flag in [

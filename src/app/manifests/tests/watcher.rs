@@ -10,11 +10,10 @@ use clap::Parser as _;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::{Secret, ServiceAccount};
 use rstest::rstest;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use super::{Line, Role, documents};
+use super::{Line, Role, documents, listed, only};
 use crate::manifests::watcher::text;
 
 /// A list of Watchers: the public one, and one of another manager on a subresource.
@@ -71,32 +70,11 @@ fn objects(flags: &[&str]) -> Vec<Value> {
     documents(&text)
 }
 
-/// The object of a kind and name, as its own type: a field of the wrong type fails here.
-fn object<T: DeserializeOwned>(objects: &[Value], kind: &str, name: &str) -> T {
-    let of_kind = |it: &&Value| it["kind"] == kind && it["metadata"]["name"] == name;
-    let found: Vec<Value> = objects.iter().filter(of_kind).cloned().collect();
-    assert_eq!(found.len(), 1, "{kind} {name}");
-    serde_json::from_value(found.into_iter().next().unwrap()).unwrap()
-}
-
 /// The public chart's objects under its names; what it has not is the account, the budget and the rights to be evicted late.
 #[test]
 fn the_objects_are_these_and_the_webhook_configuration_is_the_last() {
-    let names: Vec<String> = objects(&[])
-        .iter()
-        .map(|it| {
-            let text = |value: &Value| value.as_str().unwrap_or("-").to_owned();
-            [
-                &it["kind"],
-                &it["metadata"]["namespace"],
-                &it["metadata"]["name"],
-            ]
-            .map(text)
-            .join(" ")
-        })
-        .collect();
     assert_eq!(
-        names,
+        listed(&objects(&[])),
         [
             "ServiceAccount kyma-system skr-webhook",
             "PriorityClass - skr-webhook-priority",
@@ -134,7 +112,7 @@ fn the_watcher_may_do_nothing() {
     for kind in ["Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"] {
         assert!(objects.iter().all(|it| it["kind"] != kind), "{kind}");
     }
-    let account: ServiceAccount = object(&objects, "ServiceAccount", "skr-webhook");
+    let account: ServiceAccount = only(&objects, "ServiceAccount", "skr-webhook");
     assert_eq!(account.automount_service_account_token, Some(false));
 }
 
@@ -142,7 +120,7 @@ fn registered(flags: &[&str]) -> ValidatingWebhookConfiguration {
     let folder = Folder::with(&[("w.yaml", WATCHERS)]);
     let watchers = folder.flag("--watchers", "w.yaml");
     let objects = objects(&[&[watchers.as_str()], flags].concat());
-    object(&objects, "ValidatingWebhookConfiguration", "skr-webhook")
+    only(&objects, "ValidatingWebhookConfiguration", "skr-webhook")
 }
 
 /// Reference klm-watcher §11, rows 15 to 19.
@@ -204,7 +182,7 @@ fn whoever_waits_for_kcp_is_given_the_public_time() {
 
 #[test]
 fn without_watchers_nothing_is_sent() {
-    let configuration: ValidatingWebhookConfiguration = object(
+    let configuration: ValidatingWebhookConfiguration = only(
         &objects(&[]),
         "ValidatingWebhookConfiguration",
         "skr-webhook",
@@ -226,7 +204,7 @@ fn certificates_become_the_secret_and_the_ca_bundle() {
         &folder.flag("--certificates", "."),
         "--namespace=elsewhere",
     ]);
-    let secret: Secret = object(&objects, "Secret", "skr-webhook-tls");
+    let secret: Secret = only(&objects, "Secret", "skr-webhook-tls");
     assert_eq!(
         objects[0]["kind"], "Secret",
         "before the Pods that mount it"
@@ -244,7 +222,7 @@ fn certificates_become_the_secret_and_the_ca_bundle() {
     ];
     assert_eq!(held, expected);
     let configuration: ValidatingWebhookConfiguration =
-        object(&objects, "ValidatingWebhookConfiguration", "skr-webhook");
+        only(&objects, "ValidatingWebhookConfiguration", "skr-webhook");
     for entry in configuration.webhooks.unwrap() {
         assert_eq!(entry.client_config.ca_bundle.unwrap().0, b"authorities");
     }

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
-use k8s_openapi::api::core::v1::{Container, PodSpec, Probe};
+use k8s_openapi::api::core::v1::{Container, PodSpec};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use rstest::rstest;
 
-use super::object;
+use super::{object, pods};
 
 const NAME: &str = "rt-bootstrapper-controller-manager";
 
@@ -23,31 +23,13 @@ fn pod() -> PodSpec {
 }
 
 fn container() -> Container {
-    let [container] = pod().containers.try_into().unwrap();
-    container
+    pods::container(pod())
 }
 
-/// Pod Security Standards, profile "restricted", field by field.
 #[test]
 fn the_pod_is_restricted() {
-    let pod = pod();
-    assert_eq!(
-        (pod.host_network, pod.host_pid, pod.host_ipc),
-        (None, None, None)
-    );
-    assert_eq!(pod.volumes, None);
-    let context = pod.security_context.unwrap();
-    assert_eq!(context.run_as_non_root, Some(true));
-    assert_eq!(context.run_as_user, Some(65532));
-    assert_eq!(context.seccomp_profile.unwrap().type_, "RuntimeDefault");
-    assert_eq!(context.sysctls, None);
-    let context = container().security_context.unwrap();
-    assert_eq!(context.allow_privilege_escalation, Some(false));
-    assert_eq!(context.privileged, None);
-    assert_eq!(context.read_only_root_filesystem, Some(true));
-    let capabilities = context.capabilities.unwrap();
-    assert_eq!(capabilities.drop, Some(vec!["ALL".to_owned()]));
-    assert_eq!(capabilities.add, None);
+    pods::assert_restricted(pod());
+    assert_eq!(pod().volumes, None);
 }
 
 #[test]
@@ -105,14 +87,9 @@ fn memory_is_limited_and_the_processor_is_not() {
     assert_eq!(texts(resources.limits), [pair("memory", "128Mi")]);
 }
 
-#[rstest]
-#[case::startup(container().startup_probe, "/healthz")]
-#[case::readiness(container().readiness_probe, "/readyz")]
-#[case::liveness(container().liveness_probe, "/healthz")]
-fn a_probe_asks_the_health_port(#[case] probe: Option<Probe>, #[case] path: &str) {
-    let probe = probe.unwrap().http_get.unwrap();
-    assert_eq!(probe.path.as_deref(), Some(path));
-    assert_eq!(probe.port, IntOrString::String("health".into()));
+#[test]
+fn the_probes_ask_the_health_port() {
+    pods::assert_probes(container());
 }
 
 #[rstest]
@@ -158,14 +135,7 @@ fn the_process_learns_who_and_where_it_is() {
     );
 }
 
-/// The Deployment gives flags only, so the image has to name the role.
 #[test]
 fn the_image_starts_the_role() {
-    let dockerfile = include_str!("../../../../Dockerfile");
-    let stage = dockerfile.split(" AS webhook\n").nth(1).unwrap();
-    let entry = stage
-        .lines()
-        .find(|it| it.starts_with("ENTRYPOINT"))
-        .unwrap();
-    assert_eq!(entry, r#"ENTRYPOINT ["/runtime-bootstrapper", "webhook"]"#);
+    pods::assert_image_starts("webhook");
 }

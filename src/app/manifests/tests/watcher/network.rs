@@ -7,7 +7,8 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use rstest::rstest;
 use serde_json::Value;
 
-use super::{object, objects};
+use super::objects;
+use crate::manifests::tests::only;
 
 fn policies(objects: &[Value]) -> Vec<NetworkPolicy> {
     objects
@@ -136,7 +137,7 @@ fn a_service_leads_to_a_port_of_our_pod(
     #[case] port: i32,
     #[case] target: &str,
 ) {
-    let service: Service = object(&objects(&[]), "Service", name);
+    let service: Service = only(&objects(&[]), "Service", name);
     let spec = service.spec.unwrap();
     let selector: Vec<(String, String)> = spec.selector.unwrap().into_iter().collect();
     assert_eq!(selector, [("app".to_owned(), "skr-webhook".to_owned())]);

@@ -5,10 +5,11 @@ use k8s_openapi::api::core::v1::Container;
 use rstest::rstest;
 use serde_json::Value;
 
-use super::{Folder, WATCHERS, documents, object, objects, printed};
+use super::{Folder, WATCHERS, documents, objects, printed};
+use crate::manifests::tests::only;
 
 fn container(objects: &[Value]) -> Container {
-    let deployment: Deployment = object(objects, "Deployment", "skr-webhook");
+    let deployment: Deployment = only(objects, "Deployment", "skr-webhook");
     let pod = deployment.spec.template.spec.unwrap();
     let [container] = pod.containers.try_into().unwrap();
     container
@@ -60,7 +61,7 @@ fn values_arrive_where_they_belong() {
         variable(&objects, "MANAGERS").unwrap(),
         "lifecycle-manager,scaler"
     );
-    let deployment: Deployment = object(&objects, "Deployment", "skr-webhook");
+    let deployment: Deployment = only(&objects, "Deployment", "skr-webhook");
     let secrets = deployment
         .spec
         .template
@@ -110,7 +111,7 @@ fn kcp_has_to_be_named() {
 #[test]
 fn the_files_name_the_version_that_they_belong_to() {
     let objects = objects(&[]);
-    let deployment: Deployment = object(&objects, "Deployment", "skr-webhook");
+    let deployment: Deployment = only(&objects, "Deployment", "skr-webhook");
     let version = env!("CARGO_PKG_VERSION");
     let key = "app.kubernetes.io/version";
     assert_eq!(deployment.metadata.labels.unwrap()[key], version);

@@ -1,16 +1,16 @@
 //! The Deployment and what belongs to it.
 
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec};
-use k8s_openapi::api::core::v1::{Container, PodSpec, Probe};
+use k8s_openapi::api::core::v1::{Container, PodSpec};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use rstest::rstest;
 
-use super::{object, objects};
+use super::objects;
+use crate::manifests::tests::{only, pods};
 
 fn deployment() -> DeploymentSpec {
-    let deployment: Deployment = object(&objects(&[]), "Deployment", "skr-webhook");
+    let deployment: Deployment = only(&objects(&[]), "Deployment", "skr-webhook");
     deployment.spec
 }
 
@@ -19,25 +19,18 @@ fn pod() -> PodSpec {
 }
 
 fn container() -> Container {
-    let [container] = pod().containers.try_into().unwrap();
-    container
+    pods::container(pod())
 }
 
-/// Pod Security Standards, profile "restricted", field by field; and the only two volumes.
 #[test]
-fn the_pod_is_restricted() {
-    let pod = pod();
-    assert_eq!(
-        (pod.host_network, pod.host_pid, pod.host_ipc),
-        (None, None, None)
-    );
-    assert_eq!(pod.automount_service_account_token, Some(false));
-    let context = pod.security_context.unwrap();
-    assert_eq!(context.run_as_non_root, Some(true));
-    assert_eq!(context.run_as_user, Some(65532));
-    assert_eq!(context.seccomp_profile.unwrap().type_, "RuntimeDefault");
-    assert_eq!(context.sysctls, None);
-    let [ssl, spool] = pod.volumes.unwrap().try_into().unwrap();
+fn the_pod_is_restricted_and_has_no_token() {
+    pods::assert_restricted(pod());
+    assert_eq!(pod().automount_service_account_token, Some(false));
+}
+
+#[test]
+fn the_only_volumes_are_certificates_and_spool() {
+    let [ssl, spool] = pod().volumes.unwrap().try_into().unwrap();
     let secret = ssl.secret.unwrap();
     assert_eq!(secret.secret_name.as_deref(), Some("skr-webhook-tls"));
     let items: Vec<(String, String)> = secret
@@ -51,13 +44,6 @@ fn the_pod_is_restricted() {
     let spool = spool.empty_dir.unwrap();
     assert_eq!(spool.medium, None, "on a disk: memory would be the Pod's");
     assert_eq!(spool.size_limit.unwrap().0, "256Mi");
-    let context = container().security_context.unwrap();
-    assert_eq!(context.allow_privilege_escalation, Some(false));
-    assert_eq!(context.privileged, None);
-    assert_eq!(context.read_only_root_filesystem, Some(true));
-    let capabilities = context.capabilities.unwrap();
-    assert_eq!(capabilities.drop, Some(vec!["ALL".to_owned()]));
-    assert_eq!(capabilities.add, None);
 }
 
 /// By a `subPath` a rotation would never arrive.
@@ -91,7 +77,7 @@ fn there_is_always_one_that_answers() {
     assert_eq!(rolling.max_surge, Some(IntOrString::Int(1)));
     let labels = spec.template.metadata.unwrap().labels.unwrap();
     let pod = spec.template.spec.unwrap();
-    let budget: PodDisruptionBudget = object(&objects(&[]), "PodDisruptionBudget", "skr-webhook");
+    let budget: PodDisruptionBudget = only(&objects(&[]), "PodDisruptionBudget", "skr-webhook");
     let budget = budget.spec.unwrap();
     assert_eq!(budget.min_available, Some(IntOrString::Int(1)));
     let mut selectors = vec![spec.selector, budget.selector.unwrap()];
@@ -110,19 +96,14 @@ fn there_is_always_one_that_answers() {
 #[test]
 fn the_priority_class_is_the_one_that_the_pod_names() {
     let name = pod().priority_class_name.unwrap();
-    let class: PriorityClass = object(&objects(&[]), "PriorityClass", &name);
+    let class: PriorityClass = only(&objects(&[]), "PriorityClass", &name);
     assert_eq!(class.value, Some(1_000_000_000));
     assert_eq!(class.global_default, Some(false));
 }
 
-#[rstest]
-#[case::startup(container().startup_probe, "/healthz")]
-#[case::readiness(container().readiness_probe, "/readyz")]
-#[case::liveness(container().liveness_probe, "/healthz")]
-fn a_probe_asks_the_health_port(#[case] probe: Option<Probe>, #[case] path: &str) {
-    let probe = probe.unwrap().http_get.unwrap();
-    assert_eq!(probe.path.as_deref(), Some(path));
-    assert_eq!(probe.port, IntOrString::String("health".into()));
+#[test]
+fn the_probes_ask_the_health_port() {
+    pods::assert_probes(container());
 }
 
 /// The public variables with the public values.
@@ -173,14 +154,7 @@ fn the_process_is_told_what_it_needs() {
     assert_eq!(container.command, None);
 }
 
-/// The Deployment gives flags only, so the image has to name the role.
 #[test]
 fn the_image_starts_the_role() {
-    let dockerfile = include_str!("../../../../../Dockerfile");
-    let stage = dockerfile.split(" AS watcher\n").nth(1).unwrap();
-    let entry = stage
-        .lines()
-        .find(|it| it.starts_with("ENTRYPOINT"))
-        .unwrap();
-    assert_eq!(entry, r#"ENTRYPOINT ["/runtime-bootstrapper", "watcher"]"#);
+    pods::assert_image_starts("watcher");
 }
