@@ -142,11 +142,7 @@ impl Running {
 
     /// Asks until it holds.
     pub(crate) fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
-        let deadline = Instant::now() + PATIENCE;
-        while !holds(self) {
-            assert!(Instant::now() < deadline, "never {what}");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        answered(what, || holds(self).then_some(()));
     }
 
     pub(crate) fn kill(&self, signal: &str) {
@@ -156,14 +152,7 @@ impl Running {
     }
 
     pub(crate) fn ended(&mut self) -> ExitStatus {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
-            }
-            assert!(Instant::now() < deadline, "it does not end");
-            std::thread::sleep(Duration::from_millis(20));
-        }
+        answered("its end", || self.child.try_wait().unwrap())
     }
 
     /// The answer to a review for the manager `kyma`.
@@ -212,6 +201,18 @@ fn read_answer(stream: &mut (impl Read + Write), request: &str) -> (u16, String)
 }
 
 /// Three ports that nobody has. Somebody may take one before we do; that would be a failure with a clear text.
+/// Asks until there is an answer.
+fn answered<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(answer) = ask() {
+            return answer;
+        }
+        assert!(Instant::now() < deadline, "never {what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
 fn free_ports() -> [u16; 3] {
     let listeners = [(); 3].map(|()| TcpListener::bind(("127.0.0.1", 0)).unwrap());
     listeners.map(|listener| listener.local_addr().unwrap().port())

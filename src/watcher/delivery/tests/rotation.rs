@@ -3,14 +3,10 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::*;
-use crate::fixture::today;
+use crate::fixture::{Leaf, today};
 
-/// Reference runtime-watcher §12 row 22.
-#[tokio::test]
-async fn row_22_the_next_event_goes_by_the_files_of_the_hour() {
-    let mut world = World::new().await;
-    let channel = world.channel();
-    post(&channel).await.unwrap();
+/// Gives the watcher another certificate of the same authority.
+fn renew(world: &mut World) -> Leaf {
     let next = world.authority.leaf(|_| ());
     world.secret.swap(
         &world.authority.certificate.pem,
@@ -18,6 +14,16 @@ async fn row_22_the_next_event_goes_by_the_files_of_the_hour() {
         &next.key.serialize_pem(),
     );
     world.certificates.poll(today());
+    next
+}
+
+/// Reference runtime-watcher §12 row 22.
+#[tokio::test]
+async fn row_22_the_next_event_goes_by_the_files_of_the_hour() {
+    let mut world = World::new().await;
+    let channel = world.channel();
+    post(&channel).await.unwrap();
+    let next = renew(&mut world);
     post(&channel).await.unwrap();
     post(&channel).await.unwrap();
     let received = world.kcp.received();
@@ -34,13 +40,7 @@ async fn a_resting_connection_of_the_old_certificates_is_closed_without_an_event
     let channel = world.channel();
     post(&channel).await.unwrap();
     world.kcp.open(1).await;
-    let next = world.authority.leaf(|_| ());
-    world.secret.swap(
-        &world.authority.certificate.pem,
-        &next.pem,
-        &next.key.serialize_pem(),
-    );
-    world.certificates.poll(today());
+    renew(&mut world);
     world.kcp.open(0).await;
 }
 

@@ -6,6 +6,11 @@ use rustls::version::{TLS12, TLS13};
 use super::*;
 use crate::fixture::{Leaf, expired, to_come};
 
+/// One post by a channel of its own.
+async fn post_to(kcp: &Kcp, certificates: &Certificates) -> Result<(), PostError> {
+    post(&channel(&kcp.address.to_string(), certificates, timeouts())).await
+}
+
 fn session_fault(error: &PostError) -> String {
     let PostError::Unreachable(Broken::Session(fault)) = error else {
         panic!("{error:?}");
@@ -25,13 +30,7 @@ async fn row_21_the_clients_certificate_is_presented(
     let (server, client) = (authority.leaf(|_| ()), authority.leaf(|_| ()));
     let kcp = Kcp::start(Manner::speaking(&[version], &server, &[&authority])).await;
     let certificates = Secret::of(&authority, &client).load();
-    post(&channel(
-        &kcp.address.to_string(),
-        &certificates,
-        timeouts(),
-    ))
-    .await
-    .unwrap();
+    post_to(&kcp, &certificates).await.unwrap();
     assert_eq!(kcp.received()[0].client, client.der);
 }
 
@@ -127,12 +126,7 @@ async fn an_authority_as_server(
     let mut options = secret.options();
     options.allow_ca_as_server_leaf = allowed;
     let certificates = Certificates::load(options);
-    let posted = post(&channel(
-        &kcp.address.to_string(),
-        &certificates,
-        timeouts(),
-    ))
-    .await;
+    let posted = post_to(&kcp, &certificates).await;
     match posted {
         Ok(()) => assert_eq!(fault, ""),
         Err(error) => {
@@ -165,12 +159,7 @@ async fn the_setting_changes_nothing_for_other_servers() {
         let mut options = secret.options();
         options.allow_ca_as_server_leaf = true;
         let certificates = Certificates::load(options);
-        let posted = post(&channel(
-            &kcp.address.to_string(),
-            &certificates,
-            timeouts(),
-        ))
-        .await;
+        let posted = post_to(&kcp, &certificates).await;
         assert_eq!(posted.is_ok(), believed, "{posted:?}");
     }
 }
@@ -181,12 +170,7 @@ async fn a_client_that_kcp_does_not_believe_is_told_so() {
     let kcp = Kcp::start(Manner::new(&authority.leaf(|_| ()), &[&authority])).await;
     let stranger = Authority::new("another").leaf(|_| ());
     let certificates = Secret::of(&authority, &stranger).load();
-    let error = post(&channel(
-        &kcp.address.to_string(),
-        &certificates,
-        timeouts(),
-    ))
-    .await;
+    let error = post_to(&kcp, &certificates).await;
     let error = chassis::telemetry::error_chain(&error.unwrap_err());
     assert!(
         error.contains("UnknownCA")
