@@ -117,8 +117,8 @@ impl DirectSettings {
             adopt: Selector::from_iter([(MODE, MODE_DIRECT)]),
             image: image.to_owned(),
             resync: Duration::from_mins(10),
-            passes: 448,
-            connected: 224,
+            passes: 384,
+            connected: 240,
             backoff: Backoff {
                 base: Duration::from_secs(5),
                 cap: Duration::from_mins(5),

@@ -67,14 +67,13 @@ impl Gather<'_> {
                 None => Ok(Read::There(None)),
             }
         });
-        let (cluster, state, reads, (bundle, unlisted), rules) = futures::try_join!(
+        let (cluster, state, reads, (bundle, unlisted), mut missing) = futures::try_join!(
             self.kube_system(),
             self.namespace(namespace),
             try_join_all(reads),
             self.trust_bundle(),
-            self.rules(namespace),
+            self.missing(),
         )?;
-        let mut missing = self.missing(rules);
         missing.extend(unlisted);
         let mut objects = reads.into_iter().map(|read| match read {
             Read::There(object) => object,
@@ -204,19 +203,8 @@ impl Gather<'_> {
         }
     }
 
-    /// Who cannot even ask about rights is told by the writes.
-    async fn rules(&self, namespace: &str) -> Result<Value, CallError> {
-        match self
-            .remote
-            .post(rights::PATH, &rights::question(namespace))
-            .await
-        {
-            Err(CallError::Refused { .. }) => Ok(Value::Null),
-            answer => answer,
-        }
-    }
-
-    fn missing(&self, rules: Value) -> Vec<String> {
+    /// The rights that we lack. Who cannot even ask about them is told by the writes.
+    async fn missing(&self) -> Result<Vec<String>, CallError> {
         let Names {
             namespace,
             pull_secret,
@@ -234,7 +222,13 @@ impl Gather<'_> {
                 .map(|it| Target::trust_bundle(TRUST_BUNDLE_VERSIONS[0], it)),
         );
         let manifests = self.installation.manifests().iter().map(|it| &it.target);
-        rights::missing(rules, targets.iter().chain(manifests))
+        let question = rights::question(namespace);
+        let rules = match self.remote.post(rights::PATH, &question).await {
+            Err(CallError::Refused { .. }) => Value::Null,
+            answer => answer?,
+        };
+        // At once, as the list is long and the other answers may be awaited still.
+        Ok(rights::missing(rules, targets.iter().chain(manifests)))
     }
 }
 

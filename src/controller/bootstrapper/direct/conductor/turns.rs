@@ -15,7 +15,7 @@ use super::super::pass::purpose;
 use super::{Conductor, YOUNG};
 
 /// At a quarter of a megabyte each.
-const WHOLE: usize = 96;
+const WHOLE: usize = 48;
 
 impl Conductor {
     /// When there is something to do next, if a pass could begin.
