@@ -5,6 +5,12 @@
 //! four watchers each, of which each takes 16 KiB at most; a runtime is *silent* if a heartbeat was due for three intervals. Public watchers send none and
 //! are never silent, unless the operator says with [`Liveness::expect`] that it counts on them.
 //!
+//! A spool goes with its Pod, and nobody says what was in it. So a look at everything is called for when a watcher
+//! falls quiet whose last heartbeat said that something waited, and when one is replaced that nobody had heard for three
+//! intervals: a look too many costs less than a change too few. It is called for in vain where that watcher has drained
+//! after its last heartbeat, or where its container alone was killed, whose next life delivers what waited: from here
+//! all of these look the same.
+//!
 //! Deliberately absent: persistence. After a restart of the operator nothing is known until heartbeats come or are
 //! expected. Several listeners for one manager each see a part of the numbers, and miss the rest.
 //!
@@ -17,10 +23,11 @@ use std::time::Duration;
 use api::event::{BootId, Heartbeat};
 use tokio::time::Instant;
 
-use self::sequences::Sequences;
+use self::watcher::Watcher;
 use crate::certificate::RuntimeId;
 
 mod sequences;
+mod watcher;
 
 /// Missed intervals after which a runtime is silent.
 const MISSED_INTERVALS: u32 = 3;
@@ -36,6 +43,7 @@ pub struct Liveness {
 
 /// One runtime, as it is now.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct RuntimeLiveness {
     /// Which.
     pub runtime_id: RuntimeId,
@@ -47,18 +55,23 @@ pub struct RuntimeLiveness {
     pub since_event: Option<Duration>,
     /// Numbered events that should have arrived and have not, over all its watchers since it is known.
     pub missing_events: u64,
-    /// How many heartbeats said that changes were dropped. A number that has grown asks to look at everything that is
-    /// watched on the runtime, once.
+    /// How often a look at everything that is watched on the runtime was called for, since changes were dropped, or may
+    /// have gone with a Pod. A number that has grown asks for one look.
     pub resyncs_needed: u64,
-    /// Its watchers: one for each replica, and shortly those that were replaced.
+    /// Its watchers: one for each replica, and those that were replaced, until another one comes.
     pub watchers: Vec<WatcherLiveness>,
 }
 
 /// One life of a watcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct WatcherLiveness {
     /// Which life.
     pub boot_id: BootId,
+    /// Whether it had heartbeats, and the next has been due for three intervals: it cannot reach KCP, or was replaced.
+    pub silent: bool,
+    /// Time since its last heartbeat; `None` if there was none.
+    pub since_heartbeat: Option<Duration>,
     /// The highest event number heard of.
     pub sequence: u64,
     /// Numbered events that should have arrived and have not.
@@ -86,14 +99,6 @@ struct Runtime {
     /// Missing from watchers that are not remembered any more.
     missing_before: u64,
     resyncs_needed: u64,
-}
-
-#[derive(Debug)]
-struct Watcher {
-    boot_id: BootId,
-    heard: Instant,
-    sequences: Sequences,
-    heartbeat: Option<Heartbeat>,
 }
 
 impl Liveness {
@@ -149,10 +154,7 @@ impl Liveness {
             known.heartbeat = Some(now);
             known.resyncs_needed += u64::from(heartbeat.resync_needed);
             let watcher = known.watcher(&heartbeat.boot_id, now, silence);
-            // What waits in the spool may be unsent, or be underway.
-            let settled = heartbeat.sequence.saturating_sub(heartbeat.spool_depth);
-            watcher.sequences.expect(settled);
-            watcher.heartbeat = Some(heartbeat);
+            watcher.beat(heartbeat, now);
         });
     }
 
@@ -164,8 +166,7 @@ impl Liveness {
         runtimes.entry(runtime.clone(), |known| {
             known.event = Some(now);
             if let Some((boot_id, sequence)) = number {
-                let watcher = known.watcher(&boot_id, now, silence);
-                watcher.sequences.arrived(sequence);
+                known.watcher(&boot_id, now, silence).arrived(sequence);
             }
         });
     }
@@ -194,59 +195,53 @@ impl Runtime {
         self.heartbeat.max(self.event).max(self.expected)
     }
 
-    /// The watcher `boot_id`; those that have been quiet for the `silence` make room for it.
+    /// The watcher `boot_id`, heard now; if it is new, those that have been quiet for the `silence` make room for it.
     fn watcher(&mut self, boot_id: &BootId, now: Instant, silence: Duration) -> &mut Watcher {
-        let at = self.watchers.iter().position(|it| it.boot_id == *boot_id);
+        let at = self.watchers.iter().position(|it| it.is(boot_id));
         let at = at.unwrap_or_else(|| {
             self.drop_watchers(now, silence);
-            self.watchers.push(Watcher {
-                boot_id: boot_id.clone(),
-                heard: now,
-                sequences: Sequences::default(),
-                heartbeat: None,
-            });
+            self.watchers.push(Watcher::new(boot_id.clone(), now));
             self.watchers.len() - 1
         });
         let watcher = &mut self.watchers[at];
-        watcher.heard = now;
+        // Whatever it brings back, the look was called for.
+        self.resyncs_needed += u64::from(watcher.left_a_spool(now, silence));
+        watcher.hear(now);
         watcher
     }
 
     fn drop_watchers(&mut self, now: Instant, silence: Duration) {
-        self.watchers.sort_by_key(|watcher| watcher.heard);
-        let quiet = |watcher: &Watcher| now.duration_since(watcher.heard) >= silence;
-        let gone = self.watchers.iter().take_while(|it| quiet(it)).count();
+        self.watchers.sort_by_key(Watcher::heard);
+        let quiet = self.watchers.iter();
+        let quiet = quiet.take_while(|it| it.is_quiet(now, silence)).count();
         let surplus = (self.watchers.len() + 1).saturating_sub(WATCHERS);
-        for watcher in self.watchers.drain(..gone.max(surplus)) {
-            let missing = watcher.sequences.missing();
-            self.missing_before = self.missing_before.saturating_add(missing);
+        let unheard = self.watchers[..quiet]
+            .iter()
+            .any(|it| !it.was_replaced_in_time(&self.watchers, silence));
+        self.resyncs_needed += u64::from(unheard);
+        for watcher in self.watchers.drain(..quiet.max(surplus)) {
+            self.resyncs_needed += u64::from(watcher.has_spooled());
+            self.missing_before = self.missing_before.saturating_add(watcher.missing());
         }
     }
 
     fn seen(&self, id: &RuntimeId, now: Instant, silence: Duration) -> RuntimeLiveness {
         let since = |at: Option<Instant>| at.map(|at| now.duration_since(at));
-        let quiet = since(self.heartbeat.max(self.expected));
-        let watchers: Vec<_> = self.watchers.iter().map(Watcher::seen).collect();
-        let missing = watchers.iter().map(|watcher| watcher.missing_events);
+        let due = since(self.heartbeat.max(self.expected));
+        let watchers = self.watchers.iter();
+        let missing = watchers.clone().map(Watcher::missing);
+        let left = watchers
+            .clone()
+            .filter(|watcher| watcher.left_a_spool(now, silence));
+        let resyncs_needed = left.fold(self.resyncs_needed, |sum, _| sum + 1);
         RuntimeLiveness {
             runtime_id: id.clone(),
-            silent: quiet.is_some_and(|quiet| quiet >= silence),
+            silent: due.is_some_and(|due| due >= silence),
             since_heartbeat: since(self.heartbeat),
             since_event: since(self.event),
             missing_events: missing.fold(self.missing_before, u64::saturating_add),
-            resyncs_needed: self.resyncs_needed,
-            watchers,
-        }
-    }
-}
-
-impl Watcher {
-    fn seen(&self) -> WatcherLiveness {
-        WatcherLiveness {
-            boot_id: self.boot_id.clone(),
-            sequence: self.sequences.highest(),
-            missing_events: self.sequences.missing(),
-            heartbeat: self.heartbeat.clone(),
+            resyncs_needed,
+            watchers: watchers.map(|it| it.seen(now, silence)).collect(),
         }
     }
 }

@@ -152,6 +152,94 @@ async fn a_call_for_a_look_at_everything_outlasts_the_heartbeat_that_made_it() {
     assert_eq!(only(&liveness).resyncs_needed, 1);
 }
 
+/// What was spooled may have gone with its Pod; a watcher that comes back has perhaps seen changes after the look.
+#[tokio::test(start_paused = true)]
+async fn a_watcher_that_falls_quiet_with_something_spooled_calls_for_a_look_once() {
+    let liveness = remembering(10);
+    let calls = || only(&liveness).resyncs_needed;
+    liveness.heartbeat(&id("r"), beat("b", 5, 3));
+    advance(Duration::from_secs(179)).await;
+    assert_eq!(calls(), 0);
+    advance(Duration::from_secs(1)).await;
+    assert_eq!(calls(), 1);
+    advance(Duration::from_hours(1)).await;
+    assert_eq!(calls(), 1);
+    liveness.heartbeat(&id("r"), beat("b", 8, 0));
+    assert_eq!(calls(), 1, "it was called for, whoever comes back");
+    advance(Duration::from_hours(1)).await;
+    assert_eq!(calls(), 1, "nothing was spooled");
+    liveness.heartbeat(&id("r"), beat("b", 9, 1));
+    advance(Duration::from_mins(3)).await;
+    assert_eq!(calls(), 2);
+    liveness.event(&id("r"), Some((boot("b"), 9)));
+    assert_eq!(calls(), 2);
+}
+
+/// A watcher is replaced, another one the day after.
+#[rstest]
+#[case::nothing_was_spooled(0, 0)]
+#[case::something_was(3, 1)]
+#[tokio::test(start_paused = true)]
+async fn a_rollout_calls_for_a_look_if_something_was_spooled(
+    #[case] spooled: u64,
+    #[case] expected: u64,
+) {
+    let liveness = remembering(10);
+    liveness.heartbeat(&id("r"), beat("old", 5, spooled));
+    advance(Duration::from_secs(20)).await;
+    for watcher in ["new", "newer"] {
+        for _ in 0..24 * 60 {
+            liveness.heartbeat(&id("r"), beat(watcher, 0, 0));
+            advance(HEARTBEAT_INTERVAL).await;
+        }
+        assert_eq!(only(&liveness).resyncs_needed, expected, "with {watcher}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_is_dropped_for_want_of_a_place_with_something_spooled_calls_for_a_look() {
+    let liveness = remembering(10);
+    liveness.heartbeat(&id("r"), beat("first", 5, 1));
+    for life in 0..8 {
+        liveness.heartbeat(&id("r"), beat(&format!("b{life}"), 0, 0));
+        advance(Duration::from_secs(1)).await;
+    }
+    assert_eq!(only(&liveness).resyncs_needed, 1);
+    advance(Duration::from_hours(1)).await;
+    assert_eq!(only(&liveness).resyncs_needed, 1);
+}
+
+/// KCP was away from before the first change on, so no heartbeat could say that anything was spooled.
+#[rstest]
+#[case::both_are_back(&["a", "b"], 0)]
+#[case::one_was_replaced(&["b", "c"], 1)]
+#[case::one_was_replaced_and_comes_first(&["c", "b"], 1)]
+#[tokio::test(start_paused = true)]
+async fn a_watcher_that_is_replaced_while_it_is_not_heard_calls_for_a_look(
+    #[case] back: &[&str],
+    #[case] expected: u64,
+) {
+    let liveness = remembering(10);
+    let beats = async |watchers: &[&str]| {
+        for _ in 0..10 {
+            for watcher in watchers {
+                liveness.heartbeat(&id("r"), beat(watcher, 0, 0));
+                advance(Duration::from_secs(5)).await;
+            }
+            advance(HEARTBEAT_INTERVAL).await;
+        }
+    };
+    beats(&["a", "b"]).await;
+    assert_eq!(only(&liveness).resyncs_needed, 0);
+    advance(Duration::from_mins(10)).await;
+    beats(back).await;
+    assert_eq!(only(&liveness).resyncs_needed, expected);
+    // A rollout while all is well.
+    beats(&["x", "y"]).await;
+    beats(&["z"]).await;
+    assert_eq!(only(&liveness).resyncs_needed, expected);
+}
+
 #[tokio::test(start_paused = true)]
 async fn replicas_are_counted_apart_and_a_restart_misses_nothing() {
     let liveness = remembering(10);
@@ -168,6 +256,43 @@ async fn replicas_are_counted_apart_and_a_restart_misses_nothing() {
         watchers.collect::<Vec<_>>(),
         [("a", 2), ("b", 91), ("c", 1)]
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watcher_that_was_there_before_is_no_replacement() {
+    let liveness = remembering(10);
+    liveness.heartbeat(&id("r"), beat("a", 0, 0));
+    advance(Duration::from_secs(5)).await;
+    liveness.heartbeat(&id("r"), beat("b", 0, 0));
+    advance(Duration::from_mins(10)).await;
+    liveness.heartbeat(&id("r"), beat("c", 0, 0));
+    assert_eq!(only(&liveness).resyncs_needed, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_watcher_says_how_long_ago_its_own_heartbeat_was() {
+    let liveness = remembering(10);
+    for watcher in ["a", "b"] {
+        liveness.heartbeat(&id("r"), beat(watcher, 0, 0));
+    }
+    liveness.event(&id("r"), Some((boot("mute"), 1)));
+    advance(Duration::from_mins(2)).await;
+    liveness.heartbeat(&id("r"), beat("b", 0, 0));
+    advance(Duration::from_mins(1)).await;
+    // Of a heartbeat that is due an event tells nothing.
+    liveness.event(&id("r"), Some((boot("a"), 1)));
+    let runtime = only(&liveness);
+    let watchers = runtime.watchers.iter();
+    let watchers = watchers.map(|it| (it.boot_id.as_str(), it.since_heartbeat, it.silent));
+    assert_eq!(
+        watchers.collect::<Vec<_>>(),
+        [
+            ("a", Some(Duration::from_mins(3)), true),
+            ("b", Some(Duration::from_mins(1)), false),
+            ("mute", None, false),
+        ]
+    );
+    assert!(!runtime.silent);
 }
 
 #[tokio::test(start_paused = true)]

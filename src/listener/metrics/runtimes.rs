@@ -32,12 +32,21 @@ struct RuntimeGauge {
     figure: fn(&RuntimeLiveness) -> Option<f64>,
 }
 
-const RUNTIME_GAUGES: [RuntimeGauge; 5] = [
+const RUNTIME_GAUGES: [RuntimeGauge; 6] = [
     RuntimeGauge {
         name: "watcher_listener_heartbeat_age",
         help: "Time since the runtime's last heartbeat",
         unit: Some(Unit::Seconds),
         figure: |runtime| runtime.since_heartbeat.as_ref().map(Duration::as_secs_f64),
+    },
+    RuntimeGauge {
+        name: "watcher_listener_live_watchers",
+        help: "Replicas of the runtime's watcher whose heartbeats come",
+        unit: None,
+        figure: |runtime| {
+            runtime.since_heartbeat?;
+            Some(float(live(runtime).fold(0, |sum, _| sum + 1)))
+        },
     },
     RuntimeGauge {
         name: "watcher_listener_missing_events",
@@ -47,24 +56,26 @@ const RUNTIME_GAUGES: [RuntimeGauge; 5] = [
     },
     RuntimeGauge {
         name: "watcher_listener_resyncs_needed",
-        help: "Heartbeats of the runtime that said that changes were dropped",
+        help: "How often a look at everything that is watched on the runtime was called for",
         unit: None,
         figure: |runtime| Some(float(runtime.resyncs_needed)),
     },
     RuntimeGauge {
         name: "watcher_listener_spooled_events",
-        help: "Events that wait on the runtime, by its last heartbeats",
+        help: "Events that wait on the runtime, by the last heartbeats of its live watchers",
         unit: None,
         figure: |runtime| {
-            over_heartbeats(runtime, |sum, beat| sum.saturating_add(beat.spool_depth))
+            let depths = live(runtime).map(|beat| beat.spool_depth);
+            depths.reduce(u64::saturating_add).map(float)
         },
     },
     RuntimeGauge {
         name: "watcher_listener_spool_age",
-        help: "How long the oldest event on the runtime has waited, by its last heartbeats",
+        help: "How long the oldest event on the runtime has waited, by the last heartbeats of its live watchers",
         unit: Some(Unit::Seconds),
         figure: |runtime| {
-            over_heartbeats(runtime, |oldest, beat| oldest.max(beat.oldest_age_seconds))
+            let ages = live(runtime).map(|beat| beat.oldest_age_seconds);
+            ages.max().map(float)
         },
     },
 ];
@@ -126,13 +137,10 @@ fn write(
     metric.encode(encoder.encode_descriptor(name, help, None, metric.metric_type())?)
 }
 
-fn over_heartbeats(runtime: &RuntimeLiveness, fold: fn(u64, &Heartbeat) -> u64) -> Option<f64> {
-    let heartbeats = runtime
-        .watchers
-        .iter()
-        .filter_map(|it| it.heartbeat.as_ref());
-    runtime.since_heartbeat?;
-    Some(float(heartbeats.fold(0, fold)))
+/// The last heartbeats of the watchers that still send them. What others had may be gone, or be thousands by now.
+fn live(runtime: &RuntimeLiveness) -> impl Iterator<Item = &Heartbeat> {
+    let live = runtime.watchers.iter().filter(|watcher| !watcher.silent);
+    live.filter_map(|watcher| watcher.heartbeat.as_ref())
 }
 
 #[expect(
@@ -146,3 +154,6 @@ fn float(number: u64) -> f64 {
 fn count(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
+
+#[cfg(test)]
+mod tests;
