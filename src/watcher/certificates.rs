@@ -39,6 +39,9 @@ pub const FILE_BYTES: usize = 1 << 20;
 /// How often the files are looked at. The kubelet takes up to a minute to bring a change, so this is nothing beside it.
 pub const POLL: Duration = Duration::from_secs(2);
 
+/// Certificates' dates count whole seconds; the last of them is part of their time.
+const SECOND: Duration = Duration::from_secs(1);
+
 /// Where the files are, and what is believed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateOptions {
@@ -65,6 +68,8 @@ pub struct CertificateReport {
     pub generation: u64,
     /// When the certificate that is shown expires; `None`: there is none to show.
     pub not_after: Option<SystemTime>,
+    /// Whether it has, in force: API servers refuse it, as if there were none to show.
+    pub expired: bool,
     /// What is wrong with the files now.
     pub problem: Option<String>,
     /// How many times something was wrong with them.
@@ -96,6 +101,7 @@ struct State {
     all: Option<Fingerprint>,
     generation: u64,
     not_after: Option<SystemTime>,
+    expired: bool,
     problem: Option<Problem>,
     refusals: u64,
 }
@@ -136,6 +142,7 @@ impl Certificates {
         CertificateReport {
             generation: state.generation,
             not_after: state.not_after,
+            expired: state.expired,
             problem: told.map(|problem| problem.text.clone()),
             refusals: state.refusals,
         }
@@ -162,9 +169,14 @@ impl Certificates {
     pub(crate) fn poll(&self, now: SystemTime) {
         let files = Files::read(&self.shared.options);
         let mut state = self.lock();
+        state.look_at(now);
         let all = files.all();
         if all.is_some() && all == state.all {
-            state.settle();
+            if state.expired {
+                state.refuse(&CertificateError::Expired(CertificateFile::Certificate));
+            } else {
+                state.settle();
+            }
             return;
         }
         match self.adopt(&mut state, files, now) {
@@ -195,6 +207,7 @@ impl Certificates {
             self.shared.tls.replace(pair.server_config()?);
             state.pair = new_pair;
             state.not_after = Some(pair.not_after);
+            state.look_at(now);
         }
         let authorities = Authorities::read(&files.authorities?, now)?;
         let skipped = authorities.skipped;
@@ -219,6 +232,10 @@ impl Certificates {
 }
 
 impl State {
+    fn look_at(&mut self, now: SystemTime) {
+        self.expired = self.not_after.is_some_and(|last| now >= last + SECOND);
+    }
+
     fn settle(&mut self) {
         if self.problem.take().is_some_and(|problem| problem.told) {
             tracing::info!("the certificate files are good again");

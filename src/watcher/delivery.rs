@@ -29,7 +29,8 @@ mod pool;
 mod sender;
 pub mod sync;
 
-/// The longest wait that KCP can ask for.
+/// The longest wait that KCP can ask for; up to a quarter more is added, so that those who were told the same do not come
+/// together.
 pub const MAX_RETRY_AFTER: Duration = Duration::from_mins(5);
 
 /// How long the steps of a post may take.

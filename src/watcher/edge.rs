@@ -44,7 +44,7 @@ pub struct Edge {
     pub outbox: Outbox,
     /// When KCP is told.
     pub notify: Notify,
-    /// Told of every manager that a review is for.
+    /// Told of every manager that took an event here.
     pub managers: Managers,
     /// What is counted.
     pub metrics: WatcherMetrics,
@@ -97,7 +97,6 @@ impl Edge {
                 return refusal(StatusCode::NOT_FOUND, text);
             }
         };
-        self.managers.meet(manager);
         let answer = match &verdict.outcome {
             Outcome::Send(event) => self.tell(manager, event, uri).await,
             Outcome::Silent(silence) => self.pass(manager, silence),
@@ -124,7 +123,10 @@ impl Edge {
             Stored::Full => {
                 format!("{FAILED}\nthe outbox is full; KCP is told to look at everything")
             }
-            _ => SUCCEEDED.to_owned(),
+            Stored::TooManyManagers => {
+                format!("{FAILED}\nthere are too many managers; KCP is not told")
+            }
+            Stored::Spooled | Stored::Coalesced | Stored::MemoryOnly => SUCCEEDED.to_owned(),
         };
         Answer {
             message,

@@ -1,11 +1,13 @@
 //! A sign of life for each manager, also where nothing happens, so that KCP can tell calm from silence.
 //!
-//! Source: product.md §3; the public pair has none (lifecycle-manager issue 3524). Invariants: each manager that can hear is
-//! told at least every interval; a receiver that answers 404 or 405 is a public listener and is left alone until the next
-//! start; a mark that asks for a look at everything is taken back only when the very heartbeat that carried it was
-//! accepted. Deliberately absent: retries, for the next heartbeat says more than the last.
+//! Source: product.md §3; the public pair has none (lifecycle-manager issue 3524). Who is told: the managers of the
+//! settings, and those that took an event, which KCP knows; a name in a review can be anybody's invention. Invariants: each
+//! manager that can hear is told at least every interval; a receiver that answers 404 or 405 is a public listener and is
+//! left alone until the next start (`hearing` tells it from a gateway that has no route yet); a mark that asks for a look
+//! at everything is taken back only when the very heartbeat that carried it was accepted. Deliberately absent: retries,
+//! for the next heartbeat says more than the last.
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,11 +18,14 @@ use futures::future::join_all;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
+use self::hearing::{Answer, Hearing};
 use crate::delivery::{Channel, PostError};
 use crate::metrics::WatcherMetrics;
 use crate::outbox::Outbox;
 
-/// Managers that are told. Reviews can name any; what comes after these is left out.
+mod hearing;
+
+/// Managers that are told; what comes after these is left out.
 const MANAGERS: usize = 32;
 
 /// The longest release that a listener takes, in bytes.
@@ -49,10 +54,17 @@ impl HeartbeatOptions {
     }
 }
 
-/// Who is told: those of the settings, and those that reviews name, up to a bound. Clones share them.
+/// Who is told: those of the settings, and those that took an event, up to a bound. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct Managers {
-    known: Arc<Mutex<Vec<PathSegment>>>,
+    known: Arc<Mutex<Vec<Known>>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    name: PathSegment,
+    /// Whether it has taken an event.
+    reached: bool,
 }
 
 impl Managers {
@@ -60,25 +72,32 @@ impl Managers {
     #[must_use]
     pub fn new(configured: impl IntoIterator<Item = PathSegment>) -> Self {
         let managers = Self::default();
-        for manager in configured {
-            managers.meet(&manager);
+        for name in configured {
+            managers.note(&name, false);
         }
         managers
     }
 
-    /// A review has named `manager`.
-    pub fn meet(&self, manager: &PathSegment) {
+    /// `manager` has taken an event.
+    pub fn took(&self, manager: &PathSegment) {
+        self.note(manager, true);
+    }
+
+    fn note(&self, manager: &PathSegment, reached: bool) {
         let mut known = self.lock();
-        if known.len() < MANAGERS && !known.contains(manager) {
-            known.push(manager.clone());
+        if let Some(known) = known.iter_mut().find(|known| known.name == *manager) {
+            known.reached |= reached;
+        } else if known.len() < MANAGERS {
+            let name = manager.clone();
+            known.push(Known { name, reached });
         }
     }
 
-    pub(crate) fn all(&self) -> Vec<PathSegment> {
+    pub(crate) fn all(&self) -> Vec<Known> {
         self.lock().clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Vec<PathSegment>> {
+    fn lock(&self) -> MutexGuard<'_, Vec<Known>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -119,24 +138,38 @@ impl Heartbeats {
     }
 
     async fn beat_for_ever(&self) {
-        let mut deaf = HashSet::new();
+        let mut hearing = HashMap::new();
         // Thousands of watchers are updated together.
         let interval = self.options.interval;
         sleep(interval.saturating_sub(spread(interval, fastrand::u64(..)))).await;
         loop {
             let next = Instant::now() + spread(interval, fastrand::u64(..));
-            let hearing = self.managers.all().into_iter();
-            let hearing = hearing.filter(|manager| !deaf.contains(manager));
-            let gone_deaf = join_all(hearing.map(|manager| self.beat(manager))).await;
-            deaf.extend(gone_deaf.into_iter().flatten());
+            self.round(&mut hearing).await;
             sleep_until(next).await;
         }
     }
 
-    /// Tells one manager; returns it if it cannot hear.
-    async fn beat(&self, manager: PathSegment) -> Option<PathSegment> {
+    /// Tells everybody who may hear it.
+    async fn round(&self, hearing: &mut HashMap<PathSegment, Hearing>) {
+        for manager in self.outbox.reached() {
+            self.managers.took(&manager);
+        }
+        let mut asked = self.managers.all();
+        asked.retain(|Known { name, reached }| {
+            let hearing = hearing.entry(name.clone()).or_default();
+            hearing.is_asked(*reached)
+        });
+        let answers = join_all(asked.iter().map(|known| self.beat(&known.name))).await;
+        for (Known { name, reached }, answer) in asked.into_iter().zip(answers) {
+            let hearing = hearing.entry(name).or_default();
+            hearing.answered(answer, reached);
+        }
+    }
+
+    /// Tells one manager.
+    async fn beat(&self, manager: &PathSegment) -> Answer {
         let now = Instant::now().into_std();
-        let report = self.outbox.manager_report(&manager, now);
+        let report = self.outbox.manager_report(manager, now);
         let heartbeat = Heartbeat {
             boot_id: self.options.boot_id.clone(),
             sequence: report.sequence,
@@ -145,26 +178,26 @@ impl Heartbeats {
             version: self.options.version.clone(),
             resync_needed: report.resync.is_some(),
         };
-        match self.channel.post_heartbeat(&manager, &heartbeat).await {
+        match self.channel.post_heartbeat(manager, &heartbeat).await {
             Ok(()) => {
                 self.metrics.heartbeat("taken");
                 if let Some(mark) = report.resync {
                     let now = Instant::now().into_std();
-                    self.outbox.resync_told(&manager, mark, now);
+                    self.outbox.resync_told(manager, mark, now);
                 }
-                None
+                Answer::Taken
             }
             Err(PostError::Refused {
                 status: 404 | 405, ..
             }) => {
                 self.metrics.heartbeat("unsupported");
-                tracing::info!(%manager, "the listener knows no heartbeats; it gets none until the next start");
-                Some(manager)
+                tracing::info!(%manager, "the listener knows no heartbeats, or there is no route to it");
+                Answer::Unknown
             }
             Err(error) => {
                 self.metrics.heartbeat("failed");
                 tracing::debug!(%manager, error = error_chain(&error), "a heartbeat was not taken");
-                None
+                Answer::Failed
             }
         }
     }

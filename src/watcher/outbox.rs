@@ -70,10 +70,13 @@ pub enum Stored {
     MemoryOnly,
     /// There is no room: nothing is kept but the mark that the manager needs a resync.
     Full,
+    /// So many managers have been named that nothing is kept for another one. If it is sent heartbeats all the same,
+    /// because it is configured, each of them asks it for a resync.
+    TooManyManagers,
 }
 
 impl Stored {
-    /// `spooled`, `coalesced`, `memory_only` or `full`: a metric's label.
+    /// `spooled`, `coalesced`, `memory_only`, `full` or `too_many_managers`: a metric's label.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -81,6 +84,7 @@ impl Stored {
             Self::Coalesced => "coalesced",
             Self::MemoryOnly => "memory_only",
             Self::Full => "full",
+            Self::TooManyManagers => "too_many_managers",
         }
     }
 }
@@ -143,8 +147,8 @@ impl Outbox {
         (outbox, recovered)
     }
 
-    /// Keeps `event` for `manager` until it is delivered. Takes microseconds but under [`FsyncPolicy::Always`], and where
-    /// [`Self::run`] is so far behind that segments must be compacted here.
+    /// Keeps `event` for `manager` until it is delivered. Takes microseconds, whatever the disk does, but under
+    /// [`FsyncPolicy::Always`].
     pub fn put(&self, manager: &PathSegment, event: &WatchEvent, now: Instant) -> Stored {
         let now = self.moment(now);
         let stored = self.store.lock().put(manager, event, now);
@@ -216,6 +220,18 @@ impl Outbox {
             oldest_age: oldest.map(|since| since.until(now)),
             resync: queue.managers().lost(manager),
         }
+    }
+
+    /// The managers that have taken an event in this life: KCP knows them.
+    #[must_use]
+    pub fn reached(&self) -> Vec<PathSegment> {
+        self.store
+            .lock()
+            .queue
+            .managers()
+            .reached()
+            .cloned()
+            .collect()
     }
 
     /// `manager` has acknowledged a heartbeat that carried `mark`. A later loss keeps its mark.

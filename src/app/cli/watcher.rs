@@ -65,7 +65,7 @@ pub(crate) struct KcpArgs {
         hide_default_value = true
     )]
     pub(crate) kcp_contract: String,
-    /// Managers that get heartbeats from the start; others do from their first review on
+    /// Managers that get heartbeats from the start; others do from the first event on that KCP took
     #[arg(long, env = "MANAGERS", value_delimiter = ',')]
     pub(crate) managers: Vec<String>,
     /// Seconds between two heartbeats

@@ -218,8 +218,10 @@ impl Parts<'_> {
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             looks.tick().await;
-            match (tls.is_empty(), self.certificates.report().problem) {
-                (true, None) => certificate.not_ready("none yet"),
+            let report = self.certificates.report();
+            // One that has run out serves nobody either.
+            match (tls.is_empty() || report.expired, report.problem) {
+                (true, None) => certificate.not_ready("none that is good"),
                 (true, Some(problem)) => certificate.not_ready(problem),
                 (false, Some(problem)) => certificate.detail(problem),
                 (false, None) => certificate.ready(),

@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::LazyLock;
 
-use rcgen::{KeyPair, PKCS_RSA_SHA256, RsaKeySize};
+use rcgen::{CertificateParams, KeyPair, PKCS_RSA_SHA256, RsaKeySize, date_time_ymd};
 use rstest::rstest;
 use x509_parser::der_parser::parse_der;
 
@@ -230,6 +230,40 @@ fn a_certificate_of_tomorrow_is_taken_tomorrow() {
     certificates.poll(century);
     let report = certificates.report();
     assert_eq!((report.generation, report.problem), (1, None));
+}
+
+/// Renewal has stopped: the files are what they were, and no good any more.
+#[test]
+fn a_certificate_that_runs_out_in_force_is_good_no_more() {
+    let mut secret = Secret::of(&AUTHORITY, &AUTHORITY.leaf(of_2050));
+    let certificates = secret.load();
+    let last = certificates.report().not_after.unwrap();
+    certificates.poll(last);
+    assert_eq!(certificates.report().problem, None);
+    for _ in 0..10 {
+        certificates.poll(last + Duration::from_secs(1));
+    }
+    let report = certificates.report();
+    assert_eq!(
+        report.problem.as_deref(),
+        Some("the certificate of TLS_CERT has expired")
+    );
+    assert_eq!((report.generation, report.refusals), (1, 1));
+    assert!(report.expired);
+    let renewed = leaf();
+    secret.swap(
+        &AUTHORITY.certificate.pem,
+        &renewed.pem,
+        &renewed.key.serialize_pem(),
+    );
+    certificates.poll(last + Duration::from_secs(3));
+    let report = certificates.report();
+    assert_eq!((report.problem, report.generation), (None, 2));
+    assert!(!report.expired);
+}
+
+fn of_2050(params: &mut CertificateParams) {
+    params.not_after = date_time_ymd(2050, 1, 1);
 }
 
 /// Cut off anywhere, neither file takes the place of a good one, and nothing panics.

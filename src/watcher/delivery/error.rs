@@ -69,6 +69,8 @@ pub(super) enum Blame {
     Link,
     /// The manager's: its listener, or the route to it.
     Manager,
+    /// The manager's, unless others are not answered, either: the gateway took the post, and nothing came back.
+    Silence,
     /// This event's alone.
     Event,
 }
@@ -118,6 +120,7 @@ impl PostError {
 
     pub(super) fn blames(&self) -> Blame {
         match self {
+            Self::Unreachable(Broken::TimedOut(Phase::Answering)) => Blame::Silence,
             Self::Unreachable(_) | Self::Setup(_) => Blame::Link,
             Self::Refused { status, .. } => match status {
                 // Who we are, where the route leads, how fast we go: not about one event.
@@ -163,6 +166,17 @@ mod tests {
             status,
             retry_after,
         };
+        assert_eq!(error.blames(), blame);
+    }
+
+    /// A listener that hangs is behind a gateway that does not; only what comes before the request is about the way there.
+    #[rstest]
+    #[case::no_connection(Phase::Connecting, Blame::Link)]
+    #[case::no_session(Phase::Handshake, Blame::Link)]
+    #[case::no_place(Phase::Waiting, Blame::Link)]
+    #[case::no_answer(Phase::Answering, Blame::Silence)]
+    fn so_does_what_took_too_long(#[case] phase: Phase, #[case] blame: Blame) {
+        let error = PostError::Unreachable(Broken::TimedOut(phase));
         assert_eq!(error.blames(), blame);
     }
 }

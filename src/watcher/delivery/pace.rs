@@ -5,19 +5,26 @@
 //! what it guards is well. The link's shuts with the first failure; a manager's with the second in a row, if they are
 //! of two events (one that a listener cannot digest must not hold up the others), or when KCP asks for a wait.
 //!
+//! A post that is taken and not answered is its manager's failure: the listener hangs, and the gateway before it is well.
+//! If it is the gateway that leads nowhere, several managers look like that. So from the second on, those that were not
+//! answered share one more gate, until anybody is: together they cost what one does. Who was not asked in vain passes by.
+//!
 //! Invariants: however many events wait, what is down costs one attempt per back-off; news of a post that left before a
 //! gate was shut changes nothing; each wait is jittered. Time and chance are arguments. Deliberately absent: the clock
 //! and the outbox.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use api::event::PathSegment;
 use chassis::backoff::{Backoff, spread};
 
+use self::gate::Gate;
 use super::MAX_RETRY_AFTER;
 use super::error::{Blame, PostError};
 use crate::outbox::Item;
+
+mod gate;
 
 /// Managers whose gates are kept; of more, each event is on its own.
 const MANAGERS: usize = 256;
@@ -25,31 +32,23 @@ const MANAGERS: usize = 256;
 /// Of a manager's gate: events in a row that failed.
 const SUSPICION: u32 = 2;
 
-/// Those that wait behind a shut gate come one after the other, not all at its opening: many times faster than KCP
-/// takes them, and slow enough that a hundred thousand of them are no work while it stays shut.
-const SPACING: Duration = Duration::from_micros(500);
+/// Managers that were not answered, from which on they are one trouble.
+const TOGETHER: usize = 2;
 
 pub(super) struct Pace {
     backoff: Backoff,
     link: Gate,
+    silence: Silence,
     /// When new certificates came into force.
     renewed: Option<Instant>,
     managers: HashMap<PathSegment, Gate>,
 }
 
+/// Those that were not answered since anybody was, and their common gate.
 #[derive(Default)]
-struct Gate {
-    failures: u32,
-    last_failed: Option<u64>,
-    shut: Option<Shut>,
-}
-
-struct Shut {
-    since: Instant,
-    until: Instant,
-    probed: bool,
-    /// How many were told to wait behind it.
-    waiting: u32,
+struct Silence {
+    managers: HashSet<PathSegment>,
+    gate: Gate,
 }
 
 /// What failed.
@@ -77,6 +76,7 @@ impl<'a> From<&'a Item> for Attempt<'a> {
 pub(super) struct Ticket {
     left: Instant,
     probes_link: bool,
+    probes_silence: bool,
     probes_manager: bool,
 }
 
@@ -85,6 +85,7 @@ impl Pace {
         Self {
             backoff,
             link: Gate::default(),
+            silence: Silence::default(),
             renewed: None,
             managers: HashMap::new(),
         }
@@ -93,7 +94,7 @@ impl Pace {
     /// How many more posts may leave now, of `free` that the window has places for.
     pub(super) fn room(&self, now: Instant, free: usize) -> usize {
         match self.link.admits(now) {
-            true if self.link.shut.is_some() => free.min(1),
+            true if self.link.is_shut() => free.min(1),
             true => free,
             false => 0,
         }
@@ -101,12 +102,11 @@ impl Pace {
 
     /// When there will be room, as far as the link is concerned; `None`: there is, or an answer decides.
     pub(super) fn reopens(&self) -> Option<Instant> {
-        let shut = self.link.shut.as_ref()?;
-        (!shut.probed).then_some(shut.until)
+        self.link.reopens()
     }
 
     pub(super) fn is_link_shut(&self) -> bool {
-        self.link.shut.is_some()
+        self.link.is_shut()
     }
 
     /// New certificates are in force: what the old ones have met says nothing of the link any more.
@@ -118,12 +118,16 @@ impl Pace {
     /// Lets a post leave.
     ///
     /// # Errors
-    /// Its manager's gate is shut; when to ask again.
+    /// Its manager's gate is shut, or that of the silent; when to ask again.
     pub(super) fn depart(
         &mut self,
         manager: &PathSegment,
         now: Instant,
     ) -> Result<Ticket, Instant> {
+        let silent = self.silence.holds_up(manager);
+        if silent && !self.silence.gate.admits(now) {
+            return Err(self.silence.gate.queue(now));
+        }
         let probes_manager = match self.managers.get_mut(manager) {
             Some(gate) if !gate.admits(now) => return Err(gate.queue(now)),
             Some(gate) => gate.pass(),
@@ -132,14 +136,21 @@ impl Pace {
         Ok(Ticket {
             left: now,
             probes_link: self.link.pass(),
+            probes_silence: silent && self.silence.gate.pass(),
             probes_manager,
         })
     }
 
     /// KCP took what `manager` was sent.
     pub(super) fn arrived(&mut self, manager: &PathSegment) {
-        self.link = Gate::default();
+        self.answered();
         self.managers.remove(manager);
+    }
+
+    /// There is a way to KCP, and somebody at its end.
+    fn answered(&mut self) {
+        self.link = Gate::default();
+        self.silence = Silence::default();
     }
 
     /// KCP did not take it: when to try it again. What the link has failed is held up by the link's gate alone, which may
@@ -159,25 +170,64 @@ impl Pace {
                 now + own.max(asked.unwrap_or_default())
             }
             Blame::Manager => {
-                self.link = Gate::default();
+                self.answered();
                 let until = self.manager_failed(attempt, ticket, asked, (now, random));
-                until.max(now + own)
+                if ticket.probes_manager {
+                    behind_the_others(until, own)
+                } else {
+                    until.max(now + own)
+                }
+            }
+            Blame::Silence => {
+                // Its connection may be from before the link broke: the next is to find out.
+                if ticket.probes_link {
+                    self.link.unprobe();
+                }
+                let own_gate = self.manager_failed(attempt, ticket, None, (now, random));
+                let common = self.fell_silent(attempt.manager, ticket, (now, random));
+                behind_the_others(own_gate.max(common), own)
             }
             Blame::Link => {
-                if let Some(gate) = self.managers.get_mut(attempt.manager)
-                    && ticket.probes_manager
-                {
-                    gate.unprobe();
-                }
+                self.came_to_nothing(attempt.manager, ticket);
                 self.link_failed(ticket, (now, random));
                 now
             }
         }
     }
 
+    /// A post that never reached its manager leaves the gates that it probed to the next.
+    fn came_to_nothing(&mut self, manager: &PathSegment, ticket: Ticket) {
+        if let Some(gate) = self.managers.get_mut(manager)
+            && ticket.probes_manager
+        {
+            gate.unprobe();
+        }
+        if ticket.probes_silence {
+            self.silence.gate.unprobe();
+        }
+    }
+
+    fn fell_silent(
+        &mut self,
+        manager: &PathSegment,
+        ticket: Ticket,
+        (now, random): (Instant, u64),
+    ) -> Instant {
+        let Silence { managers, gate } = &mut self.silence;
+        if managers.len() < MANAGERS {
+            managers.insert(manager.clone());
+        }
+        if managers.len() >= TOGETHER && (ticket.probes_silence || gate.is_news(ticket.left)) {
+            let wait = self.backoff.delay(gate.failures, random);
+            gate.failures += 1;
+            gate.shut(now, wait);
+        }
+        gate.until(now)
+    }
+
     fn link_failed(&mut self, ticket: Ticket, (now, random): (Instant, u64)) {
         let outdated = self.renewed.is_some_and(|renewed| ticket.left < renewed);
-        if !outdated && (ticket.probes_link || self.link.is_news(ticket)) {
+        if !outdated && (ticket.probes_link || self.link.is_news(ticket.left)) {
             let wait = self.backoff.delay(self.link.failures, random);
             self.link.failures += 1;
             self.link.shut(now, wait);
@@ -198,11 +248,11 @@ impl Pace {
             return now + asked.unwrap_or_default();
         }
         let gate = self.managers.entry(manager.clone()).or_default();
-        if !(ticket.probes_manager || gate.is_news(ticket)) {
+        if !(ticket.probes_manager || gate.is_news(ticket.left)) {
             return gate.until(now);
         }
         let another = gate.last_failed.replace(sequence) != Some(sequence);
-        if another || gate.shut.is_some() {
+        if another || gate.is_shut() {
             gate.failures += 1;
         }
         if gate.failures >= SUSPICION || asked.is_some() {
@@ -215,58 +265,21 @@ impl Pace {
     }
 }
 
-impl Gate {
-    fn admits(&self, now: Instant) -> bool {
-        let shut = self.shut.as_ref();
-        shut.is_none_or(|shut| !shut.probed && shut.until <= now)
+impl Silence {
+    fn holds_up(&self, manager: &PathSegment) -> bool {
+        self.managers.len() >= TOGETHER && self.managers.contains(manager)
     }
+}
 
-    /// Lets one through; whether it is a probe.
-    fn pass(&mut self) -> bool {
-        if let Some(shut) = &mut self.shut {
-            shut.probed = true;
-        }
-        self.shut.is_some()
-    }
-
-    fn unprobe(&mut self) {
-        if let Some(shut) = &mut self.shut {
-            shut.probed = false;
-        }
-    }
-
-    /// A place in the queue behind the gate.
-    fn queue(&mut self, now: Instant) -> Instant {
-        let Some(shut) = &mut self.shut else {
-            return now;
-        };
-        shut.waiting = shut.waiting.saturating_add(1);
-        shut.until.max(now) + SPACING * shut.waiting
-    }
-
-    /// Whether the post left after the gate was shut, or it is not.
-    fn is_news(&self, ticket: Ticket) -> bool {
-        let shut = self.shut.as_ref();
-        shut.is_none_or(|shut| ticket.left > shut.since)
-    }
-
-    fn shut(&mut self, now: Instant, wait: Duration) {
-        self.shut = Some(Shut {
-            since: now,
-            until: now + wait,
-            probed: false,
-            waiting: 0,
-        });
-    }
-
-    fn until(&self, now: Instant) -> Instant {
-        self.shut.as_ref().map_or(now, |shut| shut.until)
-    }
+/// When a probe is tried again that has failed. Those that wait come first, at the gate's opening: or an event that its
+/// listener never digests would be every probe, and the gate never open.
+fn behind_the_others(opening: Instant, own: Duration) -> Instant {
+    opening + own
 }
 
 /// At least what was asked for, and up to a quarter more, so that those who were told the same do not come together.
 fn jittered(asked: Duration, random: u64) -> Duration {
-    spread(asked * 5 / 4, random).min(MAX_RETRY_AFTER)
+    spread(asked.min(MAX_RETRY_AFTER) * 5 / 4, random)
 }
 
 #[cfg(test)]

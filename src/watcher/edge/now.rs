@@ -65,6 +65,7 @@ impl Edge {
         let message = match outcome.map(|delivery| delivery.result) {
             Ok(Ok(())) => {
                 unsent.taken = true;
+                self.managers.took(manager);
                 SUCCEEDED.to_owned()
             }
             Ok(Err(error)) => format!("{FAILED}\n{}", error_chain(&error)),

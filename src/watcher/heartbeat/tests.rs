@@ -66,6 +66,15 @@ impl World {
         }
     }
 
+    /// An event is taken by `name`.
+    fn delivers(&self, name: &str) {
+        let now = std::time::Instant::now();
+        let _ = self.outbox.put(&manager(name), &WatchEvent::default(), now);
+        for item in self.outbox.take(now, 1) {
+            self.outbox.delivered(&item, now);
+        }
+    }
+
     fn sample(&self, outcome: &str) -> u64 {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
@@ -113,19 +122,51 @@ async fn each_manager_hears_of_its_own_events() {
 #[case::not_found(404)]
 #[case::method_not_allowed(405)]
 #[tokio::test]
-async fn a_public_listener_is_asked_once(#[case] status: u16) {
+async fn a_public_listener_that_takes_events_is_asked_once(#[case] status: u16) {
     let world = World::new(&["public"]).await;
+    world.delivers("public");
     world.kcp.next([Reply::Status(status, "")]);
     let managers = world.managers.clone();
     let cancel = CancellationToken::new();
     let beating = tokio::spawn(world.heartbeats.run(cancel.clone()));
     world.kcp.heard(1).await;
-    managers.meet(&manager("ours"));
+    managers.took(&manager("ours"));
     let received = world.kcp.heard(20).await;
     assert_eq!(of(&received, "public").len(), 1);
     assert!(of(&received, "ours").len() >= 19);
     cancel.cancel();
     beating.await.unwrap();
+}
+
+/// A gateway answers 404, too, while the manager's route is not there yet.
+#[tokio::test]
+async fn a_route_that_comes_late_is_found() {
+    let world = World::new(&["late"]).await;
+    world
+        .kcp
+        .next([404, 404, 404].map(|it| Reply::Status(it, "")));
+    let beating = tokio::spawn(world.heartbeats.run(CancellationToken::new()));
+    let received = world.kcp.heard(8).await;
+    assert_eq!(of(&received, "late").len(), 8);
+    beating.abort();
+}
+
+/// KCP knows whoever takes an event, however it was delivered.
+#[tokio::test]
+async fn a_manager_that_is_not_configured_is_told_from_its_first_event_on() {
+    let world = World::new(&["a"]).await;
+    world.delivers("b");
+    let now = std::time::Instant::now();
+    let (invented, event) = (manager("invented"), WatchEvent::default());
+    let _ = world.outbox.put(&invented, &event, now);
+    let managers = world.managers.clone();
+    let beating = tokio::spawn(world.heartbeats.run(CancellationToken::new()));
+    world.kcp.heard(2).await;
+    managers.took(&manager("c"));
+    let received = world.kcp.heard(20).await;
+    let told = ["a", "b", "c", "invented"].map(|it| !of(&received, it).is_empty());
+    assert_eq!(told, [true, true, true, false]);
+    beating.abort();
 }
 
 #[rstest]
@@ -158,8 +199,7 @@ async fn outcomes_are_counted() {
         Reply::Status(404, ""),
     ]);
     for _ in 0..4 {
-        let gone_deaf = world.heartbeats.beat(manager("a")).await;
-        assert_eq!(gone_deaf.is_some(), world.kcp.received().len() == 4);
+        world.heartbeats.beat(&manager("a")).await;
     }
     let counted = ["taken", "failed", "unsupported"].map(|it| world.sample(it));
     assert_eq!(counted, [2, 1, 1]);
@@ -169,9 +209,9 @@ async fn outcomes_are_counted() {
 fn managers_are_bounded_and_told_apart() {
     let managers = Managers::new([manager("configured"), manager("configured")]);
     for number in 0..1_000 {
-        managers.meet(&manager(&format!("m{number}")));
+        managers.took(&manager(&format!("m{number}")));
     }
-    let all = managers.all();
+    let all: Vec<_> = managers.all().into_iter().map(|it| it.name).collect();
     assert_eq!(
         (all.len(), &all[0], &all[1]),
         (MANAGERS, &manager("configured"), &manager("m0"))
@@ -200,7 +240,7 @@ async fn a_loss_is_told_until_it_was_heard() {
         .kcp
         .next([Reply::Status(503, ""), Reply::OK, Reply::OK]);
     for _ in 0..3 {
-        world.heartbeats.beat(manager("a")).await;
+        world.heartbeats.beat(&manager("a")).await;
     }
     let told: Vec<bool> = of(&world.kcp.received(), "a")
         .iter()

@@ -1,7 +1,7 @@
 //! Rows 29 to 31: what a scrape of the public watcher finds is here, under the same names.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use api::event::NamespacedName;
 use axum::body::{Body, to_bytes};
@@ -156,7 +156,7 @@ fn the_outbox_and_the_certificates_are_read_at_each_scrape() {
     let (_, mut metrics) = registered();
     let state = State {
         outbox: outbox.clone(),
-        certificates,
+        certificates: certificates.clone(),
         connections: Statistics::default(),
     };
     state.register(metrics.registry());
@@ -181,4 +181,9 @@ fn the_outbox_and_the_certificates_are_read_at_each_scrape() {
     let stored = outbox.put(&manager, &api::event::WatchEvent::default(), Instant::now());
     assert_eq!(stored.name(), "spooled");
     assert_shows(&metrics, &["watcher_outbox_events 1.0"]);
+    // A day later; a fault counts when it is seen twice.
+    let expired = UNIX_EPOCH + Duration::from_hours(1_139_568 + 24);
+    certificates.poll(expired);
+    certificates.poll(expired);
+    assert_shows(&metrics, &["watcher_certificates_good 0.0"]);
 }

@@ -2,12 +2,15 @@
 //!
 //! Compaction never leaves a moment in which a kill loses something. Of the segments `1 … n`, of which `n` is written:
 //!
-//! 1. `n+2` is created and written from now on; what is to be told at this moment is the *snapshot*;
-//! 2. the snapshot is written as `n+1` under another name, forced to the disk, and renamed;
-//! 3. `1 … n` are removed, the oldest first.
+//! 1. `n+2` is created, empty but for its header, and forced to the disk; records still go to `n`;
+//! 2. from one record to the next they go to `n+2`; what is to be told at this moment is the *snapshot*;
+//! 3. the snapshot is written as `n+1` under another name, forced to the disk, and renamed;
+//! 4. `1 … n` are removed, the oldest first.
 //!
-//! Whichever of the files exist, reading them in order gives the same: before the renaming because nothing is gone, after
-//! it because `n+1` repeats what `1 … n`, or their rest, say. Deliberately absent: what is to be told (the queue), and
+//! Whichever of the files exist, reading them in order gives the same: before the renaming because nothing is gone (and
+//! `n+2` says nothing while `n` is written), after it because `n+1` repeats what `1 … n`, or their rest, say. The first
+//! step, the third and the fourth wait for the disk and need nothing of the journal, so that nobody need wait for them;
+//! the second takes no longer than a record. Deliberately absent: what is to be told (the queue), and
 //! when to compact or to give up (the spool).
 
 use std::io::{self, ErrorKind};
@@ -41,6 +44,20 @@ struct Active {
     bytes: u64,
     /// Written to since it was last forced to the disk.
     dirty: bool,
+}
+
+/// The numbers of a compaction: of its snapshot, and behind it of the segment that is written next.
+#[derive(Debug)]
+pub(super) struct Reserved {
+    folder: Arc<dyn Folder>,
+    number: u64,
+}
+
+/// A segment that holds nothing yet.
+#[derive(Debug)]
+pub(super) struct Fresh {
+    reserved: Reserved,
+    file: Arc<dyn Appended>,
 }
 
 /// All that is to be told at one moment.
@@ -123,28 +140,22 @@ impl Journal {
         Some(Arc::clone(&active.file))
     }
 
-    /// The first step of a compaction. With `lasting` the new segment's name survives the machine.
-    pub(super) fn begin(
-        &mut self,
-        snapshot: Snapshot,
-        lasting: bool,
-    ) -> Result<Compaction, SpoolError> {
+    /// What a compaction needs for its first step. The numbers are used up, even if nothing comes of it.
+    pub(super) fn reserve(&mut self) -> Reserved {
         let number = self.next;
-        let name = names::segment(number + 1);
-        let file = self.folder.create(&name).map_err(SpoolError::Create)?;
-        // The number is used up, even if what follows fails.
         self.next = number + 2;
-        let ready = append_all(&*file, &segment::header()).and_then(|()| {
-            if lasting {
-                file.sync()?;
-                self.folder.sync()?;
-            }
-            Ok(())
-        });
-        if let Err(error) = ready {
-            remove(&*self.folder, &name);
-            return Err(SpoolError::Create(error));
+        Reserved {
+            folder: Arc::clone(&self.folder),
+            number,
         }
+    }
+
+    /// The second step of a compaction.
+    pub(super) fn switch(&mut self, fresh: Fresh, snapshot: Snapshot) -> Compaction {
+        let Fresh {
+            reserved: Reserved { folder, number },
+            file,
+        } = fresh;
         self.close();
         self.active = Some(Active {
             number: number + 1,
@@ -152,15 +163,15 @@ impl Journal {
             bytes: HEADER_BYTES as u64,
             dirty: false,
         });
-        Ok(Compaction {
-            folder: Arc::clone(&self.folder),
+        Compaction {
+            folder,
             number,
             replaced: self.older.clone(),
             snapshot,
-        })
+        }
     }
 
-    /// The last step of a compaction.
+    /// A compaction has ended.
     pub(super) fn finish(&mut self, compacted: &Compacted) {
         let Compacted { written, removed } = compacted;
         self.older.retain(|segment| !removed.contains(segment));
@@ -189,8 +200,31 @@ impl Journal {
     }
 }
 
+impl Reserved {
+    /// The first step of a compaction: slow. With `lasting` the new segment's name survives the machine.
+    pub(super) fn create(self, lasting: bool) -> Result<Fresh, SpoolError> {
+        let name = names::segment(self.number + 1);
+        let file = self.folder.create(&name).map_err(SpoolError::Create)?;
+        let ready = append_all(&*file, &segment::header()).and_then(|()| {
+            if lasting {
+                file.sync()?;
+                self.folder.sync()?;
+            }
+            Ok(())
+        });
+        if let Err(error) = ready {
+            remove(&*self.folder, &name);
+            return Err(SpoolError::Create(error));
+        }
+        Ok(Fresh {
+            reserved: self,
+            file,
+        })
+    }
+}
+
 impl Compaction {
-    /// The second step and the third: slow, and needs nothing of the journal.
+    /// The third step and the fourth: slow.
     pub(super) fn run(&self) -> Result<Compacted, SpoolError> {
         let written = if self.snapshot.keys.is_empty() && self.snapshot.losses.is_empty() {
             None

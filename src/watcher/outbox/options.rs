@@ -41,6 +41,7 @@ pub enum FsyncPolicy {
     /// By the upkeep, after so long, a second at most: the machine's end takes what was put since, no more.
     EachBatch(Duration),
     /// Before [`put`](super::Outbox::put) returns: the machine's end takes nothing. Every new object then waits for the disk,
-    /// milliseconds instead of microseconds.
+    /// milliseconds instead of microseconds, and one for the other: the one policy under which admission is as slow as
+    /// the disk.
     Always,
 }

@@ -2,7 +2,8 @@
 //!
 //! Invariant: the files never exceed `max_bytes` together, the time of a compaction included. Their shares: what is to be
 //! told takes a quarter at most (the queue says no before); records are appended up to three quarters; the rest is for the
-//! snapshot of a compaction. Compaction is wanted long before, as soon as most is dead; it is waited for only at the end.
+//! snapshot of a compaction. Compaction is wanted long before, as soon as most is dead; where it does not come in time the
+//! disk is given up until it has: nobody who puts an event waits for it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,7 @@ use chassis::telemetry::error_chain;
 use super::FsyncPolicy;
 use super::error::SpoolError;
 use super::folder::Appended;
-use super::journal::{Compacted, Compaction, Journal, Snapshot, segment_bytes};
+use super::journal::{Compacted, Compaction, Fresh, Journal, Reserved, Snapshot, segment_bytes};
 use super::moment::Moment;
 use super::record::Kind;
 
@@ -42,7 +43,6 @@ pub(super) struct Spool {
     /// Failures ever.
     pub(super) failures: u64,
     retry_at: Moment,
-    compacting: bool,
 }
 
 impl Spool {
@@ -55,7 +55,6 @@ impl Spool {
             in_a_row: 0,
             failures: 0,
             retry_at: Moment::default(),
-            compacting: false,
         }
     }
 
@@ -78,8 +77,8 @@ impl Spool {
         segment_bytes(records, payload_bytes) <= self.max_bytes / 4
     }
 
-    /// Whether the next record must not be appended before a compaction.
-    pub(super) fn is_full(&self, payload: &[u8]) -> bool {
+    /// Whether there is no room for the record before a compaction.
+    fn is_full(&self, payload: &[u8]) -> bool {
         let more = segment_bytes(1, payload.len());
         self.in_use() && self.bytes() + more > self.max_bytes / 4 * 3
     }
@@ -88,6 +87,9 @@ impl Spool {
     pub(super) fn append(&mut self, kind: Kind, payload: &[u8], now: Moment) -> bool {
         // A lost `Delivered` costs a second delivery, no event.
         let lasting = self.fsync == FsyncPolicy::Always && kind != Kind::Delivered;
+        if self.is_full(payload) {
+            self.give_up(&SpoolError::Full, now);
+        }
         let Some(journal) = self.journal.as_mut().filter(|journal| journal.is_open()) else {
             return false;
         };
@@ -123,8 +125,7 @@ impl Spool {
 
     /// Whether the disk is to be tried again; and whether its folder must be opened for that.
     pub(super) fn wants_retry(&self, now: Moment) -> Option<bool> {
-        (!self.in_use() && !self.compacting && self.retry_at <= now)
-            .then_some(self.journal.is_none())
+        (!self.in_use() && self.retry_at <= now).then_some(self.journal.is_none())
     }
 
     /// Takes a folder that was opened and read.
@@ -142,22 +143,23 @@ impl Spool {
         let live = segment_bytes(records, payload_bytes);
         let dead = self.bytes().saturating_sub(live);
         let threshold = live.max(NEGLIGIBLE).min(self.max_bytes / 4);
-        self.in_use() && !self.compacting && dead > threshold && self.retry_at <= now
+        self.in_use() && dead > threshold && self.retry_at <= now
     }
 
-    /// Begins to write `snapshot`; from now on records go behind it.
-    pub(super) fn begin(&mut self, snapshot: Snapshot) -> Option<Result<Compaction, SpoolError>> {
+    /// What a compaction needs to begin, and whether its files are to survive the machine; `None`: the folder is not open.
+    pub(super) fn reserve(&mut self) -> Option<(Reserved, bool)> {
         let lasting = self.fsync != FsyncPolicy::Never;
-        let journal = self.journal.as_mut().filter(|_| !self.compacting)?;
-        let begun = journal.begin(snapshot, lasting);
-        self.compacting = begun.is_ok();
-        Some(begun)
+        Some((self.journal.as_mut()?.reserve(), lasting))
+    }
+
+    /// From now on records go to `fresh`, behind `snapshot`, which is to be written. `None`: meanwhile the folder has gone.
+    pub(super) fn switch(&mut self, fresh: Fresh, snapshot: Snapshot) -> Option<Compaction> {
+        Some(self.journal.as_mut()?.switch(fresh, snapshot))
     }
 
     /// A compaction has ended. One that fails while the disk is in use costs nothing but room, and is tried later; after
     /// a time without the disk the snapshot is what makes it whole again.
     pub(super) fn end(&mut self, ended: Result<Compacted, SpoolError>, now: Moment) {
-        self.compacting = false;
         match ended {
             Ok(compacted) => {
                 if let Some(journal) = &mut self.journal {

@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use api::event::{PathSegment, WatchEvent};
 
-use super::error::SpoolError;
-use super::journal::{Compaction, Journal, Snapshot};
+use super::journal::{Compaction, Fresh, Journal, Snapshot};
 use super::moment::Moment;
 use super::queue::managers::{Loss, ManagerId};
 use super::queue::{Limits, Queue, Ticket};
@@ -56,7 +55,7 @@ impl State {
                 self.lose(manager, now)
             }
         } else {
-            Stored::Full
+            self.turn_away(now)
         };
         self.key = key;
         stored
@@ -64,13 +63,14 @@ impl State {
 
     pub(super) fn delivered(&mut self, ticket: Ticket, now: Moment) {
         if let Some(key) = self.queue.delivered(ticket, now) {
-            self.record(Kind::Delivered, &key, now);
+            self.spool.append(Kind::Delivered, &key, now);
         }
     }
 
     pub(super) fn resync_told(&mut self, manager: &PathSegment, mark: ResyncMark, now: Moment) {
         if self.queue.managers_mut().told(manager, mark) {
-            self.record(Kind::ResyncTold, manager.as_str().as_bytes(), now);
+            self.spool
+                .append(Kind::ResyncTold, manager.as_str().as_bytes(), now);
         }
     }
 
@@ -92,8 +92,8 @@ impl State {
         }
     }
 
-    /// Begins a compaction; `None`: there is one, or the folder is not open.
-    pub(super) fn begin_compaction(&mut self) -> Option<Result<Compaction, SpoolError>> {
+    /// From now on records go to `fresh`; the rest of the compaction is to follow. `None`: the folder has gone.
+    pub(super) fn switch(&mut self, fresh: Fresh) -> Option<Compaction> {
         let mut losses = Vec::new();
         for loss in self.queue.managers().losses() {
             let (kind, manager) = match loss {
@@ -104,7 +104,7 @@ impl State {
             record::write(&mut losses, kind, manager.as_bytes());
         }
         let keys = self.queue.keys();
-        self.spool.begin(Snapshot { keys, losses })
+        self.spool.switch(fresh, Snapshot { keys, losses })
     }
 
     /// Whether most of the disk's share is dead.
@@ -126,7 +126,7 @@ impl State {
 
     fn enter(&mut self, key: &[u8], manager: ManagerId, now: Moment) -> Stored {
         self.queue.insert(key, manager, now);
-        if self.record(Kind::Put, key, now) {
+        if self.spool.append(Kind::Put, key, now) {
             Stored::Spooled
         } else {
             Stored::MemoryOnly
@@ -138,9 +138,20 @@ impl State {
         let first = managers.lose(manager);
         if let Some(name) = managers.name(manager).cloned().filter(|_| first) {
             tracing::error!(manager = %name, "the outbox is full; the manager is told to look at everything");
-            self.record(Kind::Resync, name.as_str().as_bytes(), now);
+            self.spool
+                .append(Kind::Resync, name.as_str().as_bytes(), now);
         }
         Stored::Full
+    }
+
+    /// Of a manager too many nothing is kept but that whoever is unknown has lost something. The record says it of everybody,
+    /// which costs the others a look in the next life, unless a snapshot has said it better until then.
+    fn turn_away(&mut self, now: Moment) -> Stored {
+        if self.queue.managers_mut().lose_strangers() {
+            tracing::error!("there are too many managers; events for further ones are dropped");
+            self.spool.append(Kind::Resync, b"", now);
+        }
+        Stored::TooManyManagers
     }
 
     /// Takes an object of a former life; whether there was room.
@@ -158,20 +169,5 @@ impl State {
             }
             _ => false,
         }
-    }
-
-    /// Writes a record, if the disk is in use. Only if compaction was neglected until there is no room left, it is done
-    /// here and now.
-    fn record(&mut self, kind: Kind, payload: &[u8], now: Moment) -> bool {
-        if self.spool.is_full(payload) {
-            if let Some(begun) = self.begin_compaction() {
-                let ended = begun.and_then(|compaction| compaction.run());
-                self.spool.end(ended, now);
-            }
-            if self.spool.is_full(payload) {
-                self.spool.give_up(&SpoolError::Full, now);
-            }
-        }
-        self.spool.append(kind, payload, now)
     }
 }

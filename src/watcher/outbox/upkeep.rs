@@ -1,6 +1,8 @@
 //! What the disk needs now and then, outside the lock that admission takes.
 //!
-//! Invariant: one upkeep at a time; of the state's lock it holds only what takes no longer than a record.
+//! Invariant: one upkeep at a time; it holds the state's lock for nothing that waits for the disk: only for what takes no
+//! longer than a record, and for copying what is to be told. (Who puts an event waits for the disk under
+//! [`FsyncPolicy::Always`] alone, which asks for just that.)
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,7 +10,7 @@ use std::time::Duration;
 use super::FsyncPolicy;
 use super::error::SpoolError;
 use super::folder::{Disk, Folder};
-use super::journal::{Compaction, Journal};
+use super::journal::Journal;
 use super::moment::Moment;
 use super::recovery::{self, Found};
 use super::state::{Settings, State};
@@ -82,14 +84,20 @@ impl Store {
     }
 
     pub(super) fn compact(&self, now: Moment) {
-        // Not in the `match`: its lock would be held to the end of it.
-        let begun = self.lock().begin_compaction();
-        let ended = match begun {
-            None => return,
-            Some(Ok(compaction)) => Compaction::run(&compaction),
-            Some(Err(error)) => Err(error),
+        // Not in the conditions: their locks would be held to the end.
+        let reserved = self.lock().spool.reserve();
+        let Some((reserved, lasting)) = reserved else {
+            return;
         };
-        self.lock().spool.end(ended, now);
+        let ended = reserved.create(lasting).and_then(|fresh| {
+            let compaction = self.lock().switch(fresh);
+            compaction.map(|it| it.run()).transpose()
+        });
+        match ended {
+            Ok(None) => {}
+            Ok(Some(compacted)) => self.lock().spool.end(Ok(compacted), now),
+            Err(error) => self.lock().spool.end(Err(error), now),
+        }
     }
 
     /// Forces to the disk what was written since the last time.

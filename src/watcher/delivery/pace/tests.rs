@@ -2,8 +2,9 @@
 
 use rstest::rstest;
 
+use super::gate::SPACING;
 use super::*;
-use crate::delivery::Broken;
+use crate::delivery::{Broken, Phase};
 
 const BACKOFF: Backoff = Backoff {
     base: Duration::from_secs(1),
@@ -26,6 +27,10 @@ fn unreachable() -> PostError {
     PostError::Unreachable(Broken::Connection(
         std::io::ErrorKind::ConnectionRefused.into(),
     ))
+}
+
+fn unanswered() -> PostError {
+    PostError::Unreachable(Broken::TimedOut(Phase::Answering))
 }
 
 fn refused(status: u16, retry_after: Option<u64>) -> PostError {
@@ -139,6 +144,21 @@ fn any_answer_opens_the_link(#[case] status: Option<u16>) {
     assert_eq!(world.pace.room(world.now, 8), 8);
 }
 
+/// The connection was there; perhaps from before the outage.
+#[test]
+fn a_probe_that_is_not_answered_neither_opens_the_link_nor_puts_it_off() {
+    let mut world = World::new();
+    let first = world.departs("a").unwrap();
+    world.fails("a", 1, first, &unreachable());
+    world.now = world.pace.reopens().unwrap();
+    let probe = world.departs("a").unwrap();
+    world.pass(15_000);
+    world.fails("a", 1, probe, &unanswered());
+    assert!(world.pace.is_link_shut());
+    assert_eq!(world.pace.room(world.now, 8), 1);
+    assert!(world.departs("b").is_some());
+}
+
 #[test]
 fn one_event_that_is_refused_holds_up_nobody() {
     let mut world = World::new();
@@ -174,7 +194,8 @@ fn two_events_in_a_row_shut_their_managers_gate_and_no_other() {
     world.pass(500);
     let probe = world.departs("a").unwrap();
     assert_eq!(world.departs("a"), None);
-    assert_eq!(world.fails("a", 3, probe, &refused(503, None)), 1_000);
+    // Behind those that wait for the gate, which opens before.
+    assert_eq!(world.fails("a", 3, probe, &refused(503, None)), 1_500);
     world.pass(1_000);
     world.departs("a").unwrap();
     world.pace.arrived(&manager("a"));
@@ -221,7 +242,9 @@ fn a_wait_asked_for_one_event_is_kept_by_that_alone() {
 #[rstest]
 #[case::whole(100, u64::MAX, 100_000, 100_001)]
 #[case::quarter_more(100, 0, 125_000, 125_000)]
-#[case::at_most_five_minutes(300, 0, 300_000, 300_000)]
+#[case::five_minutes(300, 0, 375_000, 375_000)]
+#[case::five_minutes_whole(300, u64::MAX, 300_000, 300_001)]
+#[case::no_more_than_those(3_600, 0, 375_000, 375_000)]
 #[case::nothing(0, 0, 0, 0)]
 fn what_is_asked_for_is_the_least(
     #[case] asked: u64,

@@ -14,9 +14,11 @@ use tokio::time::{Instant as Clock, sleep};
 
 use super::*;
 use crate::certificates::CertificateError;
-use crate::delivery::Broken;
+use crate::delivery::{Broken, Phase, Timeouts};
 use crate::fixture::{Authority, Secret};
 use crate::outbox;
+
+mod silence;
 
 /// What KCP does with a post.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -26,6 +28,8 @@ enum Kcp {
     Asks(u16, u64),
     Unreachable,
     Hangs,
+    /// It takes the post and says nothing, until the channel has waited long enough.
+    TimesOut,
     TakesAfter(Duration),
 }
 
@@ -163,6 +167,11 @@ async fn answer_of(kcp: Kcp) -> Result<(), PostError> {
             Ok(())
         }
         Kcp::Hangs => pending().await,
+        Kcp::TimesOut => {
+            sleep(Timeouts::default().answer).await;
+            let broken = Broken::TimedOut(Phase::Answering);
+            Err(PostError::Unreachable(broken))
+        }
         Kcp::Refuses(status) => Err(PostError::Refused {
             status,
             retry_after: None,

@@ -1,5 +1,9 @@
 //! `notify: sync`: rows 24 to 27 as far as an answer shows them. The attempts themselves are tested in `delivery`.
 
+use std::net::{SocketAddr, TcpListener};
+
+use rstest::rstest;
+
 use super::*;
 use crate::certificates::Certificates;
 use crate::delivery::{Channel, ChannelOptions, KcpAddress, Timeouts};
@@ -12,12 +16,17 @@ struct Lab {
 }
 
 async fn lab() -> Lab {
+    lab_at(None).await
+}
+
+/// With a KCP that is looked for at `address`, if it is not where it is.
+async fn lab_at(address: Option<SocketAddr>) -> Lab {
     let authority = Authority::new("kyma");
     let kcp = Kcp::start(Manner::new(&authority.leaf(|_| ()), &[&authority])).await;
     let secret = Secret::of(&authority, &authority.leaf(|_| ()));
     let certificates: Certificates = secret.load();
     let options = ChannelOptions {
-        kcp_address: KcpAddress::parse(&kcp.address.to_string()).unwrap(),
+        kcp_address: KcpAddress::parse(&address.unwrap_or(kcp.address).to_string()).unwrap(),
         contract: PathSegment::V2,
         boot_id: api::event::BootId::parse("boot").unwrap(),
         connections: 1,
@@ -48,6 +57,12 @@ impl Lab {
     }
 }
 
+/// Where nobody listens any more.
+fn nobody() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap()
+}
+
 #[tokio::test]
 async fn kcp_is_told_before_the_answer() {
     let lab = lab().await;
@@ -61,6 +76,7 @@ async fn kcp_is_told_before_the_answer() {
     let body: Value = serde_json::from_str(&received.body).unwrap();
     assert_eq!(body, event("a"));
     assert_eq!(lab.fixture.bodies(), Vec::<Value>::new());
+    assert_eq!(lab.fixture.edge.managers.all().len(), 1);
     assert_eq!(lab.fixture.metric("watcher_kcp_requests_total"), Some(1.0));
     assert_eq!(
         lab.fixture.metric("watcher_delivered_events_total"),
@@ -91,6 +107,37 @@ async fn row_24_a_5xx_is_tried_again() {
     assert_eq!(lab.kcp.received().len(), 2);
     assert_eq!(lab.failures(), Some(1.0));
     assert_eq!(lab.fixture.bodies(), Vec::<Value>::new());
+}
+
+/// The public watcher's three attempts, 2 and 4 s apart; its last word is the error.
+#[rstest]
+#[case::unavailable(Some(Reply::Status(503, "")), 3, "KCP answers 503")]
+#[case::refused(None, 0, "KCP cannot be reached: the connection failed: ")]
+#[tokio::test(start_paused = true)]
+async fn row_24_after_three_attempts_it_is_said_and_row_27_the_event_is_kept(
+    #[case] reply: Option<Reply>,
+    #[case] heard: usize,
+    #[case] why: &str,
+) {
+    let lab = match reply {
+        Some(reply) => {
+            let lab = lab().await;
+            lab.kcp.otherwise(reply);
+            lab
+        }
+        None => lab_at(Some(nobody())).await,
+    };
+    let asked = tokio::time::Instant::now();
+    let said = lab.says("/validate/kyma").await;
+    let (before, why_said) = said.split_once('\n').unwrap();
+    assert_eq!(before, "kcp request failed");
+    assert!(why_said.starts_with(why), "{why_said}");
+    // Both waits, each up to a fifth longer.
+    let took = asked.elapsed().as_secs_f64();
+    assert!((5.7..7.3).contains(&took), "{took}");
+    assert_eq!(lab.kcp.received().len(), heard);
+    assert_eq!(lab.failures(), Some(1.0));
+    assert_eq!(lab.fixture.bodies(), [event("a")]);
 }
 
 #[tokio::test]

@@ -17,7 +17,10 @@ async fn row_5_the_path_names_the_manager() {
     assert_eq!(answered.status, StatusCode::OK);
     let [item] = fixture.kept().try_into().unwrap();
     assert_eq!(item.manager, named("lifecycle-manager"));
-    assert_eq!(fixture.edge.managers.all(), [named("lifecycle-manager")]);
+    // It is sent heartbeats when it has taken that.
+    assert_eq!(fixture.edge.outbox.reached(), []);
+    fixture.edge.outbox.delivered(&item, Instant::now());
+    assert_eq!(fixture.edge.outbox.reached(), [item.manager]);
 }
 
 /// The public project's own tests send GET.

@@ -143,3 +143,25 @@ async fn an_ordinary_silence_is_no_fault() {
         "no series before the first failure"
     );
 }
+
+/// Any Pod may ask for any path. What KCP has never taken is no manager's name for the heartbeats.
+#[tokio::test]
+async fn invented_managers_get_no_heartbeats_and_too_many_of_them_are_told_the_truth() {
+    let fixture = fixture();
+    let review = changed("a").to_string();
+    let mut answered = Vec::new();
+    for number in 0..1_025 {
+        let path = format!("/validate/invented-{number}");
+        let answer: Value =
+            serde_json::from_str(&fixture.send(&path, review.clone()).await.body).unwrap();
+        answered.push(answer["response"]["status"]["message"].clone());
+    }
+    assert_eq!(fixture.edge.managers.all(), []);
+    assert_eq!(answered[1_023], "kcp request succeeded");
+    assert_eq!(
+        answered[1_024],
+        "kcp request failed\nthere are too many managers; KCP is not told"
+    );
+    let series = r#"watcher_stored_events_total{outcome="too_many_managers"}"#;
+    assert_eq!(fixture.metric(series), Some(1.0));
+}

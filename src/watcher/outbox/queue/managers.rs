@@ -33,6 +33,8 @@ struct Manager {
     /// Numbers that were given and are not delivered.
     open: BTreeSet<u64>,
     depth: usize,
+    /// Whether it has taken an event.
+    reached: bool,
     lost: Option<ResyncMark>,
 }
 
@@ -60,6 +62,7 @@ impl Managers {
             sequence: 0,
             open: BTreeSet::new(),
             depth: 0,
+            reached: false,
             lost,
         });
         Some(place)
@@ -79,6 +82,7 @@ impl Managers {
     pub(super) fn settle(&mut self, place: ManagerId, number: u64) {
         if let Some(manager) = self.known.get_mut(usize::from(place)) {
             manager.open.remove(&number);
+            manager.reached = true;
         }
     }
 
@@ -108,6 +112,11 @@ impl Managers {
         for manager in &mut self.known {
             manager.lost = Some(mark);
         }
+    }
+
+    /// Events of managers that are not here were lost. Whether that is new.
+    pub(in super::super) fn lose_strangers(&mut self) -> bool {
+        !std::mem::replace(&mut self.everyone, true)
     }
 
     /// The manager `name` knows of `mark`. Whether that was all there was to know.
@@ -176,6 +185,12 @@ impl Managers {
             .first()
             .map_or(0, |first| manager.sequence + 1 - first);
         (manager.sequence, held_back.max(manager.depth as u64))
+    }
+
+    /// Those that have taken an event.
+    pub(in super::super) fn reached(&self) -> impl Iterator<Item = &PathSegment> {
+        let reached = self.known.iter().filter(|manager| manager.reached);
+        reached.map(|manager| &manager.name)
     }
 
     /// The name of the manager at `place`.

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Cursor, ErrorKind, Read};
+use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use crate::outbox::folder::{Appended, Disk, Folder};
@@ -29,7 +30,16 @@ pub(crate) struct Content {
     pub(crate) sync_refusal: Option<ErrorKind>,
     /// What creating a file is answered with.
     pub(crate) create_refusal: Option<ErrorKind>,
+    /// Holds up whoever forces anything.
+    pub(crate) brake: Option<Arc<Brake>>,
     dead: bool,
+}
+
+/// Says that somebody forces something to the disk, and lets it go on when it is told.
+#[derive(Debug)]
+pub(crate) struct Brake {
+    pub(crate) asked: Sender<()>,
+    pub(crate) go: Mutex<Receiver<()>>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -48,6 +58,18 @@ impl FakeDisk {
         let disk = Self::default();
         disk.content().insert(name, bytes);
         disk
+    }
+}
+
+impl FakeDisk {
+    fn braked(&self) -> MutexGuard<'_, Content> {
+        let brake = self.content().brake.clone();
+        if let Some(brake) = brake {
+            // Whoever holds the other ends may have gone.
+            let _ = brake.asked.send(());
+            let _ = brake.go.lock().unwrap().recv();
+        }
+        self.content()
     }
 }
 
@@ -221,7 +243,7 @@ impl Folder for FakeFolder {
     }
 
     fn sync(&self) -> io::Result<()> {
-        let mut content = self.disk.content();
+        let mut content = self.disk.braked();
         content.change()?;
         content.lasting_names = content.names.clone();
         Ok(())
@@ -252,7 +274,7 @@ impl Appended for Handle {
     }
 
     fn sync(&self) -> io::Result<()> {
-        let mut content = self.disk.content();
+        let mut content = self.disk.braked();
         content.change()?;
         if let Some(refusal) = content.sync_refusal {
             return Err(refusal.into());

@@ -7,6 +7,8 @@ use proptest::prelude::*;
 
 use super::disk::FakeDisk;
 use super::world::{World, manager, settings};
+use crate::outbox::journal::{Compaction, Fresh};
+use crate::outbox::moment::Moment;
 use crate::outbox::{FsyncPolicy, Item, Limits, Settings, Stored};
 
 const MANAGERS: [&str; 2] = ["a", "b"];
@@ -31,6 +33,7 @@ enum Step {
         seconds: u64,
     },
     KeepUp,
+    /// One step of a compaction; whatever else happens may lie between two, and so may the end.
     Compact,
     Heartbeat {
         manager: usize,
@@ -66,7 +69,7 @@ fn steps(with_room: bool) -> impl Strategy<Value = Vec<Step>> {
         1 => (any::<usize>(), 0_u64..9).prop_map(|(index, seconds)| Step::Fail { index, seconds }),
         2 => (0_u64..6).prop_map(|seconds| Step::Pass { seconds }),
         1 => Just(Step::KeepUp),
-        1 => Just(Step::Compact),
+        3 => Just(Step::Compact),
         1 => (0..MANAGERS.len()).prop_map(|manager| Step::Heartbeat { manager }),
         1 => prop::option::of(0_usize..200).prop_map(move |more| match more {
             more if with_room => Step::Room { more },
@@ -90,10 +93,17 @@ struct Model {
     numbers: HashMap<usize, u64>,
 }
 
+/// A compaction under way.
+enum Stage {
+    Created(Fresh),
+    Switched(Compaction),
+}
+
 struct Run {
     world: World,
     model: Model,
     under_way: Vec<(Item, Instant)>,
+    compaction: Option<Stage>,
     /// Whether something may be lost if its manager is marked.
     lossy: bool,
 }
@@ -104,6 +114,7 @@ impl Run {
             world: World::with(FakeDisk::default(), settings),
             model: Model::default(),
             under_way: Vec::new(),
+            compaction: None,
             lossy,
         }
     }
@@ -126,6 +137,8 @@ impl Run {
             Some(End::Dies { life }) => Some(life),
             _ => None,
         };
+        // It holds the folder.
+        self.compaction = None;
         self.world.restart(life);
         self.under_way.clear();
         self.model.numbers.clear();
@@ -158,9 +171,13 @@ impl Run {
             }
             Step::Pass { seconds } => self.world.pass(seconds),
             Step::KeepUp => {
+                // One upkeep at a time.
+                while self.compaction.is_some() {
+                    self.compact();
+                }
                 let _ = self.world.outbox.keep_up(now);
             }
-            Step::Compact => self.world.compact(),
+            Step::Compact => self.compact(),
             Step::Heartbeat { manager: index } => {
                 let manager = manager(MANAGERS[index]);
                 let report = self.world.outbox.manager_report(&manager, now);
@@ -191,6 +208,26 @@ impl Run {
         } else {
             self.model.owed.insert((index, object), self.world.now);
         }
+    }
+
+    fn compact(&mut self) {
+        let store = &self.world.outbox.store;
+        let begun = Moment::default();
+        self.compaction = match self.compaction.take() {
+            None => {
+                let reserved = store.lock().spool.reserve();
+                let created = reserved.map(|(reserved, lasting)| reserved.create(lasting));
+                created.and_then(|created| {
+                    let failed = |error| store.lock().spool.end(Err(error), begun);
+                    created.map_err(failed).ok().map(Stage::Created)
+                })
+            }
+            Some(Stage::Created(fresh)) => store.lock().switch(fresh).map(Stage::Switched),
+            Some(Stage::Switched(compaction)) => {
+                store.lock().spool.end(compaction.run(), begun);
+                None
+            }
+        };
     }
 
     fn take(&mut self, limit: usize) {

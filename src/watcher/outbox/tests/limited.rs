@@ -1,0 +1,86 @@
+//! Real disks that refuse. The tests run as root, whom no file's mode stops: a limit on the size of files stops it, and a
+//! folder of the kernel's own.
+
+use std::io::{Write as _, stdout};
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use super::world::{event, manager};
+use crate::outbox::{Options, Outbox, Stored};
+
+/// Names the folder to a process whose files may not grow.
+const FOLDER: &str = "WATCHER_TEST_LIMITED_SPOOL";
+
+/// Runs what follows it with files of at most 64 blocks, and without the signal that would end it beyond them.
+const LIMITED: &str = r#"trap "" XFSZ && ulimit -f 64 && exec "$@""#;
+
+/// Puts until the disk refuses, goes on, and says how many events were spooled.
+#[test]
+#[ignore = "the process that the next test runs"]
+fn limited() {
+    let Some(folder) = std::env::var_os(FOLDER) else {
+        return;
+    };
+    let now = Instant::now();
+    let (outbox, recovered) = Outbox::open(Options::new(PathBuf::from(folder)), now);
+    assert_eq!(recovered.unusable, None);
+    let put = |number| outbox.put(&manager("a"), &event(number), now);
+    let spooled = (0..100_000).find(|number| put(*number) != Stored::Spooled);
+    let spooled = spooled.unwrap();
+    assert_eq!(put(200_000), Stored::MemoryOnly);
+    // The limit is one of each file, so that the next segment takes what is to be told no more than the last.
+    let _ = outbox.keep_up(now + Duration::from_mins(1));
+    assert!(!outbox.report(now).on_disk);
+    assert_eq!(put(200_001), Stored::MemoryOnly);
+    let items = outbox.take(now, usize::MAX);
+    assert_eq!(items.len(), spooled as usize + 3);
+    let text = format!("\nspooled {spooled} \n");
+    stdout().write_all(text.as_bytes()).unwrap();
+}
+
+#[test]
+fn a_real_disk_that_is_full_takes_nothing_but_survival_and_has_a_note_of_that() {
+    let folder = tempfile::tempdir().unwrap();
+    let exe = std::env::current_exe().unwrap();
+    let output = Command::new("sh")
+        .args(["-c", LIMITED, "sh"])
+        .arg(exe)
+        .args(["--exact", "outbox::tests::limited::limited"])
+        .args(["--ignored", "--nocapture"])
+        .env(FOLDER, folder.path())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    let mut words = text.lines().filter_map(|it| it.strip_prefix("spooled "));
+    let spooled: usize = words
+        .next()
+        .unwrap_or_else(|| panic!("{output:?}"))
+        .trim()
+        .parse()
+        .unwrap();
+    assert!(spooled > 100, "{spooled}");
+    let now = Instant::now();
+    let (outbox, recovered) = Outbox::open(Options::new(folder.path().to_owned()), now);
+    assert_eq!((recovered.items, recovered.unusable), (spooled, None));
+    assert!(recovered.resync && recovered.torn_bytes == 0, "{output:?}");
+    let report = outbox.manager_report(&manager("a"), now);
+    assert!(report.resync.is_some() && outbox.report(now).on_disk);
+}
+
+#[test]
+fn a_folder_that_nobody_can_write_to_leaves_everything_in_memory() {
+    let now = Instant::now();
+    let (outbox, recovered) = Outbox::open(Options::new(PathBuf::from("/proc/self")), now);
+    let unusable = recovered.unusable.unwrap();
+    assert!(
+        unusable.starts_with("the spool's folder cannot be opened: "),
+        "{unusable}"
+    );
+    assert_eq!(
+        outbox.put(&manager("a"), &event(1), now),
+        Stored::MemoryOnly
+    );
+    assert_eq!(outbox.take(now, 9).len(), 1);
+    assert!(!outbox.report(now).on_disk);
+}
