@@ -20,8 +20,8 @@
 //!   resourceNames: [rt-bootstrapper-direct-record, rt-bootstrapper-rollout]
 //!   verbs: [create, get, list, patch, update, watch]
 //! - apiGroups: [infrastructuremanager.kyma-project.io]
-//!   resources: [runtimes]
-//!   verbs: [list, watch]
+//!   resources: [runtimes]                 # patched once, when a runtime is handed back: the signal
+//!   verbs: [list, patch, watch]
 //! - apiGroups: [operator.kyma-project.io]
 //!   resources: [runtimebootstrappers]
 //!   verbs: [create, delete, get, list, patch, watch]
@@ -44,6 +44,7 @@ use policy::convergence::observed::Names;
 use policy::convergence::waves::{Budget, Settings as Waves};
 use tokio_util::sync::CancellationToken;
 
+use super::signal::SignalKeys;
 use super::sources::Published;
 use crate::runtimes::Fleet;
 
@@ -85,6 +86,10 @@ pub struct DirectSettings {
     pub names: Names,
     /// Which Runtimes get a resource by themselves.
     pub adopt: Selector,
+    /// How today's manager is told that a runtime is its own again, whether part `signal` runs or not.
+    pub signal_keys: SignalKeys,
+    /// Of which Runtimes it may be told.
+    pub signal_selector: Selector,
     /// The webhook's image where a resource names no other.
     pub image: String,
     /// Within which time everything on a runtime is looked at again.
@@ -115,10 +120,12 @@ impl DirectSettings {
             namespace: KCP_NAMESPACE.to_owned(),
             names: Names::default(),
             adopt: Selector::from_iter([(MODE, MODE_DIRECT)]),
+            signal_keys: SignalKeys::default(),
+            signal_selector: Selector::default(),
             image: image.to_owned(),
             resync: Duration::from_mins(10),
-            passes: 384,
-            connected: 240,
+            passes: 320,
+            connected: 224,
             backoff: Backoff {
                 base: Duration::from_secs(5),
                 cap: Duration::from_mins(5),

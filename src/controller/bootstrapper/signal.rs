@@ -29,7 +29,7 @@
 
 use std::num::NonZeroU32;
 
-use api::runtimes::FORCE_RECONCILIATION;
+use api::runtimes::{FORCE_RECONCILIATION, KCP_NAMESPACE};
 use chassis::readiness::Readiness;
 use kube::Client;
 use kube::core::Selector;
@@ -98,6 +98,8 @@ pub struct SignalSettings {
     /// How many Runtimes are written in a second, on average: each signal costs the manager a reconciliation of the
     /// whole runtime.
     pub per_second: NonZeroU32,
+    /// Where Runtimes, resources and the record are.
+    pub namespace: String,
     /// The ConfigMap of the record.
     pub record: String,
 }
@@ -109,6 +111,7 @@ impl Default for SignalSettings {
             keys: SignalKeys::default(),
             selector: Selector::default(),
             per_second: NonZeroU32::MIN.saturating_add(9),
+            namespace: KCP_NAMESPACE.to_owned(),
             record: SIGNAL_RECORD.to_owned(),
         }
     }
@@ -182,7 +185,7 @@ impl SignalKeys {
     }
 
     /// The merge patch that sets the signal.
-    fn set(self) -> Value {
+    pub(super) fn set(self) -> Value {
         patch(
             self.has(Place::Label),
             self.has(Place::Annotation),

@@ -33,6 +33,8 @@ pub struct Observed {
     pub trust_bundles: Option<String>,
     /// Rights that we lack, each as `verb resource.group`; empty if they suffice.
     pub missing_rights: Vec<String>,
+    /// The same, of objects that we were not let read: whether they are there is not known.
+    pub unread: Vec<String>,
     /// The pull Secret.
     pub pull_secret: Option<Value>,
     /// The ClusterTrustBundle.
@@ -55,6 +57,7 @@ impl fmt::Debug for Observed {
             .field("namespace", &self.namespace)
             .field("trust_bundles", &self.trust_bundles)
             .field("missing_rights", &self.missing_rights)
+            .field("unread", &self.unread)
             .finish_non_exhaustive()
     }
 }

@@ -252,11 +252,18 @@ fn preflight(context: Context<'_>, observed: &Observed) -> Result<(), Blocked> {
             ));
         }
     }
-    if observed.missing_rights.is_empty() {
-        Ok(())
-    } else {
-        Err(Blocked::Rights(observed.missing_rights.clone()))
+    lacking([&observed.missing_rights, &observed.unread])
+}
+
+/// Each right once.
+fn lacking<const N: usize>(rights: [&[String]; N]) -> Result<(), Blocked> {
+    let mut rights = rights.concat();
+    if rights.is_empty() {
+        return Ok(());
     }
+    rights.sort_unstable();
+    rights.dedup();
+    Err(Blocked::Rights(rights))
 }
 
 /// Whether an object is ours, or today's installer's: nobody else's is ever deleted.

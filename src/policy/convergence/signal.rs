@@ -4,9 +4,10 @@
 //! manager leaves of it is removed, so that the next change is a change again. A change that comes while a signal stands
 //! is not lost: the manager may have read the sources before, so it is told again once it has taken the first signal.
 //!
-//! Invariants: no signal without a change; after a change every affected runtime is signalled at least once, whatever
-//! crashes in between, provided that the [`Record`] is stored when [`Record::advance`] says so and before anything is
-//! set; a runtime in `direct`, or one that is being deleted, is never signalled.
+//! Invariants: no signal without a change, but for a runtime that is handed back ([`is_told_of`]); after a change every
+//! affected runtime is signalled at least once, whatever crashes in between, provided that the [`Record`] is stored when
+//! [`Record::advance`] says so and before anything is set; a runtime in `direct`, or one that is being deleted, is never
+//! signalled.
 //! Deliberately absent: pacing, and the writes themselves.
 //! Source: product.md §2 "Interim mode", seed: resource-synchronization, reference kim-keb §1.6, §4 and §9 rows 4 to 9, 39
 //! to 44.
@@ -19,6 +20,7 @@ use serde_json::{Map, Value, json};
 use super::Kind;
 use super::known::{Known, KnownError};
 use super::sources::Sources;
+use super::status::Purpose;
 
 mod store;
 
@@ -168,6 +170,14 @@ impl Record {
         self.epoch
     }
 
+    /// The same record, in which every decision is a later one than those of that epoch: for a record that is read anew
+    /// while writes are under way.
+    #[must_use]
+    pub fn following(mut self, epoch: Epoch) -> Self {
+        self.epoch = Epoch(epoch.0 + 1);
+        self
+    }
+
     /// Takes note that a step was carried out, which had been decided upon at `since`.
     ///
     /// If a change came in between, the manager may have been told before it: the runtime is signalled again.
@@ -184,6 +194,15 @@ impl Record {
                 self.runtimes.remove(name);
             }
             Step::RemoveLeftover | Step::Forget => *state = State::Due,
+        }
+    }
+
+    /// Takes note of a signal that direct mode set on a runtime that it handed back: it is as one of ours from then on.
+    pub fn adopt(&mut self, name: &str) {
+        if self.known.is_some() {
+            self.runtimes
+                .entry(name.to_owned())
+                .or_insert(State::Stands);
         }
     }
 
@@ -205,6 +224,15 @@ impl Record {
         }
         tally
     }
+}
+
+/// Whether the manager has to be told of a runtime when its `RuntimeBootstrapper` goes.
+///
+/// What changed while the runtime was in `direct` the manager never heard of, and whether all of it arrived is not known
+/// for certain: the runtime may have been paused, behind in a wave, or out of reach.
+#[must_use]
+pub fn is_told_of(purpose: Purpose, standing: Standing) -> bool {
+    purpose == Purpose::HandBack && standing == Standing::Affected
 }
 
 /// What [`Record::advance`] found.

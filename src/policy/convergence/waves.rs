@@ -6,7 +6,7 @@
 //! budget is spent or while paused. Unreachable members are no failures and hold up nobody.
 //! Source: product.md §2 "Safe rollout".
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 
 mod progress;
@@ -53,6 +53,7 @@ pub enum State {
 pub struct Rollout {
     settings: Settings,
     members: BTreeMap<String, Member>,
+    failed: BTreeSet<String>,
     waves: Vec<Wave>,
     current: usize,
     /// How many waves have more failures than their budget.
@@ -84,6 +85,7 @@ impl Rollout {
         let mut rollout = Self {
             settings,
             members: BTreeMap::new(),
+            failed: BTreeSet::new(),
             waves: Vec::new(),
             current: 0,
             spent: 0,
@@ -117,6 +119,7 @@ impl Rollout {
     /// Forgets a member that is gone.
     pub fn leave(&mut self, name: &str) {
         if let Some(member) = self.members.remove(name) {
+            self.failed.remove(name);
             *self.waves[member.wave].counts.of(member.state) -= 1;
             self.recount(member.wave);
             self.proceed();
@@ -131,6 +134,11 @@ impl Rollout {
             *counts.of(state) += 1;
             member.state = state;
             let wave = member.wave;
+            if state == State::Failed {
+                self.failed.insert(name.to_owned());
+            } else {
+                self.failed.remove(name);
+            }
             self.recount(wave);
             self.proceed();
         }
@@ -141,6 +149,21 @@ impl Rollout {
         self.settings = settings;
         (0..self.waves.len()).for_each(|wave| self.recount(wave));
         self.proceed();
+    }
+
+    /// Members that an earlier leader of the same rollout saw fail: those that wait here have begun there, and count
+    /// against the budget until they arrive. Of the others something newer is known.
+    pub fn recall<'a>(&mut self, failed: impl IntoIterator<Item = &'a str>) {
+        for name in failed {
+            if self.state(name) == Some(State::Waiting) {
+                self.set(name, State::Failed);
+            }
+        }
+    }
+
+    /// Members that failed, by name.
+    pub fn failed(&self) -> impl Iterator<Item = &str> {
+        self.failed.iter().map(String::as_str)
     }
 
     /// Where a member is.

@@ -42,8 +42,22 @@ fn names(arguments: &SourceArgs) -> Names {
     }
 }
 
-pub(super) fn signal(arguments: &SignalArgs) -> anyhow::Result<SignalSettings> {
-    let keys = match arguments.signal_keys {
+pub(super) fn signal(arguments: &ControllerArgs) -> anyhow::Result<SignalSettings> {
+    Ok(SignalSettings {
+        keys: keys(&arguments.signal),
+        selector: signalled(&arguments.signal)?,
+        per_second: arguments.signal.signals_per_second,
+        namespace: arguments.namespace.clone(),
+        ..SignalSettings::default()
+    })
+}
+
+fn signalled(arguments: &SignalArgs) -> anyhow::Result<Selector> {
+    selector(&arguments.signal_selector).context("--signal-selector")
+}
+
+fn keys(arguments: &SignalArgs) -> SignalKeys {
+    match arguments.signal_keys {
         SignalPlace::Label => SignalKeys::Only(Place::Label),
         SignalPlace::Annotation => SignalKeys::Only(Place::Annotation),
         SignalPlace::Both => SignalKeys::Both {
@@ -52,13 +66,7 @@ pub(super) fn signal(arguments: &SignalArgs) -> anyhow::Result<SignalSettings> {
                 ObeyedPlace::Annotation => Place::Annotation,
             }),
         },
-    };
-    Ok(SignalSettings {
-        keys,
-        selector: selector(&arguments.signal_selector).context("--signal-selector")?,
-        per_second: arguments.signals_per_second,
-        ..SignalSettings::default()
-    })
+    }
 }
 
 pub(super) fn direct(arguments: &ControllerArgs) -> anyhow::Result<DirectSettings> {
@@ -71,6 +79,8 @@ pub(super) fn direct(arguments: &ControllerArgs) -> anyhow::Result<DirectSetting
         namespace: arguments.namespace.clone(),
         names: names(&arguments.sources),
         adopt: selector(&given.adopt_selector).context("--adopt-selector")?,
+        signal_keys: keys(&arguments.signal),
+        signal_selector: signalled(&arguments.signal)?,
         resync: given.resync_period,
         passes: usize::try_from(given.concurrent_runtimes.get())?,
         waves: waves::Settings {
@@ -111,4 +121,43 @@ fn selector(text: &str) -> anyhow::Result<Selector> {
         pairs.push((key.trim().to_owned(), value.trim().to_owned()));
     }
     Ok(Selector::from_iter(pairs))
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: ControllerArgs,
+    }
+
+    fn parsed(flags: &[&str]) -> ControllerArgs {
+        let line = [&["controller"], flags].concat();
+        Line::try_parse_from(line).unwrap().arguments
+    }
+
+    #[test]
+    fn every_part_works_in_the_namespace_of_the_flag() {
+        let arguments = parsed(&["--namespace=elsewhere"]);
+        let namespaces = [
+            sources(&arguments).namespace,
+            signal(&arguments).unwrap().namespace,
+            direct(&arguments).unwrap().namespace,
+        ];
+        assert_eq!(namespaces, ["elsewhere"; 3]);
+    }
+
+    /// Who is handed back is signalled as everybody else is, and nobody else is.
+    #[test]
+    fn direct_mode_signals_as_the_signal_does() {
+        let arguments = parsed(&["--signal-keys=annotation", "--signal-selector=plan=aws"]);
+        let direct = direct(&arguments).unwrap();
+        assert_eq!(direct.signal_keys, SignalKeys::Only(Place::Annotation));
+        let selector = Selector::from_iter([("plan", "aws")]);
+        assert_eq!(direct.signal_selector, selector);
+    }
 }

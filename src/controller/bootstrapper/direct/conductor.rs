@@ -21,7 +21,7 @@ use super::lifecycle::is_held;
 use super::pass::{Assignment, Common, Report, pass};
 use super::queue::{Name, Queue};
 use super::register::{Register, Wish};
-use super::rollout::{Aim, Rollouts};
+use super::rollout::{Aim, Earlier, Rollouts};
 use super::writer::Statuses;
 
 mod ends;
@@ -53,7 +53,10 @@ pub(super) struct Conductor {
     /// How often that was something else.
     aims: u64,
     rollouts: Option<Rollouts>,
-    paused: bool,
+    /// What an earlier leader knew of its rollout, until the first one begins here.
+    earlier: Option<Earlier>,
+    /// `None` until it is known.
+    paused: Option<bool>,
     jobs: JoinSet<Done>,
     names: HashMap<Id, Name>,
     running: HashMap<Name, Running>,
@@ -92,7 +95,8 @@ impl Conductor {
             installations,
             desired: None,
             rollouts: None,
-            paused: false,
+            earlier: None,
+            paused: None,
             jobs: JoinSet::new(),
             names: HashMap::new(),
             running: HashMap::new(),
@@ -179,7 +183,8 @@ impl Conductor {
             return;
         };
         let common = Arc::clone(&self.common);
-        let job = match (wish, entry.resource.clone()) {
+        let resource = entry.resource.as_ref().map(|it| Box::new(it.open()));
+        let job = match (wish, resource) {
             (Wish::Adopt, _) => {
                 let name = Name::clone(name);
                 self.jobs.spawn(async move {
@@ -225,7 +230,7 @@ impl Conductor {
     fn assignment(
         &mut self,
         name: &Name,
-        resource: Arc<RuntimeBootstrapper>,
+        resource: Box<RuntimeBootstrapper>,
         desired: &Arc<Desired>,
         whole: bool,
     ) -> Assignment {
@@ -243,6 +248,7 @@ impl Conductor {
             name: Name::clone(name),
             previous: entry.map(|it| it.status.open()).unwrap_or_default(),
             runtime: self.register.identify(name),
+            standing: self.register.standing(name),
             desired: Arc::clone(desired),
             installation: self.installations.of(image(&resource)),
             withheld,

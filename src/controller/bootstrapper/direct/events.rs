@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::bootstrapper::RuntimeBootstrapper;
-use api::runtimes::{KCP_NAMESPACE, RUNTIME_ID, kubeconfig_secret};
+use api::runtimes::{RUNTIME_ID, kubeconfig_secret};
 use chassis::telemetry::error_chain;
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Secret;
@@ -61,7 +61,7 @@ impl Loop {
         let common = Arc::new(Common {
             door: Door::new(client.clone(), &settings.namespace, options.fleet.clone()),
             places: Window::new(settings.connected, conductor::YOUNG),
-            lifecycle: Lifecycle::new(client.clone(), &settings.namespace),
+            lifecycle: Lifecycle::new(client.clone(), &settings.namespace, settings.signal_keys),
             claims: Claims::default(),
             names: settings.names.clone(),
             control_plane: options.salt.control_plane(),
@@ -100,7 +100,7 @@ impl Loop {
         let mut runtimes = watches::runtimes(options);
         let mut kubeconfigs = watches::kubeconfigs(options);
         let namespace = &options.settings.namespace;
-        let mut paused = progress::paused(&options.client, namespace, &options.readiness);
+        let mut rollout = progress::watch(&options.client, namespace, &options.readiness);
         let mut sources: Published = options.sources.clone();
         sources.mark_changed();
         let mut writing = std::mem::replace(&mut self.writing, Box::pin(std::future::pending()));
@@ -113,7 +113,7 @@ impl Loop {
                 Some(event) = resources.next() => self.take_resource(event),
                 Some(event) = runtimes.next() => self.take_runtime(event),
                 Some(event) = kubeconfigs.next() => self.take_kubeconfig(event),
-                Some(stopped) = paused.next() => self.conductor.pause(stopped),
+                Some(stored) = rollout.next() => self.conductor.hear(&stored),
                 Ok(()) = sources.changed() => self.expect_sources(),
                 Some(ended) = self.conductor.ended() => self.conductor.take(ended),
                 () = &mut writing => return,
@@ -123,12 +123,16 @@ impl Loop {
     }
 
     fn is_ready(&self) -> bool {
-        self.resources.complete && self.runtimes.complete && self.known.is_some()
+        self.is_listed() && self.known.is_some()
+    }
+
+    /// The rollout's ConfigMap as well: before it is known whether there is a pause, nobody begins.
+    fn is_listed(&self) -> bool {
+        self.resources.complete && self.runtimes.complete && self.conductor.has_heard()
     }
 
     fn next(&self) -> Option<Instant> {
-        let lists = self.resources.complete && self.runtimes.complete;
-        let sources = self.sources_at.filter(|_| lists);
+        let sources = self.sources_at.filter(|_| self.is_listed());
         let passes = self.conductor.next().filter(|_| self.is_ready());
         [sources, passes].into_iter().flatten().min()
     }
@@ -166,7 +170,8 @@ impl Loop {
             (known, false)
         } else {
             let client = self.options.client.clone();
-            let mut signal = Record::new(client, KCP_NAMESPACE, SIGNAL_RECORD);
+            let namespace = &self.options.settings.namespace;
+            let mut signal = Record::new(client, namespace, SIGNAL_RECORD);
             let recalled = recall(&mut self.record, &mut signal).await;
             let recalled = recalled.map_err(|it| error_chain(&it))?;
             (recalled.known, recalled.inherited)
@@ -175,9 +180,14 @@ impl Loop {
         if changed || inherited {
             let mut data = std::collections::BTreeMap::new();
             known.write(&mut data);
-            if let Err(error) = self.record.save(data).await {
+            let mut saved = self.record.save(data.clone()).await;
+            if let Err(RecordError::Deleted) = saved {
+                // Nobody else knows any more what was rolled out.
+                saved = self.record.save(data).await;
+            }
+            if let Err(error) = saved {
                 // Whoever wrote it meanwhile knows better. Otherwise what is known holds, and passes go on by it.
-                if matches!(error, RecordError::Changed | RecordError::Deleted) {
+                if let RecordError::Changed = error {
                     self.known = None;
                 }
                 return Err(error_chain(&error));
@@ -241,7 +251,8 @@ impl Loop {
     }
 
     fn put_runtime(&mut self, view: &RuntimeView) {
-        let (name, facts) = Facts::read(view, &self.options.settings.adopt);
+        let settings = &self.options.settings;
+        let (name, facts) = Facts::read(view, &settings.adopt, &settings.signal_selector);
         for name in self.conductor.register.put_runtime(&name, facts) {
             self.conductor.wake(&name);
         }

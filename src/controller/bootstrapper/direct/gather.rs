@@ -67,18 +67,18 @@ impl Gather<'_> {
                 None => Ok(Read::There(None)),
             }
         });
-        let (cluster, state, reads, (bundle, unlisted), mut missing) = futures::try_join!(
+        let (cluster, state, reads, (bundle, unlisted), missing_rights) = futures::try_join!(
             self.kube_system(),
             self.namespace(namespace),
             try_join_all(reads),
             self.trust_bundle(),
             self.missing(),
         )?;
-        missing.extend(unlisted);
+        let mut unread = Vec::from_iter(unlisted);
         let mut objects = reads.into_iter().map(|read| match read {
             Read::There(object) => object,
             Read::Forbidden(right) => {
-                missing.push(right);
+                unread.push(right);
                 None
             }
         });
@@ -91,7 +91,8 @@ impl Gather<'_> {
             marker,
             namespace: state,
             trust_bundles,
-            missing_rights: missing,
+            missing_rights,
+            unread,
             pull_secret,
             trust_bundle: trust_bundle.flatten(),
             configuration,
@@ -113,11 +114,9 @@ impl Gather<'_> {
         for (target, read) in try_join_all(reads).await? {
             match read {
                 Read::There(found) => installed.extend(found.map(|it| (target.clone(), it))),
-                Read::Forbidden(right) => observed.missing_rights.push(right),
+                Read::Forbidden(right) => observed.unread.push(right),
             }
         }
-        observed.missing_rights.sort_unstable();
-        observed.missing_rights.dedup();
         observed.installed = Some(installed);
         Ok(())
     }

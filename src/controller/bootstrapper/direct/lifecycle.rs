@@ -1,7 +1,9 @@
-//! The `RuntimeBootstrapper` itself: it is held until its runtime is clean, and made where a Runtime asks for direct mode.
+//! The `RuntimeBootstrapper` itself: it is held until its runtime is clean, and made where a Runtime asks for direct mode;
+//! and the word to today's manager at its end.
 //!
 //! Invariant: of an existing resource only our own finalizer is ever written, guarded by the resource version (our own
-//! statuses change it too, so a conflict is looked at once more); only a resource that we made is ever deleted.
+//! statuses change it too, so a conflict is looked at once more); only a resource that we made is ever deleted; of a
+//! Runtime nothing is written but the signal's key.
 
 use api::bootstrapper::{DeletionPolicy, FINALIZER, RuntimeBootstrapper, RuntimeBootstrapperSpec};
 use api::runtimes::CONTROLLER_MANAGER;
@@ -9,8 +11,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, Resource as _, ResourceExt as _};
 use policy::convergence::status::Purpose;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::Semaphore;
+
+use crate::bootstrapper::signal::SignalKeys;
+use crate::bootstrapper::signal::runtime::RuntimeView;
 
 /// The label by which a resource is one that we made; its value is [`CONTROLLER_MANAGER`].
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
@@ -21,13 +26,17 @@ const AT_ONCE: usize = 16;
 /// Creates, holds and releases.
 pub(super) struct Lifecycle {
     resources: Api<RuntimeBootstrapper>,
+    runtimes: Api<RuntimeView>,
+    signal: Value,
     turns: Semaphore,
 }
 
 impl Lifecycle {
-    pub(super) fn new(client: Client, namespace: &str) -> Self {
+    pub(super) fn new(client: Client, namespace: &str, keys: SignalKeys) -> Self {
         Self {
-            resources: Api::namespaced(client, namespace),
+            resources: Api::namespaced(client.clone(), namespace),
+            runtimes: Api::namespaced(client, namespace),
+            signal: keys.set(),
             turns: Semaphore::new(AT_ONCE),
         }
     }
@@ -82,6 +91,21 @@ impl Lifecycle {
             return Ok(());
         }
         self.set(resource, true).await
+    }
+
+    /// Tells today's manager that a runtime is its own again. A Runtime that is gone is nobody's.
+    pub(super) async fn tell(&self, name: &str) -> Result<(), kube::Error> {
+        let parameters = PatchParams {
+            field_manager: Some(CONTROLLER_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let patch = Patch::Merge(&self.signal);
+        let _turn = self.turns.acquire().await;
+        let told = self.runtimes.patch_metadata(name, &parameters, &patch);
+        match told.await {
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            result => result.map(drop),
+        }
     }
 
     /// Takes our finalizer away.

@@ -1,7 +1,8 @@
 //! One pass over one runtime: gather, decide, apply, and a report of what is there now.
 //!
 //! Invariants: nothing is written before the plan is made from all that was gathered, and then only what the plan says;
-//! a pass changes the control plane in one place only, the finalizer of its own `RuntimeBootstrapper`. A fault of the
+//! a pass changes the control plane in the finalizer of its own `RuntimeBootstrapper` only, and at the end of a runtime
+//! that is handed back in the signal on its Runtime. A fault of the
 //! control plane is no news about the runtime: there is no report then. Deliberately absent: when the next pass is, and
 //! who may begin.
 
@@ -13,6 +14,7 @@ use policy::convergence::desired::Desired;
 use policy::convergence::manifests::Installation;
 use policy::convergence::observed::{Names, Rollout};
 use policy::convergence::plan::Plan;
+use policy::convergence::signal::Standing;
 use policy::convergence::status::{Failure, Outcome, Purpose, Unreached, Withheld};
 use tokio::time::{Duration, Instant};
 
@@ -42,11 +44,13 @@ pub(super) struct Common {
 /// What one pass is about.
 pub(super) struct Assignment {
     pub(super) name: Name,
-    pub(super) resource: Arc<RuntimeBootstrapper>,
+    pub(super) resource: Box<RuntimeBootstrapper>,
     /// What was last said about it.
     pub(super) previous: RuntimeBootstrapperStatus,
     /// The runtime, or why it cannot be known.
     pub(super) runtime: Result<RuntimeId, Unreached>,
+    /// Whether its Runtime may be signalled, as far as that tells itself.
+    pub(super) standing: Standing,
     pub(super) desired: Arc<Desired>,
     /// What to install, or why that cannot be told.
     pub(super) installation: Result<Arc<Installation>, (Arc<Installation>, String)>,

@@ -15,11 +15,10 @@ use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams};
-use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::{Config, Event};
 use kube::{Api, Client};
 use serde_json::json;
-use tokio::sync::watch;
+use tokio::sync::watch::Receiver;
 use tokio::time::sleep;
 
 /// The key of the progress.
@@ -27,31 +26,49 @@ const KEY: &str = "progress";
 
 const PACE: Duration = Duration::from_secs(1);
 
-/// Whether an operator paused the rollouts, again and again.
-pub(super) fn paused(
+/// What stands in it.
+#[derive(Default)]
+pub(super) struct Stored {
+    /// Whether an operator paused the rollouts.
+    pub(super) paused: bool,
+    /// What a leader wrote.
+    pub(super) progress: Option<String>,
+}
+
+impl From<ConfigMap> for Stored {
+    fn from(map: ConfigMap) -> Self {
+        Self {
+            paused: is_paused(map.metadata.annotations.as_ref()),
+            progress: map.data.and_then(|mut data| data.remove(KEY)),
+        }
+    }
+}
+
+/// What stands in it, again and again; nothing before the API server said so.
+pub(super) fn watch(
     client: &Client,
     namespace: &str,
     readiness: &Readiness,
-) -> BoxStream<'static, bool> {
-    let api: Api<PartialObjectMeta<ConfigMap>> = Api::namespaced(client.clone(), namespace);
+) -> BoxStream<'static, Stored> {
+    let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     let config = Config::default().fields(&format!("metadata.name={ROLLOUT}"));
     let condition = readiness.condition("direct-rollout-watch");
     // A deleted one pauses nobody; a list that is being read says nothing yet.
-    let mut listed = false;
+    let mut listed = Stored::default();
     keep_watching(api, config, condition)
         .filter_map(move |event| {
             let said = match event {
                 Event::Init => {
-                    listed = false;
+                    listed = Stored::default();
                     None
                 }
                 Event::InitApply(map) => {
-                    listed = is_paused(map.metadata.annotations.as_ref());
+                    listed = map.into();
                     None
                 }
-                Event::InitDone => Some(listed),
-                Event::Apply(map) => Some(is_paused(map.metadata.annotations.as_ref())),
-                Event::Delete(_) => Some(false),
+                Event::InitDone => Some(std::mem::take(&mut listed)),
+                Event::Apply(map) => Some(map.into()),
+                Event::Delete(_) => Some(Stored::default()),
             };
             async move { said }
         })
@@ -65,11 +82,7 @@ fn is_paused(annotations: Option<&BTreeMap<String, String>>) -> bool {
 }
 
 /// Writes the progress whenever it changed, and at the start only if it is not there already. Never ends by itself.
-pub(super) async fn publish(
-    client: Client,
-    namespace: String,
-    mut progress: watch::Receiver<String>,
-) {
+pub(super) async fn publish(client: Client, namespace: String, mut progress: Receiver<String>) {
     let maps: Api<ConfigMap> = Api::namespaced(client, &namespace);
     let parameters = PatchParams::apply(CONTROLLER_MANAGER).force();
     let mut failures = 0;

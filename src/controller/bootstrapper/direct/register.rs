@@ -4,18 +4,18 @@
 //! kubeconfigs, objects of runtimes, and time.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
 
-use api::bootstrapper::RuntimeBootstrapper;
-use api::runtimes::{KCP_NAMESPACE, RUNTIME_ID, WAVE};
+use api::bootstrapper::{RuntimeBootstrapper, RuntimeBootstrapperStatus};
+use api::runtimes::{RUNTIME_ID, WAVE};
 use kube::core::{Selector, SelectorExt as _};
 use kube::{Resource as _, ResourceExt as _};
+use policy::convergence::signal::Standing;
 use policy::convergence::status::Unreached;
 use policy::convergence::waves;
 
 use super::lifecycle::is_made_by_us;
 use super::queue::Name;
-use super::said::{Said, Shapes};
+use super::said::{Little, Said, Shapes};
 use crate::bootstrapper::signal::runtime::RuntimeView;
 use crate::runtimes::RuntimeId;
 
@@ -27,19 +27,27 @@ pub(super) struct Facts {
     chosen: bool,
     order: u32,
     leaves: bool,
+    /// Whether today's manager may be told of it once it is not direct.
+    standing: Standing,
 }
 
 impl Facts {
     /// Reads a Runtime.
-    pub(super) fn read(view: &RuntimeView, adopt: &Selector) -> (String, Self) {
+    pub(super) fn read(view: &RuntimeView, adopt: &Selector, told: &Selector) -> (String, Self) {
         let labels = view.meta().labels.clone().unwrap_or_default();
         let id = labels
             .get(RUNTIME_ID)
             .filter(|id| !id.is_empty())
             .map(|id| RuntimeId::new(id));
+        let chosen = adopt.matches(&labels);
         let facts = Self {
             id,
-            chosen: adopt.matches(&labels),
+            chosen,
+            standing: if chosen {
+                Standing::Direct
+            } else {
+                view.standing(told)
+            },
             order: waves::order(labels.get(WAVE).map(String::as_str)),
             leaves: view.leaves(),
         };
@@ -50,7 +58,7 @@ impl Facts {
 /// One runtime.
 #[derive(Default)]
 pub(super) struct Entry {
-    pub(super) resource: Option<Arc<RuntimeBootstrapper>>,
+    pub(super) resource: Option<Little<RuntimeBootstrapper>>,
     facts: Option<Facts>,
     /// Whether we made the resource.
     ours: bool,
@@ -81,7 +89,8 @@ pub(super) struct Register {
     entries: HashMap<Name, Entry>,
     /// Runtimes by id; more than one name is a mistake.
     ids: HashMap<RuntimeId, BTreeSet<Name>>,
-    pub(super) shapes: Shapes,
+    resources: Shapes<RuntimeBootstrapper>,
+    pub(super) shapes: Shapes<RuntimeBootstrapperStatus>,
 }
 
 impl Register {
@@ -135,13 +144,15 @@ impl Register {
             // A map has room for many from the beginning.
             resource.meta_mut().labels = None;
         }
+        // Of no use here, and thousands have a time of their own.
+        resource.meta_mut().creation_timestamp = None;
         let name: Name = self.name(&resource.name_any());
         let entry = self.entries.entry(name).or_default();
-        let same = entry
-            .resource
+        let before = entry.resource.as_ref().map(Little::open);
+        let same = before.filter(|it| it.uid() == resource.uid());
+        let asks = same
             .as_ref()
-            .filter(|it| it.uid() == resource.uid());
-        let asks = same.is_none_or(|before| asks_anew(before, &resource));
+            .is_none_or(|before| asks_anew(before, &resource));
         if same.is_none() {
             let status = resource.status.take().unwrap_or_default();
             entry.status = self.shapes.close(status);
@@ -153,7 +164,7 @@ impl Register {
         // What was said last is kept beside it; once is enough.
         resource.status = None;
         entry.ours = ours;
-        entry.resource = Some(Arc::new(resource));
+        entry.resource = Some(self.resources.close(resource));
         asks
     }
 
@@ -211,7 +222,7 @@ impl Register {
         match &entry.resource {
             None if asks => Wish::Adopt,
             Some(resource)
-                if !asks && entry.ours && resource.meta().deletion_timestamp.is_none() =>
+                if !asks && entry.ours && resource.shape().meta().deletion_timestamp.is_none() =>
             {
                 Wish::Dismiss
             }
@@ -234,10 +245,16 @@ impl Register {
         let namesakes = self.ids.get(&id).map_or(0, BTreeSet::len);
         if namesakes > 1 {
             return Err(Unreached::RuntimeUnidentified(format!(
-                "{namesakes} Runtimes in {KCP_NAMESPACE} have it"
+                "{namesakes} Runtimes have it"
             )));
         }
         Ok(id)
+    }
+
+    /// Whether the Runtime may be signalled, as far as it tells itself.
+    pub(super) fn standing(&self, name: &str) -> Standing {
+        let facts = self.entries.get(name).and_then(|it| it.facts.as_ref());
+        facts.map_or(Standing::Elsewhere, |it| it.standing)
     }
 
     /// The runtime's place in the order of waves.

@@ -1,11 +1,12 @@
 //! The rollout of one target version over all runtimes: who may begin, and how far it is.
 //!
-//! Invariant: a new target begins a new rollout, in which whoever holds it already is done. Deliberately absent: the
-//! rules of waves (`policy::convergence::waves`).
+//! Invariants: a new target begins a new rollout, in which whoever holds it already is done; what is published is enough
+//! for the next leader to go on with the same one, failures included. Deliberately absent: the rules of waves
+//! (`policy::convergence::waves`).
 
 use policy::convergence::Hash;
 use policy::convergence::waves::{Progress, Rollout, Settings, State};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What every runtime is to hold: content and webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,8 +29,34 @@ struct Published<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     content_version: Option<String>,
     webhook_version: &'a str,
+    webhook_manifests: String,
     #[serde(flatten)]
     progress: Progress,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    failed_runtimes: Vec<&'a str>,
+}
+
+/// What of it an earlier leader leaves to the next one.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Earlier {
+    content_version: Option<String>,
+    webhook_manifests: String,
+    #[serde(default)]
+    failed_runtimes: Vec<String>,
+}
+
+impl Earlier {
+    /// `None` for what is not ours, or says nothing that a next leader needs.
+    pub(super) fn read(text: &str) -> Option<Self> {
+        let earlier: Self = serde_json::from_str(text).ok()?;
+        (!earlier.failed_runtimes.is_empty()).then_some(earlier)
+    }
+
+    fn is_about(&self, aim: Aim) -> bool {
+        self.content_version == aim.content.map(|it| it.to_string())
+            && self.webhook_manifests == aim.webhook.to_string()
+    }
 }
 
 /// A runtime as a rollout sees it.
@@ -51,6 +78,14 @@ impl Rollouts {
             settings,
             aim,
             current,
+        }
+    }
+
+    /// Goes on with what an earlier leader knew, if that was about the same.
+    pub(super) fn recall(&mut self, earlier: &Earlier) {
+        if earlier.is_about(self.aim) {
+            let failed = earlier.failed_runtimes.iter().map(String::as_str);
+            self.current.recall(failed);
         }
     }
 
@@ -107,7 +142,9 @@ impl Rollouts {
         let published = Published {
             content_version: self.aim.content.map(|it| it.to_string()),
             webhook_version,
+            webhook_manifests: self.aim.webhook.to_string(),
             progress: self.current.progress(),
+            failed_runtimes: self.current.failed().collect(),
         };
         serde_json::to_string(&published).unwrap_or_default()
     }

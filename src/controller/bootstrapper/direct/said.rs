@@ -1,95 +1,122 @@
-//! What was said about a runtime, in little room.
+//! What is known about thousands of runtimes, in little room: their resources, and what was said about them.
 //!
-//! Thousands of runtimes that are well have statuses that differ in ids and times alone. Invariant: what is opened is
-//! what was closed. Deliberately absent: statuses of runtimes in trouble in little room; each has words of its own.
+//! Runtimes that are well have resources and statuses that differ in ids, versions and times alone. A status is written
+//! about each, and comes back by the watch with its resource: what is then kept is one small text, so that memory does
+//! not fray. Invariant: what is opened is what was closed. Deliberately absent: those in trouble in little room; each has
+//! words of its own.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use api::bootstrapper::RuntimeBootstrapperStatus;
+use api::bootstrapper::{RuntimeBootstrapper, RuntimeBootstrapperStatus};
 
-/// Kinds of statuses that are remembered, the last used. More than there are in a sweep over runtimes that are well.
+/// Shapes that are remembered, the last used. More than there are in a sweep over runtimes that are well.
 const SHAPES: usize = 8;
 
-/// Stands in no id and in no time; a status in which it does is kept as it is.
+/// Stands in no id, version or time; where it does, everything is kept as it is.
 const BETWEEN: char = '\n';
 
-/// A status.
+/// What many have in common, and some texts that they have not.
+pub(super) trait Common: Clone + PartialEq {
+    /// What is a runtime's own.
+    fn own(&mut self) -> impl Iterator<Item = &mut String>;
+}
+
+/// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Said {
-    shape: Arc<RuntimeBootstrapperStatus>,
-    /// Ids and times, in the order of [`own`].
+pub(super) struct Little<T> {
+    shape: Arc<T>,
+    /// In the order of [`Common::own`].
     own: Arc<str>,
 }
 
-impl Said {
-    /// The whole status.
-    pub(super) fn open(&self) -> RuntimeBootstrapperStatus {
-        let mut status = RuntimeBootstrapperStatus::clone(&self.shape);
+/// A status.
+pub(super) type Said = Little<RuntimeBootstrapperStatus>;
+
+impl<T: Common> Little<T> {
+    /// The whole.
+    pub(super) fn open(&self) -> T {
+        let mut whole = T::clone(&self.shape);
         if !self.own.is_empty() {
-            for (place, text) in own(&mut status).zip(self.own.split(BETWEEN)) {
+            for (place, text) in whole.own().zip(self.own.split(BETWEEN)) {
                 text.clone_into(place);
             }
         }
-        status
+        whole
     }
 
-    /// The status; ids and times may be empty texts.
-    pub(super) fn shape(&self) -> &RuntimeBootstrapperStatus {
+    /// The whole, but that what is a runtime's own may be empty texts.
+    pub(super) fn shape(&self) -> &T {
         &self.shape
     }
 }
 
-/// Closes statuses.
-#[derive(Default)]
-pub(super) struct Shapes(VecDeque<Arc<RuntimeBootstrapperStatus>>);
+/// Makes things little.
+pub(super) struct Shapes<T>(VecDeque<Arc<T>>);
 
-impl Shapes {
-    /// A status in as little room as those before it allow.
-    pub(super) fn close(&mut self, mut status: RuntimeBootstrapperStatus) -> Said {
-        if own(&mut status).any(|it| it.contains(BETWEEN)) {
-            return Said {
-                shape: Arc::new(status),
+impl<T> Default for Shapes<T> {
+    fn default() -> Self {
+        Self(VecDeque::new())
+    }
+}
+
+impl<T: Common> Shapes<T> {
+    /// In as little room as those before it allow.
+    pub(super) fn close(&mut self, mut whole: T) -> Little<T> {
+        if whole.own().any(|it| it.contains(BETWEEN)) {
+            return Little {
+                shape: Arc::new(whole),
                 own: Arc::default(),
             };
         }
-        let parts: Vec<String> = own(&mut status).map(std::mem::take).collect();
-        Said {
-            shape: self.shape(status),
+        let parts: Vec<String> = whole.own().map(std::mem::take).collect();
+        Little {
+            shape: self.shape(whole),
             own: parts.join("\n").into(),
         }
     }
 
-    fn shape(&mut self, status: RuntimeBootstrapperStatus) -> Arc<RuntimeBootstrapperStatus> {
-        let known = self.0.iter().position(|it| **it == status);
+    fn shape(&mut self, whole: T) -> Arc<T> {
+        let known = self.0.iter().position(|it| **it == whole);
         let shape = known
             .and_then(|at| self.0.remove(at))
-            .unwrap_or_else(|| Arc::new(status));
+            .unwrap_or_else(|| Arc::new(whole));
         self.0.push_front(Arc::clone(&shape));
         self.0.truncate(SHAPES);
         shape
     }
 }
 
-/// What is a runtime's own.
-fn own(status: &mut RuntimeBootstrapperStatus) -> impl Iterator<Item = &mut String> {
-    let RuntimeBootstrapperStatus {
-        observed_generation: _,
-        conditions,
-        runtime_id,
-        cluster_id,
-        content,
-        webhook: _,
-    } = status;
-    let ids = runtime_id.iter_mut().chain(cluster_id);
-    let time = content.iter_mut().filter_map(|it| it.time.as_mut());
-    let times = conditions.iter_mut().map(|it| &mut it.last_transition_time);
-    ids.chain(time).chain(times)
+impl Common for RuntimeBootstrapperStatus {
+    fn own(&mut self) -> impl Iterator<Item = &mut String> {
+        let Self {
+            observed_generation: _,
+            conditions,
+            runtime_id,
+            cluster_id,
+            content,
+            webhook: _,
+        } = self;
+        let ids = runtime_id.iter_mut().chain(cluster_id);
+        let time = content.iter_mut().filter_map(|it| it.time.as_mut());
+        let times = conditions.iter_mut().map(|it| &mut it.last_transition_time);
+        ids.chain(time).chain(times)
+    }
+}
+
+impl Common for RuntimeBootstrapper {
+    fn own(&mut self) -> impl Iterator<Item = &mut String> {
+        let metadata = &mut self.metadata;
+        let ids = metadata.name.iter_mut().chain(&mut metadata.uid);
+        ids.chain(&mut metadata.resource_version)
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use api::bootstrapper::{Condition, ConditionStatus, READY, SynchronizedContent};
+    use api::bootstrapper::{
+        Condition, ConditionStatus, READY, RuntimeBootstrapperSpec, SynchronizedContent,
+    };
     use rstest::rstest;
 
     use super::*;
@@ -116,6 +143,13 @@ mod tests {
         }
     }
 
+    fn resource(name: &str, uid: Option<&str>, version: &str) -> RuntimeBootstrapper {
+        let mut resource = RuntimeBootstrapper::new(name, RuntimeBootstrapperSpec::default());
+        resource.metadata.uid = uid.map(str::to_owned);
+        resource.metadata.resource_version = Some(version.to_owned());
+        resource
+    }
+
     fn nobody() -> RuntimeBootstrapperStatus {
         RuntimeBootstrapperStatus {
             runtime_id: None,
@@ -134,6 +168,31 @@ mod tests {
     fn what_is_opened_is_what_was_closed(#[case] status: RuntimeBootstrapperStatus) {
         let said = Shapes::default().close(status.clone());
         assert_eq!(said.open(), status);
+    }
+
+    #[rstest]
+    #[case::usual("a", Some("u"), "7")]
+    #[case::not_stored_yet("a", None, "")]
+    #[case::a_hostile_version("a", Some("u"), "1\n2")]
+    fn a_resource_comes_out_as_it_went_in(
+        #[case] name: &str,
+        #[case] uid: Option<&str>,
+        #[case] version: &str,
+    ) {
+        let resource = resource(name, uid, version);
+        let little = Shapes::default().close(resource.clone());
+        assert_eq!(little.open(), resource);
+    }
+
+    #[test]
+    fn resources_that_differ_in_ids_and_versions_share_the_rest() {
+        let mut shapes = Shapes::default();
+        let one = shapes.close(resource("a", Some("u"), "1"));
+        let other = shapes.close(resource("b", Some("v"), "2"));
+        assert!(Arc::ptr_eq(&one.shape, &other.shape));
+        let mut paused = resource("c", Some("w"), "3");
+        paused.spec.paused = true;
+        assert!(!Arc::ptr_eq(&one.shape, &shapes.close(paused).shape));
     }
 
     #[test]

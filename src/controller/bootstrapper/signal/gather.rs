@@ -5,7 +5,6 @@
 
 use std::time::Duration;
 
-use api::runtimes::KCP_NAMESPACE;
 use chassis::readiness::Readiness;
 use chassis::telemetry::error_chain;
 use chassis::watch::keep_watching;
@@ -26,10 +25,11 @@ pub(super) type Events<T> = BoxStream<'static, Event<T>>;
 /// deleted, and what it still carries of us would be forgotten.
 pub(super) fn runtimes(
     client: &Client,
+    namespace: &str,
     selector: Selector,
     readiness: &Readiness,
 ) -> Events<(String, Sight)> {
-    let api: Api<RuntimeView> = Api::namespaced(client.clone(), KCP_NAMESPACE);
+    let api: Api<RuntimeView> = Api::namespaced(client.clone(), namespace);
     let condition = readiness.condition("signal-runtimes-watch");
     keep_watching(api, Config::default().page_size(PAGE), condition)
         .map(move |event| trimmed(event, |view| Sight::read(&view, &selector)))
@@ -37,7 +37,11 @@ pub(super) fn runtimes(
 }
 
 /// The names of all `RuntimeBootstrapper`s. Where the control plane does not know the kind, there are none.
-pub(super) fn bootstrappers(client: &Client, readiness: &Readiness) -> Events<String> {
+pub(super) fn bootstrappers(
+    client: &Client,
+    namespace: &str,
+    readiness: &Readiness,
+) -> Events<String> {
     let condition = readiness.condition("signal-bootstrappers-watch");
     condition.not_ready("first list not complete yet");
     let asked = (client.clone(), condition, false);
@@ -59,11 +63,15 @@ pub(super) fn bootstrappers(client: &Client, readiness: &Readiness) -> Events<St
             }
         }
     });
-    let watched = watched_bootstrappers(client, readiness);
+    let watched = watched_bootstrappers(client, namespace, readiness);
     until_served.flatten().chain(watched).boxed()
 }
 
-fn watched_bootstrappers(client: &Client, readiness: &Readiness) -> Events<String> {
+fn watched_bootstrappers(
+    client: &Client,
+    namespace: &str,
+    readiness: &Readiness,
+) -> Events<String> {
     let kind = ApiResource {
         group: GROUP.to_owned(),
         version: VERSION.to_owned(),
@@ -71,7 +79,7 @@ fn watched_bootstrappers(client: &Client, readiness: &Readiness) -> Events<Strin
         kind: "RuntimeBootstrapper".to_owned(),
         plural: PLURAL.to_owned(),
     };
-    let api: Api<Named> = Api::namespaced_with(client.clone(), KCP_NAMESPACE, &kind);
+    let api: Api<Named> = Api::namespaced_with(client.clone(), namespace, &kind);
     let condition = readiness.condition("signal-bootstrappers-watch");
     keep_watching(api, Config::default().page_size(PAGE), condition)
         .map(|event| trimmed(event, |it| it.metadata.name.unwrap_or_default()))

@@ -8,7 +8,6 @@
 
 use std::time::Duration;
 
-use api::runtimes::KCP_NAMESPACE;
 use chassis::backoff::Backoff;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
@@ -89,16 +88,19 @@ pub(super) struct Ledger {
     kept: Record,
     /// `None` until it was read, and after somebody else wrote it.
     record: Option<decide::Record>,
+    /// Of the record before.
+    epoch: Epoch,
     unsaved: Unsaved,
     not_before: Option<Instant>,
     failures: u32,
 }
 
 impl Ledger {
-    pub(super) fn new(client: Client, name: &str) -> Self {
+    pub(super) fn new(client: Client, namespace: &str, name: &str) -> Self {
         Self {
-            kept: Record::new(client, KCP_NAMESPACE, name),
+            kept: Record::new(client, namespace, name),
             record: None,
+            epoch: Epoch::default(),
             unsaved: Unsaved::Nothing,
             not_before: None,
             failures: 0,
@@ -155,7 +157,7 @@ impl Ledger {
         };
         match decide::Record::read(&data) {
             Ok(record) => {
-                self.record = Some(record);
+                self.record = Some(record.following(self.epoch));
                 self.unsaved = Unsaved::Nothing;
                 Attended::Loaded
             }
@@ -175,6 +177,7 @@ impl Ledger {
             Err(error) => {
                 if let RecordError::Changed = error {
                     // What is there now decides; what we did shows on the Runtimes.
+                    self.epoch = record.epoch();
                     self.record = None;
                 }
                 Attended::Refused(Refusal::Record(error))
@@ -229,7 +232,21 @@ impl Ledger {
             return;
         };
         record.done(name, step, since);
-        if step != Step::Nothing && self.unsaved == Unsaved::Nothing {
+        if step != Step::Nothing {
+            self.progressed();
+        }
+    }
+
+    /// Direct mode left a signal on a runtime.
+    pub(super) fn adopt(&mut self, name: &str) {
+        if let Some(record) = &mut self.record {
+            record.adopt(name);
+            self.progressed();
+        }
+    }
+
+    fn progressed(&mut self) {
+        if self.unsaved == Unsaved::Nothing {
             self.unsaved = Unsaved::Progress(Instant::now());
         }
     }

@@ -10,7 +10,8 @@ use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use kube::Client;
-use policy::convergence::signal::{Epoch, Step};
+use kube::runtime::watcher::Event;
+use policy::convergence::signal::{Epoch, Standing, Step};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -42,6 +43,7 @@ type Finished = (Job, Result<Marks, WriteError>);
 /// See the module.
 pub(super) struct Reconciler {
     client: Client,
+    namespace: Arc<str>,
     keys: SignalKeys,
     sources: Published,
     /// Whether the decision knows of the newest sources.
@@ -72,14 +74,16 @@ impl Reconciler {
             metrics,
         } = options;
         let now = Instant::now();
+        let namespace = settings.namespace.as_str();
         Self {
             keys: settings.keys,
             sources,
             looked: false,
-            runtimes: gather::runtimes(&client, settings.selector, &readiness),
-            bootstrappers: gather::bootstrappers(&client, &readiness),
+            runtimes: gather::runtimes(&client, namespace, settings.selector, &readiness),
+            bootstrappers: gather::bootstrappers(&client, namespace, &readiness),
             fleet: Fleet::default(),
-            ledger: Ledger::new(client.clone(), &settings.record),
+            ledger: Ledger::new(client.clone(), namespace, &settings.record),
+            namespace: namespace.into(),
             queue: Queue::default(),
             pace: Pace::new(settings.per_second, now),
             writes: FuturesUnordered::new(),
@@ -106,10 +110,7 @@ impl Reconciler {
                 Some(()) = self.events.next() => {}
                 Ok(()) = self.sources.changed() => self.looked = false,
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
-                Some(event) = self.bootstrappers.next() => {
-                    let dirty = self.fleet.see_direct(event);
-                    self.mark(dirty);
-                }
+                Some(event) = self.bootstrappers.next() => self.take_bootstrapper(event),
                 Some(event) = self.runtimes.next() => {
                     let dirty = self.fleet.see(event);
                     self.mark(dirty);
@@ -121,6 +122,26 @@ impl Reconciler {
         }
         let flushed = self.ledger.flush().await;
         self.attended(flushed);
+    }
+
+    fn take_bootstrapper(&mut self, event: Event<String>) {
+        let gone = match &event {
+            Event::Delete(name) => Some(name.clone()),
+            _ => None,
+        };
+        let dirty = self.fleet.see_direct(event);
+        if let Some(name) = gone
+            && self.fleet.standing(&name) == Standing::Affected
+            && self.stands(&name)
+        {
+            self.ledger.adopt(&name);
+        }
+        self.mark(dirty);
+    }
+
+    fn stands(&self, name: &str) -> bool {
+        let marks = self.fleet.marks(name);
+        marks.is_some_and(|marks| self.keys.stands(marks))
     }
 
     async fn attend(&mut self) {
@@ -215,13 +236,14 @@ impl Reconciler {
 
     fn write(&mut self, job: Job) {
         let (client, keys) = (self.client.clone(), self.keys);
+        let namespace = Arc::clone(&self.namespace);
         let marks = self.fleet.marks(&job.name).unwrap_or_default();
         let patch = match job.step {
             Step::Set => keys.set(),
             _ => keys.remove(marks),
         };
         self.writes.push(Box::pin(async move {
-            let mut result = write(&client, &job.name, &patch).await;
+            let mut result = write(&client, &namespace, &job.name, &patch).await;
             if job.step == Step::Set
                 && let Ok(marks) = result
                 && !keys.stands(marks)

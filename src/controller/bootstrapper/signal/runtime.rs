@@ -86,6 +86,18 @@ impl RuntimeView {
         let state = self.status.as_ref().and_then(|it| it.state.as_deref());
         self.metadata.deletion_timestamp.is_some() || state == Some(STATE_TERMINATING)
     }
+
+    /// How it is to be treated, as far as it tells itself.
+    pub(in crate::bootstrapper) fn standing(&self, selector: &Selector) -> Standing {
+        let no_labels = BTreeMap::new();
+        let labels = self.metadata.labels.as_ref().unwrap_or(&no_labels);
+        let direct = labels.get(MODE).is_some_and(|mode| mode == MODE_DIRECT);
+        match (self.leaves(), direct) {
+            (false, true) => Standing::Direct,
+            (false, false) if selector.matches(labels) => Standing::Affected,
+            (true, _) | (false, false) => Standing::Elsewhere,
+        }
+    }
 }
 
 impl Resource for RuntimeView {
@@ -162,20 +174,11 @@ pub(super) struct Sight {
 impl Sight {
     /// The name and what is kept.
     pub(super) fn read(view: &RuntimeView, selector: &Selector) -> (String, Self) {
-        let metadata = &view.metadata;
-        let no_labels = BTreeMap::new();
-        let labels = metadata.labels.as_ref().unwrap_or(&no_labels);
-        let direct = labels.get(MODE).is_some_and(|mode| mode == MODE_DIRECT);
-        let standing = match (view.leaves(), direct) {
-            (false, true) => Standing::Direct,
-            (false, false) if selector.matches(labels) => Standing::Affected,
-            (true, _) | (false, false) => Standing::Elsewhere,
-        };
         let sight = Self {
             marks: Marks::read(view),
-            standing,
+            standing: view.standing(selector),
         };
-        (metadata.name.clone().unwrap_or_default(), sight)
+        (view.metadata.name.clone().unwrap_or_default(), sight)
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use api::runtimes::{CONTROLLER_MANAGER, KCP_NAMESPACE};
+use api::runtimes::CONTROLLER_MANAGER;
 use http::header::RETRY_AFTER;
 use http::{Response, StatusCode};
 use kube::api::{Patch, PatchParams};
@@ -81,13 +81,18 @@ impl WriteError {
 }
 
 /// Patches the Runtime and gives what it carries from now on.
-pub(super) async fn write(client: &Client, name: &str, patch: &Value) -> Result<Marks, WriteError> {
+pub(super) async fn write(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    patch: &Value,
+) -> Result<Marks, WriteError> {
     let parameters = PatchParams {
         field_manager: Some(CONTROLLER_MANAGER.to_owned()),
         ..PatchParams::default()
     };
     // Of the answer, the metadata is all that is of interest.
-    let request = Request::new(RuntimeView::url_path(&(), Some(KCP_NAMESPACE)))
+    let request = Request::new(RuntimeView::url_path(&(), Some(namespace)))
         .patch_metadata(name, &parameters, &Patch::Merge(patch))
         .map_err(|error| WriteError::Transport(kube::Error::BuildRequest(error)))?;
     let answer = client.send(request.map(Body::from)).await;

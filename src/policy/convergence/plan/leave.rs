@@ -6,7 +6,7 @@ use api::runtimes::{
 };
 use serde_json::Value;
 
-use super::{Action, Blocked, Context, Plan, content, delete, is_ours};
+use super::{Action, Blocked, Context, Plan, content, delete, is_ours, lacking};
 use crate::convergence::identity::guard;
 use crate::convergence::manifests::{Phase, live};
 use crate::convergence::observed::{NamespaceState, Observed};
@@ -87,14 +87,19 @@ pub fn hand_back(context: Context<'_>, observed: &Observed) -> Plan {
 }
 
 fn leave(context: Context<'_>, observed: &Observed, mut steps: Vec<Vec<Action>>) -> Plan {
-    if let Err(refusal) = guard(
+    let identity = guard(
         context.owner,
         context.claim,
         observed.cluster.as_deref(),
         observed.marker.as_ref(),
-    ) {
+    );
+    // What may not be read may be there: it would be left behind, and something else be taken first.
+    let readable = identity
+        .map_err(Blocked::Identity)
+        .and_then(|_| lacking([&observed.unread]));
+    if let Err(blocked) = readable {
         return Plan {
-            blocked: Some(Blocked::Identity(refusal)),
+            blocked: Some(blocked),
             ..Plan::default()
         };
     }

@@ -6,7 +6,7 @@ use super::api_server::{Runtime, desired, manifests, sources};
 use crate::convergence::Kind;
 use crate::convergence::identity::Claim;
 use crate::convergence::observed::NamespaceState;
-use crate::convergence::plan::{hand_back, plan, uninstall};
+use crate::convergence::plan::{Blocked, hand_back, plan, uninstall};
 
 /// product.md §2: the webhook configuration goes first, so that no Pod is sent to nobody.
 #[test]
@@ -72,6 +72,28 @@ fn a_refused_cluster_is_left_alone(
     };
     let plan = leave(context, &runtime.observed);
     assert!(plan.is_empty() && plan.blocked.is_some());
+}
+
+/// What may not be read may be there. A right to write tells when it is needed, and what can go goes without it.
+#[rstest]
+#[case::uninstall(uninstall)]
+#[case::hand_back(hand_back)]
+fn what_may_not_be_read_is_not_gone(
+    #[case] leave: fn(
+        crate::convergence::plan::Context<'_>,
+        &crate::convergence::observed::Observed,
+    ) -> crate::convergence::plan::Plan,
+) {
+    let mut runtime = Runtime::converged(&desired(&sources()));
+    let rights = ["list b", "get a", "get a"].map(str::to_owned);
+    runtime.observed.unread = rights.to_vec();
+    let plan = leave(runtime.context(), &runtime.observed);
+    assert!(plan.is_empty());
+    let expected = ["get a", "list b"].map(str::to_owned).to_vec();
+    assert_eq!(plan.blocked, Some(Blocked::Rights(expected)));
+    runtime.observed.missing_rights = std::mem::take(&mut runtime.observed.unread);
+    let plan = leave(runtime.context(), &runtime.observed);
+    assert!(!plan.is_empty() && plan.blocked.is_none());
 }
 
 /// Everything stays, nothing says that we were there, and today's installer owns what it finds.

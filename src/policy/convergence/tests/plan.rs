@@ -355,6 +355,7 @@ fn a_document_waits_for_a_webhook_that_understands_it() {
 #[case::no_namespace(|it: &mut Runtime| it.observed.namespace = NamespaceState::Missing, "namespace `kyma-system` does not exist yet")]
 #[case::terminating(|it: &mut Runtime| it.observed.namespace = NamespaceState::Terminating, "namespace `kyma-system` is being deleted")]
 #[case::rights(|it: &mut Runtime| it.observed.missing_rights = vec!["patch secrets".to_owned()], "rights are missing: patch secrets")]
+#[case::unread(|it: &mut Runtime| it.observed.unread = vec!["get secrets".to_owned()], "rights are missing: get secrets")]
 #[case::identity(|it: &mut Runtime| it.observed.cluster = None, "the cluster is not taken for the runtime's: the cluster does not tell the UID of its kube-system namespace")]
 fn blockades(#[case] trouble: fn(&mut Runtime), #[case] text: &str) {
     let mut runtime = Runtime::new();

@@ -3,8 +3,11 @@ use serde_json::{Value, json};
 
 use super::api_server::{secret, sources};
 use crate::convergence::Kind;
-use crate::convergence::signal::{Advance, Keys, Record, Seen, Standing, Step, Tally, patch};
+use crate::convergence::signal::{
+    Advance, Keys, Record, Seen, Standing, Step, Tally, is_told_of, patch,
+};
 use crate::convergence::sources::{Reading, SourceError, Sources};
+use crate::convergence::status::Purpose;
 
 const NONE: Seen = Seen {
     label: false,
@@ -114,6 +117,17 @@ fn those_not_affected(
     assert_eq!(record.tally(), Tally::default());
 }
 
+/// product.md §2: what `direct` did not bring any more the manager has to; a runtime in `direct` is never signalled.
+#[rstest]
+#[case::handed_back(Purpose::HandBack, Standing::Affected, true)]
+#[case::still_direct(Purpose::HandBack, Standing::Direct, false)]
+#[case::not_selected_or_gone(Purpose::HandBack, Standing::Elsewhere, false)]
+#[case::uninstalled(Purpose::Uninstall, Standing::Affected, false)]
+#[case::kept(Purpose::Keep, Standing::Affected, false)]
+fn leavers(#[case] purpose: Purpose, #[case] standing: Standing, #[case] told: bool) {
+    assert_eq!(is_told_of(purpose, standing), told);
+}
+
 /// kim-keb §9 rows 7 and 9: our key alone, and no resource version that a concurrent change could outdate.
 #[rstest]
 #[case(Step::Set, Keys::Both, NONE, json!({"metadata": {"labels": {KEY: "true"}, "annotations": {KEY: "true"}}}))]
@@ -160,6 +174,17 @@ fn a_source_that_is_created_counts() {
     );
 }
 
+/// What is recorded of a runtime already is worth more than what is seen on it.
+#[rstest]
+#[case::no_record(Record::default(), Tally::default())]
+#[case::not_recorded(started(), Tally { standing: 1, ..Tally::default() })]
+#[case::due(due(), Tally { due: 1, ..Tally::default() })]
+#[case::outdated(outdated(), Tally { outdated: 1, ..Tally::default() })]
+fn a_signal_of_direct_mode_is_adopted(#[case] mut record: Record, #[case] tally: Tally) {
+    record.adopt("a");
+    assert_eq!(record.tally(), tally);
+}
+
 /// kim-keb §9 rows 43 and 44: one that fails holds up nobody, and what is repeated is what is missing.
 #[test]
 fn a_failure_concerns_one_runtime() {
@@ -192,6 +217,17 @@ fn a_change_on_the_way_is_not_lost(
     record.advance(&rotated("four"), ["a"]);
     record.done("a", step, since);
     assert_eq!(record.tally(), tally);
+}
+
+/// What was decided before the record was read anew is never taken for what was decided after it.
+#[test]
+fn a_write_outlasts_the_record_that_it_was_decided_by() {
+    let before = due();
+    let since = before.epoch();
+    let mut read = Record::read(&before.write()).unwrap().following(since);
+    read.advance(&rotated("three"), ["a"]);
+    read.done("a", Step::Set, since);
+    assert_eq!(read.tally().outdated, 1);
 }
 
 /// Changes made while the controller was down are found by what the record says.

@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use api::bootstrapper::{Condition, ConditionStatus};
 use rstest::rstest;
 
-use super::api_server::{Runtime, desired, manifests, sources};
+use super::api_server::{Runtime, desired, document, manifests, sources};
 use crate::convergence::identity::Claim;
 use crate::convergence::observed::NamespaceState;
 use crate::convergence::plan::{Plan, plan, uninstall};
@@ -142,6 +142,30 @@ fn an_invalid_source() {
     assert_eq!(
         conditions[2].message,
         "the pullSecret of the control plane cannot be used: the Secret's type is `Opaque`, not `kubernetes.io/dockerconfigjson`"
+    );
+}
+
+/// product.md §2: a runtime whose webhook is too old for a document says so in a condition.
+#[test]
+fn a_webhook_that_is_too_old() {
+    let mut runtime = Runtime::converged(&desired(&sources()));
+    // By its annotation ours is known; the installer's has none.
+    let live = runtime.observed.deployment.as_mut().unwrap();
+    let metadata = live["metadata"].as_object_mut().unwrap();
+    metadata.remove("annotations");
+    let plan = runtime.plan(&desired(&Sources {
+        configuration: document(r#","fipsVariables":["X"]"#),
+        ..sources()
+    }));
+    let conditions = conditions(&[], outcome(&plan), None, "now");
+    assert_eq!(
+        brief(&conditions)[2],
+        "ConfigurationSynchronized=False/WebhookTooOld"
+    );
+    let text = &conditions[2].message;
+    assert!(
+        text.contains("`fipsVariables` needs webhook 0.1.0"),
+        "{text}"
     );
 }
 

@@ -142,6 +142,30 @@ fn members_come_and_go() {
     assert_eq!(rollout.progress().counts.all(), 3);
 }
 
+/// A stop outlives the leader that saw it, and ends as it would have there.
+#[test]
+fn what_failed_under_an_earlier_leader_counts() {
+    let members = FIVE.map(|it| (it.to_owned(), 0));
+    let settings = settings(0, Budget::Count(1));
+    let mut before = Rollout::begin(settings, members.clone());
+    for name in ["a", "b", "c"] {
+        before.set(name, State::Failed);
+    }
+    before.leave("c");
+    let failed: Vec<&str> = before.failed().collect();
+    assert_eq!(failed, ["a", "b"]);
+
+    let mut rollout = Rollout::begin(settings, members);
+    rollout.recall(failed.iter().copied().chain(["stranger"]));
+    assert_eq!(rollout.progress().stopped, Some(Stopped::BudgetSpent));
+    assert_eq!(starters(&rollout, &FIVE), ["a", "b"], "they may try again");
+    rollout.set("a", State::Done);
+    assert_eq!(starters(&rollout, &FIVE), FIVE);
+    rollout.recall(["a"]);
+    assert_eq!(rollout.state("a"), Some(State::Done), "it arrived since");
+    assert_eq!(rollout.failed().collect::<Vec<_>>(), ["b"]);
+}
+
 #[test]
 fn nobody_is_a_finished_rollout() {
     let rollout = Rollout::begin(settings(2, Budget::Percent(100)), []);

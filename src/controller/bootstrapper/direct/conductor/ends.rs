@@ -51,7 +51,7 @@ impl Conductor {
     fn take_report(&mut self, report: &Report, is_current: bool) {
         let name = Name::clone(&report.name);
         let resource = self.register.get(&name).and_then(|it| it.resource.as_ref());
-        if resource.is_none_or(|it| it.uid() != report.uid) {
+        if resource.is_none_or(|it| it.open().uid() != report.uid) {
             self.let_be(&name, report);
             return;
         }
@@ -106,7 +106,7 @@ impl Conductor {
             entry.status = said.clone();
             self.statuses.say(Saying {
                 name: Name::clone(name),
-                uid: resource.metadata.uid.clone(),
+                uid: resource.open().uid(),
                 status: said,
             });
         }

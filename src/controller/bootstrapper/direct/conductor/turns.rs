@@ -92,7 +92,7 @@ impl Conductor {
         let leaves = entry
             .resource
             .as_ref()
-            .is_some_and(|it| purpose(it) != Purpose::Keep);
+            .is_some_and(|it| purpose(it.shape()) != Purpose::Keep);
         leaves || (!self.is_fresh(name) && (entry.whole || self.is_overdue(name, now)))
     }
 

@@ -9,9 +9,10 @@ use policy::convergence::status::{Purpose, Withheld};
 use policy::convergence::waves::State;
 
 use super::super::pass::{End, purpose};
+use super::super::progress::Stored;
 use super::super::queue::Name;
 use super::super::register::Entry;
-use super::super::rollout::{Aim, Member, Rollouts};
+use super::super::rollout::{Aim, Earlier, Member, Rollouts};
 use super::Conductor;
 
 impl Conductor {
@@ -30,14 +31,30 @@ impl Conductor {
             .as_ref()
             .map_or(self.settings.waves, Rollouts::settings);
         let mut rollouts = Rollouts::begin(settings, aim, &members.collect::<Vec<_>>());
-        rollouts.pause(self.paused);
+        if let Some(earlier) = self.earlier.take() {
+            rollouts.recall(&earlier);
+        }
+        rollouts.pause(self.paused.unwrap_or(true));
         self.rollouts = Some(rollouts);
         self.publish();
     }
 
-    /// An operator stops the rollout, or lets it go on.
-    pub(in super::super) fn pause(&mut self, paused: bool) {
-        self.paused = paused;
+    /// What the rollout's ConfigMap says: what an earlier leader learnt, and whether an operator stops the rollout or lets
+    /// it go on.
+    pub(in super::super) fn hear(&mut self, stored: &Stored) {
+        if !self.has_heard() {
+            self.earlier = stored.progress.as_deref().and_then(Earlier::read);
+        }
+        self.paused = Some(stored.paused);
+        self.pause(stored.paused);
+    }
+
+    /// Whether that is known.
+    pub(in super::super) fn has_heard(&self) -> bool {
+        self.paused.is_some()
+    }
+
+    fn pause(&mut self, paused: bool) {
         if let Some(rollouts) = &mut self.rollouts {
             rollouts.pause(paused);
         }
@@ -134,7 +151,7 @@ fn takes_part((_, entry): &(&Name, &Entry)) -> bool {
     entry
         .resource
         .as_ref()
-        .is_some_and(|it| purpose(it) == Purpose::Keep && !it.spec.paused)
+        .is_some_and(|it| purpose(it.shape()) == Purpose::Keep && !it.shape().spec.paused)
 }
 
 /// Where a runtime stands on the way to an aim, by what was last said about it.

@@ -1,14 +1,17 @@
 //! The end of a resource that was deleted.
 //!
-//! Invariant: it is let go when its runtime is clean, is no more, or was waited for long enough.
+//! Invariants: it is let go when its runtime is clean, is no more, or was waited for long enough; and before a runtime is
+//! today's manager's again, the manager was told: as long as that did not happen the finalizer is there, and whoever comes
+//! after a crash goes on with it.
 
 use std::time::Duration;
 
 use api::bootstrapper::{INSTALLED, RuntimeBootstrapper};
 use kube::Resource as _;
+use policy::convergence::signal::is_told_of;
 use policy::convergence::status::{Reason, Unreached};
 
-use super::{Assignment, Common, End, Findings};
+use super::{Assignment, Common, End, Findings, purpose};
 
 /// Lets the resource go if there is nothing to wait for any more.
 pub(super) async fn leave(
@@ -29,8 +32,29 @@ pub(super) async fn leave(
             "the runtime cannot be cleaned up in time: it keeps what is on it"
         );
     }
+    if is_told_of(purpose(&assignment.resource), assignment.standing) {
+        tell(common, assignment).await?;
+    }
     common.lifecycle.let_go(&assignment.resource).await?;
     Ok(End::Gone)
+}
+
+/// Who may not tell does not wait for longer than the deadline.
+async fn tell(common: &Common, assignment: &Assignment) -> kube::Result<()> {
+    match common.lifecycle.tell(&assignment.name).await {
+        Err(kube::Error::Api(status))
+            if status.is_forbidden() && is_overdue(&assignment.resource) =>
+        {
+            let (runtime, reason) = (&*assignment.name, status.message);
+            tracing::warn!(
+                runtime,
+                reason,
+                "today's manager is not told of its runtime"
+            );
+            Ok(())
+        }
+        result => result,
+    }
 }
 
 /// A pass that did its work must be able to see that it did, however late it came.

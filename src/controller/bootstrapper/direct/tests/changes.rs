@@ -165,6 +165,24 @@ async fn the_record_comes_before_the_runtimes() {
     assert_eq!(world.passes(), 0);
 }
 
+/// What was rolled out is known as long as this leader lives, and is written down again.
+#[tokio::test]
+async fn a_record_that_is_deleted_under_a_leader_loses_no_deletion() {
+    let (mut world, skrs) = World::converged(&["a"]).await;
+    let record = "rt-bootstrapper-direct-record";
+    world.kcp.delete("configmaps", record);
+    world.content.password = None;
+    world.publish();
+    world
+        .until("removed", |_| {
+            skrs[0].kyma("secrets/registry-credentials").is_none()
+        })
+        .await;
+    let record = world.kcp.get("configmaps", record).unwrap();
+    assert_eq!(record["data"]["known.pullSecret"], "deleted");
+    assert!(record["data"]["known.configuration"].is_string());
+}
+
 #[tokio::test]
 async fn a_runtime_that_serves_no_bundles_gets_the_rest_and_says_so() {
     let mut world = World::new();

@@ -30,8 +30,9 @@ type Key = (String, String);
 #[derive(Clone)]
 pub(super) struct Kcp(Arc<(Mutex<State>, watch::Sender<u64>)>);
 
-#[derive(Default)]
 pub(super) struct State {
+    /// The only one there is.
+    pub(super) namespace: &'static str,
     version: u64,
     objects: BTreeMap<Key, Value>,
     history: Vec<(u64, Key, Value)>,
@@ -48,7 +49,18 @@ pub(super) struct State {
 
 impl Kcp {
     pub(super) fn new() -> Self {
-        Self(Arc::new((Mutex::default(), watch::Sender::new(0))))
+        let state = State {
+            namespace: NAMESPACE,
+            version: 0,
+            objects: BTreeMap::new(),
+            history: Vec::new(),
+            writes: Vec::new(),
+            refusals: BTreeMap::new(),
+            panics: 0,
+            holds: false,
+            kubeconfig_reads: 0,
+        };
+        Self(Arc::new((Mutex::new(state), watch::Sender::new(0))))
     }
 
     pub(super) fn client(&self) -> Client {
@@ -99,9 +111,11 @@ impl Kcp {
     async fn answer(self, request: Request<Body>) -> Answer {
         let uri = request.uri().clone();
         let mut parts: Vec<&str> = uri.path().split('/').skip(1).collect();
-        let at = parts.iter().position(|it| *it == NAMESPACE).unwrap();
+        let namespace = self.lock().namespace;
+        let at = parts.iter().position(|it| *it == namespace);
+        let at = at.unwrap_or_else(|| panic!("another namespace: {uri}"));
         let rest: Vec<&str> = parts.drain(at + 1..).collect();
-        let verb = verb(&request);
+        let verb = verb(&request, rest.len() == 1);
         let (plural, name) = (rest[0].to_owned(), rest.get(1).copied().unwrap_or_default());
         let place = format!("{verb} {}", rest.join("/"));
         if verb == "read" && plural == "secrets" && !name.is_empty() {
@@ -111,11 +125,7 @@ impl Kcp {
             let accept = request.headers().get("accept");
             let trimmed =
                 accept.is_some_and(|it| it.to_str().unwrap().contains("as=PartialObjectMetadata"));
-            assert_eq!(
-                trimmed,
-                plural == "secrets" || plural == "configmaps",
-                "{accept:?}"
-            );
+            assert_eq!(trimmed, plural == "secrets", "{accept:?}");
         }
         if let Some(refused) = self.lock().refused(&place) {
             return refused;
@@ -197,15 +207,7 @@ impl Kcp {
     }
 }
 
-fn verb(request: &Request<Body>) -> &'static str {
-    let plain = !request.uri().path().contains("/namespaces/kcp-system/")
-        || request
-            .uri()
-            .path()
-            .split('/')
-            .skip_while(|it| *it != NAMESPACE)
-            .count()
-            == 2;
+fn verb(request: &Request<Body>, plain: bool) -> &'static str {
     match *request.method() {
         Method::GET if Query::of(request).watch => "watch",
         Method::GET if plain => "list",
@@ -281,7 +283,7 @@ impl State {
         );
         object["metadata"]["uid"] = uid;
         object["metadata"]["generation"] = json!(generation);
-        object["metadata"]["namespace"] = json!(NAMESPACE);
+        object["metadata"]["namespace"] = json!(self.namespace);
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
         self.objects.insert(key.clone(), object.clone());
         let line = json!({"type": event, "object": object});

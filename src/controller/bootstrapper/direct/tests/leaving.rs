@@ -1,11 +1,33 @@
 //! Resources that come and go by label, and what becomes of their runtimes.
 
 use rstest::rstest;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::world::*;
 
 const MODE: (&str, &str) = ("rt-bootstrapper.kyma-project.io/mode", "direct");
+
+const SIGNAL: &str = "operator.kyma-project.io/force-patch-reconciliation";
+
+/// Whether today's manager was told: by label, by annotation.
+fn told(world: &World, name: &str) -> (bool, bool) {
+    let metadata = world.kcp.get("runtimes", name).unwrap()["metadata"].clone();
+    let stands = |map: &str| metadata[map][SIGNAL] == "true";
+    (stands("labels"), stands("annotations"))
+}
+
+/// A Runtime without what may be signalled on it.
+fn unsignalled(world: &World, name: &str) -> Value {
+    let mut runtime = world.kcp.get("runtimes", name).unwrap();
+    runtime["metadata"]["labels"]
+        .as_object_mut()
+        .unwrap()
+        .remove(SIGNAL);
+    for key in ["annotations", "resourceVersion"] {
+        runtime["metadata"].as_object_mut().unwrap().remove(key);
+    }
+    runtime
+}
 
 async fn until_gone(world: &World, name: &str) {
     let gone = |it: &World| it.kcp.get("runtimebootstrappers", name).is_none();
@@ -201,4 +223,134 @@ async fn a_resource_that_a_user_made_is_never_dismissed() {
     world.settle().await;
     assert_eq!(world.written("delete "), 0);
     assert_eq!(world.condition("a", "Ready"), "True Ready");
+}
+
+/// The sources change while the runtime may not or cannot be written, and then it is the manager's again.
+#[rstest]
+#[case::paused(None, "ConfigurationSynchronized", "False Paused")]
+#[case::given_up(Some((503, 0)), "Reachable", "False ServerFailed")]
+#[tokio::test]
+async fn a_runtime_that_is_handed_back_is_told_to_the_manager(
+    #[case] fault: Option<(u16, u32)>,
+    #[case] condition: &str,
+    #[case] wanted: &str,
+) {
+    let (mut world, skrs) = World::converged(&["a", "b"]).await;
+    let before = unsignalled(&world, "a");
+    skrs[0].lock().fault = fault;
+    let spec = json!({"paused": true, "deletionPolicy": "HandBack", "deletionDeadlineSeconds": 0});
+    world
+        .kcp
+        .merge("runtimebootstrappers", "a", &json!({"spec": spec}));
+    world.settle().await;
+    world.content.password = Some("two");
+    world.publish();
+    world.until_condition("a", condition, wanted).await;
+    world.kcp.delete("runtimebootstrappers", "a");
+    until_gone(&world, "a").await;
+    assert_eq!(told(&world, "a"), (true, true));
+    assert_eq!(unsignalled(&world, "a"), before, "nothing but the signal");
+    assert_eq!(told(&world, "b"), (false, false));
+}
+
+async fn handing_back(code: u16, seconds: u32) -> (World, Vec<super::skr::Skr>) {
+    let (world, skrs) = World::converged(&["a"]).await;
+    let spec = json!({"deletionPolicy": "HandBack", "deletionDeadlineSeconds": seconds});
+    world
+        .kcp
+        .merge("runtimebootstrappers", "a", &json!({"spec": spec}));
+    world.settle().await;
+    let refusal = (code, usize::MAX);
+    world.kcp.lock().refusals.insert("patch runtimes", refusal);
+    world.kcp.delete("runtimebootstrappers", "a");
+    world
+        .until("refused", |it| it.written("refused patch runtimes/a") > 0)
+        .await;
+    (world, skrs)
+}
+
+/// Whoever crashes before the manager was told leaves the finalizer there, and whoever comes next tells it.
+#[rstest]
+#[case::in_trouble(500, 0)]
+#[case::forbidden(403, 3600)]
+#[tokio::test]
+async fn the_finalizer_holds_until_the_manager_was_told(#[case] code: u16, #[case] seconds: u32) {
+    let (mut world, _skrs) = handing_back(code, seconds).await;
+    world.settle().await;
+    world.stop().await;
+    assert!(world.kcp.get("runtimebootstrappers", "a").is_some());
+    world.kcp.lock().refusals.clear();
+    world.start();
+    until_gone(&world, "a").await;
+    assert_eq!(told(&world, "a"), (true, true));
+}
+
+#[tokio::test]
+async fn a_right_that_is_missing_on_the_control_plane_holds_nobody_for_ever() {
+    let (world, _skrs) = handing_back(403, 0).await;
+    until_gone(&world, "a").await;
+    assert_eq!(told(&world, "a"), (false, false));
+}
+
+#[rstest]
+#[case::uninstalled("Uninstall", json!({}))]
+#[case::gone_over_again("HandBack", json!({"labels": {MODE.0: MODE.1}}))]
+#[case::not_selected("HandBack", json!({"labels": {"plan": "trial"}}))]
+#[tokio::test]
+async fn whoever_is_not_the_managers_is_not_told(#[case] policy: &str, #[case] metadata: Value) {
+    let mut world = World::new();
+    let trial = kube::core::Expression::NotIn("plan".to_owned(), ["trial".to_owned()].into());
+    world.settings.signal_selector = trial.into();
+    let skrs = world.converge(&["a"]).await;
+    let policy = json!({"spec": {"deletionPolicy": policy}});
+    world.kcp.merge("runtimebootstrappers", "a", &policy);
+    let metadata = json!({"metadata": metadata});
+    world.kcp.merge("runtimes", "a", &metadata);
+    world.settle().await;
+    let uid = |it: &World| {
+        let resource = it.kcp.get("runtimebootstrappers", "a");
+        resource.map(|it| it["metadata"]["uid"].clone())
+    };
+    let before = uid(&world);
+    world.kcp.delete("runtimebootstrappers", "a");
+    world.until("let go", |it| uid(it) != before).await;
+    world.settle().await;
+    assert_eq!(told(&world, "a"), (false, false));
+    drop(skrs);
+}
+
+/// A forbidden read is no sign that something is gone.
+#[rstest]
+#[case::uninstall("Uninstall", false)]
+#[case::hand_back("HandBack", false)]
+#[case::until_the_deadline("Uninstall", true)]
+#[tokio::test]
+async fn what_may_not_be_read_is_not_taken_for_gone(#[case] policy: &str, #[case] gives_up: bool) {
+    let (world, skrs) = World::converged(&["a"]).await;
+    let spec = json!({"spec": {"deletionPolicy": policy}});
+    world.kcp.merge("runtimebootstrappers", "a", &spec);
+    world.settle().await;
+    skrs[0].lock().unreadable = Some(WEBHOOK);
+    world.kcp.delete("runtimebootstrappers", "a");
+    world
+        .until_condition("a", "Installed", "False RightsMissing")
+        .await;
+    let said = world.status("a")["conditions"].to_string();
+    let right = "get mutatingwebhookconfigurations.admissionregistration.k8s.io";
+    assert!(said.contains(right), "{said}");
+    world.settle().await;
+    assert_eq!(skrs[0].take(), [""; 0]);
+    assert!(world.kcp.get("runtimebootstrappers", "a").is_some());
+    if gives_up {
+        let deadline = json!({"spec": {"deletionDeadlineSeconds": 0}});
+        world.kcp.merge("runtimebootstrappers", "a", &deadline);
+    } else {
+        skrs[0].lock().unreadable = None;
+    }
+    until_gone(&world, "a").await;
+    let marker = skrs[0].kyma("configmaps/rt-bootstrapper-owner");
+    assert_eq!(marker.is_some(), gives_up);
+    let abandoned = u8::from(gives_up);
+    let abandoned = format!("direct_abandoned_runtimes_total {abandoned}");
+    assert!(world.metrics().contains(&abandoned));
 }

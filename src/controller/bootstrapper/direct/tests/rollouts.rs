@@ -15,13 +15,7 @@ async fn waves(names: &[&str]) -> (World, Vec<Skr>) {
         failure_budget: Budget::Count(0),
         paused: false,
     };
-    let skrs = world.add_all(names).await;
-    world.start();
-    for (name, skr) in names.iter().zip(&skrs) {
-        world.until_ready(name).await;
-        skr.take();
-    }
-    world.settle().await;
+    let skrs = world.converge(names).await;
     (world, skrs)
 }
 
@@ -161,5 +155,78 @@ async fn an_operator_pauses_the_rollout_and_lets_it_go_on() {
     for (name, skr) in ["a", "b"].iter().zip(&skrs) {
         world.until_ready(name).await;
         assert_eq!(skr.take(), [INSTALL[4]]);
+    }
+}
+
+/// Whoever leads next, or is upgraded meanwhile, begins no pass before it has heard whether there is a pause.
+#[tokio::test]
+async fn a_pause_holds_over_a_restart_however_late_it_is_heard_of() {
+    let (mut world, skrs) = World::converged(&["a", "b"]).await;
+    pause(&world).await;
+    world.stop().await;
+    world.content.registry("two.example");
+    world.publish();
+    let refusal = (500, usize::MAX);
+    let list = "list configmaps";
+    world.kcp.lock().refusals.insert(list, refusal);
+    world.start();
+    world
+        .until("refused", |it| it.written("refused list configmaps") > 0)
+        .await;
+    world.settle().await;
+    assert_eq!((skrs[0].take(), skrs[1].take()), (vec![], vec![]));
+    assert_eq!(world.passes(), 0);
+    assert!(!world.readiness.is_ready());
+    world.kcp.lock().refusals.clear();
+    for name in ["a", "b"] {
+        let wanted = "False WaitingForWave";
+        world
+            .until_condition(name, "ConfigurationSynchronized", wanted)
+            .await;
+    }
+    assert_eq!((skrs[0].take(), skrs[1].take()), (vec![], vec![]));
+    assert!(world.readiness.is_ready());
+}
+
+/// One wave for all, as it is without settings: what the one leader learnt the next one knows.
+#[tokio::test]
+async fn a_rollout_that_its_budget_stopped_stays_stopped_under_the_next_leader() {
+    let mut world = World::new();
+    world.settings.passes = 1;
+    world.settings.waves.failure_budget = Budget::Count(0);
+    let names = ["a", "b", "c"];
+    let skrs = world.converge(&names).await;
+    for skr in &skrs {
+        let refusals = std::iter::repeat_n((INSTALL[4], 422), 100);
+        skr.lock().refusals.extend(refusals);
+    }
+    world.content.registry("two.example");
+    world.publish();
+    world
+        .until("stopped", |it| progress(it)["stopped"] == "budgetSpent")
+        .await;
+    let tried = || {
+        let tried = |it: &&Skr| !it.lock().writes.is_empty();
+        skrs.iter().filter(tried).count()
+    };
+    assert_eq!(tried(), 1);
+    world.stop().await;
+    // From now on all may begin at once.
+    world.settings.passes = 3;
+    world.start();
+    world
+        .until("passes", |it| it.passes() > 3 && tried() > 0)
+        .await;
+    world.settle().await;
+    assert_eq!(tried(), 1);
+    assert_eq!(progress(&world)["stopped"], "budgetSpent");
+    // It is mended, and the others follow.
+    for skr in &skrs {
+        skr.lock().refusals.clear();
+    }
+    for (name, skr) in names.iter().zip(&skrs) {
+        let written = |_: &World| skr.lock().writes.contains(&INSTALL[4].to_owned());
+        world.until("written", written).await;
+        world.until_ready(name).await;
     }
 }

@@ -1,17 +1,22 @@
 //! A runtime's API server over TLS: as much of it as a pass needs.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use futures::stream;
 use http::{Method, Request, Response};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use serde_json::{Value, json};
 use tokio::sync::{OwnedRwLockWriteGuard, RwLock};
 
-use crate::runtimes::tests::server::{ApiServer, Body, Manner, answer};
+use crate::runtimes::tests::server::{ApiServer, Body, Manner, answer, streamed};
 
 const KYMA: &str = "/api/v1/namespaces/kyma-system";
+
+/// In place of a status: the answer breaks off.
+pub(super) const RESET: u16 = 0;
 
 pub(super) struct Skr {
     server: ApiServer,
@@ -38,6 +43,8 @@ pub(super) struct State {
     pub(super) refusals: VecDeque<(&'static str, u16)>,
     pub(super) trust_bundles: Option<&'static str>,
     pub(super) rules: Value,
+    /// The path that may not be read.
+    pub(super) unreadable: Option<&'static str>,
 }
 
 impl Skr {
@@ -58,6 +65,7 @@ impl Skr {
             refusals: VecDeque::new(),
             trust_bundles: Some("v1beta1"),
             rules: json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]),
+            unreadable: None,
         }));
         let gate = Arc::new(RwLock::new(()));
         let shared = (state.clone(), gate.clone());
@@ -143,6 +151,7 @@ async fn respond(state: &Mutex<State>, request: Request<Incoming>) -> Response<B
     }
     let path = head.uri.path();
     let result = match head.method {
+        Method::GET if state.unreadable == Some(path) => Err(403),
         Method::GET if path.ends_with("/clustertrustbundles") => state.bundles(path),
         Method::GET => state.objects.get(path).cloned().ok_or(404),
         Method::POST => {
@@ -162,6 +171,7 @@ async fn respond(state: &Mutex<State>, request: Request<Incoming>) -> Response<B
     };
     match result {
         Ok(object) => answer(200, object.to_string()),
+        Err(RESET) => streamed(stream::once(async { Err(io::Error::other("reset")) })),
         Err(status) => answer(status, refusal(status).to_string()),
     }
 }

@@ -1,5 +1,6 @@
 //! Direct mode begins where the signal ended.
 
+use rstest::rstest;
 use serde_json::json;
 
 use super::world::*;
@@ -7,9 +8,15 @@ use super::world::*;
 const OWN: &str = "rt-bootstrapper-direct-record";
 
 /// A source that is deleted between the end of one mode and the first start of the other.
+#[rstest]
+#[case::usual("kcp-system")]
+#[case::another("elsewhere")]
 #[tokio::test]
-async fn what_the_signal_rolled_out_and_is_gone_is_removed() {
-    let (mut world, skrs) = World::converged(&["a"]).await;
+async fn what_the_signal_rolled_out_and_is_gone_is_removed(#[case] namespace: &'static str) {
+    let mut world = World::new();
+    world.kcp.lock().namespace = namespace;
+    namespace.clone_into(&mut world.settings.namespace);
+    let skrs = world.converge(&["a"]).await;
     world.stop().await;
     let mut record = world.kcp.get("configmaps", OWN).unwrap();
     record["metadata"]["name"] = json!("rt-bootstrapper-controller-record");

@@ -2,8 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use rstest::rstest;
 use serde_json::json;
 
+use super::skr::RESET;
 use super::world::*;
 
 #[tokio::test]
@@ -66,10 +68,14 @@ async fn retry_after_is_honoured_whatever_changes() {
     world.until_ready("a").await;
 }
 
+#[rstest]
+#[case::error(500)]
+#[case::conflict(409)]
+#[case::reset(RESET)]
 #[tokio::test]
-async fn row_44_after_a_failed_write_only_what_is_missing_is_written() {
+async fn row_44_after_a_failed_write_only_what_is_missing_is_written(#[case] status: u16) {
     let (mut world, skrs) = World::converged(&["a"]).await;
-    skrs[0].lock().refusals.push_back((INSTALL[4], 500));
+    skrs[0].lock().refusals.push_back((INSTALL[4], status));
     world.content.password = Some("two");
     world.publish();
     world

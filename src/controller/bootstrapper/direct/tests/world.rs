@@ -42,6 +42,7 @@ pub(super) struct World {
     pub(super) kcp: Kcp,
     pub(super) settings: DirectSettings,
     pub(super) content: Content,
+    pub(super) readiness: Readiness,
     sources: watch::Sender<Option<Arc<Sources>>>,
     registry: Registry,
     running: Option<Running>,
@@ -206,6 +207,7 @@ impl World {
             settings,
             sources: watch::Sender::new(Some(Arc::new(content.read()))),
             content,
+            readiness: Readiness::default(),
             registry: Registry::default(),
             running: None,
         }
@@ -214,14 +216,20 @@ impl World {
     /// One whose runtimes, of these names, have converged.
     pub(super) async fn converged(names: &[&str]) -> (Self, Vec<Skr>) {
         let mut world = Self::new();
-        let skrs = world.add_all(names).await;
-        world.start();
+        let skrs = world.converge(names).await;
+        (world, skrs)
+    }
+
+    /// Adds runtimes of these names, which converge.
+    pub(super) async fn converge(&mut self, names: &[&str]) -> Vec<Skr> {
+        let skrs = self.add_all(names).await;
+        self.start();
         for (name, skr) in names.iter().zip(&skrs) {
-            world.until_ready(name).await;
+            self.until_ready(name).await;
             skr.take();
         }
-        world.settle().await;
-        (world, skrs)
+        self.settle().await;
+        skrs
     }
 
     pub(super) async fn add_all(&self, names: &[&str]) -> Vec<Skr> {
@@ -260,6 +268,7 @@ impl World {
 
     pub(super) fn start(&mut self) {
         let mut registry = Registry::default();
+        self.readiness = Readiness::default();
         let fleet = FleetOptions {
             allow_loopback: true,
             per_runtime_rate: Rate {
@@ -276,7 +285,7 @@ impl World {
             salt: salt(),
             fleet: Fleet::new(fleet, FleetMetrics::register(&mut registry)),
             render: Arc::new(manifests),
-            readiness: Readiness::default(),
+            readiness: self.readiness.clone(),
             metrics: DirectMetrics::register(&mut registry),
         };
         self.registry = registry;

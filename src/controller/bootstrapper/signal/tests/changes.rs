@@ -207,6 +207,28 @@ async fn only_affected_runtimes_are_signalled() {
     assert_eq!(world.signalled(), ["plain", "signal", "without-id"]);
 }
 
+/// Sources, Runtimes, resources and record are all where the controller is.
+#[tokio::test(start_paused = true)]
+async fn all_of_it_may_be_in_another_namespace() {
+    let mut world = World::new(&["a", "b"]);
+    world.kcp.lock().namespace = "elsewhere";
+    "elsewhere".clone_into(&mut world.settings.namespace);
+    world
+        .kcp
+        .put("runtimebootstrappers", json!({"metadata": {"name": "b"}}));
+    world.start().await;
+    world
+        .until("recorded", |it| {
+            it.kcp.object("configmaps", RECORD).is_some()
+        })
+        .await;
+    world.change("two.example");
+    world.until_signalled(&["a"]).await;
+    world.quiet().await;
+    assert_eq!(world.signalled(), ["a"]);
+    assert!(world.readiness.is_ready(), "{:?}", world.readiness.report());
+}
+
 #[tokio::test(start_paused = true)]
 async fn nobody_is_signalled_before_it_is_known_who_is_direct() {
     let mut world = World::recorded(&["a"]).await;

@@ -287,3 +287,25 @@ async fn a_record_that_is_deleted_under_a_running_leader_is_written_anew() {
     );
     assert!(world.readiness.is_ready());
 }
+
+/// The manager may have been told before the change: no write that began before the record was read anew counts for what
+/// came after.
+#[tokio::test(start_paused = true)]
+async fn a_change_after_the_record_was_read_anew_outdates_a_write_under_way() {
+    let world = World::recorded(&["a"]).await;
+    world.kcp.lock().latency = Duration::from_secs(10);
+    world.change("two.example");
+    world.until("sent", |it| !it.signals().is_empty()).await;
+    let theirs = json!({"metadata": {"annotations": {"theirs": "kept"}}});
+    world.kcp.merge("configmaps", RECORD, &theirs);
+    world.change("three.example");
+    world.until("stands", |it| it.keys("a").1).await;
+    world.quiet().await;
+    assert_eq!(world.signalled(), ["a"]);
+    world.take("a", "annotations");
+    world.quiet().await;
+    assert_eq!(world.signalled(), ["a", "a"]);
+    world.take("a", "annotations");
+    world.quiet().await;
+    assert!(world.record().is_empty());
+}

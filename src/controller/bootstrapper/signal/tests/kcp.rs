@@ -52,6 +52,8 @@ enum Manner {
 
 #[derive(Default)]
 pub(in crate::bootstrapper) struct Inner {
+    /// The only one there is.
+    pub(in crate::bootstrapper) namespace: &'static str,
     version: u64,
     objects: BTreeMap<Key, Value>,
     history: Vec<(u64, Key, String)>,
@@ -72,6 +74,8 @@ pub(in crate::bootstrapper) struct Inner {
     pub(in crate::bootstrapper) most_writing: usize,
     /// An annotation that an admission plugin takes away from everything that is patched.
     pub(in crate::bootstrapper) stripped: Option<&'static str>,
+    /// How long a write of a Runtime takes.
+    pub(in crate::bootstrapper) latency: Duration,
     /// The next so many writes are done and then not answered.
     pub(in crate::bootstrapper) silent_writes: usize,
 }
@@ -89,8 +93,10 @@ impl Kcp {
         ]);
         let kcp = Self(Arc::new(Shared {
             inner: Mutex::new(Inner {
+                namespace: NAMESPACE,
                 version: 100,
                 served,
+                latency: Duration::from_millis(20),
                 ..Inner::default()
             }),
             changed: watch::Sender::new(0),
@@ -194,6 +200,7 @@ impl Kcp {
     async fn answer(self, request: Request<Body>) -> Answer {
         let path = request.uri().path().to_owned();
         let parts: Vec<&str> = path.split('/').skip(1).collect();
+        let home = self.lock().namespace;
         match (request.method(), parts.as_slice()) {
             (&Method::GET, ["apis", group, version]) => {
                 self.discovery(&format!("{group}/{version}"))
@@ -207,12 +214,11 @@ impl Kcp {
             (&Method::GET, ["api", "v1", "namespaces", name]) => self.one("namespaces", name),
             (
                 _,
-                ["api", "v1", "namespaces", NAMESPACE, rest @ ..]
-                | ["apis", _, _, "namespaces", NAMESPACE, rest @ ..]
-                | ["apis", "certificates.k8s.io", _, rest @ ..],
-            ) => {
-                let rest: Vec<String> = rest.iter().map(|it| (*it).to_owned()).collect();
-                self.resource(request, &rest).await
+                ["api", "v1", "namespaces", namespace, rest @ ..]
+                | ["apis", _, _, "namespaces", namespace, rest @ ..],
+            ) if *namespace == home => self.resource(request, &owned(rest)).await,
+            (_, ["apis", "certificates.k8s.io", _, rest @ ..]) => {
+                self.resource(request, &owned(rest)).await
             }
             (method, _) => panic!("unexpected request: {method} {path}"),
         }
@@ -310,8 +316,8 @@ impl Kcp {
     }
 
     async fn write(&self, key: Key, body: Value, manner: Manner) -> Answer {
-        self.lock().begin_write(&key, &body);
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        let latency = self.lock().begin_write(&key, &body);
+        tokio::time::sleep(latency).await;
         let (answer, silent) = self.lock().end_write(key, body, manner);
         self.tell();
         if silent {
@@ -322,11 +328,17 @@ impl Kcp {
 }
 
 impl Inner {
-    fn begin_write(&mut self, key: &Key, body: &Value) {
+    /// How long it takes.
+    fn begin_write(&mut self, key: &Key, body: &Value) -> Duration {
         let text = format!("{}/{} {body}", key.0, key.1);
         self.writes.push((tokio::time::Instant::now(), text));
         self.writing += 1;
         self.most_writing = self.most_writing.max(self.writing);
+        if key.0 == "runtimes" {
+            self.latency
+        } else {
+            Duration::from_millis(20)
+        }
     }
 
     /// The answer, and whether it gets lost.
@@ -372,7 +384,7 @@ impl Inner {
             "ADDED"
         };
         object["metadata"]["generation"] = json!(generation);
-        object["metadata"]["namespace"] = json!(NAMESPACE);
+        object["metadata"]["namespace"] = json!(self.namespace);
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
         if object["metadata"]["uid"].is_null() {
             let uid = before.map_or_else(
@@ -459,6 +471,10 @@ impl Inner {
             &json!({"apiVersion": "v1", "kind": "List", "metadata": metadata, "items": items}),
         )
     }
+}
+
+fn owned(parts: &[&str]) -> Vec<String> {
+    parts.iter().map(|it| (*it).to_owned()).collect()
 }
 
 fn merge(target: &mut Value, patch: &Value) {

@@ -174,6 +174,30 @@ async fn a_signal_on_a_runtime_that_goes_over_to_direct_is_taken_back() {
     assert_eq!(world.signalled(), ["a"]);
 }
 
+/// Direct mode signals a runtime that it hands back, and is gone.
+#[tokio::test(start_paused = true)]
+async fn what_the_manager_leaves_of_a_hand_back_is_removed() {
+    let mut world = World::new(&["a"]);
+    world.settings.keys = BOTH;
+    world
+        .kcp
+        .put("runtimebootstrappers", json!({"metadata": {"name": "a"}}));
+    world.start().await;
+    world.quiet().await;
+    let told = json!({"labels": {KEY: "true"}, "annotations": {KEY: "true"}});
+    world.kcp.merge("runtimes", "a", &json!({"metadata": told}));
+    world.quiet().await;
+    assert!(world.record().is_empty(), "it is direct still");
+    world.kcp.delete("runtimebootstrappers", "a");
+    world.quiet().await;
+    assert!(world.signals().is_empty());
+    world.take("a", "annotations");
+    world.quiet().await;
+    assert_eq!(world.keys("a"), (false, false));
+    assert_eq!(world.signalled(), ["a"]);
+    assert!(world.record().is_empty());
+}
+
 #[tokio::test(start_paused = true)]
 async fn nothing_is_kept_of_a_runtime_that_goes() {
     let world = signalled(BOTH).await;

@@ -104,6 +104,7 @@ impl World {
             names: SourceNames {
                 pull_secret: Some("pull".to_owned()),
                 trust_bundle: Some("roots".to_owned()),
+                namespace: self.settings.namespace.clone(),
                 ..SourceNames::default()
             },
             readiness: self.readiness.clone(),
