@@ -150,19 +150,35 @@ impl Gateway {
     /// # Errors
     /// When there is no Pod of it, or it does not answer.
     pub async fn ask(&self, page: &str) -> anyhow::Result<String> {
+        let path = self.admin(page).await?;
+        Ok(match self.dialogue.get(&path).await?.object {
+            Value::String(text) => text,
+            other => other.to_string(),
+        })
+    }
+
+    /// Hands every request on five seconds late from now on, or none.
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn delay(&self, every: bool) -> anyhow::Result<()> {
+        let percent = if every { 100 } else { 0 };
+        let page = format!("runtime_modify?{}={percent}", bootstrap::DELAYED);
+        let path = self.admin(&page).await?;
+        let answer = self.dialogue.ask(Method::POST, &path, None).await?;
+        answer.good().map(drop)
+    }
+
+    async fn admin(&self, page: &str) -> anyhow::Result<String> {
         let pods = pods(&self.dialogue, NAMESPACE, NAME).await?;
         let pod = pods
             .first()
             .and_then(|pod| pod["metadata"]["name"].as_str());
         let pod = pod.unwrap_or_default();
-        let path = format!(
+        Ok(format!(
             "/api/v1/namespaces/{NAMESPACE}/pods/{pod}:{}/proxy/{page}",
             bootstrap::ADMIN_PORT
-        );
-        Ok(match self.dialogue.get(&path).await?.object {
-            Value::String(text) => text,
-            other => other.to_string(),
-        })
+        ))
     }
 
     async fn scale(&self, replicas: u32) -> anyhow::Result<()> {

@@ -6,10 +6,11 @@ Feature: Two controllers are as good as one
 
   @serial
   Scenario: One of two replicas works
-    When the pull Secret changes on KCP
-    Then one replica leads
-    And the runtime has the new pull Secret
-    And the pull Secret on the runtime was written once
+    Given one replica of two leads
+    When the trust bundle changes on KCP
+    Then the runtime has the new trust bundle
+    And it becomes Ready
+    And its trust bundle and its configuration were applied once, whoever led
 
   @serial
   Scenario: The controller is killed in the middle of a pass

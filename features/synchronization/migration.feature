@@ -31,3 +31,13 @@ Feature: A runtime moves between the two modes, and no Pod notices
     When the pull Secret changes on KCP
     Then the manager reconciles the runtime
     And the runtime has the new pull Secret
+
+  @serial @node @slow
+  Scenario: A change that comes on the way back is brought by the manager
+    Given the Runtime has moved to direct mode
+    When its cluster is away
+    And the Runtime is labelled for signals
+    And the pull Secret changes on KCP
+    And its cluster is back
+    Then the manager reconciles the runtime
+    And the runtime has the new pull Secret

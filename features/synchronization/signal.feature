@@ -6,17 +6,21 @@ Feature: A change on KCP makes today's manager reconcile
 
   @serial @smoke
   Scenario Outline: A source is changed
-    Given a runtime kept by signals
+    Given the manager obeys the <key>
+    And a runtime kept by signals
     When the <source> changes on KCP
     Then the manager reconciles the runtime
     And the runtime has the new <source>
     And nothing of the signal is left
 
     Examples:
-      | source        |
-      | pull Secret   |
-      | trust bundle  |
-      | configuration |
+      | source        | key        |
+      | pull Secret   | label      |
+      | pull Secret   | annotation |
+      | trust bundle  | label      |
+      | trust bundle  | annotation |
+      | configuration | label      |
+      | configuration | annotation |
 
   @serial
   Scenario Outline: A source is created, and deleted

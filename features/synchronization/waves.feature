@@ -21,3 +21,13 @@ Feature: An upgrade goes out in waves and stops when it fails
     And the runtime is not written to
     When an operator resumes the rollout
     Then the runtime has the new pull Secret
+
+  @serial
+  Scenario: A pause outlives the controller that saw it
+    Given a runtime in direct mode
+    When an operator pauses the rollout
+    And the controller is down
+    And the pull Secret changes on KCP
+    And the controller is up again
+    Then its condition ConfigurationSynchronized is False with the reason "WaitingForWave"
+    And the runtime is not written to

@@ -26,3 +26,19 @@ Feature: KCP may be away: users notice nothing, and nothing is lost
     And every watcher is killed with kill -9
     And KCP is well again
     Then lifecycle-manager hears of all of them
+
+  @serial
+  Scenario: KCP is slow
+    Given KCP answers late
+    When a user creates 10 Kymas
+    Then no write took longer than a second
+    And lifecycle-manager has heard of none of them
+    And lifecycle-manager hears of all of them
+
+  # row 27: what a watcher has taken it tells, also when its Pod is replaced.
+  @serial @node
+  Scenario: The watcher is rolled out while users go on
+    Given a user creates Kymas all the while
+    When the watcher is rolled out
+    Then lifecycle-manager hears of all of them
+    And no change went on without the watcher's answer

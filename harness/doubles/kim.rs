@@ -23,10 +23,9 @@ use crate::until::until;
 use copy::{Copies, Sources};
 
 /// Which of the two keys it obeys; the seed says label, the public manager obeys the annotation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Obeys {
     /// The label.
-    #[default]
     Label,
     /// The annotation.
     Annotation,

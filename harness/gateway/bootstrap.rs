@@ -14,12 +14,16 @@ pub(super) const CERTIFICATES: &str = "/etc/gateway-tls";
 /// Where listeners listen: that of the public lifecycle manager.
 pub(super) const EVENTS_PORT: u16 = 8082;
 
+/// How many of a hundred requests are handed on five seconds late, as Envoy's runtime calls it.
+pub(super) const DELAYED: &str = "fault.http.delay.fixed_delay_percent";
+
 /// The whole of it.
 pub(super) fn bootstrap(managers: &[&str]) -> Value {
     json!({
         // Secrets have to be asked for by somebody.
         "node": { "id": super::NAME, "cluster": super::NAME },
         "admin": { "address": address("0.0.0.0", ADMIN_PORT) },
+        "layered_runtime": { "layers": [{ "name": "by hand", "admin_layer": {} }] },
         "static_resources": {
             "listeners": [{
                 "name": "watchers",
@@ -101,7 +105,14 @@ fn connection_manager(managers: &[&str]) -> Value {
             "name": "managers",
             "virtual_hosts": [{ "name": "kcp", "domains": ["*"], "routes": routes }],
         },
+        // As Istio has it for a VirtualService with `fault.delay`; of none until somebody says so.
         "http_filters": [{
+            "name": "envoy.filters.http.fault",
+            "typed_config": {
+                "@type": "type.googleapis.com/envoy.extensions.filters.http.fault.v3.HTTPFault",
+                "delay": { "fixed_delay": "5s", "percentage": { "numerator": 0 } },
+            },
+        }, {
             "name": "envoy.filters.http.router",
             "typed_config": { "@type": "type.googleapis.com/envoy.extensions.filters.http.router.v3.Router" },
         }],

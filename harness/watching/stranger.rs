@@ -65,7 +65,8 @@ impl Stage {
             .build()?;
         let url = format!("https://{HOST}:{NODE_PORT}/v2/{LIFECYCLE}/event");
         // As if a proxy in front of the gateway had seen the runtime's own certificate.
-        let claimed = format!("By=spiffe://x;Subject=\"CN={RUNTIME}\";Cert=\"\"");
+        let shown = escaped(&self.skr.certificate().await?);
+        let claimed = format!("By=spiffe://x;Subject=\"CN={RUNTIME}\";Cert=\"{shown}\"");
         let request = client.post(url).header(&XFCC_HEADER, claimed);
         let answer = request.body(event.to_string()).send().await?;
         Ok(answer.status().as_u16())
@@ -76,6 +77,15 @@ impl Stage {
         let address = self.kcp.node_address().await?.parse()?;
         Ok(SocketAddr::new(address, NODE_PORT))
     }
+}
+
+/// As Envoy writes a certificate into the header.
+fn escaped(text: &str) -> String {
+    let escaped = text.bytes().map(|byte| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => char::from(byte).to_string(),
+        byte => format!("%{byte:02X}"),
+    });
+    escaped.collect()
 }
 
 fn leaf(validity: Validity) -> Leaf<'static> {

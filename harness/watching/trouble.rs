@@ -16,6 +16,8 @@ pub(super) enum Trouble {
     Headless,
     /// The managers' queues are full.
     Busy,
+    /// The gateway hands events on after five seconds.
+    Slow,
 }
 
 impl Stage {
@@ -34,6 +36,7 @@ impl Stage {
                 self.managers.iter().for_each(|it| it.set_busy(true));
                 Ok(())
             }
+            Trouble::Slow => self.gateway.delay(true).await,
         }
     }
 
@@ -52,6 +55,7 @@ impl Stage {
                 self.managers.iter().for_each(|it| it.set_busy(false));
                 Ok(())
             }
+            Trouble::Slow => self.gateway.delay(false).await,
         }
     }
 

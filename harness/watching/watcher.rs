@@ -155,6 +155,26 @@ impl Skr {
         self.is_up().await
     }
 
+    /// Puts other Pods in the place of all, as an upgrade does, and waits until no process of the old ones is left.
+    pub(super) async fn roll_out(&self) -> anyhow::Result<()> {
+        let before = self.starts().await?;
+        let when = format!("{:?}", std::time::SystemTime::now());
+        let annotations = json!({ "harness/rolled-out": when });
+        let template = json!({ "metadata": { "annotations": annotations } });
+        let change = json!({ "spec": { "template": template } });
+        self.dialogue.patch(&deployment(), &change).await?;
+        self.is_up().await?;
+        until("the old replicas are gone", PATIENCE, || async {
+            let now = self.starts().await?;
+            for (pod, _) in before.as_object().into_iter().flatten() {
+                ensure!(now[pod].is_null(), "{pod}: {now}");
+            }
+            anyhow::Ok(())
+        })
+        .await?;
+        Ok(())
+    }
+
     /// How often each replica was started.
     pub(super) async fn starts(&self) -> anyhow::Result<Value> {
         let pods = pods(&self.dialogue, NAMESPACE, NAME).await?;
@@ -164,6 +184,16 @@ impl Skr {
             (name.to_owned(), count.clone())
         });
         Ok(Value::Object(starts.collect()))
+    }
+
+    /// What it shows to KCP: the certificate, PEM.
+    pub(super) async fn certificate(&self) -> anyhow::Result<String> {
+        use base64::Engine as _;
+        let path = format!("/api/v1/namespaces/{NAMESPACE}/secrets/{SECRET}");
+        let secret = self.dialogue.get(&path).await?;
+        let text = secret.at("/data/tls.crt").as_str().context("tls.crt")?;
+        let bytes = base64::engine::general_purpose::STANDARD.decode(text)?;
+        Ok(String::from_utf8(bytes)?)
     }
 
     /// Takes all replicas away.

@@ -1,6 +1,6 @@
 //! Today's manager, played by its double.
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
 use cucumber::{given, then};
 use serde_json::json;
 
@@ -10,8 +10,22 @@ use crate::until::{holds, until};
 
 #[given("the manager runs")]
 async fn runs(world: &mut World) -> anyhow::Result<()> {
+    start(world, Obeys::Label).await
+}
+
+#[given(regex = "^the manager obeys the (label|annotation)$")]
+async fn obeys(world: &mut World, key: String) -> anyhow::Result<()> {
+    let obeys = match key.as_str() {
+        "label" => Obeys::Label,
+        "annotation" => Obeys::Annotation,
+        other => bail!("{other}: not in the vocabulary"),
+    };
+    start(world, obeys).await
+}
+
+async fn start(world: &mut World, obeys: Obeys) -> anyhow::Result<()> {
     let client = world.stage.plane.cluster.client();
-    world.kim = Some(Kim::start(client, Obeys::Label));
+    world.kim = Some(Kim::start(client, obeys));
     world.look().await
 }
 

@@ -40,6 +40,12 @@ async fn installed(world: &mut World) -> anyhow::Result<()> {
     world.look().await
 }
 
+#[given("the Runtime has moved to direct mode")]
+async fn moved(world: &mut World) -> anyhow::Result<()> {
+    to_direct(world).await?;
+    world.stage.is_settled(world.subject()?).await
+}
+
 #[when("the Runtime is labelled for direct mode")]
 async fn to_direct(world: &mut World) -> anyhow::Result<()> {
     label(world, MODE_DIRECT).await

@@ -7,13 +7,16 @@ use serde_json::json;
 use crate::watching::trouble::Trouble;
 use crate::watching::{Changed, World};
 
-#[given(regex = r"^KCP (refuses connections|does not answer|has no listener|is busy)$")]
+#[given(
+    regex = r"^KCP (refuses connections|does not answer|has no listener|is busy|answers late)$"
+)]
 async fn away(world: &mut World, words: String) -> anyhow::Result<()> {
     let trouble = match words.as_str() {
         "refuses connections" => Trouble::Refuses,
         "does not answer" => Trouble::Silent,
         "has no listener" => Trouble::Headless,
         "is busy" => Trouble::Busy,
+        "answers late" => Trouble::Slow,
         other => bail!("{other}: not in the vocabulary"),
     };
     world.changed.insert(Changed::Kcp(trouble));
@@ -49,11 +52,5 @@ async fn refused_none(world: &mut World) -> anyhow::Result<()> {
         *before == json!(refused),
         "the gateway refused {refused}, {before} before"
     );
-    let unanswered = world.stage.skr.unanswered().await?;
-    let before = &world.seen["unanswered"];
-    ensure!(
-        *before == json!(unanswered),
-        "the API server had no answer {unanswered} times, {before} before"
-    );
-    Ok(())
+    super::watcher::answered_all(world).await
 }

@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, ensure};
 use cucumber::{then, when};
+use serde_json::json;
 
 use crate::until::until;
 use crate::watching::objects::LIFECYCLE;
@@ -10,6 +11,24 @@ use crate::watching::{Changed, HEARTBEAT, PATIENCE, RUNTIME, World};
 #[when("every watcher is killed with kill -9")]
 async fn killed(world: &mut World) -> anyhow::Result<()> {
     world.stage.skr.kill().await
+}
+
+#[when("the watcher is rolled out")]
+async fn rolled_out(world: &mut World) -> anyhow::Result<()> {
+    world.seen = json!({ "unanswered": world.stage.skr.unanswered().await? });
+    world.ended_trouble = true;
+    world.stage.skr.roll_out().await
+}
+
+#[then("no change went on without the watcher's answer")]
+pub(super) async fn answered_all(world: &mut World) -> anyhow::Result<()> {
+    let now = world.stage.skr.unanswered().await?;
+    let before = &world.seen["unanswered"];
+    ensure!(
+        *before == json!(now),
+        "the API server had no answer {now} times, {before} before"
+    );
+    Ok(())
 }
 
 #[then("the watcher was not restarted")]

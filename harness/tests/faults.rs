@@ -1,0 +1,230 @@
+//! The product's controller and two hundred runtimes of which most are in trouble, each in a way of its own.
+//!
+//! Invariant: the controller is the binary that ships, the control plane a real API server; chance is the fleet's, which
+//! is the same in every run. Every runtime is converged before its trouble begins, so that whoever gets the second
+//! version got it through the trouble. Deliberately absent: runtimes that never answer; `harness bench fanout` has them.
+
+#![cfg(test)]
+
+use std::fs::File;
+use std::ops::Range;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use api::names;
+use api::runtimes::{KCP_NAMESPACE, MODE_DIRECT};
+use harness::cluster::{Cluster, ClusterOptions};
+use harness::fleet::kcp::{ControlPlane, Member, Sources, TRUST_BUNDLE};
+use harness::fleet::{
+    Certificate, Conditions, Faults, Fleet, FleetOptions, Place, Selection, content_of,
+};
+use harness::progress::{Progress, tail};
+use harness::run::Run;
+use harness::setup::Setup;
+use harness::until::until;
+use harness::{images, workspace};
+use tokio::process::{Child, Command};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn trouble_of_some_is_theirs_alone() {
+    let binary = images::binary(&Progress::new()).await.unwrap();
+    let setup = Setup::load().unwrap();
+    let run = Run::begin(false).await.unwrap();
+    let options = ClusterOptions::new("faults").without_node();
+    let cluster = Cluster::start(&run, &setup.provider, &options)
+        .await
+        .unwrap();
+    let played = play(&cluster, &binary).await;
+    cluster.stop().await.unwrap();
+    run.end().await.unwrap();
+    let log = workspace::logs().join(LOG);
+    assert!(played.is_ok(), "{played:?}\n{}", tail(&log, 20));
+}
+
+async fn play(cluster: &Cluster, binary: &Path) -> anyhow::Result<()> {
+    let crds = Command::new(binary).arg("crds").output().await?;
+    cluster.apply(std::str::from_utf8(&crds.stdout)?).await?;
+    let control_plane = ControlPlane::prepare(cluster.client(), Some(MODE_DIRECT)).await?;
+    let fleet = Fleet::start(FleetOptions {
+        runtimes: troubles().len() * OF_EACH,
+        ..FleetOptions::default()
+    })
+    .await?;
+    let all = 0..troubles().len() * OF_EACH;
+    let members = all.clone().map(|number| {
+        let kubeconfig = fleet.kubeconfig(number)?;
+        anyhow::Ok(Member { number, kubeconfig })
+    });
+    control_plane
+        .fill(&members.collect::<anyhow::Result<Vec<_>>>()?)
+        .await?;
+    let (first, second) = (sources(1)?, sources(2)?);
+    control_plane.put_sources(&first).await?;
+    let _controller = start(binary, cluster.kubeconfig_path())?;
+    have(&fleet, all, &first).await?;
+
+    for (trouble, numbers) in troubles().iter().zip(groups()) {
+        let selection = Selection::Numbers(numbers.collect());
+        fleet.set(&selection, trouble.conditions.clone());
+    }
+    control_plane.put_sources(&second).await?;
+    for (trouble, numbers) in troubles().iter().zip(groups()) {
+        if trouble.converges {
+            let arrived = have(&fleet, numbers, &second).await;
+            arrived.with_context(|| format!("{}: {:?}", trouble.what, fleet.totals()))?;
+        }
+    }
+    // Each of the others was tried as long as the slowest that arrived.
+    for (trouble, numbers) in troubles().iter().zip(groups()) {
+        if !trouble.converges {
+            let kept = has(&fleet, numbers, &first);
+            kept.with_context(|| format!("{}: written to", trouble.what))?;
+        }
+    }
+    let counts = fleet.totals().counts;
+    ensure!(counts.spoiled > 0, "nothing went wrong: {counts:?}");
+    ensure!(counts.foreign_writes == 0, "gone astray: {counts:?}");
+    Ok(())
+}
+
+/// What is wrong with some runtimes, and whether they converge all the same.
+struct Trouble {
+    what: &'static str,
+    conditions: Conditions,
+    converges: bool,
+}
+
+fn troubles() -> Vec<Trouble> {
+    let trouble = |what, conditions, converges| Trouble {
+        what,
+        conditions,
+        converges,
+    };
+    let faults = |faults| Conditions {
+        faults,
+        ..Conditions::default()
+    };
+    let none = Faults::default();
+    let throttled = Faults {
+        throttled: SHARE,
+        retry_after: 1,
+        ..none
+    };
+    let failing = Faults {
+        failing: SHARE,
+        ..none
+    };
+    // Of the writes alone.
+    let conflicting = Faults {
+        conflicting: SHARE * 8,
+        ..none
+    };
+    let reset = Faults {
+        reset: SHARE,
+        ..none
+    };
+    let slow = Conditions {
+        drip: Duration::from_millis(2),
+        ..Conditions::default()
+    };
+    let expired = Conditions {
+        certificate: Certificate::Expired,
+        ..Conditions::default()
+    };
+    let another = Conditions {
+        identity: Some("00000000-another-cluster".to_owned()),
+        ..Conditions::default()
+    };
+    vec![
+        trouble("nothing", Conditions::default(), true),
+        trouble("429", faults(throttled), true),
+        trouble("500", faults(failing), true),
+        trouble("409", faults(conflicting), true),
+        trouble("connections are reset", faults(reset), true),
+        trouble("bodies drip", slow, true),
+        trouble("the certificate is over", expired, false),
+        trouble("another cluster is there", another, false),
+    ]
+}
+
+fn groups() -> impl Iterator<Item = Range<usize>> {
+    (0..).map(|number| number * OF_EACH..(number + 1) * OF_EACH)
+}
+
+/// Waits until runtimes have what the sources say.
+async fn have(fleet: &Fleet, numbers: Range<usize>, sources: &Sources) -> anyhow::Result<()> {
+    until("the runtimes have it", PATIENCE, || async {
+        has(fleet, numbers.clone(), sources)
+    })
+    .await?;
+    Ok(())
+}
+
+fn has(fleet: &Fleet, numbers: Range<usize>, sources: &Sources) -> anyhow::Result<()> {
+    for (place, object) in places().iter().zip(&sources.objects()) {
+        let wanted = Some(content_of(object));
+        let entries = fleet.entries(place);
+        let others = entries[numbers.clone()]
+            .iter()
+            .filter(|entry| entry.content != wanted)
+            .map(|entry| entry.runtime);
+        let others: Vec<usize> = others.collect();
+        ensure!(others.is_empty(), "{}: not {others:?}", place.name);
+    }
+    Ok(())
+}
+
+/// Those of [`Sources::objects`], in their order.
+fn places() -> [Place; 3] {
+    let place = |resource: &str, namespace: &str, name: &str| Place {
+        resource: resource.to_owned(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    };
+    [
+        place("secrets", names::SKR_NAMESPACE, names::PULL_SECRET),
+        place("clustertrustbundles", "", TRUST_BUNDLE),
+        place("configmaps", names::SKR_NAMESPACE, names::CONFIG_MAP),
+    ]
+}
+
+fn sources(version: u32) -> anyhow::Result<Sources> {
+    let mut ca = rcgen::CertificateParams::new(Vec::new())?;
+    ca.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    Ok(Sources {
+        password: format!("password-{version}"),
+        bundle: ca.self_signed(&rcgen::KeyPair::generate()?)?.pem(),
+        mirror: format!("r{version}.landscape.example"),
+    })
+}
+
+fn start(binary: &Path, kubeconfig: &Path) -> anyhow::Result<Child> {
+    std::fs::create_dir_all(workspace::logs())?;
+    let mut command = Command::new(binary);
+    command
+        .args(["controller", "--controllers=direct", "--identity=faults"])
+        .arg(format!("--kubeconfig={}", kubeconfig.display()))
+        .arg(format!("--namespace={KCP_NAMESPACE}"))
+        .arg(format!("--kcp-cluster-trust-bundle={TRUST_BUNDLE}"))
+        .arg(format!("--skr-cluster-trust-bundle={TRUST_BUNDLE}"))
+        // The fleet is on loopback, which is no place for a runtime otherwise.
+        .arg("--allow-loopback-runtimes")
+        // Most of them fail now and then, and all of them shall try.
+        .arg("--failure-budget=100%")
+        .arg("--health-probe-bind-address=127.0.0.1:0")
+        .arg("--metrics-bind-address=127.0.0.1:0")
+        .stdout(Stdio::null())
+        .stderr(File::create(workspace::logs().join(LOG))?)
+        .kill_on_drop(true);
+    command.spawn().context("the controller")
+}
+
+/// Two hundred in all.
+const OF_EACH: usize = 25;
+/// Of a thousand requests: a pass over a runtime asks dozens, and most shall come to their end.
+const SHARE: u16 = 10;
+const LOG: &str = "faults-controller.log";
+/// A runtime that is refused again and again is left alone for longer and longer.
+const PATIENCE: Duration = Duration::from_mins(5);
