@@ -5,6 +5,7 @@
 
 use api::runtimes::{KUBECONFIG_KEY, kubeconfig_secret};
 use k8s_openapi::api::core::v1::Secret;
+use kube::api::GetParams;
 use kube::{Api, Client};
 use policy::convergence::kubeconfig;
 use policy::convergence::status::{Unreached, chain};
@@ -31,13 +32,25 @@ impl Door {
         }
     }
 
-    /// The Secret with the kubeconfig that holds now.
+    /// The Secret with the kubeconfig that holds now, or held since the version that was `seen`: an API server has that
+    /// at hand, and need not ask its store for each of thousands.
     ///
     /// # Errors
     /// The control plane does not say what it is.
-    pub(super) async fn ask(&self, id: &RuntimeId) -> kube::Result<Option<Secret>> {
+    pub(super) async fn ask(
+        &self,
+        id: &RuntimeId,
+        seen: Option<&str>,
+    ) -> kube::Result<Option<Secret>> {
+        let parameters = GetParams {
+            resource_version: seen.map(str::to_owned),
+        };
         let _turn = self.turns.acquire().await;
-        self.secrets.get_opt(&kubeconfig_secret(id.as_str())).await
+        let name = kubeconfig_secret(id.as_str());
+        match self.secrets.get_with(&name, &parameters).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+            answer => answer.map(Some),
+        }
     }
 
     /// A client of the runtime.

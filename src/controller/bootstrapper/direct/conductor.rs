@@ -44,6 +44,8 @@ pub(super) enum Done {
 pub(super) struct Conductor {
     pub(super) register: Register,
     pub(super) queue: Queue,
+    /// Versions of kubeconfigs by runtime id: a relist wakes nobody, and no pass goes by an older one.
+    pub(super) kubeconfigs: HashMap<String, String>,
     /// Those who are due, and for a look at everything (`turns`).
     whole: Queue,
     pub(super) common: Arc<Common>,
@@ -88,6 +90,7 @@ impl Conductor {
         Self {
             register: Register::default(),
             queue: Queue::default(),
+            kubeconfigs: HashMap::new(),
             whole: Queue::default(),
             aims: 0,
             common,
@@ -244,10 +247,13 @@ impl Conductor {
             fresh || it.attempts == 0
         });
         let entry = self.register.get(name);
+        let runtime = self.register.identify(name);
+        let id = runtime.as_ref().ok();
         Assignment {
             name: Name::clone(name),
             previous: entry.map(|it| it.status.open()).unwrap_or_default(),
-            runtime: self.register.identify(name),
+            kubeconfig: id.and_then(|id| self.kubeconfigs.get(id.as_str()).cloned()),
+            runtime,
             standing: self.register.standing(name),
             desired: Arc::clone(desired),
             installation: self.installations.of(image(&resource)),

@@ -2,7 +2,6 @@
 //!
 //! Invariant: everything is done by this one task, so nothing is locked and no two events cross.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,8 +46,6 @@ pub(super) struct Loop {
     sources_at: Option<Instant>,
     resources: Listing,
     runtimes: Listing,
-    /// Versions of kubeconfigs that were seen, so that a relist wakes nobody.
-    kubeconfigs: HashMap<String, String>,
     listed: Listing,
     writing: futures::future::BoxFuture<'static, ()>,
 }
@@ -87,7 +84,6 @@ impl Loop {
             sources_at: None,
             resources: Listing::default(),
             runtimes: Listing::default(),
-            kubeconfigs: HashMap::new(),
             listed: Listing::default(),
             writing: Box::pin(writing),
         })
@@ -268,7 +264,7 @@ impl Loop {
         match event {
             Event::Init => self.listed.begin(),
             Event::InitDone => {
-                let known = self.kubeconfigs.keys().cloned().collect();
+                let known = self.conductor.kubeconfigs.keys().cloned().collect();
                 for id in self.listed.end(known) {
                     self.drop_kubeconfig(&id);
                 }
@@ -291,14 +287,17 @@ impl Loop {
             return;
         };
         let version = secret.resource_version().unwrap_or_default();
-        let before = self.kubeconfigs.insert(id.clone(), version.clone());
+        let before = self
+            .conductor
+            .kubeconfigs
+            .insert(id.clone(), version.clone());
         if before != Some(version) {
             self.wake_all(&id);
         }
     }
 
     fn drop_kubeconfig(&mut self, id: &str) {
-        self.kubeconfigs.remove(id);
+        self.conductor.kubeconfigs.remove(id);
         self.wake_all(id);
     }
 

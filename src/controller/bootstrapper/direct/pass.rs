@@ -49,6 +49,8 @@ pub(super) struct Assignment {
     pub(super) previous: RuntimeBootstrapperStatus,
     /// The runtime, or why it cannot be known.
     pub(super) runtime: Result<RuntimeId, Unreached>,
+    /// The version of its kubeconfig that was seen last.
+    pub(super) kubeconfig: Option<String>,
     /// Whether its Runtime may be signalled, as far as that tells itself.
     pub(super) standing: Standing,
     pub(super) desired: Arc<Desired>,

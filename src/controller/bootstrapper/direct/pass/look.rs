@@ -30,7 +30,8 @@ pub(super) async fn work(
         Ok(id) => id,
         Err(unreached) => return Ok(Findings::without(unreached.clone())),
     };
-    let secret = common.door.ask(id).await?;
+    let seen = assignment.kubeconfig.as_deref();
+    let secret = common.door.ask(id, seen).await?;
     // Asked for with the kubeconfig in hand: who waits for the control plane needs no place yet.
     let place = common.places.enter().await;
     let remote = match common.door.open(id, secret) {

@@ -18,6 +18,13 @@ async fn row_12_after_a_rotation_no_older_kubeconfig_is_used() {
     world.settle().await;
     let tokens = skrs[0].lock().tokens.clone();
     assert!(tokens.iter().all(|it| it == "second"), "{tokens:?}");
+    // An API server may answer by what it has at hand, but by nothing older than what we were told of.
+    let told = world.kcp.get("secrets", "kubeconfig-id-a").unwrap();
+    let asked = world.kcp.lock().kubeconfig_reads.last().copied();
+    assert_eq!(
+        asked.unwrap().to_string(),
+        told["metadata"]["resourceVersion"]
+    );
     assert_eq!(world.condition("a", "Ready"), "True Ready");
 }
 

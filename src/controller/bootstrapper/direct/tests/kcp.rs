@@ -44,7 +44,8 @@ pub(super) struct State {
     pub(super) panics: usize,
     /// Reads of kubeconfigs are not answered meanwhile.
     pub(super) holds: bool,
-    pub(super) kubeconfig_reads: usize,
+    /// Which versions reads of kubeconfigs asked for at least; 0: the newest.
+    pub(super) kubeconfig_reads: Vec<u64>,
 }
 
 impl Kcp {
@@ -58,7 +59,7 @@ impl Kcp {
             refusals: BTreeMap::new(),
             panics: 0,
             holds: false,
-            kubeconfig_reads: 0,
+            kubeconfig_reads: Vec::new(),
         };
         Self(Arc::new((Mutex::new(state), watch::Sender::new(0))))
     }
@@ -119,7 +120,7 @@ impl Kcp {
         let (plural, name) = (rest[0].to_owned(), rest.get(1).copied().unwrap_or_default());
         let place = format!("{verb} {}", rest.join("/"));
         if verb == "read" && plural == "secrets" && !name.is_empty() {
-            self.kubeconfig_read().await;
+            self.kubeconfig_read(Query::of(&request).version).await;
         }
         if verb == "list" || verb == "watch" {
             let accept = request.headers().get("accept");
@@ -140,10 +141,10 @@ impl Kcp {
         }
     }
 
-    async fn kubeconfig_read(&self) {
+    async fn kubeconfig_read(&self, version: u64) {
         let panics = {
             let mut state = self.lock();
-            state.kubeconfig_reads += 1;
+            state.kubeconfig_reads.push(version);
             let panics = state.panics > 0;
             state.panics = state.panics.saturating_sub(1);
             panics

@@ -99,25 +99,29 @@ async fn a_panic_in_a_pass_does_not_lose_the_runtime() {
 async fn a_change_during_a_pass_leads_to_another_one_and_never_to_two_at_once() {
     let (world, _skrs) = World::converged(&["a"]).await;
     world.kcp.lock().holds = true;
-    let before = world.kcp.lock().kubeconfig_reads;
+    let before = world.kcp.lock().kubeconfig_reads.len();
     let touch = |text: &str| {
         let annotation = json!({"metadata": {"annotations": {"touched": text}}});
         world.kcp.merge("runtimebootstrappers", "a", &annotation);
     };
     touch("once");
     world
-        .until("begun", |it| it.kcp.lock().kubeconfig_reads == before + 1)
+        .until("begun", |it| {
+            it.kcp.lock().kubeconfig_reads.len() == before + 1
+        })
         .await;
     touch("twice");
     touch("three times");
     world.settle().await;
-    assert_eq!(world.kcp.lock().kubeconfig_reads, before + 1);
+    assert_eq!(world.kcp.lock().kubeconfig_reads.len(), before + 1);
     world.kcp.release();
     world
-        .until("again", |it| it.kcp.lock().kubeconfig_reads == before + 2)
+        .until("again", |it| {
+            it.kcp.lock().kubeconfig_reads.len() == before + 2
+        })
         .await;
     world.settle().await;
-    assert_eq!(world.kcp.lock().kubeconfig_reads, before + 2);
+    assert_eq!(world.kcp.lock().kubeconfig_reads.len(), before + 2);
 }
 
 #[tokio::test]
@@ -133,10 +137,12 @@ async fn a_change_while_a_runtime_in_trouble_is_tried_again_reaches_it() {
     let before = {
         let mut kcp = world.kcp.lock();
         kcp.holds = true;
-        kcp.kubeconfig_reads
+        kcp.kubeconfig_reads.len()
     };
     world
-        .until("tried again", |it| it.kcp.lock().kubeconfig_reads > before)
+        .until("tried again", |it| {
+            it.kcp.lock().kubeconfig_reads.len() > before
+        })
         .await;
     skrs[0].lock().fault = None;
     world.content.registry("three.example");
@@ -159,7 +165,7 @@ async fn a_lost_lease_stops_the_writes() {
     world.kcp.lock().holds = true;
     world.start();
     world
-        .until("begun", |it| it.kcp.lock().kubeconfig_reads == 1)
+        .until("begun", |it| it.kcp.lock().kubeconfig_reads.len() == 1)
         .await;
     world.stop().await;
     let writes = world.kcp.lock().writes.len();
