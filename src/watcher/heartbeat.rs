@@ -1,7 +1,8 @@
 //! A sign of life for each manager, also where nothing happens, so that KCP can tell calm from silence.
 //!
 //! Source: product.md §3; the public pair has none (lifecycle-manager issue 3524). Who is told: the managers of the
-//! settings, and those that took an event, which KCP knows; a name in a review can be anybody's invention. Invariants: each
+//! settings, those that took an event, which KCP knows, and those that lost one; another name in a review can be anybody's
+//! invention. Invariants: each
 //! manager that can hear is told at least every interval; a receiver that answers 404 or 405 is a public listener and is
 //! left alone until the next start (`hearing` tells it from a gateway that has no route yet); a mark that asks for a look
 //! at everything is taken back only when the very heartbeat that carried it was accepted. Deliberately absent: retries,
@@ -154,11 +155,25 @@ impl Heartbeats {
         for manager in self.outbox.reached() {
             self.managers.took(&manager);
         }
-        let mut asked = self.managers.all();
-        asked.retain(|Known { name, reached }| {
+        let known = self.managers.all();
+        let mut is_asked = |Known { name, reached }: &Known| {
             let hearing = hearing.entry(name.clone()).or_default();
             hearing.is_asked(*reached)
-        });
+        };
+        // Whoever lost something is told, also if nothing of it was ever taken; it takes up nobody's place.
+        let bereft = self.outbox.bereft().into_iter();
+        let strangers: Vec<Known> = bereft
+            .filter(|name| known.iter().all(|known| known.name != *name))
+            .map(|name| Known {
+                name,
+                reached: false,
+            })
+            .filter(|stranger| is_asked(stranger))
+            .take(MANAGERS)
+            .collect();
+        let mut asked = known;
+        asked.retain(is_asked);
+        asked.extend(strangers);
         let answers = join_all(asked.iter().map(|known| self.beat(&known.name))).await;
         for (Known { name, reached }, answer) in asked.into_iter().zip(answers) {
             let hearing = hearing.entry(name).or_default();

@@ -234,6 +234,18 @@ impl Outbox {
             .collect()
     }
 
+    /// The managers that have lost something and do not know.
+    #[must_use]
+    pub fn bereft(&self) -> Vec<PathSegment> {
+        self.store
+            .lock()
+            .queue
+            .managers()
+            .bereft()
+            .cloned()
+            .collect()
+    }
+
     /// `manager` has acknowledged a heartbeat that carried `mark`. A later loss keeps its mark.
     pub fn resync_told(&self, manager: &PathSegment, mark: ResyncMark, now: Instant) {
         let now = self.moment(now);

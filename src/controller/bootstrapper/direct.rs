@@ -90,6 +90,8 @@ pub struct DirectSettings {
     pub signal_keys: SignalKeys,
     /// Of which Runtimes it may be told.
     pub signal_selector: Selector,
+    /// Of how many in a second.
+    pub signals_per_second: NonZeroU32,
     /// The webhook's image where a resource names no other.
     pub image: String,
     /// Within which time everything on a runtime is looked at again.
@@ -122,6 +124,7 @@ impl DirectSettings {
             adopt: Selector::from_iter([(MODE, MODE_DIRECT)]),
             signal_keys: SignalKeys::default(),
             signal_selector: Selector::default(),
+            signals_per_second: NonZeroU32::MIN.saturating_add(9),
             image: image.to_owned(),
             resync: Duration::from_mins(10),
             passes: 320,

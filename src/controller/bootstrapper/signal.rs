@@ -46,7 +46,7 @@ mod fleet;
 mod gather;
 mod ledger;
 mod metrics;
-mod pace;
+pub(super) mod pace;
 mod queue;
 mod reconcile;
 mod report;

@@ -255,15 +255,19 @@ fn preflight(context: Context<'_>, observed: &Observed) -> Result<(), Blocked> {
     lacking([&observed.missing_rights, &observed.unread])
 }
 
-/// Each right once.
+/// Each right once, in the order of asking: a condition may have no room for the last ones, and the content's are the
+/// first.
 fn lacking<const N: usize>(rights: [&[String]; N]) -> Result<(), Blocked> {
-    let mut rights = rights.concat();
-    if rights.is_empty() {
+    let mut lacking: Vec<String> = Vec::new();
+    for right in rights.concat() {
+        if !lacking.contains(&right) {
+            lacking.push(right);
+        }
+    }
+    if lacking.is_empty() {
         return Ok(());
     }
-    rights.sort_unstable();
-    rights.dedup();
-    Err(Blocked::Rights(rights))
+    Err(Blocked::Rights(lacking))
 }
 
 /// Whether an object is ours, or today's installer's: nobody else's is ever deleted.

@@ -218,24 +218,22 @@ fn managers_are_bounded_and_told_apart() {
     );
 }
 
+/// Puts events of `name` until one is lost.
+fn overflow(outbox: &Outbox, name: &str) {
+    let now = std::time::Instant::now();
+    let lost = (0..200_000).any(|number| {
+        let mut event = WatchEvent::default();
+        event.watched.name = format!("{number:0200}");
+        outbox.put(&manager(name), &event, now) == Stored::Full
+    });
+    assert!(lost, "the outbox took everything");
+}
+
 /// A mark goes with the heartbeats until one of them was accepted.
 #[tokio::test]
 async fn a_loss_is_told_until_it_was_heard() {
     let world = World::new(&["a"]).await;
-    let now = std::time::Instant::now();
-    let mut number = 0;
-    let lost = loop {
-        let mut event = WatchEvent::default();
-        event.watched.name = format!("{number:0200}");
-        if world.outbox.put(&manager("a"), &event, now) == Stored::Full {
-            break true;
-        }
-        number += 1;
-        if number > 200_000 {
-            break false;
-        }
-    };
-    assert!(lost, "the outbox took everything");
+    overflow(&world.outbox, "a");
     world
         .kcp
         .next([Reply::Status(503, ""), Reply::OK, Reply::OK]);
@@ -247,4 +245,25 @@ async fn a_loss_is_told_until_it_was_heard() {
         .map(|it| it.resync_needed)
         .collect();
     assert_eq!(told, [true, true, false]);
+}
+
+/// What fills the outbox is another's, nothing of this one was ever stored, and nobody configured it.
+#[tokio::test]
+async fn whoever_lost_its_first_event_is_told_so_once() {
+    let world = World::new(&["a"]).await;
+    overflow(&world.outbox, "a");
+    let mut event = WatchEvent::default();
+    event.watched.name = "x".repeat(250);
+    let stored = world
+        .outbox
+        .put(&manager("late"), &event, std::time::Instant::now());
+    assert_eq!(stored, Stored::Full);
+    let beating = tokio::spawn(world.heartbeats.run(CancellationToken::new()));
+    let received = world.kcp.heard(20).await;
+    let told: Vec<bool> = of(&received, "late")
+        .iter()
+        .map(|it| it.resync_needed)
+        .collect();
+    assert_eq!(told, [true]);
+    beating.abort();
 }

@@ -81,6 +81,7 @@ pub(super) fn direct(arguments: &ControllerArgs) -> anyhow::Result<DirectSetting
         adopt: selector(&given.adopt_selector).context("--adopt-selector")?,
         signal_keys: keys(&arguments.signal),
         signal_selector: signalled(&arguments.signal)?,
+        signals_per_second: arguments.signal.signals_per_second,
         resync: given.resync_period,
         passes: usize::try_from(given.concurrent_runtimes.get())?,
         waves: waves::Settings {
@@ -154,10 +155,15 @@ mod tests {
     /// Who is handed back is signalled as everybody else is, and nobody else is.
     #[test]
     fn direct_mode_signals_as_the_signal_does() {
-        let arguments = parsed(&["--signal-keys=annotation", "--signal-selector=plan=aws"]);
+        let arguments = parsed(&[
+            "--signal-keys=annotation",
+            "--signal-selector=plan=aws",
+            "--signals-per-second=3",
+        ]);
         let direct = direct(&arguments).unwrap();
         assert_eq!(direct.signal_keys, SignalKeys::Only(Place::Annotation));
         let selector = Selector::from_iter([("plan", "aws")]);
         assert_eq!(direct.signal_selector, selector);
+        assert_eq!(direct.signals_per_second.get(), 3);
     }
 }

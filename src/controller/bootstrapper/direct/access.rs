@@ -16,6 +16,9 @@ use crate::runtimes::{CallError, Fleet, Remote, RuntimeId};
 /// Calls to the control plane at once: enough for hundreds of passes a second, and few connections.
 const AT_ONCE: usize = 16;
 
+/// What an API server answers that waited for a version in vain.
+const TIMED_OUT: u16 = 504;
+
 /// Opens runtimes.
 pub(super) struct Door {
     secrets: Api<Secret>,
@@ -49,6 +52,10 @@ impl Door {
         let name = kubeconfig_secret(id.as_str());
         match self.secrets.get_with(&name, &parameters).await {
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+            // It has not come so far, and never will if its store was put back to a backup: what it has holds then.
+            Err(kube::Error::Api(status)) if status.code == TIMED_OUT && seen.is_some() => {
+                self.secrets.get_opt(&name).await
+            }
             answer => answer.map(Some),
         }
     }

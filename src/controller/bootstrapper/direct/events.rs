@@ -58,7 +58,7 @@ impl Loop {
         let common = Arc::new(Common {
             door: Door::new(client.clone(), &settings.namespace, options.fleet.clone()),
             places: Window::new(settings.connected, conductor::YOUNG),
-            lifecycle: Lifecycle::new(client.clone(), &settings.namespace, settings.signal_keys),
+            lifecycle: Lifecycle::new(client.clone(), &settings),
             claims: Claims::default(),
             names: settings.names.clone(),
             control_plane: options.salt.control_plane(),

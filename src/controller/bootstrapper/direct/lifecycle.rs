@@ -12,9 +12,11 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client, Resource as _, ResourceExt as _};
 use policy::convergence::status::Purpose;
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
+use tokio::sync::{Mutex, Semaphore};
+use tokio::time::{Instant, sleep_until};
 
-use crate::bootstrapper::signal::SignalKeys;
+use super::DirectSettings;
+use crate::bootstrapper::signal::pace::Pace;
 use crate::bootstrapper::signal::runtime::RuntimeView;
 
 /// The label by which a resource is one that we made; its value is [`CONTROLLER_MANAGER`].
@@ -28,15 +30,20 @@ pub(super) struct Lifecycle {
     resources: Api<RuntimeBootstrapper>,
     runtimes: Api<RuntimeView>,
     signal: Value,
+    /// Of signals: each costs the manager a reconciliation of the whole runtime.
+    pace: Mutex<Pace>,
     turns: Semaphore,
 }
 
 impl Lifecycle {
-    pub(super) fn new(client: Client, namespace: &str, keys: SignalKeys) -> Self {
+    pub(super) fn new(client: Client, settings: &DirectSettings) -> Self {
+        let namespace = &settings.namespace;
+        let pace = Pace::new(settings.signals_per_second, Instant::now());
         Self {
             resources: Api::namespaced(client.clone(), namespace),
             runtimes: Api::namespaced(client, namespace),
-            signal: keys.set(),
+            signal: settings.signal_keys.set(),
+            pace: Mutex::new(pace),
             turns: Semaphore::new(AT_ONCE),
         }
     }
@@ -93,13 +100,18 @@ impl Lifecycle {
         self.set(resource, true).await
     }
 
-    /// Tells today's manager that a runtime is its own again. A Runtime that is gone is nobody's.
+    /// Tells today's manager that a runtime is its own again, when its turn has come. A Runtime that is gone is nobody's.
     pub(super) async fn tell(&self, name: &str) -> Result<(), kube::Error> {
         let parameters = PatchParams {
             field_manager: Some(CONTROLLER_MANAGER.to_owned()),
             ..PatchParams::default()
         };
         let patch = Patch::Merge(&self.signal);
+        {
+            let mut pace = self.pace.lock().await;
+            sleep_until(pace.next()).await;
+            pace.goes(Instant::now(), fastrand::u64(..));
+        }
         let _turn = self.turns.acquire().await;
         let told = self.runtimes.patch_metadata(name, &parameters, &patch);
         match told.await {

@@ -5,14 +5,16 @@
 
 use std::time::Duration;
 
+use api::bootstrapper::FINALIZER;
 use chassis::readiness::Readiness;
 use chassis::telemetry::error_chain;
 use chassis::watch::keep_watching;
 use futures::StreamExt as _;
+use futures::future::ready;
 use futures::stream::{self, BoxStream};
 use kube::core::{ApiResource, DynamicObject, PartialObjectMeta, Selector};
 use kube::runtime::watcher::{Config, Event};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt as _};
 use tokio::time::sleep;
 
 use super::runtime::{RuntimeView, Sight};
@@ -36,7 +38,8 @@ pub(super) fn runtimes(
         .boxed()
 }
 
-/// The names of all `RuntimeBootstrapper`s. Where the control plane does not know the kind, there are none.
+/// The names of all `RuntimeBootstrapper`s but those that direct mode has let go, whoever else may hold them still. Where
+/// the control plane does not know the kind, there are none.
 pub(super) fn bootstrappers(
     client: &Client,
     namespace: &str,
@@ -82,8 +85,22 @@ fn watched_bootstrappers(
     let api: Api<Named> = Api::namespaced_with(client.clone(), namespace, &kind);
     let condition = readiness.condition("signal-bootstrappers-watch");
     keep_watching(api, Config::default().page_size(PAGE), condition)
+        .filter_map(|event| ready(kept(event)))
         .map(|event| trimmed(event, |it| it.metadata.name.unwrap_or_default()))
         .boxed()
+}
+
+fn kept(event: Event<Named>) -> Option<Event<Named>> {
+    match event {
+        Event::Apply(object) if is_let_go(&object) => Some(Event::Delete(object)),
+        Event::InitApply(object) if is_let_go(&object) => None,
+        event => Some(event),
+    }
+}
+
+fn is_let_go(object: &Named) -> bool {
+    let held = object.finalizers().iter().any(|it| it == FINALIZER);
+    object.metadata.deletion_timestamp.is_some() && !held
 }
 
 fn trimmed<K, T>(event: Event<K>, trim: impl FnOnce(K) -> T) -> Event<T> {

@@ -16,14 +16,14 @@ pub(super) const RETRY: Backoff = Backoff {
 
 /// See the module.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pace {
+pub(in crate::bootstrapper) struct Pace {
     /// The longest distance; a fifth of it is chance, so that on average the rate is as set.
     longest: Duration,
     next: Instant,
 }
 
 impl Pace {
-    pub(super) fn new(per_second: NonZeroU32, now: Instant) -> Self {
+    pub(in crate::bootstrapper) fn new(per_second: NonZeroU32, now: Instant) -> Self {
         Self {
             longest: Duration::from_secs(10) / 9 / per_second.get(),
             next: now,
@@ -31,12 +31,12 @@ impl Pace {
     }
 
     /// When the next one may go.
-    pub(super) fn next(&self) -> Instant {
+    pub(in crate::bootstrapper) fn next(&self) -> Instant {
         self.next
     }
 
     /// One goes now. What was not used is lost: a pause is followed by no burst.
-    pub(super) fn goes(&mut self, now: Instant, random: u64) {
+    pub(in crate::bootstrapper) fn goes(&mut self, now: Instant, random: u64) {
         self.next = self.next.max(now) + spread(self.longest, random);
     }
 }

@@ -110,11 +110,12 @@ impl Reconciler {
                 Some(()) = self.events.next() => {}
                 Ok(()) = self.sources.changed() => self.looked = false,
                 () = sleep_until(due.unwrap_or_else(Instant::now)), if due.is_some() => {}
-                Some(event) = self.bootstrappers.next() => self.take_bootstrapper(event),
+                // First, as a runtime that is handed back gets its signal before its resource goes.
                 Some(event) = self.runtimes.next() => {
                     let dirty = self.fleet.see(event);
                     self.mark(dirty);
                 }
+                Some(event) = self.bootstrappers.next() => self.take_bootstrapper(event),
             }
         }
         while let Some((job, result)) = self.writes.next().await {

@@ -89,7 +89,7 @@ fn what_may_not_be_read_is_not_gone(
     runtime.observed.unread = rights.to_vec();
     let plan = leave(runtime.context(), &runtime.observed);
     assert!(plan.is_empty());
-    let expected = ["get a", "list b"].map(str::to_owned).to_vec();
+    let expected = ["list b", "get a"].map(str::to_owned).to_vec();
     assert_eq!(plan.blocked, Some(Blocked::Rights(expected)));
     runtime.observed.missing_rights = std::mem::take(&mut runtime.observed.unread);
     let plan = leave(runtime.context(), &runtime.observed);

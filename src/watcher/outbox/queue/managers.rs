@@ -193,6 +193,12 @@ impl Managers {
         reached.map(|manager| &manager.name)
     }
 
+    /// Those that have lost something and do not know.
+    pub(in super::super) fn bereft(&self) -> impl Iterator<Item = &PathSegment> {
+        let bereft = self.known.iter().filter(|manager| manager.lost.is_some());
+        bereft.map(|manager| &manager.name)
+    }
+
     /// The name of the manager at `place`.
     pub(in super::super) fn name(&self, place: ManagerId) -> Option<&PathSegment> {
         let manager = self.known.get(usize::from(place))?;

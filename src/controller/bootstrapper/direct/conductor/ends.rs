@@ -35,9 +35,14 @@ impl Conductor {
                     self.wake(&name);
                 }
             }
-            Ok((_, Done::Chore(true))) if again => self.wake(&name),
-            Ok((_, Done::Chore(true))) => {}
-            Ok((_, Done::Chore(false))) => self.retry(&name, None),
+            Ok((_, Done::Chore(done))) => {
+                if !done {
+                    self.retry(&name, None);
+                }
+                if again {
+                    self.wake(&name);
+                }
+            }
             Err(error) => {
                 tracing::error!(runtime = &*name, %error, "a pass ended in a panic");
                 self.retry(&name, None);

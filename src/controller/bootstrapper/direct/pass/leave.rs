@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use api::bootstrapper::{INSTALLED, RuntimeBootstrapper};
 use kube::Resource as _;
+use kube::core::Status;
 use policy::convergence::signal::is_told_of;
 use policy::convergence::status::{Reason, Unreached};
 
@@ -39,11 +40,11 @@ pub(super) async fn leave(
     Ok(End::Gone)
 }
 
-/// Who may not tell does not wait for longer than the deadline.
+/// What the control plane refuses is not waited for longer than the deadline.
 async fn tell(common: &Common, assignment: &Assignment) -> kube::Result<()> {
     match common.lifecycle.tell(&assignment.name).await {
         Err(kube::Error::Api(status))
-            if status.is_forbidden() && is_overdue(&assignment.resource) =>
+            if is_refusal(&status) && is_overdue(&assignment.resource) =>
         {
             let (runtime, reason) = (&*assignment.name, status.message);
             tracing::warn!(
@@ -55,6 +56,11 @@ async fn tell(common: &Common, assignment: &Assignment) -> kube::Result<()> {
         }
         result => result,
     }
+}
+
+/// Whether asking again gives the same: the answer is about us or the object, not about the moment.
+fn is_refusal(status: &Status) -> bool {
+    (400..500).contains(&status.code) && !matches!(status.code, 409 | 429)
 }
 
 /// A pass that did its work must be able to see that it did, however late it came.

@@ -28,6 +28,17 @@ async fn row_12_after_a_rotation_no_older_kubeconfig_is_used() {
     assert_eq!(world.condition("a", "Ready"), "True Ready");
 }
 
+#[tokio::test]
+async fn a_control_plane_that_was_put_back_to_a_backup_is_taken_as_it_is() {
+    let (world, skrs) = World::converged(&["a"]).await;
+    world.kcp.lock().put_back = true;
+    skrs[0].lock().token = "second";
+    world.connect("a", &skrs[0], "second");
+    world.settle().await;
+    assert_eq!(world.condition("a", "Ready"), "True Ready");
+    assert_eq!(skrs[0].lock().tokens.last().unwrap(), "second");
+}
+
 #[rstest]
 #[case::no_secret(None, "KubeconfigMissing")]
 #[case::empty(Some(String::new()), "KubeconfigMissing")]

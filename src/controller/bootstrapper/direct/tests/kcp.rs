@@ -44,6 +44,8 @@ pub(super) struct State {
     pub(super) panics: usize,
     /// Reads of kubeconfigs are not answered meanwhile.
     pub(super) holds: bool,
+    /// Its store was put back: it waits in vain for versions that others saw before.
+    pub(super) put_back: bool,
     /// Which versions reads of kubeconfigs asked for at least; 0: the newest.
     pub(super) kubeconfig_reads: Vec<u64>,
 }
@@ -59,6 +61,7 @@ impl Kcp {
             refusals: BTreeMap::new(),
             panics: 0,
             holds: false,
+            put_back: false,
             kubeconfig_reads: Vec::new(),
         };
         Self(Arc::new((Mutex::new(state), watch::Sender::new(0))))
@@ -120,7 +123,11 @@ impl Kcp {
         let (plural, name) = (rest[0].to_owned(), rest.get(1).copied().unwrap_or_default());
         let place = format!("{verb} {}", rest.join("/"));
         if verb == "read" && plural == "secrets" && !name.is_empty() {
-            self.kubeconfig_read(Query::of(&request).version).await;
+            let version = Query::of(&request).version;
+            self.kubeconfig_read(version).await;
+            if version > 0 && self.lock().put_back {
+                return refusal(504);
+            }
         }
         if verb == "list" || verb == "watch" {
             let accept = request.headers().get("accept");

@@ -285,9 +285,12 @@ async fn the_finalizer_holds_until_the_manager_was_told(#[case] code: u16, #[cas
     assert_eq!(told(&world, "a"), (true, true));
 }
 
+#[rstest]
+#[case::no_right(403)]
+#[case::a_policy_on_runtimes(422)]
 #[tokio::test]
-async fn a_right_that_is_missing_on_the_control_plane_holds_nobody_for_ever() {
-    let (world, _skrs) = handing_back(403, 0).await;
+async fn a_control_plane_that_refuses_the_signal_holds_nobody_for_ever(#[case] code: u16) {
+    let (world, _skrs) = handing_back(code, 0).await;
     until_gone(&world, "a").await;
     assert_eq!(told(&world, "a"), (false, false));
 }

@@ -229,6 +229,36 @@ async fn all_of_it_may_be_in_another_namespace() {
     assert!(world.readiness.is_ready(), "{:?}", world.readiness.report());
 }
 
+/// Direct mode has let it go; that another finalizer is on the resource keeps the runtime from nobody.
+#[rstest]
+#[case::seen_from_the_start(true)]
+#[case::seen_later(false)]
+#[tokio::test(start_paused = true)]
+async fn a_resource_that_was_let_go_is_in_nobodys_way(#[case] first: bool) {
+    let mut world = World::new(&["a"]);
+    let metadata = |more: Value| {
+        let mut metadata = json!({"name": "a", "finalizers": ["someone.else/holds"]});
+        metadata
+            .as_object_mut()
+            .unwrap()
+            .extend(more.as_object().unwrap().clone());
+        json!({ "metadata": metadata })
+    };
+    let let_go = metadata(json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}));
+    let before = if first {
+        let_go.clone()
+    } else {
+        metadata(json!({}))
+    };
+    world.kcp.put("runtimebootstrappers", before);
+    world.start().await;
+    world.quiet().await;
+    world.kcp.put("runtimebootstrappers", let_go);
+    world.quiet().await;
+    world.change("two.example");
+    world.until_signalled(&["a"]).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn nobody_is_signalled_before_it_is_known_who_is_direct() {
     let mut world = World::recorded(&["a"]).await;
