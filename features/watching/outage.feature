@@ -6,7 +6,7 @@ Feature: KCP may be away: users notice nothing, and nothing is lost
   Scenario Outline: KCP <is away> for a while
     Given KCP <is away>
     When a user creates 100 Kymas
-    Then no write took longer than a second
+    Then no write was held up
     And lifecycle-manager has heard of none of them
     When KCP is well again
     Then lifecycle-manager hears of all of them
@@ -31,7 +31,7 @@ Feature: KCP may be away: users notice nothing, and nothing is lost
   Scenario: KCP is slow
     Given KCP answers late
     When a user creates 10 Kymas
-    Then no write took longer than a second
+    Then no write was held up
     And lifecycle-manager has heard of none of them
     And lifecycle-manager hears of all of them
 

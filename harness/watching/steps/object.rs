@@ -69,12 +69,16 @@ fn stream(world: &mut World) {
     world.stream = Some(Stream::of_kymas(&world.stage.skr, &world.namespace));
 }
 
-#[then("no write took longer than a second")]
+/// Who waits for KCP waits until the API server gives up, which it does after three seconds in each of these troubles. Less
+/// is the cluster's own: a write on a busy machine has taken 1.7 s while the watcher answered every review in a millisecond.
+#[then("no write was held up")]
 fn quick(world: &mut World) -> anyhow::Result<()> {
     let slowest = world.crowd.slowest;
-    ensure!(slowest.as_millis() < 1_000, "one took {slowest:?}");
+    ensure!(slowest < HELD_UP, "one took {slowest:?}");
     Ok(())
 }
+
+const HELD_UP: Duration = Duration::from_millis(2_500);
 
 async fn create(world: &mut World, kind: Kind, watched_by: Option<&str>) -> anyhow::Result<()> {
     let subject = Subject::fresh(kind, &world.namespace);
