@@ -4,6 +4,8 @@
 //! `status` is a subresource, as there. Invariant: everything is applied by server-side apply, so filling twice is
 //! filling once, and filling again after a rotation changes the kubeconfigs alone.
 
+use std::path::Path;
+
 use api::names;
 use api::runtimes::{
     INFRASTRUCTURE_MANAGER, KCP_NAMESPACE, KUBECONFIG_KEY, MANAGED_BY, MODE, RUNTIME_GROUP,
@@ -17,6 +19,7 @@ use kube::Client;
 use serde_json::{Value, json};
 
 use super::identity::runtime_id;
+use super::ledger::Place;
 use crate::until::until;
 
 mod crd;
@@ -143,6 +146,23 @@ impl ControlPlane {
     }
 }
 
+/// The command line of a controller in direct mode that leads a fleet from a control plane filled here.
+#[must_use]
+pub fn controller_flags(kubeconfig: &Path, identity: &str) -> Vec<String> {
+    vec![
+        "controller".to_owned(),
+        format!("--kubeconfig={}", kubeconfig.display()),
+        "--controllers=direct".to_owned(),
+        format!("--namespace={KCP_NAMESPACE}"),
+        format!("--kcp-pull-secret-name={}", names::PULL_SECRET),
+        format!("--kcp-cluster-trust-bundle={TRUST_BUNDLE}"),
+        format!("--skr-cluster-trust-bundle={TRUST_BUNDLE}"),
+        // The fleet is on loopback, which is no place for a runtime otherwise.
+        "--allow-loopback-runtimes".to_owned(),
+        format!("--identity={identity}"),
+    ]
+}
+
 /// What is rolled out, as far as it differs from run to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sources {
@@ -155,6 +175,35 @@ pub struct Sources {
 }
 
 impl Sources {
+    /// Some that differ from those of every other version in all three.
+    ///
+    /// # Errors
+    /// When no certificate can be made.
+    pub fn of_version(version: u32) -> anyhow::Result<Self> {
+        let mut ca = rcgen::CertificateParams::new(Vec::new())?;
+        ca.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        Ok(Self {
+            password: format!("password-{version}"),
+            bundle: ca.self_signed(&rcgen::KeyPair::generate()?)?.pem(),
+            mirror: format!("r{version}.landscape.example"),
+        })
+    }
+
+    /// Where runtimes have them: pull Secret, trust bundle, configuration.
+    #[must_use]
+    pub fn places() -> [Place; 3] {
+        let place = |resource: &str, namespace: &str, name: &str| Place {
+            resource: resource.to_owned(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        };
+        [
+            place("secrets", names::SKR_NAMESPACE, names::PULL_SECRET),
+            place("clustertrustbundles", "", TRUST_BUNDLE),
+            place("configmaps", names::SKR_NAMESPACE, names::CONFIG_MAP),
+        ]
+    }
+
     /// The objects on the control plane: pull Secret, trust bundle, configuration.
     #[must_use]
     pub fn objects(&self) -> [Value; 3] {

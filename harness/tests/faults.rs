@@ -13,13 +13,10 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use api::names;
-use api::runtimes::{KCP_NAMESPACE, MODE_DIRECT};
+use api::runtimes::MODE_DIRECT;
 use harness::cluster::{Cluster, ClusterOptions};
-use harness::fleet::kcp::{ControlPlane, Member, Sources, TRUST_BUNDLE};
-use harness::fleet::{
-    Certificate, Conditions, Faults, Fleet, FleetOptions, Place, Selection, content_of,
-};
+use harness::fleet::kcp::{ControlPlane, Member, Sources, controller_flags};
+use harness::fleet::{Certificate, Conditions, Faults, Fleet, FleetOptions, Selection, content_of};
 use harness::progress::{Progress, tail};
 use harness::run::Run;
 use harness::setup::Setup;
@@ -60,7 +57,7 @@ async fn play(cluster: &Cluster, binary: &Path) -> anyhow::Result<()> {
     control_plane
         .fill(&members.collect::<anyhow::Result<Vec<_>>>()?)
         .await?;
-    let (first, second) = (sources(1)?, sources(2)?);
+    let (first, second) = (Sources::of_version(1)?, Sources::of_version(2)?);
     control_plane.put_sources(&first).await?;
     let _controller = start(binary, cluster.kubeconfig_path())?;
     have(&fleet, all, &first).await?;
@@ -163,7 +160,7 @@ async fn have(fleet: &Fleet, numbers: Range<usize>, sources: &Sources) -> anyhow
 }
 
 fn has(fleet: &Fleet, numbers: Range<usize>, sources: &Sources) -> anyhow::Result<()> {
-    for (place, object) in places().iter().zip(&sources.objects()) {
+    for (place, object) in Sources::places().iter().zip(&sources.objects()) {
         let wanted = Some(content_of(object));
         let entries = fleet.entries(place);
         let others = entries[numbers.clone()]
@@ -176,41 +173,11 @@ fn has(fleet: &Fleet, numbers: Range<usize>, sources: &Sources) -> anyhow::Resul
     Ok(())
 }
 
-/// Those of [`Sources::objects`], in their order.
-fn places() -> [Place; 3] {
-    let place = |resource: &str, namespace: &str, name: &str| Place {
-        resource: resource.to_owned(),
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
-    };
-    [
-        place("secrets", names::SKR_NAMESPACE, names::PULL_SECRET),
-        place("clustertrustbundles", "", TRUST_BUNDLE),
-        place("configmaps", names::SKR_NAMESPACE, names::CONFIG_MAP),
-    ]
-}
-
-fn sources(version: u32) -> anyhow::Result<Sources> {
-    let mut ca = rcgen::CertificateParams::new(Vec::new())?;
-    ca.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    Ok(Sources {
-        password: format!("password-{version}"),
-        bundle: ca.self_signed(&rcgen::KeyPair::generate()?)?.pem(),
-        mirror: format!("r{version}.landscape.example"),
-    })
-}
-
 fn start(binary: &Path, kubeconfig: &Path) -> anyhow::Result<Child> {
     std::fs::create_dir_all(workspace::logs())?;
     let mut command = Command::new(binary);
     command
-        .args(["controller", "--controllers=direct", "--identity=faults"])
-        .arg(format!("--kubeconfig={}", kubeconfig.display()))
-        .arg(format!("--namespace={KCP_NAMESPACE}"))
-        .arg(format!("--kcp-cluster-trust-bundle={TRUST_BUNDLE}"))
-        .arg(format!("--skr-cluster-trust-bundle={TRUST_BUNDLE}"))
-        // The fleet is on loopback, which is no place for a runtime otherwise.
-        .arg("--allow-loopback-runtimes")
+        .args(controller_flags(kubeconfig, "faults"))
         // Most of them fail now and then, and all of them shall try.
         .arg("--failure-budget=100%")
         .arg("--health-probe-bind-address=127.0.0.1:0")

@@ -7,8 +7,6 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use api::names;
-use api::runtimes::KCP_NAMESPACE;
 
 use crate::bench::process::Process;
 use crate::fleet::kcp;
@@ -47,20 +45,10 @@ impl Program {
 
 /// The command line.
 fn flags(kubeconfig: &Path, health: SocketAddr, metrics: SocketAddr) -> Vec<String> {
-    vec![
-        "controller".to_owned(),
-        format!("--kubeconfig={}", kubeconfig.display()),
-        "--controllers=direct".to_owned(),
-        format!("--namespace={KCP_NAMESPACE}"),
-        format!("--health-probe-bind-address={health}"),
-        format!("--metrics-bind-address={metrics}"),
-        format!("--kcp-pull-secret-name={}", names::PULL_SECRET),
-        format!("--kcp-cluster-trust-bundle={}", kcp::TRUST_BUNDLE),
-        format!("--skr-cluster-trust-bundle={}", kcp::TRUST_BUNDLE),
-        // The fleet is on loopback, which is no place for a runtime otherwise.
-        "--allow-loopback-runtimes".to_owned(),
-        "--identity=bench".to_owned(),
-    ]
+    let mut flags = kcp::controller_flags(kubeconfig, "bench");
+    flags.push(format!("--health-probe-bind-address={health}"));
+    flags.push(format!("--metrics-bind-address={metrics}"));
+    flags
 }
 
 impl Controller {

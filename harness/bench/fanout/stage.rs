@@ -6,7 +6,6 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use api::names;
 use api::runtimes::MODE_DIRECT;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use serde_json::Value;
@@ -18,7 +17,7 @@ use crate::bench::machine::Cores;
 use crate::bench::process::Process;
 use crate::cluster::{Cluster, ClusterOptions};
 use crate::fleet::control::FleetControl;
-use crate::fleet::kcp::{ControlPlane, Member, Sources, TRUST_BUNDLE};
+use crate::fleet::kcp::{ControlPlane, Member, Sources};
 use crate::fleet::{Arrival, Place, Selection, content_of};
 use crate::progress::Progress;
 use crate::run::Run;
@@ -78,7 +77,7 @@ impl Stage {
             },
             cluster,
             known: 0,
-            sources: sources(0)?,
+            sources: Sources::of_version(0)?,
             version: 0,
         };
         stage.control_plane.put_sources(&stage.sources).await?;
@@ -121,7 +120,7 @@ impl Stage {
     /// Changes sources on the control plane; gives the moment, on the fleet's clock.
     pub(super) async fn change(&mut self, change: Change) -> anyhow::Result<Duration> {
         self.version += 1;
-        let next = sources(self.version)?;
+        let next = Sources::of_version(self.version)?;
         self.sources = match change {
             Change::Three => next,
             Change::Secret => Sources {
@@ -247,19 +246,11 @@ impl Stage {
 }
 
 fn places(change: Change) -> Vec<Place> {
-    let place = |resource: &str, namespace: &str, name: &str| Place {
-        resource: resource.to_owned(),
-        namespace: namespace.to_owned(),
-        name: name.to_owned(),
-    };
-    let mut places = vec![
-        place("secrets", names::SKR_NAMESPACE, names::PULL_SECRET),
-        place("configmaps", names::SKR_NAMESPACE, names::CONFIG_MAP),
-    ];
-    if change == Change::Three {
-        places.push(place("clustertrustbundles", "", TRUST_BUNDLE));
+    let [secret, bundle, configuration] = Sources::places();
+    match change {
+        Change::Secret => vec![secret, configuration],
+        Change::Three => vec![secret, configuration, bundle],
     }
-    places
 }
 
 async fn start_fleet(
@@ -280,16 +271,6 @@ async fn start_fleet(
         .as_u64()
         .context("the fleet did not say its port")?;
     Ok((process, FleetControl::new(u16::try_from(port)?)))
-}
-
-fn sources(version: u32) -> anyhow::Result<Sources> {
-    let mut ca = rcgen::CertificateParams::new(Vec::new())?;
-    ca.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    Ok(Sources {
-        password: format!("password-{version}"),
-        bundle: ca.self_signed(&rcgen::KeyPair::generate()?)?.pem(),
-        mirror: format!("r{version}.landscape.example"),
-    })
 }
 
 /// More would only queue.

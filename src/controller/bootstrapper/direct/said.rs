@@ -51,6 +51,19 @@ impl<T: Common> Little<T> {
     }
 }
 
+impl Little<RuntimeBootstrapper> {
+    /// Its uid, without opening the whole: every end of a pass asks for it.
+    pub(super) fn uid(&self) -> Option<&str> {
+        let metadata = &self.shape.metadata;
+        let shared = metadata.uid.as_deref()?;
+        if self.own.is_empty() {
+            return Some(shared);
+        }
+        let before = usize::from(metadata.name.is_some());
+        self.own.split(BETWEEN).nth(before)
+    }
+}
+
 /// Makes things little.
 pub(super) struct Shapes<T>(VecDeque<Arc<T>>);
 
@@ -182,6 +195,7 @@ mod tests {
         let resource = resource(name, uid, version);
         let little = Shapes::default().close(resource.clone());
         assert_eq!(little.open(), resource);
+        assert_eq!(little.uid(), uid);
     }
 
     #[test]

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::api_server::{Runtime, desired, manifests, sources};
 use crate::convergence::Kind;
 use crate::convergence::identity::Claim;
-use crate::convergence::observed::NamespaceState;
-use crate::convergence::plan::{Blocked, hand_back, plan, uninstall};
+use crate::convergence::observed::{NamespaceState, Observed};
+use crate::convergence::plan::{Blocked, Context, Plan, hand_back, plan, uninstall};
 
 /// product.md §2: the webhook configuration goes first, so that no Pod is sent to nobody.
 #[test]
@@ -55,15 +55,13 @@ fn an_uninstallation_without_the_namespace() {
     assert_eq!(plan.steps.iter().flatten().count(), 3);
 }
 
+/// One of the two ways out.
+type Leave = fn(Context<'_>, &Observed) -> Plan;
+
 #[rstest]
 #[case::uninstall(uninstall)]
 #[case::hand_back(hand_back)]
-fn a_refused_cluster_is_left_alone(
-    #[case] leave: fn(
-        crate::convergence::plan::Context<'_>,
-        &crate::convergence::observed::Observed,
-    ) -> crate::convergence::plan::Plan,
-) {
+fn a_refused_cluster_is_left_alone(#[case] leave: Leave) {
     let runtime = Runtime::converged(&desired(&sources()));
     let mut context = runtime.context();
     context.claim = Claim {
@@ -78,12 +76,7 @@ fn a_refused_cluster_is_left_alone(
 #[rstest]
 #[case::uninstall(uninstall)]
 #[case::hand_back(hand_back)]
-fn what_may_not_be_read_is_not_gone(
-    #[case] leave: fn(
-        crate::convergence::plan::Context<'_>,
-        &crate::convergence::observed::Observed,
-    ) -> crate::convergence::plan::Plan,
-) {
+fn what_may_not_be_read_is_not_gone(#[case] leave: Leave) {
     let mut runtime = Runtime::converged(&desired(&sources()));
     let rights = ["list b", "get a", "get a"].map(str::to_owned);
     runtime.observed.unread = rights.to_vec();

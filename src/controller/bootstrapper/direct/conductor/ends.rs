@@ -5,7 +5,6 @@
 use std::time::Duration;
 
 use chassis::backoff::spread;
-use kube::ResourceExt as _;
 use tokio::task::{Id, JoinError};
 use tokio::time::Instant;
 
@@ -56,7 +55,7 @@ impl Conductor {
     fn take_report(&mut self, report: &Report, is_current: bool) {
         let name = Name::clone(&report.name);
         let resource = self.register.get(&name).and_then(|it| it.resource.as_ref());
-        if resource.is_none_or(|it| it.open().uid() != report.uid) {
+        if resource.is_none_or(|it| it.uid() != report.uid.as_deref()) {
             self.let_be(&name, report);
             return;
         }
@@ -111,7 +110,7 @@ impl Conductor {
             entry.status = said.clone();
             self.statuses.say(Saying {
                 name: Name::clone(name),
-                uid: resource.open().uid(),
+                uid: resource.uid().map(str::to_owned),
                 status: said,
             });
         }

@@ -136,18 +136,22 @@ async fn a_pass_that_a_new_version_overtakes_lets_nobody_begin_with_it() {
     assert_eq!(skrs[0].take(), [""; 0]);
 }
 
-#[tokio::test]
-async fn an_operator_pauses_the_rollout_and_lets_it_go_on() {
-    let (mut world, skrs) = World::converged(&["a", "b"]).await;
-    pause(&world).await;
-    world.content.registry("two.example");
-    world.publish();
+async fn until_both_wait(world: &World) {
     for name in ["a", "b"] {
         let wanted = "False WaitingForWave";
         world
             .until_condition(name, "ConfigurationSynchronized", wanted)
             .await;
     }
+}
+
+#[tokio::test]
+async fn an_operator_pauses_the_rollout_and_lets_it_go_on() {
+    let (mut world, skrs) = World::converged(&["a", "b"]).await;
+    pause(&world).await;
+    world.content.registry("two.example");
+    world.publish();
+    until_both_wait(&world).await;
     assert_eq!((skrs[0].take(), skrs[1].take()), (vec![], vec![]));
     world
         .kcp
@@ -178,12 +182,7 @@ async fn a_pause_holds_over_a_restart_however_late_it_is_heard_of() {
     assert_eq!(world.passes(), 0);
     assert!(!world.readiness.is_ready());
     world.kcp.lock().refusals.clear();
-    for name in ["a", "b"] {
-        let wanted = "False WaitingForWave";
-        world
-            .until_condition(name, "ConfigurationSynchronized", wanted)
-            .await;
-    }
+    until_both_wait(&world).await;
     assert_eq!((skrs[0].take(), skrs[1].take()), (vec![], vec![]));
     assert!(world.readiness.is_ready());
 }
