@@ -7,7 +7,8 @@ use rstest::rstest;
 use serde_json::json;
 
 use super::*;
-use crate::bootstrapper::signal::tests::kcp::{Kcp, NAMESPACE};
+use crate::bootstrapper::fake::wire::NAMESPACE;
+use crate::bootstrapper::signal::tests::kcp::Kcp;
 
 const NAME: &str = "rt-bootstrapper-controller-record";
 

@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
 use super::*;
+use crate::bootstrapper::fake::store::key;
 use crate::bootstrapper::signal::tests::kcp::Kcp;
 
 pub(in crate::bootstrapper) fn config_map(note: &str) -> Value {
@@ -164,9 +165,13 @@ async fn row_41_creation_and_deletion_count_also_behind_a_broken_watch() {
     assert!(matches!(world.summaries().await[0], Summary::Valid(_)));
     kcp.delete("secrets", "pull");
     assert_eq!(world.summaries().await[0], Summary::Absent);
-    kcp.behind_the_watch("secrets", |kcp| kcp.put("secrets", pull_secret("two")));
+    kcp.behind_the_watch("secrets", |store| {
+        store.store(key("secrets", "pull"), pull_secret("two"));
+    });
     assert!(matches!(world.summaries().await[0], Summary::Valid(_)));
-    kcp.behind_the_watch("secrets", |kcp| kcp.delete("secrets", "pull"));
+    kcp.behind_the_watch("secrets", |store| {
+        store.remove(&key("secrets", "pull"));
+    });
     assert_eq!(world.summaries().await[0], Summary::Absent);
 }
 
@@ -301,6 +306,7 @@ async fn a_control_plane_without_the_bundles_api_has_none_until_it_serves_it() {
 #[tokio::test(start_paused = true)]
 async fn hashes_wait_for_the_identity_of_the_control_plane() {
     let kcp = filled();
+    let kube_system = kcp.object("namespaces", "kube-system").unwrap();
     kcp.lock().unreadable.insert("namespaces");
     let readiness = Readiness::default();
     let client = kcp.client();
@@ -313,7 +319,7 @@ async fn hashes_wait_for_the_identity_of_the_control_plane() {
     kcp.lock().unreadable.clear();
     assert_eq!(
         asking.await.unwrap().control_plane(),
-        Salt::new("kcp-uid").control_plane()
+        Salt::new(kube_system["metadata"]["uid"].as_str().unwrap()).control_plane()
     );
     assert!(readiness.is_ready());
 }

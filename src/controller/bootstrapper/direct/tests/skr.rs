@@ -221,7 +221,7 @@ impl State {
         if !body["data"].is_null() {
             after["data"] = json!({});
         }
-        merge(&mut after, body);
+        json_patch::merge(&mut after, body);
         after["metadata"]["managedFields"] = json!([{
             "manager": "rt-bootstrapper-controller", "operation": "Apply", "fieldsV1": {},
         }]);
@@ -276,14 +276,4 @@ fn available(deployment: &mut Value, rolls: bool) {
         "replicas": replicas, "updatedReplicas": there, "readyReplicas": there, "availableReplicas": there,
         "conditions": [{"type": "Available", "status": if rolls { "True" } else { "False" }}],
     });
-}
-
-fn merge(target: &mut Value, patch: &Value) {
-    let (Some(into), Some(patch)) = (target.as_object_mut(), patch.as_object()) else {
-        *target = patch.clone();
-        return;
-    };
-    for (name, value) in patch {
-        merge(into.entry(name).or_insert(Value::Null), value);
-    }
 }

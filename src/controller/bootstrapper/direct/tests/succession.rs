@@ -14,7 +14,7 @@ const OWN: &str = "rt-bootstrapper-direct-record";
 #[tokio::test]
 async fn what_the_signal_rolled_out_and_is_gone_is_removed(#[case] namespace: &'static str) {
     let mut world = World::new();
-    world.kcp.lock().namespace = namespace;
+    world.kcp.lock().store.namespace = namespace;
     namespace.clone_into(&mut world.settings.namespace);
     let skrs = world.converge(&["a"]).await;
     world.stop().await;

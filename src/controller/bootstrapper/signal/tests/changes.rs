@@ -211,7 +211,7 @@ async fn only_affected_runtimes_are_signalled() {
 #[tokio::test(start_paused = true)]
 async fn all_of_it_may_be_in_another_namespace() {
     let mut world = World::new(&["a", "b"]);
-    world.kcp.lock().namespace = "elsewhere";
+    world.kcp.lock().store.namespace = "elsewhere";
     "elsewhere".clone_into(&mut world.settings.namespace);
     world
         .kcp

@@ -6,8 +6,9 @@ use rstest::rstest;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use super::kcp::{Refusal, key};
+use super::kcp::Refusal;
 use super::world::*;
+use crate::bootstrapper::fake::store::key;
 
 fn refuse(world: &World, name: &str, code: u16, times: usize, retry_after: Option<u32>) {
     let refusal = Refusal {
@@ -85,7 +86,7 @@ async fn the_api_server_says_how_long_to_wait(#[case] code: u16) {
 #[tokio::test(start_paused = true)]
 async fn a_signal_that_an_admission_plugin_takes_away_is_not_taken_for_set() {
     let world = World::recorded(&["a"]).await;
-    world.kcp.lock().stripped = Some(KEY);
+    world.kcp.lock().store.stripped = Some(KEY);
     world.change("two.example");
     sleep(Duration::from_secs(20)).await;
     assert!(world.signals().len() > 1);
@@ -95,7 +96,7 @@ async fn a_signal_that_an_admission_plugin_takes_away_is_not_taken_for_set() {
             .contains("signal_errors_total{reason=\"ineffective\"}")
     );
     assert_eq!(world.record(), [("signal.due".to_owned(), "a".to_owned())]);
-    world.kcp.lock().stripped = None;
+    world.kcp.lock().store.stripped = None;
     world.until("signalled", |it| it.keys("a").1).await;
 }
 
