@@ -14,6 +14,7 @@ mod fanout;
 mod generator;
 mod machine;
 mod page;
+mod parts;
 mod process;
 mod report;
 mod reviews;

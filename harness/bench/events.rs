@@ -25,7 +25,6 @@ mod stream;
 mod watcher;
 mod wire;
 
-use std::path::PathBuf;
 use std::process::{ExitCode, Stdio};
 
 use anyhow::{Context as _, bail};
@@ -33,31 +32,18 @@ use clap::{Args, ValueEnum};
 use tokio::process::Command;
 
 use self::authority::Authority;
-use self::report::{Figures, Measured};
 use self::roles::Role;
 use self::stage::Stage;
-use super::machine::{Circumstances, Cores};
-use super::{Outcome, build, page};
+use super::machine::Cores;
+use super::parts::Choice;
+use super::{Outcome, build, parts};
 use crate::progress::Progress;
 
 /// How to measure events.
 #[derive(Debug, Clone, Args)]
 pub struct EventsArgs {
-    /// Exit with 1 if a bound that must hold does not.
-    #[arg(long)]
-    check: bool,
-    /// Measure what was built last, and do not ask cargo whether it is of these sources.
-    #[arg(long)]
-    built: bool,
-    /// Measure this binary of the product.
-    #[arg(long, value_name = "FILE", requires = "built")]
-    product: Option<PathBuf>,
-    /// A tenth of everything, for a look; docs/benchmarks.md stays as it is.
-    #[arg(long)]
-    quick: bool,
-    /// Measure these parts alone; the others of the page are what was measured last.
-    #[arg(long, value_delimiter = ',', default_values_t = Part::ALL)]
-    parts: Vec<Part>,
+    #[command(flatten)]
+    choice: Choice<Part>,
     /// How often the watcher is killed.
     #[arg(long, default_value_t = 1000)]
     kills: u32,
@@ -85,14 +71,6 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 5] = [
-        Self::Admission,
-        Self::Delivery,
-        Self::Listener,
-        Self::Kills,
-        Self::Outage,
-    ];
-
     async fn measure(self, stage: &Stage<'_>) -> anyhow::Result<Vec<report::Row>> {
         match self {
             Self::Admission => Box::pin(admission::measure(stage)).await,
@@ -101,18 +79,6 @@ impl Part {
             Self::Kills => Box::pin(kills::measure(stage)).await,
             Self::Outage => Box::pin(outage::measure(stage)).await,
         }
-    }
-}
-
-impl std::fmt::Display for Part {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(match self {
-            Self::Admission => "admission",
-            Self::Delivery => "delivery",
-            Self::Listener => "listener",
-            Self::Kills => "kills",
-            Self::Outage => "outage",
-        })
     }
 }
 
@@ -138,7 +104,7 @@ pub(super) async fn run(progress: &Progress, arguments: &EventsArgs) -> anyhow::
 /// Runs this command once more as a release build and on one core: a gateway of a debug build, or one that wanders onto
 /// the subject's core, would be measured itself.
 async fn hand_over(progress: &Progress, arguments: &EventsArgs) -> anyhow::Result<Outcome> {
-    let harness = if arguments.built {
+    let harness = if arguments.choice.built {
         build::built_harness()
     } else {
         crate::images::binary(progress).await?;
@@ -167,46 +133,19 @@ async fn bench(
     arguments: &EventsArgs,
     cores: Cores,
 ) -> anyhow::Result<Outcome> {
-    let product = arguments.product.clone();
+    let choice = &arguments.choice;
+    let product = choice.product.clone();
     let stage = Stage {
         progress,
         product: product.unwrap_or_else(|| build::Programs::built().product),
         harness: std::env::current_exe()?,
         cores,
         authority: Authority::new()?,
-        quick: arguments.quick,
+        quick: choice.quick,
         kills: arguments.kills,
     };
-    let mut parts = Vec::new();
-    for part in Part::ALL {
-        if !arguments.parts.contains(&part) {
-            parts.extend(page::kept(BENCH, part).filter(|_| !arguments.quick));
-            continue;
-        }
-        let circumstances = Circumstances::now().await?.to_string();
-        let measured = Measured {
-            circumstances,
-            command: format!("cargo harness bench events --parts {part}"),
-            rows: part.measure(&stage).await?,
-        };
-        if !arguments.quick {
-            page::keep(BENCH, part, &measured)?;
-        }
-        parts.push(measured);
-    }
-    let figures = Figures { parts };
-    if !arguments.quick {
-        page::put(BENCH, &figures.markdown())?;
-    }
-    let good = !arguments.check || figures.hold();
-    Ok(Outcome {
-        text: figures.shown(),
-        code: if good {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
-        },
-    })
+    let measure = async |part: Part| part.measure(&stage).await;
+    parts::measure(BENCH, choice, measure).await?.end(choice)
 }
 
 const BENCH: &str = "events";

@@ -14,41 +14,25 @@ mod scenarios;
 mod stage;
 mod today;
 
-use std::path::PathBuf;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 
 use self::build::Programs;
-use self::report::{Figures, Measured};
 use self::scenarios::Play;
 use self::stage::Stage;
 use self::today::Today;
-use super::machine::Circumstances;
-use super::{Outcome, page};
+use super::parts::Choice;
+use super::{Outcome, parts};
 use crate::progress::Progress;
 use crate::workspace;
 
 /// How to measure the fan-out.
 #[derive(Debug, Clone, Args)]
 pub struct FanoutArgs {
-    /// Exit with 1 if a bound that must hold does not.
-    #[arg(long)]
-    check: bool,
-    /// Measure what was built last, and do not ask cargo whether it is of these sources.
-    #[arg(long)]
-    built: bool,
-    /// Measure this binary of the product.
-    #[arg(long, value_name = "FILE", requires = "built")]
-    product: Option<PathBuf>,
-    /// Only look: nothing is kept, and nothing written into docs/.
-    #[arg(long)]
-    quick: bool,
-    /// Measure these parts alone; the others of the page are what was measured last.
-    #[arg(long, value_delimiter = ',', default_values_t = Part::ALL)]
-    parts: Vec<Part>,
+    #[command(flatten)]
+    choice: Choice<Part>,
     #[command(flatten)]
     sizes: Sizes,
 }
@@ -64,25 +48,6 @@ pub(crate) enum Part {
     Large,
     /// SIGKILL again and again.
     Kills,
-}
-
-impl Part {
-    const ALL: [Self; 4] = [Self::Changes, Self::Trouble, Self::Large, Self::Kills];
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Changes => "changes",
-            Self::Trouble => "trouble",
-            Self::Large => "large",
-            Self::Kills => "kills",
-        }
-    }
-}
-
-impl std::fmt::Display for Part {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str(self.name())
-    }
 }
 
 /// How much of everything.
@@ -121,43 +86,24 @@ impl Sizes {
 
 /// Runs the bench.
 pub(super) async fn run(progress: &Progress, arguments: &FanoutArgs) -> anyhow::Result<Outcome> {
-    let programs = if arguments.built {
-        Programs::built()?.with_product(arguments.product.clone())
+    let choice = &arguments.choice;
+    let programs = if choice.built {
+        Programs::built()?.with_product(choice.product.clone())
     } else {
         Programs::build(progress).await?
     };
     let sizes = arguments.sizes;
-    let mut parts = Vec::new();
-    for part in Part::ALL {
-        if !arguments.parts.contains(&part) {
-            parts.extend(page::kept(BENCH, part).filter(|_| !arguments.quick));
-            continue;
-        }
-        let measured = Box::pin(measure(progress, &programs, sizes, part)).await?;
-        if !arguments.quick {
-            page::keep(BENCH, part, &measured)?;
-        }
-        parts.push(measured);
+    let measure = async |part| Box::pin(measure(progress, &programs, sizes, part)).await;
+    let today = Today::with_round_trip(sizes.latency()).curve(sizes.runtimes);
+    let figures = parts::measure(BENCH, choice, measure)
+        .await?
+        .beside(report::today(sizes.runtimes, &today));
+    if !choice.quick {
+        let plot = report::plot(figures.rows(), (sizes.runtimes, &today));
+        let file = workspace::root().join(PLOT);
+        std::fs::write(file, plot).context(PLOT)?;
     }
-    let figures = Figures {
-        parts,
-        today: (
-            sizes.runtimes,
-            Today::with_round_trip(sizes.latency()).curve(sizes.runtimes),
-        ),
-    };
-    if !arguments.quick {
-        write(&figures)?;
-    }
-    let good = !arguments.check || figures.hold();
-    Ok(Outcome {
-        text: figures.shown(),
-        code: if good {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
-        },
-    })
+    figures.end(choice)
 }
 
 async fn measure(
@@ -165,8 +111,7 @@ async fn measure(
     programs: &Programs,
     sizes: Sizes,
     part: Part,
-) -> anyhow::Result<Measured> {
-    let circumstances = Circumstances::now().await?.to_string();
+) -> anyhow::Result<Vec<report::Outcome>> {
     let runtimes = sizes.runtimes(part);
     let mut stage = Stage::start(progress, programs, runtimes, sizes.latency()).await?;
     progress
@@ -191,17 +136,8 @@ async fn measure(
     controller.kill().await?;
     stage.end().await?;
     ran?;
-    Ok(Measured {
-        circumstances,
-        command: format!("cargo harness bench fanout --parts {part}"),
-        outcomes,
-    })
-}
-
-fn write(figures: &Figures) -> anyhow::Result<()> {
-    page::put(BENCH, &figures.markdown())?;
-    let plot = workspace::root().join("docs/fanout.svg");
-    std::fs::write(plot, figures.plot()).context("docs/fanout.svg")
+    Ok(outcomes)
 }
 
 const BENCH: &str = "fanout";
+const PLOT: &str = "docs/fanout.svg";

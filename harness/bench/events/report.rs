@@ -1,13 +1,11 @@
-//! The figures of the events: one table, on the terminal and between two markers of `docs/benchmarks.md`.
-//!
-//! Invariant: what is outside the markers is the author's; a bound that is missed is shown, and decides the exit code
-//! of `--check`.
+//! The figures of the events: a line for each measure, and what others take for it.
 
 use std::time::Duration;
 
-use comfy_table::{Table, TableStyle, presets};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
+
+use crate::bench::parts;
 
 /// A line of the table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,77 +63,29 @@ impl Row {
         let bound = Some(Bound { text, met });
         Self { bound, ..self }
     }
+}
 
-    fn cells(&self) -> [String; 5] {
+impl parts::Row for Row {
+    const HEADER: &'static [&'static str] = &[
+        "measure",
+        "ours",
+        "ours, `notify: sync`",
+        "public watcher (model)",
+        "bound",
+    ];
+
+    fn cells(&self) -> Vec<String> {
         let bound = self.bound.as_ref().map(|bound| {
             let mark = if bound.met { "✓" } else { "✗" };
             format!("{mark} must {}", bound.text)
         });
-        [
-            self.measure.clone(),
-            self.ours.clone(),
-            self.sync.clone(),
-            self.public.clone(),
-            bound.unwrap_or_default(),
-        ]
-    }
-}
-
-/// What was measured by one command.
-#[derive(Serialize, Deserialize)]
-pub(super) struct Measured {
-    /// Machine, moment and what else a reader must know.
-    pub(super) circumstances: String,
-    pub(super) command: String,
-    pub(super) rows: Vec<Row>,
-}
-
-/// Everything.
-pub(super) struct Figures {
-    pub(super) parts: Vec<Measured>,
-}
-
-impl Figures {
-    /// Whether every bound is met.
-    pub(super) fn hold(&self) -> bool {
-        let bounds = self.rows().filter_map(|row| row.bound.as_ref());
-        bounds.into_iter().all(|bound| bound.met)
+        let cells = [&self.measure, &self.ours, &self.sync, &self.public];
+        let cells = cells.into_iter().cloned();
+        cells.chain([bound.unwrap_or_default()]).collect()
     }
 
-    /// For the terminal.
-    pub(super) fn shown(&self) -> String {
-        format!(
-            "{}{}",
-            self.circumstances(),
-            self.table(presets::UTF8_FULL_CONDENSED)
-        )
-    }
-
-    /// For the page.
-    pub(super) fn markdown(&self) -> String {
-        format!(
-            "{}\n{}",
-            self.circumstances(),
-            self.table(presets::ASCII_MARKDOWN)
-        )
-    }
-
-    fn rows(&self) -> impl Iterator<Item = &Row> {
-        self.parts.iter().flat_map(|part| &part.rows)
-    }
-
-    fn circumstances(&self) -> String {
-        let line = |part: &Measured| format!("- `{}`: {}\n", part.command, part.circumstances);
-        self.parts.iter().map(line).collect()
-    }
-
-    fn table(&self, style: TableStyle) -> String {
-        let mut table = Table::new();
-        table.load_style(style).set_header(HEADER);
-        for row in self.rows() {
-            table.add_row(row.cells());
-        }
-        table.trim_fmt()
+    fn holds(&self) -> bool {
+        self.bound.as_ref().is_none_or(|bound| bound.met)
     }
 }
 
@@ -168,32 +118,18 @@ pub(super) fn number(count: impl TryInto<u32>) -> f64 {
     f64::from(count.try_into().unwrap_or(u32::MAX))
 }
 
-const HEADER: [&str; 5] = [
-    "measure",
-    "ours",
-    "ours, `notify: sync`",
-    "public watcher (model)",
-    "bound",
-];
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::parts::Row as _;
 
     #[test]
-    fn one_bound_that_is_missed_decides() {
+    fn a_bound_that_is_missed_is_marked() {
         let good = Row::new("a", "1").at_most(1.0, 2.0, " ms");
         let bad = Row::new("b", "1").at_least(1.0, 2.0, "/s");
-        let figures = |rows| Figures {
-            parts: vec![Measured {
-                circumstances: String::new(),
-                command: String::new(),
-                rows,
-            }],
-        };
-        assert!(figures(vec![good.clone()]).hold());
-        assert!(!figures(vec![good, bad.clone()]).hold());
-        assert_eq!(bad.cells()[4], "✗ must ≥ 2/s");
+        assert_eq!((good.holds(), bad.holds()), (true, false));
+        assert_eq!(bad.cells(), ["b", "1", "", "", "✗ must ≥ 2/s"]);
+        assert_eq!(bad.cells().len(), Row::HEADER.len());
     }
 
     #[test]

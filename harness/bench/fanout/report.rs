@@ -1,15 +1,12 @@
-//! The figures of a fan-out: one table, on the terminal and between two markers of `docs/benchmarks.md`, and the plot.
-//!
-//! Invariant: what is outside the markers is the author's; a bound that is missed is shown, and decides the exit code
-//! of `--check`.
+//! The figures of a fan-out: a line for each scenario, and the plot.
 
 use std::time::Duration;
 
-use comfy_table::{Table, TableStyle, presets};
 use serde::{Deserialize, Serialize};
 
 use super::curve::Curve;
 use super::plot::{Line, svg};
+use crate::bench::parts::Row;
 use crate::fleet::Totals;
 
 /// One scenario that was measured.
@@ -57,92 +54,52 @@ impl Bound {
     }
 }
 
-/// What was measured by one command.
-#[derive(Serialize, Deserialize)]
-pub(super) struct Measured {
-    /// Machine, moment and what else a reader must know.
-    pub(super) circumstances: String,
-    pub(super) command: String,
-    pub(super) outcomes: Vec<Outcome>,
-}
-
-/// Everything.
-pub(super) struct Figures {
-    pub(super) parts: Vec<Measured>,
-    /// The model of today's way, for so many runtimes.
-    pub(super) today: (usize, Curve),
-}
-
-impl Figures {
-    /// Whether every bound is met.
-    pub(super) fn hold(&self) -> bool {
-        let bounds = self.outcomes().flat_map(|outcome| &outcome.bounds);
-        bounds.into_iter().all(|bound| bound.met)
-    }
-
-    /// For the terminal.
-    pub(super) fn shown(&self) -> String {
-        format!(
-            "{}{}",
-            self.circumstances(),
-            self.table(presets::UTF8_FULL_CONDENSED)
-        )
-    }
-
-    /// For the page.
-    pub(super) fn markdown(&self) -> String {
-        format!(
-            "{}\n{}",
-            self.circumstances(),
-            self.table(presets::ASCII_MARKDOWN)
-        )
-    }
-
-    /// The plot.
-    pub(super) fn plot(&self) -> String {
-        let measured = self.outcomes().filter(|outcome| outcome.drawn);
-        let mut lines: Vec<Line<'_>> = measured
-            .filter_map(|outcome| {
-                let name = format!("{}, {}", outcome.name, outcome.runtimes);
-                Some(Line {
-                    name,
-                    curve: outcome.curve.as_ref()?,
-                })
+/// The curves, and that of today's way.
+pub(super) fn plot<'a>(
+    outcomes: impl Iterator<Item = &'a Outcome>,
+    (runtimes, today): (usize, &'a Curve),
+) -> String {
+    let mut lines: Vec<Line<'_>> = outcomes
+        .filter(|outcome| outcome.drawn)
+        .filter_map(|outcome| {
+            let name = format!("{}, {}", outcome.name, outcome.runtimes);
+            Some(Line {
+                name,
+                curve: outcome.curve.as_ref()?,
             })
-            .collect();
-        let (runtimes, curve) = &self.today;
-        lines.push(Line {
-            name: format!("label and wait, {runtimes} (model)"),
-            curve,
-        });
-        svg("Share of runtimes that have a change, by time", &lines)
-    }
-
-    fn outcomes(&self) -> impl Iterator<Item = &Outcome> {
-        self.parts.iter().flat_map(|part| &part.outcomes)
-    }
-
-    fn circumstances(&self) -> String {
-        let line = |part: &Measured| format!("- `{}`: {}\n", part.command, part.circumstances);
-        self.parts.iter().map(line).collect()
-    }
-
-    fn table(&self, style: TableStyle) -> String {
-        let mut table = Table::new();
-        table.load_style(style).set_header(HEADER);
-        for outcome in self.outcomes() {
-            table.add_row(outcome.cells());
-        }
-        let (runtimes, curve) = &self.today;
-        let name = "today: label and wait, 5 requests/s (model)".to_owned();
-        let mut cells = vec![name, runtimes.to_string()];
-        cells.extend(times(Some(curve)));
-        table.add_row(cells);
-        table.trim_fmt()
-    }
+        })
+        .collect();
+    lines.push(Line {
+        name: format!("label and wait, {runtimes} (model)"),
+        curve: today,
+    });
+    svg("Share of runtimes that have a change, by time", &lines)
 }
 
-impl Outcome {
+/// The line of today's way, which is a model.
+pub(super) fn today(runtimes: usize, curve: &Curve) -> Vec<String> {
+    let name = "today: label and wait, 5 requests/s (model)".to_owned();
+    let mut cells = vec![name, runtimes.to_string()];
+    cells.extend(times(Some(curve)));
+    cells
+}
+
+impl Row for Outcome {
+    const HEADER: &'static [&'static str] = &[
+        "scenario",
+        "runtimes",
+        "p50 s",
+        "p99 s",
+        "last s",
+        "writes each",
+        "reads each",
+        "handshakes each",
+        "most in flight",
+        "CPU s",
+        "RSS MiB end / peak",
+        "bound",
+    ];
+
     fn cells(&self) -> Vec<String> {
         let Self {
             name,
@@ -171,6 +128,10 @@ impl Outcome {
         ]);
         cells
     }
+
+    fn holds(&self) -> bool {
+        self.bounds.iter().all(|bound| bound.met)
+    }
 }
 
 fn times(curve: Option<&Curve>) -> [String; 3] {
@@ -190,21 +151,6 @@ fn per(count: u64, runtimes: usize) -> String {
     let narrow = |number: u64| f64::from(u32::try_from(number).unwrap_or(u32::MAX));
     format!("{:.2}", narrow(count) / narrow(runtimes.max(1) as u64))
 }
-
-const HEADER: [&str; 12] = [
-    "scenario",
-    "runtimes",
-    "p50 s",
-    "p99 s",
-    "last s",
-    "writes each",
-    "reads each",
-    "handshakes each",
-    "most in flight",
-    "CPU s",
-    "RSS MiB end / peak",
-    "bound",
-];
 
 #[cfg(test)]
 mod tests {
@@ -255,7 +201,7 @@ mod tests {
                 "✗ p99 ≤ 9 s"
             ]
         );
-        assert_eq!(cells.len(), HEADER.len());
+        assert_eq!(cells.len(), Outcome::HEADER.len());
     }
 
     #[test]
