@@ -16,3 +16,5 @@ mod features;
 mod files;
 #[path = "tidy/imports.rs"]
 mod imports;
+#[path = "tidy/shapes.rs"]
+mod shapes;

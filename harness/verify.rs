@@ -18,8 +18,22 @@ use crate::workspace;
 /// # Errors
 /// When the set-up fails or cargo cannot be run.
 pub async fn run(progress: &Progress, choice: Option<&ProviderChoice>) -> anyhow::Result<ExitCode> {
-    let setup = setup::run_with_product(progress, choice).await?;
-    progress.say(&format!("clusters run on {}", setup.provider));
+    // The last link of a release build leaves a core idle for minutes.
+    let mut compile = tests();
+    compile.arg("--no-run");
+    let (setup, _compiled) = tokio::join!(
+        setup::run_with_product(progress, choice),
+        progress.run("compile the tests", &mut compile)
+    );
+    progress.say(&format!("clusters run on {}", setup?.provider));
+    // Tests that do not compile are told of here, with all of cargo's words.
+    let status = tests().status().await.context("cargo cannot be run")?;
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
+}
+
+/// All of the workspace.
+fn tests() -> Command {
     let mut cargo = Command::new("cargo");
     cargo
         .current_dir(workspace::root())
@@ -33,9 +47,7 @@ pub async fn run(progress: &Progress, choice: Option<&ProviderChoice>) -> anyhow
             cargo.env_remove(name);
         }
     }
-    let status = cargo.status().await.context("cargo cannot be run")?;
-    let code = status.code().and_then(|code| u8::try_from(code).ok());
-    Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
+    cargo
 }
 
 const LEAKED: [&str; 3] = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_"];
