@@ -3,7 +3,8 @@
 //! Invariant: it is ready when it says so on either stream, whichever image it is. What differs between the two
 //! images is the rights that they ask of Docker, and nothing else.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -22,6 +23,7 @@ pub(super) struct K3sCompatible {
     name: String,
     tag: String,
     command: Vec<String>,
+    environment: BTreeMap<String, String>,
     files: Vec<CopyToContainer>,
     ports: [ContainerPort; 1],
 }
@@ -34,6 +36,7 @@ impl K3sCompatible {
             name: name.to_owned(),
             tag: tag.to_owned(),
             command: options.command(provider),
+            environment: options.environment.clone(),
             files: files
                 .map(|(path, text)| CopyToContainer::new(text.into_bytes(), path))
                 .collect(),
@@ -77,8 +80,14 @@ impl Image for K3sCompatible {
         ))]
     }
 
-    fn cmd(&self) -> impl IntoIterator<Item = impl Into<std::borrow::Cow<'_, str>>> {
+    fn cmd(&self) -> impl IntoIterator<Item = impl Into<Cow<'_, str>>> {
         self.command.iter().map(String::as_str)
+    }
+
+    fn env_vars(
+        &self,
+    ) -> impl IntoIterator<Item = (impl Into<Cow<'_, str>>, impl Into<Cow<'_, str>>)> {
+        &self.environment
     }
 
     fn copy_to_sources(&self) -> impl IntoIterator<Item = &CopyToContainer> {

@@ -77,6 +77,8 @@ pub struct ClusterOptions {
     pub runtime_config: BTreeMap<String, bool>,
     /// Further arguments of `k3s server`.
     pub server_args: Vec<String>,
+    /// Environment of the container, and so of all that runs in it.
+    pub environment: BTreeMap<String, String>,
     /// Whether it has a node, or is an API server with controllers only.
     pub node: bool,
     /// Registries that the node shall trust, by `host:port`.
@@ -100,6 +102,7 @@ impl ClusterOptions {
             feature_gates: gates.map(|gate| (gate.to_owned(), true)).into(),
             runtime_config: [(TRUST_BUNDLES.to_owned(), true)].into(),
             server_args: Vec::new(),
+            environment: BTreeMap::new(),
             node: true,
             registries: BTreeMap::new(),
         }
@@ -141,6 +144,13 @@ impl ClusterOptions {
     #[must_use]
     pub fn with_arg(mut self, argument: &str) -> Self {
         self.server_args.push(argument.to_owned());
+        self
+    }
+
+    /// With a variable in the container's environment.
+    #[must_use]
+    pub fn with_env(mut self, name: &str, value: &str) -> Self {
+        self.environment.insert(name.to_owned(), value.to_owned());
         self
     }
 
@@ -252,6 +262,7 @@ mod tests {
             options.clone().with_registry("r:5000", "pem").digest("a"),
             options.clone().with_registry("r:5000", "other").digest("a"),
             options.clone().with_arg("--debug").digest("a"),
+            options.clone().with_env("GOGC", "400").digest("a"),
         ];
         let distinct: std::collections::BTreeSet<_> = digests.iter().collect();
         assert_eq!(distinct.len(), digests.len());

@@ -9,7 +9,7 @@ use anyhow::{Context as _, ensure};
 
 use super::admission::CONNECTIONS;
 use super::kcp::{Heard, Kcp, Operator, State};
-use super::report::{Row, Times, number};
+use super::report::{Row, Times, mebibytes, number};
 use super::reviews::Door;
 use super::stage::Stage;
 use super::stream::{Answers, Stream};
@@ -64,8 +64,11 @@ fn rows(ours: &Figures, sync: &Figures, public: &Figures, backlog: &Backlog) -> 
             format!("{:.0}", it.handshakes * 1000.0)
         }),
         Row::new(
-            format!("events/s out of a backlog of {}", backlog.events),
-            format!("{:.0}, CPU µs/event {:.0}", backlog.rate, backlog.cpu),
+            format!("events/s out of a backlog of {} objects", backlog.events),
+            format!(
+                "{:.0}, CPU µs/event {:.0}; RSS {:.1} MiB while all of them wait",
+                backlog.rate, backlog.cpu, backlog.memory
+            ),
         )
         .beside("–".to_owned(), "keeps none".to_owned()),
     ]
@@ -92,6 +95,8 @@ struct Backlog {
     events: usize,
     cpu: f64,
     rate: f64,
+    /// MiB resident before the first of them goes out.
+    memory: f64,
 }
 
 impl Play<'_, '_> {
@@ -160,6 +165,7 @@ impl Play<'_, '_> {
         ensure!(answers.given_up() == 0, "reviews without an answer");
         // An event that was late anyway is not told twice.
         holds("KCP stays away", CONFIRMED, || async { true }).await?;
+        let memory = mebibytes(subject.memory("VmRSS")?);
         let cpu = subject.cpu()?;
         self.kcp.turn(State::Up).await?;
         let last = self.all_heard(answers.0.len()).await?;
@@ -172,6 +178,7 @@ impl Play<'_, '_> {
             events: answers.0.len(),
             cpu: cpu.as_secs_f64() * 1e6 / events,
             rate: events / took.as_secs_f64(),
+            memory,
         })
     }
 

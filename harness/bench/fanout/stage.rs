@@ -59,7 +59,9 @@ impl Stage {
         let cores = Cores::ours()?;
         let setup = Setup::load()?;
         let run = Run::begin(false).await?;
-        let options = ClusterOptions::new("kcp").without_node();
+        let options = ClusterOptions::new("kcp")
+            .without_node()
+            .with_env("GOGC", GARBAGE);
         let start = Cluster::start(&run, &setup.provider, &options);
         let cluster = progress.show("start the control plane", start).await?;
         cluster.apply(&programs.crds().await?).await?;
@@ -275,6 +277,10 @@ async fn start_fleet(
 
 /// More would only queue.
 const AT_ONCE: usize = 32;
+/// How much the control plane's programs let their heaps grow between two collections, in percent (Go's default is
+/// 100). At the default the API server of 5,000 Runtimes collects several times in one scenario, and takes one and a
+/// half of the two cores for seconds; a control plane of this size has cores of its own.
+const GARBAGE: &str = "400";
 /// Longer than a runtime that waits for its Deployment is left alone.
 const STILL: Duration = Duration::from_secs(8);
 /// No scenario takes so long.
