@@ -3,7 +3,7 @@
 use http::{HeaderMap, HeaderValue};
 use rustls_pki_types::CertificateDer;
 
-use crate::forwarded::{TrustedHops, XFCC_BYTES, XFCC_HEADER, client_certificate};
+use crate::forwarded::{TrustedHops, XFCC_BYTES, XFCC_HEADER, client_certificate, only_value};
 use crate::xfcc::{Element, parse};
 
 /// Envoy's, and one more.
@@ -58,5 +58,5 @@ fn write(element: &Element<'_>) -> String {
 fn found(header: &str, hops: &TrustedHops) -> Option<CertificateDer<'static>> {
     let mut headers = HeaderMap::new();
     headers.insert(XFCC_HEADER, HeaderValue::from_str(header).ok()?);
-    client_certificate(&headers, hops).ok()
+    client_certificate(only_value(&headers).ok()?, hops).ok()
 }

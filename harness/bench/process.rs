@@ -1,7 +1,7 @@
 //! A process on a core of its own, and what the kernel says of it.
 //!
-//! Invariant: it ends with its handle, by its own number. Pinned by `taskset` (util-linux), which becomes the program,
-//! so the number is the program's.
+//! Invariant: it ends with its handle, by its own number. Pinned by `taskset` (util-linux), and before everything else on
+//! its core by `nice`; both become the program, so the number is the program's.
 
 use std::fs::{self, File};
 use std::path::Path;
@@ -59,7 +59,7 @@ impl Process {
         let mut child = command
             .kill_on_drop(true)
             .spawn()
-            .with_context(|| format!("{name} cannot be started; taskset (util-linux) is needed"))?;
+            .with_context(|| format!("{name} cannot be started; nice and taskset are needed"))?;
         let number = child.id().context("a process without a number")?;
         let talk = child
             .stdin
@@ -149,14 +149,18 @@ impl Process {
 
 fn command(name: &str, core: u32, program: &Path, arguments: &[&str]) -> anyhow::Result<Command> {
     fs::create_dir_all(workspace::logs())?;
-    let mut command = Command::new("taskset");
+    let mut command = Command::new("nice");
     command
-        .args(["-c", &core.to_string()])
+        .args(["-n", PRIORITY, "taskset", "-c", &core.to_string()])
         .arg(program)
         .args(arguments)
         .stderr(File::create(trouble(name))?);
     Ok(command)
 }
+
+/// Whoever else is there, an API server with all its threads above all, takes what is left. (Who may not raise a
+/// priority is told so by `nice`, and runs as it is.)
+const PRIORITY: &str = "-10";
 
 fn log(name: &str) -> std::path::PathBuf {
     workspace::logs().join(format!("bench-{name}.log"))

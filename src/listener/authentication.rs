@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use crate::answer::Refused;
 use crate::authorities::Authorities;
 use crate::certificate::{ClientCertificate, RuntimeId};
-use crate::forwarded::{self, ForwardedError, TrustedHops};
+use crate::forwarded::{self, ForwardedError, Print, TrustedHops};
 use crate::verifier::{Claim, Refusal, Verifier};
 
 /// Whether senders are told apart.
@@ -56,19 +56,21 @@ impl CertificateCheck {
     }
 
     /// The sender's certificate, if chain, dates and usage hold.
-    pub(crate) fn client(&self, headers: &HeaderMap) -> Result<ClientCertificate, Refused> {
-        let der =
-            forwarded::client_certificate(headers, &self.trusted_hops).map_err(
-                |error| match error {
-                    ForwardedError::NotTheGateway => Refused::NotTheGateway,
-                    other => Refused::Forwarded(other),
-                },
-            )?;
+    pub(crate) fn client(&self, headers: &HeaderMap) -> Result<Arc<ClientCertificate>, Refused> {
+        let (hops, now) = (&self.trusted_hops, (self.clock)());
+        let value = forwarded::only_value(headers).map_err(Refused::Forwarded)?;
+        let (print, authorities) = (Print::of(value, hops), self.authorities.in_force());
+        if let Some(client) = authorities.known(&print, now) {
+            return Ok(client);
+        }
+        let der = forwarded::client_certificate(value, hops).map_err(|error| match error {
+            ForwardedError::NotTheGateway => Refused::NotTheGateway,
+            other => Refused::Forwarded(other),
+        })?;
         let client = ClientCertificate::read(der).map_err(Refused::Malformed)?;
-        self.authorities
-            .verify(&client, (self.clock)())
-            .map_err(Refused::Chain)?;
-        Ok(client)
+        authorities
+            .verify(print, client, now)
+            .map_err(Refused::Chain)
     }
 
     /// The runtime that the sender may speak for.
@@ -90,3 +92,6 @@ pub(crate) fn is_gateway(leaf: &CertificateDer<'static>, name: &str) -> bool {
     ClientCertificate::read(leaf.clone())
         .is_ok_and(|peer| peer.alternative_names().iter().any(|it| it == name))
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,7 @@
 //! Whom the fleet's certificates must be signed by, and the check of one certificate against that.
 //!
 //! Invariant: a certificate passes only if its chain ends at an authority in force now, its dates hold, and its usages
-//! allow client authentication. The check is rustls's own, the one a TLS server would make. That a certificate has passed is
+//! allow client authentication. The check is rustls's own, the one a TLS server would make. Which client has passed is
 //! remembered with the authorities that it passed under ([`known`]), so one that is taken away counts no more from the
 //! next request on; dates are looked at every time.
 //!
@@ -10,7 +10,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwap;
 use rustls::RootCertStore;
@@ -21,6 +21,7 @@ use rustls_pki_types::pem::{self, PemObject as _};
 use rustls_pki_types::{CertificateDer, UnixTime};
 
 use crate::certificate::ClientCertificate;
+use crate::forwarded::Print;
 use known::Known;
 
 mod known;
@@ -55,7 +56,7 @@ pub struct Authorities {
 }
 
 /// One bundle.
-struct Force {
+pub(crate) struct Force {
     verifier: Arc<dyn ClientCertVerifier>,
     known: Known,
 }
@@ -81,21 +82,9 @@ impl Authorities {
         Ok(())
     }
 
-    pub(crate) fn verify(
-        &self,
-        client: &ClientCertificate,
-        now: SystemTime,
-    ) -> Result<(), ChainError> {
-        if !client.may_sign() {
-            return Err(ChainError::Usage);
-        }
-        // A clock before 1970 is wrong; at 1970 no certificate holds.
-        let now = now
-            .duration_since(SystemTime::UNIX_EPOCH)
-            .unwrap_or_default();
-        self.current
-            .load()
-            .verify(client, UnixTime::since_unix_epoch(now))
+    /// Those of one request: its header is looked up and checked under the same.
+    pub(crate) fn in_force(&self) -> Arc<Force> {
+        self.current.load_full()
     }
 }
 
@@ -107,18 +96,38 @@ impl Force {
         }
     }
 
-    fn verify(&self, client: &ClientCertificate, now: UnixTime) -> Result<(), ChainError> {
-        // What is beyond the range is beyond every certificate's dates.
-        let seconds = i64::try_from(now.as_secs()).unwrap_or(i64::MAX);
-        if self.known.holds(client, seconds) {
-            return Ok(());
+    /// The client of a header that was believed before, if it is to be believed still.
+    pub(crate) fn known(&self, print: &Print, now: SystemTime) -> Option<Arc<ClientCertificate>> {
+        self.known.client(
+            print,
+            i64::try_from(since_1970(now).as_secs()).unwrap_or(i64::MAX),
+        )
+    }
+
+    /// Whether a client is to be believed; if so, it is remembered by its header.
+    pub(crate) fn verify(
+        &self,
+        print: Print,
+        client: ClientCertificate,
+        now: SystemTime,
+    ) -> Result<Arc<ClientCertificate>, ChainError> {
+        if !client.may_sign() {
+            return Err(ChainError::Usage);
         }
+        let now = UnixTime::since_unix_epoch(since_1970(now));
         self.verifier
             .verify_client_cert(client.der(), &[], now)
             .map_err(ChainError::Chain)?;
-        self.known.add(client);
-        Ok(())
+        let client = Arc::new(client);
+        self.known.add(print, Arc::clone(&client));
+        Ok(client)
     }
+}
+
+/// A clock before 1970 is wrong; at 1970 no certificate holds.
+fn since_1970(now: SystemTime) -> Duration {
+    now.duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default()
 }
 
 impl fmt::Debug for Authorities {

@@ -53,7 +53,7 @@ pub(crate) struct Endpoint {
 /// A sender whose certificate holds, and who judges it.
 struct Sent<'a> {
     check: &'a CertificateCheck,
-    client: ClientCertificate,
+    client: Arc<ClientCertificate>,
 }
 
 /// The paths of `component`.

@@ -65,12 +65,32 @@ pub(crate) enum ForwardedError {
     Hash,
 }
 
-/// The certificate of the client, as the gateway forwards it.
+/// A header's value and how it is read, as a hash: equal prints, equal outcomes of [`client_certificate`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Print([u8; 32]);
+
+impl Print {
+    pub(crate) fn of(value: &str, hops: &TrustedHops) -> Self {
+        let (number, gateway) = match hops {
+            TrustedHops::None => (0, ""),
+            TrustedHops::One { gateway } => (1, gateway.as_str()),
+        };
+        let mut hash = Sha256::new();
+        hash.update([number]);
+        // The gateway's name before the value: what a client can write must not run into it.
+        hash.update(gateway.len().to_le_bytes());
+        hash.update(gateway);
+        hash.update(value);
+        Self(hash.finalize().into())
+    }
+}
+
+/// The certificate of the client, as the gateway forwards it in the header's value.
 pub(crate) fn client_certificate(
-    headers: &HeaderMap,
+    value: &str,
     hops: &TrustedHops,
 ) -> Result<CertificateDer<'static>, ForwardedError> {
-    let elements = xfcc::parse(only_value(headers)?).map_err(ForwardedError::Grammar)?;
+    let elements = xfcc::parse(value).map_err(ForwardedError::Grammar)?;
     let client = client_element(&elements, hops)?;
     let encoded = once(client, "Cert")?
         .filter(|value| !value.is_empty())
@@ -84,7 +104,8 @@ pub(crate) fn client_certificate(
     Ok(certificate)
 }
 
-fn only_value(headers: &HeaderMap) -> Result<&str, ForwardedError> {
+/// The value of the only header of that name.
+pub(crate) fn only_value(headers: &HeaderMap) -> Result<&str, ForwardedError> {
     let mut values = headers.get_all(XFCC_HEADER).iter();
     let value = values.next().ok_or(ForwardedError::Missing)?;
     if values.next().is_some() {

@@ -1,47 +1,41 @@
-//! Certificates that were verified under one set of authorities.
+//! Clients that were believed under one set of authorities.
 //!
-//! A runtime sends the same certificate with every event, and a signature costs more to check than all else that is done
-//! with an event. Invariant: only what was verified is in here, by the hash of its bytes and with its own dates; the set
-//! of authorities owns it, so that what was verified under another set counts for nothing. Bounded: when it is full it
-//! begins anew, at the cost of one verification for each certificate that is still in use.
+//! A gateway writes the same header for every request of a client, and to read it and check the signature in it costs
+//! more than all else that is done with an event. Invariants: only a client whose certificate was verified is in here, by
+//! the hash of the whole header and of what reading it depends on; its dates are looked at every time; the set of
+//! authorities owns it, so that who was believed under another set counts for nothing. Bounded: when it is full it begins
+//! anew, at the cost of one verification for each client that still sends.
 
 use std::collections::HashMap;
-use std::ops::RangeInclusive;
-use std::sync::{Mutex, MutexGuard, PoisonError};
-
-use sha2::{Digest as _, Sha256};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::certificate::ClientCertificate;
+use crate::forwarded::Print;
 
-/// As many as there are runtimes by default, with both of their certificates while these are renewed. 64 bytes each.
+/// As many as there are runtimes by default, with both of their certificates while these are renewed. About two
+/// kilobytes each.
 const MOST: usize = 20_000;
 
-type Print = [u8; 32];
-
 #[derive(Default)]
-pub(super) struct Known(Mutex<HashMap<Print, RangeInclusive<i64>>>);
+pub(super) struct Known(Mutex<HashMap<Print, Arc<ClientCertificate>>>);
 
 impl Known {
-    /// Whether it was verified before and its dates hold `now`, in seconds since 1970.
-    pub(super) fn holds(&self, client: &ClientCertificate, now: i64) -> bool {
-        let dates = self.certificates().get(&print(client)).cloned();
-        dates.is_some_and(|dates| dates.contains(&now))
+    /// The client of a header, if it was believed before and its dates hold `now`, in seconds since 1970.
+    pub(super) fn client(&self, print: &Print, now: i64) -> Option<Arc<ClientCertificate>> {
+        let client = self.clients().get(print).cloned();
+        client.filter(|client| client.dates().contains(&now))
     }
 
     /// It was verified.
-    pub(super) fn add(&self, client: &ClientCertificate) {
-        let mut certificates = self.certificates();
-        if certificates.len() >= MOST {
-            certificates.clear();
+    pub(super) fn add(&self, print: Print, client: Arc<ClientCertificate>) {
+        let mut clients = self.clients();
+        if clients.len() >= MOST {
+            clients.clear();
         }
-        certificates.insert(print(client), client.dates());
+        clients.insert(print, client);
     }
 
-    fn certificates(&self) -> MutexGuard<'_, HashMap<Print, RangeInclusive<i64>>> {
+    fn clients(&self) -> MutexGuard<'_, HashMap<Print, Arc<ClientCertificate>>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn print(client: &ClientCertificate) -> Print {
-    Sha256::digest(client.der()).into()
 }

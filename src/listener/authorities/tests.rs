@@ -11,18 +11,28 @@ use rustls::{DigitallySignedStruct, DistinguishedName, SignatureScheme};
 
 use super::*;
 use crate::fixture::{Authority, Leaf, today};
+use crate::forwarded::TrustedHops;
 
 fn read(leaf: &Leaf) -> ClientCertificate {
     ClientCertificate::read(leaf.der.clone()).unwrap()
 }
 
+/// A header that says so.
+fn print(text: &str) -> Print {
+    Print::of(text, &TrustedHops::None)
+}
+
+fn believes(authorities: &Authorities, client: ClientCertificate, now: SystemTime) -> bool {
+    authorities
+        .in_force()
+        .verify(print(""), client, now)
+        .is_ok()
+}
+
 fn holds(change: fn(&mut CertificateParams)) -> bool {
     let authority = Authority::new();
     let leaf = authority.leaf(change);
-    authority
-        .authorities()
-        .verify(&read(&leaf), today())
-        .is_ok()
+    believes(&authority.authorities(), read(&leaf), today())
 }
 
 #[rstest]
@@ -60,14 +70,11 @@ fn the_dates_are_those_of_the_leaf() {
     let in_three_years = today() + Duration::from_hours(3 * 365 * 24);
     // A trust anchor is believed whatever its dates; the leaf's decide.
     let authorities = authority.authorities();
-    assert!(authorities.verify(&read(&leaf), in_three_years).is_ok());
-    assert!(
-        authorities
-            .verify(&read(&leaf), SystemTime::UNIX_EPOCH)
-            .is_err()
-    );
+    assert!(believes(&authorities, read(&leaf), in_three_years));
     let before_1970 = SystemTime::UNIX_EPOCH - Duration::from_secs(1);
-    assert!(authorities.verify(&read(&leaf), before_1970).is_err());
+    for now in [SystemTime::UNIX_EPOCH, before_1970] {
+        assert!(!believes(&authorities, read(&leaf), now));
+    }
 }
 
 /// Counts what it is asked.
@@ -113,31 +120,32 @@ impl ClientCertVerifier for Counted {
 }
 
 #[test]
-fn what_has_passed_is_asked_again_only_when_its_dates_are_over() {
+fn who_has_passed_is_known_by_the_header_as_long_as_the_dates_hold() {
     let (authority, stranger) = (Authority::new(), Authority::new());
     let counted = chain_verifier(authority.certificate.pem.as_bytes()).unwrap();
     let counted = Arc::new(Counted(counted, AtomicU32::new(0)));
     let force = Force::new(Arc::clone(&counted) as _);
-    let day = |date| UnixTime::since_unix_epoch(Duration::from_secs(date));
+    let day = |date| SystemTime::UNIX_EPOCH + Duration::from_secs(date);
     let asked = || counted.1.swap(0, Ordering::Relaxed);
 
-    let leaf = read(&authority.leaf(|_| {}));
-    let (begin, end) = leaf.dates().into_inner();
+    let leaf = authority.leaf(|_| {});
+    let (begin, end) = read(&leaf).dates().into_inner();
     let [begin, end] = [begin, end].map(|it| u64::try_from(it).unwrap());
-    for now in [begin, end, begin + 1] {
-        assert!(force.verify(&leaf, day(now)).is_ok(), "{now}");
+    assert!(force.known(&print("a"), day(begin)).is_none());
+    assert!(force.verify(print("a"), read(&leaf), day(begin)).is_ok());
+    for now in [begin, end] {
+        assert!(force.known(&print("a"), day(now)).is_some(), "{now}");
     }
-    assert_eq!(asked(), 1);
     for now in [begin - 1, end + 1] {
-        assert!(force.verify(&leaf, day(now)).is_err(), "{now}");
+        assert!(force.known(&print("a"), day(now)).is_none(), "{now}");
+        assert!(force.verify(print("a"), read(&leaf), day(now)).is_err());
     }
-    assert_eq!(asked(), 2);
+    assert!(force.known(&print("b"), day(begin)).is_none());
+    assert_eq!(asked(), 3);
 
     let strange = read(&stranger.leaf(|_| {}));
-    for _ in 0..2 {
-        assert!(force.verify(&strange, day(begin)).is_err());
-    }
-    assert_eq!(asked(), 2, "what has failed is not remembered");
+    assert!(force.verify(print("b"), strange, day(begin)).is_err());
+    assert!(force.known(&print("b"), day(begin)).is_none());
 }
 
 /// Runtime-watcher §12 row 46: during a rotation both authorities are believed, afterwards the new one alone.
@@ -148,7 +156,7 @@ fn a_rotation_goes_over_both() {
     let leaves = [old.leaf(|_| {}), new.leaf(|_| {})];
     let authorities = old.authorities();
     let held = |authorities: &Authorities| {
-        [0, 1].map(|at| authorities.verify(&read(&leaves[at]), today()).is_ok())
+        [0, 1].map(|at| believes(authorities, read(&leaves[at]), today()))
     };
     assert_eq!(held(&authorities), [true, false]);
     authorities.clone().replace(both.as_bytes()).unwrap();
@@ -166,7 +174,7 @@ fn a_bundle_of_no_use_changes_nothing(#[case] bundle: &str) {
     let authorities = authority.authorities();
     assert!(authorities.replace(bundle.as_bytes()).is_err());
     let leaf = authority.leaf(|_| {});
-    assert!(authorities.verify(&read(&leaf), today()).is_ok());
+    assert!(believes(&authorities, read(&leaf), today()));
 }
 
 /// A certificate that nobody would sign: one that was signed, with one bit changed.
@@ -174,12 +182,12 @@ fn a_bundle_of_no_use_changes_nothing(#[case] bundle: &str) {
 fn no_bit_of_a_certificate_can_be_changed() {
     let authority = Authority::new();
     let (leaf, authorities) = (authority.leaf(|_| {}), authority.authorities());
-    assert!(authorities.verify(&read(&leaf), today()).is_ok());
+    assert!(believes(&authorities, read(&leaf), today()));
     for at in 0..leaf.der.len() {
         let mut der = leaf.der.to_vec();
         der[at] ^= 1 << (at % 8);
         if let Ok(client) = ClientCertificate::read(der.into()) {
-            assert!(authorities.verify(&client, today()).is_err(), "byte {at}");
+            assert!(!believes(&authorities, client, today()), "byte {at}");
         }
     }
 }

@@ -14,6 +14,10 @@ fn headers(values: &[&str]) -> HeaderMap {
     values.map(|value| (XFCC_HEADER, value)).collect()
 }
 
+fn named(headers: &HeaderMap, hops: &TrustedHops) -> Result<CertificateDer<'static>, E> {
+    client_certificate(only_value(headers)?, hops)
+}
+
 fn one_hop() -> TrustedHops {
     TrustedHops::One {
         gateway: GATEWAY.to_owned(),
@@ -45,7 +49,7 @@ fn good(leaf: &Leaf) -> Vec<String> {
 fn the_gateways_element_names_the_client() {
     let leaf = Authority::new().leaf(|_| {});
     for header in good(&leaf) {
-        let found = client_certificate(&headers(&[&header]), &TrustedHops::None).unwrap();
+        let found = named(&headers(&[&header]), &TrustedHops::None).unwrap();
         assert_eq!(found, leaf.der, "{header}");
     }
 }
@@ -54,7 +58,7 @@ fn the_gateways_element_names_the_client() {
 fn behind_a_sidecar_the_first_element_is_the_clients() {
     let leaf = Authority::new().leaf(|_| {});
     let header = format!("{},{}", leaf.element(), sidecar(GATEWAY));
-    let found = client_certificate(&headers(&[&header]), &one_hop()).unwrap();
+    let found = named(&headers(&[&header]), &one_hop()).unwrap();
     assert_eq!(found, leaf.der);
 }
 
@@ -129,7 +133,7 @@ fn refused(values: &[&str], hops: &TrustedHops) -> ForwardedError {
     let authority = Authority::new();
     let values = filled(values, &authority.leaf(|_| {}), &authority.leaf(|_| {}));
     let values: Vec<_> = values.iter().map(String::as_str).collect();
-    client_certificate(&headers(&values), hops).unwrap_err()
+    named(&headers(&values), hops).unwrap_err()
 }
 
 /// Exactly one certificate, and nothing around it.
@@ -148,7 +152,7 @@ fn other_pem_names_nobody(#[case] pem: fn(&Leaf) -> String) {
     let pem = pem(&leaf);
     assert_ne!(pem, leaf.pem);
     let header = format!("Cert={}", url_encode(&pem));
-    let error = client_certificate(&headers(&[&header]), &TrustedHops::None).unwrap_err();
+    let error = named(&headers(&[&header]), &TrustedHops::None).unwrap_err();
     assert_eq!(error, E::Pem);
 }
 
@@ -156,7 +160,7 @@ fn other_pem_names_nobody(#[case] pem: fn(&Leaf) -> String) {
 fn bytes_that_are_no_text_name_nobody() {
     let value = HeaderValue::from_bytes(b"Cert=\xff").unwrap();
     let headers = HeaderMap::from_iter([(XFCC_HEADER, value)]);
-    let error = client_certificate(&headers, &TrustedHops::None).unwrap_err();
+    let error = named(&headers, &TrustedHops::None).unwrap_err();
     assert!(matches!(error, ForwardedError::NotText));
 }
 
@@ -168,7 +172,7 @@ fn the_bound_itself_is_read(#[case] length: usize, #[case] read: bool) {
     let leaf = Authority::new().leaf(|_| {});
     let start = format!("Cert={};Subject=", leaf.encoded());
     let header = start.clone() + &"x".repeat(length - start.len());
-    let found = client_certificate(&headers(&[&header]), &TrustedHops::None);
+    let found = named(&headers(&[&header]), &TrustedHops::None);
     assert_eq!(found.is_ok(), read);
 }
 
@@ -179,7 +183,7 @@ proptest! {
     ) {
         if let Ok(value) = HeaderValue::from_str(&text) {
             let headers = HeaderMap::from_iter([(XFCC_HEADER, value)]);
-            prop_assert!(client_certificate(&headers, &TrustedHops::None).is_err());
+            prop_assert!(named(&headers, &TrustedHops::None).is_err());
         }
     }
 
