@@ -13,6 +13,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use api::bootstrapper::{ConditionStatus, READY, RuntimeBootstrapper};
 use api::runtimes::MODE_DIRECT;
 use harness::cluster::{Cluster, ClusterOptions};
 use harness::fleet::kcp::{ControlPlane, Member, Sources, controller_flags};
@@ -22,6 +23,8 @@ use harness::run::Run;
 use harness::setup::Setup;
 use harness::until::until;
 use harness::{images, workspace};
+use kube::Api;
+use kube::api::ListParams;
 use tokio::process::{Child, Command};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -60,7 +63,13 @@ async fn play(cluster: &Cluster, binary: &Path) -> anyhow::Result<()> {
     let (first, second) = (Sources::of_version(1)?, Sources::of_version(2)?);
     control_plane.put_sources(&first).await?;
     let _controller = start(binary, cluster.kubeconfig_path())?;
-    have(&fleet, all, &first).await?;
+    have(&fleet, all.clone(), &first).await?;
+    // Content goes first: what is being installed still would be written to whoever is there then.
+    let resources = Api::<RuntimeBootstrapper>::all(cluster.client());
+    until("the runtimes are as they should be", PATIENCE, || {
+        are_ready(&resources, all.len())
+    })
+    .await?;
 
     for (trouble, numbers) in troubles().iter().zip(groups()) {
         let selection = Selection::Numbers(numbers.collect());
@@ -83,6 +92,18 @@ async fn play(cluster: &Cluster, binary: &Path) -> anyhow::Result<()> {
     let counts = fleet.totals().counts;
     ensure!(counts.spoiled > 0, "nothing went wrong: {counts:?}");
     ensure!(counts.foreign_writes == 0, "gone astray: {counts:?}");
+    Ok(())
+}
+
+async fn are_ready(resources: &Api<RuntimeBootstrapper>, expected: usize) -> anyhow::Result<()> {
+    let resources = resources.list(&ListParams::default()).await?;
+    let ready = resources.iter().filter(|resource| {
+        let status = resource.status.as_ref();
+        let mut conditions = status.iter().flat_map(|status| &status.conditions);
+        conditions.any(|it| it.kind == READY && it.status == ConditionStatus::True)
+    });
+    let ready = ready.count();
+    ensure!(ready == expected, "{ready} of {expected}");
     Ok(())
 }
 
