@@ -69,6 +69,18 @@ pub struct Outcome {
     pub code: ExitCode,
 }
 
+impl Outcome {
+    /// Of figures that are good enough, or not.
+    fn new(text: String, good: bool) -> Self {
+        let code = if good {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        };
+        Self { text, code }
+    }
+}
+
 /// Runs a bench.
 ///
 /// # Errors
@@ -107,14 +119,7 @@ pub async fn run(progress: &Progress, command: &BenchCommand) -> anyhow::Result<
         page::put("admission", &figures.markdown())?;
     }
     let good = !arguments.check || figures.hold();
-    Ok(Outcome {
-        text: figures.shown(),
-        code: if good {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
-        },
-    })
+    Ok(Outcome::new(figures.shown(), good))
 }
 
 async fn measure(

@@ -6,6 +6,7 @@
 use std::process::ExitCode;
 
 use anyhow::Context as _;
+use futures::FutureExt as _;
 use tokio::process::Command;
 
 use crate::cluster::ProviderChoice;
@@ -21,12 +22,11 @@ pub async fn run(progress: &Progress, choice: Option<&ProviderChoice>) -> anyhow
     // The last link of a release build leaves a core idle for minutes.
     let mut compile = tests();
     compile.arg("--no-run");
-    let (setup, _compiled) = tokio::join!(
-        setup::run_with_product(progress, choice),
-        progress.run("compile the tests", &mut compile)
-    );
-    progress.say(&format!("clusters run on {}", setup?.provider));
-    // Tests that do not compile are told of here, with all of cargo's words.
+    let set_up = async { anyhow::Ok(setup::run_with_product(progress, choice).await?) };
+    // Tests that do not compile are told of below, with all of cargo's words; a machine that cannot be set up at once.
+    let compiled = progress.run("compile the tests", &mut compile).map(Ok);
+    let (setup, _compiled) = tokio::try_join!(set_up, compiled)?;
+    progress.say(&format!("clusters run on {}", setup.provider));
     let status = tests().status().await.context("cargo cannot be run")?;
     let code = status.code().and_then(|code| u8::try_from(code).ok());
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))

@@ -5,7 +5,6 @@
 //! nothing. Deliberately absent: what is measured.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use comfy_table::{Table, TableStyle, presets};
@@ -122,14 +121,8 @@ impl<R: Row> Figures<R> {
             page::put(self.bench, &format!("{circumstances}\n{table}"))?;
         }
         let good = !choice.check || self.hold();
-        Ok(Outcome {
-            text: circumstances + &self.table(presets::UTF8_FULL_CONDENSED),
-            code: if good {
-                ExitCode::SUCCESS
-            } else {
-                ExitCode::FAILURE
-            },
-        })
+        let text = circumstances + &self.table(presets::UTF8_FULL_CONDENSED);
+        Ok(Outcome::new(text, good))
     }
 
     fn hold(&self) -> bool {
