@@ -30,6 +30,7 @@ use harness::setup::Setup;
 use harness::turns::{Turn, Turns};
 use harness::world::{Landscape, World};
 use harness::{kcp, watching, workspace};
+use tokio::sync::Mutex;
 
 #[derive(Debug, Default, Clone, clap::Args)]
 struct Own {
@@ -65,61 +66,63 @@ async fn run(options: Options) -> anyhow::Result<bool> {
     let progress = Progress::new();
     let setup = Setup::load()?.with_choice(options.custom.cluster.as_ref())?;
     progress.say(&format!("clusters run on {}", setup.provider));
-    let turns = Turns::to(std::io::stdout());
-    let starts = [
-        prepared::<World>(ADMISSION, &progress, &setup, &options, &turns).await,
-        prepared::<kcp::World>(SYNCHRONIZATION, &progress, &setup, &options, &turns).await,
-        prepared::<watching::World>(WATCHING, &progress, &setup, &options, &turns).await,
-    ];
-    // One that did not come up fails the run, and the others are played and taken down all the same.
-    let mut ends = Vec::new();
-    let mut plays = Vec::new();
-    for start in starts {
-        match start {
-            Ok(play) => plays.extend(play),
-            Err(error) => ends.push(Err(error)),
-        }
-    }
-    ends.extend(futures::future::join_all(plays).await);
-    let good: Vec<bool> = ends.into_iter().collect::<anyhow::Result<_>>()?;
-    Ok(good.into_iter().all(|good| good))
+    let played = Playing {
+        progress,
+        setup,
+        options,
+        turns: Turns::to(std::io::stdout()),
+        starting: Mutex::new(()),
+    };
+    // The longest one first. One that does not come up fails the run, and the others are played all the same.
+    let (synchronization, admission, watching) = tokio::join!(
+        played.folder::<kcp::World>(SYNCHRONIZATION),
+        played.folder::<World>(ADMISSION),
+        played.folder::<watching::World>(WATCHING),
+    );
+    Ok(synchronization? & admission? & watching?)
 }
 
-/// The scenarios of a folder, and the end of what they ran on.
-type Play = LocalBoxFuture<'static, anyhow::Result<bool>>;
+/// What all folders are played with.
+struct Playing {
+    progress: Progress,
+    setup: Setup,
+    options: Options,
+    turns: Turns,
+    /// Set up one after the other, for they share images; played all at once, for they mostly wait.
+    starting: Mutex<()>,
+}
 
-/// Set up one after the other, for they share images; played all at once, for they mostly wait.
-async fn prepared<W: Played + 'static>(
-    folder: &'static str,
-    progress: &Progress,
-    setup: &Setup,
-    options: &Options,
-    turns: &Turns,
-) -> anyhow::Result<Option<Play>> {
-    if !is_wanted(folder, options)? {
-        return Ok(None);
-    }
-    // Of the folders, admission alone can do with a cluster that is there already.
-    if folder != ADMISSION && setup.provider.is_existing() {
-        progress.say(&format!("{folder} needs clusters of its own: left out"));
-        return Ok(None);
-    }
-    let stage = Arc::new(W::start(progress, setup, options.custom.keep).await?);
-    let (options, turn) = (options.clone(), turns.next());
-    let play = async move {
+impl Playing {
+    /// Sets up what the scenarios of a folder run on, plays them, and takes it down; `true` if all of them are good.
+    async fn folder<W: Played>(&self, folder: &str) -> anyhow::Result<bool> {
+        let starting = self.starting.lock().await;
+        if !is_wanted(folder, &self.options)? {
+            return Ok(true);
+        }
+        // Of the folders, admission alone can do with a cluster that is there already.
+        if folder != ADMISSION && self.setup.provider.is_existing() {
+            let line = format!("{folder} needs clusters of its own: left out");
+            self.progress.say(&line);
+            return Ok(true);
+        }
+        let keep = self.options.custom.keep;
+        let stage = Arc::new(W::start(&self.progress, &self.setup, keep).await?);
+        let turn = self.turns.next();
+        drop(starting);
         W::run_on(Some(Arc::clone(&stage)));
-        let good = features::<W>(folder, options, turn).await;
+        let good = Box::pin(features::<W>(folder, self.options.clone(), turn)).await;
         W::run_on(None);
         let stage = Arc::into_inner(stage).context("a scenario still runs")?;
         W::stop(stage).await?;
         good
-    };
-    Ok(Some(play.boxed_local()))
+    }
 }
 
 /// A world, the stage that its scenarios share, and what it does around each of them.
 trait Played: cucumber::World + WorldInventory + Debug {
     type Stage: 'static;
+    /// How many scenarios are played at once.
+    const AT_ONCE: usize;
 
     fn start<'a>(
         progress: &'a Progress,
@@ -138,9 +141,10 @@ trait Played: cucumber::World + WorldInventory + Debug {
 
 /// Every world has all this by itself; the trait only gathers it.
 macro_rules! played {
-    ($world:ty, $stage:ty) => {
+    ($world:ty, $stage:ty, $at_once:expr) => {
         impl Played for $world {
             type Stage = $stage;
+            const AT_ONCE: usize = $at_once;
 
             fn start<'a>(
                 progress: &'a Progress,
@@ -173,9 +177,10 @@ macro_rules! played {
     };
 }
 
-played!(World, Landscape);
-played!(kcp::World, kcp::Stage);
-played!(watching::World, watching::Stage);
+// All scenarios of a folder run on one thread; those of synchronization each have a stage for themselves.
+played!(World, Landscape, 4);
+played!(kcp::World, kcp::Stages, kcp::Stages::COUNT);
+played!(watching::World, watching::Stage, 4);
 
 async fn features<W: Played>(folder: &str, options: Options, turn: Turn) -> anyhow::Result<bool> {
     let file = workspace::state().join(format!("junit-{folder}.xml"));
@@ -183,7 +188,7 @@ async fn features<W: Played>(folder: &str, options: Options, turn: Turn) -> anyh
     let by_name = options.re_filter.is_some();
     let junit = std::fs::File::create(&file).with_context(|| file.display().to_string())?;
     let writer = W::cucumber::<PathBuf>()
-        .max_concurrent_scenarios(CONCURRENCY)
+        .max_concurrent_scenarios(W::AT_ONCE)
         .before(|_, _, scenario, world| {
             // Cucumber puts an empty hook in place when it begins.
             std::panic::set_hook(Box::new(report));
@@ -272,7 +277,5 @@ const ADMISSION: &str = "admission";
 const SYNCHRONIZATION: &str = "synchronization";
 const WATCHING: &str = "watching";
 const FOLDERS: [&str; 3] = [ADMISSION, SYNCHRONIZATION, WATCHING];
-/// All scenarios run on one thread, and on one API server.
-const CONCURRENCY: usize = 4;
 /// 128 and the number of SIGINT, as shells have it.
 const INTERRUPTED: u8 = 130;

@@ -1,6 +1,6 @@
 //! The world of synchronization: a control plane, its runtimes, and today's manager.
 //!
-//! Invariant: scenarios run one after the other on one [`Stage`]; each finds the controller working and the sources
+//! Invariant: a scenario has its [`Stage`] for itself; each finds the controller working and the sources
 //! valid, and [`World::end`] gets there again from wherever the scenario left them. Contents are never put back:
 //! every change makes a content that was never there before, so that an old one cannot be taken for it.
 
@@ -12,9 +12,11 @@ mod runtime;
 mod skr;
 mod source;
 mod stage;
+mod stages;
 mod steps;
 
 pub use stage::{Rotation, Stage};
+pub use stages::Stages;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
@@ -29,12 +31,13 @@ use crate::evidence::Evidence;
 use runtime::Runtime;
 use skr::Skr;
 use source::Source;
+use stages::Lent;
 
 /// One scenario.
 #[derive(cucumber::World)]
 #[world(init = Self::begin)]
 pub struct World {
-    stage: Arc<Stage>,
+    stage: Lent,
     title: String,
     /// Today's manager, while the scenario has one.
     kim: Option<Kim>,
@@ -93,20 +96,20 @@ enum Changed {
     Webhook(usize),
 }
 
-static STAGE: RwLock<Option<Arc<Stage>>> = RwLock::new(None);
+static STAGES: RwLock<Option<Arc<Stages>>> = RwLock::new(None);
 
 impl World {
-    /// Every scenario from now on runs there.
-    pub fn run_on(stage: Option<Arc<Stage>>) {
-        if let Ok(mut current) = STAGE.write() {
-            *current = stage;
+    /// Every scenario from now on runs on one of these.
+    pub fn run_on(stages: Option<Arc<Stages>>) {
+        if let Ok(mut current) = STAGES.write() {
+            *current = stages;
         }
     }
 
     async fn begin() -> anyhow::Result<Self> {
-        let stage = STAGE.read().ok().and_then(|current| current.clone());
-        std::future::ready(Ok(Self {
-            stage: stage.context("no stage was set up")?,
+        let stages = STAGES.read().ok().and_then(|current| current.clone());
+        Ok(Self {
+            stage: stages.context("no stage was set up")?.lend().await?,
             title: String::new(),
             kim: None,
             subject: None,
@@ -117,8 +120,7 @@ impl World {
             tally: Tally::default(),
             changed: BTreeSet::new(),
             seen: BTreeMap::new(),
-        }))
-        .await
+        })
     }
 
     /// Names the scenario.

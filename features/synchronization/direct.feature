@@ -5,7 +5,7 @@ Feature: In direct mode a change on KCP is on the runtime in seconds
     Given the manager runs
     And a runtime in direct mode
 
-  @serial @smoke
+  @smoke
   Scenario Outline: A source is changed
     When the <source> changes on KCP
     Then the runtime has the new <source>
@@ -19,19 +19,16 @@ Feature: In direct mode a change on KCP is on the runtime in seconds
       | configuration |
 
   # kim-keb §9 row 21
-  @serial
   Scenario: A key that is removed on KCP goes on the runtime
     Given the configuration on KCP has a second key
     When the configuration on KCP loses its second key
     Then the runtime has the new configuration
 
   # kim-keb §9 rows 20, 22
-  @serial
   Scenario: Only the metadata of a source changes
     When somebody labels the pull Secret on KCP
     Then the runtime is not written to
 
-  @serial
   Scenario Outline: A source that was rolled out is deleted
     When the <source> is deleted on KCP
     Then the runtime has no <source> any more

@@ -4,7 +4,6 @@ Feature: What somebody changes on a runtime is put back
   Background:
     Given a runtime in direct mode
 
-  @serial
   Scenario Outline: An object of ours is edited or deleted
     When somebody on the runtime <does> the <object>
     Then the runtime has the <object> of KCP again
@@ -18,7 +17,7 @@ Feature: What somebody changes on a runtime is put back
       | edits   | configuration |
       | deletes | configuration |
 
-  @serial @node
+  @node
   Scenario Outline: A part of the webhook is deleted
     When somebody on the runtime deletes the webhook's <part>
     Then the webhook's <part> is as installed again
@@ -28,11 +27,10 @@ Feature: What somebody changes on a runtime is put back
       | Service                      |
       | MutatingWebhookConfiguration |
 
-  @serial @node
+  @node
   Scenario: A part of the webhook is edited
     When somebody on the runtime takes the rules out of the webhook's ClusterRole
     Then the webhook's ClusterRole is as installed again
 
-  @serial
   Scenario: Nothing differs, nothing is written
     Then the runtime is not written to

@@ -1,7 +1,6 @@
 Feature: Each runtime is the cluster that it was
   A kubeconfig that leads to another cluster is an accident that must cost nothing.
 
-  @serial
   Scenario: A kubeconfig leads to the cluster of another runtime
     Given a runtime in direct mode
     When another Runtime's kubeconfig leads to the same cluster
@@ -9,7 +8,6 @@ Feature: Each runtime is the cluster that it was
     Then its condition Reachable is False with the reason "ClusterClaimed"
     And the runtime is not written to
 
-  @serial
   Scenario: A rebuilt cluster waits for an operator's word
     Given a runtime in direct mode
     When its kubeconfig leads to another cluster
@@ -18,7 +16,6 @@ Feature: Each runtime is the cluster that it was
     When an operator accepts the cluster
     Then it becomes Ready
 
-  @serial
   Scenario: A cluster that another control plane manages
     Given a runtime without a webhook that names another control plane
     When a RuntimeBootstrapper is created for it
@@ -26,14 +23,12 @@ Feature: Each runtime is the cluster that it was
     And the runtime is not written to
 
   # kim-keb §9 row 3
-  @serial
   Scenario: Two Runtimes have the same runtime id
     Given a runtime in direct mode
     When another Runtime carries the same runtime id
     And a RuntimeBootstrapper is created for it
     Then its condition Reachable is False with the reason "RuntimeUnidentified"
 
-  @serial
   Scenario: A Runtime without a runtime id
     Given a Runtime without a runtime id
     When a RuntimeBootstrapper is created for it

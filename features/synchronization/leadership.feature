@@ -4,7 +4,6 @@ Feature: Two controllers are as good as one
   Background:
     Given a runtime in direct mode
 
-  @serial
   Scenario: One of two replicas works
     Given one replica of two leads
     When the trust bundle changes on KCP
@@ -12,7 +11,6 @@ Feature: Two controllers are as good as one
     And it becomes Ready
     And its trust bundle and its configuration were applied once, whoever led
 
-  @serial
   Scenario: The controller is killed in the middle of a pass
     Given the runtime takes its time over the configuration
     When the three sources change on KCP

@@ -1,7 +1,7 @@
 Feature: A custom resource is the webhook's life on a runtime
   Whoever runs a landscape installs, watches and removes the webhook by one object on KCP.
 
-  @serial @node @smoke
+  @node @smoke
   Scenario: Creating it installs the webhook
     Given a runtime without a webhook
     When a RuntimeBootstrapper is created for it
@@ -9,7 +9,7 @@ Feature: A custom resource is the webhook's life on a runtime
     And a Pod that opts in on the runtime carries the marker
     And its status names the webhook's version, its ready replicas and the three hashes
 
-  @serial @node
+  @node
   Scenario: Deleting it removes the webhook, first of all its configuration
     Given a runtime whose webhook a RuntimeBootstrapper installed
     When its RuntimeBootstrapper is deleted
@@ -18,7 +18,7 @@ Feature: A custom resource is the webhook's life on a runtime
     And the RuntimeBootstrapper is gone
 
   # kim-keb §9 rows 28, 31
-  @serial @node
+  @node
   Scenario: Its status follows the webhook
     Given a runtime in direct mode
     When its RuntimeBootstrapper asks for an image that never starts
@@ -27,7 +27,6 @@ Feature: A custom resource is the webhook's life on a runtime
     When its RuntimeBootstrapper asks for no image of its own
     Then it becomes Ready
 
-  @serial
   Scenario Outline: A RuntimeBootstrapper that cannot be is refused by the API server
     When a RuntimeBootstrapper with <mistake> is created
     Then the API server refuses it, naming "<field>"
@@ -39,14 +38,12 @@ Feature: A custom resource is the webhook's life on a runtime
       | an unknown deletion policy      | spec.deletionPolicy  |
       | a name that no Runtime can have | at most 63           |
 
-  @serial
   Scenario: Its Runtime does not exist
     When a RuntimeBootstrapper is created for a Runtime that does not exist
     Then its condition Reachable is False with the reason "RuntimeMissing"
     When its RuntimeBootstrapper is deleted
     Then the RuntimeBootstrapper is gone
 
-  @serial
   Scenario: Today's manager is stopped, and everything converges
     Given the manager is stopped
     And a runtime in direct mode

@@ -4,7 +4,7 @@ Feature: Sources change under running workloads, and no Pod is half configured
   Background:
     Given a runtime in direct mode
 
-  @serial @node
+  @node
   Scenario Outline: A source changes
     Given Pods that opt in are created on the runtime all the while
     When the <source> changes on KCP
@@ -19,7 +19,7 @@ Feature: Sources change under running workloads, and no Pod is half configured
       | trust bundle  |
       | configuration |
 
-  @serial @node
+  @node
   Scenario: All three change together
     Given the three sources belong together
     And Pods that opt in are created on the runtime all the while

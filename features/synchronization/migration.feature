@@ -5,7 +5,7 @@ Feature: A runtime moves between the two modes, and no Pod notices
     Given the manager runs
     And a runtime on which the manager installed the webhook
 
-  @serial @node @slow
+  @node @slow
   Scenario: There and back, with Pods created all the while
     Given Pods that opt in are created on the runtime all the while
     When the Runtime is labelled for direct mode
@@ -15,14 +15,14 @@ Feature: A runtime moves between the two modes, and no Pod notices
     And every Pod was admitted and carries the marker
     And there was one webhook all the while, never another
 
-  @serial @node
+  @node
   Scenario: What the manager installed is taken over
     When the Runtime is labelled for direct mode
     Then it becomes Ready
     And the objects have no field of the manager any more
     And the webhook's Pods are still those of the manager
 
-  @serial @node @slow
+  @node @slow
   Scenario: After the way back signals hold again
     When the Runtime is labelled for direct mode
     Then it becomes Ready
@@ -32,7 +32,7 @@ Feature: A runtime moves between the two modes, and no Pod notices
     Then the manager reconciles the runtime
     And the runtime has the new pull Secret
 
-  @serial @node @slow
+  @node @slow
   Scenario: A change that comes on the way back is brought by the manager
     Given the Runtime has moved to direct mode
     When its cluster is away

@@ -4,7 +4,7 @@ Feature: A change on KCP makes today's manager reconcile
   Background:
     Given the manager runs
 
-  @serial @smoke
+  @smoke
   Scenario Outline: A source is changed
     Given the manager obeys the <key>
     And a runtime kept by signals
@@ -22,7 +22,6 @@ Feature: A change on KCP makes today's manager reconcile
       | configuration | label      |
       | configuration | annotation |
 
-  @serial
   Scenario Outline: A source is created, and deleted
     Given a runtime kept by signals
     When the <source> is deleted on KCP
@@ -38,26 +37,22 @@ Feature: A change on KCP makes today's manager reconcile
       | configuration |
 
   # kim-keb §9 row 42
-  @serial
   Scenario: Only the metadata of a source changes
     Given a runtime kept by signals
     When somebody labels the pull Secret on KCP
     Then the manager reconciles nobody
 
-  @serial
   Scenario: A source becomes unusable
     Given a runtime kept by signals
     When the configuration on KCP becomes an invalid document
     Then the manager reconciles nobody
 
   # kim-keb §9 row 40
-  @serial
   Scenario: A neighbour of the sources changes
     Given a runtime kept by signals
     When another Secret changes on KCP
     Then the manager reconciles nobody
 
-  @serial
   Scenario: A change that comes while a signal stands is not lost
     Given a runtime kept by signals
     And the manager is slow

@@ -2,7 +2,6 @@ Feature: Signals go to whom they concern and touch nothing else
   A Runtime is another team's object: one key of it is ours, for a moment.
 
   # kim-keb §9 row 7
-  @serial
   Scenario: Nothing but the signal is written
     Given a Runtime without a cluster
     When the pull Secret changes on KCP
@@ -10,27 +9,23 @@ Feature: Signals go to whom they concern and touch nothing else
     And its spec, status, generation and other keys are as before
 
   # kim-keb §9 row 8
-  @serial
   Scenario: A Runtime that carries the signal already is not written again
     Given a Runtime without a cluster that carries the signal
     When the pull Secret changes on KCP
     Then the Runtime is not written
 
   # kim-keb §9 row 15
-  @serial
   Scenario: A Runtime that is going away is left alone
     Given a Runtime without a cluster that is being deleted
     When the pull Secret changes on KCP
     Then the Runtime is not written
 
-  @serial
   Scenario: A Runtime in direct mode is never signalled
     Given a Runtime without a cluster in direct mode
     When the pull Secret changes on KCP
     Then the Runtime carries no signal
 
   # kim-keb §9 row 6
-  @serial
   Scenario: A suspended Runtime keeps the signal until it is resumed
     Given the manager runs
     And a runtime kept by signals
@@ -40,7 +35,6 @@ Feature: Signals go to whom they concern and touch nothing else
     When an operator resumes the Runtime
     Then the runtime has the new pull Secret
 
-  @serial
   Scenario: With signals alone the controller may not read a kubeconfig
     When the controller runs with signals alone
     Then its account may not read the kubeconfig of any runtime

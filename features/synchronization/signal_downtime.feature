@@ -1,7 +1,6 @@
 Feature: What happened while nobody looked is caught up with
   Controllers restart; a change made in between has to arrive all the same.
 
-  @serial
   Scenario Outline: A source changes while the controller is down
     Given a Runtime without a cluster
     When the controller is down
@@ -15,7 +14,6 @@ Feature: What happened while nobody looked is caught up with
       | trust bundle  |
       | configuration |
 
-  @serial
   Scenario: A source is deleted while the controller is down
     Given a Runtime without a cluster
     When the controller is down
@@ -23,14 +21,12 @@ Feature: What happened while nobody looked is caught up with
     And the controller is up again
     Then the Runtime carries the signal
 
-  @serial
   Scenario: Nothing changed while the controller was down
     Given a Runtime without a cluster
     When the controller is down
     And the controller is up again
     Then the Runtime is not written
 
-  @serial
   Scenario: The first start ever signals nobody
     Given a Runtime without a cluster
     When the controller is down
@@ -40,7 +36,6 @@ Feature: What happened while nobody looked is caught up with
     And the record knows the sources
 
   # kim-keb §9 row 41
-  @serial
   Scenario: A source that never existed signals nobody
     Given a Runtime without a cluster
     And the controller never knew a trust bundle
@@ -48,7 +43,6 @@ Feature: What happened while nobody looked is caught up with
     When the trust bundle is created on KCP
     Then the Runtime carries the signal
 
-  @serial
   Scenario: The controller dies in the middle of its signals
     Given 50 Runtimes without a cluster
     When the pull Secret changes on KCP

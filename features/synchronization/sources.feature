@@ -4,7 +4,6 @@ Feature: A source that is not what it should be goes nowhere
   Background:
     Given a runtime in direct mode
 
-  @serial
   Scenario Outline: A source becomes unusable
     When the <source> on KCP becomes <content>
     Then its condition ConfigurationSynchronized is False with the reason "SourceInvalid", naming "<fault>"
@@ -19,7 +18,6 @@ Feature: A source that is not what it should be goes nowhere
       | configuration | an invalid document         | cannot be read   |
 
   # kim-keb §9 row 19; the type cannot be changed in place
-  @serial
   Scenario: A Secret of another type takes the place of the pull Secret
     When the pull Secret is deleted on KCP
     Then the runtime has no pull Secret any more
@@ -27,14 +25,12 @@ Feature: A source that is not what it should be goes nowhere
     Then its condition ConfigurationSynchronized is False with the reason "SourceInvalid", naming "Opaque"
     And the runtime is not written to
 
-  @serial
   Scenario: A bundle that is no PEM
     When somebody writes a trust bundle to KCP that is no PEM
     Then the API server refuses it, naming "spec.trustBundle"
     And the runtime is not written to
 
   # kim-keb §9 row 41
-  @serial
   Scenario: A source that never existed
     Given the controller never knew a trust bundle
     When the configuration changes on KCP

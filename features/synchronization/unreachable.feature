@@ -2,7 +2,6 @@ Feature: One runtime's trouble is its own
   Some of thousands of clusters are always away; the others must not notice.
 
   # kim-keb §9 row 16
-  @serial
   Scenario: A runtime that does not answer delays nobody
     Given a Runtime whose cluster does not answer, in direct mode
     And a runtime in direct mode
@@ -10,7 +9,6 @@ Feature: One runtime's trouble is its own
     Then the runtime has the new pull Secret
     And the other one's condition Reachable is False
 
-  @serial
   Scenario: A runtime that is away comes back
     Given a runtime in direct mode
     When its cluster is away
@@ -21,7 +19,6 @@ Feature: One runtime's trouble is its own
     And it becomes Ready
 
   # kim-keb §9 rows 12, 13
-  @serial
   Scenario: A kubeconfig is rotated in two steps
     Given a runtime in direct mode
     When its kubeconfig loses its key
@@ -31,7 +28,6 @@ Feature: One runtime's trouble is its own
     Then the runtime has the new pull Secret
     And it becomes Ready
 
-  @serial
   Scenario Outline: The runtime refuses
     Given a runtime in direct mode
     When on the runtime <obstacle>

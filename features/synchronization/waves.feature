@@ -2,7 +2,7 @@ Feature: An upgrade goes out in waves and stops when it fails
   The first runtimes pay for a broken version, so they are few, and the others keep what works.
 
   # kim-keb §9 row 31
-  @serial @node
+  @node
   Scenario: A wave that fails stops the rest
     Given two runtimes in direct mode, one in the wave before the other
     When a version of the webhook that never starts is rolled out
@@ -12,7 +12,6 @@ Feature: An upgrade goes out in waves and stops when it fails
     When a version of the webhook that works is rolled out
     Then both become Ready
 
-  @serial
   Scenario: A paused rollout goes no further
     Given a runtime in direct mode
     When an operator pauses the rollout
@@ -22,7 +21,6 @@ Feature: An upgrade goes out in waves and stops when it fails
     When an operator resumes the rollout
     Then the runtime has the new pull Secret
 
-  @serial
   Scenario: A pause outlives the controller that saw it
     Given a runtime in direct mode
     When an operator pauses the rollout

@@ -1,8 +1,9 @@
-//! What the scenarios of synchronization share: one control plane with the controller, two runtimes.
+//! What a scenario of synchronization runs on: one control plane with the controller, two runtimes.
 //!
 //! Invariant: [`Stage::start`] returns when a controller leads and the sources are there. The first runtime stays in
 //! direct mode from its first mention on, the second one is what a scenario makes of it.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
@@ -19,7 +20,7 @@ use super::{Changed, PATIENCE};
 use crate::cluster::ClusterOptions;
 use crate::evidence::Evidence;
 use crate::fleet::kcp::ControlPlane;
-use crate::images::{self, Role};
+use crate::images::{self, ImageTar, Role};
 use crate::progress::Progress;
 use crate::setup::Setup;
 use crate::until::until;
@@ -28,7 +29,7 @@ use crate::world::supplies::Supplies;
 
 /// See the module.
 pub struct Stage {
-    supplies: Supplies,
+    supplies: Arc<Supplies>,
     pub(super) plane: Plane,
     pub(super) skrs: [Skr; 2],
     pub(super) controller: Controller,
@@ -53,17 +54,25 @@ impl Stage {
     /// # Errors
     /// At the first part that does not come up.
     pub async fn start(progress: &Progress, setup: &Setup, keep: bool) -> anyhow::Result<Self> {
-        let supplies = Supplies::gather(progress, setup, keep).await?;
+        let supplies = Arc::new(Supplies::gather(progress, setup, keep).await?);
         let image = images::product(progress, Role::Controller).await?;
-        let clusters = async {
-            tokio::try_join!(
-                Box::pin(supplies.cluster(ClusterOptions::new("kcp"))),
-                Box::pin(supplies.cluster(ClusterOptions::new("skr-one"))),
-                Box::pin(supplies.cluster(ClusterOptions::new("skr-two"))),
-            )
+        Box::pin(Self::with(progress, supplies, &image, "a")).await
+    }
+
+    /// The same with what other stages have as well; the letter tells its clusters from theirs.
+    pub(super) async fn with(
+        progress: &Progress,
+        supplies: Arc<Supplies>,
+        image: &ImageTar,
+        letter: &str,
+    ) -> anyhow::Result<Self> {
+        let start = |name| {
+            let options = ClusterOptions::new(&format!("{name}-{letter}"));
+            Box::pin(supplies.cluster(options))
         };
+        let clusters = async { tokio::try_join!(start("kcp"), start("skr-one"), start("skr-two")) };
         let (kcp, one, two) = progress.show("start three clusters", clusters).await?;
-        kcp.load_image(&image).await?;
+        kcp.load_image(image).await?;
         let binary = images::built_binary();
         let webhook = &supplies.webhook.reference;
         let stage = Self {
@@ -93,7 +102,7 @@ impl Stage {
         self.controller.install(&self.plane).await
     }
 
-    /// Removes everything that is not kept.
+    /// Removes everything that is not kept; the registry goes with the last stage.
     ///
     /// # Errors
     /// When Docker refuses.
@@ -102,7 +111,10 @@ impl Stage {
         for cluster in [self.plane.cluster, one.cluster, two.cluster] {
             cluster.stop().await?;
         }
-        self.supplies.remove().await
+        match Arc::into_inner(self.supplies) {
+            Some(supplies) => supplies.remove().await,
+            None => Ok(()),
+        }
     }
 
     /// A runtime in direct mode that holds what the sources say.
