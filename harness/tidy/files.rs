@@ -92,8 +92,11 @@ fn follow(file: &Path, is_root: bool, reached: &mut BTreeSet<PathBuf>) {
         {
             path = Some(folder.join(written));
         } else if let Some(name) = declared_module(line) {
-            let flat = inner.join(format!("{name}.rs"));
-            follow(&path.take().unwrap_or(flat), false, reached);
+            // What is named by a path has its own modules beside it, as a root has.
+            match path.take() {
+                Some(named) => follow(&named, true, reached),
+                None => follow(&inner.join(format!("{name}.rs")), false, reached),
+            }
         }
     }
 }
