@@ -109,15 +109,8 @@ impl Registry {
         if self.stays {
             return Ok(());
         }
-        let id = self.container.id().to_owned();
-        match self.container.rm().await {
-            Ok(()) => Ok(()),
-            Err(_) => self
-                .docker
-                .remove_container(&id)
-                .await
-                .map_err(RegistryError::Docker),
-        }
+        let disposed = self.docker.dispose(self.container).await;
+        disposed.map_err(RegistryError::Docker)
     }
 
     /// Host and port, as image references have them.

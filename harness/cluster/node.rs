@@ -92,16 +92,8 @@ impl Node {
         if self.stays {
             return Ok(());
         }
-        let id = self.container.id().to_owned();
-        // The second removal succeeds when the container is gone, whatever the first one stumbled over.
-        match self.container.rm().await {
-            Ok(()) => Ok(()),
-            Err(_) => self
-                .docker
-                .remove_container(&id)
-                .await
-                .map_err(ClusterError::Docker),
-        }
+        let disposed = self.docker.dispose(self.container).await;
+        disposed.map_err(ClusterError::Docker)
     }
 
     /// The kubeconfig with the port that Docker mapped.

@@ -11,6 +11,7 @@ use testcontainers::bollard::models::{
 use testcontainers::bollard::query_parameters::{
     ListContainersOptionsBuilder, ListNetworksOptionsBuilder, RemoveContainerOptionsBuilder,
 };
+use testcontainers::{ContainerAsync, Image};
 
 use super::{Docker, DockerError};
 
@@ -163,6 +164,19 @@ impl Docker {
         match self.0.remove_container(container, Some(options)).await {
             Err(error) if !is_gone(&error) => Err(DockerError::at("remove a container")(error)),
             _ => Ok(()),
+        }
+    }
+
+    /// Removes a container that testcontainers started.
+    ///
+    /// # Errors
+    /// When the daemon refuses.
+    pub async fn dispose<I: Image>(&self, container: ContainerAsync<I>) -> Result<(), DockerError> {
+        let id = container.id().to_owned();
+        match container.rm().await {
+            Ok(()) => Ok(()),
+            // This one succeeds when the container is gone, whatever the first removal stumbled over.
+            Err(_) => self.remove_container(&id).await,
         }
     }
 
