@@ -36,8 +36,10 @@ mod metered;
 /// An API server closes idle connections after minutes, load balancers between us after one or
 /// less; a request on a connection that the other side gave up costs an error.
 const IDLE: Duration = Duration::from_secs(30);
-/// Each watch has a connection of its own (HTTP/1.1); these are for the calls beside them.
-const IDLE_CONNECTIONS: usize = 4;
+/// Each watch has a connection of its own (HTTP/1.1); these are for the calls beside them. As many as any role makes at
+/// once: with fewer, most of a burst of calls would begin with a handshake, which costs an API server more than the
+/// call.
+const IDLE_CONNECTIONS: usize = 16;
 
 /// How to reach one API server.
 #[derive(Clone, Debug)]

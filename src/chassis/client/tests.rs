@@ -1,16 +1,21 @@
 use std::io::Write as _;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use bytes::Bytes;
 use futures::{FutureExt, StreamExt, stream};
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use prometheus_client::registry::Registry;
 use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::sync::Barrier;
 use wiremock::matchers::{header, method, path};
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
@@ -251,4 +256,48 @@ async fn a_request_that_nobody_waits_for_is_counted_too() {
         counted(&registry),
         ["{verb=\"list\",resource=\"pods\",code=\"cancelled\"} 1"]
     );
+}
+
+/// An API server that answers once sixteen requests are there, and how many connections it had.
+async fn crowded() -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let accepted = Arc::<AtomicUsize>::default();
+    let count = accepted.clone();
+    let together = Arc::new(Barrier::new(16));
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            count.fetch_add(1, Ordering::SeqCst);
+            let together = together.clone();
+            let answer = move |_| {
+                let together = together.clone();
+                async move {
+                    together.wait().await;
+                    Ok::<_, std::convert::Infallible>(Response::new("{}".to_owned()))
+                }
+            };
+            let serving = hyper::server::conn::http1::Builder::new()
+                .serve_connection(TokioIo::new(stream), service_fn(answer));
+            tokio::spawn(serving);
+        }
+    });
+    (address, accepted)
+}
+
+#[tokio::test]
+async fn calls_made_at_once_leave_their_connections_to_the_next_ones() {
+    let (address, accepted) = crowded().await;
+    let (_, requests) = metered();
+    let kubeconfig = kubeconfig(&format!("server: '{address}'"));
+    let client = connect(options(&kubeconfig), &requests).await.unwrap();
+    for _ in 0..6 {
+        let calls = (0..16).map(|_| read(&client, "/api"));
+        for answer in futures::future::join_all(calls).await {
+            answer.unwrap();
+        }
+    }
+    // A connection may be on its way back yet when the next call looks for one.
+    let accepted = accepted.load(Ordering::SeqCst);
+    assert!((16..32).contains(&accepted), "{accepted}");
 }
