@@ -98,8 +98,11 @@ pub struct DirectSettings {
     pub resync: Duration,
     /// How many passes may run at once; twice as many while some of them take long.
     pub passes: usize,
-    /// How many runtimes are connected to at once, at most; twice as many while some of them take long. A connection in
-    /// use costs a tenth of a megabyte.
+    /// How many runtimes are connected to, or wait as such for a pass, at once; twice as many while some of them take
+    /// long. A handshake takes two round trips of a pass's five and much less room.
+    pub handshakes: usize,
+    /// How many runtimes are looked at and written to at once, at most; twice as many while some of them take long. A
+    /// connection in use costs a tenth of a megabyte.
     pub connected: usize,
     /// How long a runtime in trouble is left alone.
     pub backoff: Backoff,
@@ -128,7 +131,8 @@ impl DirectSettings {
             image: image.to_owned(),
             resync: Duration::from_mins(10),
             passes: 320,
-            connected: 224,
+            handshakes: 96,
+            connected: 192,
             backoff: Backoff {
                 base: Duration::from_secs(5),
                 cap: Duration::from_mins(5),

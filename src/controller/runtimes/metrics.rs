@@ -50,7 +50,7 @@ impl FleetMetrics {
         };
         registry.register(
             "runtime_calls",
-            "Calls to the API servers of runtimes, by verb and outcome",
+            "Calls to the API servers of runtimes, and connections made before a call (verb connect), by verb and outcome",
             metrics.calls.clone(),
         );
         registry.register(
@@ -75,7 +75,7 @@ impl FleetMetrics {
         );
         registry.register(
             "runtime_calls_in_flight",
-            "Calls to runtimes that are being made",
+            "Calls to runtimes that are being made, and connections before a call",
             metrics.in_flight.clone(),
         );
         metrics

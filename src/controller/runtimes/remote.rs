@@ -48,6 +48,20 @@ impl Remote {
         Self { owners, ..self }
     }
 
+    /// Makes the connection now that the first call would make: who waits for something else before that call has a
+    /// handshake less to wait for.
+    ///
+    /// # Errors
+    /// See [`CallError`]: the runtime cannot be reached.
+    pub async fn connect(&self) -> Result<(), CallError> {
+        let Inner { fleet, slot, .. } = &*self.inner;
+        let mut slot = slot.clone().lock_owned().await;
+        let measurement = fleet.metrics.begin("connect");
+        let result = self.inner.establish(&mut slot).await;
+        measurement.end(outcome(&result));
+        result
+    }
+
     /// Reads an object; `None` when it is not there.
     ///
     /// # Errors
@@ -149,12 +163,13 @@ impl Remote {
         // Boxed: what waits for a place, and there are many, need not hold the room for what follows.
         let call = Box::pin(self.inner.send(slot, &draft));
         let result = fleet.window.hold(place, call).await;
-        measurement.end(match &result {
-            Ok(_) => "ok",
-            Err(error) => error.outcome(),
-        });
+        measurement.end(outcome(&result));
         result
     }
+}
+
+fn outcome<T>(result: &Result<T, CallError>) -> &'static str {
+    result.as_ref().err().map_or("ok", CallError::outcome)
 }
 
 impl Inner {
@@ -180,11 +195,23 @@ impl Inner {
         }
     }
 
-    /// The kept connection if it still stands, or a new one in its place.
+    /// The connection to send by, and a call's share in it.
     async fn connected<'a>(
         &self,
         slot: &'a mut OwnedMutexGuard<Option<Connection>>,
     ) -> Result<(Lease, &'a mut Sender), CallError> {
+        self.establish(slot).await?;
+        let connection = slot
+            .as_mut()
+            .ok_or(CallError::TimedOut(Phase::Connecting))?;
+        Ok((connection.lease(), &mut connection.sender))
+    }
+
+    /// Leaves a connection in the slot: the kept one if it still stands, or a new one in its place.
+    async fn establish(
+        &self,
+        slot: &mut OwnedMutexGuard<Option<Connection>>,
+    ) -> Result<(), CallError> {
         let limit = self.options().connect_timeout;
         let establish = async {
             let usable = match slot.as_mut() {
@@ -201,11 +228,7 @@ impl Inner {
         };
         timeout(limit, establish)
             .await
-            .unwrap_or(Err(CallError::TimedOut(Phase::Connecting)))?;
-        let connection = slot
-            .as_mut()
-            .ok_or(CallError::TimedOut(Phase::Connecting))?;
-        Ok((connection.lease(), &mut connection.sender))
+            .unwrap_or(Err(CallError::TimedOut(Phase::Connecting)))
     }
 
     async fn connect(&self, slot: &Arc<Slot>) -> Result<Connection, CallError> {

@@ -57,6 +57,7 @@ impl Loop {
         let client = options.client.clone();
         let common = Arc::new(Common {
             door: Door::new(client.clone(), &settings.namespace, options.fleet.clone()),
+            handshakes: Window::new(settings.handshakes, conductor::YOUNG),
             places: Window::new(settings.connected, conductor::YOUNG),
             lifecycle: Lifecycle::new(client.clone(), &settings),
             claims: Claims::default(),

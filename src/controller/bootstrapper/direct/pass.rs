@@ -18,13 +18,13 @@ use policy::convergence::signal::Standing;
 use policy::convergence::status::{Failure, Outcome, Purpose, Unreached, Withheld};
 use tokio::time::{Duration, Instant};
 
-use super::access::Door;
+use super::access::{Door, unreached};
 use super::claims::Claims;
 use super::lifecycle::Lifecycle;
 use super::metrics::DirectMetrics;
 use super::queue::Name;
 use super::report::{Given, status};
-use crate::runtimes::{RuntimeId, Window};
+use crate::runtimes::{CallError, RuntimeId, Window};
 
 mod leave;
 mod look;
@@ -32,6 +32,8 @@ mod look;
 /// What is the same for all passes.
 pub(super) struct Common {
     pub(super) door: Door,
+    /// Who connects to a runtime, or is connected and waits for a place.
+    pub(super) handshakes: Window,
     /// On runtimes.
     pub(super) places: Window,
     pub(super) lifecycle: Lifecycle,
@@ -187,6 +189,13 @@ impl Findings {
         Self {
             unreached: Some(unreached),
             ..Self::default()
+        }
+    }
+
+    fn of_error(error: &CallError) -> Self {
+        Self {
+            retry_after: error.retry_after(),
+            ..Self::without(unreached(error))
         }
     }
 }

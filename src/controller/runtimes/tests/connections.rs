@@ -56,6 +56,24 @@ async fn http_2_carries_calls_side_by_side_on_one_connection() {
     assert_eq!(server.opened(), 1);
 }
 
+#[rstest]
+#[tokio::test]
+async fn a_connection_made_in_advance_is_the_one_that_calls_use(
+    #[values(H1, H2)] alpn: &'static [&'static str],
+) {
+    let server = ApiServer::answering(Manner::only(alpn), |_| async { answer(200, "{}") }).await;
+    let world = World::new(|_| ());
+    let remote = world.open(&server);
+    for _ in 0..2 {
+        remote.connect().await.unwrap();
+    }
+    assert_eq!((server.opened(), server.requests()), (1, 0));
+    calls(&remote, 2).await;
+    assert_eq!((server.opened(), server.requests()), (1, 2));
+    let connected = "runtime_calls_total{verb=\"connect\",outcome=\"ok\"}";
+    assert_eq!(world.sample(connected), 2);
+}
+
 #[tokio::test]
 async fn http_1_carries_one_call_after_the_other_on_one_connection() {
     let server = ApiServer::answering(Manner::only(H1), |_| async {

@@ -11,7 +11,6 @@ use policy::convergence::observed::{Observed, Rollout};
 use policy::convergence::plan::{self, Blocked, Context, Plan};
 use policy::convergence::status::{Failure, Purpose};
 
-use super::super::access::unreached;
 use super::super::apply::carry_out;
 use super::super::gather::Gather;
 use super::{Assignment, Common, Findings};
@@ -32,11 +31,20 @@ pub(super) async fn work(
     };
     let seen = assignment.kubeconfig.as_deref();
     let secret = common.door.ask(id, seen).await?;
-    // Asked for with the kubeconfig in hand: who waits for the control plane needs no place yet.
-    let place = common.places.enter().await;
+    // Asked for with the kubeconfig in hand: who waits for the control plane needs no seat yet.
+    let seat = common.handshakes.enter().await;
     let remote = match common.door.open(id, secret) {
         Ok(remote) => remote.with_owners(owners(purpose)),
         Err(unreached) => return Ok(Findings::without(unreached)),
+    };
+    // Two of a pass's five round trips, and little of its room: there need not be a place yet.
+    let connected = Box::pin(async {
+        remote.connect().await?;
+        Ok(common.places.enter().await)
+    });
+    let place = match common.handshakes.hold(seat, connected).await {
+        Ok(place) => place,
+        Err(error) => return Ok(Findings::of_error(&error)),
     };
     // Boxed: most passes wait, and have no use for the room yet.
     let there = Box::pin(there(common, assignment, purpose, id, remote));
@@ -52,10 +60,7 @@ async fn there(
 ) -> Findings {
     match decide(common, assignment, purpose, id, &remote).await {
         Ok(findings) => apply(common, assignment, purpose, findings, &remote).await,
-        Err(error) => Findings {
-            retry_after: error.retry_after(),
-            ..Findings::without(unreached(&error))
-        },
+        Err(error) => Findings::of_error(&error),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use futures::stream;
@@ -22,6 +23,8 @@ pub(super) struct Skr {
     server: ApiServer,
     /// Whoever writes here keeps every request waiting.
     gate: Arc<RwLock<()>>,
+    /// Requests before the gate.
+    waiting: Arc<AtomicUsize>,
     state: Arc<Mutex<State>>,
 }
 
@@ -68,11 +71,14 @@ impl Skr {
             unreadable: None,
         }));
         let gate = Arc::new(RwLock::new(()));
-        let shared = (state.clone(), gate.clone());
+        let waiting = Arc::<AtomicUsize>::default();
+        let shared = (state.clone(), gate.clone(), waiting.clone());
         let server = ApiServer::answering(Manner::default(), move |request| {
-            let (state, gate) = shared.clone();
+            let (state, gate, waiting) = shared.clone();
             async move {
+                waiting.fetch_add(1, Ordering::SeqCst);
                 let _open = gate.read().await;
+                waiting.fetch_sub(1, Ordering::SeqCst);
                 respond(&state, request).await
             }
         })
@@ -80,6 +86,7 @@ impl Skr {
         Self {
             server,
             gate,
+            waiting,
             state,
         }
     }
@@ -99,6 +106,11 @@ impl Skr {
 
     pub(super) fn open(&self) -> usize {
         self.server.open()
+    }
+
+    /// How many requests the gate keeps waiting.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::SeqCst)
     }
 
     /// The writes so far, which are forgotten.

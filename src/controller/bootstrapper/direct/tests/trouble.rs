@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rstest::rstest;
 use serde_json::json;
 
-use super::skr::RESET;
+use super::skr::{RESET, Skr};
 use super::world::*;
 
 #[tokio::test]
@@ -39,6 +39,30 @@ async fn row_16_an_unreachable_runtime_delays_nobody_and_is_asked_ever_more_rare
     let writes = world.written("apply runtimebootstrappers/a/status");
     assert!(writes <= 2, "the same trouble is not said again: {writes}");
     drop(skrs);
+}
+
+#[tokio::test]
+async fn who_waits_for_a_place_is_connected_and_has_asked_for_nothing() {
+    let mut world = World::new();
+    world.settings.connected = 1;
+    world.settings.handshakes = 2;
+    let skrs = world.add_all(&["a", "b", "c", "d"]).await;
+    let closed = futures::future::join_all(skrs.iter().map(Skr::close)).await;
+    world.start();
+    let connected = || skrs.iter().filter(|it| it.open() > 0).count();
+    world
+        .until("three are connected", |_| connected() == 3)
+        .await;
+    let is_asked = |skr: &&Skr| skr.waiting() > 0;
+    world
+        .until("one is asked", |_| skrs.iter().any(|it| is_asked(&it)))
+        .await;
+    assert_eq!(skrs.iter().filter(is_asked).count(), 1);
+    assert_eq!(connected(), 3);
+    drop(closed);
+    for name in ["a", "b", "c", "d"] {
+        world.until_ready(name).await;
+    }
 }
 
 #[tokio::test]
