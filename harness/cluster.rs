@@ -136,7 +136,8 @@ async fn client(kubeconfig: &str) -> Result<kube::Client, ClusterError> {
     })
 }
 
-fn write_kubeconfig(name: &str, text: &str) -> Result<PathBuf, ClusterError> {
+/// Keeps a kubeconfig where users and other processes find it.
+pub(crate) fn write_kubeconfig(name: &str, text: &str) -> Result<PathBuf, ClusterError> {
     let folder = workspace::state().join("clusters");
     std::fs::create_dir_all(&folder).map_err(ClusterError::file(&folder))?;
     let path = folder.join(format!("{name}.yaml"));

@@ -4,6 +4,7 @@
 //! Pods go through the container's own `kubectl`, so that the harness needs no WebSocket client, whose features
 //! would leak into the product's build.
 
+use serde_json::{Value, json};
 use testcontainers::runners::AsyncRunner as _;
 use testcontainers::{ContainerAsync, ImageExt as _, ReuseDirective};
 
@@ -256,6 +257,22 @@ impl Cluster {
         address.ok_or_else(|| ClusterError::NotOurs {
             cluster: self.name.clone(),
         })
+    }
+
+    /// The kubeconfig by the node's address: for other containers, and for who is not to pass through Docker's proxy.
+    ///
+    /// # Errors
+    /// When there is no node of ours.
+    pub async fn direct_kubeconfig(&self) -> Result<Value, ClusterError> {
+        let odd = |reason: String| ClusterError::Manifest { reason };
+        let mut kubeconfig: Value =
+            serde_saphyr::from_str(self.kubeconfig()).map_err(|error| odd(error.to_string()))?;
+        let entry = kubeconfig
+            .pointer_mut("/clusters/0/cluster")
+            .ok_or_else(|| odd("the kubeconfig names no cluster".to_owned()))?;
+        entry["server"] = json!(format!("https://{}:6443", self.node_address().await?));
+        entry["tls-server-name"] = json!(self.name);
+        Ok(kubeconfig)
     }
 
     async fn kubectl_here(&self, args: &[&str]) -> Result<Output, ClusterError> {

@@ -14,7 +14,7 @@ use rcgen::{
     KeyUsagePurpose, date_time_ymd,
 };
 use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig};
+use rustls::{CipherSuite, RootCertStore, ServerConfig};
 use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
@@ -107,7 +107,12 @@ fn server(
 ) -> anyhow::Result<Arc<ServerConfig>> {
     let key = KeyPair::generate()?;
     let certificate = leaf.signed_by(&key, issuer)?;
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut provider = rustls::crypto::aws_lc_rs::default_provider();
+    // An API server is a Go program, and those choose this one themselves.
+    provider
+        .cipher_suites
+        .sort_by_key(|it| it.suite() != CipherSuite::TLS13_AES_128_GCM_SHA256);
+    let provider = Arc::new(provider);
     let verifier =
         WebPkiClientVerifier::builder_with_provider(Arc::clone(roots), Arc::clone(&provider))
             .allow_unauthenticated()
@@ -118,6 +123,7 @@ fn server(
         .with_client_cert_verifier(verifier)
         .with_single_cert(vec![certificate.der().clone()], key)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    config.ignore_client_order = true;
     // Tickets need no memory, so that thousands of clients may resume.
     config.ticketer = rustls::crypto::aws_lc_rs::Ticketer::new()?;
     Ok(Arc::new(config))

@@ -25,20 +25,14 @@ pub(super) struct Skr {
 
 impl Skr {
     pub(super) async fn of(cluster: Cluster) -> anyhow::Result<Self> {
-        let mut kubeconfig: Value = serde_saphyr::from_str(cluster.kubeconfig())?;
-        let entry = kubeconfig
-            .pointer_mut("/clusters/0/cluster")
-            .context("a cluster in the kubeconfig")?;
-        entry["server"] = json!(format!("https://{}:6443", cluster.node_address().await?));
-        entry["tls-server-name"] = json!(cluster.name());
         let namespace = json!({
             "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": SKR_NAMESPACE },
         });
         cluster.apply(&namespace.to_string()).await?;
         Ok(Self {
             dialogue: Dialogue::with(cluster.kubeconfig()).await?,
+            kubeconfig: cluster.direct_kubeconfig().await?,
             cluster,
-            kubeconfig,
         })
     }
 

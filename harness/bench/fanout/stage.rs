@@ -15,7 +15,7 @@ use super::controller::{Controller, Program};
 use super::curve::Curve;
 use crate::bench::machine::Cores;
 use crate::bench::process::Process;
-use crate::cluster::{Cluster, ClusterOptions};
+use crate::cluster::{Cluster, ClusterOptions, write_kubeconfig};
 use crate::fleet::control::FleetControl;
 use crate::fleet::kcp::{ControlPlane, Member, Sources};
 use crate::fleet::{Arrival, Place, Selection, content_of};
@@ -67,6 +67,7 @@ impl Stage {
         cluster.apply(&programs.crds().await?).await?;
         let control_plane = ControlPlane::prepare(cluster.client(), Some(MODE_DIRECT)).await?;
         let (fleet, control) = start_fleet(programs, cores, largest, latency).await?;
+        let direct = cluster.direct_kubeconfig().await?.to_string();
         let stage = Self {
             run,
             control_plane,
@@ -75,7 +76,7 @@ impl Stage {
             controller: Program {
                 binary: programs.product.clone(),
                 core: cores.subject,
-                kubeconfig: cluster.kubeconfig_path().to_owned(),
+                kubeconfig: write_kubeconfig("kcp-direct", &direct)?,
             },
             cluster,
             known: 0,
