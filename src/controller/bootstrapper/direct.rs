@@ -131,8 +131,8 @@ impl DirectSettings {
             image: image.to_owned(),
             resync: Duration::from_mins(10),
             passes: 320,
-            handshakes: 96,
-            connected: 192,
+            handshakes: 80,
+            connected: 168,
             backoff: Backoff {
                 base: Duration::from_secs(5),
                 cap: Duration::from_mins(5),
