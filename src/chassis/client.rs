@@ -37,8 +37,7 @@ mod metered;
 /// less; a request on a connection that the other side gave up costs an error.
 const IDLE: Duration = Duration::from_secs(30);
 /// Each watch has a connection of its own (HTTP/1.1); these are for the calls beside them. As many as any role makes at
-/// once: with fewer, most of a burst of calls would begin with a handshake, which costs an API server more than the
-/// call.
+/// once: with fewer, most of a burst of calls would begin with a TLS handshake.
 const IDLE_CONNECTIONS: usize = 16;
 
 /// How to reach one API server.

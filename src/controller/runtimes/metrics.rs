@@ -55,7 +55,7 @@ impl FleetMetrics {
         );
         registry.register(
             "runtime_call_duration_seconds",
-            "From the place in the window to the last byte of the answer, connecting included",
+            "From the place in the window to the last byte of the answer, connecting included; or what a connection before a call took",
             metrics.duration.clone(),
         );
         registry.register(

@@ -49,7 +49,8 @@ impl Remote {
     }
 
     /// Makes the connection now that the first call would make: who waits for something else before that call has a
-    /// handshake less to wait for.
+    /// handshake less to wait for. It is no call: it takes neither a token nor a place in the window, so the caller
+    /// bounds how many are made at once.
     ///
     /// # Errors
     /// See [`CallError`]: the runtime cannot be reached.
