@@ -1,6 +1,6 @@
 //! Objects on the runtime, and what users do to them.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::ensure;
 use cucumber::{given, then, when};
