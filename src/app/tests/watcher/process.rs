@@ -200,7 +200,6 @@ fn read_answer(stream: &mut (impl Read + Write), request: &str) -> (u16, String)
     (status.parse().unwrap(), body.to_owned())
 }
 
-/// Three ports that nobody has. Somebody may take one before we do; that would be a failure with a clear text.
 /// Asks until there is an answer.
 fn answered<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + PATIENCE;
@@ -213,6 +212,7 @@ fn answered<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     }
 }
 
+/// Three ports that nobody has. Somebody may take one before we do; that would be a failure with a clear text.
 fn free_ports() -> [u16; 3] {
     let listeners = [(); 3].map(|()| TcpListener::bind(("127.0.0.1", 0)).unwrap());
     listeners.map(|listener| listener.local_addr().unwrap().port())
