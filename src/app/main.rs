@@ -12,6 +12,11 @@ mod watchers;
 
 use std::process::ExitCode;
 
+/// For the controller's calls to thousands of runtimes: less CPU and less memory than with glibc's allocator
+/// (docs/benchmarks.md, "Fan-out").
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 fn main() -> ExitCode {
     match cli::Cli::read(std::env::args_os()).role.run() {
         Ok(code) => code,

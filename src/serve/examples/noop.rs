@@ -13,6 +13,10 @@ use axum::routing::post;
 use serve::{Options, Server, TlsHandle, identity_from_pem, server_config};
 use tokio_util::sync::CancellationToken;
 
+/// The product's.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const ANSWER: &str = r#"{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"00000000-0000-4000-8000-000000000000","allowed":true}}"#;
 
 #[tokio::main]
