@@ -12,7 +12,7 @@ use super::curve::Curve;
 use super::report::{Bound, Outcome};
 use super::stage::{Change, Stage};
 use super::{Part, Sizes};
-use crate::fleet::{Conditions, Faults, Reach, Selection};
+use crate::fleet::{Conditions, Faults, Reach, Selection, Totals};
 use crate::progress::Progress;
 use crate::until::holds;
 
@@ -47,7 +47,11 @@ impl Play<'_> {
                 self.settle().await?;
                 self.changed(Change::Three, "three sources changed", LARGE_P99)
                     .await?;
-                Ok(())
+                self.settle().await?;
+                self.changed(Change::Secret, "one Secret changed", LARGE_P99)
+                    .await?;
+                self.settle().await?;
+                self.nothing().await
             }
         }
     }
@@ -86,7 +90,8 @@ impl Play<'_> {
         let curve = self
             .watch("cold start", Change::Three, self.started)
             .await?;
-        let bounds = vec![Bound::p99(&curve, limit), self.memory_bound()?];
+        let mut bounds = vec![Bound::p99(&curve, limit)];
+        bounds.extend(self.memory_bound()?);
         self.record("cold start", Some(curve), bounds).await
     }
 
@@ -99,7 +104,8 @@ impl Play<'_> {
         self.begin().await?;
         let since = self.stage.change(change).await?;
         let curve = self.watch(name, change, since).await?;
-        let bounds = vec![Bound::p99(&curve, limit), self.memory_bound()?];
+        let mut bounds = vec![Bound::p99(&curve, limit)];
+        bounds.extend(self.memory_bound()?);
         self.record(name, Some(curve.clone()), bounds).await?;
         Ok(curve)
     }
@@ -116,20 +122,18 @@ impl Play<'_> {
         });
         let quiet = self.progress.show("nothing changed", quiet).await.is_ok();
         let looked = fleet.totals().await?.counts.handshakes >= self.stage.known as u64;
-        let bounds = vec![
+        let mut bounds = vec![
             Bound::new("0 writes", quiet),
             Bound::new("every runtime is looked at", looked),
         ];
+        bounds.extend(self.memory_bound()?);
         self.record("restart, nothing changed", None, bounds).await
     }
 
     /// Some are dead and some never answer; the others must not notice.
     async fn troubled(&mut self, healthy: &Curve) -> anyhow::Result<()> {
-        let share = (self.stage.known / 100).max(1);
-        let good = Conditions {
-            latency: self.sizes.latency(),
-            ..Conditions::default()
-        };
+        let share = self.one_percent();
+        let good = self.good();
         let silent = Conditions {
             reach: Reach::Silent,
             ..good.clone()
@@ -141,7 +145,6 @@ impl Play<'_> {
             },
             ..good.clone()
         };
-        let numbers = |range: std::ops::Range<usize>| Selection::Numbers(range.collect());
         let fleet = self.stage.fleet.clone();
         fleet.set(numbers(0..share), silent).await?;
         fleet.set(numbers(share..2 * share), stuck).await?;
@@ -151,10 +154,9 @@ impl Play<'_> {
         let curve = self
             .watch_but(name, Change::Three, (since, 2 * share))
             .await?;
-        let bounds = vec![Bound::new(
-            "p99 of the others + < 5 %",
-            is_near(&curve, healthy),
-        )];
+        let near = is_near(&curve, healthy);
+        let mut bounds = vec![Bound::new("p99 of the others + < 5 %", near)];
+        bounds.extend(self.memory_bound()?);
         self.record(name, Some(curve), bounds).await?;
         fleet.set(Selection::All, good).await?;
         self.watch("the others are back", Change::Three, since)
@@ -169,36 +171,46 @@ impl Play<'_> {
         let since = self.stage.change(Change::Three).await?;
         let name = "three changed, all kubeconfigs rotated";
         let curve = self.watch(name, Change::Three, since).await?;
-        let bounds = vec![Bound::p99(&curve, P99)];
+        let mut bounds = vec![Bound::p99(&curve, P99)];
+        bounds.extend(self.memory_bound()?);
         self.record(name, Some(curve), bounds).await
     }
 
-    /// SIGKILL at points that are spread over a pass.
+    /// SIGKILL at points that are spread over a pass, while some kubeconfigs lead to clusters that they should not.
     async fn killed(&mut self) -> anyhow::Result<()> {
+        let astray = self.one_percent();
+        let another = Conditions {
+            identity: Some("another-cluster".to_owned()),
+            ..self.good()
+        };
+        self.stage.fleet.set(numbers(0..astray), another).await?;
+        let right = self.stage.known - astray;
         let mut slowest: Option<Curve> = None;
-        let (mut redundant, mut strays, mut amid) = (0, 0, 0);
+        let (mut wrong, mut amid) = (Wrong::default(), 0);
         for number in 1..=self.sizes.kills {
             self.begin().await?;
             let since = self.stage.change(Change::Three).await?;
             // Multiples of the golden section never come close to each other.
-            self.stage.reached(since, number * 618 % 1000).await?;
+            self.stage
+                .reached(since, right * (number * 618 % 1000) / 1000)
+                .await?;
             self.controller.kill().await?;
             let reached = self.stage.arrived(since).await?;
-            amid += usize::from(reached > 0 && reached < self.stage.known);
+            amid += usize::from(reached > 0 && reached < right);
             let before = self.stage.fleet.totals().await?.counts.handshakes;
             self.start()?;
             let name = format!("killed {number} of {}", self.sizes.kills);
-            let curve = self.watch(&name, Change::Three, since).await?;
+            let curve = self
+                .watch_but(&name, Change::Three, (since, astray))
+                .await?;
             // What was on its way may have arrived without the new process, which has then still to prove itself.
             self.stage.looked_at(before).await?;
-            let totals = self.stage.fleet.totals().await?;
-            redundant = redundant.max(totals.most_idle_applies);
-            strays += totals.counts.foreign_writes;
+            wrong.add(&self.stage.fleet.totals().await?);
             if slowest.as_ref().and_then(Curve::last) < curve.last() {
                 slowest = Some(curve);
             }
         }
-        let mut bounds = after_kills(redundant, strays);
+        let mut bounds = wrong.bounds();
         let kills = self.sizes.kills;
         let text = format!("{amid} of {kills} amid the writes");
         bounds.push(Bound::new(text, amid * 10 >= kills * 9));
@@ -249,9 +261,23 @@ impl Play<'_> {
         curve
     }
 
-    fn memory_bound(&self) -> anyhow::Result<Bound> {
+    /// There is one up to 5,000 runtimes.
+    fn memory_bound(&self) -> anyhow::Result<Option<Bound>> {
         let (_, most) = self.controller.memory()?;
-        Ok(Bound::new("RSS ≤ 64 MiB", most <= 64 * 1024))
+        let bound = Bound::new("RSS ≤ 64 MiB", most <= 64 * 1024);
+        Ok(Some(bound).filter(|_| self.stage.known <= BOUND_IN_MEMORY))
+    }
+
+    fn one_percent(&self) -> usize {
+        (self.stage.known / 100).max(1)
+    }
+
+    /// What a runtime is like that nothing is wrong with.
+    fn good(&self) -> Conditions {
+        Conditions {
+            latency: self.sizes.latency(),
+            ..Conditions::default()
+        }
     }
 
     async fn record(
@@ -274,12 +300,43 @@ impl Play<'_> {
     }
 }
 
-/// Of the object that was applied most often without need, and of all writes to wrong runtimes.
-fn after_kills(redundant: u32, strays: u64) -> Vec<Bound> {
-    vec![
-        Bound::new(format!("≤ 1 redundant apply ({redundant})"), redundant <= 1),
-        Bound::new(format!("0 writes gone astray ({strays})"), strays == 0),
-    ]
+/// What must not happen however often the controller is killed.
+#[derive(Default)]
+struct Wrong {
+    /// Applies without need, of the object that had most of them.
+    redundant: u32,
+    /// Writes to clusters that a kubeconfig should not lead to.
+    strays: u64,
+    /// Requests with another runtime's credentials.
+    strangers: u64,
+}
+
+impl Wrong {
+    fn add(&mut self, totals: &Totals) {
+        self.redundant = self.redundant.max(totals.most_idle_applies);
+        self.strays += totals.counts.foreign_writes;
+        self.strangers += totals.counts.unauthorized;
+    }
+
+    fn bounds(&self) -> Vec<Bound> {
+        let Self {
+            redundant,
+            strays,
+            strangers,
+        } = *self;
+        vec![
+            Bound::new(format!("≤ 1 redundant apply ({redundant})"), redundant <= 1),
+            Bound::new(format!("0 writes gone astray ({strays})"), strays == 0),
+            Bound::new(
+                format!("0 requests with another's credentials ({strangers})"),
+                strangers == 0,
+            ),
+        ]
+    }
+}
+
+fn numbers(range: std::ops::Range<usize>) -> Selection {
+    Selection::Numbers(range.collect())
 }
 
 /// Whether 99 % had it at most a twentieth later.
@@ -291,19 +348,35 @@ fn is_near(curve: &Curve, healthy: &Curve) -> bool {
 const P99: Duration = Duration::from_secs(30);
 const SECRET_P99: Duration = Duration::from_secs(15);
 const LARGE_P99: Duration = Duration::from_mins(1);
+const BOUND_IN_MEMORY: usize = 5000;
 /// Longer than a pass over all of them takes.
 const QUIET: Duration = Duration::from_secs(45);
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fleet::Counts;
 
     #[test]
     fn one_needless_apply_too_many_or_one_astray_is_a_failure() {
-        let met = |redundant, strays| after_kills(redundant, strays).iter().all(|it| it.met);
-        assert!(met(1, 0));
-        assert!(!met(2, 0));
-        assert!(!met(0, 1));
+        let met = |idle, foreign_writes, unauthorized| {
+            let mut wrong = Wrong::default();
+            let counts = Counts {
+                foreign_writes,
+                unauthorized,
+                ..Counts::default()
+            };
+            wrong.add(&Totals {
+                counts,
+                most_idle_applies: idle,
+                ..Totals::default()
+            });
+            wrong.bounds().iter().all(|it| it.met)
+        };
+        assert!(met(1, 0, 0));
+        assert!(!met(2, 0, 0));
+        assert!(!met(0, 1, 0));
+        assert!(!met(0, 0, 1));
     }
 
     #[test]

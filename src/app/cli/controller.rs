@@ -132,7 +132,7 @@ pub(crate) struct DirectArgs {
     #[arg(long, default_value = "600", value_parser = seconds)]
     pub(crate) resync_period: Duration,
     /// Passes over runtimes at once
-    #[arg(long, default_value = "320")]
+    #[arg(long, default_value = "512")]
     pub(crate) concurrent_runtimes: NonZeroU32,
     /// Runtimes of a wave; 0: as many as have the same place in the order
     #[arg(long, default_value = "0")]

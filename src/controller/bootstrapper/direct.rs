@@ -130,9 +130,9 @@ impl DirectSettings {
             signals_per_second: NonZeroU32::MIN.saturating_add(9),
             image: image.to_owned(),
             resync: Duration::from_mins(10),
-            passes: 320,
-            handshakes: 80,
-            connected: 168,
+            passes: 512,
+            handshakes: 128,
+            connected: 224,
             backoff: Backoff {
                 base: Duration::from_secs(5),
                 cap: Duration::from_mins(5),

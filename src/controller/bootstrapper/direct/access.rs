@@ -14,7 +14,7 @@ use tokio::sync::Semaphore;
 use crate::runtimes::{CallError, Fleet, Remote, RuntimeId};
 
 /// Calls to the control plane at once: enough for hundreds of passes a second, and few connections.
-const AT_ONCE: usize = 16;
+const AT_ONCE: usize = 32;
 
 /// What an API server answers that waited for a version in vain.
 const TIMED_OUT: u16 = 504;
