@@ -21,6 +21,7 @@ mod names;
 mod watcher;
 
 pub(crate) use controller::ControllerArgs;
+pub(crate) use names::is_subdomain;
 pub(crate) use watcher::WatcherArgs;
 
 #[cfg(test)]

@@ -1,4 +1,7 @@
 //! Flags of the role `controller`.
+//!
+//! Invariant: a source is looked for by a name that an object can have. By any other it would be absent, and what is absent
+//! was deleted: it would go from every runtime.
 
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
@@ -8,6 +11,8 @@ use std::time::Duration;
 use api::names;
 use api::runtimes::KCP_NAMESPACE;
 use clap::{Args, ValueEnum};
+
+use crate::manifests::is_subdomain;
 
 /// Keeps the webhook and its configuration in step on every runtime, on KCP.
 #[derive(Args, Clone, Debug)]
@@ -57,25 +62,25 @@ pub(crate) struct ControllerArgs {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SourceArgs {
     /// ConfigMap with the webhook's document, on KCP
-    #[arg(long, default_value = names::CONFIG_MAP)]
+    #[arg(long, default_value = names::CONFIG_MAP, value_parser = object_name)]
     pub(crate) kcp_config_name: String,
     /// Pull Secret on KCP; empty: there is none to watch
-    #[arg(long, default_value = names::PULL_SECRET)]
+    #[arg(long, default_value = names::PULL_SECRET, value_parser = object_name_or_none)]
     pub(crate) kcp_pull_secret_name: String,
     /// ClusterTrustBundle on KCP; empty: there is none to watch
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", value_parser = bundle_or_none)]
     pub(crate) kcp_cluster_trust_bundle: String,
     /// Namespace of the product on runtimes
     #[arg(long, default_value = names::SKR_NAMESPACE)]
     pub(crate) skr_namespace: String,
     /// ConfigMap on runtimes
-    #[arg(long, default_value = names::CONFIG_MAP)]
+    #[arg(long, default_value = names::CONFIG_MAP, value_parser = object_name)]
     pub(crate) skr_config_name: String,
     /// Pull Secret on runtimes
-    #[arg(long, default_value = names::PULL_SECRET)]
+    #[arg(long, default_value = names::PULL_SECRET, value_parser = object_name)]
     pub(crate) skr_pull_secret_name: String,
     /// ClusterTrustBundle on runtimes; empty: the name on KCP
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", value_parser = bundle_or_none)]
     pub(crate) skr_cluster_trust_bundle: String,
 }
 
@@ -154,6 +159,40 @@ pub(crate) enum Failures {
     Percent(u8),
 }
 
+/// Why no object can be called so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+enum NameError {
+    #[error("empty: there is no doing without this object")]
+    Empty,
+    #[error("no object can be called so: lower-case letters, digits, `-` and `.`")]
+    Subdomain,
+    #[error("no bundle can be called so: lower-case letters, digits, `-`, `.` and `:`")]
+    Bundle,
+}
+
+fn object_name(text: &str) -> Result<String, NameError> {
+    match text {
+        "" => Err(NameError::Empty),
+        text if is_subdomain(text) => Ok(text.to_owned()),
+        _ => Err(NameError::Subdomain),
+    }
+}
+
+fn object_name_or_none(text: &str) -> Result<String, NameError> {
+    if text.is_empty() {
+        return Ok(String::new());
+    }
+    object_name(text)
+}
+
+/// A bundle of a signer is called `signer.domain:path:name`.
+fn bundle_or_none(text: &str) -> Result<String, NameError> {
+    if !text.is_empty() && !text.split(':').all(is_subdomain) {
+        return Err(NameError::Bundle);
+    }
+    Ok(text.to_owned())
+}
+
 fn budget(text: &str) -> Result<Failures, String> {
     let parsed = match text.strip_suffix('%') {
         Some(percent) => percent
@@ -172,9 +211,64 @@ fn seconds(text: &str) -> Result<Duration, std::num::ParseIntError> {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+    use clap::error::ErrorKind;
     use rstest::rstest;
 
-    use super::{Failures, budget};
+    use super::{ControllerArgs, Failures, budget};
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        arguments: ControllerArgs,
+    }
+
+    fn parsed(flag: &str) -> Result<ControllerArgs, clap::Error> {
+        Line::try_parse_from(["controller", flag]).map(|line| line.arguments)
+    }
+
+    /// kim-keb §9 row 18: an empty name would be no object, and so a document that was deleted.
+    #[rstest]
+    fn row_18_a_mandatory_object_has_a_name_that_an_object_can_have(
+        #[values("--kcp-config-name", "--skr-config-name", "--skr-pull-secret-name")] flag: &str,
+        #[values("", " ", "Config", "rt_config", "-config", "a..b", "a/b", "a:b")] name: &str,
+    ) {
+        let error = parsed(&format!("{flag}={name}")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ValueValidation);
+        let other = parsed("--no-such-flag").unwrap_err();
+        assert_eq!(error.exit_code(), other.exit_code());
+        let text = error.to_string();
+        let why = if name.is_empty() {
+            "empty"
+        } else {
+            "lower-case letters"
+        };
+        assert!(text.contains(flag) && text.contains(why), "{text}");
+    }
+
+    /// kim-keb §9 row 18: empty means that there is none to watch; what cannot be a name does not.
+    #[rstest]
+    fn row_18_pull_secret_and_bundle_may_be_left_out(
+        #[values(
+            "--kcp-pull-secret-name",
+            "--kcp-cluster-trust-bundle",
+            "--skr-cluster-trust-bundle"
+        )]
+        flag: &str,
+    ) {
+        assert!(parsed(&format!("{flag}=")).is_ok());
+        let error = parsed(&format!("{flag}=Not_A_Name")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ValueValidation);
+    }
+
+    #[rstest]
+    #[case("--kcp-config-name=rt-bootstrapper-config.v2")]
+    #[case("--kcp-pull-secret-name=registry-credentials")]
+    #[case("--kcp-cluster-trust-bundle=roots")]
+    #[case("--kcp-cluster-trust-bundle=landscape.test:bundle:1")]
+    fn names_of_objects_are_taken(#[case] flag: &str) {
+        assert!(parsed(flag).is_ok());
+    }
 
     #[rstest]
     #[case("0", Some(Failures::Count(0)))]

@@ -8,8 +8,8 @@ pub(super) fn is_label(text: &str) -> bool {
     text.len() <= LABEL_LIMIT && is_part(text)
 }
 
-/// Whether a Secret can be named so.
-pub(super) fn is_subdomain(text: &str) -> bool {
+/// Whether a Secret or a ConfigMap can be named so.
+pub(crate) fn is_subdomain(text: &str) -> bool {
     text.len() <= SUBDOMAIN_LIMIT && text.split('.').all(is_part)
 }
 

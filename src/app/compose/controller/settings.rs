@@ -126,6 +126,8 @@ fn selector(text: &str) -> anyhow::Result<Selector> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use clap::Parser;
 
     use super::*;
@@ -150,6 +152,12 @@ mod tests {
             direct(&arguments).unwrap().namespace,
         ];
         assert_eq!(namespaces, ["elsewhere"; 3]);
+    }
+
+    /// product.md §2: drift on a runtime is repaired within 10 minutes.
+    #[test]
+    fn drift_is_repaired_within_ten_minutes_by_default() {
+        assert!(direct(&parsed(&[])).unwrap().resync <= Duration::from_mins(10));
     }
 
     /// Who is handed back is signalled as everybody else is, and nobody else is.
