@@ -8,6 +8,7 @@
 //!   generation stays and it never leaves `Ready` because of us;
 //! - nothing is written before the record, the sources, all Runtimes and all `RuntimeBootstrapper`s are known, and
 //!   nothing at all when there is nothing to do;
+//! - no signal is set while a source cannot be used: the manager would copy it with the others;
 //! - a runtime whose write fails is tried again at its own growing distance and delays nobody;
 //! - a leader that loses its office writes nothing more: all work is part of one future, and the record is guarded.
 //!

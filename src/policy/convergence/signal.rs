@@ -4,10 +4,13 @@
 //! manager leaves of it is removed, so that the next change is a change again. A change that comes while a signal stands
 //! is not lost: the manager may have read the sources before, so it is told again once it has taken the first signal.
 //!
+//! Whoever is signalled gets all three sources, those that cannot be used too: the manager does not look at what it copies.
+//! So signals are *withheld* while there is one such source. What changes meanwhile is recorded as ever, and due.
+//!
 //! Invariants: no signal without a change, but for a runtime that is handed back ([`is_told_of`]); after a change every
 //! affected runtime is signalled at least once, whatever crashes in between, provided that the [`Record`] is stored when
-//! [`Record::advance`] says so and before anything is set; a runtime in `direct`, or one that is being deleted, is never
-//! signalled.
+//! [`Record::advance`] says so and before anything is set; no signal is set while a source cannot be used, and one that
+//! stands by then is followed by another; a runtime in `direct`, or one that is being deleted, is never signalled.
 //! Deliberately absent: pacing, and the writes themselves.
 //! Source: product.md §2 "Interim mode", seed: resource-synchronization, reference kim-keb §1.6, §4 and §9 rows 4 to 9, 39
 //! to 44.
@@ -62,6 +65,8 @@ pub enum Step {
     Nothing,
     /// Nothing to write: a signal that we did not set stands already. Tell [`Record::done`].
     Adopt,
+    /// Nothing to write for now: a signal is due, and with it the manager would copy a source that cannot be used.
+    Withhold,
     /// Set the keys that are missing, then tell [`Record::done`].
     Set,
     /// Remove the keys that are there, then tell [`Record::done`].
@@ -76,6 +81,8 @@ pub struct Record {
     known: Option<Known>,
     runtimes: BTreeMap<String, State>,
     epoch: Epoch,
+    /// Whether a source cannot be used. It lives with the process and is not stored: the sources themselves say it.
+    withheld: bool,
 }
 
 /// Which change a decision knew of. It lives with the process and is not stored.
@@ -89,7 +96,7 @@ enum State {
     Due,
     /// A signal was set after the last change.
     Stands,
-    /// A signal was set before the last change.
+    /// A signal was set before the last change, or the manager may take it while a source cannot be used.
     StandsOutdated,
 }
 
@@ -108,11 +115,16 @@ impl Record {
     /// Takes note of the sources. If their content changed, every affected runtime becomes due.
     ///
     /// Unless it gives [`Advance::Unchanged`], the record has to be stored before anything is set. The first call ever signals nobody: what today's manager rolled out before is no change.
+    ///
+    /// While a source cannot be used, what becomes due is withheld. The same sources without it release that, though
+    /// nothing changed: every pending runtime needs a look after each call.
     pub fn advance<'a>(
         &mut self,
         sources: &Sources,
         affected: impl IntoIterator<Item = &'a str>,
     ) -> Advance {
+        let withheld_before = self.withheld;
+        self.withheld = sources.unusable().next().is_some();
         let Some(known) = &mut self.known else {
             let mut known = Known::default();
             known.advance(sources);
@@ -121,18 +133,31 @@ impl Record {
         };
         let changed = known.advance(sources);
         if changed.is_empty() {
-            return Advance::Unchanged;
+            let outdated = self.withheld && !withheld_before && self.outdate();
+            return if outdated {
+                Advance::Outdated
+            } else {
+                Advance::Unchanged
+            };
         }
-        self.epoch.0 += 1;
-        for state in self.runtimes.values_mut() {
-            if *state == State::Stands {
-                *state = State::StandsOutdated;
-            }
-        }
+        self.outdate();
         for name in affected {
             self.runtimes.entry(name.to_owned()).or_insert(State::Due);
         }
         Advance::Changed(changed)
+    }
+
+    /// Whatever was set or is being set may bring what is not wanted any more. Says whether that concerns a runtime.
+    fn outdate(&mut self) -> bool {
+        self.epoch.0 += 1;
+        let mut any = false;
+        for state in self.runtimes.values_mut() {
+            if *state == State::Stands {
+                *state = State::StandsOutdated;
+                any = true;
+            }
+        }
+        any
     }
 
     /// What was ever rolled out; nothing before the first [`Record::advance`].
@@ -157,6 +182,9 @@ impl Record {
             (Standing::Affected, State::Due) if all => Step::Adopt,
             // Not taken yet. Setting it again would change nothing.
             (Standing::Affected, _) if all => Step::Nothing,
+            (Standing::Affected, State::Due | State::StandsOutdated) if self.withheld => {
+                Step::Withhold
+            }
             // Due, or taken; setting the key that is missing is a change for the manager that took it.
             (Standing::Affected, State::Due | State::StandsOutdated) => Step::Set,
             (Standing::Affected | Standing::Direct, _) if seen.none() => Step::Forget,
@@ -187,7 +215,7 @@ impl Record {
         };
         let current = since == self.epoch;
         match step {
-            Step::Nothing => {}
+            Step::Nothing | Step::Withhold => {}
             Step::Set if current => *state = State::Stands,
             Step::Set | Step::Adopt => *state = State::StandsOutdated,
             Step::RemoveLeftover | Step::Forget if current => {
@@ -198,11 +226,16 @@ impl Record {
     }
 
     /// Takes note of a signal that direct mode set on a runtime that it handed back: it is as one of ours from then on.
+    ///
+    /// Direct mode does not wait for a source that cannot be used, so the manager is told again once it can.
     pub fn adopt(&mut self, name: &str) {
         if self.known.is_some() {
-            self.runtimes
-                .entry(name.to_owned())
-                .or_insert(State::Stands);
+            let state = if self.withheld {
+                State::StandsOutdated
+            } else {
+                State::Stands
+            };
+            self.runtimes.entry(name.to_owned()).or_insert(state);
         }
     }
 
@@ -242,6 +275,9 @@ pub enum Advance {
     First,
     /// Nothing new.
     Unchanged,
+    /// Nothing new but a source that cannot be used, and signals stand with which the manager may copy it: store the
+    /// record. They are followed by others once it can be used.
+    Outdated,
     /// These sources changed: store the record, then signal.
     Changed(Vec<Kind>),
 }
@@ -260,7 +296,7 @@ pub enum RecordError {
 #[must_use]
 pub fn patch(step: Step, keys: Keys, seen: Seen) -> Option<Value> {
     let (label, annotation, value) = match step {
-        Step::Nothing | Step::Adopt | Step::Forget => return None,
+        Step::Nothing | Step::Adopt | Step::Withhold | Step::Forget => return None,
         Step::Set => (
             keys != Keys::Annotation && !seen.label,
             keys != Keys::Label && !seen.annotation,

@@ -169,6 +169,12 @@ impl Sources {
             Kind::Configuration => self.configuration.error(),
         }
     }
+
+    /// Those that are there and cannot be used, and why.
+    pub fn unusable(&self) -> impl Iterator<Item = (Kind, &SourceError)> {
+        let error = |kind| self.error(kind).map(|error| (kind, error));
+        Kind::ALL.into_iter().filter_map(error)
+    }
 }
 
 /// Reads the pull Secret. The credentials are judged as a kubelet would.

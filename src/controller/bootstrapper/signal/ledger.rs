@@ -209,7 +209,7 @@ impl Ledger {
         }
         match advance {
             Advance::First => None,
-            Advance::Unchanged => Some(Vec::new()),
+            Advance::Unchanged | Advance::Outdated => Some(Vec::new()),
             Advance::Changed(kinds) => Some(kinds),
         }
     }
@@ -232,7 +232,7 @@ impl Ledger {
             return;
         };
         record.done(name, step, since);
-        if step != Step::Nothing {
+        if !matches!(step, Step::Nothing | Step::Withhold) {
             self.progressed();
         }
     }

@@ -175,6 +175,8 @@ impl Reconciler {
         };
         self.looked = true;
         let record = self.ledger.reference();
+        let withheld = self.reports.withheld(&sources, record.clone());
+        self.events.extend(withheld);
         match self.ledger.advance(&sources, self.fleet.affected()) {
             None => self.events.push(self.reports.begun(record)),
             Some(kinds) if kinds.is_empty() => {}
@@ -211,7 +213,7 @@ impl Reconciler {
             let epoch = self.ledger.epoch();
             let step = self.decide(&name);
             match step {
-                Step::Nothing | Step::Adopt | Step::Forget => {
+                Step::Nothing | Step::Adopt | Step::Withhold | Step::Forget => {
                     self.ledger.done(&name, step, epoch);
                     self.queue.succeeded(&name);
                     self.failing.remove(&name);

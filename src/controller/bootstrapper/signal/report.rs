@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use policy::convergence::Kind;
+use policy::convergence::sources::{SourceError, Sources};
 
 use super::SignalMetrics;
 use super::ledger::Refusal;
@@ -18,6 +19,7 @@ use super::ledger::Refusal;
 enum Reason {
     RecordBegun,
     SourcesChanged,
+    SignalsWithheld,
     RecordRefused,
 }
 
@@ -26,6 +28,7 @@ impl Reason {
         match self {
             Self::RecordBegun => "RecordBegun",
             Self::SourcesChanged => "SourcesChanged",
+            Self::SignalsWithheld => "SignalsWithheld",
             Self::RecordRefused => "RecordRefused",
         }
     }
@@ -33,7 +36,7 @@ impl Reason {
     fn r#type(self) -> EventType {
         match self {
             Self::RecordBegun | Self::SourcesChanged => EventType::Normal,
-            Self::RecordRefused => EventType::Warning,
+            Self::SignalsWithheld | Self::RecordRefused => EventType::Warning,
         }
     }
 }
@@ -49,6 +52,8 @@ pub(super) struct Reports {
     metrics: SignalMetrics,
     /// What was refused last.
     refused: Option<String>,
+    /// Which sources cannot be used, so that no signal is given.
+    withheld: Option<String>,
 }
 
 impl Reports {
@@ -66,6 +71,7 @@ impl Reports {
             condition,
             metrics,
             refused: None,
+            withheld: None,
         }
     }
 
@@ -80,9 +86,40 @@ impl Reports {
     pub(super) fn changed(&self, kinds: &[Kind], due: usize, record: ObjectReference) -> Report {
         let sources: Vec<&str> = kinds.iter().map(|kind| kind.name()).collect();
         let sources = sources.join(", ");
-        tracing::info!(sources, due, "sources changed: runtimes are signalled");
+        tracing::info!(
+            sources,
+            due,
+            "sources changed: runtimes have to be signalled"
+        );
         let text = format!("{sources} changed: {due} runtimes have to be signalled");
         self.event(Reason::SourcesChanged, &text, record)
+    }
+
+    /// Whether signals wait for sources that cannot be used, and for which.
+    pub(super) fn withheld(
+        &mut self,
+        sources: &Sources,
+        record: ObjectReference,
+    ) -> Option<Report> {
+        let complaint = |(kind, error): (Kind, &SourceError)| {
+            format!("{}: {}", kind.name(), error_chain(error))
+        };
+        let complaints: Vec<String> = sources.unusable().map(complaint).collect();
+        let now = (!complaints.is_empty()).then(|| complaints.join("; "));
+        if self.withheld == now {
+            return None;
+        }
+        self.withheld = now;
+        if self.refused.is_none() {
+            self.show();
+        }
+        let Some(error) = &self.withheld else {
+            tracing::info!("every source can be used again: what was withheld is signalled");
+            return None;
+        };
+        tracing::warn!(error, "{WITHHELD}");
+        let text = format!("{WITHHELD}: {error}");
+        Some(self.event(Reason::SignalsWithheld, &text, record))
     }
 
     /// Nobody is signalled.
@@ -111,7 +148,15 @@ impl Reports {
             tracing::info!("the record is in order again");
         }
         self.metrics.refused(None);
-        self.condition.ready();
+        self.show();
+    }
+
+    /// What the condition says while the record is in order.
+    fn show(&self) {
+        match &self.withheld {
+            None => self.condition.ready(),
+            Some(error) => self.condition.detail(format!("{WITHHELD}: {error}")),
+        }
     }
 
     fn event(&self, reason: Reason, text: &str, record: ObjectReference) -> Report {
@@ -139,6 +184,10 @@ impl Drop for Reports {
         self.condition.ready();
     }
 }
+
+/// Said in the log, in the condition and in an Event.
+const WITHHELD: &str =
+    "no runtime is signalled while a source cannot be used, as the manager would copy it";
 
 /// The API takes 1 kB.
 const LONGEST_NOTE: usize = 900;

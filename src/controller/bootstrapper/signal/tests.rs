@@ -6,4 +6,5 @@ mod failures;
 pub(in crate::bootstrapper) mod kcp;
 mod leader;
 mod manager;
+mod withheld;
 mod world;

@@ -3,6 +3,7 @@ use serde_json::{Value, json};
 
 use super::api_server::{secret, sources};
 use crate::convergence::Kind;
+use crate::convergence::known::Last;
 use crate::convergence::signal::{
     Advance, Keys, Record, Seen, Standing, Step, Tally, is_told_of, patch,
 };
@@ -65,6 +66,24 @@ fn outdated() -> Record {
     record
 }
 
+fn unusable<T>() -> Reading<T> {
+    Reading::Invalid(SourceError::Key("x"))
+}
+
+/// The pull Secret cannot be used, and nothing else changed.
+fn broken() -> Sources {
+    Sources {
+        pull_secret: unusable(),
+        ..sources()
+    }
+}
+
+/// The same record, since a source cannot be used.
+fn withheld(mut record: Record) -> Record {
+    record.advance(&broken(), ["a"]);
+    record
+}
+
 /// kim-keb §9 rows 4 and 5: exactly `true`.
 #[rstest]
 #[case(Some("true"), None, LABEL)]
@@ -93,6 +112,14 @@ fn values(#[case] label: Option<&str>, #[case] annotation: Option<&str>, #[case]
 #[case::outdated_and_stands(outdated(), Keys::Both, BOTH, Step::Nothing)]
 #[case::outdated_and_taken(outdated(), Keys::Both, NONE, Step::Set)]
 #[case::outdated_and_half_taken(outdated(), Keys::Both, LABEL, Step::Set)]
+#[case::withheld_and_nothing_due(withheld(started()), Keys::Both, NONE, Step::Nothing)]
+#[case::withheld(withheld(due()), Keys::Both, NONE, Step::Withhold)]
+#[case::withheld_with_a_leftover(withheld(due()), Keys::Both, LABEL, Step::Withhold)]
+#[case::withheld_and_somebody_else_signalled(withheld(due()), Keys::Both, BOTH, Step::Adopt)]
+#[case::withheld_and_stands(withheld(standing()), Keys::Both, BOTH, Step::Nothing)]
+#[case::withheld_and_taken(withheld(standing()), Keys::Both, NONE, Step::Withhold)]
+#[case::withheld_and_half_taken(withheld(standing()), Keys::Both, ANNOTATION, Step::Withhold)]
+#[case::withheld_and_outdated(withheld(outdated()), Keys::Label, NONE, Step::Withhold)]
 fn decisions(#[case] record: Record, #[case] keys: Keys, #[case] seen: Seen, #[case] step: Step) {
     assert_eq!(record.decide("a", Standing::Affected, keys, seen), step);
 }
@@ -106,6 +133,9 @@ fn decisions(#[case] record: Record, #[case] keys: Keys, #[case] seen: Seen, #[c
 #[case::taken_went_direct(standing(), Standing::Direct, NONE, Step::Forget)]
 #[case::deleted(standing(), Standing::Elsewhere, BOTH, Step::Forget)]
 #[case::due_deleted(due(), Standing::Elsewhere, NONE, Step::Forget)]
+#[case::withheld_went_direct(withheld(due()), Standing::Direct, NONE, Step::Forget)]
+#[case::stood_went_direct(withheld(standing()), Standing::Direct, BOTH, Step::RemoveLeftover)]
+#[case::withheld_deleted(withheld(due()), Standing::Elsewhere, NONE, Step::Forget)]
 fn those_not_affected(
     #[case] mut record: Record,
     #[case] standing: Standing,
@@ -128,7 +158,8 @@ fn leavers(#[case] purpose: Purpose, #[case] standing: Standing, #[case] told: b
     assert_eq!(is_told_of(purpose, standing), told);
 }
 
-/// kim-keb §9 rows 7 and 9: our key alone, and no resource version that a concurrent change could outdate.
+/// kim-keb §9 rows 7, 9 and 49: our key alone, nothing of the Runtime's state, and no resource version that a concurrent
+/// change could outdate.
 #[rstest]
 #[case(Step::Set, Keys::Both, NONE, json!({"metadata": {"labels": {KEY: "true"}, "annotations": {KEY: "true"}}}))]
 #[case(Step::Set, Keys::Both, LABEL, json!({"metadata": {"annotations": {KEY: "true"}}}))]
@@ -137,6 +168,7 @@ fn leavers(#[case] purpose: Purpose, #[case] standing: Standing, #[case] told: b
 #[case(Step::RemoveLeftover, Keys::Annotation, BOTH, json!({"metadata": {"annotations": {KEY: null}}}))]
 #[case(Step::Nothing, Keys::Both, BOTH, Value::Null)]
 #[case(Step::Adopt, Keys::Both, BOTH, Value::Null)]
+#[case(Step::Withhold, Keys::Both, NONE, Value::Null)]
 #[case(Step::Forget, Keys::Both, NONE, Value::Null)]
 fn patches(#[case] step: Step, #[case] keys: Keys, #[case] seen: Seen, #[case] expected: Value) {
     assert_eq!(patch(step, keys, seen).unwrap_or_default(), expected);
@@ -180,6 +212,7 @@ fn a_source_that_is_created_counts() {
 #[case::not_recorded(started(), Tally { standing: 1, ..Tally::default() })]
 #[case::due(due(), Tally { due: 1, ..Tally::default() })]
 #[case::outdated(outdated(), Tally { outdated: 1, ..Tally::default() })]
+#[case::withheld(withheld(started()), Tally { outdated: 1, ..Tally::default() })]
 fn a_signal_of_direct_mode_is_adopted(#[case] mut record: Record, #[case] tally: Tally) {
     record.adopt("a");
     assert_eq!(record.tally(), tally);
@@ -246,6 +279,80 @@ fn a_record_survives_a_restart(#[case] record: Record) {
         read.pending().collect::<Vec<_>>(),
         record.pending().collect::<Vec<_>>()
     );
+}
+
+/// Issue 4 "Sources": one that cannot be used is rolled out by nobody, not by today's manager either.
+#[rstest]
+#[case::pull_secret(Sources { pull_secret: unusable(), ..rotated("two") }, Step::Withhold)]
+#[case::trust_bundle(Sources { trust_bundle: unusable(), ..rotated("two") }, Step::Withhold)]
+#[case::configuration(Sources { configuration: unusable(), ..rotated("two") }, Step::Withhold)]
+#[case::absent(Sources { trust_bundle: Reading::Absent, ..rotated("two") }, Step::Set)]
+#[case::not_looked_for(Sources { trust_bundle: Reading::Unmanaged, ..rotated("two") }, Step::Set)]
+fn signals_wait_for_sources_that_cannot_be_used(#[case] now: Sources, #[case] step: Step) {
+    let mut record = due();
+    record.advance(&now, ["a"]);
+    let decided = record.decide("a", Standing::Affected, Keys::Both, NONE);
+    assert_eq!(decided, step);
+}
+
+/// A change, a deletion and a creation while another source cannot be used, and whoever leads then.
+#[test]
+fn what_changes_meanwhile_is_recorded_and_due() {
+    let mut record = started();
+    let deleted = Sources {
+        trust_bundle: Reading::Absent,
+        ..broken()
+    };
+    assert_eq!(
+        record.advance(&deleted, ["a"]),
+        Advance::Changed(vec![Kind::TrustBundle])
+    );
+    let known = record.known().get(Kind::TrustBundle);
+    assert_eq!(known, Some(Last::Deleted), "also for direct mode");
+    let mut next = Record::read(&record.write()).unwrap();
+    assert_eq!(next.advance(&deleted, ["a"]), Advance::Unchanged);
+    let step = |record: &Record| record.decide("a", Standing::Affected, Keys::Both, NONE);
+    assert_eq!(step(&next), Step::Withhold);
+    let mended = Sources {
+        trust_bundle: Reading::Absent,
+        ..sources()
+    };
+    assert_eq!(next.advance(&mended, ["a"]), Advance::Unchanged);
+    assert_eq!(step(&next), Step::Set);
+}
+
+/// The manager may take it with what cannot be used, and what is mended to what it was is no change.
+#[test]
+fn a_signal_that_stands_when_a_source_becomes_unusable_is_followed_by_another() {
+    let mut record = standing();
+    assert_eq!(record.advance(&broken(), ["a"]), Advance::Outdated);
+    assert_eq!(record.advance(&broken(), ["a"]), Advance::Unchanged);
+    let mut next = Record::read(&record.write()).unwrap();
+    assert_eq!(next.advance(&rotated("two"), ["a"]), Advance::Unchanged);
+    let step = next.decide("a", Standing::Affected, Keys::Both, NONE);
+    assert_eq!(step, Step::Set);
+}
+
+/// It was decided upon before, and what it brings is not certain any more.
+#[test]
+fn a_signal_on_its_way_when_a_source_becomes_unusable_is_followed_by_another() {
+    let mut record = due();
+    let since = record.epoch();
+    record.advance(&broken(), ["a"]);
+    record.done("a", Step::Set, since);
+    assert_eq!(record.tally().outdated, 1);
+}
+
+#[test]
+fn a_first_start_with_a_source_that_cannot_be_used_signals_once_it_can() {
+    let mut record = Record::default();
+    assert_eq!(record.advance(&broken(), ["a"]), Advance::First);
+    assert_eq!(
+        record.advance(&sources(), ["a"]),
+        Advance::Changed(vec![Kind::PullSecret])
+    );
+    let step = record.decide("a", Standing::Affected, Keys::Both, NONE);
+    assert_eq!(step, Step::Set);
 }
 
 #[test]

@@ -3,8 +3,6 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use kube::core::Selector;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -14,25 +12,6 @@ use super::super::*;
 use super::world::*;
 
 const MODE: &str = "rt-bootstrapper.kyma-project.io/mode";
-
-fn pull_secret(password: &str) -> Value {
-    let config = json!({"auths": {"registry.example": {"username": "u", "password": password}}});
-    json!({
-        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "pull"},
-        "type": "kubernetes.io/dockerconfigjson",
-        "data": {".dockerconfigjson": STANDARD.encode(config.to_string())},
-    })
-}
-
-fn trust_bundle() -> Value {
-    let key = rcgen::KeyPair::generate().unwrap();
-    let parameters = rcgen::CertificateParams::new(vec!["root.example".to_owned()]).unwrap();
-    let pem = parameters.self_signed(&key).unwrap().pem();
-    json!({
-        "apiVersion": "certificates.k8s.io/v1beta1", "kind": "ClusterTrustBundle",
-        "metadata": {"name": "roots"}, "spec": {"trustBundle": pem},
-    })
-}
 
 #[tokio::test(start_paused = true)]
 async fn the_first_start_ever_records_and_signals_nobody() {

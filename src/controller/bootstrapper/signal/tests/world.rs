@@ -3,6 +3,8 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
@@ -36,6 +38,27 @@ pub(super) fn config_map(registry: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "rt-bootstrapper-config"},
         "data": {"rt-bootstrapper-config.json": document},
+    })
+}
+
+/// A Secret that opens a registry by that password.
+pub(super) fn pull_secret(password: &str) -> Value {
+    let config = json!({"auths": {"registry.example": {"username": "u", "password": password}}});
+    json!({
+        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "pull"},
+        "type": "kubernetes.io/dockerconfigjson",
+        "data": {".dockerconfigjson": STANDARD.encode(config.to_string())},
+    })
+}
+
+/// A bundle that was never there before.
+pub(super) fn trust_bundle() -> Value {
+    let key = rcgen::KeyPair::generate().unwrap();
+    let parameters = rcgen::CertificateParams::new(vec!["root.example".to_owned()]).unwrap();
+    let pem = parameters.self_signed(&key).unwrap().pem();
+    json!({
+        "apiVersion": "certificates.k8s.io/v1beta1", "kind": "ClusterTrustBundle",
+        "metadata": {"name": "roots"}, "spec": {"trustBundle": pem},
     })
 }
 

@@ -14,6 +14,8 @@ struct Model {
     obeys_label: bool,
     takes_both: bool,
     known: [Source; 3],
+    /// The sources as they are.
+    live: [Source; 3],
     record: Record,
     stored: BTreeMap<String, String>,
     runtimes: BTreeMap<String, Seen>,
@@ -21,6 +23,8 @@ struct Model {
     told: BTreeSet<String>,
     /// Taken by the manager since the last change.
     taken: BTreeSet<String>,
+    /// Where the manager came last while a source could not be used.
+    spoiled: BTreeSet<String>,
     changes: usize,
     sets: usize,
 }
@@ -51,6 +55,7 @@ impl Model {
             obeys_label: keys == Keys::Label || (keys == Keys::Both && obeys_label),
             takes_both,
             known: [Source::Content(1); 3],
+            live: [Source::Content(1); 3],
             record: Record::default(),
             stored: BTreeMap::new(),
             runtimes: (0..count)
@@ -58,6 +63,7 @@ impl Model {
                 .collect(),
             told: BTreeSet::new(),
             taken: BTreeSet::new(),
+            spoiled: BTreeSet::new(),
             changes: 0,
             sets: 0,
         };
@@ -73,7 +79,12 @@ impl Model {
         self.runtimes.keys().cloned().collect()
     }
 
+    fn is_unusable(&self) -> bool {
+        self.live.contains(&Source::Invalid)
+    }
+
     fn sources(&mut self, state: [Source; 3]) {
+        self.live = state;
         let names = self.names();
         let advance = self
             .record
@@ -86,11 +97,13 @@ impl Model {
                 changed = true;
             }
         }
-        assert_eq!(advance != Advance::Unchanged, changed);
+        assert_eq!(matches!(advance, Advance::Changed(_)), changed);
         if changed {
             self.changes += 1;
             self.told.clear();
             self.taken.clear();
+        }
+        if advance != Advance::Unchanged {
             self.stored = self.record.write();
         }
     }
@@ -125,6 +138,7 @@ impl Model {
             assert_ne!(*seen, before, "a write without effect");
         }
         if step == Step::Set {
+            assert!(!self.is_unusable(), "the manager would copy it");
             self.sets += 1;
             self.told.insert(name.to_owned());
         }
@@ -142,6 +156,11 @@ impl Model {
         };
         if !obeyed {
             return;
+        }
+        if self.live.contains(&Source::Invalid) {
+            self.spoiled.insert(name.to_owned());
+        } else {
+            self.spoiled.remove(name);
         }
         if self.takes_both {
             *seen = Seen::default();
@@ -166,7 +185,11 @@ impl Model {
                 self.take(name);
             }
             Event::Store => self.stored = self.record.write(),
-            Event::Crash => self.record = Record::read(&self.stored).unwrap(),
+            Event::Crash => {
+                self.record = Record::read(&self.stored).unwrap();
+                // Whoever leads next looks at the sources before anything else.
+                self.sources(self.live);
+            }
         }
     }
 }
@@ -176,8 +199,9 @@ const KEY: &str = "operator.kyma-project.io/force-patch-reconciliation";
 proptest! {
     #![proptest_config(ProptestConfig { cases: 1024, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Every affected runtime is told after the last change and its manager takes that; without a change nobody is told;
-    /// and in the end nothing is left behind, neither keys nor entries.
+    /// Every affected runtime is told after the last change and its manager takes that; nobody is told without a change,
+    /// nor while a source cannot be used, and where the manager came meanwhile it comes again; and in the end nothing is
+    /// left behind, neither keys nor entries.
     #[test]
     fn signals(
         keys in prop::sample::select(vec![Keys::Label, Keys::Annotation, Keys::Both]),
@@ -190,6 +214,8 @@ proptest! {
         for event in &events {
             model.play(event);
         }
+        // What cannot be used is mended, to what it was.
+        model.sources(model.known);
         for _ in 0..12 {
             for name in model.names() {
                 model.look(&name);
@@ -202,6 +228,7 @@ proptest! {
             prop_assert_eq!(&model.told, &model.runtimes.keys().cloned().collect());
             prop_assert_eq!(&model.taken, &model.told);
         }
+        prop_assert!(model.spoiled.is_empty());
         prop_assert_eq!(model.record.pending().count(), 0);
         prop_assert!(model.runtimes.values().all(|it| *it == Seen::default()));
         let sets = model.sets;

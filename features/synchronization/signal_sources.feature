@@ -1,0 +1,20 @@
+Feature: A signal is given when today's manager can make something of it
+  The manager copies all three sources as they are and looks at none of them.
+
+  Background:
+    Given the manager runs
+
+  # kim-keb §9 row 23
+  Scenario Outline: A source changes while another cannot be used
+    Given a runtime kept by signals
+    When the <broken> on KCP becomes <content>
+    And the <source> changes on KCP
+    Then the manager reconciles nobody
+    When the <broken> changes on KCP
+    Then the manager reconciles the runtime
+    And the runtime has the new <source>
+
+    Examples:
+      | broken        | content                 | source       |
+      | configuration | an invalid document     | pull Secret  |
+      | pull Secret   | no docker configuration | trust bundle |
