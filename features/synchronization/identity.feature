@@ -28,6 +28,8 @@ Feature: Each runtime is the cluster that it was
     When another Runtime carries the same runtime id
     And a RuntimeBootstrapper is created for it
     Then its condition Reachable is False with the reason "RuntimeUnidentified"
+    When the pull Secret changes on KCP
+    Then the runtime is not written to
 
   Scenario: A Runtime without a runtime id
     Given a Runtime without a runtime id

@@ -21,10 +21,11 @@ Feature: A kubeconfig is not trusted, and nothing is written to the wrong cluste
   Scenario Outline: There is no kubeconfig
     Given a Runtime whose kubeconfig Secret <state>
     When a RuntimeBootstrapper is created for it
-    Then its condition Reachable is False with the reason "<reason>"
+    Then its condition Reachable is False with the reason "KubeconfigMissing", naming "<fault>"
+    And the runtime is not written to
 
     Examples:
-      | state           | reason            |
-      | is missing      | KubeconfigMissing |
-      | lacks its key   | KubeconfigMissing |
-      | is empty        | KubeconfigMissing |
+      | state           | fault           |
+      | is missing      | no Secret       |
+      | lacks its key   | no key `config` |
+      | is empty        | is empty        |

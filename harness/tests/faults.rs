@@ -13,18 +13,20 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use api::bootstrapper::{ConditionStatus, READY, RuntimeBootstrapper};
+use api::bootstrapper::{ConditionStatus, REACHABLE, READY, RuntimeBootstrapper};
 use api::runtimes::MODE_DIRECT;
 use harness::cluster::{Cluster, ClusterOptions};
 use harness::fleet::kcp::{ControlPlane, Member, Sources, controller_flags};
-use harness::fleet::{Certificate, Conditions, Faults, Fleet, FleetOptions, Selection, content_of};
+use harness::fleet::{
+    Certificate, Conditions, Faults, Fleet, FleetOptions, Selection, content_of, runtime_id,
+};
 use harness::progress::{Progress, tail};
 use harness::run::Run;
 use harness::setup::Setup;
 use harness::until::until;
 use harness::{images, workspace};
-use kube::Api;
 use kube::api::ListParams;
+use kube::{Api, ResourceExt as _};
 use tokio::process::{Child, Command};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -72,19 +74,27 @@ async fn play(cluster: &Cluster, binary: &Path) -> anyhow::Result<()> {
     .await?;
 
     for (trouble, numbers) in troubles().iter().zip(groups()) {
-        let selection = Selection::Numbers(numbers.collect());
-        fleet.set(&selection, trouble.conditions.clone());
+        for number in numbers {
+            let mut conditions = trouble.conditions.clone();
+            // No two are the same cluster: that would be another trouble.
+            conditions.identity = conditions.identity.map(|it| format!("{it}-{number}"));
+            fleet.set(&Selection::Numbers(vec![number]), conditions);
+        }
     }
     control_plane.put_sources(&second).await?;
     for (trouble, numbers) in troubles().iter().zip(groups()) {
-        if trouble.converges {
+        if trouble.refused.is_none() {
             let arrived = have(&fleet, numbers, &second).await;
             arrived.with_context(|| format!("{}: {:?}", trouble.what, fleet.totals()))?;
         }
     }
     // Each of the others was tried as long as the slowest that arrived.
     for (trouble, numbers) in troubles().iter().zip(groups()) {
-        if !trouble.converges {
+        if let Some(reason) = trouble.refused {
+            let said = until("each says why", PATIENCE, || {
+                are_refused(&resources, numbers.clone(), reason)
+            });
+            said.await.context(trouble.what)?;
             let kept = has(&fleet, numbers, &first);
             kept.with_context(|| format!("{}: written to", trouble.what))?;
         }
@@ -92,6 +102,25 @@ async fn play(cluster: &Cluster, binary: &Path) -> anyhow::Result<()> {
     let counts = fleet.totals().counts;
     ensure!(counts.spoiled > 0, "nothing went wrong: {counts:?}");
     ensure!(counts.foreign_writes == 0, "gone astray: {counts:?}");
+    Ok(())
+}
+
+async fn are_refused(
+    resources: &Api<RuntimeBootstrapper>,
+    numbers: Range<usize>,
+    reason: &str,
+) -> anyhow::Result<()> {
+    let resources = resources.list(&ListParams::default()).await?;
+    for name in numbers.map(runtime_id) {
+        let resource = resources.iter().find(|it| it.name_any() == name);
+        let status = resource.and_then(|it| it.status.as_ref());
+        let mut conditions = status.iter().flat_map(|status| &status.conditions);
+        let said = conditions.find(|it| it.kind == REACHABLE);
+        ensure!(
+            said.is_some_and(|it| it.status == ConditionStatus::False && it.reason == reason),
+            "{name}: {said:?}"
+        );
+    }
     Ok(())
 }
 
@@ -107,18 +136,19 @@ async fn are_ready(resources: &Api<RuntimeBootstrapper>, expected: usize) -> any
     Ok(())
 }
 
-/// What is wrong with some runtimes, and whether they converge all the same.
+/// What is wrong with some runtimes.
 struct Trouble {
     what: &'static str,
     conditions: Conditions,
-    converges: bool,
+    /// The reason that `Reachable` gives for not writing to them; those without one converge all the same.
+    refused: Option<&'static str>,
 }
 
 fn troubles() -> Vec<Trouble> {
-    let trouble = |what, conditions, converges| Trouble {
+    let trouble = |what, conditions, refused| Trouble {
         what,
         conditions,
-        converges,
+        refused,
     };
     let faults = |faults| Conditions {
         faults,
@@ -156,14 +186,14 @@ fn troubles() -> Vec<Trouble> {
         ..Conditions::default()
     };
     vec![
-        trouble("nothing", Conditions::default(), true),
-        trouble("429", faults(throttled), true),
-        trouble("500", faults(failing), true),
-        trouble("409", faults(conflicting), true),
-        trouble("connections are reset", faults(reset), true),
-        trouble("bodies drip", slow, true),
-        trouble("the certificate is over", expired, false),
-        trouble("another cluster is there", another, false),
+        trouble("nothing", Conditions::default(), None),
+        trouble("429", faults(throttled), None),
+        trouble("500", faults(failing), None),
+        trouble("409", faults(conflicting), None),
+        trouble("connections are reset", faults(reset), None),
+        trouble("bodies drip", slow, None),
+        trouble("the certificate is over", expired, Some("TlsFailed")),
+        trouble("another cluster is there", another, Some("ClusterRebuilt")),
     ]
 }
 

@@ -68,21 +68,31 @@ impl Door {
         let name = kubeconfig_secret(id.as_str());
         let secret =
             secret.ok_or_else(|| Unreached::KubeconfigMissing(format!("no Secret `{name}`")))?;
-        let bytes = secret
-            .data
-            .as_ref()
-            .and_then(|data| data.get(KUBECONFIG_KEY))
-            .filter(|bytes| !bytes.0.is_empty())
-            .ok_or_else(|| {
-                Unreached::KubeconfigMissing(format!("Secret `{name}` has no {KUBECONFIG_KEY}"))
-            })?;
-        let access = kubeconfig::parse(&bytes.0)
+        let bytes = content(&secret, &name)?;
+        let access = kubeconfig::parse(bytes)
             .map_err(|error| Unreached::KubeconfigInvalid(chain(&error)))?;
         let fingerprint = secret.metadata.resource_version.as_deref();
         self.fleet
             .open(id, access, fingerprint.unwrap_or_default())
             .map_err(|error| Unreached::KubeconfigInvalid(chain(&error)))
     }
+}
+
+/// The kubeconfig in its Secret. The manager renews it in steps: what is missing says which of them did not come.
+fn content<'s>(secret: &'s Secret, name: &str) -> Result<&'s [u8], Unreached> {
+    let missing = Unreached::KubeconfigMissing;
+    let data = secret
+        .data
+        .as_ref()
+        .ok_or_else(|| missing(format!("Secret `{name}` has no data")))?;
+    let bytes = data
+        .get(KUBECONFIG_KEY)
+        .ok_or_else(|| missing(format!("Secret `{name}` has no key `{KUBECONFIG_KEY}`")))?;
+    if bytes.0.is_empty() {
+        let what = format!("the key `{KUBECONFIG_KEY}` of Secret `{name}` is empty");
+        return Err(missing(what));
+    }
+    Ok(&bytes.0)
 }
 
 /// What a failed call says about reaching a runtime at all.

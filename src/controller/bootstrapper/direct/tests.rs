@@ -6,6 +6,9 @@ use super::pass::{Assignment, Common, pass};
 
 mod changes;
 mod clusters;
+mod compatibility;
+mod content;
+mod deadline;
 mod kcp;
 mod leaving;
 mod obstacles;

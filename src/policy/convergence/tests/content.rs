@@ -122,21 +122,34 @@ fn trust_bundles(#[case] text: &str, #[case] expected: Option<PemError>) {
     assert_eq!(found, expected);
 }
 
+/// Issue 4 "Bad input".
 #[rstest]
-#[case::good(&[("rt-bootstrapper-config.json", r#"{"overrides":{}}"#)], true)]
-#[case::more_keys(&[("rt-bootstrapper-config.json", r#"{"overrides":{}}"#), ("README", "x")], true)]
-#[case::no_key(&[("config.json", r#"{"overrides":{}}"#)], false)]
-#[case::empty(&[("rt-bootstrapper-config.json", " ")], false)]
-#[case::no_json(&[("rt-bootstrapper-config.json", "overrides: {}")], false)]
-#[case::a_cycle(&[("rt-bootstrapper-config.json", r#"{"overrides":{"a.io":"b.io","b.io":"a.io"}}"#)], false)]
-fn documents(#[case] data: &[(&str, &str)], #[case] valid: bool) {
+#[case::good(&[("rt-bootstrapper-config.json", r#"{"overrides":{}}"#)], "")]
+#[case::more_keys(&[("rt-bootstrapper-config.json", r#"{"overrides":{}}"#), ("README", "x")], "")]
+#[case::no_key(&[("config.json", r#"{"overrides":{}}"#)], NO_DOCUMENT)]
+#[case::empty(&[("rt-bootstrapper-config.json", " ")], NO_DOCUMENT)]
+#[case::no_json(&[("rt-bootstrapper-config.json", "overrides: {}")], "`rt-bootstrapper-config.json` cannot be read")]
+#[case::a_cycle(&[("rt-bootstrapper-config.json", r#"{"overrides":{"a.io":"b.io","b.io":"a.io"}}"#)], "`rt-bootstrapper-config.json` contradicts itself")]
+fn documents(#[case] data: &[(&str, &str)], #[case] error: &str) {
     let data: BTreeMap<String, String> = data
         .iter()
         .map(|(key, value)| ((*key).to_owned(), (*value).to_owned()))
         .collect();
     let reading = read_configuration(&salt(), Some(ConfigMapView { data: Some(&data) }));
-    assert_eq!(reading.valid().is_some(), valid);
+    assert_eq!(reading.valid().is_some(), error.is_empty());
+    let found = reading.error().map(ToString::to_string);
+    assert_eq!(found.unwrap_or_default(), error);
 }
+
+/// It is there, and so it is not absent.
+#[test]
+fn a_config_map_without_data_is_invalid() {
+    let reading = read_configuration(&salt(), Some(ConfigMapView { data: None }));
+    let found = reading.error().map(ToString::to_string);
+    assert_eq!(found.as_deref(), Some(NO_DOCUMENT));
+}
+
+const NO_DOCUMENT: &str = "the key `rt-bootstrapper-config.json` is missing or empty";
 
 /// Keys and values do not run together.
 #[test]

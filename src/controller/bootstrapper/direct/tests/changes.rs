@@ -1,7 +1,13 @@
 //! Sources that change, go, or never were.
 
+use std::collections::BTreeMap;
+
+use policy::convergence::sources::{
+    ConfigMapView, Document, PullSecret, Reading, SecretView, Sources, TrustBundle,
+    TrustBundleView, read_configuration, read_pull_secret, read_trust_bundle,
+};
 use rstest::rstest;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::world::*;
 
@@ -105,6 +111,13 @@ async fn row_41_a_source_that_was_rolled_out_and_is_deleted_is_removed_also_whil
         .await;
 }
 
+/// What today's installer wrote counts as ours: its source's deletion would take it away.
+fn installers(kind: &str) -> Value {
+    let managed = json!([{"manager": "kim-bootstrapper", "operation": "Apply", "fieldsV1": {}}]);
+    let metadata = json!({"uid": "u", "resourceVersion": "1", "managedFields": managed});
+    json!({"kind": kind, "metadata": metadata})
+}
+
 #[tokio::test]
 async fn row_41_a_source_that_never_existed_touches_nothing() {
     let mut world = World::new();
@@ -113,13 +126,15 @@ async fn row_41_a_source_that_never_existed_touches_nothing() {
     world.publish();
     let skr = world.add("a").await;
     let secret = "/api/v1/namespaces/kyma-system/secrets/registry-credentials";
-    let foreign = json!({"kind": "Secret", "metadata": {"uid": "u", "resourceVersion": "1"}});
+    let foreign = installers("Secret");
     skr.lock()
         .objects
         .insert(secret.to_owned(), foreign.clone());
     world.start();
     world.until_ready("a").await;
     assert_eq!(skr.get(secret), Some(foreign));
+    let said = world.condition("a", "ConfigurationSynchronized");
+    assert_eq!(said, "True Synchronized");
     let writes = skr.take();
     assert!(
         !writes
@@ -129,22 +144,123 @@ async fn row_41_a_source_that_never_existed_touches_nothing() {
     );
 }
 
+/// What is said is that everything is as on the control plane.
+#[tokio::test]
+async fn row_41_a_document_that_never_existed_touches_nothing_until_it_comes() {
+    let mut world = World::new();
+    world.content.document = None;
+    world.publish();
+    let skr = world.add("a").await;
+    let path = "/api/v1/namespaces/kyma-system/configmaps/rt-bootstrapper-config";
+    let foreign = installers("ConfigMap");
+    skr.lock().objects.insert(path.to_owned(), foreign.clone());
+    world.start();
+    world.until_ready("a").await;
+    world.settle().await;
+    assert_eq!(skr.get(path), Some(foreign));
+    assert!(!skr.take().contains(&INSTALL[4].to_owned()));
+    let said = world.condition("a", "ConfigurationSynchronized");
+    assert_eq!(said, "True Synchronized");
+    let content = world.status("a")["content"].clone();
+    assert!(content["configuration"].is_null(), "{content}");
+    assert!(content["pullSecret"].is_string(), "{content}");
+    world.content.registry("one.example");
+    world.publish();
+    world
+        .until("said", |it| {
+            it.status("a")["content"]["configuration"].is_string()
+        })
+        .await;
+    let transfer = "transfer ConfigMap/rt-bootstrapper-config";
+    assert_eq!(skr.take(), [transfer, INSTALL[4]]);
+}
+
+fn secret(kind: Option<&'static str>, docker_config: &'static str) -> Reading<PullSecret> {
+    let view = SecretView {
+        r#type: kind,
+        docker_config: Some(docker_config.as_bytes()),
+    };
+    read_pull_secret(&salt(), Some(view))
+}
+
+fn bundle(text: &str) -> Reading<TrustBundle> {
+    let view = TrustBundleView {
+        signer_name: None,
+        trust_bundle: Some(text),
+    };
+    read_trust_bundle(&salt(), Some(view))
+}
+
+fn document(text: Option<&str>) -> Reading<Document> {
+    let data = text.map(|text| {
+        let key = "rt-bootstrapper-config.json".to_owned();
+        BTreeMap::from([(key, text.to_owned())])
+    });
+    let view = ConfigMapView {
+        data: data.as_ref(),
+    };
+    read_configuration(&salt(), Some(view))
+}
+
+const DOCKER_CONFIG: Option<&str> = Some("kubernetes.io/dockerconfigjson");
+
+/// Issue 4 "Bad input": the condition names the source and what is wrong with it, and a document that is good by itself
+/// does not go over without its parts.
 #[rstest]
-#[case::document(|it: &mut Content| it.document = Some("{".to_owned()))]
-#[case::bundle(|it: &mut Content| { it.roots = Some("no PEM".to_owned()); it.registry("two.example"); })]
+#[case::another_type(
+    |it: &mut Sources| it.pull_secret = secret(Some("Opaque"), r#"{"auths":{}}"#),
+    &["the pullSecret of the control plane", "`Opaque`"]
+)]
+#[case::no_type(
+    |it: &mut Sources| it.pull_secret = secret(None, r#"{"auths":{}}"#),
+    &["the pullSecret of the control plane", "`Opaque`"]
+)]
+#[case::empty_credentials(
+    |it: &mut Sources| it.pull_secret = secret(DOCKER_CONFIG, ""),
+    &["the pullSecret of the control plane", "`.dockerconfigjson` is missing or empty"]
+)]
+#[case::empty_bundle(
+    |it: &mut Sources| it.trust_bundle = bundle(""),
+    &["the trustBundle of the control plane", "no certificate found"]
+)]
+#[case::bundle(
+    |it: &mut Sources| it.trust_bundle = bundle("no PEM"),
+    &["the trustBundle of the control plane", "no certificate found"]
+)]
+#[case::document(
+    |it: &mut Sources| it.configuration = document(Some("{")),
+    &["the configuration of the control plane", "`rt-bootstrapper-config.json` cannot be read"]
+)]
+#[case::no_data(
+    |it: &mut Sources| it.configuration = document(None),
+    &["the configuration of the control plane", "`rt-bootstrapper-config.json` is missing or empty"]
+)]
 #[tokio::test]
 async fn row_23_an_invalid_source_is_said_and_nothing_is_written(
-    #[case] change: impl Fn(&mut Content),
+    #[case] spoil: impl Fn(&mut Sources),
+    #[case] named: &[&str],
 ) {
     let (mut world, skrs) = World::converged(&["a"]).await;
-    change(&mut world.content);
-    world.publish();
+    let before = world.status("a")["content"].clone();
+    world.content.registry("two.example");
+    world.publish_bent(spoil);
     world
         .until_condition("a", "ConfigurationSynchronized", "False SourceInvalid")
         .await;
+    let conditions = world.status("a")["conditions"].to_string();
+    for part in named {
+        assert!(conditions.contains(part), "{part}: {conditions}");
+    }
     world.settle().await;
     assert_eq!(skrs[0].take(), [""; 0]);
-    assert!(world.status("a")["content"]["configuration"].is_string());
+    let content = world.status("a")["content"].clone();
+    for key in ["pullSecret", "trustBundle", "configuration"] {
+        assert_eq!(content[key], before[key], "{key}");
+    }
+    // What is mended goes out.
+    world.publish();
+    world.until_ready("a").await;
+    assert_eq!(skrs[0].take(), [INSTALL[4]]);
 }
 
 #[tokio::test]

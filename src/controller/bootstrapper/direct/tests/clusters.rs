@@ -1,5 +1,7 @@
 //! Whether a kubeconfig leads where it should, and whether we may write there.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -39,32 +41,114 @@ async fn a_control_plane_that_was_put_back_to_a_backup_is_taken_as_it_is() {
     assert_eq!(skrs[0].lock().tokens.last().unwrap(), "second");
 }
 
+/// The runtime's kubeconfig Secret holds this and nothing else.
+fn kubeconfig_data(world: &World, data: &Value) {
+    let mut secret = world.kcp.get("secrets", "kubeconfig-id-a").unwrap();
+    secret["data"] = data.clone();
+    world.kcp.put("secrets", secret);
+}
+
+/// Another authority than the one that issued the API server's certificate.
+fn of_another_authority(skr: &Skr) -> String {
+    let mut text: Value = serde_json::from_str(&kubeconfig(&skr.address(), "first")).unwrap();
+    text["clusters"][0]["cluster"]["certificate-authority-data"] = json!(STANDARD.encode(roots()));
+    text.to_string()
+}
+
+/// The address of somebody who takes calls and says nothing for as long as the test runs.
+fn silence() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listener = Box::leak(Box::new(listener));
+    format!("https://{}", listener.local_addr().unwrap())
+}
+
+/// kim-keb §9 row 11: distinct errors. Where the reason is the same the message tells them apart.
 #[rstest]
-#[case::no_secret(None, "KubeconfigMissing")]
-#[case::empty(Some(String::new()), "KubeconfigMissing")]
-#[case::unparsable(Some("{".to_owned()), "KubeconfigInvalid")]
-#[case::plain_http(Some(kubeconfig("http://127.0.0.1:1", "t")), "KubeconfigInvalid")]
-#[case::nobody_there(Some(kubeconfig("https://127.0.0.1:1", "t")), "ConnectionFailed")]
+#[case::no_secret(
+    |it: &World, _: &Skr| it.kcp.delete("secrets", "kubeconfig-id-a"),
+    "KubeconfigMissing",
+    "no Secret `kubeconfig-id-a`"
+)]
+#[case::no_data(
+    |it: &World, _: &Skr| kubeconfig_data(it, &Value::Null),
+    "KubeconfigMissing",
+    "has no data"
+)]
+#[case::no_key(
+    |it: &World, _: &Skr| kubeconfig_data(it, &json!({"another": "e30="})),
+    "KubeconfigMissing",
+    "has no key `config`"
+)]
+#[case::empty(
+    |it: &World, _: &Skr| it.kubeconfig("a", ""),
+    "KubeconfigMissing",
+    "`config` of Secret `kubeconfig-id-a` is empty"
+)]
+#[case::unparsable(
+    |it: &World, _: &Skr| it.kubeconfig("a", "{"),
+    "KubeconfigInvalid",
+    "cannot be read"
+)]
+#[case::plain_http(
+    |it: &World, _: &Skr| it.kubeconfig("a", &kubeconfig("http://127.0.0.1:1", "t")),
+    "KubeconfigInvalid",
+    "not https"
+)]
+#[case::a_place_for_no_runtime(
+    |it: &World, _: &Skr| it.kubeconfig("a", &kubeconfig("https://169.254.169.254", "t")),
+    "KubeconfigInvalid",
+    "leads where no runtime can be"
+)]
+#[case::nobody_there(
+    |it: &World, _: &Skr| it.kubeconfig("a", &kubeconfig("https://127.0.0.1:1", "t")),
+    "ConnectionFailed",
+    "the connection failed"
+)]
+#[case::no_answer(
+    |it: &World, _: &Skr| it.kubeconfig("a", &kubeconfig(&silence(), "t")),
+    "TimedOut",
+    "no answer in time"
+)]
+#[case::another_authority(
+    |it: &World, skr: &Skr| it.kubeconfig("a", &of_another_authority(skr)),
+    "TlsFailed",
+    "not issued by the kubeconfig's certificate authority"
+)]
+#[case::credentials_of_no_use(
+    |it: &World, skr: &Skr| it.connect("a", skr, "another"),
+    "Unauthorized",
+    "the credentials are refused"
+)]
 #[tokio::test]
 async fn row_11_what_is_wrong_with_a_kubeconfig_is_said(
-    #[case] text: Option<String>,
+    #[case] spoil: impl Fn(&World, &Skr),
     #[case] reason: &str,
+    #[case] message: &str,
 ) {
-    let (world, skrs) = World::converged(&["a", "b"]).await;
-    match text {
-        Some(text) => world.kubeconfig("a", &text),
-        None => world.kcp.delete("secrets", "kubeconfig-id-a"),
-    }
+    let (mut world, skrs) = World::converged(&["a", "b"]).await;
+    spoil(&world, &skrs[0]);
     world
         .until_condition("a", "Reachable", &format!("False {reason}"))
         .await;
+    let conditions = world.status("a")["conditions"].to_string();
+    assert!(conditions.contains(message), "{conditions}");
+    // There is something to write, and the other one gets it.
+    world.content.registry("two.example");
+    world.publish();
+    world
+        .until("the other one is written", |_| {
+            skrs[1].take() == [INSTALL[4]]
+        })
+        .await;
+    world.settle().await;
     assert_eq!(world.condition("b", "Ready"), "True Ready");
+    assert_eq!(skrs[0].take(), [""; 0]);
     // What it held when it was seen last stays said.
     assert!(world.status("a")["content"]["version"].is_string());
     // Row 13: what comes back is taken up at once.
     world.connect("a", &skrs[0], "first");
     world.until_ready("a").await;
-    assert_eq!(skrs[0].take(), [""; 0]);
+    assert_eq!(skrs[0].take(), [INSTALL[4]]);
 }
 
 #[tokio::test]

@@ -6,19 +6,18 @@ use std::time::Instant;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use policy::convergence::sources::{
-    ConfigMapView, SecretView, Sources, TrustBundleView, read_configuration, read_pull_secret,
-    read_trust_bundle,
-};
+use policy::convergence::sources::Sources;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::super::*;
+use super::content::pem;
+pub(super) use super::content::{Content, roots, salt};
 use super::kcp::Kcp;
 use super::skr::Skr;
-use crate::runtimes::tests::server::{PKI, Pki};
+use crate::runtimes::tests::server::PKI;
 use crate::runtimes::{FleetMetrics, FleetOptions, Rate};
 
 pub(super) const DEPLOYMENT: &str =
@@ -51,72 +50,6 @@ pub(super) struct World {
 struct Running {
     token: CancellationToken,
     task: JoinHandle<()>,
-}
-
-/// The sources on the control plane; `None`: there is none.
-#[derive(Clone)]
-pub(super) struct Content {
-    pub(super) password: Option<&'static str>,
-    pub(super) roots: Option<String>,
-    pub(super) document: Option<String>,
-}
-
-impl Content {
-    pub(super) fn registry(&mut self, registry: &str) {
-        self.document = Some(json!({"overrides": {"docker.io": registry}}).to_string());
-    }
-
-    fn read(&self) -> Sources {
-        let salt = salt();
-        let auth = self.password.map(|password| {
-            let auth = STANDARD.encode(format!("user:{password}"));
-            json!({"auths": {"registry.example": {"auth": auth}}}).to_string()
-        });
-        let data = self
-            .document
-            .clone()
-            .map(|document| BTreeMap::from([("rt-bootstrapper-config.json".to_owned(), document)]));
-        Sources {
-            pull_secret: read_pull_secret(
-                &salt,
-                auth.as_ref().map(|auth| SecretView {
-                    r#type: Some("kubernetes.io/dockerconfigjson"),
-                    docker_config: Some(auth.as_bytes()),
-                }),
-            ),
-            trust_bundle: read_trust_bundle(
-                &salt,
-                self.roots.as_ref().map(|roots| TrustBundleView {
-                    signer_name: None,
-                    trust_bundle: Some(roots),
-                }),
-            ),
-            configuration: read_configuration(
-                &salt,
-                data.as_ref().map(|data| ConfigMapView { data: Some(data) }),
-            ),
-        }
-    }
-}
-
-pub(super) fn salt() -> Salt {
-    Salt::new("kcp-uid")
-}
-
-fn pem(der: &[u8]) -> String {
-    let text = STANDARD.encode(der);
-    let lines: Vec<&str> = text
-        .as_bytes()
-        .chunks(64)
-        .map(|it| std::str::from_utf8(it).unwrap())
-        .collect();
-    let body = lines.join("\n");
-    format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n")
-}
-
-/// Another landscape's roots each time.
-pub(super) fn roots() -> String {
-    pem(&Pki::new("landscape").authority)
 }
 
 pub(super) fn kubeconfig(address: &str, token: &str) -> String {
@@ -304,8 +237,14 @@ impl World {
 
     /// The sources say what `content` says from now on.
     pub(super) fn publish(&self) {
-        self.sources
-            .send_replace(Some(Arc::new(self.content.read())));
+        self.publish_bent(|_| ());
+    }
+
+    /// The same, but for what is bent.
+    pub(super) fn publish_bent(&self, bend: impl FnOnce(&mut Sources)) {
+        let mut sources = self.content.read();
+        bend(&mut sources);
+        self.sources.send_replace(Some(Arc::new(sources)));
     }
 
     /// A pass over this one: somebody touches its resource.
