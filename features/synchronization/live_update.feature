@@ -1,4 +1,4 @@
-Feature: Sources change under running workloads, and no Pod is half configured
+Feature: Sources change while Pods are created, and no Pod is half configured
   A rotation happens in the middle of the day; every Pod of that minute is of the old version or of the new one.
 
   Background:

@@ -60,7 +60,7 @@ impl Runtime {
         })
     }
 
-    /// The Secret of a kubeconfig.
+    /// The Secret of a kubeconfig, as KIM writes it: kim-keb §9 row 10 (name and key) and row 14 (labels).
     pub(super) fn kubeconfig_object(&self, text: &str) -> Value {
         json!({
             "apiVersion": "v1", "kind": "Secret",

@@ -64,6 +64,14 @@ pub(super) fn bundles() -> Vec<Call> {
     let mut signed = bundle(one);
     signed["spec"]["signerName"] = json!("example.com/signer");
     let apply = |what: &str, body: &Value| Call::apply(what, &path, OURS, body);
+    // As the controller asks for one, whether its API is served or not; the other's name holds colons.
+    let only = |name: &str| format!("{BUNDLES}?fieldSelector=metadata.name%3D{name}");
+    let of_signer = json!({
+        "apiVersion": "certificates.k8s.io/v1beta1", "kind": "ClusterTrustBundle",
+        "metadata": {"name": "landscape.test:bundle:1"},
+        "spec": {"signerName": "landscape.test/bundle", "trustBundle": one},
+    });
+    let of_signer_path = format!("{BUNDLES}/landscape.test:bundle:1");
     vec![
         apply("no PEM", &bundle("x")),
         apply("nothing in it", &bundle("")),
@@ -73,6 +81,15 @@ pub(super) fn bundles() -> Vec<Call> {
         apply("another signer", &signed),
         Call::new("read a bundle", "GET", &path),
         Call::new("list bundles", "GET", BUNDLES),
+        Call::apply("a bundle of a signer", &of_signer_path, OURS, &of_signer),
+        Call::new("ask for one", "GET", &only("landscape")),
+        Call::new(
+            "ask for the signer's",
+            "GET",
+            &only("landscape.test%3Abundle%3A1"),
+        ),
+        Call::new("ask for one that is not there", "GET", &only("another")),
+        Call::new("delete the signer's", "DELETE", &of_signer_path),
         Call::new("delete a bundle", "DELETE", &path),
     ]
 }
