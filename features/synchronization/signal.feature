@@ -26,7 +26,6 @@ Feature: A change on KCP makes today's manager reconcile
     Given a runtime kept by signals
     When the <source> is deleted on KCP
     Then the manager reconciles the runtime
-    And the runtime has no <source> any more
     When the <source> is created on KCP
     Then the manager reconciles the runtime
     And the runtime has the new <source>

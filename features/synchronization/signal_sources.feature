@@ -1,5 +1,5 @@
-Feature: A signal is given when today's manager can make something of it
-  The manager copies all three sources as they are and looks at none of them.
+Feature: What today's manager makes of the sources
+  It copies all three as they are and looks at none of them, so a signal waits while one cannot be used.
 
   Background:
     Given the manager runs
@@ -18,3 +18,17 @@ Feature: A signal is given when today's manager can make something of it
       | broken        | content                 | source       |
       | configuration | an invalid document     | pull Secret  |
       | pull Secret   | no docker configuration | trust bundle |
+
+  Scenario Outline: A source that a runtime has is deleted
+    Given a runtime kept by signals
+    When the <source> changes on KCP
+    Then the runtime has the new <source>
+    When the <source> is deleted on KCP
+    Then the manager reconciles the runtime
+    And the runtime has no <source> any more
+
+    Examples:
+      | source        |
+      | pull Secret   |
+      | trust bundle  |
+      | configuration |
