@@ -90,8 +90,7 @@ impl Play<'_> {
         let curve = self
             .watch("cold start", Change::Three, self.started)
             .await?;
-        let mut bounds = vec![Bound::p99(&curve, limit)];
-        bounds.extend(self.memory_bound()?);
+        let bounds = self.and_memory(vec![Bound::p99(&curve, limit)])?;
         self.record("cold start", Some(curve), bounds).await
     }
 
@@ -104,8 +103,7 @@ impl Play<'_> {
         self.begin().await?;
         let since = self.stage.change(change).await?;
         let curve = self.watch(name, change, since).await?;
-        let mut bounds = vec![Bound::p99(&curve, limit)];
-        bounds.extend(self.memory_bound()?);
+        let bounds = self.and_memory(vec![Bound::p99(&curve, limit)])?;
         self.record(name, Some(curve.clone()), bounds).await?;
         Ok(curve)
     }
@@ -122,11 +120,10 @@ impl Play<'_> {
         });
         let quiet = self.progress.show("nothing changed", quiet).await.is_ok();
         let looked = fleet.totals().await?.counts.handshakes >= self.stage.known as u64;
-        let mut bounds = vec![
+        let bounds = self.and_memory(vec![
             Bound::new("0 writes", quiet),
             Bound::new("every runtime is looked at", looked),
-        ];
-        bounds.extend(self.memory_bound()?);
+        ])?;
         self.record("restart, nothing changed", None, bounds).await
     }
 
@@ -155,8 +152,7 @@ impl Play<'_> {
             .watch_but(name, Change::Three, (since, 2 * share))
             .await?;
         let near = is_near(&curve, healthy);
-        let mut bounds = vec![Bound::new("p99 of the others + < 5 %", near)];
-        bounds.extend(self.memory_bound()?);
+        let bounds = self.and_memory(vec![Bound::new("p99 of the others + < 5 %", near)])?;
         self.record(name, Some(curve), bounds).await?;
         fleet.set(Selection::All, good).await?;
         self.watch("the others are back", Change::Three, since)
@@ -171,8 +167,7 @@ impl Play<'_> {
         let since = self.stage.change(Change::Three).await?;
         let name = "three changed, all kubeconfigs rotated";
         let curve = self.watch(name, Change::Three, since).await?;
-        let mut bounds = vec![Bound::p99(&curve, P99)];
-        bounds.extend(self.memory_bound()?);
+        let bounds = self.and_memory(vec![Bound::p99(&curve, P99)])?;
         self.record(name, Some(curve), bounds).await
     }
 
@@ -261,11 +256,13 @@ impl Play<'_> {
         curve
     }
 
-    /// There is one up to 5,000 runtimes.
-    fn memory_bound(&self) -> anyhow::Result<Option<Bound>> {
-        let (_, most) = self.controller.memory()?;
-        let bound = Bound::new("RSS ≤ 64 MiB", most <= 64 * 1024);
-        Ok(Some(bound).filter(|_| self.stage.known <= BOUND_IN_MEMORY))
+    /// And the bound on memory, which there is up to 5,000 runtimes.
+    fn and_memory(&self, mut bounds: Vec<Bound>) -> anyhow::Result<Vec<Bound>> {
+        if self.stage.known <= BOUND_IN_MEMORY {
+            let (_, most) = self.controller.memory()?;
+            bounds.push(Bound::new("RSS ≤ 64 MiB", most <= 64 * 1024));
+        }
+        Ok(bounds)
     }
 
     fn one_percent(&self) -> usize {
