@@ -37,8 +37,8 @@ struct Own {
     /// Leave clusters and registry running; the next run takes them.
     #[arg(long)]
     keep: bool,
-    /// What runs the clusters: `k3s`, `kube`, or the path of a kubeconfig.
-    #[arg(long, value_name = "k3s|kube|FILE")]
+    /// Image that runs the clusters of this run; without it, what the set-up found to work here.
+    #[arg(long, value_enum)]
     cluster: Option<ProviderChoice>,
 }
 
@@ -64,7 +64,7 @@ async fn main() -> ExitCode {
 
 async fn run(options: Options) -> anyhow::Result<bool> {
     let progress = Progress::new();
-    let setup = Setup::load()?.with_choice(options.custom.cluster.as_ref())?;
+    let setup = Setup::load()?.with_choice(options.custom.cluster)?;
     progress.say(&format!("clusters run on {}", setup.provider));
     let played = Playing {
         progress,
@@ -79,7 +79,20 @@ async fn run(options: Options) -> anyhow::Result<bool> {
         played.folder::<World>(ADMISSION),
         played.folder::<watching::World>(WATCHING),
     );
-    Ok(synchronization? & admission? & watching?)
+    outcome([synchronization?, admission?, watching?])
+}
+
+/// Whether all scenarios that were run passed. A folder without a run is `None` and counts neither way.
+///
+/// # Errors
+/// When nothing was run at all.
+fn outcome(folders: [Option<bool>; 3]) -> anyhow::Result<bool> {
+    let mut run = folders.into_iter().flatten().peekable();
+    anyhow::ensure!(
+        run.peek().is_some(),
+        "no scenario matches the filters: nothing was run"
+    );
+    Ok(run.all(|passed| passed))
 }
 
 /// What all folders are played with.
@@ -93,17 +106,12 @@ struct Playing {
 }
 
 impl Playing {
-    /// Sets up what the scenarios of a folder run on, plays them, and takes it down; `true` if all of them are good.
-    async fn folder<W: Played>(&self, folder: &str) -> anyhow::Result<bool> {
+    /// Starts what the scenarios of a folder run on, runs them, and takes it down. `None` when the filters leave no
+    /// scenario of the folder, else whether all of them passed.
+    async fn folder<W: Played>(&self, folder: &str) -> anyhow::Result<Option<bool>> {
         let starting = self.starting.lock().await;
         if !is_wanted(folder, &self.options)? {
-            return Ok(true);
-        }
-        // Of the folders, admission alone can do with a cluster that is there already.
-        if folder != ADMISSION && self.setup.provider.is_existing() {
-            let line = format!("{folder} needs clusters of its own: left out");
-            self.progress.say(&line);
-            return Ok(true);
+            return Ok(None);
         }
         let keep = self.options.custom.keep;
         let stage = Arc::new(W::start(&self.progress, &self.setup, keep).await?);
@@ -182,10 +190,14 @@ played!(World, Landscape, 4);
 played!(kcp::World, kcp::Stages, kcp::Stages::COUNT);
 played!(watching::World, watching::Stage, 4);
 
-async fn features<W: Played>(folder: &str, options: Options, turn: Turn) -> anyhow::Result<bool> {
+async fn features<W: Played>(
+    folder: &str,
+    options: Options,
+    turn: Turn,
+) -> anyhow::Result<Option<bool>> {
     let file = workspace::state().join(format!("junit-{folder}.xml"));
-    // Names are looked for in every folder, and need not be in each.
-    let by_name = options.re_filter.is_some();
+    // A name or a tag is looked for in every folder and need not be in each.
+    let filtered = options.re_filter.is_some() || options.tags_filter.is_some();
     let junit = std::fs::File::create(&file).with_context(|| file.display().to_string())?;
     let writer = W::cucumber::<PathBuf>()
         .max_concurrent_scenarios(W::AT_ONCE)
@@ -215,11 +227,9 @@ async fn features<W: Played>(folder: &str, options: Options, turn: Turn) -> anyh
         .with_cli(options)
         .run(path(folder))
         .await;
-    anyhow::ensure!(
-        by_name || writer.passed_steps() > 0 || writer.execution_has_failed(),
-        "no file of features/{folder} matches: nothing is shown by that"
-    );
-    Ok(!writer.execution_has_failed())
+    let ran = writer.passed_steps() > 0 || writer.execution_has_failed();
+    anyhow::ensure!(filtered || ran, "features/{folder}: no scenario was run");
+    Ok(ran.then(|| !writer.execution_has_failed()))
 }
 
 /// Whether the filters of the command line leave any scenario of a folder.

@@ -90,8 +90,8 @@ enum ClusterCommand {
 
 #[derive(Debug, Args)]
 struct Choice {
-    /// What runs clusters: `k3s`, `kube` (our own image), or the path of a kubeconfig.
-    #[arg(long, value_name = "k3s|kube|FILE")]
+    /// Image that runs the clusters of this command; without it, what the set-up found to work here.
+    #[arg(long, value_enum)]
     cluster: Option<ProviderChoice>,
 }
 
@@ -114,7 +114,7 @@ async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
     let progress = Progress::new();
     match command {
         Command::Setup(choice) => {
-            let setup = setup::run_with_product(&progress, choice.cluster.as_ref()).await?;
+            let setup = setup::run_with_product(&progress, choice.cluster).await?;
             println!("ready: clusters run on {}", setup.provider);
         }
         Command::Cluster(ClusterCommand::Up { choice, name }) => {
@@ -123,12 +123,12 @@ async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Cluster(ClusterCommand::Down) => down().await?,
         Command::Cluster(ClusterCommand::Status) => status().await?,
         Command::Cluster(ClusterCommand::Check(choice)) => {
-            let setup = setup::run(&progress, choice.cluster.as_ref()).await?;
+            let setup = setup::run(&progress, choice.cluster).await?;
             println!("{}", selfcheck::run(&progress, &setup).await?);
         }
         Command::Images => print_images(&progress).await?,
         Command::Demo { choice, keep } => {
-            Box::pin(demo::run(&progress, choice.cluster.as_ref(), keep)).await?;
+            Box::pin(demo::run(&progress, choice.cluster, keep)).await?;
         }
         Command::Bench(command) => {
             let outcome = Box::pin(bench::run(&progress, &command)).await?;
@@ -141,13 +141,13 @@ async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
             println!("{}", fleet.announcement()?);
             fleet.serve().await?;
         }
-        Command::Verify(choice) => return verify::run(&progress, choice.cluster.as_ref()).await,
+        Command::Verify(choice) => return verify::run(&progress, choice.cluster).await,
     }
     Ok(ExitCode::SUCCESS)
 }
 
 async fn up(progress: &Progress, choice: &Choice, name: &str) -> anyhow::Result<()> {
-    let setup = setup::run(progress, choice.cluster.as_ref()).await?;
+    let setup = setup::run(progress, choice.cluster).await?;
     let identity = Identity::load_or_make()?;
     let run = Run::begin(true).await?;
     let registry = Registry::start(&run, &setup.registry_image, &identity).await?;

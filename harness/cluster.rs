@@ -1,4 +1,6 @@
-//! A Kubernetes cluster: in a k3s-compatible container, or an existing one by its kubeconfig.
+//! A Kubernetes cluster in a k3s-compatible container that the harness starts.
+//!
+//! A cluster that was there before is never used: no option, file or variable leads to one.
 //!
 //! Invariant: a [`Cluster`] that `start` returned is ready (the API server says so, the node is Ready, the default
 //! ServiceAccount exists), and its API is reachable on loopback only. Ports, names and labels are ours, so a sweep
@@ -34,12 +36,11 @@ pub struct Cluster {
     kubeconfig_path: PathBuf,
     client: kube::Client,
     kinds: objects::Kinds,
-    /// Absent for an existing cluster, which is not ours.
-    node: Option<Node>,
+    node: Node,
 }
 
 impl Cluster {
-    /// Starts a cluster, takes a kept one of the same shape, or joins an existing one.
+    /// Starts a cluster, or takes a kept one of the same shape.
     ///
     /// # Errors
     /// When the container ends early (with the end of its log), or something is not ready in time.
@@ -48,22 +49,12 @@ impl Cluster {
         provider: &Provider,
         options: &ClusterOptions,
     ) -> Result<Self, ClusterError> {
-        let (node, kubeconfig) = match provider {
-            Provider::Kubeconfig(path) => {
-                let text = std::fs::read_to_string(path).map_err(ClusterError::file(path))?;
-                (None, text)
-            }
-            Provider::K3s(_) | Provider::Kube(_) => {
-                // testcontainers' futures are large; callers shall not carry them.
-                let node = Box::pin(Node::start(run, provider, options)).await?;
-                let kubeconfig = node.kubeconfig().await?;
-                (Some(node), kubeconfig)
-            }
-        };
+        // testcontainers' futures are large; callers shall not carry them.
+        let node = Box::pin(Node::start(run, provider, options)).await?;
+        let kubeconfig = node.kubeconfig().await?;
         let kubeconfig_path = write_kubeconfig(&options.name, &kubeconfig)?;
         let client = client(&kubeconfig).await?;
-        let has_node = provider.is_existing() || options.node;
-        Box::pin(ready::wait(&client, has_node)).await?;
+        Box::pin(ready::wait(&client, options.node)).await?;
         Ok(Self {
             name: options.name.clone(),
             provider: provider.to_string(),
@@ -75,15 +66,12 @@ impl Cluster {
         })
     }
 
-    /// Removes the container, unless it is kept or was there before the run.
+    /// Removes the container, unless it is kept.
     ///
     /// # Errors
     /// When Docker refuses.
     pub async fn stop(self) -> Result<(), ClusterError> {
-        match self.node {
-            Some(node) => node.stop().await,
-            None => Ok(()),
-        }
+        self.node.stop().await
     }
 
     /// The name given in the options.
@@ -114,12 +102,6 @@ impl Cluster {
     #[must_use]
     pub fn kubeconfig_path(&self) -> &Path {
         &self.kubeconfig_path
-    }
-
-    fn node(&self) -> Result<&Node, ClusterError> {
-        self.node.as_ref().ok_or_else(|| ClusterError::NotOurs {
-            cluster: self.name.clone(),
-        })
     }
 }
 
@@ -191,13 +173,13 @@ pub enum ClusterError {
         /// What it said.
         stderr: String,
     },
-    /// The cluster is not one of ours, so its nodes cannot be reached.
-    #[error(
-        "cluster {cluster} was given by its kubeconfig: its nodes take images from registries only"
-    )]
-    NotOurs {
-        /// Which.
+    /// The container of the cluster is not in the network of the run.
+    #[error("cluster {cluster}: its container has no address in network {network}")]
+    NoAddress {
+        /// Name of the cluster.
         cluster: String,
+        /// Name of the network.
+        network: String,
     },
     /// A file of ours cannot be read or written.
     #[error("{}: cannot be read or written", path.display())]

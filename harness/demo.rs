@@ -43,16 +43,12 @@ use stage::Stage;
 /// `target/harness/evidence/demo`.
 pub async fn run(
     progress: &Progress,
-    choice: Option<&ProviderChoice>,
+    choice: Option<ProviderChoice>,
     keep: bool,
 ) -> anyhow::Result<()> {
     let begin = Instant::now();
     let scenario = Scenario::first()?;
     let setup = setup::run_with_product(progress, choice).await?;
-    ensure!(
-        !setup.provider.is_existing(),
-        "the demo needs a cluster of its own, whose node trusts the private registry; use --cluster k3s or kube"
-    );
     images(progress).await?;
     let ready = begin.elapsed();
     let (story, rotation, arrival) = tokio::join!(

@@ -13,6 +13,7 @@ mod provider;
 
 use std::path::PathBuf;
 
+use clap::ValueEnum as _;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::{Provider, ProviderChoice};
@@ -32,11 +33,21 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// What an earlier set-up chose.
+    /// What an earlier set-up chose; [`CLUSTER`] in the environment replaces the provider.
     ///
     /// # Errors
-    /// [`SetupError::Missing`] when there was none: tests show it, because it names the command.
+    /// [`SetupError::Missing`] when there was none: tests show it, because it names the command. Also when the variable
+    /// is set to something else than a value of `--cluster`.
     pub fn load() -> Result<Self, SetupError> {
+        if let Some(value) = std::env::var_os(CLUSTER) {
+            let choice = value
+                .to_str()
+                .and_then(|value| ProviderChoice::from_str(value, false).ok());
+            return Ok(Self {
+                provider: provider::chosen(choice.ok_or(SetupError::Cluster { value })?)?,
+                registry_image: builds::REGISTRY.image()?,
+            });
+        }
         let text = std::fs::read(file()).map_err(|_| SetupError::Missing)?;
         serde_json::from_slice(&text).map_err(|_| SetupError::Missing)
     }
@@ -45,7 +56,7 @@ impl Setup {
     ///
     /// # Errors
     /// When our own image was never built.
-    pub fn with_choice(mut self, choice: Option<&ProviderChoice>) -> Result<Self, SetupError> {
+    pub fn with_choice(mut self, choice: Option<ProviderChoice>) -> Result<Self, SetupError> {
         if let Some(choice) = choice {
             self.provider = provider::chosen(choice)?;
         }
@@ -60,21 +71,18 @@ impl Setup {
     }
 }
 
-/// Makes the machine ready and says what it runs on from now on.
+/// Makes the machine ready and says what the clusters run on. A `choice` is valid for this call: it is not saved.
 ///
 /// # Errors
 /// When something cannot be installed, started or built; the text says what to do or shows the end of the log.
-pub async fn run(
-    progress: &Progress,
-    choice: Option<&ProviderChoice>,
-) -> Result<Setup, SetupError> {
+pub async fn run(progress: &Progress, choice: Option<ProviderChoice>) -> Result<Setup, SetupError> {
     let before = Setup::load().ok();
     kernel::ensure(progress)?;
     let docker = daemon::ensure(progress).await?;
     let provider = provider::choose(progress, &docker, choice, before.as_ref()).await?;
     let setup = builds::ensure(progress, &provider).await?;
     envoy::ensure(progress).await?;
-    if before.as_ref() != Some(&setup) {
+    if choice.is_none() && before.as_ref() != Some(&setup) {
         setup.save()?;
     }
     Ok(setup)
@@ -87,9 +95,12 @@ pub async fn run(
 /// As [`run`], or when the product does not compile.
 pub async fn run_with_product(
     progress: &Progress,
-    choice: Option<&ProviderChoice>,
+    choice: Option<ProviderChoice>,
 ) -> Result<Setup, SetupError> {
-    let (setup, binary) = tokio::join!(run(progress, choice), images::binary(progress));
+    let (setup, binary) = tokio::join!(
+        run(progress, choice),
+        images::binary(progress)
+    );
     let setup = setup?;
     binary.map_err(SetupError::Product)?;
     Ok(setup)
@@ -99,12 +110,21 @@ fn file() -> PathBuf {
     workspace::state().join("setup.json")
 }
 
+/// Environment variable with a value of `--cluster`: how `cargo verify --cluster` reaches the tests that it starts.
+pub const CLUSTER: &str = "HARNESS_CLUSTER";
+
 /// The machine is not ready.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
     /// No set-up ran here.
     #[error("this machine is not set up for clusters; run: cargo run -p harness -- setup")]
     Missing,
+    /// The environment names a cluster image that does not exist.
+    #[error("{CLUSTER}: {}: expected k3s or kube", value.display())]
+    Cluster {
+        /// Value of the variable.
+        value: std::ffi::OsString,
+    },
     /// Something must be installed by hand.
     #[error("{program} is missing ({why}); install {package} and run this again")]
     Install {

@@ -18,7 +18,7 @@ use crate::workspace;
 ///
 /// # Errors
 /// When the set-up fails or cargo cannot be run.
-pub async fn run(progress: &Progress, choice: Option<&ProviderChoice>) -> anyhow::Result<ExitCode> {
+pub async fn run(progress: &Progress, choice: Option<ProviderChoice>) -> anyhow::Result<ExitCode> {
     // The last link of a release build leaves a core idle for minutes.
     let mut compile = tests();
     compile.arg("--no-run");
@@ -27,7 +27,9 @@ pub async fn run(progress: &Progress, choice: Option<&ProviderChoice>) -> anyhow
     let compiled = progress.run("compile the tests", &mut compile).map(Ok);
     let (setup, _compiled) = tokio::try_join!(set_up, compiled)?;
     progress.say(&format!("clusters run on {}", setup.provider));
-    let status = tests().status().await.context("cargo cannot be run")?;
+    let mut tests = tests();
+    tests.envs(choice.map(|choice| (setup::CLUSTER, choice.as_str())));
+    let status = tests.status().await.context("cargo cannot be run")?;
     let code = status.code().and_then(|code| u8::try_from(code).ok());
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
 }

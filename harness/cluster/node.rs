@@ -193,28 +193,26 @@ impl Cluster {
     /// Puts an image into the node, unless it is there.
     ///
     /// # Errors
-    /// For an existing cluster ([`ClusterError::NotOurs`]), or when the node's container runtime refuses.
+    /// When the node's container runtime refuses.
     pub async fn load_image(&self, image: &ImageTar) -> Result<(), ClusterError> {
-        self.node()?.load(image).await
+        self.node.load(image).await
     }
 
     /// Runs a program on the node.
     ///
     /// # Errors
-    /// When there is no node of ours, or the program cannot be started; its own failure is in [`Output::code`].
+    /// When the program cannot be started; its own failure is in [`Output::code`].
     pub async fn exec_on_node(&self, argv: &[&str]) -> Result<Output, ClusterError> {
-        self.node()?.exec(argv).await
+        self.node.exec(argv).await
     }
 
-    /// Runs `kubectl` with all rights: the node's own, or this machine's for an existing cluster.
+    /// Runs the node's own `kubectl` with all rights.
     ///
     /// # Errors
     /// When it cannot be started; its own failure is in [`Output::code`].
     pub async fn kubectl(&self, args: &[&str]) -> Result<Output, ClusterError> {
-        let Some(node) = &self.node else {
-            return self.kubectl_here(args).await;
-        };
-        node.exec(&[&["kubectl", "--kubeconfig", KUBECONFIG], args].concat())
+        self.node
+            .exec(&[&["kubectl", "--kubeconfig", KUBECONFIG], args].concat())
             .await
     }
 
@@ -246,23 +244,24 @@ impl Cluster {
     /// The address of the node in the run's network: what other containers call it.
     ///
     /// # Errors
-    /// When there is no node of ours.
+    /// When the container has no address in the network of the run.
     pub async fn node_address(&self) -> Result<String, ClusterError> {
-        let node = self.node()?;
+        let node = &self.node;
         let address = node
             .docker
             .address(node.container.id(), &node.network)
             .await
             .map_err(ClusterError::Docker)?;
-        address.ok_or_else(|| ClusterError::NotOurs {
+        address.ok_or_else(|| ClusterError::NoAddress {
             cluster: self.name.clone(),
+            network: node.network.clone(),
         })
     }
 
     /// The kubeconfig by the node's address: for other containers, and for who is not to pass through Docker's proxy.
     ///
     /// # Errors
-    /// When there is no node of ours.
+    /// When the container has no address in the network of the run.
     pub async fn direct_kubeconfig(&self) -> Result<Value, ClusterError> {
         let odd = |reason: String| ClusterError::Manifest { reason };
         let mut kubeconfig: Value =
@@ -273,21 +272,6 @@ impl Cluster {
         entry["server"] = json!(format!("https://{}:6443", self.node_address().await?));
         entry["tls-server-name"] = json!(self.name);
         Ok(kubeconfig)
-    }
-
-    async fn kubectl_here(&self, args: &[&str]) -> Result<Output, ClusterError> {
-        let output = tokio::process::Command::new("kubectl")
-            .arg("--kubeconfig")
-            .arg(&self.kubeconfig_path)
-            .args(args)
-            .output()
-            .await
-            .map_err(ClusterError::file("kubectl".as_ref()))?;
-        Ok(Output {
-            code: output.status.code().map_or(-1, i64::from),
-            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
-            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
-        })
     }
 }
 

@@ -2,19 +2,17 @@
 //!
 //! Invariant: options are typed and become k3s's own flags in one place, so that both images understand them.
 
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
-use std::path::PathBuf;
-use std::str::FromStr;
-
-use serde::{Deserialize, Serialize};
 
 use crate::images::digest;
 
 /// The k3s image that is used where it can be had.
 pub const K3S_IMAGE: &str = "rancher/k3s:v1.37.0-k3s1";
 
-/// What runs a cluster.
+/// The container image that runs a cluster. It names an image and nothing else: a cluster that the harness did not
+/// start cannot be expressed, so no test can reach one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Provider {
@@ -22,47 +20,33 @@ pub enum Provider {
     K3s(String),
     /// Our own image, of this reference.
     Kube(String),
-    /// An existing cluster by its kubeconfig.
-    Kubeconfig(PathBuf),
-}
-
-impl Provider {
-    /// Whether the cluster is there already and is not ours.
-    #[must_use]
-    pub fn is_existing(&self) -> bool {
-        matches!(self, Self::Kubeconfig(_))
-    }
 }
 
 impl fmt::Display for Provider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::K3s(image) | Self::Kube(image) => f.write_str(image),
-            Self::Kubeconfig(path) => write!(f, "{}", path.display()),
         }
     }
 }
 
-/// What the command line says about the provider.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Value of `--cluster`: which image runs the clusters of one command. It is valid for that command alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub enum ProviderChoice {
-    /// `rancher/k3s`.
+    /// `rancher/k3s`; its container is privileged.
     K3s,
-    /// Our own image.
+    /// The image that the set-up builds from Go modules.
     Kube,
-    /// An existing cluster.
-    Kubeconfig(PathBuf),
 }
 
-impl FromStr for ProviderChoice {
-    type Err = std::convert::Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        Ok(match text {
-            "k3s" => Self::K3s,
-            "kube" => Self::Kube,
-            path => Self::Kubeconfig(path.into()),
-        })
+impl ProviderChoice {
+    /// The value as the command line spells it.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::K3s => "k3s",
+            Self::Kube => "kube",
+        }
     }
 }
 
@@ -249,6 +233,20 @@ mod tests {
             "--debug".to_owned(),
         ];
         assert_eq!(command, expected);
+    }
+
+    #[test]
+    fn a_kubeconfig_is_not_a_provider() {
+        use clap::ValueEnum as _;
+        let saved = serde_json::json!({ "kubeconfig": "/root/.kube/config" });
+        assert!(serde_json::from_value::<Provider>(saved).is_err());
+        for choice in ProviderChoice::value_variants() {
+            assert_eq!(
+                ProviderChoice::from_str(choice.as_str(), false),
+                Ok(*choice)
+            );
+        }
+        assert!(ProviderChoice::from_str("/root/.kube/config", false).is_err());
     }
 
     #[test]

@@ -25,7 +25,7 @@ impl Cluster {
         for pod in &pods {
             self.keep_logs(evidence, pod).await;
         }
-        let Ok(node) = self.node() else { return };
+        let node = &self.node;
         evidence.keep_result(
             &format!("{name}/container.log"),
             node.container_log().await.map_err(chain),

@@ -1,7 +1,7 @@
 //! Which of the two cluster images it shall be.
 //!
-//! Invariant: k3s wherever its image is or can be had *and* may run privileged, our own elsewhere; the choice stands
-//! until its image is gone or the user says otherwise.
+//! Invariant: k3s wherever its image is or can be pulled *and* may run privileged, our own elsewhere. This is decided
+//! once and kept until the image is gone; `--cluster` is valid for its own command and is never kept.
 
 use std::time::Duration;
 
@@ -15,13 +15,13 @@ use crate::progress::Progress;
 pub(super) async fn choose(
     progress: &Progress,
     docker: &Docker,
-    choice: Option<&ProviderChoice>,
+    choice: Option<ProviderChoice>,
     before: Option<&Setup>,
 ) -> Result<Provider, SetupError> {
     match (choice, before) {
         // Built after this, so its name may not be known yet.
         (Some(ProviderChoice::Kube), _) => return Ok(Provider::Kube(String::new())),
-        (Some(other), _) => return chosen(other),
+        (Some(ProviderChoice::K3s), _) => return Ok(Provider::K3s(K3S_IMAGE.to_owned())),
         (None, Some(before)) if stands(docker, &before.provider).await? => {
             return Ok(before.provider.clone());
         }
@@ -37,11 +37,10 @@ pub(super) async fn choose(
     Ok(Provider::Kube(String::new()))
 }
 
-pub(super) fn chosen(choice: &ProviderChoice) -> Result<Provider, SetupError> {
+pub(super) fn chosen(choice: ProviderChoice) -> Result<Provider, SetupError> {
     Ok(match choice {
         ProviderChoice::K3s => Provider::K3s(K3S_IMAGE.to_owned()),
         ProviderChoice::Kube => Provider::Kube(builds::KUBE.image()?),
-        ProviderChoice::Kubeconfig(path) => Provider::Kubeconfig(path.clone()),
     })
 }
 
@@ -54,7 +53,6 @@ async fn stands(docker: &Docker, provider: &Provider) -> Result<bool, SetupError
             .await
             .map_err(SetupError::Docker)?
             .is_some()),
-        Provider::Kubeconfig(path) => Ok(path.exists()),
     }
 }
 
