@@ -4,6 +4,8 @@
 //! whose process is gone; what was kept on request stays until `harness cluster down`. Deliberately absent: handles
 //! of containers; they belong to who started them, in `main`.
 
+mod kept;
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -37,31 +39,20 @@ impl Run {
         let docker = Docker::connect().await?;
         sweep(&docker).await?;
         let id = RunId::next();
-        let kept = docker.networks(KEPT).await?.into_iter().next();
-        let (network, owns_network) = match kept {
-            Some(network) => (network.name, false),
-            None if keep => (KEPT_NETWORK.to_owned(), false),
-            None => (format!("kyma-{id}"), true),
-        };
-        let run = Self {
-            id,
-            docker,
+        let run = |network: String, owns_network| Self {
+            id: id.clone(),
+            docker: docker.clone(),
             network,
             owns_network,
             keep,
         };
-        let exists = run
-            .docker
-            .networks(KEPT)
-            .await?
-            .iter()
-            .any(|kept| kept.name == run.network);
-        if !exists {
-            run.docker
-                .create_network(&run.network, run.labels("network"))
-                .await?;
+        if let Some(kept) = kept::network(&docker, KEPT_NETWORK, keep).await? {
+            return Ok(run(kept, false));
         }
-        Ok(run)
+        let own = run(format!("kyma-{id}"), true);
+        let labels = HashMap::from([(RUN.to_owned(), id.to_string())]);
+        docker.create_network(&own.network, labels).await?;
+        Ok(own)
     }
 
     /// Removes what is the run's own and is still there: the network, and containers whose handles were lost.

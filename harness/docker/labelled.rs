@@ -57,7 +57,23 @@ impl Docker {
     /// # Errors
     /// When the daemon does not answer.
     pub async fn containers(&self, key: &str) -> Result<Vec<Labelled>, DockerError> {
-        let filters = HashMap::from([("label", vec![key])]);
+        self.list(HashMap::from([("label", vec![key])])).await
+    }
+
+    /// Containers in a network that carry the label `key`, stopped ones too.
+    ///
+    /// # Errors
+    /// When the daemon does not answer.
+    pub async fn containers_in(
+        &self,
+        network_id: &str,
+        key: &str,
+    ) -> Result<Vec<Labelled>, DockerError> {
+        let filters = [("label", vec![key]), ("network", vec![network_id])];
+        self.list(filters.into()).await
+    }
+
+    async fn list(&self, filters: HashMap<&str, Vec<&str>>) -> Result<Vec<Labelled>, DockerError> {
         let options = ListContainersOptionsBuilder::new()
             .all(true)
             .filters(&filters)
@@ -122,6 +138,33 @@ impl Docker {
         let request = NetworkCreateRequest {
             name: name.to_owned(),
             driver: Some("bridge".to_owned()),
+            labels: Some(labels),
+            ..Default::default()
+        };
+        let made = self.0.create_network(request).await;
+        made.map(drop).map_err(DockerError::at("make a network"))
+    }
+
+    /// Makes a bridge network whose bridge has a name. The daemon accepts the name of a bridge once, whoever asks at
+    /// the same time; that of a network it accepts several times.
+    ///
+    /// # Errors
+    /// When the daemon refuses, so also when the bridge exists.
+    pub async fn create_network_once(
+        &self,
+        name: &str,
+        bridge: &str,
+        labels: HashMap<String, String>,
+    ) -> Result<(), DockerError> {
+        let option = ("com.docker.network.bridge.name", bridge);
+        let request = NetworkCreateRequest {
+            name: name.to_owned(),
+            driver: Some("bridge".to_owned()),
+            options: Some(
+                [option]
+                    .map(|(key, value)| (key.to_owned(), value.to_owned()))
+                    .into(),
+            ),
             labels: Some(labels),
             ..Default::default()
         };
