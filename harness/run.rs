@@ -1,17 +1,20 @@
-//! A run of the harness: its id, its network, its labels; what earlier runs left behind.
+//! A run of the harness: its ID, its network, its labels, and the removal of what earlier runs left behind.
 //!
-//! Invariant: every container and network of ours carries [`RUN`] or [`KEPT`]. A sweep removes only what a run left
-//! whose process is gone; what was kept on request stays until `harness cluster down`. Deliberately absent: handles
-//! of containers; they belong to who started them, in `main`.
+//! Every container and network that the harness makes carries [`RUN`] or [`KEPT`]. A sweep removes what a run left
+//! whose process is known to be gone. Several machines, or several containers of one CI machine, can share one Docker
+//! socket; whether a process of another PID namespace lives cannot be seen, so what such a run made is removed only
+//! when the run began more than [`EXPIRY`] ago. What was kept on request stays until `harness cluster down`.
 
 mod kept;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::docker::{Docker, DockerError, Labelled};
+use crate::images::digest;
 
 /// Label: the run that made it; its process removes it.
 pub const RUN: &str = "kyma.harness.run";
@@ -49,7 +52,7 @@ impl Run {
         if let Some(kept) = kept::network(&docker, KEPT_NETWORK, keep).await? {
             return Ok(run(kept, false));
         }
-        let own = run(format!("kyma-{id}"), true);
+        let own = run(id.prefix(), true);
         let labels = HashMap::from([(RUN.to_owned(), id.to_string())]);
         docker.create_network(&own.network, labels).await?;
         Ok(own)
@@ -110,7 +113,7 @@ impl Run {
         if self.keep {
             format!("kyma-kept-{name}")
         } else {
-            format!("kyma-{}-{name}", self.id)
+            format!("{}-{name}", self.id.prefix())
         }
     }
 
@@ -165,13 +168,14 @@ pub(crate) fn kept_label(kept: &Labelled) -> HashMap<String, String> {
 /// # Errors
 /// When Docker does not answer.
 pub async fn sweep(docker: &Docker) -> Result<(), DockerError> {
-    sweep_if(docker, |run| !run.is_alive()).await
+    sweep_if(docker, RunId::is_gone).await
 }
 
 async fn sweep_if(docker: &Docker, gone: impl Fn(&RunId) -> bool) -> Result<(), DockerError> {
+    // An ID that this version cannot read belongs to a harness of another version, which may be running.
     let is_orphan = |found: &Labelled| {
         let run = found.labels.get(RUN).and_then(|id| RunId::parse(id));
-        run.as_ref().is_none_or(&gone)
+        run.as_ref().is_some_and(&gone)
     };
     for container in docker
         .containers(RUN)
@@ -235,20 +239,27 @@ pub async fn forget_kept(docker: &Docker) -> Result<Vec<String>, DockerError> {
     Ok(removed)
 }
 
-/// A process, by number and start time, because numbers come back; and which of its runs.
+/// Identifies a run: the PID namespace it is in, when it began, its process, and which of the process's runs it is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct RunId {
+    /// Digest of the kernel's boot ID and the PID namespace: process numbers mean something within one of them only.
+    namespace: String,
+    /// Unix time in seconds.
+    began: u64,
     process: u32,
+    /// Start time of the process in clock ticks, because numbers are used again.
     started: String,
     number: u32,
 }
 
 impl RunId {
-    /// One that nobody had before.
+    /// The ID of a new run of this process.
     fn next() -> Self {
         static NUMBER: AtomicU32 = AtomicU32::new(1);
         let process = std::process::id();
         Self {
+            namespace: pid_namespace(),
+            began: unix_seconds(),
             process,
             started: start_time(process).unwrap_or_default(),
             number: NUMBER.fetch_add(1, Ordering::Relaxed),
@@ -256,29 +267,78 @@ impl RunId {
     }
 
     fn parse(text: &str) -> Option<Self> {
-        let mut parts = text.splitn(3, '-');
+        let mut parts = text.splitn(5, '-');
         Some(Self {
+            namespace: parts.next()?.to_owned(),
+            began: parts.next()?.parse().ok()?,
             process: parts.next()?.parse().ok()?,
             started: parts.next()?.to_owned(),
             number: parts.next()?.parse().ok()?,
         })
     }
 
-    fn is_alive(&self) -> bool {
-        start_time(self.process).is_some_and(|started| started == self.started)
+    /// What the names of the run's network and containers begin with.
+    fn prefix(&self) -> String {
+        let Self {
+            namespace,
+            process,
+            started,
+            number,
+            ..
+        } = self;
+        format!("kyma-{namespace}-{process}-{started}-{number}")
+    }
+
+    /// Whether the run has ended: its process is gone, or, where that cannot be seen, it is older than [`EXPIRY`].
+    fn is_gone(&self) -> bool {
+        if self.namespace == pid_namespace() {
+            return start_time(self.process).is_none_or(|started| started != self.started);
+        }
+        let age = Duration::from_secs(unix_seconds().saturating_sub(self.began));
+        age > EXPIRY
     }
 
     /// Whether this process made it.
     fn is_own(&self) -> bool {
-        self.process == std::process::id() && self.is_alive()
+        let is_this_process = self.process == std::process::id();
+        is_this_process && self.namespace == pid_namespace() && !self.is_gone()
     }
 }
 
 impl std::fmt::Display for RunId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}-{}-{}", self.process, self.started, self.number)
+        let Self {
+            namespace,
+            began,
+            process,
+            started,
+            number,
+        } = self;
+        write!(f, "{namespace}-{began}-{process}-{started}-{number}")
     }
 }
+
+/// The boot ID differs between machines and boots, the namespace's inode between the containers of one machine.
+fn pid_namespace() -> String {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    let both = format!("{} {}", boot.trim(), namespace.display());
+    digest(both.as_bytes())
+        .trim_start_matches("sha256:")
+        .chars()
+        .take(8)
+        .collect()
+}
+
+fn unix_seconds() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs()
+}
+
+/// Age at which a run of another PID namespace counts as ended. No run takes a day.
+const EXPIRY: Duration = Duration::from_hours(24);
 
 /// Field 22 of `/proc/PID/stat`, of a process that still runs; one that only waits to be reaped has none.
 fn start_time(process: u32) -> Option<String> {
@@ -300,14 +360,66 @@ mod tests {
     #[test]
     fn a_run_knows_whether_its_process_lives() {
         let own = RunId::next();
-        assert!(own.is_alive() && own.is_own());
+        assert!(!own.is_gone() && own.is_own());
         assert_eq!(RunId::parse(&own.to_string()), Some(own.clone()));
         let reused = RunId {
             started: "1".to_owned(),
             ..own
         };
-        assert!(!reused.is_alive(), "the number alone is not the process");
+        assert!(reused.is_gone(), "the number alone is not the process");
         assert!(!reused.is_own());
+    }
+
+    #[test]
+    fn a_run_of_another_pid_namespace_is_gone_only_after_a_day() {
+        let dead_here = RunId {
+            namespace: "00000000".to_owned(),
+            process: u32::MAX,
+            ..RunId::next()
+        };
+        assert!(!dead_here.is_gone(), "its process cannot be seen from here");
+        assert!(!dead_here.is_own());
+        let old = RunId {
+            began: dead_here.began - EXPIRY.as_secs() - 1,
+            ..dead_here
+        };
+        assert!(old.is_gone());
+    }
+
+    #[tokio::test]
+    async fn a_sweep_removes_what_a_dead_process_left_and_nothing_of_another_pid_namespace() {
+        let docker = Docker::connect().await.unwrap();
+        let dead = RunId {
+            started: "1".to_owned(),
+            ..RunId::next()
+        };
+        let foreign = RunId {
+            namespace: "00000000".to_owned(),
+            ..dead.clone()
+        };
+        let another_version = "4242-17-1";
+        for run in [&dead.to_string(), &foreign.to_string(), another_version] {
+            let labels = HashMap::from([(RUN.to_owned(), run.to_owned())]);
+            let name = format!("kyma-test-{run}");
+            docker.create_network(&name, labels).await.unwrap();
+        }
+        let swept = sweep(&docker).await;
+        let left = docker.networks(RUN).await.unwrap();
+        let is_left = |run: &str| {
+            let name = format!("kyma-test-{run}");
+            left.iter().any(|network| network.name == name)
+        };
+        let seen = [
+            is_left(&dead.to_string()),
+            is_left(&foreign.to_string()),
+            is_left(another_version),
+        ];
+        for run in [&foreign.to_string(), another_version] {
+            let name = format!("kyma-test-{run}");
+            docker.remove_network(&name).await.unwrap();
+        }
+        swept.unwrap();
+        assert_eq!(seen, [false, true, true]);
     }
 
     #[test]
