@@ -41,8 +41,10 @@ enum Command {
     /// Clusters that stay until they are taken down.
     #[command(subcommand)]
     Cluster(ClusterCommand),
-    /// Build the product's images and the probe; print their names and archives.
+    /// Build the product's images, as tests use them, and the probe; print their names and archives.
     Images,
+    /// Build the release binary and check that it is not larger than allowed.
+    ReleaseSize,
     /// Set up, then run all tests of the workspace, with clusters.
     Verify(Choice),
     /// Set up, then show one Deployment without the webhook and with it, on a real cluster.
@@ -127,6 +129,13 @@ async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
             println!("{}", selfcheck::run(&progress, &setup).await?);
         }
         Command::Images => print_images(&progress).await?,
+        Command::ReleaseSize => {
+            let size = images::release_size(&progress).await?;
+            println!("{size}");
+            if !size.is_within_bound() {
+                return Ok(ExitCode::FAILURE);
+            }
+        }
         Command::Demo { choice, keep } => {
             Box::pin(demo::run(&progress, choice.cluster, keep)).await?;
         }

@@ -13,7 +13,7 @@ pub use archive::{Contents, ImageTar};
 pub(crate) use archive::{digest, tar};
 pub use gateway::gateway;
 pub use probe::{PROBE, probe};
-pub use product::{Role, binary, built_binary, product};
+pub use product::{Profile, ReleaseSize, Role, binary, built_binary, product, release_size};
 
 use std::path::PathBuf;
 

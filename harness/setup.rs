@@ -99,7 +99,7 @@ pub async fn run_with_product(
 ) -> Result<Setup, SetupError> {
     let (setup, binary) = tokio::join!(
         run(progress, choice),
-        images::binary(progress)
+        images::binary(progress, images::Profile::E2e)
     );
     let setup = setup?;
     binary.map_err(SetupError::Product)?;

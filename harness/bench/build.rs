@@ -18,7 +18,7 @@ pub(super) struct Programs {
 impl Programs {
     /// Cargo knows whether there is anything to do.
     pub(super) async fn build(progress: &Progress) -> anyhow::Result<Self> {
-        images::binary(progress).await?;
+        images::binary(progress, images::Profile::Release).await?;
         let mut cargo = Command::new("cargo");
         cargo
             .current_dir(workspace::root())

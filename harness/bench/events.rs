@@ -107,7 +107,7 @@ async fn hand_over(progress: &Progress, arguments: &EventsArgs) -> anyhow::Resul
     let harness = if arguments.choice.built {
         build::built_harness()
     } else {
-        crate::images::binary(progress).await?;
+        crate::images::binary(progress, crate::images::Profile::Release).await?;
         build::harness(progress).await?
     };
     let Cores { subject, generator } = Cores::ours()?;

@@ -52,7 +52,7 @@ impl Stage {
             run,
             cluster,
             registry,
-            binary: images::built_binary(),
+            binary: images::built_binary(images::Profile::E2e),
             product,
             probe,
         })

@@ -1,7 +1,8 @@
 //! The product's images: the root `Dockerfile`, its final stages filled with a prebuilt static binary.
 //!
-//! Invariant: the binary is built with the same command as in the Dockerfile's builder stage, so both ways give the
-//! same image; it never shares a cache with the development build (an explicit `--target` has its own folder).
+//! Images under test hold a binary of profile `e2e`, which links within seconds after an edit. Benchmarks and the check
+//! of the size use profile `release`, built with the command of the Dockerfile's builder stage. An explicit `--target`
+//! gives both a folder of their own, apart from the development build.
 
 use std::path::{Path, PathBuf};
 
@@ -42,17 +43,37 @@ impl Role {
     }
 }
 
+/// The cargo profile of the product's binary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Profile {
+    /// Without link-time optimization, incremental: what images under test hold.
+    E2e,
+    /// What is released: for benchmarks and the check of the size.
+    Release,
+}
+
+impl Profile {
+    /// Its name in `Cargo.toml`, and its folder below `target`.
+    fn name(self) -> &'static str {
+        match self {
+            Self::E2e => "e2e",
+            Self::Release => "release",
+        }
+    }
+}
+
 /// Builds the product's static binary; cargo knows whether there is anything to do.
 ///
 /// # Errors
 /// When it does not compile.
-pub async fn binary(progress: &Progress) -> Result<PathBuf, ImageError> {
+pub async fn binary(progress: &Progress, profile: Profile) -> Result<PathBuf, ImageError> {
     let mut cargo = Command::new("cargo");
     cargo
         .current_dir(workspace::root())
         .args([
             "build",
-            "--release",
+            "--profile",
+            profile.name(),
             "--locked",
             "-p",
             BINARY,
@@ -67,19 +88,65 @@ pub async fn binary(progress: &Progress) -> Result<PathBuf, ImageError> {
         .env_remove("RUSTFLAGS")
         .env_remove("CARGO_ENCODED_RUSTFLAGS");
     progress
-        .run("build the product's static binary", &mut cargo)
+        .run(
+            &format!(
+                "build the product's static binary, profile {}",
+                profile.name()
+            ),
+            &mut cargo,
+        )
         .await
         .map_err(ImageError::Build)?;
-    Ok(built_binary())
+    Ok(built_binary(profile))
 }
 
-/// Where [`binary`] and [`product`] leave the binary, for who has just called one of them.
+/// Where [`binary`] leaves the binary. [`product`] leaves one of [`Profile::E2e`].
 #[must_use]
-pub fn built_binary() -> PathBuf {
+pub fn built_binary(profile: Profile) -> PathBuf {
     workspace::target()
         .join(TARGET)
-        .join("release")
+        .join(profile.name())
         .join(BINARY)
+}
+
+/// Builds the release binary and compares its size with the bound.
+///
+/// # Errors
+/// When it does not compile or cannot be read.
+pub async fn release_size(progress: &Progress) -> Result<ReleaseSize, ImageError> {
+    let path = binary(progress, Profile::Release).await?;
+    let metadata = std::fs::metadata(&path).map_err(ImageError::file(&path))?;
+    Ok(ReleaseSize {
+        bytes: metadata.len(),
+    })
+}
+
+/// Size of the release binary, which is all that an image of the product holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReleaseSize {
+    bytes: u64,
+}
+
+impl ReleaseSize {
+    /// Largest size in bytes: an image is pulled on every node that a replica moves to.
+    const BOUND: u64 = 15_000_000;
+
+    /// Whether the size is within the bound.
+    #[must_use]
+    pub fn is_within_bound(self) -> bool {
+        self.bytes <= Self::BOUND
+    }
+}
+
+impl std::fmt::Display for ReleaseSize {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { bytes } = self;
+        write!(
+            f,
+            "release binary: {bytes} bytes, at most {} allowed",
+            Self::BOUND
+        )
+    }
 }
 
 /// The image of a role, built if Docker or the folder of images lacks it.
@@ -87,7 +154,7 @@ pub fn built_binary() -> PathBuf {
 /// # Errors
 /// When the binary does not compile or `docker` fails.
 pub async fn product(progress: &Progress, role: Role) -> Result<ImageTar, ImageError> {
-    let binary = binary(progress).await?;
+    let binary = binary(progress, Profile::E2e).await?;
     let dockerfile = workspace::root().join("Dockerfile");
     let tag = content_tag(&[&binary, &dockerfile])?;
     let archive = folder().join(format!("{}-{tag}.tar", role.name()));

@@ -73,7 +73,7 @@ impl Stage {
         let clusters = async { tokio::try_join!(start("kcp"), start("skr-one"), start("skr-two")) };
         let (kcp, one, two) = progress.show("start three clusters", clusters).await?;
         kcp.load_image(image).await?;
-        let binary = images::built_binary();
+        let binary = images::built_binary(images::Profile::E2e);
         let webhook = &supplies.webhook.reference;
         let stage = Self {
             controller: Controller::new(&binary, &image.reference, webhook),

@@ -31,7 +31,9 @@ use tokio::process::{Child, Command};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn trouble_of_some_is_theirs_alone() {
-    let binary = images::binary(&Progress::new()).await.unwrap();
+    let binary = images::binary(&Progress::new(), images::Profile::E2e)
+        .await
+        .unwrap();
     let setup = Setup::load().unwrap();
     let run = Run::begin(false).await.unwrap();
     let options = ClusterOptions::new("faults").without_node();

@@ -63,18 +63,6 @@ async fn its_program_is_static_and_stripped() {
 }
 
 #[tokio::test]
-async fn its_program_is_small() {
-    for image in product().await {
-        let size = image.files[0].bytes.len();
-        assert!(
-            size <= MOST_BYTES,
-            "{:?}: {size} bytes, {MOST_BYTES} are allowed",
-            image.role
-        );
-    }
-}
-
-#[tokio::test]
 async fn its_program_runs_on_a_read_only_root_without_network_and_rights() {
     for image in product().await {
         let version = image.run(&["--entrypoint", "/runtime-bootstrapper"], &["--version"]);
@@ -191,6 +179,3 @@ fn files(layer: &[u8]) -> Vec<File> {
     }
     files
 }
-
-/// 15 MB: the promise of docs/decisions/0001.
-const MOST_BYTES: usize = 15_000_000;

@@ -127,8 +127,12 @@ impl Stage {
         entrance(&skr, &kcp).await?;
         let skr = Skr::of(skr).await?;
         let pair = watcher_pair(&authority)?;
-        skr.install(&images::built_binary(), &images.watcher, &pair)
-            .await?;
+        skr.install(
+            &images::built_binary(images::Profile::E2e),
+            &images.watcher,
+            &pair,
+        )
+        .await?;
         Ok(Self {
             run,
             kcp,

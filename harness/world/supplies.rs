@@ -35,7 +35,11 @@ impl Supplies {
     ) -> anyhow::Result<Self> {
         let probe = images::probe(progress).await?;
         let webhook = images::product(progress, Role::Webhook).await?;
-        let product = Product::printed_by(&images::built_binary(), &webhook.reference).await?;
+        let product = Product::printed_by(
+            &images::built_binary(images::Profile::E2e),
+            &webhook.reference,
+        )
+        .await?;
         let identity = Identity::load_or_make()?;
         let run = Run::begin(keep).await?;
         let registry = Box::pin(Registry::start(&run, &setup.registry_image, &identity)).await?;
@@ -44,7 +48,7 @@ impl Supplies {
             .await?;
         let pushed = registry.push(&webhook, "harness/webhook:1").await?;
         let secret = api::names::PULL_SECRET;
-        let binary = images::built_binary();
+        let binary = images::built_binary(images::Profile::E2e);
         let private = Product::printed_with_pull_secret(&binary, &pushed, secret).await?;
         Ok(Self {
             run,

@@ -17,7 +17,7 @@ impl Programs {
     /// The product as it ships, and the harness with the same flags: a simulator of a debug build would be measured
     /// itself.
     pub(super) async fn build(progress: &Progress) -> anyhow::Result<Self> {
-        let product = crate::images::binary(progress).await?;
+        let product = crate::images::binary(progress, crate::images::Profile::Release).await?;
         let harness = crate::bench::build::harness(progress).await?;
         Ok(Self { product, harness })
     }
