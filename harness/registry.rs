@@ -42,6 +42,12 @@ impl Registry {
     /// # Errors
     /// When the container does not start or does not answer.
     pub async fn start(run: &Run, image: &str, identity: &Identity) -> Result<Self, RegistryError> {
+        // Clusters that start simultaneously share the kept registry: the first one creates it, the others find it.
+        static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+        let _turn = match run.keeps() {
+            true => Some(TURN.lock().await),
+            false => None,
+        };
         let image_id = run
             .docker()
             .image_id(image)
