@@ -1,36 +1,28 @@
-Feature: What somebody changes on a runtime is put back
-  A customer is free in their cluster; the landscape's objects stay what the landscape says.
+Feature: Drift on a runtime is repaired
+  What another client changes on a runtime is restored at the next periodic synchronization, after ten minutes by default.
 
   Background:
-    Given a runtime in direct mode
+    Given the controller runs with flags "--resync-period=1"
+    And a runtime in direct mode
 
-  Scenario Outline: An object of ours is edited or deleted
-    When somebody on the runtime <does> the <object>
-    Then the runtime has the <object> of KCP again
-
-    Examples:
-      | does    | object        |
-      | edits   | pull Secret   |
-      | deletes | pull Secret   |
-      | edits   | trust bundle  |
-      | deletes | trust bundle  |
-      | edits   | configuration |
-      | deletes | configuration |
+  Scenario: Synchronized objects that are edited or deleted are restored
+    Then these changes on the runtime are reverted:
+      | object        | change  |
+      | pull Secret   | edited  |
+      | pull Secret   | deleted |
+      | trust bundle  | edited  |
+      | trust bundle  | deleted |
+      | configuration | edited  |
+      | configuration | deleted |
 
   @node
-  Scenario Outline: A part of the webhook is deleted
-    When somebody on the runtime deletes the webhook's <part>
-    Then the webhook's <part> is as installed again
+  Scenario: Parts of the webhook that are edited or deleted are restored
+    When Service of the webhook is deleted on the runtime
+    Then Service of the webhook is restored
+    When MutatingWebhookConfiguration of the webhook is deleted on the runtime
+    Then MutatingWebhookConfiguration of the webhook is restored
+    When the rules of ClusterRole of the webhook are removed on the runtime
+    Then ClusterRole of the webhook is restored
 
-    Examples:
-      | part                         |
-      | Service                      |
-      | MutatingWebhookConfiguration |
-
-  @node
-  Scenario: A part of the webhook is edited
-    When somebody on the runtime takes the rules out of the webhook's ClusterRole
-    Then the webhook's ClusterRole is as installed again
-
-  Scenario: Nothing differs, nothing is written
+  Scenario: Objects without drift are not written
     Then the runtime is not written to

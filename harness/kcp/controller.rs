@@ -60,11 +60,20 @@ impl Controller {
 
     /// Installs the custom resource and the controller with both modes, or brings it back to that.
     pub(super) async fn install(&self, plane: &Plane) -> anyhow::Result<()> {
-        self.install_webhook(plane, &self.webhook_image).await
+        self.install_as(plane, &self.webhook_image, &[]).await
     }
 
     /// The same with another image for runtimes.
     pub(super) async fn install_webhook(&self, plane: &Plane, image: &str) -> anyhow::Result<()> {
+        self.install_as(plane, image, &[]).await
+    }
+
+    /// The same with further flags of the controller.
+    pub(super) async fn install_with(&self, plane: &Plane, flags: &[&str]) -> anyhow::Result<()> {
+        self.install_as(plane, &self.webhook_image, flags).await
+    }
+
+    async fn install_as(&self, plane: &Plane, image: &str, flags: &[&str]) -> anyhow::Result<()> {
         let bundle = format!("--kcp-cluster-trust-bundle={}", bundle::NAME);
         let webhook = format!("--webhook-image={image}");
         let mut arguments = vec![
@@ -74,7 +83,8 @@ impl Controller {
             "--image",
             &self.image,
         ];
-        arguments.extend(["--", &bundle, &webhook, "--resync-period=1"]);
+        arguments.extend(["--", &bundle, &webhook]);
+        arguments.extend(flags);
         let mut objects = self.printed(&["crds"]).await?;
         objects.extend(self.printed(&arguments).await?);
         apply(plane, &objects).await?;

@@ -13,6 +13,14 @@ use crate::kcp::stage::signals;
 use crate::kcp::{Changed, PATIENCE, World};
 use crate::until::until;
 
+#[given(expr = "the controller runs with flags {string}")]
+async fn runs_with(world: &mut World, flags: String) -> anyhow::Result<()> {
+    world.changed.insert(Changed::Controller);
+    let flags: Vec<&str> = flags.split_whitespace().collect();
+    let stage = &world.stage;
+    stage.controller.install_with(&stage.plane, &flags).await
+}
+
 #[when("the controller is down")]
 async fn down(world: &mut World) -> anyhow::Result<()> {
     world.changed.insert(Changed::Controller);

@@ -8,7 +8,6 @@ use crate::kcp::{A_WHILE, PATIENCE, World};
 use crate::until::{holds, until};
 
 #[then(expr = "the runtime has the new {source}")]
-#[then(expr = "the runtime has the {source} of KCP again")]
 async fn has(world: &mut World, source: Source) -> anyhow::Result<()> {
     let original = world.stage.plane.source(source).await?;
     ensure!(!original.is_null(), "there is no {source:?} on KCP");

@@ -3,6 +3,7 @@
 use anyhow::{Context as _, bail, ensure};
 use api::names::{CONFIG_KEY, DOCKER_CONFIG_KEY};
 use api::runtimes::{MODE_DIRECT, OWNER_MARKER, SUSPEND_RECONCILIATION};
+use cucumber::gherkin::Step;
 use cucumber::{given, then, when};
 use http::Method;
 use serde_json::{Value, json};
@@ -146,7 +147,25 @@ async fn annotated(world: &mut World, value: &Value) -> anyhow::Result<()> {
     world.stage.plane.patch_runtime(name, &change).await
 }
 
-#[when(expr = "somebody on the runtime edits the {source}")]
+#[then("these changes on the runtime are reverted:")]
+async fn reverted(world: &mut World, step: &Step) -> anyhow::Result<()> {
+    let table = step.table.as_ref().context("a table")?;
+    for row in table.rows.iter().skip(1) {
+        let [object, change] = row.as_slice() else {
+            bail!("expected object and change, got {row:?}");
+        };
+        let source: Source = object.parse().map_err(anyhow::Error::msg)?;
+        match change.as_str() {
+            "edited" => edited(world, source).await?,
+            "deleted" => delete(&world.skr()?.dialogue, &source.on_skr()).await?,
+            other => bail!("expected edited or deleted, got {other}"),
+        }
+        let original = world.stage.plane.source(source).await?;
+        world.skr()?.has(source, &original).await?;
+    }
+    Ok(())
+}
+
 async fn edited(world: &mut World, source: Source) -> anyhow::Result<()> {
     let change = match source {
         // Base64 of {"auths":{}}
@@ -162,25 +181,20 @@ async fn edited(world: &mut World, source: Source) -> anyhow::Result<()> {
     world.skr()?.dialogue.patch(&path, &change).await.map(drop)
 }
 
-#[when(expr = "somebody on the runtime deletes the {source}")]
-async fn deleted(world: &mut World, source: Source) -> anyhow::Result<()> {
-    delete(&world.skr()?.dialogue, &source.on_skr()).await
-}
-
-#[when(expr = "somebody on the runtime deletes the webhook's {word}")]
+#[when(expr = "{word} of the webhook is deleted on the runtime")]
 async fn part_deleted(world: &mut World, kind: String) -> anyhow::Result<()> {
     let path = part(world, &kind).await?.0;
     delete(&world.skr()?.dialogue, &path).await
 }
 
-#[when("somebody on the runtime takes the rules out of the webhook's ClusterRole")]
-async fn role_emptied(world: &mut World) -> anyhow::Result<()> {
-    let path = part(world, "ClusterRole").await?.0;
+#[when(expr = "the rules of {word} of the webhook are removed on the runtime")]
+async fn rules_removed(world: &mut World, kind: String) -> anyhow::Result<()> {
+    let path = part(world, &kind).await?.0;
     let change = json!({ "rules": [] });
     world.skr()?.dialogue.patch(&path, &change).await.map(drop)
 }
 
-#[then(expr = "the webhook's {word} is as installed again")]
+#[then(expr = "{word} of the webhook is restored")]
 async fn part_is_back(world: &mut World, kind: String) -> anyhow::Result<()> {
     let (path, printed) = part(world, &kind).await?;
     let dialogue = &world.skr()?.dialogue;
