@@ -271,6 +271,8 @@ fn tls_options(tls: TlsHandle, manners: Manners) -> serve::Options {
         // The endpoint's own bound answers and counts; this one is behind it.
         body_bytes: 4 * api::event::BODY_BYTES,
         connections: manners.connections,
+        // Forwarded certificates are in the header; the endpoint's own bound answers and counts here as well.
+        header_bytes: 64 * 1024,
         // An authority of the mesh that was taken away is gone after an hour at the latest.
         age: Some(Duration::from_hours(1)),
         ..serve::Limits::default()

@@ -1,17 +1,21 @@
 //! Bodies that know their bounds: the request's, and the response's end.
 //!
-//! Invariant: a reader of a [`BoundedBody`] gets at most the allowed bytes before the allowed time, else an
-//! error; the kind of the fault stays visible to the server, whatever the handler makes of the error.
+//! Invariant: a handler gets a request's body whole or not at all. It arrives within the allowed bytes, the allowed
+//! time and the server's budget, else reading it is an error; the kind of the fault stays visible to the server,
+//! whatever the handler makes of the error.
 
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll};
 
-use axum::body::Bytes;
+use axum::body::{Body as AxumBody, Bytes};
+use futures::stream;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
-use tokio::time::{Instant, Sleep, sleep_until};
+use tokio::time::{Instant, sleep_until};
 
+use crate::budget::{BudgetShare, Evicted};
 use crate::limits::Limits;
 use crate::pulse::Pulse;
 
@@ -22,6 +26,8 @@ pub(crate) enum BodyFault {
     TooLarge,
     #[error("the body did not arrive in time")]
     TooSlow,
+    #[error("the budget for request bodies is used up")]
+    OverBudget,
 }
 
 /// What a body reports to the server that has handed it to a handler.
@@ -33,6 +39,7 @@ impl FaultReport {
         match self.0.load(Ordering::Acquire) {
             1 => Some(BodyFault::TooLarge),
             2 => Some(BodyFault::TooSlow),
+            3 => Some(BodyFault::OverBudget),
             _ => None,
         }
     }
@@ -41,30 +48,48 @@ impl FaultReport {
         let code = match fault {
             BodyFault::TooLarge => 1,
             BodyFault::TooSlow => 2,
+            BodyFault::OverBudget => 3,
         };
         self.0.store(code, Ordering::Release);
     }
 }
 
-/// A request body with the limits of its server.
+/// Why a body was not read to its end.
+enum Broken {
+    Fault(BodyFault),
+    /// The peer has gone, or what it sent is not valid HTTP.
+    Peer(hyper::Error),
+}
+
+impl From<Evicted> for Broken {
+    fn from(_: Evicted) -> Self {
+        Self::Fault(BodyFault::OverBudget)
+    }
+}
+
+/// A request body with the limits of its server, not read yet.
 pub(crate) struct BoundedBody {
     inner: Incoming,
-    left: u64,
+    limit: usize,
     deadline: Instant,
-    /// Made only when the body keeps its reader waiting; most arrive with their header.
-    alarm: Option<Pin<Box<Sleep>>>,
+    share: Option<BudgetShare>,
     report: FaultReport,
     pulse: Arc<Pulse>,
     ended: bool,
 }
 
 impl BoundedBody {
-    pub(crate) fn new(inner: Incoming, limits: &Limits, pulse: Arc<Pulse>) -> Self {
+    pub(crate) fn new(
+        inner: Incoming,
+        limits: &Limits,
+        share: BudgetShare,
+        pulse: Arc<Pulse>,
+    ) -> Self {
         Self {
             inner,
-            left: limits.body_bytes.try_into().unwrap_or(u64::MAX),
+            limit: limits.body_bytes,
             deadline: Instant::now() + limits.body,
-            alarm: None,
+            share: Some(share),
             report: FaultReport::default(),
             pulse,
             ended: false,
@@ -73,69 +98,85 @@ impl BoundedBody {
 
     /// Whether the peer announces more than is allowed.
     pub(crate) fn is_announced_too_large(&self) -> bool {
-        self.inner.size_hint().lower() > self.left
+        usize::try_from(self.inner.size_hint().lower()).map_or(true, |bytes| bytes > self.limit)
     }
 
     pub(crate) fn report(&self) -> FaultReport {
         self.report.clone()
     }
 
-    fn fail(&mut self, fault: BodyFault) -> axum::Error {
-        self.report.set(fault);
-        axum::Error::new(fault)
-    }
-
-    fn is_late(&mut self, context: &mut Context<'_>) -> bool {
-        let deadline = self.deadline;
-        let alarm = self
-            .alarm
-            .get_or_insert_with(|| Box::pin(sleep_until(deadline)));
-        alarm.as_mut().poll(context).is_ready()
-    }
-}
-
-impl Body for BoundedBody {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        if let Some(fault) = self.report.fault() {
-            return Poll::Ready(Some(Err(axum::Error::new(fault))));
+    /// The body for a handler. Nothing is read before the handler asks for it; then it comes in one piece.
+    pub(crate) fn into_body(self) -> AxumBody {
+        if self.inner.is_end_stream() {
+            return AxumBody::empty();
         }
-        match Pin::new(&mut self.inner).poll_frame(context) {
-            Poll::Ready(Some(Ok(frame))) => {
-                let size = frame
-                    .data_ref()
-                    .map_or(0, |data| u64::try_from(data.len()).unwrap_or(u64::MAX));
-                match self.left.checked_sub(size) {
-                    Some(left) => {
-                        self.left = left;
-                        Poll::Ready(Some(Ok(frame)))
+        AxumBody::from_stream(stream::once(self.read()))
+    }
+
+    async fn read(mut self) -> Result<Bytes, axum::Error> {
+        let Some(mut share) = self.share.take() else {
+            return Ok(Bytes::new());
+        };
+        self.pulse.await_body();
+        let deadline = self.deadline;
+        let read = tokio::select! {
+            biased;
+            read = self.collect(&mut share) => read,
+            () = sleep_until(deadline) => Err(Broken::Fault(if share.is_waiting() {
+                BodyFault::OverBudget
+            } else {
+                BodyFault::TooSlow
+            })),
+        };
+        self.pulse.handle_body();
+        match read {
+            Ok(bytes) => Ok(bytes.held_with(share)),
+            Err(Broken::Peer(error)) => Err(axum::Error::new(error)),
+            Err(Broken::Fault(fault)) => {
+                self.report.set(fault);
+                Err(axum::Error::new(fault))
+            }
+        }
+    }
+
+    async fn collect(&mut self, share: &mut BudgetShare) -> Result<Collected, Broken> {
+        let mut arrived = 0;
+        while let Some(piece) = self.next_piece(share).await? {
+            let first = arrived == 0;
+            arrived += piece.len();
+            if arrived > self.limit {
+                return Err(Broken::Fault(BodyFault::TooLarge));
+            }
+            if first && self.inner.is_end_stream() {
+                share.count(piece.len()).await?;
+                self.ended = true;
+                return Ok(Collected::AtOnce(piece));
+            }
+            // Copied, so that no piece keeps the whole of the connection's buffer.
+            share.append(&piece).await?;
+        }
+        let body = share.complete().await?;
+        self.ended = true;
+        Ok(Collected::Pieces(body))
+    }
+
+    async fn next_piece(&mut self, share: &BudgetShare) -> Result<Option<Bytes>, Broken> {
+        loop {
+            let frame = tokio::select! {
+                biased;
+                () = share.evicted() => return Err(Evicted.into()),
+                frame = poll_fn(|context| Pin::new(&mut self.inner).poll_frame(context)) => frame,
+            };
+            match frame.transpose().map_err(Broken::Peer)? {
+                None => return Ok(None),
+                Some(frame) => {
+                    if let Ok(piece) = frame.into_data() {
+                        return Ok(Some(piece));
                     }
-                    None => Poll::Ready(Some(Err(self.fail(BodyFault::TooLarge)))),
+                    // Trailers are of no use to a handler that gets the body in one piece.
                 }
             }
-            Poll::Ready(Some(Err(error))) => Poll::Ready(Some(Err(axum::Error::new(error)))),
-            Poll::Ready(None) => {
-                self.ended = true;
-                Poll::Ready(None)
-            }
-            Poll::Pending if self.is_late(context) => {
-                Poll::Ready(Some(Err(self.fail(BodyFault::TooSlow))))
-            }
-            Poll::Pending => Poll::Pending,
         }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
     }
 }
 
@@ -147,14 +188,45 @@ impl Drop for BoundedBody {
     }
 }
 
+/// A whole body, as it came.
+enum Collected {
+    /// With one read: most bodies.
+    AtOnce(Bytes),
+    Pieces(Vec<u8>),
+}
+
+impl Collected {
+    /// The bytes; `share` is given back when the last reference to them is dropped.
+    fn held_with(self, share: BudgetShare) -> Bytes {
+        Bytes::from_owner(HeldBody {
+            body: self,
+            _share: share,
+        })
+    }
+}
+
+struct HeldBody {
+    body: Collected,
+    _share: BudgetShare,
+}
+
+impl AsRef<[u8]> for HeldBody {
+    fn as_ref(&self) -> &[u8] {
+        match &self.body {
+            Collected::AtOnce(bytes) => bytes,
+            Collected::Pieces(bytes) => bytes,
+        }
+    }
+}
+
 /// A response body; when hyper lets go of it, the connection waits for its next request.
 pub(crate) struct ClosingBody {
-    inner: axum::body::Body,
+    inner: AxumBody,
     pulse: Arc<Pulse>,
 }
 
 impl ClosingBody {
-    pub(crate) fn new(inner: axum::body::Body, pulse: Arc<Pulse>) -> Self {
+    pub(crate) fn new(inner: AxumBody, pulse: Arc<Pulse>) -> Self {
         Self { inner, pulse }
     }
 }

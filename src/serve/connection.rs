@@ -22,13 +22,16 @@ use tokio_rustls::server::TlsStream;
 use crate::crowd::Seat;
 use crate::exchange::{Exchange, PeerCertificates};
 use crate::limits;
-use crate::pulse::{Course, HEADER_BYTES, Pulse, Stage};
+use crate::pulse::{Course, Pulse, Stage};
 use crate::server::Shared;
 use crate::wire::Wire;
 
 /// What Go's server says to plain HTTP on its TLS port; a person with `curl http://` should see why.
 const PLAIN_HTTP_ANSWER: &[u8] =
     b"HTTP/1.0 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\n\r\nThis port speaks HTTPS only.\n";
+
+/// hyper takes no smaller buffer.
+const LEAST_BUFFER: usize = 8 * 1024;
 
 /// How a greeting ended without TLS.
 enum NoTls {
@@ -76,7 +79,7 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(exchange: Exchange, stream:
     let connection = http1::Builder::new()
         // hyper's own header clock also runs while a connection is idle; ours does not.
         .header_read_timeout(None)
-        .max_buf_size(HEADER_BYTES)
+        .max_buf_size(shared.limits.header_bytes.max(LEAST_BUFFER))
         .serve_connection(
             TokioIo::new(wire),
             service_fn(move |request| exchange.call(request)),
@@ -153,6 +156,8 @@ async fn attend<C: Graceful>(mut connection: Pin<&mut C>, shared: &Shared, pulse
                 return shared.statistics.counters().header_timeouts.add_one();
             }
             Turn::Due if matches!(course, Course::Leaving(_)) => return,
+            // No answer could be given, and memory and place are needed now.
+            Turn::Displaced if pulse.stage().is_incomplete() => return,
             Turn::Due | Turn::Displaced => {
                 connection.as_mut().graceful_shutdown();
                 course = Course::Leaving(Instant::now());

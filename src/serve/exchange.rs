@@ -44,6 +44,7 @@ enum Refusal {
     FramedTwice,
     TooLarge,
     TooSlow,
+    OverBudget,
     Panicked,
 }
 
@@ -77,12 +78,14 @@ impl Exchange {
 
     async fn route(&self, request: Request<Incoming>) -> Result<Response<Body>, Refusal> {
         let limits = &self.shared.limits;
-        let request = request.map(|body| BoundedBody::new(body, limits, Arc::clone(&self.pulse)));
+        let share = self.shared.bodies.share();
+        let request =
+            request.map(|body| BoundedBody::new(body, limits, share, Arc::clone(&self.pulse)));
         if request.body().is_announced_too_large() {
             return Err(Refusal::TooLarge);
         }
         let report = request.body().report();
-        let mut request = request.map(Body::new);
+        let mut request = request.map(BoundedBody::into_body);
         // axum's extractors would stop at 2 MB; the body is bounded already.
         DefaultBodyLimit::disable().apply(&mut request);
         request.extensions_mut().insert(ConnectInfo(self.peer));
@@ -97,6 +100,7 @@ impl Exchange {
         match report.fault() {
             Some(BodyFault::TooLarge) => return Err(Refusal::TooLarge),
             Some(BodyFault::TooSlow) => return Err(Refusal::TooSlow),
+            Some(BodyFault::OverBudget) => return Err(Refusal::OverBudget),
             None => {}
         }
         match answer {
@@ -134,6 +138,7 @@ impl Refusal {
             Self::FramedTwice => counters.bad_requests.add_one(),
             Self::TooLarge => counters.body_too_large.add_one(),
             Self::TooSlow => counters.body_timeouts.add_one(),
+            Self::OverBudget => counters.body_over_budget.add_one(),
             Self::Panicked => counters.panics.add_one(),
         }
     }
@@ -149,6 +154,10 @@ impl Refusal {
                 too_large(shared.limits.body_bytes),
             ),
             Self::TooSlow => (StatusCode::REQUEST_TIMEOUT, too_slow(shared.limits.body)),
+            Self::OverBudget => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "too many bytes of request bodies in flight\n".to_owned(),
+            ),
             Self::Panicked => (
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "internal error\n".to_owned(),

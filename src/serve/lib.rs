@@ -5,12 +5,16 @@
 //! small value (`pulse`), written by the socket adapter (`wire`) and the request service
 //! (`exchange`), read by the connection's clock (`connection`) and by the cap (`crowd`).
 //!
-//! *Invariant*: every byte a peer may withhold has a deadline, and every byte it may send has a bound.
+//! What all request bodies hold together is counted in one place (`budget`).
+//!
+//! *Invariant*: every byte a peer may withhold has a deadline, and every byte it may send has a bound; of bodies, also in
+//! sum over all peers.
 //!
 //! *Deliberately absent*: HTTP/2 and upgrades, metrics formats, certificate issuing and file watching,
 //! a limit on a handler's own time.
 
 mod body;
+mod budget;
 mod connection;
 mod crowd;
 mod exchange;

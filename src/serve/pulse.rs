@@ -12,9 +12,6 @@ use tokio_util::sync::CancellationToken;
 use crate::framing::header_end;
 use crate::limits::Limits;
 
-/// The largest request header in bytes, also hyper's buffer for one connection.
-pub(crate) const HEADER_BYTES: usize = 64 * 1024;
-
 /// After accepting has ended, how long an idle connection is still listened to. The kernel may hold a request that
 /// the reactor has not reported yet; it arrived in time and is served.
 const LAST_LOOK: Duration = Duration::from_millis(100);
@@ -30,10 +27,19 @@ pub(crate) enum Stage {
     Waiting,
     /// A header has begun and not ended.
     Header,
-    /// A request is being read, handled or answered.
+    /// A request is being handled or answered.
     Busy,
+    /// A handler waits for the rest of its request's body.
+    Body,
     /// Our side has ended; the socket adapter bounds the rest.
     Closing,
+}
+
+impl Stage {
+    /// Whether the peer has begun a request that it has not completed, or is only listened to any more.
+    pub(crate) fn is_incomplete(self) -> bool {
+        matches!(self, Self::Header | Self::Body | Self::Closing)
+    }
 }
 
 /// What the server has decided about a connection.
@@ -46,7 +52,18 @@ pub(crate) enum Course {
     Leaving(Instant),
 }
 
+/// What losing a connection would cost, and since when.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Worth {
+    /// It has sent no complete request, or its next one is incomplete.
+    Unfinished(Instant),
+    /// It has sent a request and may send another.
+    Idle(Instant),
+}
+
 pub(crate) struct Pulse {
+    /// How much of a header is kept for [`Pulse::begin`] to judge.
+    kept_bytes: usize,
     state: Mutex<State>,
     displaced: CancellationToken,
 }
@@ -61,7 +78,8 @@ struct State {
 }
 
 impl Pulse {
-    pub(crate) fn new(now: Instant) -> Self {
+    /// `kept_bytes`: how much of a header is kept for [`Pulse::begin`] to judge; 0 if nothing is to be judged.
+    pub(crate) fn new(now: Instant, kept_bytes: usize) -> Self {
         let state = State {
             stage: Stage::Handshake,
             since: now,
@@ -71,6 +89,7 @@ impl Pulse {
             header_complete: false,
         };
         Self {
+            kept_bytes,
             state: Mutex::new(state),
             displaced: CancellationToken::new(),
         }
@@ -95,7 +114,7 @@ impl Pulse {
             state.since = Instant::now();
         }
         if state.stage == Stage::Header {
-            state.keep_header(bytes);
+            state.keep_header(bytes, self.kept_bytes);
         }
     }
 
@@ -109,6 +128,18 @@ impl Pulse {
         state.served = true;
         state.unread = false;
         verdict
+    }
+
+    /// A handler waits for the body of this request.
+    pub(crate) fn await_body(&self) {
+        let mut state = self.state();
+        state.stage = Stage::Body;
+        state.since = Instant::now();
+    }
+
+    /// The wait for the body is over: it is complete, or the request is refused.
+    pub(crate) fn handle_body(&self) {
+        self.state().stage = Stage::Busy;
     }
 
     /// The body of this request will not be read to its end.
@@ -133,7 +164,8 @@ impl Pulse {
     pub(crate) fn due(&self, limits: &Limits, course: Course) -> Option<Instant> {
         let state = self.state();
         match (state.stage, course) {
-            (Stage::Handshake | Stage::Busy | Stage::Closing, _) => None,
+            // A body has its own clock.
+            (Stage::Handshake | Stage::Busy | Stage::Body | Stage::Closing, _) => None,
             (Stage::Waiting, Course::Serving) => Some(state.since + limits.idle),
             (Stage::Waiting, Course::Stopping(since)) if state.served => {
                 Some(since.max(state.since) + LAST_LOOK)
@@ -149,10 +181,14 @@ impl Pulse {
         }
     }
 
-    /// How cheap it is to lose this connection, cheapest first; `None` while it serves a request.
-    pub(crate) fn worth(&self) -> Option<(bool, Instant)> {
+    /// What losing this connection would cost; `None` while its request is handled.
+    pub(crate) fn worth(&self) -> Option<Worth> {
         let state = self.state();
-        (state.stage != Stage::Busy).then_some((state.served, state.since))
+        match state.stage {
+            Stage::Busy => None,
+            Stage::Waiting if state.served => Some(Worth::Idle(state.since)),
+            _ => Some(Worth::Unfinished(state.since)),
+        }
     }
 
     /// A newer connection takes this one's place.
@@ -170,9 +206,9 @@ impl Pulse {
 }
 
 impl State {
-    fn keep_header(&mut self, bytes: &[u8]) {
+    fn keep_header(&mut self, bytes: &[u8], kept_bytes: usize) {
         for piece in bytes.chunks(PIECE) {
-            if self.header_complete || self.header.len() > HEADER_BYTES {
+            if self.header_complete || self.header.len() >= kept_bytes {
                 return;
             }
             // The blank line may straddle two pieces.

@@ -15,6 +15,7 @@ use tokio::task::{JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::budget::BodyBudget;
 use crate::connection;
 use crate::crowd::Crowd;
 use crate::limits::Limits;
@@ -59,6 +60,10 @@ pub struct Options {
     pub linger: Duration,
     /// After that: how long requests may take to end before they are cut. Default 10 s.
     pub grace: Duration,
+    /// Whether a request that gives the length of its body twice is answered 400. Default true. A server without a proxy
+    /// in front can do without: nothing before it could have read another length. It then keeps no second copy of each
+    /// header.
+    pub refuse_ambiguous_length: bool,
     /// Spreads [`Limits::age`] over connections; give each replica another one. Default 0.
     pub seed: u64,
 }
@@ -73,6 +78,7 @@ impl Options {
             limits: Limits::default(),
             linger: ten_seconds,
             grace: ten_seconds,
+            refuse_ambiguous_length: true,
             seed: 0,
         }
     }
@@ -142,12 +148,19 @@ impl Bound {
             limits,
             linger,
             grace,
+            refuse_ambiguous_length,
             seed,
         } = options;
-        let crowd = Crowd::new(limits.connections, statistics.clone());
+        let kept_header_bytes = if refuse_ambiguous_length {
+            limits.header_bytes
+        } else {
+            0
+        };
+        let crowd = Crowd::new(limits.connections, kept_header_bytes, statistics.clone());
         let stopping = CancellationToken::new();
         let shared = Arc::new(Shared {
             tls,
+            bodies: BodyBudget::new(limits.bodies_bytes, statistics.clone()),
             limits,
             seed,
             router,
@@ -173,6 +186,7 @@ impl Bound {
 pub(crate) struct Shared {
     pub(crate) tls: TlsHandle,
     pub(crate) limits: Limits,
+    pub(crate) bodies: Arc<BodyBudget>,
     pub(crate) seed: u64,
     pub(crate) router: Router,
     pub(crate) statistics: Statistics,

@@ -33,6 +33,8 @@ impl Statistics {
             header_timeouts: counters.header_timeouts.value(),
             body_timeouts: counters.body_timeouts.value(),
             body_too_large: counters.body_too_large.value(),
+            body_over_budget: counters.body_over_budget.value(),
+            body_bytes: counters.body_bytes.value(),
             panics: counters.panics.value(),
             cut: counters.cut.value(),
         }
@@ -48,11 +50,11 @@ impl Statistics {
 pub struct Snapshot {
     /// TCP connections taken from the listener, refused ones included.
     pub accepted: u64,
-    /// Connections open now, handshakes included. A gauge; all others only grow.
+    /// Connections open now, handshakes included. A gauge, as `body_bytes`; all others only grow.
     pub open: u64,
-    /// Connections closed at the cap, while not serving a request, to make room for a newer one.
+    /// Connections closed at the cap, while no request of theirs was handled, to make room for a newer one.
     pub displaced: u64,
-    /// Connections closed at once because all others were busy.
+    /// Connections closed at once because the requests of all others were being handled.
     pub refused_at_cap: u64,
     /// Errors of accepting: out of file descriptors, or a peer that left the backlog.
     pub accept_errors: u64,
@@ -76,6 +78,10 @@ pub struct Snapshot {
     pub body_timeouts: u64,
     /// Requests answered 413.
     pub body_too_large: u64,
+    /// Requests answered 503 because the budget for all request bodies was used up.
+    pub body_over_budget: u64,
+    /// Bytes of request bodies held now, of those that arrive and of those that are handled, in blocks of 16 KiB. A gauge.
+    pub body_bytes: u64,
     /// Panics of handlers, answered 500 where an answer was still possible.
     pub panics: u64,
     /// Connections cut at the end of the grace.
@@ -100,6 +106,8 @@ pub(crate) struct Counters {
     pub(crate) header_timeouts: Counter,
     pub(crate) body_timeouts: Counter,
     pub(crate) body_too_large: Counter,
+    pub(crate) body_over_budget: Counter,
+    pub(crate) body_bytes: Counter,
     pub(crate) panics: Counter,
     pub(crate) cut: Counter,
 }
@@ -115,6 +123,11 @@ impl Counter {
 
     pub(crate) fn subtract_one(&self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set(&self, value: usize) {
+        self.0
+            .store(value.try_into().unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 
     fn value(&self) -> u64 {

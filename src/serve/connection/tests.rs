@@ -10,6 +10,7 @@ use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
+use crate::budget::BodyBudget;
 use crate::limits::Limits;
 use crate::statistics::Statistics;
 use crate::tls::TlsHandle;
@@ -36,6 +37,7 @@ impl Talk {
                 body_bytes: 10,
                 ..Limits::default()
             },
+            bodies: BodyBudget::new(10, Statistics::default()),
             seed: 0,
             router,
             statistics: Statistics::default(),
@@ -43,7 +45,7 @@ impl Talk {
             stopping: CancellationToken::new(),
         });
         let (peer, stream) = tokio::io::duplex(capacity);
-        let pulse = Arc::new(Pulse::new(Instant::now()));
+        let pulse = Arc::new(Pulse::new(Instant::now(), 0));
         pulse.rest();
         let exchange = Exchange {
             shared: Arc::clone(&shared),

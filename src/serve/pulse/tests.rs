@@ -3,10 +3,11 @@ use rstest::rstest;
 use super::*;
 use crate::framing::is_framed_twice;
 
+const HEADER_BYTES: usize = 64 * 1024;
 const TWICE: &str = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\n";
 
 fn waiting() -> Pulse {
-    let pulse = Pulse::new(Instant::now());
+    let pulse = Pulse::new(Instant::now(), HEADER_BYTES);
     pulse.rest();
     pulse
 }
@@ -49,7 +50,7 @@ fn each_request_is_judged_by_its_own_header() {
 async fn clocks_follow_the_stage() {
     let limits = Limits::default();
     let now = Instant::now();
-    let pulse = Pulse::new(now);
+    let pulse = Pulse::new(now, HEADER_BYTES);
     assert_eq!(
         pulse.due(&limits, Course::Serving),
         None,

@@ -1,6 +1,7 @@
 //! The server as its peers see it: real sockets, real TLS, bytes written by hand.
 
 mod drain;
+mod exhaustion;
 mod fixture;
 mod handshake;
 mod requests;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{ConnectInfo, Extension};
+use axum::extract::{ConnectInfo, Extension, State};
 use axum::routing::{get, post};
 use rustls::crypto::aws_lc_rs;
 use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
@@ -193,14 +193,22 @@ fn router(release: Arc<Notify>) -> Router {
             ),
         )
         .route("/peer", get(peer))
+        .route("/hold", post(hold))
         .route("/panic", get(defect))
         .route(
             "/wait",
-            get(move || async move {
+            get(|State(release): State<Arc<Notify>>| async move {
                 release.notified().await;
                 "released"
             }),
         )
+        .with_state(release)
+}
+
+/// Keeps the body that it has read until it is released.
+async fn hold(State(release): State<Arc<Notify>>, body: Bytes) -> String {
+    release.notified().await;
+    body.len().to_string()
 }
 
 async fn defect() -> &'static str {
