@@ -18,8 +18,7 @@ use std::time::Instant;
 use api::event::{PathSegment, WatchEvent};
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::State;
-use axum::extract::rejection::BytesRejection;
+use axum::extract::{FromRequest as _, Request, State};
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use policy::change::{Outcome, ReviewError, Silence};
@@ -55,11 +54,8 @@ pub fn router(edge: Edge) -> Router {
     Router::new().fallback(admit).with_state(Arc::new(edge))
 }
 
-async fn admit(
-    State(edge): State<Arc<Edge>>,
-    uri: Uri,
-    body: Result<Bytes, BytesRejection>,
-) -> Response {
+async fn admit(State(edge): State<Arc<Edge>>, request: Request) -> Response {
+    let uri = request.uri().clone();
     let Some(manager) = uri.path().strip_prefix(PATH) else {
         return refusal(StatusCode::NOT_FOUND, format!("only {PATH}MANAGER is here"));
     };
@@ -74,7 +70,8 @@ async fn admit(
         Ok(manager) => manager,
         Err(error) => return refusal(StatusCode::BAD_REQUEST, error.to_string()),
     };
-    let Ok(body) = body else {
+    // Read only now: a request for another path is answered before its body.
+    let Ok(body) = Bytes::from_request(request, &()).await else {
         // Cut off or too large: the server below answers the latter, and for the former nobody listens.
         return refusal(
             StatusCode::BAD_REQUEST,
