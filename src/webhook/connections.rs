@@ -19,14 +19,10 @@ pub fn register(registry: &mut Registry, statistics: Statistics) {
 impl Collector for Connections {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
         let snapshot = self.0.snapshot();
-        let open = ConstGauge::new(snapshot.open);
-        let help = "Connections open now";
-        open.encode(encoder.encode_descriptor(
-            "server_connections_open",
-            help,
-            None,
-            open.metric_type(),
-        )?)?;
+        for (name, help, value) in gauges(&snapshot) {
+            let gauge = ConstGauge::new(value);
+            gauge.encode(encoder.encode_descriptor(name, help, None, gauge.metric_type())?)?;
+        }
         for (name, help, value) in counters(&snapshot) {
             let counter = ConstCounter::new(value);
             counter.encode(encoder.encode_descriptor(
@@ -40,7 +36,31 @@ impl Collector for Connections {
     }
 }
 
-fn counters(snapshot: &Snapshot) -> [(&'static str, &'static str, u64); 10] {
+/// Name, help text and value of one metric.
+type Line = (&'static str, &'static str, u64);
+
+fn gauges(snapshot: &Snapshot) -> [Line; 2] {
+    [
+        (
+            "server_connections_open",
+            "Connections open now",
+            snapshot.open,
+        ),
+        (
+            "server_request_body_bytes",
+            "Bytes of request bodies in memory, in blocks of 16 KiB",
+            snapshot.body_bytes,
+        ),
+    ]
+}
+
+fn counters(snapshot: &Snapshot) -> impl Iterator<Item = Line> {
+    let connections = connection_counters(snapshot).into_iter();
+    connections.chain(request_counters(snapshot))
+}
+
+/// Counters of connections and TLS handshakes.
+fn connection_counters(snapshot: &Snapshot) -> [Line; 7] {
     [
         (
             "server_connections_accepted",
@@ -49,7 +69,7 @@ fn counters(snapshot: &Snapshot) -> [(&'static str, &'static str, u64); 10] {
         ),
         (
             "server_connections_displaced",
-            "Idle connections closed at the cap",
+            "Connections without a request being handled that were closed at the cap",
             snapshot.displaced,
         ),
         (
@@ -77,6 +97,27 @@ fn counters(snapshot: &Snapshot) -> [(&'static str, &'static str, u64); 10] {
             "Peers that spoke HTTP without TLS",
             snapshot.plain_http,
         ),
+    ]
+}
+
+/// Counters of requests.
+fn request_counters(snapshot: &Snapshot) -> [Line; 6] {
+    [
+        (
+            "server_request_header_errors",
+            "Requests answered 400 or 431 because their header was not valid HTTP/1 or too large",
+            snapshot.bad_requests,
+        ),
+        (
+            "server_request_header_timeouts",
+            "Connections closed because a request header was not complete in time",
+            snapshot.header_timeouts,
+        ),
+        (
+            "server_request_body_budget_rejections",
+            "Requests answered 503 because all request bodies together took too much memory",
+            snapshot.body_over_budget,
+        ),
         (
             "server_bodies_too_large",
             "Requests answered 413",
@@ -96,7 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_counter_has_its_line() {
+    fn every_metric_has_its_line() {
         let mut registry = Registry::with_prefix("rt");
         register(&mut registry, Statistics::default());
         let mut text = String::new();
@@ -107,6 +148,11 @@ mod tests {
                 "{name} in {text}"
             );
         }
-        assert!(text.contains("\nrt_server_connections_open 0\n"));
+        for (name, _, _) in gauges(&Snapshot::default()) {
+            assert!(
+                text.contains(&format!("\nrt_{name} 0\n")),
+                "{name} in {text}"
+            );
+        }
     }
 }

@@ -81,8 +81,9 @@ impl State {
         ]
     }
 
-    fn other_gauges(&self) -> [Figure; 3] {
+    fn other_gauges(&self) -> [Figure; 4] {
         let certificates = self.certificates.report();
+        let connections = self.connections.snapshot();
         let expiry = certificates
             .not_after
             .and_then(|it| it.duration_since(UNIX_EPOCH).ok());
@@ -103,12 +104,18 @@ impl State {
                 name: "server_connections_open",
                 help: "Connections open now",
                 unit: None,
-                value: Some(float(self.connections.snapshot().open)),
+                value: Some(float(connections.open)),
+            },
+            Figure {
+                name: "server_request_body",
+                help: "Request bodies in memory, in blocks of 16 KiB",
+                unit: Some(Unit::Bytes),
+                value: Some(float(connections.body_bytes)),
             },
         ]
     }
 
-    fn counters(&self) -> [(&'static str, &'static str, u64); 8] {
+    fn counters(&self) -> [(&'static str, &'static str, u64); 12] {
         let certificates = self.certificates.report();
         let connections = self.connections.snapshot();
         [
@@ -136,6 +143,26 @@ impl State {
                 "server_connections_refused",
                 "Connections closed because all others were busy",
                 connections.refused_at_cap,
+            ),
+            (
+                "server_connections_evicted",
+                "Connections without a request being handled that were closed at the cap",
+                connections.displaced,
+            ),
+            (
+                "server_request_header_errors",
+                "Requests answered 400 or 431 because their header was not valid HTTP/1 or too large",
+                connections.bad_requests,
+            ),
+            (
+                "server_request_header_timeouts",
+                "Connections closed because a request header was not complete in time",
+                connections.header_timeouts,
+            ),
+            (
+                "server_request_body_budget_rejections",
+                "Requests answered 503 because all request bodies together took too much memory",
+                connections.body_over_budget,
             ),
             (
                 "server_handshake_failures",
