@@ -5,11 +5,36 @@ pub(crate) mod watcher;
 pub(crate) mod webhook;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::Context as _;
+use serve::{Limits, Options, TlsHandle};
 
 /// A role is tens of microseconds of work at a time, or waits: more threads would only cost memory on large nodes.
 const THREADS: usize = 2;
+
+/// How long requests may take to end after the linger; a review takes well under a second.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// The age after which the API server is asked to dial again. After a restart of one replica all connections are on the
+/// other one; this is how they spread again.
+const CONNECTION_AGE: Duration = Duration::from_mins(10);
+
+/// How an endpoint for the API server's admission reviews serves.
+fn admission_options(tls: TlsHandle, linger: Duration) -> Options {
+    Options {
+        limits: Limits {
+            age: Some(CONNECTION_AGE),
+            ..Limits::default()
+        },
+        linger,
+        grace: GRACE,
+        // The API server dials the endpoint itself: no proxy in between could read another length.
+        refuse_ambiguous_length: false,
+        seed: fastrand::u64(..),
+        ..Options::new(tls)
+    }
+}
 
 /// Runs a role to its end.
 fn run_to_end(role: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<ExitCode> {
@@ -22,4 +47,16 @@ fn run_to_end(role: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<
         .context("the runtime cannot begin")?
         .block_on(role)?;
     Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn admission_connections_age_and_each_replica_spreads_them_anew() {
+        let options = || admission_options(TlsHandle::empty(), Duration::ZERO);
+        assert_eq!(options().limits.age, Some(Duration::from_mins(10)));
+        assert_ne!(options().seed, options().seed);
+    }
 }

@@ -16,7 +16,7 @@ use chassis::admin::{Admin, AdminOptions};
 use chassis::readiness::Readiness;
 use chassis::shutdown::Shutdown;
 use chassis::telemetry::{self, TelemetryOptions};
-use serve::{Bound, Options, Server};
+use serve::{Bound, Server};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use watcher::certificates::Certificates;
@@ -31,9 +31,6 @@ use crate::cli::watcher::{NotifyMode, WatcherArgs};
 
 /// What `-version` says; scripts look for the first words.
 const VERSION: &str = concat!("Runtime Watcher version: ", env!("CARGO_PKG_VERSION"), "\n");
-
-/// How long requests may take to end after the linger; an answer takes a millisecond.
-const GRACE: Duration = Duration::from_secs(5);
 
 /// Connections to KCP beside the sender's, one of them for heartbeats; the others are idle but for `--notify=sync`.
 const FURTHER_CONNECTIONS: usize = 56;
@@ -63,11 +60,7 @@ async fn compose(arguments: &WatcherArgs, settings: Settings) -> anyhow::Result<
     let shutdown = Shutdown::on_signals()?;
     let readiness = Readiness::default();
     let certificates = Certificates::load(settings.certificates.clone());
-    let options = Options {
-        linger: arguments.linger,
-        grace: GRACE,
-        ..Options::new(certificates.tls())
-    };
+    let options = super::admission_options(certificates.tls(), arguments.linger);
     let server = Server::bind(settings.webhook, options).await?;
     let (outbox, recovered) = Outbox::open(settings.spool.clone(), Instant::now());
     log_recovered(&recovered);

@@ -17,7 +17,7 @@ use chassis::telemetry::{self, TelemetryOptions};
 use kube::Client;
 use kube::runtime::events::{Recorder, Reporter};
 use policy::admission::Settings;
-use serve::{Bound, Options, Server, TlsHandle};
+use serve::{Bound, Server, TlsHandle};
 use tokio_util::sync::CancellationToken;
 use webhook::admission::{Edge, NAMESPACE_PATIENCE, router};
 use webhook::knowledge::Knowledge;
@@ -30,9 +30,6 @@ use crate::cli::webhook::WebhookArgs;
 
 /// How long one API call may take. None of them is on the path of a review.
 const CALL: Duration = Duration::from_secs(15);
-
-/// How long requests may take to end after the linger; a review takes well under a second.
-const GRACE: Duration = Duration::from_secs(5);
 
 /// The lease of everything that only one replica may do.
 const LEASE: &str = "rt-bootstrapper-webhook";
@@ -53,7 +50,8 @@ async fn compose(arguments: &WebhookArgs) -> anyhow::Result<()> {
     let shutdown = Shutdown::on_signals()?;
     let readiness = Readiness::default();
     let tls = TlsHandle::empty();
-    let server = Server::bind(arguments.listen, server_options(arguments, &tls)).await?;
+    let options = super::admission_options(tls.clone(), arguments.linger);
+    let server = Server::bind(arguments.listen, options).await?;
     let (meters, metrics) = Meters::with_server(server.statistics());
     let addresses = AdminOptions {
         health: arguments.health_probe_bind_address,
@@ -180,13 +178,5 @@ fn client_options(arguments: &WebhookArgs) -> ClientOptions {
         kubeconfig: arguments.kubeconfig.clone(),
         user_agent: concat!("runtime-bootstrapper-webhook/", env!("CARGO_PKG_VERSION")).to_owned(),
         timeout: CALL,
-    }
-}
-
-fn server_options(arguments: &WebhookArgs, tls: &TlsHandle) -> Options {
-    Options {
-        linger: arguments.linger,
-        grace: GRACE,
-        ..Options::new(tls.clone())
     }
 }

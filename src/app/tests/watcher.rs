@@ -1,6 +1,8 @@
 //! Role `watcher`, judged from outside: a process, its ports, its end. "Row" is the number in the checklist for the public one.
 #![cfg(test)]
 
+#[path = "watcher/exhaustion.rs"]
+mod exhaustion;
 #[path = "watcher/kcp.rs"]
 mod kcp;
 #[path = "watcher/process.rs"]

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rcgen::{BasicConstraints, Certificate, CertificateParams, IsCa, Issuer, KeyPair};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, Stream};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -155,8 +155,8 @@ impl Running {
         answered("its end", || self.child.try_wait().unwrap())
     }
 
-    /// The answer to a review for the manager `kyma`.
-    pub(crate) fn ask(&self, review: &Value) -> Value {
+    /// A TLS connection to the admission endpoint.
+    pub(crate) fn connect(&self) -> StreamOwned<ClientConnection, TcpStream> {
         let mut roots = RootCertStore::empty();
         roots.add(self.authority.clone()).unwrap();
         let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
@@ -165,16 +165,30 @@ impl Running {
             .with_root_certificates(roots)
             .with_no_client_auth();
         let name = ServerName::try_from("localhost").unwrap();
-        let mut session = ClientConnection::new(Arc::new(config), name).unwrap();
-        let mut stream = TcpStream::connect(("127.0.0.1", self.webhook)).unwrap();
+        let session = ClientConnection::new(Arc::new(config), name).unwrap();
+        let stream = TcpStream::connect(("127.0.0.1", self.webhook)).unwrap();
+        StreamOwned::new(session, stream)
+    }
+
+    /// The answer to a review for the manager `kyma`.
+    pub(crate) fn ask(&self, review: &Value) -> Value {
         let body = review.to_string();
         let request = format!(
             "POST /validate/kyma HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         );
-        let (status, answer) = read_answer(&mut Stream::new(&mut session, &mut stream), &request);
+        let (status, answer) = read_answer(&mut self.connect(), &request);
         assert_eq!(status, 200, "{answer}");
         serde_json::from_str(&answer).unwrap()
+    }
+
+    /// The most memory that the process has had resident since its start, in KiB.
+    pub(crate) fn peak_memory_kib(&self) -> u64 {
+        let path = format!("/proc/{}/status", self.child.id());
+        let status = std::fs::read_to_string(path).unwrap();
+        let peak = status.lines().find_map(|it| it.strip_prefix("VmHWM:"));
+        let peak = peak.unwrap().trim().trim_end_matches(" kB");
+        peak.parse().unwrap()
     }
 }
 
