@@ -1,5 +1,7 @@
 //! What both decisions say of a body that is no review, in one place: the API server sees the same answer from each.
 
+use serde_json::error::Category;
+
 /// The version of reviews that is read.
 pub(crate) const API_VERSION: &str = "admission.k8s.io/v1";
 
@@ -15,7 +17,7 @@ pub enum ReviewError {
     Encoding(#[source] std::str::Utf8Error),
     /// Not JSON, cut off, or a field of the review that is missing, of another type or there twice.
     #[error("the body is no AdmissionReview")]
-    Shape(#[source] serde_json::Error),
+    Shape(#[source] JsonError),
     /// Another kind or version.
     #[error("the body is {kind:?} of {api_version:?}, not {KIND} of {API_VERSION}")]
     Kind {
@@ -30,6 +32,37 @@ pub enum ReviewError {
     /// There is no uid to answer to.
     #[error("the review's request has no uid")]
     NoUid,
+}
+
+/// How and where a text is not the expected JSON. It repeats nothing of the text, which serde_json's error does at any
+/// length: the text may hold secrets, and may be as large as a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{problem} at line {line}, column {column}")]
+pub struct JsonError {
+    problem: &'static str,
+    line: usize,
+    column: usize,
+}
+
+impl From<&serde_json::Error> for JsonError {
+    fn from(error: &serde_json::Error) -> Self {
+        Self {
+            problem: match error.classify() {
+                Category::Io => "unreadable input",
+                Category::Syntax => "invalid JSON",
+                Category::Data => "missing, duplicate or mistyped field",
+                Category::Eof => "unexpected end",
+            },
+            line: error.line(),
+            column: error.column(),
+        }
+    }
+}
+
+impl From<serde_json::Error> for JsonError {
+    fn from(error: serde_json::Error) -> Self {
+        Self::from(&error)
+    }
 }
 
 impl ReviewError {

@@ -2,9 +2,12 @@
 //!
 //! Invariant: a Pod is never denied and never fails because of us. What is no review gets HTTP 400; every fault of our
 //! own is an allowed Pod with a warning and a metric, to be repaired later (product.md §1 "The patch").
+//! Nothing of a request is logged but a malformed review's kind and version, the place of an error, and 64 characters of
+//! the uid; and no client can cause a line with each of its requests.
 //! The one await besides the body is for a Namespace that the watch has not brought yet, and it is bounded.
 
 mod answer;
+mod log_limit;
 mod metrics;
 
 #[cfg(test)]
@@ -22,17 +25,22 @@ use axum::extract::rejection::BytesRejection;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use policy::admission::review::{self, Request, Review, Subject};
+use chassis::telemetry::error_chain;
+use policy::admission::review::{self, JsonError, Request, Review, ReviewError, Subject};
 use policy::admission::{Context, Decision, decide};
 use tokio::time::timeout;
 
 use crate::knowledge::{Knowledge, KnownNamespace};
 
 use self::answer::Answer;
+use self::log_limit::LogLimit;
 pub use self::metrics::AdmissionMetrics;
 
 /// How long a review may wait for the watch to bring its Namespace (product.md §1 "Opt-in").
 pub const NAMESPACE_PATIENCE: Duration = Duration::from_millis(300);
+
+/// How many characters of a uid are logged; the API server's have 36.
+const LOGGED_UID: usize = 64;
 
 /// What answers reviews.
 #[derive(Clone)]
@@ -59,6 +67,9 @@ enum Fault {
 }
 
 impl Fault {
+    /// The number of faults.
+    const COUNT: usize = Self::Panic as usize + 1;
+
     fn code(self) -> &'static str {
         match self {
             Self::NoConfiguration => "NoConfiguration",
@@ -86,25 +97,40 @@ impl Fault {
 pub fn router(edge: Edge) -> Router {
     Router::new()
         .route(WEBHOOK_PATH, post(admit))
-        .with_state(Arc::new(edge))
+        .with_state(Arc::new(Endpoint {
+            edge,
+            logs: Logs::default(),
+        }))
 }
 
-async fn admit(State(edge): State<Arc<Edge>>, body: Result<Bytes, BytesRejection>) -> Response {
+/// What answers reviews, and what it may log.
+struct Endpoint {
+    edge: Edge,
+    logs: Logs,
+}
+
+/// One limit for each line that a request can cause.
+#[derive(Default)]
+struct Logs {
+    malformed: LogLimit,
+    /// By the fault's number.
+    faults: [LogLimit; Fault::COUNT],
+}
+
+async fn admit(
+    State(endpoint): State<Arc<Endpoint>>,
+    body: Result<Bytes, BytesRejection>,
+) -> Response {
     let Ok(body) = body else {
         // Cut off or too large: the server below answers the latter, and for the former nobody listens.
         return (StatusCode::BAD_REQUEST, "the body did not arrive\n").into_response();
     };
     let started = Instant::now();
     let response = match review::parse(&body) {
-        Ok(review) => edge.answer(&review).await,
-        Err(error) => {
-            edge.metrics.rejected();
-            let text = chassis::telemetry::error_chain(&error);
-            tracing::warn!(error = text, bytes = body.len(), "not an AdmissionReview");
-            (StatusCode::BAD_REQUEST, format!("{text}\n")).into_response()
-        }
+        Ok(review) => endpoint.answer(&review).await,
+        Err(error) => endpoint.reject(&error, body.len()),
     };
-    edge.metrics.answered(started.elapsed());
+    endpoint.edge.metrics.answered(started.elapsed());
     response
 }
 
@@ -114,27 +140,47 @@ fn survive<T>(decision: impl FnOnce() -> T) -> Result<T, Fault> {
     catch_unwind(AssertUnwindSafe(decision)).map_err(|_panic| Fault::Panic)
 }
 
-impl Edge {
+impl Endpoint {
+    fn reject(&self, error: &ReviewError, bytes: usize) -> Response {
+        self.edge.metrics.rejected();
+        let error = error_chain(error);
+        if let Some(suppressed) = self.logs.malformed.permit() {
+            tracing::warn!(error, bytes, suppressed, "malformed review rejected");
+        }
+        (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response()
+    }
+
     async fn answer(&self, review: &Review<'_>) -> Response {
         let answer = match &review.subject {
-            Subject::Pod(request) => self.decide(request).await.unwrap_or_else(Answer::fault),
-            Subject::Unreadable(error) => {
-                tracing::error!(%error, uid = &*review.uid, "a Pod that cannot be read");
-                Answer::fault(Fault::UnreadablePod)
+            Subject::Pod(request) => {
+                (self.edge.decide(request).await).unwrap_or_else(Answer::fault)
             }
+            Subject::Unreadable(_) => Answer::fault(Fault::UnreadablePod),
             Subject::Foreign => Answer::fault(Fault::ForeignResource),
         };
         if let Some(fault) = answer.own_fault() {
-            self.metrics.fault(fault.code());
-            tracing::error!(
-                fault = fault.code(),
-                uid = &*review.uid,
-                "a Pod passes unchanged"
-            );
+            self.report(fault, review);
         }
         answer.into_response(&review.uid)
     }
 
+    fn report(&self, fault: Fault, review: &Review<'_>) {
+        self.edge.metrics.fault(fault.code());
+        let limit = self.logs.faults.get(fault as usize);
+        let Some(suppressed) = limit.and_then(LogLimit::permit) else {
+            return;
+        };
+        let error = match &review.subject {
+            Subject::Unreadable(error) => Some(JsonError::from(error).to_string()),
+            Subject::Pod(_) | Subject::Foreign => None,
+        };
+        let uid: String = review.uid.chars().take(LOGGED_UID).collect();
+        let reason = fault.code();
+        tracing::error!(reason, uid, error, suppressed, "Pod not mutated");
+    }
+}
+
+impl Edge {
     async fn decide(&self, request: &Request<'_>) -> Result<Answer, Fault> {
         // One version for the whole review, whatever the watches bring meanwhile.
         let in_force = self.knowledge.in_force();

@@ -8,8 +8,8 @@ use serde_json::value::RawValue;
 
 use super::json;
 use super::pod::{Pod, Text};
-pub use crate::review::ReviewError;
 use crate::review::{API_VERSION, KIND};
+pub use crate::review::{JsonError, ReviewError};
 
 /// What the API server asks.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub enum Subject<'a> {
     Pod(Box<Request<'a>>),
     /// Another resource: somebody's rules are wider than ours.
     Foreign,
-    /// A Pod that does not look like one.
+    /// A Pod that does not look like one. The error repeats parts of the Pod; [`JsonError`] is for logs.
     Unreadable(serde_json::Error),
 }
 
@@ -112,7 +112,7 @@ fn look_closely(text: &str) -> Result<Review<'_>, ReviewError> {
     match serde_json::from_str::<Envelope<'_, Pod<'_>>>(text) {
         Ok(envelope) => envelope.review(RawRequest::into_subject),
         Err(error) => serde_json::from_str::<Envelope<'_, &RawValue>>(text)
-            .map_err(ReviewError::Shape)?
+            .map_err(|error| ReviewError::Shape(error.into()))?
             .review(|request| {
                 if request.is_about_pods() {
                     Subject::Unreadable(error)

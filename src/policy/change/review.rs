@@ -92,7 +92,8 @@ impl<'a> Review<'a> {
     /// Reads a review out of a request's body.
     pub(super) fn parse(body: &'a [u8]) -> Result<Self, ReviewError> {
         let text = std::str::from_utf8(body).map_err(ReviewError::Encoding)?;
-        let envelope: Envelope<'a> = serde_json::from_str(text).map_err(ReviewError::Shape)?;
+        let envelope: Envelope<'a> =
+            serde_json::from_str(text).map_err(|error| ReviewError::Shape(error.into()))?;
         let api_version = text_of(envelope.api_version.as_ref());
         let kind = text_of(envelope.kind.as_ref());
         if !matches!(kind, "" | KIND) || !matches!(api_version, "" | API_VERSION) {

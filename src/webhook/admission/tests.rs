@@ -11,6 +11,8 @@ use tower::ServiceExt as _;
 
 use super::*;
 
+mod canary;
+
 const CONFIG: &str = include_str!("../../policy/admission/tests/seed/config.json");
 const ALL: &str = "rt-cfg.kyma-project.io/all";
 
