@@ -75,7 +75,7 @@ pub(crate) async fn serve(shared: Arc<Shared>, seat: Seat, tcp: TcpStream, peer:
 async fn converse<S: AsyncRead + AsyncWrite + Unpin>(exchange: Exchange, stream: S) {
     let (shared, pulse) = (Arc::clone(&exchange.shared), Arc::clone(&exchange.pulse));
     let exchange = Arc::new(exchange);
-    let wire = Wire::new(stream, Arc::clone(&pulse), shared.limits.idle);
+    let wire = Wire::new(stream, Arc::clone(&pulse), shared.limits.answer);
     let connection = http1::Builder::new()
         // hyper's own header clock also runs while a connection is idle; ours does not.
         .header_read_timeout(None)
@@ -157,7 +157,7 @@ async fn attend<C: Graceful>(mut connection: Pin<&mut C>, shared: &Shared, pulse
             }
             Turn::Due if matches!(course, Course::Leaving(_)) => return,
             // No answer could be given, and memory and place are needed now.
-            Turn::Displaced if pulse.stage().is_incomplete() => return,
+            Turn::Displaced if pulse.waits_for_its_peer() => return,
             Turn::Due | Turn::Displaced => {
                 connection.as_mut().graceful_shutdown();
                 course = Course::Leaving(Instant::now());

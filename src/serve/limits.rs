@@ -33,15 +33,17 @@ pub struct Limits {
     /// [`body`](Self::body); late: the answer is 503 as well. The memory may be twice this: the blocks in which bodies
     /// arrive are kept, and a body is copied out of them when it is complete.
     pub bodies_bytes: usize,
-    /// How long a connection may wait for its next request, and how long a peer may refuse to take
-    /// the bytes of our answer. Default 120 s: above the 90 s after which the API server's own pool drops a
+    /// How long a peer may take none of the bytes of an answer; then the connection ends. Default 5 s: the API server
+    /// reads its answers at once.
+    pub answer: Duration,
+    /// How long a connection may wait for its next request. Default 120 s: above the 90 s after which the API server's own pool drops a
     /// connection, so that in normal operation it is never the server that cuts an idle one.
     pub idle: Duration,
     /// Connections at the same time. Default 1024 (about 30 kB each, and up to
     /// [`header_bytes`](Self::header_bytes) more while a request is incomplete).
     ///
     /// At the cap a new connection takes the place of one whose request is *not* being handled: first of those that
-    /// have sent no complete request, or whose header or body is incomplete, the one that has been so for longest; as
+    /// have sent no complete request, whose header or body is incomplete, or that take no answer, the one that has been so for longest; as
     /// soon as these are fewer than an eighth of all, the longest idle of the others, so that a new connection is not
     /// evicted before it can send its request. If all requests are being handled the newest is closed at once and
     /// counted.
@@ -63,6 +65,7 @@ impl Default for Limits {
             body: Duration::from_secs(3),
             body_bytes: 7 * 1024 * 1024,
             bodies_bytes: 16 * 1024 * 1024,
+            answer: Duration::from_secs(5),
             idle: Duration::from_mins(2),
             connections: 1024,
             age: None,

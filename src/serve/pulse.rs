@@ -35,13 +35,6 @@ pub(crate) enum Stage {
     Closing,
 }
 
-impl Stage {
-    /// Whether the peer has begun a request that it has not completed, or is only listened to any more.
-    pub(crate) fn is_incomplete(self) -> bool {
-        matches!(self, Self::Header | Self::Body | Self::Closing)
-    }
-}
-
 /// What the server has decided about a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Course {
@@ -55,7 +48,7 @@ pub(crate) enum Course {
 /// What losing a connection would cost, and since when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Worth {
-    /// It has sent no complete request, or its next one is incomplete.
+    /// It has sent no complete request, its next one is incomplete, or it takes no answer.
     Unfinished(Instant),
     /// It has sent a request and may send another.
     Idle(Instant),
@@ -73,6 +66,8 @@ struct State {
     since: Instant,
     served: bool,
     unread: bool,
+    /// Since when the peer has taken none of the bytes of an answer.
+    stalled: Option<Instant>,
     header: Vec<u8>,
     header_complete: bool,
 }
@@ -85,6 +80,7 @@ impl Pulse {
             since: now,
             served: false,
             unread: false,
+            stalled: None,
             header: Vec::new(),
             header_complete: false,
         };
@@ -151,6 +147,18 @@ impl Pulse {
         self.state().unread
     }
 
+    /// Whether the peer takes none of the bytes of an answer.
+    pub(crate) fn stall(&self, stalled: bool) {
+        self.state().stalled = stalled.then(Instant::now);
+    }
+
+    /// Whether the peer has begun a request that it has not completed, takes no answer, or is only listened to any more.
+    pub(crate) fn waits_for_its_peer(&self) -> bool {
+        let state = self.state();
+        matches!(state.stage, Stage::Header | Stage::Body | Stage::Closing)
+            || state.stalled.is_some()
+    }
+
     /// Our side ends. Returns whether the peer may still be sending what nobody will read: closing then makes
     /// the kernel send a reset, which can destroy our answer before the peer has read it.
     pub(crate) fn close(&self) -> bool {
@@ -184,6 +192,9 @@ impl Pulse {
     /// What losing this connection would cost; `None` while its request is handled.
     pub(crate) fn worth(&self) -> Option<Worth> {
         let state = self.state();
+        if let Some(since) = state.stalled {
+            return Some(Worth::Unfinished(since));
+        }
         match state.stage {
             Stage::Busy => None,
             Stage::Waiting if state.served => Some(Worth::Idle(state.since)),

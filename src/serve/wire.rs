@@ -51,8 +51,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Wire<S> {
         progress: Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         if progress.is_ready() {
-            self.stalled = None;
+            if self.stalled.take().is_some() {
+                self.pulse.stall(false);
+            }
             return progress;
+        }
+        if self.stalled.is_none() {
+            self.pulse.stall(true);
         }
         let patience = self.patience;
         let alarm = self

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::*;
 use crate::budget::BodyBudget;
 use crate::limits::Limits;
+use crate::pulse::Worth;
 use crate::statistics::Statistics;
 use crate::tls::TlsHandle;
 
@@ -21,6 +22,7 @@ const MS: Duration = Duration::from_millis(1);
 struct Talk {
     peer: DuplexStream,
     shared: Arc<Shared>,
+    pulse: Arc<Pulse>,
     conversation: JoinHandle<()>,
 }
 
@@ -49,7 +51,7 @@ impl Talk {
         pulse.rest();
         let exchange = Exchange {
             shared: Arc::clone(&shared),
-            pulse,
+            pulse: Arc::clone(&pulse),
             peer: ([127, 0, 0, 1], 1).into(),
             certificates: None,
             expires: None,
@@ -58,6 +60,7 @@ impl Talk {
         Self {
             peer,
             shared,
+            pulse,
             conversation,
         }
     }
@@ -129,10 +132,41 @@ async fn a_peer_that_takes_no_answer_is_given_up() {
     let start = Instant::now();
     talk.conversation.await.unwrap();
     assert!(
-        is_about(start.elapsed(), talk.shared.limits.idle),
+        is_about(start.elapsed(), talk.shared.limits.answer),
         "{:?}",
         start.elapsed()
     );
+}
+
+/// Nothing is handled any more, so the connection is not worth more than one with an incomplete request.
+#[tokio::test(start_paused = true)]
+async fn a_connection_whose_answer_is_not_taken_can_be_displaced() {
+    let mut talk = Talk::start(64);
+    talk.peer
+        .write_all(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        .await
+        .unwrap();
+    sleep(Duration::from_secs(1)).await;
+    assert!(matches!(talk.pulse.worth(), Some(Worth::Unfinished(_))));
+    talk.pulse.displace();
+    let start = Instant::now();
+    talk.conversation.await.unwrap();
+    assert!(start.elapsed() < MS, "{:?}", start.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_whose_answer_is_taken_at_last_is_an_idle_one() {
+    let mut talk = Talk::start(64);
+    talk.peer
+        .write_all(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        .await
+        .unwrap();
+    sleep(Duration::from_secs(1)).await;
+    let mut taken = vec![0; 4096];
+    while !matches!(talk.pulse.worth(), Some(Worth::Idle(_))) {
+        assert_ne!(talk.peer.read(&mut taken).await.unwrap(), 0);
+        sleep(MS).await;
+    }
 }
 
 /// Or the kernel would answer what still comes with a reset, and the peer might never read the refusal.
