@@ -3,7 +3,8 @@
 //! A rollout knows every member's wave from its beginning. Each question and each change costs a look-up, so ten thousand
 //! members are no burden.
 //! Invariants: no wave is larger than the settings say; nobody starts before the waves before are settled, nor after the
-//! budget is spent or while paused. Unreachable members are no failures and hold up nobody.
+//! budget is spent or while paused. A member that may not start becomes neither [`State::Running`] nor [`State::Failed`],
+//! whoever asks for it: members in these states may be written to. Unreachable members are no failures and hold up nobody.
 //! Source: product.md §2 "Safe rollout".
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -126,8 +127,26 @@ impl Rollout {
         }
     }
 
-    /// Notes where a member is; an unknown one is passed over.
+    /// Lets a member that waits begin, and says whether it may work on the version now. An unreachable one stays
+    /// unreachable until something is known about it, and so holds up no wave.
+    pub fn start(&mut self, name: &str) -> bool {
+        let may_start = self.may_start(name);
+        if may_start && self.state(name) == Some(State::Waiting) {
+            self.put(name, State::Running);
+        }
+        may_start
+    }
+
+    /// Notes where a member is; an unknown one is passed over. A member that may not start stays where it is instead of
+    /// becoming [`State::Running`] or [`State::Failed`].
     pub fn set(&mut self, name: &str, state: State) {
+        if matches!(state, State::Running | State::Failed) && !self.may_start(name) {
+            return;
+        }
+        self.put(name, state);
+    }
+
+    fn put(&mut self, name: &str, state: State) {
         if let Some(member) = self.members.get_mut(name) {
             let counts = &mut self.waves[member.wave].counts;
             *counts.of(member.state) -= 1;
@@ -156,7 +175,7 @@ impl Rollout {
     pub fn recall<'a>(&mut self, failed: impl IntoIterator<Item = &'a str>) {
         for name in failed {
             if self.state(name) == Some(State::Waiting) {
-                self.set(name, State::Failed);
+                self.put(name, State::Failed);
             }
         }
     }

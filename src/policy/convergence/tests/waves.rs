@@ -182,3 +182,38 @@ fn nobody_is_a_finished_rollout() {
 fn orders(#[case] label: Option<&str>, #[case] expected: u32) {
     assert_eq!(order(label), expected);
 }
+
+#[rstest]
+#[case::of_a_later_wave("c")]
+#[case::unknown("stranger")]
+fn a_member_that_may_not_start_neither_runs_nor_fails(#[case] name: &str) {
+    let mut rollout = Rollout::begin(
+        settings(2, Budget::Count(1)),
+        members(&[("a", 1), ("b", 1), ("c", 2)]),
+    );
+    let before = rollout.state(name);
+    assert!(!rollout.start(name));
+    rollout.set(name, State::Running);
+    rollout.set(name, State::Failed);
+    assert_eq!(rollout.state(name), before);
+    assert!(!rollout.may_start(name));
+    assert!(rollout.start("a"));
+    assert_eq!(rollout.state("a"), Some(State::Running));
+}
+
+#[test]
+fn a_paused_rollout_lets_no_member_begin() {
+    let paused = Settings {
+        paused: true,
+        ..settings(0, Budget::Count(0))
+    };
+    let mut rollout = Rollout::begin(paused, FIVE.map(|it| (it.to_owned(), 0)));
+    for name in FIVE {
+        rollout.set(name, State::Running);
+        rollout.set(name, State::Failed);
+    }
+    assert_eq!(rollout.progress().counts.waiting, 5);
+    // One that holds the version already is done, whoever wrote it.
+    rollout.set("a", State::Done);
+    assert_eq!(starters(&rollout, &FIVE), ["a"]);
+}

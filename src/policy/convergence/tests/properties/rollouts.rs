@@ -73,3 +73,95 @@ proptest! {
         prop_assert_eq!(rollout.progress().wave, rollout.progress().waves);
     }
 }
+
+/// What happens to a rollout: to one of its members, by the place of its name, or to all of it.
+#[derive(Clone, Debug)]
+enum Event {
+    Set(usize, State),
+    Start(usize),
+    Join(usize, u32),
+    Leave(usize),
+    Pause(bool),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let state = prop::sample::select(vec![
+        State::Waiting,
+        State::Running,
+        State::Done,
+        State::Failed,
+        State::Unreachable,
+    ]);
+    prop_oneof![
+        4 => (0usize..12, state).prop_map(|(member, state)| Event::Set(member, state)),
+        4 => (0usize..12).prop_map(Event::Start),
+        1 => (0usize..12, 0u32..3).prop_map(|(member, order)| Event::Join(member, order)),
+        1 => (0usize..12).prop_map(Event::Leave),
+        1 => any::<bool>().prop_map(Event::Pause),
+    ]
+}
+
+fn has_begun(state: Option<State>) -> bool {
+    matches!(state, Some(State::Running | State::Failed))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Running and Failed members may be written to whatever their wave, so no event may bring a member there while the
+    /// rollout is paused, a wave has too many failures, or a wave of a smaller order has not settled.
+    #[test]
+    fn a_member_that_may_not_start_never_begins(
+        size in 0u32..4,
+        allowed in 0u32..3,
+        members in prop::collection::vec(0u32..3, 0..9),
+        events in prop::collection::vec(event(), 0..80),
+    ) {
+        let settings = Settings { size: NonZeroU32::new(size), failure_budget: Budget::Count(allowed), paused: false };
+        let name = |member: usize| format!("m{member:02}");
+        let mut orders: BTreeMap<String, u32> = members.iter().enumerate().map(|(index, order)| (name(index), *order)).collect();
+        let mut rollout = Rollout::begin(settings, orders.clone());
+        let mut is_paused = false;
+        let mut is_as_begun = true;
+        for event in events {
+            let before = rollout.clone();
+            let failed = before.failed().count();
+            match event {
+                Event::Set(member, state) => rollout.set(&name(member), state),
+                Event::Start(member) => {
+                    let may_start = before.may_start(&name(member));
+                    prop_assert_eq!(rollout.start(&name(member)), may_start);
+                }
+                Event::Join(member, order) => {
+                    is_as_begun = false;
+                    orders.entry(name(member)).or_insert(order);
+                    rollout.join(&name(member), order);
+                }
+                Event::Leave(member) => {
+                    is_as_begun = false;
+                    orders.remove(&name(member));
+                    rollout.leave(&name(member));
+                }
+                Event::Pause(paused) => {
+                    is_paused = paused;
+                    rollout.configure(Settings { paused, ..settings });
+                }
+            }
+            for (name, order) in &orders {
+                let (was, is) = (before.state(name), rollout.state(name));
+                if has_begun(was) || was == Some(State::Done) || !has_begun(is) {
+                    continue;
+                }
+                prop_assert!(before.may_start(name), "{name} became {is:?} and may not start");
+                prop_assert!(!is_paused, "{name} became {is:?} while paused");
+                // As all waves allow equally many failures, more than all of them together means that one is over.
+                let waves = before.progress().waves;
+                prop_assert!(failed <= (waves * allowed) as usize, "{name} became {is:?} after {failed} failures");
+                if is_as_begun && before.progress().wave == 1 {
+                    let smallest = orders.values().min();
+                    prop_assert_eq!(Some(order), smallest, "{} overtook", name);
+                }
+            }
+        }
+    }
+}
