@@ -89,8 +89,12 @@ pub(super) enum End {
     Waits,
     /// The Deployment's deadline passed, or it cannot be changed to what is wanted.
     Broken,
-    /// There was something to do, and it may not be done now.
-    Withheld,
+    /// The runtime does not hold everything yet, and nothing may be written to it now.
+    Withheld {
+        /// Whether the next look should come soon, so that the status stays true: Pods are on their way, or the pass did
+        /// not look at everything. Otherwise nothing changes before writing is allowed.
+        look_again: bool,
+    },
     /// The runtime was not reached, or may not be touched.
     Unreached { retry_after: Option<Duration> },
     /// A write failed.
@@ -170,14 +174,21 @@ fn end(assignment: &Assignment, purpose: Purpose, findings: &Findings) -> End {
         return End::Failed { retry_after };
     }
     let installed = &plan.installation;
+    // What was just installed is looked at once more before it counts.
+    let is_on_its_way = plan.waits() || installed.complete == Some(false);
+    let is_broken = installed.rollout == Rollout::Failed || installed.stuck.is_some();
     match purpose {
-        Purpose::Keep if assignment.withheld.is_some() && !plan.is_empty() => End::Withheld,
-        Purpose::Keep if findings.content_first => End::Waits,
-        Purpose::Keep if installed.rollout == Rollout::Failed || installed.stuck.is_some() => {
-            End::Broken
+        // Before everything else: whatever such a pass found, the runtime has not begun.
+        Purpose::Keep
+            if assignment.withheld.is_some()
+                && (!plan.is_empty() || findings.content_first || is_on_its_way || is_broken) =>
+        {
+            let look_again = plan.is_empty() && !is_broken;
+            End::Withheld { look_again }
         }
-        // What was just installed is looked at once more before it counts.
-        Purpose::Keep if plan.waits() || installed.complete == Some(false) => End::Waits,
+        Purpose::Keep if findings.content_first => End::Waits,
+        Purpose::Keep if is_broken => End::Broken,
+        Purpose::Keep if is_on_its_way => End::Waits,
         Purpose::Keep => End::Settled,
         Purpose::Uninstall | Purpose::HandBack if plan.is_empty() => End::Gone,
         Purpose::Uninstall | Purpose::HandBack => End::Waits,

@@ -127,6 +127,11 @@ impl Rollouts {
         before != self.gate()
     }
 
+    /// Whether a runtime may be written to; if it waited, it has begun now.
+    pub(super) fn start(&mut self, name: &str) -> bool {
+        self.current.start(name)
+    }
+
     /// Whether a runtime may be written to.
     pub(super) fn may_start(&self, name: &str) -> bool {
         self.current.may_start(name)

@@ -122,12 +122,12 @@ impl Conductor {
             return;
         };
         match end {
-            End::Settled | End::Withheld => {
+            End::Settled | End::Withheld { look_again: false } => {
                 entry.attempts = 0;
                 entry.whole = false;
                 self.queue.set(name, thorough.unwrap_or(now));
             }
-            End::Waits => {
+            End::Waits | End::Withheld { look_again: true } => {
                 let delay = self.settings.soon.delay(entry.attempts, fastrand::u64(..));
                 entry.attempts = entry.attempts.saturating_add(1);
                 entry.whole = true;

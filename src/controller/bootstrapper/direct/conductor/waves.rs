@@ -79,13 +79,7 @@ impl Conductor {
         let order = self.register.order(name);
         let rollouts = self.rollouts.as_mut()?;
         rollouts.join(name, order);
-        if !rollouts.may_start(name) {
-            return Some(Withheld::Wave);
-        }
-        if rollouts.state(name) == Some(State::Waiting) {
-            rollouts.set(name, State::Running);
-        }
-        None
+        (!rollouts.start(name)).then_some(Withheld::Wave)
     }
 
     /// A runtime does not take part any more.
@@ -108,8 +102,10 @@ impl Conductor {
             End::Broken | End::Failed { .. } => State::Failed,
             End::Unreached { .. } => State::Unreachable,
             // It is there again, and its turn has not come.
-            End::Withheld if rollouts.state(name) == Some(State::Unreachable) => State::Waiting,
-            End::Withheld | End::Gone => return,
+            End::Withheld { .. } if rollouts.state(name) == Some(State::Unreachable) => {
+                State::Waiting
+            }
+            End::Withheld { .. } | End::Gone => return,
         };
         if rollouts.set(name, state) {
             self.wake_waiting();

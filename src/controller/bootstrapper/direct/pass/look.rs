@@ -111,7 +111,10 @@ async fn decide(
     let content_first = is_urgent(assignment, &quick, purpose)
         || (all && !assignment.whole && purpose == Purpose::Keep && quick.blocked.is_none());
     let thorough = quick.blocked.is_none() && all && !content_first;
-    let plan = if content_first {
+    let plan = if content_first && assignment.withheld.is_some() {
+        // Nothing is written, and what there would be to write of the installation is worth knowing.
+        quick
+    } else if content_first {
         plan::content(context, &assignment.desired, &observed)
     } else if thorough {
         gather.installed(&mut observed).await?;

@@ -42,6 +42,10 @@ pub(super) struct World {
     pub(super) settings: DirectSettings,
     pub(super) content: Content,
     pub(super) readiness: Readiness,
+    /// How long a connection to a runtime may take.
+    pub(super) connect_timeout: Duration,
+    /// How long a test waits for something to happen before it fails.
+    pub(super) patience: Duration,
     sources: watch::Sender<Option<Arc<Sources>>>,
     registry: Registry,
     running: Option<Running>,
@@ -141,6 +145,8 @@ impl World {
             sources: watch::Sender::new(Some(Arc::new(content.read()))),
             content,
             readiness: Readiness::default(),
+            connect_timeout: Duration::from_millis(500),
+            patience: Duration::from_secs(10),
             registry: Registry::default(),
             running: None,
         }
@@ -208,7 +214,7 @@ impl World {
                 interval: Duration::ZERO,
                 burst: 1,
             },
-            connect_timeout: Duration::from_millis(500),
+            connect_timeout: self.connect_timeout,
             ..FleetOptions::default()
         };
         let options = DirectOptions {
@@ -302,7 +308,7 @@ impl World {
     }
 
     pub(super) async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + self.patience;
         while !holds(self) {
             assert!(
                 Instant::now() < deadline,
@@ -317,7 +323,7 @@ impl World {
     pub(super) async fn settle(&self) {
         let state = |it: &Self| (it.passes(), it.kcp.lock().writes.len());
         let mut last = (state(self), Instant::now());
-        let deadline = Instant::now() + Duration::from_secs(10);
+        let deadline = Instant::now() + self.patience;
         while last.1.elapsed() < Duration::from_millis(150) {
             assert!(
                 Instant::now() < deadline,
