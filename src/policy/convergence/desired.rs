@@ -7,6 +7,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use api::bootstrapper::SynchronizedContent;
 use api::names::{DOCKER_CONFIG_KEY, DOCKER_CONFIG_TYPE};
 use api::runtimes::{CONTENT_HASH, REQUIRES_NONE, REQUIRES_PULL_SECRET, REQUIRES_TRUST_BUNDLE};
 use base64::Engine as _;
@@ -64,6 +65,9 @@ pub struct Desired {
     pub requirement: Requirement,
     /// The version of the whole: the same hash means the same three contents. `None` while the document is held back.
     pub version: Option<Hash>,
+    /// Hash of what is wanted of the three objects, whether they make a complete version or not: the same hash means that
+    /// the same is written. A rollout goes by it, so that a change waits for its wave also while a source is invalid.
+    pub revision: Hash,
 }
 
 /// The version of the API in which the bundle's object is written down.
@@ -114,8 +118,11 @@ impl Desired {
                 },
             ),
         };
+        let revision = revision([&pull_secret, &trust_bundle, &configuration]);
         Self {
-            version: version([&pull_secret, &trust_bundle, &configuration]),
+            // The parts alone are no version.
+            version: (!configuration.is_held_back()).then_some(revision),
+            revision,
             requirement: sources
                 .configuration
                 .valid()
@@ -126,6 +133,27 @@ impl Desired {
         }
     }
 
+    /// Whether a runtime holds all of this already, by what its status says about it. Of an incomplete version that is
+    /// every object that is wanted; what stays untouched may be anything.
+    #[must_use]
+    pub fn is_held(&self, said: Option<&SynchronizedContent>) -> bool {
+        if let Some(version) = self.version {
+            return said.and_then(|it| it.version.as_deref()) == Some(&*version.to_string());
+        }
+        Kind::ALL.into_iter().all(|kind| {
+            let said = said.and_then(|it| match kind {
+                Kind::PullSecret => it.pull_secret.as_deref(),
+                Kind::TrustBundle => it.trust_bundle.as_deref(),
+                Kind::Configuration => it.configuration.as_deref(),
+            });
+            match self.get(kind) {
+                Wanted::Present { hash, .. } => said == Some(&*hash.to_string()),
+                Wanted::Removed => said.is_none(),
+                Wanted::Untouched(_) => true,
+            }
+        })
+    }
+
     /// One of the three.
     #[must_use]
     pub fn get(&self, kind: Kind) -> &Wanted {
@@ -134,6 +162,13 @@ impl Desired {
             Kind::TrustBundle => &self.trust_bundle,
             Kind::Configuration => &self.configuration,
         }
+    }
+}
+
+impl Wanted {
+    /// Whether the object keeps an older content because its source, or a part of its version, cannot be used.
+    fn is_held_back(&self) -> bool {
+        matches!(self, Self::Untouched(Why::Invalid(_) | Why::Held(_)))
     }
 }
 
@@ -229,19 +264,15 @@ fn config_map<'a>(
     })
 }
 
-/// Nothing to say while the document is held back: the parts alone are no version.
-fn version(parts: [&Wanted; 3]) -> Option<Hash> {
-    if let Wanted::Untouched(Why::Invalid(_) | Why::Held(_)) = parts[2] {
-        return None;
-    }
+fn revision(parts: [&Wanted; 3]) -> Hash {
     let texts = parts.map(|part| match part {
         Wanted::Present { hash, .. } => hash.to_string(),
         Wanted::Removed => "removed".to_owned(),
         Wanted::Untouched(_) => "untouched".to_owned(),
     });
-    Some(Hash::of_parts(&[
+    Hash::of_parts(&[
         texts[0].as_bytes(),
         texts[1].as_bytes(),
         texts[2].as_bytes(),
-    ]))
+    ])
 }

@@ -152,12 +152,14 @@ impl Conductor {
         }
         let aim = Aim {
             content: desired.version,
+            revision: desired.revision,
             webhook: self.installations.default().hash(),
         };
-        self.desired = Some(Arc::new(desired));
+        let desired = Arc::new(desired);
+        self.desired = Some(Arc::clone(&desired));
         self.aims += 1;
         if self.aimed() != Some(aim) {
-            self.begin(aim);
+            self.begin(aim, &desired);
         }
         let names: Vec<Name> = self
             .register

@@ -8,10 +8,13 @@ use policy::convergence::Hash;
 use policy::convergence::waves::{Progress, Rollout, Settings, State};
 use serde::{Deserialize, Serialize};
 
-/// What every runtime is to hold: content and webhook.
+/// What every runtime is to hold: configuration and webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Aim {
+    /// The configuration's version, if it is complete.
     pub(super) content: Option<Hash>,
+    /// [`policy::convergence::desired::Desired::revision`].
+    pub(super) revision: Hash,
     pub(super) webhook: Hash,
 }
 
@@ -28,6 +31,7 @@ pub(super) struct Rollouts {
 struct Published<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     content_version: Option<String>,
+    configuration_revision: String,
     webhook_version: &'a str,
     webhook_manifests: String,
     #[serde(flatten)]
@@ -40,7 +44,7 @@ struct Published<'a> {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Earlier {
-    content_version: Option<String>,
+    configuration_revision: String,
     webhook_manifests: String,
     #[serde(default)]
     failed_runtimes: Vec<String>,
@@ -54,7 +58,7 @@ impl Earlier {
     }
 
     fn is_about(&self, aim: Aim) -> bool {
-        self.content_version == aim.content.map(|it| it.to_string())
+        self.configuration_revision == aim.revision.to_string()
             && self.webhook_manifests == aim.webhook.to_string()
     }
 }
@@ -146,6 +150,7 @@ impl Rollouts {
     pub(super) fn published(&self, webhook_version: &str) -> String {
         let published = Published {
             content_version: self.aim.content.map(|it| it.to_string()),
+            configuration_revision: self.aim.revision.to_string(),
             webhook_version,
             webhook_manifests: self.aim.webhook.to_string(),
             progress: self.current.progress(),

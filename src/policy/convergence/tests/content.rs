@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use api::bootstrapper::SynchronizedContent;
 use rstest::rstest;
 
 use super::api_server::{after, bundle, desired, document, mounting, pem, salt, secret, sources};
@@ -423,4 +424,59 @@ fn equal_contents_are_one_version() {
     ] {
         assert_ne!(desired(&other).version, desired(&sources()).version);
     }
+}
+
+fn said(desired: &Desired) -> SynchronizedContent {
+    let hash = |kind| match desired.get(kind) {
+        Wanted::Present { hash, .. } => Some(hash.to_string()),
+        Wanted::Removed | Wanted::Untouched(_) => None,
+    };
+    SynchronizedContent {
+        pull_secret: hash(Kind::PullSecret),
+        trust_bundle: hash(Kind::TrustBundle),
+        configuration: hash(Kind::Configuration),
+        version: desired.version.map(|it| it.to_string()),
+        time: None,
+    }
+}
+
+#[test]
+fn a_change_beside_an_invalid_source_is_another_revision() {
+    let invalid = || Reading::Invalid(SourceError::Key("x"));
+    let one = desired(&Sources {
+        configuration: invalid(),
+        ..sources()
+    });
+    let two = desired(&Sources {
+        configuration: invalid(),
+        pull_secret: secret("two"),
+        ..sources()
+    });
+    assert_eq!((one.version, two.version), (None, None));
+    assert_ne!(one.revision, two.revision);
+    assert_ne!(one.revision, desired(&sources()).revision);
+    // Why a source is invalid changes nothing of what is written.
+    let other = Reading::Invalid(SourceError::Key("y"));
+    let same = desired(&Sources {
+        configuration: other,
+        ..sources()
+    });
+    assert_eq!(one.revision, same.revision);
+    // A runtime that holds the parts holds all that is wanted, whatever its document.
+    let mut holds_one = said(&one);
+    assert!(one.is_held(Some(&holds_one)) && !two.is_held(Some(&holds_one)));
+    holds_one.configuration = Some("another".to_owned());
+    assert!(one.is_held(Some(&holds_one)));
+    assert!(!one.is_held(None));
+}
+
+#[test]
+fn a_complete_version_is_held_only_as_a_whole() {
+    let wanted = desired(&sources());
+    assert_eq!(wanted.version, Some(wanted.revision));
+    let mut holds = said(&wanted);
+    assert!(wanted.is_held(Some(&holds)));
+    // All three hashes are right, but the document may still require an older part.
+    holds.version = None;
+    assert!(!wanted.is_held(Some(&holds)));
 }

@@ -5,6 +5,7 @@
 use api::bootstrapper::{
     ConditionStatus, REACHABLE, RuntimeBootstrapper, RuntimeBootstrapperStatus,
 };
+use policy::convergence::desired::Desired;
 use policy::convergence::status::{Purpose, Withheld};
 use policy::convergence::waves::State;
 
@@ -16,7 +17,7 @@ use super::super::rollout::{Aim, Earlier, Member, Rollouts};
 use super::Conductor;
 
 impl Conductor {
-    pub(super) fn begin(&mut self, aim: Aim) {
+    pub(super) fn begin(&mut self, aim: Aim, desired: &Desired) {
         let members = self
             .register
             .resources()
@@ -24,7 +25,7 @@ impl Conductor {
             .map(|(name, entry)| Member {
                 name: name.to_string(),
                 order: self.register.order(name),
-                state: state(entry.status.shape(), aim),
+                state: state(entry.status.shape(), aim, desired),
             });
         let settings = self
             .rollouts
@@ -151,17 +152,10 @@ fn takes_part((_, entry): &(&Name, &Entry)) -> bool {
 }
 
 /// Where a runtime stands on the way to an aim, by what was last said about it.
-fn state(status: &RuntimeBootstrapperStatus, aim: Aim) -> State {
-    let hash = |hash: Option<&String>| hash.map(String::as_str).unwrap_or_default().to_owned();
-    let content = hash(status.content.as_ref().and_then(|it| it.version.as_ref()));
-    let webhook = hash(
-        status
-            .webhook
-            .as_ref()
-            .and_then(|it| it.manifest_hash.as_ref()),
-    );
-    let wanted = aim.content.map(|it| it.to_string()).unwrap_or_default();
-    if content == wanted && webhook == aim.webhook.to_string() {
+fn state(status: &RuntimeBootstrapperStatus, aim: Aim, desired: &Desired) -> State {
+    let webhook = status.webhook.as_ref();
+    let installed = webhook.and_then(|it| it.manifest_hash.as_deref());
+    if desired.is_held(status.content.as_ref()) && installed == Some(&*aim.webhook.to_string()) {
         State::Done
     } else if is_reached(status) {
         State::Waiting

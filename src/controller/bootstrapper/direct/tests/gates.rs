@@ -181,3 +181,107 @@ async fn an_installation_that_waits_for_its_pods_is_not_completed_while_the_roll
     world.until_ready("a").await;
     assert_eq!(skr.take(), [INSTALL[6]]);
 }
+
+/// Two runtimes that hold everything, before the document on the control plane becomes one that cannot be read.
+async fn spoil_document(world: &mut World) -> Vec<Skr> {
+    let skrs = world.converge(&["a", "b"]).await;
+    world.content.document = Some("{".to_owned());
+    world.publish();
+    until_all(world, "False SourceInvalid").await;
+    world.settle().await;
+    skrs
+}
+
+/// The same with two waves of one runtime each.
+async fn with_an_invalid_document() -> (World, Vec<Skr>) {
+    let mut world = World::new();
+    world.settings.waves = Settings {
+        size: NonZeroU32::new(1),
+        failure_budget: Budget::Count(0),
+        ..world.settings.waves
+    };
+    let skrs = spoil_document(&mut world).await;
+    (world, skrs)
+}
+
+async fn until_all(world: &World, synchronized: &str) {
+    for name in ["a", "b"] {
+        let kind = "ConfigurationSynchronized";
+        world.until_condition(name, kind, synchronized).await;
+    }
+}
+
+fn pull_secret(skr: &Skr) -> Value {
+    skr.kyma("secrets/registry-credentials").unwrap()["data"].clone()
+}
+
+#[tokio::test]
+async fn a_change_beside_an_invalid_document_waits_for_the_end_of_the_pause() {
+    let (mut world, skrs) = with_an_invalid_document().await;
+    pause(&world).await;
+    let before = pull_secret(&skrs[0]);
+    world.content.password = Some("two");
+    world.publish();
+    until_all(&world, "False WaitingForWave").await;
+    world.settle().await;
+    assert_eq!((skrs[0].take(), skrs[1].take()), (vec![], vec![]));
+    world
+        .until("both wait", |it| progress(it)["counts"]["waiting"] == 2)
+        .await;
+    annotate_paused(&world, "false");
+    world
+        .until("written", |_| {
+            skrs.iter().all(|it| pull_secret(it) != before)
+        })
+        .await;
+}
+
+#[tokio::test]
+async fn a_change_beside_an_invalid_document_goes_out_wave_by_wave() {
+    let (mut world, skrs) = with_an_invalid_document().await;
+    let refusals = std::iter::repeat_n((INSTALL[2], 422), 1000);
+    skrs[0].lock().refusals.extend(refusals);
+    world.content.password = Some("two");
+    world.publish();
+    world
+        .until("stopped", |it| progress(it)["stopped"] == "budgetSpent")
+        .await;
+    world
+        .until_condition("b", "ConfigurationSynchronized", "False WaitingForWave")
+        .await;
+    assert_eq!(skrs[1].take(), [""; 0]);
+    // An invalid document does not hold the rollout of the rest up for good.
+    skrs[0].lock().refusals.clear();
+    world
+        .until("the second wave", |_| {
+            skrs[1].lock().writes.contains(&INSTALL[2].to_owned())
+        })
+        .await;
+    world
+        .until("finished", |it| progress(it)["finished"] == true)
+        .await;
+}
+
+/// One wave for all, and one reconcile at a time until the leader changes.
+#[tokio::test]
+async fn failures_beside_an_invalid_document_stop_the_rollout_under_the_next_leader_too() {
+    let mut world = World::new();
+    world.settings.passes = 1;
+    world.settings.waves.failure_budget = Budget::Count(0);
+    let skrs = spoil_document(&mut world).await;
+    for skr in &skrs {
+        let refusals = std::iter::repeat_n((INSTALL[2], 422), 1000);
+        skr.lock().refusals.extend(refusals);
+    }
+    world.content.password = Some("two");
+    world.publish();
+    world
+        .until("stopped", |it| progress(it)["stopped"] == "budgetSpent")
+        .await;
+    world.stop().await;
+    world.settings.passes = 2;
+    world.start();
+    world.until("reconciles", |it| it.passes() >= 4).await;
+    let tried = skrs.iter().filter(|it| !it.take().is_empty());
+    assert_eq!(tried.count(), 1);
+}
