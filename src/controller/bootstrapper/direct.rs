@@ -41,7 +41,7 @@ use kube::Client;
 use kube::core::Selector;
 use policy::convergence::Salt;
 use policy::convergence::observed::Names;
-use policy::convergence::waves::{Budget, Settings as Waves};
+use policy::convergence::waves::{Budget, RUNNING_DEADLINE, Settings as Waves};
 use tokio_util::sync::CancellationToken;
 
 use super::signal::SignalKeys;
@@ -147,6 +147,7 @@ impl DirectSettings {
                 size: None,
                 failure_budget: Budget::Percent(10),
                 paused: false,
+                deadline: RUNNING_DEADLINE,
             },
         }
     }

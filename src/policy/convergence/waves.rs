@@ -4,11 +4,13 @@
 //! members are no burden.
 //! Invariants: no wave is larger than the settings say; nobody starts before the waves before are settled, nor after the
 //! budget is spent or while paused. A member that may not start becomes neither [`State::Running`] nor [`State::Failed`],
-//! whoever asks for it: members in these states may be written to. Unreachable members are no failures and hold up nobody.
+//! whoever asks for it: members in these states may be written to. Members that were unreachable before they were written to
+//! are no failures and hold up nobody; afterwards they are failures. No member runs for ever. Deliberately absent: the clock.
 //! Source: product.md §2 "Safe rollout".
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 mod progress;
 
@@ -23,7 +25,14 @@ pub struct Settings {
     pub failure_budget: Budget,
     /// Nobody starts.
     pub paused: bool,
+    /// How long a member may be [`State::Running`] before it counts as failed: something that is not its own fault may
+    /// keep it there for ever, and every later wave with it.
+    pub deadline: Duration,
 }
+
+/// The usual [`Settings::deadline`]: the ten minutes after which Kubernetes says by default that a Deployment makes no
+/// progress, and five more, because that is how far apart attempts may be.
+pub const RUNNING_DEADLINE: Duration = Duration::from_mins(15);
 
 /// Failures that a wave may have before the rollout stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,8 +54,25 @@ pub enum State {
     Done,
     /// Tried, and failed; it may try again whatever the others do, since it has begun.
     Failed,
-    /// Not reached. Once it is, it is to be [`State::Waiting`].
+    /// Not reached, and nothing was written to it. Once it is, it is to be [`State::Waiting`].
     Unreachable,
+}
+
+/// What one reconcile says about a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ReconcileResult {
+    /// It holds the version.
+    Done,
+    /// Everything was written that can be written now; the rest needs time.
+    Progressing,
+    /// The reconcile ended early for a reason that passes by itself, such as a conflict or a request to slow down.
+    Interrupted,
+    /// Something was refused, or did not come up.
+    Failed,
+    /// Its API server was not reached, or may not be used.
+    Unreachable,
+    /// It was reached, and nothing was written because the gate is closed.
+    Withheld,
 }
 
 /// One rollout of one version.
@@ -65,6 +91,10 @@ pub struct Rollout {
 struct Member {
     wave: usize,
     state: State,
+    /// Since when it is Running, also where it failed meanwhile.
+    since: Option<Duration>,
+    /// Whether something was written since then.
+    is_written: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -128,13 +158,66 @@ impl Rollout {
     }
 
     /// Lets a member that waits begin, and says whether it may work on the version now. An unreachable one stays
-    /// unreachable until something is known about it, and so holds up no wave.
-    pub fn start(&mut self, name: &str) -> bool {
+    /// unreachable until something is known about it, and so holds up no wave. `now` counts from any fixed moment.
+    pub fn start(&mut self, name: &str, now: Duration) -> bool {
         let may_start = self.may_start(name);
         if may_start && self.state(name) == Some(State::Waiting) {
             self.put(name, State::Running);
+            self.mark(name, false, now);
         }
         may_start
+    }
+
+    /// Notes what a reconcile says about a member, and whether it tried to write something; an unknown member is passed
+    /// over. `now` counts from the same moment as in [`Self::start`].
+    pub fn note(&mut self, name: &str, result: ReconcileResult, wrote: bool, now: Duration) {
+        let Some(&member) = self.members.get(name) else {
+            return;
+        };
+        let is_late = member
+            .since
+            .is_some_and(|since| now.saturating_sub(since) >= self.settings.deadline);
+        let state = match (result, member.state) {
+            (ReconcileResult::Done, _) => State::Done,
+            (ReconcileResult::Failed, _) => State::Failed,
+            // What was written may be why.
+            (ReconcileResult::Unreachable, State::Running | State::Failed) if member.is_written => {
+                State::Failed
+            }
+            (ReconcileResult::Unreachable, _) => State::Unreachable,
+            (ReconcileResult::Withheld, State::Unreachable) => State::Waiting,
+            // Nothing new is known.
+            (ReconcileResult::Withheld, _) | (ReconcileResult::Interrupted, State::Failed) => {
+                return;
+            }
+            (ReconcileResult::Interrupted, State::Unreachable | State::Done) if !wrote => return,
+            (ReconcileResult::Interrupted | ReconcileResult::Progressing, _) if is_late => {
+                State::Failed
+            }
+            (ReconcileResult::Interrupted | ReconcileResult::Progressing, _) => State::Running,
+        };
+        let is_refused = matches!(state, State::Running | State::Failed) && !self.may_start(name);
+        if is_refused && member.state == State::Unreachable {
+            self.put(name, State::Waiting);
+        } else {
+            self.set(name, state);
+        }
+        self.mark(name, wrote, now);
+    }
+
+    fn mark_written(&mut self, name: &str) {
+        if let Some(member) = self.members.get_mut(name) {
+            member.is_written = true;
+        }
+    }
+
+    fn mark(&mut self, name: &str, wrote: bool, now: Duration) {
+        if let Some(member) = self.members.get_mut(name)
+            && matches!(member.state, State::Running | State::Failed)
+        {
+            member.since.get_or_insert(now);
+            member.is_written |= wrote;
+        }
     }
 
     /// Notes where a member is; an unknown one is passed over. A member that may not start stays where it is instead of
@@ -152,6 +235,9 @@ impl Rollout {
             *counts.of(member.state) -= 1;
             *counts.of(state) += 1;
             member.state = state;
+            if !matches!(state, State::Running | State::Failed) {
+                (member.since, member.is_written) = (None, false);
+            }
             let wave = member.wave;
             if state == State::Failed {
                 self.failed.insert(name.to_owned());
@@ -170,12 +256,13 @@ impl Rollout {
         self.proceed();
     }
 
-    /// Members that an earlier leader of the same rollout saw fail: those that wait here have begun there, and count
-    /// against the budget until they arrive. Of the others something newer is known.
+    /// Members that an earlier leader or an earlier rollout saw fail: those that wait here, or cannot be reached, have
+    /// begun there, and count against the budget until they arrive. Of the others something newer is known.
     pub fn recall<'a>(&mut self, failed: impl IntoIterator<Item = &'a str>) {
         for name in failed {
-            if self.state(name) == Some(State::Waiting) {
+            if matches!(self.state(name), Some(State::Waiting | State::Unreachable)) {
                 self.put(name, State::Failed);
+                self.mark_written(name);
             }
         }
     }
@@ -275,6 +362,8 @@ impl Rollout {
         let member = Member {
             wave,
             state: State::Waiting,
+            since: None,
+            is_written: false,
         };
         self.members.insert(name, member);
         self.waves[wave].counts.waiting += 1;

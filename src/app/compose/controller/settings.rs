@@ -88,6 +88,7 @@ pub(super) fn direct(arguments: &ControllerArgs) -> anyhow::Result<DirectSetting
             size: NonZeroU32::new(given.wave_size),
             failure_budget,
             paused: false,
+            deadline: waves::RUNNING_DEADLINE,
         },
         ..DirectSettings::new(&given.webhook_image)
     })

@@ -15,6 +15,8 @@ use crate::runtimes::{CallError, Remote};
 /// The action that failed first, and how.
 pub(super) struct Stopped {
     pub(super) failure: Failure,
+    /// Whether the same action may succeed later without any change.
+    pub(super) is_transient: bool,
     pub(super) error: CallError,
 }
 
@@ -49,6 +51,23 @@ async fn act(action: &Action, remote: &Remote, metrics: &DirectMetrics) -> Resul
             target: action.target().clone(),
             message: chain(&error),
         },
+        is_transient: is_transient(action, &error),
         error,
     })
 }
+
+/// A transfer tests the resource version, and an API server says of a failed test that the request is invalid: the object
+/// changed meanwhile, and the next plan is made from what it is then.
+fn is_transient(action: &Action, error: &CallError) -> bool {
+    let is_test = matches!(action, Action::Transfer { .. });
+    let is_invalid = matches!(
+        error,
+        CallError::Refused {
+            status: UNPROCESSABLE,
+            ..
+        }
+    );
+    error.transient() || (is_test && is_invalid)
+}
+
+const UNPROCESSABLE: u16 = 422;

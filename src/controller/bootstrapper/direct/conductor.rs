@@ -68,6 +68,8 @@ pub(super) struct Conductor {
     left_alone: HashMap<Name, Instant>,
     statuses: Statuses,
     progress: watch::Sender<String>,
+    /// From when the rollouts' time counts.
+    origin: Instant,
 }
 
 struct Running {
@@ -107,6 +109,7 @@ impl Conductor {
             left_alone: HashMap::new(),
             statuses,
             progress,
+            origin: Instant::now(),
         }
     }
 

@@ -77,6 +77,8 @@ pub(super) struct Report {
     pub(super) end: End,
     /// Whether everything was looked at.
     pub(super) thorough: bool,
+    /// Whether it was tried to write something to the runtime.
+    pub(super) wrote: bool,
     pub(super) took: Duration,
 }
 
@@ -97,6 +99,8 @@ pub(super) enum End {
     },
     /// The runtime was not reached, or may not be touched.
     Unreached { retry_after: Option<Duration> },
+    /// A write failed, and the same one may succeed later without any change.
+    Interrupted { retry_after: Option<Duration> },
     /// A write failed.
     Failed { retry_after: Option<Duration> },
     /// The resource is on its way out, and nobody waits for it any more.
@@ -109,6 +113,9 @@ struct Findings {
     unreached: Option<Unreached>,
     plan: Option<Plan>,
     failure: Option<Failure>,
+    /// Whether what failed may succeed later without any change.
+    is_transient: bool,
+    wrote: bool,
     retry_after: Option<Duration>,
     cluster: Option<String>,
     thorough: bool,
@@ -149,6 +156,7 @@ pub(super) async fn pass(common: &Common, assignment: Assignment) -> kube::Resul
         name: assignment.name,
         end,
         thorough: findings.thorough,
+        wrote: findings.wrote,
         took: begun.elapsed(),
     })
 }
@@ -170,6 +178,9 @@ fn end(assignment: &Assignment, purpose: Purpose, findings: &Findings) -> End {
     let Some(plan) = findings.plan.as_ref().filter(|it| it.blocked.is_none()) else {
         return End::Unreached { retry_after };
     };
+    if findings.failure.is_some() && findings.is_transient {
+        return End::Interrupted { retry_after };
+    }
     if findings.failure.is_some() {
         return End::Failed { retry_after };
     }

@@ -4,8 +4,10 @@
 //! for the next leader to go on with the same one, failures included. Deliberately absent: the rules of waves
 //! (`policy::convergence::waves`).
 
+use std::time::Duration;
+
 use policy::convergence::Hash;
-use policy::convergence::waves::{Progress, Rollout, Settings, State};
+use policy::convergence::waves::{Progress, ReconcileResult, Rollout, Settings, State};
 use serde::{Deserialize, Serialize};
 
 /// What every runtime is to hold: configuration and webhook.
@@ -93,6 +95,15 @@ impl Rollouts {
         }
     }
 
+    /// Goes on with what the rollout before knew: whoever failed there and cannot be reached any more may have been lost
+    /// to what was written, so it is not passed over as one that was never reached.
+    pub(super) fn follow(&mut self, before: &Self) {
+        let lost = before.current.failed();
+        let lost = lost.filter(|it| self.state(it) == Some(State::Unreachable));
+        let lost: Vec<&str> = lost.collect();
+        self.current.recall(lost);
+    }
+
     /// What it is about.
     pub(super) fn aim(&self) -> Aim {
         self.aim
@@ -121,19 +132,22 @@ impl Rollouts {
         before != self.gate()
     }
 
-    /// Notes where a runtime is; says whether others may go on or not because of it.
-    pub(super) fn set(&mut self, name: &str, state: State) -> bool {
-        if self.current.state(name) == Some(state) {
-            return false;
-        }
+    /// Notes what a reconcile says; says whether others may go on or not because of it.
+    pub(super) fn note(
+        &mut self,
+        name: &str,
+        result: ReconcileResult,
+        wrote: bool,
+        now: Duration,
+    ) -> bool {
         let before = self.gate();
-        self.current.set(name, state);
+        self.current.note(name, result, wrote, now);
         before != self.gate()
     }
 
     /// Whether a runtime may be written to; if it waited, it has begun now.
-    pub(super) fn start(&mut self, name: &str) -> bool {
-        self.current.start(name)
+    pub(super) fn start(&mut self, name: &str, now: Duration) -> bool {
+        self.current.start(name, now)
     }
 
     /// Whether a runtime may be written to.

@@ -1,14 +1,20 @@
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use rstest::rstest;
 
-use crate::convergence::waves::{Budget, Counts, Rollout, Settings, State, Stopped, order};
+use crate::convergence::waves::{
+    Budget, Counts, ReconcileResult, Rollout, Settings, State, Stopped, order,
+};
+
+const DEADLINE: Duration = Duration::from_secs(900);
 
 fn settings(size: u32, budget: Budget) -> Settings {
     Settings {
         size: NonZeroU32::new(size),
         failure_budget: budget,
         paused: false,
+        deadline: DEADLINE,
     }
 }
 
@@ -192,12 +198,12 @@ fn a_member_that_may_not_start_neither_runs_nor_fails(#[case] name: &str) {
         members(&[("a", 1), ("b", 1), ("c", 2)]),
     );
     let before = rollout.state(name);
-    assert!(!rollout.start(name));
+    assert!(!rollout.start(name, Duration::ZERO));
     rollout.set(name, State::Running);
     rollout.set(name, State::Failed);
     assert_eq!(rollout.state(name), before);
     assert!(!rollout.may_start(name));
-    assert!(rollout.start("a"));
+    assert!(rollout.start("a", Duration::ZERO));
     assert_eq!(rollout.state("a"), Some(State::Running));
 }
 
@@ -216,4 +222,136 @@ fn a_paused_rollout_lets_no_member_begin() {
     // One that holds the version already is done, whoever wrote it.
     rollout.set("a", State::Done);
     assert_eq!(starters(&rollout, &FIVE), ["a"]);
+}
+
+/// What a member is after two reconciles that both tried to write, the second one a moment later.
+#[rstest]
+#[case::arrives(ReconcileResult::Progressing, ReconcileResult::Done, State::Done)]
+#[case::lost_after_it_was_written(
+    ReconcileResult::Progressing,
+    ReconcileResult::Unreachable,
+    State::Failed
+)]
+#[case::lost_after_a_failure(ReconcileResult::Failed, ReconcileResult::Unreachable, State::Failed)]
+#[case::interrupted(
+    ReconcileResult::Interrupted,
+    ReconcileResult::Interrupted,
+    State::Running
+)]
+#[case::interrupted_after_a_failure(
+    ReconcileResult::Failed,
+    ReconcileResult::Interrupted,
+    State::Failed
+)]
+#[case::mended(ReconcileResult::Failed, ReconcileResult::Progressing, State::Running)]
+#[case::lost_after_it_arrived(
+    ReconcileResult::Done,
+    ReconcileResult::Unreachable,
+    State::Unreachable
+)]
+#[case::drift(ReconcileResult::Done, ReconcileResult::Progressing, State::Running)]
+fn results(
+    #[case] first: ReconcileResult,
+    #[case] second: ReconcileResult,
+    #[case] expected: State,
+) {
+    let mut rollout = Rollout::begin(
+        settings(1, Budget::Count(0)),
+        members(&[("a", 0), ("b", 1)]),
+    );
+    assert!(rollout.start("a", Duration::ZERO));
+    rollout.note("a", first, true, Duration::ZERO);
+    rollout.note(
+        "a",
+        second,
+        second != ReconcileResult::Unreachable,
+        Duration::from_secs(1),
+    );
+    assert_eq!(rollout.state("a"), Some(expected));
+    let is_settled = matches!(expected, State::Done | State::Unreachable);
+    assert_eq!(
+        rollout.may_start("b"),
+        is_settled || first == ReconcileResult::Done
+    );
+}
+
+/// What is known already stays known where a reconcile finds out nothing and writes nothing.
+#[rstest]
+#[case(State::Waiting, State::Running)]
+#[case(State::Done, State::Done)]
+#[case(State::Unreachable, State::Unreachable)]
+fn a_reconcile_without_any_result_changes_little(#[case] before: State, #[case] after: State) {
+    let all = settings(0, Budget::Count(0));
+    let mut rollout = Rollout::begin(all, members(&[("a", 0)]));
+    rollout.set("a", before);
+    rollout.note("a", ReconcileResult::Interrupted, false, Duration::ZERO);
+    assert_eq!(rollout.state("a"), Some(after));
+    rollout.note("a", ReconcileResult::Unreachable, false, Duration::ZERO);
+    assert_eq!(
+        rollout.state("a"),
+        Some(State::Unreachable),
+        "never written"
+    );
+    rollout.note("a", ReconcileResult::Withheld, false, Duration::ZERO);
+    assert_eq!(rollout.state("a"), Some(State::Waiting), "reached again");
+    rollout.note("stranger", ReconcileResult::Failed, true, Duration::ZERO);
+    assert_eq!(rollout.state("stranger"), None);
+}
+
+#[rstest]
+#[case::pods(ReconcileResult::Progressing)]
+#[case::refusals_that_pass(ReconcileResult::Interrupted)]
+fn a_member_that_runs_longer_than_the_deadline_has_failed(#[case] result: ReconcileResult) {
+    let mut rollout = Rollout::begin(
+        settings(1, Budget::Count(1)),
+        members(&[("a", 0), ("b", 1)]),
+    );
+    let begun = Duration::from_secs(7);
+    assert!(rollout.start("a", begun));
+    let almost = begun + DEADLINE - Duration::from_secs(1);
+    rollout.note("a", result, false, almost);
+    assert_eq!(rollout.state("a"), Some(State::Running));
+    assert!(!rollout.may_start("b"));
+    rollout.note("a", result, false, begun + DEADLINE);
+    assert_eq!(rollout.state("a"), Some(State::Failed));
+    assert!(rollout.may_start("b"), "one failure is allowed");
+    rollout.note("a", ReconcileResult::Progressing, true, begun + DEADLINE);
+    assert_eq!(rollout.state("a"), Some(State::Failed), "until it arrives");
+    rollout.note("a", ReconcileResult::Done, true, begun + 2 * DEADLINE);
+    // What happens to its Pods from now on is another matter, with a deadline of its own.
+    rollout.note(
+        "a",
+        ReconcileResult::Progressing,
+        false,
+        begun + 3 * DEADLINE,
+    );
+    assert_eq!(rollout.state("a"), Some(State::Running));
+}
+
+/// Its reconcile was under way while the gate closed: it is there, and waits for its turn like all others.
+#[test]
+fn an_unreachable_member_that_comes_back_into_a_pause_waits() {
+    let all = settings(0, Budget::Count(0));
+    let mut rollout = Rollout::begin(all, members(&[("a", 0)]));
+    rollout.set("a", State::Unreachable);
+    assert!(rollout.start("a", Duration::ZERO));
+    rollout.configure(Settings {
+        paused: true,
+        ..all
+    });
+    rollout.note("a", ReconcileResult::Progressing, true, Duration::ZERO);
+    assert_eq!(rollout.state("a"), Some(State::Waiting));
+}
+
+#[test]
+fn a_failure_that_an_earlier_leader_saw_counts_also_where_the_member_is_lost_since() {
+    let all = settings(0, Budget::Count(0));
+    let mut rollout = Rollout::begin(all, members(&[("a", 0), ("b", 0)]));
+    rollout.set("a", State::Unreachable);
+    rollout.recall(["a"]);
+    assert!(!rollout.may_start("b"));
+    rollout.note("a", ReconcileResult::Unreachable, false, Duration::ZERO);
+    assert!(!rollout.may_start("b"));
+    rollout.note("a", ReconcileResult::Done, true, Duration::ZERO);
+    assert!(rollout.may_start("b"));
 }

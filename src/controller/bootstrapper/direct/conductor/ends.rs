@@ -37,6 +37,9 @@ impl Conductor {
             Ok((_, Done::Chore(done))) => {
                 if !done {
                     self.retry(&name, None);
+                    if is_current {
+                        self.note_refused(&name);
+                    }
                 }
                 if again {
                     self.wake(&name);
@@ -46,7 +49,7 @@ impl Conductor {
                 tracing::error!(runtime = &*name, %error, "a pass ended in a panic");
                 self.retry(&name, None);
                 if is_current {
-                    self.note(&name, End::Broken);
+                    self.note(&name, End::Broken, true);
                 }
             }
         }
@@ -81,7 +84,7 @@ impl Conductor {
         self.say(&name, report);
         self.schedule(&name, report.end, now);
         if is_current {
-            self.note(&name, report.end);
+            self.note(&name, report.end, report.wrote);
         }
     }
 
@@ -134,7 +137,9 @@ impl Conductor {
                 self.queue.set(name, now + delay);
             }
             End::Broken => self.retry(name, None),
-            End::Unreached { retry_after } | End::Failed { retry_after } => {
+            End::Unreached { retry_after }
+            | End::Interrupted { retry_after }
+            | End::Failed { retry_after } => {
                 self.retry(name, retry_after);
             }
             End::Gone => {}

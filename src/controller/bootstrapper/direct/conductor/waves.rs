@@ -7,7 +7,7 @@ use api::bootstrapper::{
 };
 use policy::convergence::desired::Desired;
 use policy::convergence::status::{Purpose, Withheld};
-use policy::convergence::waves::State;
+use policy::convergence::waves::{ReconcileResult, State};
 
 use super::super::pass::{End, purpose};
 use super::super::progress::Stored;
@@ -34,6 +34,9 @@ impl Conductor {
         let mut rollouts = Rollouts::begin(settings, aim, &members.collect::<Vec<_>>());
         if let Some(earlier) = self.earlier.take() {
             rollouts.recall(&earlier);
+        }
+        if let Some(before) = &self.rollouts {
+            rollouts.follow(before);
         }
         rollouts.pause(self.paused.unwrap_or(true));
         self.rollouts = Some(rollouts);
@@ -80,7 +83,7 @@ impl Conductor {
         let order = self.register.order(name);
         let rollouts = self.rollouts.as_mut()?;
         rollouts.join(name, order);
-        (!rollouts.start(name)).then_some(Withheld::Wave)
+        (!rollouts.start(name, self.origin.elapsed())).then_some(Withheld::Wave)
     }
 
     /// A runtime does not take part any more.
@@ -93,22 +96,30 @@ impl Conductor {
         }
     }
 
-    pub(super) fn note(&mut self, name: &Name, end: End) {
+    /// Notes what the end of a reconcile means for the rollout, and whether the reconcile tried to write something.
+    pub(super) fn note(&mut self, name: &Name, end: End, wrote: bool) {
+        let result = match end {
+            End::Settled => ReconcileResult::Done,
+            End::Waits => ReconcileResult::Progressing,
+            End::Interrupted { .. } => ReconcileResult::Interrupted,
+            End::Broken | End::Failed { .. } => ReconcileResult::Failed,
+            End::Unreached { .. } => ReconcileResult::Unreachable,
+            End::Withheld { .. } => ReconcileResult::Withheld,
+            End::Gone => return,
+        };
+        self.note_result(name, result, wrote);
+    }
+
+    /// Notes a reconcile that the control plane did not let happen: it cannot go on so for ever.
+    pub(super) fn note_refused(&mut self, name: &Name) {
+        self.note_result(name, ReconcileResult::Interrupted, false);
+    }
+
+    fn note_result(&mut self, name: &Name, result: ReconcileResult, wrote: bool) {
         let Some(rollouts) = &mut self.rollouts else {
             return;
         };
-        let state = match end {
-            End::Settled => State::Done,
-            End::Waits => State::Running,
-            End::Broken | End::Failed { .. } => State::Failed,
-            End::Unreached { .. } => State::Unreachable,
-            // It is there again, and its turn has not come.
-            End::Withheld { .. } if rollouts.state(name) == Some(State::Unreachable) => {
-                State::Waiting
-            }
-            End::Withheld { .. } | End::Gone => return,
-        };
-        if rollouts.set(name, state) {
+        if rollouts.note(name, result, wrote, self.origin.elapsed()) {
             self.wake_waiting();
         }
         self.publish();

@@ -199,7 +199,9 @@ async fn apply(
     if let (Some(cluster), Ok(id)) = (&findings.cluster, &assignment.runtime) {
         common.claims.settle(cluster, id.as_str());
     }
+    findings.wrote = !plan.is_empty();
     if let Err(stopped) = carry_out(plan, remote, &common.metrics).await {
+        findings.is_transient = stopped.is_transient;
         findings.retry_after = stopped.error.retry_after();
         findings.failure = Some(stopped.failure);
     }

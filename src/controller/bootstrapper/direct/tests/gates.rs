@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 use super::skr::Skr;
 use super::world::*;
 
-const ROLLOUT: &str = "rt-bootstrapper-rollout";
+pub(super) const ROLLOUT: &str = "rt-bootstrapper-rollout";
 
-const NEXT_IMAGE: &str = "registry.example/webhook:0.2.0";
+pub(super) const NEXT_IMAGE: &str = "registry.example/webhook:0.2.0";
 
 /// A controller to which a busy machine may give little time for its TLS handshakes, and the names of its runtimes.
 fn crowd(size: usize) -> (World, Vec<String>) {
@@ -28,19 +28,19 @@ async fn converge(world: &mut World, names: &[String]) -> Vec<Skr> {
     world.converge(&names).await
 }
 
-fn progress(world: &World) -> Value {
+pub(super) fn progress(world: &World) -> Value {
     let map = world.kcp.get("configmaps", ROLLOUT).unwrap_or_default();
     let text = map["data"]["progress"].as_str().unwrap_or("null");
     serde_json::from_str(text).unwrap()
 }
 
-fn annotate_paused(world: &World, value: &str) {
+pub(super) fn annotate_paused(world: &World, value: &str) {
     let annotation = json!({"rt-bootstrapper.kyma-project.io/paused": value});
     let patch = json!({"metadata": {"annotations": annotation}});
     world.kcp.merge("configmaps", ROLLOUT, &patch);
 }
 
-async fn pause(world: &World) {
+pub(super) async fn pause(world: &World) {
     world.until("progress", |it| !progress(it).is_null()).await;
     annotate_paused(world, "true");
     world

@@ -13,7 +13,7 @@ async fn waves(names: &[&str]) -> (World, Vec<Skr>) {
     world.settings.waves = Settings {
         size: NonZeroU32::new(1),
         failure_budget: Budget::Count(0),
-        paused: false,
+        ..world.settings.waves
     };
     let skrs = world.converge(names).await;
     (world, skrs)

@@ -2,10 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use proptest::prelude::*;
 
-use crate::convergence::waves::{Budget, Rollout, Settings, State};
+use crate::convergence::waves::{
+    Budget, RUNNING_DEADLINE, ReconcileResult, Rollout, Settings, State,
+};
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
@@ -19,7 +22,7 @@ proptest! {
         members in prop_oneof![prop::collection::vec(0u32..1, 0..24), prop::collection::vec(0u32..3, 0..24)],
         events in prop::collection::vec((any::<prop::sample::Index>(), 0u8..6), 0..120),
     ) {
-        let settings = Settings { size: NonZeroU32::new(size), failure_budget: budget, paused: false };
+        let settings = Settings { size: NonZeroU32::new(size), failure_budget: budget, paused: false, deadline: RUNNING_DEADLINE };
         let orders: BTreeMap<String, u32> = members.iter().enumerate().map(|(index, order)| (format!("m{index:02}"), *order)).collect();
         let names: Vec<String> = orders.keys().cloned().collect();
         let mut rollout = Rollout::begin(settings, orders.clone());
@@ -79,6 +82,7 @@ proptest! {
 enum Event {
     Set(usize, State),
     Start(usize),
+    Note(usize, ReconcileResult, bool),
     Join(usize, u32),
     Leave(usize),
     Pause(bool),
@@ -92,9 +96,18 @@ fn event() -> impl Strategy<Value = Event> {
         State::Failed,
         State::Unreachable,
     ]);
+    let result = prop::sample::select(vec![
+        ReconcileResult::Done,
+        ReconcileResult::Progressing,
+        ReconcileResult::Interrupted,
+        ReconcileResult::Failed,
+        ReconcileResult::Unreachable,
+        ReconcileResult::Withheld,
+    ]);
     prop_oneof![
         4 => (0usize..12, state).prop_map(|(member, state)| Event::Set(member, state)),
         4 => (0usize..12).prop_map(Event::Start),
+        4 => (0usize..12, result, any::<bool>()).prop_map(|(member, result, wrote)| Event::Note(member, result, wrote)),
         1 => (0usize..12, 0u32..3).prop_map(|(member, order)| Event::Join(member, order)),
         1 => (0usize..12).prop_map(Event::Leave),
         1 => any::<bool>().prop_map(Event::Pause),
@@ -117,7 +130,7 @@ proptest! {
         members in prop::collection::vec(0u32..3, 0..9),
         events in prop::collection::vec(event(), 0..80),
     ) {
-        let settings = Settings { size: NonZeroU32::new(size), failure_budget: Budget::Count(allowed), paused: false };
+        let settings = Settings { size: NonZeroU32::new(size), failure_budget: Budget::Count(allowed), paused: false, deadline: RUNNING_DEADLINE };
         let name = |member: usize| format!("m{member:02}");
         let mut orders: BTreeMap<String, u32> = members.iter().enumerate().map(|(index, order)| (name(index), *order)).collect();
         let mut rollout = Rollout::begin(settings, orders.clone());
@@ -130,8 +143,9 @@ proptest! {
                 Event::Set(member, state) => rollout.set(&name(member), state),
                 Event::Start(member) => {
                     let may_start = before.may_start(&name(member));
-                    prop_assert_eq!(rollout.start(&name(member)), may_start);
+                    prop_assert_eq!(rollout.start(&name(member), Duration::ZERO), may_start);
                 }
+                Event::Note(member, result, wrote) => rollout.note(&name(member), result, wrote, Duration::ZERO),
                 Event::Join(member, order) => {
                     is_as_begun = false;
                     orders.entry(name(member)).or_insert(order);
