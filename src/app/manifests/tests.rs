@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use api::names::{WEBHOOK_CONFIGURATION, WEBHOOK_ENTRY, WEBHOOK_PATH};
 use clap::Parser;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -110,7 +111,8 @@ fn the_entry_is_as_the_product_promises() {
     assert_eq!(entry.reinvocation_policy.as_deref(), Some("IfNeeded"));
     assert_eq!(entry.side_effects, "NoneOnDryRun");
     assert_eq!(entry.match_policy.as_deref(), Some("Equivalent"));
-    assert_eq!(entry.object_selector, None);
+    // Written, because what is not written stays as an earlier installer left it.
+    assert_eq!(entry.object_selector, Some(LabelSelector::default()));
     assert_eq!(entry.client_config.ca_bundle, None);
     let service = entry.client_config.service.unwrap();
     assert_eq!(service.path.as_deref(), Some(WEBHOOK_PATH));

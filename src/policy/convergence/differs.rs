@@ -2,7 +2,7 @@
 //!
 //! What the API server adds (defaults, `clusterIP`, a `caBundle` that the webhook writes) is no difference. Lists that
 //! server-side apply merges are compared by their keys, all others element by element: one entry more in a list of RBAC
-//! rules or subjects is a difference.
+//! rules or subjects is a difference. A selector is compared as a whole, because one term more selects less.
 
 use serde_json::{Map, Value};
 
@@ -24,6 +24,8 @@ fn member(key: &str, desired: &Value, live: &Map<String, Value>) -> bool {
         // The API server drops what is empty.
         (Value::Object(map), None) => map.is_empty(),
         (Value::Array(items), None) => items.is_empty(),
+        // Nor does it write that a Deployment is not paused. Other flags may be true where they are not written.
+        (Value::Bool(false), None) => key == "paused",
         (_, None) => false,
         (_, Some(live)) => within(key, desired, live),
     }
@@ -32,7 +34,10 @@ fn member(key: &str, desired: &Value, live: &Map<String, Value>) -> bool {
 fn within(key: &str, desired: &Value, live: &Value) -> bool {
     match (desired, live) {
         (Value::Object(desired), Value::Object(live)) => {
-            desired.iter().all(|(key, value)| member(key, value, live))
+            let all = |some: &Map<String, Value>, of: &Map<String, Value>| {
+                some.iter().all(|(key, value)| member(key, value, of))
+            };
+            all(desired, live) && (!is_selector(key) || all(live, desired))
         }
         (Value::Array(desired), Value::Array(live)) => list(key, desired, live),
         _ => desired == live,
@@ -54,6 +59,11 @@ fn list(key: &str, desired: &[Value], live: &[Value]) -> bool {
             .find(|it| it.get(merge_key) == item.get(merge_key))
             .is_some_and(|it| within("", item, it))
     })
+}
+
+/// The selectors of webhook entries and network policies, which server-side apply replaces as a whole.
+fn is_selector(key: &str) -> bool {
+    matches!(key, "namespaceSelector" | "objectSelector")
 }
 
 /// The key by which server-side apply merges a list, as far as the webhook's manifests have such lists.

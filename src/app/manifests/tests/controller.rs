@@ -59,7 +59,9 @@ fn the_pod_is_restricted_and_its_health_is_asked() {
     let pod = pod(&printed(&["--direct"]).unwrap());
     pods::assert_restricted(pod.clone());
     assert_eq!(pod.volumes, None);
-    pods::assert_probes(pods::container(pod));
+    let container = pods::container(pod);
+    pods::assert_command(container.command.clone(), "controller");
+    pods::assert_probes(container);
 }
 
 #[test]

@@ -41,7 +41,12 @@ pub(super) fn assert_probes(container: Container) {
     assert_eq!(asked(container.liveness_probe), "/healthz");
 }
 
-/// A Deployment gives flags only, so the image has to name the role.
+/// A Deployment names the command, so that no other one that an earlier installer left is in force.
+pub(super) fn assert_command(command: Option<Vec<String>>, role: &str) {
+    assert_eq!(command.unwrap(), ["/runtime-bootstrapper", role]);
+}
+
+/// The image starts the same command by itself.
 pub(super) fn assert_image_starts(role: &str) {
     let dockerfile = include_str!("../../../../Dockerfile");
     let stage = dockerfile.split(&format!(" AS {role}\n")).nth(1).unwrap();

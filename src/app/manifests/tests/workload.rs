@@ -36,6 +36,7 @@ fn the_pod_is_restricted() {
 fn there_is_always_one_that_answers() {
     let spec = deployment();
     assert_eq!(spec.replicas, Some(2));
+    assert_eq!(spec.paused, Some(false));
     let rolling = spec.strategy.unwrap().rolling_update.unwrap();
     assert_eq!(rolling.max_unavailable, Some(IntOrString::Int(0)));
     assert_eq!(rolling.max_surge, Some(IntOrString::Int(1)));
@@ -103,9 +104,9 @@ fn the_process_listens_where_the_ports_are(
 ) {
     let container = container();
     let arguments = container.args.unwrap();
-    // The image's entry point names the role; a second time would be a usage error.
+    // The command names the role; a second time would be a usage error.
     assert!(arguments.iter().all(|it| it.starts_with("--")));
-    assert_eq!(container.command, None);
+    pods::assert_command(container.command, "webhook");
     assert!(arguments.iter().any(|it| it == argument));
     let ports = container.ports.unwrap();
     let found = ports.iter().find(|it| it.name.as_deref() == Some(name));

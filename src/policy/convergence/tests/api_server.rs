@@ -171,6 +171,19 @@ impl Runtime {
         self.put(&target, Some(apply(live, object, manager)));
     }
 
+    /// Somebody creates an object with a plain POST: the manager owns its fields by an update, not by an apply.
+    pub(super) fn someone_creates(&mut self, object: &Value, manager: &str) {
+        let target = Target::of(object).unwrap();
+        assert!(self.get(&target).is_none(), "it is there already");
+        let mut created = object.clone();
+        created["metadata"]["managedFields"] = json!([{
+            "manager": manager, "operation": "Update", "apiVersion": object["apiVersion"],
+            "fieldsType": "FieldsV1", "fieldsV1": fields(object),
+        }]);
+        created["metadata"]["generation"] = json!(1);
+        self.put(&target, Some(stored(created)));
+    }
+
     pub(super) fn live(&self, kind: Kind) -> Option<&Value> {
         match kind {
             Kind::PullSecret => self.observed.pull_secret.as_ref(),
@@ -225,10 +238,14 @@ fn stored(mut object: Value) -> Value {
     if object["metadata"].get("uid").is_none() {
         object["metadata"]["uid"] = format!("uid-{version}").into();
     }
+    // Of what is not set, an API server writes nothing.
+    if object["spec"]["paused"] == false {
+        object["spec"].as_object_mut().unwrap().remove("paused");
+    }
     object
 }
 
-/// Server-side apply, forced, as far as maps are concerned: lists are one value, but for named ones.
+/// Server-side apply, forced: lists are one value, but for those whose items have names.
 fn apply(mut live: Value, object: &Value, manager: &str) -> Value {
     let owned = fields(object);
     let spec = live["spec"].clone();
@@ -264,34 +281,69 @@ fn apply(mut live: Value, object: &Value, manager: &str) -> Value {
 }
 
 fn fields(value: &Value) -> Value {
-    let Value::Object(map) = value else {
-        return json!({});
-    };
-    map.iter()
-        .filter(|(key, _)| !matches!(key.as_str(), "apiVersion" | "kind" | "name" | "namespace"))
-        .map(|(key, value)| (format!("f:{key}"), fields(value)))
-        .collect::<Map<_, _>>()
-        .into()
+    match value {
+        Value::Object(map) => map
+            .iter()
+            .filter(|(key, _)| {
+                !matches!(key.as_str(), "apiVersion" | "kind" | "name" | "namespace")
+            })
+            .map(|(key, value)| {
+                let below = if is_atomic(key) {
+                    json!({})
+                } else {
+                    fields(value)
+                };
+                (format!("f:{key}"), below)
+            })
+            .collect::<Map<_, _>>()
+            .into(),
+        Value::Array(items) if is_named(items) => items
+            .iter()
+            .map(|item| (key_of(item), fields(item)))
+            .collect::<Map<_, _>>()
+            .into(),
+        _ => json!({}),
+    }
+}
+
+/// Lists whose items have names are merged by them.
+fn is_named(items: &[Value]) -> bool {
+    !items.is_empty() && items.iter().all(|it| it.get("name").is_some())
+}
+
+fn key_of(item: &Value) -> String {
+    format!("k:{}", json!({ "name": item["name"] }))
+}
+
+/// Who applies a selector replaces all of it.
+fn is_atomic(key: &str) -> bool {
+    ["selector", "namespaceSelector", "objectSelector"].contains(&key)
 }
 
 /// Takes out what the manager owned, owns no more, and nobody else does.
 fn remove(live: &mut Value, before: &Value, now: &Value, others: &[&Value]) {
-    let (Value::Object(map), Some(before)) = (live, before.as_object()) else {
+    let Some(before) = before.as_object() else {
         return;
     };
     for (field, below) in before {
-        let key = field.trim_start_matches("f:");
         let shared: Vec<&Value> = others.iter().filter_map(|it| it.get(field)).collect();
-        match now.get(field) {
-            Some(now) => {
-                if let Some(live) = map.get_mut(key) {
-                    remove(live, below, now, &shared);
-                }
+        let kept = now.get(field);
+        let is_gone = kept.is_none() && shared.is_empty();
+        let child = match live {
+            Value::Object(map) if is_gone => {
+                map.remove(field.trim_start_matches("f:"));
+                continue;
             }
-            None if shared.is_empty() => {
-                map.remove(key);
+            Value::Array(items) if is_gone => {
+                items.retain(|item| key_of(item) != *field);
+                continue;
             }
-            None => {}
+            Value::Object(map) => map.get_mut(field.trim_start_matches("f:")),
+            Value::Array(items) => items.iter_mut().find(|item| key_of(item) == *field),
+            _ => None,
+        };
+        if let Some(child) = child {
+            remove(child, below, kept.unwrap_or(&json!({})), &shared);
         }
     }
 }
@@ -300,12 +352,15 @@ fn merge(live: &mut Value, object: &Value) {
     match (live, object) {
         (Value::Object(live), Value::Object(object)) => {
             for (key, value) in object {
-                merge(live.entry(key.as_str()).or_insert(Value::Null), value);
+                let slot = live.entry(key.as_str()).or_insert(Value::Null);
+                if is_atomic(key) {
+                    *slot = value.clone();
+                } else {
+                    merge(slot, value);
+                }
             }
         }
-        (Value::Array(live), Value::Array(items))
-            if items.iter().all(|it| it.get("name").is_some()) =>
-        {
+        (Value::Array(live), Value::Array(items)) if is_named(items) => {
             for item in items {
                 match live.iter_mut().find(|it| it["name"] == item["name"]) {
                     Some(live) => merge(live, item),
@@ -329,12 +384,15 @@ pub(super) fn manifests(version: &str) -> Vec<Value> {
         json!({ "apiVersion": "apps/v1", "kind": "Deployment",
             "metadata": { "name": "rt-bootstrapper-controller-manager", "namespace": NAMESPACE,
                 "labels": { "app.kubernetes.io/version": version } },
-            "spec": { "replicas": 2, "selector": { "matchLabels": labels },
+            "spec": { "replicas": 2, "paused": false, "selector": { "matchLabels": labels },
                 "template": { "metadata": { "labels": labels },
-                    "spec": { "containers": [{ "name": "manager", "image": format!("webhook:{version}") }] } } } }),
+                    "spec": { "containers": [{ "name": "manager", "image": format!("webhook:{version}"),
+                        "command": ["/runtime-bootstrapper", "webhook"] }] } } } }),
         json!({ "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
             "metadata": { "name": "webhook-configuration" },
-            "webhooks": [{ "name": "mpod-v1.kb.io", "failurePolicy": "Ignore",
+            "webhooks": [{ "name": "mpod-v1.kb.io", "failurePolicy": "Ignore", "objectSelector": {},
+                "namespaceSelector": { "matchExpressions": [
+                    { "key": "kubernetes.io/metadata.name", "operator": "NotIn", "values": ["kube-system"] }] },
                 "clientConfig": { "service": { "name": "webhook-service", "namespace": NAMESPACE } } }] }),
     ]
 }

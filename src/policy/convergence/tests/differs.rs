@@ -28,6 +28,16 @@ use crate::convergence::differs::contained;
     json!({"ports": [{"name": "b", "port": 2}]}), json!({"ports": [{"name": "a", "port": 1}, {"name": "b", "port": 2}]}), true)]
 #[case::ports_without_names(
     json!({"ports": [{"port": 443}, {"port": 6443}]}), json!({"ports": [{"port": 443}, {"port": 80}]}), false)]
+#[case::not_paused(json!({"spec": {"paused": false}}), json!({"spec": {}}), true)]
+#[case::paused(json!({"spec": {"paused": false}}), json!({"spec": {"paused": true}}), false)]
+#[case::false_is_a_value(json!({"spec": {"enableServiceLinks": false}}), json!({"spec": {}}), false)]
+#[case::a_selector_for_all(json!({"webhooks": [{"name": "w", "objectSelector": {}}]}), json!({"webhooks": [{"name": "w", "objectSelector": {}}]}), true)]
+#[case::a_selector_for_fewer(
+    json!({"webhooks": [{"name": "w", "objectSelector": {}}]}),
+    json!({"webhooks": [{"name": "w", "objectSelector": {"matchLabels": {"a": "b"}}}]}), false)]
+#[case::a_selector_with_one_label_more(
+    json!({"namespaceSelector": {"matchLabels": {"a": "b"}}}),
+    json!({"namespaceSelector": {"matchLabels": {"a": "b", "c": "d"}}}), false)]
 #[case::ca_bundle_of_another_writer(
     json!({"webhooks": [{"name": "w", "clientConfig": {"service": {"name": "s"}}}]}),
     json!({"webhooks": [{"name": "w", "clientConfig": {"caBundle": "x", "service": {"name": "s", "port": 443}}}]}), true)]

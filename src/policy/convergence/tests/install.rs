@@ -67,6 +67,59 @@ fn taken_over() -> Runtime {
     runtime
 }
 
+/// An installer that creates its objects with a plain POST owns their fields under another name than by applying them.
+#[test]
+fn what_another_manager_created_is_overwritten_where_the_manifests_name_the_field() {
+    let desired = desired(&sources());
+    let mut runtime = Runtime::new();
+    let own_pods = json!({ "key": "app.kubernetes.io/name", "operator": "NotIn", "values": ["rt-bootstrapper"] });
+    for mut manifest in manifests("1.7.0") {
+        match manifest["kind"].as_str().unwrap() {
+            "Deployment" => {
+                manifest["spec"]["paused"] = json!(true);
+                manifest["spec"]["template"]["spec"]["containers"][0]["command"] =
+                    json!(["/manager"]);
+            }
+            "MutatingWebhookConfiguration" => {
+                let entry = &mut manifest["webhooks"][0];
+                entry["objectSelector"] = json!({ "matchExpressions": [own_pods] });
+                entry["namespaceSelector"]["matchLabels"] = json!({ "foreign": "label" });
+            }
+            _ => {}
+        }
+        runtime.someone_creates(&manifest, "manager");
+    }
+    runtime.roll_out();
+    runtime.converge(&desired);
+    let live = |place: usize| runtime.get(&Target::of(&manifests("0.1.0")[place]).unwrap());
+    let deployment = live(3).unwrap();
+    assert_eq!(
+        deployment.pointer("/spec/template/spec/containers/0/command"),
+        Some(&json!(["/runtime-bootstrapper", "webhook"]))
+    );
+    assert_eq!(deployment.pointer("/spec/paused"), None);
+    let entry = &live(4).unwrap()["webhooks"][0];
+    assert_eq!(entry["objectSelector"], json!({}));
+    assert_eq!(entry["namespaceSelector"].get("matchLabels"), None);
+    assert!(runtime.plan(&desired).is_empty());
+}
+
+/// A paused Deployment has no progress deadline, so nothing else would end the wait for it.
+#[test]
+fn a_deployment_that_somebody_pauses_goes_on() {
+    let desired = desired(&sources());
+    let mut runtime = Runtime::converged(&desired);
+    assert!(runtime.plan(&desired).is_empty());
+    runtime.observed.deployment.as_mut().unwrap()["spec"]["paused"] = json!(true);
+    runtime.carry_out(&runtime.plan(&desired));
+    assert_eq!(
+        runtime.log,
+        ["apply Deployment/rt-bootstrapper-controller-manager"]
+    );
+    runtime.roll_out();
+    assert!(runtime.plan(&desired).is_empty());
+}
+
 /// product.md §2 "Migration": no instant without a webhook or with two.
 #[test]
 fn a_take_over_leaves_the_old_webhook_in_force_until_the_new_one_serves() {

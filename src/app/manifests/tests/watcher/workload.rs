@@ -151,7 +151,7 @@ fn the_process_is_told_what_it_needs() {
             "--spool-folder=/var/spool/watcher"
         ]
     );
-    assert_eq!(container.command, None);
+    pods::assert_command(container.command, "watcher");
 }
 
 #[test]
