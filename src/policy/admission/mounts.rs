@@ -1,7 +1,7 @@
 //! Manipulation 4: the ClusterTrustBundle as a projected volume, mounted read-only in every container, init included.
 //!
-//! A container that has something at, above or below the path keeps its own, and so does a foreign volume of our name
-//! (product.md §1). Two mounts at one path would make the API server refuse the Pod.
+//! A container that has a mount or a block device at, above or below the path keeps its own, and a foreign volume of our
+//! name is kept too. The API server refuses a Pod with two mounts, or a mount and a device, at one path.
 
 use std::borrow::Cow;
 
@@ -98,9 +98,19 @@ fn mount_reason<'a>(container: &'a Container<'_>, bundle: &'a TrustBundle) -> Re
             };
         }
     }
-    Reason::BundleMounted {
-        container: &container.name,
-        path: &bundle.mount_path,
+    let devices = container.volume_devices.as_deref().unwrap_or_default();
+    let device = devices
+        .iter()
+        .find(|device| touches(&clean(&device.device_path), &bundle.mount_path));
+    match device {
+        Some(device) => Reason::MountPathTaken {
+            container: &container.name,
+            path: &device.device_path,
+        },
+        None => Reason::BundleMounted {
+            container: &container.name,
+            path: &bundle.mount_path,
+        },
     }
 }
 

@@ -165,6 +165,9 @@ pub struct Container<'a> {
     /// Mounts.
     #[serde(borrow)]
     pub volume_mounts: Option<Vec<Mount<'a>>>,
+    /// Block devices.
+    #[serde(borrow)]
+    pub volume_devices: Option<Vec<Device<'a>>>,
 }
 
 /// One entry of a container's environment.
@@ -191,6 +194,15 @@ pub struct Mount<'a> {
     /// Where the container sees it.
     #[serde(default, borrow)]
     pub mount_path: Text<'a>,
+}
+
+/// One block device of a container.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Device<'a> {
+    /// Where the container sees it.
+    #[serde(default, borrow)]
+    pub device_path: Text<'a>,
 }
 
 /// A volume; of its sources only images and the projected ClusterTrustBundles matter.

@@ -93,7 +93,7 @@ pub enum Reason<'a> {
     BundleMounted { container: &'a str, path: &'a str },
     /// The container has the mount.
     MountPresent { container: &'a str },
-    /// The container mounts something of its own there.
+    /// The container has a mount or a block device of its own there.
     MountPathTaken { container: &'a str, path: &'a str },
     /// The Pod has another volume of that name.
     VolumeForeign { volume: &'a str },
@@ -318,7 +318,10 @@ impl fmt::Display for Reason<'_> {
                 write!(f, "container {container}: mounted already")
             }
             Self::MountPathTaken { container, path } => {
-                write!(f, "container {container}: keeps its own mount at {path}")
+                write!(
+                    f,
+                    "container {container}: keeps its own mount or device at {path}"
+                )
             }
             Self::VolumeForeign { volume } => {
                 write!(f, "the Pod has another volume named {volume}")

@@ -6,3 +6,4 @@ mod golden;
 mod properties;
 mod reviews;
 mod seed;
+mod validation;

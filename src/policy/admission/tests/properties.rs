@@ -1,12 +1,15 @@
 //! What must hold for every Pod: the second pass is empty, unknown fields survive, only `add` and `replace` on allowed
-//! paths, unique mount paths and volume names in what comes out.
+//! paths, and no rule of the API server is broken by what is added.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 
 use proptest::prelude::*;
+use proptest::strategy::ValueTree as _;
+use proptest::test_runner::TestRunner;
 use serde_json::{Map, Value, json};
 
 use super::case::{Given, configuration, decide_on};
+use super::validation::violations;
 use crate::admission::*;
 use crate::image::Keyring;
 
@@ -30,7 +33,7 @@ fn env() -> impl Strategy<Value = Value> {
     let entry = prop::sample::select(vec![
         json!({"name": "KYMA_FIPS_MODE_ENABLED", "value": "true"}),
         json!({"name": "KYMA_FIPS_MODE_ENABLED", "value": "no"}),
-        json!({"name": "KYMA_FIPS_MODE_ENABLED", "valueFrom": {"fieldRef": {"fieldPath": "x"}}}),
+        json!({"name": "KYMA_FIPS_MODE_ENABLED", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}),
         json!({"name": "KYMA_LANDSCAPE", "value": "other"}),
         json!({"name": "A", "value": "b", "newField": 1}),
     ]);
@@ -40,38 +43,66 @@ fn env() -> impl Strategy<Value = Value> {
     ]
 }
 
-/// Distinct mount paths and volume names, as the API server wants them; ours among them.
+/// Distinct mount paths, as the API server wants them; ours among them.
 fn mounts() -> impl Strategy<Value = Value> {
     let mount = prop::sample::select(vec![
-        ("own", "/etc/ssl/certs"),
-        ("own", "/etc/ssl"),
-        ("own", "/etc/ssl/certs/"),
-        ("own", "/etc/ssl/certs/a.pem"),
-        ("own", "/data"),
-        ("certs", "/etc/ssl/certs"),
-        ("certs", "/elsewhere"),
+        ("own", "/etc/ssl/certs", json!({})),
+        ("own", "/etc/ssl", json!({})),
+        ("own", "/etc/ssl/certs/", json!({"subPath": "certs"})),
+        (
+            "own",
+            "/etc/ssl/certs/a.pem",
+            json!({"subPath": "deep/a.pem"}),
+        ),
+        ("own", "/data", json!({"subPathExpr": "$(A)/data"})),
+        ("certs", "/etc/ssl/certs", json!({})),
+        ("certs", "/elsewhere", json!({"newField": {"a": 1}})),
     ]);
     let list = prop::collection::vec(mount, 0..3).prop_map(|mounts| {
         let mut seen = HashSet::new();
         mounts
             .into_iter()
-            .filter(|(_, path)| seen.insert(*path))
-            .map(|(name, path)| json!({"name": name, "mountPath": path, "newField": {"a": 1}}))
+            .filter(|(_, path, _)| seen.insert(*path))
+            .map(|(name, path, mut mount)| {
+                mount["name"] = json!(name);
+                mount["mountPath"] = json!(path);
+                mount
+            })
             .collect::<Value>()
     });
     prop_oneof![Just(Value::Null), list]
 }
 
-fn containers() -> impl Strategy<Value = Value> {
-    let container = (image(), env(), mounts());
-    prop::collection::vec(container, 0..4).prop_map(|containers| {
+/// Distinct devices; some where the trust bundle would be mounted.
+fn devices() -> impl Strategy<Value = Value> {
+    let path = prop::sample::select(vec![
+        "/etc/ssl/certs",
+        "/etc/ssl",
+        "/etc/ssl/certs/",
+        "/etc/ssl/certs/a",
+        "/etc/ssl/certs-2",
+        "/dev/xvda",
+    ]);
+    let list = prop::collection::vec(path, 0..3).prop_map(|paths| {
+        let distinct: BTreeSet<_> = paths.into_iter().collect();
+        let entries = distinct.into_iter().enumerate();
+        entries
+            .map(|(index, path)| json!({"name": format!("disk{index}"), "devicePath": path, "newField": 1}))
+            .collect::<Value>()
+    });
+    prop_oneof![2 => Just(Value::Null), 1 => list]
+}
+
+fn containers(prefix: &'static str) -> impl Strategy<Value = Value> {
+    let container = (image(), env(), mounts(), devices());
+    prop::collection::vec(container, 0..4).prop_map(move |containers| {
         containers
             .into_iter()
             .enumerate()
-            .map(|(index, (image, env, mounts))| {
+            .map(|(index, (image, env, mounts, devices))| {
                 json!({
-                    "name": format!("c{index}"), "image": image, "env": env,
-                    "volumeMounts": mounts, "newField": ["kept"],
+                    "name": format!("{prefix}{index}"), "image": image, "env": env,
+                    "volumeMounts": mounts, "volumeDevices": devices, "newField": ["kept"],
                 })
             })
             .collect::<Value>()
@@ -81,6 +112,7 @@ fn containers() -> impl Strategy<Value = Value> {
 fn volumes() -> impl Strategy<Value = Value> {
     let ours = json!({"name": "certs", "projected": {"sources": [{"clusterTrustBundle": {"name": "ctb", "path": "ca.pem"}}]}});
     let foreign = json!({"name": "certs", "emptyDir": {}});
+    let claim = json!({"name": "certs", "persistentVolumeClaim": {"claimName": "certs"}});
     let image =
         json!({"name": "model", "image": {"reference": "a.io/x:1", "pullPolicy": "Always"}});
     let unread = json!({"name": "odd", "image": {"reference": "UPPER", "newField": 1}});
@@ -90,8 +122,31 @@ fn volumes() -> impl Strategy<Value = Value> {
         json!([{"name": "own", "emptyDir": {}}]),
         json!([{"name": "own", "emptyDir": {}}, ours]),
         json!([foreign]),
+        json!([claim]),
         json!([unread, image]),
     ])
+}
+
+/// Adds the volumes that the containers name and the Pod lacks, so that most Pods are valid.
+fn with_named_volumes(mut volumes: Value, containers: [&Value; 2]) -> Value {
+    for container in containers.into_iter().flat_map(|it| it.as_array().unwrap()) {
+        for list in ["volumeMounts", "volumeDevices"] {
+            for user in container[list].as_array().into_iter().flatten() {
+                let present = volumes.as_array().into_iter().flatten();
+                if present.clone().any(|volume| volume["name"] == user["name"]) {
+                    continue;
+                }
+                let mut all: Vec<Value> = present.cloned().collect();
+                all.push(if list == "volumeMounts" {
+                    json!({"name": user["name"], "emptyDir": {}})
+                } else {
+                    json!({"name": user["name"], "persistentVolumeClaim": {"claimName": "c"}})
+                });
+                volumes = all.into();
+            }
+        }
+    }
+    volumes
 }
 
 fn annotations() -> impl Strategy<Value = Value> {
@@ -111,18 +166,30 @@ fn annotations() -> impl Strategy<Value = Value> {
 }
 
 fn pod() -> impl Strategy<Value = Value> {
-    (annotations(), containers(), containers(), volumes()).prop_map(
-        |(annotations, init, main, volumes)| {
-            json!({
-                "apiVersion": "v1", "kind": "Pod", "newTop": {"x": [1]},
-                "metadata": {"name": "p", "annotations": annotations, "managedFields": [{"manager": "x"}]},
-                "spec": {
-                    "initContainers": init, "containers": main, "volumes": volumes,
-                    "newSpecField": {"deep": true},
-                },
-            })
-        },
-    )
+    let secrets = prop::sample::select(vec![
+        Value::Null,
+        json!([]),
+        json!([{"name": "theirs"}, {"name": "theirs"}]),
+        json!([{"name": "registry-credentials"}]),
+    ]);
+    let parts = (
+        annotations(),
+        containers("i"),
+        containers("c"),
+        volumes(),
+        secrets,
+    );
+    parts.prop_map(|(annotations, init, main, volumes, secrets)| {
+        let volumes = with_named_volumes(volumes, [&init, &main]);
+        json!({
+            "apiVersion": "v1", "kind": "Pod", "newTop": {"x": [1]},
+            "metadata": {"name": "p", "annotations": annotations, "managedFields": [{"manager": "x"}]},
+            "spec": {
+                "initContainers": init, "containers": main, "volumes": volumes,
+                "imagePullSecrets": secrets, "newSpecField": {"deep": true},
+            },
+        })
+    })
 }
 
 /// Overrides without a cycle: chains only lead forward.
@@ -194,29 +261,26 @@ fn survives(before: &Value, after: &Value) -> bool {
     }
 }
 
-fn assert_valid(pod: &Value) {
-    let names: Vec<&Value> = pod["spec"]["volumes"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .map(|volume| &volume["name"])
+/// Asserts that the Pod breaks no rule of the API server that it did not break before.
+fn assert_valid(before: &Value, after: &Value) {
+    let own = violations(before);
+    let added: Vec<_> = violations(after).difference(&own).cloned().collect();
+    assert!(added.is_empty(), "{added:?}\n{before}\n{after}");
+}
+
+#[test]
+fn generated_pods_are_valid_and_use_what_the_rules_are_about() {
+    let mut runner = TestRunner::deterministic();
+    let drawn: Vec<Value> = (0..400)
+        .map(|_| pod().new_tree(&mut runner).unwrap().current())
         .collect();
-    assert_eq!(
-        names.len(),
-        names.iter().collect::<HashSet<_>>().len(),
-        "volume names"
-    );
-    for list in ["initContainers", "containers"] {
-        for container in pod["spec"][list].as_array().into_iter().flatten() {
-            let mounts = container["volumeMounts"].as_array().into_iter().flatten();
-            let paths: Vec<&str> = mounts.map(|it| it["mountPath"].as_str().unwrap()).collect();
-            assert_eq!(
-                paths.len(),
-                paths.iter().collect::<HashSet<_>>().len(),
-                "mount paths"
-            );
-        }
-    }
+    let having = |holds: &dyn Fn(&Value) -> bool| drawn.iter().filter(|pod| holds(pod)).count();
+    let contains = |text: &'static str| having(&|pod| pod.to_string().contains(text));
+    assert!(having(&|pod| violations(pod).is_empty()) >= 100);
+    assert!(contains(r#""devicePath":"/etc/ssl/certs""#) >= 40);
+    assert!(contains("subPath") >= 40);
+    let twice = having(&|pod| pod.to_string().matches("KYMA_FIPS_MODE_ENABLED").count() > 1);
+    assert!(twice >= 40);
 }
 
 proptest! {
@@ -246,7 +310,7 @@ proptest! {
             prop_assert!(is_allowed(operation["path"].as_str().unwrap()), "{operation}");
         }
         prop_assert!(survives(&pod, &outcome.pod), "{pod}\n{}", outcome.pod);
-        assert_valid(&outcome.pod);
+        assert_valid(&pod, &outcome.pod);
         let body = given.review(&outcome.pod, &Value::Null).to_string();
         prop_assert_eq!(decide_on(&body, &context, &outcome.pod).patch, None);
     }
