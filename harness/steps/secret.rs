@@ -23,6 +23,20 @@ async fn absent(world: &mut World) -> anyhow::Result<()> {
         .await
 }
 
+#[given("the pull Secret is not a valid docker configuration")]
+async fn invalid(world: &mut World) -> anyhow::Result<()> {
+    world.changed.push(Shared::PullSecret);
+    world
+        .landscape()
+        .write_pull_secret(r#"{"auths":7}"#)
+        .await?;
+    let seen = |replica: Replica| async move { replica.pull_secret_is_invalid().await };
+    world
+        .landscape()
+        .each_replica("the pull Secret is seen to be invalid", seen)
+        .await
+}
+
 #[when("the pull Secret changes")]
 async fn changes(world: &mut World) -> anyhow::Result<()> {
     world.changed.push(Shared::PullSecret);

@@ -263,6 +263,22 @@ impl Replica {
         Ok(())
     }
 
+    /// Whether it warns that the pull Secret cannot be parsed.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub async fn pull_secret_is_invalid(&self) -> anyhow::Result<()> {
+        let response = self
+            .review("default", &asking(api::Feature::PullSecret, PROBE))
+            .await?;
+        let warnings = response["warnings"].to_string();
+        ensure!(
+            warnings.contains("not a valid docker configuration"),
+            "{response}"
+        );
+        Ok(())
+    }
+
     /// Whether it mounts the bundle, or knows that there is none.
     ///
     /// # Errors

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use api::names::DOCKER_CONFIG_KEY;
 use arc_swap::ArcSwap;
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use policy::admission::{Configuration, Namespace, PullSecret};
 use policy::image::{Keyring, KeyringError};
 use tokio::sync::watch;
@@ -72,6 +73,17 @@ pub enum PullSecretError {
     /// The value is no docker configuration.
     #[error("the pull Secret holds no docker configuration")]
     Content(#[source] KeyringError),
+}
+
+impl PullSecretError {
+    /// Whether the kubelet fails every pull of a Pod that names the Secret. A Secret of another type or without the key
+    /// is passed over by the kubelet.
+    fn fails_pulls(&self) -> bool {
+        match self {
+            Self::Type(_) | Self::NoKey => false,
+            Self::Content(error) => error.fails_pulls(),
+        }
+    }
 }
 
 impl Default for Knowledge {
@@ -199,6 +211,21 @@ impl PullSecretSource {
         Self {
             seen,
             ..Self::default()
+        }
+    }
+
+    /// A Secret that [`PullSecretSource::read`] could not use.
+    ///
+    /// Decisions tell the Secrets that fail a kubelet's pulls from those that a kubelet passes over.
+    #[must_use]
+    pub fn unusable(metadata: &ObjectMeta, error: &PullSecretError) -> Self {
+        Self {
+            known: if error.fails_pulls() {
+                PullSecret::Invalid
+            } else {
+                PullSecret::Unknown
+            },
+            ..Self::none(Seen::of(metadata))
         }
     }
 

@@ -38,9 +38,12 @@ pub struct Namespace {
 /// What is known of the pull Secret in the product namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum PullSecret {
-    /// Not seen yet, absent, or unreadable: assume that it is needed.
+    /// Not seen yet, absent, or of a shape that a kubelet passes over. To name it does no harm, and a Pod that does
+    /// not name it cannot be mended later.
     #[default]
     Unknown,
+    /// Seen, and no kubelet can parse it: a kubelet fails every pull of a Pod that names such a Secret.
+    Invalid,
     /// The registries that it has credentials for.
     Known(Keyring),
 }

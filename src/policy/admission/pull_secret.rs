@@ -1,7 +1,9 @@
 //! Manipulation 2: the pull Secret is named, if a registry of the Pod needs credentials.
 //!
 //! A Secret that is not known yet counts as needed: a dangling name is harmless, a missing one cannot be mended later
-//! because the field is immutable (product.md §1, *tried*).
+//! because the field is immutable. A Secret that no kubelet can parse is never named, not even with `inject: always`:
+//! the kubelet fails every pull of a Pod that names it, public images included. `always` answers which Pods need the
+//! Secret, not whether it can be used.
 
 use api::Feature;
 use api::config::Inject;
@@ -41,6 +43,7 @@ fn reason<'a>(context: &Context<'a>, spec: &Spec<'_>, findings: &[Finding<'_>]) 
         return Reason::PullSecretForbidden;
     }
     match (rule.inject, context.pull_secret) {
+        (_, PullSecret::Invalid) => Reason::InvalidPullSecret { secret },
         (Inject::Always, _) => Reason::PullSecretAlways { secret },
         (Inject::Needed, PullSecret::Unknown) => Reason::PullSecretUnknown { secret },
         (Inject::Needed, PullSecret::Known(keyring)) => {

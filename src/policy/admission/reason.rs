@@ -82,6 +82,8 @@ pub enum Reason<'a> {
     PullSecretAlways { secret: &'a str },
     /// The entry is there.
     PullSecretPresent { secret: &'a str },
+    /// No kubelet can parse the Secret, so every pull of a Pod that names it would fail.
+    InvalidPullSecret { secret: &'a str },
     /// No registry of the Pod needs credentials.
     PullSecretNotNeeded,
     /// The selector keeps credentials out of the namespace.
@@ -167,6 +169,7 @@ codes! {
     PullSecretUnknown
     PullSecretAlways
     PullSecretPresent
+    InvalidPullSecret
     PullSecretNotNeeded
     PullSecretForbidden
     VolumeAdded
@@ -209,6 +212,7 @@ impl Reason<'_> {
             Self::NotAvailable
                 | Self::OverrideUnusable { .. }
                 | Self::ImageUnreadable { .. }
+                | Self::InvalidPullSecret { .. }
                 | Self::MountPathTaken { .. }
                 | Self::VolumeForeign { .. }
                 | Self::BundleUnusable { .. }
@@ -239,6 +243,7 @@ impl Reason<'_> {
             Self::PullSecretUnknown { .. } => Code::PullSecretUnknown,
             Self::PullSecretAlways { .. } => Code::PullSecretAlways,
             Self::PullSecretPresent { .. } => Code::PullSecretPresent,
+            Self::InvalidPullSecret { .. } => Code::InvalidPullSecret,
             Self::PullSecretNotNeeded => Code::PullSecretNotNeeded,
             Self::PullSecretForbidden => Code::PullSecretForbidden,
             Self::VolumeAdded { .. } => Code::VolumeAdded,
@@ -306,6 +311,12 @@ impl fmt::Display for Reason<'_> {
             }
             Self::PullSecretAlways { secret } => write!(f, "{secret} is named in every Pod"),
             Self::PullSecretPresent { secret } => write!(f, "{secret} is named already"),
+            Self::InvalidPullSecret { secret } => {
+                write!(
+                    f,
+                    "{secret} is not a valid docker configuration, so it is not named: every pull of the Pod would fail"
+                )
+            }
             Self::PullSecretNotNeeded => f.write_str("no registry of the Pod needs credentials"),
             Self::PullSecretForbidden => {
                 f.write_str("the namespace selector keeps credentials out of this namespace")

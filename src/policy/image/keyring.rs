@@ -103,6 +103,22 @@ pub enum KeyringError {
     AuthNotDecodable,
 }
 
+impl KeyringError {
+    /// Whether the kubelet fails every pull of a Pod that names a Secret with this document.
+    #[must_use]
+    pub fn fails_pulls(&self) -> bool {
+        match self {
+            Self::NoAuths => false,
+            Self::NotJson { .. }
+            | Self::NotAnObject
+            | Self::AuthsNotAnObject
+            | Self::EntryNotAnObject
+            | Self::FieldNotText { .. }
+            | Self::AuthNotDecodable => true,
+        }
+    }
+}
+
 /// One key of `auths`: where its credentials may be sent.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Pattern {

@@ -2,7 +2,6 @@ use policy::admission::TrustBundlePresence;
 use std::collections::BTreeMap;
 
 use k8s_openapi::ByteString;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use rstest::rstest;
 
 use super::*;
@@ -35,6 +34,40 @@ fn a_usable_pull_secret_is_read() {
 fn an_unusable_pull_secret_is_refused_without_a_word_of_it(#[case] secret: Secret) {
     let error = PullSecretSource::read(&secret).err().unwrap();
     assert!(!format!("{error:?} {error}").contains("s3cret"));
+}
+
+#[rstest]
+#[case::another_type(secret("Opaque", ".dockerconfigjson", "s3cret"), false)]
+#[case::no_key(secret("kubernetes.io/dockerconfigjson", "config", "{}"), false)]
+#[case::no_auths(
+    secret("kubernetes.io/dockerconfigjson", ".dockerconfigjson", "{}"),
+    false
+)]
+#[case::not_json(
+    secret("kubernetes.io/dockerconfigjson", ".dockerconfigjson", "s3cret"),
+    true
+)]
+#[case::auth_is_not_base64(
+    secret(
+        "kubernetes.io/dockerconfigjson",
+        ".dockerconfigjson",
+        r#"{"auths":{"a.io":{"auth":"%"}}}"#
+    ),
+    true
+)]
+fn a_secret_that_fails_a_kubelets_pulls_is_invalid_and_any_other_unusable_one_is_unknown(
+    #[case] secret: Secret,
+    #[case] invalid: bool,
+) {
+    let error = PullSecretSource::read(&secret).err().unwrap();
+    let source = PullSecretSource::unusable(&secret.metadata, &error);
+    let expected = if invalid {
+        PullSecret::Invalid
+    } else {
+        PullSecret::Unknown
+    };
+    assert_eq!(source.known, expected);
+    assert!(source.content.is_none());
 }
 
 #[test]

@@ -56,7 +56,7 @@ pub(super) fn take(knowledge: &Knowledge, name: &str, secret: Option<&Secret>) {
             error = error_chain(&error),
             "the pull Secret cannot be used"
         );
-        PullSecretSource::none(Seen::of(&secret.metadata))
+        PullSecretSource::unusable(&secret.metadata, &error)
     });
     knowledge.set_pull_secret(source);
 }

@@ -1,6 +1,6 @@
 use std::collections::BTreeMap;
 
-use api::names::CONFIG_KEY;
+use api::names::{CONFIG_KEY, DOCKER_CONFIG_KEY};
 use api::runtimes::{CONTENT_HASH, REQUIRES_PULL_SECRET, REQUIRES_TRUST_BUNDLE};
 use chassis::client::{Deadline, RequestMetrics, over};
 use k8s_openapi::ByteString;
@@ -10,7 +10,7 @@ use kube::api::ObjectMeta;
 use kube::client::Body;
 use kube::core::PartialObjectMeta;
 use kube::runtime::events::Reporter;
-use policy::admission::{Settings, TrustBundlePresence};
+use policy::admission::{PullSecret, Settings, TrustBundlePresence};
 use rstest::rstest;
 use serde_json::json;
 use tower::service_fn;
@@ -323,6 +323,23 @@ async fn an_unusable_or_missing_secret_counts_by_what_it_carries() {
     unusable.data = None;
     pull_secret::take(knowledge, PULL_SECRET, Some(&unusable));
     assert!(knowledge.in_force().pull_secret.content.is_none());
+    pull_secret::take(knowledge, PULL_SECRET, Some(&secret));
+    assert!(content(&watches).contains("v1.io"));
+}
+
+#[tokio::test]
+async fn a_secret_that_no_kubelet_can_parse_is_invalid_until_it_is_repaired() {
+    let watches = watches(api_server(vec![]));
+    let knowledge = &watches.knowledge;
+    let (map, secret, _) = versioned("1");
+    Keeper::new(&watches).take(Some(&map)).await;
+    knowledge.set_trust_bundle(TrustBundlePresence::Present);
+
+    let mut invalid = secret.clone();
+    let value = ByteString(br#"{"auths":{"v1.io":{"auth":"%"}}}"#.to_vec());
+    invalid.data = Some(BTreeMap::from([(DOCKER_CONFIG_KEY.to_owned(), value)]));
+    pull_secret::take(knowledge, PULL_SECRET, Some(&invalid));
+    assert_eq!(knowledge.in_force().pull_secret.known, PullSecret::Invalid);
     pull_secret::take(knowledge, PULL_SECRET, Some(&secret));
     assert!(content(&watches).contains("v1.io"));
 }

@@ -27,6 +27,9 @@ pub(super) struct Case {
     pub(super) gives: Option<Value>,
     /// `feature Code`, all but `NotRequested`, in the order of the findings.
     pub(super) because: Vec<String>,
+    /// The warnings; not compared if absent.
+    #[serde(default)]
+    pub(super) warnings: Option<Vec<String>>,
 }
 
 #[derive(Deserialize)]
@@ -39,6 +42,8 @@ pub(super) struct Given {
     pub(super) namespace_annotations: Option<BTreeMap<String, String>>,
     pub(super) namespace_labels: BTreeMap<String, String>,
     pub(super) auths: Option<Vec<String>>,
+    /// Whether the pull Secret was seen and no kubelet can parse it.
+    pub(super) invalid_pull_secret: bool,
     pub(super) trust_bundle: String,
     pub(super) landscape: Option<String>,
 }
@@ -52,6 +57,7 @@ impl Default for Given {
             namespace_annotations: Some(BTreeMap::new()),
             namespace_labels: BTreeMap::new(),
             auths: None,
+            invalid_pull_secret: false,
             trust_bundle: "present".into(),
             landscape: None,
         }
@@ -63,6 +69,7 @@ pub(super) struct Outcome {
     pub(super) pod: Value,
     pub(super) patch: Option<Value>,
     pub(super) because: Vec<String>,
+    pub(super) warnings: Vec<String>,
 }
 
 pub(super) fn configuration(document: &Value, landscape: Option<&str>) -> Configuration {
@@ -102,6 +109,9 @@ impl Case {
 
 impl Given {
     fn pull_secret(&self) -> PullSecret {
+        if self.invalid_pull_secret {
+            return PullSecret::Invalid;
+        }
         let Some(auths) = &self.auths else {
             return PullSecret::Unknown;
         };
@@ -163,6 +173,12 @@ pub(super) fn decide_on(body: &str, context: &Context<'_>, object: &Value) -> Ou
             .iter()
             .filter(|it| it.reason != Reason::NotRequested)
             .map(|it| format!("{} {}", it.feature, it.reason.code().name()))
+            .collect(),
+        warnings: decision
+            .findings
+            .iter()
+            .filter(|it| it.reason.warns())
+            .map(|it| it.reason.to_string())
             .collect(),
     }
 }

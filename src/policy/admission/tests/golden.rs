@@ -18,6 +18,9 @@ fn golden(#[files("admission/tests/golden/*.yaml")] file: PathBuf) {
     let expected = case.gives.as_ref().unwrap_or(&case.object);
     assert_eq!(&outcome.pod, expected, "{}", case.shows);
     assert_eq!(outcome.because, case.because, "{}", case.shows);
+    if let Some(warnings) = &case.warnings {
+        assert_eq!(&outcome.warnings, warnings, "{}", case.shows);
+    }
     assert_eq!(
         outcome.patch.is_some(),
         case.gives.is_some(),

@@ -192,6 +192,15 @@ fn pod() -> impl Strategy<Value = Value> {
     })
 }
 
+fn pull_secret() -> impl Strategy<Value = PullSecret> {
+    let known = Keyring::parse(br#"{"auths":{"b.io":{"auth":"dTpw"}}}"#).unwrap();
+    prop::sample::select(vec![
+        PullSecret::Unknown,
+        PullSecret::Invalid,
+        PullSecret::Known(known),
+    ])
+}
+
 /// Overrides without a cycle: chains only lead forward.
 fn overrides() -> impl Strategy<Value = Value> {
     prop::sample::select(vec![
@@ -289,14 +298,9 @@ proptest! {
         pod in pod(),
         overrides in overrides(),
         namespace in prop::sample::select(vec!["shop", "search"]),
-        known in any::<bool>(),
+        pull_secret in pull_secret(),
     ) {
         let configuration = configuration(&document(&overrides), Some("eu-1"));
-        let pull_secret = if known {
-            PullSecret::Known(Keyring::parse(br#"{"auths":{"b.io":{"auth":"dTpw"}}}"#).unwrap())
-        } else {
-            PullSecret::Unknown
-        };
         let context = Context {
             configuration: &configuration,
             namespace: None,

@@ -22,6 +22,7 @@ fn the_seeds_deployment_gives_the_seeds_pod() {
         old_object: Value::Null,
         gives: None,
         because: Vec::new(),
+        warnings: None,
     };
     let outcome = case.play(&case.object);
     assert_eq!(outcome.pod, expected);
