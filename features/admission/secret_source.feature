@@ -39,6 +39,18 @@ Feature: Copies follow the pull Secret of the product's namespace
     And the configuration has availableFeatures ["rt-cfg.kyma-project.io/alter-img-registry"]
     Then the pull Secret is removed
 
+  # a running Pod needs the Secret at its next pull, and what a Pod names cannot be changed
+  @serial
+  Scenario: The feature is withdrawn while a Pod names the copy
+    Given a namespace that asks for pull secret
+    And the namespace has its copy
+    And a stored Pod with
+      | pull secret entry | registry-credentials |
+    When the configuration gets availableFeatures ["rt-cfg.kyma-project.io/alter-img-registry"]
+    Then the copy stays for 15 seconds
+    When the Pod is deleted
+    Then the pull Secret is removed
+
   # row 59
   @serial
   Scenario: The source itself is never written

@@ -1,5 +1,7 @@
 //! Copies of the pull Secret in the namespaces that need it.
 
+use std::time::Duration;
+
 use anyhow::ensure;
 use cucumber::{given, then, when};
 use http::Method;
@@ -118,10 +120,20 @@ async fn foreign(world: &mut World) -> anyhow::Result<()> {
 #[then("that Secret is left as it is")]
 #[then("the copy stays")]
 async fn unwritten(world: &mut World) -> anyhow::Result<()> {
+    unwritten_for(world, A_WHILE).await
+}
+
+/// Longer than a copy that is no longer needed lingers.
+#[then(expr = "the copy stays for {int} seconds")]
+async fn stays(world: &mut World, seconds: u64) -> anyhow::Result<()> {
+    unwritten_for(world, Duration::from_secs(seconds)).await
+}
+
+async fn unwritten_for(world: &mut World, duration: Duration) -> anyhow::Result<()> {
     let name = world.namespace().await?;
     let before = world.seen.get("secret").cloned().unwrap_or_default();
     let dialogue = world.landscape().dialogue();
-    holds("nobody writes the Secret", A_WHILE, || async {
+    holds("the Secret is not written", duration, || async {
         let secret = dialogue.get(&path(&name)).await?;
         ensure!(
             *secret.at("/metadata/resourceVersion") == before,

@@ -75,6 +75,18 @@ async fn created(world: &mut World, feature: Feature) -> anyhow::Result<()> {
     submit(world, draft, false).await
 }
 
+#[when("the Pod is deleted")]
+async fn deleted(world: &mut World) -> anyhow::Result<()> {
+    let path = update::path(world).await?;
+    world
+        .landscape()
+        .dialogue()
+        .ask(Method::DELETE, &path, None)
+        .await?
+        .good()
+        .map(drop)
+}
+
 pub(super) async fn submit(world: &mut World, draft: Draft, dry_run: bool) -> anyhow::Result<()> {
     let namespace = world.namespace().await?;
     let query = if dry_run { "?dryRun=All" } else { "" };

@@ -35,9 +35,19 @@ pub enum Action {
     /// Remove the copy, then write it.
     Recreate,
     /// Remove the copy.
-    Remove,
+    Remove(RemovalCause),
     /// Leave a foreign Secret alone, and say so.
     ReportForeign,
+}
+
+/// Why a copy is removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RemovalCause {
+    /// Neither the configuration nor the Namespace nor a Pod asks for it any longer, or credentials may not go there.
+    /// Pods that use the copy keep it.
+    NotNeeded,
+    /// The source Secret was deleted, which revokes the credentials: the copy goes whatever uses it.
+    SourceDeleted,
 }
 
 /// Why a namespace needs the Secret, or not.
@@ -82,7 +92,7 @@ pub fn need(configuration: &Configuration, name: &str, namespace: &Namespace, po
 pub fn plan(need: Need, source: bool, observed: Observed) -> Action {
     match (need, source, observed) {
         (Need::None, _, Observed::Current | Observed::Stale | Observed::Misshapen) => {
-            Action::Remove
+            Action::Remove(RemovalCause::NotNeeded)
         }
         (Need::None, _, Observed::Nothing | Observed::Foreign)
         | (_, false, _)

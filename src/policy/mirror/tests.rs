@@ -10,9 +10,24 @@ use crate::admission::{Annotations, Settings};
 #[case::edited(Need::Pod, true, Observed::Stale, Action::Apply)]
 #[case::another_type(Need::Pod, true, Observed::Misshapen, Action::Recreate)]
 #[case::foreign(Need::Namespace, true, Observed::Foreign, Action::ReportForeign)]
-#[case::no_longer_needed(Need::None, true, Observed::Current, Action::Remove)]
-#[case::no_longer_needed_and_edited(Need::None, true, Observed::Stale, Action::Remove)]
-#[case::no_longer_needed_without_source(Need::None, false, Observed::Current, Action::Remove)]
+#[case::no_longer_needed(
+    Need::None,
+    true,
+    Observed::Current,
+    Action::Remove(RemovalCause::NotNeeded)
+)]
+#[case::no_longer_needed_and_edited(
+    Need::None,
+    true,
+    Observed::Stale,
+    Action::Remove(RemovalCause::NotNeeded)
+)]
+#[case::no_longer_needed_without_source(
+    Need::None,
+    false,
+    Observed::Current,
+    Action::Remove(RemovalCause::NotNeeded)
+)]
 #[case::never_needed(Need::None, true, Observed::Nothing, Action::Keep)]
 #[case::a_strangers_is_never_removed(Need::None, true, Observed::Foreign, Action::Keep)]
 #[case::source_deleted_copies_stay(Need::Namespace, false, Observed::Stale, Action::Keep)]

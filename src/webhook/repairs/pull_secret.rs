@@ -10,9 +10,11 @@
 //! tried again at its own growing distance. An edit or a deletion is undone when its event arrives, but the same
 //! namespace is written at most once a second, so that nobody can draw us into a fight at full speed.
 //!
-//! A copy that nobody needs any more lingers for 10 s where the next Pod could ask for it, so that a Pod that is
-//! replaced (a StatefulSet of one) finds its credentials. Where no Pod could (feature withdrawn, namespace not
-//! selected), it is removed at once.
+//! A copy that is no longer needed lingers for 10 s: a Pod that is replaced (a StatefulSet of one) finds its credentials,
+//! and a configuration that was mistyped may be corrected. Then the unfinished Pods of the namespace are listed, once. If
+//! one of them names the Secret or was changed by the webhook, the copy stays, because `imagePullSecrets` of a Pod cannot
+//! be changed and the kubelet needs the Secret at its next pull. The Pods are listed again 15 s later at most, then at
+//! growing distances up to 5 min, until none of them uses the copy. Meanwhile a copy is neither refreshed nor reset.
 //!
 //! # Rights
 //! A ClusterRole; namespaces and the source are watched elsewhere and need theirs there.
@@ -22,14 +24,14 @@
 //!   resourceNames: [registry-credentials]   # list and watch pass because of the field selector metadata.name
 //!   verbs: [list, watch, create, patch, delete]
 //! - apiGroups: [""]
-//!   resources: [pods]                       # metadata alone is asked for
+//!   resources: [pods]                       # metadata, and whole Pods of a namespace before a removal
 //!   verbs: [list, watch]
 //! - apiGroups: [events.k8s.io]
 //!   resources: [events]
 //!   verbs: [create, patch]
 //! ```
-//! Without the right to Pods, namespaces that ask by themselves are still served, and nothing is removed that a Pod
-//! might need.
+//! Without the right to Pods, namespaces that ask by themselves are still served, and no copy is removed that is merely
+//! no longer needed.
 //!
 //! # Another name
 //! `imagePullSecret.name` may change while we run: the watch begins anew under the new name, and copies are made
@@ -59,6 +61,7 @@ mod queue;
 mod reconcile;
 mod state;
 mod trouble;
+mod usage;
 
 #[cfg(test)]
 mod tests;

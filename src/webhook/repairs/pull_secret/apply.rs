@@ -13,11 +13,12 @@ use kube::core::Request;
 use kube::core::response::Status;
 use kube::runtime::events::{Event, EventType, Recorder};
 use kube::{Client, Resource};
-use policy::mirror::Observed;
+use policy::mirror::{Observed, RemovalCause};
 use serde_json::{Value, json};
 
 use super::found::{Found, Identity, SecretView};
 use super::state::{Job, Source, Work};
+use super::usage;
 
 /// What a job came to.
 #[derive(Debug)]
@@ -25,6 +26,8 @@ pub(super) enum Done {
     /// The copy is as it should be; this is what the API server says of it.
     Wrote(Found),
     Removed,
+    /// The copy stays: this Pod uses it.
+    InUse(String),
     Reported,
 }
 
@@ -69,7 +72,7 @@ impl ApplyError {
         matches!(self, Self::Changed)
     }
 
-    fn of(error: kube::Error) -> Self {
+    pub(super) fn of(error: kube::Error) -> Self {
         match error {
             kube::Error::Api(status) => Self::refused(&status),
             kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => Self::Unreadable,
@@ -113,7 +116,13 @@ impl Applier {
                 self.remove(job, identity).await?;
                 self.apply(job, source).await
             }
-            Work::Remove(identity) => {
+            Work::Remove(identity, cause) => {
+                if *cause == RemovalCause::NotNeeded
+                    && let Some(pod) =
+                        usage::user_of(&self.client, &job.namespace, &job.secret).await?
+                {
+                    return Ok(Done::InUse(pod));
+                }
                 self.remove(job, identity).await?;
                 Ok(Done::Removed)
             }
@@ -204,7 +213,7 @@ fn body(job: &Job, source: &Source) -> Value {
     })
 }
 
-fn unsendable(error: kube::core::request::Error) -> ApplyError {
+pub(super) fn unsendable(error: kube::core::request::Error) -> ApplyError {
     ApplyError::Transport(kube::Error::BuildRequest(error))
 }
 

@@ -1,7 +1,7 @@
 //! The mirror's two watches, each event trimmed at once to what is kept of it.
 //!
 //! Streams rather than tasks: they end with the future that polls them, and a slow reader slows them down.
-//! Invariant: only Secrets of one name are asked for, and of Pods only the metadata.
+//! Invariant: only Secrets of one name are watched, and of Pods only the metadata.
 
 use chassis::readiness::Readiness;
 use chassis::watch::keep_watching;

@@ -48,7 +48,7 @@ impl MirrorMetrics {
         );
         registry.register(
             "pull_secret_errors",
-            "Failures to write a copy or to report a foreign Secret",
+            "Failures to write a copy, to list the Pods that may use one, or to report a foreign Secret",
             metrics.errors.clone(),
         );
         metrics

@@ -43,9 +43,18 @@ pub(super) struct Reconciler {
     /// The name that is watched.
     watched: Option<String>,
     queue: Queue,
-    lingering: HashMap<String, Instant>,
+    lingering: HashMap<String, Lingering>,
     foreign: Foreigners,
     troubles: Troubles,
+}
+
+/// A copy that is no longer needed.
+#[derive(Clone, Copy)]
+struct Lingering {
+    /// It is not removed, nor are Pods listed, before then.
+    until: Instant,
+    /// How often a Pod was found to use it.
+    found_in_use: u32,
 }
 
 impl Reconciler {
@@ -187,8 +196,15 @@ impl Reconciler {
                 None
             }
             Verdict::Linger(job) => {
-                let linger = now + self.pacing.linger;
-                let until = *self.lingering.entry(namespace.to_owned()).or_insert(linger);
+                let linger = Lingering {
+                    until: now + self.pacing.linger,
+                    found_in_use: 0,
+                };
+                let until = self
+                    .lingering
+                    .entry(namespace.to_owned())
+                    .or_insert(linger)
+                    .until;
                 if until > now {
                     self.queue.mark_at(namespace, until);
                     return None;
@@ -239,9 +255,10 @@ impl Reconciler {
     fn succeeded(&mut self, job: &Job, done: Done) {
         let namespace = job.namespace.as_str();
         self.settled(namespace);
-        if let Done::Reported = done {
-            self.foreign.reported(namespace);
-            return;
+        match &done {
+            Done::Reported => return self.foreign.reported(namespace),
+            Done::InUse(pod) => return self.keep_in_use(namespace, pod),
+            Done::Wrote(_) | Done::Removed => {}
         }
         self.metrics.wrote(job.work.name());
         // The name may have changed while the write was under way.
@@ -250,9 +267,26 @@ impl Reconciler {
         }
         match done {
             Done::Wrote(found) => self.state.copies.wrote(namespace, found),
-            Done::Removed | Done::Reported => self.state.copies.removed(namespace),
+            Done::Removed => self.state.copies.removed(namespace),
+            Done::InUse(_) | Done::Reported => {}
         }
         self.count();
+    }
+
+    /// The copy stays under the Pods that use it. They are listed again later, at growing distances.
+    fn keep_in_use(&mut self, namespace: &str, pod: &str) {
+        let Some(lingering) = self.lingering.get_mut(namespace) else {
+            return;
+        };
+        if lingering.found_in_use == 0 {
+            tracing::info!(namespace, pod, "unneeded pull Secret copy kept for a Pod");
+        }
+        let distance = self
+            .pacing
+            .in_use
+            .delay(lingering.found_in_use, fastrand::u64(..));
+        lingering.until = Instant::now() + distance;
+        lingering.found_in_use = lingering.found_in_use.saturating_add(1);
     }
 
     fn settled(&mut self, namespace: &str) {

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use policy::admission::Configuration;
-use policy::mirror::{Action, Need, need, plan};
+use policy::mirror::{Action, Need, RemovalCause, need, plan};
 
 use crate::knowledge::version::InForce;
 use crate::knowledge::{Knowledge, KnownNamespace, SecretContent};
@@ -43,7 +43,7 @@ pub(super) struct Job {
 pub(super) enum Work {
     Apply(Arc<Source>),
     Recreate(Identity, Arc<Source>),
-    Remove(Identity),
+    Remove(Identity, RemovalCause),
     /// Say that a foreign Secret is in the way.
     Report(Identity),
 }
@@ -54,7 +54,7 @@ impl Work {
         match self {
             Self::Apply(_) => "apply",
             Self::Recreate(..) => "recreate",
-            Self::Remove(_) => "remove",
+            Self::Remove(..) => "remove",
             Self::Report(_) => "report",
         }
     }
@@ -64,7 +64,7 @@ impl Work {
 pub(super) enum Verdict {
     Settled,
     Act(Job),
-    /// A removal because the last Pod that asked is gone: not at once.
+    /// A removal because the copy is no longer needed: not at once.
     Linger(Job),
 }
 
@@ -136,7 +136,7 @@ impl State {
             return None;
         }
         let work = self.work(need(asked == Some(true)), found)?;
-        let lingers = pods_decide && matches!(work, Work::Remove(_));
+        let lingers = matches!(work, Work::Remove(_, RemovalCause::NotNeeded));
         let job = Job {
             secret: configuration.pull_secret().name.clone(),
             namespace: name.to_owned(),
@@ -159,7 +159,7 @@ impl State {
             Action::Keep => None,
             Action::Apply => Some(Work::Apply(Arc::clone(source?))),
             Action::Recreate => Some(Work::Recreate(identity()?, Arc::clone(source?))),
-            Action::Remove => Some(Work::Remove(identity()?)),
+            Action::Remove(cause) => Some(Work::Remove(identity()?, cause)),
             Action::ReportForeign => Some(Work::Report(identity()?)),
         }
     }

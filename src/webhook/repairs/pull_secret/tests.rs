@@ -5,6 +5,7 @@ mod run;
 mod server;
 mod state;
 mod trouble;
+mod usage;
 mod world;
 
 use std::sync::Arc;

@@ -3,6 +3,7 @@ use std::sync::Arc;
 use chassis::telemetry::error_chain;
 use kube::runtime::events::{Recorder, Reporter};
 use kube::{Client, Config};
+use policy::mirror::RemovalCause;
 use rstest::rstest;
 use serde_json::{Value, json};
 use wiremock::matchers::{body_json, body_partial_json, header, method, path, query_param};
@@ -113,14 +114,18 @@ async fn a_removal_names_uid_and_version() {
         .expect(1)
         .mount(&server)
         .await;
-    let done = applier(&server).run(&job(Work::Remove(identity()))).await;
+    let done = applier(&server)
+        .run(&job(Work::Remove(identity(), RemovalCause::SourceDeleted)))
+        .await;
     assert!(matches!(done, Ok(Done::Removed)), "{done:?}");
 }
 
 #[tokio::test]
 async fn what_is_gone_already_is_removed() {
     let server = answering("DELETE", status(404, "NotFound", &json!(null))).await;
-    let done = applier(&server).run(&job(Work::Remove(identity()))).await;
+    let done = applier(&server)
+        .run(&job(Work::Remove(identity(), RemovalCause::SourceDeleted)))
+        .await;
     assert!(matches!(done, Ok(Done::Removed)), "{done:?}");
 }
 

@@ -43,6 +43,10 @@ pub(super) struct Inner {
     /// Namespace → answer to writes, how many times.
     pub(super) refusals: HashMap<String, (u16, usize)>,
     pub(super) pods_are_forbidden: bool,
+    /// Namespaces whose Pods were listed, once for each page.
+    pub(super) pod_lists: Vec<String>,
+    /// Answer to a list of one namespace's Pods, how many times.
+    pub(super) pod_list_refusal: Option<(u16, usize)>,
     writing: usize,
     pub(super) most_writing: usize,
 }
@@ -226,6 +230,31 @@ impl Inner {
         )
     }
 
+    /// One page of a namespace's Pods that are not finished. The token of the next page is its first Pod's index.
+    fn list_pods(&mut self, namespace: &str, limit: usize, from: usize) -> Response {
+        self.pod_lists.push(namespace.to_owned());
+        if let Some((code, times)) = &mut self.pod_list_refusal
+            && let Some(left) = times.checked_sub(1)
+        {
+            *times = left;
+            return refusal(*code);
+        }
+        let unfinished = |pod: &Value| {
+            pod["status"]["phase"] != "Succeeded" && pod["status"]["phase"] != "Failed"
+        };
+        let pods = self
+            .objects
+            .iter()
+            .filter(|(key, object)| key.0 == "pods" && key.1 == namespace && unfinished(object));
+        let left: Vec<&Value> = pods.map(|(_, pod)| pod).skip(from).collect();
+        let next = (left.len() > limit).then(|| (from + limit).to_string());
+        let page: Vec<&Value> = left.into_iter().take(limit).collect();
+        answer_with(
+            200,
+            &json!({"apiVersion": "v1", "kind": "PodList", "metadata": {"continue": next}, "items": page}),
+        )
+    }
+
     /// Keys of others stay, as they belong to other field managers.
     fn apply(&mut self, key: Key, body: &Value) -> Response {
         let mut merged = self
@@ -284,6 +313,17 @@ async fn answer(State(server): State<Server>, request: Request) -> Response {
                 return refusal(403);
             }
             read(&server, &request, "pods", None)
+        }
+        (&Method::GET, ["api", "v1", "namespaces", namespace, "pods"]) => {
+            let unfinished = "status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed";
+            assert_eq!(
+                query(&request, "fieldSelector").as_deref(),
+                Some(unfinished)
+            );
+            let limit: usize = query(&request, "limit").unwrap().parse().unwrap();
+            assert!((100..=500).contains(&limit));
+            let from = query(&request, "continue").map_or(0, |it| it.parse().unwrap());
+            server.lock().list_pods(namespace, limit, from)
         }
         (
             &Method::POST,

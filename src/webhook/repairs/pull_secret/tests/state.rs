@@ -104,13 +104,13 @@ fn leaves_a_namespace_alone(
 }
 
 #[test]
-fn where_no_pod_could_ask_a_copy_goes_at_once() {
+fn a_copy_lingers_when_the_feature_is_withdrawn() {
     let knowledge = knowledge(namespace(true));
     knowledge.set_configuration(configuration("", ""));
     let mut state = State::new("kyma-system".to_owned());
     state.refresh(&knowledge);
     listed(&mut state.copies, vec![copy("a", ONE)]);
-    assert_eq!(verdict(&state), "remove");
+    assert_eq!(verdict(&state), "linger");
 }
 
 #[test]

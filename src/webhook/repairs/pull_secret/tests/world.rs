@@ -79,6 +79,24 @@ impl World {
         self.server.put("pods", pod);
     }
 
+    /// A running Pod that does not ask, with what `extra` says of it.
+    pub(super) fn running_pod(&self, namespace: &str, name: &str, extra: &Value) {
+        let mut pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {"containers": [{"name": "c", "image": "x"}]},
+            "status": {"phase": "Running"},
+        });
+        json_patch::merge(&mut pod, extra);
+        self.server.put("pods", pod);
+    }
+
+    /// How many pages of the namespace's Pods were asked for.
+    pub(super) fn pod_lists(&self, namespace: &str) -> usize {
+        let inner = self.server.lock();
+        inner.pod_lists.iter().filter(|it| *it == namespace).count()
+    }
+
     /// The encoded value of a namespace's Secret.
     pub(super) fn value(&self, namespace: &str) -> Option<String> {
         let secret = self.server.secret(namespace, NAME)?;
