@@ -3,9 +3,9 @@
 //! Invariants:
 //! - every write names the `resourceVersion` that it is based on, where the object exists, so a leader that was paused
 //!   and replaced overwrites nothing (*tried*: a stale version is a conflict, with server-side apply and force too);
-//! - the webhook configuration and its entry are never created. A vanished entry is a newer version, so a conflict; for
-//!   a vanished object the version does not help, but its one field is no valid object (*tried*: refused with 422),
-//!   and the right to create one is not asked for;
+//! - the webhook configuration and its entry are never created. The `caBundle` is written by a JSON Patch that tests
+//!   `resourceVersion` and the entry's name: an entry that was moved or has vanished fails the test (422), an object
+//!   that has vanished is not found (404), and the right to create one is not asked for;
 //! - the `caBundle` is made from what is *stored*, never from what this process has just made, so two leaders in
 //!   a row publish the same;
 //! - a rotation writes the Secret first (with the old CAs in its `ca.crt`), then the `caBundle`; replicas wait for the

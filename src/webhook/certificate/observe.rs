@@ -53,6 +53,8 @@ pub struct StoredSecret {
 pub struct LiveEntry {
     /// Which state of the configuration object.
     pub resource_version: Option<String>,
+    /// Position of the entry in `webhooks`, in that state.
+    pub index: usize,
     /// What API servers trust; empty where it is missing.
     pub ca_bundle: Vec<u8>,
 }
@@ -128,14 +130,12 @@ impl StoredSecret {
 impl LiveEntry {
     /// The entry of that name; `None` when the configuration has none.
     pub(super) fn read(configuration: &MutatingWebhookConfiguration, name: &str) -> Option<Self> {
-        let entry = configuration
-            .webhooks
-            .iter()
-            .flatten()
-            .find(|entry| entry.name == name)?;
+        let mut entries = configuration.webhooks.iter().flatten().enumerate();
+        let (index, entry) = entries.find(|(_, entry)| entry.name == name)?;
         let ca_bundle = entry.client_config.ca_bundle.as_ref();
         Some(Self {
             resource_version: configuration.metadata.resource_version.clone(),
+            index,
             ca_bundle: ca_bundle.map_or_else(Vec::new, |bundle| bundle.0.clone()),
         })
     }

@@ -58,6 +58,7 @@ pub(super) fn secret_of(material: Material) -> StoredSecret {
 pub(super) fn entry_with(ca_bundle: impl Into<Vec<u8>>) -> LiveEntry {
     LiveEntry {
         resource_version: Some("41".to_owned()),
+        index: 0,
         ca_bundle: ca_bundle.into(),
     }
 }

@@ -5,6 +5,8 @@
 
 use api::names::CA_BUNDLE_MANAGER;
 use jiff::Timestamp;
+use json_patch::jsonptr::PointerBuf;
+use json_patch::{AddOperation, PatchOperation, TestOperation};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
@@ -37,7 +39,8 @@ impl KeepError {
     pub(super) fn is_conflict(&self) -> bool {
         match self {
             Self::Issue(_) => false,
-            Self::Delete(error) | Self::Store(error) | Self::Publish(error) => is(error, 409),
+            Self::Delete(error) | Self::Store(error) => is(error, 409),
+            Self::Publish(error) => is(error, 409) || is_failed_test(error),
         }
     }
 }
@@ -63,8 +66,8 @@ impl Keeper {
                 tracing::info!(%namespace, %secret, reason, "serving certificate issued");
                 Ok(Written::Secret(stored))
             }
-            Action::Publish { bundle, version } => {
-                let live = self.publish(bundle, version.as_deref()).await?;
+            Action::Publish { bundle, entry } => {
+                let live = self.publish(bundle, &entry).await?;
                 self.metrics.bundle_written();
                 let configuration = &self.settings.configuration;
                 tracing::info!(%configuration, entry = %self.settings.entry, "caBundle written");
@@ -140,32 +143,36 @@ impl Keeper {
         Ok(StoredSecret::read(&stored))
     }
 
-    /// The body names our one field and nothing else: a typed body's empty fields would conflict with their owner. The
-    /// version makes sure that the entry is there still; without it this would create half an entry.
+    /// A JSON Patch of one field. It tests version and name of the entry, so an entry that was moved, replaced or deleted
+    /// meanwhile is never written to, and nothing is created. Fields that others own, under whatever field manager,
+    /// have no part in it.
     async fn publish(
         &self,
         bundle: String,
-        version: Option<&str>,
+        seen: &LiveEntry,
     ) -> Result<Option<LiveEntry>, KeepError> {
         let CertificateSettings {
             configuration,
             entry,
             ..
         } = &*self.settings;
-        let body = json!({
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "MutatingWebhookConfiguration",
-            "metadata": metadata(configuration, version),
-            "webhooks": [{
-                "name": entry,
-                "clientConfig": { "caBundle": ByteString(bundle.into_bytes()) },
-            }],
+        let index = seen.index.to_string();
+        let version = seen.resource_version.as_deref();
+        let version = version.map(|version| test(&["metadata", "resourceVersion"], version));
+        let name = test(&["webhooks", &index, "name"], entry);
+        let add = PatchOperation::Add(AddOperation {
+            path: PointerBuf::from_tokens(["webhooks", &index, "clientConfig", "caBundle"]),
+            value: json!(ByteString(bundle.into_bytes())),
         });
+        let operations = version.into_iter().chain([name, add]).collect();
+        let patch = Patch::Json::<()>(json_patch::Patch(operations));
+        let parameters = PatchParams {
+            field_manager: Some(CA_BUNDLE_MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
         let api = Api::<MutatingWebhookConfiguration>::all(self.client.clone());
-        let written = api
-            .patch(configuration, &ours(), &Patch::Apply(body))
-            .await
-            .map_err(KeepError::Publish)?;
+        let written = api.patch(configuration, &parameters, &patch).await;
+        let written = written.map_err(KeepError::Publish)?;
         Ok(LiveEntry::read(&written, entry))
     }
 
@@ -184,6 +191,23 @@ fn metadata(name: &str, version: Option<&str>) -> serde_json::Value {
 /// Forced: whoever else wrote one of the fields that we name wrote something that does not work.
 fn ours() -> PatchParams {
     PatchParams::apply(CA_BUNDLE_MANAGER).force()
+}
+
+fn test(path: &[&str], value: &str) -> PatchOperation {
+    PatchOperation::Test(TestOperation {
+        path: PointerBuf::from_tokens(path.iter().copied()),
+        value: json!(value),
+    })
+}
+
+/// Whether a JSON Patch did not fit the object. An object that the patch makes invalid is refused with the same code,
+/// and with the invalid fields as causes.
+fn is_failed_test(error: &kube::Error) -> bool {
+    let kube::Error::Api(status) = error else {
+        return false;
+    };
+    let causes = status.details.as_ref().map(|details| &details.causes);
+    status.code == 422 && causes.is_none_or(Vec::is_empty)
 }
 
 fn is(error: &kube::Error, code: u16) -> bool {

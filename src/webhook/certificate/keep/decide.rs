@@ -25,7 +25,8 @@ pub(super) enum Action {
     /// The CAs of the stored pair into the webhook entry.
     Publish {
         bundle: String,
-        version: Option<String>,
+        /// The entry as it was seen.
+        entry: Arc<LiveEntry>,
     },
 }
 
@@ -87,7 +88,7 @@ pub(super) fn publication(
     let bundle = authorities.to_pem();
     (bundle.as_bytes() != live.ca_bundle).then(|| Action::Publish {
         bundle,
-        version: live.resource_version.clone(),
+        entry: Arc::clone(live),
     })
 }
 

@@ -1,9 +1,10 @@
-//! The leader against an API server that is a list of answers; what the watches would say is set by hand.
+//! The leader against an API server that stores the webhook configuration; what the watches would say is set by hand.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
 
+use k8s_openapi::ByteString;
 use kube::Config;
+use rstest::rstest;
 use serde_json::{Value, json};
 use wiremock::matchers::any;
 use wiremock::{Mock, MockServer, Request, Respond, ResponseTemplate};
@@ -13,34 +14,104 @@ use crate::certificate::testing::{entry_with, epoch, material, secret_of, settin
 use crate::certificate::{Bundle, Pair, Plan, plan};
 
 const SECRET: &str = "/api/v1/namespaces/kyma-system/secrets/rt-bootstrapper-webhook-cert";
+const ENTRY: &str = "mpod-v1.kb.io";
 const CONFIGURATION: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/rt-bootstrapper-mutating-webhook-configuration";
 
-/// Answers with what was applied, in a new version, after the refusals that it was given.
-#[derive(Default)]
-struct ApiServer {
-    version: AtomicU64,
-    refusals: Mutex<Vec<u16>>,
+/// Answers with what was written, in a new version, after the refusals that it was given.
+#[derive(Clone)]
+struct ApiServer(Arc<Mutex<Stored>>);
+
+struct Stored {
+    version: u32,
+    configuration: Value,
+    refusals: Vec<u16>,
+}
+
+impl ApiServer {
+    /// Holds the configuration that [`entry_with`] is a sighting of.
+    fn new(refusals: Vec<u16>) -> Self {
+        Self(Arc::new(Mutex::new(Stored {
+            version: 100,
+            configuration: configuration("41", &[(ENTRY, "")]),
+            refusals,
+        })))
+    }
+
+    fn stored(&self) -> MutexGuard<'_, Stored> {
+        self.0.lock().unwrap()
+    }
+
+    /// What the watch would say of the configuration.
+    fn sighting(&self) -> Sighting<LiveEntry> {
+        let stored = self.stored().configuration.clone();
+        LiveEntry::read(&serde_json::from_value(stored).unwrap(), ENTRY).into()
+    }
 }
 
 impl Respond for ApiServer {
     fn respond(&self, request: &Request) -> ResponseTemplate {
-        if let Some(code) = self.refusals.lock().unwrap().pop() {
-            let status = json!({
-                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-                "message": "no", "reason": "Conflict", "code": code,
-            });
-            return ResponseTemplate::new(code).set_body_json(status);
+        let mut stored = self.stored();
+        if let Some(code) = stored.refusals.pop() {
+            return refusal(code);
         }
-        let version = 100 + self.version.fetch_add(1, Ordering::Relaxed);
-        let mut body: Value = serde_json::from_slice(&request.body).unwrap();
-        body["metadata"]["resourceVersion"] = json!(version.to_string());
-        ResponseTemplate::new(200).set_body_json(body)
+        stored.version += 1;
+        let version = json!(stored.version.to_string());
+        let mut object = match (request.url.path(), content_type(request)) {
+            (CONFIGURATION, "application/json-patch+json") => {
+                let mut object = stored.configuration.clone();
+                let patch: json_patch::Patch = serde_json::from_slice(&request.body).unwrap();
+                // A test that fails is answered like any other patch that cannot be applied.
+                if json_patch::patch(&mut object, &patch).is_err() {
+                    return refusal(422);
+                }
+                object
+            }
+            // An apply takes away what the same manager applied before: `rules` are required.
+            (CONFIGURATION, _) if stored.configuration.to_string().contains("f:rules") => {
+                return refusal(422);
+            }
+            (_, _) => body(request),
+        };
+        object["metadata"]["resourceVersion"] = version;
+        if request.url.path() == CONFIGURATION {
+            stored.configuration = object.clone();
+        }
+        ResponseTemplate::new(200).set_body_json(object)
     }
+}
+
+fn refusal(code: u16) -> ResponseTemplate {
+    ResponseTemplate::new(code).set_body_json(json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": "no",
+        "reason": "Conflict", "code": code,
+    }))
+}
+
+fn content_type(request: &Request) -> &str {
+    request.headers["content-type"].to_str().unwrap()
+}
+
+/// A configuration of these entries, each with its bundle.
+fn configuration(version: &str, entries: &[(&str, &str)]) -> Value {
+    let entries = entries.iter().map(|(name, bundle)| {
+        let bundle = ByteString(bundle.as_bytes().to_vec());
+        json!({
+            "name": name, "clientConfig": {"caBundle": bundle, "url": "https://webhook.test"},
+            "rules": [{"operations": ["CREATE"]}], "sideEffects": "None", "admissionReviewVersions": ["v1"],
+        })
+    });
+    json!({
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": "rt-bootstrapper-mutating-webhook-configuration", "resourceVersion": version},
+        "webhooks": entries.collect::<Vec<_>>(),
+    })
 }
 
 /// A leader at work.
 struct Leader {
     server: MockServer,
+    api_server: ApiServer,
     secret: Cell<StoredSecret>,
     entry: Cell<LiveEntry>,
     shutdown: CancellationToken,
@@ -53,13 +124,17 @@ impl Leader {
         entry: Sighting<LiveEntry>,
         refusals: Vec<u16>,
     ) -> Self {
+        Self::begin_with(secret, entry, ApiServer::new(refusals)).await
+    }
+
+    async fn begin_with(
+        secret: Sighting<StoredSecret>,
+        entry: Sighting<LiveEntry>,
+        api_server: ApiServer,
+    ) -> Self {
         let server = MockServer::start().await;
-        let api_server = ApiServer {
-            refusals: Mutex::new(refusals),
-            ..ApiServer::default()
-        };
         Mock::given(any())
-            .respond_with(api_server)
+            .respond_with(api_server.clone())
             .mount(&server)
             .await;
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
@@ -76,6 +151,7 @@ impl Leader {
         let work = keep_issued(keeper, cells.0.clone(), cells.1.clone(), shutdown.clone());
         Self {
             server,
+            api_server,
             secret: cells.0,
             entry: cells.1,
             shutdown,
@@ -133,10 +209,12 @@ fn body(request: &Request) -> Value {
 }
 
 fn bundle_in(request: &Request) -> Vec<u8> {
-    let bundle = body(request)["webhooks"][0]["clientConfig"]["caBundle"].clone();
-    serde_json::from_value::<k8s_openapi::ByteString>(bundle)
-        .unwrap()
-        .0
+    bytes(&body(request)[2]["value"])
+}
+
+fn bytes(encoded: &Value) -> Vec<u8> {
+    let bytes: ByteString = serde_json::from_value(encoded.clone()).unwrap();
+    bytes.0
 }
 
 fn live(ca_bundle: impl Into<Vec<u8>>) -> Sighting<LiveEntry> {
@@ -157,12 +235,10 @@ async fn the_first_certificate_is_stored_and_then_published() {
             query.contains("fieldManager=rt-bootstrapper-webhook"),
             "{query}"
         );
-        assert!(query.contains("force=true"), "{query}");
-        assert_eq!(
-            write.headers["content-type"],
-            "application/apply-patch+yaml"
-        );
     }
+    assert!(writes[0].url.query().unwrap().contains("force=true"));
+    assert_eq!(content_type(&writes[0]), "application/apply-patch+yaml");
+    assert_eq!(content_type(&writes[1]), "application/json-patch+json");
     let secret = body(&writes[0]);
     assert_eq!(secret["type"], "kubernetes.io/tls");
     assert_eq!(
@@ -178,15 +254,11 @@ async fn the_first_certificate_is_stored_and_then_published() {
     assert_eq!(keys, ["ca.crt", "tls.crt", "tls.key"]);
     // Nothing but our field, and only of the state that was seen.
     let stored = leader.stored();
-    let expected = json!({
-        "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "MutatingWebhookConfiguration",
-        "metadata": { "name": "rt-bootstrapper-mutating-webhook-configuration", "resourceVersion": "41" },
-        "webhooks": [{
-            "name": "mpod-v1.kb.io",
-            "clientConfig": { "caBundle": k8s_openapi::ByteString(stored.authorities.clone()) },
-        }],
-    });
+    let expected = json!([
+        {"op": "test", "path": "/metadata/resourceVersion", "value": "41"},
+        {"op": "test", "path": "/webhooks/0/name", "value": "mpod-v1.kb.io"},
+        {"op": "add", "path": "/webhooks/0/clientConfig/caBundle", "value": ByteString(stored.authorities.clone())},
+    ]);
     assert_eq!(body(&writes[1]), expected);
     let kept = plan(Some(&secret_of(stored)), Timestamp::now(), &settings());
     assert!(matches!(kept, Plan::Keep { .. }), "{kept:?}");
@@ -281,10 +353,64 @@ async fn a_conflict_is_tried_again() {
 }
 
 #[tokio::test]
+async fn an_entry_that_another_writer_moved_is_looked_up_again_and_no_other_is_overwritten() {
+    let material = material(epoch());
+    let secret = Some(secret_of(material.clone())).into();
+    let api_server = ApiServer::new(vec![]);
+    api_server.stored().configuration = configuration("41", &[("other.io", "theirs"), (ENTRY, "")]);
+    let seen = api_server.sighting();
+    api_server.stored().configuration = configuration("42", &[(ENTRY, ""), ("other.io", "theirs")]);
+    let leader = Leader::begin_with(secret, seen, api_server.clone()).await;
+
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while leader.server.received_requests().await.unwrap().is_empty() {
+        assert!(Instant::now() < deadline, "nothing was written");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let untouched = configuration("42", &[(ENTRY, ""), ("other.io", "theirs")]);
+    assert_eq!(api_server.stored().configuration, untouched);
+
+    leader.entry.set(api_server.sighting());
+    while leader.api_server.stored().configuration == untouched {
+        assert!(Instant::now() < deadline, "not published");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    leader.end().await;
+    let stored = api_server.stored().configuration.clone();
+    let bundle = |index: usize| bytes(&stored["webhooks"][index]["clientConfig"]["caBundle"]);
+    assert_eq!(bundle(0), material.authorities);
+    assert_eq!(bundle(1), b"theirs");
+}
+
+#[rstest]
+#[case::the_bundle_as_an_earlier_release_did(json!({"f:clientConfig": {"f:caBundle": {}}}))]
+#[case::the_whole_entry_as_a_user_did(json!({"f:clientConfig": {"f:url": {}}, "f:rules": {}}))]
+#[tokio::test]
+async fn whatever_was_applied_under_the_same_field_manager_does_not_keep_the_bundle_away(
+    #[case] applied: Value,
+) {
+    let material = material(epoch());
+    let secret = Some(secret_of(material.clone())).into();
+    let api_server = ApiServer::new(vec![]);
+    let fields = json!({"f:webhooks": {(format!(r#"k:{{"name":"{ENTRY}"}}"#)): applied}});
+    let managed = json!([{
+        "manager": "rt-bootstrapper-webhook", "operation": "Apply", "fieldsType": "FieldsV1", "fieldsV1": fields,
+    }]);
+    api_server.stored().configuration["metadata"]["managedFields"] = managed;
+    let leader = Leader::begin_with(secret, api_server.sighting(), api_server).await;
+    let writes = leader.writes(1).await;
+    assert_eq!(bundle_in(&writes[0]), material.authorities);
+    let entry = leader.api_server.stored().configuration["webhooks"][0].clone();
+    assert_eq!(entry["clientConfig"]["url"], "https://webhook.test");
+    assert_eq!(entry["rules"], json!([{"operations": ["CREATE"]}]));
+    leader.end().await;
+}
+
+#[tokio::test]
 async fn files_publish_their_authorities_and_write_no_secret() {
     let server = MockServer::start().await;
     Mock::given(any())
-        .respond_with(ApiServer::default())
+        .respond_with(ApiServer::new(vec![]))
         .mount(&server)
         .await;
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();

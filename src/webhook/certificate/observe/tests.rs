@@ -70,6 +70,7 @@ fn an_entry_without_a_bundle_is_there() {
     let entry = LiveEntry::read(&configuration, ENTRY).unwrap();
     assert_eq!(entry.ca_bundle, b"");
     assert_eq!(entry.resource_version.as_deref(), Some("1"));
+    assert_eq!(entry.index, 1);
 }
 
 #[test]

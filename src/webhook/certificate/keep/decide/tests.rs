@@ -21,8 +21,9 @@ fn decide(
 
 fn published(action: Option<Action>) -> String {
     match action {
-        Some(Action::Publish { bundle, version }) => {
-            assert_eq!(version.as_deref(), Some("41"), "the state that was seen");
+        Some(Action::Publish { bundle, entry }) => {
+            let version = entry.resource_version.as_deref();
+            assert_eq!(version, Some("41"), "the state that was seen");
             bundle
         }
         Some(Action::Issue { reason, .. }) => panic!("issues: {reason:?}"),

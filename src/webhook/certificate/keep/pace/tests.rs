@@ -1,4 +1,5 @@
 use rstest::rstest;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::certificate::IssueError;
@@ -41,14 +42,8 @@ fn failures_wait_longer_and_longer_until_one_succeeds() {
 #[rstest]
 #[case::conflict(409, true)]
 #[case::forbidden(403, false)]
-#[case::invalid(422, false)]
 fn only_a_conflict_is_nothing_to_worry_about(#[case] code: u16, #[case] expected: bool) {
-    let error = || {
-        kube::Error::Api(Box::new(kube::core::Status {
-            code,
-            ..Default::default()
-        }))
-    };
+    let error = || answered(code, json!({}));
     for error in [
         KeepError::Store(error()),
         KeepError::Publish(error()),
@@ -59,4 +54,24 @@ fn only_a_conflict_is_nothing_to_worry_about(#[case] code: u16, #[case] expected
         assert!(!error.to_string().contains(&inner) || inner.is_empty());
     }
     assert!(!KeepError::Issue(IssueError::Dates).is_conflict());
+}
+
+#[test]
+fn a_patch_that_does_not_fit_is_a_conflict_and_an_invalid_object_is_not() {
+    let invalid = json!({"causes": [{"reason": "FieldValueInvalid", "field": "webhooks[0]", "message": "no"}]});
+    for (details, expected) in [(Value::Null, true), (json!({}), true), (invalid, false)] {
+        let error = || answered(422, details.clone());
+        assert_eq!(KeepError::Publish(error()).is_conflict(), expected);
+        assert!(!KeepError::Store(error()).is_conflict());
+        assert!(!KeepError::Delete(error()).is_conflict());
+    }
+}
+
+fn answered(code: u16, details: Value) -> kube::Error {
+    let status = kube::core::Status {
+        code,
+        details: serde_json::from_value(details).unwrap(),
+        ..Default::default()
+    };
+    kube::Error::Api(Box::new(status))
 }
