@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - the live `caBundle` trusts a leaf before any replica serves it, and goes on trusting the one before for as
-//!   long as that one is valid;
+//!   long as that one is valid (with certificate files: for a day);
 //! - a replica never gives up a leaf that works for one that does not;
 //! - nothing is written when nothing differs, and the webhook configuration and its entry are never created here.
 //!

@@ -88,6 +88,11 @@ impl Bundle {
         Self(authorities)
     }
 
+    /// Without those of another bundle.
+    pub(super) fn without(&self, other: &Self) -> Self {
+        self.filtered(|authority| !other.0.contains(authority))
+    }
+
     /// As trust anchors. Their dates are not looked at any more: see [`Bundle::valid`].
     #[must_use]
     pub fn anchors(&self) -> RootCertStore {

@@ -24,7 +24,7 @@ const BACKDATED: Duration = Duration::from_hours(1);
 
 /// How many earlier CAs a bundle carries at most. In the ordinary course there is one; more come from repairs in quick
 /// succession. The bound also ends, after some rotations, the trust in a long-lived CA that was there before us.
-const CARRIED: usize = 3;
+pub(super) const CARRIED: usize = 3;
 
 /// The keys of a new CA and its leaf, ECDSA P-256: every TLS client in a cluster has it, FIPS builds included.
 pub struct Keys {

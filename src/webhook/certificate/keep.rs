@@ -15,6 +15,7 @@
 
 mod apply;
 mod decide;
+mod overlap;
 mod pace;
 
 use std::sync::Arc;
@@ -26,7 +27,8 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use self::apply::Written;
-use self::decide::{Next, next, publication};
+use self::decide::{Next, next, next_of_files};
+use self::overlap::Overlap;
 use self::pace::Pace;
 use super::observe::{Cell, LiveEntry, Sighting, StoredSecret};
 use super::{CertificateMetrics, CertificateSettings, LOOK_AGAIN, Material};
@@ -66,7 +68,8 @@ pub async fn keep_issued(
 /// Publishes the `ca.crt` of certificate files as `caBundle`, until `shutdown`. For the leader alone. Without a
 /// `ca.crt` that verifies the leaf, the `caBundle` is left to whoever else writes it.
 ///
-/// An overlap of two CAs is up to the issuer of the files: what is in `ca.crt` is trusted, and nothing else.
+/// When `ca.crt` changes, at most three unexpired CAs of the live `caBundle` stay in it for a day: the kubelets of other
+/// replicas bring the files later, and until then those replicas serve the leaf before.
 ///
 /// Rights: `mutatingwebhookconfigurations` as for [`keep_issued`]; none on Secrets.
 pub async fn publish_authorities(
@@ -75,13 +78,9 @@ pub async fn publish_authorities(
     entry: Cell<LiveEntry>,
     shutdown: CancellationToken,
 ) {
-    let decide = |files: &_, live: &_, now| match files {
-        Sighting::Present(material) => Next {
-            action: publication(material, live, &keeper.settings, now),
-            look_again: Timestamp::MAX,
-        },
-        Sighting::Unknown | Sighting::Absent => Next::wait(Timestamp::MAX),
-    };
+    let mut overlap = Overlap::default();
+    let decide =
+        |files: &_, live: &_, now| next_of_files(files, live, &mut overlap, &keeper.settings, now);
     // No Secret is written in this mode.
     let keep = keep(&keeper, (&files, &entry), decide, drop);
     shutdown.run_until_cancelled(keep).await;
@@ -90,7 +89,7 @@ pub async fn publish_authorities(
 async fn keep<T>(
     keeper: &Keeper,
     (source, entry): (&Cell<T>, &Cell<LiveEntry>),
-    decide: impl Fn(&Sighting<T>, &Sighting<LiveEntry>, Timestamp) -> Next,
+    mut decide: impl FnMut(&Sighting<T>, &Sighting<LiveEntry>, Timestamp) -> Next,
     learn: impl Fn(StoredSecret),
 ) {
     let (mut sources, mut entries) = (source.subscribe(), entry.subscribe());

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use super::overlap::Overlap;
 use crate::certificate::{
     Bundle, CertificateSettings, LiveEntry, Material, Pair, Plan, Reason, Sighting, StoredSecret,
     plan,
@@ -69,9 +70,30 @@ pub(super) fn next(
     }
 }
 
+/// Decides about certificate files: nothing is issued, and earlier CAs are trusted for a day after a change.
+pub(super) fn next_of_files(
+    files: &Sighting<Material>,
+    entry: &Sighting<LiveEntry>,
+    overlap: &mut Overlap,
+    settings: &CertificateSettings,
+    now: Timestamp,
+) -> Next {
+    let (Sighting::Present(material), Sighting::Present(live)) = (files, entry) else {
+        return Next::wait(Timestamp::MAX);
+    };
+    let Some(authorities) = own_authorities(material, settings, now) else {
+        return Next::wait(Timestamp::MAX);
+    };
+    let bundle = overlap.with_earlier(&authorities, live, now);
+    Next {
+        action: write_of(&bundle, live),
+        look_again: overlap.ends(),
+    }
+}
+
 /// The write that makes the live `caBundle` trust this material; `None` when it does, when there is no entry, or when
 /// the material's own CAs do not verify it.
-pub(super) fn publication(
+fn publication(
     material: &Material,
     entry: &Sighting<LiveEntry>,
     settings: &CertificateSettings,
@@ -80,12 +102,24 @@ pub(super) fn publication(
     let Sighting::Present(live) = entry else {
         return None;
     };
+    let authorities = own_authorities(material, settings, now)?;
+    write_of(&authorities, live)
+}
+
+/// The unexpired CAs of the material; `None` if they do not verify its leaf.
+fn own_authorities(
+    material: &Material,
+    settings: &CertificateSettings,
+    now: Timestamp,
+) -> Option<Bundle> {
     let authorities = Bundle::read(&material.authorities).unexpired(now);
     let pair = Pair::read(material).ok()?;
-    if !pair.verified_by(&authorities, settings.server_name(), now) {
-        return None;
-    }
-    let bundle = authorities.to_pem();
+    pair.verified_by(&authorities, settings.server_name(), now)
+        .then_some(authorities)
+}
+
+fn write_of(bundle: &Bundle, live: &Arc<LiveEntry>) -> Option<Action> {
+    let bundle = bundle.to_pem();
     (bundle.as_bytes() != live.ca_bundle).then(|| Action::Publish {
         bundle,
         entry: Arc::clone(live),

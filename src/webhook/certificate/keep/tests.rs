@@ -11,7 +11,7 @@ use wiremock::{Mock, MockServer, Request, Respond, ResponseTemplate};
 
 use super::*;
 use crate::certificate::testing::{entry_with, epoch, material, secret_of, settings};
-use crate::certificate::{Bundle, Pair, Plan, plan};
+use crate::certificate::{Bundle, Pair, Plan, Presenter, plan, serve_from_files};
 
 const SECRET: &str = "/api/v1/namespaces/kyma-system/secrets/rt-bootstrapper-webhook-cert";
 const ENTRY: &str = "mpod-v1.kb.io";
@@ -442,4 +442,88 @@ async fn files_publish_their_authorities_and_write_no_secret() {
     let writes = server.received_requests().await.unwrap();
     assert_eq!(paths(&writes), [format!("PATCH {CONFIGURATION}")]);
     assert_eq!(bundle_in(&writes[0]), material.authorities);
+}
+
+/// A replica that serves certificate files.
+struct Replica {
+    files: Cell<Material>,
+    readiness: chassis::readiness::Readiness,
+}
+
+impl Replica {
+    fn start(material: &Material, entry: &Cell<LiveEntry>, shutdown: &CancellationToken) -> Self {
+        let (files, readiness) = (Cell::default(), chassis::readiness::Readiness::default());
+        files.set(Some(material.clone()).into());
+        let presenter = Presenter {
+            tls: serve::TlsHandle::empty(),
+            condition: readiness.condition("certificate"),
+            metrics: CertificateMetrics::default(),
+            settings: Arc::new(settings()),
+        };
+        tokio::spawn(serve_from_files(
+            presenter,
+            files.clone(),
+            entry.clone(),
+            shutdown.clone(),
+        ));
+        Self { files, readiness }
+    }
+
+    /// Waits until it serves what its files hold, and callers trust that.
+    async fn is_trusted(&self) {
+        let trusted = (true, "certificate: ready\n".to_owned());
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while self.readiness.report() != trusted {
+            let report = self.readiness.report();
+            assert!(Instant::now() < deadline, "{report:?}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn replicas_with_old_and_new_files_are_both_trusted_while_the_authority_changes() {
+    let (old, new) = (material(epoch()), material(epoch()));
+    let entry = Cell::<LiveEntry>::default();
+    entry.set(live(old.authorities.clone()));
+    let shutdown = CancellationToken::new();
+    let first = Replica::start(&old, &entry, &shutdown);
+    let second = Replica::start(&old, &entry, &shutdown);
+    first.is_trusted().await;
+    second.is_trusted().await;
+
+    let server = MockServer::start().await;
+    Mock::given(any())
+        .respond_with(ApiServer::new(vec![]))
+        .mount(&server)
+        .await;
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let keeper = Keeper {
+        client: Client::try_from(Config::new(server.uri().parse().unwrap())).unwrap(),
+        settings: Arc::new(settings()),
+        metrics: CertificateMetrics::default(),
+    };
+    let work = publish_authorities(keeper, first.files.clone(), entry.clone(), shutdown.clone());
+    let work = tokio::spawn(work);
+    let mut entries = entry.subscribe();
+    first.files.set(Some(new.clone()).into());
+    tokio::time::timeout(Duration::from_secs(20), entries.changed())
+        .await
+        .unwrap()
+        .unwrap();
+    first.is_trusted().await;
+    second.is_trusted().await;
+
+    // The kubelet of the second one comes later; nothing is written for that.
+    second.files.set(Some(new.clone()).into());
+    second.is_trusted().await;
+    shutdown.cancel();
+    work.await.unwrap();
+    let writes = server.received_requests().await.unwrap();
+    assert_eq!(writes.len(), 1);
+    let published = Bundle::read(&bundle_in(&writes[0]));
+    for material in [&old, &new] {
+        let pair = Pair::read(material).unwrap();
+        assert!(pair.verified_by(&published, settings().server_name(), Timestamp::now()));
+    }
 }

@@ -154,7 +154,39 @@ fn the_leader_sleeps_until_two_thirds_of_the_life() {
 fn files_that_do_not_match_publish_nothing(#[case] change: fn(&mut Material)) {
     let mut files = material(epoch());
     let entry = present(entry_with(""));
-    assert!(publication(&files, &entry, &settings(), epoch()).is_some());
+    let publishes = |files: &Material| {
+        let files = present(files.clone());
+        let mut overlap = Overlap::default();
+        next_of_files(&files, &entry, &mut overlap, &settings(), epoch())
+            .action
+            .is_some()
+    };
+    assert!(publishes(&files));
     change(&mut files);
-    assert!(publication(&files, &entry, &settings(), epoch()).is_none());
+    assert!(!publishes(&files));
+}
+
+#[test]
+fn after_a_change_of_files_the_earlier_authority_is_taken_away_on_time() {
+    let start = epoch();
+    let (old, new) = (material(start), material(start));
+    let mut overlap = Overlap::default();
+    let mut decide = |files: &Material, live: Vec<u8>, now| {
+        let entry = present(entry_with(live));
+        next_of_files(
+            &present(files.clone()),
+            &entry,
+            &mut overlap,
+            &settings(),
+            now,
+        )
+    };
+    let settled = decide(&old, old.authorities.clone(), start);
+    assert!(settled.action.is_none() && settled.look_again == Timestamp::MAX);
+    let changed = decide(&new, old.authorities.clone(), start);
+    assert_eq!(changed.look_again, start + DAY);
+    let both = published(changed.action).into_bytes();
+    assert!(decide(&new, both.clone(), start).action.is_none());
+    let over = decide(&new, both, start + DAY);
+    assert_eq!(published(over.action).into_bytes(), new.authorities);
 }
