@@ -9,8 +9,16 @@ use std::process::ExitCode;
 #[cfg(test)]
 mod tests;
 
+/// Exit status of a usage error, as clap has it.
+const USAGE: u8 = 2;
+
 /// Prints an error with everything that caused it.
 pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
+    if let Some(usage) = error.downcast_ref::<clap::Error>() {
+        // With standard error gone there is no other place for it.
+        let _unheard = usage.print();
+        return ExitCode::from(USAGE);
+    }
     say(&format!("error: {error:#}"));
     ExitCode::FAILURE
 }

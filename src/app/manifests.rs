@@ -1,9 +1,8 @@
 //! Role `manifests`: what `kubectl apply -f -` needs to install a role.
 //!
-//! The files under `deploy/` are the one source; they are complete as they stand, and this prints them with a few words
-//! exchanged. Words, not structure, so that the comments stay. Invariant: a value is checked against the grammar of what
-//! it is before it is put in, so none can change the structure, and `---` stands between documents and nowhere else
-//! (installers split there).
+//! The files under `deploy/` are the one source; they are complete as they are, and this prints them with settings put in
+//! where the files mark a place (`template`), so that the comments stay. Invariants: a value is checked against the grammar
+//! of what it is before it is put in; and `---` is between documents and nowhere else (installers split there).
 //!
 //! Deliberately absent: Namespace and ConfigMap, which belong to the installer.
 
@@ -12,16 +11,19 @@ use std::process::ExitCode;
 use api::names::{PULL_SECRET, SKR_NAMESPACE};
 use clap::{Args, Subcommand};
 use policy::image::Reference;
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use self::template::{Settings, filled};
 use crate::edge;
 
 mod controller;
+mod flags;
 mod names;
+mod template;
 mod watcher;
 
 pub(crate) use controller::ControllerArgs;
-pub(crate) use names::is_subdomain;
+pub(crate) use names::{is_label, is_subdomain};
 pub(crate) use watcher::WatcherArgs;
 
 #[cfg(test)]
@@ -32,14 +34,6 @@ pub(crate) const WEBHOOK_IMAGE: &str = concat!(
     "ghcr.io/kyma-project/runtime-bootstrapper-webhook:",
     env!("CARGO_PKG_VERSION")
 );
-
-/// The line of the Deployment below which the Secret for our own image is named. A comment, because an empty list would
-/// make every `kubectl apply` a change.
-const PULL_SECRETS_BELOW: &str = "      # imagePullSecrets follow here, if `manifests webhook --pull-secret NAME` was told of a private registry.\n";
-
-/// The line of the ClusterRole that names the Secrets which may be copied. The default stays beside another name, because
-/// the configuration document may change to it and back while we run.
-const COPIED_SECRETS: &str = "  resourceNames: [registry-credentials]\n";
 
 /// The parts of role `webhook`. The webhook configuration comes last: with it Pods are sent, so whatever answers has to
 /// be on its way.
@@ -110,7 +104,7 @@ enum ValueError {
 pub(crate) fn run(arguments: &ManifestsArgs) -> anyhow::Result<ExitCode> {
     let text = match &arguments.role {
         Role::Webhook(arguments) => webhook(arguments),
-        Role::Controller(arguments) => controller::text(arguments),
+        Role::Controller(arguments) => controller::text(arguments)?,
         Role::Watcher(arguments) => watcher::text(arguments)?,
     };
     edge::write_out(&text)?;
@@ -124,23 +118,25 @@ fn webhook(arguments: &WebhookArgs) -> String {
         copied_secret,
         namespace,
     } = arguments;
-    let mut text = WEBHOOK
-        .join("---\n")
-        .replace(SKR_NAMESPACE, namespace)
-        .replace(WEBHOOK_IMAGE, image);
-    if let Some(name) = pull_secret {
-        text = text.replace(
-            PULL_SECRETS_BELOW,
-            &format!("{PULL_SECRETS_BELOW}      imagePullSecrets:\n      - name: \"{name}\"\n"),
-        );
-    }
+    // The default stays beside another name, because the configuration document may change to it and back while we run.
+    let mut copied = vec![PULL_SECRET];
     if copied_secret != PULL_SECRET {
-        text = text.replace(
-            COPIED_SECRETS,
-            &format!("  resourceNames: [{PULL_SECRET}, \"{copied_secret}\"]\n"),
-        );
+        copied.push(copied_secret);
     }
-    text
+    let settings = Settings::from([
+        ("image", Some(json!(image))),
+        (
+            "imagePullSecrets",
+            image_pull_secrets(pull_secret.as_deref()),
+        ),
+        ("pull-secret-names", Some(json!(copied))),
+    ]);
+    filled(&WEBHOOK, (SKR_NAMESPACE, namespace), &settings)
+}
+
+/// An empty list would make every `kubectl apply` a change.
+fn image_pull_secrets(name: Option<&str>) -> Option<Value> {
+    Some(json!([{ "name": name? }]))
 }
 
 /// The same as objects, for an installer that is no person.
@@ -183,6 +179,7 @@ fn namespace(text: &str) -> Result<String, ValueError> {
     whole(text)
 }
 
+/// A text without what installers split at.
 fn whole(text: &str) -> Result<String, ValueError> {
     if text.contains("---") {
         return Err(ValueError::Separator);

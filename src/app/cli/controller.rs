@@ -3,6 +3,8 @@
 //! Invariant: a source is looked for by a name that an object can have. By any other it would be absent, and what is absent
 //! was deleted: it would go from every runtime.
 
+mod parts;
+
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
@@ -12,19 +14,15 @@ use api::names;
 use api::runtimes::KCP_NAMESPACE;
 use clap::{Args, ValueEnum};
 
+pub(crate) use self::parts::{Part, Parts};
 use crate::manifests::is_subdomain;
 
 /// Keeps the webhook and its configuration in step on every runtime, on KCP.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ControllerArgs {
     /// Parts to run, as kube-controller-manager has it: names, `*` for all, `-NAME` for all but one
-    #[arg(
-        long,
-        value_delimiter = ',',
-        default_value = "signal",
-        allow_hyphen_values = true
-    )]
-    pub(crate) controllers: Vec<String>,
+    #[arg(long, default_value = "signal", allow_hyphen_values = true)]
+    pub(crate) controllers: Parts,
     /// Address of /healthz and /readyz
     #[arg(long, default_value = "0.0.0.0:8081")]
     pub(crate) health_probe_bind_address: SocketAddr,

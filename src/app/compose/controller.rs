@@ -1,7 +1,6 @@
 //! The role `controller`, put together: sources are watched by every replica, the leader brings them to the runtimes.
 
 mod meters;
-mod parts;
 mod settings;
 
 use std::process::ExitCode;
@@ -23,8 +22,7 @@ use kube::runtime::events::Reporter;
 use tokio_util::sync::CancellationToken;
 
 use self::meters::Meters;
-use self::parts::Part;
-use crate::cli::controller::ControllerArgs;
+use crate::cli::controller::{ControllerArgs, Part};
 
 /// How long one call to KCP may take.
 const CALL: Duration = Duration::from_secs(15);
@@ -45,7 +43,6 @@ pub(crate) fn run(arguments: &ControllerArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn compose(arguments: &ControllerArgs) -> anyhow::Result<()> {
-    let parts = parts::chosen(&arguments.controllers)?;
     let shutdown = Shutdown::on_signals()?;
     let readiness = Readiness::default();
     let (meters, metrics) = Meters::new();
@@ -59,7 +56,6 @@ async fn compose(arguments: &ControllerArgs) -> anyhow::Result<()> {
     let client = connect(client_options(arguments), &meters.requests).await?;
     let process = Process {
         arguments,
-        parts,
         readiness,
         meters,
     };
@@ -74,7 +70,6 @@ async fn compose(arguments: &ControllerArgs) -> anyhow::Result<()> {
 /// What most parts are made of.
 struct Process<'a> {
     arguments: &'a ControllerArgs,
-    parts: Vec<Part>,
     readiness: Readiness,
     meters: Meters,
 }
@@ -86,10 +81,10 @@ async fn work(
 ) -> anyhow::Result<()> {
     let Process {
         arguments,
-        parts,
         readiness,
         meters,
     } = process;
+    let parts = &arguments.controllers;
     let salt = tokio::select! {
         salt = sources::salt(&client, readiness) => salt,
         () = shutdown.cancelled() => return Ok(()),
@@ -101,7 +96,7 @@ async fn work(
         readiness: readiness.clone(),
         metrics: meters.sources.clone(),
     });
-    let signal = parts.contains(&Part::Signal).then_some(SignalOptions {
+    let signal = parts.contains(Part::Signal).then_some(SignalOptions {
         client: client.clone(),
         settings: settings::signal(arguments)?,
         sources: published.clone(),
@@ -109,7 +104,7 @@ async fn work(
         reporter: reporter(arguments),
         metrics: meters.signal.clone(),
     });
-    let direct = parts.contains(&Part::Direct).then_some(DirectOptions {
+    let direct = parts.contains(Part::Direct).then_some(DirectOptions {
         client: client.clone(),
         settings: settings::direct(arguments)?,
         sources: published,

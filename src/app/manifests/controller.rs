@@ -3,23 +3,19 @@
 use api::names::PULL_SECRET;
 use api::runtimes::KCP_NAMESPACE;
 use clap::Args;
+use serde_json::json;
 
-use super::{image, namespace, secret_name};
+use super::flags::{Flags, flag};
+use super::template::{Settings, filled};
+use super::{image, image_pull_secrets, namespace, secret_name};
+use crate::cli::controller as role;
+use crate::cli::controller::Part;
 
 /// The image that the files name.
 const IMAGE: &str = concat!(
     "ghcr.io/kyma-project/runtime-bootstrapper-controller:",
     env!("CARGO_PKG_VERSION")
 );
-
-/// The line of the Deployment below which the Secret for our own image is named.
-const PULL_SECRETS_BELOW: &str = "      # imagePullSecrets follow here, if `manifests controller --pull-secret NAME` was told of a private registry.\n";
-
-/// The line of the Deployment that chooses the parts.
-const PARTS: &str = "        - --controllers=signal\n";
-
-/// The line of the Role that names the pull Secret among the sources.
-const SOURCE: &str = "  resourceNames: [registry-credentials]\n";
 
 const COMMON: [&str; 6] = [
     include_str!("../../../deploy/controller/serviceaccount.yaml"),
@@ -43,8 +39,8 @@ pub(crate) struct ControllerArgs {
     #[arg(long, value_name = "NAME", value_parser = secret_name)]
     pull_secret: Option<String>,
     /// The pull Secret that is rolled out
-    #[arg(long, value_name = "NAME", value_parser = secret_name, default_value = PULL_SECRET)]
-    kcp_pull_secret_name: String,
+    #[arg(long, value_name = "NAME", value_parser = secret_name)]
+    kcp_pull_secret_name: Option<String>,
     /// The namespace, which has to exist
     #[arg(long, value_parser = namespace, default_value = KCP_NAMESPACE)]
     namespace: String,
@@ -56,50 +52,66 @@ pub(crate) struct ControllerArgs {
     flags: Vec<String>,
 }
 
-/// The manifests as text.
-pub(super) fn text(arguments: &ControllerArgs) -> String {
-    let mut documents: Vec<&str> = COMMON.to_vec();
-    if arguments.direct {
-        documents.insert(2, DIRECT);
-    }
-    let mut parts = vec![if arguments.direct {
-        PARTS.replace("=signal", "=signal,direct")
-    } else {
-        PARTS.to_owned()
-    }];
-    let name = &arguments.kcp_pull_secret_name;
-    let renamed = (name != PULL_SECRET).then(|| format!("--kcp-pull-secret-name={name}"));
-    let flags = arguments.flags.iter().chain(&renamed);
-    parts.extend(flags.map(|flag| format!("        - \"{flag}\"\n")));
-    let mut text = documents
-        .join("---\n")
-        .replace(PARTS, &parts.concat())
-        .replace(KCP_NAMESPACE, &arguments.namespace)
-        .replace(IMAGE, &arguments.image)
-        .replace(
-            SOURCE,
-            &format!(
-                "  resourceNames: [\"{}\"]\n",
-                arguments.kcp_pull_secret_name
-            ),
-        );
-    if let Some(name) = &arguments.pull_secret {
-        text = text.replace(
-            PULL_SECRETS_BELOW,
-            &format!("{PULL_SECRETS_BELOW}      imagePullSecrets:\n      - name: \"{name}\"\n"),
-        );
-    }
-    text
-}
+/// Flags that other parts of the manifests depend on: ports, the Lease's namespace, the replicas' own names.
+const RESERVED: [&str; 5] = [
+    "health_probe_bind_address",
+    "identity",
+    "kubeconfig",
+    "metrics_bind_address",
+    "namespace",
+];
 
-/// A flag stands in quotes, so that nothing in it can change the structure.
-pub(super) fn flag(text: &str) -> Result<String, &'static str> {
-    let plain = |character: char| !character.is_control() && !matches!(character, '"' | '\\');
-    if text.starts_with("--") && text.chars().all(plain) && !text.contains("---") {
-        Ok(text.to_owned())
-    } else {
-        Err(
-            "not a flag: it begins with `--` and holds no quotes, backslashes, control characters or `---`",
-        )
+/// The manifests as text.
+///
+/// # Errors
+/// A usage error: the controller would not start with these flags, or would lack rights for them.
+pub(super) fn text(arguments: &ControllerArgs) -> Result<String, clap::Error> {
+    let mut given = arguments.flags.clone();
+    if let Some(name) = &arguments.kcp_pull_secret_name {
+        given.push(format!("--kcp-pull-secret-name={name}"));
     }
+    let flags = Flags::<role::ControllerArgs>::read("controller", &given, &RESERVED)?;
+    let chosen = flags.gives("controllers");
+    let is_direct = match chosen {
+        true => flags.arguments.controllers.contains(Part::Direct),
+        false => arguments.direct,
+    };
+    if arguments.direct && !is_direct {
+        return Err(flags.conflict("--direct needs the part direct among --controllers"));
+    }
+    let controllers = match (chosen, is_direct) {
+        (false, true) => Some(json!("--controllers=signal,direct")),
+        (false, false) => None,
+        (true, _) => {
+            // A flag is one word, so it is the only one that begins so.
+            let at = given.iter().position(|it| it.starts_with("--controllers"));
+            at.map(|at| json!(given.remove(at)))
+        }
+    };
+    let sources = &flags.arguments.sources;
+    // Without a pull Secret to watch its right stays the default's: a rule without names would be a right to all Secrets.
+    let secret = Some(sources.kcp_pull_secret_name.as_str()).filter(|it| !it.is_empty());
+    let settings = Settings::from([
+        ("controllers", controllers),
+        ("flags", Some(json!(given))),
+        ("image", Some(json!(arguments.image))),
+        (
+            "imagePullSecrets",
+            image_pull_secrets(arguments.pull_secret.as_deref()),
+        ),
+        ("config-map-names", Some(json!([sources.kcp_config_name]))),
+        (
+            "pull-secret-names",
+            Some(json!([secret.unwrap_or(PULL_SECRET)])),
+        ),
+    ]);
+    let mut files: Vec<&str> = COMMON.to_vec();
+    if is_direct {
+        files.insert(2, DIRECT);
+    }
+    Ok(filled(
+        &files,
+        (KCP_NAMESPACE, &arguments.namespace),
+        &settings,
+    ))
 }

@@ -4,7 +4,7 @@ const LABEL_LIMIT: usize = 63;
 const SUBDOMAIN_LIMIT: usize = 253;
 
 /// Whether a Namespace can be named so.
-pub(super) fn is_label(text: &str) -> bool {
+pub(crate) fn is_label(text: &str) -> bool {
     text.len() <= LABEL_LIMIT && is_part(text)
 }
 

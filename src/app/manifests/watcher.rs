@@ -9,10 +9,13 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::Args;
 use policy::change::{Endpoint, Registration, configuration};
+use serde_json::{Value, json};
 use watcher::delivery::{KcpAddress, KcpAddressError};
 
-use super::{ValueError, image, namespace, secret_name, whole};
-use crate::cli::watcher::NotifyMode;
+use super::flags::{Flags, flag};
+use super::template::{Settings, filled};
+use super::{ValueError, image, image_pull_secrets, namespace, secret_name, whole};
+use crate::cli::watcher::{self as role, NotifyMode};
 use crate::watchers;
 
 /// The image that the files name.
@@ -21,40 +24,8 @@ const IMAGE: &str = concat!(
     env!("CARGO_PKG_VERSION")
 );
 
-/// The line of the Deployment below which the Secret for our own image is named.
-const PULL_SECRETS_BELOW: &str = "      # imagePullSecrets follow here, if `manifests watcher --pull-secret NAME` was told of a private registry.\n";
-
-/// The line of the Deployment below which further flags stand.
-const FLAGS_BELOW: &str = "        - --spool-folder=/var/spool/watcher\n";
-
-/// The line of the Deployment below which the managers stand.
-const MANAGERS_BELOW: &str =
-    "        # MANAGERS follow here, so that their heartbeats begin before their first event.\n";
-
-/// KCP's address in the Deployment.
-const ADDRESS: &str = "\"kcp.example.com\"";
-
-/// Its port in the NetworkPolicy.
-const PORT: &str = "      port: 443 # of KCP_ADDR\n";
-
 /// Of `https`.
 const DEFAULT_PORT: u16 = 443;
-
-/// The rule that lets reviews in.
-const REVIEWS: &str = "  - ports:\n    - protocol: TCP\n      port: 8443\n";
-
-/// Who sends them on Gardener: the API server is in another cluster, and its end of the tunnel is this Pod.
-const TUNNEL: &str = "  - from:
-    - namespaceSelector:
-        matchLabels:
-          gardener.cloud/purpose: kube-system
-      podSelector:
-        matchLabels:
-          app: vpn-shoot
-    ports:
-    - protocol: TCP
-      port: 8443
-";
 
 /// An answer takes a millisecond and never waits for KCP, so what this bounds is how long writes wait while a node with a
 /// watcher on it dies. The public 15 s would stall each of them that long.
@@ -100,7 +71,7 @@ pub(crate) struct WatcherArgs {
     #[arg(long)]
     gardener: bool,
     /// Further flags of the watcher, as in `-- --allow-ca-as-server-leaf`
-    #[arg(last = true, value_parser = super::controller::flag)]
+    #[arg(last = true, value_parser = flag)]
     flags: Vec<String>,
 }
 
@@ -115,7 +86,7 @@ pub(super) fn text(arguments: &WatcherArgs) -> anyhow::Result<String> {
     };
     let certificates = arguments.certificates.as_deref();
     let certificates = certificates.map(Certificates::read).transpose()?;
-    let mut documents = vec![deployed(arguments, &registrations)];
+    let mut documents = vec![deployed(arguments, &registrations)?];
     if let Some(certificates) = &certificates {
         documents.insert(0, certificates.secret(&arguments.namespace));
     }
@@ -128,41 +99,62 @@ pub(super) fn text(arguments: &WatcherArgs) -> anyhow::Result<String> {
     Ok(documents.join("---\n"))
 }
 
-fn deployed(arguments: &WatcherArgs, registrations: &[Registration]) -> String {
+/// Flags that other parts of the manifests depend on: ports, mounts, variables, the webhook configuration's timeout.
+const RESERVED: [&str; 11] = [
+    "ca_cert",
+    "health_probe_bind_address",
+    "kcp_addr",
+    "metrics_port",
+    "notify",
+    "spool_folder",
+    "tls_cert",
+    "tls_key",
+    "version",
+    "watchers",
+    "webhook_port",
+];
+
+fn deployed(
+    arguments: &WatcherArgs,
+    registrations: &[Registration],
+) -> Result<String, clap::Error> {
+    Flags::<role::WatcherArgs>::read("watcher", &arguments.flags, &RESERVED)?;
     let address = &arguments.kcp_address;
     let port = address
         .rsplit_once(':')
         .and_then(|(_, port)| port.parse().ok());
     let port: u16 = port.unwrap_or(DEFAULT_PORT);
-    let mut flags = vec![FLAGS_BELOW.to_owned()];
-    if arguments.notify == NotifyMode::Sync {
-        flags.push("        - --notify=sync\n".to_owned());
-    }
-    let further = arguments.flags.iter();
-    flags.extend(further.map(|flag| format!("        - \"{flag}\"\n")));
-    // Before KCP's port is put in, which may be the same.
-    let callers = if arguments.gardener { TUNNEL } else { REVIEWS };
-    let mut text = FILES
-        .join("---\n")
-        .replace(REVIEWS, callers)
-        .replace(SKR_NAMESPACE, &arguments.namespace)
-        .replace(IMAGE, &arguments.image)
-        .replace(ADDRESS, &format!("\"{address}\""))
-        .replace(PORT, &format!("      port: {port}\n"))
-        .replace(FLAGS_BELOW, &flags.concat());
-    if let Some(managers) = managers(registrations) {
-        text = text.replace(
-            MANAGERS_BELOW,
-            &format!("        - name: MANAGERS\n          value: \"{managers}\"\n"),
-        );
-    }
-    if let Some(name) = &arguments.pull_secret {
-        text = text.replace(
-            PULL_SECRETS_BELOW,
-            &format!("{PULL_SECRETS_BELOW}      imagePullSecrets:\n      - name: \"{name}\"\n"),
-        );
-    }
-    text
+    let notify = (arguments.notify == NotifyMode::Sync).then(|| "--notify=sync".to_owned());
+    let flags: Vec<&String> = notify.iter().chain(&arguments.flags).collect();
+    let managers = managers(registrations);
+    let settings = Settings::from([
+        ("address", Some(json!(address))),
+        ("flags", Some(json!(flags))),
+        ("from", arguments.gardener.then(tunnel)),
+        ("image", Some(json!(arguments.image))),
+        (
+            "imagePullSecrets",
+            image_pull_secrets(arguments.pull_secret.as_deref()),
+        ),
+        ("port", Some(json!(port))),
+        (
+            "variables",
+            managers.map(|it| json!([{ "name": "MANAGERS", "value": it }])),
+        ),
+    ]);
+    Ok(filled(
+        &FILES,
+        (SKR_NAMESPACE, &arguments.namespace),
+        &settings,
+    ))
+}
+
+/// Who sends reviews on Gardener: the API server is in another cluster, and its end of the tunnel is this Pod.
+fn tunnel() -> Value {
+    json!([{
+        "namespaceSelector": { "matchLabels": { "gardener.cloud/purpose": "kube-system" } },
+        "podSelector": { "matchLabels": { "app": "vpn-shoot" } },
+    }])
 }
 
 /// The managers, each once; none is none.

@@ -17,7 +17,7 @@ fn printed(flags: &[&str]) -> Result<Vec<Value>, clap::Error> {
     let Role::Controller(arguments) = line.arguments.role else {
         panic!("another role");
     };
-    Ok(documents(&super::super::controller::text(&arguments)))
+    Ok(documents(&super::super::controller::text(&arguments)?))
 }
 
 fn all<T: DeserializeOwned>(objects: &[Value], kind: &str) -> Vec<T> {
@@ -168,6 +168,97 @@ fn values_arrive_where_they_belong() {
             .iter()
             .any(|it| concerns(it, "secrets") && named(it))
     );
+}
+
+/// The namespace's default is part of many names; in what a user gives it is text like any other.
+#[test]
+fn flag_values_that_hold_the_default_namespace_are_printed_unchanged() {
+    let objects = printed(&[
+        "--namespace=elsewhere",
+        "--kcp-pull-secret-name=kcp-system-pull",
+        "--image=r.test/kcp-system/controller:1",
+        "--",
+        "--kcp-config-name=kcp-system-config",
+        "--kcp-cluster-trust-bundle=kcp-system-roots",
+    ])
+    .unwrap();
+    let arguments = arguments(&objects);
+    for flag in [
+        "--kcp-cluster-trust-bundle=kcp-system-roots",
+        "--kcp-config-name=kcp-system-config",
+        "--kcp-pull-secret-name=kcp-system-pull",
+    ] {
+        assert!(arguments.contains(&flag.to_owned()), "{arguments:?}");
+    }
+    let image = pod(&objects).containers.remove(0).image;
+    assert_eq!(image.as_deref(), Some("r.test/kcp-system/controller:1"));
+}
+
+/// A source that the Role does not name cannot be read.
+#[test]
+fn role_names_the_sources_that_the_flags_name() {
+    let flags = [
+        "--",
+        "--kcp-config-name=ours",
+        "--kcp-pull-secret-name=pulls",
+    ];
+    let objects = printed(&flags).unwrap();
+    let named = |resource: &str| -> BTreeSet<String> {
+        let all = rules(&objects);
+        let readable = all
+            .iter()
+            .filter(|it| concerns(it, resource) && it.verbs == ["list", "watch"]);
+        readable
+            .flat_map(|it| it.resource_names.clone().unwrap())
+            .collect()
+    };
+    assert_eq!(named("configmaps"), BTreeSet::from(["ours".to_owned()]));
+    assert_eq!(named("secrets"), BTreeSet::from(["pulls".to_owned()]));
+}
+
+/// No list of names would be a right to every Secret.
+#[test]
+fn role_without_a_pull_secret_has_no_right_to_all_secrets() {
+    for rule in rules(&printed(&["--", "--kcp-pull-secret-name="]).unwrap()) {
+        let names = rule.resource_names.clone().unwrap_or_default();
+        let one = !names.is_empty() && names.iter().all(|it| !it.is_empty());
+        assert!(one || !concerns(&rule, "secrets"), "{rule:?}");
+    }
+}
+
+#[rstest]
+#[case::direct_alone(&["--direct", "--", "--controllers=direct"], "--controllers=direct")]
+#[case::all(&["--direct", "--", "--controllers=*"], "--controllers=*")]
+#[case::by_the_flag_alone(&["--", "--controllers=signal,direct"], "--controllers=signal,direct")]
+fn controllers_of_the_user_are_printed_once_with_the_rights_of_direct_mode(
+    #[case] flags: &[&str],
+    #[case] expected: &str,
+) {
+    let objects = printed(flags).unwrap();
+    let mut arguments = arguments(&objects);
+    arguments.retain(|it| it.starts_with("--controllers"));
+    assert_eq!(arguments, [expected]);
+    let roles: Vec<RbacRole> = all(&objects, "Role");
+    let direct = Some("rt-bootstrapper-controller-direct");
+    assert!(roles.iter().any(|it| it.metadata.name.as_deref() == direct));
+}
+
+#[rstest]
+#[case::unknown(&["--", "--no-such-flag=1"])]
+#[case::bad_value(&["--", "--failure-budget=many"])]
+#[case::no_value(&["--", "--kcp-config-name"])]
+#[case::another_part(&["--", "--controllers=signals"])]
+#[case::no_part(&["--", "--controllers=signal,-signal"])]
+#[case::twice(&["--", "--wave-size=1", "--wave-size=2"])]
+#[case::list_twice(&["--", "--controllers=signal", "--controllers=direct"])]
+#[case::before_and_after(&["--kcp-pull-secret-name=a", "--", "--kcp-pull-secret-name=b"])]
+#[case::direct_without_its_part(&["--direct", "--", "--controllers=signal"])]
+#[case::namespace(&["--", "--namespace=other"])]
+#[case::port(&["--", "--metrics-bind-address=127.0.0.1:9"])]
+#[case::identity(&["--", "--identity=one-for-both"])]
+fn flags_that_would_stop_the_controller_are_a_usage_error(#[case] flags: &[&str]) {
+    let error = printed(flags).unwrap_err();
+    assert_eq!(error.exit_code(), 2);
 }
 
 #[rstest]

@@ -73,6 +73,36 @@ fn values_arrive_where_they_belong() {
 }
 
 #[test]
+fn flag_values_that_hold_words_of_the_files_are_printed_unchanged() {
+    let flags = [
+        "--kcp-address=kyma-system.test",
+        "--namespace=elsewhere",
+        "--",
+        "--managers=kcp.example.com,kyma-system",
+    ];
+    let objects = documents(&printed(&flags).unwrap());
+    let address = variable(&objects, "KCP_ADDR");
+    assert_eq!(address.as_deref(), Some("kyma-system.test"));
+    let arguments = container(&objects).args.unwrap();
+    let managers = "--managers=kcp.example.com,kyma-system".to_owned();
+    assert!(arguments.contains(&managers), "{arguments:?}");
+}
+
+#[rstest]
+#[case::unknown(&["--", "--no-such-flag=1"])]
+#[case::bad_value(&["--", "--fsync=sometimes"])]
+#[case::twice(&["--", "--fsync=never", "--fsync=always"])]
+#[case::of_the_manifests(&["--", "--notify=sync"])]
+#[case::port(&["--", "--metrics-port=9"])]
+#[case::spool(&["--", "--spool-folder=/tmp"])]
+fn flags_that_would_stop_the_watcher_are_a_usage_error(#[case] flags: &[&str]) {
+    let flags = [&["--kcp-address=kcp.test"], flags].concat();
+    let error = printed(&flags).unwrap_err();
+    let error = error.downcast_ref::<clap::Error>().unwrap();
+    assert_eq!(error.exit_code(), 2);
+}
+
+#[test]
 fn without_watchers_no_manager_is_named() {
     assert_eq!(variable(&objects(&[]), "MANAGERS"), None);
 }

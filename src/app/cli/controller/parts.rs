@@ -1,0 +1,94 @@
+//! Which parts of the controller run.
+//!
+//! Invariant: the grammar is that of kube-controller-manager's `--controllers`: `*` is all, `NAME` is one, `-NAME` is all
+//! but one; the last word about a part counts. There is always at least one.
+
+use std::str::FromStr;
+
+/// A part of the controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// Today's manager is signalled.
+    Signal,
+    /// The controller writes to runtimes itself.
+    Direct,
+}
+
+impl Part {
+    const ALL: [Self; 2] = [Self::Signal, Self::Direct];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Signal => "signal",
+            Self::Direct => "direct",
+        }
+    }
+}
+
+/// The parts that run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Parts(Vec<Part>);
+
+impl Parts {
+    /// Whether a part runs.
+    pub(crate) fn contains(&self, part: Part) -> bool {
+        self.0.contains(&part)
+    }
+}
+
+/// Why a text does not choose parts.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum PartError {
+    #[error("there is no part `{0}`; there are: signal, direct")]
+    Unknown(String),
+    #[error("no part is left")]
+    Nothing,
+}
+
+impl FromStr for Parts {
+    type Err = PartError;
+
+    fn from_str(text: &str) -> Result<Self, PartError> {
+        let mut chosen = [false; Part::ALL.len()];
+        for word in text.split(',').map(str::trim) {
+            let (name, on) = match word.strip_prefix('-') {
+                Some(name) => (name, false),
+                None => (word, true),
+            };
+            if word == "*" {
+                chosen = [true; Part::ALL.len()];
+                continue;
+            }
+            let part = Part::ALL.into_iter().find(|part| part.name() == name);
+            let part = part.ok_or_else(|| PartError::Unknown(word.to_owned()))?;
+            chosen[part as usize] = on;
+        }
+        let parts: Vec<Part> = Part::ALL
+            .into_iter()
+            .filter(|part| chosen[*part as usize])
+            .collect();
+        if parts.is_empty() {
+            return Err(PartError::Nothing);
+        }
+        Ok(Self(parts))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::{Part, PartError, Parts};
+
+    #[rstest]
+    #[case::one("signal", Ok(vec![Part::Signal]))]
+    #[case::all("*", Ok(vec![Part::Signal, Part::Direct]))]
+    #[case::all_but_one("*,-signal", Ok(vec![Part::Direct]))]
+    #[case::the_last_word_counts("-direct, *", Ok(vec![Part::Signal, Part::Direct]))]
+    #[case::unknown("signals", Err(PartError::Unknown("signals".to_owned())))]
+    #[case::none_left("signal,-signal", Err(PartError::Nothing))]
+    #[case::empty("", Err(PartError::Unknown(String::new())))]
+    fn parts_are_chosen(#[case] flag: &str, #[case] expected: Result<Vec<Part>, PartError>) {
+        assert_eq!(flag.parse(), expected.map(Parts));
+    }
+}
