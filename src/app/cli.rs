@@ -1,6 +1,7 @@
 //! The command line: one subcommand a role, each with its arguments in its own module.
 
 pub(crate) mod controller;
+mod selector;
 pub(crate) mod watcher;
 pub(crate) mod webhook;
 

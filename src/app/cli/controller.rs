@@ -13,8 +13,10 @@ use std::time::Duration;
 use api::names;
 use api::runtimes::KCP_NAMESPACE;
 use clap::{Args, ValueEnum};
+use kube::core::Selector;
 
 pub(crate) use self::parts::{Part, Parts};
+use super::selector::selector;
 use crate::manifests::is_subdomain;
 
 /// Keeps the webhook and its configuration in step on every runtime, on KCP.
@@ -85,9 +87,9 @@ pub(crate) struct SourceArgs {
 /// Part `signal`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SignalArgs {
-    /// Which Runtimes are signalled, as a label selector; empty: all
-    #[arg(long, default_value = "")]
-    pub(crate) signal_selector: String,
+    /// Label selector of Runtimes that are signalled, as in `plan in (aws,gcp),!trial`; empty: all
+    #[arg(long, default_value = "", value_parser = selector)]
+    pub(crate) signal_selector: Selector,
     /// Where the signal is set
     #[arg(long, value_enum, default_value = "both")]
     pub(crate) signal_keys: SignalPlace,
@@ -122,9 +124,13 @@ pub(crate) enum ObeyedPlace {
 /// Part `direct`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct DirectArgs {
-    /// Which Runtimes get a RuntimeBootstrapper by themselves, as a label selector
-    #[arg(long, default_value = "rt-bootstrapper.kyma-project.io/mode=direct")]
-    pub(crate) adopt_selector: String,
+    /// Label selector of Runtimes that get a RuntimeBootstrapper by themselves; empty: all
+    #[arg(
+        long,
+        default_value = "rt-bootstrapper.kyma-project.io/mode=direct",
+        value_parser = selector
+    )]
+    pub(crate) adopt_selector: Selector,
     /// The webhook's image on runtimes
     #[arg(long, default_value = crate::manifests::WEBHOOK_IMAGE)]
     pub(crate) webhook_image: String,
@@ -266,6 +272,26 @@ mod tests {
     #[case("--kcp-cluster-trust-bundle=landscape.test:bundle:1")]
     fn names_of_objects_are_taken(#[case] flag: &str) {
         assert!(parsed(flag).is_ok());
+    }
+
+    #[rstest]
+    fn selectors_that_are_not_understood_are_a_usage_error(
+        #[values("--signal-selector", "--adopt-selector")] flag: &str,
+        #[values(
+            "plan=a=b",
+            "a b=c",
+            "=c",
+            "plan in (a)=x",
+            "plan in ()",
+            "plan>3",
+            "plan,",
+            "-a=b"
+        )]
+        selector: &str,
+    ) {
+        let error = parsed(&format!("{flag}={selector}")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::ValueValidation);
+        assert!(error.to_string().contains(flag), "{error}");
     }
 
     #[rstest]

@@ -98,7 +98,7 @@ async fn work(
     });
     let signal = parts.contains(Part::Signal).then_some(SignalOptions {
         client: client.clone(),
-        settings: settings::signal(arguments)?,
+        settings: settings::signal(arguments),
         sources: published.clone(),
         readiness: readiness.clone(),
         reporter: reporter(arguments),

@@ -3,12 +3,10 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use anyhow::Context as _;
 use controller::bootstrapper::direct::{DirectSettings, Render};
 use controller::bootstrapper::signal::{Place, SignalKeys, SignalSettings};
 use controller::bootstrapper::sources::SourceNames;
 use controller::runtimes::FleetOptions;
-use kube::core::Selector;
 use policy::convergence::observed::Names;
 use policy::convergence::waves;
 
@@ -42,18 +40,14 @@ fn names(arguments: &SourceArgs) -> Names {
     }
 }
 
-pub(super) fn signal(arguments: &ControllerArgs) -> anyhow::Result<SignalSettings> {
-    Ok(SignalSettings {
+pub(super) fn signal(arguments: &ControllerArgs) -> SignalSettings {
+    SignalSettings {
         keys: keys(&arguments.signal),
-        selector: signalled(&arguments.signal)?,
+        selector: arguments.signal.signal_selector.clone(),
         per_second: arguments.signal.signals_per_second,
         namespace: arguments.namespace.clone(),
         ..SignalSettings::default()
-    })
-}
-
-fn signalled(arguments: &SignalArgs) -> anyhow::Result<Selector> {
-    selector(&arguments.signal_selector).context("--signal-selector")
+    }
 }
 
 fn keys(arguments: &SignalArgs) -> SignalKeys {
@@ -78,9 +72,9 @@ pub(super) fn direct(arguments: &ControllerArgs) -> anyhow::Result<DirectSetting
     Ok(DirectSettings {
         namespace: arguments.namespace.clone(),
         names: names(&arguments.sources),
-        adopt: selector(&given.adopt_selector).context("--adopt-selector")?,
+        adopt: given.adopt_selector.clone(),
         signal_keys: keys(&arguments.signal),
-        signal_selector: signalled(&arguments.signal)?,
+        signal_selector: arguments.signal.signal_selector.clone(),
         signals_per_second: arguments.signal.signals_per_second,
         resync: given.resync_period,
         passes: usize::try_from(given.concurrent_runtimes.get())?,
@@ -111,25 +105,12 @@ pub(super) fn render(arguments: &ControllerArgs) -> Render {
     })
 }
 
-fn selector(text: &str) -> anyhow::Result<Selector> {
-    if text.trim().is_empty() {
-        return Ok(Selector::default());
-    }
-    let mut pairs = Vec::new();
-    for part in text.split(',') {
-        let (key, value) = part
-            .split_once('=')
-            .with_context(|| format!("`{part}` is not KEY=VALUE"))?;
-        pairs.push((key.trim().to_owned(), value.trim().to_owned()));
-    }
-    Ok(Selector::from_iter(pairs))
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use clap::Parser;
+    use kube::core::Selector;
 
     use super::*;
 
@@ -149,7 +130,7 @@ mod tests {
         let arguments = parsed(&["--namespace=elsewhere"]);
         let namespaces = [
             sources(&arguments).namespace,
-            signal(&arguments).unwrap().namespace,
+            signal(&arguments).namespace,
             direct(&arguments).unwrap().namespace,
         ];
         assert_eq!(namespaces, ["elsewhere"; 3]);
