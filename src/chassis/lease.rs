@@ -31,7 +31,10 @@ use self::term::Term;
 
 mod candidate;
 mod decide;
+mod identity;
 mod term;
+
+pub use identity::{Identity, IdentityError};
 
 /// Which lease, and who asks for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,7 +45,7 @@ pub struct LeaseOptions {
     pub name: String,
     /// Who we are: unique among all that run at the same time. A Pod's name is right: a
     /// restarted container of the Pod takes up at once what its predecessor left.
-    pub identity: String,
+    pub identity: Identity,
     /// How long it lasts.
     pub timing: LeaseTiming,
 }

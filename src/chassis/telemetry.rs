@@ -43,14 +43,30 @@ impl FromStr for Format {
     }
 }
 
+/// Which lines are logged: a level, and levels of modules, as in `info,kube=warn`. Deliberately no more than that: spans
+/// and patterns would bring a regular expression engine into the process.
+#[derive(Clone, Debug)]
+pub struct Filter(Targets);
+
+impl FromStr for Filter {
+    type Err = TelemetryError;
+
+    fn from_str(text: &str) -> Result<Self, TelemetryError> {
+        let invalid = |source| TelemetryError::Filter {
+            filter: text.to_owned(),
+            source,
+        };
+        text.parse().map(Self).map_err(invalid)
+    }
+}
+
 /// What to log, and how.
 #[derive(Clone, Debug)]
 pub struct TelemetryOptions {
     /// How a line looks.
     pub format: Format,
-    /// A level, and levels of modules: `info,kube=warn`. Deliberately no more than that: spans and patterns would bring a
-    /// regular expression engine into the process.
-    pub filter: String,
+    /// Which lines there are.
+    pub filter: Filter,
 }
 
 /// Logging cannot begin.
@@ -75,11 +91,10 @@ pub enum TelemetryError {
 /// Sets the subscriber of the process.
 ///
 /// # Errors
-/// When the filter is not valid, or a subscriber is set already; the latter is harmless.
+/// When a subscriber is set already, which is harmless.
 pub fn init(options: TelemetryOptions) -> Result<(), TelemetryError> {
     let TelemetryOptions { format, filter } = options;
-    let filter =
-        Targets::from_str(&filter).map_err(|source| TelemetryError::Filter { filter, source })?;
+    let Filter(filter) = filter;
     let set = match format {
         Format::Json => json_lines(filter, io::stderr).try_init(),
         Format::Text => tracing_subscriber::registry()

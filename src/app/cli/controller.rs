@@ -6,18 +6,22 @@
 mod parts;
 
 use std::net::SocketAddr;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use api::names;
 use api::runtimes::KCP_NAMESPACE;
+use chassis::lease::Identity;
+use chassis::telemetry::{Filter, Format};
 use clap::{Args, ValueEnum};
 use kube::core::Selector;
 
 pub(crate) use self::parts::{Part, Parts};
 use super::selector::selector;
-use crate::manifests::is_subdomain;
+use super::values::{
+    bundle_or_none, namespace, object_name, object_name_or_none, period, pinned_image,
+};
 
 /// Keeps the webhook and its configuration in step on every runtime, on KCP.
 #[derive(Args, Clone, Debug)]
@@ -32,11 +36,11 @@ pub(crate) struct ControllerArgs {
     #[arg(long, default_value = "0.0.0.0:8080")]
     pub(crate) metrics_bind_address: SocketAddr,
     /// Namespace of sources, Runtimes and kubeconfigs
-    #[arg(long, env = "POD_NAMESPACE", default_value = KCP_NAMESPACE)]
+    #[arg(long, env = "POD_NAMESPACE", default_value = KCP_NAMESPACE, value_parser = namespace)]
     pub(crate) namespace: String,
-    /// Name of this replica, unique among all that run at the same time
-    #[arg(long, env = "POD_NAME", default_value = "local")]
-    pub(crate) identity: String,
+    /// Name of this replica, unique among all that run at the same time; without it, the host's name and a random suffix
+    #[arg(long, env = "POD_NAME")]
+    pub(crate) identity: Option<Identity>,
     #[command(flatten)]
     pub(crate) sources: SourceArgs,
     #[command(flatten)]
@@ -48,14 +52,14 @@ pub(crate) struct ControllerArgs {
     pub(crate) kubeconfig: Option<PathBuf>,
     /// Log format: json or text
     #[arg(long, default_value = "json")]
-    pub(crate) log_format: chassis::telemetry::Format,
+    pub(crate) log_format: Format,
     /// Log filter, as in `info,kube=warn`
     #[arg(
         long,
         env = "LOG_FILTER",
         default_value = "info,kube_runtime=error,kube_client=error"
     )]
-    pub(crate) log_filter: String,
+    pub(crate) log_filter: Filter,
 }
 
 /// The three sources on KCP and what they are called on runtimes.
@@ -71,7 +75,7 @@ pub(crate) struct SourceArgs {
     #[arg(long, default_value = "", value_parser = bundle_or_none)]
     pub(crate) kcp_cluster_trust_bundle: String,
     /// Namespace of the product on runtimes
-    #[arg(long, default_value = names::SKR_NAMESPACE)]
+    #[arg(long, default_value = names::SKR_NAMESPACE, value_parser = namespace)]
     pub(crate) skr_namespace: String,
     /// ConfigMap on runtimes
     #[arg(long, default_value = names::CONFIG_MAP, value_parser = object_name)]
@@ -131,18 +135,18 @@ pub(crate) struct DirectArgs {
         value_parser = selector
     )]
     pub(crate) adopt_selector: Selector,
-    /// The webhook's image on runtimes
-    #[arg(long, default_value = crate::manifests::WEBHOOK_IMAGE)]
+    /// The webhook's image on runtimes, with tag or digest
+    #[arg(long, default_value = crate::manifests::WEBHOOK_IMAGE, value_parser = pinned_image)]
     pub(crate) webhook_image: String,
     /// The Secret on runtimes that the webhook's image is pulled with; empty: none
-    #[arg(long, default_value = "")]
+    #[arg(long, default_value = "", value_parser = object_name_or_none)]
     pub(crate) webhook_pull_secret: String,
-    /// Seconds within which everything on a runtime is looked at again
-    #[arg(long, default_value = "600", value_parser = seconds)]
+    /// Seconds within which everything on a runtime is looked at again, at least 1
+    #[arg(long, default_value = "600", value_parser = period)]
     pub(crate) resync_period: Duration,
     /// Passes over runtimes at once
     #[arg(long, default_value = "512")]
-    pub(crate) concurrent_runtimes: NonZeroU32,
+    pub(crate) concurrent_runtimes: NonZeroUsize,
     /// Runtimes of a wave; 0: as many as have the same place in the order
     #[arg(long, default_value = "0")]
     pub(crate) wave_size: u32,
@@ -163,40 +167,6 @@ pub(crate) enum Failures {
     Percent(u8),
 }
 
-/// Why no object can be called so.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-enum NameError {
-    #[error("empty: there is no doing without this object")]
-    Empty,
-    #[error("no object can be called so: lower-case letters, digits, `-` and `.`")]
-    Subdomain,
-    #[error("no bundle can be called so: lower-case letters, digits, `-`, `.` and `:`")]
-    Bundle,
-}
-
-fn object_name(text: &str) -> Result<String, NameError> {
-    match text {
-        "" => Err(NameError::Empty),
-        text if is_subdomain(text) => Ok(text.to_owned()),
-        _ => Err(NameError::Subdomain),
-    }
-}
-
-fn object_name_or_none(text: &str) -> Result<String, NameError> {
-    if text.is_empty() {
-        return Ok(String::new());
-    }
-    object_name(text)
-}
-
-/// A bundle of a signer is called `signer.domain:path:name`.
-fn bundle_or_none(text: &str) -> Result<String, NameError> {
-    if !text.is_empty() && !text.split(':').all(is_subdomain) {
-        return Err(NameError::Bundle);
-    }
-    Ok(text.to_owned())
-}
-
 fn budget(text: &str) -> Result<Failures, String> {
     let parsed = match text.strip_suffix('%') {
         Some(percent) => percent
@@ -207,10 +177,6 @@ fn budget(text: &str) -> Result<Failures, String> {
         None => text.parse().ok().map(Failures::Count),
     };
     parsed.ok_or_else(|| "neither a number nor a share such as 10%".to_owned())
-}
-
-fn seconds(text: &str) -> Result<Duration, std::num::ParseIntError> {
-    text.parse().map(Duration::from_secs)
 }
 
 #[cfg(test)]
@@ -272,6 +238,34 @@ mod tests {
     #[case("--kcp-cluster-trust-bundle=landscape.test:bundle:1")]
     fn names_of_objects_are_taken(#[case] flag: &str) {
         assert!(parsed(flag).is_ok());
+    }
+
+    /// What would stop the controller later, or silently switch a part of it off, is refused before anything is done.
+    #[rstest]
+    fn settings_that_cannot_work_are_a_usage_error(
+        #[values(
+            "--webhook-image=",
+            "--webhook-image=UPPER CASE:1",
+            "--webhook-image=registry.test/webhook",
+            "--resync-period=0",
+            "--identity=",
+            "--identity= ",
+            "--identity=two words",
+            "--namespace=",
+            "--namespace=a.b",
+            "--skr-namespace=",
+            "--skr-namespace=Kyma",
+            "--controllers=",
+            "--controllers=signals",
+            "--controllers=signal,-signal",
+            "--log-filter=a=b=c"
+        )]
+        flag: &str,
+    ) {
+        let error = parsed(flag).unwrap_err();
+        assert_eq!(error.exit_code(), 2, "{error}");
+        let name = flag.split('=').next().unwrap();
+        assert!(error.to_string().contains(name), "{error}");
     }
 
     #[rstest]

@@ -39,7 +39,7 @@ pub(crate) struct WatcherArgs {
     pub(crate) log_format: chassis::telemetry::Format,
     /// Log filter, as in `info,hyper=warn`
     #[arg(long, env = "LOG_FILTER", default_value = "info")]
-    pub(crate) log_filter: String,
+    pub(crate) log_filter: chassis::telemetry::Filter,
 }
 
 /// KCP, and who we are there. The five without a default have to be given.

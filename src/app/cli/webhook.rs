@@ -5,7 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use api::names;
+use chassis::lease::Identity;
+use chassis::telemetry::{Filter, Format};
 use clap::Args;
+
+use super::values::{namespace, object_name};
 
 /// Changes Pods at admission, on an SKR.
 #[derive(Args, Clone, Debug)]
@@ -20,19 +24,19 @@ pub(crate) struct WebhookArgs {
     #[arg(long, default_value = "0.0.0.0:8080")]
     pub(crate) metrics_bind_address: SocketAddr,
     /// Product namespace: configuration, pull Secret, certificate and lease are there
-    #[arg(long, env = "POD_NAMESPACE", default_value = names::SKR_NAMESPACE)]
+    #[arg(long, env = "POD_NAMESPACE", default_value = names::SKR_NAMESPACE, value_parser = namespace)]
     pub(crate) namespace: String,
-    /// Name of this replica, unique among all that run at the same time
-    #[arg(long, env = "POD_NAME", default_value = "local")]
-    pub(crate) identity: String,
+    /// Name of this replica, unique among all that run at the same time; without it, the host's name and a random suffix
+    #[arg(long, env = "POD_NAME")]
+    pub(crate) identity: Option<Identity>,
     /// ConfigMap of the configuration document
-    #[arg(long, default_value = names::CONFIG_MAP)]
+    #[arg(long, default_value = names::CONFIG_MAP, value_parser = object_name)]
     pub(crate) config_map_name: String,
     /// Pull Secret, where the document names no other
-    #[arg(long, default_value = names::PULL_SECRET)]
+    #[arg(long, default_value = names::PULL_SECRET, value_parser = object_name)]
     pub(crate) image_pull_secret_name: String,
     /// Webhook configuration whose caBundle is kept
-    #[arg(long, default_value = names::WEBHOOK_CONFIGURATION)]
+    #[arg(long, default_value = names::WEBHOOK_CONFIGURATION, value_parser = object_name)]
     pub(crate) webhook_name: String,
     /// Name of the landscape for set-landscape; without it the feature is skipped
     #[arg(long, env = "LANDSCAPE", default_value = "")]
@@ -48,7 +52,7 @@ pub(crate) struct WebhookArgs {
     pub(crate) linger: Duration,
     /// Log format: json or text
     #[arg(long, default_value = "json")]
-    pub(crate) log_format: chassis::telemetry::Format,
+    pub(crate) log_format: Format,
     /// Log filter, as in `info,kube=warn`
     // kube itself warns at every refused request; ours carry the same fact with its context.
     #[arg(
@@ -56,7 +60,7 @@ pub(crate) struct WebhookArgs {
         env = "LOG_FILTER",
         default_value = "info,kube_runtime=error,kube_client=error"
     )]
-    pub(crate) log_filter: String,
+    pub(crate) log_filter: Filter,
 }
 
 fn seconds(text: &str) -> Result<Duration, std::num::ParseIntError> {

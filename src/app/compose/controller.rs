@@ -10,11 +10,11 @@ use std::time::Duration;
 use anyhow::Context as _;
 use chassis::admin::{Admin, AdminOptions};
 use chassis::client::{ClientOptions, connect};
-use chassis::lease::{LeaseOptions, LeaseTiming, run_while_leading};
+use chassis::lease::{Identity, LeaseOptions, LeaseTiming, run_while_leading};
 use chassis::readiness::Readiness;
 use chassis::shutdown::Shutdown;
 use chassis::telemetry::{self, TelemetryOptions};
-use controller::bootstrapper::direct::{self, DirectOptions};
+use controller::bootstrapper::direct::{self, DirectOptions, Installations};
 use controller::bootstrapper::signal::{self, SignalOptions};
 use controller::bootstrapper::sources::{self, SourceOptions};
 use controller::runtimes::Fleet;
@@ -43,6 +43,8 @@ pub(crate) fn run(arguments: &ControllerArgs) -> anyhow::Result<ExitCode> {
 }
 
 async fn compose(arguments: &ControllerArgs) -> anyhow::Result<()> {
+    // What cannot be installed is found before anything is said to a cluster.
+    let installations = settings::installations(arguments)?;
     let shutdown = Shutdown::on_signals()?;
     let readiness = Readiness::default();
     let (meters, metrics) = Meters::new();
@@ -56,6 +58,8 @@ async fn compose(arguments: &ControllerArgs) -> anyhow::Result<()> {
     let client = connect(client_options(arguments), &meters.requests).await?;
     let process = Process {
         arguments,
+        installations,
+        identity: arguments.identity.clone().unwrap_or_else(Identity::random),
         readiness,
         meters,
     };
@@ -70,6 +74,8 @@ async fn compose(arguments: &ControllerArgs) -> anyhow::Result<()> {
 /// What most parts are made of.
 struct Process<'a> {
     arguments: &'a ControllerArgs,
+    installations: Installations,
+    identity: Identity,
     readiness: Readiness,
     meters: Meters,
 }
@@ -81,6 +87,8 @@ async fn work(
 ) -> anyhow::Result<()> {
     let Process {
         arguments,
+        installations,
+        identity,
         readiness,
         meters,
     } = process;
@@ -101,16 +109,16 @@ async fn work(
         settings: settings::signal(arguments),
         sources: published.clone(),
         readiness: readiness.clone(),
-        reporter: reporter(arguments),
+        reporter: reporter(identity),
         metrics: meters.signal.clone(),
     });
     let direct = parts.contains(Part::Direct).then_some(DirectOptions {
         client: client.clone(),
-        settings: settings::direct(arguments)?,
+        settings: settings::direct(arguments),
         sources: published,
         salt,
         fleet: Fleet::new(settings::fleet(&arguments.direct), meters.fleet.clone()),
-        render: settings::render(arguments),
+        installations: installations.clone(),
         readiness: readiness.clone(),
         metrics: meters.direct.clone(),
     });
@@ -122,7 +130,7 @@ async fn work(
     };
     let leading = run_while_leading(
         client,
-        lease(arguments),
+        lease(&arguments.namespace, identity),
         meters.lease.clone(),
         shutdown,
         lead,
@@ -140,28 +148,24 @@ async fn run_signal(options: Option<SignalOptions>, term: CancellationToken) {
 }
 
 async fn run_direct(options: Option<DirectOptions>, term: CancellationToken) {
-    if let Some(options) = options
-        && let Err(error) = direct::run(options, term.clone()).await
-    {
-        let error = telemetry::error_chain(&error);
-        tracing::error!(error, "direct mode cannot begin");
-        term.cancelled().await;
+    if let Some(options) = options {
+        direct::run(options, term).await;
     }
 }
 
-fn lease(arguments: &ControllerArgs) -> LeaseOptions {
+fn lease(namespace: &str, identity: &Identity) -> LeaseOptions {
     LeaseOptions {
-        namespace: arguments.namespace.clone(),
+        namespace: namespace.to_owned(),
         name: LEASE.to_owned(),
-        identity: arguments.identity.clone(),
+        identity: identity.clone(),
         timing: LeaseTiming::default(),
     }
 }
 
-fn reporter(arguments: &ControllerArgs) -> Reporter {
+fn reporter(identity: &Identity) -> Reporter {
     Reporter {
         controller: "runtime-bootstrapper-controller".to_owned(),
-        instance: Some(arguments.identity.clone()),
+        instance: Some(identity.as_str().to_owned()),
     }
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use chassis::admin::{Admin, AdminOptions};
 use chassis::client::{ClientOptions, connect};
-use chassis::lease::{LeaseOptions, LeaseTiming, run_while_leading};
+use chassis::lease::{Identity, LeaseOptions, LeaseTiming, run_while_leading};
 use chassis::readiness::Readiness;
 use chassis::shutdown::Shutdown;
 use chassis::telemetry::{self, TelemetryOptions};
@@ -66,6 +66,7 @@ async fn compose(arguments: &WebhookArgs) -> anyhow::Result<()> {
         knowledge: Knowledge::default(),
         readiness,
         meters,
+        identity: arguments.identity.clone().unwrap_or_else(Identity::random),
         arguments,
     };
     let certificates = Certificates::new(&parts, tls, server.local_addr().port());
@@ -86,6 +87,7 @@ struct Parts<'a> {
     knowledge: Knowledge,
     readiness: Readiness,
     meters: Meters,
+    identity: Identity,
     arguments: &'a WebhookArgs,
 }
 
@@ -112,7 +114,7 @@ impl Parts<'_> {
     fn reporter(&self) -> Reporter {
         Reporter {
             controller: "runtime-bootstrapper-webhook".to_owned(),
-            instance: Some(self.arguments.identity.clone()),
+            instance: Some(self.identity.as_str().to_owned()),
         }
     }
 
@@ -151,7 +153,7 @@ impl Parts<'_> {
         let lease = LeaseOptions {
             namespace: self.arguments.namespace.clone(),
             name: LEASE.to_owned(),
-            identity: self.arguments.identity.clone(),
+            identity: self.identity.clone(),
             timing: LeaseTiming::default(),
         };
         let work = |term: CancellationToken| {

@@ -13,14 +13,14 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::decide::{Action, Observed, claim, step};
-use super::{LeaseOptions, LeaseTiming};
+use super::{Identity, LeaseOptions, LeaseTiming};
 use crate::backoff::{Backoff, spread};
 use crate::telemetry::error_chain;
 
 pub(super) struct Candidate {
     leases: Api<Lease>,
     name: String,
-    identity: String,
+    identity: Identity,
     timing: LeaseTiming,
     /// What the next write is based on. `None`: look first.
     base: Option<Lease>,
@@ -183,7 +183,7 @@ impl Candidate {
         let action = step(
             self.observed.as_ref(),
             Instant::now(),
-            &self.identity,
+            self.identity.as_str(),
             self.timing.duration,
         );
         // Before the write is sent: others count from when they see it, which is later.
@@ -228,7 +228,7 @@ impl Candidate {
         let now = jiff::Timestamp::now();
         let spec = claim(
             base.spec.as_ref(),
-            &self.identity,
+            self.identity.as_str(),
             self.timing.duration,
             now,
         );

@@ -256,6 +256,19 @@ impl Drop for Leading {
     }
 }
 
+/// Two processes without a name of their own, as they are outside Pods.
+#[tokio::test(start_paused = true)]
+async fn processes_with_random_identities_never_lead_at_once() {
+    let server = Server::default();
+    let replicas = [(); 2].map(|()| Replica::start(&server, Identity::random().as_str()));
+    let leading = || replicas.iter().filter(|it| it.leads()).count();
+    until("election", || leading() == 1).await;
+    for _ in 0..600 {
+        sleep(SECOND / 10).await;
+        assert_eq!(leading(), 1);
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn replicas_with_bad_luck_never_lead_at_once() {
     fastrand::seed(20_261_121);

@@ -102,7 +102,7 @@ fn the_filter_decides() {
 fn a_second_set_up_is_an_error_and_no_panic() {
     let options = TelemetryOptions {
         format: Format::Json,
-        filter: "error".to_owned(),
+        filter: "error".parse().unwrap(),
     };
     // The first call may find the subscriber of a test harness; either way the second is refused.
     let _ = init(options.clone());
@@ -112,10 +112,7 @@ fn a_second_set_up_is_an_error_and_no_panic() {
 
 #[test]
 fn a_filter_that_does_not_parse_is_named() {
-    let refused = init(TelemetryOptions {
-        format: Format::Text,
-        filter: "chassis=loudest".to_owned(),
-    });
+    let refused = "chassis=loudest".parse::<Filter>();
     let text = refused.unwrap_err().to_string();
     assert_eq!(text, "log filter \"chassis=loudest\" is not valid");
 }

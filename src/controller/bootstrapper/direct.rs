@@ -71,7 +71,7 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub use installations::{ManifestsError, Render};
+pub use installations::{Installations, ManifestsError, Render};
 pub use metrics::DirectMetrics;
 
 /// What the record of direct mode is called.
@@ -92,8 +92,6 @@ pub struct DirectSettings {
     pub signal_selector: Selector,
     /// Of how many in a second.
     pub signals_per_second: NonZeroU32,
-    /// The webhook's image where a resource names no other.
-    pub image: String,
     /// Within which time everything on a runtime is looked at again.
     pub resync: Duration,
     /// How many passes may run at once; twice as many while some of them take long.
@@ -117,10 +115,8 @@ pub struct DirectSettings {
     pub waves: Waves,
 }
 
-impl DirectSettings {
-    /// The defaults, for an image of the webhook.
-    #[must_use]
-    pub fn new(image: &str) -> Self {
+impl Default for DirectSettings {
+    fn default() -> Self {
         Self {
             namespace: KCP_NAMESPACE.to_owned(),
             names: Names::default(),
@@ -128,7 +124,6 @@ impl DirectSettings {
             signal_keys: SignalKeys::default(),
             signal_selector: Selector::default(),
             signals_per_second: NonZeroU32::MIN.saturating_add(9),
-            image: image.to_owned(),
             resync: Duration::from_mins(10),
             passes: 512,
             handshakes: 128,
@@ -167,7 +162,7 @@ pub struct DirectOptions {
     /// The clients of runtimes.
     pub fleet: Fleet,
     /// What is installed.
-    pub render: Render,
+    pub installations: Installations,
     /// Where health is reported.
     pub readiness: Readiness,
     /// What is counted.
@@ -177,13 +172,11 @@ pub struct DirectOptions {
 /// Keeps runtimes in step until the token is cancelled, and then stops at once: whoever leads next goes on from what is
 /// there.
 ///
-/// # Errors
-/// Only if the manifests cannot be installed at all; what goes wrong later is retried, counted and reported.
-pub async fn run(options: DirectOptions, token: CancellationToken) -> Result<(), ManifestsError> {
-    let events = events::Loop::new(options)?;
+/// What goes wrong is retried, counted and reported.
+pub async fn run(options: DirectOptions, token: CancellationToken) {
+    let events = events::Loop::new(options);
     tokio::select! {
         () = events.run() => {}
         () = token.cancelled() => {}
     }
-    Ok(())
 }

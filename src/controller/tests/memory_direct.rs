@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use chassis::client::{Deadline, RequestMetrics};
 use chassis::readiness::Readiness;
-use controller::bootstrapper::direct::{DirectMetrics, DirectOptions, DirectSettings, run};
+use controller::bootstrapper::direct::{
+    DirectMetrics, DirectOptions, DirectSettings, Installations, Render, run,
+};
 use controller::runtimes::{Fleet, FleetMetrics, FleetOptions};
 use futures::StreamExt as _;
 use http::{Request, Response};
@@ -127,12 +129,14 @@ async fn what_is_kept_of_an_idle_runtime_is_small() {
     let mut registry = Registry::default();
     let requests = RequestMetrics::register(&mut registry);
     let deadline = Deadline::new(Duration::from_secs(15));
-    let mut settings = DirectSettings::new("registry.example/webhook:0.1.0");
+    let mut settings = DirectSettings::default();
     settings.statuses_per_second = NonZeroU32::MIN;
     let deployment = json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": "webhook", "labels": {"app.kubernetes.io/version": "0.1.0"}},
     });
+    let render: Render = Arc::new(move |_| Ok(vec![deployment.clone()]));
+    let installations = Installations::new(render, "registry.example/webhook:0.1.0").unwrap();
     // Without sources nobody has a pass, so what stays is what is known of everybody.
     let (_sources, published) = tokio::sync::watch::channel(None);
     let options = DirectOptions {
@@ -144,7 +148,7 @@ async fn what_is_kept_of_an_idle_runtime_is_small() {
             FleetOptions::default(),
             FleetMetrics::register(&mut registry),
         ),
-        render: Arc::new(move |_| Ok(vec![deployment.clone()])),
+        installations,
         readiness: Readiness::default(),
         metrics: DirectMetrics::register(&mut registry),
     };
@@ -164,5 +168,5 @@ async fn what_is_kept_of_an_idle_runtime_is_small() {
     println!("kept of a runtime: {each} bytes");
     assert!(each < 10 << 10, "{each}");
     token.cancel();
-    running.await.unwrap().unwrap();
+    running.await.unwrap();
 }

@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
-use controller::bootstrapper::direct::{DirectSettings, Render};
+use controller::bootstrapper::direct::{DirectSettings, Installations, ManifestsError, Render};
 use controller::bootstrapper::signal::{Place, SignalKeys, SignalSettings};
 use controller::bootstrapper::sources::SourceNames;
 use controller::runtimes::FleetOptions;
@@ -63,13 +63,13 @@ fn keys(arguments: &SignalArgs) -> SignalKeys {
     }
 }
 
-pub(super) fn direct(arguments: &ControllerArgs) -> anyhow::Result<DirectSettings> {
+pub(super) fn direct(arguments: &ControllerArgs) -> DirectSettings {
     let given = &arguments.direct;
     let failure_budget = match given.failure_budget {
         Failures::Count(count) => waves::Budget::Count(count),
         Failures::Percent(percent) => waves::Budget::Percent(percent),
     };
-    Ok(DirectSettings {
+    DirectSettings {
         namespace: arguments.namespace.clone(),
         names: names(&arguments.sources),
         adopt: given.adopt_selector.clone(),
@@ -77,15 +77,15 @@ pub(super) fn direct(arguments: &ControllerArgs) -> anyhow::Result<DirectSetting
         signal_selector: arguments.signal.signal_selector.clone(),
         signals_per_second: arguments.signal.signals_per_second,
         resync: given.resync_period,
-        passes: usize::try_from(given.concurrent_runtimes.get())?,
+        passes: given.concurrent_runtimes.get(),
         waves: waves::Settings {
             size: NonZeroU32::new(given.wave_size),
             failure_budget,
             paused: false,
             deadline: waves::RUNNING_DEADLINE,
         },
-        ..DirectSettings::new(&given.webhook_image)
-    })
+        ..DirectSettings::default()
+    }
 }
 
 pub(super) fn fleet(arguments: &DirectArgs) -> FleetOptions {
@@ -95,8 +95,16 @@ pub(super) fn fleet(arguments: &DirectArgs) -> FleetOptions {
     }
 }
 
+/// What is installed on runtimes.
+///
+/// # Errors
+/// It cannot be installed on any.
+pub(super) fn installations(arguments: &ControllerArgs) -> Result<Installations, ManifestsError> {
+    Installations::new(render(arguments), &arguments.direct.webhook_image)
+}
+
 /// The manifests that `manifests webhook` prints.
-pub(super) fn render(arguments: &ControllerArgs) -> Render {
+fn render(arguments: &ControllerArgs) -> Render {
     let pull_secret = named(&arguments.direct.webhook_pull_secret);
     let namespace = arguments.sources.skr_namespace.clone();
     Arc::new(move |image| {
@@ -131,7 +139,7 @@ mod tests {
         let namespaces = [
             sources(&arguments).namespace,
             signal(&arguments).namespace,
-            direct(&arguments).unwrap().namespace,
+            direct(&arguments).namespace,
         ];
         assert_eq!(namespaces, ["elsewhere"; 3]);
     }
@@ -139,7 +147,7 @@ mod tests {
     /// product.md §2: drift on a runtime is repaired within 10 minutes.
     #[test]
     fn drift_is_repaired_within_ten_minutes_by_default() {
-        assert!(direct(&parsed(&[])).unwrap().resync <= Duration::from_mins(10));
+        assert!(direct(&parsed(&[])).resync <= Duration::from_mins(10));
     }
 
     /// Who is handed back is signalled as everybody else is, and nobody else is.
@@ -150,7 +158,7 @@ mod tests {
             "--signal-selector=plan=aws",
             "--signals-per-second=3",
         ]);
-        let direct = direct(&arguments).unwrap();
+        let direct = direct(&arguments);
         assert_eq!(direct.signal_keys, SignalKeys::Only(Place::Annotation));
         let selector = Selector::from_iter([("plan", "aws")]);
         assert_eq!(direct.signal_selector, selector);

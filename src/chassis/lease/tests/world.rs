@@ -147,7 +147,7 @@ impl Replica {
         let options = LeaseOptions {
             namespace: "kyma-system".to_owned(),
             name: "repairs".to_owned(),
-            identity: identity.to_owned(),
+            identity: identity.parse().unwrap(),
             timing: LeaseTiming::default(),
         };
         let noted = log.clone();

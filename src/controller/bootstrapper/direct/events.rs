@@ -22,7 +22,6 @@ use tokio::time::{Instant, sleep_until};
 use super::access::Door;
 use super::claims::Claims;
 use super::conductor::{self, Conductor};
-use super::installations::{Installations, ManifestsError};
 use super::lifecycle::Lifecycle;
 use super::pass::Common;
 use super::register::Facts;
@@ -51,9 +50,9 @@ pub(super) struct Loop {
 }
 
 impl Loop {
-    pub(super) fn new(options: DirectOptions) -> Result<Self, ManifestsError> {
+    pub(super) fn new(options: DirectOptions) -> Self {
         let settings = options.settings.clone();
-        let installations = Installations::new(Arc::clone(&options.render), &settings.image)?;
+        let installations = options.installations.clone();
         let client = options.client.clone();
         let common = Arc::new(Common {
             door: Door::new(client.clone(), &settings.namespace, options.fleet.clone()),
@@ -77,7 +76,7 @@ impl Loop {
             tokio::join!(desk, publish);
         };
         let record = Record::new(client, &settings.namespace, DIRECT_RECORD);
-        Ok(Self {
+        Self {
             conductor: Conductor::new(settings, common, installations, statuses, published),
             options,
             record,
@@ -87,7 +86,7 @@ impl Loop {
             runtimes: Listing::default(),
             listed: Listing::default(),
             writing: Box::pin(writing),
-        })
+        }
     }
 
     /// Never ends.

@@ -25,14 +25,19 @@ pub enum ManifestsError {
 }
 
 /// Every image's manifests that were asked for.
-pub(super) struct Installations {
+#[derive(Clone)]
+pub struct Installations {
     render: Render,
     default: Arc<Installation>,
     others: HashMap<String, Result<Arc<Installation>, String>>,
 }
 
 impl Installations {
-    pub(super) fn new(render: Render, image: &str) -> Result<Self, ManifestsError> {
+    /// Those of the controller's own choice.
+    ///
+    /// # Errors
+    /// [`ManifestsError`] if they cannot be installed on any runtime.
+    pub fn new(render: Render, image: &str) -> Result<Self, ManifestsError> {
         let default = Arc::new(understood(&render, image)?);
         Ok(Self {
             render,

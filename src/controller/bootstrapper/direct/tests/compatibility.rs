@@ -41,7 +41,7 @@ async fn a_document_waits_for_the_upgrade_of_the_webhook(
     #[case] running: &str,
 ) {
     let mut world = World::new();
-    world.settings.image = format!("registry.example/webhook:{version}");
+    world.image = format!("registry.example/webhook:{version}");
     let skrs = world.converge(&["a"]).await;
     let before = skrs[0].get(DOCUMENT);
     world.content.document = Some(newer());

@@ -125,7 +125,7 @@ async fn drift_of_content_and_of_the_installation_is_repaired_at_the_resync() {
 async fn an_upgrade_keeps_the_webhook_in_force_and_is_seen_in_the_status() {
     let (mut world, skrs) = World::converged(&["a"]).await;
     world.stop().await;
-    world.settings.image = "registry.example/webhook:0.2.0".to_owned();
+    world.image = "registry.example/webhook:0.2.0".to_owned();
     world.start();
     world
         .until("upgraded", |it| {

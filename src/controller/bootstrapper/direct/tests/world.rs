@@ -40,6 +40,8 @@ pub(super) const INSTALL: [&str; 7] = [
 pub(super) struct World {
     pub(super) kcp: Kcp,
     pub(super) settings: DirectSettings,
+    /// The webhook's, where a resource names no other.
+    pub(super) image: String,
     pub(super) content: Content,
     pub(super) readiness: Readiness,
     /// How long a connection to a runtime may take.
@@ -121,7 +123,7 @@ fn manifests(image: &str) -> Result<Vec<Value>, String> {
 impl World {
     /// Sources, and nothing else; nothing runs yet.
     pub(super) fn new() -> Self {
-        let mut settings = DirectSettings::new("registry.example/webhook:0.1.0");
+        let mut settings = DirectSettings::default();
         settings.together = Duration::from_millis(50);
         settings.names.trust_bundle = Some("roots".to_owned());
         settings.backoff = Backoff {
@@ -142,6 +144,7 @@ impl World {
         Self {
             kcp: Kcp::new(),
             settings,
+            image: "registry.example/webhook:0.1.0".to_owned(),
             sources: watch::Sender::new(Some(Arc::new(content.read()))),
             content,
             readiness: Readiness::default(),
@@ -223,14 +226,13 @@ impl World {
             sources: self.sources.subscribe(),
             salt: salt(),
             fleet: Fleet::new(fleet, FleetMetrics::register(&mut registry)),
-            render: Arc::new(manifests),
+            installations: Installations::new(Arc::new(manifests), &self.image).unwrap(),
             readiness: self.readiness.clone(),
             metrics: DirectMetrics::register(&mut registry),
         };
         self.registry = registry;
         let token = CancellationToken::new();
-        let running = run(options, token.clone());
-        let task = tokio::spawn(async move { running.await.unwrap() });
+        let task = tokio::spawn(run(options, token.clone()));
         self.running = Some(Running { token, task });
     }
 

@@ -1,0 +1,81 @@
+//! Values that flags take, checked before the process does anything.
+
+use std::time::Duration;
+
+use policy::image::Reference;
+
+use crate::manifests::{is_label, is_subdomain};
+
+/// Why a text is not the value that a flag takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ValueError {
+    #[error("must not be empty")]
+    Empty,
+    #[error("not a valid object name: expected lower-case letters, digits, `-` and `.`")]
+    Object,
+    #[error("not a valid namespace: expected at most 63 lower-case letters, digits and `-`")]
+    Namespace,
+    #[error(
+        "not a valid name of a ClusterTrustBundle: expected lower-case letters, digits, `-`, `.` and `:`"
+    )]
+    Bundle,
+    #[error(
+        "not a valid image reference: expected one such as registry.example.com/path/webhook:1.0.0"
+    )]
+    Image,
+    #[error("an image reference without tag or digest: what runs would change by itself")]
+    Unpinned,
+    #[error("not a number of seconds, at least 1")]
+    Period,
+}
+
+/// The name of an object.
+pub(crate) fn object_name(text: &str) -> Result<String, ValueError> {
+    match text {
+        "" => Err(ValueError::Empty),
+        text if is_subdomain(text) => Ok(text.to_owned()),
+        _ => Err(ValueError::Object),
+    }
+}
+
+/// The name of an object, or empty for none.
+pub(crate) fn object_name_or_none(text: &str) -> Result<String, ValueError> {
+    if text.is_empty() {
+        return Ok(String::new());
+    }
+    object_name(text)
+}
+
+/// The name of a ClusterTrustBundle, or empty for none. One of a signer is called `signer.domain:path:name`.
+pub(crate) fn bundle_or_none(text: &str) -> Result<String, ValueError> {
+    if !text.is_empty() && !text.split(':').all(is_subdomain) {
+        return Err(ValueError::Bundle);
+    }
+    Ok(text.to_owned())
+}
+
+/// The name of a namespace.
+pub(crate) fn namespace(text: &str) -> Result<String, ValueError> {
+    match text {
+        "" => Err(ValueError::Empty),
+        text if is_label(text) => Ok(text.to_owned()),
+        _ => Err(ValueError::Namespace),
+    }
+}
+
+/// An image that is the same at every pull.
+pub(crate) fn pinned_image(text: &str) -> Result<String, ValueError> {
+    let image = Reference::parse(text).map_err(|_| ValueError::Image)?;
+    if image.tag().is_none() && image.digest().is_none() {
+        return Err(ValueError::Unpinned);
+    }
+    Ok(text.to_owned())
+}
+
+/// Time between repetitions: never none, or there would be no end of them.
+pub(crate) fn period(text: &str) -> Result<Duration, ValueError> {
+    match text.parse() {
+        Ok(seconds) if seconds > 0 => Ok(Duration::from_secs(seconds)),
+        _ => Err(ValueError::Period),
+    }
+}

@@ -1,0 +1,83 @@
+//! Names of processes in leases.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::str::FromStr;
+
+/// Length limit of the host's part of a generated name, in bytes.
+const HOST_LIMIT: usize = 63;
+
+/// Length limit of a name, in bytes: that of an Event's `reportingInstance`.
+const LIMIT: usize = 128;
+
+/// The name of a process in a lease, which tells it apart from every other one that may ask for the lease.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity(String);
+
+/// The text cannot name a process.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("not a name of a process: expected 1 to 128 printable ASCII characters without blanks")]
+pub struct IdentityError;
+
+impl Identity {
+    /// A name that no other process has: the host's name and 64 random bits, much as client-go makes it.
+    ///
+    /// For processes outside Pods, where a restarted process has no claim to what an earlier one held. A Pod has a name that
+    /// is unique already.
+    #[must_use]
+    pub fn random() -> Self {
+        let system = rustix::system::uname();
+        let host = system.nodename().to_string_lossy();
+        let mut host: String = host.chars().filter(char::is_ascii_graphic).collect();
+        host.truncate(HOST_LIMIT);
+        // Keyed by the operating system.
+        let suffix = RandomState::new().hash_one(std::process::id());
+        Self(format!("{host}_{suffix:016x}"))
+    }
+
+    /// As text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Identity {
+    type Err = IdentityError;
+
+    fn from_str(text: &str) -> Result<Self, IdentityError> {
+        let is_printable = text.bytes().all(|it| it.is_ascii_graphic());
+        if text.is_empty() || text.len() > LIMIT || !is_printable {
+            return Err(IdentityError);
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[test]
+    fn random_identity_starts_with_the_host_and_is_never_the_same() {
+        let [one, other] = [Identity::random(), Identity::random()];
+        assert_ne!(one, other);
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap();
+        let expected = format!("{}_", host.trim());
+        assert!(one.as_str().starts_with(&expected), "{one:?}");
+        assert_eq!(one.as_str().parse(), Ok(one.clone()));
+    }
+
+    #[rstest]
+    #[case::pod("rt-bootstrapper-controller-6d5f8b7c9-x2x4z", true)]
+    #[case::longest(&"a".repeat(128), true)]
+    #[case::longer(&"a".repeat(129), false)]
+    #[case::empty("", false)]
+    #[case::blank("a b", false)]
+    #[case::line("a\n", false)]
+    #[case::not_ascii("ä", false)]
+    fn identity_is_what_a_lease_and_an_event_can_hold(#[case] text: &str, #[case] valid: bool) {
+        assert_eq!(text.parse::<Identity>().is_ok(), valid);
+    }
+}
