@@ -1,9 +1,9 @@
 //! The product in a cluster, installed as a user would: what `manifests webhook` prints is applied.
 //!
-//! Invariant: nothing of the printed objects is changed but variables of the Deployment, which are its installer's to
-//! set. Three moments are three functions, each later than the one before: [`Product::apply`] returns when the objects
-//! are stored, [`Product::rolled_out`] when all replicas are available, [`intercepts`] when the API server really sends
-//! Pods to them and they come back as expected.
+//! Invariant: nothing of the printed objects is changed but flags that are taken away, which is what `manifests` prints
+//! without them. Three moments are three functions, each later than the one before: [`Product::apply`] returns when the
+//! objects are stored, [`Product::rolled_out`] when all replicas are available, [`intercepts`] when the API server really
+//! sends Pods to them and they come back as expected.
 
 use std::path::Path;
 use std::time::Duration;
@@ -29,30 +29,14 @@ pub struct Product {
 }
 
 impl Product {
-    /// What the product's binary prints for an image.
+    /// What the product's binary prints for an image, with further flags of `manifests webhook`.
     ///
     /// # Errors
     /// When it cannot be run, does not end well, or prints no manifests.
-    pub async fn printed_by(binary: &Path, image: &str) -> anyhow::Result<Self> {
-        Self::printed(binary, &["--image", image]).await
-    }
-
-    /// The same for an image of a private registry, which this Secret of the product's namespace opens.
-    ///
-    /// # Errors
-    /// As above.
-    pub async fn printed_with_pull_secret(
-        binary: &Path,
-        image: &str,
-        secret: &str,
-    ) -> anyhow::Result<Self> {
-        Self::printed(binary, &["--image", image, "--pull-secret", secret]).await
-    }
-
-    async fn printed(binary: &Path, arguments: &[&str]) -> anyhow::Result<Self> {
+    pub async fn printed_by(binary: &Path, image: &str, flags: &[&str]) -> anyhow::Result<Self> {
         let printed = Command::new(binary)
-            .args(["manifests", "webhook"])
-            .args(arguments)
+            .args(["manifests", "webhook", "--image", image])
+            .args(flags)
             .output()
             .await
             .with_context(|| format!("{} cannot be run", binary.display()))?;
@@ -70,26 +54,13 @@ impl Product {
         Ok(Self { objects })
     }
 
-    /// The same, with a variable of the Deployment set.
+    /// The same, with a flag of the webhook not given.
     #[must_use]
-    pub fn with_variable(self, name: &str, value: &str) -> Self {
-        let mut product = self.without_variable(name);
-        let variable = json!({ "name": name, "value": value });
-        for container in product.containers() {
-            match container["env"].as_array_mut() {
-                Some(variables) => variables.push(variable.clone()),
-                None => container["env"] = json!([variable]),
-            }
-        }
-        product
-    }
-
-    /// The same, with a variable of the Deployment not set.
-    #[must_use]
-    pub fn without_variable(mut self, name: &str) -> Self {
+    pub fn without_flag(mut self, name: &str) -> Self {
+        let flag = format!("--{name}=");
         for container in self.containers() {
-            if let Some(variables) = container["env"].as_array_mut() {
-                variables.retain(|known| known["name"] != name);
+            if let Some(arguments) = container["args"].as_array_mut() {
+                arguments.retain(|it| !it.as_str().unwrap_or_default().starts_with(&flag));
             }
         }
         self
@@ -201,39 +172,18 @@ const PATIENCE: Duration = Duration::from_mins(2);
 mod tests {
     use super::*;
 
-    fn product(env: Option<&Value>) -> Product {
-        let mut container = json!({ "name": "manager" });
-        if let Some(env) = env {
-            container["env"] = env.clone();
-        }
-        let service = json!({ "kind": "Service" });
-        let deployment = json!({
-            "kind": "Deployment",
-            "spec": { "template": { "spec": { "containers": [container] } } },
-        });
-        Product {
-            objects: vec![service, deployment],
-        }
-    }
-
-    #[rstest::rstest]
-    #[case::none_at_all(None)]
-    #[case::another_value(Some(json!([{ "name": "LANDSCAPE", "value": "old" }])))]
-    fn a_variable_is_set_once(#[case] env: Option<Value>) {
-        let set = product(env.as_ref()).with_variable("LANDSCAPE", "new");
-        let env =
-            &set.object("Deployment").unwrap()["spec"]["template"]["spec"]["containers"][0]["env"];
-        assert_eq!(*env, json!([{ "name": "LANDSCAPE", "value": "new" }]));
-        assert_eq!(set.objects[0], json!({ "kind": "Service" }));
-    }
-
     #[test]
-    fn a_variable_is_taken_away_and_others_stay() {
-        let other = json!({ "name": "OTHER", "value": "x" });
-        let env = json!([other, { "name": "LANDSCAPE", "value": "old" }]);
-        let left = product(Some(&env)).without_variable("LANDSCAPE");
-        let env =
-            &left.object("Deployment").unwrap()["spec"]["template"]["spec"]["containers"][0]["env"];
-        assert_eq!(*env, json!([other]));
+    fn a_flag_is_taken_away_and_others_stay() {
+        let product = Product {
+            objects: vec![json!({
+                "kind": "Deployment",
+                "spec": {"template": {"spec": {"containers": [
+                    {"name": "manager", "args": ["--listen=:1", "--landscape=old", "--landscapes=x"]},
+                ]}}},
+            })],
+        };
+        let left = product.without_flag("landscape");
+        let container = &left.objects[0]["spec"]["template"]["spec"]["containers"][0];
+        assert_eq!(container["args"], json!(["--listen=:1", "--landscapes=x"]));
     }
 }

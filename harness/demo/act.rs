@@ -132,7 +132,7 @@ async fn empty(namespaces: &Api<Namespace>, cluster: &Cluster, name: &str) -> an
 }
 
 async fn install(stage: &Stage, manifest: &str, workload: &Workload) -> anyhow::Result<()> {
-    let product = Product::printed_by(&stage.binary, &stage.product.reference).await?;
+    let product = Product::printed_by(&stage.binary, &stage.product.reference, &[]).await?;
     product.apply(&stage.cluster).await?;
     product.rolled_out(&stage.cluster).await?;
     let object: Value = serde_saphyr::from_str(manifest)?;

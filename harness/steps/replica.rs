@@ -89,7 +89,7 @@ async fn down(world: &mut World) -> anyhow::Result<()> {
 async fn without_landscape(world: &mut World) -> anyhow::Result<()> {
     world.changed.push(Shared::Product);
     let landscape = world.landscape();
-    let product = landscape.product().clone().without_variable("LANDSCAPE");
+    let product = landscape.product().clone().without_flag("landscape");
     product.apply(landscape.cluster()).await?;
     product.rolled_out(landscape.cluster()).await
 }

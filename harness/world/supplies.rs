@@ -35,11 +35,9 @@ impl Supplies {
     ) -> anyhow::Result<Self> {
         let probe = images::probe(progress).await?;
         let webhook = images::product(progress, Role::Webhook).await?;
-        let product = Product::printed_by(
-            &images::built_binary(images::Profile::E2e),
-            &webhook.reference,
-        )
-        .await?;
+        let binary = images::built_binary(images::Profile::E2e);
+        let flags = ["--landscape", LANDSCAPE];
+        let product = Product::printed_by(&binary, &webhook.reference, &flags).await?;
         let identity = Identity::load_or_make()?;
         let run = Run::begin(keep).await?;
         let registry = Box::pin(Registry::start(&run, &setup.registry_image, &identity)).await?;
@@ -47,15 +45,15 @@ impl Supplies {
             .push(&private::image(&probe)?, "harness/probe:1")
             .await?;
         let pushed = registry.push(&webhook, "harness/webhook:1").await?;
-        let secret = api::names::PULL_SECRET;
-        let binary = images::built_binary(images::Profile::E2e);
-        let private = Product::printed_with_pull_secret(&binary, &pushed, secret).await?;
+        let secret = ["--webhook-image-pull-secret", api::names::PULL_SECRET];
+        let flags = [flags, secret].concat();
+        let private_product = Product::printed_by(&binary, &pushed, &flags).await?;
         Ok(Self {
             run,
             provider: setup.provider.clone(),
             registry,
-            product: product.with_variable("LANDSCAPE", LANDSCAPE),
-            private_product: private.with_variable("LANDSCAPE", LANDSCAPE),
+            product,
+            private_product,
             probe,
             webhook,
         })

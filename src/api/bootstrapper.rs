@@ -7,12 +7,17 @@
 #[cfg(feature = "crds")]
 mod definition;
 mod status;
+#[cfg(feature = "crds")]
+mod webhook;
 
 #[cfg(feature = "crds")]
-pub use definition::{DeletionPolicy, RuntimeBootstrapper, RuntimeBootstrapperSpec, Webhook, crd};
+pub use definition::{DeletionPolicy, RuntimeBootstrapper, RuntimeBootstrapperSpec, crd};
 pub use status::{
     Condition, ConditionStatus, RuntimeBootstrapperStatus, SynchronizedContent, WebhookStatus,
 };
+
+#[cfg(feature = "crds")]
+pub use webhook::{ResourceAmounts, WebhookResources, WebhookSettings};
 
 /// API group of `RuntimeBootstrapper`.
 pub const GROUP: &str = "operator.kyma-project.io";

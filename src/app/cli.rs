@@ -2,7 +2,7 @@
 
 pub(crate) mod controller;
 mod selector;
-mod values;
+pub(crate) mod values;
 pub(crate) mod watcher;
 pub(crate) mod webhook;
 

@@ -2,6 +2,7 @@
 //!
 //! Deliberately absent: everything else. A role is wired in its own module, and exit codes are the role's.
 
+mod amounts;
 mod cli;
 mod compose;
 mod crds;

@@ -8,13 +8,17 @@
 
 use std::process::ExitCode;
 
-use api::names::{PULL_SECRET, SKR_NAMESPACE};
+use api::bootstrapper::{ResourceAmounts, WebhookResources, WebhookSettings};
+use api::names::{CONFIG_MAP, PULL_SECRET, SKR_NAMESPACE};
 use clap::{Args, Subcommand};
 use policy::image::Reference;
 use serde_json::{Value, json};
 
+use self::flags::Flags;
 use self::template::{Settings, filled};
-use crate::edge;
+use crate::amounts::{self, AmountError, amounts};
+use crate::cli::values::{landscape, log_filter};
+use crate::{cli, edge};
 
 mod controller;
 mod flags;
@@ -73,15 +77,51 @@ struct WebhookArgs {
     /// The webhook's image
     #[arg(long, value_parser = image, default_value = WEBHOOK_IMAGE)]
     image: String,
-    /// The Secret that the image is pulled with, if its registry is private; it has to be in the namespace
+    /// Name of the Secret that the image is pulled with, if its registry is private; it has to be in the namespace
     #[arg(long, value_name = "NAME", value_parser = secret_name)]
-    pull_secret: Option<String>,
-    /// The Secret that is copied to namespaces, if the configuration's `imagePullSecret.name` is another one
-    #[arg(long, value_name = "NAME", value_parser = secret_name, default_value = PULL_SECRET)]
-    copied_secret: String,
+    webhook_image_pull_secret: Option<String>,
+    /// Landscape that is written to Pods (set-landscape); without it the feature is skipped
+    #[arg(long, value_name = "NAME", value_parser = landscape)]
+    landscape: Option<String>,
+    /// Name of the ConfigMap with the configuration document
+    #[arg(long, value_name = "NAME", value_parser = secret_name)]
+    config_map_name: Option<String>,
+    /// Name of the pull Secret that is copied to namespaces; also where the document's `imagePullSecret.name` is another one
+    #[arg(long, value_name = "NAME", value_parser = secret_name)]
+    image_pull_secret_name: Option<String>,
+    /// Number of replicas, from 2 to 10
+    #[arg(long, value_parser = clap::value_parser!(i32).range(2..=10))]
+    replicas: Option<i32>,
+    /// Requests of the container, as in `cpu=10m,memory=32Mi`
+    #[arg(long, value_name = "AMOUNTS", value_parser = amounts)]
+    requests: Option<ResourceAmounts>,
+    /// Limits of the container, as in `memory=128Mi`
+    #[arg(long, value_name = "AMOUNTS", value_parser = amounts)]
+    limits: Option<ResourceAmounts>,
+    /// Log filter, as in `info,kube=warn`
+    #[arg(long, value_name = "FILTER", value_parser = log_filter)]
+    log_filter: Option<String>,
     /// The namespace, which has to exist
     #[arg(long, value_parser = namespace, default_value = SKR_NAMESPACE)]
     namespace: String,
+}
+
+impl WebhookArgs {
+    fn settings(&self) -> WebhookSettings {
+        WebhookSettings {
+            image: Some(self.image.clone()),
+            image_pull_secret: self.webhook_image_pull_secret.clone(),
+            landscape: self.landscape.clone(),
+            config_map_name: self.config_map_name.clone(),
+            pull_secret_name: self.image_pull_secret_name.clone(),
+            replicas: self.replicas,
+            resources: Some(WebhookResources {
+                requests: self.requests.clone().unwrap_or_default(),
+                limits: self.limits.clone().unwrap_or_default(),
+            }),
+            log_filter: self.log_filter.clone(),
+        }
+    }
 }
 
 /// Why a value cannot be part of the manifests.
@@ -97,13 +137,31 @@ enum ValueError {
     Separator,
 }
 
+/// Why settings of the webhook cannot be installed.
+#[derive(Debug, thiserror::Error)]
+enum SettingsError {
+    #[error("the webhook would not start: {0}")]
+    Flags(String),
+    #[error("its resources cannot be used")]
+    Resources(#[from] AmountError),
+}
+
+impl SettingsError {
+    /// Without what clap says about its usage.
+    fn of(error: &clap::Error) -> Self {
+        let text = error.to_string();
+        let first = text.lines().next().unwrap_or_default();
+        Self::Flags(first.trim_start_matches("error: ").to_owned())
+    }
+}
+
 /// Prints the manifests.
 ///
 /// # Errors
 /// A file that an argument names cannot be used, or standard output cannot be written.
 pub(crate) fn run(arguments: &ManifestsArgs) -> anyhow::Result<ExitCode> {
     let text = match &arguments.role {
-        Role::Webhook(arguments) => webhook(arguments),
+        Role::Webhook(arguments) => webhook(&arguments.settings(), None, &arguments.namespace)?,
         Role::Controller(arguments) => controller::text(arguments)?,
         Role::Watcher(arguments) => watcher::text(arguments)?,
     };
@@ -111,27 +169,71 @@ pub(crate) fn run(arguments: &ManifestsArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn webhook(arguments: &WebhookArgs) -> String {
-    let WebhookArgs {
+fn webhook(
+    settings: &WebhookSettings,
+    named_secret: Option<&str>,
+    namespace: &str,
+) -> Result<String, SettingsError> {
+    let WebhookSettings {
         image,
-        pull_secret,
-        copied_secret,
-        namespace,
-    } = arguments;
-    // The default stays beside another name, because the configuration document may change to it and back while we run.
+        image_pull_secret,
+        landscape,
+        config_map_name,
+        pull_secret_name,
+        replicas,
+        resources,
+        log_filter,
+    } = settings;
+    let config_map = config_map_name.as_deref().unwrap_or(CONFIG_MAP);
+    // The default stays beside other names, because the configuration document may change to it and back while we run.
     let mut copied = vec![PULL_SECRET];
-    if copied_secret != PULL_SECRET {
-        copied.push(copied_secret);
-    }
-    let settings = Settings::from([
-        ("image", Some(json!(image))),
+    copied.extend(pull_secret_name.as_deref().filter(|it| *it != PULL_SECRET));
+    copied.extend(
+        named_secret.filter(|it| Some(*it) != pull_secret_name.as_deref() && *it != PULL_SECRET),
+    );
+    let flags: Vec<String> = [
+        ("landscape", landscape.as_deref()),
+        (
+            "config-map-name",
+            config_map_name.as_deref().filter(|it| *it != CONFIG_MAP),
+        ),
+        (
+            "image-pull-secret-name",
+            pull_secret_name.as_deref().filter(|it| *it != PULL_SECRET),
+        ),
+        ("log-filter", log_filter.as_deref()),
+    ]
+    .into_iter()
+    .filter_map(|(flag, value)| Some(format!("--{flag}={}", value?)))
+    .collect();
+    Flags::<cli::webhook::WebhookArgs>::read("webhook", &flags, &[])
+        .map_err(|error| SettingsError::of(&error))?;
+    let given = resources.clone().unwrap_or_default();
+    let mut values = Settings::from(amounts::settings(&given.or(default_resources()))?);
+    values.extend([
+        ("config-map-names", Some(json!([config_map]))),
+        ("flags", Some(json!(flags))),
+        ("image", image.as_ref().map(|it| json!(it))),
         (
             "imagePullSecrets",
-            image_pull_secrets(pull_secret.as_deref()),
+            image_pull_secrets(image_pull_secret.as_deref()),
         ),
         ("pull-secret-names", Some(json!(copied))),
+        ("replicas", replicas.map(|it| json!(it))),
     ]);
-    filled(&WEBHOOK, (SKR_NAMESPACE, namespace), &settings)
+    Ok(filled(&WEBHOOK, (SKR_NAMESPACE, namespace), &values))
+}
+
+/// What the files say, for the sake of limits that are compared with it.
+fn default_resources() -> WebhookResources {
+    let amounts = |cpu: Option<&str>, memory: &str| ResourceAmounts {
+        cpu: cpu.map(str::to_owned),
+        memory: Some(memory.to_owned()),
+    };
+    WebhookResources {
+        requests: amounts(Some("10m"), "32Mi"),
+        limits: amounts(None, "128Mi"),
+    }
 }
 
 /// An empty list would make every `kubectl apply` a change.
@@ -139,21 +241,17 @@ fn image_pull_secrets(name: Option<&str>) -> Option<Value> {
     Some(json!([{ "name": name? }]))
 }
 
-/// The same as objects, for an installer that is no person.
+/// The same as objects, for an installer that is no person. The webhook may copy the Secret that the configuration document
+/// names, too.
 ///
 /// # Errors
 /// A value cannot be part of the manifests.
 pub(crate) fn webhook_objects(
-    image_reference: &str,
-    pull_secret: Option<&str>,
-    namespace_name: &str,
+    settings: &WebhookSettings,
+    named_secret: Option<&str>,
+    namespace: &str,
 ) -> anyhow::Result<Vec<Value>> {
-    let text = webhook(&WebhookArgs {
-        image: image(image_reference)?,
-        pull_secret: pull_secret.map(secret_name).transpose()?,
-        copied_secret: PULL_SECRET.to_owned(),
-        namespace: namespace(namespace_name)?,
-    });
+    let text = webhook(settings, named_secret, namespace)?;
     let mut objects: Vec<Value> = serde_saphyr::from_multiple(&text)?;
     // A document of comments only.
     objects.retain(|object| !object.is_null());

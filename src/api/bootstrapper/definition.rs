@@ -15,7 +15,7 @@ use kube_core::CustomResourceExt as _;
 use kube_derive::{CustomResource, KubeSchema};
 use serde::{Deserialize, Serialize};
 
-use super::RuntimeBootstrapperStatus;
+use super::{RuntimeBootstrapperStatus, WebhookSettings};
 
 #[cfg(test)]
 mod tests;
@@ -57,9 +57,9 @@ mod tests;
 #[x_kube(crates(kube_core = "::kube_core"))]
 #[serde(rename_all = "camelCase")]
 pub struct RuntimeBootstrapperSpec {
-    /// The webhook.
+    /// Settings of the webhook on this runtime.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub webhook: Option<Webhook>,
+    pub webhook: Option<WebhookSettings>,
     /// Nothing is written to the runtime any more; it is still observed. A deletion is carried out all the same.
     #[serde(default)]
     pub paused: bool,
@@ -71,21 +71,6 @@ pub struct RuntimeBootstrapperSpec {
     #[serde(default = "deletion_deadline_seconds")]
     #[schemars(range(min = 60, max = 604_800))]
     pub deletion_deadline_seconds: i32,
-}
-
-/// What is wanted of the webhook.
-#[derive(Clone, Debug, Default, PartialEq, Eq, KubeSchema, Serialize, Deserialize)]
-#[x_kube(crates(kube_core = "::kube_core"))]
-#[serde(rename_all = "camelCase")]
-pub struct Webhook {
-    /// Another image than the controller's own choice, for one runtime: a version on trial, or another registry.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 512))]
-    #[x_kube(validation = Rule::new("self.matches('^[a-zA-Z0-9][a-zA-Z0-9._:/@-]*$')")
-        .message("an image reference holds letters, digits, and any of . _ : / @ -"))]
-    #[x_kube(validation = Rule::new("self.contains('@') || self.matches(':[^/:]+$')")
-        .message("an image reference needs a tag or a digest here: what runs must not change by itself"))]
-    pub image: Option<String>,
 }
 
 /// What becomes of a runtime whose `RuntimeBootstrapper` is deleted.

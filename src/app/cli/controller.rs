@@ -10,6 +10,7 @@ use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use api::bootstrapper::ResourceAmounts;
 use api::names;
 use api::runtimes::KCP_NAMESPACE;
 use chassis::lease::Identity;
@@ -20,8 +21,10 @@ use kube::core::Selector;
 pub(crate) use self::parts::{Part, Parts};
 use super::selector::selector;
 use super::values::{
-    bundle_or_none, namespace, object_name, object_name_or_none, period, pinned_image,
+    bundle_or_none, landscape, log_filter, namespace, object_name, object_name_or_none, period,
+    pinned_image,
 };
+use crate::amounts::amounts;
 
 /// Keeps the webhook and its configuration in step on every runtime, on KCP.
 #[derive(Args, Clone, Debug)]
@@ -135,12 +138,8 @@ pub(crate) struct DirectArgs {
         value_parser = selector
     )]
     pub(crate) adopt_selector: Selector,
-    /// The webhook's image on runtimes, with tag or digest
-    #[arg(long, default_value = crate::manifests::WEBHOOK_IMAGE, value_parser = pinned_image)]
-    pub(crate) webhook_image: String,
-    /// The Secret on runtimes that the webhook's image is pulled with; empty: none
-    #[arg(long, default_value = "", value_parser = object_name_or_none)]
-    pub(crate) webhook_pull_secret: String,
+    #[command(flatten)]
+    pub(crate) webhook: WebhookDefaults,
     /// Seconds within which everything on a runtime is looked at again, at least 1
     #[arg(long, default_value = "600", value_parser = period)]
     pub(crate) resync_period: Duration,
@@ -156,6 +155,32 @@ pub(crate) struct DirectArgs {
     /// Runtimes may be on this machine: for tests and local clusters alone
     #[arg(long)]
     pub(crate) allow_loopback_runtimes: bool,
+}
+
+/// Settings of the webhook on all runtimes whose `spec.webhook` has no others.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct WebhookDefaults {
+    /// Image of the webhook on runtimes, with tag or digest
+    #[arg(long, default_value = crate::manifests::WEBHOOK_IMAGE, value_parser = pinned_image)]
+    pub(crate) webhook_image: String,
+    /// Name of the Secret on runtimes that the webhook's image is pulled with
+    #[arg(long, value_name = "NAME", value_parser = object_name)]
+    pub(crate) webhook_image_pull_secret: Option<String>,
+    /// Landscape that the webhook writes to Pods (set-landscape); without it the feature is skipped
+    #[arg(long, value_name = "NAME", value_parser = landscape)]
+    pub(crate) webhook_landscape: Option<String>,
+    /// Number of the webhook's replicas, from 2 to 10
+    #[arg(long, value_parser = clap::value_parser!(i32).range(2..=10))]
+    pub(crate) webhook_replicas: Option<i32>,
+    /// Requests of the webhook's container, as in `cpu=10m,memory=32Mi`
+    #[arg(long, value_name = "AMOUNTS", value_parser = amounts)]
+    pub(crate) webhook_requests: Option<ResourceAmounts>,
+    /// Limits of the webhook's container, as in `memory=128Mi`
+    #[arg(long, value_name = "AMOUNTS", value_parser = amounts)]
+    pub(crate) webhook_limits: Option<ResourceAmounts>,
+    /// Log filter of the webhook, as in `info,kube=warn`
+    #[arg(long, value_name = "FILTER", value_parser = log_filter)]
+    pub(crate) webhook_log_filter: Option<String>,
 }
 
 /// Failures that a wave may have.

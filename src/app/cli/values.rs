@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use chassis::telemetry::{Filter, TelemetryError};
 use policy::image::Reference;
 
+use super::selector::is_name;
 use crate::manifests::{is_label, is_subdomain};
 
 /// Why a text is not the value that a flag takes.
@@ -25,6 +27,10 @@ pub(crate) enum ValueError {
     Image,
     #[error("an image reference without tag or digest: what runs would change by itself")]
     Unpinned,
+    #[error(
+        "not a valid landscape: expected the syntax of a label value, at most 63 letters, digits, `-`, `_` and `.`"
+    )]
+    Landscape,
     #[error("not a number of seconds, at least 1")]
     Period,
 }
@@ -69,6 +75,20 @@ pub(crate) fn pinned_image(text: &str) -> Result<String, ValueError> {
     if image.tag().is_none() && image.digest().is_none() {
         return Err(ValueError::Unpinned);
     }
+    Ok(text.to_owned())
+}
+
+/// The name of a landscape. No other syntax is safe in a container's arguments, where `$(NAME)` is replaced.
+pub(crate) fn landscape(text: &str) -> Result<String, ValueError> {
+    if !is_name(text) {
+        return Err(ValueError::Landscape);
+    }
+    Ok(text.to_owned())
+}
+
+/// A log filter for another process.
+pub(crate) fn log_filter(text: &str) -> Result<String, TelemetryError> {
+    text.parse::<Filter>()?;
     Ok(text.to_owned())
 }
 

@@ -35,9 +35,9 @@ pub(crate) struct ControllerArgs {
     /// The controller's image
     #[arg(long, value_parser = image, default_value = IMAGE)]
     image: String,
-    /// The Secret that the image is pulled with, if its registry is private; it has to be in the namespace
+    /// Name of the Secret that the image is pulled with, if its registry is private; it has to be in the namespace
     #[arg(long, value_name = "NAME", value_parser = secret_name)]
-    pull_secret: Option<String>,
+    controller_image_pull_secret: Option<String>,
     /// The pull Secret that is rolled out
     #[arg(long, value_name = "NAME", value_parser = secret_name)]
     kcp_pull_secret_name: Option<String>,
@@ -97,7 +97,7 @@ pub(super) fn text(arguments: &ControllerArgs) -> Result<String, clap::Error> {
         ("image", Some(json!(arguments.image))),
         (
             "imagePullSecrets",
-            image_pull_secrets(arguments.pull_secret.as_deref()),
+            image_pull_secrets(arguments.controller_image_pull_secret.as_deref()),
         ),
         ("config-map-names", Some(json!([sources.kcp_config_name]))),
         (

@@ -43,21 +43,26 @@ fn put(text: &mut String, line: &str, settings: &Settings) {
     if let Some((name, value)) = marked(content, SETTING, settings) {
         push(&[line]);
         if let Some(value) = value {
-            push(&[indent, name, ": ", &value.to_string()]);
+            push(&[indent, name, ": ", &written(value)]);
         }
     } else if let Some((_, items)) = marked(content, FURTHER, settings) {
         push(&[line]);
         for item in items.and_then(Value::as_array).into_iter().flatten() {
-            push(&[indent, "- ", &item.to_string()]);
+            push(&[indent, "- ", &written(item)]);
         }
     } else if let Some((default, mark)) = content.split_once(" # setting: ") {
         match settings.get(mark).and_then(Option::as_ref) {
-            Some(value) => push(&[indent, before_value(default), &value.to_string()]),
+            Some(value) => push(&[indent, before_value(default), &written(value)]),
             None => push(&[indent, default]),
         }
     } else {
         push(&[line]);
     }
+}
+
+/// As JSON, in which installers find nothing to split at.
+fn written(value: &Value) -> String {
+    value.to_string().replace("---", r"-\u002d-")
 }
 
 /// The name in a line that is a mark and nothing else; remarks may follow it.
@@ -143,6 +148,14 @@ pulls: [{\"name\":\"own\"}]
 there: there
 ";
         assert_eq!(text, expected);
+    }
+
+    #[test]
+    fn dashes_in_a_value_do_not_separate_documents() {
+        let text = with(&[("name", Some(json!("a---b-----c")))]);
+        assert!(!text.contains("---"), "{text}");
+        let object: Value = serde_saphyr::from_str(&text).unwrap();
+        assert_eq!(object["name"], "a---b-----c");
     }
 
     /// Marks, the namespace's default, quotes and line breaks in a value are text.

@@ -31,7 +31,7 @@ fn printed(flags: &[&str]) -> Result<String, clap::Error> {
     let Role::Webhook(arguments) = line.arguments.role else {
         panic!("another role");
     };
-    Ok(webhook(&arguments))
+    Ok(webhook(&arguments.settings(), None, &arguments.namespace).unwrap())
 }
 
 fn documents(text: &str) -> Vec<Value> {

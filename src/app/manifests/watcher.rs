@@ -58,9 +58,9 @@ pub(crate) struct WatcherArgs {
     /// The watcher's image
     #[arg(long, value_parser = image, default_value = IMAGE)]
     image: String,
-    /// The Secret that the image is pulled with, if its registry is private; it has to be in the namespace
+    /// Name of the Secret that the image is pulled with, if its registry is private; it has to be in the namespace
     #[arg(long, value_name = "NAME", value_parser = secret_name)]
-    pull_secret: Option<String>,
+    watcher_image_pull_secret: Option<String>,
     /// The namespace, which has to exist
     #[arg(long, value_parser = namespace, default_value = SKR_NAMESPACE)]
     namespace: String,
@@ -134,7 +134,7 @@ fn deployed(
         ("image", Some(json!(arguments.image))),
         (
             "imagePullSecrets",
-            image_pull_secrets(arguments.pull_secret.as_deref()),
+            image_pull_secrets(arguments.watcher_image_pull_secret.as_deref()),
         ),
         ("port", Some(json!(port))),
         (

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use api::bootstrapper::WebhookSettings;
 use chassis::client::{Deadline, RequestMetrics};
 use chassis::readiness::Readiness;
 use controller::bootstrapper::direct::{
@@ -135,8 +136,8 @@ async fn what_is_kept_of_an_idle_runtime_is_small() {
         "apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": "webhook", "labels": {"app.kubernetes.io/version": "0.1.0"}},
     });
-    let render: Render = Arc::new(move |_| Ok(vec![deployment.clone()]));
-    let installations = Installations::new(render, "registry.example/webhook:0.1.0").unwrap();
+    let render: Render = Arc::new(move |_, _| Ok(vec![deployment.clone()]));
+    let installations = Installations::new(render, WebhookSettings::default()).unwrap();
     // Without sources nobody has a pass, so what stays is what is known of everybody.
     let (_sources, published) = tokio::sync::watch::channel(None);
     let options = DirectOptions {

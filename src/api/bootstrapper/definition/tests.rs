@@ -60,8 +60,9 @@ fn resource(name: &str, image: Option<&str>) -> RuntimeBootstrapper {
     RuntimeBootstrapper::new(
         name,
         RuntimeBootstrapperSpec {
-            webhook: image.map(|image| Webhook {
+            webhook: image.map(|image| WebhookSettings {
                 image: Some(image.to_owned()),
+                ..WebhookSettings::default()
             }),
             ..RuntimeBootstrapperSpec::default()
         },
@@ -88,6 +89,56 @@ fn rules(#[case] name: &str, #[case] image: Option<&str>, #[case] valid: bool) {
     assert_eq!(validate_cel(&resource(name, image)).is_ok(), valid);
 }
 
+#[rstest]
+#[case::everything(
+    json!({
+        "imagePullSecret": "own.pull-1", "landscape": "eu-1", "configMapName": "config", "pullSecretName": "pulls",
+        "replicas": 3, "logFilter": "info,kube_client=warn",
+        "resources": {"requests": {"cpu": "50m", "memory": "64Mi"}, "limits": {"cpu": "2", "memory": "1Gi"}},
+    }),
+    true
+)]
+#[case::pull_secret(json!({"imagePullSecret": "a/b"}), false)]
+#[case::landscape_with_blanks(json!({"landscape": "eu 1"}), false)]
+#[case::landscape_with_a_reference(json!({"landscape": "$(POD_NAME)"}), false)]
+#[case::config_map(json!({"configMapName": "Config"}), false)]
+#[case::copied_secret(json!({"pullSecretName": "a..b"}), false)]
+#[case::no_cpu(json!({"resources": {"requests": {"cpu": "0"}}}), false)]
+#[case::half_a_core(json!({"resources": {"requests": {"cpu": "0.5"}}}), false)]
+#[case::memory_without_suffix(json!({"resources": {"limits": {"memory": "128"}}}), false)]
+#[case::log_filter(json!({"logFilter": "info --more"}), false)]
+fn rules_of_webhook_settings(#[case] webhook: Value, #[case] valid: bool) {
+    let mut resource = resource("a", None);
+    let settings: WebhookSettings = serde_json::from_value(webhook.clone()).unwrap();
+    assert_eq!(serde_json::to_value(&settings).unwrap(), webhook);
+    resource.spec.webhook = Some(settings);
+    assert_eq!(validate_cel(&resource).is_ok(), valid);
+}
+
+/// Of a runtime's own settings and the controller's: each by itself, the amounts of resources too.
+#[test]
+fn own_settings_come_before_others_one_by_one() {
+    let settings = |value: Value| serde_json::from_value::<WebhookSettings>(value).unwrap();
+    let own =
+        json!({"landscape": "own", "replicas": 4, "resources": {"limits": {"memory": "1Gi"}}});
+    let others = json!({
+        "image": "r.test/w:1", "imagePullSecret": "pull", "landscape": "theirs", "configMapName": "c",
+        "pullSecretName": "p", "replicas": 2, "logFilter": "warn",
+        "resources": {"requests": {"cpu": "10m"}, "limits": {"memory": "2Gi", "cpu": "1"}},
+    });
+    let expected = json!({
+        "image": "r.test/w:1", "imagePullSecret": "pull", "landscape": "own", "configMapName": "c",
+        "pullSecretName": "p", "replicas": 4, "logFilter": "warn",
+        "resources": {"requests": {"cpu": "10m"}, "limits": {"memory": "1Gi", "cpu": "1"}},
+    });
+    let both = settings(own).or(&settings(others.clone()));
+    assert_eq!(both, settings(expected));
+    assert_eq!(
+        WebhookSettings::default().or(&settings(others.clone())),
+        settings(others)
+    );
+}
+
 #[test]
 fn an_empty_spec_has_the_documented_defaults() {
     let spec: RuntimeBootstrapperSpec = serde_json::from_value(json!({})).unwrap();
@@ -102,7 +153,7 @@ fn an_empty_spec_has_the_documented_defaults() {
 
 /// With server-side apply a null is a statement about a field.
 #[rstest]
-#[case(json!(RuntimeBootstrapperSpec { webhook: Some(Webhook::default()), ..RuntimeBootstrapperSpec::default() }))]
+#[case(json!(RuntimeBootstrapperSpec { webhook: Some(WebhookSettings::default()), ..RuntimeBootstrapperSpec::default() }))]
 #[case(json!(RuntimeBootstrapperStatus {
     conditions: vec![Condition {
         kind: READY.to_owned(),

@@ -3,6 +3,7 @@
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use api::bootstrapper::{WebhookResources, WebhookSettings};
 use controller::bootstrapper::direct::{DirectSettings, Installations, ManifestsError, Render};
 use controller::bootstrapper::signal::{Place, SignalKeys, SignalSettings};
 use controller::bootstrapper::sources::SourceNames;
@@ -12,6 +13,7 @@ use policy::convergence::waves;
 
 use crate::cli::controller::{
     ControllerArgs, DirectArgs, Failures, ObeyedPlace, SignalArgs, SignalPlace, SourceArgs,
+    WebhookDefaults,
 };
 use crate::manifests;
 
@@ -100,15 +102,40 @@ pub(super) fn fleet(arguments: &DirectArgs) -> FleetOptions {
 /// # Errors
 /// It cannot be installed on any.
 pub(super) fn installations(arguments: &ControllerArgs) -> Result<Installations, ManifestsError> {
-    Installations::new(render(arguments), &arguments.direct.webhook_image)
+    Installations::new(render(arguments), webhook(arguments))
+}
+
+/// The webhook reads the objects by the names under which they are written.
+fn webhook(arguments: &ControllerArgs) -> WebhookSettings {
+    let WebhookDefaults {
+        webhook_image,
+        webhook_image_pull_secret,
+        webhook_landscape,
+        webhook_replicas,
+        webhook_requests,
+        webhook_limits,
+        webhook_log_filter,
+    } = arguments.direct.webhook.clone();
+    WebhookSettings {
+        image: Some(webhook_image),
+        image_pull_secret: webhook_image_pull_secret,
+        landscape: webhook_landscape,
+        config_map_name: Some(arguments.sources.skr_config_name.clone()),
+        pull_secret_name: Some(arguments.sources.skr_pull_secret_name.clone()),
+        replicas: webhook_replicas,
+        resources: Some(WebhookResources {
+            requests: webhook_requests.unwrap_or_default(),
+            limits: webhook_limits.unwrap_or_default(),
+        }),
+        log_filter: webhook_log_filter,
+    }
 }
 
 /// The manifests that `manifests webhook` prints.
 fn render(arguments: &ControllerArgs) -> Render {
-    let pull_secret = named(&arguments.direct.webhook_pull_secret);
     let namespace = arguments.sources.skr_namespace.clone();
-    Arc::new(move |image| {
-        manifests::webhook_objects(image, pull_secret.as_deref(), &namespace)
+    Arc::new(move |settings, named_secret| {
+        manifests::webhook_objects(settings, named_secret, &namespace)
             .map_err(|error| format!("{error:#}"))
     })
 }
@@ -119,6 +146,7 @@ mod tests {
 
     use clap::Parser;
     use kube::core::Selector;
+    use serde_json::{Value, json};
 
     use super::*;
 
@@ -163,5 +191,85 @@ mod tests {
         let selector = Selector::from_iter([("plan", "aws")]);
         assert_eq!(direct.signal_selector, selector);
         assert_eq!(direct.signals_per_second.get(), 3);
+    }
+
+    /// The container's arguments as the webhook will read them, and the names in its Roles.
+    fn installed(flags: &[&str]) -> (crate::cli::webhook::WebhookArgs, Vec<Value>) {
+        let arguments = parsed(flags);
+        let objects = render(&arguments)(&webhook(&arguments), None).unwrap();
+        let of_kind = |kind: &str| objects.iter().find(|it| it["kind"] == kind).unwrap();
+        let place = "/spec/template/spec/containers/0/args";
+        let given = of_kind("Deployment").pointer(place).unwrap();
+        let given: Vec<String> = serde_json::from_value(given.clone()).unwrap();
+        let names = ["Role", "ClusterRole"].map(|kind| {
+            let rules = of_kind(kind)["rules"].as_array().unwrap();
+            let names = rules.iter().map(|it| it["resourceNames"].clone());
+            names.collect::<Value>()
+        });
+        let line = [vec!["webhook".to_owned()], given].concat();
+        let read = WebhookLine::try_parse_from(line).unwrap();
+        (read.arguments, names.into())
+    }
+
+    #[derive(Parser)]
+    struct WebhookLine {
+        #[command(flatten)]
+        arguments: crate::cli::webhook::WebhookArgs,
+    }
+
+    #[test]
+    fn webhook_reads_what_the_controller_writes_and_has_the_rights_for_it() {
+        let (read, names) = installed(&[
+            "--skr-config-name=our-config",
+            "--skr-pull-secret-name=our-pulls",
+            "--webhook-landscape=eu-1",
+        ]);
+        assert_eq!(read.config_map_name, "our-config");
+        assert_eq!(read.image_pull_secret_name, "our-pulls");
+        assert_eq!(read.landscape, "eu-1");
+        let names = Value::from(names).to_string();
+        for name in ["our-config", "our-pulls"] {
+            assert!(names.contains(&format!("\"{name}\"")), "{names}");
+        }
+        assert!(!names.contains("rt-bootstrapper-config"), "{names}");
+    }
+
+    #[test]
+    fn every_flag_about_the_webhook_reaches_its_deployment() {
+        let arguments = parsed(&[
+            "--webhook-image=registry.test/webhook:2",
+            "--webhook-image-pull-secret=own",
+            "--webhook-replicas=4",
+            "--webhook-requests=cpu=20m",
+            "--webhook-limits=memory=256Mi",
+            "--webhook-log-filter=debug",
+            "--skr-namespace=elsewhere",
+        ]);
+        let objects = render(&arguments)(&webhook(&arguments), None).unwrap();
+        let deployment = objects
+            .iter()
+            .find(|it| it["kind"] == "Deployment")
+            .unwrap();
+        assert_eq!(deployment["metadata"]["namespace"], "elsewhere");
+        assert_eq!(deployment["spec"]["replicas"], 4);
+        let pod = &deployment["spec"]["template"]["spec"];
+        assert_eq!(pod["imagePullSecrets"], json!([{"name": "own"}]));
+        let container = &pod["containers"][0];
+        assert_eq!(container["image"], "registry.test/webhook:2");
+        let resources = json!({
+            "requests": {"cpu": "20m", "memory": "32Mi"},
+            "limits": {"memory": "256Mi"},
+        });
+        assert_eq!(container["resources"], resources);
+        let flags = container["args"].as_array().unwrap();
+        assert!(flags.contains(&json!("--log-filter=debug")), "{flags:?}");
+    }
+
+    #[test]
+    fn installation_is_made_before_anything_else() {
+        assert!(installations(&parsed(&[])).is_ok());
+        let refused = installations(&parsed(&["--webhook-requests=memory=1Gi"]));
+        let error = refused.err().map(|it| it.to_string());
+        assert!(error.is_some_and(|it| it.contains("memory")));
     }
 }

@@ -137,7 +137,7 @@ fn values_arrive_where_they_belong() {
     let objects = printed(&[
         "--direct",
         "--image=registry.example.com/controller:2",
-        "--pull-secret=own",
+        "--controller-image-pull-secret=own",
         "--kcp-pull-secret-name=landscape",
         "--namespace=elsewhere",
         "--",

@@ -1,9 +1,14 @@
 //! The values that a user may give, hostile ones among them.
 
+use api::bootstrapper::WebhookSettings;
+use chassis::telemetry::Filter;
 use rstest::rstest;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{WEBHOOK_IMAGE, defaults, documents, printed};
+use crate::cli::webhook::WebhookArgs;
+use crate::manifests::flags::Flags;
+use crate::manifests::webhook_objects;
 
 fn deployment(documents: &[Value]) -> &Value {
     documents
@@ -29,7 +34,7 @@ fn the_image_is_put_in_as_text_and_nothing_else_changes(#[case] image: &str) {
 
 #[test]
 fn the_pull_secret_is_put_in_and_nothing_else_changes() {
-    let mut changed = documents(&printed(&["--pull-secret", "our.own-1"]).unwrap());
+    let mut changed = documents(&printed(&["--webhook-image-pull-secret", "our.own-1"]).unwrap());
     let deployment = changed.iter_mut().find(|it| it["kind"] == "Deployment");
     let pod = deployment.unwrap().pointer_mut("/spec/template/spec");
     let secrets = pod
@@ -37,33 +42,122 @@ fn the_pull_secret_is_put_in_and_nothing_else_changes() {
         .as_object_mut()
         .unwrap()
         .remove("imagePullSecrets");
-    assert_eq!(secrets, Some(serde_json::json!([{"name": "our.own-1"}])));
+    assert_eq!(secrets, Some(json!([{"name": "our.own-1"}])));
+    assert_eq!(changed, defaults());
+}
+
+/// The arguments of the container, as the webhook will read them.
+fn read_by_the_webhook(objects: &[Value]) -> WebhookArgs {
+    let place = "/spec/template/spec/containers/0/args";
+    let arguments = deployment(objects).pointer(place).unwrap();
+    let arguments: Vec<String> = serde_json::from_value(arguments.clone()).unwrap();
+    let flags = Flags::<WebhookArgs>::read("webhook", &arguments, &[]).unwrap();
+    flags.arguments
+}
+
+/// The `resourceNames` of every rule about a resource, in all roles of a kind.
+fn named(objects: &[Value], kind: &str, resource: &str) -> Vec<Value> {
+    let roles = objects.iter().filter(|it| it["kind"] == kind);
+    let rules = roles.flat_map(|it| it["rules"].as_array().unwrap());
+    rules
+        .filter(|it| it["resources"] == json!([resource]))
+        .map(|it| it["resourceNames"].clone())
+        .collect()
+}
+
+#[test]
+fn settings_arrive_at_the_webhook_and_in_its_rights() {
+    let objects = documents(
+        &printed(&[
+            "--landscape=eu-1",
+            "--config-map-name=our-config",
+            "--image-pull-secret-name=our.own-1",
+            "--log-filter=warn,kube=info",
+        ])
+        .unwrap(),
+    );
+    let read = read_by_the_webhook(&objects);
+    assert_eq!(read.landscape, "eu-1");
+    assert_eq!(read.config_map_name, "our-config");
+    assert_eq!(read.image_pull_secret_name, "our.own-1");
+    let filter: Filter = "warn,kube=info".parse().unwrap();
+    assert_eq!(format!("{:?}", read.log_filter), format!("{filter:?}"));
+    let config_maps = named(&objects, "Role", "configmaps");
+    assert_eq!(config_maps, [json!(["our-config"])]);
+    // The default stays: the document may change to it while the webhook runs.
+    let secrets = named(&objects, "ClusterRole", "secrets");
+    assert_eq!(secrets, [json!(["registry-credentials", "our.own-1"])]);
+}
+
+#[test]
+fn without_settings_the_webhook_has_its_own_defaults() {
+    let read = read_by_the_webhook(&defaults());
+    let bare = Flags::<WebhookArgs>::read("webhook", &[], &[]).unwrap();
+    assert_eq!(format!("{read:?}"), format!("{:?}", bare.arguments));
+}
+
+#[test]
+fn replicas_and_resources_are_put_in_and_nothing_else_changes() {
+    let flags = [
+        "--replicas=3",
+        "--requests=cpu=1000m,memory=64Mi",
+        "--limits=cpu=2,memory=1024Mi",
+    ];
+    let mut changed = documents(&printed(&flags).unwrap());
+    let deployment = changed.iter_mut().find(|it| it["kind"] == "Deployment");
+    let spec = &mut deployment.unwrap()["spec"];
+    assert_eq!(spec["replicas"], 3);
+    spec["replicas"] = json!(2);
+    let resources = spec.pointer_mut("/template/spec/containers/0/resources");
+    // As the API server stores them: another form would be a difference for ever.
+    let expected = json!({
+        "requests": {"cpu": "1", "memory": "64Mi"},
+        "limits": {"cpu": "2", "memory": "1Gi"},
+    });
+    let defaults_are = json!({
+        "requests": {"cpu": "10m", "memory": "32Mi"},
+        "limits": {"memory": "128Mi"},
+    });
+    let resources = resources.unwrap();
+    assert_eq!(std::mem::replace(resources, defaults_are), expected);
     assert_eq!(changed, defaults());
 }
 
 #[test]
-fn another_copied_secret_is_a_right_more_and_nothing_else_changes() {
-    let mut changed = documents(&printed(&["--copied-secret", "our.own-1"]).unwrap());
+fn secret_that_the_document_names_is_a_right_more_and_nothing_else_changes() {
+    let settings = WebhookSettings::default();
+    let plain = webhook_objects(&settings, None, "kyma-system").unwrap();
+    let mut changed = webhook_objects(&settings, Some("theirs"), "kyma-system").unwrap();
+    let secrets = named(&changed, "ClusterRole", "secrets");
+    assert_eq!(secrets, [json!(["registry-credentials", "theirs"])]);
     let role = changed.iter_mut().find(|it| it["kind"] == "ClusterRole");
-    let mut widened = Vec::new();
     for rule in role.unwrap()["rules"].as_array_mut().unwrap() {
-        if rule["resources"] == serde_json::json!(["secrets"]) {
-            let names = rule["resourceNames"].take();
-            widened.push(names);
-            rule["resourceNames"] = serde_json::json!(["registry-credentials"]);
+        if rule["resources"] == json!(["secrets"]) {
+            rule["resourceNames"] = json!(["registry-credentials"]);
         }
     }
-    assert_eq!(
-        widened,
-        [serde_json::json!(["registry-credentials", "our.own-1"])]
-    );
-    assert_eq!(changed, defaults());
+    assert_eq!(changed, plain);
+}
+
+/// The API server would refuse the Deployment, or its Pods would not start.
+#[rstest]
+#[case::filter(json!({"logFilter": "a=b=c"}), "log filter")]
+#[case::above_the_limit(json!({"resources": {"requests": {"memory": "1Gi"}}}), "memory")]
+#[case::amount(json!({"resources": {"limits": {"memory": "lots"}}}), "lots")]
+#[case::name(json!({"configMapName": "a b"}), "config-map-name")]
+fn settings_that_cannot_work_have_no_manifests(#[case] settings: Value, #[case] reason: &str) {
+    let settings: WebhookSettings = serde_json::from_value(settings).unwrap();
+    let error = webhook_objects(&settings, None, "kyma-system").unwrap_err();
+    assert!(format!("{error:#}").contains(reason), "{error:#}");
 }
 
 #[test]
-fn the_copied_secret_of_the_default_configuration_is_no_change() {
-    let text = printed(&["--copied-secret", "registry-credentials"]).unwrap();
-    assert_eq!(documents(&text), defaults());
+fn names_that_are_the_defaults_are_no_change() {
+    let flags = [
+        "--image-pull-secret-name=registry-credentials",
+        "--config-map-name=rt-bootstrapper-config",
+    ];
+    assert_eq!(documents(&printed(&flags).unwrap()), defaults());
 }
 
 #[test]
@@ -82,13 +176,21 @@ fn another_namespace_is_meant_everywhere() {
 #[case::upper_case("--image", "Registry/A")]
 #[case::separator("--image", "r.test/a---b:1")]
 #[case::empty("--image", "")]
-#[case::separator("--pull-secret", "a---b")]
-#[case::line_break("--pull-secret", "a\n- name: b")]
-#[case::slash("--pull-secret", "a/b")]
-#[case::long("--pull-secret", &"a".repeat(254))]
-#[case::list("--copied-secret", "a, b")]
-#[case::quote("--copied-secret", "a\"]")]
-#[case::separator("--copied-secret", "a---b")]
+#[case::separator("--webhook-image-pull-secret", "a---b")]
+#[case::line_break("--webhook-image-pull-secret", "a\n- name: b")]
+#[case::slash("--webhook-image-pull-secret", "a/b")]
+#[case::long("--webhook-image-pull-secret", &"a".repeat(254))]
+#[case::list("--image-pull-secret-name", "a, b")]
+#[case::quote("--image-pull-secret-name", "a\"]")]
+#[case::separator("--image-pull-secret-name", "a---b")]
+#[case::separator("--config-map-name", "a---b")]
+#[case::upper_case("--config-map-name", "Config")]
+#[case::blank("--landscape", "eu 1")]
+#[case::expansion("--landscape", "$(POD_NAME)")]
+#[case::too_few("--replicas", "1")]
+#[case::no_number("--replicas", "two")]
+#[case::amount("--limits", "memory=1")]
+#[case::filter("--log-filter", "a=b=c")]
 #[case::separator("--namespace", "a---b")]
 #[case::dots("--namespace", "a.b")]
 #[case::edge("--namespace", "a-")]
@@ -121,6 +223,13 @@ fn every_comment_of_the_files_is_printed() {
     let comments = |text: &str| text.lines().filter(|it| it.trim().starts_with('#')).count();
     let written: usize = super::super::WEBHOOK.iter().map(|it| comments(it)).sum();
     assert!(written > 0);
-    let flags = ["--image", "a:1", "--pull-secret", "b", "--namespace", "c"];
+    let flags = [
+        "--image",
+        "a:1",
+        "--webhook-image-pull-secret",
+        "b",
+        "--namespace",
+        "c",
+    ];
     assert_eq!(comments(&printed(&flags).unwrap()), written);
 }

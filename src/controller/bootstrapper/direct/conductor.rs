@@ -8,9 +8,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::bootstrapper::RuntimeBootstrapper;
+use api::bootstrapper::{RuntimeBootstrapper, WebhookSettings};
 use kube::Resource as _;
 use policy::convergence::desired::Desired;
+use policy::convergence::known::Known;
+use policy::convergence::observed::Names as ObjectNames;
+use policy::convergence::sources::Sources;
+use policy::convergence::status::chain;
 use tokio::sync::watch;
 use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
@@ -52,6 +56,10 @@ pub(super) struct Conductor {
     settings: DirectSettings,
     installations: Installations,
     desired: Option<Arc<Desired>>,
+    /// What that was made of.
+    sources: Option<(Arc<Sources>, Known)>,
+    /// What the three objects are called, where a resource says nothing else.
+    objects: Arc<ObjectNames>,
     /// How often that was something else.
     aims: u64,
     rollouts: Option<Rollouts>,
@@ -96,9 +104,11 @@ impl Conductor {
             whole: Queue::default(),
             aims: 0,
             common,
+            objects: Arc::new(settings.names.clone()),
             settings,
             installations,
             desired: None,
+            sources: None,
             rollouts: None,
             earlier: None,
             paused: None,
@@ -148,8 +158,22 @@ impl Conductor {
         self.wake(name);
     }
 
+    /// These are the sources from now on.
+    pub(super) fn look_at(&mut self, sources: Arc<Sources>, known: Known) {
+        // A document that cannot be read says nothing, and the one before stays on runtimes.
+        if let Some(document) = sources.configuration.valid()
+            && let Err(error) = self.installations.permit(document.mentions.pull_secret())
+        {
+            let error = chain(&error);
+            tracing::error!(error, "failed to permit the pull Secret of the document");
+        }
+        let desired = Desired::new(&sources, &known, &self.objects);
+        self.sources = Some((sources, known));
+        self.aim(desired);
+    }
+
     /// Everybody is to hold this from now on.
-    pub(super) fn aim(&mut self, desired: Desired) {
+    fn aim(&mut self, desired: Desired) {
         if self.desired.as_deref() == Some(&desired) {
             return;
         }
@@ -246,6 +270,9 @@ impl Conductor {
         let thorough = self.is_overdue(name, Instant::now());
         let withheld = self.withheld(name, &resource);
         let aims = self.aims;
+        let own = resource.spec.webhook.as_ref();
+        let (objects, desired) = self.objects(own, desired);
+        let installation = self.installations.of(own);
         let entry = self.register.get_mut(name);
         let first = entry.is_some_and(|it| {
             it.aim = aims;
@@ -260,13 +287,30 @@ impl Conductor {
             kubeconfig: id.and_then(|id| self.kubeconfigs.get(id.as_str()).cloned()),
             runtime,
             standing: self.register.standing(name),
-            desired: Arc::clone(desired),
-            installation: self.installations.of(image(&resource)),
+            objects,
+            desired,
+            installation,
             withheld,
             thorough,
             whole,
             first,
             resource,
+        }
+    }
+
+    /// What the three objects on a runtime are called, and what they should be.
+    fn objects(
+        &self,
+        own: Option<&WebhookSettings>,
+        desired: &Arc<Desired>,
+    ) -> (Arc<ObjectNames>, Arc<Desired>) {
+        let renamed = own.map(|own| renamed(&self.objects, own));
+        match (renamed, &self.sources) {
+            (Some(names), Some((sources, known))) if names != *self.objects => {
+                let desired = Desired::new(sources, known, &names);
+                (Arc::new(names), Arc::new(desired))
+            }
+            _ => (Arc::clone(&self.objects), Arc::clone(desired)),
         }
     }
 
@@ -276,6 +320,15 @@ impl Conductor {
     }
 }
 
-fn image(resource: &RuntimeBootstrapper) -> Option<&str> {
-    resource.spec.webhook.as_ref()?.image.as_deref()
+/// The webhook reads the objects by the names of its settings.
+fn renamed(objects: &ObjectNames, own: &WebhookSettings) -> ObjectNames {
+    let mut names = objects.clone();
+    if let Some(name) = &own.config_map_name {
+        names.configuration.clone_from(name);
+    }
+    // A pull Secret that is switched off stays so.
+    if let (Some(name), Some(own)) = (&mut names.pull_secret, &own.pull_secret_name) {
+        name.clone_from(own);
+    }
+    names
 }

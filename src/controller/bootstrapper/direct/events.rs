@@ -13,7 +13,6 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
 use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::Event;
-use policy::convergence::desired::Desired;
 use policy::convergence::known::Known;
 use policy::convergence::sources::Sources;
 use tokio::sync::watch;
@@ -60,7 +59,6 @@ impl Loop {
             places: Window::new(settings.connected, conductor::YOUNG),
             lifecycle: Lifecycle::new(client.clone(), &settings),
             claims: Claims::default(),
-            names: settings.names.clone(),
             control_plane: options.salt.control_plane(),
             metrics: options.metrics.clone(),
         });
@@ -150,8 +148,7 @@ impl Loop {
         };
         match self.remember(&sources).await {
             Ok(known) => {
-                let names = &self.options.settings.names;
-                self.conductor.aim(Desired::new(&sources, &known, names));
+                self.conductor.look_at(sources, known.clone());
                 self.known = Some(known);
             }
             Err(reason) => {

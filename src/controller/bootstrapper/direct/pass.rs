@@ -38,7 +38,6 @@ pub(super) struct Common {
     pub(super) places: Window,
     pub(super) lifecycle: Lifecycle,
     pub(super) claims: Claims,
-    pub(super) names: Names,
     pub(super) control_plane: String,
     pub(super) metrics: DirectMetrics,
 }
@@ -55,6 +54,8 @@ pub(super) struct Assignment {
     pub(super) kubeconfig: Option<String>,
     /// Whether its Runtime may be signalled, as far as that tells itself.
     pub(super) standing: Standing,
+    /// What the three objects are called there.
+    pub(super) objects: Arc<Names>,
     pub(super) desired: Arc<Desired>,
     /// What to install, or why that cannot be told.
     pub(super) installation: Result<Arc<Installation>, (Arc<Installation>, String)>,

@@ -15,6 +15,7 @@ mod kcp;
 mod leaving;
 mod obstacles;
 mod rollouts;
+mod settings;
 mod settling;
 mod skr;
 mod succession;

@@ -1,7 +1,7 @@
 //! Which parts a document names. What it does not name, the webhook does not read, and must not be made to wait for.
 
 use api::config::Document;
-use api::names::{CONFIG_KEY, PULL_SECRET};
+use api::names::CONFIG_KEY;
 use serde_json::Value;
 
 use super::Kind;
@@ -10,16 +10,16 @@ use crate::convergence::observed::{Names, data};
 /// Which parts a document names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mentions {
-    pull_secret: String,
+    /// `None`: the one that the webhook was told by its flag.
+    pull_secret: Option<String>,
     trust_bundle: Option<String>,
 }
 
 impl Mentions {
     pub(super) fn of(document: &Document) -> Self {
-        let secret = document.image_pull_secret.name.as_deref();
         let bundle = document.cluster_trust_bundle.as_ref();
         Self {
-            pull_secret: secret.unwrap_or(PULL_SECRET).to_owned(),
+            pull_secret: document.image_pull_secret.name.clone(),
             trust_bundle: bundle.map(|it| it.name.clone()),
         }
     }
@@ -30,10 +30,20 @@ impl Mentions {
         Some(Self::of(&document))
     }
 
+    /// The pull Secret that the document names, if it names one.
+    #[must_use]
+    pub fn pull_secret(&self) -> Option<&str> {
+        self.pull_secret.as_deref()
+    }
+
     /// Whether the document names another object than the one of these names. One that mounts no bundle names no other.
     pub(in crate::convergence) fn another(&self, kind: Kind, names: &Names) -> bool {
         match kind {
-            Kind::PullSecret => names.pull_secret.as_ref() != Some(&self.pull_secret),
+            // A document that names none leaves it to the webhook's flag, which has the name under which it is written.
+            Kind::PullSecret => match &self.pull_secret {
+                None => names.pull_secret.is_none(),
+                named => names.pull_secret != *named,
+            },
             Kind::TrustBundle => {
                 self.trust_bundle.is_some() && names.trust_bundle != self.trust_bundle
             }

@@ -28,7 +28,7 @@ fn values_arrive_where_they_belong() {
         "--kcp-address=kcp.test:8443",
         &watchers,
         "--image=registry.test:5000/watcher:2",
-        "--pull-secret=own",
+        "--watcher-image-pull-secret=own",
         "--namespace=elsewhere",
         "--notify=sync",
         "--",
@@ -126,7 +126,7 @@ fn an_address_that_is_none_is_a_usage_error(#[case] flag: &str) {
 #[case::quote(&["--", "--a=\"b"])]
 #[case::separator(&["--", "--a---b"])]
 #[case::image(&["--image", "UPPER CASE"])]
-#[case::pull_secret(&["--pull-secret", "a/b"])]
+#[case::pull_secret(&["--watcher-image-pull-secret", "a/b"])]
 #[case::namespace(&["--namespace", "a.b"])]
 fn what_would_change_the_structure_is_refused(#[case] flags: &[&str]) {
     let flags = [&["--kcp-address=kcp.test"], flags].concat();

@@ -82,7 +82,7 @@ async fn decide(
     let (Ok(installation) | Err((installation, _))) = &assignment.installation;
     let gather = Gather {
         remote,
-        names: &common.names,
+        names: &assignment.objects,
         installation,
     };
     let mut observed = gather.essentials().await?;
@@ -97,7 +97,7 @@ async fn decide(
     let remembered = assignment.previous.cluster_id.as_deref();
     let annotations = assignment.resource.annotations();
     let context = Context {
-        names: &common.names,
+        names: &assignment.objects,
         installation,
         owner: &owner,
         claim: Claim {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 
+use api::bootstrapper::WebhookSettings;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use policy::convergence::sources::Sources;
@@ -42,6 +43,8 @@ pub(super) struct World {
     pub(super) settings: DirectSettings,
     /// The webhook's, where a resource names no other.
     pub(super) image: String,
+    /// The webhook's other settings.
+    pub(super) webhook: WebhookSettings,
     pub(super) content: Content,
     pub(super) readiness: Readiness,
     /// How long a connection to a runtime may take.
@@ -88,13 +91,26 @@ pub(super) fn bootstrapper(name: &str, spec: &Value) -> Value {
     })
 }
 
-fn manifests(image: &str) -> Result<Vec<Value>, String> {
+fn manifests(settings: &WebhookSettings, named_secret: Option<&str>) -> Result<Vec<Value>, String> {
+    let image = settings.image.as_deref().unwrap();
     let version = image.rsplit(':').next().unwrap();
     if version == "broken" {
         return Err("no such image".to_owned());
     }
     let labels = json!({"app": "rt-bootstrapper"});
-    Ok(vec![
+    let mut container = json!({"name": "manager", "image": image});
+    if let Some(landscape) = &settings.landscape {
+        container["args"] = json!([format!("--landscape={landscape}")]);
+    }
+    let role = named_secret.map(|name| {
+        json!({
+            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRole",
+            "metadata": {"name": "rt-bootstrapper"},
+            "rules": [{"apiGroups": [""], "resources": ["secrets"], "verbs": ["get"], "resourceNames": [name]}],
+        })
+    });
+    let mut all: Vec<Value> = role.into_iter().collect();
+    all.extend([
         json!({
             "apiVersion": "v1", "kind": "ServiceAccount",
             "metadata": {"name": "rt-bootstrapper", "namespace": "kyma-system"},
@@ -113,11 +129,12 @@ fn manifests(image: &str) -> Result<Vec<Value>, String> {
                 "replicas": 2, "selector": {"matchLabels": labels},
                 "template": {
                     "metadata": {"labels": labels},
-                    "spec": {"containers": [{"name": "manager", "image": image}]},
+                    "spec": {"containers": [container]},
                 },
             },
         }),
-    ])
+    ]);
+    Ok(all)
 }
 
 impl World {
@@ -145,6 +162,7 @@ impl World {
             kcp: Kcp::new(),
             settings,
             image: "registry.example/webhook:0.1.0".to_owned(),
+            webhook: WebhookSettings::default(),
             sources: watch::Sender::new(Some(Arc::new(content.read()))),
             content,
             readiness: Readiness::default(),
@@ -226,7 +244,7 @@ impl World {
             sources: self.sources.subscribe(),
             salt: salt(),
             fleet: Fleet::new(fleet, FleetMetrics::register(&mut registry)),
-            installations: Installations::new(Arc::new(manifests), &self.image).unwrap(),
+            installations: Installations::new(Arc::new(manifests), self.webhook()).unwrap(),
             readiness: self.readiness.clone(),
             metrics: DirectMetrics::register(&mut registry),
         };
@@ -234,6 +252,14 @@ impl World {
         let token = CancellationToken::new();
         let task = tokio::spawn(run(options, token.clone()));
         self.running = Some(Running { token, task });
+    }
+
+    /// The controller's own choice.
+    fn webhook(&self) -> WebhookSettings {
+        WebhookSettings {
+            image: Some(self.image.clone()),
+            ..self.webhook.clone()
+        }
     }
 
     /// As at a lost lease.

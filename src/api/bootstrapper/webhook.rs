@@ -1,0 +1,153 @@
+//! Settings of the webhook on a runtime: what may differ from one installation to another.
+//!
+//! The one home of these settings: the custom resource has them as `spec.webhook`, the controller's flags give defaults
+//! for all runtimes, and the Deployment's arguments and the names in Roles are made of them.
+
+#![expect(
+    unreachable_pub,
+    reason = "the schema's derive copies our public structs into functions of its own"
+)]
+
+use kube_derive::KubeSchema;
+use serde::{Deserialize, Serialize};
+
+/// Settings of the webhook; one that is absent is the controller's own choice.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, KubeSchema, Serialize, Deserialize)]
+#[x_kube(crates(kube_core = "::kube_core"))]
+#[serde(rename_all = "camelCase")]
+pub struct WebhookSettings {
+    /// Image with tag or digest, for a version on trial or another registry.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 512))]
+    #[x_kube(validation = Rule::new("self.matches('^[a-zA-Z0-9][a-zA-Z0-9._:/@-]*$')")
+        .message("an image reference holds letters, digits, and any of . _ : / @ -"))]
+    #[x_kube(validation = Rule::new("self.contains('@') || self.matches(':[^/:]+$')")
+        .message("an image reference needs a tag or a digest here: what runs must not change by itself"))]
+    pub image: Option<String>,
+    /// Name of the Secret, in the webhook's namespace, that the image is pulled with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')")
+        .message("not a valid object name (RFC 1123 subdomain)"))]
+    pub image_pull_secret: Option<String>,
+    /// Landscape that the feature `set-landscape` writes to Pods; without it the feature is skipped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 63))]
+    #[x_kube(validation = Rule::new("self.matches('^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$')")
+        .message("a landscape has the syntax of a label value"))]
+    pub landscape: Option<String>,
+    /// Name of the ConfigMap with the configuration document, which the controller writes and the webhook reads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')")
+        .message("not a valid object name (RFC 1123 subdomain)"))]
+    pub config_map_name: Option<String>,
+    /// Name of the pull Secret that the controller writes and the webhook copies to namespaces, where the configuration
+    /// document names no other.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')")
+        .message("not a valid object name (RFC 1123 subdomain)"))]
+    pub pull_secret_name: Option<String>,
+    /// Number of replicas, at least 2: one answers while another is replaced.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 2, max = 10))]
+    pub replicas: Option<i32>,
+    /// Requests and limits of the container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<WebhookResources>,
+    /// Log filter, as in `info,kube=warn`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 512))]
+    #[x_kube(validation = Rule::new("self.matches('^[A-Za-z0-9_:=,]+$')")
+        .message("a log filter is a level and levels of modules, as in info,kube=warn"))]
+    pub log_filter: Option<String>,
+}
+
+/// Requests and limits of the webhook's container; what is absent is the default.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, KubeSchema, Serialize, Deserialize)]
+#[x_kube(crates(kube_core = "::kube_core"))]
+#[serde(rename_all = "camelCase")]
+pub struct WebhookResources {
+    /// What the scheduler reserves.
+    #[serde(default, skip_serializing_if = "ResourceAmounts::is_empty")]
+    pub requests: ResourceAmounts,
+    /// What the container may use.
+    #[serde(default, skip_serializing_if = "ResourceAmounts::is_empty")]
+    pub limits: ResourceAmounts,
+}
+
+/// Amounts of CPU and memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, KubeSchema, Serialize, Deserialize)]
+#[x_kube(crates(kube_core = "::kube_core"))]
+#[serde(rename_all = "camelCase")]
+pub struct ResourceAmounts {
+    /// Cores, such as `1`, or thousandths of a core, such as `50m`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 8))]
+    #[x_kube(validation = Rule::new("self.matches('^[1-9][0-9]*m?$')")
+        .message("CPU is given in cores or thousandths, such as 1 or 50m"))]
+    pub cpu: Option<String>,
+    /// Bytes with a binary suffix, such as `128Mi`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 8))]
+    #[x_kube(validation = Rule::new("self.matches('^[1-9][0-9]*(Ki|Mi|Gi)$')")
+        .message("memory is given with a binary suffix, such as 128Mi"))]
+    pub memory: Option<String>,
+}
+
+impl WebhookSettings {
+    /// These settings, and others where these have none.
+    #[must_use]
+    pub fn or(self, others: &Self) -> Self {
+        let Self {
+            image,
+            image_pull_secret,
+            landscape,
+            config_map_name,
+            pull_secret_name,
+            replicas,
+            resources,
+            log_filter,
+        } = others.clone();
+        Self {
+            image: self.image.or(image),
+            image_pull_secret: self.image_pull_secret.or(image_pull_secret),
+            landscape: self.landscape.or(landscape),
+            config_map_name: self.config_map_name.or(config_map_name),
+            pull_secret_name: self.pull_secret_name.or(pull_secret_name),
+            replicas: self.replicas.or(replicas),
+            resources: match (self.resources, resources) {
+                (Some(own), Some(others)) => Some(own.or(others)),
+                (own, others) => own.or(others),
+            },
+            log_filter: self.log_filter.or(log_filter),
+        }
+    }
+}
+
+impl WebhookResources {
+    /// These amounts, and others where these have none.
+    #[must_use]
+    pub fn or(self, others: Self) -> Self {
+        Self {
+            requests: self.requests.or(others.requests),
+            limits: self.limits.or(others.limits),
+        }
+    }
+}
+
+impl ResourceAmounts {
+    /// Whether there is no amount.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    fn or(self, others: Self) -> Self {
+        Self {
+            cpu: self.cpu.or(others.cpu),
+            memory: self.memory.or(others.memory),
+        }
+    }
+}
