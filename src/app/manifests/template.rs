@@ -62,7 +62,7 @@ fn put(text: &mut String, line: &str, settings: &Settings) {
 
 /// As JSON, in which installers find nothing to split at.
 fn written(value: &Value) -> String {
-    value.to_string().replace("---", r"-\u002d-")
+    value.to_string().replace("---", r"\u002d\u002d\u002d")
 }
 
 /// The name in a line that is a mark and nothing else; remarks may follow it.

@@ -153,9 +153,13 @@ fn a_document_without_requirements_stays(#[case] installer: bool) {
 /// What the live document names counts, not what one names that does not come.
 #[test]
 fn a_live_document_that_names_another_secret_does_not_come_to_wait_for_ours() {
+    let named = Sources {
+        configuration: document(r#","imagePullSecret":{"name":"registry-credentials"}"#),
+        ..sources()
+    };
     let mut known = Known::default();
-    known.advance(&sources());
-    let mut runtime = Runtime::converged(&after(&sources(), &known));
+    known.advance(&named);
+    let mut runtime = Runtime::converged(&after(&named, &known));
     runtime.names.pull_secret = Some("renamed".to_owned());
     runtime.observed.pull_secret = None;
     let now = Desired::new(&broken(), &known, &runtime.names);
