@@ -6,7 +6,7 @@
 //! Deliberately absent: TLS, profiling, and any endpoint that changes something.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::Router;
@@ -16,6 +16,7 @@ use axum::routing::get;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
+use crate::listen::{ListenError, everywhere, listen};
 use crate::metrics::{CONTENT_TYPE, Metrics};
 use crate::readiness::Readiness;
 
@@ -31,26 +32,14 @@ pub struct AdminOptions {
 }
 
 impl Default for AdminOptions {
-    /// Every IPv4 address; 8081 for health and 8080 for metrics, as controller-runtime projects
+    /// Every address; 8081 for health and 8080 for metrics, as controller-runtime projects
     /// have it.
     fn default() -> Self {
         Self {
-            health: (Ipv4Addr::UNSPECIFIED, 8081).into(),
-            metrics: (Ipv4Addr::UNSPECIFIED, 8080).into(),
+            health: everywhere(8081),
+            metrics: everywhere(8080),
         }
     }
-}
-
-/// An address cannot be listened on.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address} for {purpose}")]
-pub struct AdminError {
-    /// The address asked for.
-    address: SocketAddr,
-    /// Which endpoint wanted it.
-    purpose: &'static str,
-    /// What the operating system said.
-    source: io::Error,
 }
 
 /// Both endpoints, bound and not yet answering.
@@ -65,20 +54,14 @@ impl Admin {
     ///
     /// # Errors
     /// When one of them cannot be bound.
-    pub async fn bind(
+    pub fn bind(
         options: AdminOptions,
         readiness: Readiness,
         metrics: Arc<Metrics>,
-    ) -> Result<Self, AdminError> {
+    ) -> Result<Self, ListenError> {
         Ok(Self {
-            health: (
-                listen(options.health, "health").await?,
-                health_router(readiness),
-            ),
-            metrics: (
-                listen(options.metrics, "metrics").await?,
-                metrics_router(metrics),
-            ),
+            health: (listen(options.health, "health")?, health_router(readiness)),
+            metrics: (listen(options.metrics, "metrics")?, metrics_router(metrics)),
         })
     }
 
@@ -107,16 +90,6 @@ impl Admin {
             serve::serve(metrics.0, metrics.1, &end),
         );
     }
-}
-
-async fn listen(address: SocketAddr, purpose: &'static str) -> Result<TcpListener, AdminError> {
-    TcpListener::bind(address)
-        .await
-        .map_err(|source| AdminError {
-            address,
-            purpose,
-            source,
-        })
 }
 
 /// `/healthz` answers 200 while the process runs; `/readyz` answers 200 or 503 with one line a

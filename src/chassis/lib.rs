@@ -9,6 +9,7 @@ pub mod admin;
 pub mod backoff;
 pub mod client;
 pub mod lease;
+pub mod listen;
 pub mod metrics;
 pub mod readiness;
 pub mod retry_after;

@@ -96,7 +96,15 @@ impl Server {
     pub async fn bind(address: SocketAddr, options: Options) -> Result<Bound, Error> {
         let refused = |source| Error::Bind { address, source };
         let listener = TcpListener::bind(address).await.map_err(refused)?;
-        let local = listener.local_addr().map_err(refused)?;
+        Self::on(listener, options).map_err(refused)
+    }
+
+    /// Takes a listener that is bound already, such as one with socket options of its own.
+    ///
+    /// # Errors
+    /// When the operating system does not tell its address.
+    pub fn on(listener: TcpListener, options: Options) -> io::Result<Bound> {
+        let local = listener.local_addr()?;
         Ok(Bound {
             listener,
             local,

@@ -21,8 +21,8 @@ use kube::core::Selector;
 pub(crate) use self::parts::{Part, Parts};
 use super::selector::selector;
 use super::values::{
-    bundle_or_none, landscape, log_filter, namespace, object_name, object_name_or_none, period,
-    pinned_image,
+    bind_address, bundle_or_none, landscape, log_filter, namespace, object_name,
+    object_name_or_none, period, pinned_image,
 };
 use crate::amounts::amounts;
 
@@ -32,11 +32,11 @@ pub(crate) struct ControllerArgs {
     /// Parts to run, as kube-controller-manager has it: names, `*` for all, `-NAME` for all but one
     #[arg(long, default_value = "signal", allow_hyphen_values = true)]
     pub(crate) controllers: Parts,
-    /// Address of /healthz and /readyz
-    #[arg(long, default_value = "0.0.0.0:8081")]
+    /// Address of /healthz and /readyz; `:PORT` is all addresses
+    #[arg(long, default_value = ":8081", value_parser = bind_address)]
     pub(crate) health_probe_bind_address: SocketAddr,
-    /// Address of /metrics
-    #[arg(long, default_value = "0.0.0.0:8080")]
+    /// Address of /metrics; `:PORT` is all addresses
+    #[arg(long, default_value = ":8080", value_parser = bind_address)]
     pub(crate) metrics_bind_address: SocketAddr,
     /// Namespace of sources, Runtimes and kubeconfigs
     #[arg(long, env = "POD_NAMESPACE", default_value = KCP_NAMESPACE, value_parser = namespace)]

@@ -1,7 +1,9 @@
 //! Values that flags take, checked before the process does anything.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
+use chassis::listen::everywhere;
 use chassis::telemetry::{Filter, TelemetryError};
 use policy::image::Reference;
 
@@ -33,6 +35,10 @@ pub(crate) enum ValueError {
     Landscape,
     #[error("not a number of seconds, at least 1")]
     Period,
+    #[error(
+        "not an address: expected :PORT for all addresses, or ADDRESS:PORT such as 127.0.0.1:8080 or [::1]:8080"
+    )]
+    Address,
 }
 
 /// The name of an object.
@@ -92,10 +98,45 @@ pub(crate) fn log_filter(text: &str) -> Result<String, TelemetryError> {
     Ok(text.to_owned())
 }
 
+/// Where to listen: `:PORT` or `PORT` is all addresses of both families.
+pub(crate) fn bind_address(text: &str) -> Result<SocketAddr, ValueError> {
+    match text.strip_prefix(':').unwrap_or(text).parse() {
+        Ok(port) => Ok(everywhere(port)),
+        Err(_) => text.parse().map_err(|_| ValueError::Address),
+    }
+}
+
 /// Time between repetitions: never none, or there would be no end of them.
 pub(crate) fn period(text: &str) -> Result<Duration, ValueError> {
     match text.parse() {
         Ok(seconds) if seconds > 0 => Ok(Duration::from_secs(seconds)),
         _ => Err(ValueError::Period),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::port_with_colon(":9443", Some("[::]:9443"))]
+    #[case::port("9443", Some("[::]:9443"))]
+    #[case::any_free_port(":0", Some("[::]:0"))]
+    #[case::ipv4("127.0.0.1:80", Some("127.0.0.1:80"))]
+    #[case::all_of_ipv4("0.0.0.0:80", Some("0.0.0.0:80"))]
+    #[case::ipv6("[::1]:80", Some("[::1]:80"))]
+    #[case::too_large(":65536", None)]
+    #[case::no_port("127.0.0.1", None)]
+    #[case::no_port_behind_the_colon(":", None)]
+    #[case::host("localhost:80", None)]
+    #[case::empty("", None)]
+    fn addresses_are_ports_or_addresses_with_ports(
+        #[case] text: &str,
+        #[case] expected: Option<&str>,
+    ) {
+        let expected = expected.map(|it| it.parse().unwrap());
+        assert_eq!(bind_address(text).ok(), expected);
     }
 }

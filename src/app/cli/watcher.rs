@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
+use super::values::bind_address;
+
 /// Turns changes on an SKR into events and delivers them to KCP.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct WatcherArgs {
@@ -18,8 +20,8 @@ pub(crate) struct WatcherArgs {
     /// Port of /metrics; what is no port means the default
     #[arg(long, env = "METRICS_PORT", default_value = "2112")]
     pub(crate) metrics_port: String,
-    /// Address of /healthz and /readyz
-    #[arg(long, default_value = "0.0.0.0:8081")]
+    /// Address of /healthz and /readyz; `:PORT` is all addresses
+    #[arg(long, default_value = ":8081", value_parser = bind_address)]
     pub(crate) health_probe_bind_address: SocketAddr,
     #[command(flatten)]
     pub(crate) kcp: KcpArgs,

@@ -9,19 +9,19 @@ use chassis::lease::Identity;
 use chassis::telemetry::{Filter, Format};
 use clap::Args;
 
-use super::values::{namespace, object_name};
+use super::values::{bind_address, namespace, object_name};
 
 /// Changes Pods at admission, on an SKR.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct WebhookArgs {
-    /// Address of the admission endpoint (TLS)
-    #[arg(long, default_value = "0.0.0.0:9443")]
+    /// Address of the admission endpoint (TLS); `:PORT` is all addresses
+    #[arg(long, default_value = ":9443", value_parser = bind_address)]
     pub(crate) listen: SocketAddr,
-    /// Address of /healthz and /readyz
-    #[arg(long, default_value = "0.0.0.0:8081")]
+    /// Address of /healthz and /readyz; `:PORT` is all addresses
+    #[arg(long, default_value = ":8081", value_parser = bind_address)]
     pub(crate) health_probe_bind_address: SocketAddr,
-    /// Address of /metrics
-    #[arg(long, default_value = "0.0.0.0:8080")]
+    /// Address of /metrics; `:PORT` is all addresses
+    #[arg(long, default_value = ":8080", value_parser = bind_address)]
     pub(crate) metrics_bind_address: SocketAddr,
     /// Product namespace: configuration, pull Secret, certificate and lease are there
     #[arg(long, env = "POD_NAMESPACE", default_value = names::SKR_NAMESPACE, value_parser = namespace)]

@@ -52,7 +52,7 @@ async fn compose(arguments: &ControllerArgs) -> anyhow::Result<()> {
         health: arguments.health_probe_bind_address,
         metrics: arguments.metrics_bind_address,
     };
-    let admin = Admin::bind(addresses, readiness.clone(), Arc::new(metrics)).await?;
+    let admin = Admin::bind(addresses, readiness.clone(), Arc::new(metrics))?;
     let ended = CancellationToken::new();
     let admin = tokio::spawn(admin.run(ended.clone()));
     let client = connect(client_options(arguments), &meters.requests).await?;

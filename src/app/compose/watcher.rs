@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use api::event::BootId;
 use chassis::admin::{Admin, AdminOptions};
+use chassis::listen::listen;
 use chassis::readiness::Readiness;
 use chassis::shutdown::Shutdown;
 use chassis::telemetry::{self, TelemetryOptions};
@@ -61,7 +62,7 @@ async fn compose(arguments: &WatcherArgs, settings: Settings) -> anyhow::Result<
     let readiness = Readiness::default();
     let certificates = Certificates::load(settings.certificates.clone());
     let options = super::admission_options(certificates.tls(), arguments.linger);
-    let server = Server::bind(settings.webhook, options).await?;
+    let server = Server::on(listen(settings.webhook, "reviews")?, options)?;
     let (outbox, recovered) = Outbox::open(settings.spool.clone(), Instant::now());
     log_recovered(&recovered);
     let state = State {
@@ -74,7 +75,7 @@ async fn compose(arguments: &WatcherArgs, settings: Settings) -> anyhow::Result<
         health: arguments.health_probe_bind_address,
         metrics: settings.metrics,
     };
-    let admin = Admin::bind(addresses, readiness.clone(), Arc::new(metrics)).await?;
+    let admin = Admin::bind(addresses, readiness.clone(), Arc::new(metrics))?;
     let ended = CancellationToken::new();
     let admin = tokio::spawn(admin.run(ended.clone()));
     let parts = Parts {

@@ -11,6 +11,7 @@ use anyhow::Context as _;
 use chassis::admin::{Admin, AdminOptions};
 use chassis::client::{ClientOptions, connect};
 use chassis::lease::{Identity, LeaseOptions, LeaseTiming, run_while_leading};
+use chassis::listen::listen;
 use chassis::readiness::Readiness;
 use chassis::shutdown::Shutdown;
 use chassis::telemetry::{self, TelemetryOptions};
@@ -51,13 +52,13 @@ async fn compose(arguments: &WebhookArgs) -> anyhow::Result<()> {
     let readiness = Readiness::default();
     let tls = TlsHandle::empty();
     let options = super::admission_options(tls.clone(), arguments.linger);
-    let server = Server::bind(arguments.listen, options).await?;
+    let server = Server::on(listen(arguments.listen, "reviews")?, options)?;
     let (meters, metrics) = Meters::with_server(server.statistics());
     let addresses = AdminOptions {
         health: arguments.health_probe_bind_address,
         metrics: arguments.metrics_bind_address,
     };
-    let admin = Admin::bind(addresses, readiness.clone(), Arc::new(metrics)).await?;
+    let admin = Admin::bind(addresses, readiness.clone(), Arc::new(metrics))?;
     let ended = CancellationToken::new();
     let admin = tokio::spawn(admin.run(ended.clone()));
 

@@ -76,7 +76,7 @@ fn an_address_in_use_is_a_failure() {
     let ran = second.output().unwrap();
     assert_eq!(ran.status.code(), Some(1));
     let text = String::from_utf8(ran.stderr).unwrap();
-    let expected = format!("cannot listen on 0.0.0.0:{}", running.webhook);
+    let expected = format!("cannot listen on [::]:{}", running.webhook);
     assert!(text.contains(&expected), "{text}");
 }
 

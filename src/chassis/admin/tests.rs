@@ -6,6 +6,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tower::ServiceExt;
 
+use std::net::Ipv4Addr;
+
 use super::*;
 use crate::metrics::BuildInfo;
 
@@ -106,9 +108,7 @@ async fn ask_over_tcp(address: SocketAddr, path: &str) -> io::Result<String> {
 #[tokio::test]
 async fn both_listeners_answer_until_told_to_end() {
     let readiness = Readiness::default();
-    let admin = Admin::bind(loopback(), readiness.clone(), metrics())
-        .await
-        .unwrap();
+    let admin = Admin::bind(loopback(), readiness.clone(), metrics()).unwrap();
     let health = admin.health_address().unwrap();
     let scrape = admin.metrics_address().unwrap();
     let end = CancellationToken::new();
@@ -132,9 +132,7 @@ async fn both_listeners_answer_until_told_to_end() {
 
 #[tokio::test]
 async fn silent_clients_do_not_hold_up_the_end() {
-    let admin = Admin::bind(loopback(), Readiness::default(), metrics())
-        .await
-        .unwrap();
+    let admin = Admin::bind(loopback(), Readiness::default(), metrics()).unwrap();
     let health = admin.health_address().unwrap();
     let end = CancellationToken::new();
     let running = tokio::spawn(admin.run(end.clone()));
@@ -154,9 +152,7 @@ async fn a_taken_address_is_named() {
         metrics: taken.local_addr().unwrap(),
         ..loopback()
     };
-    let error = Admin::bind(options, Readiness::default(), metrics())
-        .await
-        .unwrap_err();
+    let error = Admin::bind(options, Readiness::default(), metrics()).unwrap_err();
     assert_eq!(
         error.to_string(),
         format!("cannot listen on {} for metrics", options.metrics)

@@ -4,10 +4,11 @@
 //! bad port is told and the default holds (reference runtime-watcher §1.1). Its ports end at 2 and 65534, ours do not, and
 //! its exit status is 0 (rows 1, 2).
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use api::event::{EventError, PathSegment};
+use chassis::listen::everywhere;
 use policy::change::Watcher;
 use watcher::certificates::CertificateOptions;
 use watcher::delivery::{KcpAddress, KcpAddressError};
@@ -160,10 +161,6 @@ fn port(variable: &'static str, value: &str, default: u16) -> u16 {
     }
 }
 
-fn everywhere(port: u16) -> SocketAddr {
-    (Ipv4Addr::UNSPECIFIED, port).into()
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -207,8 +204,8 @@ mod tests {
         assert_eq!(settings.contract, PathSegment::V2);
         let managers: Vec<&str> = settings.managers.iter().map(PathSegment::as_str).collect();
         assert_eq!(managers, ["a", "b"]);
-        assert_eq!(settings.webhook.to_string(), "0.0.0.0:8443");
-        assert_eq!(settings.metrics.to_string(), "0.0.0.0:2112");
+        assert_eq!(settings.webhook.to_string(), "[::]:8443");
+        assert_eq!(settings.metrics.to_string(), "[::]:2112");
     }
 
     #[rstest]

@@ -94,9 +94,9 @@ fn the_probes_ask_the_health_port() {
 }
 
 #[rstest]
-#[case::listen("--listen=0.0.0.0:9443", "webhook", 9443)]
-#[case::health("--health-probe-bind-address=0.0.0.0:8081", "health", 8081)]
-#[case::metrics("--metrics-bind-address=0.0.0.0:8080", "metrics", 8080)]
+#[case::listen("--listen=:9443", "webhook", 9443)]
+#[case::health("--health-probe-bind-address=:8081", "health", 8081)]
+#[case::metrics("--metrics-bind-address=:8080", "metrics", 8080)]
 fn the_process_listens_where_the_ports_are(
     #[case] argument: &str,
     #[case] name: &str,

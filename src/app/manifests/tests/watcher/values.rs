@@ -49,7 +49,7 @@ fn values_arrive_where_they_belong() {
     assert_eq!(
         container.args.unwrap(),
         [
-            "--health-probe-bind-address=0.0.0.0:8081",
+            "--health-probe-bind-address=:8081",
             "--spool-folder=/var/spool/watcher",
             "--notify=sync",
             "--allow-ca-as-server-leaf",

@@ -147,7 +147,7 @@ fn the_process_is_told_what_it_needs() {
     assert_eq!(
         container.args.unwrap(),
         [
-            "--health-probe-bind-address=0.0.0.0:8081",
+            "--health-probe-bind-address=:8081",
             "--spool-folder=/var/spool/watcher"
         ]
     );
