@@ -54,9 +54,9 @@ fn selects(selector: &LabelSelector, labels: &Labels) -> bool {
         .all(|(key, value)| labels.get(key) == Some(value))
 }
 
-fn opens(ports: Option<&Vec<NetworkPolicyPort>>, port: i32) -> bool {
+fn opens(ports: Option<&Vec<NetworkPolicyPort>>, protocol: &str, port: i32) -> bool {
     let listed = |it: &NetworkPolicyPort| {
-        it.protocol.as_deref() == Some("TCP") && it.port == Some(IntOrString::Int(port))
+        it.protocol.as_deref() == Some(protocol) && it.port == Some(IntOrString::Int(port))
     };
     ports.is_none_or(|ports| ports.iter().any(listed))
 }
@@ -81,15 +81,15 @@ fn ingress(port: i32, from: Option<&Peer>) -> bool {
         .iter()
         .filter(|it| selects(it.pod_selector.as_ref().unwrap(), &our_pod()))
         .flat_map(|it| it.ingress.iter().flatten())
-        .any(|rule| opens(rule.ports.as_ref(), port) && admits(rule.from.as_ref(), from))
+        .any(|rule| opens(rule.ports.as_ref(), "TCP", port) && admits(rule.from.as_ref(), from))
 }
 
-fn egress(port: i32) -> bool {
+fn egress(protocol: &str, port: i32, to: Option<&Peer>) -> bool {
     policies()
         .iter()
         .filter(|it| selects(it.pod_selector.as_ref().unwrap(), &our_pod()))
         .flat_map(|it| it.egress.iter().flatten())
-        .any(|rule| opens(rule.ports.as_ref(), port) && admits(rule.to.as_ref(), None))
+        .any(|rule| opens(rule.ports.as_ref(), protocol, port) && admits(rule.to.as_ref(), to))
 }
 
 #[rstest]
@@ -118,12 +118,40 @@ fn metrics_are_for_marked_pods_of_the_namespace(
 }
 
 #[rstest]
-#[case::service(443, true)]
-#[case::api_server(6443, true)]
-#[case::dns(53, false)]
-#[case::http(80, false)]
-fn to_the_api_server_and_nothing_else(#[case] port: i32, #[case] open: bool) {
-    assert_eq!(egress(port), open);
+#[case::service("TCP", 443, true)]
+#[case::api_server("TCP", 6443, true)]
+#[case::dns("UDP", 53, true)]
+#[case::dns_of_long_answers("TCP", 53, true)]
+#[case::dns_behind_the_translation("UDP", 8053, false)]
+#[case::http("TCP", 80, false)]
+#[case::quic("UDP", 443, false)]
+fn to_the_api_server_and_to_names_and_nowhere_else(
+    #[case] protocol: &str,
+    #[case] port: i32,
+    #[case] open: bool,
+) {
+    assert_eq!(egress(protocol, port, None), open);
+}
+
+/// Where the API server is known by a name, and the resolvers are Pods.
+#[rstest]
+#[case::resolver("kube-system", "kube-dns", 8053, true)]
+#[case::elsewhere("default", "kube-dns", 8053, false)]
+#[case::another_pod("kube-system", "other", 8053, false)]
+#[case::another_port("kube-system", "kube-dns", 9153, false)]
+fn names_are_asked_of_the_resolvers_of_the_cluster(
+    #[case] namespace: &str,
+    #[case] app: &str,
+    #[case] port: i32,
+    #[case] open: bool,
+) {
+    let peer = Peer {
+        namespace: labels(&[("kubernetes.io/metadata.name", namespace)]),
+        pod: labels(&[("k8s-app", app)]),
+    };
+    for protocol in ["UDP", "TCP"] {
+        assert_eq!(egress(protocol, port, Some(&peer)), open);
+    }
 }
 
 #[rstest]
