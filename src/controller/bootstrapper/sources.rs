@@ -29,8 +29,6 @@
 
 use std::sync::Arc;
 
-use api::names::CONFIG_MAP;
-use api::runtimes::KCP_NAMESPACE;
 use chassis::readiness::Readiness;
 use futures::{StreamExt as _, pin_mut};
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -53,32 +51,8 @@ mod trust_bundle;
 mod tests;
 
 pub use control_plane::salt;
+pub use policy::convergence::sources::SourceNames;
 pub use publish::SourceMetrics;
-
-/// What the three are called on the control plane.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SourceNames {
-    /// Where the ConfigMap and the Secret are.
-    pub namespace: String,
-    /// The ConfigMap with the webhook's configuration.
-    pub config_map: String,
-    /// The Secret with credentials. Without a name none is looked for, and what was rolled out stays.
-    pub pull_secret: Option<String>,
-    /// The ClusterTrustBundle. Without a name none is looked for, and what was rolled out stays.
-    pub trust_bundle: Option<String>,
-}
-
-impl Default for SourceNames {
-    /// Today's installer: the ConfigMap alone.
-    fn default() -> Self {
-        Self {
-            namespace: KCP_NAMESPACE.to_owned(),
-            config_map: CONFIG_MAP.to_owned(),
-            pull_secret: None,
-            trust_bundle: None,
-        }
-    }
-}
 
 /// What the watches of the sources need.
 #[derive(Clone)]

@@ -31,7 +31,7 @@ pub enum Wanted {
         /// Hash of the content.
         hash: Hash,
     },
-    /// It should go: its source was there once, and was deleted.
+    /// It should go: its source was rolled out under its name, and was deleted.
     Removed,
     /// It stays as it is.
     Untouched(Why),
@@ -42,7 +42,7 @@ pub enum Wanted {
 pub enum Why {
     /// The operator gave it no name.
     Off,
-    /// Its source never existed.
+    /// Its source never existed under its name.
     NeverExisted,
     /// Its source is not looked for.
     Unmanaged,
@@ -77,18 +77,17 @@ impl Desired {
     /// Works out what every runtime should hold.
     #[must_use]
     pub fn new(sources: &Sources, known: &Known, names: &Names) -> Self {
+        let rolled_out = |kind| known.was_rolled_out(kind, sources.names.get(kind));
         let pull_secret = wanted(
-            Kind::PullSecret,
             names.pull_secret.as_deref(),
             &sources.pull_secret,
-            known,
+            rolled_out(Kind::PullSecret),
             |name, it| (pull_secret(name, &names.namespace, it), it.hash),
         );
         let trust_bundle = wanted(
-            Kind::TrustBundle,
             names.trust_bundle.as_deref(),
             &sources.trust_bundle,
-            known,
+            rolled_out(Kind::TrustBundle),
             |name, it| (trust_bundle(name, it), it.hash),
         );
         let held = [
@@ -102,10 +101,9 @@ impl Desired {
                 Wanted::Untouched(Why::Held(kind))
             }
             _ => wanted(
-                Kind::Configuration,
                 Some(&names.configuration),
                 &sources.configuration,
-                known,
+                rolled_out(Kind::Configuration),
                 |name, it| {
                     let requires = [
                         (Kind::PullSecret, REQUIRES_PULL_SECRET, &pull_secret),
@@ -184,10 +182,9 @@ impl fmt::Debug for Wanted {
 }
 
 fn wanted<T>(
-    kind: Kind,
     name: Option<&str>,
     reading: &Reading<T>,
-    known: &Known,
+    rolled_out: bool,
     object: impl FnOnce(&str, &T) -> (Value, Hash),
 ) -> Wanted {
     let Some(name) = name.filter(|name| !name.is_empty()) else {
@@ -203,7 +200,7 @@ fn wanted<T>(
         }
         Reading::Unmanaged => Wanted::Untouched(Why::Unmanaged),
         Reading::Invalid(error) => Wanted::Untouched(Why::Invalid(super::status::chain(error))),
-        Reading::Absent if known.get(kind).is_some() => Wanted::Removed,
+        Reading::Absent if rolled_out => Wanted::Removed,
         Reading::Absent => Wanted::Untouched(Why::NeverExisted),
     }
 }

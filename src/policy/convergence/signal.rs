@@ -131,11 +131,13 @@ impl Record {
             self.known = Some(known);
             return Advance::First;
         };
+        let known_before = known.clone();
         let changed = known.advance(sources);
         if changed.is_empty() {
+            let renamed = *known != known_before;
             let outdated = self.withheld && !withheld_before && self.outdate();
-            return if outdated {
-                Advance::Outdated
+            return if outdated || renamed {
+                Advance::Noted
             } else {
                 Advance::Unchanged
             };
@@ -275,9 +277,9 @@ pub enum Advance {
     First,
     /// Nothing new.
     Unchanged,
-    /// Nothing new but a source that cannot be used, and signals stand with which the manager may copy it: store the
-    /// record. They are followed by others once it can be used.
-    Outdated,
+    /// No content changed, but the record did: store it. Either a source has another name, or one cannot be used and
+    /// signals stand with which the manager may copy it; they are followed by others once it can be used.
+    Noted,
     /// These sources changed: store the record, then signal.
     Changed(Vec<Kind>),
 }

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use api::config::Document as Shape;
-use api::names::{CONFIG_KEY, DOCKER_CONFIG_KEY, DOCKER_CONFIG_TYPE, PULL_SECRET};
+use api::names::{CONFIG_KEY, CONFIG_MAP, DOCKER_CONFIG_KEY, DOCKER_CONFIG_TYPE, PULL_SECRET};
+use api::runtimes::KCP_NAMESPACE;
 
 use super::content::{Hash, Salt};
 use super::{Kind, compatibility};
@@ -71,9 +72,48 @@ pub struct Document {
     pub hash: Hash,
 }
 
+/// Names of the three sources on KCP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SourceNames {
+    /// Namespace of the ConfigMap and the Secret.
+    pub namespace: String,
+    /// The ConfigMap with the webhook's configuration.
+    pub config_map: String,
+    /// The Secret with credentials. Without a name none is looked for, and what was rolled out stays.
+    pub pull_secret: Option<String>,
+    /// The ClusterTrustBundle. Without a name none is looked for, and what was rolled out stays.
+    pub trust_bundle: Option<String>,
+}
+
+impl Default for SourceNames {
+    /// The names that KIM's own installation has: the ConfigMap alone.
+    fn default() -> Self {
+        Self {
+            namespace: KCP_NAMESPACE.to_owned(),
+            config_map: CONFIG_MAP.to_owned(),
+            pull_secret: None,
+            trust_bundle: None,
+        }
+    }
+}
+
+impl SourceNames {
+    /// The name of one of the three; `None` if it has none, so that it is not looked for.
+    #[must_use]
+    pub fn get(&self, kind: Kind) -> Option<&str> {
+        match kind {
+            Kind::PullSecret => self.pull_secret.as_deref(),
+            Kind::TrustBundle => self.trust_bundle.as_deref(),
+            Kind::Configuration => Some(&self.config_map),
+        }
+    }
+}
+
 /// The three sources as they are at one moment.
 #[derive(Debug)]
 pub struct Sources {
+    /// The names under which they were looked for.
+    pub names: SourceNames,
     /// The pull Secret.
     pub pull_secret: Reading<PullSecret>,
     /// The ClusterTrustBundle.

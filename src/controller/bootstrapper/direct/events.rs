@@ -169,8 +169,9 @@ impl Loop {
             let recalled = recalled.map_err(|it| error_chain(&it))?;
             (recalled.known, recalled.inherited)
         };
-        let changed = !known.advance(sources).is_empty();
-        if changed || inherited {
+        let before = known.clone();
+        known.advance(sources);
+        if known != before || inherited {
             let mut data = std::collections::BTreeMap::new();
             known.write(&mut data);
             let mut saved = self.record.save(data.clone()).await;

@@ -2,7 +2,7 @@
 
 use policy::convergence::Kind;
 use policy::convergence::known::Known;
-use policy::convergence::sources::{Reading, Sources};
+use policy::convergence::sources::{Reading, SourceNames, Sources};
 use rstest::rstest;
 use serde_json::json;
 
@@ -166,6 +166,7 @@ fn rolled_out() -> Data {
     Data::from([
         ("started".to_owned(), "true".to_owned()),
         ("known.trustBundle".to_owned(), "0".repeat(64)),
+        ("known.trustBundle.name".to_owned(), "roots".to_owned()),
         ("signal.due".to_owned(), "a b".to_owned()),
     ])
 }
@@ -190,6 +191,10 @@ async fn what_the_mode_before_rolled_out_is_inherited_once() {
     let mut recalled = recalled(&kcp).await.unwrap();
     assert!(recalled.inherited);
     let deleted = Sources {
+        names: SourceNames {
+            trust_bundle: Some("roots".to_owned()),
+            ..SourceNames::default()
+        },
         pull_secret: Reading::Absent,
         trust_bundle: Reading::Absent,
         configuration: Reading::Absent,

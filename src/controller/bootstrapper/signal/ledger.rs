@@ -209,7 +209,7 @@ impl Ledger {
         }
         match advance {
             Advance::First => None,
-            Advance::Unchanged | Advance::Outdated => Some(Vec::new()),
+            Advance::Unchanged | Advance::Noted => Some(Vec::new()),
             Advance::Changed(kinds) => Some(kinds),
         }
     }

@@ -88,11 +88,12 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    fn read(&self, salt: &Salt) -> Option<Sources> {
+    fn read(&self, salt: &Salt, names: &SourceNames) -> Option<Sources> {
         let pull_secret = self.pull_secret.as_ref()?;
         let trust_bundle = self.trust_bundle.as_ref()?;
         let configuration = self.configuration.as_ref()?;
         Some(Sources {
+            names: names.clone(),
             pull_secret: pull_secret.read(SecretObject::view, |it| read_pull_secret(salt, it)),
             trust_bundle: trust_bundle.read(BundleObject::view, |it| read_trust_bundle(salt, it)),
             configuration: configuration.read(config_map_view, |it| read_configuration(salt, it)),
@@ -140,7 +141,7 @@ impl Publisher {
     pub(super) fn take(&self, change: impl FnOnce(&mut Seen)) {
         let mut seen = self.lock();
         change(&mut seen);
-        let Some(sources) = seen.read(&self.salt) else {
+        let Some(sources) = seen.read(&self.salt, &self.names) else {
             return;
         };
         // Still under the lock, so that the newest is the last to be published.
@@ -195,11 +196,7 @@ impl Publisher {
 
     /// That an operator wants no source of a kind is nothing to complain of.
     fn is_asked_for(&self, kind: Kind) -> bool {
-        match kind {
-            Kind::PullSecret => self.names.pull_secret.is_some(),
-            Kind::TrustBundle => self.names.trust_bundle.is_some(),
-            Kind::Configuration => true,
-        }
+        self.names.get(kind).is_some()
     }
 
     fn lock(&self) -> MutexGuard<'_, Seen> {

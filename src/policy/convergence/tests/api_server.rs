@@ -14,7 +14,7 @@ use crate::convergence::manifests::Installation;
 use crate::convergence::observed::{Names, NamespaceState, Observed};
 use crate::convergence::plan::{Action, Context, Plan, plan};
 use crate::convergence::sources::{
-    ConfigMapView, Reading, SecretView, Sources, TrustBundleView, read_configuration,
+    ConfigMapView, Reading, SecretView, SourceNames, Sources, TrustBundleView, read_configuration,
     read_pull_secret, read_trust_bundle,
 };
 use crate::convergence::target::Target;
@@ -444,9 +444,19 @@ pub(super) fn mounting(bundle: &str) -> String {
     )
 }
 
+/// What the sources are called on KCP.
+pub(super) fn source_names() -> SourceNames {
+    SourceNames {
+        pull_secret: Some("pull".to_owned()),
+        trust_bundle: Some("roots".to_owned()),
+        ..SourceNames::default()
+    }
+}
+
 /// All three sources, valid.
 pub(super) fn sources() -> Sources {
     Sources {
+        names: source_names(),
         pull_secret: secret("one"),
         trust_bundle: bundle(1),
         configuration: document(""),

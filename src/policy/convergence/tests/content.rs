@@ -3,13 +3,15 @@ use std::collections::BTreeMap;
 use api::bootstrapper::SynchronizedContent;
 use rstest::rstest;
 
-use super::api_server::{after, bundle, desired, document, mounting, pem, salt, secret, sources};
+use super::api_server::{
+    after, bundle, desired, document, mounting, pem, salt, secret, source_names, sources,
+};
 use crate::convergence::desired::{Desired, Wanted, Why};
 use crate::convergence::known::{Known, Last};
 use crate::convergence::observed::Names;
 use crate::convergence::sources::{
-    ConfigMapView, PemError, Reading, SecretView, SourceError, Sources, Summary, TrustBundleView,
-    read_configuration, read_pull_secret, read_trust_bundle,
+    ConfigMapView, PemError, PullSecret, Reading, SecretView, SourceError, SourceNames, Sources,
+    Summary, TrustBundleView, read_configuration, read_pull_secret, read_trust_bundle,
 };
 use crate::convergence::{Hash, Kind, Salt};
 
@@ -174,6 +176,7 @@ fn where_a_key_ends_is_part_of_the_content() {
 
 fn absent() -> Sources {
     Sources {
+        names: source_names(),
         pull_secret: Reading::Absent,
         trust_bundle: Reading::Absent,
         configuration: Reading::Absent,
@@ -216,6 +219,66 @@ fn what_was_known_tells_a_deletion_from_nothing() {
     let mut data = BTreeMap::new();
     known.write(&mut data);
     assert_eq!(Known::read(&data).unwrap(), known, "after a restart");
+}
+
+/// The sources as they were, but the pull Secret is looked for under another name.
+fn renamed(pull_secret: Reading<PullSecret>) -> Sources {
+    Sources {
+        names: SourceNames {
+            pull_secret: Some("pul".to_owned()),
+            ..source_names()
+        },
+        pull_secret,
+        ..sources()
+    }
+}
+
+#[test]
+fn source_absent_under_a_name_that_was_never_rolled_out_is_not_deleted() {
+    let mut known = Known::default();
+    known.advance(&sources());
+    let mistyped = renamed(Reading::Absent);
+    assert_eq!(known.advance(&mistyped), []);
+    let desired = after(&mistyped, &known);
+    assert_eq!(what(&desired.pull_secret), "never");
+    let corrected = Sources {
+        pull_secret: Reading::Absent,
+        ..sources()
+    };
+    assert_eq!(known.advance(&corrected), [Kind::PullSecret]);
+    assert_eq!(what(&after(&corrected, &known).pull_secret), "removed");
+}
+
+#[test]
+fn source_with_the_same_content_under_another_name_is_remembered_under_that_name() {
+    let mut known = Known::default();
+    known.advance(&sources());
+    assert_eq!(known.advance(&renamed(secret("one"))), []);
+    let mut data = BTreeMap::new();
+    known.write(&mut data);
+    assert_eq!(data["known.pullSecret.name"], "pul");
+    let mut known = Known::read(&data).unwrap();
+    let deleted = renamed(Reading::Absent);
+    assert_eq!(known.advance(&deleted), [Kind::PullSecret]);
+    assert_eq!(what(&after(&deleted, &known).pull_secret), "removed");
+}
+
+/// Whichever name it had, nothing is deleted, and the name is there from the next content on.
+#[rstest]
+#[case::content(&"0".repeat(64))]
+#[case::deleted("deleted")]
+fn remembered_source_without_a_name_is_not_deleted(#[case] last: &str) {
+    let data = BTreeMap::from([("known.pullSecret".to_owned(), last.to_owned())]);
+    let mut known = Known::read(&data).unwrap();
+    let gone = Sources {
+        pull_secret: Reading::Absent,
+        ..sources()
+    };
+    known.advance(&gone);
+    assert_eq!(what(&after(&gone, &known).pull_secret), "never");
+    known.advance(&sources());
+    known.advance(&gone);
+    assert_eq!(what(&after(&gone, &known).pull_secret), "removed");
 }
 
 #[test]

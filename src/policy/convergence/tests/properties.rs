@@ -9,7 +9,7 @@ use api::runtimes::{CONTENT_HASH, REQUIRES_PULL_SECRET, REQUIRES_TRUST_BUNDLE};
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::api_server::{Runtime, after, bundle, document, secret};
+use super::api_server::{Runtime, after, bundle, document, secret, source_names};
 use crate::convergence::Kind;
 use crate::convergence::identity::Claim;
 use crate::convergence::known::Known;
@@ -45,6 +45,7 @@ fn reading<T>(source: Source, content: impl Fn(u8) -> Reading<T>) -> Reading<T> 
 
 fn sources([pull_secret, trust_bundle, configuration]: [Source; 3]) -> Sources {
     Sources {
+        names: source_names(),
         pull_secret: reading(pull_secret, |it| secret(&it.to_string())),
         trust_bundle: reading(trust_bundle, bundle),
         configuration: reading(configuration, |it| {

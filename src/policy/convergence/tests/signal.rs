@@ -1,13 +1,13 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::api_server::{secret, sources};
+use super::api_server::{secret, source_names, sources};
 use crate::convergence::Kind;
 use crate::convergence::known::Last;
 use crate::convergence::signal::{
     Advance, Keys, Record, Seen, Standing, Step, Tally, is_told_of, patch,
 };
-use crate::convergence::sources::{Reading, SourceError, Sources};
+use crate::convergence::sources::{Reading, SourceError, SourceNames, Sources};
 use crate::convergence::status::Purpose;
 
 const NONE: Seen = Seen {
@@ -82,6 +82,32 @@ fn broken() -> Sources {
 fn withheld(mut record: Record) -> Record {
     record.advance(&broken(), ["a"]);
     record
+}
+
+/// A flag that is changed or mistyped is no deletion; a name that is new is stored, or its deletion would be missed.
+#[test]
+fn source_under_another_name_signals_no_runtime() {
+    let names = || SourceNames {
+        pull_secret: Some("another".to_owned()),
+        ..source_names()
+    };
+    let mut record = started();
+    let mistyped = Sources {
+        names: names(),
+        pull_secret: Reading::Absent,
+        ..sources()
+    };
+    assert_eq!(record.advance(&mistyped, ["a"]), Advance::Unchanged);
+    let renamed = Sources {
+        names: names(),
+        ..sources()
+    };
+    assert_eq!(record.advance(&renamed, ["a"]), Advance::Noted);
+    assert_eq!(record.pending().count(), 0);
+    assert_eq!(
+        record.advance(&mistyped, ["a"]),
+        Advance::Changed(vec![Kind::PullSecret])
+    );
 }
 
 /// kim-keb §9 rows 4 and 5: exactly `true`.
@@ -325,7 +351,7 @@ fn what_changes_meanwhile_is_recorded_and_due() {
 #[test]
 fn a_signal_that_stands_when_a_source_becomes_unusable_is_followed_by_another() {
     let mut record = standing();
-    assert_eq!(record.advance(&broken(), ["a"]), Advance::Outdated);
+    assert_eq!(record.advance(&broken(), ["a"]), Advance::Noted);
     assert_eq!(record.advance(&broken(), ["a"]), Advance::Unchanged);
     let mut next = Record::read(&record.write()).unwrap();
     assert_eq!(next.advance(&rotated("two"), ["a"]), Advance::Unchanged);

@@ -111,6 +111,22 @@ async fn row_41_a_source_that_was_rolled_out_and_is_deleted_is_removed_also_whil
         .await;
 }
 
+/// A flag that is changed or mistyped: the leader that comes up with it finds nothing under the new name.
+#[tokio::test]
+async fn source_that_is_absent_under_another_name_keeps_its_copies() {
+    let (mut world, skrs) = World::converged(&["a"]).await;
+    world.stop().await;
+    world.content.names.pull_secret = Some("pul".to_owned());
+    world.content.password = None;
+    world.publish();
+    world.start();
+    world.pass("a").await;
+    assert!(skrs[0].kyma("secrets/registry-credentials").is_some());
+    assert_eq!(skrs[0].take(), [""; 0]);
+    let record = world.kcp.get("configmaps", "rt-bootstrapper-direct-record");
+    assert_eq!(record.unwrap()["data"]["known.pullSecret.name"], "pull");
+}
+
 /// What today's installer wrote counts as ours: its source's deletion would take it away.
 fn installers(kind: &str) -> Value {
     let managed = json!([{"manager": "kim-bootstrapper", "operation": "Apply", "fieldsV1": {}}]);

@@ -6,8 +6,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use policy::convergence::Salt;
 use policy::convergence::sources::{
-    ConfigMapView, SecretView, Sources, TrustBundleView, read_configuration, read_pull_secret,
-    read_trust_bundle,
+    ConfigMapView, SecretView, SourceNames, Sources, TrustBundleView, read_configuration,
+    read_pull_secret, read_trust_bundle,
 };
 use serde_json::json;
 
@@ -16,6 +16,7 @@ use crate::runtimes::tests::server::Pki;
 /// The sources on the control plane; `None`: there is none.
 #[derive(Clone)]
 pub(super) struct Content {
+    pub(super) names: SourceNames,
     pub(super) password: Option<&'static str>,
     pub(super) roots: Option<String>,
     pub(super) document: Option<String>,
@@ -37,6 +38,7 @@ impl Content {
             .clone()
             .map(|document| BTreeMap::from([("rt-bootstrapper-config.json".to_owned(), document)]));
         Sources {
+            names: self.names.clone(),
             pull_secret: read_pull_secret(
                 &salt,
                 auth.as_ref().map(|auth| SecretView {

@@ -7,7 +7,7 @@ use std::time::Instant;
 use api::bootstrapper::WebhookSettings;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use policy::convergence::sources::Sources;
+use policy::convergence::sources::{SourceNames, Sources};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -153,6 +153,11 @@ impl World {
         };
         settings.statuses_per_second = NonZeroU32::new(1_000).unwrap();
         let mut content = Content {
+            names: SourceNames {
+                pull_secret: Some("pull".to_owned()),
+                trust_bundle: Some("roots".to_owned()),
+                ..SourceNames::default()
+            },
             password: Some("one"),
             roots: Some(roots()),
             document: None,

@@ -128,6 +128,19 @@ async fn row_41_what_changed_while_nobody_looked_is_seen_at_the_start(#[case] ch
 }
 
 #[tokio::test(start_paused = true)]
+async fn source_that_is_absent_under_another_name_signals_no_runtime() {
+    let mut world = World::new(&["a"]);
+    world.kcp.put("secrets", pull_secret("one"));
+    world.start().await;
+    world.quiet().await;
+    world.stop().await;
+    "pul".clone_into(&mut world.pull_secret);
+    world.start().await;
+    world.quiet().await;
+    assert!(world.signals().is_empty(), "{:?}", world.signals());
+}
+
+#[tokio::test(start_paused = true)]
 async fn rows_40_and_42_others_and_metadata_are_no_change() {
     let world = World::recorded(&["a"]).await;
     world.forget();

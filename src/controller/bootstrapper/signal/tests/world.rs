@@ -23,6 +23,8 @@ pub(super) struct World {
     registry: Registry,
     metrics: SignalMetrics,
     pub(super) settings: SignalSettings,
+    /// What the pull Secret is called.
+    pub(super) pull_secret: String,
     running: Option<Running>,
 }
 
@@ -103,6 +105,7 @@ impl World {
                 keys: SignalKeys::Only(Place::Annotation),
                 ..SignalSettings::default()
             },
+            pull_secret: "pull".to_owned(),
             running: None,
         }
     }
@@ -125,7 +128,7 @@ impl World {
             salt: sources::salt(&client, &self.readiness).await,
             client: client.clone(),
             names: SourceNames {
-                pull_secret: Some("pull".to_owned()),
+                pull_secret: Some(self.pull_secret.clone()),
                 trust_bundle: Some("roots".to_owned()),
                 namespace: self.settings.namespace.clone(),
                 ..SourceNames::default()
