@@ -55,4 +55,14 @@ impl Kind {
             Self::Configuration => "configuration",
         }
     }
+
+    /// `kind` of the object.
+    #[must_use]
+    pub fn object(self) -> &'static str {
+        match self {
+            Self::PullSecret => "Secret",
+            Self::TrustBundle => "ClusterTrustBundle",
+            Self::Configuration => "ConfigMap",
+        }
+    }
 }

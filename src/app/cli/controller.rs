@@ -77,6 +77,9 @@ pub(crate) struct SourceArgs {
     /// ClusterTrustBundle on KCP; empty: there is none to watch
     #[arg(long, default_value = "", value_parser = bundle_or_none)]
     pub(crate) kcp_cluster_trust_bundle: String,
+    /// Time that a source may be missing on KCP before its deletion is carried out, as in `10m` or `30s`; `0s`: at once
+    #[arg(long, default_value = "5m", value_parser = duration)]
+    pub(crate) deletion_grace_period: Duration,
     /// Namespace of the product on runtimes
     #[arg(long, default_value = names::SKR_NAMESPACE, value_parser = namespace)]
     pub(crate) skr_namespace: String,
@@ -202,6 +205,13 @@ fn budget(text: &str) -> Result<Failures, String> {
         None => text.parse().ok().map(Failures::Count),
     };
     parsed.ok_or_else(|| "neither a number nor a share such as 10%".to_owned())
+}
+
+fn duration(text: &str) -> Result<Duration, String> {
+    let parsed: Option<jiff::SignedDuration> = text.parse().ok();
+    parsed
+        .and_then(|it| it.try_into().ok())
+        .ok_or_else(|| format!("{text:?}: not a duration such as 10m or 30s"))
 }
 
 #[cfg(test)]

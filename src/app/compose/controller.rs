@@ -111,6 +111,7 @@ async fn work(
         readiness: readiness.clone(),
         reporter: reporter(identity),
         metrics: meters.signal.clone(),
+        source_metrics: meters.sources.clone(),
     });
     let direct = parts.contains(Part::Direct).then_some(DirectOptions {
         client: client.clone(),
@@ -120,7 +121,9 @@ async fn work(
         fleet: Fleet::new(settings::fleet(&arguments.direct), meters.fleet.clone()),
         installations: installations.clone(),
         readiness: readiness.clone(),
+        reporter: reporter(arguments),
         metrics: meters.direct.clone(),
+        source_metrics: meters.sources.clone(),
     });
     let lead = |term: CancellationToken| {
         let (signal, direct) = (signal.clone(), direct.clone());

@@ -28,6 +28,9 @@
 //! - apiGroups: [operator.kyma-project.io]
 //!   resources: [runtimebootstrappers/status]
 //!   verbs: [patch]
+//! - apiGroups: [events.k8s.io]
+//!   resources: [events]
+//!   verbs: [create, patch]
 //! ```
 //! Source: product.md §2 "Long-term mode", seed: resource-synchronization.
 
@@ -39,13 +42,15 @@ use chassis::backoff::Backoff;
 use chassis::readiness::Readiness;
 use kube::Client;
 use kube::core::Selector;
+use kube::runtime::events::Reporter;
 use policy::convergence::Salt;
 use policy::convergence::observed::Names;
 use policy::convergence::waves::{Budget, RUNNING_DEADLINE, Settings as Waves};
 use tokio_util::sync::CancellationToken;
 
+use super::DELETION_GRACE;
 use super::signal::SignalKeys;
-use super::sources::Published;
+use super::sources::{Published, SourceMetrics};
 use crate::runtimes::Fleet;
 
 mod access;
@@ -111,6 +116,8 @@ pub struct DirectSettings {
     /// How long the first change of a source waits for others: sources that are changed together come one by one, and
     /// each would be a version of its own, written everywhere.
     pub together: Duration,
+    /// How long a source that was rolled out may be missing before that counts as its deletion.
+    pub deletion_grace: Duration,
     /// How a new version goes out.
     pub waves: Waves,
 }
@@ -138,6 +145,7 @@ impl Default for DirectSettings {
             },
             statuses_per_second: NonZeroU32::MIN.saturating_add(99),
             together: Duration::from_millis(200),
+            deletion_grace: DELETION_GRACE,
             waves: Waves {
                 size: None,
                 failure_budget: Budget::Percent(10),
@@ -165,8 +173,12 @@ pub struct DirectOptions {
     pub installations: Installations,
     /// Where health is reported.
     pub readiness: Readiness,
+    /// Who writes Events.
+    pub reporter: Reporter,
     /// What is counted.
     pub metrics: DirectMetrics,
+    /// What is counted of sources.
+    pub source_metrics: SourceMetrics,
 }
 
 /// Keeps runtimes in step until the token is cancelled, and then stops at once: whoever leads next goes on from what is

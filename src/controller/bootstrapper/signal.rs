@@ -8,7 +8,8 @@
 //!   generation stays and it never leaves `Ready` because of us;
 //! - nothing is written before the record, the sources, all Runtimes and all `RuntimeBootstrapper`s are known, and
 //!   nothing at all when there is nothing to do;
-//! - no signal is set while a source cannot be used: the manager would copy it with the others;
+//! - no signal is set while a source cannot be used: the manager would copy it with the others; nor while one is missing
+//!   and its grace period runs: the manager would do without it;
 //! - a runtime whose write fails is tried again at its own growing distance and delays nobody;
 //! - a leader that loses its office writes nothing more: all work is part of one future, and the record is guarded.
 //!
@@ -29,6 +30,7 @@
 //! 39 to 45.
 
 use std::num::NonZeroU32;
+use std::time::Duration;
 
 use api::runtimes::{FORCE_RECONCILIATION, KCP_NAMESPACE};
 use chassis::readiness::Readiness;
@@ -40,8 +42,9 @@ use serde_json::{Map, Value, json};
 use tokio_util::sync::CancellationToken;
 
 use self::runtime::Marks;
+use super::DELETION_GRACE;
 use super::record::SIGNAL_RECORD;
-use super::sources::Published;
+use super::sources::{Published, SourceMetrics};
 
 mod fleet;
 mod gather;
@@ -103,6 +106,8 @@ pub struct SignalSettings {
     pub namespace: String,
     /// The ConfigMap of the record.
     pub record: String,
+    /// How long a source that was rolled out may be missing before that counts as its deletion.
+    pub deletion_grace: Duration,
 }
 
 impl Default for SignalSettings {
@@ -114,6 +119,7 @@ impl Default for SignalSettings {
             per_second: NonZeroU32::MIN.saturating_add(9),
             namespace: KCP_NAMESPACE.to_owned(),
             record: SIGNAL_RECORD.to_owned(),
+            deletion_grace: DELETION_GRACE,
         }
     }
 }
@@ -133,6 +139,8 @@ pub struct SignalOptions {
     pub reporter: Reporter,
     /// What is counted.
     pub metrics: SignalMetrics,
+    /// What is counted of sources.
+    pub source_metrics: SourceMetrics,
 }
 
 /// Signals until the token is cancelled; writes under way are then still completed, and the record is stored.

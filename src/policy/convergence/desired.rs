@@ -12,12 +12,13 @@ use api::names::{DOCKER_CONFIG_KEY, DOCKER_CONFIG_TYPE};
 use api::runtimes::{CONTENT_HASH, REQUIRES_NONE, REQUIRES_PULL_SECRET, REQUIRES_TRUST_BUNDLE};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::Kind;
 use super::compatibility::Requirement;
 use super::content::Hash;
-use super::known::Known;
+use super::known::{Absence, Known};
 use super::observed::Names;
 use super::sources::{Document, PullSecret, Reading, Sources, TrustBundle};
 
@@ -50,6 +51,15 @@ pub enum Why {
     Invalid(String),
     /// It is the document, and this part of its version cannot be had.
     Held(Kind),
+    /// Its source is missing: what was rolled out stays until the grace period ends.
+    DeletionPending {
+        /// The source, for messages.
+        object: String,
+        /// What was rolled out.
+        hash: Hash,
+        /// The end of the grace period.
+        at: Timestamp,
+    },
 }
 
 /// What every runtime should hold.
@@ -77,17 +87,17 @@ impl Desired {
     /// Works out what every runtime should hold.
     #[must_use]
     pub fn new(sources: &Sources, known: &Known, names: &Names) -> Self {
-        let rolled_out = |kind| known.was_rolled_out(kind, sources.names.get(kind));
+        let absent = |kind| absent(kind, sources, known);
         let pull_secret = wanted(
             names.pull_secret.as_deref(),
             &sources.pull_secret,
-            rolled_out(Kind::PullSecret),
+            absent(Kind::PullSecret),
             |name, it| (pull_secret(name, &names.namespace, it), it.hash),
         );
         let trust_bundle = wanted(
             names.trust_bundle.as_deref(),
             &sources.trust_bundle,
-            rolled_out(Kind::TrustBundle),
+            absent(Kind::TrustBundle),
             |name, it| (trust_bundle(name, it), it.hash),
         );
         let held = [
@@ -103,7 +113,7 @@ impl Desired {
             _ => wanted(
                 Some(&names.configuration),
                 &sources.configuration,
-                rolled_out(Kind::Configuration),
+                absent(Kind::Configuration),
                 |name, it| {
                     let requires = [
                         (Kind::PullSecret, REQUIRES_PULL_SECRET, &pull_secret),
@@ -184,7 +194,7 @@ impl fmt::Debug for Wanted {
 fn wanted<T>(
     name: Option<&str>,
     reading: &Reading<T>,
-    rolled_out: bool,
+    absent: Wanted,
     object: impl FnOnce(&str, &T) -> (Value, Hash),
 ) -> Wanted {
     let Some(name) = name.filter(|name| !name.is_empty()) else {
@@ -200,8 +210,20 @@ fn wanted<T>(
         }
         Reading::Unmanaged => Wanted::Untouched(Why::Unmanaged),
         Reading::Invalid(error) => Wanted::Untouched(Why::Invalid(super::status::chain(error))),
-        Reading::Absent if rolled_out => Wanted::Removed,
-        Reading::Absent => Wanted::Untouched(Why::NeverExisted),
+        Reading::Absent => absent,
+    }
+}
+
+/// What becomes of an object whose source is absent.
+fn absent(kind: Kind, sources: &Sources, known: &Known) -> Wanted {
+    match known.absence(kind, sources.names.get(kind)) {
+        Absence::NeverRolledOut => Wanted::Untouched(Why::NeverExisted),
+        Absence::Pending { hash, at } => Wanted::Untouched(Why::DeletionPending {
+            object: sources.names.reference(kind),
+            hash,
+            at,
+        }),
+        Absence::Deleted => Wanted::Removed,
     }
 }
 
@@ -247,6 +269,7 @@ fn config_map<'a>(
     for (key, part) in requires {
         let hash = match part {
             Wanted::Present { hash, .. } => hash.to_string(),
+            Wanted::Untouched(Why::DeletionPending { hash, .. }) => hash.to_string(),
             Wanted::Removed => REQUIRES_NONE.to_owned(),
             // Not ours to judge: the webhook takes such a part as it comes.
             Wanted::Untouched(_) => continue,
@@ -264,6 +287,8 @@ fn config_map<'a>(
 fn revision(parts: [&Wanted; 3]) -> Hash {
     let texts = parts.map(|part| match part {
         Wanted::Present { hash, .. } => hash.to_string(),
+        // Nothing of it changes before the end of the grace period.
+        Wanted::Untouched(Why::DeletionPending { hash, .. }) => hash.to_string(),
         Wanted::Removed => "removed".to_owned(),
         Wanted::Untouched(_) => "untouched".to_owned(),
     });

@@ -3,11 +3,17 @@
 //! Nothing is ever forgotten: a source that is deleted stays known, or a runtime that was unreachable at the time would
 //! keep its copy for ever. Another name is another source: one that is absent under a name that was never rolled out is
 //! not a deletion, so a flag that is changed or mistyped removes nothing.
+//!
+//! A source that is absent counts as deleted only after a grace period. Its beginning is part of what is remembered, so
+//! it ends in time under another leader, too, and does not begin again at each restart.
 //! Source: product.md §2 "Watches on KCP", reference kim-keb §9 row 41.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
+
+use jiff::Timestamp;
 
 use super::Kind;
 use super::content::{Hash, NoHash};
@@ -22,12 +28,47 @@ pub enum Last {
     Deleted,
 }
 
+/// The moment at which sources are looked at, and how long an absent one is waited for.
+#[derive(Clone, Copy, Debug)]
+pub struct Grace {
+    /// Wall-clock time. If it went back, an absence begins anew.
+    pub now: Timestamp,
+    /// The time between the first sight of an absence and the deletion; zero: there is no grace.
+    pub period: Duration,
+}
+
+/// What it means that there is no object of a source's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Absence {
+    /// No source of this name was ever rolled out.
+    NeverRolledOut,
+    /// It was rolled out with this content, and is not taken for deleted before the end of the grace period.
+    Pending {
+        /// What was rolled out.
+        hash: Hash,
+        /// The end of the grace period.
+        at: Timestamp,
+    },
+    /// It was rolled out and deleted.
+    Deleted,
+}
+
 /// What is remembered about a source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Remembered {
     /// The name on KCP under which it was rolled out; `None` if the state ConfigMap does not say it.
     name: Option<String>,
     last: Last,
+    missing: Option<Missing>,
+}
+
+/// A source that is absent and not deleted yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Missing {
+    /// The first sight of its absence.
+    since: Timestamp,
+    /// The end of the grace period.
+    until: Timestamp,
 }
 
 /// What was ever rolled out, source by source. The default knows of nothing.
@@ -41,63 +82,128 @@ impl Known {
         self.0[kind as usize].as_ref().map(|it| it.last)
     }
 
-    /// Whether a source of this name was rolled out.
+    /// What it means that there is no source of this name, after [`Known::advance`].
     #[must_use]
-    pub fn was_rolled_out(&self, kind: Kind, name: Option<&str>) -> bool {
-        self.0[kind as usize]
-            .as_ref()
-            .is_some_and(|it| it.name.is_some() && it.name.as_deref() == name)
+    pub fn absence(&self, kind: Kind, name: Option<&str>) -> Absence {
+        let remembered = self.0[kind as usize].as_ref();
+        match remembered.filter(|it| it.is_called(name)) {
+            None => Absence::NeverRolledOut,
+            Some(Remembered {
+                last: Last::Content(hash),
+                missing: Some(Missing { until, .. }),
+                ..
+            }) => Absence::Pending {
+                hash: *hash,
+                at: *until,
+            },
+            Some(_) => Absence::Deleted,
+        }
+    }
+
+    /// When the next grace period ends, after [`Known::advance`]; `None` while no source is missing.
+    #[must_use]
+    pub fn next_deletion(&self) -> Option<Timestamp> {
+        let all = self.0.iter().flatten();
+        all.filter_map(|it| it.missing).map(|it| it.until).min()
     }
 
     /// Takes note of the sources as they are; gives those whose content is another than before, deleted ones included.
     ///
     /// A source that is invalid or not looked for is as it was before; one that never existed under its name is no
-    /// change. What is remembered may be another thing afterwards although no content changed: a new name.
-    pub fn advance(&mut self, sources: &Sources) -> Vec<Kind> {
+    /// change, and neither is one that is absent while its grace period runs. What is remembered may be another thing
+    /// afterwards although no content changed: a new name, or an absence that began or ended.
+    pub fn advance(&mut self, sources: &Sources, grace: Grace) -> Vec<Kind> {
         let mut changed = Vec::new();
         for kind in Kind::ALL {
             let name = sources.names.get(kind);
-            let last = match sources.summary(kind) {
-                Summary::Valid(hash) => Last::Content(hash),
-                Summary::Absent if self.was_rolled_out(kind, name) => Last::Deleted,
-                Summary::Absent | Summary::Invalid | Summary::Unmanaged => continue,
+            let slot = &mut self.0[kind as usize];
+            let before = slot.as_ref().map(|it| it.last);
+            let now = match (sources.summary(kind), slot.take()) {
+                (Summary::Valid(hash), _) => Remembered {
+                    name: name.map(str::to_owned),
+                    last: Last::Content(hash),
+                    missing: None,
+                },
+                (Summary::Absent, Some(known)) if known.is_called(name) => known.absent(grace),
+                (_, Some(known)) => Remembered {
+                    missing: None,
+                    ..known
+                },
+                (_, None) => continue,
             };
-            if self.get(kind) != Some(last) {
+            if before != Some(now.last) {
                 changed.push(kind);
             }
-            self.0[kind as usize] = Some(Remembered {
-                name: name.map(str::to_owned),
-                last,
-            });
+            *slot = Some(now);
         }
         changed
     }
 
-    /// Puts it into the data of a ConfigMap, under the keys `known.<source>` and `known.<source>.name`.
+    /// Puts it into the data of a ConfigMap, under the keys `known.<source>`, `known.<source>.name` and
+    /// `known.<source>.missing-since` (RFC 3339).
     pub fn write(&self, data: &mut BTreeMap<String, String>) {
         for kind in Kind::ALL {
-            if let Some(Remembered { name, last }) = &self.0[kind as usize] {
-                data.insert(key(kind), last.to_string());
-                data.extend(name.clone().map(|name| (name_key(kind), name)));
-            }
+            let Some(Remembered {
+                name,
+                last,
+                missing,
+            }) = &self.0[kind as usize]
+            else {
+                continue;
+            };
+            data.insert(key(kind), last.to_string());
+            data.extend(name.clone().map(|name| (name_key(kind), name)));
+            data.extend(missing.map(|it| (missing_key(kind), it.since.to_string())));
         }
     }
 
     /// Reads what [`Known::write`] wrote; absent keys mean that the source never existed. An entry without a name is
-    /// one of an unknown name: its source is never taken for deleted.
+    /// one of an unknown name: its source is never taken for deleted. A time that cannot be read is none: the grace
+    /// period begins anew.
     ///
     /// # Errors
     /// A value is neither a hash nor `deleted`. To go on as if nothing were known would lose deletions.
     pub fn read(data: &BTreeMap<String, String>) -> Result<Self, KnownError> {
         let mut known = Self::default();
         for kind in Kind::ALL {
-            if let Some(text) = data.get(&key(kind)) {
-                let last = text.parse().map_err(|source| KnownError { kind, source })?;
-                let name = data.get(&name_key(kind)).cloned();
-                known.0[kind as usize] = Some(Remembered { name, last });
-            }
+            let Some(text) = data.get(&key(kind)) else {
+                continue;
+            };
+            let since = data.get(&missing_key(kind));
+            known.0[kind as usize] = Some(Remembered {
+                name: data.get(&name_key(kind)).cloned(),
+                last: text.parse().map_err(|source| KnownError { kind, source })?,
+                // The end follows from the grace period, which is not remembered.
+                missing: since.and_then(|it| it.parse().ok()).map(|since| Missing {
+                    since,
+                    until: since,
+                }),
+            });
         }
         Ok(known)
+    }
+}
+
+impl Remembered {
+    fn is_called(&self, name: Option<&str>) -> bool {
+        self.name.is_some() && self.name.as_deref() == name
+    }
+
+    /// The same source, of which there is no object now.
+    fn absent(self, Grace { now, period }: Grace) -> Self {
+        let since = self.missing.map_or(now, |it| it.since.min(now));
+        let until = since.checked_add(period).unwrap_or(Timestamp::MAX);
+        if self.last == Last::Deleted || until <= now {
+            return Self {
+                last: Last::Deleted,
+                missing: None,
+                ..self
+            };
+        }
+        Self {
+            missing: Some(Missing { since, until }),
+            ..self
+        }
     }
 }
 
@@ -138,6 +244,10 @@ fn key(kind: Kind) -> String {
 
 fn name_key(kind: Kind) -> String {
     format!("{}.name", key(kind))
+}
+
+fn missing_key(kind: Kind) -> String {
+    format!("{}.missing-since", key(kind))
 }
 
 const DELETED: &str = "deleted";

@@ -10,6 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use api::runtimes::{CONTENT_HASH, CONTROLLER_MANAGER, INSTALLER_MANAGER, MANIFEST_HASH};
+use jiff::Timestamp;
 use serde_json::Value;
 
 use super::compatibility::{Running, TooOld};
@@ -105,6 +106,32 @@ pub enum Held {
     /// The runtime does not serve ClusterTrustBundles.
     #[error("the runtime does not serve ClusterTrustBundles")]
     NotServed,
+    /// Its source is missing, and what was rolled out stays until then.
+    #[error("{object} was deleted on the control plane: its copy on the runtime is deleted at {} unless it is created again \
+before", .at.strftime("%FT%TZ"))]
+    DeletionPending {
+        /// The source.
+        object: String,
+        /// The end of the grace period.
+        at: Timestamp,
+    },
+}
+
+impl Held {
+    /// Whether the runtime holds what is wanted of this part all the same.
+    fn is_satisfied(&self) -> bool {
+        matches!(self, Self::DeletionPending { .. })
+    }
+
+    /// The place among the reasons that one condition has room for; the least comes first.
+    pub(super) fn rank(&self) -> u8 {
+        match self {
+            Self::DeletionPending { .. } => 0,
+            Self::Source { .. } => 1,
+            Self::TooOld(_) => 2,
+            Self::NotServed => 3,
+        }
+    }
 }
 
 /// What the runtime holds, source by source: the hash of the content, `None` if it is absent or not ours.

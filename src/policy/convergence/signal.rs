@@ -5,7 +5,8 @@
 //! is not lost: the manager may have read the sources before, so it is told again once it has taken the first signal.
 //!
 //! Whoever is signalled gets all three sources, those that cannot be used too: the manager does not look at what it copies.
-//! So signals are *withheld* while there is one such source. What changes meanwhile is recorded as ever, and due.
+//! So signals are *withheld* while there is one such source, and while one is missing whose deletion waits for the end of
+//! its grace period: a signal would carry the deletion out. What changes meanwhile is recorded as ever, and due.
 //!
 //! Invariants: no signal without a change, but for a runtime that is handed back ([`is_told_of`]); after a change every
 //! affected runtime is signalled at least once, whatever crashes in between, provided that the [`Record`] is stored when
@@ -18,10 +19,11 @@
 use std::collections::BTreeMap;
 
 use api::runtimes::FORCE_RECONCILIATION;
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::Kind;
-use super::known::{Known, KnownError};
+use super::known::{Grace, Known, KnownError};
 use super::sources::Sources;
 use super::status::Purpose;
 
@@ -81,7 +83,7 @@ pub struct Record {
     known: Option<Known>,
     runtimes: BTreeMap<String, State>,
     epoch: Epoch,
-    /// Whether a source cannot be used. It lives with the process and is not stored: the sources themselves say it.
+    /// Whether a source cannot be used or is missing. It lives with the process and is not stored: the sources themselves say it.
     withheld: bool,
 }
 
@@ -116,27 +118,30 @@ impl Record {
     ///
     /// Unless it gives [`Advance::Unchanged`], the record has to be stored before anything is set. The first call ever signals nobody: what today's manager rolled out before is no change.
     ///
-    /// While a source cannot be used, what becomes due is withheld. The same sources without it release that, though
-    /// nothing changed: every pending runtime needs a look after each call.
+    /// While a source cannot be used, or is missing and not deleted yet, what becomes due is withheld: the manager would
+    /// copy it, or do without it. The same sources without it release that, though nothing changed: every pending runtime
+    /// needs a look after each call.
     pub fn advance<'a>(
         &mut self,
         sources: &Sources,
+        grace: Grace,
         affected: impl IntoIterator<Item = &'a str>,
     ) -> Advance {
+        let is_first = self.known.is_none();
+        let mut known = self.known.take().unwrap_or_default();
+        let before = known.clone();
+        let changed = known.advance(sources, grace);
+        let missing = known.next_deletion().is_some();
         let withheld_before = self.withheld;
-        self.withheld = sources.unusable().next().is_some();
-        let Some(known) = &mut self.known else {
-            let mut known = Known::default();
-            known.advance(sources);
-            self.known = Some(known);
+        self.withheld = missing || sources.unusable().next().is_some();
+        let is_same = known == before;
+        self.known = Some(known);
+        if is_first {
             return Advance::First;
-        };
-        let known_before = known.clone();
-        let changed = known.advance(sources);
+        }
         if changed.is_empty() {
-            let renamed = *known != known_before;
             let outdated = self.withheld && !withheld_before && self.outdate();
-            return if outdated || renamed {
+            return if outdated || !is_same {
                 Advance::Noted
             } else {
                 Advance::Unchanged
@@ -166,6 +171,12 @@ impl Record {
     #[must_use]
     pub fn known(&self) -> Known {
         self.known.clone().unwrap_or_default()
+    }
+
+    /// When [`Record::advance`] has to be called again although no source changed: a grace period ends.
+    #[must_use]
+    pub fn next_deletion(&self) -> Option<Timestamp> {
+        self.known.as_ref().and_then(Known::next_deletion)
     }
 
     /// What to do about a Runtime.
@@ -277,8 +288,8 @@ pub enum Advance {
     First,
     /// Nothing new.
     Unchanged,
-    /// No content changed, but the record did: store it. Either a source has another name, or one cannot be used and
-    /// signals stand with which the manager may copy it; they are followed by others once it can be used.
+    /// No content changed, but the record did: store it. A source has another name, is missing or is there again; or one
+    /// cannot be used and signals stand with which the manager may copy it, which are followed by others once it can.
     Noted,
     /// These sources changed: store the record, then signal.
     Changed(Vec<Kind>),

@@ -107,6 +107,18 @@ impl SourceNames {
             Kind::Configuration => Some(&self.config_map),
         }
     }
+
+    /// One of the three as messages name it: kind, namespace if it is in one, and name.
+    #[must_use]
+    pub fn reference(&self, kind: Kind) -> String {
+        let (object, name) = (kind.object(), self.get(kind).unwrap_or_default());
+        match kind {
+            Kind::PullSecret | Kind::Configuration => {
+                format!("{object} {}/{name}", self.namespace)
+            }
+            Kind::TrustBundle => format!("{object} {name}"),
+        }
+    }
 }
 
 /// The three sources as they are at one moment.

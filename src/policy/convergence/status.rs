@@ -9,7 +9,7 @@ use api::bootstrapper::{
 };
 
 use super::observed::Rollout;
-use super::plan::{Blocked, Installed, Plan};
+use super::plan::{Blocked, Held, Installed, Plan};
 use super::target::Target;
 
 mod reason;
@@ -189,15 +189,26 @@ fn synchronized(outcome: Outcome<'_>) -> Verdict {
     if let Some(failure) = outcome.failure.filter(|it| is_content(&it.target)) {
         return failed(failure);
     }
-    match (outcome.withheld, plan.held.first()) {
+    match (
+        outcome.withheld,
+        plan.held.iter().min_by_key(|it| it.rank()),
+    ) {
         (Some(withheld), _) if plan.writes_content => no(withheld.into(), String::new()),
-        (_, Some(held)) => no(held.into(), chain(held)),
+        (_, Some(held)) => no(held.into(), all(&plan.held)),
         // A step before the content's failed, and so nothing was written.
         (None, None) if plan.writes_content && outcome.failure.is_some() => outcome
             .failure
             .map_or_else(|| yes(Reason::Synchronized), failed),
         _ => yes(Reason::Synchronized),
     }
+}
+
+/// The reason is that of one of them; all are said.
+fn all(held: &[Held]) -> String {
+    let mut sorted: Vec<&Held> = held.iter().collect();
+    sorted.sort_by_key(|it| it.rank());
+    let texts: Vec<String> = sorted.into_iter().map(|it| chain(it)).collect();
+    texts.join("; ")
 }
 
 /// What settles a condition before anything is looked at in detail.

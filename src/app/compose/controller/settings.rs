@@ -48,6 +48,7 @@ pub(super) fn signal(arguments: &ControllerArgs) -> SignalSettings {
         selector: arguments.signal.signal_selector.clone(),
         per_second: arguments.signal.signals_per_second,
         namespace: arguments.namespace.clone(),
+        deletion_grace: arguments.sources.deletion_grace_period,
         ..SignalSettings::default()
     }
 }
@@ -79,6 +80,7 @@ pub(super) fn direct(arguments: &ControllerArgs) -> DirectSettings {
         signal_selector: arguments.signal.signal_selector.clone(),
         signals_per_second: arguments.signal.signals_per_second,
         resync: given.resync_period,
+        deletion_grace: arguments.sources.deletion_grace_period,
         passes: given.concurrent_runtimes.get(),
         waves: waves::Settings {
             size: NonZeroU32::new(given.wave_size),
@@ -146,6 +148,7 @@ mod tests {
 
     use clap::Parser;
     use kube::core::Selector;
+    use rstest::rstest;
     use serde_json::{Value, json};
 
     use super::*;
@@ -176,6 +179,32 @@ mod tests {
     #[test]
     fn drift_is_repaired_within_ten_minutes_by_default() {
         assert!(direct(&parsed(&[])).resync <= Duration::from_mins(10));
+    }
+
+    #[rstest]
+    #[case::by_default(&[], 300)]
+    #[case::minutes(&["--deletion-grace-period=10m"], 600)]
+    #[case::seconds(&["--deletion-grace-period=30s"], 30)]
+    #[case::none(&["--deletion-grace-period=0s"], 0)]
+    fn both_modes_wait_with_a_deletion_as_long_as_the_flag_says(
+        #[case] flags: &[&str],
+        #[case] seconds: u64,
+    ) {
+        let arguments = parsed(flags);
+        let periods = [
+            signal(&arguments).deletion_grace,
+            direct(&arguments).deletion_grace,
+        ];
+        assert_eq!(periods, [Duration::from_secs(seconds); 2]);
+    }
+
+    #[rstest]
+    fn duration_without_unit_or_below_zero_is_rejected(
+        #[values("", "5", "-5m", "5 parsecs")] period: &str,
+    ) {
+        let flag = format!("--deletion-grace-period={period}");
+        let error = Line::try_parse_from(["controller", &flag]).unwrap_err();
+        assert_eq!(error.kind(), clap::error::ErrorKind::ValueValidation);
     }
 
     /// Who is handed back is signalled as everybody else is, and nobody else is.

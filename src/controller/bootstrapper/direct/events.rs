@@ -9,11 +9,12 @@ use api::bootstrapper::RuntimeBootstrapper;
 use api::runtimes::{RUNTIME_ID, kubeconfig_secret};
 use chassis::telemetry::error_chain;
 use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
 use k8s_openapi::api::core::v1::Secret;
 use kube::ResourceExt as _;
 use kube::core::PartialObjectMeta;
 use kube::runtime::watcher::Event;
-use policy::convergence::known::Known;
+use policy::convergence::known::{Grace, Known};
 use policy::convergence::sources::Sources;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -26,6 +27,8 @@ use super::pass::Common;
 use super::register::Facts;
 use super::watches::Listing;
 use super::{DIRECT_RECORD, DirectOptions, progress, watches, writer};
+use crate::bootstrapper::absent::{AbsentSources, Report, Voice};
+use crate::bootstrapper::clock::Clock;
 use crate::bootstrapper::record::{Record, RecordError, SIGNAL_RECORD, recall};
 use crate::bootstrapper::signal::runtime::RuntimeView;
 use crate::bootstrapper::sources::Published;
@@ -40,6 +43,10 @@ pub(super) struct Loop {
     options: DirectOptions,
     record: Record,
     known: Option<Known>,
+    absent: AbsentSources,
+    /// Events on their way.
+    reports: FuturesUnordered<Report>,
+    clock: Clock,
     /// When the sources are to be looked at again although they did not change.
     sources_at: Option<Instant>,
     resources: Listing,
@@ -73,12 +80,22 @@ impl Loop {
         let writing = async move {
             tokio::join!(desk, publish);
         };
+        let absent = AbsentSources::new(Voice {
+            client: client.clone(),
+            reporter: options.reporter.clone(),
+            metrics: options.source_metrics.clone(),
+            controller: "direct",
+            outcome: "its copies on runtimes are deleted",
+        });
         let record = Record::new(client, &settings.namespace, DIRECT_RECORD);
         Self {
             conductor: Conductor::new(settings, common, installations, statuses, published),
             options,
             record,
             known: None,
+            absent,
+            reports: FuturesUnordered::new(),
+            clock: Clock::new(),
             sources_at: None,
             resources: Listing::default(),
             runtimes: Listing::default(),
@@ -110,6 +127,7 @@ impl Loop {
                 Some(stored) = rollout.next() => self.conductor.hear(&stored),
                 Ok(()) = sources.changed() => self.expect_sources(),
                 Some(ended) = self.conductor.ended() => self.conductor.take(ended),
+                Some(()) = self.reports.next() => {}
                 () = &mut writing => return,
                 () = wait(due) => self.look_at_sources(&sources).await,
             }
@@ -148,6 +166,11 @@ impl Loop {
         };
         match self.remember(&sources).await {
             Ok(known) => {
+                // When the next grace period ends, if that is before another change.
+                self.sources_at = known.next_deletion().map(|at| self.clock.instant(at));
+                let record = self.record.reference();
+                let reports = self.absent.show(&sources, &known, &record);
+                self.reports.extend(reports);
                 self.conductor.look_at(sources, known.clone());
                 self.known = Some(known);
             }
@@ -170,7 +193,11 @@ impl Loop {
             (recalled.known, recalled.inherited)
         };
         let before = known.clone();
-        known.advance(sources);
+        let grace = Grace {
+            now: self.clock.now(),
+            period: self.options.settings.deletion_grace,
+        };
+        known.advance(sources, grace);
         if known != before || inherited {
             let mut data = std::collections::BTreeMap::new();
             known.write(&mut data);

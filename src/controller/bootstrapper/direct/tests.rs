@@ -9,6 +9,7 @@ mod clusters;
 mod compatibility;
 mod content;
 mod deadline;
+mod deletions;
 mod failures;
 mod gates;
 mod kcp;

@@ -208,6 +208,12 @@ impl Store {
         (self.version, text)
     }
 
+    /// All objects of a kind.
+    pub(in crate::bootstrapper) fn list_all(&self, plural: &str) -> Vec<Value> {
+        let of_kind = self.objects.iter().filter(|(key, _)| key.0 == plural);
+        of_kind.map(|(_, object)| object.clone()).collect()
+    }
+
     /// At most so many in one page, whatever a client would take.
     pub(in crate::bootstrapper) fn list(&self, plural: &str, query: &Query, page: usize) -> Value {
         let wanted = self

@@ -1,7 +1,10 @@
 //! The record against an API server. Source: product.md §2 "Interim mode signal".
 
+use jiff::Timestamp;
+use std::time::Duration;
+
 use policy::convergence::Kind;
-use policy::convergence::known::Known;
+use policy::convergence::known::{Grace, Known};
 use policy::convergence::sources::{Reading, SourceNames, Sources};
 use rstest::rstest;
 use serde_json::json;
@@ -199,7 +202,16 @@ async fn what_the_mode_before_rolled_out_is_inherited_once() {
         trust_bundle: Reading::Absent,
         configuration: Reading::Absent,
     };
-    assert_eq!(recalled.known.advance(&deleted), [Kind::TrustBundle]);
+    assert_eq!(
+        recalled.known.advance(
+            &deleted,
+            Grace {
+                now: Timestamp::now(),
+                period: Duration::ZERO,
+            }
+        ),
+        [Kind::TrustBundle]
+    );
 
     let mut own = Record::new(kcp.client(), NAMESPACE, "rt-bootstrapper-direct-record");
     own.save(Data::new()).await.unwrap();

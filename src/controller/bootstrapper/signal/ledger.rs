@@ -9,9 +9,11 @@
 use std::time::Duration;
 
 use chassis::backoff::Backoff;
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Client;
 use policy::convergence::Kind;
+use policy::convergence::known::{Grace, Known};
 use policy::convergence::signal as decide;
 use policy::convergence::signal::{Advance, Epoch, Keys, Seen, Standing, Step, Tally};
 use policy::convergence::sources::Sources;
@@ -198,12 +200,12 @@ impl Ledger {
     pub(super) fn advance<'a>(
         &mut self,
         sources: &Sources,
+        grace: Grace,
         affected: impl IntoIterator<Item = &'a str>,
     ) -> Option<Vec<Kind>> {
-        let advance = self
-            .record
-            .as_mut()
-            .map_or(Advance::Unchanged, |it| it.advance(sources, affected));
+        let advance = self.record.as_mut().map_or(Advance::Unchanged, |it| {
+            it.advance(sources, grace, affected)
+        });
         if advance != Advance::Unchanged {
             self.unsaved = Unsaved::Promise;
         }
@@ -212,6 +214,17 @@ impl Ledger {
             Advance::Unchanged | Advance::Noted => Some(Vec::new()),
             Advance::Changed(kinds) => Some(kinds),
         }
+    }
+
+    /// What was ever rolled out.
+    pub(super) fn known(&self) -> Known {
+        let record = self.record.as_ref();
+        record.map(decide::Record::known).unwrap_or_default()
+    }
+
+    /// When the sources have to be looked at again although none changed.
+    pub(super) fn next_deletion(&self) -> Option<Timestamp> {
+        self.record.as_ref()?.next_deletion()
     }
 
     pub(super) fn decide(&self, name: &str, standing: Standing, keys: Keys, seen: Seen) -> Step {

@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use chassis::telemetry::error_chain;
 use futures::StreamExt as _;
@@ -11,6 +12,7 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use kube::Client;
 use kube::runtime::watcher::Event;
+use policy::convergence::known::Grace;
 use policy::convergence::signal::{Epoch, Standing, Step};
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -26,6 +28,8 @@ use super::runtime::{Marks, Sight};
 use super::watchman::Watchman;
 use super::write::{WriteError, write};
 use super::{SignalKeys, SignalMetrics, SignalOptions};
+use crate::bootstrapper::absent::{AbsentSources, Voice};
+use crate::bootstrapper::clock::Clock;
 use crate::bootstrapper::sources::Published;
 
 /// Writes under way at a time: with a slow API server the pace is not kept, rather than an ever growing crowd.
@@ -48,6 +52,11 @@ pub(super) struct Reconciler {
     sources: Published,
     /// Whether the decision knows of the newest sources.
     looked: bool,
+    /// When it is to look at them again although none changed: a grace period ends.
+    look_at: Option<Instant>,
+    absent: AbsentSources,
+    clock: Clock,
+    deletion_grace: Duration,
     runtimes: Events<(String, Sight)>,
     bootstrappers: Events<String>,
     fleet: Fleet,
@@ -72,6 +81,7 @@ impl Reconciler {
             readiness,
             reporter,
             metrics,
+            source_metrics,
         } = options;
         let now = Instant::now();
         let namespace = settings.namespace.as_str();
@@ -79,6 +89,16 @@ impl Reconciler {
             keys: settings.keys,
             sources,
             looked: false,
+            look_at: None,
+            absent: AbsentSources::new(Voice {
+                client: client.clone(),
+                reporter: reporter.clone(),
+                metrics: source_metrics,
+                controller: "signal",
+                outcome: "no Runtime is signaled before, and all are signaled",
+            }),
+            clock: Clock::new(),
+            deletion_grace: settings.deletion_grace,
             runtimes: gather::runtimes(&client, namespace, settings.selector, &readiness),
             bootstrappers: gather::bootstrappers(&client, namespace, &readiness),
             fleet: Fleet::default(),
@@ -167,7 +187,8 @@ impl Reconciler {
 
     /// Takes note of the sources, once all that a decision needs is known.
     fn look(&mut self) {
-        if self.looked || !self.ledger.is_loaded() || !self.fleet.is_known() {
+        let expired = self.look_at.is_some_and(|at| at <= Instant::now());
+        if (self.looked && !expired) || !self.ledger.is_loaded() || !self.fleet.is_known() {
             return;
         }
         let Some(sources) = self.sources.borrow_and_update().clone() else {
@@ -177,7 +198,15 @@ impl Reconciler {
         let record = self.ledger.reference();
         let withheld = self.reports.withheld(&sources, record.clone());
         self.events.extend(withheld);
-        match self.ledger.advance(&sources, self.fleet.affected()) {
+        let grace = Grace {
+            now: self.clock.now(),
+            period: self.deletion_grace,
+        };
+        let advance = self.ledger.advance(&sources, grace, self.fleet.affected());
+        self.look_at = self.ledger.next_deletion().map(|at| self.clock.instant(at));
+        let absent = self.absent.show(&sources, &self.ledger.known(), &record);
+        self.events.extend(absent);
+        match advance {
             None => self.events.push(self.reports.begun(record)),
             Some(kinds) if kinds.is_empty() => {}
             Some(kinds) => {
@@ -313,7 +342,9 @@ impl Reconciler {
         let pace = (may_write && self.queue.has_ready()).then(|| self.pace.next());
         let held = may_write.then(|| self.queue.next_due()).flatten();
         let show = self.watchman.due(&self.ledger);
-        [self.ledger.due(now), pace, held, show]
+        let may_look = self.ledger.is_loaded() && self.fleet.is_known();
+        let look = self.look_at.filter(|_| may_look);
+        [self.ledger.due(now), pace, held, show, look]
             .into_iter()
             .flatten()
             .min()

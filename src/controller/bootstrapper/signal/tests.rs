@@ -2,6 +2,7 @@
 //! and 39 to 45.
 
 mod changes;
+mod deletions;
 mod failures;
 pub(in crate::bootstrapper) mod kcp;
 mod leader;

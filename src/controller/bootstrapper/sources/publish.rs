@@ -25,6 +25,7 @@ use super::{Published, SourceNames};
 #[derive(Clone, Debug, Default)]
 pub struct SourceMetrics {
     invalid: Family<SourceLabel, Gauge>,
+    deletion_pending: Family<AbsentLabel, Gauge>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -32,8 +33,14 @@ struct SourceLabel {
     source: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct AbsentLabel {
+    source: &'static str,
+    controller: &'static str,
+}
+
 impl SourceMetrics {
-    /// Figures that the registry shows: `source_invalid{source}`.
+    /// Figures that the registry shows: `source_invalid{source}` and `source_deletion_pending{source,controller}`.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
@@ -41,6 +48,12 @@ impl SourceMetrics {
             "source_invalid",
             "Whether a source on the control plane is there and cannot be used (1), so that it is rolled out nowhere",
             metrics.invalid.clone(),
+        );
+        registry.register(
+            "source_deletion_pending",
+            "Whether a source is missing on the control plane and its deletion waits for the end of the grace period (1); 0 on \
+replicas that do not lead",
+            metrics.deletion_pending.clone(),
         );
         metrics
     }
@@ -50,6 +63,21 @@ impl SourceMetrics {
             source: kind.name(),
         };
         self.invalid.get_or_create(&label).set(invalid.into());
+    }
+
+    /// Notes whether the deletion of a source waits, in the eyes of one controller.
+    pub(in crate::bootstrapper) fn deletion_pending(
+        &self,
+        kind: Kind,
+        controller: &'static str,
+        pending: bool,
+    ) {
+        let label = AbsentLabel {
+            source: kind.name(),
+            controller,
+        };
+        let gauge = self.deletion_pending.get_or_create(&label);
+        gauge.set(pending.into());
     }
 }
 

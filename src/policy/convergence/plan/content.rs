@@ -1,6 +1,6 @@
 //! The part of a plan that is about the three objects.
 
-use api::runtimes::{CONTENT_HASH, REQUIRES_NONE, REQUIRES_TRUST_BUNDLE};
+use api::runtimes::{CONTENT_HASH, REQUIRES_NONE, REQUIRES_PULL_SECRET, REQUIRES_TRUST_BUNDLE};
 use serde_json::Value;
 
 use super::renewal::renewed;
@@ -71,7 +71,10 @@ pub(super) fn decide(
             changes.document.extend(renewed);
         }
     }
-    if plan.held.is_empty() {
+    let lacks = |kind: &Kind| {
+        pending(*kind, desired).is_some_and(|hash| *slot(&mut plan.content, *kind) != Some(hash))
+    };
+    if plan.held.iter().all(Held::is_satisfied) && !Kind::ALL.iter().any(lacks) {
         plan.content.version = desired.version.map(|it| it.to_string());
     }
     changes
@@ -92,6 +95,10 @@ fn verdict(kind: Kind, desired: &Desired, observed: &Observed) -> Result<Verdict
             let reason = reason.clone();
             return Err(Held::Source { kind, reason });
         }
+        Wanted::Untouched(Why::DeletionPending { object, at, .. }) => {
+            let (object, at) = (object.clone(), *at);
+            return Err(Held::DeletionPending { object, at });
+        }
         // The part that holds the document back is reported itself.
         Wanted::Untouched(Why::Off | Why::NeverExisted | Why::Unmanaged | Why::Held(_)) => {
             return Ok(Verdict::Leave);
@@ -107,24 +114,56 @@ fn verdict(kind: Kind, desired: &Desired, observed: &Observed) -> Result<Verdict
             served["apiVersion"] = format!("certificates.k8s.io/{version}").into();
             Ok(Verdict::Write(Arc::new(served)))
         }
-        (Kind::Configuration, served) => {
+        (Kind::Configuration, _) => {
             // Where there is no document yet, there is none to keep.
             if observed.configuration.is_some() {
                 judge(desired.requirement, running(observed)).map_err(Held::TooOld)?;
             }
-            Ok(Verdict::Write(requirable(object, served.is_some())))
+            Ok(Verdict::Write(requirable(object, desired, observed)))
         }
     }
 }
 
-/// A runtime that cannot have the bundle must not wait for it.
-fn requirable(document: &Arc<Value>, bundles: bool) -> Arc<Value> {
-    if bundles || annotation(document, REQUIRES_TRUST_BUNDLE).is_none() {
+/// A runtime that cannot have the bundle must not wait for it, nor one for a part that it lacks and whose source is
+/// missing.
+fn requirable(document: &Arc<Value>, desired: &Desired, observed: &Observed) -> Arc<Value> {
+    let instead = |kind, key| {
+        let required = annotation(document, key)?;
+        let lacks = || live_hash(live(kind, observed)).as_deref() != Some(required);
+        if kind == Kind::TrustBundle && observed.trust_bundles.is_none() {
+            Some(Some(REQUIRES_NONE))
+        } else {
+            (pending(kind, desired).is_some() && lacks()).then_some(None)
+        }
+    };
+    let changes: Vec<_> = [
+        (Kind::PullSecret, REQUIRES_PULL_SECRET),
+        (Kind::TrustBundle, REQUIRES_TRUST_BUNDLE),
+    ]
+    .into_iter()
+    .filter_map(|(kind, key)| Some((key, instead(kind, key)?)))
+    .collect();
+    if changes.is_empty() {
         return Arc::clone(document);
     }
-    let mut without = Value::clone(document);
-    without["metadata"]["annotations"][REQUIRES_TRUST_BUNDLE] = REQUIRES_NONE.into();
-    Arc::new(without)
+    let mut changed = Value::clone(document);
+    if let Some(annotations) = changed["metadata"]["annotations"].as_object_mut() {
+        for (key, value) in changes {
+            match value {
+                Some(value) => drop(annotations.insert(key.to_owned(), value.into())),
+                None => drop(annotations.remove(key)),
+            }
+        }
+    }
+    Arc::new(changed)
+}
+
+/// What was rolled out of a source that is missing.
+fn pending(kind: Kind, desired: &Desired) -> Option<String> {
+    match desired.get(kind) {
+        Wanted::Untouched(Why::DeletionPending { hash, .. }) => Some(hash.to_string()),
+        _ => None,
+    }
 }
 
 fn write(

@@ -90,6 +90,8 @@ reasons! {
     WebhookTooOld,
     /// [`Held::NotServed`].
     TrustBundleNotServed,
+    /// [`Held::DeletionPending`].
+    DeletionPending,
     /// All other conditions hold.
     Ready,
     /// The pass did not look at it, and none did before.
@@ -142,6 +144,7 @@ impl From<&Held> for Reason {
             Held::Source { .. } => Self::SourceInvalid,
             Held::TooOld(_) => Self::WebhookTooOld,
             Held::NotServed => Self::TrustBundleNotServed,
+            Held::DeletionPending { .. } => Self::DeletionPending,
         }
     }
 }

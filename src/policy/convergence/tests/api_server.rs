@@ -3,13 +3,15 @@
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use api::runtimes::CONTROLLER_MANAGER;
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use crate::convergence::desired::Desired;
 use crate::convergence::identity::{Claim, Owner};
-use crate::convergence::known::Known;
+use crate::convergence::known::{Grace, Known};
 use crate::convergence::manifests::Installation;
 use crate::convergence::observed::{Names, NamespaceState, Observed};
 use crate::convergence::plan::{Action, Context, Plan, plan};
@@ -444,6 +446,18 @@ pub(super) fn mounting(bundle: &str) -> String {
     )
 }
 
+/// A source that is absent is deleted.
+pub(super) const AT_ONCE: Grace = Grace {
+    now: Timestamp::UNIX_EPOCH,
+    period: Duration::ZERO,
+};
+
+/// A source that is absent is missing, and not deleted for five minutes.
+pub(super) const NOT_YET: Grace = Grace {
+    period: Duration::from_mins(5),
+    ..AT_ONCE
+};
+
 /// What the sources are called on KCP.
 pub(super) fn source_names() -> SourceNames {
     SourceNames {
@@ -466,7 +480,7 @@ pub(super) fn sources() -> Sources {
 /// What is wanted of a runtime, if the sources have been like this from the beginning.
 pub(super) fn desired(sources: &Sources) -> Desired {
     let mut known = Known::default();
-    known.advance(sources);
+    known.advance(sources, AT_ONCE);
     after(sources, &known)
 }
 

@@ -1,13 +1,15 @@
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use api::bootstrapper::SynchronizedContent;
+use jiff::Timestamp;
 use rstest::rstest;
 
 use super::api_server::{
-    after, bundle, desired, document, mounting, pem, salt, secret, source_names, sources,
+    AT_ONCE, after, bundle, desired, document, mounting, pem, salt, secret, source_names, sources,
 };
 use crate::convergence::desired::{Desired, Wanted, Why};
-use crate::convergence::known::{Known, Last};
+use crate::convergence::known::{Grace, Known, Last};
 use crate::convergence::observed::Names;
 use crate::convergence::sources::{
     ConfigMapView, PemError, PullSecret, Reading, SecretView, SourceError, SourceNames, Sources,
@@ -192,29 +194,33 @@ fn unreadable<T>() -> Reading<T> {
 #[test]
 fn what_was_known_tells_a_deletion_from_nothing() {
     let mut known = Known::default();
-    assert_eq!(known.advance(&absent()), []);
-    assert_eq!(known.advance(&sources()), Kind::ALL, "created");
-    assert_eq!(known.advance(&sources()), [], "nothing new");
+    assert_eq!(known.advance(&absent(), AT_ONCE), []);
+    assert_eq!(known.advance(&sources(), AT_ONCE), Kind::ALL, "created");
+    assert_eq!(known.advance(&sources(), AT_ONCE), [], "nothing new");
     let changed = Sources {
         pull_secret: secret("two"),
         ..sources()
     };
-    assert_eq!(known.advance(&changed), [Kind::PullSecret]);
+    assert_eq!(known.advance(&changed, AT_ONCE), [Kind::PullSecret]);
     let broken = Sources {
         trust_bundle: unreadable(),
         ..changed
     };
-    assert_eq!(known.advance(&broken), [], "invalid is no change");
+    assert_eq!(known.advance(&broken, AT_ONCE), [], "invalid is no change");
     let unmanaged = Sources {
         trust_bundle: Reading::Unmanaged,
         ..broken
     };
-    assert_eq!(known.advance(&unmanaged), [], "nor is one not looked for");
+    assert_eq!(
+        known.advance(&unmanaged, AT_ONCE),
+        [],
+        "nor is one not looked for"
+    );
     let deleted = Sources {
         trust_bundle: Reading::Absent,
         ..unmanaged
     };
-    assert_eq!(known.advance(&deleted), [Kind::TrustBundle]);
+    assert_eq!(known.advance(&deleted, AT_ONCE), [Kind::TrustBundle]);
     assert_eq!(known.get(Kind::TrustBundle), Some(Last::Deleted));
     let mut data = BTreeMap::new();
     known.write(&mut data);
@@ -236,30 +242,30 @@ fn renamed(pull_secret: Reading<PullSecret>) -> Sources {
 #[test]
 fn source_absent_under_a_name_that_was_never_rolled_out_is_not_deleted() {
     let mut known = Known::default();
-    known.advance(&sources());
+    known.advance(&sources(), AT_ONCE);
     let mistyped = renamed(Reading::Absent);
-    assert_eq!(known.advance(&mistyped), []);
+    assert_eq!(known.advance(&mistyped, AT_ONCE), []);
     let desired = after(&mistyped, &known);
     assert_eq!(what(&desired.pull_secret), "never");
     let corrected = Sources {
         pull_secret: Reading::Absent,
         ..sources()
     };
-    assert_eq!(known.advance(&corrected), [Kind::PullSecret]);
+    assert_eq!(known.advance(&corrected, AT_ONCE), [Kind::PullSecret]);
     assert_eq!(what(&after(&corrected, &known).pull_secret), "removed");
 }
 
 #[test]
 fn source_with_the_same_content_under_another_name_is_remembered_under_that_name() {
     let mut known = Known::default();
-    known.advance(&sources());
-    assert_eq!(known.advance(&renamed(secret("one"))), []);
+    known.advance(&sources(), AT_ONCE);
+    assert_eq!(known.advance(&renamed(secret("one")), AT_ONCE), []);
     let mut data = BTreeMap::new();
     known.write(&mut data);
     assert_eq!(data["known.pullSecret.name"], "pul");
     let mut known = Known::read(&data).unwrap();
     let deleted = renamed(Reading::Absent);
-    assert_eq!(known.advance(&deleted), [Kind::PullSecret]);
+    assert_eq!(known.advance(&deleted, AT_ONCE), [Kind::PullSecret]);
     assert_eq!(what(&after(&deleted, &known).pull_secret), "removed");
 }
 
@@ -274,11 +280,95 @@ fn remembered_source_without_a_name_is_not_deleted(#[case] last: &str) {
         pull_secret: Reading::Absent,
         ..sources()
     };
-    known.advance(&gone);
+    known.advance(&gone, AT_ONCE);
     assert_eq!(what(&after(&gone, &known).pull_secret), "never");
-    known.advance(&sources());
-    known.advance(&gone);
+    known.advance(&sources(), AT_ONCE);
+    known.advance(&gone, AT_ONCE);
     assert_eq!(what(&after(&gone, &known).pull_secret), "removed");
+}
+
+/// The sources as they were, but the pull Secret is missing.
+fn missing() -> Sources {
+    Sources {
+        pull_secret: Reading::Absent,
+        ..sources()
+    }
+}
+
+/// So many seconds after the beginning, with a grace period of five minutes.
+fn at(seconds: i64) -> Grace {
+    Grace {
+        now: Timestamp::from_second(seconds).unwrap(),
+        period: Duration::from_mins(5),
+    }
+}
+
+fn restarted(known: &Known) -> Known {
+    let mut data = BTreeMap::new();
+    known.write(&mut data);
+    Known::read(&data).unwrap()
+}
+
+#[test]
+fn missing_source_is_deleted_at_the_end_of_the_grace_period_also_after_restarts() {
+    let mut known = Known::default();
+    known.advance(&sources(), at(0));
+    let wanted = |known: &Known| what(&after(&missing(), known).pull_secret);
+    for seconds in [1000, 1100, 1299] {
+        assert_eq!(known.advance(&missing(), at(seconds)), []);
+        assert_eq!(known.next_deletion(), Timestamp::from_second(1300).ok());
+        assert_eq!(wanted(&known), "pending");
+        known = restarted(&known);
+    }
+    assert_eq!(
+        known.advance(&missing(), at(1300)),
+        [Kind::PullSecret],
+        "now it is deleted"
+    );
+    assert_eq!(known.next_deletion(), None);
+    assert_eq!(wanted(&known), "removed");
+    assert_eq!(restarted(&known), known);
+}
+
+#[rstest]
+#[case::there_again(sources(), &[])]
+#[case::with_another_content(Sources { pull_secret: secret("two"), ..sources() }, &[Kind::PullSecret])]
+#[case::invalid(Sources { pull_secret: unreadable(), ..sources() }, &[])]
+#[case::not_looked_for(Sources { pull_secret: Reading::Unmanaged, ..sources() }, &[])]
+#[case::looked_for_under_another_name(renamed(Reading::Absent), &[])]
+fn missing_source_that_comes_back_has_a_whole_grace_period_again(
+    #[case] back: Sources,
+    #[case] changed: &[Kind],
+) {
+    let mut known = Known::default();
+    known.advance(&sources(), at(0));
+    known.advance(&missing(), at(1000));
+    assert_eq!(known.advance(&back, at(1299)), changed);
+    assert_eq!(known.next_deletion(), None);
+    let mut known = restarted(&known);
+    assert_eq!(known.advance(&missing(), at(1310)), []);
+    assert_eq!(known.next_deletion(), Timestamp::from_second(1610).ok());
+}
+
+#[test]
+fn clock_that_is_set_back_does_not_prolong_a_grace_period_beyond_its_length() {
+    let mut known = Known::default();
+    known.advance(&sources(), at(100_000));
+    known.advance(&missing(), at(100_000));
+    known.advance(&missing(), at(1000));
+    assert_eq!(known.next_deletion(), Timestamp::from_second(1300).ok());
+}
+
+/// Nothing changes for a runtime before the end of the grace period: neither the version nor what the document requires.
+#[test]
+fn missing_source_leaves_the_version_and_the_requirements_as_they_are() {
+    let mut known = Known::default();
+    known.advance(&sources(), at(0));
+    let before = after(&sources(), &known);
+    known.advance(&missing(), at(1000));
+    let pending = after(&missing(), &known);
+    assert_eq!(pending.version, before.version);
+    assert_eq!(pending.configuration, before.configuration);
 }
 
 #[test]
@@ -356,6 +446,7 @@ fn what(wanted: &Wanted) -> &'static str {
         Wanted::Untouched(Why::Unmanaged) => "unmanaged",
         Wanted::Untouched(Why::Invalid(_)) => "invalid",
         Wanted::Untouched(Why::Held(_)) => "held",
+        Wanted::Untouched(Why::DeletionPending { .. }) => "pending",
     }
 }
 
@@ -376,9 +467,9 @@ fn what(wanted: &Wanted) -> &'static str {
 fn wanted(#[case] now: Sources, #[case] there_before: bool, #[case] expected: [&str; 3]) {
     let mut known = Known::default();
     if there_before {
-        known.advance(&sources());
+        known.advance(&sources(), AT_ONCE);
     }
-    known.advance(&now);
+    known.advance(&now, AT_ONCE);
     let desired = after(&now, &known);
     assert_eq!(Kind::ALL.map(|kind| what(desired.get(kind))), expected);
     let held = expected[2] == "held" || expected[2] == "invalid";

@@ -2,7 +2,9 @@ use api::runtimes::{CONTENT_HASH, REQUIRES_PULL_SECRET, REQUIRES_TRUST_BUNDLE};
 use rstest::rstest;
 use serde_json::json;
 
-use super::api_server::{Runtime, after, bundle, desired, document, manifests, secret, sources};
+use super::api_server::{
+    AT_ONCE, NOT_YET, Runtime, after, bundle, desired, document, manifests, secret, sources,
+};
 use crate::convergence::compatibility::{Running, TooOld, Version};
 use crate::convergence::desired::Desired;
 use crate::convergence::identity::Claim;
@@ -41,13 +43,68 @@ fn nothing_differs_nothing_is_done() {
 #[case::invalid(Sources { pull_secret: Reading::Invalid(SourceError::Key("x")), ..sources() }, &[])]
 fn one_change(#[case] now: Sources, #[case] writes: &[&str]) {
     let mut known = Known::default();
-    known.advance(&sources());
+    known.advance(&sources(), AT_ONCE);
     let mut runtime = Runtime::converged(&after(&sources(), &known));
-    known.advance(&now);
+    known.advance(&now, AT_ONCE);
     let desired = after(&now, &known);
     runtime.carry_out(&runtime.plan(&desired));
     assert_eq!(runtime.log, writes);
     assert!(runtime.plan(&desired).is_empty());
+}
+
+/// What is wanted while one source is missing, and was there before.
+fn missing(kind: Kind) -> Desired {
+    let mut known = Known::default();
+    known.advance(&sources(), NOT_YET);
+    let mut now = sources();
+    match kind {
+        Kind::PullSecret => now.pull_secret = Reading::Absent,
+        Kind::TrustBundle => now.trust_bundle = Reading::Absent,
+        Kind::Configuration => now.configuration = Reading::Absent,
+    }
+    known.advance(&now, NOT_YET);
+    after(&now, &known)
+}
+
+#[rstest]
+fn missing_source_changes_nothing_on_a_runtime_before_it_is_deleted(
+    #[values(Kind::PullSecret, Kind::TrustBundle, Kind::Configuration)] kind: Kind,
+) {
+    let before = desired(&sources());
+    let runtime = Runtime::converged(&before);
+    let plan = runtime.plan(&missing(kind));
+    assert!(plan.is_empty(), "{:?}", plan.steps);
+    assert_eq!(
+        plan.content.version,
+        before.version.map(|it| it.to_string())
+    );
+    let held: Vec<String> = plan.held.iter().map(ToString::to_string).collect();
+    let object = match kind {
+        Kind::PullSecret => "Secret kcp-system/pull",
+        Kind::TrustBundle => "ClusterTrustBundle roots",
+        Kind::Configuration => "ConfigMap kcp-system/rt-bootstrapper-config",
+    };
+    let text = format!(
+        "{object} was deleted on the control plane: its copy on the runtime is deleted at 1970-01-01T00:05:00Z unless it is \
+created again before"
+    );
+    assert_eq!(held, [text]);
+}
+
+/// A document that required it would be waited for.
+#[rstest]
+#[case::pull_secret(Kind::PullSecret, REQUIRES_PULL_SECRET)]
+#[case::trust_bundle(Kind::TrustBundle, REQUIRES_TRUST_BUNDLE)]
+fn runtime_that_never_had_a_missing_source_is_not_required_to_have_it(
+    #[case] kind: Kind,
+    #[case] requires: &str,
+) {
+    let mut runtime = Runtime::new();
+    let desired = missing(kind);
+    runtime.converge(&desired);
+    let document = runtime.live(Kind::Configuration).unwrap();
+    assert_eq!(document["metadata"]["annotations"][requires], json!(null));
+    assert_eq!(runtime.plan(&desired).content.version, None);
 }
 
 /// What the runtime holds goes over although its document is held back: without a word to the webhook it would wait for
@@ -65,12 +122,12 @@ fn a_document_that_is_held_back_requires_what_goes_over(
     #[case] writes: &[&str],
 ) {
     let mut known = Known::default();
-    known.advance(&sources());
+    known.advance(&sources(), AT_ONCE);
     let mut runtime = Runtime::converged(&after(&sources(), &known));
     // Ours no more, as far as documents are concerned: a rollout hangs.
     runtime.hang();
     let before = runtime.live(Kind::Configuration).unwrap().clone();
-    known.advance(&now);
+    known.advance(&now, AT_ONCE);
     let desired = after(&now, &known);
     let plan = runtime.plan(&desired);
     assert_eq!(plan.content.version, None);
@@ -115,7 +172,7 @@ fn next() -> Sources {
 #[test]
 fn a_document_that_is_held_back_requires_what_is_there() {
     let mut known = Known::default();
-    known.advance(&sources());
+    known.advance(&sources(), AT_ONCE);
     let mut runtime = Runtime::converged(&after(&sources(), &known));
     let rotated = runtime.plan(&after(&next(), &known));
     runtime.act(&rotated.steps[0][0]);
@@ -158,7 +215,7 @@ fn a_live_document_that_names_another_secret_does_not_come_to_wait_for_ours() {
         ..sources()
     };
     let mut known = Known::default();
-    known.advance(&named);
+    known.advance(&named, AT_ONCE);
     let mut runtime = Runtime::converged(&after(&named, &known));
     runtime.names.pull_secret = Some("renamed".to_owned());
     runtime.observed.pull_secret = None;
@@ -254,12 +311,12 @@ fn a_key_that_the_installer_wrote_and_that_is_gone_disappears() {
 #[test]
 fn only_ours_is_removed() {
     let mut known = Known::default();
-    known.advance(&sources());
+    known.advance(&sources(), AT_ONCE);
     let now = Sources {
         pull_secret: Reading::Absent,
         ..sources()
     };
-    known.advance(&now);
+    known.advance(&now, AT_ONCE);
     let desired = after(&now, &known);
     let mut runtime = Runtime::converged(&desired);
     runtime.someone_applies(

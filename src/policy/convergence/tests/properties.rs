@@ -9,10 +9,10 @@ use api::runtimes::{CONTENT_HASH, REQUIRES_PULL_SECRET, REQUIRES_TRUST_BUNDLE};
 use proptest::prelude::*;
 use serde_json::Value;
 
-use super::api_server::{Runtime, after, bundle, document, secret, source_names};
+use super::api_server::{AT_ONCE, NOT_YET, Runtime, after, bundle, document, secret, source_names};
 use crate::convergence::Kind;
 use crate::convergence::identity::Claim;
-use crate::convergence::known::Known;
+use crate::convergence::known::{Absence, Known};
 use crate::convergence::plan::{Action, plan};
 use crate::convergence::sources::{Reading, SourceError, Sources, Summary};
 
@@ -139,17 +139,20 @@ proptest! {
     /// before the document; a refused cluster gets nothing.
     #[test]
     fn plans(
-        history in prop::collection::vec(([source(), source(), source()], prop::collection::vec(trouble(), 0..3)), 1..6),
+        history in prop::collection::vec(
+            ([source(), source(), source()], any::<bool>(), prop::collection::vec(trouble(), 0..3)), 1..6,
+        ),
     ) {
         let mut runtime = Runtime::new();
         let mut known = Known::default();
         let mut seen: BTreeSet<Kind> = BTreeSet::new();
-        for (state, troubles) in history {
+        for (state, waits, troubles) in history {
             for it in troubles {
                 make(it, &mut runtime);
             }
             let sources = sources(state);
-            known.advance(&sources);
+            known.advance(&sources, if waits { NOT_YET } else { AT_ONCE });
+            let is_pending = |kind| matches!(known.absence(kind, sources.names.get(kind)), Absence::Pending { .. });
             seen.extend(Kind::ALL.into_iter().filter(|kind| matches!(sources.summary(*kind), Summary::Valid(_))));
             let desired = after(&sources, &known);
             let planned = runtime.plan(&desired);
@@ -161,6 +164,7 @@ proptest! {
                     prop_assert!(seen.contains(&kind), "{action:?} of a source that never existed");
                     let usable = !matches!(sources.summary(kind), Summary::Invalid | Summary::Unmanaged);
                     prop_assert!(usable || is_renewal(action, &runtime), "{action:?} of an unusable source");
+                    prop_assert!(!is_pending(kind) || is_renewal(action, &runtime), "{action:?} of a missing source");
                 }
             }
             let step_of = |wanted: Kind| order.iter()
@@ -197,9 +201,9 @@ proptest! {
         let mut runtime = Runtime::new();
         make(Trouble::InstallerWrites, &mut runtime);
         let mut known = Known::default();
-        known.advance(&sources([Source::Content(9); 3]));
+        known.advance(&sources([Source::Content(9); 3]), AT_ONCE);
         let sources = sources(state);
-        known.advance(&sources);
+        known.advance(&sources, AT_ONCE);
         let desired = after(&sources, &known);
         for cut in cuts {
             let plan = runtime.plan(&desired);

@@ -1,7 +1,7 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::api_server::{secret, source_names, sources};
+use super::api_server::{AT_ONCE, secret, source_names, sources};
 use crate::convergence::Kind;
 use crate::convergence::known::Last;
 use crate::convergence::signal::{
@@ -38,7 +38,7 @@ fn rotated(password: &str) -> Sources {
 /// A record that has seen the sources.
 fn started() -> Record {
     let mut record = Record::default();
-    assert_eq!(record.advance(&sources(), ["a"]), Advance::First);
+    assert_eq!(record.advance(&sources(), AT_ONCE, ["a"]), Advance::First);
     record
 }
 
@@ -46,7 +46,7 @@ fn started() -> Record {
 fn due() -> Record {
     let mut record = started();
     assert_eq!(
-        record.advance(&rotated("two"), ["a"]),
+        record.advance(&rotated("two"), AT_ONCE, ["a"]),
         Advance::Changed(vec![Kind::PullSecret])
     );
     record
@@ -62,7 +62,7 @@ fn standing() -> Record {
 /// The same, and a change came after it.
 fn outdated() -> Record {
     let mut record = standing();
-    record.advance(&rotated("three"), ["a"]);
+    record.advance(&rotated("three"), AT_ONCE, ["a"]);
     record
 }
 
@@ -80,7 +80,7 @@ fn broken() -> Sources {
 
 /// The same record, since a source cannot be used.
 fn withheld(mut record: Record) -> Record {
-    record.advance(&broken(), ["a"]);
+    record.advance(&broken(), AT_ONCE, ["a"]);
     record
 }
 
@@ -97,15 +97,18 @@ fn source_under_another_name_signals_no_runtime() {
         pull_secret: Reading::Absent,
         ..sources()
     };
-    assert_eq!(record.advance(&mistyped, ["a"]), Advance::Unchanged);
+    assert_eq!(
+        record.advance(&mistyped, AT_ONCE, ["a"]),
+        Advance::Unchanged
+    );
     let renamed = Sources {
         names: names(),
         ..sources()
     };
-    assert_eq!(record.advance(&renamed, ["a"]), Advance::Noted);
+    assert_eq!(record.advance(&renamed, AT_ONCE, ["a"]), Advance::Noted);
     assert_eq!(record.pending().count(), 0);
     assert_eq!(
-        record.advance(&mistyped, ["a"]),
+        record.advance(&mistyped, AT_ONCE, ["a"]),
         Advance::Changed(vec![Kind::PullSecret])
     );
 }
@@ -209,10 +212,10 @@ fn patches(#[case] step: Step, #[case] keys: Keys, #[case] seen: Seen, #[case] e
 fn changes(#[case] now: Sources, #[case] changed: Option<Kind>) {
     let mut record = started();
     let expected = changed.map_or(Advance::Unchanged, |kind| Advance::Changed(vec![kind]));
-    assert_eq!(record.advance(&now, ["a"]), expected);
+    assert_eq!(record.advance(&now, AT_ONCE, ["a"]), expected);
     assert_eq!(record.tally().due, usize::from(changed.is_some()));
     assert_eq!(
-        record.advance(&now, ["a"]),
+        record.advance(&now, AT_ONCE, ["a"]),
         Advance::Unchanged,
         "once is enough"
     );
@@ -225,9 +228,9 @@ fn a_source_that_is_created_counts() {
         trust_bundle: Reading::Absent,
         ..sources()
     };
-    assert_eq!(record.advance(&before, ["a"]), Advance::First);
+    assert_eq!(record.advance(&before, AT_ONCE, ["a"]), Advance::First);
     assert_eq!(
-        record.advance(&sources(), ["a"]),
+        record.advance(&sources(), AT_ONCE, ["a"]),
         Advance::Changed(vec![Kind::TrustBundle])
     );
 }
@@ -248,7 +251,7 @@ fn a_signal_of_direct_mode_is_adopted(#[case] mut record: Record, #[case] tally:
 #[test]
 fn a_failure_concerns_one_runtime() {
     let mut record = started();
-    record.advance(&rotated("two"), ["a", "b", "c"]);
+    record.advance(&rotated("two"), AT_ONCE, ["a", "b", "c"]);
     for name in ["a", "c"] {
         record.done(name, Step::Set, record.epoch());
     }
@@ -273,7 +276,7 @@ fn a_change_on_the_way_is_not_lost(
     #[case] tally: Tally,
 ) {
     let since = record.epoch();
-    record.advance(&rotated("four"), ["a"]);
+    record.advance(&rotated("four"), AT_ONCE, ["a"]);
     record.done("a", step, since);
     assert_eq!(record.tally(), tally);
 }
@@ -284,7 +287,7 @@ fn a_write_outlasts_the_record_that_it_was_decided_by() {
     let before = due();
     let since = before.epoch();
     let mut read = Record::read(&before.write()).unwrap().following(since);
-    read.advance(&rotated("three"), ["a"]);
+    read.advance(&rotated("three"), AT_ONCE, ["a"]);
     read.done("a", Step::Set, since);
     assert_eq!(read.tally().outdated, 1);
 }
@@ -316,7 +319,7 @@ fn a_record_survives_a_restart(#[case] record: Record) {
 #[case::not_looked_for(Sources { trust_bundle: Reading::Unmanaged, ..rotated("two") }, Step::Set)]
 fn signals_wait_for_sources_that_cannot_be_used(#[case] now: Sources, #[case] step: Step) {
     let mut record = due();
-    record.advance(&now, ["a"]);
+    record.advance(&now, AT_ONCE, ["a"]);
     let decided = record.decide("a", Standing::Affected, Keys::Both, NONE);
     assert_eq!(decided, step);
 }
@@ -330,20 +333,20 @@ fn what_changes_meanwhile_is_recorded_and_due() {
         ..broken()
     };
     assert_eq!(
-        record.advance(&deleted, ["a"]),
+        record.advance(&deleted, AT_ONCE, ["a"]),
         Advance::Changed(vec![Kind::TrustBundle])
     );
     let known = record.known().get(Kind::TrustBundle);
     assert_eq!(known, Some(Last::Deleted), "also for direct mode");
     let mut next = Record::read(&record.write()).unwrap();
-    assert_eq!(next.advance(&deleted, ["a"]), Advance::Unchanged);
+    assert_eq!(next.advance(&deleted, AT_ONCE, ["a"]), Advance::Unchanged);
     let step = |record: &Record| record.decide("a", Standing::Affected, Keys::Both, NONE);
     assert_eq!(step(&next), Step::Withhold);
     let mended = Sources {
         trust_bundle: Reading::Absent,
         ..sources()
     };
-    assert_eq!(next.advance(&mended, ["a"]), Advance::Unchanged);
+    assert_eq!(next.advance(&mended, AT_ONCE, ["a"]), Advance::Unchanged);
     assert_eq!(step(&next), Step::Set);
 }
 
@@ -351,10 +354,16 @@ fn what_changes_meanwhile_is_recorded_and_due() {
 #[test]
 fn a_signal_that_stands_when_a_source_becomes_unusable_is_followed_by_another() {
     let mut record = standing();
-    assert_eq!(record.advance(&broken(), ["a"]), Advance::Noted);
-    assert_eq!(record.advance(&broken(), ["a"]), Advance::Unchanged);
+    assert_eq!(record.advance(&broken(), AT_ONCE, ["a"]), Advance::Noted);
+    assert_eq!(
+        record.advance(&broken(), AT_ONCE, ["a"]),
+        Advance::Unchanged
+    );
     let mut next = Record::read(&record.write()).unwrap();
-    assert_eq!(next.advance(&rotated("two"), ["a"]), Advance::Unchanged);
+    assert_eq!(
+        next.advance(&rotated("two"), AT_ONCE, ["a"]),
+        Advance::Unchanged
+    );
     let step = next.decide("a", Standing::Affected, Keys::Both, NONE);
     assert_eq!(step, Step::Set);
 }
@@ -364,7 +373,7 @@ fn a_signal_that_stands_when_a_source_becomes_unusable_is_followed_by_another() 
 fn a_signal_on_its_way_when_a_source_becomes_unusable_is_followed_by_another() {
     let mut record = due();
     let since = record.epoch();
-    record.advance(&broken(), ["a"]);
+    record.advance(&broken(), AT_ONCE, ["a"]);
     record.done("a", Step::Set, since);
     assert_eq!(record.tally().outdated, 1);
 }
@@ -372,9 +381,9 @@ fn a_signal_on_its_way_when_a_source_becomes_unusable_is_followed_by_another() {
 #[test]
 fn a_first_start_with_a_source_that_cannot_be_used_signals_once_it_can() {
     let mut record = Record::default();
-    assert_eq!(record.advance(&broken(), ["a"]), Advance::First);
+    assert_eq!(record.advance(&broken(), AT_ONCE, ["a"]), Advance::First);
     assert_eq!(
-        record.advance(&sources(), ["a"]),
+        record.advance(&sources(), AT_ONCE, ["a"]),
         Advance::Changed(vec![Kind::PullSecret])
     );
     let step = record.decide("a", Standing::Affected, Keys::Both, NONE);
@@ -395,7 +404,7 @@ fn ten_thousand_runtimes_fit_into_a_record() {
         .map(|it| format!("{it:08}-3b1f-4c11-9a52-90d38a6ad70f"))
         .collect();
     let mut record = started();
-    record.advance(&rotated("two"), names.iter().map(String::as_str));
+    record.advance(&rotated("two"), AT_ONCE, names.iter().map(String::as_str));
     let bytes: usize = record
         .write()
         .iter()

@@ -6,7 +6,7 @@ use rstest::rstest;
 use super::api_server::{Runtime, desired, document, manifests, sources};
 use crate::convergence::identity::Claim;
 use crate::convergence::observed::NamespaceState;
-use crate::convergence::plan::{Plan, plan, uninstall};
+use crate::convergence::plan::{Held, Plan, plan, uninstall};
 use crate::convergence::sources::{Reading, SourceError, Sources};
 use crate::convergence::status::{
     Failure, Outcome, Purpose, Reason, Unreached, Withheld, conditions,
@@ -142,6 +142,30 @@ fn an_invalid_source() {
     assert_eq!(
         conditions[2].message,
         "the pullSecret of the control plane cannot be used: the Secret's type is `Opaque`, not `kubernetes.io/dockerconfigjson`"
+    );
+}
+
+/// The most urgent one gives the reason, and none is left out.
+#[test]
+fn several_sources_that_are_not_as_they_should_be_are_all_said() {
+    let mut plan = held(&Sources {
+        pull_secret: Reading::Invalid(SourceError::Type("Opaque".into())),
+        ..sources()
+    });
+    plan.held.push(Held::DeletionPending {
+        object: "ClusterTrustBundle roots".to_owned(),
+        at: jiff::Timestamp::UNIX_EPOCH,
+    });
+    let conditions = conditions(&[], outcome(&plan), None, "now");
+    assert_eq!(
+        brief(&conditions)[2],
+        "ConfigurationSynchronized=False/DeletionPending"
+    );
+    assert_eq!(
+        conditions[2].message,
+        "ClusterTrustBundle roots was deleted on the control plane: its copy on the runtime is deleted at \
+1970-01-01T00:00:00Z unless it is created again before; the pullSecret of the control plane cannot be used: the Secret's \
+type is `Opaque`, not `kubernetes.io/dockerconfigjson`"
     );
 }
 

@@ -142,6 +142,7 @@ impl World {
     pub(super) fn new() -> Self {
         let mut settings = DirectSettings::default();
         settings.together = Duration::from_millis(50);
+        settings.deletion_grace = Duration::from_millis(50);
         settings.names.trust_bundle = Some("roots".to_owned());
         settings.backoff = Backoff {
             base: Duration::from_millis(40),
@@ -251,7 +252,12 @@ impl World {
             fleet: Fleet::new(fleet, FleetMetrics::register(&mut registry)),
             installations: Installations::new(Arc::new(manifests), self.webhook()).unwrap(),
             readiness: self.readiness.clone(),
+            reporter: Reporter {
+                controller: "rt-bootstrapper-controller".to_owned(),
+                instance: Some("pod-1".to_owned()),
+            },
             metrics: DirectMetrics::register(&mut registry),
+            source_metrics: SourceMetrics::register(&mut registry),
         };
         self.registry = registry;
         let token = CancellationToken::new();

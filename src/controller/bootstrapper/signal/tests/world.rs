@@ -22,6 +22,7 @@ pub(super) struct World {
     pub(super) readiness: Readiness,
     registry: Registry,
     metrics: SignalMetrics,
+    source_metrics: SourceMetrics,
     pub(super) settings: SignalSettings,
     /// What the pull Secret is called.
     pub(super) pull_secret: String,
@@ -95,11 +96,13 @@ impl World {
         }
         let mut registry = Registry::default();
         let metrics = SignalMetrics::register(&mut registry);
+        let source_metrics = SourceMetrics::register(&mut registry);
         Self {
             kcp,
             readiness: Readiness::default(),
             registry,
             metrics,
+            source_metrics,
             settings: SignalSettings {
                 per_second: NonZeroU32::new(100).unwrap(),
                 keys: SignalKeys::Only(Place::Annotation),
@@ -134,7 +137,7 @@ impl World {
                 ..SourceNames::default()
             },
             readiness: self.readiness.clone(),
-            metrics: SourceMetrics::default(),
+            metrics: self.source_metrics.clone(),
         });
         let options = SignalOptions {
             client,
@@ -146,6 +149,7 @@ impl World {
                 instance: Some("pod-1".to_owned()),
             },
             metrics: self.metrics.clone(),
+            source_metrics: self.source_metrics.clone(),
         };
         let token = CancellationToken::new();
         self.running = Some(Running {

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;
 
-use super::{Source, source, sources};
+use super::{AT_ONCE, NOT_YET, Source, source, sources};
 use crate::convergence::signal::{Advance, Keys, Record, Seen, Standing, Step};
 
 /// The world of the interim mode: Runtimes with two keys, a manager that obeys one of them, and a controller that may
@@ -16,6 +16,8 @@ struct Model {
     known: [Source; 3],
     /// The sources as they are.
     live: [Source; 3],
+    /// Whether the grace period of what is missing has not passed.
+    waits: bool,
     record: Record,
     stored: BTreeMap<String, String>,
     runtimes: BTreeMap<String, Seen>,
@@ -31,7 +33,7 @@ struct Model {
 
 #[derive(Clone, Debug)]
 enum Event {
-    Sources([Source; 3]),
+    Sources([Source; 3], bool),
     Look(prop::sample::Index),
     Take(prop::sample::Index),
     Store,
@@ -40,7 +42,7 @@ enum Event {
 
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
-        2 => [source(), source(), source()].prop_map(Event::Sources),
+        2 => ([source(), source(), source()], any::<bool>()).prop_map(|(state, waits)| Event::Sources(state, waits)),
         6 => any::<prop::sample::Index>().prop_map(Event::Look),
         4 => any::<prop::sample::Index>().prop_map(Event::Take),
         1 => Just(Event::Store),
@@ -56,6 +58,7 @@ impl Model {
             takes_both,
             known: [Source::Content(1); 3],
             live: [Source::Content(1); 3],
+            waits: false,
             record: Record::default(),
             stored: BTreeMap::new(),
             runtimes: (0..count)
@@ -68,7 +71,7 @@ impl Model {
             sets: 0,
         };
         assert_eq!(
-            model.record.advance(&sources(model.known), []),
+            model.record.advance(&sources(model.known), AT_ONCE, []),
             Advance::First
         );
         model.stored = model.record.write();
@@ -79,20 +82,25 @@ impl Model {
         self.runtimes.keys().cloned().collect()
     }
 
+    /// Whether the manager would do what is not wanted: copy a source that is invalid, or do without a missing one.
     fn is_unusable(&self) -> bool {
-        self.live.contains(&Source::Invalid)
+        let mut pairs = self.known.iter().zip(self.live);
+        let missing = pairs.any(|(known, now)| now == Source::Absent && *known != now);
+        missing || self.live.contains(&Source::Invalid)
     }
 
-    fn sources(&mut self, state: [Source; 3]) {
-        self.live = state;
+    fn sources(&mut self, state: [Source; 3], waits: bool) {
+        (self.live, self.waits) = (state, waits);
         let names = self.names();
+        let grace = if waits { NOT_YET } else { AT_ONCE };
         let advance = self
             .record
-            .advance(&sources(state), names.iter().map(String::as_str));
+            .advance(&sources(state), grace, names.iter().map(String::as_str));
         // An independent judge: what the last readable state of each source was.
         let mut changed = false;
         for (known, now) in self.known.iter_mut().zip(state) {
-            if !matches!(now, Source::Invalid | Source::Unmanaged) && *known != now {
+            let waits = waits && now == Source::Absent;
+            if !waits && !matches!(now, Source::Invalid | Source::Unmanaged) && *known != now {
                 *known = now;
                 changed = true;
             }
@@ -148,6 +156,7 @@ impl Model {
 
     /// The manager takes a signal, if the key that it obeys is there.
     fn take(&mut self, name: &str) {
+        let unusable = self.is_unusable();
         let seen = self.runtimes.get_mut(name).unwrap();
         let obeyed = if self.obeys_label {
             seen.label
@@ -157,7 +166,7 @@ impl Model {
         if !obeyed {
             return;
         }
-        if self.live.contains(&Source::Invalid) {
+        if unusable {
             self.spoiled.insert(name.to_owned());
         } else {
             self.spoiled.remove(name);
@@ -175,7 +184,7 @@ impl Model {
     fn play(&mut self, event: &Event) {
         let names = self.names();
         match event {
-            Event::Sources(state) => self.sources(*state),
+            Event::Sources(state, waits) => self.sources(*state, *waits),
             Event::Look(index) => {
                 let name: &String = index.get(&names);
                 self.look(name);
@@ -188,7 +197,7 @@ impl Model {
             Event::Crash => {
                 self.record = Record::read(&self.stored).unwrap();
                 // Whoever leads next looks at the sources before anything else.
-                self.sources(self.live);
+                self.sources(self.live, self.waits);
             }
         }
     }
@@ -215,7 +224,7 @@ proptest! {
             model.play(event);
         }
         // What cannot be used is mended, to what it was.
-        model.sources(model.known);
+        model.sources(model.known, false);
         for _ in 0..12 {
             for name in model.names() {
                 model.look(&name);
