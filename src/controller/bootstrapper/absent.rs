@@ -26,6 +26,8 @@ enum Presence {
     Usual,
     /// It is missing, and taken for deleted then.
     DeletionPending(Timestamp),
+    /// It is named, and never was there.
+    NotFound,
 }
 
 impl Presence {
@@ -35,7 +37,8 @@ impl Presence {
         }
         match known.absence(kind, sources.names.get(kind)) {
             Absence::Pending { at, .. } => Self::DeletionPending(at),
-            Absence::NeverRolledOut | Absence::Deleted => Self::Usual,
+            Absence::NeverRolledOut => Self::NotFound,
+            Absence::Deleted => Self::Usual,
         }
     }
 }
@@ -95,6 +98,7 @@ impl AbsentSources {
         } = &self.voice;
         let pending = matches!(presence, Presence::DeletionPending(_));
         metrics.deletion_pending(kind, controller, pending);
+        metrics.not_found(kind, controller, presence == Presence::NotFound);
     }
 
     /// Gives the Event's reason and text, if there is one.
@@ -116,12 +120,21 @@ impl AbsentSources {
                 );
                 Some(("DeletionPending", text))
             }
+            (_, Presence::NotFound) => {
+                tracing::warn!(source, controller, object, "source not found");
+                let text = format!("{object} not found: only the other sources are synchronized");
+                Some(("SourceNotFound", text))
+            }
             (Presence::DeletionPending(_), _) if sources.summary(kind) == Summary::Absent => {
                 tracing::warn!(source, controller, object, "deletion of source carried out");
                 None
             }
             (Presence::DeletionPending(_), _) => {
                 tracing::info!(source, controller, object, "deletion of source withdrawn");
+                None
+            }
+            (Presence::NotFound, _) => {
+                tracing::info!(source, controller, object, "source found");
                 None
             }
             (Presence::Usual, Presence::Usual) => None,

@@ -43,8 +43,11 @@ pub enum Wanted {
 pub enum Why {
     /// The operator gave it no name.
     Off,
-    /// Its source never existed under its name.
-    NeverExisted,
+    /// There is no source of its name, and there never was one.
+    NotFound {
+        /// The source, for messages.
+        object: String,
+    },
     /// Its source is not looked for.
     Unmanaged,
     /// Its source is invalid; the text says why, without anything secret.
@@ -217,7 +220,9 @@ fn wanted<T>(
 /// What becomes of an object whose source is absent.
 fn absent(kind: Kind, sources: &Sources, known: &Known) -> Wanted {
     match known.absence(kind, sources.names.get(kind)) {
-        Absence::NeverRolledOut => Wanted::Untouched(Why::NeverExisted),
+        Absence::NeverRolledOut => Wanted::Untouched(Why::NotFound {
+            object: sources.names.reference(kind),
+        }),
         Absence::Pending { hash, at } => Wanted::Untouched(Why::DeletionPending {
             object: sources.names.reference(kind),
             hash,

@@ -1,8 +1,8 @@
 //! What to do about one runtime: the difference between what should be there and what is, in an order that is safe to
 //! stop after any step.
 //!
-//! Invariants: a refusal or a failed preflight yields no action at all; nothing differs, nothing is done; a source that is
-//! absent for ever, not looked for or invalid yields no change of its object's content; what a version requires is written
+//! Invariants: a refusal or a failed preflight yields no action at all; nothing differs, nothing is done; a source that was
+//! never there, is missing, not looked for or invalid yields no change of its object's content; what a version requires is written
 //! before the document that requires it; no document is left to require a part that the plan replaces.
 //! Source: product.md §2 "direct", reference kim-keb §9 rows 17 to 33, 42 and 44.
 
@@ -115,12 +115,30 @@ before", .at.strftime("%FT%TZ"))]
         /// The end of the grace period.
         at: Timestamp,
     },
+    /// There is no source of its name, and there never was one.
+    #[error("{object} not found on the control plane: {}", without(*.kind))]
+    NotFound {
+        /// The source.
+        kind: Kind,
+        /// What it is called.
+        object: String,
+    },
+}
+
+/// What it means that there is no such source.
+fn without(kind: Kind) -> &'static str {
+    match kind {
+        Kind::PullSecret | Kind::TrustBundle => "what the runtime has of it is left as it is",
+        Kind::Configuration => {
+            "what the runtime has of it is left as it is, and without one the webhook does not become ready"
+        }
+    }
 }
 
 impl Held {
     /// Whether the runtime holds what is wanted of this part all the same.
     fn is_satisfied(&self) -> bool {
-        matches!(self, Self::DeletionPending { .. })
+        matches!(self, Self::DeletionPending { .. } | Self::NotFound { .. })
     }
 
     /// The place among the reasons that one condition has room for; the least comes first.
@@ -130,6 +148,7 @@ impl Held {
             Self::Source { .. } => 1,
             Self::TooOld(_) => 2,
             Self::NotServed => 3,
+            Self::NotFound { .. } => 4,
         }
     }
 }

@@ -26,6 +26,7 @@ use super::{Published, SourceNames};
 pub struct SourceMetrics {
     invalid: Family<SourceLabel, Gauge>,
     deletion_pending: Family<AbsentLabel, Gauge>,
+    not_found: Family<AbsentLabel, Gauge>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -40,7 +41,8 @@ struct AbsentLabel {
 }
 
 impl SourceMetrics {
-    /// Figures that the registry shows: `source_invalid{source}` and `source_deletion_pending{source,controller}`.
+    /// Figures that the registry shows: `source_invalid{source}`, `source_deletion_pending{source,controller}` and
+    /// `source_not_found{source,controller}`.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
@@ -54,6 +56,12 @@ impl SourceMetrics {
             "Whether a source is missing on the control plane and its deletion waits for the end of the grace period (1); 0 on \
 replicas that do not lead",
             metrics.deletion_pending.clone(),
+        );
+        registry.register(
+            "source_not_found",
+            "Whether a source is named and never was there (1), so that only the others are synchronized; 0 on replicas that do \
+not lead",
+            metrics.not_found.clone(),
         );
         metrics
     }
@@ -72,12 +80,29 @@ replicas that do not lead",
         controller: &'static str,
         pending: bool,
     ) {
-        let label = AbsentLabel {
-            source: kind.name(),
-            controller,
-        };
+        let label = AbsentLabel::new(kind, controller);
         let gauge = self.deletion_pending.get_or_create(&label);
         gauge.set(pending.into());
+    }
+
+    /// Notes whether a source that is named was never there, in the eyes of one controller.
+    pub(in crate::bootstrapper) fn not_found(
+        &self,
+        kind: Kind,
+        controller: &'static str,
+        not_found: bool,
+    ) {
+        let label = AbsentLabel::new(kind, controller);
+        self.not_found.get_or_create(&label).set(not_found.into());
+    }
+}
+
+impl AbsentLabel {
+    fn new(kind: Kind, controller: &'static str) -> Self {
+        Self {
+            source: kind.name(),
+            controller,
+        }
     }
 }
 

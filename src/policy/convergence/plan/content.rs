@@ -99,8 +99,12 @@ fn verdict(kind: Kind, desired: &Desired, observed: &Observed) -> Result<Verdict
             let (object, at) = (object.clone(), *at);
             return Err(Held::DeletionPending { object, at });
         }
+        Wanted::Untouched(Why::NotFound { object }) => {
+            let object = object.clone();
+            return Err(Held::NotFound { kind, object });
+        }
         // The part that holds the document back is reported itself.
-        Wanted::Untouched(Why::Off | Why::NeverExisted | Why::Unmanaged | Why::Held(_)) => {
+        Wanted::Untouched(Why::Off | Why::Unmanaged | Why::Held(_)) => {
             return Ok(Verdict::Leave);
         }
     };

@@ -92,6 +92,8 @@ reasons! {
     TrustBundleNotServed,
     /// [`Held::DeletionPending`].
     DeletionPending,
+    /// [`Held::NotFound`].
+    SourceNotFound,
     /// All other conditions hold.
     Ready,
     /// The pass did not look at it, and none did before.
@@ -145,6 +147,7 @@ impl From<&Held> for Reason {
             Held::TooOld(_) => Self::WebhookTooOld,
             Held::NotServed => Self::TrustBundleNotServed,
             Held::DeletionPending { .. } => Self::DeletionPending,
+            Held::NotFound { .. } => Self::SourceNotFound,
         }
     }
 }

@@ -442,7 +442,7 @@ fn what(wanted: &Wanted) -> &'static str {
         Wanted::Present { .. } => "present",
         Wanted::Removed => "removed",
         Wanted::Untouched(Why::Off) => "off",
-        Wanted::Untouched(Why::NeverExisted) => "never",
+        Wanted::Untouched(Why::NotFound { .. }) => "never",
         Wanted::Untouched(Why::Unmanaged) => "unmanaged",
         Wanted::Untouched(Why::Invalid(_)) => "invalid",
         Wanted::Untouched(Why::Held(_)) => "held",

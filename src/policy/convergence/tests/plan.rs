@@ -91,6 +91,51 @@ created again before"
     assert_eq!(held, [text]);
 }
 
+/// What is there is left, and said is what is missing, by the name under which it was looked for.
+#[rstest]
+#[case::pull_secret(
+    Sources { pull_secret: Reading::Absent, ..sources() },
+    "Secret kcp-system/pull not found on the control plane: what the runtime has of it is left as it is"
+)]
+#[case::trust_bundle(
+    Sources { trust_bundle: Reading::Absent, ..sources() },
+    "ClusterTrustBundle roots not found on the control plane: what the runtime has of it is left as it is"
+)]
+#[case::configuration(
+    Sources { configuration: Reading::Absent, ..sources() },
+    "ConfigMap kcp-system/rt-bootstrapper-config not found on the control plane: what the runtime has of it is left as it \
+is, and without one the webhook does not become ready"
+)]
+fn source_that_was_never_there_is_said_and_the_others_go_over(
+    #[case] now: Sources,
+    #[case] said: &str,
+) {
+    let mut runtime = Runtime::converged(&desired(&sources()));
+    let rotated = Sources {
+        trust_bundle: match now.trust_bundle {
+            Reading::Absent => Reading::Absent,
+            _ => bundle(2),
+        },
+        pull_secret: match now.pull_secret {
+            Reading::Absent => Reading::Absent,
+            _ => secret("two"),
+        },
+        ..now
+    };
+    let plan = runtime.plan(&desired(&rotated));
+    let held: Vec<String> = plan.held.iter().map(ToString::to_string).collect();
+    assert_eq!(held, [said]);
+    runtime.carry_out(&plan);
+    assert!(
+        runtime
+            .log
+            .iter()
+            .any(|it| [SECRET, TRUST].contains(&&**it))
+    );
+    assert!(!runtime.log.iter().any(|it| it.starts_with("delete")));
+    assert!(runtime.plan(&desired(&rotated)).is_empty());
+}
+
 /// A document that required it would be waited for.
 #[rstest]
 #[case::pull_secret(Kind::PullSecret, REQUIRES_PULL_SECRET)]

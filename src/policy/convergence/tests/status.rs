@@ -145,6 +145,24 @@ fn an_invalid_source() {
     );
 }
 
+#[test]
+fn source_that_was_never_there_is_not_synchronized() {
+    let plan = held(&Sources {
+        configuration: Reading::Absent,
+        ..sources()
+    });
+    let conditions = conditions(&[], outcome(&plan), None, "now");
+    assert_eq!(
+        brief(&conditions)[2],
+        "ConfigurationSynchronized=False/SourceNotFound"
+    );
+    let message = &conditions[2].message;
+    assert!(
+        message.starts_with("ConfigMap kcp-system/rt-bootstrapper-config not found"),
+        "{message}"
+    );
+}
+
 /// The most urgent one gives the reason, and none is left out.
 #[test]
 fn several_sources_that_are_not_as_they_should_be_are_all_said() {

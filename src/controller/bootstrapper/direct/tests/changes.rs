@@ -121,6 +121,8 @@ async fn source_that_is_absent_under_another_name_keeps_its_copies() {
     world.publish();
     world.start();
     world.pass("a").await;
+    let said = world.condition("a", "ConfigurationSynchronized");
+    assert_eq!(said, "False SourceNotFound");
     assert!(skrs[0].kyma("secrets/registry-credentials").is_some());
     assert_eq!(skrs[0].take(), [""; 0]);
     let record = world.kcp.get("configmaps", "rt-bootstrapper-direct-record");
@@ -147,10 +149,17 @@ async fn row_41_a_source_that_never_existed_touches_nothing() {
         .objects
         .insert(secret.to_owned(), foreign.clone());
     world.start();
-    world.until_ready("a").await;
+    world.until_installed("a").await;
+    world.settle().await;
     assert_eq!(skr.get(secret), Some(foreign));
-    let said = world.condition("a", "ConfigurationSynchronized");
-    assert_eq!(said, "True Synchronized");
+    for kind in ["ConfigurationSynchronized", "Ready"] {
+        assert_eq!(world.condition("a", kind), "False SourceNotFound");
+    }
+    let said = world.status("a")["conditions"].to_string();
+    for object in ["Secret kcp-system/pull", "ClusterTrustBundle roots"] {
+        assert!(said.contains(&format!("{object} not found")), "{said}");
+    }
+    assert!(world.written("create events") == 2);
     let writes = skr.take();
     assert!(
         !writes
@@ -160,7 +169,7 @@ async fn row_41_a_source_that_never_existed_touches_nothing() {
     );
 }
 
-/// What is said is that everything is as on the control plane.
+/// The webhook cannot become ready without it, so what is said is what is missing, and what that means.
 #[tokio::test]
 async fn row_41_a_document_that_never_existed_touches_nothing_until_it_comes() {
     let mut world = World::new();
@@ -171,12 +180,22 @@ async fn row_41_a_document_that_never_existed_touches_nothing_until_it_comes() {
     let foreign = installers("ConfigMap");
     skr.lock().objects.insert(path.to_owned(), foreign.clone());
     world.start();
-    world.until_ready("a").await;
+    world.until_installed("a").await;
     world.settle().await;
     assert_eq!(skr.get(path), Some(foreign));
     assert!(!skr.take().contains(&INSTALL[4].to_owned()));
-    let said = world.condition("a", "ConfigurationSynchronized");
-    assert_eq!(said, "True Synchronized");
+    for kind in ["ConfigurationSynchronized", "Ready"] {
+        assert_eq!(world.condition("a", kind), "False SourceNotFound");
+    }
+    let said = world.status("a")["conditions"].to_string();
+    for part in [
+        "ConfigMap kcp-system/rt-bootstrapper-config not found",
+        "the webhook does not become ready",
+    ] {
+        assert!(said.contains(part), "{said}");
+    }
+    let gauge = "source_not_found{source=\"configuration\",controller=\"direct\"}";
+    assert!(world.metrics().contains(&format!("{gauge} 1")));
     let content = world.status("a")["content"].clone();
     assert!(content["configuration"].is_null(), "{content}");
     assert!(content["pullSecret"].is_string(), "{content}");
@@ -187,6 +206,8 @@ async fn row_41_a_document_that_never_existed_touches_nothing_until_it_comes() {
             it.status("a")["content"]["configuration"].is_string()
         })
         .await;
+    world.until_ready("a").await;
+    assert!(world.metrics().contains(&format!("{gauge} 0")));
     let transfer = "transfer ConfigMap/rt-bootstrapper-config";
     assert_eq!(skr.take(), [transfer, INSTALL[4]]);
 }

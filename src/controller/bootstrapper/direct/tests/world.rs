@@ -340,6 +340,11 @@ impl World {
         self.until_condition(name, "Ready", "True Ready").await;
     }
 
+    pub(super) async fn until_installed(&self, name: &str) {
+        self.until_condition(name, "Installed", "True Installed")
+            .await;
+    }
+
     pub(super) async fn until_condition(&self, name: &str, kind: &str, wanted: &str) {
         let what = format!("{name}: {kind} is {wanted}");
         self.until(&what, |it| it.condition(name, kind) == wanted)

@@ -22,7 +22,7 @@ async fn the_first_start_ever_records_and_signals_nobody() {
     assert!(world.signals().is_empty());
     assert_eq!(world.kcp.writes("configmaps").len(), 1);
     assert!(world.record().is_empty());
-    assert_eq!(world.kcp.lock().events, ["RecordBegun"]);
+    assert_eq!(world.events(), ["RecordBegun"]);
     assert!(world.readiness.is_ready(), "{:?}", world.readiness.report());
 }
 
@@ -104,7 +104,7 @@ async fn rows_39_and_41_creation_change_and_deletion_of_each_source() {
     };
     world.kcp.put("secrets", pull_secret("one"));
     settle("Secret created").await;
-    assert_eq!(world.kcp.lock().events, ["RecordBegun", "SourcesChanged"]);
+    assert_eq!(world.events(), ["RecordBegun", "SourcesChanged"]);
     world.kcp.put("secrets", pull_secret("two"));
     settle("Secret changed").await;
     world.kcp.delete("secrets", "pull");
@@ -147,6 +147,25 @@ async fn source_that_is_absent_under_another_name_signals_no_runtime() {
     world.start().await;
     world.quiet().await;
     assert!(world.signals().is_empty(), "{:?}", world.signals());
+}
+
+/// A source that is named and was never there is said, and the others are signaled all the same.
+#[tokio::test(start_paused = true)]
+async fn source_that_was_never_there_is_reported_and_holds_no_other_back() {
+    let mut world = World::new(&["a"]);
+    world.kcp.put("clustertrustbundles", trust_bundle());
+    world.start().await;
+    world.quiet().await;
+    let mut events = world.kcp.lock().events.clone();
+    events.sort();
+    assert_eq!(events, ["RecordBegun", "SourceNotFound"]);
+    let gauge = "source_not_found{source=\"pullSecret\",controller=\"signal\"}";
+    assert!(world.metric(&format!("{gauge} 1")));
+    world.change("two.example");
+    world.until_signalled(&["a"]).await;
+    world.kcp.put("secrets", pull_secret("one"));
+    world.quiet().await;
+    assert!(world.metric(&format!("{gauge} 0")));
 }
 
 #[tokio::test(start_paused = true)]

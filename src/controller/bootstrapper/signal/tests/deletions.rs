@@ -46,8 +46,10 @@ async fn deletion_is_signaled_at_the_end_of_the_grace_period() {
         "{took:?}"
     );
     assert!(is_counted(&world, 0));
-    let events = world.kcp.lock().events.clone();
-    assert_eq!(events, ["RecordBegun", "DeletionPending", "SourcesChanged"]);
+    assert_eq!(
+        world.events(),
+        ["RecordBegun", "DeletionPending", "SourcesChanged"]
+    );
 }
 
 #[tokio::test(start_paused = true)]

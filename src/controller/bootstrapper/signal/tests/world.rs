@@ -226,6 +226,13 @@ impl World {
             .collect()
     }
 
+    /// Reasons of the Events so far, without those about a source that was never there.
+    pub(super) fn events(&self) -> Vec<String> {
+        let mut events = self.kcp.lock().events.clone();
+        events.retain(|it| it != "SourceNotFound");
+        events
+    }
+
     pub(super) fn metric(&self, line: &str) -> bool {
         self.metrics_text().lines().any(|it| it == line)
     }
