@@ -5,6 +5,7 @@
 //! every change makes a content that was never there before, so that an old one cannot be taken for it.
 
 mod controller;
+mod inventory;
 mod objects;
 mod obstacles;
 mod plane;

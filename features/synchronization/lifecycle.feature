@@ -14,8 +14,17 @@ Feature: A custom resource is the webhook's life on a runtime
     Given a runtime whose webhook a RuntimeBootstrapper installed
     When its RuntimeBootstrapper is deleted
     Then the webhook configuration goes before the webhook
-    And nothing of ours is left on the runtime
     And the RuntimeBootstrapper is gone
+
+  @node
+  Scenario: A deleted RuntimeBootstrapper leaves the objects of the runtime as they were before it
+    Given a runtime without a webhook
+    And a Namespace of the runtime opts in to the pull Secret
+    And the objects of the runtime are recorded
+    And a RuntimeBootstrapper installed the webhook and its copy of the pull Secret
+    When its RuntimeBootstrapper is deleted
+    Then the RuntimeBootstrapper is gone
+    And nothing of ours is left on the runtime
 
   # kim-keb §9 rows 28, 31
   @node

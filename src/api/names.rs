@@ -11,6 +11,13 @@ pub const MIRROR_POD: &str = "kubernetes.io/config.mirror";
 /// Label on every copy of the pull Secret that we made; its value is `"true"`.
 pub const MIRRORED: &str = "rt-bootstrapper.kyma-project.io/mirrored";
 
+/// Secret of the webhook's serving certificate in the product namespace. The public installation calls it so too, so an
+/// upgrade finds it.
+pub const WEBHOOK_CERTIFICATE: &str = "rt-bootstrapper-webhook-cert";
+
+/// Lease of everything that only one replica of the webhook may do.
+pub const WEBHOOK_LEASE: &str = "rt-bootstrapper-webhook";
+
 /// Name of the pull Secret, in the product namespace and in every namespace that needs it.
 pub const PULL_SECRET: &str = "registry-credentials";
 

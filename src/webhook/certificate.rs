@@ -54,8 +54,8 @@ mod probe;
 #[cfg(test)]
 mod testing;
 
-/// The Secret with the serving certificate. The public installation calls it so too, so an upgrade finds it.
-pub const CERTIFICATE_SECRET: &str = "rt-bootstrapper-webhook-cert";
+/// The Secret with the serving certificate.
+pub const CERTIFICATE_SECRET: &str = api::names::WEBHOOK_CERTIFICATE;
 
 /// The Service that the webhook configuration points to.
 pub const WEBHOOK_SERVICE: &str = "rt-bootstrapper-webhook-service";

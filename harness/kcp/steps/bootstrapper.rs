@@ -1,19 +1,21 @@
 //! RuntimeBootstrappers: created, deleted, and what they say.
 
 use std::cell::Cell;
+use std::collections::BTreeSet;
 
 use anyhow::{Context as _, bail, ensure};
-use api::names::{MARKER, SKR_NAMESPACE};
-use api::runtimes::{ACCEPT_CLUSTER, OWNER_MARKER};
+use api::names::MARKER;
+use api::runtimes::ACCEPT_CLUSTER;
 use cucumber::{given, then, when};
 use http::Method;
 use serde_json::{Value, json};
+use tokio::sync::Mutex;
 
 use super::rollout::NEVER;
-use crate::kcp::objects::{found, named_config_map};
+use crate::kcp::inventory::{inventory, kept};
+use crate::kcp::objects::found;
 use crate::kcp::runtime::Runtime;
 use crate::kcp::skr::{deployment_path, webhook_path};
-use crate::kcp::source::Source;
 use crate::kcp::{Changed, PATIENCE, World};
 use crate::until::until;
 use crate::world::Draft;
@@ -182,32 +184,73 @@ async fn goes_first(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-#[then("nothing of ours is left on the runtime")]
-async fn nothing_left(world: &mut World) -> anyhow::Result<()> {
-    let skr = world.skr()?;
-    let marker = named_config_map(SKR_NAMESPACE, OWNER_MARKER);
-    until("nothing of ours is left", PATIENCE, || async {
-        for path in Source::ALL.map(Source::on_skr).iter().chain([&marker]) {
-            ensure!(found(&skr.dialogue, path).await?.is_none(), "{path}");
-        }
+#[given("a Namespace of the runtime opts in to the pull Secret")]
+async fn opts_in(world: &mut World) -> anyhow::Result<()> {
+    let namespace = json!({
+        "apiVersion": "v1", "kind": "Namespace",
+        "metadata": {
+            "name": OPTS_IN,
+            "annotations": { (api::Feature::PullSecret.key()): "true" },
+        },
+    });
+    world.skr()?.cluster.apply(&namespace.to_string()).await
+}
+
+#[given("the objects of the runtime are recorded")]
+async fn recorded(world: &mut World) -> anyhow::Result<()> {
+    let dialogue = &world.skr()?.dialogue;
+    let last = Mutex::new(BTreeSet::new());
+    let last = &last;
+    // What other objects bring with them (a Namespace its ServiceAccount) is there a moment later.
+    until(
+        "the objects of the runtime settle",
+        PATIENCE,
+        || async move {
+            let now = inventory(dialogue).await?;
+            let before = std::mem::replace(&mut *last.lock().await, now.clone());
+            ensure!(before == now, "{:?}", before.symmetric_difference(&now));
+            anyhow::Ok(())
+        },
+    )
+    .await?;
+    let objects = kept(&*last.lock().await);
+    world.seen.insert(OBJECTS.to_owned(), objects);
+    Ok(())
+}
+
+#[given("a RuntimeBootstrapper installed the webhook and its copy of the pull Secret")]
+async fn installed_with_copy(world: &mut World) -> anyhow::Result<()> {
+    created(world).await?;
+    ready(world).await?;
+    let dialogue = &world.skr()?.dialogue;
+    let copy = crate::kcp::objects::secret(OPTS_IN);
+    let copy = &copy;
+    until("the Namespace has its copy", PATIENCE, || async move {
+        ensure!(found(dialogue, copy).await?.is_some(), "{copy}: none");
         anyhow::Ok(())
     })
     .await?;
-    for object in world.stage.controller.webhook().await? {
-        let (kind, name) = (&object["kind"], &object["metadata"]["name"]);
-        let (kind, name) = (kind.as_str(), name.as_str());
-        let arguments = [
-            "get",
-            kind.context("a kind")?,
-            name.context("a name")?,
-            "--namespace",
-            SKR_NAMESPACE,
-            "--ignore-not-found",
-            "--output=name",
-        ];
-        let left = skr.cluster.kubectl(&arguments).await?;
-        ensure!(left.stdout.trim().is_empty(), "{}", left.stdout);
-    }
+    Ok(())
+}
+
+#[then("nothing of ours is left on the runtime")]
+async fn nothing_left(world: &mut World) -> anyhow::Result<()> {
+    let before = world.seen(OBJECTS);
+    ensure!(before.is_array(), "the objects were not recorded before");
+    let before = &before;
+    let dialogue = &world.skr()?.dialogue;
+    until(
+        "everything is as it was recorded",
+        PATIENCE,
+        || async move {
+            let now = inventory(dialogue).await?;
+            let before: BTreeSet<String> = serde_json::from_value(before.clone())?;
+            let (left, lost) = (now.difference(&before), before.difference(&now));
+            ensure!(now == before, "left: {left:?}, lost: {lost:?}");
+            anyhow::Ok(())
+        },
+    )
+    .await?;
     Ok(())
 }
 
@@ -266,6 +309,11 @@ async fn accepted(world: &mut World) -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+/// The Namespace that opts in. It stays: nothing in it belongs to a scenario.
+const OPTS_IN: &str = "opts-in-to-pull-secret";
+/// The objects of the runtime, as they were recorded.
+const OBJECTS: &str = "objects";
 
 /// Which of them depends on how the network says no.
 const UNREACHED: &[&str] = &["ConnectionFailed", "TimedOut"];

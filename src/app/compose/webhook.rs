@@ -33,7 +33,7 @@ use crate::cli::webhook::WebhookArgs;
 const CALL: Duration = Duration::from_secs(15);
 
 /// The lease of everything that only one replica may do.
-const LEASE: &str = "rt-bootstrapper-webhook";
+const LEASE: &str = api::names::WEBHOOK_LEASE;
 
 /// Runs the role until a signal.
 ///

@@ -125,7 +125,8 @@ impl Remote {
         read(&body, Owners::Whole)
     }
 
-    /// Deletes an object, if the preconditions (`uid`, `resourceVersion`) hold; says whether it was there.
+    /// Deletes an object, if the preconditions (`uid`, `resourceVersion`) hold; says whether it was there. In the
+    /// foreground, it stays until all that it owns is gone.
     ///
     /// # Errors
     /// See [`CallError`]; a precondition that does not hold is a `Conflict`.
@@ -133,8 +134,12 @@ impl Remote {
         &self,
         path: &str,
         preconditions: Option<&Value>,
+        foreground: bool,
     ) -> Result<bool, CallError> {
         let mut options = json!({"apiVersion": "v1", "kind": "DeleteOptions"});
+        if foreground {
+            options["propagationPolicy"] = "Foreground".into();
+        }
         if let Some(preconditions) = preconditions {
             options["preconditions"] = preconditions.clone();
         }

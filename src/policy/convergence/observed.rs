@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use api::names::SKR_NAMESPACE;
+use api::names::{DOCKER_CONFIG_TYPE, MIRRORED, SKR_NAMESPACE};
 use serde_json::Value;
 
 use super::target::Target;
@@ -43,9 +43,54 @@ pub struct Observed {
     pub configuration: Option<Value>,
     /// The webhook's Deployment; looked at in every pass.
     pub deployment: Option<Value>,
+    /// What the webhook made while it ran; `None` if this pass did not look, in which case nothing of it is deleted.
+    pub made: Option<Made>,
     /// The other objects of the installation that are there; `None` if this pass did not look at them, in which case
     /// nothing is decided about them.
     pub installed: Option<BTreeMap<Target, Value>>,
+}
+
+/// What the webhook made while it ran, of which no manifest tells.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Made {
+    /// Copies of the pull Secret, in all namespaces.
+    pub copies: Vec<Identity>,
+    /// The Secret with the serving certificate and its key, and the Lease.
+    pub others: Vec<Identity>,
+}
+
+/// Which object exactly: a deletion names its UID, so that a successor of the same name survives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// Where.
+    pub target: Target,
+    /// `metadata.uid`.
+    pub uid: Option<String>,
+}
+
+impl Identity {
+    /// A copy of the pull Secret, by the webhook's own rule: its label, and the type that it writes. `None`: it is not
+    /// one of ours.
+    #[must_use]
+    pub fn of_copy(secret: &Value) -> Option<Self> {
+        let is_labelled = secret.get("metadata")?.get("labels")?.get(MIRRORED)? == "true";
+        let is_typed = text(secret, "/type") == Some(DOCKER_CONFIG_TYPE);
+        if !is_labelled || !is_typed {
+            return None;
+        }
+        let namespace = text(secret, "/metadata/namespace")?;
+        let target = Target::secret(namespace, text(secret, "/metadata/name")?);
+        Some(Self::of(target, secret))
+    }
+
+    /// An object that is there.
+    #[must_use]
+    pub fn of(target: Target, live: &Value) -> Self {
+        Self {
+            target,
+            uid: text(live, "/metadata/uid").map(str::to_owned),
+        }
+    }
 }
 
 /// The objects may hold credentials and are left out.
@@ -140,6 +185,11 @@ pub(super) fn replicas(deployment: &Value) -> u64 {
         .pointer("/spec/replicas")
         .and_then(Value::as_u64)
         .unwrap_or(1)
+}
+
+/// Whether an object is on its way out.
+pub(super) fn is_terminating(object: &Value) -> bool {
+    object.pointer("/metadata/deletionTimestamp").is_some()
 }
 
 /// A number of an object; zero if it is absent.

@@ -44,6 +44,8 @@ pub enum Action {
         target: Target,
         /// The UID that the deletion is bound to.
         uid: Option<String>,
+        /// Whether the object stays until all that it owns is gone.
+        foreground: bool,
     },
     /// A JSON patch that moves the ownership of fields, and takes our annotations away when we leave. It tests the
     /// resource version: a conflict (409 or 422) means that the next pass looks again.
@@ -70,6 +72,9 @@ pub struct Plan {
     pub writes_content: bool,
     /// How the installation is.
     pub installation: Installed,
+    /// Whether another plan has to follow although this one may be empty: something is on its way out, and the rest waits
+    /// for it.
+    pub unfinished: bool,
 }
 
 /// Why nothing may be written to a runtime.
@@ -247,6 +252,12 @@ impl Plan {
         self.steps.is_empty()
     }
 
+    /// Whether a runtime that is left is left: there is nothing to do, and nothing to wait for.
+    #[must_use]
+    pub fn has_left(&self) -> bool {
+        self.is_empty() && !self.unfinished && self.blocked.is_none()
+    }
+
     /// Whether the pass should be repeated soon although all of it succeeded: the Deployment is on its way.
     #[must_use]
     pub fn waits(&self) -> bool {
@@ -330,6 +341,7 @@ fn delete(target: Target, live: &Value) -> Action {
     Action::Delete {
         target,
         uid: super::observed::text(live, "/metadata/uid").map(str::to_owned),
+        foreground: false,
     }
 }
 

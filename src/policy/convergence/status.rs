@@ -229,8 +229,28 @@ fn before_all(outcome: Outcome<'_>) -> Result<&Plan, Verdict> {
     match outcome.purpose {
         Purpose::Keep => Ok(plan),
         _ if outcome.failure.is_some() => Err(outcome.failure.map_or_else(unknown, failed)),
-        Purpose::Uninstall => Err(no(Reason::Uninstalling, String::new())),
-        Purpose::HandBack => Err(no(Reason::HandingBack, String::new())),
+        purpose => Err(departure(purpose, plan)
+            .map_or_else(unknown, |(reason, text)| no(reason, text.to_owned()))),
+    }
+}
+
+/// What is said of a runtime that is being left, and how far that is; `None` if it is not.
+#[must_use]
+pub fn departure(purpose: Purpose, plan: &Plan) -> Option<(Reason, &'static str)> {
+    match purpose {
+        Purpose::Keep => None,
+        Purpose::Uninstall if plan.unfinished => Some((
+            Reason::Uninstalling,
+            "the webhook is being deleted; everything else waits until its Pods are gone",
+        )),
+        Purpose::Uninstall => Some((
+            Reason::Uninstalling,
+            "everything that belongs to the webhook is being deleted",
+        )),
+        Purpose::HandBack => Some((
+            Reason::HandingBack,
+            "everything is being left to KIM as it is",
+        )),
     }
 }
 

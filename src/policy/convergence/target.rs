@@ -79,6 +79,12 @@ impl Target {
         Self::namespaced(SECRET, namespace, name)
     }
 
+    /// A Lease.
+    #[must_use]
+    pub fn lease(namespace: &str, name: &str) -> Self {
+        Self::namespaced(LEASE, namespace, name)
+    }
+
     /// A ConfigMap.
     #[must_use]
     pub fn config_map(namespace: &str, name: &str) -> Self {
@@ -177,6 +183,7 @@ const fn resource(
 
 const SECRET: Resource = resource("", "Secret", "secrets", true);
 const CONFIG_MAP: Resource = resource("", "ConfigMap", "configmaps", true);
+const LEASE: Resource = resource("coordination.k8s.io", "Lease", "leases", true);
 const TRUST_BUNDLE: Resource = resource(
     "certificates.k8s.io",
     "ClusterTrustBundle",
@@ -216,7 +223,7 @@ const RESOURCES: [Resource; 18] = [
         "priorityclasses",
         false,
     ),
-    resource("coordination.k8s.io", "Lease", "leases", true),
+    LEASE,
     resource(
         "autoscaling",
         "HorizontalPodAutoscaler",

@@ -39,9 +39,12 @@ async fn act(action: &Action, remote: &Remote, metrics: &DirectMetrics) -> Resul
     let path = action.target().path();
     let result = match action {
         Action::Apply { object, .. } => remote.apply(&path, object, CONTROLLER_MANAGER, true).await,
-        Action::Delete { uid, .. } => {
+        Action::Delete {
+            uid, foreground, ..
+        } => {
             let preconditions = uid.as_ref().map(|uid| json!({ "uid": uid }));
-            remote.delete(&path, preconditions.as_ref()).await.map(drop)
+            let deleted = remote.delete(&path, preconditions.as_ref(), *foreground);
+            deleted.await.map(drop)
         }
         Action::Transfer { patch, .. } => remote.json_patch(&path, patch).await,
     };

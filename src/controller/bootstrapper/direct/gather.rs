@@ -5,10 +5,11 @@
 
 use std::collections::BTreeMap;
 
+use api::names::{WEBHOOK_CERTIFICATE, WEBHOOK_LEASE};
 use api::runtimes::OWNER_MARKER;
 use futures::future::{join_all, try_join_all};
 use policy::convergence::manifests::{Installation, Phase};
-use policy::convergence::observed::{Names, NamespaceState, Observed};
+use policy::convergence::observed::{Identity, Made, Names, NamespaceState, Observed};
 use policy::convergence::target::Target;
 use serde_json::Value;
 
@@ -17,6 +18,13 @@ use crate::runtimes::{CallError, Remote};
 
 /// Versions in which ClusterTrustBundles may be served, the most likely first: it is asked for alone.
 const TRUST_BUNDLE_VERSIONS: [&str; 3] = ["v1beta1", "v1", "v1alpha1"];
+
+/// The copies of the pull Secret: what the webhook's own label and type select.
+const COPIES: &str = "/api/v1/secrets?labelSelector=rt-bootstrapper.kyma-project.io%2Fmirrored%3Dtrue\
+&fieldSelector=type%3Dkubernetes.io%2Fdockerconfigjson";
+
+/// Secrets in one page of a list: their memory at once.
+const PAGE: u32 = 100;
 
 const FORBIDDEN: u16 = 403;
 const NOT_FOUND: u16 = 404;
@@ -97,6 +105,7 @@ impl Gather<'_> {
             trust_bundle: trust_bundle.flatten(),
             configuration,
             deployment,
+            made: None,
             installed: None,
         })
     }
@@ -119,6 +128,67 @@ impl Gather<'_> {
         }
         observed.installed = Some(installed);
         Ok(())
+    }
+
+    /// Adds what the webhook made while it ran, and the rights that we lack to delete it. A list that is refused is a right
+    /// that is missing, so that nothing begins of what cannot be completed.
+    pub(super) async fn made(&self, observed: &mut Observed) -> Result<(), CallError> {
+        let namespace = &self.names.namespace;
+        let mut made = Made::default();
+        for target in [
+            Target::secret(namespace, WEBHOOK_CERTIFICATE),
+            Target::lease(namespace, WEBHOOK_LEASE),
+        ] {
+            match self.read(&target).await? {
+                Read::There(found) => {
+                    let found = found.map(|it| Identity::of(target, &it));
+                    made.others.extend(found);
+                }
+                Read::Forbidden(right) => observed.unread.push(right),
+            }
+        }
+        match self.copies().await? {
+            Some(copies) => made.copies = copies,
+            None => observed.unread.push(everywhere("list")),
+        }
+        if !made.copies.is_empty() && !self.may_delete_copies().await? {
+            observed.unread.push(everywhere("delete"));
+        }
+        observed.made = Some(made);
+        Ok(())
+    }
+
+    /// The copies of the pull Secret in all namespaces; `None` if they may not be listed.
+    async fn copies(&self) -> Result<Option<Vec<Identity>>, CallError> {
+        let mut copies = Vec::new();
+        let mut next = String::new();
+        loop {
+            let query = format!("{COPIES}&limit={PAGE}{next}");
+            let page = match self.remote.list(&query).await {
+                Err(CallError::Refused {
+                    status: FORBIDDEN, ..
+                }) => return Ok(None),
+                page => page?,
+            };
+            let items = page.get("items").and_then(Value::as_array);
+            copies.extend(items.into_iter().flatten().filter_map(Identity::of_copy));
+            match text(&page, "/metadata/continue").filter(|it| !it.is_empty()) {
+                Some(token) => next = format!("&continue={}", escaped(&token)),
+                None => return Ok(Some(copies)),
+            }
+        }
+    }
+
+    /// Whether Secrets may be deleted in all namespaces. Who cannot even ask is told by the deletions.
+    async fn may_delete_copies(&self) -> Result<bool, CallError> {
+        match self
+            .remote
+            .post(rights::ACCESS, &rights::may("delete", "secrets"))
+            .await
+        {
+            Err(CallError::Refused { .. }) => Ok(true),
+            answer => Ok(answer?.pointer("/status/allowed") != Some(&Value::Bool(false))),
+        }
     }
 
     async fn read(&self, target: &Target) -> Result<Read, CallError> {
@@ -229,6 +299,11 @@ impl Gather<'_> {
         // At once, as the list is long and the other answers may be awaited still.
         Ok(rights::missing(rules, targets.iter().chain(manifests)))
     }
+}
+
+/// A right to Secrets that no namespace limits.
+fn everywhere(verb: &str) -> String {
+    format!("{verb} secrets in all namespaces")
 }
 
 /// Names of bundles hold colons, which may stand in a query; nothing else that a name can hold needs escaping.

@@ -202,7 +202,7 @@ fn end(assignment: &Assignment, purpose: Purpose, findings: &Findings) -> End {
         Purpose::Keep if is_broken => End::Broken,
         Purpose::Keep if is_on_its_way => End::Waits,
         Purpose::Keep => End::Settled,
-        Purpose::Uninstall | Purpose::HandBack if plan.is_empty() => End::Gone,
+        Purpose::Uninstall | Purpose::HandBack if plan.has_left() => End::Gone,
         Purpose::Uninstall | Purpose::HandBack => End::Waits,
     }
 }

@@ -10,6 +10,18 @@ use serde_json::{Value, json};
 /// The path of the review.
 pub(super) const PATH: &str = "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews";
 
+/// The path of the question about one right.
+pub(super) const ACCESS: &str = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
+
+/// The question about one right in all namespaces, to a kind of the core group.
+pub(super) fn may(verb: &str, plural: &str) -> Value {
+    json!({
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": { "resourceAttributes": { "verb": verb, "version": "v1", "resource": plural } },
+    })
+}
+
 /// What a pass does to an object. A server-side apply of a new object wants `create` beside `patch`.
 const VERBS: [&str; 4] = ["get", "create", "patch", "delete"];
 

@@ -21,6 +21,7 @@ mod settling;
 mod skr;
 mod succession;
 mod trouble;
+mod uninstall;
 mod world;
 
 fn size<A, B, F>(_: impl Fn(A, B) -> F) -> usize {

@@ -138,7 +138,7 @@ async fn absence_is_an_answer(#[values(H1, H2)] alpn: &'static [&'static str]) {
     let server = ApiServer::answering(Manner::only(alpn), |_| async { answer(404, "") }).await;
     let remote = World::new(|_| ()).open(&server);
     assert_eq!(remote.get(POD).await.unwrap(), None);
-    assert!(!remote.delete(POD, None).await.unwrap());
+    assert!(!remote.delete(POD, None, false).await.unwrap());
     let missing = remote.apply(POD, &json!({}), "us", true).await;
     assert!(matches!(
         missing,
@@ -220,7 +220,7 @@ async fn requests_are_what_an_api_server_expects(#[values(H1, H2)] alpn: &'stati
     );
     assert!(
         remote
-            .delete(POD, Some(&json!({"uid": "u"})))
+            .delete(POD, Some(&json!({"uid": "u"})), false)
             .await
             .unwrap()
     );

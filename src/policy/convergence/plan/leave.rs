@@ -9,14 +9,17 @@ use serde_json::Value;
 use super::{Action, Blocked, Context, Plan, content, delete, is_ours, lacking};
 use crate::convergence::identity::guard;
 use crate::convergence::manifests::{Phase, live};
-use crate::convergence::observed::{NamespaceState, Observed};
+use crate::convergence::observed::{Identity, NamespaceState, Observed, is_terminating};
 use crate::convergence::target::Target;
 use crate::convergence::{Kind, fields};
 
-/// Takes the webhook off a runtime: first what sends Pods to it, then its Pods and what they needed, then the three
-/// objects, and the marker last. Only what is ours goes. The plan is empty once nothing is left.
+/// Takes the webhook off a runtime: first what sends Pods to it, then its Deployment with all of its Pods; once these are
+/// gone, what they needed, the copies of the pull Secret in all namespaces, the webhook's certificate and Lease, the three
+/// objects, and the marker last. Only what is ours goes. [`Plan::has_left`] once nothing is left.
 ///
-/// The pass must have looked at the installation ([`Observed::installed`]).
+/// The copies wait for the Pods, and for the Pods' rights to be taken away: a webhook that runs writes them anew.
+/// The pass must have looked at the installation ([`Observed::installed`]) and at what the webhook made
+/// ([`Observed::made`]).
 #[must_use]
 pub fn uninstall(context: Context<'_>, observed: &Observed) -> Plan {
     let removed = |phase: Phase| -> Vec<Action> {
@@ -29,30 +32,63 @@ pub fn uninstall(context: Context<'_>, observed: &Observed) -> Plan {
             .filter_map(|it| removal(&it.target, live(it, observed)))
             .collect()
     };
-    let objects = Kind::ALL
-        .into_iter()
-        .rev()
-        .filter_map(|kind| {
-            let target = content::target(kind, context.names, observed)?;
-            removal(&target, content::live(kind, observed))
-        })
-        .collect();
-    let marker = observed
-        .marker
-        .iter()
-        .map(|live| delete(marker(context), live))
-        .collect();
-    leave(
-        context,
-        observed,
-        vec![
-            removed(Phase::Webhook),
-            removed(Phase::Deployment),
-            removed(Phase::Foundation),
-            objects,
-            marker,
-        ],
-    )
+    let mut steps = vec![removed(Phase::Webhook)];
+    let deployment = observed.deployment.as_ref().filter(|live| is_ours(live));
+    let made = match (deployment, &observed.made) {
+        (None, Some(made)) => made,
+        (deployment, _) => {
+            let stands = deployment.is_some_and(|live| !is_terminating(live));
+            steps.extend(stands.then(|| with_dependents(removed(Phase::Deployment))));
+            return Plan {
+                unfinished: true,
+                ..leave(context, observed, steps)
+            };
+        }
+    };
+    steps.push(removed(Phase::Foundation));
+    let copies: Vec<Action> = made.copies.iter().map(identified).collect();
+    steps.extend(copies.chunks(AT_ONCE).map(<[Action]>::to_vec));
+    steps.push(made.others.iter().map(identified).collect());
+    steps.push(objects(context, observed));
+    steps.push(unmarked(context, observed));
+    leave(context, observed, steps)
+}
+
+/// Deletions that are asked for at a time: there may be as many copies as a runtime has namespaces.
+const AT_ONCE: usize = 32;
+
+/// Deletions of objects that stay until all that they own is gone.
+fn with_dependents(mut actions: Vec<Action>) -> Vec<Action> {
+    for action in &mut actions {
+        if let Action::Delete { foreground, .. } = action {
+            *foreground = true;
+        }
+    }
+    actions
+}
+
+fn identified(Identity { target, uid }: &Identity) -> Action {
+    Action::Delete {
+        target: target.clone(),
+        uid: uid.clone(),
+        foreground: false,
+    }
+}
+
+/// The three objects, as far as they are ours.
+fn objects(context: Context<'_>, observed: &Observed) -> Vec<Action> {
+    let removed = |kind| {
+        let target = content::target(kind, context.names, observed)?;
+        removal(&target, content::live(kind, observed))
+    };
+    Kind::ALL.into_iter().rev().filter_map(removed).collect()
+}
+
+fn unmarked(context: Context<'_>, observed: &Observed) -> Vec<Action> {
+    let marker = observed.marker.iter();
+    marker
+        .map(|live| delete(self::marker(context), live))
+        .collect()
 }
 
 /// Hands a runtime back to today's installer: our annotations and our ownership of fields go, the webhook and the three
@@ -74,16 +110,12 @@ pub fn hand_back(context: Context<'_>, observed: &Observed) -> Plan {
             .iter()
             .filter_map(|it| give_back(&it.target, live(it, observed))),
     );
-    let marker = observed
-        .marker
-        .iter()
-        .map(|live| delete(marker(context), live))
-        .collect();
-    leave(
-        context,
-        observed,
-        vec![document.into_iter().collect(), rest, marker],
-    )
+    let steps = vec![
+        document.into_iter().collect(),
+        rest,
+        unmarked(context, observed),
+    ];
+    leave(context, observed, steps)
 }
 
 fn leave(context: Context<'_>, observed: &Observed, mut steps: Vec<Vec<Action>>) -> Plan {
@@ -105,8 +137,9 @@ fn leave(context: Context<'_>, observed: &Observed, mut steps: Vec<Vec<Action>>)
     }
     if observed.namespace == NamespaceState::Missing {
         // What was in it is gone with it.
+        let namespace = Some(context.names.namespace.as_str());
         for step in &mut steps {
-            step.retain(|it| it.target().namespace().is_none());
+            step.retain(|it| it.target().namespace() != namespace);
         }
     }
     steps.retain(|step| !step.is_empty());

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use api::names::PULL_SECRET;
 use api::runtimes::CONTROLLER_MANAGER;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -13,7 +14,7 @@ use crate::convergence::desired::Desired;
 use crate::convergence::identity::{Claim, Owner};
 use crate::convergence::known::{Grace, Known};
 use crate::convergence::manifests::Installation;
-use crate::convergence::observed::{Names, NamespaceState, Observed};
+use crate::convergence::observed::{Identity, Made, Names, NamespaceState, Observed};
 use crate::convergence::plan::{Action, Context, Plan, plan};
 use crate::convergence::sources::{
     ConfigMapView, Reading, SecretView, SourceNames, Sources, TrustBundleView, read_configuration,
@@ -32,6 +33,8 @@ pub(super) struct Runtime {
     pub(super) names: Names,
     pub(super) installation: Installation,
     pub(super) owner: Owner,
+    /// What the webhook made while it ran.
+    made: BTreeMap<Target, Value>,
     /// Applies, deletions and patches since the beginning, by `verb kind/name`.
     pub(super) log: Vec<String>,
 }
@@ -56,7 +59,48 @@ impl Runtime {
                 runtime_id: "runtime-1".to_owned(),
                 control_plane: salt().control_plane(),
             },
+            made: BTreeMap::new(),
             log: Vec::new(),
+        }
+    }
+
+    /// The webhook runs, and has made a copy in each of these namespaces, its certificate and its Lease.
+    pub(super) fn webhook_makes(&mut self, namespaces: &[&str]) {
+        let copies = namespaces.iter().map(|namespace| {
+            let labels = json!({ (api::names::MIRRORED): "true" });
+            let copy = json!({
+                "kind": "Secret", "type": api::names::DOCKER_CONFIG_TYPE,
+                "metadata": { "name": PULL_SECRET, "namespace": namespace, "uid": namespace, "labels": labels },
+            });
+            (Target::secret(namespace, PULL_SECRET), copy)
+        });
+        self.made.extend(copies);
+        for target in [
+            Target::secret(NAMESPACE, api::names::WEBHOOK_CERTIFICATE),
+            Target::lease(NAMESPACE, api::names::WEBHOOK_LEASE),
+        ] {
+            let object = json!({ "metadata": { "uid": target.name() } });
+            self.made.insert(target, object);
+        }
+        self.look_at_made();
+    }
+
+    fn look_at_made(&mut self) {
+        let mut made = Made::default();
+        for (target, live) in &self.made {
+            match Identity::of_copy(live) {
+                Some(copy) => made.copies.push(copy),
+                None => made.others.push(Identity::of(target.clone(), live)),
+            }
+        }
+        self.observed.made = Some(made);
+    }
+
+    /// The Pods of a Deployment that is being deleted are gone.
+    pub(super) fn pods_end(&mut self) {
+        let terminating = |it: &Value| !it["metadata"]["deletionTimestamp"].is_null();
+        if self.observed.deployment.as_ref().is_some_and(terminating) {
+            self.observed.deployment = None;
         }
     }
 
@@ -118,13 +162,16 @@ impl Runtime {
                 object,
                 CONTROLLER_MANAGER,
             )),
-            Action::Delete { uid, .. } => {
-                let live = live.expect("what is deleted is there");
+            Action::Delete {
+                uid, foreground, ..
+            } => {
+                let mut live = live.expect("what is deleted is there");
                 assert_eq!(
                     live.pointer("/metadata/uid").and_then(Value::as_str),
                     uid.as_deref()
                 );
-                None
+                live["metadata"]["deletionTimestamp"] = json!("2026-11-21T00:00:00Z");
+                foreground.then_some(live)
             }
             Action::Transfer { patch, .. } => {
                 let mut live = live.expect("what is patched is there");
@@ -199,7 +246,8 @@ impl Runtime {
         match (target.kind(), target.name()) {
             ("ConfigMap", api::runtimes::OWNER_MARKER) => observed.marker.as_ref(),
             ("ConfigMap", _) => observed.configuration.as_ref(),
-            ("Secret", _) => observed.pull_secret.as_ref(),
+            ("Secret", _) if is_source(target) => observed.pull_secret.as_ref(),
+            ("Secret" | "Lease", _) => self.made.get(target),
             ("ClusterTrustBundle", _) => observed.trust_bundle.as_ref(),
             ("Deployment", _) => observed.deployment.as_ref(),
             _ => observed.installed.as_ref().and_then(|it| it.get(target)),
@@ -211,7 +259,13 @@ impl Runtime {
         let slot = match (target.kind(), target.name()) {
             ("ConfigMap", api::runtimes::OWNER_MARKER) => &mut observed.marker,
             ("ConfigMap", _) => &mut observed.configuration,
-            ("Secret", _) => &mut observed.pull_secret,
+            ("Secret", _) if is_source(target) => &mut observed.pull_secret,
+            ("Secret" | "Lease", _) => {
+                assert_eq!(object, None, "only the webhook makes it");
+                self.made.remove(target);
+                self.look_at_made();
+                return;
+            }
             ("ClusterTrustBundle", _) => &mut observed.trust_bundle,
             ("Deployment", _) => &mut observed.deployment,
             _ => {
@@ -225,6 +279,11 @@ impl Runtime {
         };
         *slot = object;
     }
+}
+
+/// Whether a Secret is the pull Secret itself, whatever it is called.
+fn is_source(target: &Target) -> bool {
+    target.namespace() == Some(NAMESPACE) && target.name() != api::names::WEBHOOK_CERTIFICATE
 }
 
 pub(super) fn salt() -> Salt {

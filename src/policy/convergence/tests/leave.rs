@@ -5,30 +5,88 @@ use serde_json::{Value, json};
 use super::api_server::{Runtime, desired, manifests, sources};
 use crate::convergence::Kind;
 use crate::convergence::identity::Claim;
-use crate::convergence::observed::{NamespaceState, Observed};
+use crate::convergence::observed::{Identity, Made, NamespaceState, Observed};
 use crate::convergence::plan::{Blocked, Context, Plan, hand_back, plan, uninstall};
 
-/// product.md §2: the webhook configuration goes first, so that no Pod is sent to nobody.
+/// The webhook configuration goes first, so that no Pod is sent to a webhook that is not there; what the webhook made goes
+/// once it cannot make it anew.
 #[test]
 fn an_uninstallation() {
     let mut runtime = Runtime::converged(&desired(&sources()));
+    runtime.webhook_makes(&["a", "b"]);
     let plan = uninstall(runtime.context(), &runtime.observed);
+    assert!(!plan.has_left());
     runtime.carry_out(&plan);
     assert_eq!(
         runtime.log,
         [
             "delete MutatingWebhookConfiguration/webhook-configuration",
             "delete Deployment/rt-bootstrapper-controller-manager",
+        ]
+    );
+    let plan = uninstall(runtime.context(), &runtime.observed);
+    assert!(plan.is_empty(), "its Pods run: {:?}", plan.steps);
+    assert!(!plan.has_left());
+    runtime.pods_end();
+    runtime.log.clear();
+    runtime.carry_out(&uninstall(runtime.context(), &runtime.observed));
+    assert_eq!(
+        runtime.log,
+        [
             "delete Service/webhook-service",
             "delete ClusterRole/manager-role",
             "delete ServiceAccount/manager",
+            "delete Secret/registry-credentials",
+            "delete Secret/registry-credentials",
+            "delete Secret/rt-bootstrapper-webhook-cert",
+            "delete Lease/rt-bootstrapper-webhook",
             "delete ConfigMap/rt-bootstrapper-config",
             "delete ClusterTrustBundle/landscape",
             "delete Secret/registry-credentials",
             "delete ConfigMap/rt-bootstrapper-owner",
         ]
     );
-    assert!(uninstall(runtime.context(), &runtime.observed).is_empty());
+    assert!(uninstall(runtime.context(), &runtime.observed).has_left());
+}
+
+/// A pass that did not look at what the webhook made cannot tell that nothing of it is left.
+#[test]
+fn uninstallation_that_was_not_looked_at_is_not_finished() {
+    let mut runtime = Runtime::new();
+    runtime.observed.made = None;
+    assert!(!uninstall(runtime.context(), &runtime.observed).has_left());
+    runtime.webhook_makes(&[]);
+    assert!(!uninstall(runtime.context(), &runtime.observed).has_left());
+}
+
+#[test]
+fn many_copies_are_deleted_some_at_a_time() {
+    let mut runtime = Runtime::new();
+    let namespaces: Vec<String> = (0..100).map(|number| format!("n{number}")).collect();
+    let namespaces: Vec<&str> = namespaces.iter().map(String::as_str).collect();
+    runtime.webhook_makes(&namespaces);
+    let plan = uninstall(runtime.context(), &runtime.observed);
+    assert!(plan.steps.iter().all(|step| step.len() <= 32));
+    runtime.carry_out(&plan);
+    assert!(uninstall(runtime.context(), &runtime.observed).has_left());
+}
+
+/// What a Secret has to be to be a copy of ours: another one may carry the label, or the type.
+#[rstest]
+#[case::copy(json!("true"), "kubernetes.io/dockerconfigjson", true)]
+#[case::another_value(json!("false"), "kubernetes.io/dockerconfigjson", false)]
+#[case::no_label(json!(null), "kubernetes.io/dockerconfigjson", false)]
+#[case::another_type(json!("true"), "Opaque", false)]
+fn copies_are_told_by_label_and_type(
+    #[case] label: Value,
+    #[case] kind: &str,
+    #[case] is_ours: bool,
+) {
+    let metadata = json!({
+        "name": "s", "namespace": "n", "uid": "u", "labels": { (api::names::MIRRORED): label },
+    });
+    let secret = json!({ "type": kind, "metadata": metadata });
+    assert_eq!(Identity::of_copy(&secret).is_some(), is_ours);
 }
 
 #[test]
@@ -37,22 +95,25 @@ fn an_uninstallation_leaves_what_others_made() {
     for manifest in manifests("0.1.0") {
         runtime.someone_applies(&manifest, "customer");
     }
-    assert!(uninstall(runtime.context(), &runtime.observed).is_empty());
+    runtime.observed.made = Some(Made::default());
+    assert!(uninstall(runtime.context(), &runtime.observed).has_left());
 }
 
 /// The namespace was deleted: what was in it went with it, what is outside still has to go.
 #[test]
 fn an_uninstallation_without_the_namespace() {
     let mut runtime = Runtime::converged(&desired(&sources()));
+    runtime.webhook_makes(&["a"]);
+    runtime.observed.deployment = None;
     runtime.observed.namespace = NamespaceState::Missing;
     let plan = uninstall(runtime.context(), &runtime.observed);
-    assert!(
-        plan.steps
-            .iter()
-            .flatten()
-            .all(|it| it.target().namespace().is_none())
-    );
-    assert_eq!(plan.steps.iter().flatten().count(), 3);
+    let left: Vec<Option<&str>> = plan
+        .steps
+        .iter()
+        .flatten()
+        .map(|it| it.target().namespace())
+        .collect();
+    assert_eq!(left, [None, None, Some("a"), None]);
 }
 
 /// One of the two ways out.

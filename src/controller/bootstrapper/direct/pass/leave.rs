@@ -10,7 +10,7 @@ use api::bootstrapper::{INSTALLED, RuntimeBootstrapper};
 use kube::Resource as _;
 use kube::core::Status;
 use policy::convergence::signal::is_told_of;
-use policy::convergence::status::{Reason, Unreached};
+use policy::convergence::status::{Unreached, departure};
 
 use super::{Assignment, Common, End, Findings, purpose};
 
@@ -24,7 +24,7 @@ pub(super) async fn leave(
     let nobody = matches!(findings.unreached, Some(Unreached::RuntimeMissing));
     let clean = nobody || end == End::Gone;
     if !clean {
-        if !(is_overdue(&assignment.resource) && has_been_tried(assignment, end)) {
+        if !(is_overdue(&assignment.resource) && has_been_tried(assignment, findings, end)) {
             return Ok(end);
         }
         common.metrics.gave_up();
@@ -63,14 +63,18 @@ fn is_refusal(status: &Status) -> bool {
     (400..500).contains(&status.code) && !matches!(status.code, 409 | 429)
 }
 
-/// A pass that did its work must be able to see that it did, however late it came.
-fn has_been_tried(assignment: &Assignment, end: End) -> bool {
-    let tried = [Reason::Uninstalling.name(), Reason::HandingBack.name()];
+/// A pass that did its work must be able to see that it did, however late it came: one that came further than the one
+/// before is followed by another.
+fn has_been_tried(assignment: &Assignment, findings: &Findings, end: End) -> bool {
+    let plan = findings.plan.as_ref().filter(|_| end == End::Waits);
+    let purpose = purpose(&assignment.resource);
+    let Some((reason, message)) = plan.and_then(|plan| departure(purpose, plan)) else {
+        return true;
+    };
     let conditions = &assignment.previous.conditions;
-    end != End::Waits
-        || conditions
-            .iter()
-            .any(|it| it.kind == INSTALLED && tried.contains(&it.reason.as_str()))
+    conditions
+        .iter()
+        .any(|it| it.kind == INSTALLED && it.reason == reason.name() && it.message == message)
 }
 
 fn is_overdue(resource: &RuntimeBootstrapper) -> bool {

@@ -118,6 +118,9 @@ async fn decide(
         plan::content(context, &assignment.desired, &observed)
     } else if thorough {
         gather.installed(&mut observed).await?;
+        if purpose == Purpose::Uninstall {
+            gather.made(&mut observed).await?;
+        }
         planned(context, assignment, purpose, &observed)
     } else {
         quick

@@ -48,6 +48,10 @@ pub(super) struct State {
     pub(super) rules: Value,
     /// The path that may not be read.
     pub(super) unreadable: Option<&'static str>,
+    /// Whether an access review allows what it is asked.
+    pub(super) allows: bool,
+    /// Whether the Pods of a Deployment that is deleted run on.
+    pub(super) pods_stay: bool,
 }
 
 impl Skr {
@@ -69,6 +73,8 @@ impl Skr {
             trust_bundles: Some("v1beta1"),
             rules: json!([{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]),
             unreadable: None,
+            allows: true,
+            pods_stay: false,
         }));
         let gate = Arc::new(RwLock::new(()));
         let waiting = Arc::<AtomicUsize>::default();
@@ -131,6 +137,54 @@ impl Skr {
         change(self.lock().objects.get_mut(path).unwrap());
     }
 
+    /// All objects there are, each by its path.
+    pub(super) fn inventory(&self) -> Vec<String> {
+        self.lock().objects.keys().cloned().collect()
+    }
+
+    /// Somebody makes a Secret.
+    pub(super) fn make_secret(&self, namespace: &str, name: &str, kind: &str, copy: bool) {
+        let path = format!("/api/v1/namespaces/{namespace}/secrets/{name}");
+        let labels = if copy {
+            json!({"rt-bootstrapper.kyma-project.io/mirrored": "true"})
+        } else {
+            json!({})
+        };
+        let secret = json!({
+            "kind": "Secret", "type": kind,
+            "metadata": {"name": name, "namespace": namespace, "uid": path, "labels": labels},
+        });
+        self.lock().objects.insert(path, secret);
+    }
+
+    /// The webhook runs: it has its certificate and its Lease, and copies in so many namespaces.
+    pub(super) fn webhook_runs(&self, copies: usize) {
+        for number in 0..copies {
+            let namespace = format!("customer-{number:03}");
+            self.make_secret(
+                &namespace,
+                "registry-credentials",
+                "kubernetes.io/dockerconfigjson",
+                true,
+            );
+        }
+        let certificate = "rt-bootstrapper-webhook-cert";
+        self.make_secret("kyma-system", certificate, "kubernetes.io/tls", false);
+        let path =
+            "/apis/coordination.k8s.io/v1/namespaces/kyma-system/leases/rt-bootstrapper-webhook";
+        let lease = json!({"kind": "Lease", "metadata": {"uid": "lease"}});
+        self.lock().objects.insert(path.to_owned(), lease);
+    }
+
+    /// The Pods of Deployments that are being deleted end, and the Deployments go with them.
+    pub(super) fn pods_end(&self) {
+        let mut state = self.lock();
+        state.pods_stay = false;
+        state.objects.retain(|path, object| {
+            !path.contains("/deployments/") || object["metadata"]["deletionTimestamp"].is_null()
+        });
+    }
+
     /// The Deployment's Pods are all there now.
     pub(super) fn roll_out(&self) {
         let mut state = self.lock();
@@ -165,7 +219,14 @@ async fn respond(state: &Mutex<State>, request: Request<Incoming>) -> Response<B
     let result = match head.method {
         Method::GET if state.unreadable == Some(path) => Err(403),
         Method::GET if path.ends_with("/clustertrustbundles") => state.bundles(path),
+        Method::GET if path == "/api/v1/secrets" => {
+            Ok(state.copies(head.uri.query().unwrap_or_default()))
+        }
         Method::GET => state.objects.get(path).cloned().ok_or(404),
+        Method::POST if path.ends_with("/selfsubjectaccessreviews") => {
+            assert_eq!(body["spec"]["resourceAttributes"]["namespace"], json!(null));
+            Ok(json!({"status": {"allowed": state.allows}}))
+        }
         Method::POST => {
             assert!(path.ends_with("/selfsubjectrulesreviews"), "{path}");
             Ok(json!({"status": {"incomplete": false, "resourceRules": state.rules}}))
@@ -210,6 +271,24 @@ impl State {
             .map(|(_, object)| object)
             .collect();
         Ok(json!({"items": items}))
+    }
+
+    /// Secrets with the label and the type of copies, in pages.
+    fn copies(&self, query: &str) -> Value {
+        let value = |name: &str| {
+            let mut pairs = query.split('&').filter_map(|it| it.split_once('='));
+            pairs.find(|(key, _)| *key == name).map(|(_, value)| value)
+        };
+        let label = "rt-bootstrapper.kyma-project.io%2Fmirrored%3Dtrue";
+        assert_eq!(value("labelSelector"), Some(label));
+        let field = "type%3Dkubernetes.io%2Fdockerconfigjson";
+        assert_eq!(value("fieldSelector"), Some(field));
+        let from: usize = value("continue").map_or(0, |it| it.parse().unwrap());
+        let limit: usize = value("limit").unwrap().parse().unwrap();
+        let all: Vec<&Value> = self.objects.values().filter(|it| is_copy(it)).collect();
+        let page: Vec<&&Value> = all.iter().skip(from).take(limit).collect();
+        let next = (from + page.len() < all.len()).then(|| (from + page.len()).to_string());
+        json!({"metadata": {"continue": next.unwrap_or_default()}, "items": page})
     }
 
     fn note(&mut self, verb: &str, kind: &Value, path: &str) -> Result<(), u16> {
@@ -275,9 +354,23 @@ impl State {
         if options["preconditions"]["uid"] != live["metadata"]["uid"] {
             return Err(409);
         }
-        self.objects.remove(path);
+        if options["propagationPolicy"] == "Foreground" && self.pods_stay {
+            let live = self.objects.get_mut(path).unwrap();
+            live["metadata"]["deletionTimestamp"] = json!("2026-11-21T00:00:00Z");
+            return Ok(json!({}));
+        }
+        // A webhook that runs makes its copies anew.
+        let runs = self.objects.keys().any(|it| it.contains("/deployments/"));
+        if !(runs && is_copy(&live)) {
+            self.objects.remove(path);
+        }
         Ok(json!({}))
     }
+}
+
+fn is_copy(object: &Value) -> bool {
+    object["type"] == "kubernetes.io/dockerconfigjson"
+        && object["metadata"]["labels"]["rt-bootstrapper.kyma-project.io/mirrored"] == "true"
 }
 
 fn available(deployment: &mut Value, rolls: bool) {
