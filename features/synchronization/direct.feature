@@ -40,21 +40,3 @@ Feature: In direct mode a change on KCP is on the runtime in seconds
       | pull Secret   |
       | trust bundle  |
       | configuration |
-
-  Scenario: A source is deleted while the controller is down
-    When the controller is down
-    And the trust bundle is deleted on KCP
-    And the controller is up again
-    Then the runtime has no trust bundle any more
-
-  Scenario Outline: A source that was rolled out is deleted
-    When the <source> is deleted on KCP
-    Then the runtime has no <source> any more
-    When the <source> is created on KCP
-    Then the runtime has the new <source>
-
-    Examples:
-      | source        |
-      | pull Secret   |
-      | trust bundle  |
-      | configuration |

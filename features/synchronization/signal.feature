@@ -22,20 +22,6 @@ Feature: A change on KCP makes today's manager reconcile
       | configuration | label      |
       | configuration | annotation |
 
-  Scenario Outline: A source is created, and deleted
-    Given a runtime kept by signals
-    When the <source> is deleted on KCP
-    Then the manager reconciles the runtime
-    When the <source> is created on KCP
-    Then the manager reconciles the runtime
-    And the runtime has the new <source>
-
-    Examples:
-      | source        |
-      | pull Secret   |
-      | trust bundle  |
-      | configuration |
-
   # kim-keb §9 row 42
   Scenario: Only the metadata of a source changes
     Given a runtime kept by signals

@@ -14,13 +14,6 @@ Feature: What happened while nobody looked is caught up with
       | trust bundle  |
       | configuration |
 
-  Scenario: A source is deleted while the controller is down
-    Given a Runtime without a cluster
-    When the controller is down
-    And the trust bundle is deleted on KCP
-    And the controller is up again
-    Then the Runtime carries the signal
-
   Scenario: Nothing changed while the controller was down
     Given a Runtime without a cluster
     When the controller is down

@@ -18,17 +18,3 @@ Feature: What today's manager makes of the sources
       | broken        | content                 | source       |
       | configuration | an invalid document     | pull Secret  |
       | pull Secret   | no docker configuration | trust bundle |
-
-  Scenario Outline: A source that a runtime has is deleted
-    Given a runtime kept by signals
-    When the <source> changes on KCP
-    Then the runtime has the new <source>
-    When the <source> is deleted on KCP
-    Then the manager reconciles the runtime
-    And the runtime has no <source> any more
-
-    Examples:
-      | source        |
-      | pull Secret   |
-      | trust bundle  |
-      | configuration |

@@ -20,8 +20,7 @@ Feature: A source that is not what it should be goes nowhere
   # kim-keb §9 row 19; the type cannot be changed in place
   Scenario: A Secret of another type takes the place of the pull Secret
     When the pull Secret is deleted on KCP
-    Then the runtime has no pull Secret any more
-    When the pull Secret on KCP becomes a Secret of another type
+    And the pull Secret on KCP becomes a Secret of another type
     Then its condition ConfigurationSynchronized is False with the reason "SourceInvalid", naming "Opaque"
     And the runtime is not written to
 
@@ -36,3 +35,11 @@ Feature: A source that is not what it should be goes nowhere
     When the configuration changes on KCP
     Then the runtime has the new configuration
     And the runtime keeps its trust bundle
+    And its condition ConfigurationSynchronized is False with the reason "SourceNotFound", naming "ClusterTrustBundle"
+
+  Scenario: A source that is deleted by mistake and created again is not taken from the runtime
+    When the pull Secret is deleted on KCP
+    Then its condition ConfigurationSynchronized is False with the reason "DeletionPending", naming "Secret kcp-system/"
+    And the runtime is not written to
+    When the pull Secret is created on KCP
+    Then the runtime has the new pull Secret

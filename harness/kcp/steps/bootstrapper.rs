@@ -193,7 +193,8 @@ async fn opts_in(world: &mut World) -> anyhow::Result<()> {
             "annotations": { (api::Feature::PullSecret.key()): "true" },
         },
     });
-    world.skr()?.cluster.apply(&namespace.to_string()).await
+    world.skr()?.cluster.apply(&namespace.to_string()).await?;
+    Ok(())
 }
 
 #[given("the objects of the runtime are recorded")]

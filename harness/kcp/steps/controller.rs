@@ -65,9 +65,10 @@ async fn knows(world: &mut World) -> anyhow::Result<()> {
     let dialogue = &world.stage.plane.dialogue;
     until("the record knows the sources", PATIENCE, || async {
         let record = found(dialogue, &record()).await?.unwrap_or_default();
-        let keys = record["data"].as_object().into_iter().flatten();
-        let known = keys.filter(|(key, _)| key.starts_with("known.")).count();
-        ensure!(known == 3, "{known} sources: {}", record["data"]);
+        for source in Source::ALL {
+            let known = &record["data"][source.in_record()];
+            ensure!(known.is_string(), "{source:?}: {}", record["data"]);
+        }
         anyhow::Ok(())
     })
     .await?;
