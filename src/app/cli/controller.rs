@@ -164,26 +164,26 @@ pub(crate) struct DirectArgs {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct WebhookDefaults {
     /// Image of the webhook on runtimes, with tag or digest
-    #[arg(long, default_value = crate::manifests::WEBHOOK_IMAGE, value_parser = pinned_image)]
-    pub(crate) webhook_image: String,
+    #[arg(long = "webhook-image", default_value = crate::manifests::WEBHOOK_IMAGE, value_parser = pinned_image)]
+    pub(crate) image: String,
     /// Name of the Secret on runtimes that the webhook's image is pulled with
-    #[arg(long, value_name = "NAME", value_parser = object_name)]
-    pub(crate) webhook_image_pull_secret: Option<String>,
+    #[arg(long = "webhook-image-pull-secret", value_name = "NAME", value_parser = object_name)]
+    pub(crate) image_pull_secret: Option<String>,
     /// Landscape that the webhook writes to Pods (set-landscape); without it the feature is skipped
-    #[arg(long, value_name = "NAME", value_parser = landscape)]
-    pub(crate) webhook_landscape: Option<String>,
+    #[arg(long = "webhook-landscape", value_name = "NAME", value_parser = landscape)]
+    pub(crate) landscape: Option<String>,
     /// Number of the webhook's replicas, from 2 to 10
-    #[arg(long, value_parser = clap::value_parser!(i32).range(2..=10))]
-    pub(crate) webhook_replicas: Option<i32>,
+    #[arg(long = "webhook-replicas", value_parser = clap::value_parser!(i32).range(2..=10))]
+    pub(crate) replicas: Option<i32>,
     /// Requests of the webhook's container, as in `cpu=10m,memory=32Mi`
-    #[arg(long, value_name = "AMOUNTS", value_parser = amounts)]
-    pub(crate) webhook_requests: Option<ResourceAmounts>,
+    #[arg(long = "webhook-requests", value_name = "AMOUNTS", value_parser = amounts)]
+    pub(crate) requests: Option<ResourceAmounts>,
     /// Limits of the webhook's container, as in `memory=128Mi`
-    #[arg(long, value_name = "AMOUNTS", value_parser = amounts)]
-    pub(crate) webhook_limits: Option<ResourceAmounts>,
+    #[arg(long = "webhook-limits", value_name = "AMOUNTS", value_parser = amounts)]
+    pub(crate) limits: Option<ResourceAmounts>,
     /// Log filter of the webhook, as in `info,kube=warn`
-    #[arg(long, value_name = "FILTER", value_parser = log_filter)]
-    pub(crate) webhook_log_filter: Option<String>,
+    #[arg(long = "webhook-log-filter", value_name = "FILTER", value_parser = log_filter)]
+    pub(crate) log_filter: Option<String>,
 }
 
 /// Failures that a wave may have.

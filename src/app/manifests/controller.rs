@@ -72,9 +72,10 @@ pub(super) fn text(arguments: &ControllerArgs) -> Result<String, clap::Error> {
     }
     let flags = Flags::<role::ControllerArgs>::read("controller", &given, &RESERVED)?;
     let chosen = flags.gives("controllers");
-    let is_direct = match chosen {
-        true => flags.arguments.controllers.contains(Part::Direct),
-        false => arguments.direct,
+    let is_direct = if chosen {
+        flags.arguments.controllers.contains(Part::Direct)
+    } else {
+        arguments.direct
     };
     if arguments.direct && !is_direct {
         return Err(flags.conflict("--direct needs the part direct among --controllers"));

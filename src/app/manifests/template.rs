@@ -37,7 +37,7 @@ fn put(text: &mut String, line: &str, settings: &Settings) {
     let content = line.trim_start();
     let indent = &line[..line.len() - content.len()];
     let mut push = |parts: &[&str]| {
-        parts.iter().for_each(|part| text.push_str(part));
+        text.extend(parts.iter().copied());
         text.push('\n');
     };
     if let Some((name, value)) = marked(content, SETTING, settings) {

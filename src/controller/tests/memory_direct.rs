@@ -130,8 +130,10 @@ async fn what_is_kept_of_an_idle_runtime_is_small() {
     let mut registry = Registry::default();
     let requests = RequestMetrics::register(&mut registry);
     let deadline = Deadline::new(Duration::from_secs(15));
-    let mut settings = DirectSettings::default();
-    settings.statuses_per_second = NonZeroU32::MIN;
+    let settings = DirectSettings {
+        statuses_per_second: NonZeroU32::MIN,
+        ..DirectSettings::default()
+    };
     let deployment = json!({
         "apiVersion": "apps/v1", "kind": "Deployment",
         "metadata": {"name": "webhook", "labels": {"app.kubernetes.io/version": "0.1.0"}},

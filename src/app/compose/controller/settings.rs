@@ -110,26 +110,26 @@ pub(super) fn installations(arguments: &ControllerArgs) -> Result<Installations,
 /// The webhook reads the objects by the names under which they are written.
 fn webhook(arguments: &ControllerArgs) -> WebhookSettings {
     let WebhookDefaults {
-        webhook_image,
-        webhook_image_pull_secret,
-        webhook_landscape,
-        webhook_replicas,
-        webhook_requests,
-        webhook_limits,
-        webhook_log_filter,
+        image,
+        image_pull_secret,
+        landscape,
+        replicas,
+        requests,
+        limits,
+        log_filter,
     } = arguments.direct.webhook.clone();
     WebhookSettings {
-        image: Some(webhook_image),
-        image_pull_secret: webhook_image_pull_secret,
-        landscape: webhook_landscape,
+        image: Some(image),
+        image_pull_secret,
+        landscape,
         config_map_name: Some(arguments.sources.skr_config_name.clone()),
         pull_secret_name: Some(arguments.sources.skr_pull_secret_name.clone()),
-        replicas: webhook_replicas,
+        replicas,
         resources: Some(WebhookResources {
-            requests: webhook_requests.unwrap_or_default(),
-            limits: webhook_limits.unwrap_or_default(),
+            requests: requests.unwrap_or_default(),
+            limits: limits.unwrap_or_default(),
         }),
-        log_filter: webhook_log_filter,
+        log_filter,
     }
 }
 

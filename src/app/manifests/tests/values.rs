@@ -57,8 +57,8 @@ fn read_by_the_webhook(objects: &[Value]) -> WebhookArgs {
 
 /// The `resourceNames` of every rule about a resource, in all roles of a kind.
 fn named(objects: &[Value], kind: &str, resource: &str) -> Vec<Value> {
-    let roles = objects.iter().filter(|it| it["kind"] == kind);
-    let rules = roles.flat_map(|it| it["rules"].as_array().unwrap());
+    let of_kind = objects.iter().filter(|it| it["kind"] == kind);
+    let rules = of_kind.flat_map(|it| it["rules"].as_array().unwrap());
     rules
         .filter(|it| it["resources"] == json!([resource]))
         .map(|it| it["resourceNames"].clone())

@@ -42,7 +42,7 @@ impl Mentions {
             // A document that names none leaves it to the webhook's flag, which has the name under which it is written.
             Kind::PullSecret => match &self.pull_secret {
                 None => names.pull_secret.is_none(),
-                named => names.pull_secret != *named,
+                secret => names.pull_secret != *secret,
             },
             Kind::TrustBundle => {
                 self.trust_bundle.is_some() && names.trust_bundle != self.trust_bundle

@@ -140,19 +140,21 @@ fn manifests(settings: &WebhookSettings, named_secret: Option<&str>) -> Result<V
 impl World {
     /// Sources, and nothing else; nothing runs yet.
     pub(super) fn new() -> Self {
-        let mut settings = DirectSettings::default();
-        settings.together = Duration::from_millis(50);
-        settings.deletion_grace = Duration::from_millis(50);
+        let mut settings = DirectSettings {
+            together: Duration::from_millis(50),
+            deletion_grace: Duration::from_millis(50),
+            backoff: Backoff {
+                base: Duration::from_millis(40),
+                cap: Duration::from_millis(400),
+            },
+            soon: Backoff {
+                base: Duration::from_millis(10),
+                cap: Duration::from_millis(40),
+            },
+            statuses_per_second: NonZeroU32::new(1_000).unwrap(),
+            ..DirectSettings::default()
+        };
         settings.names.trust_bundle = Some("roots".to_owned());
-        settings.backoff = Backoff {
-            base: Duration::from_millis(40),
-            cap: Duration::from_millis(400),
-        };
-        settings.soon = Backoff {
-            base: Duration::from_millis(10),
-            cap: Duration::from_millis(40),
-        };
-        settings.statuses_per_second = NonZeroU32::new(1_000).unwrap();
         let mut content = Content {
             names: SourceNames {
                 pull_secret: Some("pull".to_owned()),
