@@ -66,7 +66,7 @@ impl Subjects {
             format!("--namespace={}", names::SKR_NAMESPACE),
             format!("--landscape={LANDSCAPE}"),
             "--identity=bench".to_owned(),
-            "--linger=0".to_owned(),
+            "--linger=0s".to_owned(),
         ];
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
         let process = Process::start("webhook", cores.subject, &programs.product, &flags)?;

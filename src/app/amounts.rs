@@ -86,7 +86,7 @@ fn cpu_text(thousandths: u64) -> String {
 }
 
 /// In bytes.
-fn memory(text: &str) -> Result<u64, AmountError> {
+pub(crate) fn memory(text: &str) -> Result<u64, AmountError> {
     let parts = SUFFIXES.into_iter().zip(0..).skip(1);
     let found = parts.filter_map(|(suffix, power)| Some((text.strip_suffix(suffix)?, power)));
     let amount = found

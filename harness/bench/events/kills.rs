@@ -239,7 +239,7 @@ async fn silence(stage: &Stage<'_>, operator: &Operator) -> anyhow::Result<Optio
     let calm = Program::new(stage, CALM, kcp.address)?;
     let mut calm = calm.start(&[])?;
     let gone = Program::new(stage, SILENT, kcp.address)?;
-    let mut gone = gone.start(&["--heartbeat-interval=1"])?;
+    let mut gone = gone.start(&["--heartbeat-interval=1s"])?;
     let known = || async { seen(operator, SILENT)?.since_heartbeat };
     until("a heartbeat", PATIENCE, known).await?;
     gone.kill().await?;

@@ -143,8 +143,8 @@ pub(crate) struct DirectArgs {
     pub(crate) adopt_selector: Selector,
     #[command(flatten)]
     pub(crate) webhook: WebhookDefaults,
-    /// Seconds within which everything on a runtime is looked at again, at least 1
-    #[arg(long, default_value = "600", value_parser = period)]
+    /// Time within which everything on a runtime is looked at again, as in `10m` or `90s`
+    #[arg(long, default_value = "10m", value_parser = period)]
     pub(crate) resync_period: Duration,
     /// Passes over runtimes at once
     #[arg(long, default_value = "512")]
@@ -182,7 +182,7 @@ pub(crate) struct WebhookDefaults {
     #[arg(long = "webhook-limits", value_name = "AMOUNTS", value_parser = amounts)]
     pub(crate) limits: Option<ResourceAmounts>,
     /// Log filter of the webhook, as in `info,kube=warn`
-    #[arg(long = "webhook-log-filter", value_name = "FILTER", value_parser = log_filter)]
+    #[arg(id = "webhook_log_filter", long = "webhook-log-filter", value_name = "FILTER", value_parser = log_filter)]
     pub(crate) log_filter: Option<String>,
 }
 
@@ -283,6 +283,8 @@ mod tests {
             "--webhook-image=UPPER CASE:1",
             "--webhook-image=registry.test/webhook",
             "--resync-period=0",
+            "--resync-period=0s",
+            "--resync-period=600",
             "--identity=",
             "--identity= ",
             "--identity=two words",

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use chassis::listen::everywhere;
 use chassis::telemetry::{Filter, TelemetryError};
+use jiff::SignedDuration;
 use policy::image::Reference;
 
 use super::selector::is_name;
+use crate::amounts;
 use crate::manifests::{is_label, is_subdomain};
 
 /// Why a text is not the value that a flag takes.
@@ -33,8 +35,12 @@ pub(crate) enum ValueError {
         "not a valid landscape: expected the syntax of a label value, at most 63 letters, digits, `-`, `_` and `.`"
     )]
     Landscape,
-    #[error("not a number of seconds, at least 1")]
+    #[error("not a duration: expected one such as 10m, 30s or 1h30m")]
+    Duration,
+    #[error("not a period: expected a duration longer than 0, such as 10m, 30s or 1h30m")]
     Period,
+    #[error("not a size: expected bytes, or a binary suffix as in 64Mi")]
+    Size,
     #[error(
         "not an address: expected :PORT for all addresses, or ADDRESS:PORT such as 127.0.0.1:8080 or [::1]:8080"
     )]
@@ -106,12 +112,27 @@ pub(crate) fn bind_address(text: &str) -> Result<SocketAddr, ValueError> {
     }
 }
 
+/// A length of time, as flags of Kubernetes have it; `0` needs no unit.
+pub(crate) fn duration(text: &str) -> Result<Duration, ValueError> {
+    if text == "0" {
+        return Ok(Duration::ZERO);
+    }
+    let duration: SignedDuration = text.parse().map_err(|_| ValueError::Duration)?;
+    duration.try_into().map_err(|_| ValueError::Duration)
+}
+
 /// Time between repetitions: never none, or there would be no end of them.
 pub(crate) fn period(text: &str) -> Result<Duration, ValueError> {
-    match text.parse() {
-        Ok(seconds) if seconds > 0 => Ok(Duration::from_secs(seconds)),
-        _ => Err(ValueError::Period),
-    }
+    let period = duration(text).ok().filter(|it| !it.is_zero());
+    period.ok_or(ValueError::Period)
+}
+
+/// A number of bytes.
+pub(crate) fn size(text: &str) -> Result<u64, ValueError> {
+    let plain = text.parse().ok();
+    plain
+        .or_else(|| amounts::memory(text).ok())
+        .ok_or(ValueError::Size)
 }
 
 #[cfg(test)]
@@ -119,6 +140,34 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+
+    #[rstest]
+    #[case("10m", Some(Duration::from_mins(10)))]
+    #[case("1h30m", Some(Duration::from_mins(90)))]
+    #[case("500ms", Some(Duration::from_millis(500)))]
+    #[case("0s", Some(Duration::ZERO))]
+    #[case("0", Some(Duration::ZERO))]
+    #[case("600", None)]
+    #[case("-5s", None)]
+    #[case("5s ago", None)]
+    #[case("soon", None)]
+    #[case("", None)]
+    fn durations_have_units(#[case] text: &str, #[case] expected: Option<Duration>) {
+        assert_eq!(duration(text).ok(), expected);
+        let longer_than_none = expected.filter(|it| !it.is_zero());
+        assert_eq!(period(text).ok(), longer_than_none);
+    }
+
+    #[rstest]
+    #[case("64Mi", Some(64 << 20))]
+    #[case("1Gi", Some(1 << 30))]
+    #[case("262144", Some(262_144))]
+    #[case("64M", None)]
+    #[case("-1", None)]
+    #[case("", None)]
+    fn sizes_have_binary_suffixes_or_none(#[case] text: &str, #[case] expected: Option<u64>) {
+        assert_eq!(size(text).ok(), expected);
+    }
 
     #[rstest]
     #[case::port_with_colon(":9443", Some("[::]:9443"))]

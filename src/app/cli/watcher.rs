@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
-use super::values::bind_address;
+use super::values::{bind_address, duration, period, size};
 
 /// Turns changes on an SKR into events and delivers them to KCP.
 #[derive(Args, Clone, Debug)]
@@ -33,8 +33,8 @@ pub(crate) struct WatcherArgs {
     /// Send only what these Watchers name: a file as for `manifests watcher`. Without it, whatever the API server sends here
     #[arg(long)]
     pub(crate) watchers: Option<PathBuf>,
-    /// How long to go on serving after SIGTERM, in seconds: until every API server has seen that the endpoint is gone
-    #[arg(long, default_value = "10", value_parser = seconds)]
+    /// Time of serving after SIGTERM, until every API server has seen that the endpoint is gone, as in `10s`
+    #[arg(long, default_value = "10s", value_parser = duration)]
     pub(crate) linger: Duration,
     /// Log format: json or text
     #[arg(long, default_value = "json")]
@@ -70,8 +70,8 @@ pub(crate) struct KcpArgs {
     /// Managers that get heartbeats from the start; others do from the first event on that KCP took
     #[arg(long, env = "MANAGERS", value_delimiter = ',')]
     pub(crate) managers: Vec<String>,
-    /// Seconds between two heartbeats
-    #[arg(long, default_value = "60", value_parser = period)]
+    /// Time between two heartbeats, as in `1m`
+    #[arg(long, default_value = "1m", value_parser = period)]
     pub(crate) heartbeat_interval: Duration,
     /// KCP's gateway may serve with its authority's own certificate, as lifecycle-manager sets it up
     #[arg(long, env = "ALLOW_CA_AS_SERVER_LEAF")]
@@ -84,14 +84,14 @@ pub(crate) struct SpoolArgs {
     /// Folder of events that are not delivered yet. It should outlive the process: an emptyDir outlives its containers
     #[arg(long, env = "SPOOL_FOLDER", default_value = "/var/spool/watcher")]
     pub(crate) spool_folder: PathBuf,
-    /// Bytes that it may take, at least 262144; a quarter of it is for what waits, the rest for writing it anew
-    #[arg(long, default_value = "67108864")]
+    /// Size that it may take, at least 256Ki; a quarter of it is for what waits, the rest for writing it anew
+    #[arg(long, default_value = "64Mi", value_parser = size)]
     pub(crate) spool_bytes: u64,
-    /// When it is brought to the disk itself, which matters only if the node loses power: never, always, or after so many seconds
-    #[arg(long, default_value = "1")]
+    /// When it is brought to the disk itself, which matters only if the node loses power: never, always, or after a time such as `1s`
+    #[arg(long, default_value = "1s")]
     pub(crate) fsync: Fsync,
-    /// Seconds after a change at which KCP is told once more, because admission precedes storage; 0: it is not
-    #[arg(long, default_value = "5", value_parser = seconds)]
+    /// Time after a change at which KCP is told once more, because admission precedes storage; 0: it is not
+    #[arg(long, default_value = "5s", value_parser = duration)]
     pub(crate) confirm_after: Duration,
 }
 
@@ -123,21 +123,9 @@ impl std::str::FromStr for Fsync {
             ("never", _) => Ok(Self::Never),
             ("always", _) => Ok(Self::Always),
             (_, Ok(time)) => Ok(Self::After(time)),
-            _ => Err("neither `never`, `always` nor a number of seconds"),
+            _ => Err("neither `never`, `always` nor a duration such as 1s"),
         }
     }
-}
-
-/// Nothing is repeated without a pause.
-fn period(text: &str) -> Result<Duration, &'static str> {
-    match text.parse() {
-        Ok(seconds) if seconds > 0 => Ok(Duration::from_secs(seconds)),
-        _ => Err("not a number of seconds, at least 1"),
-    }
-}
-
-fn seconds(text: &str) -> Result<Duration, std::num::ParseIntError> {
-    text.parse().map(Duration::from_secs)
 }
 
 #[cfg(test)]
@@ -149,9 +137,10 @@ mod tests {
     #[rstest]
     #[case("never", Some(Fsync::Never))]
     #[case("always", Some(Fsync::Always))]
-    #[case("2", Some(Fsync::After(Duration::from_secs(2))))]
+    #[case("2s", Some(Fsync::After(Duration::from_secs(2))))]
     #[case("0", None)]
-    #[case("-1", None)]
+    #[case("-1s", None)]
+    #[case("2", None)]
     #[case("", None)]
     fn the_disk_is_reached_in_one_of_three_ways(
         #[case] text: &str,

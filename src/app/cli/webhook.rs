@@ -9,7 +9,7 @@ use chassis::lease::Identity;
 use chassis::telemetry::{Filter, Format};
 use clap::Args;
 
-use super::values::{bind_address, namespace, object_name};
+use super::values::{bind_address, duration, namespace, object_name};
 
 /// Changes Pods at admission, on an SKR.
 #[derive(Args, Clone, Debug)]
@@ -47,8 +47,8 @@ pub(crate) struct WebhookArgs {
     /// Kubeconfig; without it the Pod's service account is used
     #[arg(long, env = "KUBECONFIG")]
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// How long to go on serving after SIGTERM, in seconds: until every API server has seen that the endpoint is gone
-    #[arg(long, default_value = "10", value_parser = seconds)]
+    /// Time of serving after SIGTERM, until every API server has seen that the endpoint is gone, as in `10s`
+    #[arg(long, default_value = "10s", value_parser = duration)]
     pub(crate) linger: Duration,
     /// Log format: json or text
     #[arg(long, default_value = "json")]
@@ -61,8 +61,4 @@ pub(crate) struct WebhookArgs {
         default_value = "info,kube_runtime=error,kube_client=error"
     )]
     pub(crate) log_filter: Filter,
-}
-
-fn seconds(text: &str) -> Result<Duration, std::num::ParseIntError> {
-    text.parse().map(Duration::from_secs)
 }

@@ -160,7 +160,7 @@ fn kcp_hears_of_a_change_twice_and_of_calm_before_it() {
     command
         .env("KCP_ADDR", kcp.address.to_string())
         .env("MANAGERS", "kyma")
-        .args(["--heartbeat-interval=1", "--confirm-after=1"]);
+        .args(["--heartbeat-interval=1s", "--confirm-after=1s"]);
     let running = Running::begin_with(command, &folder);
     running.until("heard of", |_| !kcp.bodies(HEARTBEAT).is_empty());
     let heartbeat: Value = serde_json::from_str(&kcp.bodies(HEARTBEAT)[0]).unwrap();

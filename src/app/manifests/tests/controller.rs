@@ -142,7 +142,7 @@ fn values_arrive_where_they_belong() {
         "--namespace=elsewhere",
         "--",
         "--kcp-cluster-trust-bundle=a.test:ctb:1",
-        "--resync-period=5",
+        "--resync-period=5s",
     ])
     .unwrap();
     let pod = pod(&objects);
@@ -153,7 +153,7 @@ fn values_arrive_where_they_belong() {
     let arguments = arguments(&objects);
     for flag in [
         "--kcp-cluster-trust-bundle=a.test:ctb:1",
-        "--resync-period=5",
+        "--resync-period=5s",
         "--kcp-pull-secret-name=landscape",
     ] {
         assert!(arguments.contains(&flag.to_owned()), "{arguments:?}");

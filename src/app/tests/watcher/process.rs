@@ -87,7 +87,7 @@ impl Folder {
             .env("KCP_ADDR", "127.0.0.1:9")
             .env("KCP_CONTRACT", "v2")
             .env("SPOOL_FOLDER", self.path("spool"))
-            .arg("--linger=2");
+            .arg("--linger=2s");
         command
     }
 }
