@@ -21,7 +21,7 @@ use kube::core::Selector;
 pub(crate) use self::parts::{Part, Parts};
 use super::selector::selector;
 use super::values::{
-    bind_address, bundle_or_none, landscape, log_filter, namespace, object_name,
+    bind_address, bundle_or_none, duration, landscape, log_filter, namespace, object_name,
     object_name_or_none, period, pinned_image,
 };
 use crate::amounts::amounts;
@@ -205,13 +205,6 @@ fn budget(text: &str) -> Result<Failures, String> {
         None => text.parse().ok().map(Failures::Count),
     };
     parsed.ok_or_else(|| "neither a number nor a share such as 10%".to_owned())
-}
-
-fn duration(text: &str) -> Result<Duration, String> {
-    let parsed: Option<jiff::SignedDuration> = text.parse().ok();
-    parsed
-        .and_then(|it| it.try_into().ok())
-        .ok_or_else(|| format!("{text:?}: not a duration such as 10m or 30s"))
 }
 
 #[cfg(test)]

@@ -121,7 +121,7 @@ async fn work(
         fleet: Fleet::new(settings::fleet(&arguments.direct), meters.fleet.clone()),
         installations: installations.clone(),
         readiness: readiness.clone(),
-        reporter: reporter(arguments),
+        reporter: reporter(identity),
         metrics: meters.direct.clone(),
         source_metrics: meters.sources.clone(),
     });

@@ -203,7 +203,7 @@ mod tests {
         #[values("", "5", "-5m", "5 parsecs")] period: &str,
     ) {
         let flag = format!("--deletion-grace-period={period}");
-        let error = Line::try_parse_from(["controller", &flag]).unwrap_err();
+        let error = Line::try_parse_from(["controller", &flag]).err().unwrap();
         assert_eq!(error.kind(), clap::error::ErrorKind::ValueValidation);
     }
 
