@@ -19,11 +19,11 @@ Feature: Copies follow the pull Secret of the product's namespace
 
   # row 57
   @serial
-  Scenario: It is deleted, and the copies stay
+  Scenario: A deleted pull Secret takes its copies along
     Given a namespace that asks for pull secret
     And the namespace has its copy
     When the pull Secret is deleted
-    Then the copy stays
+    Then the pull Secret is removed
 
   # row 57
   @serial

@@ -118,7 +118,6 @@ async fn foreign(world: &mut World) -> anyhow::Result<()> {
 
 #[then("no copy is written")]
 #[then("that Secret is left as it is")]
-#[then("the copy stays")]
 async fn unwritten(world: &mut World) -> anyhow::Result<()> {
     unwritten_for(world, A_WHILE).await
 }

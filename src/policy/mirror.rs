@@ -50,6 +50,17 @@ pub enum RemovalCause {
     SourceDeleted,
 }
 
+/// What is known of the source, the pull Secret of the product namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SourcePresence {
+    /// It exists and can be copied.
+    Present,
+    /// It is known not to exist.
+    Absent,
+    /// Not known yet, or there is one that cannot be used.
+    Unknown,
+}
+
 /// Why a namespace needs the Secret, or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
@@ -87,18 +98,21 @@ pub fn need(configuration: &Configuration, name: &str, namespace: &Namespace, po
     }
 }
 
-/// What to do about a namespace. Without a source, copies stay as they are: Pods that run on them keep pulling.
+/// What to do about a namespace. A source that is known to be absent revokes the credentials: every copy of it is removed.
+/// While nothing is known of it, copies that are needed stay as they are.
 #[must_use]
-pub fn plan(need: Need, source: bool, observed: Observed) -> Action {
+pub fn plan(need: Need, source: SourcePresence, observed: Observed) -> Action {
+    use SourcePresence::{Absent, Present};
     match (need, source, observed) {
+        (_, Absent, Observed::Current | Observed::Stale | Observed::Misshapen) => {
+            Action::Remove(RemovalCause::SourceDeleted)
+        }
         (Need::None, _, Observed::Current | Observed::Stale | Observed::Misshapen) => {
             Action::Remove(RemovalCause::NotNeeded)
         }
-        (Need::None, _, Observed::Nothing | Observed::Foreign)
-        | (_, false, _)
-        | (_, true, Observed::Current) => Action::Keep,
-        (_, true, Observed::Nothing | Observed::Stale) => Action::Apply,
-        (_, true, Observed::Misshapen) => Action::Recreate,
-        (_, true, Observed::Foreign) => Action::ReportForeign,
+        (_, Present, Observed::Nothing | Observed::Stale) if need != Need::None => Action::Apply,
+        (_, Present, Observed::Misshapen) => Action::Recreate,
+        (_, Present, Observed::Foreign) if need != Need::None => Action::ReportForeign,
+        _ => Action::Keep,
     }
 }

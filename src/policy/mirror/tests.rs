@@ -5,40 +5,99 @@ use super::*;
 use crate::admission::{Annotations, Settings};
 
 #[rstest]
-#[case::first_copy(Need::Namespace, true, Observed::Nothing, Action::Apply)]
-#[case::nothing_differs(Need::Namespace, true, Observed::Current, Action::Keep)]
-#[case::edited(Need::Pod, true, Observed::Stale, Action::Apply)]
-#[case::another_type(Need::Pod, true, Observed::Misshapen, Action::Recreate)]
-#[case::foreign(Need::Namespace, true, Observed::Foreign, Action::ReportForeign)]
+#[case::first_copy(
+    Need::Namespace,
+    SourcePresence::Present,
+    Observed::Nothing,
+    Action::Apply
+)]
+#[case::nothing_differs(
+    Need::Namespace,
+    SourcePresence::Present,
+    Observed::Current,
+    Action::Keep
+)]
+#[case::edited(Need::Pod, SourcePresence::Present, Observed::Stale, Action::Apply)]
+#[case::another_type(
+    Need::Pod,
+    SourcePresence::Present,
+    Observed::Misshapen,
+    Action::Recreate
+)]
+#[case::foreign(
+    Need::Namespace,
+    SourcePresence::Present,
+    Observed::Foreign,
+    Action::ReportForeign
+)]
 #[case::no_longer_needed(
     Need::None,
-    true,
+    SourcePresence::Present,
     Observed::Current,
     Action::Remove(RemovalCause::NotNeeded)
 )]
 #[case::no_longer_needed_and_edited(
     Need::None,
-    true,
+    SourcePresence::Present,
     Observed::Stale,
     Action::Remove(RemovalCause::NotNeeded)
 )]
 #[case::no_longer_needed_without_source(
     Need::None,
-    false,
+    SourcePresence::Unknown,
     Observed::Current,
     Action::Remove(RemovalCause::NotNeeded)
 )]
-#[case::never_needed(Need::None, true, Observed::Nothing, Action::Keep)]
-#[case::a_strangers_is_never_removed(Need::None, true, Observed::Foreign, Action::Keep)]
-#[case::source_deleted_copies_stay(Need::Namespace, false, Observed::Stale, Action::Keep)]
-#[case::no_source_nothing_written(Need::Namespace, false, Observed::Nothing, Action::Keep)]
+#[case::never_needed(Need::None, SourcePresence::Present, Observed::Nothing, Action::Keep)]
+#[case::a_strangers_is_never_removed(
+    Need::None,
+    SourcePresence::Present,
+    Observed::Foreign,
+    Action::Keep
+)]
+#[case::source_not_known_copies_stay(
+    Need::Namespace,
+    SourcePresence::Unknown,
+    Observed::Stale,
+    Action::Keep
+)]
+#[case::source_deleted_foreign(
+    Need::Namespace,
+    SourcePresence::Absent,
+    Observed::Foreign,
+    Action::Keep
+)]
+#[case::source_deleted_no_copy(
+    Need::Namespace,
+    SourcePresence::Absent,
+    Observed::Nothing,
+    Action::Keep
+)]
+#[case::no_source_nothing_written(
+    Need::Namespace,
+    SourcePresence::Unknown,
+    Observed::Nothing,
+    Action::Keep
+)]
 fn plans(
     #[case] need: Need,
-    #[case] source: bool,
+    #[case] source: SourcePresence,
     #[case] observed: Observed,
     #[case] action: Action,
 ) {
     assert_eq!(plan(need, source, observed), action);
+}
+
+/// The credentials are revoked, whatever asks for them and whatever the copy looks like.
+#[rstest]
+fn deleted_source_takes_its_copies_along(
+    #[values(Need::Namespace, Need::Pod, Need::None)] need: Need,
+    #[values(Observed::Current, Observed::Stale, Observed::Misshapen)] observed: Observed,
+) {
+    assert_eq!(
+        plan(need, SourcePresence::Absent, observed),
+        Action::Remove(RemovalCause::SourceDeleted)
+    );
 }
 
 const FEATURE: &str = "rt-cfg.kyma-project.io/add-img-pull-secret";

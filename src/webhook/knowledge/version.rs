@@ -32,6 +32,17 @@ pub struct InForce {
     pub trust_bundle: TrustBundlePresence,
 }
 
+impl InForce {
+    /// Whether the pull Secret is known not to exist: its watch says so after a complete list, or the version is without
+    /// it. A Secret that cannot be used exists.
+    #[must_use]
+    pub fn lacks_pull_secret(&self) -> bool {
+        let configuration = self.configuration.as_ref();
+        let name = configuration.map(|it| &*it.pull_secret().name);
+        *self.pull_secret.seen.carries_for(name) == Carries::Nothing
+    }
+}
+
 /// The newest that the watches brought, part by part. It need not be one version.
 #[derive(Clone, Default)]
 pub struct Newest {
@@ -139,8 +150,6 @@ impl Newest {
 
     /// These parts as decisions read them.
     fn taken(&self) -> InForce {
-        let without_secret = self.requirements.pull_secret == Requirement::None
-            || *self.pull_secret_carries() == Carries::Unseen;
         let trust_bundle = match (&self.requirements.trust_bundle, self.trust_bundle.presence) {
             (_, TrustBundlePresence::Unserved) => TrustBundlePresence::Unserved,
             (Requirement::None, _) => TrustBundlePresence::Absent,
@@ -149,10 +158,13 @@ impl Newest {
         };
         InForce {
             configuration: self.configuration.clone(),
-            pull_secret: if without_secret {
-                Arc::default()
-            } else {
-                Arc::clone(&self.pull_secret)
+            pull_secret: match (&self.requirements.pull_secret, &self.configuration) {
+                (Requirement::None, Some(it)) => {
+                    let absent = Seen::absent(&it.pull_secret().name);
+                    Arc::new(PullSecretSource::none(absent))
+                }
+                _ if *self.pull_secret_carries() == Carries::Unseen => Arc::default(),
+                _ => Arc::clone(&self.pull_secret),
             },
             trust_bundle,
         }

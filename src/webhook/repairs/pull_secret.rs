@@ -16,6 +16,9 @@
 //! be changed and the kubelet needs the Secret at its next pull. The Pods are listed again 15 s later at most, then at
 //! growing distances up to 5 min, until none of them uses the copy. Meanwhile a copy is neither refreshed nor reset.
 //!
+//! A source that is known to be absent (its watch listed completely, or the version in force is without it) revokes the
+//! credentials: every copy is removed after the same 10 s, whatever Pods use it, unless the source is there again by then.
+//!
 //! # Rights
 //! A ClusterRole; namespaces and the source are watched elsewhere and need theirs there.
 //! ```yaml

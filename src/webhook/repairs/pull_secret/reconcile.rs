@@ -10,6 +10,7 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use kube::Client;
 use kube::runtime::watcher::Event;
+use policy::mirror::RemovalCause;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
@@ -48,9 +49,11 @@ pub(super) struct Reconciler {
     troubles: Troubles,
 }
 
-/// A copy that is no longer needed.
+/// A copy that is to be removed.
 #[derive(Clone, Copy)]
 struct Lingering {
+    /// Why.
+    cause: RemovalCause,
     /// It is not removed, nor are Pods listed, before then.
     until: Instant,
     /// How often a Pod was found to use it.
@@ -196,15 +199,7 @@ impl Reconciler {
                 None
             }
             Verdict::Linger(job) => {
-                let linger = Lingering {
-                    until: now + self.pacing.linger,
-                    found_in_use: 0,
-                };
-                let until = self
-                    .lingering
-                    .entry(namespace.to_owned())
-                    .or_insert(linger)
-                    .until;
+                let until = self.lingers_until(namespace, &job, now);
                 if until > now {
                     self.queue.mark_at(namespace, until);
                     return None;
@@ -222,6 +217,29 @@ impl Reconciler {
                 }
             }
         }
+    }
+
+    /// A deleted source does not wait for the Pods that a copy was kept for.
+    fn lingers_until(&mut self, namespace: &str, job: &Job, now: Instant) -> Instant {
+        let cause = match job.work {
+            Work::Remove(_, cause) => cause,
+            _ => RemovalCause::NotNeeded,
+        };
+        let linger = Lingering {
+            cause,
+            until: now + self.pacing.linger,
+            found_in_use: 0,
+        };
+        let lingering = self
+            .lingering
+            .entry(namespace.to_owned())
+            .and_modify(|it| {
+                if it.cause != cause {
+                    *it = linger;
+                }
+            })
+            .or_insert(linger);
+        lingering.until
     }
 
     fn is_news(&mut self, namespace: &str, uid: Option<&str>) -> bool {

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use policy::admission::Configuration;
-use policy::mirror::{Action, Need, RemovalCause, need, plan};
+use policy::mirror::{Action, Need, RemovalCause, SourcePresence, need, plan};
 
 use crate::knowledge::version::InForce;
 use crate::knowledge::{Knowledge, KnownNamespace, SecretContent};
@@ -64,7 +64,7 @@ impl Work {
 pub(super) enum Verdict {
     Settled,
     Act(Job),
-    /// A removal because the copy is no longer needed: not at once.
+    /// A removal because the copy is no longer needed, or the source was deleted: not at once, as both may be undone.
     Linger(Job),
 }
 
@@ -75,6 +75,8 @@ pub(super) struct State {
     configuration: Option<Arc<Configuration>>,
     namespaces: Arc<HashMap<String, Arc<KnownNamespace>>>,
     source: Option<Arc<Source>>,
+    /// Whether the source is known not to exist.
+    is_absent: bool,
     pub(super) pods: Pods,
     pub(super) copies: Copies,
 }
@@ -132,11 +134,11 @@ impl State {
         let asked = self.pods.ask(name);
         let need = |pods| need(configuration, name, &namespace.view, pods);
         let pods_decide = need(true) != need(false);
-        if asked.is_none() && pods_decide {
+        if asked.is_none() && pods_decide && self.presence() != SourcePresence::Absent {
             return None;
         }
         let work = self.work(need(asked == Some(true)), found)?;
-        let lingers = matches!(work, Work::Remove(_, RemovalCause::NotNeeded));
+        let lingers = matches!(work, Work::Remove(..));
         let job = Job {
             secret: configuration.pull_secret().name.clone(),
             namespace: name.to_owned(),
@@ -155,12 +157,20 @@ impl State {
             it.observed(source.map(|source| source.digest))
         });
         let identity = || found.map(|it| it.identity.clone());
-        match plan(need, source.is_some(), observed) {
+        match plan(need, self.presence(), observed) {
             Action::Keep => None,
             Action::Apply => Some(Work::Apply(Arc::clone(source?))),
             Action::Recreate => Some(Work::Recreate(identity()?, Arc::clone(source?))),
             Action::Remove(cause) => Some(Work::Remove(identity()?, cause)),
             Action::ReportForeign => Some(Work::Report(identity()?)),
+        }
+    }
+
+    fn presence(&self) -> SourcePresence {
+        match &self.source {
+            Some(_) => SourcePresence::Present,
+            None if self.is_absent => SourcePresence::Absent,
+            None => SourcePresence::Unknown,
         }
     }
 
@@ -186,6 +196,7 @@ impl State {
                 Arc::new(Source { content, digest })
             });
         }
-        !same
+        let was_absent = std::mem::replace(&mut self.is_absent, in_force.lacks_pull_secret());
+        !same || was_absent != self.is_absent
     }
 }

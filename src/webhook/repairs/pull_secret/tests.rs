@@ -1,6 +1,7 @@
 mod applier;
 mod found;
 mod queue;
+mod revocation;
 mod run;
 mod server;
 mod state;
