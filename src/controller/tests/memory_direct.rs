@@ -13,6 +13,7 @@ use chassis::readiness::Readiness;
 use controller::bootstrapper::direct::{
     DirectMetrics, DirectOptions, DirectSettings, Installations, Render, run,
 };
+use controller::bootstrapper::sources::SourceMetrics;
 use controller::runtimes::{Fleet, FleetMetrics, FleetOptions};
 use futures::StreamExt as _;
 use http::{Request, Response};
@@ -20,6 +21,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full, StreamBody};
 use hyper::body::{Bytes, Frame};
 use kube::client::Body;
+use kube::runtime::events::Reporter;
 use policy::convergence::Salt;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
@@ -153,7 +155,12 @@ async fn what_is_kept_of_an_idle_runtime_is_small() {
         ),
         installations,
         readiness: Readiness::default(),
+        reporter: Reporter {
+            controller: "rt-bootstrapper-controller".to_owned(),
+            instance: None,
+        },
         metrics: DirectMetrics::register(&mut registry),
+        source_metrics: SourceMetrics::register(&mut registry),
     };
     let token = CancellationToken::new();
     let before = resident();

@@ -273,8 +273,9 @@ fn config_map<'a>(
     annotations.insert(CONTENT_HASH.to_owned(), content.hash.to_string().into());
     for (key, part) in requires {
         let hash = match part {
-            Wanted::Present { hash, .. } => hash.to_string(),
-            Wanted::Untouched(Why::DeletionPending { hash, .. }) => hash.to_string(),
+            Wanted::Present { hash, .. } | Wanted::Untouched(Why::DeletionPending { hash, .. }) => {
+                hash.to_string()
+            }
             Wanted::Removed => REQUIRES_NONE.to_owned(),
             // Not ours to judge: the webhook takes such a part as it comes.
             Wanted::Untouched(_) => continue,
@@ -291,9 +292,10 @@ fn config_map<'a>(
 
 fn revision(parts: [&Wanted; 3]) -> Hash {
     let texts = parts.map(|part| match part {
-        Wanted::Present { hash, .. } => hash.to_string(),
-        // Nothing of it changes before the end of the grace period.
-        Wanted::Untouched(Why::DeletionPending { hash, .. }) => hash.to_string(),
+        // Nothing of a missing source changes before the end of the grace period.
+        Wanted::Present { hash, .. } | Wanted::Untouched(Why::DeletionPending { hash, .. }) => {
+            hash.to_string()
+        }
         Wanted::Removed => "removed".to_owned(),
         Wanted::Untouched(_) => "untouched".to_owned(),
     });

@@ -153,7 +153,7 @@ mod tests {
 
     use super::*;
 
-    #[derive(Parser)]
+    #[derive(Debug, Parser)]
     struct Line {
         #[command(flatten)]
         arguments: ControllerArgs,

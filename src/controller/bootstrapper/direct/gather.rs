@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use api::names::{WEBHOOK_CERTIFICATE, WEBHOOK_LEASE};
+use api::names::{DOCKER_CONFIG_TYPE, MIRRORED, WEBHOOK_CERTIFICATE, WEBHOOK_LEASE};
 use api::runtimes::OWNER_MARKER;
 use futures::future::{join_all, try_join_all};
 use policy::convergence::manifests::{Installation, Phase};
@@ -18,10 +18,6 @@ use crate::runtimes::{CallError, Remote};
 
 /// Versions in which ClusterTrustBundles may be served, the most likely first: it is asked for alone.
 const TRUST_BUNDLE_VERSIONS: [&str; 3] = ["v1beta1", "v1", "v1alpha1"];
-
-/// The copies of the pull Secret: what the webhook's own label and type select.
-const COPIES: &str = "/api/v1/secrets?labelSelector=rt-bootstrapper.kyma-project.io%2Fmirrored%3Dtrue\
-&fieldSelector=type%3Dkubernetes.io%2Fdockerconfigjson";
 
 /// Secrets in one page of a list: their memory at once.
 const PAGE: u32 = 100;
@@ -160,10 +156,12 @@ impl Gather<'_> {
 
     /// The copies of the pull Secret in all namespaces; `None` if they may not be listed.
     async fn copies(&self) -> Result<Option<Vec<Identity>>, CallError> {
+        let (label, kind) = (escaped(MIRRORED), escaped(DOCKER_CONFIG_TYPE));
+        let selectors = format!("labelSelector={label}%3Dtrue&fieldSelector=type%3D{kind}");
         let mut copies = Vec::new();
         let mut next = String::new();
         loop {
-            let query = format!("{COPIES}&limit={PAGE}{next}");
+            let query = format!("/api/v1/secrets?{selectors}&limit={PAGE}{next}");
             let page = match self.remote.list(&query).await {
                 Err(CallError::Refused {
                     status: FORBIDDEN, ..
@@ -306,9 +304,11 @@ fn everywhere(verb: &str) -> String {
     format!("{verb} secrets in all namespaces")
 }
 
-/// Names of bundles hold colons, which may stand in a query; nothing else that a name can hold needs escaping.
+/// Names of bundles hold colons, and those of labels and types a slash; nothing else that a name can hold needs escaping.
 fn escaped(name: &str) -> String {
-    name.replace('%', "%25").replace(':', "%3A")
+    name.replace('%', "%25")
+        .replace(':', "%3A")
+        .replace('/', "%2F")
 }
 
 fn text(object: &Value, pointer: &str) -> Option<String> {

@@ -150,8 +150,8 @@ fn requirable(document: &Arc<Value>, desired: &Desired, observed: &Observed) -> 
     if changes.is_empty() {
         return Arc::clone(document);
     }
-    let mut changed = Value::clone(document);
-    if let Some(annotations) = changed["metadata"]["annotations"].as_object_mut() {
+    let mut adapted = Value::clone(document);
+    if let Some(annotations) = adapted["metadata"]["annotations"].as_object_mut() {
         for (key, value) in changes {
             match value {
                 Some(value) => drop(annotations.insert(key.to_owned(), value.into())),
@@ -159,7 +159,7 @@ fn requirable(document: &Arc<Value>, desired: &Desired, observed: &Observed) -> 
             }
         }
     }
-    Arc::new(changed)
+    Arc::new(adapted)
 }
 
 /// What was rolled out of a source that is missing.

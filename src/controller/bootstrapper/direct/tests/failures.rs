@@ -49,7 +49,7 @@ async fn until_tried(world: &World, skr: &Skr, write: &str, times: usize) {
 /// Restarts the controller with the next image.
 async fn upgrade(world: &mut World) {
     world.stop().await;
-    world.settings.image = super::gates::NEXT_IMAGE.to_owned();
+    world.image = super::gates::NEXT_IMAGE.to_owned();
     world.start();
 }
 

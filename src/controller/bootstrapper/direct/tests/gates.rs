@@ -52,7 +52,7 @@ pub(super) async fn pause(world: &World) {
 /// runtimes.
 async fn upgrade(world: &mut World, runtimes: usize) {
     world.stop().await;
-    world.settings.image = NEXT_IMAGE.to_owned();
+    world.image = NEXT_IMAGE.to_owned();
     world.start();
     world
         .until("as many reconciles as runtimes", |it| {

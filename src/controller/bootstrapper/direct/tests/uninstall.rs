@@ -122,9 +122,8 @@ async fn uninstallation_without_rights_to_the_copies_says_so_and_begins_nothing(
     world.settle().await;
     assert_eq!(skr.take(), [""; 0]);
     assert!(!is_gone(&world));
-    let mut state = skr.lock();
-    (state.unreadable, state.allows) = (None, true);
-    drop(state);
+    skr.lock().unreadable = None;
+    skr.lock().allows = true;
     world.until("the resource is gone", is_gone).await;
     assert_eq!(skr.inventory(), before);
 }
