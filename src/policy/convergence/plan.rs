@@ -66,9 +66,11 @@ pub struct Plan {
     pub blocked: Option<Blocked>,
     /// What keeps a part of the content from this runtime.
     pub held: Vec<Held>,
+    /// What the runtime holds of the three objects before the first step; without a version.
+    pub found: Content,
     /// What the runtime holds once all steps succeeded.
     pub content: Content,
-    /// Whether a step writes or removes one of the three objects.
+    /// Whether a step writes or removes one of the three objects, or renews what the document requires.
     pub writes_content: bool,
     /// How the installation is.
     pub installation: Installed,

@@ -17,6 +17,8 @@ pub(super) struct Stopped {
     pub(super) failure: Failure,
     /// Whether the same action may succeed later without any change.
     pub(super) is_transient: bool,
+    /// What succeeded before it and beside it.
+    pub(super) done: Vec<Action>,
     pub(super) error: CallError,
 }
 
@@ -26,10 +28,19 @@ pub(super) async fn carry_out(
     remote: &Remote,
     metrics: &DirectMetrics,
 ) -> Result<(), Stopped> {
+    let mut done = Vec::new();
     for step in &plan.steps {
         let actions = step.iter().map(|action| act(action, remote, metrics));
-        for result in join_all(actions).await {
-            result?;
+        let mut first = None;
+        for (action, result) in step.iter().zip(join_all(actions).await) {
+            match result {
+                Ok(()) => done.push(action),
+                Err(stopped) => first = first.or(Some(stopped)),
+            }
+        }
+        if let Some(mut stopped) = first {
+            stopped.done = done.into_iter().cloned().collect();
+            return Err(stopped);
         }
     }
     Ok(())
@@ -55,6 +66,7 @@ async fn act(action: &Action, remote: &Remote, metrics: &DirectMetrics) -> Resul
             message: chain(&error),
         },
         is_transient: is_transient(action, &error),
+        done: Vec::new(),
         error,
     })
 }

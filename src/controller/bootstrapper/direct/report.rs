@@ -1,12 +1,13 @@
 //! What a pass found, as the status that anyone on the control plane can read.
 //!
 //! Invariant: what did not change is said in the same words with the same times, so that equal statuses are equal and
-//! nothing is written. What an unreached runtime held when it was last seen stays said.
+//! nothing is written. What an unreached runtime held when it was last seen stays said. What a plan wrote before it was
+//! stopped is said, and a version only where the runtime holds all of it.
 
 use api::bootstrapper::{RuntimeBootstrapperStatus, SynchronizedContent, WebhookStatus};
 use policy::convergence::manifests::Installation;
 use policy::convergence::plan::{Content, Plan};
-use policy::convergence::status::{Outcome, conditions};
+use policy::convergence::status::{Outcome, Purpose, conditions};
 
 use crate::runtimes::RuntimeId;
 
@@ -25,7 +26,9 @@ pub(super) fn status(given: &Given<'_>, outcome: Outcome<'_>) -> RuntimeBootstra
     let now = jiff::Timestamp::now().strftime("%FT%TZ").to_string();
     let previous = given.previous;
     let seen = outcome.plan.filter(|plan| plan.blocked.is_none());
-    let arrived = seen.filter(|_| outcome.failure.is_none() && outcome.withheld.is_none());
+    let arrived = seen.filter(|plan| {
+        outcome.withheld.is_none() && !is_as_before(plan, outcome, previous.content.as_ref())
+    });
     RuntimeBootstrapperStatus {
         observed_generation: given.generation,
         conditions: conditions(&previous.conditions, outcome, given.generation, &now),
@@ -66,6 +69,20 @@ fn content(
             ..next
         },
     }
+}
+
+/// Whether a plan was stopped before it changed any of the three objects.
+fn is_as_before(plan: &Plan, outcome: Outcome<'_>, previous: Option<&SynchronizedContent>) -> bool {
+    if outcome.failure.is_none() {
+        return false;
+    }
+    let said =
+        |hash: fn(&SynchronizedContent) -> &Option<String>| previous.map_or(&None, hash).as_deref();
+    let there = &plan.content;
+    let is_same = there.pull_secret.as_deref() == said(|it| &it.pull_secret)
+        && there.trust_bundle.as_deref() == said(|it| &it.trust_bundle)
+        && there.configuration.as_deref() == said(|it| &it.configuration);
+    outcome.purpose != Purpose::Keep || (plan.writes_content && is_same)
 }
 
 fn webhook(

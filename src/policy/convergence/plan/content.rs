@@ -1,6 +1,8 @@
 //! The part of a plan that is about the three objects.
 
-use api::runtimes::{CONTENT_HASH, REQUIRES_NONE, REQUIRES_PULL_SECRET, REQUIRES_TRUST_BUNDLE};
+use api::runtimes::{
+    CONTENT_HASH, OWNER_MARKER, REQUIRES_NONE, REQUIRES_PULL_SECRET, REQUIRES_TRUST_BUNDLE,
+};
 use serde_json::Value;
 
 use super::renewal::renewed;
@@ -65,6 +67,7 @@ pub(super) fn decide(
             }
         };
         *slot(&mut plan.content, kind) = remains;
+        *slot(&mut plan.found, kind) = live_hash(live);
         // The document comes last: by now it is known what will be there of the parts.
         if stays && kind == Kind::Configuration {
             let renewed = renewed(context, desired, observed, &plan.content);
@@ -78,6 +81,44 @@ pub(super) fn decide(
         plan.content.version = desired.version.map(|it| it.to_string());
     }
     changes
+}
+
+impl Plan {
+    /// Takes note that only these actions succeeded: from then on the plan says what is on the runtime of the three objects,
+    /// and whether something of them is still to be done.
+    pub fn stop(&mut self, done: &[Action]) {
+        let is_open = |action: &Action| {
+            let changes = !matches!(action, Action::Transfer { .. });
+            changes && kind_of(action.target()).is_some() && !done.contains(action)
+        };
+        self.writes_content = self.steps.iter().flatten().any(is_open);
+        if !self.writes_content {
+            return;
+        }
+        self.content = self.found.clone();
+        for action in done {
+            let Some(kind) = kind_of(action.target()) else {
+                continue;
+            };
+            let hash = match action {
+                Action::Apply { object, .. } => live_hash(Some(object)),
+                Action::Delete { .. } => None,
+                Action::Transfer { .. } => continue,
+            };
+            *slot(&mut self.content, kind) = hash;
+        }
+    }
+}
+
+/// Which of the three is at a place; the manifests hold no object of these kinds.
+fn kind_of(target: &Target) -> Option<Kind> {
+    match (target.kind(), target.name()) {
+        ("ConfigMap", OWNER_MARKER) => None,
+        ("ConfigMap", _) => Some(Kind::Configuration),
+        ("Secret", _) => Some(Kind::PullSecret),
+        ("ClusterTrustBundle", _) => Some(Kind::TrustBundle),
+        _ => None,
+    }
 }
 
 /// What to do about one of the three on this runtime.

@@ -206,10 +206,23 @@ proptest! {
         known.advance(&sources, AT_ONCE);
         let desired = after(&sources, &known);
         for cut in cuts {
-            let plan = runtime.plan(&desired);
-            for action in plan.steps.iter().flatten().take(cut) {
+            let mut plan = runtime.plan(&desired);
+            let done: Vec<Action> = plan.steps.iter().flatten().take(cut).cloned().collect();
+            for action in &done {
                 runtime.act(action);
             }
+            plan.stop(&done);
+            let content = &plan.content;
+            for (kind, said) in [
+                (Kind::PullSecret, &content.pull_secret),
+                (Kind::TrustBundle, &content.trust_bundle),
+                (Kind::Configuration, &content.configuration),
+            ] {
+                let there = runtime.live(kind).and_then(|it| it["metadata"]["annotations"][CONTENT_HASH].as_str());
+                prop_assert_eq!(said.as_deref(), there, "{:?} after {:?}", kind, done);
+            }
+            prop_assert_eq!(plan.writes_content, runtime.plan(&desired).writes_content);
+            prop_assert!(content.version.is_none() || !plan.writes_content);
         }
         runtime.converge(&desired);
     }

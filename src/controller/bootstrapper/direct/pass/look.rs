@@ -185,11 +185,12 @@ async fn apply(
     mut findings: Findings,
     remote: &Remote,
 ) -> Findings {
-    let Some(plan) = findings.plan.as_ref().filter(|it| it.blocked.is_none()) else {
+    let Some(plan) = findings.plan.as_mut().filter(|it| it.blocked.is_none()) else {
         return findings;
     };
     // To leave, it is enough to know what the objects are called.
     if let (Err((installation, reason)), Purpose::Keep) = (&assignment.installation, purpose) {
+        plan.stop(&[]);
         findings.failure = installation.deployment().map(|target| Failure {
             target: target.clone(),
             message: reason.clone(),
@@ -204,6 +205,7 @@ async fn apply(
     }
     findings.wrote = !plan.is_empty();
     if let Err(stopped) = carry_out(plan, remote, &common.metrics).await {
+        plan.stop(&stopped.done);
         findings.is_transient = stopped.is_transient;
         findings.retry_after = stopped.error.retry_after();
         findings.failure = Some(stopped.failure);
