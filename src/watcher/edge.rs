@@ -23,7 +23,6 @@ use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use policy::change::{Outcome, ReviewError, Silence};
 
-use crate::heartbeat::Managers;
 use crate::metrics::WatcherMetrics;
 use crate::outbox::{Outbox, Stored};
 
@@ -34,6 +33,9 @@ pub use self::watchers::Watchers;
 /// What the path of a review begins with; the manager follows.
 pub const PATH: &str = "/validate/";
 
+/// The answer to a review for a manager that events are not kept for.
+const NOT_CONFIGURED: &str = "the manager in the path is not configured";
+
 /// What answers reviews.
 #[derive(Clone)]
 pub struct Edge {
@@ -43,8 +45,6 @@ pub struct Edge {
     pub outbox: Outbox,
     /// When KCP is told.
     pub notify: Notify,
-    /// Told of every manager that took an event here.
-    pub managers: Managers,
     /// What is counted.
     pub metrics: WatcherMetrics,
 }
@@ -60,15 +60,9 @@ async fn admit(State(edge): State<Arc<Edge>>, request: Request) -> Response {
         return refusal(StatusCode::NOT_FOUND, format!("only {PATH}MANAGER is here"));
     };
     edge.metrics.asked();
-    if manager.is_empty() {
-        return refusal(
-            StatusCode::NOT_FOUND,
-            format!("no manager follows {PATH} in the path"),
-        );
-    }
-    let manager = match PathSegment::parse(manager) {
+    let manager = match edge.manager(manager) {
         Ok(manager) => manager,
-        Err(error) => return refusal(StatusCode::BAD_REQUEST, error.to_string()),
+        Err(refused) => return *refused,
     };
     // Read only now: a request for another path is answered before its body.
     let Ok(body) = Bytes::from_request(request, &()).await else {
@@ -85,14 +79,31 @@ async fn admit(State(edge): State<Arc<Edge>>, request: Request) -> Response {
 }
 
 impl Edge {
+    /// The manager that a path names behind [`PATH`]; of one that is not told the answer, before the body is read.
+    fn manager(&self, name: &str) -> Result<PathSegment, Box<Response>> {
+        if name.is_empty() {
+            let text = format!("no manager follows {PATH} in the path");
+            return Err(Box::new(refusal(StatusCode::NOT_FOUND, text)));
+        }
+        let manager = PathSegment::parse(name)
+            .map_err(|error| Box::new(refusal(StatusCode::BAD_REQUEST, error.to_string())))?;
+        if self.outbox.admits(&manager) {
+            Ok(manager)
+        } else {
+            Err(Box::new(self.not_configured()))
+        }
+    }
+
+    fn not_configured(&self) -> Response {
+        self.metrics.not_configured();
+        refusal(StatusCode::NOT_FOUND, NOT_CONFIGURED.to_owned())
+    }
+
     async fn answer(&self, manager: &PathSegment, uri: &Uri, body: &[u8]) -> Response {
         let verdict = match self.watchers.decide(manager, body) {
             Some(Ok(verdict)) => verdict,
             Some(Err(error)) => return self.reject(&error, body.len()),
-            None => {
-                let text = format!("no Watcher is of the manager {manager}");
-                return refusal(StatusCode::NOT_FOUND, text);
-            }
+            None => return self.not_configured(),
         };
         let answer = match &verdict.outcome {
             Outcome::Send(event) => self.tell(manager, event, uri).await,
@@ -123,6 +134,7 @@ impl Edge {
             Stored::TooManyManagers => {
                 format!("{FAILED}\nthere are too many managers; KCP is not told")
             }
+            Stored::NotConfigured => format!("{FAILED}\n{NOT_CONFIGURED}"),
             Stored::Spooled | Stored::Coalesced | Stored::MemoryOnly => SUCCEEDED.to_owned(),
         };
         Answer {

@@ -1,7 +1,7 @@
 //! A sign of life for each manager, also where nothing happens, so that KCP can tell calm from silence.
 //!
-//! Source: product.md §3; the public pair has none (lifecycle-manager issue 3524). Who is told: the managers of the
-//! settings, those that took an event, which KCP knows, and those that lost one; another name in a review can be anybody's
+//! The public pair has none (lifecycle-manager issue 3524). Receivers are the managers that are configured, those that
+//! took an event, which KCP knows, and those that lost one (`outbox` has the list); another name in a review can be anybody's
 //! invention. Invariants: each
 //! manager that can hear is told at least every interval; a receiver that answers 404 or 405 is a public listener and is
 //! left alone until the next start (`hearing` tells it from a gateway that has no route yet); a mark that asks for a look
@@ -9,7 +9,7 @@
 //! for the next heartbeat says more than the last.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::event::{BootId, HEARTBEAT_INTERVAL, Heartbeat, PathSegment};
@@ -22,12 +22,9 @@ use tokio_util::sync::CancellationToken;
 use self::hearing::{Answer, Hearing};
 use crate::delivery::{Channel, PostError};
 use crate::metrics::WatcherMetrics;
-use crate::outbox::Outbox;
+use crate::outbox::{Outbox, Receiver};
 
 mod hearing;
-
-/// Managers that are told; what comes after these is left out.
-const MANAGERS: usize = 32;
 
 /// The longest release that a listener takes, in bytes.
 const VERSION_BYTES: usize = 64;
@@ -55,60 +52,11 @@ impl HeartbeatOptions {
     }
 }
 
-/// Who is told: those of the settings, and those that took an event, up to a bound. Clones share them.
-#[derive(Clone, Debug, Default)]
-pub struct Managers {
-    known: Arc<Mutex<Vec<Known>>>,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Known {
-    name: PathSegment,
-    /// Whether it has taken an event.
-    reached: bool,
-}
-
-impl Managers {
-    /// The managers of the settings; at most 32 of them.
-    #[must_use]
-    pub fn new(configured: impl IntoIterator<Item = PathSegment>) -> Self {
-        let managers = Self::default();
-        for name in configured {
-            managers.note(&name, false);
-        }
-        managers
-    }
-
-    /// `manager` has taken an event.
-    pub fn took(&self, manager: &PathSegment) {
-        self.note(manager, true);
-    }
-
-    fn note(&self, manager: &PathSegment, reached: bool) {
-        let mut known = self.lock();
-        if let Some(known) = known.iter_mut().find(|known| known.name == *manager) {
-            known.reached |= reached;
-        } else if known.len() < MANAGERS {
-            let name = manager.clone();
-            known.push(Known { name, reached });
-        }
-    }
-
-    pub(crate) fn all(&self) -> Vec<Known> {
-        self.lock().clone()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Vec<Known>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// The heartbeats of one watcher.
 pub struct Heartbeats {
     options: HeartbeatOptions,
     channel: Arc<Channel>,
     outbox: Outbox,
-    managers: Managers,
     metrics: WatcherMetrics,
 }
 
@@ -119,7 +67,6 @@ impl Heartbeats {
         mut options: HeartbeatOptions,
         channel: Arc<Channel>,
         outbox: Outbox,
-        managers: Managers,
         metrics: WatcherMetrics,
     ) -> Self {
         let longest = options.version.floor_char_boundary(VERSION_BYTES);
@@ -128,7 +75,6 @@ impl Heartbeats {
             options,
             channel,
             outbox,
-            managers,
             metrics,
         }
     }
@@ -150,32 +96,16 @@ impl Heartbeats {
         }
     }
 
-    /// Tells everybody who may hear it.
+    /// Sends one heartbeat to each manager that may take it.
     async fn round(&self, hearing: &mut HashMap<PathSegment, Hearing>) {
-        for manager in self.outbox.reached() {
-            self.managers.took(&manager);
-        }
-        let known = self.managers.all();
-        let mut is_asked = |Known { name, reached }: &Known| {
+        let mut asked = self.outbox.receivers();
+        hearing.retain(|name, _| asked.iter().any(|receiver| receiver.name == *name));
+        asked.retain(|Receiver { name, reached }| {
             let hearing = hearing.entry(name.clone()).or_default();
             hearing.is_asked(*reached)
-        };
-        // Whoever lost something is told, also if nothing of it was ever taken; it takes up nobody's place.
-        let bereft = self.outbox.bereft().into_iter();
-        let strangers: Vec<Known> = bereft
-            .filter(|name| known.iter().all(|known| known.name != *name))
-            .map(|name| Known {
-                name,
-                reached: false,
-            })
-            .filter(|stranger| is_asked(stranger))
-            .take(MANAGERS)
-            .collect();
-        let mut asked = known;
-        asked.retain(is_asked);
-        asked.extend(strangers);
-        let answers = join_all(asked.iter().map(|known| self.beat(&known.name))).await;
-        for (Known { name, reached }, answer) in asked.into_iter().zip(answers) {
+        });
+        let answers = join_all(asked.iter().map(|receiver| self.beat(&receiver.name))).await;
+        for (Receiver { name, reached }, answer) in asked.into_iter().zip(answers) {
             let hearing = hearing.entry(name).or_default();
             hearing.answered(answer, reached);
         }

@@ -54,6 +54,7 @@ struct Outcome {
 pub struct WatcherMetrics {
     reviews: Counter,
     rejected: Counter,
+    rejections: Family<Reason, Counter>,
     events: Counter,
     failed: Family<ErrorReason, Counter>,
     last_duration: Gauge<f64, AtomicU64>,
@@ -72,6 +73,7 @@ impl WatcherMetrics {
         let metrics = Self {
             reviews: Counter::default(),
             rejected: Counter::default(),
+            rejections: Family::default(),
             events: Counter::default(),
             failed: Family::default(),
             last_duration: Gauge::default(),
@@ -129,6 +131,11 @@ impl WatcherMetrics {
             self.durations.clone(),
         );
         registry.register(
+            "admission_rejections",
+            "Requests answered 4xx before their body was read, by reason",
+            self.rejections.clone(),
+        );
+        registry.register(
             "silent_reviews",
             "Reviews of which KCP is not told, by reason",
             self.silences.clone(),
@@ -163,6 +170,12 @@ impl WatcherMetrics {
     /// It was no AdmissionReview.
     pub(crate) fn rejected(&self) {
         self.rejected.inc();
+    }
+
+    /// Its path names a manager that is not configured.
+    pub(crate) fn not_configured(&self) {
+        let reason = "manager_not_configured";
+        self.rejections.get_or_create(&Reason { reason }).inc();
     }
 
     /// It was answered, this long after its last byte had arrived.

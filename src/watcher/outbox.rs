@@ -15,6 +15,7 @@
 //! Deliberately absent: the network, and when to send (`delivery`). A spool on an `emptyDir` goes with its Pod; so do
 //! events that are put while the disk refuses if the process then dies, which the spool notes where it can.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -23,11 +24,12 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 pub use self::options::{FsyncPolicy, Options};
-pub use self::report::{ManagerReport, Recovered, Report, ResyncMark};
+pub use self::report::{Dropped, ManagerReport, Recovered, Report, ResyncMark};
 
 use self::folder::Disk;
 use self::folder::local::LocalDisk;
 use self::moment::Moment;
+pub(crate) use self::queue::managers::Receiver;
 use self::queue::{Limits, Taken, Ticket};
 use self::state::{Settings, State};
 use self::upkeep::Store;
@@ -56,6 +58,8 @@ pub struct Outbox {
     changed: Arc<Notify>,
     /// When it was opened.
     epoch: Instant,
+    /// The only managers that events are kept for; empty: any.
+    configured: Arc<HashSet<PathSegment>>,
 }
 
 /// What became of an event.
@@ -70,13 +74,15 @@ pub enum Stored {
     MemoryOnly,
     /// There is no room: nothing is kept but the mark that the manager needs a resync.
     Full,
-    /// So many managers have been named that nothing is kept for another one. If it is sent heartbeats all the same,
-    /// because it is configured, each of them asks it for a resync.
+    /// So many managers were named within a minute that nothing is kept for another one. If it is registered later, it is
+    /// asked for a resync.
     TooManyManagers,
+    /// Other managers are configured: nothing is kept, and KCP is not asked for a resync.
+    NotConfigured,
 }
 
 impl Stored {
-    /// `spooled`, `coalesced`, `memory_only`, `full` or `too_many_managers`: a metric's label.
+    /// `spooled`, `coalesced`, `memory_only`, `full`, `too_many_managers` or `not_configured`: a metric's label.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -85,6 +91,7 @@ impl Stored {
             Self::MemoryOnly => "memory_only",
             Self::Full => "full",
             Self::TooManyManagers => "too_many_managers",
+            Self::NotConfigured => "not_configured",
         }
     }
 }
@@ -115,8 +122,10 @@ impl Outbox {
             max_bytes,
             fsync,
             confirm_after,
+            managers,
         } = options;
         let settings = Settings {
+            managers,
             limits: Limits::WATCHER,
             max_bytes,
             fsync,
@@ -126,10 +135,12 @@ impl Outbox {
     }
 
     fn on(disk: Box<dyn Disk>, settings: Settings, now: Instant) -> (Self, Recovered) {
+        let configured = settings.managers.iter().cloned().collect();
         let outbox = Self {
             store: Arc::new(Store::new(settings, disk)),
             changed: Arc::default(),
             epoch: now,
+            configured: Arc::new(configured),
         };
         let found = outbox
             .store
@@ -138,6 +149,7 @@ impl Outbox {
         let state = outbox.store.lock();
         let recovered = Recovered {
             items: state.queue.len(),
+            dropped: state.dropped.total(),
             torn_bytes: found.bad_bytes,
             newer_version: found.foreign,
             resync: state.queue.managers().any_lost(),
@@ -154,6 +166,18 @@ impl Outbox {
         let stored = self.store.lock().put(manager, event, now);
         self.changed.notify_one();
         stored
+    }
+
+    /// Whether events for `manager` may be kept: no managers are configured, or it is one of them. Takes no lock.
+    #[must_use]
+    pub fn admits(&self, manager: &PathSegment) -> bool {
+        self.configured.is_empty() || self.configured.contains(manager)
+    }
+
+    /// `manager` has taken an event that was never in the outbox: from now on it is sent heartbeats.
+    pub fn took(&self, manager: &PathSegment, now: Instant) {
+        let now = self.moment(now);
+        self.store.lock().queue.managers_mut().took(manager, now);
     }
 
     /// At most `limit` events that are due, the oldest first; none of an object that is under way. `now` may lie ahead, for
@@ -194,7 +218,12 @@ impl Outbox {
     #[must_use]
     pub fn report(&self, now: Instant) -> Report {
         let now = self.moment(now);
-        let State { queue, spool, .. } = &*self.store.lock();
+        let State {
+            queue,
+            spool,
+            dropped,
+            ..
+        } = &*self.store.lock();
         Report {
             depth: queue.len(),
             oldest_age: queue.oldest(now, None).map(|since| since.until(now)),
@@ -203,6 +232,7 @@ impl Outbox {
             on_disk: spool.in_use(),
             disk_failures: spool.failures,
             memory_bytes: queue.memory(),
+            dropped: *dropped,
         }
     }
 
@@ -222,28 +252,20 @@ impl Outbox {
         }
     }
 
-    /// The managers that have taken an event in this life: KCP knows them.
-    #[must_use]
-    pub fn reached(&self) -> Vec<PathSegment> {
-        self.store
-            .lock()
-            .queue
-            .managers()
-            .reached()
-            .cloned()
-            .collect()
+    /// The managers that heartbeats are sent to: those that are configured, that have taken an event in this life, or that
+    /// have lost one and do not know.
+    pub(crate) fn receivers(&self) -> Vec<Receiver> {
+        self.store.lock().queue.managers().receivers().collect()
     }
 
-    /// The managers that have lost something and do not know.
-    #[must_use]
-    pub fn bereft(&self) -> Vec<PathSegment> {
-        self.store
-            .lock()
-            .queue
-            .managers()
-            .bereft()
-            .cloned()
-            .collect()
+    /// How often a manager was evicted in this life.
+    pub(crate) fn evictions(&self) -> u64 {
+        self.store.lock().queue.managers().evictions()
+    }
+
+    /// Whether `manager` is registered.
+    pub(crate) fn is_registered(&self, manager: &PathSegment) -> bool {
+        self.store.lock().queue.managers().place(manager).is_some()
     }
 
     /// `manager` has acknowledged a heartbeat that carried `mark`. A later loss keeps its mark.

@@ -67,7 +67,7 @@ pub(crate) struct KcpArgs {
         hide_default_value = true
     )]
     pub(crate) kcp_contract: String,
-    /// Managers that get heartbeats from the start; others do from the first event on that KCP took
+    /// Managers that events and heartbeats are sent to, with those of `--watchers`. Requests for others are answered 404. Empty: any manager that a request names, at most 32
     #[arg(long, env = "MANAGERS", value_delimiter = ',')]
     pub(crate) managers: Vec<String>,
     /// Time between two heartbeats, as in `1m`

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use watcher::certificates::Certificates;
 use watcher::delivery::{Channel, ChannelOptions, Sender, SenderOptions, Timeouts};
 use watcher::edge::{Edge, Notify, Watchers, router};
-use watcher::heartbeat::{HeartbeatOptions, Heartbeats, Managers};
+use watcher::heartbeat::{HeartbeatOptions, Heartbeats};
 use watcher::metrics::{State, WatcherMetrics};
 use watcher::outbox::{Outbox, Recovered};
 
@@ -110,19 +110,18 @@ impl Parts<'_> {
     async fn run(&self, server: Bound, shutdown: CancellationToken) -> anyhow::Result<()> {
         let boot_id = BootId::parse(&format!("{:032x}", fastrand::u128(..)))?;
         let channel = Arc::new(self.channel(&boot_id));
-        let managers = Managers::new(self.settings.managers.iter().cloned());
         let (ended_serving, ended_delivering) =
             (CancellationToken::new(), CancellationToken::new());
 
         let serving = async {
-            let edge = self.edge(&channel, &managers);
+            let edge = self.edge(&channel);
             let outcome = self.serve(server, edge, shutdown).await;
             ended_serving.cancel();
             outcome
         };
         let delivering = async {
             let sender = self.sender(&channel).run(ended_serving.clone());
-            let heartbeats = self.heartbeats(boot_id.clone(), &channel, &managers);
+            let heartbeats = self.heartbeats(boot_id.clone(), &channel);
             tokio::join!(sender, heartbeats.run(ended_serving.clone()));
             ended_delivering.cancel();
         };
@@ -152,12 +151,7 @@ impl Parts<'_> {
         )
     }
 
-    fn heartbeats(
-        &self,
-        boot_id: BootId,
-        channel: &Arc<Channel>,
-        managers: &Managers,
-    ) -> Heartbeats {
+    fn heartbeats(&self, boot_id: BootId, channel: &Arc<Channel>) -> Heartbeats {
         let options = HeartbeatOptions {
             interval: self.arguments.kcp.heartbeat_interval,
             ..HeartbeatOptions::new(boot_id, env!("CARGO_PKG_VERSION").to_owned())
@@ -166,12 +160,11 @@ impl Parts<'_> {
             options,
             Arc::clone(channel),
             self.outbox.clone(),
-            managers.clone(),
             self.metrics.clone(),
         )
     }
 
-    fn edge(&self, channel: &Arc<Channel>, managers: &Managers) -> Edge {
+    fn edge(&self, channel: &Arc<Channel>) -> Edge {
         Edge {
             watchers: Watchers::listed(self.settings.watchers.clone()),
             outbox: self.outbox.clone(),
@@ -179,7 +172,6 @@ impl Parts<'_> {
                 NotifyMode::Spool => Notify::Spool,
                 NotifyMode::Sync => Notify::Sync(Arc::clone(channel)),
             },
-            managers: managers.clone(),
             metrics: self.metrics.clone(),
         }
     }
@@ -232,6 +224,7 @@ impl Parts<'_> {
 fn log_recovered(recovered: &Recovered) {
     let Recovered {
         items,
+        dropped,
         torn_bytes,
         newer_version,
         resync,
@@ -249,6 +242,12 @@ fn log_recovered(recovered: &Recovered) {
             newer_version,
             resync,
             "the spool of a former life is not whole"
+        );
+    }
+    if *dropped > 0 {
+        tracing::warn!(
+            dropped,
+            "events in the spool dropped: their managers are not configured, or too many"
         );
     }
     tracing::info!(items, "events of a former life are to be delivered");

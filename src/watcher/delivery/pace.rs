@@ -10,8 +10,8 @@
 //! answered share one more gate, until anybody is: together they cost what one does. Who was not asked in vain passes by.
 //!
 //! Invariants: however many events wait, what is down costs one attempt per back-off; news of a post that left before a
-//! gate was shut changes nothing; each wait is jittered. Time and chance are arguments. Deliberately absent: the clock
-//! and the outbox.
+//! gate was shut changes nothing; each wait is jittered. Time and chance are arguments. Deliberately absent: the clock,
+//! the outbox, and a bound on managers, which the outbox has.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
@@ -25,9 +25,6 @@ use super::error::{Blame, PostError};
 use crate::outbox::Item;
 
 mod gate;
-
-/// Managers whose gates are kept; of more, each event is on its own.
-const MANAGERS: usize = 256;
 
 /// Of a manager's gate: events in a row that failed.
 const SUSPICION: u32 = 2;
@@ -113,6 +110,12 @@ impl Pace {
     pub(super) fn renewed(&mut self, now: Instant) {
         self.link = Gate::default();
         self.renewed = Some(now);
+    }
+
+    /// Forgets the managers that are not registered any more; the registry bounds the others.
+    pub(super) fn retain(&mut self, is_registered: impl Fn(&PathSegment) -> bool) {
+        self.managers.retain(|manager, _| is_registered(manager));
+        self.silence.managers.retain(is_registered);
     }
 
     /// Lets a post leave.
@@ -214,9 +217,7 @@ impl Pace {
         (now, random): (Instant, u64),
     ) -> Instant {
         let Silence { managers, gate } = &mut self.silence;
-        if managers.len() < MANAGERS {
-            managers.insert(manager.clone());
-        }
+        managers.insert(manager.clone());
         if managers.len() >= TOGETHER && (ticket.probes_silence || gate.is_news(ticket.left)) {
             let wait = self.backoff.delay(gate.failures, random);
             gate.failures += 1;
@@ -244,9 +245,6 @@ impl Pace {
         let Attempt {
             manager, sequence, ..
         } = attempt;
-        if self.managers.len() >= MANAGERS && !self.managers.contains_key(manager) {
-            return now + asked.unwrap_or_default();
-        }
         let gate = self.managers.entry(manager.clone()).or_default();
         if !(ticket.probes_manager || gate.is_news(ticket.left)) {
             return gate.until(now);

@@ -77,6 +77,8 @@ struct Posted {
 /// What is under way.
 struct Window {
     pace: Pace,
+    /// How many managers had been evicted when `pace` was last told.
+    evictions: u64,
     posts: FuturesUnordered<BoxFuture<'static, Posted>>,
     /// Set on shutdown: what counts as due, and where those go that have had their last try.
     last_round: bool,
@@ -169,6 +171,12 @@ impl Sender {
 
     /// Starts all posts that may start; when there may be more to start.
     fn dispatch(&self, window: &mut Window) -> Option<Instant> {
+        let evictions = self.outbox.evictions();
+        if evictions != window.evictions {
+            window.evictions = evictions;
+            let is_registered = |manager: &_| self.outbox.is_registered(manager);
+            window.pace.retain(is_registered);
+        }
         for _ in 0..ROUNDS {
             let now = now();
             let room = window.pace.room(now, self.free(window));
@@ -241,6 +249,7 @@ impl Window {
     fn new(last_round: bool) -> Self {
         Self {
             pace: Pace::new(BACKOFF),
+            evictions: 0,
             posts: FuturesUnordered::new(),
             last_round,
         }

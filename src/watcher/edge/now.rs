@@ -65,7 +65,7 @@ impl Edge {
         let message = match outcome.map(|delivery| delivery.result) {
             Ok(Ok(())) => {
                 unsent.taken = true;
-                self.managers.took(manager);
+                self.outbox.took(manager, Instant::now());
                 SUCCEEDED.to_owned()
             }
             Ok(Err(error)) => format!("{FAILED}\n{}", error_chain(&error)),

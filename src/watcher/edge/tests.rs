@@ -37,18 +37,30 @@ fn fixture() -> Fixture {
 }
 
 fn with(notify: Notify, watchers: Watchers) -> Fixture {
+    keeping(notify, watchers, &[])
+}
+
+/// With managers that are configured.
+fn configured(names: &[&str]) -> Fixture {
+    keeping(Notify::Spool, Watchers::default(), names)
+}
+
+fn keeping(notify: Notify, watchers: Watchers, managers: &[&str]) -> Fixture {
     let build = BuildInfo {
         version: "0".into(),
         revision: "0".into(),
     };
     let mut metrics = Metrics::new("watcher", build);
     let spool = tempfile::tempdir().unwrap();
-    let (outbox, _) = Outbox::open(Options::new(spool.path().to_owned()), Instant::now());
+    let options = Options {
+        managers: managers.iter().map(|name| named(name)).collect(),
+        ..Options::new(spool.path().to_owned())
+    };
+    let (outbox, _) = Outbox::open(options, Instant::now());
     let edge = Edge {
         watchers,
         outbox,
         notify,
-        managers: Managers::new([]),
         metrics: WatcherMetrics::register(metrics.registry()),
     };
     Fixture {

@@ -16,7 +16,6 @@ const OFTEN: Duration = Duration::from_millis(20);
 struct World {
     kcp: Kcp,
     outbox: Outbox,
-    managers: Managers,
     registry: Registry,
     heartbeats: Heartbeats,
     _secret: Secret,
@@ -42,9 +41,11 @@ impl World {
             },
             &secret.load(),
         );
-        let spool = Options::new(PathBuf::from("/nonexistent/spool"));
+        let spool = Options {
+            managers: configured.iter().map(|name| manager(name)).collect(),
+            ..Options::new(PathBuf::from("/nonexistent/spool"))
+        };
         let (outbox, _) = Outbox::open(spool, std::time::Instant::now());
-        let managers = Managers::new(configured.iter().map(|name| manager(name)));
         let mut registry = Registry::with_prefix("watcher");
         let mut options = HeartbeatOptions::new(boot_id, "1.2.3".into());
         assert_eq!(options.interval, Duration::from_mins(1));
@@ -53,13 +54,11 @@ impl World {
             options,
             Arc::new(channel),
             outbox.clone(),
-            managers.clone(),
             WatcherMetrics::register(&mut registry),
         );
         Self {
             kcp,
             outbox,
-            managers,
             registry,
             heartbeats,
             _secret: secret,
@@ -123,14 +122,14 @@ async fn each_manager_hears_of_its_own_events() {
 #[case::method_not_allowed(405)]
 #[tokio::test]
 async fn a_public_listener_that_takes_events_is_asked_once(#[case] status: u16) {
-    let world = World::new(&["public"]).await;
+    let world = World::new(&[]).await;
     world.delivers("public");
     world.kcp.next([Reply::Status(status, "")]);
-    let managers = world.managers.clone();
+    let outbox = world.outbox.clone();
     let cancel = CancellationToken::new();
     let beating = tokio::spawn(world.heartbeats.run(cancel.clone()));
     world.kcp.heard(1).await;
-    managers.took(&manager("ours"));
+    outbox.took(&manager("ours"), std::time::Instant::now());
     let received = world.kcp.heard(20).await;
     assert_eq!(of(&received, "public").len(), 1);
     assert!(of(&received, "ours").len() >= 19);
@@ -154,18 +153,18 @@ async fn a_route_that_comes_late_is_found() {
 /// KCP knows whoever takes an event, however it was delivered.
 #[tokio::test]
 async fn a_manager_that_is_not_configured_is_told_from_its_first_event_on() {
-    let world = World::new(&["a"]).await;
+    let world = World::new(&[]).await;
     world.delivers("b");
     let now = std::time::Instant::now();
     let (invented, event) = (manager("invented"), WatchEvent::default());
     let _ = world.outbox.put(&invented, &event, now);
-    let managers = world.managers.clone();
+    let outbox = world.outbox.clone();
     let beating = tokio::spawn(world.heartbeats.run(CancellationToken::new()));
     world.kcp.heard(2).await;
-    managers.took(&manager("c"));
+    outbox.took(&manager("c"), std::time::Instant::now());
     let received = world.kcp.heard(20).await;
-    let told = ["a", "b", "c", "invented"].map(|it| !of(&received, it).is_empty());
-    assert_eq!(told, [true, true, true, false]);
+    let told = ["b", "c", "invented"].map(|it| !of(&received, it).is_empty());
+    assert_eq!(told, [true, true, false]);
     beating.abort();
 }
 
@@ -205,19 +204,6 @@ async fn outcomes_are_counted() {
     assert_eq!(counted, [2, 1, 1]);
 }
 
-#[test]
-fn managers_are_bounded_and_told_apart() {
-    let managers = Managers::new([manager("configured"), manager("configured")]);
-    for number in 0..1_000 {
-        managers.took(&manager(&format!("m{number}")));
-    }
-    let all: Vec<_> = managers.all().into_iter().map(|it| it.name).collect();
-    assert_eq!(
-        (all.len(), &all[0], &all[1]),
-        (MANAGERS, &manager("configured"), &manager("m0"))
-    );
-}
-
 /// Puts events of `name` until one is lost.
 fn overflow(outbox: &Outbox, name: &str) {
     let now = std::time::Instant::now();
@@ -247,10 +233,11 @@ async fn a_loss_is_told_until_it_was_heard() {
     assert_eq!(told, [true, true, false]);
 }
 
-/// What fills the outbox is another's, nothing of this one was ever stored, and nobody configured it.
+/// What fills the outbox is another's, nothing of this one was ever stored, and no managers are configured.
 #[tokio::test]
-async fn whoever_lost_its_first_event_is_told_so_once() {
-    let world = World::new(&["a"]).await;
+async fn a_manager_that_lost_its_first_event_is_asked_for_one_resync() {
+    let world = World::new(&[]).await;
+    world.delivers("a");
     overflow(&world.outbox, "a");
     let mut event = WatchEvent::default();
     event.watched.name = "x".repeat(250);

@@ -7,6 +7,7 @@ use std::time::{Instant, UNIX_EPOCH};
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric as _};
+use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
@@ -199,6 +200,14 @@ impl Collector for State {
             let gauge = ConstGauge::new(value);
             let kind = gauge.metric_type();
             gauge.encode(encoder.encode_descriptor(name, help, unit.as_ref(), kind)?)?;
+        }
+        let help = "Events dropped before KCP took them";
+        let dropped = self.outbox.report(Instant::now()).dropped;
+        let mut family =
+            encoder.encode_descriptor("dropped_events", help, None, MetricType::Counter)?;
+        for (reason, count) in dropped.by_reason() {
+            let label = [("reason", reason)];
+            ConstCounter::new(count).encode(family.encode_family(&label)?)?;
         }
         for (name, help, value) in self.counters() {
             let counter = ConstCounter::new(value);

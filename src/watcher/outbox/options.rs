@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use api::event::PathSegment;
+
 /// How an outbox is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
@@ -16,10 +18,12 @@ pub struct Options {
     /// KCP is told a second time so long after an object's last change, because admission precedes storage and KCP may
     /// have looked too early; not if it was told that late anyway. Zero: never.
     pub confirm_after: Duration,
+    /// The only managers that events are kept for. Empty: any manager that is named, at most 32 at a time.
+    pub managers: Vec<PathSegment>,
 }
 
 impl Options {
-    /// 64 MiB in `folder`, forced to the disk every second; a second event after 5 s.
+    /// 64 MiB in `folder`, forced to the disk every second; a second event after 5 s; no configured managers.
     #[must_use]
     pub fn new(folder: PathBuf) -> Self {
         Self {
@@ -27,6 +31,7 @@ impl Options {
             max_bytes: 64 << 20,
             fsync: FsyncPolicy::EachBatch(Duration::from_secs(1)),
             confirm_after: Duration::from_secs(5),
+            managers: Vec::new(),
         }
     }
 }

@@ -19,6 +19,8 @@ use std::time::Duration;
 
 pub(super) use self::slot::Ticket;
 
+use api::event::PathSegment;
+
 use self::managers::{ManagerId, Managers};
 use self::slot::{Place, Slot, under_way};
 use super::moment::Moment;
@@ -46,6 +48,15 @@ impl Limits {
 /// What an object takes beside its key: its slot, its places in the index and in the order, and what the allocator adds.
 const SLOT_BYTES: usize = 208;
 
+/// What an evicted manager has lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Evicted {
+    /// Events that were dropped.
+    pub(super) events: usize,
+    /// Whether it is to be asked for a resync if it comes back.
+    pub(super) lost: bool,
+}
+
 /// An event that was taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Taken {
@@ -71,13 +82,13 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub(super) fn new(limits: Limits, confirm_after: Duration) -> Self {
+    pub(super) fn new(limits: Limits, confirm_after: Duration, managers: Managers) -> Self {
         Self {
             index: HashMap::new(),
             slots: Vec::new(),
             free: Vec::new(),
             due: BTreeMap::new(),
-            managers: Managers::default(),
+            managers,
             count: 0,
             key_bytes: 0,
             limits,
@@ -94,6 +105,7 @@ impl Queue {
             return false;
         };
         slot.changed = slot.changed.max(now);
+        self.managers.used(slot.manager, now);
         match &mut slot.place {
             Place::UnderWay { changed, .. } => {
                 changed.get_or_insert(now);
@@ -201,6 +213,32 @@ impl Queue {
         }
     }
 
+    /// Registers `name` in the place of another manager, whose events are dropped; how many, and whether a loss is to be
+    /// told to that manager if it comes back. `None`: no manager can make room.
+    pub(super) fn evict_for(
+        &mut self,
+        name: &PathSegment,
+        now: Moment,
+    ) -> Option<(ManagerId, Evicted)> {
+        let place = self.managers.evictable(now)?;
+        let events = self.drop_events(place).len();
+        let lost = self.managers.replace(place, name, now);
+        let evicted = Evicted {
+            events,
+            lost: lost || events > 0,
+        };
+        Some((place, evicted))
+    }
+
+    /// Drops all events of a manager, also those under way, whose tickets mean nothing from now on; their keys.
+    pub(super) fn drop_events(&mut self, of: ManagerId) -> Vec<Arc<[u8]>> {
+        let ids = (0..).zip(&self.slots);
+        let ids: Vec<u32> = ids
+            .filter_map(|(id, slot)| slot.as_ref().filter(|slot| slot.manager == of).map(|_| id))
+            .collect();
+        ids.into_iter().filter_map(|id| self.remove(id)).collect()
+    }
+
     /// When the first of what waits is due.
     pub(super) fn next_due(&self) -> Option<Moment> {
         self.due.first_key_value().map(|((due, _), _)| *due)
@@ -268,6 +306,9 @@ impl Queue {
 
     fn remove(&mut self, id: u32) -> Option<Arc<[u8]>> {
         let slot = self.slots.get_mut(id as usize)?.take()?;
+        if let Place::Waiting { due, order } = slot.place {
+            self.due.remove(&(due, order));
+        }
         self.index.remove(&slot.key);
         self.free.push(id);
         self.key_bytes -= slot.key.len();

@@ -3,7 +3,8 @@
 //! Reads the segments in the order of their numbers. Invariant: nothing is removed that may hold an event but the
 //! remains of unfinished segments, which hold nothing that is not in finished ones, too.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
 use api::event::PathSegment;
@@ -15,6 +16,9 @@ use super::names::{self, Named};
 use super::queue::Limits;
 use super::record::Kind;
 use super::segment::{self, Findings};
+
+/// Most managers whose losses are read one by one: more than any release has registered.
+const LOSSES: usize = 1_024;
 
 /// A finished segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,6 +53,11 @@ pub(super) struct Left {
     pub(super) everyone: bool,
     /// Something may be missing, and nobody knows of which manager.
     pub(super) may_be_missing: bool,
+    /// Events of other managers are left out; empty: none are.
+    configured: HashSet<PathSegment>,
+    /// Hashes of the keys that are left out: enough to count them.
+    not_configured: HashSet<u64>,
+    hasher: RandomState,
 }
 
 impl Left {
@@ -59,14 +68,35 @@ impl Left {
         keys.into_iter().map(|(key, _)| key).collect()
     }
 
+    fn new(configured: &[PathSegment]) -> Self {
+        Self {
+            configured: configured.iter().cloned().collect(),
+            ..Self::default()
+        }
+    }
+
+    /// Events that were left out, because their managers are not configured.
+    pub(super) fn not_configured(&self) -> u64 {
+        self.not_configured.len() as u64
+    }
+
     fn apply(&mut self, kind: Kind, payload: &[u8]) {
         self.records += 1;
         match kind {
-            Kind::Put if key::decode(payload).is_none() => self.may_be_missing = true,
-            Kind::Put => self.put(payload),
+            Kind::Put => match key::decode(payload) {
+                None => self.may_be_missing = true,
+                Some((manager, _)) if self.leaves_out(&manager) => {
+                    if self.not_configured.len() < Limits::WATCHER.keys {
+                        self.not_configured.insert(self.hasher.hash_one(payload));
+                    }
+                }
+                Some(_) => self.put(payload),
+            },
             Kind::Delivered => {
                 if self.keys.remove(payload).is_some() {
                     self.key_bytes -= payload.len();
+                } else if !self.not_configured.is_empty() {
+                    self.not_configured.remove(&self.hasher.hash_one(payload));
                 }
             }
             Kind::Resync if payload.is_empty() => {
@@ -76,6 +106,10 @@ impl Left {
             Kind::Resync => self.note(payload, true),
             Kind::ResyncTold => self.note(payload, false),
         }
+    }
+
+    fn leaves_out(&self, manager: &PathSegment) -> bool {
+        !self.configured.is_empty() && !self.configured.contains(manager)
     }
 
     fn put(&mut self, payload: &[u8]) {
@@ -95,21 +129,29 @@ impl Left {
     fn note(&mut self, manager: &[u8], lost: bool) {
         let name = std::str::from_utf8(manager).ok();
         match name.and_then(|name| PathSegment::parse(name).ok()) {
-            Some(name) => {
+            Some(name) if self.leaves_out(&name) => {}
+            Some(name) if self.losses.len() < LOSSES || self.losses.contains_key(&name) => {
                 self.losses.insert(name, lost);
             }
+            // Marking every manager covers this one; a manager that knows of its loss is asked again.
+            Some(_) => self.everyone |= lost,
             None => self.may_be_missing = true,
         }
     }
 }
 
-/// Reads `folder`, and puts aside what is not ours to read.
-pub(super) fn read(folder: &Arc<dyn Folder>) -> Result<Found, SpoolError> {
+/// Reads `folder`, and puts aside what is not ours to read. Events of managers that are not `configured` are left out, so
+/// that they take no room; where none are configured, none are left out.
+pub(super) fn read(
+    folder: &Arc<dyn Folder>,
+    configured: &[PathSegment],
+) -> Result<Found, SpoolError> {
     let names = folder.names().map_err(SpoolError::List)?;
     let mut files: Vec<_> = names.iter().filter_map(|name| Named::of(name)).collect();
     files.sort_unstable_by_key(|file| file.number());
     let mut found = Found {
         next: files.last().map_or(1, |last| last.number() + 1),
+        left: Left::new(configured),
         ..Found::default()
     };
     for file in files {

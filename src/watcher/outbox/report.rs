@@ -7,6 +7,9 @@ use std::time::Duration;
 pub struct Recovered {
     /// Events of former lives that are still to be delivered.
     pub items: usize,
+    /// Events of former lives that are dropped, because their managers are not configured, or because there are too many
+    /// managers.
+    pub dropped: u64,
     /// Bytes that belong to no intact record.
     pub torn_bytes: u64,
     /// Segments of another release, kept aside under another name.
@@ -34,6 +37,38 @@ pub struct Report {
     pub disk_failures: u64,
     /// Bytes of memory that the queue takes, estimated upwards.
     pub memory_bytes: usize,
+    /// Events that were dropped, by reason.
+    pub dropped: Dropped,
+}
+
+/// Events that were dropped before KCP took them, by reason. The managers of all but the first kind are asked for a resync.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dropped {
+    /// Found in the spool, for managers that are not configured.
+    pub manager_not_configured: u64,
+    /// Of managers that made room for others, or of managers that found no room.
+    pub too_many_managers: u64,
+    /// There was no room for them in the queue or in the spool.
+    pub outbox_full: u64,
+}
+
+impl Dropped {
+    /// The sum over all reasons.
+    #[must_use]
+    pub fn total(self) -> u64 {
+        let counts = self.by_reason().into_iter();
+        counts.map(|(_, count)| count).sum()
+    }
+
+    /// Each reason as a metric's label, with its count.
+    #[must_use]
+    pub fn by_reason(self) -> [(&'static str, u64); 3] {
+        [
+            ("manager_not_configured", self.manager_not_configured),
+            ("too_many_managers", self.too_many_managers),
+            ("outbox_full", self.outbox_full),
+        ]
+    }
 }
 
 /// What a heartbeat to one manager says.

@@ -10,16 +10,18 @@ use api::event::{PathSegment, WatchEvent};
 
 use super::journal::{Compaction, Fresh, Journal, Snapshot};
 use super::moment::Moment;
-use super::queue::managers::{Loss, ManagerId};
+use super::queue::managers::{self, Loss, ManagerId, Managers};
 use super::queue::{Limits, Queue, Ticket};
 use super::record::{self, Kind};
 use super::recovery::Left;
+use super::report::Dropped;
 use super::spool::Spool;
 use super::{FsyncPolicy, ResyncMark, Stored, key};
 
 /// The options but the folder, and what is none of the user's.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Settings {
+    pub(super) managers: Vec<PathSegment>,
     pub(super) limits: Limits,
     pub(super) max_bytes: u64,
     pub(super) fsync: FsyncPolicy,
@@ -30,15 +32,18 @@ pub(super) struct Settings {
 pub(super) struct State {
     pub(super) queue: Queue,
     pub(super) spool: Spool,
+    pub(super) dropped: Dropped,
     /// Reused, so that a change of an object that waits costs no allocation.
     key: Vec<u8>,
 }
 
 impl State {
-    pub(super) fn new(settings: Settings) -> Self {
+    pub(super) fn new(settings: &Settings) -> Self {
+        let managers = Managers::new(&settings.managers);
         Self {
-            queue: Queue::new(settings.limits, settings.confirm_after),
+            queue: Queue::new(settings.limits, settings.confirm_after, managers),
             spool: Spool::new(settings.max_bytes, settings.fsync),
+            dropped: Dropped::default(),
             key: Vec::with_capacity(1024),
         }
     }
@@ -48,7 +53,7 @@ impl State {
         let fits = key::encode(&mut key, manager, event);
         let stored = if fits && self.queue.touch(&key, now) {
             Stored::Coalesced
-        } else if let Some(manager) = self.queue.managers_mut().meet(manager) {
+        } else if let Some(manager) = self.register(manager, now) {
             if fits && self.has_room(key.len()) {
                 self.enter(&key, manager, now)
             } else {
@@ -68,27 +73,35 @@ impl State {
     }
 
     pub(super) fn resync_told(&mut self, manager: &PathSegment, mark: ResyncMark, now: Moment) {
-        if self.queue.managers_mut().told(manager, mark) {
+        if self.queue.managers_mut().told(manager, mark, now) {
             self.spool
                 .append(Kind::ResyncTold, manager.as_str().as_bytes(), now);
         }
     }
 
     /// Takes over what former lives have left.
-    pub(super) fn recover(&mut self, left: Left, now: Moment) {
-        let managers = self.queue.managers_mut();
-        if left.everyone {
-            managers.recovered_everyone();
-        }
-        for (name, lost) in &left.losses {
-            managers.recovered(name, *lost);
-        }
+    pub(super) fn recover(&mut self, mut left: Left, now: Moment) {
+        self.dropped.manager_not_configured += left.not_configured();
+        let (everyone, losses) = (left.everyone, std::mem::take(&mut left.losses));
         let mut complete = !left.may_be_missing;
         for key in left.into_keys() {
             complete &= self.readmit(&key, now);
         }
+        let managers = self.queue.managers_mut();
+        for (name, _) in losses.iter().filter(|(_, lost)| **lost) {
+            match managers.register(name, now) {
+                Some(place) => _ = managers.lose(place),
+                None => _ = managers.lose_strangers(),
+            }
+        }
+        if everyone {
+            for (name, _) in losses.iter().filter(|(_, lost)| !**lost) {
+                let _unless_there_is_room = managers.register(name, now);
+            }
+            managers.recovered_everyone(|name| losses.get(name) == Some(&false));
+        }
         if !complete {
-            self.queue.managers_mut().lose_any();
+            managers.lose_any();
         }
     }
 
@@ -133,7 +146,27 @@ impl State {
         }
     }
 
+    /// The place of `name`; `None`: it may not be registered, or there is no room.
+    fn register(&mut self, name: &PathSegment, now: Moment) -> Option<ManagerId> {
+        if let Some(place) = self.queue.managers_mut().register(name, now) {
+            return Some(place);
+        }
+        let (place, evicted) = self.queue.evict_for(name, now)?;
+        self.dropped.too_many_managers += evicted.events as u64;
+        if self.queue.managers().evictions() == 1 {
+            tracing::warn!(
+                capacity = managers::CAPACITY,
+                "manager evicted: more managers than there is room for; set MANAGERS"
+            );
+        }
+        if evicted.lost {
+            self.lose_strangers(now);
+        }
+        Some(place)
+    }
+
     fn lose(&mut self, manager: ManagerId, now: Moment) -> Stored {
+        self.dropped.outbox_full += 1;
         let managers = self.queue.managers_mut();
         let first = managers.lose(manager);
         if let Some(name) = managers.name(manager).cloned().filter(|_| first) {
@@ -144,14 +177,26 @@ impl State {
         Stored::Full
     }
 
-    /// Of a manager too many nothing is kept but that whoever is unknown has lost something. The record says it of everybody,
-    /// which costs the others a look in the next life, unless a snapshot has said it better until then.
+    /// Keeps nothing of an event whose manager is not registered.
     fn turn_away(&mut self, now: Moment) -> Stored {
-        if self.queue.managers_mut().lose_strangers() {
+        if !self.queue.managers().admits_others() {
+            return Stored::NotConfigured;
+        }
+        self.dropped.too_many_managers += 1;
+        if self.lose_strangers(now) {
             tracing::error!("there are too many managers; events for further ones are dropped");
-            self.spool.append(Kind::Resync, b"", now);
         }
         Stored::TooManyManagers
+    }
+
+    /// Of managers that are not registered nothing is kept but that they have lost something. The record says it of everybody,
+    /// which costs the others a look in the next life, unless a snapshot has said it better until then. Whether it is new.
+    fn lose_strangers(&mut self, now: Moment) -> bool {
+        let first = self.queue.managers_mut().lose_strangers();
+        if first {
+            self.spool.append(Kind::Resync, b"", now);
+        }
+        first
     }
 
     /// Takes an object of a former life; whether there was room.
@@ -162,12 +207,17 @@ impl State {
         if self.queue.touch(key, now) {
             return true;
         }
-        match self.queue.managers_mut().meet(&manager) {
-            Some(manager) if self.queue.has_room(key.len()) => {
-                self.queue.insert(key, manager, now);
-                true
-            }
-            _ => false,
+        let Some(manager) = self.queue.managers_mut().register(&manager, now) else {
+            self.dropped.too_many_managers += 1;
+            self.queue.managers_mut().lose_strangers();
+            return true;
+        };
+        let has_room = self.queue.has_room(key.len());
+        if has_room {
+            self.queue.insert(key, manager, now);
+        } else {
+            self.dropped.outbox_full += 1;
         }
+        has_room
     }
 }

@@ -8,6 +8,7 @@ mod damage;
 mod disk;
 mod killed;
 mod limited;
+mod managers;
 mod model;
 mod refusal;
 mod stuck;
@@ -113,38 +114,6 @@ fn a_full_outbox_marks_its_manager_until_that_knows() {
     world.outbox.resync_told(&manager("b"), mark, world.now);
     assert!(!world.outbox.report(world.now).resync_needed);
     assert!(!world.kill().resync);
-}
-
-/// Whoever comes too late is told to look at everything as soon as it is told anything, and nobody else is.
-#[test]
-fn a_manager_too_many_is_marked_and_no_other() {
-    let mut world = World::new();
-    for number in 0..1_024 {
-        assert_eq!(world.put(&format!("m{number}"), 1), Stored::Spooled);
-    }
-    assert_eq!(world.put("late", 1), Stored::TooManyManagers);
-    let marked = |world: &World, name: &str| {
-        let report = world.outbox.manager_report(&manager(name), world.now);
-        report.resync.is_some()
-    };
-    assert!(marked(&world, "late"));
-    assert!(!marked(&world, "m0") && !marked(&world, "m1023"));
-    // What it misses goes on: it is told with every heartbeat.
-    let mark = world
-        .outbox
-        .manager_report(&manager("late"), world.now)
-        .resync;
-    world
-        .outbox
-        .resync_told(&manager("late"), mark.unwrap(), world.now);
-    assert!(marked(&world, "late"));
-    // In the spool it says so more exactly after a compaction.
-    world.compact();
-    for _ in 0..2 {
-        world.kill();
-        assert!(marked(&world, "late"));
-        assert!(!marked(&world, "m0") && !marked(&world, "m1023"));
-    }
 }
 
 #[test]

@@ -7,6 +7,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use api::event::PathSegment;
+
 use super::FsyncPolicy;
 use super::error::SpoolError;
 use super::folder::{Disk, Folder};
@@ -24,6 +26,7 @@ pub(super) struct Store {
     state: Mutex<State>,
     disk: Box<dyn Disk>,
     fsync: FsyncPolicy,
+    managers: Vec<PathSegment>,
     upkeep: Mutex<()>,
 }
 
@@ -31,7 +34,8 @@ impl Store {
     pub(super) fn new(settings: Settings, disk: Box<dyn Disk>) -> Self {
         Self {
             fsync: settings.fsync,
-            state: Mutex::new(State::new(settings)),
+            state: Mutex::new(State::new(&settings)),
+            managers: settings.managers,
             disk,
             upkeep: Mutex::new(()),
         }
@@ -76,7 +80,7 @@ impl Store {
     fn read(&self, now: Moment) -> Option<(Arc<dyn Folder>, Found)> {
         let opened = self.disk.open().map_err(SpoolError::opening);
         let read = opened.and_then(|folder| {
-            let found = recovery::read(&folder)?;
+            let found = recovery::read(&folder, &self.managers)?;
             Ok((folder, found))
         });
         read.map_err(|error| self.lock().spool.give_up(&error, now))

@@ -25,8 +25,6 @@ pub(super) struct Settings {
     pub(super) certificates: CertificateOptions,
     pub(super) kcp_address: KcpAddress,
     pub(super) contract: PathSegment,
-    /// Those that are known from the start.
-    pub(super) managers: Vec<PathSegment>,
     /// What alone is sent; empty: whatever comes.
     pub(super) watchers: Vec<Watcher>,
     pub(super) spool: Options,
@@ -77,9 +75,11 @@ impl Settings {
             certificates,
             kcp_address: KcpAddress::parse(address).map_err(SettingsError::Address)?,
             contract: PathSegment::parse(contract).map_err(SettingsError::Contract)?,
-            managers,
             watchers,
-            spool: spool(&arguments.spool),
+            spool: Options {
+                managers,
+                ..spool(&arguments.spool)
+            },
         })
     }
 
@@ -202,7 +202,12 @@ mod tests {
         assert!(!settings.certificates.allow_ca_as_server_leaf);
         assert_eq!(settings.kcp_address.to_string(), "kcp.test:8443");
         assert_eq!(settings.contract, PathSegment::V2);
-        let managers: Vec<&str> = settings.managers.iter().map(PathSegment::as_str).collect();
+        let managers: Vec<&str> = settings
+            .spool
+            .managers
+            .iter()
+            .map(PathSegment::as_str)
+            .collect();
         assert_eq!(managers, ["a", "b"]);
         assert_eq!(settings.webhook.to_string(), "[::]:8443");
         assert_eq!(settings.metrics.to_string(), "[::]:2112");

@@ -80,7 +80,7 @@ async fn a_manager_without_a_watcher_is_not_found() {
         .send("/validate/kyma", changed("a").to_string())
         .await;
     assert_eq!(answered.status, StatusCode::NOT_FOUND);
-    assert_eq!(answered.body, "no Watcher is of the manager kyma\n");
+    assert_eq!(answered.body, "the manager in the path is not configured\n");
     let answered = fixture
         .send("/validate/lifecycle-manager", "no review")
         .await;

@@ -76,7 +76,7 @@ async fn kcp_is_told_before_the_answer() {
     let body: Value = serde_json::from_str(&received.body).unwrap();
     assert_eq!(body, event("a"));
     assert_eq!(lab.fixture.bodies(), Vec::<Value>::new());
-    assert_eq!(lab.fixture.edge.managers.all().len(), 1);
+    assert_eq!(lab.fixture.edge.outbox.receivers().len(), 1);
     assert_eq!(lab.fixture.metric("watcher_kcp_requests_total"), Some(1.0));
     assert_eq!(
         lab.fixture.metric("watcher_delivered_events_total"),

@@ -18,9 +18,10 @@ async fn row_5_the_path_names_the_manager() {
     let [item] = fixture.kept().try_into().unwrap();
     assert_eq!(item.manager, named("lifecycle-manager"));
     // It is sent heartbeats when it has taken that.
-    assert_eq!(fixture.edge.outbox.reached(), []);
+    assert_eq!(fixture.edge.outbox.receivers(), []);
     fixture.edge.outbox.delivered(&item, Instant::now());
-    assert_eq!(fixture.edge.outbox.reached(), [item.manager]);
+    let [receiver] = fixture.edge.outbox.receivers().try_into().unwrap();
+    assert_eq!((receiver.name, receiver.reached), (item.manager, true));
 }
 
 /// The public project's own tests send GET.

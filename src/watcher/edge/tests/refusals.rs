@@ -26,7 +26,7 @@ async fn row_15_no_review_is_a_bad_request_with_a_reason(
         Some(1.0)
     );
     assert_eq!(fixture.bodies(), Vec::<Value>::new());
-    assert_eq!(fixture.edge.managers.all(), []);
+    assert_eq!(fixture.edge.outbox.receivers(), []);
 }
 
 #[rstest]
@@ -144,24 +144,43 @@ async fn an_ordinary_silence_is_no_fault() {
     );
 }
 
-/// Any Pod may ask for any path. What KCP has never taken is no manager's name for the heartbeats.
+/// Any client in the cluster may ask for any path.
 #[tokio::test]
 async fn invented_managers_get_no_heartbeats_and_too_many_of_them_are_told_the_truth() {
     let fixture = fixture();
     let review = changed("a").to_string();
     let mut answered = Vec::new();
-    for number in 0..1_025 {
+    for number in 0..33 {
         let path = format!("/validate/invented-{number}");
         let answer: Value =
             serde_json::from_str(&fixture.send(&path, review.clone()).await.body).unwrap();
         answered.push(answer["response"]["status"]["message"].clone());
     }
-    assert_eq!(fixture.edge.managers.all(), []);
-    assert_eq!(answered[1_023], "kcp request succeeded");
+    assert_eq!(fixture.edge.outbox.receivers(), []);
+    assert_eq!(answered[31], "kcp request succeeded");
     assert_eq!(
-        answered[1_024],
+        answered[32],
         "kcp request failed\nthere are too many managers; KCP is not told"
     );
     let series = r#"watcher_stored_events_total{outcome="too_many_managers"}"#;
     assert_eq!(fixture.metric(series), Some(1.0));
+}
+
+/// A client inside the cluster may ask for any path; the names that it invents do not displace a configured manager.
+#[tokio::test]
+async fn a_configured_manager_keeps_its_place_whatever_names_came_before() {
+    let fixture = configured(&["lifecycle-manager"]);
+    let review = changed("a").to_string();
+    for number in 0..1_100 {
+        let path = format!("/validate/invented-{number}");
+        let answered = fixture.send(&path, review.clone()).await;
+        assert_eq!(answered.status, StatusCode::NOT_FOUND);
+        assert!(!answered.body.contains("invented"), "{}", answered.body);
+    }
+    let series = r#"watcher_admission_rejections_total{reason="manager_not_configured"}"#;
+    assert_eq!(fixture.metric(series), Some(1_100.0));
+    fixture.send("/validate/lifecycle-manager", review).await;
+    let kept = fixture.kept();
+    let told = kept.iter().map(|item| item.manager.as_str());
+    assert_eq!(told.collect::<Vec<_>>(), ["lifecycle-manager"]);
 }

@@ -24,8 +24,11 @@ impl World {
     }
 
     fn confirming(after: Duration) -> Self {
-        let mut queue = Queue::new(ROOMY, after);
-        let manager = queue.managers_mut().meet(&segment("a")).unwrap();
+        let mut queue = Queue::new(ROOMY, after, Managers::default());
+        let manager = queue
+            .managers_mut()
+            .register(&segment("a"), Moment::default())
+            .unwrap();
         Self { queue, manager }
     }
 
@@ -189,8 +192,12 @@ fn keys_and_memory_are_bounded() {
             memory: 1_000,
         },
         CONFIRM,
+        Managers::default(),
     );
-    let manager = queue.managers_mut().meet(&segment("a")).unwrap();
+    let manager = queue
+        .managers_mut()
+        .register(&segment("a"), Moment::default())
+        .unwrap();
     assert!(!queue.has_room(1_000) && queue.has_room(700));
     for key in ["a", "b"] {
         assert!(queue.has_room(1));
@@ -218,7 +225,11 @@ mod managers {
     #[test]
     fn each_has_its_own_numbers() {
         let mut world = World::new();
-        let other = world.queue.managers_mut().meet(&segment("b")).unwrap();
+        let other = world
+            .queue
+            .managers_mut()
+            .register(&segment("b"), Moment::default())
+            .unwrap();
         world.put("a1", 0);
         world.queue.insert(b"b1", other, seconds(0));
         world.put("a2", 0);
@@ -250,14 +261,14 @@ mod managers {
     #[test]
     fn a_loss_that_came_while_the_last_was_told_stays() {
         let mut managers = Managers::default();
-        let a = managers.meet(&segment("a")).unwrap();
+        let a = managers.register(&segment("a"), Moment::default()).unwrap();
         assert!(managers.lose(a));
         let told = managers.lost(&segment("a")).unwrap();
         assert!(!managers.lose(a));
-        assert!(!managers.told(&segment("a"), told));
+        assert!(!managers.told(&segment("a"), told, Moment::default()));
         let told = managers.lost(&segment("a")).unwrap();
-        assert!(managers.told(&segment("a"), told));
-        assert!(!managers.told(&segment("a"), told));
+        assert!(managers.told(&segment("a"), told, Moment::default()));
+        assert!(!managers.told(&segment("a"), told, Moment::default()));
         assert_eq!(
             (managers.lost(&segment("a")), managers.any_lost()),
             (None, false)
@@ -270,19 +281,30 @@ mod managers {
         managers.lose_any();
         assert!(managers.any_lost());
         let mark = managers.lost(&segment("stranger")).unwrap();
-        assert!(managers.told(&segment("stranger"), mark));
+        assert!(managers.told(&segment("stranger"), mark, Moment::default()));
         assert_eq!(managers.lost(&segment("stranger")), None);
-        managers.meet(&segment("new")).unwrap();
+        managers
+            .register(&segment("new"), Moment::default())
+            .unwrap();
         assert_ne!(managers.lost(&segment("new")), None);
-        assert!(!managers.told(&segment("new"), ResyncMark::EVERYONE));
+        assert!(!managers.told(&segment("new"), ResyncMark::EVERYONE, Moment::default()));
     }
 
     #[test]
-    fn they_are_bounded() {
+    fn without_configured_managers_their_number_is_bounded() {
         let mut managers = Managers::default();
-        let met =
-            (0..2_000).filter(|number| managers.meet(&segment(&format!("m{number}"))).is_some());
-        assert_eq!(met.count(), 1_024);
-        assert!(managers.meet(&segment("m0")).is_some());
+        let registered =
+            (0..2_000).filter_map(|n| managers.register(&segment(&format!("m{n}")), seconds(0)));
+        assert_eq!(registered.count(), crate::outbox::queue::managers::CAPACITY);
+        assert!(managers.register(&segment("m0"), seconds(0)).is_some());
+    }
+
+    #[test]
+    fn configured_managers_are_the_only_ones_and_never_evicted() {
+        let names: Vec<_> = (0..100).map(|n| segment(&format!("c{}", n % 50))).collect();
+        let mut managers = Managers::new(&names);
+        assert_eq!(managers.receivers().count(), 50);
+        assert_eq!(managers.register(&segment("other"), seconds(0)), None);
+        assert_eq!(managers.evictable(seconds(1_000_000)), None);
     }
 }

@@ -17,6 +17,7 @@ pub(crate) struct World {
 
 pub(crate) fn settings() -> Settings {
     Settings {
+        managers: Vec::new(),
         limits: Limits::WATCHER,
         max_bytes: 512 << 10,
         fsync: FsyncPolicy::Never,
@@ -56,7 +57,7 @@ impl World {
     }
 
     fn at(disk: FakeDisk, settings: Settings, now: Instant) -> Self {
-        let (outbox, recovered) = Outbox::on(Box::new(disk.clone()), settings, now);
+        let (outbox, recovered) = Outbox::on(Box::new(disk.clone()), settings.clone(), now);
         Self {
             disk,
             outbox,
@@ -64,6 +65,17 @@ impl World {
             now,
             settings,
         }
+    }
+
+    /// From the next life on these managers are configured.
+    pub(crate) fn configure(&mut self, names: &[&str]) {
+        self.settings.managers = names.iter().map(|name| manager(name)).collect();
+    }
+
+    /// Whether `name` is to be asked for a resync.
+    pub(crate) fn lost(&self, name: &str) -> bool {
+        let report = self.outbox.manager_report(&manager(name), self.now);
+        report.resync.is_some()
     }
 
     pub(crate) fn put(&mut self, to: &str, number: u32) -> Stored {
@@ -83,11 +95,15 @@ impl World {
     /// As [`Self::kill`]; the next process dies when it has written so many bytes.
     pub(crate) fn restart(&mut self, life: Option<u64>) {
         // The dead one's lock must be given back before.
-        let (idle, _) = Outbox::on(Box::new(FakeDisk::default()), self.settings, self.now);
+        let (idle, _) = Outbox::on(
+            Box::new(FakeDisk::default()),
+            self.settings.clone(),
+            self.now,
+        );
         self.outbox = idle;
         self.disk.content().revive();
         self.disk.content().life = life;
-        *self = Self::at(self.disk.clone(), self.settings, self.now);
+        *self = Self::at(self.disk.clone(), self.settings.clone(), self.now);
     }
 
     /// Compacts, whatever there is.
