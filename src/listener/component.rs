@@ -21,7 +21,7 @@ use crate::endpoint::{self, Endpoint};
 use crate::liveness::Liveness;
 use crate::metrics::Metrics;
 use crate::plain::{self, Cut, Manners};
-use crate::queue::{Events, queue};
+use crate::queue::{Depth, Events, queue};
 
 /// Why a listener does not run.
 #[derive(Debug, thiserror::Error)]
@@ -113,6 +113,7 @@ pub struct Listener {
     address: SocketAddr,
     router: Router,
     liveness: Liveness,
+    queued: Depth,
     metrics: Metrics,
     transport: Transport,
     manners: Manners,
@@ -141,6 +142,7 @@ pub fn register_listener_component(
         grace,
     } = options;
     let (sender, events) = queue(queued_events);
+    let queued = sender.depth();
     let liveness = Liveness::new(runtimes, heartbeat_interval);
     let metrics = Metrics::new();
     let gateway = match &transport {
@@ -159,6 +161,7 @@ pub fn register_listener_component(
         address,
         router: endpoint::router(endpoint, &component),
         liveness,
+        queued,
         metrics,
         transport,
         manners: Manners {
@@ -179,7 +182,8 @@ impl Listener {
 
     /// Puts the listener's metrics into `registry`.
     pub fn register_metrics(&self, registry: &mut Registry) {
-        self.metrics.register(registry, &self.liveness);
+        self.metrics
+            .register(registry, &self.liveness, &self.queued);
     }
 
     /// Takes the address. Connections queue in the kernel until [`Bound::run`].

@@ -159,9 +159,7 @@ impl Endpoint {
 
     fn enqueue(&self, event: Event) -> Result<(), Refused> {
         let offer = self.queue.offer(event);
-        let depth = self.queue.depth();
         let metrics = &self.metrics;
-        metrics.queued.set(i64::try_from(depth).unwrap_or(i64::MAX));
         match offer {
             Offer::Accepted => metrics.accepted.inc(),
             Offer::Coalesced => metrics.coalesced.inc(),

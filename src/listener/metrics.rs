@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use self::runtimes::RuntimeCollector;
 use crate::liveness::Liveness;
+use crate::queue::Depth;
 
 mod runtimes;
 
@@ -42,7 +43,6 @@ pub(crate) struct Metrics {
     pub(crate) accepted: Counter,
     pub(crate) coalesced: Counter,
     pub(crate) turned_away: Counter,
-    pub(crate) queued: Gauge,
 }
 
 /// One request; counted as in flight until dropped.
@@ -64,17 +64,19 @@ impl Metrics {
             accepted: Counter::default(),
             coalesced: Counter::default(),
             turned_away: Counter::default(),
-            queued: Gauge::default(),
         }
     }
 
     /// Registers all of them.
-    pub(crate) fn register(&self, registry: &mut Registry, liveness: &Liveness) {
+    pub(crate) fn register(&self, registry: &mut Registry, liveness: &Liveness, queued: &Depth) {
         let label = ("server_name".into(), "listener".into());
         let registry = registry.sub_registry_with_label(label);
         self.register_public(registry);
         self.register_ours(registry);
-        registry.register_collector(Box::new(RuntimeCollector(liveness.clone())));
+        registry.register_collector(Box::new(RuntimeCollector {
+            liveness: liveness.clone(),
+            queued: queued.clone(),
+        }));
     }
 
     fn register_public(&self, registry: &mut Registry) {
@@ -133,11 +135,6 @@ impl Metrics {
             "turned_away_events",
             "Events answered 503 because the queue was full or abandoned",
             &self.turned_away,
-        );
-        registry.register(
-            "watcher_listener_queued_events",
-            "Events that wait for the operator",
-            self.queued.clone(),
         );
     }
 

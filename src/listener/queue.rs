@@ -96,9 +96,31 @@ impl Sender {
         Offer::Accepted
     }
 
-    /// Events that wait.
-    pub(crate) fn depth(&self) -> usize {
+    /// The number of events that wait, to be read at any time.
+    pub(crate) fn depth(&self) -> Depth {
+        Depth(Arc::clone(&self.0))
+    }
+}
+
+/// The number of events that wait. It does not keep the stream of events open, as a [`Sender`] does.
+pub(crate) struct Depth(Arc<Shared>);
+
+impl Depth {
+    /// The number at this moment.
+    pub(crate) fn get(&self) -> usize {
         self.0.state().waiting.len()
+    }
+}
+
+impl Clone for Depth {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl std::fmt::Debug for Depth {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_tuple("Depth").field(&self.get()).finish()
     }
 }
 

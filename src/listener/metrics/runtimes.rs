@@ -1,4 +1,4 @@
-//! The liveness of all runtimes, read at each scrape.
+//! The queue and the liveness of all runtimes, read at each scrape.
 //!
 //! Invariant: a figure that a runtime does not have is left out, never reported as zero.
 
@@ -14,10 +14,14 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
 
 use crate::liveness::{Liveness, RuntimeLiveness};
+use crate::queue::Depth;
 
-/// Reads the liveness of all runtimes at each scrape.
+/// Reads the number of queued events and the liveness of all runtimes at each scrape.
 #[derive(Debug)]
-pub(super) struct RuntimeCollector(pub(super) Liveness);
+pub(super) struct RuntimeCollector {
+    pub(super) liveness: Liveness,
+    pub(super) queued: Depth,
+}
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RuntimeLabel {
@@ -82,9 +86,12 @@ const RUNTIME_GAUGES: [RuntimeGauge; 6] = [
 
 impl Collector for RuntimeCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
-        let runtimes = self.0.snapshot();
+        let runtimes = self.liveness.snapshot();
         let silent = runtimes.iter().filter(|runtime| runtime.silent).count();
         let encoder = &mut encoder;
+        let help = "Events that wait for the operator";
+        let queued = ConstGauge::new(count(self.queued.get()));
+        write(encoder, "watcher_listener_queued_events", help, &queued)?;
         let help = "Runtimes that were heard of";
         let known = ConstGauge::new(count(runtimes.len()));
         write(encoder, "watcher_listener_known_runtimes", help, &known)?;
@@ -92,7 +99,7 @@ impl Collector for RuntimeCollector {
         let silent = ConstGauge::new(count(silent));
         write(encoder, "watcher_listener_silent_runtimes", help, &silent)?;
         let help = "Runtimes forgotten because there were too many";
-        let forgotten = ConstCounter::new(self.0.forgotten());
+        let forgotten = ConstCounter::new(self.liveness.forgotten());
         write(
             encoder,
             "watcher_listener_forgotten_runtimes",

@@ -34,7 +34,7 @@ fn a_full_queue_says_so_at_once_until_there_is_room() {
     let (sender, mut events) = queue(1);
     assert_eq!(sender.offer(event("a")), Offer::Accepted);
     assert_eq!(sender.offer(event("b")), Offer::Full);
-    assert_eq!(sender.depth(), 1);
+    assert_eq!(sender.depth().get(), 1);
     assert_eq!(next(&mut events), Some(event("a")));
     assert_eq!(sender.offer(event("b")), Offer::Accepted);
 }

@@ -47,6 +47,21 @@ async fn row_41_an_operator_that_takes_nothing_makes_no_request_wait() {
 }
 
 #[tokio::test]
+async fn queued_events_is_zero_once_all_events_are_taken() {
+    let mut listener = Running::with(options(Authentication::None)).await;
+    let series = r#"watcher_listener_queued_events{server_name="listener"}"#;
+    for name in ["a", "b", "c"] {
+        let event = EVENT.replace("\"n\"", &format!("{name:?}"));
+        assert_eq!(listener.ask(&post(&[], &event)).await.status, 200);
+    }
+    assert_eq!(listener.metric(series), Some(3.0));
+    for _ in 0..3 {
+        assert!(listener.next_event().await.is_some());
+    }
+    assert_eq!(listener.metric(series), Some(0.0));
+}
+
+#[tokio::test]
 async fn without_an_operator_senders_are_asked_to_come_again() {
     let mut listener = Running::with(narrow(Authentication::None)).await;
     listener.events = None;

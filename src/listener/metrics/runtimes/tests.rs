@@ -8,6 +8,7 @@ use tokio::time::advance;
 use super::RuntimeCollector;
 use crate::certificate::RuntimeId;
 use crate::liveness::Liveness;
+use crate::queue::queue;
 
 /// One runtime, `r`, as it is scraped.
 struct Scraped {
@@ -19,7 +20,11 @@ impl Scraped {
     fn new() -> Self {
         let liveness = Liveness::new(10, HEARTBEAT_INTERVAL);
         let mut registry = Registry::default();
-        registry.register_collector(Box::new(RuntimeCollector(liveness.clone())));
+        let (sender, _events) = queue(1);
+        registry.register_collector(Box::new(RuntimeCollector {
+            liveness: liveness.clone(),
+            queued: sender.depth(),
+        }));
         Self { liveness, registry }
     }
 
