@@ -7,8 +7,8 @@
 //! notify: sync ── deliver_now ─────┘
 //! ```
 //!
-//! Invariants (product.md §3): an event leaves the outbox by an answer of 2xx and by nothing else; whatever KCP does, the
-//! connections, the posts under way and the rate of attempts are bounded, and thousands of watchers do not come back at
+//! Invariants: an event leaves the outbox by an answer of 2xx, or because KCP has rejected it for long enough, and then its
+//! manager is asked for a resync; whatever KCP does, the connections, the posts under way and the rate of attempts are bounded, and thousands of watchers do not come back at
 //! the same moment. What concerns one event, one manager or the whole link holds up just that.
 //!
 //! Deliberately absent: what is due, and keeping it (`outbox`), and proxies of any kind.

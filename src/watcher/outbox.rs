@@ -201,6 +201,19 @@ impl Outbox {
         self.store.lock().queue.failed(item.ticket, retry_at);
     }
 
+    /// KCP will never take it: it is dropped, and its manager is asked for a resync.
+    pub fn rejected(&self, item: &Item, now: Instant) {
+        let now = self.moment(now);
+        self.store.lock().rejected(item.ticket, now);
+    }
+
+    /// Nothing takes the events of `manager`: all of them are dropped, those under way included, and it is asked for a
+    /// resync.
+    pub fn all_rejected(&self, manager: &PathSegment, now: Instant) {
+        let now = self.moment(now);
+        self.store.lock().all_rejected(manager, now);
+    }
+
     /// When the earliest event that is not under way becomes due.
     #[must_use]
     pub fn next_due(&self) -> Option<Instant> {

@@ -118,6 +118,17 @@ impl PostError {
         }
     }
 
+    /// Whether the same post would be answered the same: a 4xx that says nothing about who sends it, or how often.
+    pub(super) fn is_permanent(&self) -> bool {
+        match self {
+            Self::Refused { status, .. } => {
+                (400..500).contains(status)
+                    && !matches!(status, 401 | 403 | 407 | 408 | 421 | 423 | 425 | 429)
+            }
+            Self::Unreachable(_) | Self::Setup(_) => false,
+        }
+    }
+
     pub(super) fn blames(&self) -> Blame {
         match self {
             Self::Unreachable(Broken::TimedOut(Phase::Answering)) => Blame::Silence,
@@ -150,23 +161,32 @@ mod tests {
     use super::*;
 
     #[rstest]
-    #[case::unauthorized(401, Blame::Manager)]
-    #[case::no_route(404, Blame::Manager)]
-    #[case::too_many(429, Blame::Manager)]
-    #[case::moved(301, Blame::Manager)]
-    #[case::broken(500, Blame::Manager)]
-    #[case::no_listener(503, Blame::Manager)]
-    #[case::beyond_http(999, Blame::Manager)]
-    #[case::not_understood(400, Blame::Event)]
-    #[case::too_large(413, Blame::Event)]
-    #[case::head_too_large(431, Blame::Event)]
-    fn a_status_tells_whom_it_concerns(#[case] status: u16, #[case] blame: Blame) {
+    #[case::unauthorized(401, Blame::Manager, false)]
+    #[case::forbidden(403, Blame::Manager, false)]
+    #[case::no_route(404, Blame::Manager, true)]
+    #[case::no_method(405, Blame::Manager, true)]
+    #[case::too_many(429, Blame::Manager, false)]
+    #[case::moved(301, Blame::Manager, false)]
+    #[case::broken(500, Blame::Manager, false)]
+    #[case::no_listener(503, Blame::Manager, false)]
+    #[case::beyond_http(999, Blame::Manager, false)]
+    #[case::not_understood(400, Blame::Event, true)]
+    #[case::too_large(413, Blame::Event, true)]
+    #[case::head_too_large(431, Blame::Event, true)]
+    fn a_status_tells_whom_it_concerns(
+        #[case] status: u16,
+        #[case] blame: Blame,
+        #[case] is_permanent: bool,
+    ) {
         let retry_after = None;
         let error = PostError::Refused {
             status,
             retry_after,
         };
-        assert_eq!(error.blames(), blame);
+        assert_eq!(
+            (error.blames(), error.is_permanent()),
+            (blame, is_permanent)
+        );
     }
 
     /// A listener that hangs is behind a gateway that does not; only what comes before the request is about the way there.

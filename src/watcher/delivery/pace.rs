@@ -9,6 +9,8 @@
 //! If it is the gateway that leads nowhere, several managers look like that. So from the second on, those that were not
 //! answered share one more gate, until anybody is: together they cost what one does. Who was not asked in vain passes by.
 //!
+//! What KCP goes on rejecting is given up ([`rejections`]).
+//!
 //! Invariants: however many events wait, what is down costs one attempt per back-off; news of a post that left before a
 //! gate was shut changes nothing; each wait is jittered. Time and chance are arguments. Deliberately absent: the clock,
 //! the outbox, and a bound on managers, which the outbox has.
@@ -20,11 +22,13 @@ use api::event::PathSegment;
 use chassis::backoff::{Backoff, spread};
 
 use self::gate::Gate;
+use self::rejections::{GiveUp, Rejections};
 use super::MAX_RETRY_AFTER;
 use super::error::{Blame, PostError};
 use crate::outbox::Item;
 
 mod gate;
+mod rejections;
 
 /// Of a manager's gate: events in a row that failed.
 const SUSPICION: u32 = 2;
@@ -39,6 +43,18 @@ pub(super) struct Pace {
     /// When new certificates came into force.
     renewed: Option<Instant>,
     managers: HashMap<PathSegment, Gate>,
+    rejections: Rejections,
+}
+
+/// What becomes of an event that KCP did not take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// It is tried again then.
+    Retry(Instant),
+    /// It is given up.
+    Drop,
+    /// It is given up, with all other events of its manager.
+    DropAll,
 }
 
 /// Those that were not answered since anybody was, and their common gate.
@@ -85,6 +101,7 @@ impl Pace {
             silence: Silence::default(),
             renewed: None,
             managers: HashMap::new(),
+            rejections: Rejections::default(),
         }
     }
 
@@ -115,7 +132,8 @@ impl Pace {
     /// Forgets the managers that are not registered any more; the registry bounds the others.
     pub(super) fn retain(&mut self, is_registered: impl Fn(&PathSegment) -> bool) {
         self.managers.retain(|manager, _| is_registered(manager));
-        self.silence.managers.retain(is_registered);
+        self.silence.managers.retain(&is_registered);
+        self.rejections.retain(is_registered);
     }
 
     /// Lets a post leave.
@@ -146,6 +164,12 @@ impl Pace {
 
     /// KCP took what `manager` was sent.
     pub(super) fn arrived(&mut self, manager: &PathSegment) {
+        self.rejections.taken(manager);
+        self.is_well(manager);
+    }
+
+    /// The listener of `manager` answers as it should.
+    fn is_well(&mut self, manager: &PathSegment) {
         self.answered();
         self.managers.remove(manager);
     }
@@ -156,20 +180,37 @@ impl Pace {
         self.silence = Silence::default();
     }
 
-    /// KCP did not take it: when to try it again. What the link has failed is held up by the link's gate alone, which may
-    /// open early.
+    /// KCP did not take it: whether to try it again, and when. What the link has failed is held up by the link's gate alone,
+    /// which may open early.
     pub(super) fn failed(
         &mut self,
         attempt: Attempt<'_>,
         ticket: Ticket,
         error: &PostError,
         (now, random): (Instant, u64),
+    ) -> Fate {
+        let (give_up, blame) = self.rejections.note(attempt, error, now);
+        let asked = error.retry_after().map(|asked| jittered(asked, random));
+        let retry_at = self.blamed(blame, attempt, (ticket, asked), (now, random));
+        match give_up {
+            GiveUp::Nothing => Fate::Retry(retry_at),
+            GiveUp::Event => Fate::Drop,
+            GiveUp::All => Fate::DropAll,
+        }
+    }
+
+    /// Holds up whatever has failed; when the event may come again.
+    fn blamed(
+        &mut self,
+        blame: Blame,
+        attempt: Attempt<'_>,
+        (ticket, asked): (Ticket, Option<Duration>),
+        (now, random): (Instant, u64),
     ) -> Instant {
         let own = self.backoff.delay(attempt.failures, random);
-        let asked = error.retry_after().map(|asked| jittered(asked, random));
-        match error.blames() {
+        match blame {
             Blame::Event => {
-                self.arrived(attempt.manager);
+                self.is_well(attempt.manager);
                 now + own.max(asked.unwrap_or_default())
             }
             Blame::Manager => {

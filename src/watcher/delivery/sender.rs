@@ -1,6 +1,7 @@
 //! What is due leaves the outbox, and comes back if KCP does not take it.
 //!
-//! Invariant: an item that was taken is settled: delivered by an answer of 2xx, else put back. Where the process ends in
+//! Invariant: an item that was taken is settled: delivered by an answer of 2xx, else put back, or given up with a mark that
+//! asks its manager for a resync. Where the process ends in
 //! between, it was never delivered for the spool, and comes again in the next life. On shutdown all that waits is sent once
 //! more at once, confirmations included, in a bounded time: the spool of a Pod goes with the Pod.
 //!
@@ -20,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::Channel;
 use super::error::PostError;
-use super::pace::{Pace, Ticket};
+use super::pace::{Fate, Pace, Ticket};
 use crate::certificates::OutboundState;
 use crate::metrics::WatcherMetrics;
 use crate::outbox::{Item, Outbox};
@@ -220,10 +221,12 @@ impl Sender {
             self.metrics.failed(error.reason());
             self.metrics.refused(error.kind());
             let chance = fastrand::u64(..);
-            let retry_at = window
-                .pace
-                .failed((&item).into(), ticket, &error, (now, chance));
-            self.outbox.failed(&item, window.retry_at(retry_at));
+            let attempt = (&item).into();
+            match window.pace.failed(attempt, ticket, &error, (now, chance)) {
+                Fate::Retry(at) => self.outbox.failed(&item, window.retry_at(at)),
+                Fate::Drop => self.outbox.rejected(&item, now),
+                Fate::DropAll => self.outbox.all_rejected(&item.manager, now),
+            }
             // The first is news; during an outage there are thousands.
             if item.attempt == 0 && !was_shut {
                 let Item { manager, event, .. } = &item;

@@ -203,6 +203,13 @@ impl Queue {
         None
     }
 
+    /// What was taken with `ticket` is dropped, with the changes since; its key and its manager.
+    pub(super) fn rejected(&mut self, ticket: Ticket) -> Option<(Arc<[u8]>, ManagerId)> {
+        let (slot, ..) = under_way(&mut self.slots, ticket)?;
+        let manager = slot.manager;
+        Some((self.remove(ticket.slot)?, manager))
+    }
+
     /// What was taken with `ticket` is to be tried again at `retry_at`.
     pub(super) fn failed(&mut self, ticket: Ticket, retry_at: Moment) {
         if let Some((slot, ..)) = under_way(&mut self.slots, ticket) {
@@ -312,7 +319,7 @@ impl Queue {
         self.index.remove(&slot.key);
         self.free.push(id);
         self.key_bytes -= slot.key.len();
-        self.managers.left(slot.manager);
+        self.managers.left(slot.manager, slot.number);
         Some(slot.key)
     }
 }

@@ -50,6 +50,8 @@ pub struct Dropped {
     pub too_many_managers: u64,
     /// There was no room for them in the queue or in the spool.
     pub outbox_full: u64,
+    /// KCP rejected them for too long: 404, 400, 413 and the like.
+    pub rejected: u64,
 }
 
 impl Dropped {
@@ -62,11 +64,12 @@ impl Dropped {
 
     /// Each reason as a metric's label, with its count.
     #[must_use]
-    pub fn by_reason(self) -> [(&'static str, u64); 3] {
+    pub fn by_reason(self) -> [(&'static str, u64); 4] {
         [
             ("manager_not_configured", self.manager_not_configured),
             ("too_many_managers", self.too_many_managers),
             ("outbox_full", self.outbox_full),
+            ("rejected", self.rejected),
         ]
     }
 }

@@ -18,6 +18,9 @@ use super::report::Dropped;
 use super::spool::Spool;
 use super::{FsyncPolicy, ResyncMark, Stored, key};
 
+/// Most records that one call writes while other events wait for the lock.
+const FEW: usize = 1_024;
+
 /// The options but the folder, and what is none of the user's.
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
@@ -69,6 +72,32 @@ impl State {
     pub(super) fn delivered(&mut self, ticket: Ticket, now: Moment) {
         if let Some(key) = self.queue.delivered(ticket, now) {
             self.spool.append(Kind::Delivered, &key, now);
+        }
+    }
+
+    /// Drops the event that was taken with `ticket`. The mark is on the disk before the event is off it.
+    pub(super) fn rejected(&mut self, ticket: Ticket, now: Moment) {
+        if let Some((key, manager)) = self.queue.rejected(ticket) {
+            self.dropped.rejected += 1;
+            self.mark_lost(manager, now);
+            self.spool.append(Kind::Delivered, &key, now);
+        }
+    }
+
+    /// Drops all events of a manager. On the disk they are few, or the next compaction leaves them out: until then they
+    /// would come back with the next life, and be rejected once more.
+    pub(super) fn all_rejected(&mut self, manager: &PathSegment, now: Moment) {
+        let Some(manager) = self.queue.managers().place(manager) else {
+            return;
+        };
+        let keys = self.queue.drop_events(manager);
+        if keys.is_empty() {
+            return;
+        }
+        self.dropped.rejected += keys.len() as u64;
+        self.mark_lost(manager, now);
+        for key in keys.iter().take(FEW) {
+            self.spool.append(Kind::Delivered, key, now);
         }
     }
 
@@ -167,14 +196,20 @@ impl State {
 
     fn lose(&mut self, manager: ManagerId, now: Moment) -> Stored {
         self.dropped.outbox_full += 1;
-        let managers = self.queue.managers_mut();
-        let first = managers.lose(manager);
-        if let Some(name) = managers.name(manager).cloned().filter(|_| first) {
+        if let Some(name) = self.mark_lost(manager, now) {
             tracing::error!(manager = %name, "the outbox is full; the manager is told to look at everything");
-            self.spool
-                .append(Kind::Resync, name.as_str().as_bytes(), now);
         }
         Stored::Full
+    }
+
+    /// Marks the manager to need a resync; its name if it was not marked already.
+    fn mark_lost(&mut self, manager: ManagerId, now: Moment) -> Option<PathSegment> {
+        let managers = self.queue.managers_mut();
+        let first = managers.lose(manager);
+        let name = managers.name(manager).cloned().filter(|_| first)?;
+        self.spool
+            .append(Kind::Resync, name.as_str().as_bytes(), now);
+        Some(name)
     }
 
     /// Keeps nothing of an event whose manager is not registered.

@@ -85,6 +85,27 @@ fn numbers_begin_anew_with_each_life() {
     assert_eq!((item.sequence, item.attempt), (1, 0));
 }
 
+/// Over kills, too: the mark is written before the event is struck out.
+#[test]
+fn a_rejected_event_is_dropped_and_its_manager_is_marked() {
+    let mut world = World::new();
+    for number in 0..3 {
+        let _ = world.put("a", number);
+        let _ = world.put("b", number);
+    }
+    let items = world.outbox.take(world.now, usize::MAX);
+    world.outbox.rejected(&items[0], world.now);
+    assert!(world.lost("a") && !world.lost("b"));
+    let recovered = world.kill();
+    assert_eq!((recovered.items, recovered.resync), (5, true));
+    world.outbox.all_rejected(&manager("b"), world.now);
+    assert!(world.lost("b"));
+    assert_eq!(world.outbox.report(world.now).dropped.rejected, 3);
+    assert_eq!(world.kill().items, 2);
+    assert!(world.lost("a") && world.lost("b"));
+    assert_eq!(world.deliver_all(), ["a/1", "a/2"]);
+}
+
 #[test]
 fn a_full_outbox_marks_its_manager_until_that_knows() {
     let mut world = World::with(

@@ -71,7 +71,10 @@ impl World {
             sequence,
             failures: 0,
         };
-        let at = self.pace.failed(attempt, ticket, error, (self.now, CHANCE));
+        let fate = self.pace.failed(attempt, ticket, error, (self.now, CHANCE));
+        let Fate::Retry(at) = fate else {
+            panic!("{fate:?}");
+        };
         at.duration_since(self.now).as_millis()
     }
 }

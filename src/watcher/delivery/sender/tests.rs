@@ -18,6 +18,7 @@ use crate::delivery::{Broken, Phase, Timeouts};
 use crate::fixture::{Authority, Secret};
 use crate::outbox;
 
+mod permanent;
 mod silence;
 
 /// What KCP does with a post.
@@ -128,6 +129,13 @@ impl World {
         seen.map(|it| it.at).collect()
     }
 
+    /// Whether `manager` is to be asked to list everything.
+    fn lost(&self, manager: &str) -> bool {
+        let manager = PathSegment::parse(manager).unwrap();
+        let report = self.outbox.manager_report(&manager, now());
+        report.resync.is_some()
+    }
+
     fn depth(&self) -> usize {
         self.outbox.report(now()).depth
     }
@@ -199,11 +207,11 @@ async fn what_is_put_is_delivered_at_once_and_counted() {
     assert_eq!(world.sample("watcher_delivered_events_total"), Some(1));
 }
 
-/// Reference runtime-watcher §12 rows 24, 25 and 27: three attempts and gone in public; here kept until it is taken.
+/// Reference runtime-watcher §12 rows 24, 25 and 27: three attempts and gone in public; here kept until it is taken. What
+/// is given up is tested in `permanent`.
 #[rstest]
 #[case::row_24_broken(Kcp::Refuses(500))]
 #[case::row_24_unreachable(Kcp::Unreachable)]
-#[case::bad_request(Kcp::Refuses(400))]
 #[case::row_26_moved(Kcp::Refuses(301))]
 #[tokio::test(start_paused = true)]
 async fn rows_24_to_27_an_event_is_tried_until_it_is_taken(#[case] failure: Kcp) {

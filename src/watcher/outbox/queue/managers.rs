@@ -202,9 +202,11 @@ impl Managers {
         }
     }
 
-    pub(super) fn left(&mut self, place: ManagerId) {
+    /// An object of the manager at `place` is gone from the queue, with a number that was not settled, or 0.
+    pub(super) fn left(&mut self, place: ManagerId, number: u64) {
         if let Some(manager) = self.known.get_mut(usize::from(place)) {
             manager.depth -= 1;
+            manager.open.remove(&number);
         }
     }
 

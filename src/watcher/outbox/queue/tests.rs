@@ -156,6 +156,24 @@ fn what_has_failed_keeps_its_number_and_waits_its_time() {
 }
 
 #[test]
+fn an_event_that_is_rejected_leaves_nothing_behind() {
+    let mut world = World::new();
+    world.put("a", 0);
+    world.put("b", 0);
+    let [a, b] = world.take(0).try_into().unwrap();
+    world.put("a", 1);
+    let (key, manager) = world.queue.rejected(a.ticket).unwrap();
+    assert_eq!((&*key, manager), (&b"a"[..], world.manager));
+    assert_eq!(world.queue.rejected(a.ticket), None);
+    assert_eq!(world.queue.managers().standing(&segment("a")), (2, 1));
+    world.queue.failed(b.ticket, seconds(9));
+    assert_eq!(world.queue.drop_events(manager), [b.key]);
+    assert_eq!(world.queue.managers().standing(&segment("a")), (2, 0));
+    assert_eq!((world.queue.len(), world.queue.memory()), (0, 0));
+    assert_eq!(world.queue.next_due(), None);
+}
+
+#[test]
 fn a_ticket_counts_once() {
     let mut world = World::new();
     world.put("a", 0);
