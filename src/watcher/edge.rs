@@ -6,6 +6,7 @@
 //! (`policy::change`), and who the caller is: the API server shows no certificate, and an event is but a hint.
 
 mod answer;
+mod log;
 mod now;
 mod watchers;
 
@@ -27,6 +28,7 @@ use crate::metrics::WatcherMetrics;
 use crate::outbox::{Outbox, Stored};
 
 use self::answer::{Answer, FAILED, SUCCEEDED, refusal};
+pub use self::log::RequestLog;
 pub use self::now::Notify;
 pub use self::watchers::Watchers;
 
@@ -47,6 +49,8 @@ pub struct Edge {
     pub notify: Notify,
     /// What is counted.
     pub metrics: WatcherMetrics,
+    /// What is logged of bad requests.
+    pub log: RequestLog,
 }
 
 /// The routes of admission. Any method is taken, as the public watcher does.
@@ -107,7 +111,7 @@ impl Edge {
         };
         let answer = match &verdict.outcome {
             Outcome::Send(event) => self.tell(manager, event, uri).await,
-            Outcome::Silent(silence) => self.pass(manager, silence),
+            Outcome::Silent(silence) => self.pass(silence, &verdict.uid),
         };
         answer.into_response(&verdict)
     }
@@ -143,11 +147,11 @@ impl Edge {
         }
     }
 
-    fn pass(&self, manager: &PathSegment, silence: &Silence) -> Answer {
+    fn pass(&self, silence: &Silence, uid: &str) -> Answer {
         self.metrics.silent(silence);
         let fault = silence.is_fault();
         if fault {
-            tracing::warn!(%manager, reason = silence.code(), "a change may have gone unseen: {silence}");
+            self.log.unseen(silence, uid);
         }
         Answer {
             message: silence.to_string(),
@@ -157,8 +161,8 @@ impl Edge {
 
     fn reject(&self, error: &ReviewError, bytes: usize) -> Response {
         self.metrics.rejected();
-        let text = chassis::telemetry::error_chain(error);
-        tracing::warn!(error = text, bytes, "not an AdmissionReview");
-        refusal(StatusCode::BAD_REQUEST, text)
+        let reason = log::reason(error);
+        self.log.malformed(&reason, bytes);
+        refusal(StatusCode::BAD_REQUEST, reason)
     }
 }

@@ -15,6 +15,7 @@ pub(crate) use self::kcp::{Kcp, Manner, Received, Reply};
 use crate::certificates::{CertificateOptions, Certificates};
 
 mod kcp;
+pub(crate) mod logs;
 
 pub(crate) const RUNTIME: &str = "0b7c9a6e-runtime-1";
 

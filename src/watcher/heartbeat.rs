@@ -100,14 +100,22 @@ impl Heartbeats {
     async fn round(&self, hearing: &mut HashMap<PathSegment, Hearing>) {
         let mut asked = self.outbox.receivers();
         hearing.retain(|name, _| asked.iter().any(|receiver| receiver.name == *name));
-        asked.retain(|Receiver { name, reached }| {
+        asked.retain(|Receiver { name, reached, .. }| {
             let hearing = hearing.entry(name.clone()).or_default();
             hearing.is_asked(*reached)
         });
         let answers = join_all(asked.iter().map(|receiver| self.beat(&receiver.name))).await;
-        for (Receiver { name, reached }, answer) in asked.into_iter().zip(answers) {
-            let hearing = hearing.entry(name).or_default();
-            hearing.answered(answer, reached);
+        for (receiver, answer) in asked.into_iter().zip(answers) {
+            let Receiver {
+                name,
+                reached,
+                known,
+            } = receiver;
+            let hearing = hearing.entry(name.clone()).or_default();
+            let change = hearing.answered(answer, reached);
+            if change && known && answer == Answer::Unknown {
+                tracing::info!(manager = %name, "heartbeat rejected: the listener has no heartbeats, or there is no route to it");
+            }
         }
     }
 
@@ -136,12 +144,11 @@ impl Heartbeats {
                 status: 404 | 405, ..
             }) => {
                 self.metrics.heartbeat("unsupported");
-                tracing::info!(%manager, "the listener knows no heartbeats, or there is no route to it");
                 Answer::Unknown
             }
             Err(error) => {
                 self.metrics.heartbeat("failed");
-                tracing::debug!(%manager, error = error_chain(&error), "a heartbeat was not taken");
+                tracing::debug!(error = error_chain(&error), "heartbeat failed");
                 Answer::Failed
             }
         }

@@ -232,7 +232,7 @@ impl WatcherMetrics {
 fn error_reason(silence: &Silence) -> Option<&'static str> {
     match silence {
         Silence::InvalidSubresource { .. } => Some("invalid-subresource"),
-        Silence::UnknownOperation { .. } => Some("unknown-operation"),
+        Silence::UnknownOperation => Some("unknown-operation"),
         Silence::Missing { .. } => Some("missing-object"),
         Silence::Unreadable { .. } => Some("unreadable-object"),
         Silence::NoName { .. } => Some("no-name"),

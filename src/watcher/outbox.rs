@@ -276,6 +276,12 @@ impl Outbox {
         self.store.lock().queue.managers().evictions()
     }
 
+    /// Whether `manager` is configured, or has taken an event in this life: its name is not a client's invention.
+    pub(crate) fn is_known(&self, manager: &PathSegment) -> bool {
+        let queue = &self.store.lock().queue;
+        queue.managers().is_known(manager)
+    }
+
     /// Whether `manager` is registered.
     pub(crate) fn is_registered(&self, manager: &PathSegment) -> bool {
         self.store.lock().queue.managers().place(manager).is_some()

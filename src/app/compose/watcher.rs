@@ -22,7 +22,7 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use watcher::certificates::Certificates;
 use watcher::delivery::{Channel, ChannelOptions, Sender, SenderOptions, Timeouts};
-use watcher::edge::{Edge, Notify, Watchers, router};
+use watcher::edge::{Edge, Notify, RequestLog, Watchers, router};
 use watcher::heartbeat::{HeartbeatOptions, Heartbeats};
 use watcher::metrics::{State, WatcherMetrics};
 use watcher::outbox::{Outbox, Recovered};
@@ -173,6 +173,7 @@ impl Parts<'_> {
                 NotifyMode::Sync => Notify::Sync(Arc::clone(channel)),
             },
             metrics: self.metrics.clone(),
+            log: RequestLog::default(),
         }
     }
 

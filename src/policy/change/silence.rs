@@ -31,10 +31,7 @@ pub enum Silence {
     /// The request is a dry run: nothing but the answer may come of it.
     DryRun,
     /// An operation that admission does not have.
-    UnknownOperation {
-        /// The operation, at most 64 characters of it.
-        operation: String,
-    },
+    UnknownOperation,
     /// The object that the operation is about is absent or null.
     Missing {
         /// Which one.
@@ -83,7 +80,7 @@ impl Silence {
             Self::NotWatched { .. } => "NotWatched",
             Self::Connect { .. } => "Connect",
             Self::DryRun => "DryRun",
-            Self::UnknownOperation { .. } => "UnknownOperation",
+            Self::UnknownOperation => "UnknownOperation",
             Self::Missing { .. } => "Missing",
             Self::Unreadable { .. } => "Unreadable",
             Self::NoName { .. } => "NoName",
@@ -96,7 +93,7 @@ impl Silence {
     #[must_use]
     pub fn is_fault(&self) -> bool {
         match self {
-            Self::UnknownOperation { .. }
+            Self::UnknownOperation
             | Self::Missing { .. }
             | Self::Unreadable { .. }
             | Self::NoName { .. }
@@ -127,8 +124,8 @@ impl fmt::Display for Silence {
                 gvk.group, gvk.version, gvk.kind
             ),
             Self::DryRun => f.write_str("a dry run sends nothing"),
-            Self::UnknownOperation { operation } => {
-                write!(f, "operation {operation:?} is not known")
+            Self::UnknownOperation => {
+                f.write_str("the operation is not CREATE, UPDATE, DELETE or CONNECT")
             }
             Self::Missing { side } => write!(f, "the request has no {side}"),
             Self::Unreadable { side, part } => write!(f, "{side}{part} cannot be read"),

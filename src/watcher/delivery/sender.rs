@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use chassis::backoff::Backoff;
-use chassis::telemetry::error_chain;
 use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
@@ -19,12 +18,15 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use self::log::{DeliveryLog, Subject};
 use super::Channel;
 use super::error::PostError;
 use super::pace::{Fate, Pace, Ticket};
 use crate::certificates::OutboundState;
 use crate::metrics::WatcherMetrics;
 use crate::outbox::{Item, Outbox};
+
+mod log;
 
 /// How an event is tried again.
 const BACKOFF: Backoff = Backoff {
@@ -80,6 +82,7 @@ struct Window {
     pace: Pace,
     /// How many managers had been evicted when `pace` was last told.
     evictions: u64,
+    log: DeliveryLog,
     posts: FuturesUnordered<BoxFuture<'static, Posted>>,
     /// Set on shutdown: what counts as due, and where those go that have had their last try.
     last_round: bool,
@@ -150,14 +153,14 @@ impl Sender {
         let left = self.outbox.report(now()).depth;
         if left > 0 {
             let in_time = drained.is_ok();
-            tracing::info!(left, in_time, "what was not delivered stays in the spool");
+            tracing::info!(left, in_time, "undelivered events kept in the spool");
         }
     }
 
     /// Sends everything once, until the link breaks.
     async fn drain(&self, before: Window) {
         let mut window = Window::new(true);
-        window.posts = before.posts;
+        (window.posts, window.log) = (before.posts, before.log);
         loop {
             // A link that was down gets one more chance, and no second.
             if !window.pace.is_link_shut() {
@@ -177,6 +180,7 @@ impl Sender {
             window.evictions = evictions;
             let is_registered = |manager: &_| self.outbox.is_registered(manager);
             window.pace.retain(is_registered);
+            window.log.retain(is_registered);
         }
         for _ in 0..ROUNDS {
             let now = now();
@@ -216,30 +220,36 @@ impl Sender {
             result,
         } = posted;
         let now = now();
-        let was_shut = window.pace.is_link_shut();
+        let subject = if self.outbox.is_known(&item.manager) {
+            Subject::Manager(item.manager.clone())
+        } else {
+            Subject::Others
+        };
         if let Err(error) = result {
             self.metrics.failed(error.reason());
             self.metrics.refused(error.kind());
             let chance = fastrand::u64(..);
             let attempt = (&item).into();
+            let was_shut = window.pace.is_link_shut();
             match window.pace.failed(attempt, ticket, &error, (now, chance)) {
                 Fate::Retry(at) => self.outbox.failed(&item, window.retry_at(at)),
                 Fate::Drop => self.outbox.rejected(&item, now),
                 Fate::DropAll => self.outbox.all_rejected(&item.manager, now),
             }
-            // The first is news; during an outage there are thousands.
-            if item.attempt == 0 && !was_shut {
-                let Item { manager, event, .. } = &item;
-                let (error, watched) = (error_chain(&error), &event.watched);
-                tracing::warn!(%manager, %watched, error, "an event is not delivered yet");
+            if window.pace.is_link_shut() {
+                window.log.failed(Subject::Kcp, &error, now);
+            } else {
+                if was_shut {
+                    window.log.recovered(&Subject::Kcp);
+                }
+                window.log.failed(subject, &error, now);
             }
         } else {
             window.pace.arrived(&item.manager);
             self.outbox.delivered(&item, now);
             self.metrics.delivered();
-        }
-        if was_shut && !window.pace.is_link_shut() {
-            tracing::info!("KCP is reached again");
+            window.log.recovered(&Subject::Kcp);
+            window.log.recovered(&subject);
         }
     }
 
@@ -253,6 +263,7 @@ impl Window {
         Self {
             pace: Pace::new(BACKOFF),
             evictions: 0,
+            log: DeliveryLog::default(),
             posts: FuturesUnordered::new(),
             last_round,
         }

@@ -41,10 +41,10 @@ where
         attempts += 1;
         match (&result, wait) {
             (Err(error), Some(&wait)) if error.transient() => {
-                tracing::warn!(
+                tracing::debug!(
                     error = chassis::telemetry::error_chain(error),
                     attempts,
-                    "KCP was not told; trying again"
+                    "event rejected; retrying"
                 );
                 tokio::time::sleep(around(wait, fastrand::u64(..))).await;
             }

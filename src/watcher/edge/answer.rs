@@ -15,6 +15,9 @@ pub(super) const SUCCEEDED: &str = "kcp request succeeded";
 /// What the message begins with where KCP could not be told.
 pub(super) const FAILED: &str = "kcp request failed";
 
+/// The longest message, in characters: names that an API server stores are shorter.
+const MESSAGE_LENGTH: usize = 1_024;
+
 /// Longer warnings may be cut by the API server.
 const WARNING_LENGTH: usize = 120;
 
@@ -29,7 +32,8 @@ pub(super) struct Answer {
 impl Answer {
     /// The document, for the review that `verdict` is about.
     pub(super) fn into_response(self, verdict: &Verdict) -> Response {
-        let mut body = Vec::with_capacity(256 + self.message.len() + verdict.uid.len());
+        let message = shortened(&self.message, MESSAGE_LENGTH);
+        let mut body = Vec::with_capacity(256 + message.len() + verdict.uid.len());
         body.push(b'{');
         for (key, value) in [
             ("\"kind\":", verdict.kind),
@@ -42,17 +46,23 @@ impl Answer {
         }
         push(&mut body, r#""response":{"uid":"#, &verdict.uid);
         let before = r#","allowed":true,"status":{"metadata":{},"status":"Success","message":"#;
-        push(&mut body, before, &self.message);
+        push(&mut body, before, message);
         body.push(b'}');
         if let Some(warning) = &self.warning {
-            let warning: String = warning.chars().take(WARNING_LENGTH).collect();
-            push(&mut body, r#","warnings":["#, &warning);
+            let warning = shortened(warning, WARNING_LENGTH);
+            push(&mut body, r#","warnings":["#, warning);
             body.push(b']');
         }
         body.extend_from_slice(b"}}");
         let json = HeaderValue::from_static("application/json");
         (security_headers(), [(CONTENT_TYPE, json)], body).into_response()
     }
+}
+
+/// The first characters of a text, at most so many.
+fn shortened(text: &str, characters: usize) -> &str {
+    let end = text.char_indices().nth(characters);
+    end.map_or(text, |(end, _)| &text[..end])
 }
 
 /// A text of JSON as it stands, and behind it another one as a JSON string; writing that cannot fail.

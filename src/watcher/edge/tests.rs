@@ -1,5 +1,6 @@
 //! The router called directly. "Row" is the number in the conformance checklist of the public watcher.
 
+mod content;
 mod listed;
 mod now;
 mod public;
@@ -62,6 +63,7 @@ fn keeping(notify: Notify, watchers: Watchers, managers: &[&str]) -> Fixture {
         outbox,
         notify,
         metrics: WatcherMetrics::register(metrics.registry()),
+        log: RequestLog::default(),
     };
     Fixture {
         edge,

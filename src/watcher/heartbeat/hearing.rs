@@ -8,6 +8,8 @@
 //! Invariant: a public listener is asked no more once it has taken an event and refused a heartbeat after that.
 //! Deliberately absent: time; it is counted in rounds.
 
+use std::mem::discriminant;
+
 /// Most rounds of which one asks: eight minutes with the default interval.
 const RAREST: u32 = 8;
 
@@ -47,8 +49,9 @@ impl Hearing {
         }
     }
 
-    /// What it answered in this round; `reached` is from before it was asked.
-    pub(super) fn answered(&mut self, answer: Answer, reached: bool) {
+    /// What it answered in this round; `reached` is from before it was asked. Whether that changes what is known of it.
+    pub(super) fn answered(&mut self, answer: Answer, reached: bool) -> bool {
+        let before = discriminant(self);
         *self = match (&*self, answer) {
             (_, Answer::Taken) | (Self::Hears, _) => Self::Hears,
             (Self::Untried, Answer::Failed) => Self::Untried,
@@ -67,6 +70,7 @@ impl Hearing {
                 }
             }
         };
+        before != discriminant(self)
     }
 
     fn asked(&self) -> u32 {

@@ -79,7 +79,9 @@ impl State {
     pub(super) fn rejected(&mut self, ticket: Ticket, now: Moment) {
         if let Some((key, manager)) = self.queue.rejected(ticket) {
             self.dropped.rejected += 1;
-            self.mark_lost(manager, now);
+            if let Some(manager) = self.mark_lost(manager, now) {
+                tracing::warn!(%manager, "event dropped: KCP rejects it; manager is asked for a resync");
+            }
             self.spool.append(Kind::Delivered, &key, now);
         }
     }
@@ -95,7 +97,10 @@ impl State {
             return;
         }
         self.dropped.rejected += keys.len() as u64;
-        self.mark_lost(manager, now);
+        if let Some(manager) = self.mark_lost(manager, now) {
+            let events = keys.len();
+            tracing::warn!(%manager, events, "events dropped: KCP rejects all of them; manager is asked for a resync");
+        }
         for key in keys.iter().take(FEW) {
             self.spool.append(Kind::Delivered, key, now);
         }
@@ -197,19 +202,20 @@ impl State {
     fn lose(&mut self, manager: ManagerId, now: Moment) -> Stored {
         self.dropped.outbox_full += 1;
         if let Some(name) = self.mark_lost(manager, now) {
-            tracing::error!(manager = %name, "the outbox is full; the manager is told to look at everything");
+            tracing::error!(manager = %name, "event dropped: the outbox is full; manager is asked for a resync");
         }
         Stored::Full
     }
 
-    /// Marks the manager to need a resync; its name if it was not marked already.
+    /// Marks the manager to need a resync; its name if that is news for the log: it was not marked already, and its name is
+    /// not a client's invention.
     fn mark_lost(&mut self, manager: ManagerId, now: Moment) -> Option<PathSegment> {
         let managers = self.queue.managers_mut();
         let first = managers.lose(manager);
         let name = managers.name(manager).cloned().filter(|_| first)?;
         self.spool
             .append(Kind::Resync, name.as_str().as_bytes(), now);
-        Some(name)
+        self.queue.managers().is_known(&name).then_some(name)
     }
 
     /// Keeps nothing of an event whose manager is not registered.
@@ -219,7 +225,7 @@ impl State {
         }
         self.dropped.too_many_managers += 1;
         if self.lose_strangers(now) {
-            tracing::error!("there are too many managers; events for further ones are dropped");
+            tracing::error!("events dropped: more managers than there is room for; set MANAGERS");
         }
         Stored::TooManyManagers
     }

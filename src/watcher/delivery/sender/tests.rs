@@ -18,6 +18,7 @@ use crate::delivery::{Broken, Phase, Timeouts};
 use crate::fixture::{Authority, Secret};
 use crate::outbox;
 
+mod logged;
 mod permanent;
 mod silence;
 
@@ -63,9 +64,26 @@ impl World {
         confirm_after: Duration,
         kcp: impl Fn(&Seen) -> Kcp + Send + Sync + 'static,
     ) -> Self {
-        let mut options = outbox::Options::new(PathBuf::from("/nonexistent/spool"));
+        let mut options = options();
         options.confirm_after = confirm_after;
-        let (outbox, _) = Outbox::open(options, now());
+        Self::opening(options, kcp)
+    }
+
+    fn configured(managers: &[&str], kcp: impl Fn(&Seen) -> Kcp + Send + Sync + 'static) -> Self {
+        let mut options = options();
+        let managers = managers.iter().map(|it| PathSegment::parse(it).unwrap());
+        options.managers = managers.collect();
+        Self::opening(options, kcp)
+    }
+
+    fn opening(
+        options: outbox::Options,
+        kcp: impl Fn(&Seen) -> Kcp + Send + Sync + 'static,
+    ) -> Self {
+        let (outbox, _) =
+            tracing::subscriber::with_default(tracing::subscriber::NoSubscriber::default(), || {
+                Outbox::open(options, now())
+            });
         let seen = Arc::<Mutex<Vec<Seen>>>::default();
         let begun = Clock::now();
         let busiest = Arc::<AtomicUsize>::default();
@@ -155,6 +173,13 @@ impl World {
         self.running.await.unwrap();
         begun.elapsed()
     }
+}
+
+/// In memory only, without confirmations.
+fn options() -> outbox::Options {
+    let mut options = outbox::Options::new(PathBuf::from("/nonexistent/spool"));
+    options.confirm_after = Duration::ZERO;
+    options
 }
 
 fn unread() -> OutboundState {

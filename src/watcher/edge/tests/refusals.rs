@@ -94,11 +94,15 @@ fn nameless() -> Value {
 )]
 #[case::no_object(bent("object", json!(7)), "unreadable-object", "object cannot be read")]
 #[case::no_name(nameless(), "no-name", "neither object nor the request has a name")]
-#[case::operation(bent("operation", json!("PATCH")), "unknown-operation", "operation \"PATCH\" is not known")]
+#[case::operation(
+    bent("operation", json!("PATCH")),
+    "unknown-operation",
+    "the operation is not CREATE, UPDATE, DELETE or CONNECT"
+)]
 #[case::no_operation(
     bent("operation", Value::Null),
     "unknown-operation",
-    "operation \"\" is not known"
+    "the operation is not CREATE, UPDATE, DELETE or CONNECT"
 )]
 #[case::too_long(
     bent("object", kyma(&"n".repeat(5_000), &json!({}), &json!({}))),

@@ -62,6 +62,8 @@ pub(crate) struct Receiver {
     pub(crate) name: PathSegment,
     /// Whether it has taken an event in this life, so that KCP knows it.
     pub(crate) reached: bool,
+    /// Whether it is configured or was reached; the name of any other may be a client's invention.
+    pub(crate) known: bool,
 }
 
 impl Manager {
@@ -305,9 +307,19 @@ impl Managers {
         let receivers = self.known.iter().enumerate().filter(|(place, manager)| {
             *place < self.configured || manager.reached || manager.lost.is_some()
         });
-        receivers.map(|(_, manager)| Receiver {
+        receivers.map(|(place, manager)| Receiver {
             name: manager.name.clone(),
             reached: manager.reached,
+            known: place < self.configured || manager.reached,
+        })
+    }
+
+    /// Whether `name` is configured, or has taken an event.
+    pub(in super::super) fn is_known(&self, name: &PathSegment) -> bool {
+        let place = self.place(name).map(usize::from);
+        place.is_some_and(|place| {
+            let manager = self.known.get(place);
+            place < self.configured || manager.is_some_and(|manager| manager.reached)
         })
     }
 

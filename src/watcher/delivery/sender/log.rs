@@ -1,0 +1,95 @@
+//! What the log says of deliveries: a line where KCP, or a manager, begins to fail or recovers. Each event is counted only.
+//!
+//! Invariants: each subject has at most two lines in [`PAUSE`], however often it changes; managers that any client may have
+//! invented are one subject and are not named; nothing of an event is in a line. Time is an argument.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use api::event::PathSegment;
+use chassis::telemetry::error_chain;
+
+use crate::delivery::PostError;
+
+/// The time between two lines that say that the same subject fails.
+const PAUSE: Duration = Duration::from_mins(10);
+
+/// What fails or recovers.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Subject {
+    /// The way to KCP.
+    Kcp,
+    /// A manager that is configured, or has taken an event.
+    Manager(PathSegment),
+    /// All other managers.
+    Others,
+}
+
+#[derive(Default)]
+pub(super) struct DeliveryLog {
+    failing: HashMap<Subject, Failing>,
+}
+
+struct Failing {
+    /// When it was last logged to fail.
+    logged_at: Instant,
+    fails: bool,
+    /// Whether its recovery is to be logged.
+    logged: bool,
+}
+
+impl DeliveryLog {
+    /// A post failed because of `subject`.
+    pub(super) fn failed(&mut self, subject: Subject, error: &PostError, now: Instant) {
+        let known = self.failing.get(&subject);
+        if known.is_some_and(|known| known.fails || now < known.logged_at + PAUSE) {
+            if let Some(known) = self.failing.get_mut(&subject) {
+                known.fails = true;
+            }
+            return;
+        }
+        let error = error_chain(error);
+        match &subject {
+            Subject::Kcp => tracing::warn!(error, "KCP is unreachable; events are retried"),
+            Subject::Manager(manager) => {
+                tracing::warn!(%manager, error, "manager rejects events; they are retried");
+            }
+            Subject::Others => {
+                tracing::warn!(
+                    error,
+                    "managers that are not configured reject events; they are retried"
+                );
+            }
+        }
+        let failing = Failing {
+            logged_at: now,
+            fails: true,
+            logged: true,
+        };
+        self.failing.insert(subject, failing);
+    }
+
+    /// A post showed that `subject` is well.
+    pub(super) fn recovered(&mut self, subject: &Subject) {
+        let Some(known) = self.failing.get_mut(subject) else {
+            return;
+        };
+        known.fails = false;
+        if !std::mem::take(&mut known.logged) {
+            return;
+        }
+        match subject {
+            Subject::Kcp => tracing::info!("KCP is reachable again"),
+            Subject::Manager(manager) => tracing::info!(%manager, "manager takes events again"),
+            Subject::Others => tracing::info!("managers that are not configured take events again"),
+        }
+    }
+
+    /// Forgets the managers that are not registered any more.
+    pub(super) fn retain(&mut self, is_registered: impl Fn(&PathSegment) -> bool) {
+        self.failing.retain(|subject, _| match subject {
+            Subject::Manager(manager) => is_registered(manager),
+            Subject::Kcp | Subject::Others => true,
+        });
+    }
+}
