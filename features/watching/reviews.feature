@@ -9,21 +9,21 @@ Feature: Every review is allowed, and KCP is told of what matters
 
     Examples: Something was made or is gone
       | operation | change           | message               | hears |
-      | CREATE    | no change        | kcp request succeeded | hears |
-      | CREATE    | a changed spec   | kcp request succeeded | hears |
-      | CREATE    | a changed status | kcp request succeeded | hears |
-      | CREATE    | no spec          | kcp request succeeded | hears |
-      | DELETE    | no change        | kcp request succeeded | hears |
-      | DELETE    | a changed spec   | kcp request succeeded | hears |
-      | DELETE    | a changed status | kcp request succeeded | hears |
-      | DELETE    | no spec          | kcp request succeeded | hears |
+      | CREATE    | no change        | event queued for KCP  | hears |
+      | CREATE    | a changed spec   | event queued for KCP  | hears |
+      | CREATE    | a changed status | event queued for KCP  | hears |
+      | CREATE    | no spec          | event queued for KCP  | hears |
+      | DELETE    | no change        | event queued for KCP  | hears |
+      | DELETE    | a changed spec   | event queued for KCP  | hears |
+      | DELETE    | a changed status | event queued for KCP  | hears |
+      | DELETE    | no spec          | event queued for KCP  | hears |
 
     Examples: Something is different
       | operation | change           | message                                  | hears         |
       | UPDATE    | no change        | no change detected on watched resource … | does not hear |
-      | UPDATE    | a changed spec   | kcp request succeeded                    | hears         |
-      | UPDATE    | a changed status | kcp request succeeded                    | hears         |
-      | UPDATE    | no spec          | kcp request succeeded                    | hears         |
+      | UPDATE    | a changed spec   | event queued for KCP                     | hears         |
+      | UPDATE    | a changed status | event queued for KCP                     | hears         |
+      | UPDATE    | no spec          | event queued for KCP                     | hears         |
 
     Examples: Nothing can be
       | operation | change           | message                                                                         | hears         |

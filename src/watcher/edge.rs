@@ -27,7 +27,7 @@ use policy::change::{Outcome, ReviewError, Silence};
 use crate::metrics::WatcherMetrics;
 use crate::outbox::{Outbox, Stored};
 
-use self::answer::{Answer, FAILED, SUCCEEDED, refusal};
+use self::answer::{Answer, FAILED, QUEUED, QUEUED_IN_MEMORY, refusal};
 pub use self::log::RequestLog;
 pub use self::now::Notify;
 pub use self::watchers::Watchers;
@@ -139,7 +139,8 @@ impl Edge {
                 format!("{FAILED}\nthere are too many managers; KCP is not told")
             }
             Stored::NotConfigured => format!("{FAILED}\n{NOT_CONFIGURED}"),
-            Stored::Spooled | Stored::Coalesced | Stored::MemoryOnly => SUCCEEDED.to_owned(),
+            Stored::Spooled | Stored::Coalesced => QUEUED.to_owned(),
+            Stored::MemoryOnly => QUEUED_IN_MEMORY.to_owned(),
         };
         Answer {
             message,

@@ -101,7 +101,7 @@ fn row_27_an_answered_event_outlives_kill_9() {
         let answer = running.ask(&review(name));
         assert_eq!(answer["response"]["allowed"], true);
         let message = &answer["response"]["status"]["message"];
-        assert_eq!(message, "kcp request succeeded");
+        assert_eq!(message, "event queued for KCP");
     }
     running.kill("KILL");
     assert_eq!(running.ended().code(), None, "killed");

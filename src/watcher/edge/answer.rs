@@ -9,8 +9,14 @@ use axum::http::header::{
 use axum::response::{IntoResponse, Response};
 use policy::change::Verdict;
 
-/// The message where KCP is told, now or a moment later.
+/// The message where KCP took the event before the answer: the public watcher's.
 pub(super) const SUCCEEDED: &str = "kcp request succeeded";
+
+/// The message where the event is delivered after the answer, and survives the end of the process.
+pub(super) const QUEUED: &str = "event queued for KCP";
+
+/// The message where the event is delivered after the answer, if the process lives.
+pub(super) const QUEUED_IN_MEMORY: &str = "event queued in memory only";
 
 /// What the message begins with where KCP could not be told.
 pub(super) const FAILED: &str = "kcp request failed";

@@ -39,14 +39,14 @@ async fn row_8_another_subresource_is_said_to_be_invalid() {
     );
     assert_eq!(
         fixture.message(&changed("a")).await,
-        "kcp request succeeded"
+        "event queued for KCP"
     );
 }
 
 #[tokio::test]
 async fn without_a_list_whatever_comes_is_looked_at() {
     let fixture = fixture();
-    assert_eq!(fixture.message(&on("scale")).await, "kcp request succeeded");
+    assert_eq!(fixture.message(&on("scale")).await, "event queued for KCP");
     assert_eq!(fixture.bodies(), [event("a")]);
 }
 
@@ -62,7 +62,7 @@ async fn of_a_managers_watchers_one_that_sends_is_enough_whatever_their_order() 
         let fixture = listed(&order);
         assert_eq!(
             fixture.message(&changed("a")).await,
-            "kcp request succeeded"
+            "event queued for KCP"
         );
         let same = kyma("a", &json!({"channel": "fast"}), &json!({}));
         // The Watcher of manifests has nothing to say about it.

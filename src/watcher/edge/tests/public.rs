@@ -48,7 +48,7 @@ async fn row_6_the_answer_is_the_public_one() {
         "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
         "response": {
             "uid": "u-1", "allowed": true,
-            "status": {"metadata": {}, "status": "Success", "message": "kcp request succeeded"},
+            "status": {"metadata": {}, "status": "Success", "message": "event queued for KCP"},
         },
     });
     assert_eq!(answer, expected);
@@ -81,7 +81,7 @@ async fn row_8_the_messages_of_what_is_not_watched_by_name() {
     let fixture = fixture();
     assert_eq!(
         fixture.message(&changed("a")).await,
-        "kcp request succeeded"
+        "event queued for KCP"
     );
     let same = kyma("a", &json!({"channel": "fast"}), &json!({}));
     assert_eq!(
@@ -148,6 +148,18 @@ async fn what_changes_again_is_delivered_once() {
     );
 }
 
+/// As in the outbox: such an event is lost with the process.
+#[tokio::test]
+async fn an_event_that_is_in_memory_only_is_said_to_be() {
+    let mut fixture = fixture();
+    let options = Options::new("/nonexistent/spool".into());
+    (fixture.edge.outbox, _) = Outbox::open(options, Instant::now());
+    assert_eq!(
+        fixture.message(&changed("a")).await,
+        "event queued in memory only"
+    );
+}
+
 /// Not even then is anybody's write refused; KCP is told by the heartbeat.
 #[tokio::test]
 async fn a_full_outbox_is_said_and_the_review_is_allowed() {
@@ -162,7 +174,7 @@ async fn a_full_outbox_is_said_and_the_review_is_allowed() {
     for number in 0..1_000 {
         let name = format!("{number}{}", "n".repeat(1_500));
         message = fixture.message(&changed(&name)).await;
-        if message != "kcp request succeeded" {
+        if message != "event queued for KCP" {
             break;
         }
     }

@@ -161,7 +161,7 @@ async fn invented_managers_get_no_heartbeats_and_too_many_of_them_are_told_the_t
         answered.push(answer["response"]["status"]["message"].clone());
     }
     assert_eq!(fixture.edge.outbox.receivers(), []);
-    assert_eq!(answered[31], "kcp request succeeded");
+    assert_eq!(answered[31], "event queued for KCP");
     assert_eq!(
         answered[32],
         "kcp request failed\nthere are too many managers; KCP is not told"
