@@ -108,14 +108,20 @@ pub(super) enum End {
     Gone,
 }
 
+/// What kept a plan from being carried out.
+struct WriteFailure {
+    failure: Failure,
+    /// Whether the same write may succeed later without any change.
+    is_transient: bool,
+}
+
 /// What was found out on the runtime.
 #[derive(Default)]
 struct Findings {
     unreached: Option<Unreached>,
     plan: Option<Plan>,
-    failure: Option<Failure>,
-    /// Whether what failed may succeed later without any change.
-    is_transient: bool,
+    failure: Option<WriteFailure>,
+    /// Whether it was tried to write something.
     wrote: bool,
     retry_after: Option<Duration>,
     cluster: Option<String>,
@@ -149,7 +155,7 @@ pub(super) async fn pass(common: &Common, assignment: Assignment) -> kube::Resul
         plan: findings.plan.as_ref(),
         purpose,
         withheld: assignment.withheld,
-        failure: findings.failure.as_ref(),
+        failure: findings.failure.as_ref().map(|it| &it.failure),
     };
     Ok(Report {
         status: status(&given, outcome),
@@ -179,11 +185,10 @@ fn end(assignment: &Assignment, purpose: Purpose, findings: &Findings) -> End {
     let Some(plan) = findings.plan.as_ref().filter(|it| it.blocked.is_none()) else {
         return End::Unreached { retry_after };
     };
-    if findings.failure.is_some() && findings.is_transient {
-        return End::Interrupted { retry_after };
-    }
-    if findings.failure.is_some() {
-        return End::Failed { retry_after };
+    match &findings.failure {
+        Some(failed) if failed.is_transient => return End::Interrupted { retry_after },
+        Some(_) => return End::Failed { retry_after },
+        None => {}
     }
     let installed = &plan.installation;
     // What was just installed is looked at once more before it counts.

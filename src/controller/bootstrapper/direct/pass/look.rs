@@ -13,7 +13,7 @@ use policy::convergence::status::{Failure, Purpose};
 
 use super::super::apply::carry_out;
 use super::super::gather::Gather;
-use super::{Assignment, Common, Findings};
+use super::{Assignment, Common, Findings, WriteFailure};
 use crate::runtimes::{CallError, Owners, Remote, RuntimeId};
 
 /// Looks, decides and writes.
@@ -191,9 +191,12 @@ async fn apply(
     // To leave, it is enough to know what the objects are called.
     if let (Err((installation, reason)), Purpose::Keep) = (&assignment.installation, purpose) {
         plan.stop(&[]);
-        findings.failure = installation.deployment().map(|target| Failure {
-            target: target.clone(),
-            message: reason.clone(),
+        findings.failure = installation.deployment().map(|target| WriteFailure {
+            failure: Failure {
+                target: target.clone(),
+                message: reason.clone(),
+            },
+            is_transient: false,
         });
         return findings;
     }
@@ -206,9 +209,11 @@ async fn apply(
     findings.wrote = !plan.is_empty();
     if let Err(stopped) = carry_out(plan, remote, &common.metrics).await {
         plan.stop(&stopped.done);
-        findings.is_transient = stopped.is_transient;
         findings.retry_after = stopped.error.retry_after();
-        findings.failure = Some(stopped.failure);
+        findings.failure = Some(WriteFailure {
+            failure: stopped.failure,
+            is_transient: stopped.is_transient,
+        });
     }
     findings
 }
