@@ -22,6 +22,9 @@ const TRUST_BUNDLE_VERSIONS: [&str; 3] = ["v1beta1", "v1", "v1alpha1"];
 /// Secrets in one page of a list: their memory at once.
 const PAGE: u32 = 100;
 
+/// Characters of a cluster's UID; a status with a longer one is refused, and so would say nothing new for good.
+const MAX_UID: usize = 64;
+
 const FORBIDDEN: u16 = 403;
 const NOT_FOUND: u16 = 404;
 
@@ -91,7 +94,9 @@ impl Gather<'_> {
         drop(objects);
         let (trust_bundles, trust_bundle) = bundle.unzip();
         Ok(Observed {
-            cluster: cluster.and_then(|it| text(&it, "/metadata/uid")),
+            cluster: cluster
+                .and_then(|it| text(&it, "/metadata/uid"))
+                .filter(|uid| uid.len() <= MAX_UID),
             marker,
             namespace: state,
             trust_bundles,

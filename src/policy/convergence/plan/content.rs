@@ -279,10 +279,15 @@ pub(super) fn live(kind: Kind, observed: &Observed) -> Option<&Value> {
     }
 }
 
+/// The hash that an object on the runtime says it has. Anybody there may write it, and a status holds no longer one.
 fn live_hash(live: Option<&Value>) -> Option<String> {
     live.and_then(|live| annotation(live, CONTENT_HASH))
+        .filter(|hash| hash.len() <= MAX_HASH)
         .map(str::to_owned)
 }
+
+/// Characters of a hash.
+const MAX_HASH: usize = 64;
 
 fn slot(content: &mut Content, kind: Kind) -> &mut Option<String> {
     match kind {

@@ -109,9 +109,15 @@ fn installed(observed: &Observed, current: bool) -> Installed {
     Installed {
         rollout,
         complete: None,
-        version: deployment.and_then(version_label).map(str::to_owned),
+        version: deployment
+            .and_then(version_label)
+            .filter(|version| version.len() <= MAX_VERSION)
+            .map(str::to_owned),
         ready_replicas: deployment.map_or(0, |it| number(it, "/status/readyReplicas")),
         replicas: deployment.map_or(0, replicas),
         stuck: None,
     }
 }
+
+/// Characters of a label's value, and so of a version; a status holds no longer one.
+const MAX_VERSION: usize = 63;

@@ -500,3 +500,31 @@ fn nothing_tells_a_credential() {
     assert!(!text.contains("hunter2") && !text.contains(stored.as_str().unwrap()));
     assert!(text.contains("apply /api/v1/namespaces/kyma-system/secrets/registry-credentials"));
 }
+
+/// Whoever writes these on the runtime must not keep its status from being written.
+#[test]
+fn what_a_runtime_says_of_itself_is_bounded_as_in_a_status() {
+    let known = Sources {
+        configuration: Reading::Unmanaged,
+        ..sources()
+    };
+    let mut runtime = Runtime::converged(&desired(&sources()));
+    let mut said = |hash: &str, version: &str| {
+        let document = runtime.observed.configuration.as_mut().unwrap();
+        document["metadata"]["annotations"][CONTENT_HASH] = json!(hash);
+        let deployment = runtime.observed.deployment.as_mut().unwrap();
+        deployment["metadata"]["labels"]["app.kubernetes.io/version"] = json!(version);
+        let plan = runtime.plan(&desired(&known));
+        let lengths = [
+            plan.found.configuration,
+            plan.content.configuration,
+            plan.installation.version,
+        ];
+        lengths.map(|it| it.map(|it| it.len()))
+    };
+    assert_eq!(
+        said(&"a".repeat(64), &"1".repeat(63)),
+        [Some(64), Some(64), Some(63)]
+    );
+    assert_eq!(said(&"a".repeat(65), &"1".repeat(64)), [None; 3]);
+}

@@ -70,7 +70,7 @@ async fn of_another_kind_64_characters_are_repeated(#[case] body: String) {
 async fn the_place_of_a_syntax_error_is_named() {
     let answered = fixture().send("/validate/kyma", "{\n  \"kind\": 7}").await;
     assert!(
-        answered.body.contains("line 2 column 11"),
+        answered.body.contains("line 2, column 11"),
         "{}",
         answered.body
     );

@@ -37,10 +37,7 @@ async fn row_8_another_subresource_is_said_to_be_invalid() {
         Some(0.0),
         "reference §4"
     );
-    assert_eq!(
-        fixture.message(&changed("a")).await,
-        "event queued for KCP"
-    );
+    assert_eq!(fixture.message(&changed("a")).await, "event queued for KCP");
 }
 
 #[tokio::test]
@@ -60,10 +57,7 @@ async fn of_a_managers_watchers_one_that_sends_is_enough_whatever_their_order() 
         [spec, status, other],
     ] {
         let fixture = listed(&order);
-        assert_eq!(
-            fixture.message(&changed("a")).await,
-            "event queued for KCP"
-        );
+        assert_eq!(fixture.message(&changed("a")).await, "event queued for KCP");
         let same = kyma("a", &json!({"channel": "fast"}), &json!({}));
         // The Watcher of manifests has nothing to say about it.
         assert_eq!(

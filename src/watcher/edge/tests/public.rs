@@ -79,10 +79,7 @@ async fn row_7_both_security_headers(#[case] review: Value) {
 #[tokio::test]
 async fn row_8_the_messages_of_what_is_not_watched_by_name() {
     let fixture = fixture();
-    assert_eq!(
-        fixture.message(&changed("a")).await,
-        "event queued for KCP"
-    );
+    assert_eq!(fixture.message(&changed("a")).await, "event queued for KCP");
     let same = kyma("a", &json!({"channel": "fast"}), &json!({}));
     assert_eq!(
         fixture.message(&review("UPDATE", &same, &same)).await,

@@ -282,3 +282,25 @@ async fn row_15_a_resource_without_a_runtime_or_with_one_that_leaves_contacts_no
     }
     assert_eq!(skr.lock().tokens, [""; 0]);
 }
+
+/// The definition bounds the UID in a status, so one that is longer would keep every later status away.
+#[tokio::test]
+async fn a_cluster_with_an_oversized_uid_is_refused_and_its_status_says_so() {
+    let mut world = World::new();
+    let skr = world.add("a").await;
+    let kube_system = "/api/v1/namespaces/kube-system";
+    skr.edit(kube_system, |it| {
+        it["metadata"]["uid"] = json!("u".repeat(65));
+    });
+    world.start();
+    world
+        .until_condition("a", "Reachable", "False ClusterUnidentified")
+        .await;
+    assert!(world.status("a")["clusterId"].is_null());
+    assert_eq!(skr.take(), [""; 0]);
+    // The longest one is a UID like any other.
+    skr.edit(kube_system, |it| {
+        it["metadata"]["uid"] = json!("u".repeat(64));
+    });
+    world.until_ready("a").await;
+}
