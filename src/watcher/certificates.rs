@@ -45,14 +45,13 @@ const SECOND: Duration = Duration::from_secs(1);
 /// Where the files are, and what is believed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateOptions {
-    /// `CA_CERT`: the bundle of authorities by which KCP is known; all in it are believed.
+    /// `CA_CERT`: the bundle of authorities by which KCP is known; all in it are trusted. KCP may serve with one of these
+    /// certificates itself, as the public gateway does.
     pub authorities: PathBuf,
     /// `TLS_CERT`: the watcher's certificate and its intermediates.
     pub certificate: PathBuf,
     /// `TLS_KEY`: its key, in PKCS#8, PKCS#1 or SEC1.
     pub key: PathBuf,
-    /// Whether KCP may serve with the authority's own certificate, as the public gateway does.
-    pub allow_ca_as_server_leaf: bool,
 }
 
 /// The certificates in force. Clones share them.
@@ -211,8 +210,7 @@ impl Certificates {
         }
         let authorities = Authorities::read(&files.authorities?, now)?;
         let skipped = authorities.skipped;
-        let config =
-            pair.client_config(authorities, self.shared.options.allow_ca_as_server_leaf)?;
+        let config = pair.client_config(authorities)?;
         state.all = new_all;
         state.generation += 1;
         let generation = state.generation;

@@ -154,7 +154,6 @@ impl Secret {
             authorities,
             certificate,
             key,
-            allow_ca_as_server_leaf: false,
         }
     }
 

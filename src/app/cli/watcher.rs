@@ -73,9 +73,6 @@ pub(crate) struct KcpArgs {
     /// Time between two heartbeats, as in `1m`
     #[arg(long, default_value = "1m", value_parser = period)]
     pub(crate) heartbeat_interval: Duration,
-    /// KCP's gateway may serve with its authority's own certificate, as lifecycle-manager sets it up
-    #[arg(long, env = "ALLOW_CA_AS_SERVER_LEAF")]
-    pub(crate) allow_ca_as_server_leaf: bool,
 }
 
 /// The spool.

@@ -70,7 +70,7 @@ pub(crate) struct WatcherArgs {
     /// On Gardener: reviews from the API server's tunnel alone
     #[arg(long)]
     gardener: bool,
-    /// Further flags of the watcher, as in `-- --allow-ca-as-server-leaf`
+    /// Further flags of the watcher, as in `-- --fsync=always`
     #[arg(last = true, value_parser = flag)]
     flags: Vec<String>,
 }

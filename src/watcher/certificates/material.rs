@@ -82,7 +82,6 @@ impl Pair {
     pub(super) fn client_config(
         &self,
         authorities: Authorities,
-        allow_ca_as_server_leaf: bool,
     ) -> Result<ClientConfig, CertificateError> {
         let Authorities {
             certificates,
@@ -95,17 +94,12 @@ impl Pair {
         let chains = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider())
             .build()
             .map_err(refused)?;
+        let verifier = AuthorityAsLeaf::new(certificates, chains);
         let builder = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13, &TLS12])
-            .map_err(CertificateError::Refused)?;
-        let builder = if allow_ca_as_server_leaf {
-            let verifier = AuthorityAsLeaf::new(certificates, chains);
-            builder
-                .dangerous()
-                .with_custom_certificate_verifier(Arc::new(verifier))
-        } else {
-            builder.with_webpki_verifier(chains)
-        };
+            .map_err(CertificateError::Refused)?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier));
         let resolver = Arc::new(SingleCertAndKey::from(self.key.clone()));
         let mut config = builder.with_client_cert_resolver(resolver);
         config.alpn_protocols = vec![HTTP_1.to_vec()];

@@ -105,7 +105,6 @@ fn certificates(kcp: &KcpArgs) -> Result<CertificateOptions, SettingsError> {
         authorities: file(&kcp.ca_cert, "CA_CERT", "by which authorities KCP is known")?,
         certificate: file(&kcp.tls_cert, "TLS_CERT", "which certificate is shown")?,
         key: file(&kcp.tls_key, "TLS_KEY", "which key it has")?,
-        allow_ca_as_server_leaf: kcp.allow_ca_as_server_leaf,
     })
 }
 
@@ -199,7 +198,6 @@ mod tests {
         assert_eq!(settings.certificates.authorities, PathBuf::from("/a"));
         assert_eq!(settings.certificates.certificate, PathBuf::from("/b"));
         assert_eq!(settings.certificates.key, PathBuf::from("/c"));
-        assert!(!settings.certificates.allow_ca_as_server_leaf);
         assert_eq!(settings.kcp_address.to_string(), "kcp.test:8443");
         assert_eq!(settings.contract, PathSegment::V2);
         let managers: Vec<&str> = settings

@@ -106,16 +106,14 @@ async fn a_server_of_another_name_is_refused() {
 
 /// Reference runtime-watcher §3: the public gateway serves with the authority's own certificate.
 #[rstest]
-#[case::by_setting(true, |_: &mut rcgen::CertificateParams| (), "")]
-#[case::not_by_default(false, |_: &mut rcgen::CertificateParams| (), "CaUsedAsEndEntity")]
-#[case::out_of_its_time(true, to_come, "NotValidYet")]
-#[case::of_another_name(true, |params: &mut rcgen::CertificateParams| params.subject_alt_names.clear(), "not valid for")]
-#[case::for_clients_only(true, |params: &mut rcgen::CertificateParams| {
+#[case::as_it_is(|_: &mut rcgen::CertificateParams| (), "")]
+#[case::out_of_its_time(to_come, "NotValidYet")]
+#[case::of_another_name(|params: &mut rcgen::CertificateParams| params.subject_alt_names.clear(), "not valid for")]
+#[case::for_clients_only(|params: &mut rcgen::CertificateParams| {
     params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
 }, "InvalidPurpose")]
 #[tokio::test]
-async fn an_authority_as_server(
-    #[case] allowed: bool,
+async fn a_server_with_the_authoritys_own_certificate_is_trusted(
     #[case] bend: fn(&mut rcgen::CertificateParams),
     #[case] fault: &str,
 ) {
@@ -123,9 +121,7 @@ async fn an_authority_as_server(
     let clients = Authority::new("clients");
     let kcp = Kcp::start(Manner::new(&authority.certificate, &[&clients])).await;
     let secret = Secret::of(&authority, &clients.leaf(|_| ()));
-    let mut options = secret.options();
-    options.allow_ca_as_server_leaf = allowed;
-    let certificates = Certificates::load(options);
+    let certificates = secret.load();
     let posted = post_to(&kcp, &certificates).await;
     match posted {
         Ok(()) => assert_eq!(fault, ""),
@@ -136,9 +132,9 @@ async fn an_authority_as_server(
     }
 }
 
-/// The setting excuses the certificates of the bundle, nobody else's.
+/// Only the very certificates of the bundle may serve so.
 #[tokio::test]
-async fn the_setting_changes_nothing_for_other_servers() {
+async fn another_authoritys_certificate_and_a_forged_one_are_not_trusted_as_server() {
     let (ours, theirs) = (Authority::new("one"), Authority::new("one"));
     let clients = Authority::new("clients");
     // What is not secret of our authority, with another key.
@@ -156,9 +152,7 @@ async fn the_setting_changes_nothing_for_other_servers() {
     for (server, believed) in servers {
         let kcp = Kcp::start(Manner::new(server, &[&clients])).await;
         let secret = Secret::of(&ours, &clients.leaf(|_| ()));
-        let mut options = secret.options();
-        options.allow_ca_as_server_leaf = true;
-        let certificates = Certificates::load(options);
+        let certificates = secret.load();
         let posted = post_to(&kcp, &certificates).await;
         assert_eq!(posted.is_ok(), believed, "{posted:?}");
     }

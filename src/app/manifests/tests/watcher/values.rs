@@ -32,7 +32,7 @@ fn values_arrive_where_they_belong() {
         "--namespace=elsewhere",
         "--notify=sync",
         "--",
-        "--allow-ca-as-server-leaf",
+        "--confirm-after=7",
         "--fsync=always",
     ])
     .unwrap();
@@ -52,7 +52,7 @@ fn values_arrive_where_they_belong() {
             "--health-probe-bind-address=:8081",
             "--spool-folder=/var/spool/watcher",
             "--notify=sync",
-            "--allow-ca-as-server-leaf",
+            "--confirm-after=7",
             "--fsync=always",
         ]
     );
