@@ -2,21 +2,22 @@
 //!
 //! ```text
 //! put ──> state ┬─> queue: the latest of each object, the oldest first ──> take ──> delivered, failed
-//!               └─> spool ──> journal ──> segments ──> folder          upkeep: fsync, compaction, a disk that refused
+//!               └─> spool ──> journal ──> writer: segments, in its thread    upkeep: fsync, compaction, a disk that refused
 //! ```
 //!
 //! Source: product.md §3, reference performance-reliability C4; the public watcher drops what it cannot deliver at once
 //! (reference runtime-watcher §12 row 27). Invariants:
 //! - What was put is delivered after its last change, or its manager is marked to need a resync: over crashes, torn and
 //!   damaged files, and for want of room. It may be delivered more than once.
-//! - [`Outbox::put`] takes one write to the page cache at most, whatever KCP does; memory and disk are bounded.
-//! - A disk that refuses takes nothing but survival: events are delivered from memory, and it is tried again.
+//! - [`Outbox::put`] waits for the disk for a bounded time, and nothing else does; memory and disk are bounded.
+//! - A disk that refuses, or does not answer, takes nothing but survival: events are delivered from memory, and it is tried again.
 //!
 //! Deliberately absent: the network, and when to send (`delivery`). A spool on an `emptyDir` goes with its Pod; so do
 //! events that are put while the disk refuses if the process then dies, which the spool notes where it can.
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use api::event::{PathSegment, WatchEvent};
@@ -26,11 +27,13 @@ use tokio_util::sync::CancellationToken;
 pub use self::options::{FsyncPolicy, Options};
 pub use self::report::{Dropped, ManagerReport, Recovered, Report, ResyncMark};
 
+use self::error::SpoolError;
 use self::folder::Disk;
 use self::folder::local::LocalDisk;
 use self::moment::Moment;
 pub(crate) use self::queue::managers::Receiver;
 use self::queue::{Limits, Taken, Ticket};
+use self::recovery::Found;
 use self::state::{Settings, State};
 use self::upkeep::Store;
 
@@ -50,6 +53,10 @@ mod segment;
 mod spool;
 mod state;
 mod upkeep;
+mod writer;
+
+/// How long a start waits for the disk.
+const OPENING: Duration = Duration::from_secs(5);
 
 /// The outbox. Clones share it.
 #[derive(Clone, Debug)]
@@ -70,7 +77,8 @@ pub enum Stored {
     Spooled,
     /// KCP was to be told of this object anyway, and will be, after this change.
     Coalesced,
-    /// New, and in memory only, because the disk refuses. It is delivered all the same, if the process lives.
+    /// In memory only, because the disk refuses or has not answered in time. It is delivered all the same, if the process
+    /// lives.
     MemoryOnly,
     /// There is no room: nothing is kept but the mark that the manager needs a resync.
     Full,
@@ -113,8 +121,8 @@ pub struct Item {
 }
 
 impl Outbox {
-    /// Opens the spool, and reads what former lives have left. Blocks for as long as that takes. Never fails: see
-    /// [`Recovered::unusable`].
+    /// Opens the spool, and reads what former lives have left. Blocks for as long as that takes, five seconds at most. Never
+    /// fails: see [`Recovered::unusable`].
     #[must_use]
     pub fn open(options: Options, now: Instant) -> (Self, Recovered) {
         let Options {
@@ -123,9 +131,11 @@ impl Outbox {
             fsync,
             confirm_after,
             managers,
+            write_deadline,
         } = options;
         let settings = Settings {
             managers,
+            write_deadline,
             limits: Limits::WATCHER,
             max_bytes,
             fsync,
@@ -142,10 +152,7 @@ impl Outbox {
             epoch: now,
             configured: Arc::new(configured),
         };
-        let found = outbox
-            .store
-            .attach(true, Moment::default())
-            .unwrap_or_default();
+        let found = outbox.attach().unwrap_or_default();
         let state = outbox.store.lock();
         let recovered = Recovered {
             items: state.queue.len(),
@@ -159,11 +166,38 @@ impl Outbox {
         (outbox, recovered)
     }
 
-    /// Keeps `event` for `manager` until it is delivered. Takes microseconds, whatever the disk does, but under
-    /// [`FsyncPolicy::Always`].
+    /// Opens the disk, in a thread of its own, so that a process starts on a disk that does not answer; what is found later
+    /// is taken over then.
+    fn attach(&self) -> Option<Found> {
+        let (send, attached) = mpsc::channel();
+        let (store, changed) = (Arc::clone(&self.store), Arc::clone(&self.changed));
+        let attach = move || {
+            let found = store.attach_first();
+            drop(store);
+            // Nobody waits any more if it took too long.
+            let _unless_late = send.send(found);
+            changed.notify_one();
+        };
+        let thread = thread::Builder::new().name("spool-open".to_owned());
+        let trouble = match thread.spawn(attach) {
+            Ok(_detached) => match attached.recv_timeout(OPENING) {
+                Ok(found) => return found,
+                Err(_late) => SpoolError::Stalled,
+            },
+            Err(error) => SpoolError::Thread(error),
+        };
+        let mut state = self.store.lock();
+        if !state.spool.in_use() {
+            state.spool.give_up(&trouble, Moment::default());
+        }
+        None
+    }
+
+    /// Keeps `event` for `manager` until it is delivered. Blocks until the disk has it, at most for
+    /// [`Options::write_deadline`]; then it is delivered from memory, and written when the disk answers.
     pub fn put(&self, manager: &PathSegment, event: &WatchEvent, now: Instant) -> Stored {
         let now = self.moment(now);
-        let stored = self.store.lock().put(manager, event, now);
+        let stored = self.store.put(manager, event, now);
         self.changed.notify_one();
         stored
     }
@@ -236,7 +270,8 @@ impl Outbox {
             spool,
             dropped,
             ..
-        } = &*self.store.lock();
+        } = &mut *self.store.lock();
+        spool.check(now);
         Report {
             depth: queue.len(),
             oldest_age: queue.oldest(now, None).map(|since| since.until(now)),

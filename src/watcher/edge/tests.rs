@@ -55,6 +55,8 @@ fn keeping(notify: Notify, watchers: Watchers, managers: &[&str]) -> Fixture {
     let spool = tempfile::tempdir().unwrap();
     let options = Options {
         managers: managers.iter().map(|name| named(name)).collect(),
+        // The texts are not about the disk's speed.
+        write_deadline: Duration::from_secs(30),
         ..Options::new(spool.path().to_owned())
     };
     let (outbox, _) = Outbox::open(options, Instant::now());

@@ -151,7 +151,10 @@ fn the_outbox_and_the_certificates_are_read_at_each_scrape() {
     let secret = Secret::of(&authority, &authority.leaf(|_| ()));
     let certificates: Certificates = secret.load();
     let folder = tempfile::tempdir().unwrap();
-    let options = Options::new(folder.path().to_owned());
+    let options = Options {
+        write_deadline: Duration::from_secs(30),
+        ..Options::new(folder.path().to_owned())
+    };
     let (outbox, _) = Outbox::open(options, Instant::now());
     let (_, mut metrics) = registered();
     let state = State {

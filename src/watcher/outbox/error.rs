@@ -15,6 +15,10 @@ pub(super) enum SpoolError {
     Create(#[source] io::Error),
     #[error("a segment takes no more records")]
     Append(#[source] io::Error),
+    #[error("the disk does not answer")]
+    Stalled,
+    #[error("the thread that writes cannot be started")]
+    Thread(#[source] io::Error),
     #[error("the spool has all the bytes that it may have, and its compaction has not ended")]
     Full,
     #[error("what was written cannot be made to last")]
@@ -35,7 +39,7 @@ impl SpoolError {
     /// Whether the folder itself is gone, so that its path must be opened anew.
     pub(super) fn folder_is_gone(&self) -> bool {
         match self {
-            Self::Held | Self::Full => false,
+            Self::Held | Self::Full | Self::Stalled | Self::Thread(_) => false,
             Self::Open(error)
             | Self::List(error)
             | Self::Create(error)

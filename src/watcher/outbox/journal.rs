@@ -21,7 +21,8 @@ use super::folder::{Appended, Folder};
 use super::names;
 use super::record::{self, FRAME_BYTES, Kind};
 use super::recovery::Segment;
-use super::segment::{self, HEADER_BYTES, NOT_WHOLE, WHOLE_AT};
+use super::segment::{self, HEADER_BYTES};
+use super::writer::{Job, SegmentFile, append_all};
 
 /// Bytes of a snapshot that are written at once.
 const CHUNK: usize = 64 << 10;
@@ -32,18 +33,15 @@ pub(super) struct Journal {
     older: Vec<Segment>,
     next: u64,
     active: Option<Active>,
-    /// Reused, so that a record costs no allocation.
-    frame: Vec<u8>,
 }
 
 /// The segment that is written.
 #[derive(Debug)]
 struct Active {
     number: u64,
-    file: Arc<dyn Appended>,
+    file: Arc<SegmentFile>,
+    /// With what was handed over to be written.
     bytes: u64,
-    /// Written to since it was last forced to the disk.
-    dirty: bool,
 }
 
 /// The numbers of a compaction: of its snapshot, and behind it of the segment that is written next.
@@ -91,7 +89,6 @@ impl Journal {
             older,
             next,
             active: None,
-            frame: Vec::with_capacity(1024),
         }
     }
 
@@ -106,38 +103,28 @@ impl Journal {
         older + self.active.as_ref().map_or(0, |active| active.bytes)
     }
 
-    /// Appends a record; it survives this process, and with `lasting` the machine's. After an error nothing of it is
-    /// in the segment, or at worst a torn end.
-    pub(super) fn append(
-        &mut self,
-        kind: Kind,
-        payload: &[u8],
-        lasting: bool,
-    ) -> Result<(), SpoolError> {
-        let Some(active) = &mut self.active else {
-            return Err(SpoolError::Append(ErrorKind::NotConnected.into()));
-        };
-        self.frame.clear();
-        record::write(&mut self.frame, kind, payload);
-        if let Err(error) = append_all(&*active.file, &self.frame) {
-            if let Err(error) = active.file.cut(active.bytes) {
-                tracing::warn!(%error, "the rest of a record stays at a segment's end");
-            }
-            return Err(SpoolError::Append(error));
-        }
-        active.bytes += self.frame.len() as u64;
-        active.dirty = !lasting;
-        if lasting {
-            active.file.sync().map_err(SpoolError::Sync)?;
-        }
-        Ok(())
+    /// A record at the end of the segment that is written, to be handed over to the writer. `None`: none is.
+    pub(super) fn append(&mut self, kind: Kind, payload: &[u8], lasting: bool) -> Option<Job> {
+        let active = self.active.as_mut()?;
+        let mut frame = Vec::with_capacity(FRAME_BYTES + payload.len());
+        record::write(&mut frame, kind, payload);
+        active.bytes += frame.len() as u64;
+        Some(Job::Append {
+            file: Arc::clone(&active.file),
+            frame,
+            lasting,
+        })
+    }
+
+    /// The segment that is written.
+    pub(super) fn file(&self) -> Option<&Arc<SegmentFile>> {
+        self.active.as_ref().map(|active| &active.file)
     }
 
     /// What is to be forced to the disk, if anything was written. It is taken to be so from now on.
-    pub(super) fn take_dirty(&mut self) -> Option<Arc<dyn Appended>> {
-        let active = self.active.as_mut().filter(|active| active.dirty)?;
-        active.dirty = false;
-        Some(Arc::clone(&active.file))
+    pub(super) fn take_dirty(&self) -> Option<Arc<SegmentFile>> {
+        let file = self.file().filter(|file| file.take_dirty())?;
+        Some(Arc::clone(file))
     }
 
     /// What a compaction needs for its first step. The numbers are used up, even if nothing comes of it.
@@ -159,9 +146,8 @@ impl Journal {
         self.close();
         self.active = Some(Active {
             number: number + 1,
-            file,
+            file: Arc::new(SegmentFile::new(file, HEADER_BYTES as u64)),
             bytes: HEADER_BYTES as u64,
-            dirty: false,
         });
         Compaction {
             folder,
@@ -188,15 +174,13 @@ impl Journal {
         }));
     }
 
-    /// Says in the last segment that something of its time is missing; possible where a full disk takes no more.
-    pub(super) fn mark_incomplete(&self) {
-        let Some(last) = self.older.last() else {
-            return;
-        };
-        let name = names::segment(last.number);
-        if let Err(error) = self.folder.overwrite(&name, WHOLE_AT, NOT_WHOLE) {
-            tracing::warn!(%error, "the spool cannot even note that it is not whole");
-        }
+    /// Says in the last segment that something of its time is missing.
+    pub(super) fn mark_incomplete(&self) -> Option<Job> {
+        let last = self.older.last()?;
+        Some(Job::MarkIncomplete {
+            folder: Arc::clone(&self.folder),
+            segment: names::segment(last.number),
+        })
     }
 }
 
@@ -280,14 +264,6 @@ impl Compaction {
 /// Bytes of a segment with so many records and bytes of payload.
 pub(super) fn segment_bytes(records: usize, payload_bytes: usize) -> u64 {
     (HEADER_BYTES + records * FRAME_BYTES + payload_bytes) as u64
-}
-
-/// One write, or an error: what a disk takes only in part it has no room for.
-fn append_all(file: &dyn Appended, bytes: &[u8]) -> io::Result<()> {
-    match file.append(bytes)? {
-        written if written == bytes.len() => Ok(()),
-        _ => Err(ErrorKind::StorageFull.into()),
-    }
 }
 
 fn remove(folder: &dyn Folder, name: &str) {

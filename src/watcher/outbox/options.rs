@@ -20,6 +20,9 @@ pub struct Options {
     pub confirm_after: Duration,
     /// The only managers that events are kept for. Empty: any manager that is named, at most 32 at a time.
     pub managers: Vec<PathSegment>,
+    /// How long [`put`](super::Outbox::put) waits for the disk; an event that is not written by then counts as in memory
+    /// only. Default 2 ms. Under [`FsyncPolicy::Always`] it is a second.
+    pub write_deadline: Duration,
 }
 
 impl Options {
@@ -32,6 +35,7 @@ impl Options {
             fsync: FsyncPolicy::EachBatch(Duration::from_secs(1)),
             confirm_after: Duration::from_secs(5),
             managers: Vec::new(),
+            write_deadline: Duration::from_millis(2),
         }
     }
 }

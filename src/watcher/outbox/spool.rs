@@ -13,10 +13,10 @@ use chassis::telemetry::error_chain;
 
 use super::FsyncPolicy;
 use super::error::SpoolError;
-use super::folder::Appended;
 use super::journal::{Compacted, Compaction, Fresh, Journal, Reserved, Snapshot, segment_bytes};
 use super::moment::Moment;
 use super::record::Kind;
+use super::writer::{Pending, SegmentFile, Writer};
 
 /// How long a disk is left alone that has refused.
 const RETRY: Backoff = Backoff {
@@ -34,6 +34,7 @@ const FEWEST_BYTES: u64 = 256 << 10;
 pub(super) struct Spool {
     max_bytes: u64,
     fsync: FsyncPolicy,
+    writer: Writer,
     /// `None`: the folder is not open.
     journal: Option<Journal>,
     /// Why it is not in use, as it was told.
@@ -50,6 +51,7 @@ impl Spool {
         Self {
             max_bytes: max_bytes.max(FEWEST_BYTES),
             fsync,
+            writer: Writer::default(),
             journal: None,
             trouble: None,
             in_a_row: 0,
@@ -83,22 +85,40 @@ impl Spool {
         self.in_use() && self.bytes() + more > self.max_bytes / 4 * 3
     }
 
-    /// Appends a record, if the disk is in use; gives it up if it refuses. Whether the record is on it.
-    pub(super) fn append(&mut self, kind: Kind, payload: &[u8], now: Moment) -> bool {
+    /// Hands a record over to the writer, if the disk is in use; gives it up if it does not keep up.
+    pub(super) fn append(&mut self, kind: Kind, payload: &[u8], now: Moment) {
+        self.check(now);
         // A lost `Delivered` costs a second delivery, no event.
         let lasting = self.fsync == FsyncPolicy::Always && kind != Kind::Delivered;
         if self.is_full(payload) {
             self.give_up(&SpoolError::Full, now);
         }
-        let Some(journal) = self.journal.as_mut().filter(|journal| journal.is_open()) else {
-            return false;
+        let journal = self.journal.as_mut();
+        let Some(job) = journal.and_then(|journal| journal.append(kind, payload, lasting)) else {
+            return;
         };
-        match journal.append(kind, payload, lasting) {
-            Ok(()) => true,
-            Err(error) => {
-                self.give_up(&error, now);
-                false
-            }
+        if let Err(error) = self.writer.hand_over(job) {
+            self.give_up(&error, now);
+        }
+    }
+
+    /// What is to be waited for before a record counts as written; `None`: the disk is not in use.
+    pub(super) fn pending(&self) -> Option<Pending> {
+        let file = self.journal.as_ref()?.file()?;
+        Some(self.writer.pending(Some(file)))
+    }
+
+    /// All that the writer has to do.
+    pub(super) fn handed_over(&self) -> Pending {
+        self.writer.pending(None)
+    }
+
+    /// Gives the disk up if it has refused a record, or has not answered for long.
+    pub(super) fn check(&mut self, now: Moment) {
+        if let Some(error) = self.writer.trouble()
+            && self.in_use()
+        {
+            self.give_up(&error, now);
         }
     }
 
@@ -106,7 +126,10 @@ impl Spool {
     pub(super) fn give_up(&mut self, error: &SpoolError, now: Moment) {
         if let Some(journal) = &mut self.journal {
             journal.close();
-            journal.mark_incomplete();
+            if let Some(mark) = journal.mark_incomplete() {
+                // Without a thread there is nobody to write it.
+                let _given_up_already = self.writer.hand_over(mark);
+            }
         }
         if error.folder_is_gone() {
             self.journal = None;
@@ -184,9 +207,9 @@ impl Spool {
     }
 
     /// What is to be forced to the disk by a policy that does so in batches.
-    pub(super) fn unforced(&mut self) -> Option<Arc<dyn Appended>> {
+    pub(super) fn unforced(&self) -> Option<Arc<SegmentFile>> {
         matches!(self.fsync, FsyncPolicy::EachBatch(_))
-            .then_some(self.journal.as_mut()?)?
+            .then_some(self.journal.as_ref()?)?
             .take_dirty()
     }
 

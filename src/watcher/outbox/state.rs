@@ -25,6 +25,8 @@ const FEW: usize = 1_024;
 #[derive(Clone, Debug)]
 pub(super) struct Settings {
     pub(super) managers: Vec<PathSegment>,
+    /// How long [`Outbox::put`](super::Outbox::put) waits for the disk.
+    pub(super) write_deadline: Duration,
     pub(super) limits: Limits,
     pub(super) max_bytes: u64,
     pub(super) fsync: FsyncPolicy,
@@ -51,6 +53,7 @@ impl State {
         }
     }
 
+    /// Keeps an event. What it says of the spool holds once [`Spool::pending`] is written.
     pub(super) fn put(&mut self, manager: &PathSegment, event: &WatchEvent, now: Moment) -> Stored {
         let mut key = std::mem::take(&mut self.key);
         let fits = key::encode(&mut key, manager, event);
@@ -173,7 +176,8 @@ impl State {
 
     fn enter(&mut self, key: &[u8], manager: ManagerId, now: Moment) -> Stored {
         self.queue.insert(key, manager, now);
-        if self.spool.append(Kind::Put, key, now) {
+        self.spool.append(Kind::Put, key, now);
+        if self.spool.in_use() {
             Stored::Spooled
         } else {
             Stored::MemoryOnly

@@ -219,6 +219,7 @@ async fn a_real_folder_is_kept_up_and_read_again() {
     let folder = tempfile::tempdir().unwrap();
     let options = || Options {
         fsync: FsyncPolicy::EachBatch(Duration::from_millis(1)),
+        write_deadline: Duration::from_secs(30),
         ..Options::new(folder.path().to_owned())
     };
     let now = Instant::now();

@@ -1,24 +1,26 @@
 //! What the disk needs now and then, outside the lock that admission takes.
 //!
-//! Invariant: one upkeep at a time; it holds the state's lock for nothing that waits for the disk: only for what takes no
-//! longer than a record, and for copying what is to be told. (Who puts an event waits for the disk under
-//! [`FsyncPolicy::Always`] alone, which asks for just that.)
+//! Invariant: one upkeep at a time; the state's lock is held for nothing that waits for the disk.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use api::event::PathSegment;
+use api::event::{PathSegment, WatchEvent};
 
-use super::FsyncPolicy;
 use super::error::SpoolError;
 use super::folder::{Disk, Folder};
 use super::journal::Journal;
 use super::moment::Moment;
 use super::recovery::{self, Found};
 use super::state::{Settings, State};
+use super::writer::{STALLED, Written};
+use super::{FsyncPolicy, Stored};
 
 /// How often it is looked whether something is to be done.
 const IDLE: Duration = Duration::from_secs(1);
+
+/// How long a put waits for the disk where each record is forced to it.
+const FORCED: Duration = Duration::from_secs(1);
 
 /// State and disk of an outbox.
 #[derive(Debug)]
@@ -27,6 +29,7 @@ pub(super) struct Store {
     disk: Box<dyn Disk>,
     fsync: FsyncPolicy,
     managers: Vec<PathSegment>,
+    write_deadline: Duration,
     upkeep: Mutex<()>,
 }
 
@@ -34,10 +37,34 @@ impl Store {
     pub(super) fn new(settings: Settings, disk: Box<dyn Disk>) -> Self {
         Self {
             fsync: settings.fsync,
+            write_deadline: settings.write_deadline,
             state: Mutex::new(State::new(&settings)),
             managers: settings.managers,
             disk,
             upkeep: Mutex::new(()),
+        }
+    }
+
+    /// Keeps an event, and waits until it is on the disk, for a bounded time and without the lock.
+    pub(super) fn put(&self, manager: &PathSegment, event: &WatchEvent, now: Moment) -> Stored {
+        let mut state = self.lock();
+        let stored = state.put(manager, event, now);
+        let pending = state.spool.pending();
+        drop(state);
+        let Some(pending) = pending else {
+            return stored;
+        };
+        let deadline = match self.fsync {
+            FsyncPolicy::Always => FORCED,
+            FsyncPolicy::Never | FsyncPolicy::EachBatch(_) => self.write_deadline,
+        };
+        if pending.wait(deadline) == Written::Yes {
+            return stored;
+        }
+        self.lock().spool.check(now);
+        match stored {
+            Stored::Spooled | Stored::Coalesced => Stored::MemoryOnly,
+            other => other,
         }
     }
 
@@ -49,6 +76,13 @@ impl Store {
     pub(super) fn keep_up(&self, now: Moment) -> Duration {
         let _alone = self.upkeep.lock().unwrap_or_else(PoisonError::into_inner);
         self.force(now);
+        let handed_over = self.lock().spool.handed_over();
+        let answers = handed_over.wait(STALLED) == Written::Yes;
+        self.lock().spool.check(now);
+        if !answers {
+            // Whatever is tried now would not be answered either.
+            return IDLE;
+        }
         let wants_retry = self.lock().spool.wants_retry(now);
         if let Some(anew) = wants_retry {
             self.attach(anew, now);
@@ -60,6 +94,12 @@ impl Store {
             FsyncPolicy::EachBatch(period) => period.clamp(Duration::from_millis(1), IDLE),
             FsyncPolicy::Never | FsyncPolicy::Always => IDLE,
         }
+    }
+
+    /// Takes the disk into use for the first time, before any upkeep.
+    pub(super) fn attach_first(&self) -> Option<Found> {
+        let _alone = self.upkeep.lock().unwrap_or_else(PoisonError::into_inner);
+        self.attach(true, Moment::default())
     }
 
     /// Takes the disk into use; what was found on it, if its folder was opened anew.

@@ -163,6 +163,7 @@ async fn a_full_outbox_is_said_and_the_review_is_allowed() {
     let spool = tempfile::tempdir().unwrap();
     let options = Options {
         max_bytes: 256 << 10,
+        write_deadline: Duration::from_secs(30),
         ..Options::new(spool.path().to_owned())
     };
     let mut fixture = fixture();

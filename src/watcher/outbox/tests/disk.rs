@@ -32,10 +32,12 @@ pub(crate) struct Content {
     pub(crate) create_refusal: Option<ErrorKind>,
     /// Holds up whoever forces anything.
     pub(crate) brake: Option<Arc<Brake>>,
+    /// Holds up whoever appends anything.
+    pub(crate) append_brake: Option<Arc<Brake>>,
     dead: bool,
 }
 
-/// Says that somebody forces something to the disk, and lets it go on when it is told.
+/// Says that a call has reached the disk, and lets it go on when it is told.
 #[derive(Debug)]
 pub(crate) struct Brake {
     pub(crate) asked: Sender<()>,
@@ -64,6 +66,10 @@ impl FakeDisk {
 impl FakeDisk {
     fn braked(&self) -> MutexGuard<'_, Content> {
         let brake = self.content().brake.clone();
+        self.held_by(brake)
+    }
+
+    fn held_by(&self, brake: Option<Arc<Brake>>) -> MutexGuard<'_, Content> {
         if let Some(brake) = brake {
             // Whoever holds the other ends may have gone.
             let _ = brake.asked.send(());
@@ -252,7 +258,8 @@ impl Folder for FakeFolder {
 
 impl Appended for Handle {
     fn append(&self, bytes: &[u8]) -> io::Result<usize> {
-        let mut content = self.disk.content();
+        let brake = self.disk.content().append_brake.clone();
+        let mut content = self.disk.held_by(brake);
         let used = content.used();
         let room = content
             .room

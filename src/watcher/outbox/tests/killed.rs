@@ -35,12 +35,12 @@ fn victim() {
     let mut told = stdout();
     for number in 0.. {
         let object = number * 7 % 61;
-        assert!(matches!(
-            outbox.put(&manager("a"), &event(object), Instant::now()),
-            Stored::Spooled | Stored::Coalesced
-        ));
-        told.write_all(format!("\nput {object} \n").as_bytes())
-            .unwrap();
+        // What is not on the disk in time is not promised.
+        let stored = outbox.put(&manager("a"), &event(object), Instant::now());
+        if stored != Stored::MemoryOnly {
+            told.write_all(format!("\nput {object} \n").as_bytes())
+                .unwrap();
+        }
         for item in outbox
             .take(Instant::now(), 3)
             .iter()

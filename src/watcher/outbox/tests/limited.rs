@@ -23,7 +23,11 @@ fn limited() {
         return;
     };
     let now = Instant::now();
-    let (outbox, recovered) = Outbox::open(Options::new(PathBuf::from(folder)), now);
+    let options = Options {
+        write_deadline: Duration::from_secs(30),
+        ..Options::new(PathBuf::from(folder))
+    };
+    let (outbox, recovered) = Outbox::open(options, now);
     assert_eq!(recovered.unusable, None);
     let put = |number| outbox.put(&manager("a"), &event(number), now);
     let spooled = (0..100_000).find(|number| put(*number) != Stored::Spooled);

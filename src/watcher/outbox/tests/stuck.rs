@@ -1,15 +1,17 @@
-//! A disk that takes its time: whatever the upkeep forces to it, nobody who puts an event waits for that.
+//! A disk that takes its time: whatever the upkeep forces to it, a put does not wait for that; and one that does not
+//! answer, for which a put waits until its deadline, and nothing else does.
 
+use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rstest::rstest;
 
 use super::disk::{Brake, FakeDisk};
 use super::world::{World, event, manager, settings};
-use crate::outbox::{FsyncPolicy, Settings, Stored};
+use crate::outbox::{FsyncPolicy, Limits, Options, Settings, Stored};
 
 /// So long nothing takes here that is not stuck.
 const STUCK: Duration = Duration::from_secs(10);
@@ -65,4 +67,196 @@ fn a_put_waits_for_nothing_that_the_upkeep_forces(
         (recovered.items, recovered.resync),
         (1 + syncs as usize, false)
     );
+}
+
+/// Stops every append until `go` is told, or dropped.
+fn freeze(disk: &FakeDisk) -> std::sync::mpsc::Sender<()> {
+    let (asked, _) = channel();
+    let (go, going) = channel();
+    let going = Mutex::new(going);
+    disk.content().append_brake = Some(Arc::new(Brake { asked, go: going }));
+    go
+}
+
+fn thaw(disk: &FakeDisk, go: std::sync::mpsc::Sender<()>) {
+    disk.content().append_brake = None;
+    drop(go);
+}
+
+/// What `ask` gives, which is not to wait for the disk.
+fn at_once<T: Send + 'static>(ask: impl FnOnce() -> T + Send + 'static) -> T {
+    let (sent, given) = channel();
+    thread::spawn(move || sent.send(ask()));
+    given
+        .recv_timeout(Duration::from_millis(50))
+        .expect("it waits for the disk")
+}
+
+/// The product's own.
+fn deadline() -> Duration {
+    Options::new(PathBuf::new()).write_deadline
+}
+
+fn frozen() -> (World, std::sync::mpsc::Sender<()>) {
+    let settings = Settings {
+        write_deadline: deadline(),
+        ..settings()
+    };
+    let mut world = World::with(FakeDisk::default(), settings);
+    let _ = world.put("a", 1);
+    until(|| world.outbox.report(world.now).on_disk && world.put("a", 1) == Stored::Coalesced);
+    let go = freeze(&world.disk);
+    (world, go)
+}
+
+/// Asks until it holds.
+fn until(mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + STUCK;
+    while !holds() {
+        assert!(Instant::now() < end, "never");
+        thread::yield_now();
+    }
+}
+
+fn put(world: &World, number: u32) -> Stored {
+    let (outbox, now) = (world.outbox.clone(), world.now);
+    at_once(move || outbox.put(&manager("a"), &event(number), now))
+}
+
+fn on_disk(world: &World) -> bool {
+    let (outbox, now) = (world.outbox.clone(), world.now);
+    at_once(move || outbox.report(now)).on_disk
+}
+
+#[test]
+fn a_put_on_a_frozen_disk_is_kept_in_memory_and_nothing_waits_for_the_disk() {
+    let (world, go) = frozen();
+    assert_eq!(put(&world, 2), Stored::MemoryOnly);
+    let (outbox, now) = (world.outbox.clone(), world.now);
+    assert_eq!(at_once(move || outbox.report(now)).depth, 2);
+    assert_eq!(put(&world, 3), Stored::MemoryOnly);
+    // Whoever asks for an object that is not written either gets no other promise.
+    assert_eq!(put(&world, 3), Stored::MemoryOnly);
+    let outbox = world.outbox.clone();
+    let taken = at_once(move || {
+        let items = outbox.take(now, 9);
+        for item in &items {
+            outbox.delivered(item, now);
+        }
+        items.len()
+    });
+    assert_eq!(taken, 3);
+    // After a while it counts as given up, and a put does not wait at all.
+    until(|| !on_disk(&world));
+    assert_eq!(put(&world, 4), Stored::MemoryOnly);
+    let trouble = world.outbox.store.lock().spool.trouble().map(str::to_owned);
+    assert_eq!(trouble.as_deref(), Some("the disk does not answer"));
+    thaw(&world.disk, go);
+}
+
+/// A hiccup: what was handed over is written when the disk answers, and nothing is given up.
+#[test]
+fn what_a_slow_disk_has_not_acknowledged_is_written_when_it_answers() {
+    let (mut world, go) = frozen();
+    assert_eq!(put(&world, 2), Stored::MemoryOnly);
+    thaw(&world.disk, go);
+    until(|| world.put("a", 2) == Stored::Coalesced);
+    assert!(on_disk(&world));
+    assert_eq!(world.outbox.report(world.now).disk_failures, 0);
+    let recovered = world.kill();
+    assert_eq!((recovered.items, recovered.resync), (2, false));
+}
+
+#[test]
+fn a_spool_that_was_given_up_is_whole_again_after_the_next_upkeep() {
+    let (mut world, go) = frozen();
+    assert_eq!(put(&world, 2), Stored::MemoryOnly);
+    until(|| !on_disk(&world));
+    assert_eq!(put(&world, 3), Stored::MemoryOnly);
+    thaw(&world.disk, go);
+    world.pass(60);
+    let _ = world.outbox.keep_up(world.now);
+    assert!(on_disk(&world));
+    let recovered = world.kill();
+    assert_eq!((recovered.items, recovered.resync), (3, false));
+    assert_eq!(world.deliver_all(), ["a/1", "a/2", "a/3"]);
+}
+
+/// Before that upkeep the spool says that something is missing.
+#[test]
+fn a_process_that_dies_after_its_disk_was_frozen_has_left_a_note() {
+    let (mut world, go) = frozen();
+    assert_eq!(put(&world, 2), Stored::MemoryOnly);
+    until(|| !on_disk(&world));
+    assert_eq!(put(&world, 3), Stored::MemoryOnly);
+    thaw(&world.disk, go);
+    let recovered = world.kill();
+    assert_eq!((recovered.items, recovered.resync), (2, true));
+    assert!(world.lost("a"));
+}
+
+/// The upkeep of a disk that does not answer ends, so that a shutdown does.
+#[test]
+fn the_upkeep_does_not_wait_for_a_frozen_append() {
+    let (world, go) = frozen();
+    assert_eq!(put(&world, 2), Stored::MemoryOnly);
+    let (outbox, now) = (world.outbox.clone(), world.now);
+    let (done, ended) = channel();
+    let upkeep = thread::spawn(move || done.send(outbox.keep_up(now)));
+    assert!(ended.recv_timeout(STUCK).is_ok());
+    upkeep.join().unwrap().unwrap();
+    assert!(!on_disk(&world));
+    thaw(&world.disk, go);
+}
+
+/// A container that is restarted into the same disk answers reviews all the same.
+#[test]
+fn a_start_on_a_frozen_disk_goes_on_in_memory_and_finds_the_spool_later() {
+    let mut world = World::new();
+    let _ = world.put("a", 1);
+    let disk = world.disk.clone();
+    drop(world);
+    let go = freeze(&disk);
+    let begun = Instant::now();
+    let mut world = World::with(disk, settings());
+    assert!(begun.elapsed() < STUCK);
+    let unusable = world.recovered.unusable.as_deref();
+    assert_eq!(unusable, Some("the disk does not answer"));
+    assert_eq!(put(&world, 2), Stored::MemoryOnly);
+    thaw(&world.disk, go);
+    until(|| on_disk(&world));
+    let recovered = world.kill();
+    assert_eq!((recovered.items, recovered.resync), (2, false));
+}
+
+/// Deliveries go on while the disk is frozen; their records wait within a bound.
+#[test]
+fn records_that_wait_for_a_frozen_disk_are_bounded() {
+    let mut world = World::with(
+        FakeDisk::default(),
+        Settings {
+            max_bytes: 256 << 20,
+            limits: Limits {
+                keys: 100_000,
+                memory: 256 << 20,
+            },
+            ..settings()
+        },
+    );
+    for number in 0..40_000 {
+        let _ = world.put("a", number);
+    }
+    let items = world
+        .outbox
+        .take(world.now + Duration::from_secs(5), usize::MAX);
+    let go = freeze(&world.disk);
+    let (outbox, now) = (world.outbox.clone(), world.now + Duration::from_secs(5));
+    let begun = Instant::now();
+    for item in &items {
+        outbox.delivered(item, now);
+    }
+    assert!(begun.elapsed() < STUCK);
+    assert!(!outbox.report(now).on_disk);
+    assert_eq!(outbox.report(now).depth, 0);
+    thaw(&world.disk, go);
 }

@@ -18,6 +18,8 @@ pub(crate) struct World {
 pub(crate) fn settings() -> Settings {
     Settings {
         managers: Vec::new(),
+        // What is stored and what comes back is not about a deadline; `stuck` is.
+        write_deadline: Duration::from_secs(30),
         limits: Limits::WATCHER,
         max_bytes: 512 << 10,
         fsync: FsyncPolicy::Never,
