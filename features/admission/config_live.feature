@@ -1,7 +1,6 @@
 Feature: A new configuration is in force for the next Pod
   The owner of a landscape edits one document; nothing has to be restarted.
 
-  # rows 1, 2, 7, 8
   @serial
   Scenario Outline: <document> allows nothing
     When the document becomes <document>
@@ -16,7 +15,6 @@ Feature: A new configuration is in force for the next Pod
       | {"overrides": {}, "namespaceFeatures": {"listed-everything": ["rt-cfg.kyma-project.io/set-fips-mode"]}} |
       | {"overrides": {}, "namespaceFeatures": {"listed-everything": ["rt-cfg.kyma-project.io/all"]}}  |
 
-  # row 11
   @smoke @serial
   Scenario: Another replacement
     Given a namespace that asks for registry rewrite
@@ -26,7 +24,6 @@ Feature: A new configuration is in force for the next Pod
     Then its image is "new.test/path/app:1"
     And no replica was restarted
 
-  # row 11
   @serial
   Scenario: Another list of namespaces
     Given a namespace that the configuration lists for registry rewrite
@@ -35,7 +32,6 @@ Feature: A new configuration is in force for the next Pod
       | image | replace.me/app:1 |
     Then only FIPS mode is applied
 
-  # row 11, and the catalogue of features too
   @serial
   Scenario: A feature is withdrawn
     Given a namespace that asks for everything
@@ -45,7 +41,6 @@ Feature: A new configuration is in force for the next Pod
     Then only registry rewrite is applied
     And no replica was restarted
 
-  # row 10, in product.md's form
   @serial @slow
   Scenario: The webhook does not know its landscape
     Given the webhook was not told its landscape

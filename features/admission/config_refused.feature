@@ -1,7 +1,6 @@
 Feature: A broken configuration changes nothing
   Whoever breaks the document is told so, and Pods go on being changed by the last good one.
 
-  # rows 1, 3, 4, 5, 6, 9
   @serial
   Scenario Outline: <document>
     When the document becomes <document>
@@ -22,7 +21,6 @@ Feature: A broken configuration changes nothing
       | {"overrides": {}, "availableFeatures": ["rt-cfg.kyma-project.io/set-fips-mode"], "namespaceFeatures": {"a": ["rt-cfg.kyma-project.io/set-landscape"]}} | not in availableFeatures |
       | {"overrides": {"a.test": "b.test", "b.test": "a.test"}}                                              | cycle                              |
 
-  # row 9
   @serial @slow
   Scenario: There is no document at all
     Given the configuration does not exist

@@ -1,7 +1,6 @@
 Feature: Workloads are told how they have to run
   A module switches to certified cryptography, or to its landscape's peculiarities, by a variable.
 
-  # row 39, in product.md's form: one variable unless the configuration names more
   @smoke
   Scenario: FIPS mode in every container
     Given a namespace that asks for nothing
@@ -12,14 +11,12 @@ Feature: Workloads are told how they have to run
     Then each of its containers has the variable "KYMA_FIPS_MODE_ENABLED" with "true"
     And it carries the marker
 
-  # row 40
   Scenario: It is there already
     Given a namespace that asks for FIPS mode
     When a Pod is admitted with
       | variable | KYMA_FIPS_MODE_ENABLED=true |
     Then it is what it would be without us
 
-  # row 40
   Scenario: It has another value, and its place is kept
     Given a namespace that asks for FIPS mode
     When a Pod is admitted with
@@ -29,14 +26,12 @@ Feature: Workloads are told how they have to run
     Then each of its containers has the variable "KYMA_FIPS_MODE_ENABLED" with "true"
     And its variables are "FIRST, KYMA_FIPS_MODE_ENABLED, LAST"
 
-  # row 40
   Scenario: It comes from a ConfigMap
     Given a namespace that asks for FIPS mode
     When a Pod is admitted with
       | variable from a ConfigMap | KYMA_FIPS_MODE_ENABLED |
     Then each of its containers has the variable "KYMA_FIPS_MODE_ENABLED" with "true"
 
-  # row 41
   Scenario: The landscape's name
     Given a namespace that asks for landscape
     When a Pod is admitted with
@@ -44,7 +39,6 @@ Feature: Workloads are told how they have to run
       | init image | replace.me/init:1        |
     Then each of its containers has the variable "KYMA_LANDSCAPE" with "proving-ground"
 
-  # row 39
   @serial
   Scenario: The configuration names further variables
     Given a namespace that asks for nothing

@@ -11,7 +11,6 @@ Feature: The webhook is one of many parts of a cluster
       | added-later | registry.landscape.test:5000/mesh/proxy:1 |
     And everything is applied
 
-  # row 51
   @serial @slow
   Scenario: The webhook is down
     Given the webhook is down

@@ -1,7 +1,7 @@
 Feature: Whoever asks for a manipulation gets it, and nobody else
   The owner of a workload decides by namespace or by Pod; silence changes nothing.
 
-  # row 12: any one of the three layers is enough
+  # Any one of the three layers is enough.
   @smoke
   Scenario Outline: A Pod asks for <feature>
     Given a namespace that asks for nothing
@@ -17,7 +17,6 @@ Feature: Whoever asks for a manipulation gets it, and nobody else
       | FIPS mode        |
       | landscape        |
 
-  # row 12
   Scenario Outline: A namespace asks for <feature>
     Given a namespace that asks for <feature>
     When a Pod is admitted with
@@ -32,7 +31,6 @@ Feature: Whoever asks for a manipulation gets it, and nobody else
       | FIPS mode        |
       | landscape        |
 
-  # row 12
   Scenario Outline: The configuration lists the namespace for <feature>
     Given a namespace that the configuration lists for <feature>
     When a Pod is admitted with
@@ -44,7 +42,6 @@ Feature: Whoever asks for a manipulation gets it, and nobody else
       | registry rewrite |
       | trust bundle     |
 
-  # row 13
   Scenario Outline: Only "true" is a yes, and <value> is none
     Given a namespace that asks for nothing
     When a Pod that says "<value>" to FIPS mode is admitted
@@ -57,7 +54,6 @@ Feature: Whoever asks for a manipulation gets it, and nobody else
       | yes   |
       |       |
 
-  # row 20
   Scenario: Nobody asks
     Given a namespace that asks for nothing
     When a Pod is admitted with

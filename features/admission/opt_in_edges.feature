@@ -1,7 +1,6 @@
 Feature: Opting in holds at its edges
   Nobody should be surprised by a stale marker, a clever label or an odd annotation.
 
-  # row 19
   Scenario Outline: "<value>" to everything is nothing
     Given a namespace that asks for nothing
     When a Pod that says "<value>" to everything is admitted
@@ -12,13 +11,11 @@ Feature: Opting in holds at its edges
       | false |
       | TRUE  |
 
-  # row 16
   Scenario: A namespace cannot refuse what the configuration lists
     Given a namespace that the configuration lists for trust bundle, and that says "false" to it
     When a Pod is admitted
     Then only trust bundle is applied
 
-  # row 22
   Scenario: A marker of yesterday suppresses nothing
     Given a namespace that asks for nothing
     When a Pod that asks for FIPS mode is admitted with
@@ -26,21 +23,18 @@ Feature: Opting in holds at its edges
     Then FIPS mode is applied
     And it carries the marker
 
-  # row 23: the label of our own Pods is no way around us
   Scenario: Nobody dodges by our label
     Given a namespace that asks for FIPS mode
     When a Pod is admitted with
       | label | app.kubernetes.io/name=rt-bootstrapper |
     Then FIPS mode is applied
 
-  # row 23
   Scenario: Our own Pods are not sent to us
     Given the namespace "kyma-system"
     When a Pod that asks for FIPS mode is admitted with
       | label | app.kubernetes.io/name=rt-bootstrapper |
     Then it is what it would be without us
 
-  # row 23
   Scenario: Other Pods beside ours are
     Given the namespace "kyma-system"
     When a Pod that asks for FIPS mode is admitted

@@ -1,7 +1,6 @@
 Feature: What a Pod can refuse, and what it cannot
   A landscape's owner relies on the set-up; the trust bundle alone may be in a workload's way.
 
-  # row 14
   Scenario Outline: A Pod cannot refuse <feature>
     Given a namespace that asks for <feature>
     When a Pod that says "false" to <feature> is admitted
@@ -14,25 +13,22 @@ Feature: What a Pod can refuse, and what it cannot
       | FIPS mode        |
       | landscape        |
 
-  # row 14
   Scenario: Nor what the configuration gives to its namespace
     Given a namespace that the configuration lists for registry rewrite
     When a Pod that says "false" to registry rewrite is admitted
     Then only registry rewrite is applied
 
-  # row 15
   Scenario: A Pod refuses the trust bundle of its namespace
     Given a namespace that asks for trust bundle
     When a Pod that says "false" to trust bundle is admitted
     Then it is what it would be without us
 
-  # row 15
   Scenario: A Pod refuses the trust bundle of the configuration
     Given a namespace that the configuration lists for trust bundle
     When a Pod that says "false" to trust bundle is admitted
     Then it is what it would be without us
 
-  # row 18, among them: one map may carve a feature out of its own "all"
+  # One map can exclude a feature from its own "all".
   Scenario: A Pod takes all but one
     Given a namespace that asks for nothing
     When a Pod that asks for everything is admitted with
@@ -42,14 +38,12 @@ Feature: What a Pod can refuse, and what it cannot
     And registry rewrite is applied
     And landscape is applied
 
-  # row 18
   Scenario: What one layer carves out another may give
     Given a namespace that asks for FIPS mode
     When a Pod that asks for everything is admitted with
       | FIPS mode | false |
     Then FIPS mode is applied
 
-  # row 17
   Scenario: A namespace asks for everything
     Given a namespace that asks for everything
     When a Pod is admitted with

@@ -1,7 +1,6 @@
 Feature: A Pod names the pull Secret when it needs it
   Credentials belong where they open something; a Pod that lacks them cannot be mended later.
 
-  # row 32, in product.md's form
   @smoke
   Scenario: The Pod's registry wants credentials
     Given a namespace that asks for nothing
@@ -28,7 +27,6 @@ Feature: A Pod names the pull Secret when it needs it
     When a Pod with the image "quay.io/a/b:1" that asks for pull secret is admitted
     Then it is what it would be without us
 
-  # row 31
   Scenario: What was there stays, and ours comes last
     Given a namespace that asks for nothing
     When a Pod that asks for pull secret is admitted with
@@ -36,7 +34,6 @@ Feature: A Pod names the pull Secret when it needs it
       | pull secret entry | own-credentials                  |
     Then its pull Secrets are "own-credentials, registry-credentials"
 
-  # row 31
   Scenario: It is not named twice
     Given a namespace that asks for nothing
     When a Pod that asks for pull secret is admitted with

@@ -1,7 +1,6 @@
 Feature: The owner of a landscape rules where credentials are named
   Whoever holds credentials says how freely they travel.
 
-  # row 32: the Secret need not exist
   @serial
   Scenario: The Secret is not known yet
     Given the pull Secret does not exist
@@ -39,7 +38,6 @@ Feature: The owner of a landscape rules where credentials are named
     When a Pod with the image "registry.landscape.test:5000/a:1" that asks for pull secret is admitted
     Then its pull Secrets are "registry-credentials"
 
-  # row 32: the name is configured
   @serial
   Scenario: The Secret has another name
     Given a namespace that asks for nothing

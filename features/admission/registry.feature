@@ -1,7 +1,6 @@
 Feature: Images come from the landscape's registries
   A workload names the public registry; its landscape has another one, and everything else of the name stays.
 
-  # rows 24, 25, 27, 28
   @smoke
   Scenario Outline: <image> comes from elsewhere
     Given a namespace that asks for nothing
@@ -17,7 +16,7 @@ Feature: Images come from the landscape's registries
       | localhost:5001/x                     | mirror.test/local/x                                |
       | first.me/x                           | mirror.test/second/x                               |
 
-  # rows 26, 27, in product.md's form: the key docker.io covers what is meant by it
+  # The key docker.io covers every reference that resolves to Docker Hub.
   Scenario Outline: <image> is Docker Hub's, so its mirror has it
     Given a namespace that asks for nothing
     When a Pod with the image "<image>" that asks for registry rewrite is admitted
@@ -31,7 +30,6 @@ Feature: Images come from the landscape's registries
       | docker.io/bash           | mirror.test/hub/library/bash          |
       | docker.io/library/nginx  | mirror.test/hub/library/nginx         |
 
-  # rows 25, 28, 29
   Scenario Outline: <image> stays
     Given a namespace that asks for nothing
     When a Pod with the image "<image>" that asks for registry rewrite is admitted
@@ -46,7 +44,6 @@ Feature: Images come from the landscape's registries
       | not.replace.me/a         |
       | deeper.me/cache/a:1      |
 
-  # row 29
   Scenario: A replacement that begins with its own host is put in once
     Given a namespace that asks for nothing
     When a Pod with the image "deeper.me/a:1" that asks for registry rewrite is admitted

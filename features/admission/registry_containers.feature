@@ -1,7 +1,6 @@
 Feature: Every container of a Pod comes from the landscape's registries
   An init container that cannot be pulled stops a Pod as surely as any other.
 
-  # row 24
   Scenario: Containers, init containers and native sidecars
     Given a namespace that asks for nothing
     When a Pod that asks for registry rewrite is admitted with
@@ -15,7 +14,6 @@ Feature: Every container of a Pod comes from the landscape's registries
       | app     | registry.landscape.test:5000/app:1     |
       | second  | ghcr.io/second:1                       |
 
-  # row 30, in product.md's form: new ephemeral containers are rewritten
   Scenario: An ephemeral container of a debugging session
     Given a namespace that asks for nothing
     And a stored Pod with

@@ -1,7 +1,6 @@
 Feature: The endpoint keeps to its protocol, whoever speaks to it
   It stands in the way of every Pod of a cluster, so nothing that anyone sends may bring it down.
 
-  # row 42
   @smoke
   Scenario: A review is answered
     When the endpoint reviews a Pod that asks for FIPS mode
@@ -32,7 +31,6 @@ Feature: The endpoint keeps to its protocol, whoever speaks to it
       | a review of a Pod whose containers are nested 10,000 deep | cannot read this Pod |
       | a review of a ConfigMap                                   | handles Pods only    |
 
-  # rows 47, 48
   Scenario: Health, readiness and metrics
     Then each replica answers "/healthz" and "/readyz", and counts reviews at "/metrics"
 

@@ -1,7 +1,6 @@
 Feature: The pull Secret is where Pods need it
   A Pod that names a Secret can only pull if the Secret is in its own namespace.
 
-  # row 52, in product.md's form: where it is needed
   @smoke
   Scenario: A namespace asks for it
     Given a namespace that asks for nothing
@@ -17,14 +16,12 @@ Feature: The pull Secret is where Pods need it
     Given a namespace that asks for FIPS mode
     Then the namespace gets no pull Secret
 
-  # row 54
   Scenario: Somebody edits the copy
     Given a namespace that asks for pull secret
     And the namespace has its copy
     When somebody edits the copy
     Then it comes back
 
-  # row 55, in product.md's form: at once
   Scenario: Somebody deletes the copy
     Given a namespace that asks for pull secret
     And the namespace has its copy
@@ -44,7 +41,7 @@ Feature: The pull Secret is where Pods need it
     Then an Event "ForeignPullSecret" on that Secret says "delete or rename it to get the copy"
     And that Secret is left as it is
 
-  # dry runs have no effect outside of their answer
+  # A dry run has no effect outside of its response.
   Scenario: A Pod is only tried out
     Given a namespace that asks for nothing
     When a Pod that asks for pull secret is admitted

@@ -1,7 +1,6 @@
 Feature: Copies follow the pull Secret of the product's namespace
   Credentials are rotated in one place, and every namespace that needs them has them a moment later.
 
-  # row 53
   @serial
   Scenario: It changes
     Given a namespace that asks for pull secret
@@ -9,7 +8,6 @@ Feature: Copies follow the pull Secret of the product's namespace
     When the pull Secret changes
     Then it comes back
 
-  # row 56
   @serial
   Scenario: Only a label of it changes
     Given a namespace that asks for pull secret
@@ -17,7 +15,6 @@ Feature: Copies follow the pull Secret of the product's namespace
     When only a label of the pull Secret changes
     Then no copy is written
 
-  # row 57
   @serial
   Scenario: A deleted pull Secret takes its copies along
     Given a namespace that asks for pull secret
@@ -25,14 +22,12 @@ Feature: Copies follow the pull Secret of the product's namespace
     When the pull Secret is deleted
     Then the pull Secret is removed
 
-  # row 57
   @serial
   Scenario: There is none to copy
     Given the pull Secret does not exist
     And a namespace that asks for pull secret
     Then the namespace gets no pull Secret
 
-  # row 58
   @serial
   Scenario: The feature is not available
     Given a namespace that asks for pull secret
@@ -51,7 +46,6 @@ Feature: Copies follow the pull Secret of the product's namespace
     When the Pod is deleted
     Then the pull Secret is removed
 
-  # row 59
   @serial
   Scenario: The source itself is never written
     Given the namespace "kyma-system"

@@ -9,7 +9,6 @@ Feature: The example of the specification holds, word for word
     Then its Pod is the seed's Pod
     And the stored Deployment is what was sent
 
-  # row 43, in product.md's form
   Scenario: Nothing but Pods is intercepted
     Then the rules name "pods, pods/ephemeralcontainers" at "CREATE, UPDATE" and nothing else
     And the rules' failurePolicy is Ignore

@@ -1,7 +1,6 @@
 Feature: The API server can trust the webhook's port, and strangers cannot hold it
   Certificates come and go without anyone's help; a Pod that is not reviewed meanwhile would be missed.
 
-  # row 44, in product.md's form
   Scenario Outline: TLS <version> is spoken
     Then TLS <version> is spoken, and "http/1.1" is chosen among "h2, http/1.1"
 
@@ -10,30 +9,25 @@ Feature: The API server can trust the webhook's port, and strangers cannot hold 
       | 1.2     |
       | 1.3     |
 
-  # row 44
   Scenario: HTTP/2 is not
     Then a client that speaks "h2" alone is refused
 
-  # row 46
   @serial
   Scenario: Nobody writes where nothing differs
     Then the caBundle alone is written by "rt-bootstrapper-webhook"
     And nobody writes the rules
 
-  # row 46
   @serial
   Scenario: Somebody overwrites the caBundle
     When somebody overwrites the caBundle
     Then the caBundle is as it was
 
-  # row 45, in product.md's form
   @serial
   Scenario: The certificate's Secret is deleted
     When the certificate's Secret is deleted
     Then before long there is a whole Secret, and every replica shows its certificate
     And every replica shows a certificate that the caBundle verifies
 
-  # row 45
   @serial
   Scenario: The certificate's Secret becomes garbage
     When the certificate's Secret becomes garbage

@@ -1,7 +1,7 @@
 Feature: Containers trust the landscape's authorities
   Services of the landscape show certificates of its own authorities; every container must be able to verify them.
 
-  # rows 33, 34: init containers included, as the seed says
+  # Init containers are included.
   @smoke
   Scenario: The bundle is mounted in every container
     Given a namespace that asks for nothing
@@ -13,14 +13,12 @@ Feature: Containers trust the landscape's authorities
     And its volume is the projected bundle
     And it is mounted read-only at "/etc/ssl/certs" in init, sidecar, app, second
 
-  # row 35
   Scenario: It is mounted once
     Given a namespace that asks for nothing
     When a Pod that asks for trust bundle is admitted
     And it is admitted again
     Then nothing changes any more
 
-  # row 36, in product.md's form: what is not ours is kept
   Scenario: The Pod has another volume of that name
     Given a namespace that asks for nothing
     When a Pod that asks for trust bundle is admitted with
@@ -49,7 +47,6 @@ Feature: Containers trust the landscape's authorities
       | own mount | /etc/ssl/certs-of-mine |
     Then only trust bundle is applied
 
-  # row 38, in product.md's form: no hash on the Pod
   Scenario: Only the marker is written on the Pod
     Given a namespace that asks for trust bundle
     When a Pod is admitted

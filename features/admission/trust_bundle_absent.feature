@@ -17,7 +17,6 @@ Feature: A Pod never waits for a trust bundle that is not there
     And a Pod that asks for trust bundle is admitted
     Then only trust bundle is applied
 
-  # row 37
   @serial
   Scenario: The configuration names none
     Given a namespace that asks for nothing

@@ -1,7 +1,7 @@
 Feature: A cluster that cannot serve trust bundles
   On a cluster without their API a Pod that mounts one would never start; it runs without, and its owner learns why.
 
-  # product.md "The shape": where the registry is private, our own images come from there too
+  # Where the registry is private, the product's own images come from it too.
   @own-cluster @node
   Scenario: Everything is asked for, and all but the trust bundle is done
     Given a cluster without the API for trust bundles, whose node pulled the product from the private registry

@@ -18,13 +18,11 @@ Feature: In direct mode a change on KCP is on the runtime in seconds
       | trust bundle  |
       | configuration |
 
-  # kim-keb §9 row 21
   Scenario: A key that is removed on KCP goes on the runtime
     Given the configuration on KCP has a second key
     When the configuration on KCP loses its second key
     Then the runtime has the new configuration
 
-  # kim-keb §9 rows 20, 22
   Scenario: Only the metadata of a source changes
     When somebody labels the pull Secret on KCP
     Then the runtime is not written to

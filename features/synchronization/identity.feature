@@ -22,7 +22,6 @@ Feature: Each runtime is the cluster that it was
     Then its condition Reachable is False with the reason "ForeignMarker"
     And the runtime is not written to
 
-  # kim-keb §9 row 3
   Scenario: Two Runtimes have the same runtime id
     Given a runtime in direct mode
     When another Runtime carries the same runtime id

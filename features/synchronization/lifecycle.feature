@@ -26,7 +26,6 @@ Feature: A custom resource is the webhook's life on a runtime
     Then the RuntimeBootstrapper is gone
     And nothing of ours is left on the runtime
 
-  # kim-keb §9 rows 28, 31
   @node
   Scenario: Its status follows the webhook
     Given a runtime in direct mode

@@ -17,7 +17,6 @@ Feature: A kubeconfig is not trusted, and nothing is written to the wrong cluste
       | a leaf certificate as its CA   |
       | text that is no YAML           |
 
-  # kim-keb §9 row 11
   Scenario Outline: There is no kubeconfig
     Given a Runtime whose kubeconfig Secret <state>
     When a RuntimeBootstrapper is created for it

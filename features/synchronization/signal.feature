@@ -22,7 +22,6 @@ Feature: A change on KCP makes today's manager reconcile
       | configuration | label      |
       | configuration | annotation |
 
-  # kim-keb §9 row 42
   Scenario: Only the metadata of a source changes
     Given a runtime kept by signals
     When somebody labels the pull Secret on KCP
@@ -33,7 +32,6 @@ Feature: A change on KCP makes today's manager reconcile
     When the configuration on KCP becomes an invalid document
     Then the manager reconciles nobody
 
-  # kim-keb §9 row 40
   Scenario: A neighbour of the sources changes
     Given a runtime kept by signals
     When another Secret changes on KCP

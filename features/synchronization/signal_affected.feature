@@ -1,20 +1,17 @@
 Feature: Signals go to whom they concern and touch nothing else
   A Runtime is another team's object: one key of it is ours, for a moment.
 
-  # kim-keb §9 row 7
   Scenario: Nothing but the signal is written
     Given a Runtime without a cluster
     When the pull Secret changes on KCP
     Then the Runtime carries the signal
     And its spec, status, generation and other keys are as before
 
-  # kim-keb §9 row 8
   Scenario: A Runtime that carries the signal already is not written again
     Given a Runtime without a cluster that carries the signal
     When the pull Secret changes on KCP
     Then the Runtime is not written
 
-  # kim-keb §9 row 15
   Scenario: A Runtime that is going away is left alone
     Given a Runtime without a cluster that is being deleted
     When the pull Secret changes on KCP
@@ -25,7 +22,6 @@ Feature: Signals go to whom they concern and touch nothing else
     When the pull Secret changes on KCP
     Then the Runtime carries no signal
 
-  # kim-keb §9 row 6
   Scenario: A suspended Runtime keeps the signal until it is resumed
     Given the manager runs
     And a runtime kept by signals

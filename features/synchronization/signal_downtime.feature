@@ -28,7 +28,6 @@ Feature: What happened while nobody looked is caught up with
     Then the Runtime is not written
     And the record knows the sources
 
-  # kim-keb §9 row 41
   Scenario: A source that never existed signals nobody
     Given a Runtime without a cluster
     And the controller never knew a trust bundle

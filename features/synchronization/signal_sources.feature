@@ -4,7 +4,6 @@ Feature: What today's manager makes of the sources
   Background:
     Given the manager runs
 
-  # kim-keb §9 row 23
   Scenario Outline: A source changes while another cannot be used
     Given a runtime kept by signals
     When the <broken> on KCP becomes <content>

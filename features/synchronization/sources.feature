@@ -17,7 +17,7 @@ Feature: A source that is not what it should be goes nowhere
       | configuration | a ConfigMap without the key | missing or empty |
       | configuration | an invalid document         | cannot be read   |
 
-  # kim-keb §9 row 19; the type cannot be changed in place
+  # The type of a Secret cannot be changed in place.
   Scenario: A Secret of another type takes the place of the pull Secret
     When the pull Secret is deleted on KCP
     And the pull Secret on KCP becomes a Secret of another type
@@ -29,7 +29,6 @@ Feature: A source that is not what it should be goes nowhere
     Then the API server refuses it, naming "spec.trustBundle"
     And the runtime is not written to
 
-  # kim-keb §9 row 41
   Scenario: A source that never existed
     Given the controller never knew a trust bundle
     When the configuration changes on KCP

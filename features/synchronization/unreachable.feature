@@ -1,7 +1,6 @@
 Feature: One runtime's trouble is its own
   Some of thousands of clusters are always away; the others must not notice.
 
-  # kim-keb §9 row 16
   Scenario: A runtime that does not answer delays nobody
     Given a Runtime whose cluster does not answer, in direct mode
     And a runtime in direct mode
@@ -18,7 +17,6 @@ Feature: One runtime's trouble is its own
     Then the runtime has the new pull Secret
     And it becomes Ready
 
-  # kim-keb §9 rows 12, 13
   Scenario: A kubeconfig is rotated in two steps
     Given a runtime in direct mode
     When its kubeconfig loses its key

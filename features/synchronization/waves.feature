@@ -1,7 +1,6 @@
 Feature: An upgrade goes out in waves and stops when it fails
   The first runtimes pay for a broken version, so they are few, and the others keep what works.
 
-  # kim-keb §9 row 31
   @node
   Scenario: A wave that fails stops the rest
     Given two runtimes in direct mode, one in the wave before the other

@@ -1,7 +1,6 @@
 Feature: Certificates of both sides are replaced while changes go on
   An authority is rotated on 5,000 runtimes, and nobody should have to restart or miss anything.
 
-  # runtime-watcher §12 rows 21, 22, 46
   @serial
   Scenario: Another authority signs
     Given a user creates Kymas all the while

@@ -1,7 +1,7 @@
 Feature: What a user changes on a runtime, its manager on KCP hears
   The lifecycle manager acts on changes in seconds, and is left alone about anything else.
 
-  # runtime-watcher §12 rows 9, 19, 20, 34, 45: the name, the type and the runtime's id are compared.
+  # Name, type and runtime ID are compared.
   @smoke
   Scenario: A Kyma is created
     When a user creates a Kyma
@@ -9,7 +9,6 @@ Feature: What a user changes on a runtime, its manager on KCP hears
     # Admission precedes storage: a confirming event follows.
     And lifecycle-manager hears of it twice
 
-  # rows 9-11, 45
   Scenario Outline: A user <does>
     Given a Kyma that KCP knows
     When a user <does>
@@ -24,7 +23,6 @@ Feature: What a user changes on a runtime, its manager on KCP hears
       | changes nothing    | does not hear | does not hear |
       | deletes it         | hears         | does not hear |
 
-  # row 16
   Scenario Outline: In a dry run, a user <would>
     Given a Kyma that KCP knows
     When a user <would>

@@ -1,7 +1,6 @@
 Feature: Only the fleet's certificates get to KCP, and each speaks for itself
   Whoever can reach the gateway could wake every operator, or hide behind another runtime's name.
 
-  # runtime-watcher §12 rows 21, 37
   Scenario Outline: A client with <what>
     When a client with <what> comes to the gateway
     Then the gateway refuses the handshake with "<alert>"
@@ -14,7 +13,7 @@ Feature: Only the fleet's certificates get to KCP, and each speaks for itself
       | a certificate of tomorrow          | CertificateExpired  |
       | TLS 1.2 alone                      | ProtocolVersion     |
 
-  # rows 34, 38: a client's own X-Forwarded-Client-Cert is replaced by what the gateway saw.
+  # The gateway replaces an X-Forwarded-Client-Cert header that a client sends.
   Scenario: Another runtime claims to be this one
     When another runtime posts an event in this runtime's name
     Then it is answered 200

@@ -1,7 +1,6 @@
 Feature: KCP may be away: users notice nothing, and nothing is lost
   A control plane is upgraded, overloaded or cut off; its customers' clusters go on.
 
-  # runtime-watcher §12 rows 24-27, 41
   @serial
   Scenario Outline: KCP <is away> for a while
     Given KCP <is away>
@@ -18,7 +17,6 @@ Feature: KCP may be away: users notice nothing, and nothing is lost
       | has no listener     |
       | is busy             |
 
-  # row 27
   @serial @node
   Scenario: The watcher is killed between answer and delivery
     Given KCP refuses connections
@@ -35,7 +33,7 @@ Feature: KCP may be away: users notice nothing, and nothing is lost
     And lifecycle-manager has heard of none of them
     And lifecycle-manager hears of all of them
 
-  # row 27: what a watcher has taken it tells, also when its Pod is replaced.
+  # A watcher delivers what it accepted, also when its Pod is replaced.
   @serial @node
   Scenario: The watcher is rolled out while users go on
     Given a user creates Kymas all the while

@@ -1,7 +1,6 @@
 Feature: Every review is allowed, and KCP is told of what matters
   A watcher must cost users nothing; what it is silent about, it says why.
 
-  # runtime-watcher §12 rows 6, 8-12, 47: §7.2's sixteen rows, against the watcher in its Pod.
   Scenario Outline: <operation> with <change>
     When the watcher reviews a <operation> with <change>
     Then it is allowed with "<message>"

@@ -1,7 +1,7 @@
 Feature: A watcher that falls silent is noticed
   A broken watcher looks like a quiet cluster, unless it has to say that it is well.
 
-  # lifecycle-manager issue 3524; product.md §3 and §4
+  # https://github.com/kyma-project/lifecycle-manager/issues/3524
   @smoke
   Scenario: Watchers say that they are well
     Then lifecycle-manager has heartbeats of 2 watchers

@@ -1,7 +1,6 @@
 Feature: Each manager hears of what its Watchers name, and of nothing else
   Several operators on KCP share one runtime, and none is to be woken for another's objects.
 
-  # runtime-watcher §12 row 5
   Scenario: Labels say what is watched
     Given a Kyma that nobody watches
     When a user changes its spec
@@ -18,7 +17,7 @@ Feature: Each manager hears of what its Watchers name, and of nothing else
       | ConfigMap   | changes its data  |
       | ClusterRole | changes its rules |
 
-  # The seed wins over row 13: any subresource that a Watcher names.
+  # Any subresource that a Watcher names.
   Scenario: A subresource
     Given a Deployment that nobody watches
     When a user scales it

@@ -53,7 +53,8 @@ impl K3sCompatible {
         if matches!(provider, Provider::K3s(_)) {
             return request.with_privileged(true).with_userns_mode("host");
         }
-        // Not `privileged`: some machines cannot grant it. What each of them is for: lab notes, repeated in kube/.
+        // Not `privileged`: some machines cannot grant it. SYS_ADMIN is for the mounts of kubelet and containerd,
+        // NET_ADMIN for the networks of Pods, SYS_PTRACE for starting Pods that do not run as root.
         request
             .with_cap_add("SYS_ADMIN")
             .with_cap_add("NET_ADMIN")

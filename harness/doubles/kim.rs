@@ -1,8 +1,8 @@
 //! KIM: obeys a key of the Runtime, brings the three sources to the runtime, installs the webhook where there is none.
 //!
-//! Source: reference kim-keb §1.6, §3.3, §3.7; seed: resource-synchronization. Like the real one it takes the key away
-//! *before* it reads the sources, and leaves alone whoever is suspended or goes away. Unlike the real one it follows
-//! deletions, as the seed demands. Deliberately absent: everything about Gardener.
+//! Like the public manager (<https://github.com/kyma-project/infrastructure-manager>) it removes the key *before* it reads
+//! the sources, and skips a Runtime that is suspended or being deleted. Unlike the public manager it removes a source that
+//! was deleted on KCP. It has nothing of Gardener.
 
 mod copy;
 

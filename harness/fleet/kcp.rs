@@ -1,7 +1,7 @@
 //! Fills a control plane with the runtimes of a fleet: a `Runtime` and a kubeconfig Secret each, and their sources.
 //!
-//! Source of names, labels and their values: reference kim-keb §1.5, §2.1; the CRD is a minimal one of ours, whose
-//! `status` is a subresource, as there. Invariant: everything is applied by server-side apply, so filling twice is
+//! Names, labels and their values are those of the public infrastructure manager; the CRD is a minimal one, whose `status`
+//! is a subresource, as there. Everything is applied by server-side apply, so filling twice is
 //! filling once, and filling again after a rotation changes the kubeconfigs alone.
 
 use std::path::Path;

@@ -60,7 +60,7 @@ impl Runtime {
         })
     }
 
-    /// The Secret of a kubeconfig, as KIM writes it: kim-keb §9 row 10 (name and key) and row 14 (labels).
+    /// The Secret of a kubeconfig, with the name, key and labels that KIM writes.
     pub(super) fn kubeconfig_object(&self, text: &str) -> Value {
         json!({
             "apiVersion": "v1", "kind": "Secret",

@@ -2,7 +2,7 @@
 //!
 //! Invariant: an unknown key is an error, so that a typing mistake is not an expectation that nobody checks.
 //! `scenarios/schema.json` is made from these types; their documentation is the schema's.
-//! Source: product.md §5. Deliberately absent until something runs them: several runtimes, control-plane parts.
+//! Several runtimes and objects of the control plane are not part of it yet: no runner exists for them.
 
 use std::collections::BTreeMap;
 

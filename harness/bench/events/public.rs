@@ -1,7 +1,7 @@
 //! The model of the public watcher: what admission waits for there.
 //!
-//! A model, not a measurement of theirs: it is our stack that does what theirs does. Source: reference runtime-watcher
-//! §2.3, §2.4: one POST per event before the answer, over a new connection with a whole handshake; three attempts at
+//! A model, not a measurement of the public watcher (<https://github.com/kyma-project/runtime-watcher>): this harness does
+//! what its source says: one POST per event before the answer, over a new connection with a whole handshake; three attempts at
 //! most, of transport errors and 5xx, with waits of 2 s and 4 s; three minutes for each; success is 200; in the end every
 //! review is allowed. In its favour: certificates are not read again, and no connection is left open.
 

@@ -102,5 +102,5 @@ impl Asker {
     }
 }
 
-/// When API servers give up, as lifecycle-manager sets them up. Source: reference runtime-watcher §2.3.
+/// `timeoutSeconds` of the webhook configuration that lifecycle-manager installs: the API server waits no longer.
 pub(super) const API_SERVER: Duration = Duration::from_secs(15);

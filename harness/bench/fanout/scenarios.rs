@@ -1,6 +1,6 @@
 //! The scenarios, in their order: each leaves fleet and control plane converged for the next.
 //!
-//! Source: performance-reliability B5, A6 (F1–F4). Invariant: counters are reset before a scenario and read after it,
+//! Counters are reset before a scenario and read after it,
 //! so writes and reads are its own.
 
 use std::time::Duration;

@@ -2,7 +2,7 @@
 //!
 //! A model, not a measurement: the manager may call its infrastructure so many times a second (a token bucket) and
 //! reconciles so many runtimes at once; each reconciliation takes one such call and some round trips to the runtime.
-//! Source: reference kim-keb §2.4, performance-reliability A4 (5 requests a second, burst 5, 25 workers). In its favour:
+//! The numbers are the public manager's defaults: 5 requests a second, burst 5, 25 workers. In its favour:
 //! no requeues, no other work, no lag of caches, and the call itself costs nothing but its token.
 
 use std::cmp::Reverse;

@@ -1,6 +1,4 @@
 //! What KIM brings to a runtime: the three sources, and the webhook where there is none.
-//!
-//! Source: reference kim-keb §3.3 (what is copied, and when a write is left out), §3.7 (how manifests are applied).
 
 use anyhow::Context as _;
 use api::names::{CONFIG_MAP, PULL_SECRET, SKR_NAMESPACE};

@@ -44,7 +44,7 @@ async fn hostile(world: &mut World, content: String) -> anyhow::Result<()> {
     world.stage.plane.put_kubeconfig(runtime, &text).await
 }
 
-/// kim-keb §9 rows 10 and 11: of this one Secret, and of this one key of it, the controller says that it is not there.
+/// The controller reads this one Secret and this one key of it, and reports either as missing.
 #[given(regex = "^a Runtime whose kubeconfig Secret (.+)$")]
 async fn lacking(world: &mut World, state: String) -> anyhow::Result<()> {
     super::runtime::bare(world).await?;

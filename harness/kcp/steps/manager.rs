@@ -70,5 +70,5 @@ async fn reconciles_nobody(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Source: reference kim-keb §9 row 40.
+/// Window in which the manager must not reconcile.
 const QUIET: Duration = Duration::from_secs(5);

@@ -32,7 +32,7 @@ fn allowed(world: &mut World, message: String) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Reference runtime-watcher §7.2.
+/// A review as an API server sends it for this operation and change.
 fn review(subject: &Subject, operation: &str, change: &str) -> anyhow::Result<Value> {
     let mut old = subject.object(None);
     old["status"] = json!({ "state": "Processing" });
