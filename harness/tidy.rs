@@ -8,8 +8,6 @@
 
 #[path = "tidy/checkout.rs"]
 mod checkout;
-#[path = "tidy/conformance.rs"]
-mod conformance;
 #[path = "tidy/features.rs"]
 mod features;
 #[path = "tidy/files.rs"]
