@@ -1,8 +1,8 @@
 //! The custom resource `RuntimeBootstrapper`: one on KCP for each runtime whose webhook the controller looks after.
 //!
 //! Creating one installs the webhook on the runtime, its status says what is there, deleting it uninstalls.
-//! Source: product.md §2 "Long-term mode", seed: resource-synchronization. The types of the status need no Kubernetes
-//! library; the resource itself and its definition come with the feature `crds`.
+//! The types of the status need no Kubernetes library; the resource itself and its definition come with the feature
+//! `crds`.
 
 #[cfg(feature = "crds")]
 mod definition;

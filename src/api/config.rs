@@ -2,7 +2,7 @@
 //!
 //! [`Document::parse`] checks the *shape*; what the words mean together (features that contradict each other,
 //! cycles in `overrides`) is decided by `policy::admission::Configuration`.
-//! Source: product.md §1, reference rt-bootstrapper §1.2.
+//! The format is that of <https://github.com/kyma-project/rt-bootstrapper>, with further keys.
 
 use std::collections::BTreeMap;
 

@@ -1,7 +1,7 @@
 //! What a watcher on a runtime says to a listener on KCP: events, heartbeats, and where they are posted.
 //!
-//! Source: reference runtime-watcher §2.1 and §5.3; heartbeats are ours (product.md §3). Invariant: what is parsed is
-//! bounded in size, and no error repeats what was sent. Parsing is strict about types, forgiving about unknown keys (an
+//! Events are those of <https://github.com/kyma-project/runtime-watcher>; heartbeats are ours. Invariant: what is parsed
+//! is bounded in size, and no error repeats what was sent. Parsing is strict about types, forgiving about unknown keys (an
 //! `owner`, which listeners up to v1.3 wanted, is one of them) and about absent ones, which are empty as in the
 //! public protocol. Deliberately absent: HTTP, certificates, and whether a change is worth an event (`policy`).
 
@@ -14,7 +14,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, MapAccess, Visitor};
 use serde::{Deserialize, Serialize};
 
-/// Largest body of an event or a heartbeat, in bytes. Source: reference runtime-watcher §5.3.
+/// Largest body of an event or a heartbeat, in bytes; the public listener has the same bound.
 pub const BODY_BYTES: usize = 16 * 1024;
 
 /// Media type of events and heartbeats.
@@ -204,8 +204,7 @@ impl PathSegment {
     /// The contract of today.
     pub const V2: Self = Self(Cow::Borrowed("v2"));
 
-    /// Takes `text` as a segment. The public watcher pastes anything in here, slashes included
-    /// (reference runtime-watcher §9, defect 20).
+    /// Takes `text` as a segment. The public watcher pastes anything in here, slashes included.
     ///
     /// # Errors
     /// [`EventError::PathSegment`].

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::{Serialize, Serializer};
 
 /// Alias that stands for every available feature; legal in `namespaceFeatures` and as an annotation,
-/// never in `availableFeatures` (reference rt-bootstrapper §1.3).
+/// never in `availableFeatures`.
 pub const ALL_KEY: &str = "rt-cfg.kyma-project.io/all";
 
 /// One manipulation of a Pod. The order is the order in which they are applied and reported.

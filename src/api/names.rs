@@ -1,6 +1,6 @@
 //! Names of objects and keys that other systems rely on, so they may not change.
 //!
-//! Source: reference rt-bootstrapper §1.1, §4.3, §5.1; product.md §1; the marker is the seed's.
+//! They are those of <https://github.com/kyma-project/rt-bootstrapper>; the requirement names the marker.
 
 /// Annotation on a Pod that we changed at CREATE; its value is `"true"`.
 pub const MARKER: &str = "rt-bootstrapper.kyma-project.io/defaulted";

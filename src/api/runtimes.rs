@@ -1,6 +1,7 @@
 //! Names by which the control plane's systems know runtimes, and by which we mark what we wrote there.
 //!
-//! Source: reference kim-keb §1, §2; product.md §2. Keys below `rt-bootstrapper.kyma-project.io/` are ours.
+//! They are those of <https://github.com/kyma-project/infrastructure-manager>; keys below
+//! `rt-bootstrapper.kyma-project.io/` are ours.
 
 /// Namespace of everything on KCP.
 pub const KCP_NAMESPACE: &str = "kcp-system";

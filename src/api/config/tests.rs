@@ -1,4 +1,4 @@
-//! Rows 1 to 3 of reference rt-bootstrapper §12, and the shape of our own keys.
+//! Which documents can be read, and the shape of our own keys.
 
 use rstest::rstest;
 

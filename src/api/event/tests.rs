@@ -20,7 +20,7 @@ fn event(group: &str) -> WatchEvent {
     }
 }
 
-/// Reference runtime-watcher §12 row 19: capital `Namespace` and `Name`, all keys present, this order.
+/// As the public watcher writes it: capital `Namespace` and `Name`, all keys present, this order.
 #[rstest]
 #[case("g", r#"{"watched":{"Namespace":"ns","Name":"n"},"watchedGvk":{"group":"g","version":"v","kind":"K"}}"#)]
 #[case("", r#"{"watched":{"Namespace":"ns","Name":"n"},"watchedGvk":{"group":"","version":"v","kind":"K"}}"#)]
@@ -29,7 +29,6 @@ fn an_event_is_written_as_the_public_watcher_writes_it(#[case] group: &str, #[ca
     assert_eq!(WatchEvent::parse(wire.as_bytes()).unwrap(), event(group));
 }
 
-/// Reference runtime-watcher §12 row 40.
 #[rstest]
 #[case::lower_case_keys(r#"{"watched":{"namespace":"ns","name":"n"},"watchedgvk":{"group":"g","version":"v","kind":"K"}}"#)]
 #[case::an_owner(
@@ -61,7 +60,6 @@ fn other_bodies_are_no_events(#[case] body: &str) {
     assert!(matches!(error, EventError::Json(_)), "{error:?}");
 }
 
-/// Reference runtime-watcher §12 row 39: what was sent is not sent back.
 #[test]
 fn an_error_does_not_quote_the_sender() {
     let error = WatchEvent::parse(br#"{"watched":"<script>"}"#).unwrap_err();
@@ -69,7 +67,6 @@ fn an_error_does_not_quote_the_sender() {
     assert!(error.source().is_some());
 }
 
-/// Reference runtime-watcher §12 row 36: the bound itself is allowed.
 #[test]
 fn a_body_may_be_as_large_as_the_bound_and_no_larger() {
     let mut body = b"{}".to_vec();
