@@ -114,7 +114,7 @@ pub(crate) struct SignalArgs {
 /// Where the signal is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum SignalPlace {
-    /// The seed's.
+    /// The required one.
     Label,
     /// The public manager's.
     Annotation,
@@ -225,9 +225,9 @@ mod tests {
         Line::try_parse_from(["controller", flag]).map(|line| line.arguments)
     }
 
-    /// kim-keb §9 row 18: an empty name would be no object, and so a document that was deleted.
+    /// An empty name would be no object, and so a document that was deleted.
     #[rstest]
-    fn row_18_a_mandatory_object_has_a_name_that_an_object_can_have(
+    fn mandatory_object_with_a_name_that_no_object_can_have_is_a_usage_error(
         #[values("--kcp-config-name", "--skr-config-name", "--skr-pull-secret-name")] flag: &str,
         #[values("", " ", "Config", "rt_config", "-config", "a..b", "a/b", "a:b")] name: &str,
     ) {
@@ -244,9 +244,9 @@ mod tests {
         assert!(text.contains(flag) && text.contains(why), "{text}");
     }
 
-    /// kim-keb §9 row 18: empty means that there is none to watch; what cannot be a name does not.
+    /// Empty means that there is none to watch; what cannot be a name does not.
     #[rstest]
-    fn row_18_pull_secret_and_bundle_may_be_left_out(
+    fn pull_secret_and_bundle_with_an_empty_name_are_left_out(
         #[values(
             "--kcp-pull-secret-name",
             "--kcp-cluster-trust-bundle",

@@ -1,4 +1,4 @@
-//! Role `watcher`, judged from outside: a process, its ports, its end. "Row" is the number in the checklist for the public one.
+//! Role `watcher`, judged from outside: a process, its ports, its end.
 #![cfg(test)]
 
 #[path = "watcher/exhaustion.rs"]
@@ -37,7 +37,7 @@ fn review(name: &str) -> Value {
     &[("CA_CERT", "a"), ("TLS_CERT", "b"), ("TLS_KEY", "c"), ("KCP_ADDR", "kcp.test")],
     "KCP_CONTRACT is not set"
 )]
-fn row_1_a_missing_setting_is_a_failure_that_names_it(
+fn missing_setting_is_a_failure_that_names_it(
     #[case] variables: &[(&str, &str)],
     #[case] expected: &str,
 ) {
@@ -50,7 +50,7 @@ fn row_1_a_missing_setting_is_a_failure_that_names_it(
 #[rstest]
 #[case::of_go("-version")]
 #[case::of_ours("--version")]
-fn row_3_the_version_is_printed_without_any_setting(#[case] flag: &str) {
+fn version_without_any_setting_is_printed(#[case] flag: &str) {
     let ran = command().arg(flag).output().unwrap();
     assert_eq!(ran.status.code(), Some(0));
     let expected = format!("Runtime Watcher version: {}\n", env!("CARGO_PKG_VERSION"));
@@ -61,7 +61,7 @@ fn row_3_the_version_is_printed_without_any_setting(#[case] flag: &str) {
 #[rstest]
 #[case("-development")]
 #[case("-development=false")]
-fn row_3_its_other_flag_is_a_usage_error(#[case] flag: &str) {
+fn development_flag_of_the_public_watcher_is_a_usage_error(#[case] flag: &str) {
     let ran = command().arg(flag).output().unwrap();
     assert_eq!(ran.status.code(), Some(2));
     assert_eq!(String::from_utf8(ran.stdout).unwrap(), "");
@@ -81,7 +81,7 @@ fn an_address_in_use_is_a_failure() {
 }
 
 #[test]
-fn row_30_metrics_are_plain_and_reviews_are_not_taken_there() {
+fn plain_ports_serve_metrics_and_no_reviews() {
     let folder = Folder::new();
     let running = Running::start(&folder);
     let (status, text) = plain(running.metrics, "/metrics");
@@ -94,7 +94,7 @@ fn row_30_metrics_are_plain_and_reviews_are_not_taken_there() {
 
 /// Between answer and delivery: KCP refuses connections, and the process is killed.
 #[test]
-fn row_27_an_answered_event_outlives_kill_9() {
+fn answered_event_after_kill_9_is_still_in_the_spool() {
     let folder = Folder::new();
     let mut running = Running::start(&folder);
     for name in ["one", "two", "one"] {
@@ -181,7 +181,7 @@ fn kcp_hears_of_a_change_twice_and_of_calm_before_it() {
 
 /// What a killed process has answered, the next one delivers.
 #[test]
-fn row_27_a_spooled_event_arrives_in_the_next_life() {
+fn spooled_event_after_a_restart_is_delivered() {
     let folder = Folder::new();
     let mut before = Running::start(&folder);
     before.ask(&review("one"));

@@ -1,8 +1,7 @@
 //! From the command line and the environment to what the parts are told.
 //!
 //! The public watcher's words: what is set and empty counts as missing, and of several the first in its order is named; a
-//! bad port is told and the default holds (reference runtime-watcher §1.1). Its ports end at 2 and 65534, ours do not, and
-//! its exit status is 0 (rows 1, 2).
+//! bad port is told and the default holds. Its ports end at 2 and 65534, ours do not, and its exit status is 0.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -191,9 +190,8 @@ mod tests {
         settings(&[&required, further].concat())
     }
 
-    /// Watcher row 1, but for the exit status, which the process has.
     #[test]
-    fn row_1_all_are_read() {
+    fn required_settings_that_are_set_are_all_read() {
         let settings = with(&["--managers=a, b,,"]).unwrap();
         assert_eq!(settings.certificates.authorities, PathBuf::from("/a"));
         assert_eq!(settings.certificates.certificate, PathBuf::from("/b"));
@@ -212,7 +210,9 @@ mod tests {
     }
 
     #[rstest]
-    fn row_1_the_first_that_is_missing_is_named(#[values(0, 1, 2, 3, 4)] missing: usize) {
+    fn missing_required_settings_are_an_error_that_names_the_first(
+        #[values(0, 1, 2, 3, 4)] missing: usize,
+    ) {
         let given: Vec<&str> = REQUIRED[..missing].iter().map(|(_, flag)| *flag).collect();
         let error = settings(&given).unwrap_err().to_string();
         let variable = REQUIRED[missing].0;
@@ -244,7 +244,7 @@ mod tests {
         assert!(error.starts_with(expected), "{error}");
     }
 
-    /// Watcher row 2: the fallback is the public watcher's; 1 and 65535 are ports.
+    /// The defaults are the public watcher's; 1 and 65535 are ports.
     #[rstest]
     #[case("1234", 1234)]
     #[case("1", 1)]
@@ -254,7 +254,7 @@ mod tests {
     #[case("-1", 8443)]
     #[case("https", 8443)]
     #[case("", 8443)]
-    fn row_2_what_is_no_port_means_the_default(#[case] value: &str, #[case] expected: u16) {
+    fn port_that_is_no_port_number_is_the_default(#[case] value: &str, #[case] expected: u16) {
         let settings = with(&[&format!("--webhook-port={value}")]).unwrap();
         assert_eq!(settings.webhook.port(), expected);
         let expected = if expected == 8443 { 2112 } else { expected };

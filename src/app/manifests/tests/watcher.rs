@@ -123,7 +123,6 @@ fn registered(flags: &[&str]) -> ValidatingWebhookConfiguration {
     only(&objects, "ValidatingWebhookConfiguration", "skr-webhook")
 }
 
-/// Reference klm-watcher §11, rows 15 to 19.
 #[test]
 fn each_watcher_has_its_entry() {
     let entries = registered(&["--namespace=elsewhere"]).webhooks.unwrap();

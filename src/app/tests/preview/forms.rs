@@ -16,7 +16,7 @@ fn seed() -> Folder {
 }
 
 #[test]
-fn the_seeds_deployment_gives_the_seeds_pod() {
+fn deployment_of_the_requirements_gives_the_required_pod() {
     let expected: Value = serde_saphyr::from_str(SEED_POD).unwrap();
     let pods = seed().preview(&["--output", "json", "m.yaml"]).pods();
     let [pod] = pods.as_slice() else {
