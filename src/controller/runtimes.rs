@@ -14,8 +14,6 @@
 //!
 //! Deliberately absent: watches (a pass asks and goes), retries and back-off (the queue of passes), and reading
 //! kubeconfigs (`policy::convergence::kubeconfig`).
-//!
-//! Source: reference rust-ecosystem §3.1 (what the default client does), performance-reliability A4 and B "SSRF".
 
 use std::fmt;
 use std::sync::Arc;

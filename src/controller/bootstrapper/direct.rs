@@ -32,7 +32,6 @@
 //!   resources: [events]
 //!   verbs: [create, patch]
 //! ```
-//! Source: product.md §2 "Long-term mode", seed: resource-synchronization.
 
 use std::num::NonZeroU32;
 use std::time::Duration;

@@ -26,8 +26,6 @@
 //!   resources: [events]
 //!   verbs: [create, patch]
 //! ```
-//! Source: product.md §2 "Interim mode", seed: resource-synchronization, reference kim-keb §1.6, §4 and §9 rows 1 to 9 and
-//! 39 to 45.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -66,7 +64,7 @@ pub use metrics::SignalMetrics;
 /// One of the two places of the signal's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Among the labels: the seed's.
+    /// Among the labels: the required one.
     Label,
     /// Among the annotations: the public manager's.
     Annotation,

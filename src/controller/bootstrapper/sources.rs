@@ -24,8 +24,7 @@
 //!   resourceNames: [kube-system]
 //!   verbs: [get]
 //! ```
-//! Source: product.md §2 "Watches on KCP", reference kim-keb §3.3, §4 and §9 rows 18, 39 to 42. Deliberately absent: what
-//! a content has to look like (`policy::convergence::sources`) and what follows from it.
+//! Deliberately absent: what a content has to look like (`policy::convergence::sources`) and what follows from it.
 
 use std::sync::Arc;
 

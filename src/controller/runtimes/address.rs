@@ -3,8 +3,6 @@
 //! Invariant: the addresses that were judged are the addresses that are connected to; a name is resolved once a
 //! connection. A name with one refused address is refused whole: no API server has such a name, an attacker may.
 //! Private networks are allowed, since that is where API servers are.
-//!
-//! Source: performance-reliability.md B "SSRF".
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 

@@ -1,4 +1,4 @@
-//! The record against an API server. Source: product.md §2 "Interim mode signal".
+//! The record against an API server.
 
 use jiff::Timestamp;
 use std::time::Duration;

@@ -129,7 +129,7 @@ impl Resource for RuntimeView {
     }
 }
 
-/// The signal as a Runtime carries it: only the value `"true"` counts (reference kim-keb §9 rows 4 and 5).
+/// The signal as a Runtime carries it: only the value `"true"` counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Marks {
     /// The version of the Runtime that this is read from, if it is a number, as every API server's is.
@@ -205,7 +205,7 @@ mod tests {
     #[case::direct(json!({"labels": {"rt-bootstrapper.kyma-project.io/mode": "direct", "plan": "aws"}}), "Ready", Standing::Direct)]
     #[case::signal(json!({"labels": {"rt-bootstrapper.kyma-project.io/mode": "signal", "plan": "aws"}}), "Ready", Standing::Affected)]
     #[case::not_selected(json!({"labels": {"plan": "trial"}}), "Ready", Standing::Elsewhere)]
-    fn rows_1_2_and_15_who_may_be_signalled(
+    fn standing_follows_from_labels_and_state(
         #[case] mut metadata: Value,
         #[case] state: &str,
         #[case] standing: Standing,
@@ -233,7 +233,7 @@ mod tests {
     #[case::capital("True", false)]
     #[case::number("1", false)]
     #[case::empty("", false)]
-    fn row_5_only_the_exact_value_is_a_signal(#[case] value: &str, #[case] stands: bool) {
+    fn value_that_is_not_exactly_true_is_no_signal(#[case] value: &str, #[case] stands: bool) {
         let key = "operator.kyma-project.io/force-patch-reconciliation";
         let label = Marks::read(&view(&json!({"labels": {key: value}}), "Ready"));
         assert_eq!((label.label, label.annotation), (stands, false));

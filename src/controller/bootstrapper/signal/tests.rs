@@ -1,5 +1,4 @@
-//! The whole signal against an API server. Source: product.md §2 "Interim mode", reference kim-keb §4 and §9 rows 1 to 9
-//! and 39 to 45.
+//! The whole signal against an API server.
 
 mod changes;
 mod deletions;

@@ -1,4 +1,4 @@
-//! The sources against an API server. Source: product.md §2 "Watches on KCP", reference kim-keb §9 rows 18, 39 to 42.
+//! The sources against an API server.
 
 use std::time::Duration;
 
@@ -110,7 +110,7 @@ fn filled() -> Kcp {
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_39_each_source_is_read_and_its_changes_arrive_at_once() {
+async fn each_source_is_read_and_its_changes_arrive_at_once() {
     let kcp = filled();
     let mut world = World::start(&kcp).await;
     let first = world.summaries().await;
@@ -145,7 +145,7 @@ async fn row_39_each_source_is_read_and_its_changes_arrive_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_40_nothing_else_is_asked_for() {
+async fn other_object_of_the_kind_is_not_read() {
     // The API server fails the test at a list without a name; here is what is left: another object of the kind.
     let kcp = filled();
     let mut world = World::start(&kcp).await;
@@ -157,7 +157,7 @@ async fn row_40_nothing_else_is_asked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_41_creation_and_deletion_count_also_behind_a_broken_watch() {
+async fn creation_and_deletion_behind_a_broken_watch_are_seen() {
     let kcp = Kcp::new();
     let mut world = World::start(&kcp).await;
     assert_eq!(world.summaries().await, [Summary::Absent; 3]);
@@ -176,7 +176,7 @@ async fn row_41_creation_and_deletion_count_also_behind_a_broken_watch() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_42_metadata_alone_is_no_change() {
+async fn change_of_metadata_alone_is_no_change() {
     let kcp = filled();
     let mut world = World::start(&kcp).await;
     world.settled().await;
@@ -190,7 +190,7 @@ async fn row_42_metadata_alone_is_no_change() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_18_an_optional_source_without_a_name_is_not_asked_for() {
+async fn optional_source_without_a_name_is_not_requested() {
     let kcp = filled();
     let mut world = World::start_with(&kcp, None, None).await;
     let [secret, bundle, configuration] = world.summaries().await;
@@ -258,7 +258,7 @@ async fn a_source_that_cannot_be_used_says_why_and_is_no_deletion() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_17_the_bundle_is_read_at_the_version_that_is_served() {
+async fn trust_bundle_is_read_at_the_version_that_is_served() {
     for version in ["v1", "v1beta1", "v1alpha1"] {
         let kcp = filled();
         let group: &'static str = match version {

@@ -16,7 +16,7 @@ use super::world::*;
 #[case::bundle(|it: &mut Content| it.roots = Some(roots()), &[INSTALL[3], INSTALL[4]])]
 #[case::document(|it: &mut Content| it.registry("two.example"), &[INSTALL[4]])]
 #[tokio::test]
-async fn row_21_exactly_what_differs_is_applied_and_the_document_last(
+async fn changed_source_is_applied_alone_and_the_document_last(
     #[case] change: impl Fn(&mut Content),
     #[case] expected: &[&str],
 ) {
@@ -76,7 +76,7 @@ async fn a_document_loses_the_keys_that_its_source_lost() {
 }
 
 #[tokio::test]
-async fn row_41_a_source_that_was_rolled_out_and_is_deleted_is_removed_also_while_nobody_led() {
+async fn rolled_out_source_that_is_deleted_is_removed_also_without_a_leader_at_the_deletion() {
     let (mut world, skrs) = World::converged(&["a", "b"]).await;
     world.content.password = None;
     world.publish();
@@ -137,7 +137,7 @@ fn installers(kind: &str) -> Value {
 }
 
 #[tokio::test]
-async fn row_41_a_source_that_never_existed_touches_nothing() {
+async fn source_that_never_existed_touches_nothing() {
     let mut world = World::new();
     world.content.password = None;
     world.content.roots = None;
@@ -171,7 +171,7 @@ async fn row_41_a_source_that_never_existed_touches_nothing() {
 
 /// The webhook cannot become ready without it, so what is said is what is missing, and what that means.
 #[tokio::test]
-async fn row_41_a_document_that_never_existed_touches_nothing_until_it_comes() {
+async fn document_that_never_existed_touches_nothing_until_it_is_created() {
     let mut world = World::new();
     world.content.document = None;
     world.publish();
@@ -241,7 +241,7 @@ fn document(text: Option<&str>) -> Reading<Document> {
 
 const DOCKER_CONFIG: Option<&str> = Some("kubernetes.io/dockerconfigjson");
 
-/// Issue 4 "Bad input": the condition names the source and what is wrong with it, and a document that is good by itself
+/// The condition names the source and what is wrong with it, and a document that is good by itself
 /// does not go over without its parts.
 #[rstest]
 #[case::another_type(
@@ -273,7 +273,7 @@ const DOCKER_CONFIG: Option<&str> = Some("kubernetes.io/dockerconfigjson");
     &["the configuration of the control plane", "`rt-bootstrapper-config.json` is missing or empty"]
 )]
 #[tokio::test]
-async fn row_23_an_invalid_source_is_said_and_nothing_is_written(
+async fn invalid_source_is_reported_and_nothing_is_written(
     #[case] spoil: impl Fn(&mut Sources),
     #[case] named: &[&str],
 ) {

@@ -9,7 +9,7 @@ use super::skr::Skr;
 use super::world::*;
 
 #[tokio::test]
-async fn row_12_after_a_rotation_no_older_kubeconfig_is_used() {
+async fn older_kubeconfig_after_a_rotation_is_not_used() {
     let (world, skrs) = World::converged(&["a"]).await;
     skrs[0].lock().token = "second";
     skrs[0].lock().tokens.clear();
@@ -62,7 +62,7 @@ fn silence() -> String {
     format!("https://{}", listener.local_addr().unwrap())
 }
 
-/// kim-keb §9 row 11: distinct errors. Where the reason is the same the message tells them apart.
+/// Errors are distinct. Where the reason is the same the message tells them apart.
 #[rstest]
 #[case::no_secret(
     |it: &World, _: &Skr| it.kcp.delete("secrets", "kubeconfig-id-a"),
@@ -120,7 +120,7 @@ fn silence() -> String {
     "the credentials are refused"
 )]
 #[tokio::test]
-async fn row_11_what_is_wrong_with_a_kubeconfig_is_said(
+async fn kubeconfig_that_does_not_work_is_reported_with_its_reason(
     #[case] spoil: impl Fn(&World, &Skr),
     #[case] reason: &str,
     #[case] message: &str,
@@ -145,7 +145,7 @@ async fn row_11_what_is_wrong_with_a_kubeconfig_is_said(
     assert_eq!(skrs[0].take(), [""; 0]);
     // What it held when it was seen last stays said.
     assert!(world.status("a")["content"]["version"].is_string());
-    // Row 13: what comes back is taken up at once.
+    // A kubeconfig that comes back is used at once.
     world.connect("a", &skrs[0], "first");
     world.until_ready("a").await;
     assert_eq!(skrs[0].take(), [INSTALL[4]]);
@@ -243,7 +243,7 @@ async fn a_foreign_marker_and_missing_rights_are_refused_before_anything_is_writ
 }
 
 #[tokio::test]
-async fn row_3_a_runtime_without_an_id_and_namesakes_are_said_until_they_are_mended() {
+async fn runtimes_without_an_id_or_with_the_same_id_are_reported_until_they_are_corrected() {
     let mut world = World::new();
     let skr = world.add("a").await;
     world.kcp.put("runtimes", runtime("nobody", "", &[]));
@@ -266,7 +266,7 @@ async fn row_3_a_runtime_without_an_id_and_namesakes_are_said_until_they_are_men
 }
 
 #[tokio::test]
-async fn row_15_a_resource_without_a_runtime_or_with_one_that_leaves_contacts_nobody() {
+async fn resource_without_a_runtime_or_with_a_terminating_one_opens_no_connection() {
     let mut world = World::new();
     let skr = world.add("a").await;
     let mut leaving = runtime("a", "id-a", &[]);

@@ -31,7 +31,7 @@ async fn until_held_back(world: &World) -> String {
     found.unwrap()["message"].as_str().unwrap().to_owned()
 }
 
-/// product.md §2 "No partial update". Nothing else changes, so nothing at all is written before the upgrade.
+/// Nothing else changes, so nothing at all is written before the upgrade.
 #[rstest]
 #[case::ours_and_older("0.0.9", "0.0.9 runs")]
 #[case::ours_without_a_version("latest", "another one runs")]

@@ -4,7 +4,7 @@ use super::world::*;
 use serde_json::json;
 
 #[tokio::test]
-async fn rows_25_26_a_resource_is_created_and_the_webhook_installed_its_configuration_last() {
+async fn created_resource_installs_the_webhook_with_its_configuration_last() {
     let mut world = World::new();
     let skr = world.add("a").await;
     skr.lock().rolls = false;
@@ -76,7 +76,7 @@ async fn the_status_says_what_is_there() {
 }
 
 #[tokio::test]
-async fn rows_20_30_42_where_nothing_differs_nothing_is_written_nor_after_a_restart() {
+async fn converged_runtimes_are_not_written_to_even_after_a_restart() {
     let (mut world, skrs) = World::converged(&["a", "b", "c"]).await;
     // The rollout's progress is written once a second.
     world

@@ -9,7 +9,7 @@ use super::skr::{RESET, Skr};
 use super::world::*;
 
 #[tokio::test]
-async fn row_16_an_unreachable_runtime_delays_nobody_and_is_asked_ever_more_rarely() {
+async fn unreachable_runtime_delays_no_other_and_is_asked_at_growing_intervals() {
     let mut world = World::new();
     world.settings.passes = 1;
     let dead = world.add("a").await;
@@ -97,7 +97,7 @@ async fn retry_after_is_honoured_whatever_changes() {
 #[case::conflict(409)]
 #[case::reset(RESET)]
 #[tokio::test]
-async fn row_44_after_a_failed_write_only_what_is_missing_is_written(#[case] status: u16) {
+async fn failed_write_is_followed_by_the_missing_writes_alone(#[case] status: u16) {
     let (mut world, skrs) = World::converged(&["a"]).await;
     skrs[0].lock().refusals.push_back((INSTALL[4], status));
     world.content.password = Some("two");

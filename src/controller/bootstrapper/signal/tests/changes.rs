@@ -53,10 +53,7 @@ async fn nothing_to_do_is_nothing_written() {
 #[case::label(SignalKeys::Only(Place::Label), json!({"labels": {KEY: "true"}}))]
 #[case::both(SignalKeys::default(), json!({"labels": {KEY: "true"}, "annotations": {KEY: "true"}}))]
 #[tokio::test(start_paused = true)]
-async fn rows_4_and_7_the_signal_is_that_key_alone(
-    #[case] keys: SignalKeys,
-    #[case] metadata: Value,
-) {
+async fn signal_writes_its_key_alone(#[case] keys: SignalKeys, #[case] metadata: Value) {
     let mut world = World::new(&["a"]);
     world.settings.keys = keys;
     world.start().await;
@@ -79,7 +76,7 @@ async fn rows_4_and_7_the_signal_is_that_key_alone(
 }
 
 #[tokio::test(start_paused = true)]
-async fn rows_39_and_41_creation_change_and_deletion_of_each_source() {
+async fn creation_change_and_deletion_of_each_source_are_signalled() {
     let world = World::recorded(&["a", "b"]).await;
     let settle = async |what: &str| {
         let grace = if what.ends_with("deleted") {
@@ -128,7 +125,7 @@ async fn rows_39_and_41_creation_change_and_deletion_of_each_source() {
 #[case::created(|world: &World| world.kcp.put("secrets", pull_secret("one")))]
 #[case::deleted(|world: &World| world.kcp.delete("configmaps", "rt-bootstrapper-config"))]
 #[tokio::test(start_paused = true)]
-async fn row_41_what_changed_while_nobody_looked_is_seen_at_the_start(#[case] change: fn(&World)) {
+async fn change_while_no_process_ran_is_signalled_at_the_start(#[case] change: fn(&World)) {
     let mut world = World::recorded(&["a", "b"]).await;
     world.kill().await;
     change(&world);
@@ -169,7 +166,7 @@ async fn source_that_was_never_there_is_reported_and_holds_no_other_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn rows_40_and_42_others_and_metadata_are_no_change() {
+async fn other_objects_and_metadata_are_not_signalled() {
     let world = World::recorded(&["a"]).await;
     world.forget();
     let mut other = config_map("two.example");
@@ -361,7 +358,7 @@ async fn a_runtime_that_leaves_before_its_turn_is_not_signalled() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_45_five_thousand_are_paced_counted_and_recorded() {
+async fn signals_to_five_thousand_runtimes_are_paced_counted_and_recorded() {
     let mut world = World::new(&[]);
     for index in 0..5000 {
         world

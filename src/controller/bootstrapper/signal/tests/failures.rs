@@ -31,7 +31,7 @@ fn refuse(world: &World, name: &str, code: u16, times: usize, retry_after: Optio
 #[case::broken(500, "server")]
 #[case::away(503, "server")]
 #[tokio::test(start_paused = true)]
-async fn row_43_one_that_fails_delays_nobody_and_is_tried_again_with_growing_distance(
+async fn runtime_that_fails_delays_no_other_and_is_tried_again_at_growing_intervals(
     #[case] code: u16,
     #[case] reason: &str,
 ) {
@@ -101,7 +101,7 @@ async fn a_signal_that_an_admission_plugin_takes_away_is_not_taken_for_set() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_9_somebody_elses_change_at_the_same_time_is_not_lost() {
+async fn concurrent_change_by_another_client_is_not_lost() {
     let world = World::recorded(&["a"]).await;
     let mut theirs = runtime("a");
     theirs["metadata"]["annotations"]["theirs"] = json!("kept");
@@ -142,7 +142,7 @@ async fn an_answer_that_was_lost_costs_no_second_signal_before_the_first_is_take
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_44_after_a_partial_failure_and_a_crash_only_the_missing_ones_are_touched() {
+async fn partial_failure_and_a_crash_are_followed_by_the_missing_signals_alone() {
     let mut world = World::recorded(&["a", "b", "c"]).await;
     refuse(&world, "b", 500, usize::MAX, None);
     world.change("two.example");

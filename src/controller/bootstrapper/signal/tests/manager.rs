@@ -98,7 +98,7 @@ async fn a_key_that_the_manager_does_not_obey_may_vanish_without_the_signal(
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_8_a_standing_signal_is_not_written_again_and_a_change_meanwhile_is_not_lost() {
+async fn standing_signal_is_not_written_again_and_a_change_meanwhile_is_not_lost() {
     let world = signalled(SignalKeys::Only(Place::Annotation)).await;
     world.change("three.example");
     world.quiet().await;
@@ -116,7 +116,7 @@ async fn row_8_a_standing_signal_is_not_written_again_and_a_change_meanwhile_is_
 }
 
 #[tokio::test(start_paused = true)]
-async fn row_8_somebody_elses_signal_is_not_written_again_but_followed_by_ours() {
+async fn signal_of_another_client_is_not_written_again_but_followed_by_ours() {
     let mut world = World::new(&["b"]);
     let mut forced = runtime("a");
     forced["metadata"]["annotations"][KEY] = json!("true");

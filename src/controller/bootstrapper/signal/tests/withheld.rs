@@ -1,5 +1,4 @@
 //! What is not signalled while a source cannot be used, as the manager would copy it, and that nothing of it is lost.
-//! Source: product.md §2 "Watches on KCP", issue 4 "Sources".
 
 use std::num::NonZeroU32;
 
