@@ -1,7 +1,7 @@
 //! Why a request is refused, and what its sender is told.
 //!
-//! Source: reference runtime-watcher §5.3; product.md §4. Invariant: an answer quotes nothing of the request. A refusal
-//! that a repetition cannot mend is 4xx; one that it can is 503 with `Retry-After`, since senders repeat 5xx alone.
+//! Invariant: an answer quotes nothing of the request. A refusal that a repetition cannot mend is 4xx; one that it can
+//! is 503 with `Retry-After`, since senders repeat 5xx alone.
 
 use std::error::Error as StdError;
 

@@ -5,8 +5,8 @@
 //! remembered with the authorities that it passed under ([`known`]), so one that is taken away counts no more from the
 //! next request on; dates are looked at every time.
 //!
-//! Deliberately absent: intermediate certificates (the fleet's PKI has one level, reference runtime-watcher §3), revocation
-//! lists, and files: the caller watches the bundle and calls [`Authorities::replace`].
+//! Deliberately absent: intermediate certificates (the fleet's PKI has one level), revocation lists, and files: the
+//! caller watches the bundle and calls [`Authorities::replace`].
 
 use std::fmt;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! From options to a running listener.
 //!
 //! Invariant: what can be wrong is said before the first request: a bad name when it is registered, an address in use when
-//! it is bound. The public listener logged the latter and went on waiting (reference runtime-watcher §5.2).
+//! it is bound. The public listener logged the latter and went on waiting.
 
 use std::io;
 use std::net::SocketAddr;
@@ -107,7 +107,7 @@ impl Options {
     }
 }
 
-/// A listener that does not listen yet: the runnable of the seed.
+/// A listener that does not listen yet; it is the required runnable.
 #[must_use = "a listener does nothing until it runs"]
 pub struct Listener {
     address: SocketAddr,

@@ -1,7 +1,7 @@
 //! The HTTP face: two paths, and what happens to a request on them, in order.
 //!
-//! Source: reference runtime-watcher §5.3, with defects 6 to 8 of its §9 mended. Invariant: who the sender is comes
-//! before what it sends, so nobody unknown makes us read a body; and every wait on the way to the answer has an end.
+//! Invariant: who the sender is comes before what it sends, so nobody unknown makes us read a body; and every wait on
+//! the way to the answer has an end.
 //! Deliberately absent: sockets and TLS; contract versions other than `v2`, which are not found.
 
 use std::sync::Arc;

@@ -14,13 +14,13 @@ use crate::xfcc::{self, Element, GrammarError};
 /// The header in which Envoy tells who its client was.
 pub const XFCC_HEADER: HeaderName = HeaderName::from_static("x-forwarded-client-cert");
 
-/// Longest header value that is read, in bytes. Source: reference runtime-watcher §5.4.
+/// Longest header value that is read, in bytes; the public listener has the same bound.
 pub const XFCC_BYTES: usize = 32 * 1024;
 
 const PEM_BEGIN: &str = "-----BEGIN CERTIFICATE-----";
 const PEM_END: &str = "-----END CERTIFICATE-----";
 
-/// How many proxies write into the header before the listener reads it (product.md §4, `trusted_hops`).
+/// How many proxies write into the header before the listener reads it (option `trusted_hops`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TrustedHops {
     /// 0: the gateway alone, with `forwardClientCertDetails: SANITIZE_SET`. The header has exactly one element.

@@ -1,9 +1,9 @@
 //! Which runtimes' watchers were heard from, and what of theirs did not arrive.
 //!
-//! A watcher numbers its events and sends heartbeats (product.md §3), so silence and loss can be told from calm, which the
-//! public pair cannot (lifecycle-manager issue 3524). Invariant: memory is bounded by [`Options::runtimes`] and
-//! four watchers each, of which each takes 16 KiB at most; a runtime is *silent* if a heartbeat was due for three intervals. Public watchers send none and
-//! are never silent, unless the operator says with [`Liveness::expect`] that it counts on them.
+//! A watcher numbers its events and sends heartbeats, so silence and loss can be told from calm, which the public pair
+//! cannot. Invariant: memory is bounded by [`Options::runtimes`] and four watchers each, of which each takes 16 KiB at
+//! most; a runtime is *silent* if a heartbeat was due for three intervals. Public watchers send none and are never
+//! silent, unless the operator says with [`Liveness::expect`] that it counts on them.
 //!
 //! A spool goes with its Pod, and nobody says what was in it. So a look at everything is called for when a watcher
 //! falls quiet whose last heartbeat said that something waited, and when one is replaced that nobody had heard for three

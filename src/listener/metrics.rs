@@ -1,9 +1,9 @@
 //! What a listener counts, in the registry of the operator that embeds it.
 //!
-//! Two families: the six names of the public listener (reference runtime-watcher §5.8), with what they say mended, and
-//! ours, with units. All carry `server_name="listener"`. Invariant: nothing is counted twice, and a request that is
-//! dropped under way leaves the gauge of requests in flight. Deliberately absent: labels that a sender can choose, but
-//! for the ids of runtimes, whose number is bounded.
+//! Two families: the six names of the public listener, with what they say mended, and ours, with units. All carry
+//! `server_name="listener"`. Invariant: nothing is counted twice, and a request that is dropped under way leaves the
+//! gauge of requests in flight. Deliberately absent: labels that a sender can choose, but for the ids of runtimes,
+//! whose number is bounded.
 
 use std::sync::atomic::AtomicU64;
 

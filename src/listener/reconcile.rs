@@ -1,4 +1,4 @@
-//! For operators built with kube: events as requests for a `Controller`, the counterpart of the seed's channel source.
+//! For operators built with kube: events as requests for a `Controller`, the counterpart of the channel source.
 //!
 //! Deliberately absent: a client, and any choice of which object an event concerns; on KCP that is seldom the watched
 //! object, which lives on the runtime, but the Kyma of the runtime.

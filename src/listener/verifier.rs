@@ -1,8 +1,8 @@
 //! Who may send, decided on a certificate whose chain already holds.
 //!
-//! The seed's optional verification function; its example, SAN pinning, is [`SanPinning`]. Invariant: a verifier never
-//! sees a certificate that the authorities have not signed for now. A refusal is an answer (4xx), never a silent drop:
-//! the public listener answered 200 to what it threw away (reference runtime-watcher §5.5).
+//! The required optional verification function; its example, SAN pinning, is [`SanPinning`]. Invariant: a verifier
+//! never sees a certificate that the authorities have not signed for now. A refusal is an answer (4xx), never a silent
+//! drop: the public listener answered 200 to what it threw away.
 
 use std::borrow::Cow;
 use std::error::Error as StdError;
@@ -43,7 +43,7 @@ pub trait Verifier: Send + Sync + 'static {
     fn verify<'a>(&'a self, claim: Claim<'a>) -> BoxFuture<'a, Result<RuntimeId, Refusal>>;
 }
 
-/// Believes each certificate of the fleet's authority; its common name is the runtime id (community issue 975).
+/// Believes each certificate of the fleet's authority; its common name is the runtime id.
 #[derive(Clone, Copy, Debug)]
 pub struct RuntimeIdFromCommonName;
 

@@ -7,7 +7,7 @@
 //! Invariant: a text has one reading or none. What could be read in two ways (a quote within a bare value, text behind
 //! a closing quote, an empty pair) is refused. Deliberately absent: which element or key means what (`forwarded`).
 //!
-//! Reference performance-reliability C3; runtime-watcher §5.4, whose substring search this replaces.
+//! It replaces the substring search of <https://github.com/kyma-project/runtime-watcher>.
 
 const BLANKS: [char; 2] = [' ', '\t'];
 

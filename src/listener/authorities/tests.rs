@@ -148,7 +148,7 @@ fn who_has_passed_is_known_by_the_header_as_long_as_the_dates_hold() {
     assert!(force.known(&print("b"), day(begin)).is_none());
 }
 
-/// Runtime-watcher §12 row 46: during a rotation both authorities are believed, afterwards the new one alone.
+/// During a rotation both authorities are believed, afterwards the new one alone.
 #[test]
 fn a_rotation_goes_over_both() {
     let (old, new) = (Authority::new(), Authority::new());

@@ -33,7 +33,7 @@ fn alternative_names_are_text() {
     assert_eq!(client.alternative_names(), expected);
 }
 
-/// Runtime-watcher §12 row 37: an empty common name is none; two would let the reader choose.
+/// An empty common name is none; two would let the reader choose.
 #[rstest]
 #[case::no_name(|params: &mut CertificateParams| { params.distinguished_name.remove(DnType::CommonName); })]
 #[case::an_empty_name(|params: &mut CertificateParams| params.distinguished_name.push(DnType::CommonName, ""))]

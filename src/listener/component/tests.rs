@@ -1,6 +1,4 @@
 //! The listener as its peers see it: real sockets, bytes written by hand.
-//!
-//! "Row N" is a row of the checklist in reference runtime-watcher §12.
 
 mod contract;
 mod drain;
@@ -18,7 +16,7 @@ fn a_name_that_cannot_stand_in_a_path_is_refused() {
     assert!(matches!(result, Err(Error::ComponentName(_))));
 }
 
-/// Row 42: the public listener logged it and went on waiting.
+/// The public listener logged it and went on waiting.
 #[tokio::test]
 async fn an_address_in_use_is_an_error() {
     let make = |address| {

@@ -34,7 +34,7 @@ fn good(leaf: &Leaf) -> Vec<String> {
     vec![
         leaf.element(),
         format!("Cert={cert}"),
-        // Runtime-watcher §12 row 38: a token ends at `;`, `,` or the end, and loses its quotes.
+        // A token ends at `;`, `,` or the end, and loses its quotes.
         format!(r#"Cert="{cert}";Hash={hash}"#),
         format!("Hash={};cERT={cert}", hash.to_uppercase()),
         // As Go's url.QueryEscape, which the public listener's tests use.
@@ -86,7 +86,7 @@ fn filled(values: &[&str], leaf: &Leaf, other: &Leaf) -> Vec<String> {
     values.iter().map(fill).collect()
 }
 
-/// Performance-reliability C3 and runtime-watcher §12 row 37: the cases in which no client is named.
+/// The cases in which no client is named.
 #[rstest]
 #[case::none(&[], E::Missing)]
 #[case::two_headers(&["{element}", "{element}"], E::SeveralHeaders)]
@@ -164,7 +164,7 @@ fn bytes_that_are_no_text_name_nobody() {
     assert!(matches!(error, ForwardedError::NotText));
 }
 
-/// Runtime-watcher §12 row 37: 32 768 bytes are read, one more is not.
+/// 32 768 bytes are read, one more is not.
 #[rstest]
 #[case(XFCC_BYTES, true)]
 #[case(XFCC_BYTES + 1, false)]

@@ -28,7 +28,6 @@ fn events_come_in_order() {
     assert_eq!(next(&mut events), Some(event("b")));
 }
 
-/// Runtime-watcher §12 row 41.
 #[test]
 fn a_full_queue_says_so_at_once_until_there_is_room() {
     let (sender, mut events) = queue(1);

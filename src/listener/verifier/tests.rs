@@ -33,14 +33,12 @@ fn verify(
     verifier.verify(claim).now_or_never().unwrap()
 }
 
-/// Runtime-watcher §12 row 34.
 #[test]
 fn the_common_name_is_the_runtime_id() {
     let runtime = verify(&RuntimeIdFromCommonName, |_| {}).unwrap();
     assert_eq!(runtime.as_str(), RUNTIME);
 }
 
-/// Runtime-watcher §12 row 37: CN empty.
 #[test]
 fn without_a_common_name_there_is_no_runtime() {
     let nameless = |params: &mut CertificateParams| {

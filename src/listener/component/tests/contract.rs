@@ -1,4 +1,4 @@
-//! The HTTP contract of reference runtime-watcher §5.3, mended.
+//! The HTTP contract of the listener in <https://github.com/kyma-project/runtime-watcher>, mended.
 
 use api::event::{Gvk, NamespacedName};
 use rcgen::{CertificateParams, DnType, date_time_ymd};
@@ -27,9 +27,9 @@ fn expected() -> Event {
     }
 }
 
-/// Rows 33 and 34: 200, empty body, one event with names, type and runtime id.
+/// 200, empty body, one event with names, type and runtime id.
 #[tokio::test]
-async fn row_33_an_event_of_a_runtime_is_delivered() {
+async fn event_of_a_runtime_is_answered_200_and_delivered() {
     let authority = Authority::new();
     let mut listener = Running::trusting(&authority).await;
     let header = forwarded(&authority.leaf(|_| {}).element());
@@ -45,12 +45,12 @@ async fn row_33_an_event_of_a_runtime_is_delivered() {
     }
 }
 
-/// Row 40: lower-case keys, an owner; row 33 needs no media type.
+/// Lower-case keys, an owner; a media type is not needed.
 #[rstest]
 #[case::lower_case(r#"{"watched":{"namespace":"ns","name":"n"},"watchedgvk":{"group":"g","version":"v","kind":"K"}}"#)]
 #[case::owner(r#"{"owner":{"Namespace":"o","Name":"o"},"watched":{"Namespace":"ns","Name":"n"},"watchedGvk":{"group":"g","version":"v","kind":"K"}}"#)]
 #[tokio::test]
-async fn row_40_what_older_watchers_send_is_understood(#[case] body: &str) {
+async fn event_of_an_older_watcher_is_delivered(#[case] body: &str) {
     let authority = Authority::new();
     let mut listener = Running::trusting(&authority).await;
     let header = forwarded(&authority.leaf(|_| {}).element());
@@ -58,7 +58,7 @@ async fn row_40_what_older_watchers_send_is_understood(#[case] body: &str) {
     assert_eq!(listener.next_event().await, Some(expected()));
 }
 
-/// Row 35, and row 44: other contract versions are no path of ours, so nothing parses them.
+/// Other contract versions are no path of ours, so nothing parses them.
 #[rstest]
 #[case::root("POST", "/", 404)]
 #[case::another_component("POST", "/v2/other/event", 404)]
@@ -71,7 +71,7 @@ async fn row_40_what_older_watchers_send_is_understood(#[case] body: &str) {
 #[case::put("PUT", "/v2/kyma/event", 405)]
 #[case::get_heartbeat("GET", "/v2/kyma/event/heartbeat", 405)]
 #[tokio::test]
-async fn row_35_other_paths_and_methods_are_refused(
+async fn request_with_another_path_or_method_is_refused(
     #[case] method: &str,
     #[case] path: &str,
     #[case] status: u16,
@@ -88,14 +88,14 @@ async fn row_35_other_paths_and_methods_are_refused(
     );
 }
 
-/// Row 36: 16 384 bytes are taken, 16 385 are not, announced or in chunks.
+/// 16 384 bytes are taken, 16 385 are not, announced or in chunks.
 #[rstest]
 #[case::at_the_bound(16_384, false, 200)]
 #[case::over_it(16_385, false, 413)]
 #[case::chunked_at_the_bound(16_384, true, 200)]
 #[case::chunked_over_it(16_385, true, 413)]
 #[tokio::test]
-async fn row_36_a_body_has_a_bound(
+async fn body_over_the_bound_is_413(
     #[case] length: usize,
     #[case] chunked: bool,
     #[case] status: u16,
@@ -130,9 +130,9 @@ async fn a_large_body_is_refused_before_it_is_sent() {
     assert_eq!(listener.ask(&request).await.status, 413);
 }
 
-/// Rows 37 and 38: what the header must be; `forwarded` has all its forms.
+/// What the header must be; `forwarded` has all its forms.
 #[tokio::test]
-async fn row_37_a_header_that_names_no_client_is_401() {
+async fn header_that_names_no_client_is_401() {
     let authority = Authority::new();
     let listener = Running::trusting(&authority).await;
     let leaf = authority.leaf(|_| {});
@@ -166,7 +166,7 @@ async fn row_37_a_header_that_names_no_client_is_401() {
 #[case::of_the_future(|params: &mut CertificateParams| params.not_before = date_time_ymd(2027, 6, 1), 401)]
 #[case::nameless(|params: &mut CertificateParams| { params.distinguished_name.remove(DnType::CommonName); }, 400)]
 #[tokio::test]
-async fn row_37_a_certificate_must_hold_and_name_somebody(
+async fn certificate_that_does_not_hold_or_names_no_runtime_is_refused(
     #[case] change: fn(&mut CertificateParams),
     #[case] status: u16,
 ) {
@@ -201,13 +201,13 @@ async fn a_refusal_reaches_who_still_sends() {
     client.closed().await;
 }
 
-/// Row 39: 400 without an echo, where the public listener says 500 and repeats the body.
+/// 400 without an echo, where the public listener says 500 and repeats the body.
 #[rstest]
 #[case::no_json("<script>")]
 #[case::another_type(r#"{"watched":"<script>"}"#)]
 #[case::nothing("")]
 #[tokio::test]
-async fn row_39_what_is_no_event_is_400_without_an_echo(#[case] body: &str) {
+async fn body_that_is_no_event_is_400_without_an_echo(#[case] body: &str) {
     let authority = Authority::new();
     let listener = Running::trusting(&authority).await;
     let header = forwarded(&authority.leaf(|_| {}).element());
@@ -251,7 +251,7 @@ impl SkrDomainLookup for NoKyma {
     }
 }
 
-/// Defect of reference runtime-watcher §5.5: the public listener answered 200 and dropped the event.
+/// The public listener answered 200 and dropped the event.
 #[tokio::test]
 async fn a_runtime_without_a_kyma_is_403_and_its_event_not_delivered() {
     let authority = Authority::new();

@@ -1,4 +1,4 @@
-//! Row 42: the end. The public listener does not answer what is in flight.
+//! The end. The public listener does not answer what is in flight.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,7 +58,7 @@ async fn gated(change: impl FnOnce(&mut Options)) -> Gated {
 }
 
 #[tokio::test]
-async fn row_42_what_is_in_flight_is_answered_and_delivered() {
+async fn request_in_flight_at_shutdown_is_answered_and_delivered() {
     let mut gated = gated(|_| {}).await;
     let mut client = gated.listener.connect().await;
     client.send(&post(&[&gated.header], EVENT)).await;
@@ -74,7 +74,7 @@ async fn row_42_what_is_in_flight_is_answered_and_delivered() {
 }
 
 #[tokio::test]
-async fn row_42_what_outlives_the_grace_is_cut_and_named() {
+async fn request_that_outlives_the_grace_is_cut_and_counted() {
     let gated = gated(|options| options.grace = Duration::from_millis(20)).await;
     let mut client = gated.listener.connect().await;
     client.send(&post(&[&gated.header], EVENT)).await;

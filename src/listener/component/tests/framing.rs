@@ -1,4 +1,4 @@
-//! Requests whose end could be read in two ways, and peers that withhold bytes. Performance-reliability C3.
+//! Requests whose end could be read in two ways, and peers that withhold bytes.
 
 use std::time::Duration;
 

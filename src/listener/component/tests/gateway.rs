@@ -106,7 +106,7 @@ async fn a_stranger_does_not_come_through_the_handshake() {
     }
 }
 
-/// A resumed session is not asked for its certificate again (reference rust-ecosystem §3.4).
+/// A resumed session is not asked for its certificate again.
 #[tokio::test]
 async fn no_session_is_resumed() {
     let mesh = Mesh::new().await;

@@ -1,4 +1,4 @@
-//! Operators that take nothing, and verifiers that do not answer. Rows 41 and 43.
+//! Operators that take nothing, and verifiers that do not answer.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,9 +22,9 @@ fn other_event() -> String {
     EVENT.replace("\"n\"", "\"other\"")
 }
 
-/// Row 41: with no consumer the public listener hangs.
+/// With no consumer the public listener hangs.
 #[tokio::test]
-async fn row_41_an_operator_that_takes_nothing_makes_no_request_wait() {
+async fn operator_that_takes_nothing_makes_no_request_wait() {
     let mut listener = Running::with(narrow(Authentication::None)).await;
     let mut client = listener.connect().await;
     assert_eq!(client.ask(&post(&[], EVENT)).await.status, 200);
@@ -104,12 +104,12 @@ async fn a_verifier_that_does_not_answer_is_waited_for_only_so_long() {
 
 const IN_FLIGHT: &str = r#"watcher_listener_inflight_requests{server_name="listener"}"#;
 
-/// Row 43: the public gauge reads 0 whatever happens.
+/// The public gauge reads 0 whatever happens.
 #[rstest]
 #[case::answered(true)]
 #[case::abandoned_by_its_sender(false)]
 #[tokio::test]
-async fn row_43_requests_in_flight_are_counted_while_they_are(#[case] answered: bool) {
+async fn requests_in_flight_are_counted_until_they_end(#[case] answered: bool) {
     let authority = Authority::new();
     let (listener, release) = waiting(&authority, Duration::from_mins(1)).await;
     let header = forwarded(&authority.leaf(|_| {}).element());
@@ -124,9 +124,9 @@ async fn row_43_requests_in_flight_are_counted_while_they_are(#[case] answered: 
     listener.until_metric(IN_FLIGHT, 0.0).await;
 }
 
-/// Row 43: all six names of the public listener, and an error counter that counts.
+/// All six names of the public listener, and an error counter that counts.
 #[tokio::test]
-async fn row_43_the_public_names_exist_and_errors_are_counted() {
+async fn metrics_have_the_public_names_and_count_errors() {
     let authority = Authority::new();
     let listener = Running::trusting(&authority).await;
     let header = forwarded(&authority.leaf(|_| {}).element());

@@ -1,4 +1,4 @@
-//! Watchers that number their events and send heartbeats (product.md §3; performance-reliability C4).
+//! Watchers that number their events and send heartbeats.
 
 use rstest::rstest;
 
