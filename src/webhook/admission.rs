@@ -1,10 +1,10 @@
 //! `POST /mutate--v1-pod`: AdmissionReview in, AdmissionReview out.
 //!
 //! Invariant: a Pod is never denied and never fails because of us. What is no review gets HTTP 400; every fault of our
-//! own is an allowed Pod with a warning and a metric, to be repaired later (product.md §1 "The patch").
-//! Nothing of a request is logged but a malformed review's kind and version, the place of an error, and 64 characters of
-//! the uid; and no client can cause a line with each of its requests.
-//! The one await besides the body is for a Namespace that the watch has not brought yet, and it is bounded.
+//! own is an allowed Pod with a warning and a metric, to be repaired later. Nothing of a request is logged but a
+//! malformed review's kind and version, the place of an error, and 64 characters of the uid; and no client can cause a
+//! line with each of its requests. The one await besides the body is for a Namespace that the watch has not brought
+//! yet, and it is bounded.
 
 mod answer;
 mod log_limit;
@@ -36,7 +36,7 @@ use self::answer::Answer;
 use self::log_limit::LogLimit;
 pub use self::metrics::AdmissionMetrics;
 
-/// How long a review may wait for the watch to bring its Namespace (product.md §1 "Opt-in").
+/// How long a review may wait for the watch to bring its Namespace.
 pub const NAMESPACE_PATIENCE: Duration = Duration::from_millis(300);
 
 /// How many characters of a uid are logged; the API server's have 36.
@@ -134,8 +134,8 @@ async fn admit(
     response
 }
 
-/// A decision that panics is a fault of ours, like any other (row 49). Nothing is shared with it but what it reads, so
-/// nothing is left half-done.
+/// A decision that panics is a fault of ours, like any other. Nothing is shared with it but what it reads, so nothing
+/// is left half-done.
 fn survive<T>(decision: impl FnOnce() -> T) -> Result<T, Fault> {
     catch_unwind(AssertUnwindSafe(decision)).map_err(|_panic| Fault::Panic)
 }

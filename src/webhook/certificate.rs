@@ -22,8 +22,6 @@
 //! ServiceAccount, so grant both.
 //!
 //! Deliberately absent: leader election (`chassis::lease`), the TLS server (`serve`), and when this process is ready.
-//!
-//! Source: product.md §1 "Kubernetes manners"; reference rt-bootstrapper §4.1, §4.2, §12 rows 45 and 46.
 
 use std::time::Duration;
 

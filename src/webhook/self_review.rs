@@ -1,5 +1,5 @@
 //! Readiness by a real request: ready only after this process answered a review to itself over TLS, verified as an API
-//! server would verify it (product.md §1 "Kubernetes manners"; a listening socket proves nothing).
+//! server would verify it (a listening socket proves nothing).
 
 use std::time::Duration;
 

@@ -170,7 +170,6 @@ async fn an_own_fault_lets_the_pod_pass_with_a_warning(
     )));
 }
 
-/// Row 49, in product.md's form.
 #[tokio::test]
 async fn a_decision_that_panics_lets_the_pod_pass_with_a_warning() {
     let fault = survive(|| -> () { panic!("a defect") }).unwrap_err();

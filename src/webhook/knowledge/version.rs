@@ -2,8 +2,8 @@
 //!
 //! The three arrive by three watches. The ConfigMap says in annotations which Secret and which bundle belong to it, so
 //! decisions go over to a new version only when all its parts are there, whole or not at all; until then the version
-//! before stays in force, whole (product.md §2 "No partial update"). A part that carries no version, as today's
-//! installer writes it, and a document that requires none are taken as they come.
+//! before stays in force, whole. A part that carries no version, as today's installer writes it, and a document that
+//! requires none are taken as they come.
 //! Invariant: no IO and no clock; every state is an immutable value that follows from the one before.
 //! Deliberately absent: a limit of the waiting. Whoever wrote half a version has to write the other half.
 

@@ -43,8 +43,7 @@
 //! running Pods name them in `imagePullSecrets`, which cannot be changed. Nobody refreshes them from then on. Once no Pod
 //! uses them, an operator removes them by the label `rt-bootstrapper.kyma-project.io/mirrored=true` and the old name.
 //!
-//! Source: product.md §1 "In-cluster repairs", reference rt-bootstrapper §5.1 and §12 rows 52 to 59. Deliberately
-//! absent: reading the source and the Namespaces ([`Knowledge`]), and the decision itself (`policy`).
+//! Deliberately absent: reading the source and the Namespaces ([`Knowledge`]), and the decision itself (`policy`).
 
 use kube::Client;
 use kube::runtime::events::Recorder;

@@ -1,8 +1,8 @@
 //! The ConfigMap with the configuration document.
 //!
 //! A broken new document, or a deleted ConfigMap, leaves the last good one in force and says so: log, metric, readiness
-//! detail, Event (product.md §1 "Config document"). A good one comes into force with the parts that its ConfigMap
-//! requires ([`crate::knowledge::version`]).
+//! detail, Event. A good one comes into force with the parts that its ConfigMap requires
+//! ([`crate::knowledge::version`]).
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
 //! Says when configuration, pull Secret and trust bundle are not of one version: readiness detail, metric, and one log
-//! line when it begins and when it ends (product.md §2 "No partial update").
+//! line when it begins and when it ends.
 //!
 //! It never makes the process not ready: a whole version, or at least what is there, is in force all the same.
 

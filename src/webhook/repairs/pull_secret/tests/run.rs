@@ -1,4 +1,4 @@
-//! The whole mirror against an API server. Source: reference rt-bootstrapper §12 rows 52 to 59, product.md §1.
+//! The whole mirror against an API server.
 
 use std::time::Duration;
 
