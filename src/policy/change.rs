@@ -1,10 +1,10 @@
 //! Admission review → WatchEvent, or the reason for silence.
 //!
-//! The watcher lets every proper review pass; [`decide`] says whether KCP is told of it (product.md §3, reference
-//! runtime-watcher §1.6). Invariants: whatever the bytes are, there is an answer and never a panic; and where two
-//! values cannot be compared exactly, they count as different, because an event too many costs one look and an event
-//! too few is a change that nobody sees. Deliberately absent: HTTP, the spool, delivery, metrics (all in `watcher`), and
-//! which objects are watched by label: that is the API server's `objectSelector`.
+//! The watcher lets every proper review pass; [`decide`] says whether KCP is told of it. Invariants: whatever the bytes
+//! are, there is an answer and never a panic; and where two values cannot be compared exactly, they count as different,
+//! because an event too many costs one look and an event too few is a change that nobody sees. Deliberately absent:
+//! HTTP, the spool, delivery, metrics (all in `watcher`), and which objects are watched by label: that is the API
+//! server's `objectSelector`.
 
 mod aspect;
 mod equality;
@@ -35,7 +35,7 @@ use self::review::{Operation, Request, Review};
 pub struct Verdict {
     /// Identifies the question; the answer repeats it.
     pub uid: String,
-    /// The review's `apiVersion`; the answer repeats it and has none if it had none (runtime-watcher §12 row 14).
+    /// The review's `apiVersion`; the answer repeats it and has none if it had none.
     pub api_version: Option<&'static str>,
     /// The review's `kind`, as [`api_version`](Self::api_version).
     pub kind: Option<&'static str>,

@@ -7,7 +7,6 @@
 //! Invariants: a source that is absent for ever, unreadable or invalid yields no action on its object; nothing is written
 //! while the identity of the runtime is in doubt; a plan computed after its own effect is empty.
 //! Deliberately absent: requests, clocks, queues and records (all in `controller`).
-//! Source: product.md §2, reference kim-keb §3, §4 and §9.
 
 pub mod compatibility;
 pub mod content;

@@ -1,6 +1,5 @@
 //! The pull Secret's copies: what to do about one namespace, given what is wanted and what is there.
 //!
-//! Source: product.md §1 "In-cluster repairs", reference rt-bootstrapper §5.1 and §12 rows 52 to 59.
 //! Deliberately absent: the Secret's bytes. Whether a copy is equal is found by whoever holds both.
 
 use api::Feature;

@@ -8,8 +8,7 @@ pub(crate) const API_VERSION: &str = "admission.k8s.io/v1";
 /// The kind of a review.
 pub(crate) const KIND: &str = "AdmissionReview";
 
-/// Why a body is no AdmissionReview v1. The edges answer HTTP 400 (runtime-watcher §12 row 15: the public watcher
-/// answers 200 with nothing).
+/// Why a body is no AdmissionReview v1. The edges answer HTTP 400 (the public watcher answers 200 with nothing).
 #[derive(Debug, thiserror::Error)]
 pub enum ReviewError {
     /// The bytes are no UTF-8.

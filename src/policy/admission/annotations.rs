@@ -54,8 +54,7 @@ impl Annotations {
         self.mirror
     }
 
-    /// Features that this map asks for. `all` stands for the available ones that the map does not mention itself
-    /// (reference rt-bootstrapper §2.2).
+    /// Features that this map asks for. `all` stands for the available ones that the map does not mention itself.
     #[must_use]
     pub fn requested(self, available: FeatureSet) -> FeatureSet {
         if self.all {

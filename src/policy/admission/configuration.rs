@@ -1,6 +1,4 @@
 //! A configuration document that has been understood: what it holds cannot be wrong any more.
-//!
-//! Source: product.md §1 "Config document", reference rt-bootstrapper §1.5.
 
 use std::collections::HashMap;
 

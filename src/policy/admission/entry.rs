@@ -28,7 +28,7 @@ impl Entry {
             "name": name,
             "projected": {
                 "sources": [{"clusterTrustBundle": {"name": bundle, "path": file}}],
-                // 0644, written out as in the seed: a server that defaults it would make the second pass differ.
+                // 0644, written out as required: a server that defaults it would make the second pass differ.
                 "defaultMode": 0o644,
             },
         }))

@@ -1,4 +1,4 @@
-//! The marker: says of a Pod that it was changed at CREATE (product.md §1 "Opt-in").
+//! The marker: says of a Pod that it was changed at CREATE.
 
 use api::names::MARKER;
 

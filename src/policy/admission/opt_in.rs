@@ -1,6 +1,4 @@
 //! Who asked for what: three layers, joined by OR, minus what the Pod may refuse.
-//!
-//! Source: seed "Pod Manipulations", product.md §1 "Opt-in", reference rt-bootstrapper §2.
 
 use api::{Feature, FeatureSet};
 

@@ -1,6 +1,4 @@
 //! Registry overrides, with chains resolved when the document loads so that applying them twice changes nothing.
-//!
-//! Source: product.md §1 manipulation 1.
 
 use std::collections::{BTreeMap, HashMap};
 

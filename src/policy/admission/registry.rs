@@ -2,7 +2,7 @@
 //!
 //! At CREATE every image of the Pod is looked at, those that are mounted as volumes too. On UPDATE only a container's
 //! image that this very request changed, and only new ephemeral containers: rewriting anything else would restart
-//! running containers or be refused with 422 (product.md §1, *tried*).
+//! running containers or be refused with 422.
 
 use std::fmt;
 

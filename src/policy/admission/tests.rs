@@ -1,4 +1,4 @@
-//! Golden cases (one file each), the seed's example first, then properties.
+//! Golden cases (one file each), the example of the requirements first, then properties.
 
 mod case;
 mod configuration;

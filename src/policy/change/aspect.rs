@@ -50,7 +50,7 @@ impl Aspect {
     }
 }
 
-/// Without a `spec` on one of the sides nothing can be compared, so it counts (runtime-watcher §12 row 11).
+/// Without a `spec` on one of the sides nothing can be compared, so it counts.
 fn specs_differ(one: Option<&str>, other: Option<&str>) -> bool {
     match (one, other) {
         (Some(one), Some(other)) => !same(one, other),

@@ -1,7 +1,6 @@
 //! Which object an event speaks of.
 //!
-//! The object's own words come first (runtime-watcher §12 rows 9 and 20), the request's where it has none; an event
-//! without a name or a kind is never made (row 17).
+//! The object's own words come first, the request's where it has none; an event without a name or a kind is never made.
 
 use std::borrow::Cow;
 

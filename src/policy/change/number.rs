@@ -1,7 +1,7 @@
 //! Whether two JSON numbers have the same value, exactly.
 //!
-//! No float: beyond 2^53 two numbers would share one (runtime-watcher §12 row 18), and 1e400 has none. `1`, `1.0` and
-//! `10e-1` are one number, as they are for the public watcher.
+//! No float: beyond 2^53 two numbers would share one, and 1e400 has none. `1`, `1.0` and `10e-1` are one number, as
+//! they are for the public watcher.
 
 /// `±digits × 10^exponent` with neither leading nor trailing zeros in the digits; those are `whole` and then `fraction`.
 struct Decimal<'a> {

@@ -1,5 +1,5 @@
 //! What an API server is told, so that it sends what the Watchers name: one ValidatingWebhookConfiguration, one entry a
-//! Watcher (product.md §2 "Watcher part", reference klm-watcher §3.3).
+//! Watcher.
 //!
 //! Invariant: the same Watchers in any order give the same object, and no single one of them can make the API server refuse
 //! it: what it would refuse is refused here, by the Watcher's name. Deliberately absent: namespace selectors and match

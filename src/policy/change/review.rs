@@ -1,7 +1,7 @@
 //! AdmissionReview v1, borrowed; the objects in it stay raw.
 //!
-//! A null counts as absent, as Go's decoder takes it. Extra fields are ignored (runtime-watcher §12 row 14), a field
-//! twice is an error: a reader that takes the first and one that takes the last would disagree on what was decided.
+//! A null counts as absent, as Go's decoder takes it. Extra fields are ignored, a field twice is an error: a reader
+//! that takes the first and one that takes the last would disagree on what was decided.
 
 use std::borrow::Cow;
 

@@ -5,7 +5,7 @@ use std::fmt;
 use api::event::{Gvk, NamespacedName};
 
 /// Every reason for silence there is. Its text is the message of the answer; those that the public watcher has, too, are
-/// its own, to the letter (runtime-watcher §12 row 8).
+/// its own, to the letter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Silence {
     /// What is looked at is as it was.

@@ -1,4 +1,4 @@
-//! What a Watcher custom resource says about changes (product.md §2 "Watcher part", reference klm-watcher §3.3).
+//! What a Watcher custom resource says about changes.
 
 use api::event::{NamespacedName, PathSegment};
 

@@ -3,7 +3,6 @@
 //! The public manager reads every public document and passes over keys that it does not know, so a document with keys of
 //! ours would take effect only in part. Its version numbers say nothing about ours; our Deployment is known by its
 //! annotation.
-//! Source: product.md §2 "No partial update", seed: resource-synchronization ("versioning or compatibility checks").
 
 use std::cmp::Ordering;
 use std::fmt;

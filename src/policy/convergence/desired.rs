@@ -2,7 +2,6 @@
 //!
 //! The ConfigMap carries the hashes of what its version requires, so that the webhook goes over to a version only when
 //! all its parts are there; it requires nothing of an object that the document does not name. A document whose parts cannot be had is held back, whole.
-//! Source: product.md §2 "No partial update", reference kim-keb §3.3 and §9 rows 17 to 24.
 
 use std::fmt;
 use std::sync::Arc;

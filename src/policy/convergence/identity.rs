@@ -1,6 +1,4 @@
 //! Whether a kubeconfig leads to the cluster that it is believed to lead to. In doubt nothing is written.
-//!
-//! Source: product.md §2 "Identity guard", reference kim-keb §9 row 11 and issue 4 "no wrong-target write".
 
 use api::runtimes::{OWNER_CONTROL_PLANE, OWNER_RUNTIME_ID};
 use serde_json::Value;

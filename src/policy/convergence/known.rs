@@ -6,7 +6,6 @@
 //!
 //! A source that is absent counts as deleted only after a grace period. Its beginning is part of what is remembered, so
 //! it ends in time under another leader, too, and does not begin again at each restart.
-//! Source: product.md §2 "Watches on KCP", reference kim-keb §9 row 41.
 
 use std::collections::BTreeMap;
 use std::fmt;

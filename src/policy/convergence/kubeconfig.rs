@@ -9,8 +9,7 @@
 //! expiry (it needs a clock; the handshake checks it), whether key and certificate match (it needs cryptography; the
 //! client stack checks it), and which addresses may be contacted (names must be resolved for that).
 //!
-//! Source: product.md §2 "A kubeconfig out of a Secret is hostile input"; the format is client-go's
-//! `clientcmd/api/v1`.
+//! A kubeconfig out of a Secret is hostile input; the format is client-go's `clientcmd/api/v1`.
 
 use std::fmt;
 

@@ -3,7 +3,6 @@
 //! The webhook configuration is what makes the API server send Pods, so it comes last, after every replica of the wanted
 //! version is available, and goes first. Where another version already serves (an upgrade, or today's installer's), it
 //! stays in force all the while: until the new Pods have taken over, Services stay as they are and roles only grow.
-//! Source: product.md §2 "Migration", reference kim-keb §3.6, §3.7, §8.2 and §9 rows 25 to 33.
 //! Deliberately absent: YAML. Whoever renders the manifests parses them, so that no text is ever split.
 
 use std::sync::Arc;
@@ -68,7 +67,7 @@ pub enum InstallationError {
     /// The Deployment does not say its version.
     #[error("the Deployment lacks the label `{VERSION_LABEL}`")]
     Version,
-    /// The document comes from KCP, never from the manifests (reference kim-keb §8.2.12).
+    /// The document comes from KCP, never from the manifests.
     #[error("the manifests hold the ConfigMap `{CONFIG_MAP}`, which is synchronised")]
     Content,
 }

@@ -150,7 +150,7 @@ impl Rollout {
     /// Judges a Deployment.
     ///
     /// The public installer looks at ready replicas and `Available` alone, and so takes the Pods of the old version for
-    /// a success of the new one (reference kim-keb §8.2.1, §9 row 28).
+    /// a success of the new one.
     #[must_use]
     pub fn of(deployment: Option<&Value>) -> Self {
         let Some(live) = deployment else {

@@ -4,7 +4,6 @@
 //! Invariants: a refusal or a failed preflight yields no action at all; nothing differs, nothing is done; a source that was
 //! never there, is missing, not looked for or invalid yields no change of its object's content; what a version requires is written
 //! before the document that requires it; no document is left to require a part that the plan replaces.
-//! Source: product.md §2 "direct", reference kim-keb §9 rows 17 to 33, 42 and 44.
 
 use std::fmt;
 use std::sync::Arc;

@@ -13,8 +13,6 @@
 //! [`Record::advance`] says so and before anything is set; no signal is set while a source cannot be used, and one that
 //! stands by then is followed by another; a runtime in `direct`, or one that is being deleted, is never signalled.
 //! Deliberately absent: pacing, and the writes themselves.
-//! Source: product.md §2 "Interim mode", seed: resource-synchronization, reference kim-keb §1.6, §4 and §9 rows 4 to 9, 39
-//! to 44.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +27,7 @@ use super::status::Purpose;
 
 mod store;
 
-/// Which keys a signal consists of: the seed says label, the public manager reads and removes the annotation.
+/// Which keys a signal consists of: the requirement is the label, the public manager reads and removes the annotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keys {
     /// The label alone.

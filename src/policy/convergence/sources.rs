@@ -1,7 +1,6 @@
 //! The three sources on KCP: read from plain views, understood once, and either valid, invalid with a reason, or absent.
 //!
 //! Only content is taken: labels, annotations and owners of a source stay on KCP.
-//! Source: product.md §2 "Watches on KCP", reference kim-keb §3.2, §3.3 and §9 rows 18, 19, 22.
 //! Deliberately absent: where the objects come from. Nothing here says any part of a credential.
 
 use std::collections::BTreeMap;

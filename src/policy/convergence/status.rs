@@ -2,7 +2,7 @@
 //!
 //! Invariant: a pass that finds nothing new gives back the conditions that it was given, times and all, so that nothing
 //! is written. Deliberately absent: the clock.
-//! Source: product.md §2 "Long-term mode", reference kim-keb §9 row 49 (the Runtime's own state is never touched).
+//! The Runtime's own state is never touched.
 
 use api::bootstrapper::{
     CONFIGURATION_SYNCHRONIZED, Condition, ConditionStatus, INSTALLED, REACHABLE, READY,

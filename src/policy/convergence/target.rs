@@ -1,7 +1,6 @@
 //! Where an object lives in a runtime's API.
 //!
 //! The kinds that the webhook's manifests may hold are a closed list: a path is known without asking the runtime.
-//! Source: reference kim-keb §9 row 27.
 
 use std::borrow::Cow;
 

@@ -1,5 +1,5 @@
 //! Golden tables for every decision, then properties against interpreters: of a runtime's API server, and of a manager
-//! that takes signals when it likes. Rows of the public project's checklist are named where they are shown.
+//! that takes signals when it likes.
 
 mod api_server;
 mod compatibility;

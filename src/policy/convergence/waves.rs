@@ -6,7 +6,6 @@
 //! budget is spent or while paused. A member that may not start becomes neither [`State::Running`] nor [`State::Failed`],
 //! whoever asks for it: members in these states may be written to. Members that were unreachable before they were written to
 //! are no failures and hold up nobody; afterwards they are failures. No member runs for ever. Deliberately absent: the clock.
-//! Source: product.md §2 "Safe rollout".
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;

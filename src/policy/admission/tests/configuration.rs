@@ -1,4 +1,4 @@
-//! Rows 4 to 8 of reference rt-bootstrapper §12; overrides that chain, cycle or lead nowhere.
+//! Documents that contradict themselves; overrides that chain, cycle or lead nowhere.
 
 use std::error::Error;
 

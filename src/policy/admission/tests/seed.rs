@@ -1,12 +1,13 @@
-//! The seed's example: `seed/deployment.yaml` and `seed/pod.yaml` are its two YAML blocks as they stand, but for the two
-//! trailing dots (`KYMA_FIPS_MODE_ENABLED.`, `…pause:e2e.`), which are typing errors (docs/differences.md).
+//! The example of the requirements: `seed/deployment.yaml` and `seed/pod.yaml` are its two YAML blocks, but for two
+//! trailing dots (`KYMA_FIPS_MODE_ENABLED.`, `…pause:e2e.`), which are typing errors
+//! (docs/decisions/0007-deviations-from-the-requirements.md).
 
 use serde_json::{Value, json};
 
 use super::case::{Case, Given};
 
 #[test]
-fn the_seeds_deployment_gives_the_seeds_pod() {
+fn deployment_of_the_requirements_gives_the_required_pod() {
     let deployment: Value = serde_saphyr::from_str(include_str!("seed/deployment.yaml")).unwrap();
     let expected: Value = serde_saphyr::from_str(include_str!("seed/pod.yaml")).unwrap();
     let config: Value = serde_json::from_str(include_str!("seed/config.json")).unwrap();
@@ -15,7 +16,7 @@ fn the_seeds_deployment_gives_the_seeds_pod() {
     let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"], "spec": template["spec"]});
     pod["metadata"]["name"] = deployment["metadata"]["name"].clone();
     let case = Case {
-        shows: "the seed's example".into(),
+        shows: "the example of the requirements".into(),
         config,
         given: Given::default(),
         object: pod,

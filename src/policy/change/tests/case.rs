@@ -67,7 +67,7 @@ impl Case {
     pub(super) fn play(&self) -> Outcome {
         let body = review(&self.request, &raw(&self.object), &raw(&self.old_object));
         let verdict = decide(&self.watcher.watcher(), body.as_bytes()).unwrap();
-        assert_eq!(verdict.uid, "u-1", "runtime-watcher §12 row 6");
+        assert_eq!(verdict.uid, "u-1", "the answer repeats the uid");
         verdict.outcome
     }
 }

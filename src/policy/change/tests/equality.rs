@@ -11,7 +11,7 @@ fn spec(value: &str) -> String {
     )
 }
 
-// runtime-watcher §12 row 18 (F): the public watcher compares doubles.
+// The public watcher compares doubles.
 #[rstest]
 #[case("1", "1.0", false)]
 #[case("1", "1e0", false)]
@@ -40,7 +40,7 @@ fn spec(value: &str) -> String {
 #[case::in_doubt("1e99999999999999999999", "10e99999999999999999998", true)]
 #[case::at_the_edge("1e9223372036854775807", "10e9223372036854775807", true)]
 #[case("1", "\"1\"", true)]
-fn row_18_numbers_are_compared_exactly(#[case] one: &str, #[case] other: &str, #[case] sent: bool) {
+fn numbers_are_compared_exactly(#[case] one: &str, #[case] other: &str, #[case] sent: bool) {
     assert_sent(one, other, sent);
 }
 

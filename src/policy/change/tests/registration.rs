@@ -1,4 +1,4 @@
-//! What the API server is told (reference klm-watcher §3.3, §11 B).
+//! What the API server is told.
 
 use std::collections::BTreeMap;
 

@@ -41,7 +41,7 @@ fn error(body: &[u8]) -> &'static str {
     }
 }
 
-// runtime-watcher §12 row 15 (F): the public watcher answers these with 200 and nothing.
+// The public watcher answers these with 200 and nothing.
 #[rstest]
 #[case::empty("Shape", "")]
 #[case::no_json("Shape", "hello")]
@@ -65,12 +65,12 @@ fn error(body: &[u8]) -> &'static str {
 #[case::no_uid("NoUid", r#"{"request":{}}"#)]
 #[case::null_uid("NoUid", &with("/request", "uid", Value::Null))]
 #[case::empty_uid("NoUid", &with("/request", "uid", json!("")))]
-fn row_15_is_no_review(#[case] expected: &str, #[case] body: &str) {
+fn body_that_is_not_an_admission_review_is_rejected(#[case] expected: &str, #[case] body: &str) {
     assert_eq!(error(body.as_bytes()), expected);
 }
 
 #[test]
-fn row_15_bytes_that_are_no_utf_8() {
+fn body_that_is_not_utf_8_is_rejected() {
     let mut body = good().to_string().into_bytes();
     let at = body.iter().position(|byte| *byte == b'C').unwrap();
     body[at] = 0xff;
@@ -89,7 +89,7 @@ fn an_error_tells_strangers_words_in_part() {
 #[case::no_version(None, Some("AdmissionReview"))]
 #[case::no_kind(Some("admission.k8s.io/v1"), None)]
 #[case::neither(None, None)]
-fn row_14_a_review_without_kind_is_accepted_and_its_answer_has_none(
+fn review_without_kind_is_accepted_and_its_answer_has_none(
     #[case] api_version: Option<&str>,
     #[case] kind: Option<&str>,
 ) {
@@ -106,7 +106,7 @@ fn row_14_a_review_without_kind_is_accepted_and_its_answer_has_none(
 const CONFIG_MAP: &str =
     r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"shop"}}"#;
 
-// runtime-watcher §12 row 17 (F): the public watcher sends an event with an empty name.
+// The public watcher sends an event with an empty name.
 #[rstest]
 #[case::null_on_create("CREATE", "null", "null", "Missing: the request has no object")]
 #[case::null_on_update("UPDATE", "null", CONFIG_MAP, "Missing: the request has no object")]
@@ -210,7 +210,7 @@ const CONFIG_MAP: &str =
     CONFIG_MAP,
     "UnknownOperation: the operation is not CREATE, UPDATE, DELETE or CONNECT"
 )]
-fn row_17_what_cannot_be_told_is_allowed_with_the_reason(
+fn change_that_cannot_be_told_is_allowed_with_the_reason(
     #[case] operation: &str,
     #[case] object: &str,
     #[case] old: &str,
@@ -231,7 +231,7 @@ fn row_17_what_cannot_be_told_is_allowed_with_the_reason(
 #[case::text(r#""pod""#)]
 #[case::surrogate(r#"{"\ud800":1}"#)]
 #[case::metadata(r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":[]}"#)]
-fn row_11_an_update_without_a_readable_former_state_is_sent(#[case] old: &str) {
+fn update_without_a_readable_former_state_is_sent(#[case] old: &str) {
     assert!(matches!(update(CONFIG_MAP, old), Outcome::Send(_)));
 }
 

@@ -1,7 +1,7 @@
 //! The public watcher's integration test: 4 operations × 4 changes, without kind and apiVersion, as it writes them.
 //!
-//! runtime-watcher §12 row 47 (the table of §7.2); it covers row 8 (messages), row 9 (which object), row 10 and 12
-//! (spec and status), row 11 (spec null), row 14 (no kind), row 20 (GVK from the object).
+//! It covers messages, which object is told of, spec and status, a spec that is null, a review without kind, and the
+//! group, version and kind of the object.
 
 use api::event::{Gvk, NamespacedName, WatchEvent};
 use rstest::rstest;
@@ -84,7 +84,11 @@ fn review(operation: &str, change: Change) -> Value {
 #[case("DELETE", Change::Spec, None)]
 #[case("DELETE", Change::Status, None)]
 #[case("DELETE", Change::SpecNull, None)]
-fn row_47(#[case] operation: &str, #[case] change: Change, #[case] silence: Option<&str>) {
+fn each_operation_with_each_change_is_answered_as_by_the_public_watcher(
+    #[case] operation: &str,
+    #[case] change: Change,
+    #[case] silence: Option<&str>,
+) {
     let body = review(operation, change).to_string();
     let verdict = decide(&public(), body.as_bytes()).unwrap();
     let event = WatchEvent {
@@ -101,5 +105,5 @@ fn row_47(#[case] operation: &str, #[case] change: Change, #[case] silence: Opti
     let expected = silence.map_or(Ok(event), |silence| Err(silence.to_owned()));
     assert_eq!(said(&verdict.outcome), expected);
     assert_eq!(verdict.uid, "00000000-0000-4000-8000-000000000000");
-    assert_eq!((verdict.api_version, verdict.kind), (None, None), "row 14");
+    assert_eq!((verdict.api_version, verdict.kind), (None, None), "no kind");
 }

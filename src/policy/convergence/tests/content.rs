@@ -61,7 +61,7 @@ fn equal_contents_of_two_control_planes_have_different_hashes() {
     assert_ne!(hash("one"), hash("two"));
 }
 
-/// kim-keb §9 row 19: the type has to be the docker config's; and issue 4 "Bad input".
+/// The type has to be the docker config's.
 #[rstest]
 #[case::good(TYPE, Some(r#"{"auths":{}}"#), "")]
 #[case::opaque(
@@ -127,7 +127,6 @@ fn trust_bundles(#[case] text: &str, #[case] expected: Option<PemError>) {
     assert_eq!(found, expected);
 }
 
-/// Issue 4 "Bad input".
 #[rstest]
 #[case::good(&[("rt-bootstrapper-config.json", r#"{"overrides":{}}"#)], "")]
 #[case::more_keys(&[("rt-bootstrapper-config.json", r#"{"overrides":{}}"#), ("README", "x")], "")]
@@ -189,8 +188,8 @@ fn unreadable<T>() -> Reading<T> {
     Reading::Invalid(SourceError::Key("x"))
 }
 
-/// kim-keb §9 row 41: creation, change and deletion are all noticed, also those made while we were down, since what is
-/// compared is a record; a source that never existed is none of them.
+/// Creation, change and deletion are all noticed, also those made while we were down, since what is compared is a
+/// record; a source that never existed is none of them.
 #[test]
 fn what_was_known_tells_a_deletion_from_nothing() {
     let mut known = Known::default();
@@ -378,7 +377,7 @@ fn a_damaged_record_is_no_empty_one() {
     assert_eq!(error.kind, Kind::PullSecret);
 }
 
-/// kim-keb §9 rows 17 and 24 (names), 19 (data and type), 22 (nothing of the source's metadata).
+/// They hold names, data and type, and nothing of the source's metadata.
 #[test]
 fn objects_hold_content_and_our_annotations_alone() {
     let sources = Sources {
@@ -450,8 +449,7 @@ fn what(wanted: &Wanted) -> &'static str {
     }
 }
 
-/// kim-keb §9 rows 18 (parts are optional) and 23 (a source that cannot be read changes nothing; ours still lets go over
-/// what does not depend on it), product.md §2 "Watches on KCP" and "No partial update".
+/// Parts are optional. A source that cannot be read changes nothing; what does not depend on it goes over all the same.
 #[rstest]
 #[case::all_there(sources(), true, ["present", "present", "present"])]
 #[case::nothing_ever(absent(), false, ["never", "never", "never"])]
@@ -476,7 +474,7 @@ fn wanted(#[case] now: Sources, #[case] there_before: bool, #[case] expected: [&
     assert_eq!(desired.version.is_none(), held);
 }
 
-/// kim-keb §9 row 18: what the operator gave no name is neither written nor waited for.
+/// What the operator gave no name is neither written nor waited for.
 #[test]
 fn a_part_without_a_name_is_off() {
     let names = Names {
@@ -502,7 +500,7 @@ fn a_part_without_a_name_is_off() {
     );
 }
 
-/// kim-keb §9 row 24: what an object is called on KCP says nothing of its name on the runtime.
+/// What an object is called on KCP says nothing of its name on the runtime.
 #[test]
 fn each_object_has_the_runtimes_name_for_it() {
     let names = Names {
@@ -556,7 +554,7 @@ fn a_document_requires_only_what_it_names(
     assert_eq!(required, parts);
 }
 
-/// kim-keb §9 row 42: what only metadata tells apart is the same content, and so the same version.
+/// What only metadata tells apart is the same content, and so the same version.
 #[test]
 fn equal_contents_are_one_version() {
     assert_eq!(desired(&sources()), desired(&sources()));

@@ -6,8 +6,8 @@ use crate::convergence::manifests::{Installation, InstallationError, Phase};
 use crate::convergence::observed::Rollout;
 use crate::convergence::target::Target;
 
-/// kim-keb §9 rows 25, 26 and 28: first the marker, then what the Pods need in the documents' order, the document before
-/// the Pods that read it, and the webhook configuration (ours differs from row 26 there) once every Pod is available.
+/// First the marker, then what the Pods need in the documents' order, the document before the Pods that read it, and
+/// the webhook configuration once every Pod is available.
 #[test]
 fn a_first_installation() {
     let desired = desired(&sources());
@@ -120,7 +120,7 @@ fn a_deployment_that_somebody_pauses_goes_on() {
     assert!(runtime.plan(&desired).is_empty());
 }
 
-/// product.md §2 "Migration": no instant without a webhook or with two.
+/// No instant without a webhook or with two.
 #[test]
 fn a_take_over_leaves_the_old_webhook_in_force_until_the_new_one_serves() {
     let desired = desired(&sources());
@@ -172,7 +172,7 @@ fn a_take_over_leaves_the_old_webhook_in_force_until_the_new_one_serves() {
     assert!(runtime.plan(&desired).is_empty());
 }
 
-/// kim-keb §9 row 29: another version is an upgrade, the same is none; ours also sees a change below the version.
+/// Another version is an upgrade, the same is none; ours also sees a change below the version.
 #[test]
 fn upgrades() {
     let desired = desired(&sources());
@@ -200,7 +200,7 @@ fn upgrades() {
     );
 }
 
-/// kim-keb §9 row 31: past the progress deadline it is a failure, and a new version is the way out.
+/// Past the progress deadline it is a failure, and a new version is the way out.
 #[test]
 fn a_failed_rollout_is_replaced_by_a_new_version() {
     let desired = desired(&sources());
@@ -218,7 +218,7 @@ fn a_failed_rollout_is_replaced_by_a_new_version() {
     runtime.converge(&desired);
 }
 
-/// kim-keb §9 row 28, and what the public installer does not look at (kim-keb §8.2.1 and §8.2.3).
+/// Among them is what the public installer does not look at.
 #[rstest]
 #[case::all_well(json!({}), Rollout::Available)]
 #[case::not_seen_yet(json!({"observedGeneration": 1}), Rollout::Progressing)]
@@ -294,7 +294,6 @@ fn another_selector_is_nothing_to_replace_by_itself() {
     assert_eq!(plan.installation.stuck.unwrap().kind(), "Deployment");
 }
 
-/// kim-keb §9 row 27.
 #[rstest]
 #[case(json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "a"}}), "/api/v1/namespaces/default/serviceaccounts/a")]
 #[case(json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "a", "namespace": "b"}}), "/api/v1/namespaces/b/serviceaccounts/a")]
@@ -306,7 +305,7 @@ fn places(#[case] object: Value, #[case] path: &str) {
     assert_eq!(target.api_version(), object["apiVersion"]);
 }
 
-/// kim-keb §9 row 33: what cannot be installed is an error at once, no endless progress.
+/// What cannot be installed is an error at once, no endless progress.
 #[rstest]
 #[case::empty(vec![], "there are no manifests")]
 #[case::no_deployment(manifests("1")[..3].to_vec(), "the manifests hold 0 Deployments instead of one")]
@@ -320,7 +319,7 @@ fn unusable_manifests(#[case] documents: Vec<Value>, #[case] text: &str) {
     assert_eq!(crate::convergence::status::chain(&error), text);
 }
 
-/// kim-keb §9 row 32: values are values, whatever they look like.
+/// Values are values, whatever they look like.
 #[test]
 fn a_value_may_look_like_a_separator() {
     let mut documents = manifests("0.1.0");

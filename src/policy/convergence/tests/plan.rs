@@ -18,7 +18,7 @@ const SECRET: &str = "apply Secret/registry-credentials";
 const TRUST: &str = "apply ClusterTrustBundle/landscape";
 const DOCUMENT: &str = "apply ConfigMap/rt-bootstrapper-config";
 
-/// kim-keb §9 rows 20 and 30: equal content is not written, and applying twice changes nothing.
+/// Equal content is not written, and applying twice changes nothing.
 #[test]
 fn nothing_differs_nothing_is_done() {
     let desired = desired(&sources());
@@ -33,7 +33,7 @@ fn nothing_differs_nothing_is_done() {
     assert_eq!(plan.installation.complete, Some(true));
 }
 
-/// What one change writes: a part of the content, and the document that requires it. kim-keb §9 row 21.
+/// What one change writes: a part of the content, and the document that requires it.
 #[rstest]
 #[case::secret(Sources { pull_secret: secret("two"), ..sources() }, &[SECRET, DOCUMENT])]
 #[case::bundle(Sources { trust_bundle: bundle(2), ..sources() }, &[TRUST, DOCUMENT])]
@@ -269,7 +269,7 @@ fn a_live_document_that_names_another_secret_does_not_come_to_wait_for_ours() {
     assert_eq!(runtime.log, ["apply Secret/renamed"]);
 }
 
-/// Drift: somebody changes the runtime, and the annotations still say what they said. kim-keb §8.2.16.
+/// Drift: another client changes the runtime, and the annotations still say what they said.
 #[rstest]
 #[case::secret(Kind::PullSecret, "/data/.dockerconfigjson", json!("e30="), &[SECRET])]
 #[case::bundle(Kind::TrustBundle, "/spec/trustBundle", json!(""), &[TRUST])]
@@ -307,7 +307,7 @@ fn a_deleted_object_comes_back() {
     assert_eq!(runtime.log, [TRUST]);
 }
 
-/// kim-keb §8.2.10: a Secret's type cannot be changed in place, nor can what somebody made immutable.
+/// A Secret's type cannot be changed in place, nor can the data of an immutable Secret.
 #[rstest]
 #[case::other_type(json!({"type": "Opaque"}), &["delete Secret/registry-credentials", SECRET])]
 #[case::frozen_and_equal(json!({"immutable": true}), &[])]
@@ -322,7 +322,7 @@ fn what_cannot_be_changed_is_replaced(#[case] changes: serde_json::Value, #[case
     assert_eq!(runtime.log, writes);
 }
 
-/// kim-keb §9 row 21: a key that is removed on KCP disappears on the runtime, also where today's installer wrote it.
+/// A key that is removed on KCP disappears on the runtime, also where today's installer wrote it.
 #[test]
 fn a_key_that_the_installer_wrote_and_that_is_gone_disappears() {
     let desired = desired(&sources());
@@ -371,7 +371,7 @@ fn only_ours_is_removed() {
     assert!(runtime.plan(&desired).is_empty());
 }
 
-/// Issue 4 "Bad input": a runtime whose API has no ClusterTrustBundles gets the rest, and nothing waits for the bundle.
+/// A runtime whose API has no ClusterTrustBundles gets the rest, and nothing waits for the bundle.
 #[test]
 fn without_bundles_the_rest_goes_over() {
     let desired = desired(&sources());
@@ -412,7 +412,7 @@ fn the_bundle_goes_over_in_the_version_that_is_served() {
     runtime.converge(&desired);
 }
 
-/// product.md §2 "No partial update": a webhook that is too old keeps what it has.
+/// A webhook that is too old keeps what it has.
 #[test]
 fn a_document_waits_for_a_webhook_that_understands_it() {
     let before = desired(&sources());
@@ -456,7 +456,7 @@ fn a_document_waits_for_a_webhook_that_understands_it() {
     );
 }
 
-/// Nothing is written before everything is in order. kim-keb §9 row 25: the namespace has to be there.
+/// Nothing is written before everything is in order: the namespace has to be there.
 #[rstest]
 #[case::no_namespace(|it: &mut Runtime| it.observed.namespace = NamespaceState::Missing, "namespace `kyma-system` does not exist yet")]
 #[case::terminating(|it: &mut Runtime| it.observed.namespace = NamespaceState::Terminating, "namespace `kyma-system` is being deleted")]

@@ -113,7 +113,7 @@ fn source_under_another_name_signals_no_runtime() {
     );
 }
 
-/// kim-keb §9 rows 4 and 5: exactly `true`.
+/// A signal is exactly `true`.
 #[rstest]
 #[case(Some("true"), None, LABEL)]
 #[case(None, Some("true"), ANNOTATION)]
@@ -123,8 +123,8 @@ fn values(#[case] label: Option<&str>, #[case] annotation: Option<&str>, #[case]
     assert_eq!(Seen::read(label, annotation), seen);
 }
 
-/// Every state, every view. kim-keb §9 row 4: which key is the signal is a setting; row 6: what a suspended manager does
-/// not take stands, and is not set again; row 8: what stands is not written again.
+/// Every state, every view. Which key is the signal is a setting; what a suspended manager does not take stands, and
+/// what stands is not written again.
 #[rstest]
 #[case::nothing_recorded(started(), Keys::Both, BOTH, Step::Nothing)]
 #[case::due(due(), Keys::Both, NONE, Step::Set)]
@@ -153,7 +153,7 @@ fn decisions(#[case] record: Record, #[case] keys: Keys, #[case] seen: Seen, #[c
     assert_eq!(record.decide("a", Standing::Affected, keys, seen), step);
 }
 
-/// product.md §2: a runtime in `direct` is never signalled; whoever is gone is forgotten.
+/// A runtime in `direct` is never signalled; a runtime that is gone is forgotten.
 #[rstest]
 #[case::due_went_direct(due(), Standing::Direct, NONE, Step::Forget)]
 #[case::due_direct_with_a_strangers_signal(due(), Standing::Direct, BOTH, Step::Forget)]
@@ -176,7 +176,7 @@ fn those_not_affected(
     assert_eq!(record.tally(), Tally::default());
 }
 
-/// product.md §2: what `direct` did not bring any more the manager has to; a runtime in `direct` is never signalled.
+/// What `direct` did not bring any more the manager has to; a runtime in `direct` is never signalled.
 #[rstest]
 #[case::handed_back(Purpose::HandBack, Standing::Affected, true)]
 #[case::still_direct(Purpose::HandBack, Standing::Direct, false)]
@@ -187,8 +187,7 @@ fn leavers(#[case] purpose: Purpose, #[case] standing: Standing, #[case] told: b
     assert_eq!(is_told_of(purpose, standing), told);
 }
 
-/// kim-keb §9 rows 7, 9 and 49: our key alone, nothing of the Runtime's state, and no resource version that a concurrent
-/// change could outdate.
+/// Our key alone, nothing of the Runtime's state, and no resource version that a concurrent change could outdate.
 #[rstest]
 #[case(Step::Set, Keys::Both, NONE, json!({"metadata": {"labels": {KEY: "true"}, "annotations": {KEY: "true"}}}))]
 #[case(Step::Set, Keys::Both, LABEL, json!({"metadata": {"annotations": {KEY: "true"}}}))]
@@ -203,7 +202,7 @@ fn patches(#[case] step: Step, #[case] keys: Keys, #[case] seen: Seen, #[case] e
     assert_eq!(patch(step, keys, seen).unwrap_or_default(), expected);
 }
 
-/// kim-keb §9 rows 41 and 42: creation, change and deletion count; nothing else does.
+/// Creation, change and deletion count; nothing else does.
 #[rstest]
 #[case::same(sources(), None)]
 #[case::changed(rotated("two"), Some(Kind::PullSecret))]
@@ -247,7 +246,7 @@ fn a_signal_of_direct_mode_is_adopted(#[case] mut record: Record, #[case] tally:
     assert_eq!(record.tally(), tally);
 }
 
-/// kim-keb §9 rows 43 and 44: one that fails holds up nobody, and what is repeated is what is missing.
+/// One runtime that fails holds up no other, and what is repeated is what is missing.
 #[test]
 fn a_failure_concerns_one_runtime() {
     let mut record = started();
@@ -310,7 +309,7 @@ fn a_record_survives_a_restart(#[case] record: Record) {
     );
 }
 
-/// Issue 4 "Sources": one that cannot be used is rolled out by nobody, not by today's manager either.
+/// A source that cannot be used is not rolled out, by today's manager neither.
 #[rstest]
 #[case::pull_secret(Sources { pull_secret: unusable(), ..rotated("two") }, Step::Withhold)]
 #[case::trust_bundle(Sources { trust_bundle: unusable(), ..rotated("two") }, Step::Withhold)]

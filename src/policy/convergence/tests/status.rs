@@ -127,7 +127,7 @@ fn a_failed_preflight() {
     );
 }
 
-/// Issue 4 "Bad input": never rolled out, and a condition says why.
+/// It is never rolled out, and a condition says why.
 #[test]
 fn an_invalid_source() {
     let plan = held(&Sources {
@@ -187,7 +187,7 @@ type is `Opaque`, not `kubernetes.io/dockerconfigjson`"
     );
 }
 
-/// product.md §2: a runtime whose webhook is too old for a document says so in a condition.
+/// A runtime whose webhook is too old for a document says so in a condition.
 #[test]
 fn a_webhook_that_is_too_old() {
     let mut runtime = Runtime::converged(&desired(&sources()));
