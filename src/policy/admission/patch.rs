@@ -1,7 +1,7 @@
 //! The patch writer: JSON Patch, `add` and `replace` only, on the few paths that [`Path`] can name.
 //!
 //! Written by hand because a diff is positional and a typed round trip loses unknown fields
-//! (reference rust-ecosystem §3.4). Nothing here can remove or move a value.
+//!. Nothing here can remove or move a value.
 
 use super::entry::Entry;
 use super::json;

@@ -1,7 +1,7 @@
 //! AdmissionReview v1, read once and borrowed.
 //!
 //! A review that is no review is a [`ReviewError`] (HTTP 400: the API server gets no false answer); a proper review whose
-//! Pod cannot be read keeps its uid, so that it can be allowed (product.md §1: own faults never deny a Pod).
+//! Pod cannot be read keeps its uid, so that it can be allowed (own faults never deny a Pod).
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
