@@ -1,8 +1,8 @@
 //! The watcher's certificates, in force in both directions as soon as they are on the disk.
 //!
-//! One pair of certificate and key serves two ends: API servers see it as the webhook's, KCP as the runtime's
-//! (reference runtime-watcher §3). The public watcher reads it once for the one and per event for the other, so that
-//! the two differ until a restart (§9, defect 14). Here both follow the files within two polls.
+//! One pair of certificate and key serves two ends: API servers see it as the webhook's, KCP as the runtime's.
+//! The public watcher reads it once for the one and per event for the other, so that
+//! the two differ until a restart. Here both follow the files within two polls.
 //!
 //! Invariants:
 //! - A set that is no good never replaces one that was; it is told once, by name ([`CertificateError`]).

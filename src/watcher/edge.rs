@@ -1,8 +1,8 @@
 //! `/validate/<manager>`: AdmissionReview in, event into the outbox, AdmissionReview out.
 //!
 //! Invariant: a proper review is allowed, whatever becomes of its event, and its answer waits for KCP in the mode
-//! [`Notify::Sync`] alone. What is no review gets a 4xx with a reason, where the public watcher answers 200 with nothing
-//! (watcher rows 15, 17). Bodies are bounded by the server below. Deliberately absent: whether a change is worth an event
+//! [`Notify::Sync`] alone. What is no review gets a 4xx with a reason, where the public watcher answers 200 with nothing.
+//! Bodies are bounded by the server below. Deliberately absent: whether a change is worth an event
 //! (`policy::change`), and who the caller is: the API server shows no certificate, and an event is but a hint.
 
 mod answer;

@@ -5,8 +5,8 @@
 //!                                                       └──> delivery ──> KCP        heartbeat ──> KCP
 //! ```
 //!
-//! Invariant: admission never waits for KCP, and an event that was promised in an answer outlives the process (product.md
-//! §3); the mode `notify: sync` waits, for compatibility, and then keeps what was not taken. Every proper review is allowed.
+//! Invariant: admission never waits for KCP, and an event that was promised in an answer outlives the
+//! process; the mode `notify: sync` waits, for compatibility, and then keeps what was not taken. Every proper review is allowed.
 //! Deliberately absent: every decision about a change (`policy::change`), the Kubernetes API (the watcher has no rights),
 //! and the process around it (`chassis`).
 

@@ -1,4 +1,4 @@
-//! What a watcher counts: the six names of the public watcher with its arithmetic (reference runtime-watcher §4), and
+//! What a watcher counts: the six names of the public watcher with its arithmetic, and
 //! ours beside them, with units.
 //!
 //! The registry gives the prefix `watcher_`, and counters end in `_total`. Invariant: no label can be chosen by a sender
@@ -115,7 +115,7 @@ impl WatcherMetrics {
             "Seconds that the last answer took",
             self.last_duration.clone(),
         );
-        // Go's word for a FIPS build and mode; ours is none (docs/differences.md, watcher row 31).
+        // Go's word for a FIPS build and mode; ours is none.
         registry.register(
             "fips_mode",
             "FIPS mode: 0 off, 1 on, 2 only",

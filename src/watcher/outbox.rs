@@ -5,8 +5,8 @@
 //!               └─> spool ──> journal ──> writer: segments, in its thread    upkeep: fsync, compaction, a disk that refused
 //! ```
 //!
-//! Source: product.md §3, reference performance-reliability C4; the public watcher drops what it cannot deliver at once
-//! (reference runtime-watcher §12 row 27). Invariants:
+//! The public watcher drops what it cannot deliver at once.
+//! Invariants:
 //! - What was put is delivered after its last change, or its manager is marked to need a resync: over crashes, torn and
 //!   damaged files, and for want of room. It may be delivered more than once.
 //! - [`Outbox::put`] waits for the disk for a bounded time, and nothing else does; memory and disk are bounded.

@@ -8,7 +8,7 @@ use std::io;
 
 use super::FILE_BYTES;
 
-/// One of the three files, by the environment variable that says where it is (reference runtime-watcher §1.1).
+/// One of the three files, by the environment variable that says where it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CertificateFile {
     /// `CA_CERT`: whom to believe to be KCP.

@@ -66,7 +66,7 @@ impl Pair {
         })
     }
 
-    /// For API servers: TLS 1.3 and nothing else (reference runtime-watcher §12 row 4), no client certificate.
+    /// For API servers: TLS 1.3 and nothing else, no client certificate.
     pub(super) fn server_config(&self) -> Result<ServerConfig, CertificateError> {
         let resolver = Arc::new(SingleCertAndKey::from(self.key.clone()));
         let mut config = ServerConfig::builder_with_provider(provider())
@@ -109,7 +109,7 @@ impl Pair {
 
 impl Authorities {
     /// Takes every certificate of the bundle that is of use, as the public watcher does: during a rotation the old and
-    /// the new one stand in it (reference runtime-watcher §3).
+    /// the new one stand in it.
     pub(super) fn read(bundle: &[u8], now: SystemTime) -> Result<Self, CertificateError> {
         let file = CertificateFile::Authorities;
         let found: Vec<CertificateDer<'static>> = sections(file, bundle)?;
@@ -188,8 +188,7 @@ fn sections<T: PemObject>(file: CertificateFile, pem: &[u8]) -> Result<Vec<T>, C
         .map_err(|_| CertificateError::HalfWritten(file))
 }
 
-/// The first private key, in whatever format it is: the label may lie, as the public watcher's own tests have it
-/// (reference runtime-watcher §3).
+/// The first private key, in whatever format it is: the label may lie, as the public watcher's own tests have it.
 fn private_key(pem: &[u8]) -> Result<PrivateKeyDer<'static>, CertificateError> {
     let keys: Vec<(SectionKind, Vec<u8>)> = sections(CertificateFile::Key, pem)?;
     let key = keys.into_iter().find(|(kind, _)| {

@@ -1,6 +1,6 @@
 //! KCP's certificate, where it is the authority itself.
 //!
-//! The public gateway serves with the very certificate that signs the watchers' (reference runtime-watcher §3). Go's TLS
+//! The public gateway serves with the very certificate that signs the watchers'. Go's TLS
 //! takes that; rustls does not, since an authority is no server. It is taken here, too: the holder of that key could sign
 //! any server's certificate. Invariant: the exception holds for a certificate that is, byte for byte, one of the bundle, in its time, for its names, and not
 //! restricted to something else than serving; all others go through the library's own verifier. That the peer has

@@ -46,7 +46,7 @@ fn problem(secret: &Secret) -> Option<String> {
     secret.load().report().problem
 }
 
-/// Reference runtime-watcher §12 row 23, and §3: the label may lie.
+/// The label may lie.
 #[rstest]
 #[case::pkcs8_of_p256(false, "PRIVATE KEY", false)]
 #[case::sec1(false, "EC PRIVATE KEY", true)]
@@ -55,7 +55,7 @@ fn problem(secret: &Secret) -> Option<String> {
 #[case::pkcs8_labelled_as_pkcs1(true, "RSA PRIVATE KEY", false)]
 #[case::pkcs1_labelled_as_pkcs8(true, "PRIVATE KEY", true)]
 #[case::sec1_labelled_as_pkcs8(false, "PRIVATE KEY", true)]
-fn row_23_keys_of_all_formats_load(#[case] rsa: bool, #[case] label: &str, #[case] unwrap: bool) {
+fn keys_of_all_formats_load(#[case] rsa: bool, #[case] label: &str, #[case] unwrap: bool) {
     let key = if rsa {
         KeyPair::from_pem_and_sign_algo(&RSA, &PKCS_RSA_SHA256)
     } else {

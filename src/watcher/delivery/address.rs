@@ -1,7 +1,7 @@
 //! `KCP_ADDR`: where KCP's gateway is.
 //!
 //! Invariant: a host and a port that can stand in a URL and in a TLS handshake, and nothing beside them (no scheme, no
-//! user, no path). The public watcher pastes the text into a URL (reference runtime-watcher §1.1, §2.2).
+//! user, no path). The public watcher pastes the text into a URL.
 
 use std::fmt;
 
@@ -79,7 +79,7 @@ mod tests {
 
     use super::*;
 
-    /// Reference runtime-watcher §1.1: `host` or `host:port`, no scheme.
+    /// `host` or `host:port`, no scheme.
     #[rstest]
     #[case::a_name("kcp.example", "kcp.example", 443)]
     #[case::with_a_port("kcp.example:8443", "kcp.example", 8443)]

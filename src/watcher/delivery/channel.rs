@@ -1,7 +1,7 @@
 //! One POST to KCP, over mTLS.
 //!
 //! Invariants: an answer is awaited, and its body read, within bounds of time and size; what counts is its status, and a
-//! success is any of 2xx (the public watcher takes 200 alone, reference runtime-watcher §12 row 26). No redirect is followed.
+//! success is any of 2xx (the public watcher takes 200 alone). No redirect is followed.
 //! A post is sent once, except on a connection that KCP closed while it rested: then once more, on a fresh one.
 //! What is posted is a hint to look, so that one too many does no harm.
 //!

@@ -76,7 +76,7 @@ pub(super) enum Blame {
 }
 
 impl PostError {
-    /// The label `error_reason` of `watcher_failed_kcp_total` (reference runtime-watcher §4).
+    /// The label `error_reason` of `watcher_failed_kcp_total`.
     #[must_use]
     pub fn reason(&self) -> &'static str {
         match self {
@@ -109,7 +109,7 @@ impl PostError {
         }
     }
 
-    /// Whether the public watcher would try again at once: transport errors and 5xx (reference runtime-watcher §2.3).
+    /// Whether the public watcher would try again at once: transport errors and 5xx.
     pub(super) fn transient(&self) -> bool {
         match self {
             Self::Refused { status, .. } => (500..600).contains(status),

@@ -4,7 +4,7 @@
 //! last answer was read to its end, and of the certificates in force, is used again. One that is not used for `idle`, or
 //! belongs to older certificates, is closed within another `idle` at the latest, without anybody asking for it.
 //!
-//! Deliberately absent: HTTP/2 (the public pair speaks HTTP/1.1, reference runtime-watcher §2.2).
+//! Deliberately absent: HTTP/2 (the public pair speaks HTTP/1.1).
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;

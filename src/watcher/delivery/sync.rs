@@ -1,6 +1,6 @@
 //! The mode `notify: sync`: KCP is told before the API server is answered, as the public watcher does it.
 //!
-//! Source: reference runtime-watcher §2.3, §12 rows 24 to 26. Three attempts at most; only transport errors and 5xx are
+//! Three attempts at most; only transport errors and 5xx are
 //! tried again. Two things differ: the waits are jittered, so that thousands of runtimes do not come back together, and the
 //! caller bounds the whole by dropping it, since nobody reads an answer that comes after the API server has gone.
 

@@ -91,15 +91,11 @@ async fn post(channel: &Channel) -> Result<(), PostError> {
         .await
 }
 
-/// Reference runtime-watcher §12 rows 5, 19 and 20.
 #[rstest]
 #[case::a_group("operator.kyma-project.io", r#"{"watched":{"Namespace":"ns","Name":"n"},"watchedGvk":{"group":"operator.kyma-project.io","version":"v1","kind":"Kyma"}}"#)]
-#[case::row_20_the_core_group("", r#"{"watched":{"Namespace":"ns","Name":"n"},"watchedGvk":{"group":"","version":"v1","kind":"Kyma"}}"#)]
+#[case::the_core_group("", r#"{"watched":{"Namespace":"ns","Name":"n"},"watchedGvk":{"group":"","version":"v1","kind":"Kyma"}}"#)]
 #[tokio::test]
-async fn rows_5_and_19_an_event_as_the_public_watcher_posts_it(
-    #[case] group: &str,
-    #[case] body: &str,
-) {
+async fn an_event_as_the_public_watcher_posts_it(#[case] group: &str, #[case] body: &str) {
     let world = World::new().await;
     let channel = world.channel();
     let event = event(group, "n");
@@ -126,9 +122,9 @@ async fn rows_5_and_19_an_event_as_the_public_watcher_posts_it(
     assert_eq!(plain.header("kyma-watcher-boot-id"), None);
 }
 
-/// Reference runtime-watcher §12 row 5: the contract is a setting.
+/// The contract is a setting.
 #[tokio::test]
-async fn row_5_the_first_segment_is_the_contract() {
+async fn the_first_segment_is_the_contract() {
     let world = World::new().await;
     let options = ChannelOptions {
         kcp_address: KcpAddress::parse(&world.kcp.address.to_string()).unwrap(),
@@ -146,9 +142,9 @@ async fn row_5_the_first_segment_is_the_contract() {
     );
 }
 
-/// Reference runtime-watcher §12 row 28: the public watcher makes a handshake for each event and leaves a socket behind.
+/// The public watcher makes a handshake for each event and leaves a socket behind.
 #[tokio::test]
-async fn row_28_events_share_a_connection() {
+async fn events_share_a_connection() {
     let world = World::new().await;
     let channel = world.channel();
     for _ in 0..200 {

@@ -1,4 +1,4 @@
-//! The answer to a review, in the public watcher's shape (reference runtime-watcher §1.5).
+//! The answer to a review, in the public watcher's shape.
 //!
 //! Invariant: whatever is said, the review is allowed.
 

@@ -1,7 +1,7 @@
 //! When KCP is told: after the answer, or, as the public watcher does it, before.
 //!
 //! Invariant: the answer comes before the API server gives up, and an event that KCP did not take by then goes into the
-//! outbox, also when the caller hangs up (the public watcher loses it, watcher row 27).
+//! outbox, also when the caller hangs up (the public watcher loses it).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -22,7 +22,7 @@ use crate::metrics::FAILED_REQUEST;
 pub enum Notify {
     /// After the answer, out of the outbox.
     Spool,
-    /// Before the answer, in the time that the API server gives (product.md §3: for compatibility).
+    /// Before the answer, in the time that the API server gives.
     Sync(Arc<Channel>),
 }
 

@@ -1,7 +1,7 @@
 //! Whether a manager is sent heartbeats, by what it answered.
 //!
-//! 404 or 405 is the answer of a public listener, which knows no heartbeats: it is left alone until the next start
-//! (product.md §3). A gateway whose route to the manager is not there yet answers 404, too. What tells them apart is an
+//! 404 or 405 is the answer of a public listener, which knows no heartbeats: it is left alone until the next start.
+//! A gateway whose route to the manager is not there yet answers 404, too. What tells them apart is an
 //! event that was taken: the route leads to a listener. Before that the manager is asked again, less and less often;
 //! after it, once more. Whoever has taken a heartbeat knows them; a 404 is then the gateway's.
 //!

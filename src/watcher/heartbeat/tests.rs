@@ -116,7 +116,6 @@ async fn each_manager_hears_of_its_own_events() {
     beating.abort();
 }
 
-/// product.md §3.
 #[rstest]
 #[case::not_found(404)]
 #[case::method_not_allowed(405)]

@@ -49,7 +49,7 @@ fn assert_shows(metrics: &Metrics, expected: &[&str]) {
 }
 
 #[test]
-fn row_29_names_types_and_labels() {
+fn names_types_and_labels() {
     let (watcher, metrics) = registered();
     let text = metrics.encode().unwrap();
     assert!(
@@ -81,7 +81,7 @@ fn row_29_names_types_and_labels() {
 }
 
 #[test]
-fn row_29_the_gauge_of_duration_is_of_the_last_answer_and_ours_of_all() {
+fn the_gauge_of_duration_is_of_the_last_answer_and_ours_of_all() {
     let (watcher, metrics) = registered();
     watcher.answered(Duration::from_secs(2));
     watcher.answered(Duration::from_millis(500));
@@ -96,7 +96,7 @@ fn row_29_the_gauge_of_duration_is_of_the_last_answer_and_ours_of_all() {
 }
 
 #[test]
-fn row_29_a_silence_is_a_failure_only_if_a_change_may_have_gone_unseen() {
+fn a_silence_is_a_failure_only_if_a_change_may_have_gone_unseen() {
     let (watcher, metrics) = registered();
     watcher.silent(&Silence::NoChange {
         watched: NamespacedName::default(),
@@ -126,7 +126,7 @@ async fn get(router: axum::Router, path: &str) -> (StatusCode, String) {
 
 /// The public watcher's two ports share one router, so that any Pod could make it speak through the plain one.
 #[tokio::test]
-async fn row_30_the_plain_ports_take_no_reviews() {
+async fn the_plain_ports_take_no_reviews() {
     let (_, metrics) = registered();
     let metrics = metrics_router(Arc::new(metrics));
     let (status, text) = get(metrics.clone(), "/metrics").await;
@@ -141,7 +141,7 @@ async fn row_30_the_plain_ports_take_no_reviews() {
 
 /// Ours is no FIPS build, and Go's debug variable means nothing to it.
 #[test]
-fn row_31_fips_mode_is_off() {
+fn fips_mode_is_off() {
     assert_shows(&registered().1, &["watcher_fips_mode 0"]);
 }
 

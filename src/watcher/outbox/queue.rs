@@ -38,7 +38,7 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    /// The watcher's (product.md §3: flat while KCP is away).
+    /// The watcher's.
     pub(super) const WATCHER: Self = Self {
         keys: 100_000,
         memory: 16 << 20,

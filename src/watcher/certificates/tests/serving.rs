@@ -42,9 +42,8 @@ async fn seen(
     Ok(stream.get_ref().1.peer_certificates().unwrap()[0].clone())
 }
 
-/// Reference runtime-watcher §12 row 4.
 #[tokio::test]
-async fn row_4_api_servers_speak_tls_1_3_or_not_at_all() {
+async fn api_servers_speak_tls_1_3_or_not_at_all() {
     let leaf = leaf();
     let (address, serving) = serve(&Secret::of(&AUTHORITY, &leaf).load()).await;
     assert_eq!(seen(address, &TLS13).await.unwrap(), leaf.der);
@@ -52,9 +51,9 @@ async fn row_4_api_servers_speak_tls_1_3_or_not_at_all() {
     serving.abort();
 }
 
-/// Reference runtime-watcher §12 row 22 (F): the public watcher shows the old one until it is restarted.
+/// The public watcher shows the old one until it is restarted.
 #[tokio::test]
-async fn row_22_the_certificate_that_is_shown_follows_the_files() {
+async fn the_certificate_that_is_shown_follows_the_files() {
     let mut secret = Secret::of(&AUTHORITY, &leaf());
     let certificates = secret.load();
     let (address, serving) = serve(&certificates).await;

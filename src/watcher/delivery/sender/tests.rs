@@ -232,14 +232,14 @@ async fn what_is_put_is_delivered_at_once_and_counted() {
     assert_eq!(world.sample("watcher_delivered_events_total"), Some(1));
 }
 
-/// Reference runtime-watcher §12 rows 24, 25 and 27: three attempts and gone in public; here kept until it is taken. What
+/// Three attempts and gone in public; here kept until it is taken. What
 /// is given up is tested in `permanent`.
 #[rstest]
-#[case::row_24_broken(Kcp::Refuses(500))]
-#[case::row_24_unreachable(Kcp::Unreachable)]
-#[case::row_26_moved(Kcp::Refuses(301))]
+#[case::broken(Kcp::Refuses(500))]
+#[case::unreachable(Kcp::Unreachable)]
+#[case::moved(Kcp::Refuses(301))]
 #[tokio::test(start_paused = true)]
-async fn rows_24_to_27_an_event_is_tried_until_it_is_taken(#[case] failure: Kcp) {
+async fn an_event_is_tried_until_it_is_taken(#[case] failure: Kcp) {
     let world = World::new(move |seen| {
         if seen.at < Duration::from_hours(1) {
             failure

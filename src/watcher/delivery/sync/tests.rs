@@ -24,7 +24,7 @@ fn answers(status: u16) -> Result<(), PostError> {
     }
 }
 
-/// Reference runtime-watcher §12 row 24; 0 stands for no answer.
+/// 0 stands for no response.
 #[rstest]
 #[case::at_once(&[200], 1, true)]
 #[case::at_the_second(&[503, 200], 2, true)]
@@ -36,7 +36,7 @@ fn answers(status: u16) -> Result<(), PostError> {
 #[case::moved(&[301, 200], 1, false)]
 #[case::fails_then_refuses(&[500, 403, 200], 2, false)]
 #[tokio::test(start_paused = true)]
-async fn row_24_three_attempts_for_5xx_and_no_answer_one_for_the_rest(
+async fn three_attempts_for_5xx_and_no_answer_one_for_the_rest(
     #[case] statuses: &[u16],
     #[case] attempts: u32,
     #[case] delivered: bool,
@@ -49,9 +49,9 @@ async fn row_24_three_attempts_for_5xx_and_no_answer_one_for_the_rest(
     );
 }
 
-/// Reference runtime-watcher §12 row 25: 2 s and 4 s as in public, but jittered.
+/// 2 s and 4 s as in public, but jittered.
 #[tokio::test(start_paused = true)]
-async fn row_25_waits_are_around_two_and_four_seconds_and_differ() {
+async fn waits_are_around_two_and_four_seconds_and_differ() {
     let mut seen = Vec::new();
     for _ in 0..20 {
         let mut times = Vec::new();

@@ -6,13 +6,13 @@ fn raw(text: &str) -> Reply {
     Reply::Bytes(text.as_bytes().to_vec())
 }
 
-/// Reference runtime-watcher §12 row 26: the public watcher takes 200 alone.
+/// The public watcher takes 200 alone.
 #[rstest]
 #[case::ok(200)]
 #[case::created(201)]
 #[case::accepted(202)]
 #[tokio::test]
-async fn row_26_any_2xx_is_a_success(#[case] status: u16) {
+async fn any_2xx_is_a_success(#[case] status: u16) {
     let world = World::new().await;
     world.kcp.otherwise(Reply::Status(status, ""));
     let channel = world.channel();
@@ -22,7 +22,7 @@ async fn row_26_any_2xx_is_a_success(#[case] status: u16) {
 }
 
 #[tokio::test]
-async fn row_26_so_is_204_which_has_no_body() {
+async fn so_is_204_which_has_no_body() {
     let world = World::new().await;
     world.kcp.otherwise(raw("HTTP/1.1 204 No Content\r\n\r\n"));
     let channel = world.channel();
@@ -32,10 +32,10 @@ async fn row_26_so_is_204_which_has_no_body() {
 }
 
 #[rstest]
-#[case::row_24_server_error(500, "", None)]
-#[case::row_24_unavailable(503, "Retry-After: 7", Some(7))]
-#[case::row_24_slow_down(429, "retry-after: 86400", Some(300))]
-#[case::row_24_bad_request(400, "", None)]
+#[case::server_error(500, "", None)]
+#[case::unavailable(503, "Retry-After: 7", Some(7))]
+#[case::slow_down(429, "retry-after: 86400", Some(300))]
+#[case::bad_request(400, "", None)]
 #[case::too_large(413, "", None)]
 #[case::unauthorized(401, "", None)]
 #[case::no_such_page(404, "", None)]
@@ -58,7 +58,7 @@ async fn another_status_is_told_with_the_wait_it_asks_for(
     assert_eq!(world.kcp.opened(), 1);
 }
 
-/// The public watcher follows redirects by Go's rules (reference runtime-watcher §2.2); an event is no tourist.
+/// The public watcher follows redirects by Go's rules; an event is no tourist.
 #[rstest]
 #[case::moved(301)]
 #[case::found(302)]
@@ -80,7 +80,7 @@ async fn a_redirect_is_not_followed(#[case] status: u16) {
 }
 
 #[tokio::test]
-async fn row_24_nobody_listens() {
+async fn nobody_listens() {
     let world = World::new().await;
     let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = free.local_addr().unwrap().to_string();
@@ -201,7 +201,7 @@ async fn what_is_no_answer_is_none(#[case] text: &str) {
 }
 
 #[tokio::test]
-async fn row_24_the_sync_mode_over_the_wire() {
+async fn the_sync_mode_over_the_wire() {
     let world = World::new().await;
     world.kcp.next([Reply::Status(400, ""), Reply::OK]);
     let channel = world.channel();

@@ -17,9 +17,8 @@ fn renew(world: &mut World) -> Leaf {
     next
 }
 
-/// Reference runtime-watcher §12 row 22.
 #[tokio::test]
-async fn row_22_the_next_event_goes_by_the_files_of_the_hour() {
+async fn the_next_event_goes_by_the_files_of_the_hour() {
     let mut world = World::new().await;
     let channel = world.channel();
     post(&channel).await.unwrap();
@@ -65,10 +64,10 @@ async fn a_post_under_way_finishes_on_the_connection_it_has() {
     posting.await.unwrap().unwrap();
 }
 
-/// Reference runtime-watcher §12 row 46, in the public order (§3): first both sides believe both, then each shows the
+/// First both sides believe both, then each shows the
 /// new, then the old is forgotten.
 #[tokio::test]
-async fn rows_22_and_46_a_rotation_under_load_fails_no_handshake() {
+async fn a_rotation_under_load_fails_no_handshake() {
     let (old, new) = (Authority::new("fleet"), Authority::new("fleet"));
     let both = format!("{}{}", old.certificate.pem, new.certificate.pem);
     let (first, second) = (old.leaf(|_| ()), new.leaf(|_| ()));

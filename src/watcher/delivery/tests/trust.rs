@@ -18,14 +18,12 @@ fn session_fault(error: &PostError) -> String {
     fault.to_string()
 }
 
-/// Reference runtime-watcher §12 row 21, §3: the client speaks TLS 1.2 and 1.3.
+/// The client speaks TLS 1.2 and 1.3.
 #[rstest]
 #[case::new(&TLS13)]
 #[case::old(&TLS12)]
 #[tokio::test]
-async fn row_21_the_clients_certificate_is_presented(
-    #[case] version: &'static SupportedProtocolVersion,
-) {
+async fn the_clients_certificate_is_presented(#[case] version: &'static SupportedProtocolVersion) {
     let authority = Authority::new("one");
     let (server, client) = (authority.leaf(|_| ()), authority.leaf(|_| ()));
     let kcp = Kcp::start(Manner::speaking(&[version], &server, &[&authority])).await;
@@ -55,7 +53,7 @@ fn as_it_is(kcp: &Kcp) -> String {
 #[case::the_first(0)]
 #[case::the_second(1)]
 #[tokio::test]
-async fn row_21_each_authority_of_the_bundle_is_believed(#[case] of: usize) {
+async fn each_authority_of_the_bundle_is_believed(#[case] of: usize) {
     let authorities = [Authority::new("old"), Authority::new("new")];
     let [old, new] = &authorities;
     let bundle = format!("{}{}", old.certificate.pem, new.certificate.pem);
@@ -64,7 +62,7 @@ async fn row_21_each_authority_of_the_bundle_is_believed(#[case] of: usize) {
 }
 
 #[tokio::test]
-async fn row_21_another_authority_is_refused() {
+async fn another_authority_is_refused() {
     // Of the same name, which is how a forger would do it.
     let (ours, theirs) = (Authority::new("one"), Authority::new("one"));
     let refused = against(&theirs.leaf(|_| ()), &ours.certificate.pem, as_it_is).await;
@@ -104,7 +102,7 @@ async fn a_server_of_another_name_is_refused() {
         .unwrap();
 }
 
-/// Reference runtime-watcher §3: the public gateway serves with the authority's own certificate.
+/// The public gateway serves with the authority's own certificate.
 #[rstest]
 #[case::as_it_is(|_: &mut rcgen::CertificateParams| (), "")]
 #[case::out_of_its_time(to_come, "NotValidYet")]

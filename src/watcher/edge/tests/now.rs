@@ -1,4 +1,4 @@
-//! `notify: sync`: rows 24 to 27 as far as an answer shows them. The attempts themselves are tested in `delivery`.
+//! `notify: sync` as far as an answer shows it. The attempts themselves are tested in `delivery`.
 
 use std::net::{SocketAddr, TcpListener};
 
@@ -86,7 +86,7 @@ async fn kcp_is_told_before_the_answer() {
 }
 
 #[tokio::test]
-async fn row_24_a_4xx_is_said_after_one_attempt_and_row_27_the_event_is_kept() {
+async fn a_4xx_is_said_after_one_attempt_and_the_event_is_kept() {
     let lab = lab().await;
     lab.kcp.otherwise(Reply::Status(403, ""));
     assert_eq!(
@@ -100,7 +100,7 @@ async fn row_24_a_4xx_is_said_after_one_attempt_and_row_27_the_event_is_kept() {
 
 /// Row 29: a success at the second attempt is one failure.
 #[tokio::test]
-async fn row_24_a_5xx_is_tried_again() {
+async fn a_5xx_is_tried_again() {
     let lab = lab().await;
     lab.kcp.next([Reply::Status(503, "")]);
     assert_eq!(lab.says("/validate/kyma").await, "kcp request succeeded");
@@ -114,7 +114,7 @@ async fn row_24_a_5xx_is_tried_again() {
 #[case::unavailable(Some(Reply::Status(503, "")), 3, "KCP answers 503")]
 #[case::refused(None, 0, "KCP cannot be reached: the connection failed: ")]
 #[tokio::test(start_paused = true)]
-async fn row_24_after_three_attempts_it_is_said_and_row_27_the_event_is_kept(
+async fn after_three_attempts_it_is_said_and_the_event_is_kept(
     #[case] reply: Option<Reply>,
     #[case] heard: usize,
     #[case] why: &str,
@@ -141,7 +141,7 @@ async fn row_24_after_three_attempts_it_is_said_and_row_27_the_event_is_kept(
 }
 
 #[tokio::test]
-async fn row_25_the_api_server_is_answered_before_it_gives_up() {
+async fn the_api_server_is_answered_before_it_gives_up() {
     let lab = lab().await;
     lab.kcp.otherwise(Reply::HANG);
     let asked = Instant::now();
@@ -153,7 +153,7 @@ async fn row_25_the_api_server_is_answered_before_it_gives_up() {
 }
 
 #[tokio::test]
-async fn row_27_who_hangs_up_loses_no_event() {
+async fn who_hangs_up_loses_no_event() {
     let lab = lab().await;
     lab.kcp.otherwise(Reply::HANG);
     let asking = lab.fixture.send("/validate/kyma", changed("a").to_string());

@@ -6,7 +6,7 @@ use rstest::rstest;
 use super::*;
 
 #[tokio::test]
-async fn row_5_the_path_names_the_manager() {
+async fn the_path_names_the_manager() {
     let fixture = fixture();
     let answered = fixture
         .send(
@@ -42,7 +42,7 @@ async fn any_method_is_taken(#[case] method: Method) {
 }
 
 #[tokio::test]
-async fn row_6_the_answer_is_the_public_one() {
+async fn the_answer_is_the_public_one() {
     let answer = fixture().ask(&changed("a")).await;
     let expected = json!({
         "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
@@ -55,7 +55,7 @@ async fn row_6_the_answer_is_the_public_one() {
 }
 
 #[tokio::test]
-async fn row_6_a_uid_of_any_text_comes_back() {
+async fn a_uid_of_any_text_comes_back() {
     let mut review = changed("a");
     review["request"]["uid"] = "\"\\ \u{7} \u{2028} ü".into();
     fixture().ask(&review).await;
@@ -65,7 +65,7 @@ async fn row_6_a_uid_of_any_text_comes_back() {
 #[case::sent(changed("a"))]
 #[case::silent(review("CONNECT", &Value::Null, &Value::Null))]
 #[tokio::test]
-async fn row_7_both_security_headers(#[case] review: Value) {
+async fn both_security_headers(#[case] review: Value) {
     let answered = fixture().send("/validate/kyma", review.to_string()).await;
     let header = |name: &str| answered.headers[name].to_str().unwrap().to_owned();
     assert_eq!(
@@ -77,7 +77,7 @@ async fn row_7_both_security_headers(#[case] review: Value) {
 }
 
 #[tokio::test]
-async fn row_8_the_messages_of_what_is_not_watched_by_name() {
+async fn the_messages_of_what_is_not_watched_by_name() {
     let fixture = fixture();
     assert_eq!(fixture.message(&changed("a")).await, "event queued for KCP");
     let same = kyma("a", &json!({"channel": "fast"}), &json!({}));
@@ -101,10 +101,7 @@ async fn row_8_the_messages_of_what_is_not_watched_by_name() {
 #[case::update("UPDATE", Some("new"))]
 #[case::connect("CONNECT", None)]
 #[tokio::test]
-async fn row_9_each_operation_has_its_object(
-    #[case] operation: &str,
-    #[case] expected: Option<&str>,
-) {
+async fn each_operation_has_its_object(#[case] operation: &str, #[case] expected: Option<&str>) {
     let fixture = fixture();
     let (new, old) = (json!({"a": 1}), json!({"a": 2}));
     let new = kyma("new", &new, &json!({}));
@@ -115,7 +112,7 @@ async fn row_9_each_operation_has_its_object(
 }
 
 #[tokio::test]
-async fn row_14_a_review_without_kind_is_answered_without() {
+async fn a_review_without_kind_is_answered_without() {
     let fixture = fixture();
     let mut review = changed("a");
     let envelope = review.as_object_mut().unwrap();

@@ -12,7 +12,7 @@ use super::*;
 #[case::no_uid(r#"{"request":{}}"#, "the review's request has no uid")]
 #[case::another_kind(r#"{"kind":"Pod","apiVersion":"v1"}"#, "the body is \"Pod\" of \"v1\"")]
 #[tokio::test]
-async fn row_15_no_review_is_a_bad_request_with_a_reason(
+async fn no_review_is_a_bad_request_with_a_reason(
     #[case] body: &'static str,
     #[case] reason: &str,
 ) {
@@ -41,7 +41,7 @@ async fn row_15_no_review_is_a_bad_request_with_a_reason(
 #[case::line("/validate/%0A", StatusCode::BAD_REQUEST)]
 #[case::long(&format!("/validate/{}", "a".repeat(129)), StatusCode::BAD_REQUEST)]
 #[tokio::test]
-async fn row_15_a_path_that_names_no_manager(#[case] path: &str, #[case] expected: StatusCode) {
+async fn a_path_that_names_no_manager(#[case] path: &str, #[case] expected: StatusCode) {
     let fixture = fixture();
     let answered = fixture.send(path, changed("a").to_string()).await;
     assert_eq!(answered.status, expected, "{}", answered.body);
@@ -59,7 +59,7 @@ async fn row_15_a_path_that_names_no_manager(#[case] path: &str, #[case] expecte
 #[case("UPDATE")]
 #[case("DELETE")]
 #[tokio::test]
-async fn row_16_a_dry_run_is_silent(#[case] operation: &str) {
+async fn a_dry_run_is_silent(#[case] operation: &str) {
     let fixture = fixture();
     let mut review = changed("a");
     review["request"]["operation"] = operation.into();
@@ -110,7 +110,7 @@ fn nameless() -> Value {
     "the object's name and type are 5"
 )]
 #[tokio::test]
-async fn row_17_what_names_nothing_is_allowed_with_a_warning(
+async fn what_names_nothing_is_allowed_with_a_warning(
     #[case] review: Value,
     #[case] error_reason: &str,
     #[case] message: &str,

@@ -85,10 +85,7 @@ impl Served {
 #[case::tls_1_3(&TLS13, true)]
 #[case::tls_1_2(&TLS12, false)]
 #[tokio::test]
-async fn row_4_tls_1_3_alone(
-    #[case] version: &'static SupportedProtocolVersion,
-    #[case] accepted: bool,
-) {
+async fn tls_1_3_alone(#[case] version: &'static SupportedProtocolVersion, #[case] accepted: bool) {
     assert_eq!(served().await.dial(version).await.is_ok(), accepted);
 }
 
@@ -99,7 +96,7 @@ const TOO_LARGE: usize = 7 * 1024 * 1024 + 1;
 #[case::announced(format!("Content-Length: {TOO_LARGE}"))]
 #[case::in_chunks(format!("Transfer-Encoding: chunked\r\n\r\n{TOO_LARGE:x}"))]
 #[tokio::test]
-async fn row_32_a_body_has_a_bound(#[case] headers: String) {
+async fn a_body_has_a_bound(#[case] headers: String) {
     let served = served().await;
     let body = if headers.contains("chunked") {
         vec![b' '; TOO_LARGE]
@@ -114,7 +111,7 @@ async fn row_32_a_body_has_a_bound(#[case] headers: String) {
 }
 
 #[tokio::test]
-async fn row_32_a_review_of_two_large_objects_is_none_too_large() {
+async fn a_review_of_two_large_objects_is_none_too_large() {
     let served = served().await;
     let mut review = changed("a");
     let filling = "x".repeat(3 * 1024 * 1024);
