@@ -8,6 +8,9 @@ pub(crate) const API_VERSION: &str = "admission.k8s.io/v1";
 /// The kind of a review.
 pub(crate) const KIND: &str = "AdmissionReview";
 
+/// The largest uid that is answered, in bytes. The API server's have 36.
+pub(crate) const MAX_UID_BYTES: usize = 128;
+
 /// Why a body is no AdmissionReview v1. The edges answer HTTP 400 (the public watcher answers 200 with nothing).
 #[derive(Debug, thiserror::Error)]
 pub enum ReviewError {
@@ -17,6 +20,9 @@ pub enum ReviewError {
     /// Not JSON, cut off, or a field of the review that is missing, of another type or there twice.
     #[error("the body is no AdmissionReview")]
     Shape(#[source] JsonError),
+    /// Not an AdmissionReview, and too large for a parse that tells the place of the error.
+    #[error("the body is not an AdmissionReview")]
+    NoReview,
     /// Another kind or version.
     #[error("the body is {kind:?} of {api_version:?}, not {KIND} of {API_VERSION}")]
     Kind {
@@ -31,6 +37,9 @@ pub enum ReviewError {
     /// There is no uid to answer to.
     #[error("the review's request has no uid")]
     NoUid,
+    /// The uid is longer than [`MAX_UID_BYTES`]; the answer would repeat it.
+    #[error("the uid of the review's request is longer than {MAX_UID_BYTES} bytes")]
+    UidTooLong,
 }
 
 /// How and where a text is not the expected JSON. It repeats nothing of the text, which serde_json's error does at any

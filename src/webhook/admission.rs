@@ -1,10 +1,11 @@
 //! `POST /mutate--v1-pod`: AdmissionReview in, AdmissionReview out.
 //!
 //! Invariant: a Pod is never denied and never fails because of us. What is no review gets HTTP 400; every fault of our
-//! own is an allowed Pod with a warning and a metric, to be repaired later. Nothing of a request is logged but a
-//! malformed review's kind and version, the place of an error, and 64 characters of the uid; and no client can cause a
-//! line with each of its requests. The one await besides the body is for a Namespace that the watch has not brought
-//! yet, and it is bounded.
+//! own is an allowed Pod with a warning and a metric, to be repaired later.
+//! Nothing of a request is logged but a malformed review's kind and version, the place of an error, and 64 characters of
+//! the uid; and no client can cause a line with each of its requests.
+//! The one await besides the body is for a Namespace that the watch has not brought yet, and it is bounded. Nothing but
+//! the body is held meanwhile: a Pod that is read may take eighty times its text, and many reviews may wait.
 
 mod answer;
 mod log_limit;
@@ -26,7 +27,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use chassis::telemetry::error_chain;
-use policy::admission::review::{self, JsonError, Request, Review, ReviewError, Subject};
+use policy::admission::review::{self, JsonError, PodError, Request, Review, ReviewError, Subject};
 use policy::admission::{Context, Decision, decide};
 use tokio::time::timeout;
 
@@ -126,10 +127,7 @@ async fn admit(
         return (StatusCode::BAD_REQUEST, "the body did not arrive\n").into_response();
     };
     let started = Instant::now();
-    let response = match review::parse(&body) {
-        Ok(review) => endpoint.answer(&review).await,
-        Err(error) => endpoint.reject(&error, body.len()),
-    };
+    let response = endpoint.respond(&body).await;
     endpoint.edge.metrics.answered(started.elapsed());
     response
 }
@@ -141,6 +139,28 @@ fn survive<T>(decision: impl FnOnce() -> T) -> Result<T, Fault> {
 }
 
 impl Endpoint {
+    async fn respond(&self, body: &[u8]) -> Response {
+        let review = match review::parse(body) {
+            Ok(review) => review,
+            Err(error) => return self.reject(&error, body.len()),
+        };
+        let name = match &review.subject {
+            Subject::Pod(request) => &*request.namespace,
+            Subject::Unreadable(_) | Subject::Foreign => "",
+        };
+        let known = self.edge.knowledge.namespace(name);
+        if known.is_some() || name.is_empty() || self.edge.knowledge.configuration().is_none() {
+            return self.answer(&review, known.as_deref());
+        }
+        let name = name.to_owned();
+        drop(review);
+        let known = self.edge.await_namespace(&name).await;
+        match review::parse(body) {
+            Ok(review) => self.answer(&review, known.as_deref()),
+            Err(error) => self.reject(&error, body.len()),
+        }
+    }
+
     fn reject(&self, error: &ReviewError, bytes: usize) -> Response {
         self.edge.metrics.rejected();
         let error = error_chain(error);
@@ -150,10 +170,10 @@ impl Endpoint {
         (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response()
     }
 
-    async fn answer(&self, review: &Review<'_>) -> Response {
+    fn answer(&self, review: &Review<'_>, namespace: Option<&KnownNamespace>) -> Response {
         let answer = match &review.subject {
             Subject::Pod(request) => {
-                (self.edge.decide(request).await).unwrap_or_else(Answer::fault)
+                (self.edge.decide(request, namespace)).unwrap_or_else(Answer::fault)
             }
             Subject::Unreadable(_) => Answer::fault(Fault::UnreadablePod),
             Subject::Foreign => Answer::fault(Fault::ForeignResource),
@@ -171,7 +191,8 @@ impl Endpoint {
             return;
         };
         let error = match &review.subject {
-            Subject::Unreadable(error) => Some(JsonError::from(error).to_string()),
+            Subject::Unreadable(PodError::Shape(error)) => Some(JsonError::from(error).to_string()),
+            Subject::Unreadable(PodError::TooLarge) => Some(PodError::TooLarge.to_string()),
             Subject::Pod(_) | Subject::Foreign => None,
         };
         let uid: String = review.uid.chars().take(LOGGED_UID).collect();
@@ -181,17 +202,20 @@ impl Endpoint {
 }
 
 impl Edge {
-    async fn decide(&self, request: &Request<'_>) -> Result<Answer, Fault> {
+    fn decide(
+        &self,
+        request: &Request<'_>,
+        namespace: Option<&KnownNamespace>,
+    ) -> Result<Answer, Fault> {
         // One version for the whole review, whatever the watches bring meanwhile.
         let in_force = self.knowledge.in_force();
         let configuration = in_force
             .configuration
             .as_deref()
             .ok_or(Fault::NoConfiguration)?;
-        let namespace = self.namespace(&request.namespace).await;
         let context = Context {
             configuration,
-            namespace: namespace.as_ref().map(|namespace| &namespace.view),
+            namespace: namespace.map(|namespace| &namespace.view),
             pull_secret: &in_force.pull_secret.known,
             trust_bundle: in_force.trust_bundle,
         };
@@ -205,11 +229,8 @@ impl Edge {
         self.metrics.found(&decision.findings);
     }
 
-    async fn namespace(&self, name: &str) -> Option<Arc<KnownNamespace>> {
-        let known = self.knowledge.namespace(name);
-        if known.is_some() || name.is_empty() {
-            return known;
-        }
+    /// A Namespace that is not known yet; `None` if it does not become known in time.
+    async fn await_namespace(&self, name: &str) -> Option<Arc<KnownNamespace>> {
         let mut revisions = self.knowledge.revisions();
         let arrival = async {
             loop {

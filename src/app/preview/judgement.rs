@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use api::Feature;
 use api::names::SKR_NAMESPACE;
 use json_patch::Patch;
-use policy::admission::review::{self, Request, Review, Subject};
+use policy::admission::review::{self, PodError, Request, Review, Subject};
 use policy::admission::{
     Configuration, Context, Finding, Namespace, PullSecret, TrustBundlePresence, decide,
 };
@@ -122,7 +122,10 @@ fn verdict(workload: Workload, landscape: &Landscape<'_>) -> Result<Verdict, Pre
             body,
         ) => Err(PreviewError::Pod {
             what: workload.source.to_string(),
-            reason: reason(&error, body),
+            reason: match error {
+                PodError::Shape(error) => reason(&error, body),
+                PodError::TooLarge => error.to_string(),
+            },
             place: workload.place,
         }),
         _ => Err(PreviewError::Defect(workload.place)),

@@ -102,7 +102,8 @@ pub fn decide<'a>(request: &'a Request<'a>, context: &Context<'a>) -> Decision<'
             .refusal(feature)
             .map(|reason| Finding::new(feature, reason))
     }));
-    let mut patch = PatchWriter::default();
+    let refusals = findings.len();
+    let mut patch = PatchWriter::new(request.patch_limit);
     if request.operation == Operation::Create {
         create(
             request,
@@ -118,12 +119,15 @@ pub fn decide<'a>(request: &'a Request<'a>, context: &Context<'a>) -> Decision<'
             (&mut patch, &mut findings),
         );
     }
+    let patch = patch.finish().unwrap_or_else(|| {
+        findings.truncate(refusals);
+        let too_large = |feature| Finding::new(feature, Reason::PatchTooLarge);
+        findings.extend(opt_in.enabled().into_iter().map(too_large));
+        Patch::default()
+    });
     // A stable order makes reports comparable: by feature, and within one as the Pod has it.
     findings.sort_by_key(|finding| finding.feature);
-    Decision {
-        patch: patch.finish(),
-        findings,
-    }
+    Decision { patch, findings }
 }
 
 fn out_of_bounds(request: &Request<'_>) -> Option<Reason<'static>> {

@@ -8,6 +8,9 @@
 //! server, which has decoded and encoded the document itself. A refusal says nothing but [`Unread`]: whoever wants to
 //! know why asks `serde_json`, which also has the last word if it should read what this reader does not.
 //!
+//! A document with more than [`MAX_LIST_ITEMS`] items in wanted lists is not read: an item takes up to eighty times
+//! its text in memory, and what is made of it takes more.
+//!
 //! Deliberately absent: numbers (no decision reads one), messages with positions, unescaping (`serde_json` does it for
 //! the few strings that have escapes).
 
@@ -23,9 +26,14 @@ use serde::Deserialize;
 use serde::de::{self, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde::forward_to_deserialize_any;
 
-/// The text is not JSON of the wanted shape, as far as this reader can tell.
+/// The largest number of items in all wanted lists of a document together: containers, their variables, mounts and
+/// devices, volumes and their sources, and pull Secrets, of the new and the stored Pod. Pods in use have some hundreds.
+/// The API server can store a Pod with more, which is left unchanged.
+pub const MAX_LIST_ITEMS: usize = 10_000;
+
+/// The text is not JSON of the wanted shape within the limit, as far as this reader can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not JSON of the wanted shape")]
+#[error("not JSON of the wanted shape within the limit")]
 pub(super) struct Unread;
 
 impl de::Error for Unread {
@@ -39,7 +47,11 @@ impl de::Error for Unread {
 /// # Errors
 /// [`Unread`] if it is none, or has not the shape of `T`.
 pub(super) fn from_str<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, Unread> {
-    let mut reader = Reader { text, at: 0 };
+    let mut reader = Reader {
+        text,
+        at: 0,
+        items: MAX_LIST_ITEMS,
+    };
     let value = T::deserialize(&mut reader)?;
     match reader.peek() {
         Err(Unread) => Ok(value),
@@ -52,10 +64,11 @@ pub(super) fn is_plain(text: &str) -> bool {
     skip::plain(text.as_bytes()) == text.len()
 }
 
-/// What is left to read: `text` from `at` on.
+/// What is left to read: `text` from `at` on, with at most `items` list items.
 struct Reader<'a> {
     text: &'a str,
     at: usize,
+    items: usize,
 }
 
 impl<'a> Reader<'a> {
@@ -256,6 +269,7 @@ impl<'de> SeqAccess<'de> for &mut Elements<'_, 'de> {
         if !self.more()? {
             return Ok(None);
         }
+        self.reader.items = self.reader.items.checked_sub(1).ok_or(Unread)?;
         seed.deserialize(&mut *self.reader).map(Some)
     }
 }

@@ -1,11 +1,22 @@
 //! The patch writer: JSON Patch, `add` and `replace` only, on the few paths that [`Path`] can name.
 //!
-//! Written by hand because a diff is positional and a typed round trip loses unknown fields
-//!. Nothing here can remove or move a value.
+//! Written by hand because a diff is positional and a typed round trip loses unknown fields.
+//! Nothing here can remove or move a value. A patch that grows beyond its limit is none:
+//! half of one would leave a Pod half changed.
 
 use super::entry::Entry;
 use super::json;
 use super::pod::{ContainerList, Placed};
+
+/// The size of the largest patch, in bytes, for a review of `review` bytes. In an answer, where it is base64, it takes
+/// 64 KiB and four times the review at most, and never more than 1 MiB. A container as the API server sends it has
+/// about 400 bytes, and what all features change of it fewer.
+pub(super) fn limit(review: usize) -> usize {
+    const BASE: usize = 48 * 1024;
+    const FACTOR: usize = 3;
+    const MAX: usize = 768 * 1024;
+    review.saturating_mul(FACTOR).saturating_add(BASE).min(MAX)
+}
 
 /// A finished JSON Patch document, or none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -86,33 +97,57 @@ pub(super) enum Value<'a> {
 }
 
 /// Writes a [`Patch`], operation by operation.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct PatchWriter {
     json: Vec<u8>,
+    limit: usize,
 }
 
 impl PatchWriter {
+    /// The writer of a patch of at most `limit` bytes.
+    pub(super) fn new(limit: usize) -> Self {
+        Self {
+            json: Vec::new(),
+            limit,
+        }
+    }
+
+    /// Whether the patch has grown beyond its limit. Further operations are not written.
+    pub(super) fn is_too_large(&self) -> bool {
+        self.json.len() >= self.limit
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.json.is_empty()
     }
 
     pub(super) fn add(&mut self, path: Path<'_>, value: Value<'_>) {
-        self.next();
-        self.text(r#"{"op":"add","path":""#);
-        self.rest(path, value);
+        self.operation(r#"{"op":"add","path":""#, path, value);
     }
 
     pub(super) fn replace(&mut self, path: Path<'_>, value: Value<'_>) {
-        self.next();
-        self.text(r#"{"op":"replace","path":""#);
-        self.rest(path, value);
+        self.operation(r#"{"op":"replace","path":""#, path, value);
     }
 
-    pub(super) fn finish(mut self) -> Patch {
+    /// The patch; `None` if it is too large.
+    pub(super) fn finish(mut self) -> Option<Patch> {
+        if self.is_too_large() {
+            return None;
+        }
         if !self.json.is_empty() {
             self.json.push(b']');
         }
-        Patch { json: self.json }
+        Some(Patch { json: self.json })
+    }
+
+    #[inline]
+    fn operation(&mut self, start: &str, path: Path<'_>, value: Value<'_>) {
+        if self.is_too_large() {
+            return;
+        }
+        self.next();
+        self.text(start);
+        self.rest(path, value);
     }
 
     fn next(&mut self) {

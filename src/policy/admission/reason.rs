@@ -56,6 +56,8 @@ pub enum Reason<'a> {
     Immutable,
     /// We do not act on this operation.
     NotIntercepted,
+    /// The patch of all features would be larger than the limit for a review of this size.
+    PatchTooLarge,
 
     /// The image's registry was replaced.
     ImageRewritten {
@@ -159,6 +161,7 @@ codes! {
     BeingDeleted
     Immutable
     NotIntercepted
+    PatchTooLarge
     ImageRewritten
     ImageRewrittenBefore
     ImageUnchanged
@@ -210,6 +213,7 @@ impl Reason<'_> {
         matches!(
             self,
             Self::NotAvailable
+                | Self::PatchTooLarge
                 | Self::OverrideUnusable { .. }
                 | Self::ImageUnreadable { .. }
                 | Self::InvalidPullSecret { .. }
@@ -233,6 +237,7 @@ impl Reason<'_> {
             Self::BeingDeleted => Code::BeingDeleted,
             Self::Immutable => Code::Immutable,
             Self::NotIntercepted => Code::NotIntercepted,
+            Self::PatchTooLarge => Code::PatchTooLarge,
             Self::ImageRewritten { .. } => Code::ImageRewritten,
             Self::ImageRewrittenBefore { .. } => Code::ImageRewrittenBefore,
             Self::ImageUnchanged { .. } => Code::ImageUnchanged,
@@ -281,6 +286,9 @@ impl fmt::Display for Reason<'_> {
                 f.write_str("set at creation only: the field is immutable afterwards")
             }
             Self::NotIntercepted => f.write_str("this operation is not acted on"),
+            Self::PatchTooLarge => f.write_str(
+                "the patch is larger than the limit for this review; the Pod is unchanged",
+            ),
             Self::ImageRewritten { user, from, to } => write!(f, "{user}: {from} → {to}"),
             Self::ImageRewrittenBefore { user } => {
                 write!(f, "{user}: the image starts with its replacement")

@@ -2,14 +2,24 @@
 //!
 //! A review that is no review is a [`ReviewError`] (HTTP 400: the API server gets no false answer); a proper review whose
 //! Pod cannot be read keeps its uid, so that it can be allowed (own faults never deny a Pod).
+//!
+//! Invariant: what is made of a body has a bound in memory that does not depend on what the Pod consists of. `serde_json`
+//! is asked only about bodies that are short and have few items, because it has no such bound, and its errors repeat
+//! what they are about.
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use super::json;
+pub use super::json::MAX_LIST_ITEMS;
+use super::patch;
 use super::pod::{Pod, Text};
-use crate::review::{API_VERSION, KIND};
+use crate::review::{API_VERSION, KIND, MAX_UID_BYTES};
 pub use crate::review::{JsonError, ReviewError};
+
+/// The largest body, in bytes, about whose errors `serde_json` is asked.
+const MAX_STRICT_BYTES: usize = 128 * 1024;
 
 /// What the API server asks.
 #[derive(Debug)]
@@ -29,8 +39,19 @@ pub enum Subject<'a> {
     Pod(Box<Request<'a>>),
     /// Another resource: somebody's rules are wider than ours.
     Foreign,
-    /// A Pod that does not look like one. The error repeats parts of the Pod; [`JsonError`] is for logs.
-    Unreadable(serde_json::Error),
+    /// A Pod that does not look like one, or is too large.
+    Unreadable(PodError),
+}
+
+/// Why a Pod is not read.
+#[derive(Debug, thiserror::Error)]
+pub enum PodError {
+    /// A field is missing, duplicate or of another type. The error repeats parts of the Pod; [`JsonError`] is for logs.
+    #[error(transparent)]
+    Shape(serde_json::Error),
+    /// The Pod has too many list items, or it is of another shape and too large for a parse that tells the place.
+    #[error("not a valid Pod with at most {MAX_LIST_ITEMS} list items")]
+    TooLarge,
 }
 
 /// A question about a Pod.
@@ -44,6 +65,8 @@ pub struct Request<'a> {
     pub object: Pod<'a>,
     /// The Pod as it is stored, on UPDATE.
     pub old: Option<Pod<'a>>,
+    /// The size of the largest patch, in bytes. It grows with the review.
+    pub(super) patch_limit: usize,
 }
 
 /// What is done to a Pod.
@@ -102,24 +125,29 @@ struct Resource<'a> {
 pub fn parse(body: &[u8]) -> Result<Review<'_>, ReviewError> {
     let text = std::str::from_utf8(body).map_err(ReviewError::Encoding)?;
     match json::from_str::<Envelope<'_, Pod<'_>>>(text) {
-        Ok(envelope) => envelope.review(RawRequest::into_subject),
-        Err(json::Unread) => look_closely(text),
+        Ok(envelope) => envelope.review(|request| request.into_subject(text)),
+        Err(json::Unread) if can_be_parsed_strictly(text) => look_closely(text),
+        Err(json::Unread) => json::from_str::<Envelope<'_, IgnoredAny>>(text)
+            .map_err(|json::Unread| ReviewError::NoReview)?
+            .review(|request| request.without_pod(PodError::TooLarge)),
     }
+}
+
+/// Whether the text is short and cannot have more than [`MAX_LIST_ITEMS`] list items: each is behind a bracket or a
+/// comma.
+fn can_be_parsed_strictly(text: &str) -> bool {
+    let is_in_front_of_item = |byte: &u8| matches!(byte, b'[' | b',');
+    text.len() <= MAX_STRICT_BYTES
+        && text.bytes().filter(is_in_front_of_item).count() <= MAX_LIST_ITEMS
 }
 
 /// The slower look, only for what the first could not read: what is wrong, and is it the review or just its Pod?
 fn look_closely(text: &str) -> Result<Review<'_>, ReviewError> {
     match serde_json::from_str::<Envelope<'_, Pod<'_>>>(text) {
-        Ok(envelope) => envelope.review(RawRequest::into_subject),
+        Ok(envelope) => envelope.review(|request| request.into_subject(text)),
         Err(error) => serde_json::from_str::<Envelope<'_, &RawValue>>(text)
             .map_err(|error| ReviewError::Shape(error.into()))?
-            .review(|request| {
-                if request.is_about_pods() {
-                    Subject::Unreadable(error)
-                } else {
-                    Subject::Foreign
-                }
-            }),
+            .review(|request| request.without_pod(PodError::Shape(error))),
     }
 }
 
@@ -135,6 +163,9 @@ impl<'a, T> Envelope<'a, T> {
         if request.uid.is_empty() {
             return Err(ReviewError::NoUid);
         }
+        if request.uid.len() > MAX_UID_BYTES {
+            return Err(ReviewError::UidTooLong);
+        }
         Ok(Review {
             uid: request.uid.clone(),
             dry_run: request.dry_run.unwrap_or_default(),
@@ -144,6 +175,15 @@ impl<'a, T> Envelope<'a, T> {
 }
 
 impl<T> RawRequest<'_, T> {
+    /// The subject of a request whose Pod, if it is about one, is not read.
+    fn without_pod<'s>(&self, error: PodError) -> Subject<'s> {
+        if self.is_about_pods() {
+            Subject::Unreadable(error)
+        } else {
+            Subject::Foreign
+        }
+    }
+
     fn is_about_pods(&self) -> bool {
         self.resource
             .as_ref()
@@ -161,7 +201,7 @@ impl<T> RawRequest<'_, T> {
 }
 
 impl<'a> RawRequest<'a, Pod<'a>> {
-    fn into_subject(self) -> Subject<'a> {
+    fn into_subject(self, review: &str) -> Subject<'a> {
         if !self.is_about_pods() {
             return Subject::Foreign;
         }
@@ -170,6 +210,7 @@ impl<'a> RawRequest<'a, Pod<'a>> {
             namespace: self.namespace.unwrap_or_default(),
             object: self.object.unwrap_or_default(),
             old: self.old_object,
+            patch_limit: patch::limit(review.len()),
         }))
     }
 }

@@ -1,5 +1,6 @@
 //! Golden cases (one file each), the example of the requirements first, then properties.
 
+mod bounds;
 mod case;
 mod configuration;
 mod golden;

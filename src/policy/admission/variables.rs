@@ -45,6 +45,9 @@ pub(super) fn set<'a>(
     }
     let mut missing: Vec<&Entry> = Vec::with_capacity(all.len());
     for placed in spec.started() {
+        if patch.is_too_large() {
+            return;
+        }
         missing.clear();
         for variable in all.iter().filter(|it| enabled.contains(it.feature)) {
             let reason = settle(placed, variable, patch);

@@ -1,4 +1,8 @@
 //! The answer to a review. Our own type: kube's writes the patch as a list of numbers (kube #1781).
+//!
+//! Invariant: all its parts are bounded: patch and uid by `policy`, warnings and audit annotation here.
+
+use std::fmt::{self, Write as _};
 
 use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, HeaderValue};
@@ -91,10 +95,33 @@ fn warnings(findings: &[Finding<'_>]) -> Vec<String> {
         .filter(|finding| finding.reason.warns())
         .take(WARNINGS)
         .map(|finding| {
-            let text = format!("{}: {}", finding.feature, finding.reason);
-            text.chars().take(WARNING_LENGTH).collect()
+            let mut warning = Warning::default();
+            // The one error is that the text is cut.
+            let _cut = write!(warning, "{}: {}", finding.feature, finding.reason);
+            warning.text
         })
         .collect()
+}
+
+/// A text that ends after [`WARNING_LENGTH`] characters. A reason may repeat a text of the Pod, which is as long as a
+/// body and longer when escaped: what is behind the cut is not written at all.
+#[derive(Default)]
+struct Warning {
+    text: String,
+    length: usize,
+}
+
+impl fmt::Write for Warning {
+    fn write_str(&mut self, part: &str) -> fmt::Result {
+        for character in part.chars() {
+            if self.length == WARNING_LENGTH {
+                return Err(fmt::Error);
+            }
+            self.text.push(character);
+            self.length += 1;
+        }
+        Ok(())
+    }
 }
 
 /// `feature=Code`, once each, for what was asked for; empty if nothing was.

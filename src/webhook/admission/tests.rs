@@ -11,6 +11,7 @@ use tower::ServiceExt as _;
 
 use super::*;
 
+mod bounds;
 mod canary;
 
 const CONFIG: &str = include_str!("../../policy/admission/tests/seed/config.json");

@@ -116,7 +116,7 @@ proptest! {
     #[test]
     fn a_value_ends_where_serde_json_ends_it(value in value(), spaced in any::<bool>(), behind in "[ ,}\\]\"]{0,70}") {
         let text = written(&value, spaced, false);
-        let mut reader = Reader { text: &format!("{text} {behind}"), at: 0 };
+        let mut reader = Reader { text: &format!("{text} {behind}"), at: 0, items: 0 };
         prop_assert_eq!(reader.skip(), Ok(()));
         prop_assert_eq!(reader.at, text.len());
     }

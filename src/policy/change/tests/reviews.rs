@@ -38,6 +38,7 @@ fn error(body: &[u8]) -> &'static str {
         ReviewError::Kind { .. } => "Kind",
         ReviewError::NoRequest => "NoRequest",
         ReviewError::NoUid => "NoUid",
+        ReviewError::NoReview | ReviewError::UidTooLong => "limits of the webhook",
     }
 }
 
