@@ -2,8 +2,7 @@ Feature: A source that is deleted on KCP is removed from runtimes after a grace 
   Five minutes by default: a Secret that is deleted by mistake, or deleted and created again, is not taken from runtimes.
 
   Background:
-    Given the manager runs
-    And the controller runs with flags "--deletion-grace-period=5s"
+    Given the controller runs with flags "--deletion-grace-period=5s"
 
   Scenario Outline: In mode direct a deleted <source> is removed, and written again when it is created
     Given a runtime in direct mode
@@ -26,7 +25,8 @@ Feature: A source that is deleted on KCP is removed from runtimes after a grace 
     Then the runtime has no trust bundle any more
 
   Scenario Outline: In mode signal Runtimes are signaled when the <source> is deleted, and when it is created
-    Given a runtime kept by signals
+    Given the manager runs
+    And a runtime kept by signals
     When the <source> is deleted on KCP
     Then the manager reconciles the runtime
     When the <source> is created on KCP
@@ -40,7 +40,8 @@ Feature: A source that is deleted on KCP is removed from runtimes after a grace 
       | configuration |
 
   Scenario Outline: In mode signal KIM removes the deleted <source> from a runtime that has it
-    Given a runtime kept by signals
+    Given the manager runs
+    And a runtime kept by signals
     When the <source> changes on KCP
     Then the runtime has the new <source>
     When the <source> is deleted on KCP

@@ -1,7 +1,7 @@
 //! A runtime's cluster, as its customer sees it.
 
 use anyhow::{Context as _, ensure};
-use api::names::{SKR_NAMESPACE, WEBHOOK_CONFIGURATION};
+use api::names::{SKR_NAMESPACE, WEBHOOK_CERTIFICATE, WEBHOOK_CONFIGURATION, WEBHOOK_LEASE};
 use api::runtimes::{
     CONTENT_HASH, OWNER_MARKER, REQUIRES_PULL_SECRET, REQUIRES_TRUST_BUNDLE, WEBHOOK_DEPLOYMENT,
 };
@@ -166,8 +166,23 @@ impl Skr {
             .sum()
     }
 
-    /// Takes everything of ours away by hand, as after a rebuild.
-    pub(super) async fn clear(&self) -> anyhow::Result<()> {
+    /// Removes every object of the product by hand, as after a rebuild: those of the manifests and those that controller
+    /// and webhook wrote.
+    pub(super) async fn clear(&self, manifests: &[Value]) -> anyhow::Result<()> {
+        for object in manifests.iter().rev() {
+            self.cluster.delete(&object.to_string()).await?;
+        }
+        let written = [
+            ("v1", "Secret", WEBHOOK_CERTIFICATE),
+            ("coordination.k8s.io/v1", "Lease", WEBHOOK_LEASE),
+        ];
+        for (version, kind, name) in written {
+            let object = json!({
+                "apiVersion": version, "kind": kind,
+                "metadata": { "name": name, "namespace": SKR_NAMESPACE },
+            });
+            self.cluster.delete(&object.to_string()).await?;
+        }
         let marker = named_config_map(SKR_NAMESPACE, OWNER_MARKER);
         for path in [webhook_path(), deployment_path(), marker] {
             delete(&self.dialogue, &path).await?;

@@ -193,7 +193,10 @@ impl Stage {
     pub(super) async fn remove(&self, runtime: &Runtime) -> anyhow::Result<()> {
         self.plane.remove(runtime).await?;
         match runtime.skr {
-            Some(number) => self.skrs[number].clear().await,
+            Some(number) => {
+                let installed = self.controller.webhook().await?;
+                self.skrs[number].clear(&installed).await
+            }
             None => Ok(()),
         }
     }
