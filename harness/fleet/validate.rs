@@ -117,6 +117,13 @@ pub(super) fn settle(target: &Target, content: &mut Value) {
         content["spec"] = json!({"finalizers": ["kubernetes"]});
         content["status"] = json!({"phase": "Active"});
     }
+    // The API server omits `paused: false`, and leaves its owner.
+    if target.kind.resource == "deployments"
+        && let Some(spec) = content["spec"].as_object_mut()
+        && spec.get("paused") == Some(&json!(false))
+    {
+        spec.remove("paused");
+    }
 }
 
 /// Whether an object may be stored in the place of another one.

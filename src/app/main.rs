@@ -13,8 +13,7 @@ mod watchers;
 
 use std::process::ExitCode;
 
-/// For the controller's calls to thousands of runtimes: less CPU and less memory than with glibc's allocator
-/// (docs/benchmarks.md, "Fan-out").
+/// Less CPU and memory than glibc's allocator for calls to thousands of runtimes (docs/benchmarks.md, "Fan-out").
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
