@@ -44,10 +44,19 @@ impl Registry {
     pub async fn start(run: &Run, image: &str, identity: &Identity) -> Result<Self, RegistryError> {
         // Clusters that start simultaneously share the kept registry: the first one creates it, the others find it.
         static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-        let _turn = match run.keeps() {
-            true => Some(TURN.lock().await),
-            false => None,
+        let _turn = if run.keeps() {
+            Some(TURN.lock().await)
+        } else {
+            None
         };
+        Self::get_or_create(run, image, identity).await
+    }
+
+    async fn get_or_create(
+        run: &Run,
+        image: &str,
+        identity: &Identity,
+    ) -> Result<Self, RegistryError> {
         let image_id = run
             .docker()
             .image_id(image)

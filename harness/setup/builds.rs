@@ -45,7 +45,7 @@ pub(super) async fn ensure(progress: &Progress, provider: &Provider) -> Result<S
             packages::ensure(progress, &[DEBOOTSTRAP]).await?;
             Provider::Kube(KUBE.build(progress).await?)
         }
-        other => other.clone(),
+        Provider::K3s(image) => Provider::K3s(image.clone()),
     };
     let registry_image = REGISTRY.build(progress).await?;
     Ok(Setup {

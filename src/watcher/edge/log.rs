@@ -8,7 +8,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use policy::change::{ReviewError, Silence};
-use serde_json::error::Category;
 
 /// The time between two lines of one kind.
 const PAUSE: Duration = Duration::from_mins(1);
@@ -64,18 +63,10 @@ fn admit(pause: &Mutex<Pause>) -> Option<u64> {
     Some(std::mem::take(&mut pause.skipped))
 }
 
-/// Why a body is not a review, with the place of the error, and without the sender's words, which a parser's text quotes.
+/// Why a body is not a review, with the place of the error. Neither error repeats what the sender wrote.
 pub(super) fn reason(error: &ReviewError) -> String {
-    let text = error.to_string();
-    let source = error.source().and_then(|source| source.downcast_ref());
-    let Some(source): Option<&serde_json::Error> = source else {
-        return text;
-    };
-    let category = match source.classify() {
-        Category::Io | Category::Syntax => "syntax error",
-        Category::Data => "unexpected value",
-        Category::Eof => "unexpected end",
-    };
-    let (line, column) = (source.line(), source.column());
-    format!("{text}: {category} at line {line} column {column}")
+    match error.source() {
+        Some(source) => format!("{error}: {source}"),
+        None => error.to_string(),
+    }
 }

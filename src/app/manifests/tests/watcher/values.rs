@@ -32,7 +32,7 @@ fn values_arrive_where_they_belong() {
         "--namespace=elsewhere",
         "--notify=sync",
         "--",
-        "--confirm-after=7",
+        "--confirm-after=7s",
         "--fsync=always",
     ])
     .unwrap();
@@ -52,7 +52,7 @@ fn values_arrive_where_they_belong() {
             "--health-probe-bind-address=:8081",
             "--spool-folder=/var/spool/watcher",
             "--notify=sync",
-            "--confirm-after=7",
+            "--confirm-after=7s",
             "--fsync=always",
         ]
     );
