@@ -3,7 +3,7 @@
 //! Every container and network that the harness makes carries [`RUN`] or [`KEPT`]. A sweep removes what a run left
 //! whose process is known to be gone. Several machines, or several containers of one CI machine, can share one Docker
 //! socket; whether a process of another PID namespace lives cannot be seen, so what such a run made is removed only
-//! when the run began more than [`EXPIRY`] ago. What was kept on request stays until `harness cluster down`.
+//! when the run began more than 24 hours ago. What was kept on request stays until `harness cluster down`.
 
 mod kept;
 

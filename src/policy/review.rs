@@ -37,7 +37,7 @@ pub enum ReviewError {
     /// There is no uid to answer to.
     #[error("the review's request has no uid")]
     NoUid,
-    /// The uid is longer than [`MAX_UID_BYTES`]; the answer would repeat it.
+    /// The uid is longer than 128 bytes; the answer would repeat it.
     #[error("the uid of the review's request is longer than {MAX_UID_BYTES} bytes")]
     UidTooLong,
 }
