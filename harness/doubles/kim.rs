@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 use crate::until::until;
 use copy::{Copies, Sources};
 
-/// Which of the two keys it obeys; the seed says label, the public manager obeys the annotation.
+/// Which of the two keys it obeys; the requirement names the label, the public manager reads the annotation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Obeys {
     /// The label.

@@ -122,7 +122,7 @@ async fn is_valid(replica: &Replica, expected: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-#[given("the configuration of the seed's example")]
+#[given("the configuration of the example")]
 async fn seed(world: &mut World) -> anyhow::Result<()> {
     let document = serde_json::from_str(&super::deployment::seed("config.json")?)?;
     configure(world, document).await

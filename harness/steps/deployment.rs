@@ -11,7 +11,7 @@ use crate::world::effects::items;
 use crate::world::twin::comparable;
 use crate::world::{Answer, PATIENCE, World};
 
-/// A file of the seed's example, which `policy` has verbatim.
+/// A file of the example that `policy` has in its tests.
 pub(super) fn seed(file: &str) -> anyhow::Result<String> {
     let path = workspace::root()
         .join("src/policy/admission/tests/seed")
@@ -19,7 +19,7 @@ pub(super) fn seed(file: &str) -> anyhow::Result<String> {
     std::fs::read_to_string(&path).with_context(|| path.display().to_string())
 }
 
-#[when("the seed's Deployment is created")]
+#[when("the Deployment of the example is created")]
 async fn created(world: &mut World) -> anyhow::Result<()> {
     let namespace = world.namespace().await?;
     let deployment: Value = serde_saphyr::from_str(&seed("deployment.yaml")?)?;
@@ -48,10 +48,10 @@ async fn created(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-#[then("its Pod is the seed's Pod")]
+#[then("its Pod is the Pod of the example")]
 async fn expected_pod(world: &mut World) -> anyhow::Result<()> {
     let expected: Value = serde_saphyr::from_str(&seed("pod.yaml")?)?;
-    // Where nobody intercepts it, the API server adds to the seed's Pod what it adds to any.
+    // Where nobody intercepts it, the API server adds to the example's Pod what it adds to any.
     let expected = dry_run(world, "/api/v1/namespaces/kube-system/pods", &expected).await?;
     let (mut expected, mut seen) = (comparable(&expected), comparable(&world.pod()?.object));
     for pod in [&mut expected, &mut seen] {

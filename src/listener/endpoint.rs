@@ -1,6 +1,6 @@
 //! The HTTP face: two paths, and what happens to a request on them, in order.
 //!
-//! Invariant: who the sender is comes before what it sends, so nobody unknown makes us read a body; and every wait on
+//! Invariant: who the sender is comes before what it sends, so no unauthenticated body is read; and every wait on
 //! the way to the answer has an end.
 //! Deliberately absent: sockets and TLS; contract versions other than `v2`, which are not found.
 

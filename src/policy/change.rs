@@ -2,7 +2,7 @@
 //!
 //! The watcher lets every proper review pass; [`decide`] says whether KCP is told of it. Invariants: whatever the bytes
 //! are, there is an answer and never a panic; and where two values cannot be compared exactly, they count as different,
-//! because an event too many costs one look and an event too few is a change that nobody sees. Deliberately absent:
+//! because an event too many costs one look and an event too few is a change that is never reported. Deliberately absent:
 //! HTTP, the spool, delivery, metrics (all in `watcher`), and which objects are watched by label: that is the API
 //! server's `objectSelector`.
 

@@ -5,7 +5,7 @@
 //! Invariants: no wave is larger than the settings say; nobody starts before the waves before are settled, nor after the
 //! budget is spent or while paused. A member that may not start becomes neither [`State::Running`] nor [`State::Failed`],
 //! whoever asks for it: members in these states may be written to. Members that were unreachable before they were written to
-//! are no failures and hold up nobody; afterwards they are failures. No member runs for ever. Deliberately absent: the clock.
+//! are not failures and delay no wave; afterwards they are. No member runs permanently. Deliberately absent: the clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;

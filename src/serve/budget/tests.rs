@@ -38,7 +38,7 @@ async fn the_body_that_began_first_and_is_incomplete_is_evicted() {
     let mut newest = budget.share();
     assert!(!takes(&mut newest, 2, true).await);
     assert!(is_evicted(&first).await && !is_evicted(&second).await);
-    // What is about to come back is enough; nobody else has to go meanwhile.
+    // What is about to come back is enough; no other body is evicted meanwhile.
     assert!(!takes(&mut newest, 2, true).await);
     assert!(!is_evicted(&second).await);
     drop(first);
@@ -51,7 +51,7 @@ async fn bodies_that_are_handled_are_waited_for() {
     let (mut handled, mut young) = (budget.share(), budget.share());
     assert!(takes(&mut handled, 8, true).await && takes(&mut young, 2, false).await);
     let mut newest = budget.share();
-    // The young one could not make room for it.
+    // Evicting the newer body would not free enough.
     assert!(!takes(&mut newest, 3, true).await);
     assert!(!is_evicted(&young).await);
     let waiting = tokio::spawn(async move { newest.take(3, true).await });

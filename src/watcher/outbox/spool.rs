@@ -127,7 +127,7 @@ impl Spool {
         if let Some(journal) = &mut self.journal {
             journal.close();
             if let Some(mark) = journal.mark_incomplete() {
-                // Without a thread there is nobody to write it.
+                // Without the thread nothing writes it.
                 let _given_up_already = self.writer.hand_over(mark);
             }
         }

@@ -234,7 +234,7 @@ impl State {
         Stored::TooManyManagers
     }
 
-    /// Of managers that are not registered nothing is kept but that they have lost something. The record says it of everybody,
+    /// Of managers that are not registered nothing is kept but that they have lost something. The record states it for all managers,
     /// which costs the others a look in the next life, unless a snapshot has said it better until then. Whether it is new.
     fn lose_strangers(&mut self, now: Moment) -> bool {
         let first = self.queue.managers_mut().lose_strangers();

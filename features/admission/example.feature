@@ -1,12 +1,12 @@
-Feature: The example of the specification holds, word for word
-  Whoever reads the specification may try its example and see what it promises.
+Feature: The example Deployment yields the example Pod, word for word
+  The files are in src/policy/admission/tests/seed: configuration, Deployment and Pod.
 
   @smoke @serial
   Scenario: A Deployment goes in, and its Pod comes out changed
-    Given the configuration of the seed's example
+    Given the configuration of the example
     And a namespace that asks for nothing
-    When the seed's Deployment is created
-    Then its Pod is the seed's Pod
+    When the Deployment of the example is created
+    Then its Pod is the Pod of the example
     And the stored Deployment is what was sent
 
   Scenario: Nothing but Pods is intercepted
