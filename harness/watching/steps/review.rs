@@ -18,17 +18,28 @@ async fn reviews(world: &mut World, operation: String, change: String) -> anyhow
     Ok(())
 }
 
-/// `…` stands for the object's namespace and name.
+/// `…` stands for the object's namespace and name. `event queued` is one of the two texts that begin so: how long the disk
+/// of a busy node takes is not the scenario's subject.
 #[then(regex = r#"^it is allowed with "(.+)"$"#)]
 fn allowed(world: &mut World, message: String) -> anyhow::Result<()> {
     let name = world.name()?;
     let message = message.replace('…', &format!("{}/{}", name.namespace, name.name));
     let answer = world.answer.clone().unwrap_or_default();
-    let expected = json!({
-        "uid": world.seen["uid"], "allowed": true,
-        "status": { "metadata": {}, "status": "Success", "message": message },
-    });
-    ensure!(answer["response"] == expected, "{answer}");
+    let messages = match message.as_str() {
+        "event queued" => vec!["event queued for KCP", "event queued in memory only"],
+        other => vec![other],
+    };
+    let expected = |message: &&str| {
+        json!({
+            "uid": world.seen["uid"], "allowed": true,
+            "status": { "metadata": {}, "status": "Success", "message": message },
+        })
+    };
+    let is_expected = messages
+        .iter()
+        .map(expected)
+        .any(|it| it == answer["response"]);
+    ensure!(is_expected, "expected one of {messages:?}: {answer}");
     Ok(())
 }
 
