@@ -98,10 +98,7 @@ fn answered_event_after_kill_9_is_still_in_the_spool() {
     let folder = Folder::new();
     let mut running = Running::start(&folder);
     for name in ["one", "two", "one"] {
-        let answer = running.ask(&review(name));
-        assert_eq!(answer["response"]["allowed"], true);
-        let message = &answer["response"]["status"]["message"];
-        assert_eq!(message, "event queued for KCP");
+        running.ask_until_spooled(&review(name));
     }
     running.kill("KILL");
     assert_eq!(running.ended().code(), None, "killed");
@@ -184,7 +181,7 @@ fn kcp_hears_of_a_change_twice_and_of_calm_before_it() {
 fn spooled_event_after_a_restart_is_delivered() {
     let folder = Folder::new();
     let mut before = Running::start(&folder);
-    before.ask(&review("one"));
+    before.ask_until_spooled(&review("one"));
     before.kill("KILL");
     before.ended();
     let kcp = Kcp::start(&folder);

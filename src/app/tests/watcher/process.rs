@@ -171,6 +171,16 @@ impl Running {
     }
 
     /// The answer to a review for the manager `kyma`.
+    /// Asks until the answer says that the event is in the spool: where the disk takes longer than 2 ms, it is answered as
+    /// kept in memory only.
+    pub(crate) fn ask_until_spooled(&self, review: &Value) {
+        self.until("answered as spooled", |it| {
+            let answer = it.ask(review);
+            assert_eq!(answer["response"]["allowed"], true);
+            answer["response"]["status"]["message"] == "event queued for KCP"
+        });
+    }
+
     pub(crate) fn ask(&self, review: &Value) -> Value {
         let body = review.to_string();
         let request = format!(
