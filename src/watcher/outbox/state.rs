@@ -234,8 +234,9 @@ impl State {
         Stored::TooManyManagers
     }
 
-    /// Of managers that are not registered nothing is kept but that they have lost something. The record states it for all managers,
-    /// which costs the others a look in the next life, unless a snapshot has said it better until then. Whether it is new.
+    /// Notes that managers which are not registered have lost events; nothing else is kept of them. The record states it for
+    /// all managers, so after a restart each is asked for a resync, unless a snapshot has named the ones concerned by then.
+    /// Returns whether it is new.
     fn lose_strangers(&mut self, now: Moment) -> bool {
         let first = self.queue.managers_mut().lose_strangers();
         if first {
