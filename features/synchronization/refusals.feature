@@ -1,7 +1,7 @@
-Feature: A kubeconfig is not trusted, and nothing is written to the wrong cluster
-  Credentials of thousands of clusters pass through one process: each goes to its own cluster or nowhere.
+Feature: Kubeconfigs as untrusted input
+  A kubeconfig gives an address, CA certificates and one credential; everything else in it is rejected.
 
-  Scenario Outline: A kubeconfig that asks for more than a connection
+  Scenario Outline: A kubeconfig with <content> is rejected
     Given a Runtime whose kubeconfig has <content>
     When a RuntimeBootstrapper is created for it
     Then its condition Reachable is False with the reason "KubeconfigInvalid"
@@ -17,14 +17,14 @@ Feature: A kubeconfig is not trusted, and nothing is written to the wrong cluste
       | a leaf certificate as its CA   |
       | text that is no YAML           |
 
-  Scenario Outline: There is no kubeconfig
+  Scenario Outline: A kubeconfig Secret that <state> is reported
     Given a Runtime whose kubeconfig Secret <state>
     When a RuntimeBootstrapper is created for it
     Then its condition Reachable is False with the reason "KubeconfigMissing", naming "<fault>"
     And the runtime is not written to
 
     Examples:
-      | state           | fault           |
-      | is missing      | no Secret       |
-      | lacks its key   | no key `config` |
-      | is empty        | is empty        |
+      | state           | fault                 |
+      | is missing      | not found             |
+      | lacks its key   | key config is missing |
+      | is empty        | key config is empty   |

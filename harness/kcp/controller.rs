@@ -203,9 +203,9 @@ fn lease() -> String {
 /// The account under which it runs.
 pub(super) const ACCOUNT: &str = "system:serviceaccount:kcp-system:rt-bootstrapper-controller";
 /// Where it remembers, in its namespace, what it signalled last.
-pub(super) const RECORD: &str = "rt-bootstrapper-controller-record";
+pub(super) const RECORD: &str = "rt-bootstrapper-signal-state";
 /// Where direct mode remembers what was ever rolled out.
-pub(super) const DIRECT_RECORD: &str = "rt-bootstrapper-direct-record";
+pub(super) const DIRECT_RECORD: &str = "rt-bootstrapper-direct-state";
 const NAME: &str = "rt-bootstrapper-controller";
 const REPLICAS: u32 = 2;
 /// By the command line, which Pods cannot hide from their node.

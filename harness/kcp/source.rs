@@ -68,9 +68,9 @@ impl Source {
     /// The key of its hash in the controller's record.
     pub(super) fn in_record(self) -> &'static str {
         match self {
-            Self::PullSecret => "known.pullSecret",
-            Self::TrustBundle => "known.trustBundle",
-            Self::Configuration => "known.configuration",
+            Self::PullSecret => "lastSeen.pullSecret",
+            Self::TrustBundle => "lastSeen.trustBundle",
+            Self::Configuration => "lastSeen.configuration",
         }
     }
 

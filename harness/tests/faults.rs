@@ -13,7 +13,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use api::bootstrapper::{ConditionStatus, REACHABLE, READY, RuntimeBootstrapper};
+use api::bootstrapper::{ConditionStatus, READY, RuntimeBootstrapper};
 use api::runtimes::MODE_DIRECT;
 use harness::cluster::{Cluster, ClusterOptions};
 use harness::fleet::kcp::{ControlPlane, Member, Sources, controller_flags};
@@ -117,7 +117,7 @@ async fn are_refused(
         let resource = resources.iter().find(|it| it.name_any() == name);
         let status = resource.and_then(|it| it.status.as_ref());
         let mut conditions = status.iter().flat_map(|status| &status.conditions);
-        let said = conditions.find(|it| it.kind == REACHABLE);
+        let said = conditions.find(|it| it.kind == READY);
         ensure!(
             said.is_some_and(|it| it.status == ConditionStatus::False && it.reason == reason),
             "{name}: {said:?}"
@@ -142,7 +142,7 @@ async fn are_ready(resources: &Api<RuntimeBootstrapper>, expected: usize) -> any
 struct Trouble {
     what: &'static str,
     conditions: Conditions,
-    /// The reason that `Reachable` gives for not writing to them; those without one converge all the same.
+    /// The reason of `Ready` for not writing to them; those without one converge all the same.
     refused: Option<&'static str>,
 }
 

@@ -1,8 +1,7 @@
-//! The custom resource `RuntimeBootstrapper`: one on KCP for each runtime whose webhook the controller looks after.
+//! The custom resource `RuntimeBootstrapper`: one object on KCP for each runtime in mode `direct`.
 //!
-//! Creating one installs the webhook on the runtime, its status says what is there, deleting it uninstalls.
-//! The types of the status need no Kubernetes library; the resource itself and its definition come with the feature
-//! `crds`.
+//! Creating one installs the webhook on the runtime; its status describes what is on the runtime; deleting it deletes the
+//! webhook. The types of the status need no Kubernetes library; the resource and its definition need the feature `crds`.
 
 #[cfg(feature = "crds")]
 mod definition;
@@ -13,7 +12,7 @@ mod webhook;
 #[cfg(feature = "crds")]
 pub use definition::{DeletionPolicy, RuntimeBootstrapper, RuntimeBootstrapperSpec, crd};
 pub use status::{
-    Condition, ConditionStatus, RuntimeBootstrapperStatus, SynchronizedContent, WebhookStatus,
+    Condition, ConditionStatus, ConfigurationStatus, RuntimeBootstrapperStatus, WebhookStatus,
 };
 
 #[cfg(feature = "crds")]
@@ -31,17 +30,20 @@ pub const KIND: &str = "RuntimeBootstrapper";
 /// Plural.
 pub const PLURAL: &str = "runtimebootstrappers";
 
-/// Finalizer that is held until the runtime is as the deletion policy wants it.
-pub const FINALIZER: &str = "operator.kyma-project.io/runtime-bootstrapper";
+/// Finalizer that remains until the deletion policy was carried out on the runtime.
+pub const FINALIZER: &str = "rt-bootstrapper.kyma-project.io/finalizer";
 
-/// Condition: the runtime's API server answers, and is the one that it should be.
+/// Condition: kubeconfig, network, TLS and authentication lead to an API server that responds.
 pub const REACHABLE: &str = "Reachable";
 
-/// Condition: the webhook of the wanted version is there, available, and is sent Pods.
+/// Condition: the cluster behind the kubeconfig is the one of the runtime, and no other owner claims it.
+pub const IDENTITY_VERIFIED: &str = "IdentityVerified";
+
+/// Condition: the webhook of the desired version is installed and available, and Pods are sent to it.
 pub const INSTALLED: &str = "Installed";
 
-/// Condition: pull Secret, trust bundle and document on the runtime say what those on KCP say.
+/// Condition: ConfigMap, pull Secret and ClusterTrustBundle on the runtime have the content of those on KCP.
 pub const CONFIGURATION_SYNCHRONIZED: &str = "ConfigurationSynchronized";
 
-/// Condition: all of the others.
+/// Condition: all other conditions are true.
 pub const READY: &str = "Ready";

@@ -9,7 +9,7 @@ pub const MARKER: &str = "rt-bootstrapper.kyma-project.io/defaulted";
 pub const MIRROR_POD: &str = "kubernetes.io/config.mirror";
 
 /// Label on every copy of the pull Secret that we made; its value is `"true"`.
-pub const MIRRORED: &str = "rt-bootstrapper.kyma-project.io/mirrored";
+pub const PULL_SECRET_COPY_LABEL: &str = "rt-bootstrapper.kyma-project.io/pull-secret-copy";
 
 /// Secret of the webhook's serving certificate in the product namespace. The public installation calls it so too, so an
 /// upgrade finds it.

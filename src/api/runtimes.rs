@@ -70,10 +70,10 @@ pub const MANIFEST_HASH: &str = "rt-bootstrapper.kyma-project.io/manifest-hash";
 pub const OWNER_MARKER: &str = "rt-bootstrapper-owner";
 
 /// Key of [`OWNER_MARKER`]: the runtime id.
-pub const OWNER_RUNTIME_ID: &str = "runtimeId";
+pub const OWNER_RUNTIME_ID: &str = "runtimeID";
 
 /// Key of [`OWNER_MARKER`]: the control plane, as a hash of its `kube-system` UID.
-pub const OWNER_CONTROL_PLANE: &str = "controlPlane";
+pub const OWNER_CONTROL_PLANE: &str = "controlPlaneID";
 
 /// ConfigMap on KCP in which the progress of the rollout stands.
 pub const ROLLOUT: &str = "rt-bootstrapper-rollout";
@@ -82,7 +82,8 @@ pub const ROLLOUT: &str = "rt-bootstrapper-rollout";
 pub const ROLLOUT_PAUSED: &str = "rt-bootstrapper.kyma-project.io/paused";
 
 /// Annotation on a `RuntimeBootstrapper` that accepts a rebuilt cluster: the UID of the new `kube-system`.
-pub const ACCEPT_CLUSTER: &str = "operator.kyma-project.io/accept-cluster";
+pub const ACCEPT_CLUSTER_UID_ANNOTATION: &str =
+    "rt-bootstrapper.kyma-project.io/accept-cluster-uid";
 
 /// Field manager of everything that the controller writes, on KCP and on runtimes.
 pub const CONTROLLER_MANAGER: &str = "rt-bootstrapper-controller";

@@ -76,7 +76,7 @@ async fn a_marker_that_names_another_runtime_is_a_write_that_went_astray() {
         let marker = json!({
             "apiVersion": "v1", "kind": "ConfigMap",
             "metadata": {"name": "rt-bootstrapper-owner"},
-            "data": {"runtimeId": id},
+            "data": {"runtimeID": id},
         });
         assert!(status(&client, apply(path, &marker)).await.is_success());
         assert_eq!(fleet.totals().counts.foreign_writes, foreign);

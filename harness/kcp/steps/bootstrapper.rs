@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context as _, bail, ensure};
 use api::names::MARKER;
-use api::runtimes::ACCEPT_CLUSTER;
+use api::runtimes::ACCEPT_CLUSTER_UID_ANNOTATION;
 use cucumber::{given, then, when};
 use http::Method;
 use serde_json::{Value, json};
@@ -148,9 +148,14 @@ async fn status(world: &mut World) -> anyhow::Result<()> {
             && webhook["replicas"].as_u64() > Some(0),
         "{webhook}"
     );
-    for hash in ["pullSecret", "trustBundle", "configuration", "version"] {
-        let hash = status["content"][hash].as_str().unwrap_or_default();
-        ensure!(hash.len() == 64, "{}", status["content"]);
+    for hash in [
+        "pullSecretHash",
+        "trustBundleHash",
+        "configMapHash",
+        "revision",
+    ] {
+        let hash = status["configuration"][hash].as_str().unwrap_or_default();
+        ensure!(hash.len() == 64, "{}", status["configuration"]);
     }
     ensure!(
         status["observedGeneration"] == object["metadata"]["generation"],
@@ -309,7 +314,7 @@ async fn accepted(world: &mut World) -> anyhow::Result<()> {
     let path = "/api/v1/namespaces/kube-system";
     let answer = world.stage.skrs[number].dialogue.get(path).await?;
     let change = json!({ "metadata": { "annotations": {
-        (ACCEPT_CLUSTER): answer.at("/metadata/uid"),
+        (ACCEPT_CLUSTER_UID_ANNOTATION): answer.at("/metadata/uid"),
     } } });
     let plane = &world.stage.plane;
     plane

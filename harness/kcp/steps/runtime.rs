@@ -93,7 +93,7 @@ async fn foreign(world: &mut World) -> anyhow::Result<()> {
     let marker = json!({
         "apiVersion": "v1", "kind": "ConfigMap",
         "metadata": { "name": OWNER_MARKER, "namespace": api::names::SKR_NAMESPACE },
-        "data": { "runtimeId": "somebody-else", "controlPlane": "another" },
+        "data": { "runtimeID": "somebody-else", "controlPlaneID": "another" },
     });
     world.skr()?.cluster.apply(&marker.to_string()).await?;
     world.look().await

@@ -1,7 +1,7 @@
 //! The custom resource and its definition.
 //!
-//! What the schema can say is said there, so that a mistake is refused at `kubectl apply`: every text and list is bounded,
-//! policies are closed lists, and rules are CEL.
+//! The schema rejects mistakes at `kubectl apply`: every text and list is bounded, policies are enums, and further rules
+//! are CEL expressions.
 
 #![expect(
     unreachable_pub,
@@ -20,7 +20,7 @@ use super::{RuntimeBootstrapperStatus, WebhookSettings};
 #[cfg(test)]
 mod tests;
 
-/// What is wanted for one runtime. The empty spec is right for most.
+/// Desired state of one runtime. An empty spec is valid and has all defaults.
 #[derive(Clone, Debug, PartialEq, Eq, CustomResource, KubeSchema, Serialize, Deserialize)]
 #[kube(
     group = "operator.kyma-project.io",
@@ -31,13 +31,18 @@ mod tests;
     namespaced,
     status = "RuntimeBootstrapperStatus",
     derive = "PartialEq",
-    doc = "The webhook and its configuration on one runtime: created, it is installed and kept in step; deleted, it goes. It has the name of the runtime's `Runtime`.",
+    doc = "RuntimeBootstrapper installs the webhook on one runtime and keeps its configuration synchronized. Its name is the name of the Runtime.",
     crates(kube_core = "::kube_core", kube = "::kube_derive"),
     attr = r#"x_kube(crates(kube_core = "::kube_core"))"#,
     printcolumn(
         name = "Ready",
         type_ = "string",
         json_path = r#".status.conditions[?(@.type=="Ready")].status"#
+    ),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = r#".status.conditions[?(@.type=="Ready")].reason"#
     ),
     printcolumn(
         name = "Synchronized",
@@ -52,37 +57,37 @@ mod tests;
     printcolumn(name = "Version", type_ = "string", json_path = ".status.webhook.version"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     validation = Rule::new("self.metadata.name.size() <= 63")
-        .message("the name is that of a Runtime, and so at most 63 characters long")
+        .message("must be the name of a Runtime: at most 63 characters")
 )]
 #[x_kube(crates(kube_core = "::kube_core"))]
 #[serde(rename_all = "camelCase")]
 pub struct RuntimeBootstrapperSpec {
-    /// Settings of the webhook on this runtime.
+    /// Settings of the webhook on this runtime; they override those of the controller's flags.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook: Option<WebhookSettings>,
-    /// Nothing is written to the runtime any more; it is still observed. A deletion is carried out all the same.
+    /// When true, nothing is written to the runtime. Deletion is still carried out.
     #[serde(default)]
     pub paused: bool,
-    /// What becomes of the runtime when this object is deleted.
+    /// What happens to the objects on the runtime when this object is deleted: Delete removes them, Orphan leaves them for KIM.
     #[serde(default)]
     pub deletion_policy: DeletionPolicy,
-    /// How long a deletion waits for a runtime that cannot be reached, in seconds. After that the object goes, and what is
-    /// on the runtime stays.
-    #[serde(default = "deletion_deadline_seconds")]
+    /// Seconds to wait for an unreachable runtime before the finalizer is removed and the objects on the runtime are left
+    /// behind.
+    #[serde(default = "deletion_timeout_seconds")]
     #[schemars(range(min = 60, max = 604_800))]
-    pub deletion_deadline_seconds: i32,
+    pub deletion_timeout_seconds: i32,
 }
 
-/// What becomes of a runtime whose `RuntimeBootstrapper` is deleted.
+/// What happens to the objects on a runtime when its `RuntimeBootstrapper` is deleted.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema,
 )]
 pub enum DeletionPolicy {
-    /// The webhook and everything that the controller wrote goes.
+    /// The webhook and all objects that the controller wrote are deleted.
     #[default]
-    Uninstall,
-    /// Everything stays as it is, for today's installer to go on with.
-    HandBack,
+    Delete,
+    /// All objects are left as they are, for KIM.
+    Orphan,
 }
 
 /// The definition of the custom resource, for a control plane.
@@ -92,10 +97,10 @@ pub fn crd() -> CustomResourceDefinition {
 }
 
 impl RuntimeBootstrapperSpec {
-    /// How long a deletion waits for a runtime that cannot be reached.
+    /// Time that a deletion waits for an unreachable runtime.
     #[must_use]
-    pub fn deletion_deadline(&self) -> Duration {
-        Duration::from_secs(u64::try_from(self.deletion_deadline_seconds).unwrap_or_default())
+    pub fn deletion_timeout(&self) -> Duration {
+        Duration::from_secs(u64::try_from(self.deletion_timeout_seconds).unwrap_or_default())
     }
 }
 
@@ -105,12 +110,12 @@ impl Default for RuntimeBootstrapperSpec {
             webhook: None,
             paused: false,
             deletion_policy: DeletionPolicy::default(),
-            deletion_deadline_seconds: deletion_deadline_seconds(),
+            deletion_timeout_seconds: deletion_timeout_seconds(),
         }
     }
 }
 
-/// An hour: longer than a control plane's maintenance usually takes, shorter than anybody waits for a deletion.
-fn deletion_deadline_seconds() -> i32 {
+/// One hour: longer than the maintenance of a control plane usually takes.
+fn deletion_timeout_seconds() -> i32 {
     3600
 }

@@ -1,16 +1,16 @@
-//! What the controller says about a runtime.
+//! The status of a `RuntimeBootstrapper`: what the controller observed on a runtime.
 
 use serde::{Deserialize, Serialize};
 
-/// What is on the runtime, and what the controller makes of it.
+/// Observed state of one runtime.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct RuntimeBootstrapperStatus {
-    /// The generation of the spec that this status is about.
+    /// Generation of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `Reachable`, `Installed`, `ConfigurationSynchronized`, `Ready`.
+    /// Conditions: Reachable, IdentityVerified, Installed, ConfigurationSynchronized, Ready.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[cfg_attr(feature = "crds", schemars(length(max = 8)))]
     #[cfg_attr(feature = "crds", schemars(extend(
@@ -18,105 +18,110 @@ pub struct RuntimeBootstrapperStatus {
         "x-kubernetes-list-map-keys" = ["type"]
     )))]
     pub conditions: Vec<Condition>,
-    /// The runtime id, by the label of the Runtime.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// Runtime ID, from the label `kyma-project.io/runtime-id` of the Runtime.
+    #[serde(rename = "runtimeID", default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "crds", schemars(length(max = 253)))]
     pub runtime_id: Option<String>,
-    /// UID of the runtime's namespace `kube-system`: another one is refused.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// UID of the Namespace kube-system of the runtime. A different cluster is rejected.
+    #[serde(
+        rename = "clusterUID",
+        default,
+        skip_serializing_if = "Option::is_none"
+    )]
     #[cfg_attr(feature = "crds", schemars(length(max = 64)))]
-    pub cluster_id: Option<String>,
-    /// The three objects on the runtime.
+    pub cluster_uid: Option<String>,
+    /// Configuration that is on the runtime, as salted hashes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub content: Option<SynchronizedContent>,
-    /// The webhook on the runtime.
+    pub configuration: Option<ConfigurationStatus>,
+    /// State of the webhook on the runtime.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub webhook: Option<WebhookStatus>,
 }
 
-/// The three objects on a runtime, as salted hashes of their content.
+/// Configuration on a runtime, as salted hashes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
-pub struct SynchronizedContent {
-    /// Of the pull Secret; absent if it is not there or not ours.
+pub struct ConfigurationStatus {
+    /// Hash of the synchronized pull Secret; absent when the object does not exist or is not managed by the controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "crds", schemars(length(max = 64)))]
-    pub pull_secret: Option<String>,
-    /// Of the ClusterTrustBundle; absent if it is not there or not ours.
+    pub pull_secret_hash: Option<String>,
+    /// Hash of the synchronized ClusterTrustBundle; absent when the object does not exist or is not managed by the
+    /// controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "crds", schemars(length(max = 64)))]
-    pub trust_bundle: Option<String>,
-    /// Of the webhook's document; absent if it is not there or not ours.
+    pub trust_bundle_hash: Option<String>,
+    /// Hash of the synchronized ConfigMap; absent when the object does not exist or is not managed by the controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "crds", schemars(length(max = 64)))]
-    pub configuration: Option<String>,
-    /// Of the three together; absent while the runtime lacks any part of what is wanted.
+    pub config_map_hash: Option<String>,
+    /// Hash of the complete configuration; absent while incomplete.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "crds", schemars(length(max = 64)))]
-    pub version: Option<String>,
-    /// When the content last became what it is (RFC 3339).
+    pub revision: Option<String>,
+    /// Time at which the revision last changed (RFC 3339).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "crds", schemars(length(max = 35), extend("format" = "date-time")))]
-    pub time: Option<String>,
+    pub last_update_time: Option<String>,
 }
 
-/// The webhook on a runtime.
+/// State of the webhook on a runtime.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct WebhookStatus {
-    /// The version that its Deployment says it has.
+    /// Version of the webhook, from a label of its Deployment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "crds", schemars(length(max = 63)))]
     pub version: Option<String>,
-    /// Replicas that are ready.
+    /// Number of ready replicas.
     #[serde(default)]
     #[cfg_attr(feature = "crds", schemars(range(min = 0)))]
     pub ready_replicas: i32,
-    /// Replicas that there should be.
+    /// Desired number of replicas.
     #[serde(default)]
     #[cfg_attr(feature = "crds", schemars(range(min = 0)))]
     pub replicas: i32,
-    /// Hash of the manifests that were applied.
+    /// Hash of the applied manifests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[cfg_attr(feature = "crds", schemars(length(max = 64)))]
     pub manifest_hash: Option<String>,
 }
 
-/// A condition of the standard shape.
+/// A condition with the fields of the Kubernetes type `metav1.Condition`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// What it is about.
+    /// Type of the condition.
     #[serde(rename = "type")]
     #[cfg_attr(feature = "crds", schemars(length(min = 1, max = 64)))]
     pub kind: String,
-    /// Whether it holds.
+    /// Status of the condition: True, False or Unknown.
     pub status: ConditionStatus,
-    /// The generation of the spec that it is about.
+    /// Generation of the spec that the condition describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// When `status` last changed (RFC 3339).
+    /// Time at which the status last changed (RFC 3339).
     #[cfg_attr(feature = "crds", schemars(length(max = 35), extend("format" = "date-time")))]
     pub last_transition_time: String,
-    /// Why, in one CamelCase word.
+    /// Machine-readable reason of the status, in CamelCase.
     #[cfg_attr(feature = "crds", schemars(length(min = 1, max = 64)))]
     pub reason: String,
-    /// Why, for people.
+    /// Human-readable explanation of the last transition.
     #[cfg_attr(feature = "crds", schemars(length(max = 2048)))]
     pub message: String,
 }
 
-/// Whether a condition holds.
+/// Status of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 pub enum ConditionStatus {
-    /// It does.
+    /// The condition is met.
     True,
-    /// It does not.
+    /// The condition is not met.
     False,
-    /// It cannot be told.
+    /// The controller could not determine the status.
     Unknown,
 }

@@ -11,20 +11,20 @@
 use kube_derive::KubeSchema;
 use serde::{Deserialize, Serialize};
 
-/// Settings of the webhook; one that is absent is the controller's own choice.
+/// Settings of the webhook; an absent one has the value of the controller's flag.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, KubeSchema, Serialize, Deserialize)]
 #[x_kube(crates(kube_core = "::kube_core"))]
 #[serde(rename_all = "camelCase")]
 pub struct WebhookSettings {
-    /// Image with tag or digest, for a version on trial or another registry.
+    /// Image of the webhook on this runtime; overrides the controller's `--webhook-image`. Must have a tag or digest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512))]
     #[x_kube(validation = Rule::new("self.matches('^[a-zA-Z0-9][a-zA-Z0-9._:/@-]*$')")
-        .message("an image reference holds letters, digits, and any of . _ : / @ -"))]
+        .message("must consist of letters, digits and . _ : / @ -"))]
     #[x_kube(validation = Rule::new("self.contains('@') || self.matches(':[^/:]+$')")
-        .message("an image reference needs a tag or a digest here: what runs must not change by itself"))]
+        .message("must have a tag or a digest"))]
     pub image: Option<String>,
-    /// Name of the Secret, in the webhook's namespace, that the image is pulled with.
+    /// Name of the Secret in the webhook's namespace with which the webhook's image is pulled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')")
@@ -34,7 +34,7 @@ pub struct WebhookSettings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 63))]
     #[x_kube(validation = Rule::new("self.matches('^[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$')")
-        .message("a landscape has the syntax of a label value"))]
+        .message("must have the syntax of a label value"))]
     pub landscape: Option<String>,
     /// Name of the ConfigMap with the configuration document, which the controller writes and the webhook reads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -49,7 +49,7 @@ pub struct WebhookSettings {
     #[x_kube(validation = Rule::new("self.matches('^[a-z0-9]([-a-z0-9]*[a-z0-9])?([.][a-z0-9]([-a-z0-9]*[a-z0-9])?)*$')")
         .message("not a valid object name (RFC 1123 subdomain)"))]
     pub pull_secret_name: Option<String>,
-    /// Number of replicas, at least 2: one answers while another is replaced.
+    /// Number of replicas, at least 2, so that one serves while another is replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 2, max = 10))]
     pub replicas: Option<i32>,
@@ -60,19 +60,19 @@ pub struct WebhookSettings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512))]
     #[x_kube(validation = Rule::new("self.matches('^[A-Za-z0-9_:=,]+$')")
-        .message("a log filter is a level and levels of modules, as in info,kube=warn"))]
+        .message("must be a level and levels of modules, as in info,kube=warn"))]
     pub log_filter: Option<String>,
 }
 
-/// Requests and limits of the webhook's container; what is absent is the default.
+/// Resource requests and limits of the webhook's container; an absent amount has the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, KubeSchema, Serialize, Deserialize)]
 #[x_kube(crates(kube_core = "::kube_core"))]
 #[serde(rename_all = "camelCase")]
 pub struct WebhookResources {
-    /// What the scheduler reserves.
+    /// Amounts that the scheduler reserves.
     #[serde(default, skip_serializing_if = "ResourceAmounts::is_empty")]
     pub requests: ResourceAmounts,
-    /// What the container may use.
+    /// Amounts that the container may use.
     #[serde(default, skip_serializing_if = "ResourceAmounts::is_empty")]
     pub limits: ResourceAmounts,
 }
@@ -86,13 +86,13 @@ pub struct ResourceAmounts {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 8))]
     #[x_kube(validation = Rule::new("self.matches('^[1-9][0-9]*m?$')")
-        .message("CPU is given in cores or thousandths, such as 1 or 50m"))]
+        .message("must be a number of cores or thousandths, such as 1 or 50m"))]
     pub cpu: Option<String>,
     /// Bytes with a binary suffix, such as `128Mi`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 8))]
     #[x_kube(validation = Rule::new("self.matches('^[1-9][0-9]*(Ki|Mi|Gi)$')")
-        .message("memory is given with a binary suffix, such as 128Mi"))]
+        .message("must have a binary suffix, such as 128Mi"))]
     pub memory: Option<String>,
 }
 

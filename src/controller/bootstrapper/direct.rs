@@ -17,7 +17,7 @@
 //!   verbs: [get, list, watch]
 //! - apiGroups: [""]
 //!   resources: [configmaps]
-//!   resourceNames: [rt-bootstrapper-direct-record, rt-bootstrapper-rollout]
+//!   resourceNames: [rt-bootstrapper-direct-state, rt-bootstrapper-rollout]
 //!   verbs: [create, get, list, patch, update, watch]
 //! - apiGroups: [infrastructuremanager.kyma-project.io]
 //!   resources: [runtimes]                 # patched once, when a runtime is handed back: the signal
@@ -79,7 +79,7 @@ pub use installations::{Installations, ManifestsError, Render};
 pub use metrics::DirectMetrics;
 
 /// What the record of direct mode is called.
-pub const DIRECT_RECORD: &str = "rt-bootstrapper-direct-record";
+pub const DIRECT_RECORD: &str = "rt-bootstrapper-direct-state";
 
 /// What can be set.
 #[derive(Clone, Debug)]

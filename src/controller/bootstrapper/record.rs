@@ -10,7 +10,7 @@
 //! ```yaml
 //! - apiGroups: [""]
 //!   resources: [configmaps]
-//!   resourceNames: [rt-bootstrapper-controller-record]
+//!   resourceNames: [rt-bootstrapper-signal-state]
 //!   verbs: [get, update]
 //! - apiGroups: [""]
 //!   resources: [configmaps]
@@ -34,7 +34,7 @@ mod tests;
 pub use recall::{RecallError, Recalled, recall};
 
 /// What the record of the signal is called.
-pub const SIGNAL_RECORD: &str = "rt-bootstrapper-controller-record";
+pub const SIGNAL_RECORD: &str = "rt-bootstrapper-signal-state";
 
 /// The label by which a record is ours; its value is [`CONTROLLER_MANAGER`].
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";

@@ -32,31 +32,31 @@ pub enum AccessError {
 #[derive(Debug, thiserror::Error)]
 pub enum CallError {
     /// No connection, or it broke before the answer was complete.
-    #[error("the API server cannot be reached")]
+    #[error("connection failed")]
     Unreachable(#[source] Broken),
     /// The address is one that no runtime may have (loopback, link-local, metadata services, …).
-    #[error("the API server's address leads where no runtime can be")]
+    #[error("server: loopback, link-local and metadata addresses are not allowed")]
     AddressRefused,
     /// Connecting or the answer took too long.
-    #[error("{0} took too long")]
-    TimedOut(Phase),
+    #[error("{0} within {1:?}")]
+    TimedOut(Phase, Duration),
     /// No trustworthy session: its certificate or ours was refused.
-    #[error("there is no TLS session with the API server")]
+    #[error("TLS")]
     Tls(#[source] TlsFault),
     /// 429.
-    #[error("the API server asks to slow down")]
+    #[error("API server returned 429")]
     Throttled {
         /// What `Retry-After` says.
         retry_after: Option<Duration>,
     },
     /// 409.
-    #[error("the write conflicts ({reason})")]
+    #[error("API server returned 409 ({reason})")]
     Conflict {
         /// The API server's.
         reason: Reason,
     },
     /// Another 3xx or 4xx: redirects are never followed.
-    #[error("the API server refuses the call with {status} ({reason})")]
+    #[error("API server returned {status} ({reason})")]
     Refused {
         /// The HTTP status.
         status: u16,
@@ -64,7 +64,7 @@ pub enum CallError {
         reason: Reason,
     },
     /// 5xx, or a status that no HTTP server should answer.
-    #[error("the API server fails with {status}")]
+    #[error("API server returned {status}")]
     Server {
         /// The HTTP status.
         status: u16,
@@ -72,13 +72,13 @@ pub enum CallError {
         retry_after: Option<Duration>,
     },
     /// The answer is larger than [`super::MAX_ANSWER`].
-    #[error("the API server's answer is too large")]
+    #[error("response of the API server exceeds {} bytes", super::MAX_ANSWER)]
     Oversized,
     /// A success whose body is not JSON.
-    #[error("the API server's answer is not JSON")]
+    #[error("response of the API server is not JSON")]
     NotJson,
     /// The path given to the call cannot stand in a request.
-    #[error("the path of the call is not valid")]
+    #[error("not a valid request path")]
     InvalidPath,
 }
 
@@ -86,13 +86,13 @@ pub enum CallError {
 #[derive(Debug, thiserror::Error)]
 pub enum Broken {
     /// The name does not resolve.
-    #[error("its name does not resolve")]
+    #[error("host name cannot be resolved")]
     Name(#[source] io::Error),
     /// TCP or the bytes below TLS.
-    #[error("the connection failed")]
+    #[error("TCP connection failed")]
     Connection(#[source] io::Error),
     /// HTTP: reset, closed too early, or not HTTP.
-    #[error("the exchange broke off")]
+    #[error("HTTP exchange aborted")]
     Exchange(#[source] hyper::Error),
 }
 
@@ -109,27 +109,25 @@ pub enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TlsFault {
     /// Not issued by the kubeconfig's authority.
-    #[error(
-        "the API server's certificate was not issued by the kubeconfig's certificate authority"
-    )]
+    #[error("certificate of the API server is not issued by the CA of the kubeconfig")]
     UnknownIssuer,
     /// Its time is over.
-    #[error("the API server's certificate has expired")]
+    #[error("certificate of the API server has expired")]
     Expired,
     /// Its time is to come.
-    #[error("the API server's certificate is not valid yet")]
+    #[error("certificate of the API server is not valid yet")]
     NotYetValid,
     /// Issued for another host.
-    #[error("the API server's certificate is for another name")]
+    #[error("certificate of the API server is for another name")]
     WrongName,
     /// Another fault of its certificate.
-    #[error("the API server's certificate is invalid")]
+    #[error("certificate of the API server is invalid")]
     Certificate,
     /// The API server refuses our certificate, or wants one.
-    #[error("the API server refuses our certificate")]
+    #[error("client certificate rejected by the API server")]
     ClientRefused,
     /// It does not speak TLS, or none that we speak.
-    #[error("the TLS handshake failed")]
+    #[error("handshake failed")]
     Handshake,
 }
 
@@ -139,7 +137,7 @@ impl CallError {
     pub fn transient(&self) -> bool {
         match self {
             Self::Unreachable(_)
-            | Self::TimedOut(_)
+            | Self::TimedOut(..)
             | Self::Throttled { .. }
             | Self::Server { .. } => true,
             Self::Conflict { reason } => reason.is_stale_write(),
@@ -166,7 +164,7 @@ impl CallError {
         match self {
             Self::Unreachable(_) => "unreachable",
             Self::AddressRefused => "address_refused",
-            Self::TimedOut(_) => "timeout",
+            Self::TimedOut(..) => "timeout",
             Self::Tls(_) => "tls",
             Self::Throttled { .. } => "throttled",
             Self::Conflict { .. } => "conflict",
@@ -199,8 +197,8 @@ impl CallError {
 impl std::fmt::Display for Phase {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str(match self {
-            Self::Connecting => "connecting to the API server",
-            Self::Answering => "the API server's answer",
+            Self::Connecting => "no connection",
+            Self::Answering => "no response",
         })
     }
 }

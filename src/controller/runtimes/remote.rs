@@ -207,9 +207,10 @@ impl Inner {
         slot: &'a mut OwnedMutexGuard<Option<Connection>>,
     ) -> Result<(Lease, &'a mut Sender), CallError> {
         self.establish(slot).await?;
-        let connection = slot
-            .as_mut()
-            .ok_or(CallError::TimedOut(Phase::Connecting))?;
+        let connection = slot.as_mut().ok_or(CallError::TimedOut(
+            Phase::Connecting,
+            self.options().connect_timeout,
+        ))?;
         Ok((connection.lease(), &mut connection.sender))
     }
 
@@ -234,7 +235,7 @@ impl Inner {
         };
         timeout(limit, establish)
             .await
-            .unwrap_or(Err(CallError::TimedOut(Phase::Connecting)))
+            .unwrap_or(Err(CallError::TimedOut(Phase::Connecting, limit)))
     }
 
     async fn connect(&self, slot: &Arc<Slot>) -> Result<Connection, CallError> {
@@ -259,9 +260,10 @@ impl Inner {
         lease: Lease,
         answer: impl Future<Output = Result<Answer, CallError>>,
     ) -> Result<Bytes, CallError> {
-        let answer = timeout(self.options().call_timeout, answer)
+        let limit = self.options().call_timeout;
+        let answer = timeout(limit, answer)
             .await
-            .unwrap_or(Err(CallError::TimedOut(Phase::Answering)))?;
+            .unwrap_or(Err(CallError::TimedOut(Phase::Answering, limit)))?;
         lease.end();
         answer.into_result()
     }

@@ -48,7 +48,7 @@ fn object(plural: &str, index: usize) -> Value {
             "apiVersion": "operator.kyma-project.io/v1alpha1", "kind": "RuntimeBootstrapper",
             "metadata": {
                 "name": name, "namespace": "kcp-system", "resourceVersion": version, "uid": name, "generation": 1,
-                "finalizers": ["operator.kyma-project.io/runtime-bootstrapper"],
+                "finalizers": ["rt-bootstrapper.kyma-project.io/finalizer"],
                 "labels": {"app.kubernetes.io/managed-by": "rt-bootstrapper-controller"},
                 "managedFields": [{"manager": "rt-bootstrapper-controller", "fieldsV1": {"f:status": {}}}],
             },
@@ -61,6 +61,7 @@ fn object(plural: &str, index: usize) -> Value {
 fn status(name: &str) -> Value {
     let kinds = [
         "Reachable",
+        "IdentityVerified",
         "Installed",
         "ConfigurationSynchronized",
         "Ready",
@@ -73,10 +74,10 @@ fn status(name: &str) -> Value {
     });
     let hash = "0123456789abcdef".repeat(4);
     json!({
-        "observedGeneration": 1, "conditions": conditions, "runtimeId": name, "clusterId": name,
-        "content": {
-            "pullSecret": hash, "trustBundle": hash, "configuration": hash, "version": hash,
-            "time": "2026-01-01T00:00:00Z",
+        "observedGeneration": 1, "conditions": conditions, "runtimeID": name, "clusterUID": name,
+        "configuration": {
+            "pullSecretHash": hash, "trustBundleHash": hash, "configMapHash": hash, "revision": hash,
+            "lastUpdateTime": "2026-01-01T00:00:00Z",
         },
         "webhook": {"version": "0.1.0", "readyReplicas": 2, "replicas": 2, "manifestHash": hash},
     })

@@ -16,7 +16,7 @@ pub struct Version([u32; 3]);
 
 /// A text is no [`Version`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a version has the form major.minor.patch")]
+#[error("not a valid version (major.minor.patch)")]
 pub struct NoVersion;
 
 /// What a webhook must be to understand a document.
@@ -46,7 +46,7 @@ pub enum Running {
 
 /// The webhook cannot use the document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the document's key `{key}` needs webhook {needed}, and {} runs", Has(.running))]
+#[error("key {key} requires webhook version {needed} or later, {} is running", Has(.running))]
 pub struct TooOld {
     /// The first version that knows the key.
     pub needed: Version,

@@ -6,7 +6,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use api::bootstrapper::SynchronizedContent;
+use api::bootstrapper::ConfigurationStatus;
 use api::names::{DOCKER_CONFIG_KEY, DOCKER_CONFIG_TYPE};
 use api::runtimes::{CONTENT_HASH, REQUIRES_NONE, REQUIRES_PULL_SECRET, REQUIRES_TRUST_BUNDLE};
 use base64::Engine as _;
@@ -146,15 +146,15 @@ impl Desired {
     /// Whether a runtime holds all of this already, by what its status says about it. Of an incomplete version that is
     /// every object that is wanted; what stays untouched may be anything.
     #[must_use]
-    pub fn is_held(&self, said: Option<&SynchronizedContent>) -> bool {
+    pub fn is_held(&self, said: Option<&ConfigurationStatus>) -> bool {
         if let Some(version) = self.version {
-            return said.and_then(|it| it.version.as_deref()) == Some(&*version.to_string());
+            return said.and_then(|it| it.revision.as_deref()) == Some(&*version.to_string());
         }
         Kind::ALL.into_iter().all(|kind| {
             let said = said.and_then(|it| match kind {
-                Kind::PullSecret => it.pull_secret.as_deref(),
-                Kind::TrustBundle => it.trust_bundle.as_deref(),
-                Kind::Configuration => it.configuration.as_deref(),
+                Kind::PullSecret => it.pull_secret_hash.as_deref(),
+                Kind::TrustBundle => it.trust_bundle_hash.as_deref(),
+                Kind::Configuration => it.config_map_hash.as_deref(),
             });
             match self.get(kind) {
                 Wanted::Present { hash, .. } => said == Some(&*hash.to_string()),

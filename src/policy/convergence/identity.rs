@@ -1,6 +1,6 @@
-//! Whether a kubeconfig leads to the cluster that it is believed to lead to. In doubt nothing is written.
+//! Verifies that a kubeconfig leads to the cluster of its runtime. In doubt nothing is written.
 
-use api::runtimes::{OWNER_CONTROL_PLANE, OWNER_RUNTIME_ID};
+use api::runtimes::{OWNER_CONTROL_PLANE, OWNER_MARKER, OWNER_RUNTIME_ID};
 use serde_json::Value;
 
 use super::observed::data;
@@ -17,7 +17,7 @@ pub struct Owner {
 /// What is known about a runtime's identity besides what it says itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Claim<'a> {
-    /// `status.clusterId` of its `RuntimeBootstrapper`: the UID seen first.
+    /// `status.clusterUID` of its `RuntimeBootstrapper`: the UID seen first.
     pub remembered: Option<&'a str>,
     /// The annotation that accepts a rebuilt cluster, or the runtime of a control plane that was restored: the UID seen now.
     pub accepted: Option<&'a str>,
@@ -25,28 +25,29 @@ pub struct Claim<'a> {
     pub claimed_by: Option<&'a str>,
 }
 
-/// Why nothing may be written to a cluster.
+/// Why the cluster is not verified, so that nothing is written to it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// The cluster did not tell its UID.
-    #[error("the cluster does not tell the UID of its kube-system namespace")]
+    #[error("Namespace kube-system of the cluster has no UID")]
     Unidentified,
     /// Two kubeconfigs lead to one cluster.
-    #[error("the cluster is already that of runtime `{runtime}`")]
+    #[error("cluster is already managed as runtime {runtime}")]
     Claimed {
         /// The other runtime.
         runtime: String,
     },
     /// The marker on the cluster names somebody else.
-    #[error("the cluster is marked as that of runtime `{runtime}`")]
+    #[error("ConfigMap {OWNER_MARKER} of the cluster names runtime {runtime:?}")]
     ForeignMarker {
         /// The runtime id of the marker, empty if it says none.
         runtime: String,
     },
     /// The marker on the cluster names this runtime and another control plane.
     #[error(
-        "the cluster `{observed}` belongs to this runtime under another control plane: if that was restored or replaced, accept it by annotation `{annotation}`",
-        annotation = api::runtimes::ACCEPT_CLUSTER
+        "ConfigMap {OWNER_MARKER} of the cluster names another control plane; if KCP was restored or replaced, accept the cluster \
+by annotation {annotation}={observed}",
+        annotation = api::runtimes::ACCEPT_CLUSTER_UID_ANNOTATION
     )]
     ForeignControlPlane {
         /// The UID seen now.
@@ -54,8 +55,9 @@ pub enum Refusal {
     },
     /// The kubeconfig leads to another cluster than before.
     #[error(
-        "the cluster's UID is `{observed}`, not `{remembered}`: accept a rebuilt one by annotation `{annotation}`",
-        annotation = api::runtimes::ACCEPT_CLUSTER
+        "cluster UID is {observed}, expected {remembered}; if the cluster was rebuilt, accept it by annotation \
+{annotation}={observed}",
+        annotation = api::runtimes::ACCEPT_CLUSTER_UID_ANNOTATION
     )]
     Rebuilt {
         /// The UID seen first.

@@ -138,8 +138,8 @@ impl Known {
         changed
     }
 
-    /// Puts it into the data of a ConfigMap, under the keys `known.<source>`, `known.<source>.name` and
-    /// `known.<source>.missing-since` (RFC 3339).
+    /// Puts it into the data of a ConfigMap, under the keys `lastSeen.<source>`, `lastSeen.<source>.name` and
+    /// `lastSeen.<source>.missing-since` (RFC 3339).
     pub fn write(&self, data: &mut BTreeMap<String, String>) {
         for kind in Kind::ALL {
             let Some(Remembered {
@@ -238,7 +238,7 @@ impl FromStr for Last {
 }
 
 fn key(kind: Kind) -> String {
-    format!("known.{}", kind.name())
+    format!("lastSeen.{}", kind.name())
 }
 
 fn name_key(kind: Kind) -> String {

@@ -57,58 +57,58 @@ pub enum Credentials {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KubeconfigError {
     /// It is larger than [`MAX_BYTES`].
-    #[error("the kubeconfig is larger than 1 MiB")]
+    #[error("larger than 1 MiB")]
     TooLarge,
     /// It is no YAML of the right form, or it uses anchors, or more nesting and nodes than any kubeconfig has.
-    #[error("the kubeconfig cannot be read (line {line})")]
+    #[error("line {line}: not valid YAML of a kubeconfig")]
     Unreadable {
         /// Where reading ended, from 1; 0 if unknown.
         line: u64,
     },
     /// `kind` or `apiVersion` says that it is something else.
-    #[error("the document is no kubeconfig")]
+    #[error("kind and apiVersion: expected Config of v1")]
     Foreign,
     /// Two entries of a section have one name.
-    #[error("the kubeconfig names {0} twice")]
+    #[error("{0}: duplicate name")]
     Duplicate(Entry),
     /// `current-context`, or what it leads to, is not in the document.
-    #[error("the kubeconfig lacks {0}")]
+    #[error("{0}: not found")]
     Missing(Entry),
     /// It asks for something that is never done for a stranger.
-    #[error("the kubeconfig asks for {0}, which is refused")]
+    #[error("{0} is not allowed")]
     Refused(Feature),
     /// The address of the API server cannot be used.
-    #[error("the kubeconfig's server cannot be used")]
+    #[error("server")]
     Server(#[source] ServerFault),
     /// `tls-server-name` is neither a DNS name nor an IP address.
-    #[error("the kubeconfig's tls-server-name is no name")]
+    #[error("tls-server-name: not a valid DNS name or IP address")]
     ServerName,
     /// There is no `certificate-authority-data`; the system's roots are never used instead.
-    #[error("the kubeconfig has no certificate authority")]
+    #[error("certificate-authority-data is missing")]
     NoAuthority,
     /// `certificate-authority-data` is not base64 of PEM certificates.
-    #[error("the kubeconfig's certificate authority is no PEM certificate")]
+    #[error("certificate-authority-data: not a valid PEM certificate")]
     Authority,
     /// Every certificate given as authority is a leaf. kubectl accepts the server's own leaf there; TLS here needs
     /// the certificate that issued it.
     #[error(
-        "the kubeconfig's certificate authority is a server's own certificate, not its issuer's"
+        "certificate-authority-data: expected a CA certificate, got the certificate of a server"
     )]
     LeafAuthority,
     /// Neither a token nor a client certificate.
-    #[error("the kubeconfig has no credentials")]
+    #[error("user has neither token nor client certificate")]
     NoCredentials,
     /// A token and a client certificate: which one would count is the server's secret.
-    #[error("the kubeconfig has both a token and a client certificate")]
+    #[error("user has both a token and a client certificate")]
     TwoCredentials,
     /// The token cannot be sent in a header.
-    #[error("the kubeconfig's token is no bearer token")]
+    #[error("token: not a valid bearer token")]
     Token,
     /// `client-certificate-data` is missing beside a key, or not base64 of PEM certificates.
-    #[error("the kubeconfig's client certificate is no PEM certificate")]
+    #[error("client-certificate-data: not a valid PEM certificate")]
     ClientCertificate,
     /// `client-key-data` is missing beside a certificate, or not base64 of an unencrypted PEM key.
-    #[error("the kubeconfig's client key is no PEM key")]
+    #[error("client-key-data: not a valid PEM key")]
     ClientKey,
 }
 
@@ -262,9 +262,9 @@ impl fmt::Debug for Credentials {
 impl fmt::Display for Entry {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
-            Self::Context => "the current context",
-            Self::Cluster => "the current context's cluster",
-            Self::User => "the current context's user",
+            Self::Context => "current-context",
+            Self::Cluster => "cluster of the current context",
+            Self::User => "user of the current context",
         })
     }
 }
@@ -272,12 +272,12 @@ impl fmt::Display for Entry {
 impl fmt::Display for Feature {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(match self {
-            Self::Exec => "a credential program (exec)",
-            Self::AuthProvider => "an auth-provider",
-            Self::File => "a file on our disk",
-            Self::Proxy => "a proxy (proxy-url)",
+            Self::Exec => "exec",
+            Self::AuthProvider => "auth-provider",
+            Self::File => "a path of a file",
+            Self::Proxy => "proxy-url",
             Self::SkippedVerification => "insecure-skip-tls-verify",
-            Self::Password => "a user name or password",
+            Self::Password => "username or password",
             Self::Impersonation => "impersonation",
         })
     }

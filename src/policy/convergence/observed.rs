@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use api::names::{DOCKER_CONFIG_TYPE, MIRRORED, SKR_NAMESPACE};
+use api::names::{DOCKER_CONFIG_TYPE, PULL_SECRET_COPY_LABEL, SKR_NAMESPACE};
 use serde_json::Value;
 
 use super::target::Target;
@@ -73,7 +73,11 @@ impl Identity {
     /// one of ours.
     #[must_use]
     pub fn of_copy(secret: &Value) -> Option<Self> {
-        let is_labelled = secret.get("metadata")?.get("labels")?.get(MIRRORED)? == "true";
+        let is_labelled = secret
+            .get("metadata")?
+            .get("labels")?
+            .get(PULL_SECRET_COPY_LABEL)?
+            == "true";
         let is_typed = text(secret, "/type") == Some(DOCKER_CONFIG_TYPE);
         if !is_labelled || !is_typed {
             return None;

@@ -82,16 +82,16 @@ pub struct Plan {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Blocked {
     /// It may be the wrong cluster.
-    #[error("the cluster is not taken for the runtime's")]
+    #[error("cluster not verified")]
     Identity(#[source] Refusal),
     /// The product's namespace is not there yet.
-    #[error("namespace `{0}` does not exist yet")]
+    #[error("Namespace {0} not found")]
     NamespaceMissing(String),
     /// The product's namespace is being deleted.
-    #[error("namespace `{0}` is being deleted")]
+    #[error("Namespace {0} is being deleted")]
     NamespaceTerminating(String),
     /// The kubeconfig lacks rights.
-    #[error("rights are missing: {}", .0.join(", "))]
+    #[error("missing permissions: {}", .0.join(", "))]
     Rights(Vec<String>),
 }
 
@@ -99,7 +99,7 @@ pub enum Blocked {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Held {
     /// Its source cannot be read or is invalid.
-    #[error("the {} of the control plane cannot be used: {reason}", .kind.name())]
+    #[error("invalid source {}: {reason}", .kind.name())]
     Source {
         /// The source.
         kind: Kind,
@@ -107,14 +107,13 @@ pub enum Held {
         reason: String,
     },
     /// The webhook would understand the document only in part.
-    #[error("the document is held back")]
+    #[error("configuration document not written")]
     TooOld(#[source] TooOld),
     /// The runtime does not serve ClusterTrustBundles.
-    #[error("the runtime does not serve ClusterTrustBundles")]
+    #[error("the runtime does not serve the API of ClusterTrustBundles")]
     NotServed,
     /// Its source is missing, and what was rolled out stays until then.
-    #[error("{object} was deleted on the control plane: its copy on the runtime is deleted at {} unless it is created again \
-before", .at.strftime("%FT%TZ"))]
+    #[error("{object} was deleted on KCP: its copy on the runtime is deleted at {}, unless the source is created again before", .at.strftime("%FT%TZ"))]
     DeletionPending {
         /// The source.
         object: String,
@@ -122,7 +121,7 @@ before", .at.strftime("%FT%TZ"))]
         at: Timestamp,
     },
     /// There is no source of its name, and there never was one.
-    #[error("{object} not found on the control plane: {}", without(*.kind))]
+    #[error("{object} not found on KCP: {}", without(*.kind))]
     NotFound {
         /// The source.
         kind: Kind,
@@ -134,9 +133,9 @@ before", .at.strftime("%FT%TZ"))]
 /// What it means that there is no such source.
 fn without(kind: Kind) -> &'static str {
     match kind {
-        Kind::PullSecret | Kind::TrustBundle => "what the runtime has of it is left as it is",
+        Kind::PullSecret | Kind::TrustBundle => "an existing copy on the runtime is not changed",
         Kind::Configuration => {
-            "what the runtime has of it is left as it is, and without one the webhook does not become ready"
+            "an existing copy on the runtime is not changed, and the webhook does not become ready without one"
         }
     }
 }

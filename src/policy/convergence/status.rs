@@ -1,11 +1,11 @@
-//! What is said about a runtime after a pass: four conditions, each with a reason out of a closed list.
+//! The conditions of a `RuntimeBootstrapper` after a reconcile, each with a reason from a closed list.
 //!
-//! Invariant: a pass that finds nothing new gives back the conditions that it was given, times and all, so that nothing
-//! is written. Deliberately absent: the clock.
-//! The Runtime's own state is never touched.
+//! Invariants: a reconcile that observes no change returns the conditions that it was given, with their times, so that the
+//! status is not written. A condition that is not `True` has a message. Not in here: the clock.
 
 use api::bootstrapper::{
-    CONFIGURATION_SYNCHRONIZED, Condition, ConditionStatus, INSTALLED, REACHABLE, READY,
+    CONFIGURATION_SYNCHRONIZED, Condition, ConditionStatus, IDENTITY_VERIFIED, INSTALLED,
+    REACHABLE, READY,
 };
 
 use super::observed::Rollout;
@@ -18,47 +18,47 @@ mod unreached;
 pub use reason::Reason;
 pub use unreached::Unreached;
 
-/// What came of a pass.
+/// The result of a reconcile.
 #[derive(Clone, Copy, Debug)]
 pub struct Outcome<'a> {
-    /// Why the runtime's API server could not be spoken to, if so.
+    /// Why no connection to the runtime's API server was possible; `None` if there was one.
     pub unreached: Option<&'a Unreached>,
-    /// What was found out; `None` if the runtime was not reached.
+    /// The plan; `None` if the runtime was not reached.
     pub plan: Option<&'a Plan>,
-    /// What the pass was for.
+    /// The goal of the reconcile.
     pub purpose: Purpose,
-    /// Why the plan was not carried out, if so.
+    /// Why the plan was not applied; `None` if it was.
     pub withheld: Option<Withheld>,
-    /// The action that failed, if one did.
+    /// The failed write; `None` if none failed.
     pub failure: Option<&'a Failure>,
 }
 
-/// What a pass is for.
+/// The goal of a reconcile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// The runtime is kept in step.
+    /// The runtime is synchronized.
     Keep,
-    /// The webhook is taken off it.
+    /// The objects on the runtime are deleted.
     Uninstall,
-    /// It is handed back to today's installer.
+    /// The objects on the runtime are left to KIM.
     HandBack,
 }
 
-/// Why a plan is not carried out now.
+/// Why a plan is not applied now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Withheld {
     /// `spec.paused`.
     Paused,
-    /// The runtime's wave has not come, or the rollout is stopped.
+    /// The wave of the runtime is not released, or the rollout is paused or over its failure limit.
     Wave,
 }
 
-/// An action that failed.
+/// A failed write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// The object.
     pub target: Target,
-    /// Why, without anything secret.
+    /// The cause, without secret content.
     pub message: String,
 }
 
@@ -68,7 +68,7 @@ struct Verdict {
     message: String,
 }
 
-/// The conditions after a pass. `now` (RFC 3339) is used where a status changed, and nowhere else.
+/// The conditions after a reconcile. `now` (RFC 3339) becomes the transition time of a condition whose status changed.
 #[must_use]
 pub fn conditions(
     previous: &[Condition],
@@ -79,6 +79,7 @@ pub fn conditions(
     let mut conditions: Vec<Condition> = previous.to_vec();
     let verdicts = [
         (REACHABLE, Some(reachable(outcome))),
+        (IDENTITY_VERIFIED, Some(identity_verified(outcome))),
         (INSTALLED, installed(outcome)),
         (CONFIGURATION_SYNCHRONIZED, Some(synchronized(outcome))),
     ];
@@ -133,16 +134,27 @@ fn put(
 }
 
 fn reachable(outcome: Outcome<'_>) -> Verdict {
-    if let Some(unreached) = outcome.unreached {
-        return no(unreached.into(), chain(unreached));
-    }
-    match outcome.plan.and_then(|plan| plan.blocked.as_ref()) {
+    outcome.unreached.map_or_else(
+        || yes(Reason::Connected),
+        |unreached| no(unreached.into(), chain(unreached)),
+    )
+}
+
+fn identity_verified(outcome: Outcome<'_>) -> Verdict {
+    let (None, Some(plan)) = (outcome.unreached, outcome.plan) else {
+        return unreachable();
+    };
+    match &plan.blocked {
         Some(Blocked::Identity(refusal)) => no(refusal.into(), chain(refusal)),
-        Some(_) | None => yes(Reason::Connected),
+        Some(_) | None => yes(Reason::Verified),
     }
 }
 
-/// `None` if the pass did not look at all of the installation and saw nothing wrong: then what was said before holds.
+fn unreachable() -> Verdict {
+    unknown(Reason::Unreachable, "the runtime is not reachable")
+}
+
+/// `None` if the reconcile observed a part of the installation only and no fault in it: the previous condition remains.
 fn installed(outcome: Outcome<'_>) -> Option<Verdict> {
     let plan = match before_all(outcome) {
         Ok(plan) => plan,
@@ -153,7 +165,7 @@ fn installed(outcome: Outcome<'_>) -> Option<Verdict> {
     } = &plan.installation;
     if let Some(stuck) = &plan.installation.stuck {
         let text = format!(
-            "{} `{}` cannot be changed in place",
+            "{} {}: an immutable field differs",
             stuck.kind(),
             stuck.name()
         );
@@ -166,10 +178,10 @@ fn installed(outcome: Outcome<'_>) -> Option<Verdict> {
     match (rollout, outcome.withheld) {
         _ if done => Some(yes(Reason::Installed)),
         (Rollout::Available, _) if complete.is_none() => None,
-        (_, Some(withheld)) => Some(no(withheld.into(), String::new())),
+        (_, Some(withheld)) => Some(deferred(withheld)),
         (Rollout::Failed, _) => Some(no(
             Reason::RolloutFailed,
-            "the Deployment's progress deadline passed".to_owned(),
+            "the Deployment exceeded its progress deadline".to_owned(),
         )),
         _ => Some(no(
             Reason::Installing,
@@ -193,9 +205,9 @@ fn synchronized(outcome: Outcome<'_>) -> Verdict {
         outcome.withheld,
         plan.held.iter().min_by_key(|it| it.rank()),
     ) {
-        (Some(withheld), _) if plan.writes_content => no(withheld.into(), String::new()),
+        (Some(withheld), _) if plan.writes_content => deferred(withheld),
         (_, Some(held)) => no(held.into(), all(&plan.held)),
-        // A step before the content's failed, and so nothing was written.
+        // A step before those of the configuration failed, so none of them was tried.
         (None, None) if plan.writes_content && outcome.failure.is_some() => outcome
             .failure
             .map_or_else(|| yes(Reason::Synchronized), failed),
@@ -203,7 +215,7 @@ fn synchronized(outcome: Outcome<'_>) -> Verdict {
     }
 }
 
-/// The reason is that of one of them; all are said.
+/// The messages of all causes; the reason of the condition is that of the first.
 fn all(held: &[Held]) -> String {
     let mut sorted: Vec<&Held> = held.iter().collect();
     sorted.sort_by_key(|it| it.rank());
@@ -211,51 +223,54 @@ fn all(held: &[Held]) -> String {
     texts.join("; ")
 }
 
-/// What settles a condition before anything is looked at in detail.
+/// The plan, or the condition that follows without it: unreachable, blocked, or being deleted.
 fn before_all(outcome: Outcome<'_>) -> Result<&Plan, Verdict> {
-    let unknown = || Verdict {
-        status: ConditionStatus::Unknown,
-        reason: Reason::Unreachable.name().to_owned(),
-        message: String::new(),
-    };
     let (None, Some(plan)) = (outcome.unreached, outcome.plan) else {
-        return Err(unknown());
+        return Err(unreachable());
     };
     match &plan.blocked {
-        Some(Blocked::Identity(_)) => return Err(unknown()),
+        Some(Blocked::Identity(refusal)) => {
+            let message = "the identity of the cluster is not verified";
+            return Err(unknown(refusal.into(), message));
+        }
         Some(blocked) => return Err(no(blocked.into(), chain(blocked))),
         None => {}
     }
     match outcome.purpose {
         Purpose::Keep => Ok(plan),
-        _ if outcome.failure.is_some() => Err(outcome.failure.map_or_else(unknown, failed)),
+        _ if outcome.failure.is_some() => Err(outcome.failure.map_or_else(unreachable, failed)),
         purpose => Err(departure(purpose, plan)
-            .map_or_else(unknown, |(reason, text)| no(reason, text.to_owned()))),
+            .map_or_else(unreachable, |(reason, text)| no(reason, text.to_owned()))),
     }
 }
 
-/// What is said of a runtime that is being left, and how far that is; `None` if it is not.
+/// The reason and message of a runtime whose resource is being deleted; `None` if it is not.
 #[must_use]
 pub fn departure(purpose: Purpose, plan: &Plan) -> Option<(Reason, &'static str)> {
     match purpose {
         Purpose::Keep => None,
         Purpose::Uninstall if plan.unfinished => Some((
             Reason::Uninstalling,
-            "the webhook is being deleted; everything else waits until its Pods are gone",
+            "waiting until the Pods of the webhook are deleted; all other objects are deleted after them",
         )),
         Purpose::Uninstall => Some((
             Reason::Uninstalling,
-            "everything that belongs to the webhook is being deleted",
+            "the objects of the webhook are being deleted",
         )),
         Purpose::HandBack => Some((
             Reason::HandingBack,
-            "everything is being left to KIM as it is",
+            "the objects on the runtime are being left to KIM",
         )),
     }
 }
 
 fn ready(conditions: &[Condition]) -> Verdict {
-    let others = [REACHABLE, INSTALLED, CONFIGURATION_SYNCHRONIZED];
+    let others = [
+        REACHABLE,
+        IDENTITY_VERIFIED,
+        INSTALLED,
+        CONFIGURATION_SYNCHRONIZED,
+    ];
     let find = |kind: &str| conditions.iter().find(|it| it.kind == kind);
     let worst = others
         .iter()
@@ -267,14 +282,33 @@ fn ready(conditions: &[Condition]) -> Verdict {
         });
     match worst {
         None => yes(Reason::Ready),
-        Some(kind) => Verdict {
-            status: find(kind).map_or(ConditionStatus::Unknown, |it| it.status),
-            reason: find(kind).map_or_else(
-                || Reason::NotExamined.name().to_owned(),
-                |it| it.reason.clone(),
-            ),
-            message: format!("see `{kind}`"),
-        },
+        Some(kind) => find(kind).map_or_else(
+            || unknown(Reason::NotExamined, &format!("{kind}: not observed yet")),
+            |it| Verdict {
+                status: it.status,
+                reason: it.reason.clone(),
+                message: format!("{kind}: {}", it.message),
+            },
+        ),
+    }
+}
+
+/// The condition of what is not written because of a pause or the order of a rollout.
+fn deferred(withheld: Withheld) -> Verdict {
+    let message = match withheld {
+        Withheld::Paused => "spec.paused is true",
+        Withheld::Wave => {
+            "an earlier wave is not complete, or the rollout is paused or over its failure limit"
+        }
+    };
+    no(withheld.into(), message.to_owned())
+}
+
+fn unknown(reason: Reason, message: &str) -> Verdict {
+    Verdict {
+        status: ConditionStatus::Unknown,
+        reason: reason.name().to_owned(),
+        message: message.to_owned(),
     }
 }
 
@@ -298,16 +332,16 @@ fn failed(failure: &Failure) -> Verdict {
     let target = &failure.target;
     no(
         Reason::WriteFailed,
-        format!("{} `{}`: {}", target.kind(), target.name(), failure.message),
+        format!("{} {}: {}", target.kind(), target.name(), failure.message),
     )
 }
 
-/// Failures of content and of the installation are told apart by the object.
+/// Whether a failed write concerns the configuration; all other objects belong to the installation.
 fn is_content(target: &Target) -> bool {
     matches!(target.kind(), "Secret" | "ClusterTrustBundle" | "ConfigMap")
 }
 
-/// The API bounds messages; what another system said may be long.
+/// The message within the API's bound; the text of another system may be longer.
 fn shortened(mut message: String) -> String {
     if message.len() > MESSAGE {
         let end = (0..=MESSAGE - ELLIPSIS.len())

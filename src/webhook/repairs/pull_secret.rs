@@ -41,7 +41,7 @@
 //! under it. The rights above must then name it too (`resourceNames` is a list, so both can stand there); until they
 //! do, the refused watch is logged and nothing is written. Copies under the old name *stay*, with a line in the log:
 //! running Pods name them in `imagePullSecrets`, which cannot be changed. Nobody refreshes them from then on. Once no Pod
-//! uses them, an operator removes them by the label `rt-bootstrapper.kyma-project.io/mirrored=true` and the old name.
+//! uses them, an operator removes them by the label `rt-bootstrapper.kyma-project.io/pull-secret-copy=true` and the old name.
 //!
 //! Deliberately absent: reading the source and the Namespaces ([`Knowledge`]), and the decision itself (`policy`).
 

@@ -37,7 +37,7 @@ pub(super) enum Unusable {
 pub(super) async fn watch(watches: &Watches) {
     let settings = &watches.settings;
     let api: Api<ConfigMap> = Api::namespaced(watches.client.clone(), &settings.namespace);
-    let synced = watches.readiness.condition("config-map-watch");
+    let synced = watches.readiness.condition("configuration-watch");
     let events = keep_watching(api, named(&settings.config_map), synced);
     pin_mut!(events);
     let mut keeper = Keeper::new(watches);

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::bootstrapper::{
-    Condition, ConditionStatus, GROUP, KIND, PLURAL, READY, SynchronizedContent, VERSION,
+    Condition, ConditionStatus, ConfigurationStatus, GROUP, KIND, PLURAL, READY, VERSION,
     WebhookStatus,
 };
 
@@ -29,7 +29,14 @@ fn the_definition_says_what_the_constants_say() {
         .collect();
     assert_eq!(
         columns,
-        ["Ready", "Synchronized", "Reachable", "Version", "Age"]
+        [
+            "Ready",
+            "Reason",
+            "Synchronized",
+            "Reachable",
+            "Version",
+            "Age"
+        ]
     );
 }
 
@@ -143,8 +150,8 @@ fn own_settings_come_before_others_one_by_one() {
 fn an_empty_spec_has_the_documented_defaults() {
     let spec: RuntimeBootstrapperSpec = serde_json::from_value(json!({})).unwrap();
     assert_eq!(spec, RuntimeBootstrapperSpec::default());
-    assert_eq!(spec.deletion_policy, DeletionPolicy::Uninstall);
-    assert_eq!(spec.deletion_deadline(), Duration::from_hours(1));
+    assert_eq!(spec.deletion_policy, DeletionPolicy::Delete);
+    assert_eq!(spec.deletion_timeout(), Duration::from_hours(1));
     assert!(
         serde_json::from_value::<RuntimeBootstrapperSpec>(json!({"deletionPolicy": "Keep"}))
             .is_err()
@@ -163,7 +170,7 @@ fn an_empty_spec_has_the_documented_defaults() {
         reason: "Unreachable".to_owned(),
         message: String::new(),
     }],
-    content: Some(SynchronizedContent::default()),
+    configuration: Some(ConfigurationStatus::default()),
     webhook: Some(WebhookStatus::default()),
     ..RuntimeBootstrapperStatus::default()
 }))]

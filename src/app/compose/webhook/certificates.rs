@@ -62,7 +62,7 @@ impl Certificates {
         let entry = watch_entry(
             self.client.clone(),
             Arc::clone(&self.settings),
-            self.readiness.condition("webhook-entry-watch"),
+            self.readiness.condition("webhook-configuration-watch"),
             self.entry.clone(),
         );
         let answered = self.readiness.condition("self-review");

@@ -66,8 +66,8 @@ impl Door {
     /// The runtime's fault, or its manager's.
     pub(super) fn open(&self, id: &RuntimeId, secret: Option<Secret>) -> Result<Remote, Unreached> {
         let name = kubeconfig_secret(id.as_str());
-        let secret =
-            secret.ok_or_else(|| Unreached::KubeconfigMissing(format!("no Secret `{name}`")))?;
+        let secret = secret
+            .ok_or_else(|| Unreached::KubeconfigMissing(format!("Secret {name} not found")))?;
         let bytes = content(&secret, &name)?;
         let access = kubeconfig::parse(bytes)
             .map_err(|error| Unreached::KubeconfigInvalid(chain(&error)))?;
@@ -78,18 +78,18 @@ impl Door {
     }
 }
 
-/// The kubeconfig in its Secret. The manager renews it in steps: what is missing says which of them did not come.
+/// The kubeconfig in its Secret. KIM renews it in steps; the error names what is missing.
 fn content<'s>(secret: &'s Secret, name: &str) -> Result<&'s [u8], Unreached> {
     let missing = Unreached::KubeconfigMissing;
     let data = secret
         .data
         .as_ref()
-        .ok_or_else(|| missing(format!("Secret `{name}` has no data")))?;
+        .ok_or_else(|| missing(format!("Secret {name}: no data")))?;
     let bytes = data
         .get(KUBECONFIG_KEY)
-        .ok_or_else(|| missing(format!("Secret `{name}` has no key `{KUBECONFIG_KEY}`")))?;
+        .ok_or_else(|| missing(format!("Secret {name}: key {KUBECONFIG_KEY} is missing")))?;
     if bytes.0.is_empty() {
-        let what = format!("the key `{KUBECONFIG_KEY}` of Secret `{name}` is empty");
+        let what = format!("Secret {name}: key {KUBECONFIG_KEY} is empty");
         return Err(missing(what));
     }
     Ok(&bytes.0)
@@ -99,7 +99,7 @@ fn content<'s>(secret: &'s Secret, name: &str) -> Result<&'s [u8], Unreached> {
 pub(super) fn unreached(error: &CallError) -> Unreached {
     match error {
         CallError::Unreachable(broken) => Unreached::ConnectionFailed(chain(broken)),
-        CallError::TimedOut(_) => Unreached::TimedOut,
+        CallError::TimedOut(..) => Unreached::TimedOut(chain(error)),
         CallError::Tls(fault) => Unreached::TlsFailed(chain(fault)),
         CallError::AddressRefused => Unreached::KubeconfigInvalid(chain(error)),
         CallError::Refused { status: 401, .. } => Unreached::Unauthorized,

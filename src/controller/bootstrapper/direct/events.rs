@@ -242,7 +242,8 @@ impl Loop {
         // From then on the passes know better.
         if known.is_none_or(|it| it.resource.is_none()) {
             let status = resource.status.as_ref();
-            let identity = status.and_then(|it| it.cluster_id.as_ref().zip(it.runtime_id.as_ref()));
+            let identity =
+                status.and_then(|it| it.cluster_uid.as_ref().zip(it.runtime_id.as_ref()));
             if let Some((cluster, runtime)) = identity {
                 self.conductor.common.claims.claim(cluster, runtime);
             }

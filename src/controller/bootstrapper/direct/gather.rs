@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use api::names::{DOCKER_CONFIG_TYPE, MIRRORED, WEBHOOK_CERTIFICATE, WEBHOOK_LEASE};
+use api::names::{DOCKER_CONFIG_TYPE, PULL_SECRET_COPY_LABEL, WEBHOOK_CERTIFICATE, WEBHOOK_LEASE};
 use api::runtimes::OWNER_MARKER;
 use futures::future::{join_all, try_join_all};
 use policy::convergence::manifests::{Installation, Phase};
@@ -161,7 +161,7 @@ impl Gather<'_> {
 
     /// The copies of the pull Secret in all namespaces; `None` if they may not be listed.
     async fn copies(&self) -> Result<Option<Vec<Identity>>, CallError> {
-        let (label, kind) = (escaped(MIRRORED), escaped(DOCKER_CONFIG_TYPE));
+        let (label, kind) = (escaped(PULL_SECRET_COPY_LABEL), escaped(DOCKER_CONFIG_TYPE));
         let selectors = format!("labelSelector={label}%3Dtrue&fieldSelector=type%3D{kind}");
         let mut copies = Vec::new();
         let mut next = String::new();

@@ -51,7 +51,7 @@ impl Lifecycle {
     /// Makes one for a Runtime that asks for it. Who was quicker is right.
     pub(super) async fn adopt(&self, name: &str) -> Result<(), kube::Error> {
         let spec = RuntimeBootstrapperSpec {
-            deletion_policy: DeletionPolicy::HandBack,
+            deletion_policy: DeletionPolicy::Orphan,
             ..RuntimeBootstrapperSpec::default()
         };
         let mut resource = RuntimeBootstrapper::new(name, spec);

@@ -175,8 +175,8 @@ pub(super) fn purpose(resource: &RuntimeBootstrapper) -> Purpose {
         resource.spec.deletion_policy,
     ) {
         (false, _) => Purpose::Keep,
-        (true, DeletionPolicy::Uninstall) => Purpose::Uninstall,
-        (true, DeletionPolicy::HandBack) => Purpose::HandBack,
+        (true, DeletionPolicy::Delete) => Purpose::Uninstall,
+        (true, DeletionPolicy::Orphan) => Purpose::HandBack,
     }
 }
 

@@ -52,7 +52,7 @@ pub(super) fn watch(
 ) -> BoxStream<'static, Stored> {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
     let config = Config::default().fields(&format!("metadata.name={ROLLOUT}"));
-    let condition = readiness.condition("direct-rollout-watch");
+    let condition = readiness.condition("rollout-watch");
     // A deleted one pauses nobody; a list that is being read says nothing yet.
     let mut listed = Stored::default();
     keep_watching(api, config, condition)

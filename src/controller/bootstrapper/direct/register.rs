@@ -230,25 +230,23 @@ impl Register {
         }
     }
 
-    /// Who the runtime is.
+    /// The runtime ID of a Runtime, if it has one that no other Runtime has.
     pub(super) fn identify(&self, name: &str) -> Result<RuntimeId, Unreached> {
-        let facts = self
-            .entries
-            .get(name)
+        let entry = self.entries.get(name);
+        let facts = entry
             .and_then(|it| it.facts.as_ref())
             .filter(|facts| !facts.leaves)
-            .ok_or(Unreached::RuntimeMissing)?;
-        let id = facts
-            .id
-            .clone()
-            .ok_or_else(|| Unreached::RuntimeUnidentified(format!("no label {RUNTIME_ID}")))?;
-        let namesakes = self.ids.get(&id).map_or(0, BTreeSet::len);
-        if namesakes > 1 {
-            return Err(Unreached::RuntimeUnidentified(format!(
-                "{namesakes} Runtimes have it"
-            )));
+            .ok_or_else(|| {
+                let resource = entry.and_then(|it| it.resource.as_ref());
+                let namespace = resource.and_then(|it| it.shape().metadata.namespace.as_deref());
+                Unreached::RuntimeMissing(format!("{}/{name}", namespace.unwrap_or_default()))
+            })?;
+        let id = facts.id.clone().ok_or(Unreached::RuntimeIDMissing)?;
+        let mut namesakes = self.ids.get(&id).into_iter().flatten();
+        match namesakes.find(|other| &***other != name) {
+            Some(other) => Err(Unreached::RuntimeIDConflict(other.to_string())),
+            None => Ok(id),
         }
-        Ok(id)
     }
 
     /// Whether the Runtime may be signalled, as far as it tells itself.

@@ -1,10 +1,10 @@
-//! What a pass found, as the status that anyone on the control plane can read.
+//! The status of a `RuntimeBootstrapper` after a reconcile.
 //!
-//! Invariant: what did not change is said in the same words with the same times, so that equal statuses are equal and
-//! nothing is written. What an unreached runtime held when it was last seen stays said. What a plan wrote before it was
-//! stopped is said, and a version only where the runtime holds all of it.
+//! Invariants: an unchanged observation gives an equal status, times included, so that nothing is written. The
+//! configuration of an unreachable runtime remains as it was last observed. What a plan wrote before it failed is in the
+//! status, and a revision only where the runtime has all of it.
 
-use api::bootstrapper::{RuntimeBootstrapperStatus, SynchronizedContent, WebhookStatus};
+use api::bootstrapper::{ConfigurationStatus, RuntimeBootstrapperStatus, WebhookStatus};
 use policy::convergence::manifests::Installation;
 use policy::convergence::plan::{Content, Plan};
 use policy::convergence::status::{Outcome, Purpose, conditions};
@@ -27,7 +27,7 @@ pub(super) fn status(given: &Given<'_>, outcome: Outcome<'_>) -> RuntimeBootstra
     let previous = given.previous;
     let seen = outcome.plan.filter(|plan| plan.blocked.is_none());
     let arrived = seen.filter(|plan| {
-        outcome.withheld.is_none() && !is_as_before(plan, outcome, previous.content.as_ref())
+        outcome.withheld.is_none() && !is_as_before(plan, outcome, previous.configuration.as_ref())
     });
     RuntimeBootstrapperStatus {
         observed_generation: given.generation,
@@ -35,13 +35,19 @@ pub(super) fn status(given: &Given<'_>, outcome: Outcome<'_>) -> RuntimeBootstra
         runtime_id: given
             .runtime
             .map_or_else(|| previous.runtime_id.clone(), |id| Some(id.to_string())),
-        cluster_id: given
+        cluster_uid: given
             .cluster
             .map(str::to_owned)
-            .or_else(|| previous.cluster_id.clone()),
-        content: arrived.map_or_else(
-            || previous.content.clone(),
-            |plan| Some(content(previous.content.as_ref(), &plan.content, &now)),
+            .or_else(|| previous.cluster_uid.clone()),
+        configuration: arrived.map_or_else(
+            || previous.configuration.clone(),
+            |plan| {
+                Some(content(
+                    previous.configuration.as_ref(),
+                    &plan.content,
+                    &now,
+                ))
+            },
         ),
         webhook: seen.map_or_else(
             || previous.webhook.clone(),
@@ -51,37 +57,37 @@ pub(super) fn status(given: &Given<'_>, outcome: Outcome<'_>) -> RuntimeBootstra
 }
 
 fn content(
-    previous: Option<&SynchronizedContent>,
+    previous: Option<&ConfigurationStatus>,
     now_there: &Content,
     now: &str,
-) -> SynchronizedContent {
-    let next = SynchronizedContent {
-        pull_secret: now_there.pull_secret.clone(),
-        trust_bundle: now_there.trust_bundle.clone(),
-        configuration: now_there.configuration.clone(),
-        version: now_there.version.clone(),
-        time: previous.and_then(|it| it.time.clone()),
+) -> ConfigurationStatus {
+    let next = ConfigurationStatus {
+        pull_secret_hash: now_there.pull_secret.clone(),
+        trust_bundle_hash: now_there.trust_bundle.clone(),
+        config_map_hash: now_there.configuration.clone(),
+        revision: now_there.version.clone(),
+        last_update_time: previous.and_then(|it| it.last_update_time.clone()),
     };
     match previous {
-        Some(previous) if *previous == next && next.time.is_some() => next,
-        _ => SynchronizedContent {
-            time: Some(now.to_owned()),
+        Some(previous) if *previous == next && next.last_update_time.is_some() => next,
+        _ => ConfigurationStatus {
+            last_update_time: Some(now.to_owned()),
             ..next
         },
     }
 }
 
 /// Whether a plan was stopped before it changed any of the three objects.
-fn is_as_before(plan: &Plan, outcome: Outcome<'_>, previous: Option<&SynchronizedContent>) -> bool {
+fn is_as_before(plan: &Plan, outcome: Outcome<'_>, previous: Option<&ConfigurationStatus>) -> bool {
     if outcome.failure.is_none() {
         return false;
     }
     let said =
-        |hash: fn(&SynchronizedContent) -> &Option<String>| previous.map_or(&None, hash).as_deref();
+        |hash: fn(&ConfigurationStatus) -> &Option<String>| previous.map_or(&None, hash).as_deref();
     let there = &plan.content;
-    let is_same = there.pull_secret.as_deref() == said(|it| &it.pull_secret)
-        && there.trust_bundle.as_deref() == said(|it| &it.trust_bundle)
-        && there.configuration.as_deref() == said(|it| &it.configuration);
+    let is_same = there.pull_secret.as_deref() == said(|it| &it.pull_secret_hash)
+        && there.trust_bundle.as_deref() == said(|it| &it.trust_bundle_hash)
+        && there.configuration.as_deref() == said(|it| &it.config_map_hash);
     outcome.purpose != Purpose::Keep || (plan.writes_content && is_same)
 }
 

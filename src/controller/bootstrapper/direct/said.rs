@@ -106,12 +106,14 @@ impl Common for RuntimeBootstrapperStatus {
             observed_generation: _,
             conditions,
             runtime_id,
-            cluster_id,
-            content,
+            cluster_uid,
+            configuration,
             webhook: _,
         } = self;
-        let ids = runtime_id.iter_mut().chain(cluster_id);
-        let time = content.iter_mut().filter_map(|it| it.time.as_mut());
+        let ids = runtime_id.iter_mut().chain(cluster_uid);
+        let time = configuration
+            .iter_mut()
+            .filter_map(|it| it.last_update_time.as_mut());
         let times = conditions.iter_mut().map(|it| &mut it.last_transition_time);
         ids.chain(time).chain(times)
     }
@@ -128,7 +130,7 @@ impl Common for RuntimeBootstrapper {
 #[cfg(test)]
 mod tests {
     use api::bootstrapper::{
-        Condition, ConditionStatus, READY, RuntimeBootstrapperSpec, SynchronizedContent,
+        Condition, ConditionStatus, ConfigurationStatus, READY, RuntimeBootstrapperSpec,
     };
     use rstest::rstest;
 
@@ -146,11 +148,11 @@ mod tests {
                 message: String::new(),
             }],
             runtime_id: Some(id.to_owned()),
-            cluster_id: Some(format!("cluster-{id}")),
-            content: Some(SynchronizedContent {
-                time: Some(time.to_owned()),
-                version: Some("v".to_owned()),
-                ..SynchronizedContent::default()
+            cluster_uid: Some(format!("cluster-{id}")),
+            configuration: Some(ConfigurationStatus {
+                last_update_time: Some(time.to_owned()),
+                revision: Some("v".to_owned()),
+                ..ConfigurationStatus::default()
             }),
             webhook: None,
         }
@@ -166,8 +168,8 @@ mod tests {
     fn nobody() -> RuntimeBootstrapperStatus {
         RuntimeBootstrapperStatus {
             runtime_id: None,
-            cluster_id: None,
-            content: None,
+            cluster_uid: None,
+            configuration: None,
             ..status("", "t")
         }
     }

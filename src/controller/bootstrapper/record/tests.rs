@@ -13,7 +13,7 @@ use super::*;
 use crate::bootstrapper::fake::wire::NAMESPACE;
 use crate::bootstrapper::signal::tests::kcp::Kcp;
 
-const NAME: &str = "rt-bootstrapper-controller-record";
+const NAME: &str = "rt-bootstrapper-signal-state";
 
 fn record(kcp: &Kcp) -> Record {
     Record::new(kcp.client(), NAMESPACE, NAME)
@@ -167,15 +167,15 @@ async fn a_write_whose_answer_was_lost_is_found_by_reading_again() {
 /// What `known.*` says, for a source that was there.
 fn rolled_out() -> Data {
     Data::from([
-        ("started".to_owned(), "true".to_owned()),
-        ("known.trustBundle".to_owned(), "0".repeat(64)),
-        ("known.trustBundle.name".to_owned(), "roots".to_owned()),
-        ("signal.due".to_owned(), "a b".to_owned()),
+        ("initialized".to_owned(), "true".to_owned()),
+        ("lastSeen.trustBundle".to_owned(), "0".repeat(64)),
+        ("lastSeen.trustBundle.name".to_owned(), "roots".to_owned()),
+        ("signal.pending".to_owned(), "a b".to_owned()),
     ])
 }
 
 async fn recalled(kcp: &Kcp) -> Result<Recalled, RecallError> {
-    let mut own = Record::new(kcp.client(), NAMESPACE, "rt-bootstrapper-direct-record");
+    let mut own = Record::new(kcp.client(), NAMESPACE, "rt-bootstrapper-direct-state");
     recall(&mut own, &mut record(kcp)).await
 }
 
@@ -213,7 +213,7 @@ async fn what_the_mode_before_rolled_out_is_inherited_once() {
         [Kind::TrustBundle]
     );
 
-    let mut own = Record::new(kcp.client(), NAMESPACE, "rt-bootstrapper-direct-record");
+    let mut own = Record::new(kcp.client(), NAMESPACE, "rt-bootstrapper-direct-state");
     own.save(Data::new()).await.unwrap();
     let later = super::recall(&mut own, &mut record(&kcp)).await.unwrap();
     assert_eq!(later.known, Known::default());
@@ -224,7 +224,7 @@ async fn what_the_mode_before_rolled_out_is_inherited_once() {
 #[case::foreign(json!({"data": {}}))]
 #[case::damaged(json!({
     "metadata": {"labels": {"app.kubernetes.io/managed-by": "rt-bootstrapper-controller"}},
-    "data": {"known.pullSecret": "x"},
+    "data": {"lastSeen.pullSecret": "x"},
 }))]
 #[tokio::test(start_paused = true)]
 async fn what_cannot_be_recalled_is_not_nothing(#[case] mut left: serde_json::Value) {

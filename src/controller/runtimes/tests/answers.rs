@@ -305,7 +305,7 @@ async fn timed_out(server: &ApiServer) {
     let begun = Instant::now();
     let error = remote.list(POD).await.unwrap_err();
     assert!(
-        matches!(error, CallError::TimedOut(Phase::Answering)),
+        matches!(error, CallError::TimedOut(Phase::Answering, _)),
         "{error:?}"
     );
     assert!(error.transient());

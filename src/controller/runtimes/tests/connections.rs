@@ -265,7 +265,7 @@ async fn a_peer_that_reads_nothing_holds_nothing(#[values(H1, H2)] alpn: &'stati
     let body = json!({"data": "a".repeat(12 << 20)});
     let error = remote.apply(POD, &body, "us", true).await;
     assert!(
-        matches!(error, Err(CallError::TimedOut(Phase::Answering))),
+        matches!(error, Err(CallError::TimedOut(Phase::Answering, _))),
         "{error:?}"
     );
     drop(remote);
@@ -317,7 +317,7 @@ async fn a_handshake_that_never_ends() {
     .await;
     let world = World::new(|it| it.connect_timeout = Duration::from_millis(100));
     let error = world.open(&server).list(POD).await.unwrap_err();
-    assert!(matches!(error, CallError::TimedOut(Phase::Connecting)) && error.transient());
+    assert!(matches!(error, CallError::TimedOut(Phase::Connecting, _)) && error.transient());
 }
 
 #[tokio::test]

@@ -22,19 +22,19 @@ pub struct Server {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ServerFault {
     /// There is none.
-    #[error("there is no URL")]
+    #[error("URL is missing")]
     Absent,
     /// Another scheme, or none.
-    #[error("the URL is not https")]
+    #[error("expected an https URL")]
     NotHttps,
     /// The host is neither a DNS name nor an IP address, or user information stands before it.
-    #[error("the URL's host is neither a DNS name nor an IP address")]
+    #[error("host of the URL: not a valid DNS name or IP address")]
     Host,
     /// The port is no number from 1 to 65535.
-    #[error("the URL's port is no port")]
+    #[error("port of the URL: not a valid port")]
     Port,
     /// The path has a query, a fragment or characters that no path has.
-    #[error("the URL's path is not a plain path")]
+    #[error("path of the URL: not a plain path")]
     Path,
 }
 

@@ -328,7 +328,7 @@ fn too_large() {
 fn errors_say_each_thing_once() {
     let error = KubeconfigError::Server(ServerFault::NotHttps);
     let inner = error.source().unwrap().to_string();
-    assert_eq!(inner, "the URL is not https");
+    assert_eq!(inner, "expected an https URL");
     assert!(!error.to_string().contains(&inner));
 }
 

@@ -13,7 +13,7 @@ impl Record {
         let Some(known) = &self.known else {
             return data;
         };
-        data.insert(STARTED.to_owned(), "true".to_owned());
+        data.insert(INITIALIZED.to_owned(), "true".to_owned());
         known.write(&mut data);
         for (key, state) in LISTS {
             let names: Vec<&str> = self
@@ -34,7 +34,7 @@ impl Record {
     /// # Errors
     /// [`RecordError`] if a value is not ours.
     pub fn read(data: &BTreeMap<String, String>) -> Result<Self, RecordError> {
-        if !data.contains_key(STARTED) {
+        if !data.contains_key(INITIALIZED) {
             return Ok(Self::default());
         }
         let mut record = Self {
@@ -52,10 +52,10 @@ impl Record {
 }
 
 /// Tells a record without sources from no record.
-const STARTED: &str = "started";
+const INITIALIZED: &str = "initialized";
 
 const LISTS: [(&str, State); 3] = [
-    ("signal.due", State::Due),
-    ("signal.stands", State::Stands),
-    ("signal.outdated", State::StandsOutdated),
+    ("signal.pending", State::Due),
+    ("signal.unacknowledged", State::Stands),
+    ("signal.stale", State::StandsOutdated),
 ];

@@ -28,12 +28,14 @@ macro_rules! reasons {
 }
 
 reasons! {
-    /// The API server answers and is the right one.
+    /// The API server responds.
     Connected,
     /// [`Unreached::RuntimeMissing`].
     RuntimeMissing,
-    /// [`Unreached::RuntimeUnidentified`].
-    RuntimeUnidentified,
+    /// [`Unreached::RuntimeIDMissing`].
+    RuntimeIDMissing,
+    /// [`Unreached::RuntimeIDConflict`].
+    RuntimeIDConflict,
     /// [`Unreached::KubeconfigMissing`].
     KubeconfigMissing,
     /// [`Unreached::KubeconfigInvalid`].
@@ -56,7 +58,9 @@ reasons! {
     ForeignMarker,
     /// [`Refusal::Rebuilt`].
     ClusterRebuilt,
-    /// Nothing can be told, because the runtime is not reachable.
+    /// The cluster is the one of the runtime.
+    Verified,
+    /// The status is unknown because the runtime is not reachable.
     Unreachable,
     /// [`Blocked::NamespaceMissing`].
     NamespaceMissing,
@@ -103,12 +107,13 @@ reasons! {
 impl From<&Unreached> for Reason {
     fn from(unreached: &Unreached) -> Self {
         match unreached {
-            Unreached::RuntimeMissing => Self::RuntimeMissing,
-            Unreached::RuntimeUnidentified(_) => Self::RuntimeUnidentified,
+            Unreached::RuntimeMissing(_) => Self::RuntimeMissing,
+            Unreached::RuntimeIDMissing => Self::RuntimeIDMissing,
+            Unreached::RuntimeIDConflict(_) => Self::RuntimeIDConflict,
             Unreached::KubeconfigMissing(_) => Self::KubeconfigMissing,
             Unreached::KubeconfigInvalid(_) => Self::KubeconfigInvalid,
             Unreached::ConnectionFailed(_) => Self::ConnectionFailed,
-            Unreached::TimedOut => Self::TimedOut,
+            Unreached::TimedOut(_) => Self::TimedOut,
             Unreached::TlsFailed(_) => Self::TlsFailed,
             Unreached::Unauthorized => Self::Unauthorized,
             Unreached::ServerFailed(_) => Self::ServerFailed,

@@ -1,33 +1,38 @@
-//! Why a runtime could not be spoken to.
+//! Causes for which the condition `Reachable` is false.
 
-/// Why a runtime's API server could not be spoken to. The texts hold nothing secret.
+use api::runtimes::RUNTIME_ID;
+
+/// Why a runtime is not reachable. The texts hold nothing secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unreached {
-    /// There is no `Runtime` of this name any more.
-    #[error("there is no such Runtime")]
-    RuntimeMissing,
-    /// Two Runtimes have one runtime id, or this one has none.
-    #[error("the Runtime's label does not identify it: {0}")]
-    RuntimeUnidentified(String),
-    /// There is no Secret with a kubeconfig, or the key is empty (the manager renews it in two steps).
-    #[error("there is no kubeconfig: {0}")]
+    /// The `Runtime` does not exist, or is being deleted.
+    #[error("Runtime {0} not found")]
+    RuntimeMissing(String),
+    /// The `Runtime` has no runtime ID.
+    #[error("label {RUNTIME_ID} is missing")]
+    RuntimeIDMissing,
+    /// Other Runtimes have the same runtime ID; the text names one of them.
+    #[error("label {RUNTIME_ID} is shared with Runtime {0}")]
+    RuntimeIDConflict(String),
+    /// The Secret with the kubeconfig does not exist or is empty (KIM renews it in two steps).
+    #[error("{0}")]
     KubeconfigMissing(String),
-    /// The kubeconfig cannot be used, or must not be.
-    #[error("the kubeconfig is refused: {0}")]
+    /// The kubeconfig is malformed or asks for something that is not allowed.
+    #[error("kubeconfig rejected: {0}")]
     KubeconfigInvalid(String),
-    /// No connection.
-    #[error("no connection: {0}")]
+    /// The connection cannot be established or was aborted.
+    #[error("connection failed: {0}")]
     ConnectionFailed(String),
-    /// No answer in time.
-    #[error("no answer in time")]
-    TimedOut,
-    /// The certificates do not match.
-    #[error("no trust: {0}")]
+    /// No connection or no response in time; the text names the limit.
+    #[error("{0}")]
+    TimedOut(String),
+    /// The TLS handshake failed.
+    #[error("TLS: {0}")]
     TlsFailed(String),
-    /// The credentials are refused.
-    #[error("the credentials are refused")]
+    /// The API server rejects the credentials.
+    #[error("API server returned 401: credentials of the kubeconfig rejected")]
     Unauthorized,
-    /// The API server answers with errors, or with nothing sensible.
-    #[error("the API server is in trouble: {0}")]
+    /// The API server returns an error, or a response that is not one of the Kubernetes API.
+    #[error("{0}")]
     ServerFailed(String),
 }

@@ -67,7 +67,7 @@ impl Runtime {
     /// The webhook runs, and has made a copy in each of these namespaces, its certificate and its Lease.
     pub(super) fn webhook_makes(&mut self, namespaces: &[&str]) {
         let copies = namespaces.iter().map(|namespace| {
-            let labels = json!({ (api::names::MIRRORED): "true" });
+            let labels = json!({ (api::names::PULL_SECRET_COPY_LABEL): "true" });
             let copy = json!({
                 "kind": "Secret", "type": api::names::DOCKER_CONFIG_TYPE,
                 "metadata": { "name": PULL_SECRET, "namespace": namespace, "uid": namespace, "labels": labels },

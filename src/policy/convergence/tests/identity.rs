@@ -11,7 +11,7 @@ fn owner() -> Owner {
 }
 
 fn marker(runtime: &str, control_plane: &str) -> Value {
-    json!({ "data": { "runtimeId": runtime, "controlPlane": control_plane } })
+    json!({ "data": { "runtimeID": runtime, "controlPlaneID": control_plane } })
 }
 
 fn claim<'a>(

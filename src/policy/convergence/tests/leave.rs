@@ -83,7 +83,7 @@ fn copies_are_told_by_label_and_type(
     #[case] is_ours: bool,
 ) {
     let metadata = json!({
-        "name": "s", "namespace": "n", "uid": "u", "labels": { (api::names::MIRRORED): label },
+        "name": "s", "namespace": "n", "uid": "u", "labels": { (api::names::PULL_SECRET_COPY_LABEL): label },
     });
     let secret = json!({ "type": kind, "metadata": metadata });
     assert_eq!(Identity::of_copy(&secret).is_some(), is_ours);

@@ -85,8 +85,8 @@ fn missing_source_changes_nothing_on_a_runtime_before_it_is_deleted(
         Kind::Configuration => "ConfigMap kcp-system/rt-bootstrapper-config",
     };
     let text = format!(
-        "{object} was deleted on the control plane: its copy on the runtime is deleted at 1970-01-01T00:05:00Z unless it is \
-created again before"
+        "{object} was deleted on KCP: its copy on the runtime is deleted at 1970-01-01T00:05:00Z, unless the \
+source is created again before"
     );
     assert_eq!(held, [text]);
 }
@@ -95,16 +95,16 @@ created again before"
 #[rstest]
 #[case::pull_secret(
     Sources { pull_secret: Reading::Absent, ..sources() },
-    "Secret kcp-system/pull not found on the control plane: what the runtime has of it is left as it is"
+    "Secret kcp-system/pull not found on KCP: an existing copy on the runtime is not changed"
 )]
 #[case::trust_bundle(
     Sources { trust_bundle: Reading::Absent, ..sources() },
-    "ClusterTrustBundle roots not found on the control plane: what the runtime has of it is left as it is"
+    "ClusterTrustBundle roots not found on KCP: an existing copy on the runtime is not changed"
 )]
 #[case::configuration(
     Sources { configuration: Reading::Absent, ..sources() },
-    "ConfigMap kcp-system/rt-bootstrapper-config not found on the control plane: what the runtime has of it is left as it \
-is, and without one the webhook does not become ready"
+    "ConfigMap kcp-system/rt-bootstrapper-config not found on KCP: an existing copy on the runtime is not \
+changed, and the webhook does not become ready without one"
 )]
 fn source_that_was_never_there_is_said_and_the_others_go_over(
     #[case] now: Sources,
@@ -445,7 +445,7 @@ fn a_document_waits_for_a_webhook_that_understands_it() {
     assert_eq!(runtime.live(Kind::Configuration).unwrap(), &kept);
     assert_eq!(
         status::chain(&plan.held[0]),
-        "the document is held back: the document's key `fipsVariables` needs webhook 0.1.0, and another one runs"
+        "configuration document not written: key fipsVariables requires webhook version 0.1.0 or later, another one is running"
     );
     runtime.roll_out();
     runtime.converge(&next);
@@ -458,11 +458,11 @@ fn a_document_waits_for_a_webhook_that_understands_it() {
 
 /// Nothing is written before everything is in order: the namespace has to be there.
 #[rstest]
-#[case::no_namespace(|it: &mut Runtime| it.observed.namespace = NamespaceState::Missing, "namespace `kyma-system` does not exist yet")]
-#[case::terminating(|it: &mut Runtime| it.observed.namespace = NamespaceState::Terminating, "namespace `kyma-system` is being deleted")]
-#[case::rights(|it: &mut Runtime| it.observed.missing_rights = vec!["patch secrets".to_owned()], "rights are missing: patch secrets")]
-#[case::unread(|it: &mut Runtime| it.observed.unread = vec!["get secrets".to_owned()], "rights are missing: get secrets")]
-#[case::identity(|it: &mut Runtime| it.observed.cluster = None, "the cluster is not taken for the runtime's: the cluster does not tell the UID of its kube-system namespace")]
+#[case::no_namespace(|it: &mut Runtime| it.observed.namespace = NamespaceState::Missing, "Namespace kyma-system not found")]
+#[case::terminating(|it: &mut Runtime| it.observed.namespace = NamespaceState::Terminating, "Namespace kyma-system is being deleted")]
+#[case::rights(|it: &mut Runtime| it.observed.missing_rights = vec!["patch secrets".to_owned()], "missing permissions: patch secrets")]
+#[case::unread(|it: &mut Runtime| it.observed.unread = vec!["get secrets".to_owned()], "missing permissions: get secrets")]
+#[case::identity(|it: &mut Runtime| it.observed.cluster = None, "cluster not verified: Namespace kube-system of the cluster has no UID")]
 fn blockades(#[case] trouble: fn(&mut Runtime), #[case] text: &str) {
     let mut runtime = Runtime::new();
     trouble(&mut runtime);

@@ -392,7 +392,7 @@ fn a_first_start_with_a_source_that_cannot_be_used_signals_once_it_can() {
 #[test]
 fn a_damaged_record_is_an_error() {
     let mut data = started().write();
-    data.insert("known.configuration".to_owned(), "?".to_owned());
+    data.insert("lastSeen.configuration".to_owned(), "?".to_owned());
     assert!(Record::read(&data).is_err());
 }
 

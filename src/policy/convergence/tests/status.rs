@@ -48,6 +48,7 @@ fn all_is_well() {
         after(outcome(&plan)),
         [
             "Reachable=True/Connected",
+            "IdentityVerified=True/Verified",
             "Installed=True/Installed",
             "ConfigurationSynchronized=True/Synchronized",
             "Ready=True/Ready"
@@ -62,6 +63,7 @@ fn a_first_pass_installs() {
         after(outcome(&plan)),
         [
             "Reachable=True/Connected",
+            "IdentityVerified=True/Verified",
             "Installed=False/Installing",
             "ConfigurationSynchronized=True/Synchronized",
             "Ready=False/Installing"
@@ -70,15 +72,16 @@ fn a_first_pass_installs() {
 }
 
 #[rstest]
-#[case(Unreached::RuntimeMissing, "RuntimeMissing")]
+#[case(Unreached::RuntimeMissing("x".into()), "RuntimeMissing")]
 #[case(Unreached::KubeconfigMissing("x".into()), "KubeconfigMissing")]
 #[case(Unreached::KubeconfigInvalid("x".into()), "KubeconfigInvalid")]
 #[case(Unreached::ConnectionFailed("x".into()), "ConnectionFailed")]
-#[case(Unreached::TimedOut, "TimedOut")]
+#[case(Unreached::TimedOut("x".into()), "TimedOut")]
 #[case(Unreached::TlsFailed("x".into()), "TlsFailed")]
 #[case(Unreached::Unauthorized, "Unauthorized")]
 #[case(Unreached::ServerFailed("x".into()), "ServerFailed")]
-#[case(Unreached::RuntimeUnidentified("x".into()), "RuntimeUnidentified")]
+#[case(Unreached::RuntimeIDMissing, "RuntimeIDMissing")]
+#[case(Unreached::RuntimeIDConflict("x".into()), "RuntimeIDConflict")]
 fn who_cannot_be_reached(#[case] unreached: Unreached, #[case] reason: &str) {
     let outcome = Outcome {
         unreached: Some(&unreached),
@@ -91,6 +94,7 @@ fn who_cannot_be_reached(#[case] unreached: Unreached, #[case] reason: &str) {
         after(outcome),
         [
             format!("Reachable=False/{reason}"),
+            "IdentityVerified=Unknown/Unreachable".to_owned(),
             "Installed=Unknown/Unreachable".to_owned(),
             "ConfigurationSynchronized=Unknown/Unreachable".to_owned(),
             format!("Ready=False/{reason}"),
@@ -107,8 +111,16 @@ fn a_refused_cluster() {
         ..Claim::default()
     };
     let plan = plan(context, &desired(&sources()), &runtime.observed);
-    assert_eq!(after(outcome(&plan))[0], "Reachable=False/ClusterRebuilt");
-    assert_eq!(after(outcome(&plan))[3], "Ready=False/ClusterRebuilt");
+    assert_eq!(
+        after(outcome(&plan)),
+        [
+            "Reachable=True/Connected",
+            "IdentityVerified=False/ClusterRebuilt",
+            "Installed=Unknown/ClusterRebuilt",
+            "ConfigurationSynchronized=Unknown/ClusterRebuilt",
+            "Ready=False/ClusterRebuilt"
+        ]
+    );
 }
 
 #[test]
@@ -120,6 +132,7 @@ fn a_failed_preflight() {
         after(outcome(&plan)),
         [
             "Reachable=True/Connected",
+            "IdentityVerified=True/Verified",
             "Installed=False/NamespaceTerminating",
             "ConfigurationSynchronized=False/NamespaceTerminating",
             "Ready=False/NamespaceTerminating"
@@ -136,12 +149,12 @@ fn an_invalid_source() {
     });
     let conditions = conditions(&[], outcome(&plan), None, "now");
     assert_eq!(
-        brief(&conditions)[2],
+        brief(&conditions)[3],
         "ConfigurationSynchronized=False/SourceInvalid"
     );
     assert_eq!(
-        conditions[2].message,
-        "the pullSecret of the control plane cannot be used: the Secret's type is `Opaque`, not `kubernetes.io/dockerconfigjson`"
+        conditions[3].message,
+        "invalid source pullSecret: type: expected kubernetes.io/dockerconfigjson, got Opaque"
     );
 }
 
@@ -153,10 +166,10 @@ fn source_that_was_never_there_is_not_synchronized() {
     });
     let conditions = conditions(&[], outcome(&plan), None, "now");
     assert_eq!(
-        brief(&conditions)[2],
+        brief(&conditions)[3],
         "ConfigurationSynchronized=False/SourceNotFound"
     );
-    let message = &conditions[2].message;
+    let message = &conditions[3].message;
     assert!(
         message.starts_with("ConfigMap kcp-system/rt-bootstrapper-config not found"),
         "{message}"
@@ -176,14 +189,13 @@ fn several_sources_that_are_not_as_they_should_be_are_all_said() {
     });
     let conditions = conditions(&[], outcome(&plan), None, "now");
     assert_eq!(
-        brief(&conditions)[2],
+        brief(&conditions)[3],
         "ConfigurationSynchronized=False/DeletionPending"
     );
     assert_eq!(
-        conditions[2].message,
-        "ClusterTrustBundle roots was deleted on the control plane: its copy on the runtime is deleted at \
-1970-01-01T00:00:00Z unless it is created again before; the pullSecret of the control plane cannot be used: the Secret's \
-type is `Opaque`, not `kubernetes.io/dockerconfigjson`"
+        conditions[3].message,
+        "ClusterTrustBundle roots was deleted on KCP: its copy on the runtime is deleted at 1970-01-01T00:00:00Z, unless the \
+source is created again before; invalid source pullSecret: type: expected kubernetes.io/dockerconfigjson, got Opaque"
     );
 }
 
@@ -201,12 +213,12 @@ fn a_webhook_that_is_too_old() {
     }));
     let conditions = conditions(&[], outcome(&plan), None, "now");
     assert_eq!(
-        brief(&conditions)[2],
+        brief(&conditions)[3],
         "ConfigurationSynchronized=False/WebhookTooOld"
     );
-    let text = &conditions[2].message;
+    let text = &conditions[3].message;
     assert!(
-        text.contains("`fipsVariables` needs webhook 0.1.0"),
+        text.contains("key fipsVariables requires webhook version 0.1.0"),
         "{text}"
     );
 }
@@ -228,10 +240,10 @@ fn a_failed_write(#[case] target: Target, #[case] installed: &str, #[case] synch
         failure: Some(&failure),
         ..outcome(&plan)
     });
-    assert_eq!(found[1], installed);
-    assert_eq!(found[2], synchronized);
+    assert_eq!(found[2], installed);
+    assert_eq!(found[3], synchronized);
     assert_eq!(
-        found[3],
+        found[4],
         if installed.contains("Write") {
             "Ready=False/WriteFailed"
         } else {
@@ -250,7 +262,7 @@ fn what_is_withheld(#[case] withheld: Withheld, #[case] reason: &str) {
         ..outcome(&plan)
     });
     assert_eq!(
-        found[1..3],
+        found[2..4],
         [
             format!("Installed=False/{reason}"),
             format!("ConfigurationSynchronized=False/{reason}")
@@ -261,7 +273,7 @@ fn what_is_withheld(#[case] withheld: Withheld, #[case] reason: &str) {
         after(Outcome {
             withheld: Some(withheld),
             ..outcome(&done)
-        })[3],
+        })[4],
         "Ready=True/Ready",
         "nothing is withheld"
     );
@@ -275,7 +287,7 @@ fn leaving() {
         purpose: Purpose::Uninstall,
         ..outcome(&plan)
     });
-    assert_eq!(found[3], "Ready=False/Uninstalling");
+    assert_eq!(found[4], "Ready=False/Uninstalling");
 }
 
 /// Nothing new, nothing to write: not even a time.
@@ -284,7 +296,7 @@ fn a_pass_without_news_changes_nothing() {
     let plan = held(&sources());
     let first = conditions(&[], outcome(&plan), Some(1), "t1");
     assert_eq!(conditions(&first, outcome(&plan), Some(1), "t2"), first);
-    let unreached = Unreached::TimedOut;
+    let unreached = Unreached::TimedOut("no response within 10s".into());
     let lost = Outcome {
         unreached: Some(&unreached),
         plan: None,
@@ -325,6 +337,43 @@ fn what_was_not_looked_at_is_as_it_was() {
     );
 }
 
+/// `kubectl get` shows the reason of `Ready` alone, `kubectl wait` and people read its message: both name the cause.
+#[test]
+fn every_condition_that_is_not_true_has_a_message_and_ready_repeats_the_first() {
+    let unreached = Unreached::RuntimeMissing("kcp-system/a".to_owned());
+    let plan = Runtime::new().plan(&desired(&sources()));
+    let lost = Outcome {
+        unreached: Some(&unreached),
+        plan: None,
+        ..outcome(&plan)
+    };
+    let paused = Outcome {
+        withheld: Some(Withheld::Paused),
+        ..outcome(&plan)
+    };
+    let waiting = Outcome {
+        withheld: Some(Withheld::Wave),
+        ..outcome(&plan)
+    };
+    let expected = [
+        (lost, "Reachable: Runtime kcp-system/a not found"),
+        (paused, "Installed: spec.paused is true"),
+        (
+            waiting,
+            "Installed: an earlier wave is not complete, or the rollout is paused or over its failure limit",
+        ),
+        (outcome(&plan), "Installed: 0 of 0 replicas are ready"),
+    ];
+    for (outcome, message) in expected {
+        let conditions = conditions(&[], outcome, None, "now");
+        assert_eq!(conditions[4].message, message);
+        let lacking = conditions
+            .iter()
+            .find(|it| it.status != ConditionStatus::True && it.message.is_empty());
+        assert_eq!(lacking, None);
+    }
+}
+
 #[test]
 fn messages_are_bounded() {
     let failure = Failure {
@@ -341,7 +390,7 @@ fn messages_are_bounded() {
         None,
         "t",
     );
-    assert!(found[2].message.len() <= 1024 && found[2].message.ends_with('…'));
+    assert!(found[3].message.len() <= 1024 && found[3].message.ends_with('…'));
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! survives; neither an error nor a `Debug` text holds anything that the API server quoted from a Secret. Requests
 //! are sent as text and parsed here, because kube's typed calls log an answer that they cannot parse.
 
-use api::names::{DOCKER_CONFIG_KEY, DOCKER_CONFIG_TYPE, MIRRORED, SECRET_MANAGER};
+use api::names::{DOCKER_CONFIG_KEY, DOCKER_CONFIG_TYPE, PULL_SECRET_COPY_LABEL, SECRET_MANAGER};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::core::v1::{ObjectReference, Secret};
@@ -206,7 +206,7 @@ fn body(job: &Job, source: &Source) -> Value {
         "metadata": {
             "name": job.secret,
             "namespace": job.namespace,
-            "labels": {MIRRORED: "true"},
+            "labels": {PULL_SECRET_COPY_LABEL: "true"},
         },
         "type": DOCKER_CONFIG_TYPE,
         "data": {DOCKER_CONFIG_KEY: STANDARD.encode(&source.content.docker_config)},

@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use api::names::{DOCKER_CONFIG_KEY, DOCKER_CONFIG_TYPE, MIRRORED, SECRET_MANAGER};
+use api::names::{DOCKER_CONFIG_KEY, DOCKER_CONFIG_TYPE, PULL_SECRET_COPY_LABEL, SECRET_MANAGER};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::NamespaceResourceScope;
@@ -183,7 +183,10 @@ impl Found {
 
 impl Origin {
     fn of(metadata: &ObjectMeta) -> Self {
-        let label = metadata.labels.as_ref().and_then(|it| it.get(MIRRORED));
+        let label = metadata
+            .labels
+            .as_ref()
+            .and_then(|it| it.get(PULL_SECRET_COPY_LABEL));
         let managers = metadata.managed_fields.iter().flatten();
         if label.is_some_and(|value| value == "true") {
             Self::Labelled

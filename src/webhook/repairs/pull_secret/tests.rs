@@ -61,7 +61,7 @@ fn copy(namespace: &str, encoded: &str) -> Value {
         "apiVersion": "v1", "kind": "Secret",
         "metadata": {
             "name": NAME, "namespace": namespace, "uid": format!("uid-{namespace}"), "resourceVersion": "5",
-            "labels": {"rt-bootstrapper.kyma-project.io/mirrored": "true"},
+            "labels": {"rt-bootstrapper.kyma-project.io/pull-secret-copy": "true"},
             "managedFields": [{"manager": "rt-bootstrapper", "operation": "Apply"}],
         },
         "type": TYPE,

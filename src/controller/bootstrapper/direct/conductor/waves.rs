@@ -3,7 +3,7 @@
 //! Invariant: nobody who cannot arrive holds up a wave: neither a paused runtime nor one on its way out takes part.
 
 use api::bootstrapper::{
-    ConditionStatus, REACHABLE, RuntimeBootstrapper, RuntimeBootstrapperStatus,
+    ConditionStatus, IDENTITY_VERIFIED, REACHABLE, RuntimeBootstrapper, RuntimeBootstrapperStatus,
 };
 use policy::convergence::desired::Desired;
 use policy::convergence::status::{Purpose, Withheld};
@@ -166,7 +166,9 @@ fn takes_part((_, entry): &(&Name, &Entry)) -> bool {
 fn state(status: &RuntimeBootstrapperStatus, aim: Aim, desired: &Desired) -> State {
     let webhook = status.webhook.as_ref();
     let installed = webhook.and_then(|it| it.manifest_hash.as_deref());
-    if desired.is_held(status.content.as_ref()) && installed == Some(&*aim.webhook.to_string()) {
+    if desired.is_held(status.configuration.as_ref())
+        && installed == Some(&*aim.webhook.to_string())
+    {
         State::Done
     } else if is_reached(status) {
         State::Waiting
@@ -175,10 +177,9 @@ fn state(status: &RuntimeBootstrapperStatus, aim: Aim, desired: &Desired) -> Sta
     }
 }
 
-/// Whether the runtime answered when it was asked last.
+/// Whether the last reconcile reached the runtime and verified its identity, so that writes to it were possible.
 pub(super) fn is_reached(status: &RuntimeBootstrapperStatus) -> bool {
-    !status
-        .conditions
-        .iter()
-        .any(|it| it.kind == REACHABLE && it.status == ConditionStatus::False)
+    !status.conditions.iter().any(|it| {
+        matches!(&*it.kind, REACHABLE | IDENTITY_VERIFIED) && it.status == ConditionStatus::False
+    })
 }

@@ -21,7 +21,7 @@ pub(super) async fn leave(
     findings: &Findings,
     end: End,
 ) -> kube::Result<End> {
-    let nobody = matches!(findings.unreached, Some(Unreached::RuntimeMissing));
+    let nobody = matches!(findings.unreached, Some(Unreached::RuntimeMissing(_)));
     let clean = nobody || end == End::Gone;
     if !clean {
         if !(is_overdue(&assignment.resource) && has_been_tried(assignment, findings, end)) {
@@ -78,7 +78,7 @@ fn has_been_tried(assignment: &Assignment, findings: &Findings, end: End) -> boo
 }
 
 fn is_overdue(resource: &RuntimeBootstrapper) -> bool {
-    let deadline = resource.spec.deletion_deadline();
+    let deadline = resource.spec.deletion_timeout();
     resource
         .meta()
         .deletion_timestamp

@@ -4,7 +4,7 @@
 //! stays free for the runtime that it belongs to.
 
 use api::bootstrapper::{ConditionStatus, INSTALLED};
-use api::runtimes::{ACCEPT_CLUSTER, INSTALLER_MANAGER};
+use api::runtimes::{ACCEPT_CLUSTER_UID_ANNOTATION, INSTALLER_MANAGER};
 use kube::ResourceExt as _;
 use policy::convergence::identity::{Claim, Owner};
 use policy::convergence::observed::{Observed, Rollout};
@@ -94,7 +94,7 @@ async fn decide(
         runtime_id: id.as_str().to_owned(),
         control_plane: common.control_plane.clone(),
     };
-    let remembered = assignment.previous.cluster_id.as_deref();
+    let remembered = assignment.previous.cluster_uid.as_deref();
     let annotations = assignment.resource.annotations();
     let context = Context {
         names: &assignment.objects,
@@ -102,7 +102,9 @@ async fn decide(
         owner: &owner,
         claim: Claim {
             remembered,
-            accepted: annotations.get(ACCEPT_CLUSTER).map(String::as_str),
+            accepted: annotations
+                .get(ACCEPT_CLUSTER_UID_ANNOTATION)
+                .map(String::as_str),
             claimed_by: claimed_by.as_deref(),
         },
     };

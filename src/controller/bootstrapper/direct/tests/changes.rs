@@ -21,12 +21,12 @@ async fn changed_source_is_applied_alone_and_the_document_last(
     #[case] expected: &[&str],
 ) {
     let (mut world, skrs) = World::converged(&["a", "b"]).await;
-    let before = world.status("a")["content"]["version"].clone();
+    let before = world.status("a")["configuration"]["revision"].clone();
     change(&mut world.content);
     world.publish();
     for (name, skr) in ["a", "b"].iter().zip(&skrs) {
         let changed = |it: &World| {
-            let version = &it.status(name)["content"]["version"];
+            let version = &it.status(name)["configuration"]["revision"];
             *version != before && version.is_string()
         };
         world.until("another version", changed).await;
@@ -97,7 +97,7 @@ async fn rolled_out_source_that_is_deleted_is_removed_also_without_a_leader_at_t
     }
     world
         .until("said", |it| {
-            it.status("a")["content"]["pullSecret"].is_null()
+            it.status("a")["configuration"]["pullSecretHash"].is_null()
         })
         .await;
     world.stop().await;
@@ -125,8 +125,8 @@ async fn source_that_is_absent_under_another_name_keeps_its_copies() {
     assert_eq!(said, "False SourceNotFound");
     assert!(skrs[0].kyma("secrets/registry-credentials").is_some());
     assert_eq!(skrs[0].take(), [""; 0]);
-    let record = world.kcp.get("configmaps", "rt-bootstrapper-direct-record");
-    assert_eq!(record.unwrap()["data"]["known.pullSecret.name"], "pull");
+    let record = world.kcp.get("configmaps", "rt-bootstrapper-direct-state");
+    assert_eq!(record.unwrap()["data"]["lastSeen.pullSecret.name"], "pull");
 }
 
 /// What today's installer wrote counts as ours: its source's deletion would take it away.
@@ -196,14 +196,14 @@ async fn document_that_never_existed_touches_nothing_until_it_is_created() {
     }
     let gauge = "source_not_found{source=\"configuration\",controller=\"direct\"}";
     assert!(world.metrics().contains(&format!("{gauge} 1")));
-    let content = world.status("a")["content"].clone();
-    assert!(content["configuration"].is_null(), "{content}");
-    assert!(content["pullSecret"].is_string(), "{content}");
+    let content = world.status("a")["configuration"].clone();
+    assert!(content["configMapHash"].is_null(), "{content}");
+    assert!(content["pullSecretHash"].is_string(), "{content}");
     world.content.registry("one.example");
     world.publish();
     world
         .until("said", |it| {
-            it.status("a")["content"]["configuration"].is_string()
+            it.status("a")["configuration"]["configMapHash"].is_string()
         })
         .await;
     world.until_ready("a").await;
@@ -246,31 +246,31 @@ const DOCKER_CONFIG: Option<&str> = Some("kubernetes.io/dockerconfigjson");
 #[rstest]
 #[case::another_type(
     |it: &mut Sources| it.pull_secret = secret(Some("Opaque"), r#"{"auths":{}}"#),
-    &["the pullSecret of the control plane", "`Opaque`"]
+    &["invalid source pullSecret", "got Opaque"]
 )]
 #[case::no_type(
     |it: &mut Sources| it.pull_secret = secret(None, r#"{"auths":{}}"#),
-    &["the pullSecret of the control plane", "`Opaque`"]
+    &["invalid source pullSecret", "got Opaque"]
 )]
 #[case::empty_credentials(
     |it: &mut Sources| it.pull_secret = secret(DOCKER_CONFIG, ""),
-    &["the pullSecret of the control plane", "`.dockerconfigjson` is missing or empty"]
+    &["invalid source pullSecret", ".dockerconfigjson: missing or empty"]
 )]
 #[case::empty_bundle(
     |it: &mut Sources| it.trust_bundle = bundle(""),
-    &["the trustBundle of the control plane", "no certificate found"]
+    &["invalid source trustBundle", "no PEM certificate found"]
 )]
 #[case::bundle(
     |it: &mut Sources| it.trust_bundle = bundle("no PEM"),
-    &["the trustBundle of the control plane", "no certificate found"]
+    &["invalid source trustBundle", "no PEM certificate found"]
 )]
 #[case::document(
     |it: &mut Sources| it.configuration = document(Some("{")),
-    &["the configuration of the control plane", "`rt-bootstrapper-config.json` cannot be read"]
+    &["invalid source configuration", "rt-bootstrapper-config.json"]
 )]
 #[case::no_data(
     |it: &mut Sources| it.configuration = document(None),
-    &["the configuration of the control plane", "`rt-bootstrapper-config.json` is missing or empty"]
+    &["invalid source configuration", "rt-bootstrapper-config.json: missing or empty"]
 )]
 #[tokio::test]
 async fn invalid_source_is_reported_and_nothing_is_written(
@@ -278,7 +278,7 @@ async fn invalid_source_is_reported_and_nothing_is_written(
     #[case] named: &[&str],
 ) {
     let (mut world, skrs) = World::converged(&["a"]).await;
-    let before = world.status("a")["content"].clone();
+    let before = world.status("a")["configuration"].clone();
     world.content.registry("two.example");
     world.publish_bent(spoil);
     world
@@ -290,7 +290,7 @@ async fn invalid_source_is_reported_and_nothing_is_written(
     }
     world.settle().await;
     assert_eq!(skrs[0].take(), [""; 0]);
-    let content = world.status("a")["content"].clone();
+    let content = world.status("a")["configuration"].clone();
     for key in ["pullSecret", "trustBundle", "configuration"] {
         assert_eq!(content[key], before[key], "{key}");
     }
@@ -322,7 +322,7 @@ async fn the_record_comes_before_the_runtimes() {
 #[tokio::test]
 async fn a_record_that_is_deleted_under_a_leader_loses_no_deletion() {
     let (mut world, skrs) = World::converged(&["a"]).await;
-    let record = "rt-bootstrapper-direct-record";
+    let record = "rt-bootstrapper-direct-state";
     world.kcp.delete("configmaps", record);
     world.content.password = None;
     world.publish();
@@ -332,8 +332,8 @@ async fn a_record_that_is_deleted_under_a_leader_loses_no_deletion() {
         })
         .await;
     let record = world.kcp.get("configmaps", record).unwrap();
-    assert_eq!(record["data"]["known.pullSecret"], "deleted");
-    assert!(record["data"]["known.configuration"].is_string());
+    assert_eq!(record["data"]["lastSeen.pullSecret"], "deleted");
+    assert!(record["data"]["lastSeen.configuration"].is_string());
 }
 
 #[tokio::test]

@@ -67,57 +67,57 @@ fn silence() -> String {
 #[case::no_secret(
     |it: &World, _: &Skr| it.kcp.delete("secrets", "kubeconfig-id-a"),
     "KubeconfigMissing",
-    "no Secret `kubeconfig-id-a`"
+    "Secret kubeconfig-id-a not found"
 )]
 #[case::no_data(
     |it: &World, _: &Skr| kubeconfig_data(it, &Value::Null),
     "KubeconfigMissing",
-    "has no data"
+    "Secret kubeconfig-id-a: no data"
 )]
 #[case::no_key(
     |it: &World, _: &Skr| kubeconfig_data(it, &json!({"another": "e30="})),
     "KubeconfigMissing",
-    "has no key `config`"
+    "Secret kubeconfig-id-a: key config is missing"
 )]
 #[case::empty(
     |it: &World, _: &Skr| it.kubeconfig("a", ""),
     "KubeconfigMissing",
-    "`config` of Secret `kubeconfig-id-a` is empty"
+    "Secret kubeconfig-id-a: key config is empty"
 )]
 #[case::unparsable(
     |it: &World, _: &Skr| it.kubeconfig("a", "{"),
     "KubeconfigInvalid",
-    "cannot be read"
+    "kubeconfig rejected: line 1: not valid YAML"
 )]
 #[case::plain_http(
     |it: &World, _: &Skr| it.kubeconfig("a", &kubeconfig("http://127.0.0.1:1", "t")),
     "KubeconfigInvalid",
-    "not https"
+    "kubeconfig rejected: server: expected an https URL"
 )]
 #[case::a_place_for_no_runtime(
     |it: &World, _: &Skr| it.kubeconfig("a", &kubeconfig("https://169.254.169.254", "t")),
     "KubeconfigInvalid",
-    "leads where no runtime can be"
+    "kubeconfig rejected: server: loopback, link-local and metadata addresses are not allowed"
 )]
 #[case::nobody_there(
     |it: &World, _: &Skr| it.kubeconfig("a", &kubeconfig("https://127.0.0.1:1", "t")),
     "ConnectionFailed",
-    "the connection failed"
+    "connection failed: "
 )]
 #[case::no_answer(
     |it: &World, _: &Skr| it.kubeconfig("a", &kubeconfig(&silence(), "t")),
     "TimedOut",
-    "no answer in time"
+    "no connection within 500ms"
 )]
 #[case::another_authority(
     |it: &World, skr: &Skr| it.kubeconfig("a", &of_another_authority(skr)),
     "TlsFailed",
-    "not issued by the kubeconfig's certificate authority"
+    "TLS: certificate of the API server is not issued by the CA of the kubeconfig"
 )]
 #[case::credentials_of_no_use(
     |it: &World, skr: &Skr| it.connect("a", skr, "another"),
     "Unauthorized",
-    "the credentials are refused"
+    "API server returned 401: credentials of the kubeconfig rejected"
 )]
 #[tokio::test]
 async fn kubeconfig_that_does_not_work_is_reported_with_its_reason(
@@ -144,7 +144,7 @@ async fn kubeconfig_that_does_not_work_is_reported_with_its_reason(
     assert_eq!(world.condition("b", "Ready"), "True Ready");
     assert_eq!(skrs[0].take(), [""; 0]);
     // What it held when it was seen last stays said.
-    assert!(world.status("a")["content"]["version"].is_string());
+    assert!(world.status("a")["configuration"]["revision"].is_string());
     // A kubeconfig that comes back is used at once.
     world.connect("a", &skrs[0], "first");
     world.until_ready("a").await;
@@ -173,11 +173,11 @@ async fn two_kubeconfigs_that_lead_to_one_cluster_are_found_out_before_anything_
     let _other = world.add("b").await;
     world.connect("b", &skrs[0], "first");
     world
-        .until_condition("b", "Reachable", "False ClusterClaimed")
+        .until_condition("b", "IdentityVerified", "False ClusterClaimed")
         .await;
     world.settle().await;
     assert_eq!(skrs[0].take(), [""; 0]);
-    assert_eq!(world.status("b")["clusterId"], Value::Null);
+    assert_eq!(world.status("b")["clusterUID"], Value::Null);
     assert_eq!(world.condition("a", "Ready"), "True Ready");
 }
 
@@ -187,13 +187,13 @@ async fn a_rebuilt_cluster_waits_for_the_annotation() {
     let rebuilt = Skr::new("cluster-new").await;
     world.connect("a", &rebuilt, "first");
     world
-        .until_condition("a", "Reachable", "False ClusterRebuilt")
+        .until_condition("a", "IdentityVerified", "False ClusterRebuilt")
         .await;
     world.settle().await;
     assert_eq!(rebuilt.take(), [""; 0]);
-    assert_eq!(world.status("a")["clusterId"], "cluster-a");
+    assert_eq!(world.status("a")["clusterUID"], "cluster-a");
     let accept = |uid: &str| {
-        let annotation = json!({"operator.kyma-project.io/accept-cluster": uid});
+        let annotation = json!({"rt-bootstrapper.kyma-project.io/accept-cluster-uid": uid});
         json!({"metadata": {"annotations": annotation}})
     };
     world
@@ -205,7 +205,7 @@ async fn a_rebuilt_cluster_waits_for_the_annotation() {
         .kcp
         .merge("runtimebootstrappers", "a", &accept("cluster-new"));
     world.until_ready("a").await;
-    assert_eq!(world.status("a")["clusterId"], "cluster-new");
+    assert_eq!(world.status("a")["clusterUID"], "cluster-new");
 }
 
 #[tokio::test]
@@ -214,7 +214,7 @@ async fn a_wrong_kubeconfig_does_not_keep_out_whom_the_cluster_belongs_to() {
     let new = Skr::new("cluster-b").await;
     world.connect("a", &new, "first");
     world
-        .until_condition("a", "Reachable", "False ClusterRebuilt")
+        .until_condition("a", "IdentityVerified", "False ClusterRebuilt")
         .await;
     world.kcp.put("runtimes", runtime("b", "id-b", &[]));
     world.connect("b", &new, "first");
@@ -229,12 +229,12 @@ async fn a_foreign_marker_and_missing_rights_are_refused_before_anything_is_writ
     let mut world = World::new();
     let skrs = world.add_all(&["a", "b"]).await;
     let marker = "/api/v1/namespaces/kyma-system/configmaps/rt-bootstrapper-owner";
-    let foreign = json!({"kind": "ConfigMap", "data": {"runtimeId": "x", "controlPlane": "y"}});
+    let foreign = json!({"kind": "ConfigMap", "data": {"runtimeID": "x", "controlPlaneID": "y"}});
     skrs[0].lock().objects.insert(marker.to_owned(), foreign);
     skrs[1].lock().rules = json!([{"verbs": ["get"], "apiGroups": ["*"], "resources": ["*"]}]);
     world.start();
     world
-        .until_condition("a", "Reachable", "False ForeignMarker")
+        .until_condition("a", "IdentityVerified", "False ForeignMarker")
         .await;
     world
         .until_condition("b", "Installed", "False RightsMissing")
@@ -252,17 +252,18 @@ async fn runtimes_without_an_id_or_with_the_same_id_are_reported_until_they_are_
         .put("runtimebootstrappers", bootstrapper("nobody", &json!({})));
     world.kcp.put("runtimes", runtime("twin", "id-a", &[]));
     world.start();
-    for name in ["a", "nobody"] {
-        let wanted = "False RuntimeUnidentified";
-        world.until_condition(name, "Reachable", wanted).await;
-    }
+    let conflict = "False RuntimeIDConflict";
+    world.until_condition("a", "Reachable", conflict).await;
+    let text = "label kyma-project.io/runtime-id is shared with Runtime twin";
+    assert!(world.status("a")["conditions"].to_string().contains(text));
+    world
+        .until_condition("nobody", "Reachable", "False RuntimeIDMissing")
+        .await;
     assert_eq!(skr.take(), [""; 0]);
     world.kcp.delete("runtimes", "twin");
     world.until_ready("a").await;
     world.kcp.put("runtimes", runtime("twin", "id-a", &[]));
-    world
-        .until_condition("a", "Reachable", "False RuntimeUnidentified")
-        .await;
+    world.until_condition("a", "Reachable", conflict).await;
 }
 
 #[tokio::test]
@@ -279,6 +280,8 @@ async fn resource_without_a_runtime_or_with_a_terminating_one_opens_no_connectio
     for name in ["a", "orphan"] {
         let wanted = "False RuntimeMissing";
         world.until_condition(name, "Reachable", wanted).await;
+        let text = format!("Runtime kcp-system/{name} not found");
+        assert!(world.status(name)["conditions"].to_string().contains(&text));
     }
     assert_eq!(skr.lock().tokens, [""; 0]);
 }
@@ -294,9 +297,9 @@ async fn a_cluster_with_an_oversized_uid_is_refused_and_its_status_says_so() {
     });
     world.start();
     world
-        .until_condition("a", "Reachable", "False ClusterUnidentified")
+        .until_condition("a", "IdentityVerified", "False ClusterUnidentified")
         .await;
-    assert!(world.status("a")["clusterId"].is_null());
+    assert!(world.status("a")["clusterUID"].is_null());
     assert_eq!(skr.take(), [""; 0]);
     // The longest one is a UID like any other.
     skr.edit(kube_system, |it| {

@@ -33,8 +33,8 @@ async fn until_held_back(world: &World) -> String {
 
 /// Nothing else changes, so nothing at all is written before the upgrade.
 #[rstest]
-#[case::ours_and_older("0.0.9", "0.0.9 runs")]
-#[case::ours_without_a_version("latest", "another one runs")]
+#[case::ours_and_older("0.0.9", "0.0.9 is running")]
+#[case::ours_without_a_version("latest", "another one is running")]
 #[tokio::test]
 async fn a_document_waits_for_the_upgrade_of_the_webhook(
     #[case] version: &str,
@@ -47,7 +47,11 @@ async fn a_document_waits_for_the_upgrade_of_the_webhook(
     world.content.document = Some(newer());
     world.publish();
     let said = until_held_back(&world).await;
-    for part in ["`fipsVariables`", "needs webhook 0.1.0", running] {
+    for part in [
+        "key fipsVariables",
+        "requires webhook version 0.1.0",
+        running,
+    ] {
         assert!(said.contains(part), "{said}");
     }
     assert_eq!(world.condition("a", "Ready"), "False WebhookTooOld");
@@ -95,7 +99,7 @@ async fn a_document_waits_until_the_webhook_of_another_installer_is_replaced() {
     skr.lock().rolls = false;
     world.start();
     let said = until_held_back(&world).await;
-    assert!(said.contains("another one runs"), "{said}");
+    assert!(said.contains("another one is running"), "{said}");
     world
         .until("the Deployment is replaced", |_| {
             skr.lock().writes.iter().any(|it| it == INSTALL[5])

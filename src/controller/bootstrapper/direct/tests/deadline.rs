@@ -13,13 +13,13 @@ const DEADLINE: SignedDuration = SignedDuration::from_secs(60);
 const LEFT: SignedDuration = SignedDuration::from_secs(2);
 
 #[rstest]
-#[case::uninstall("Uninstall")]
-#[case::hand_back("HandBack")]
+#[case::uninstall("Delete")]
+#[case::hand_back("Orphan")]
 #[tokio::test]
 async fn a_runtime_in_trouble_is_waited_for_until_the_deadline_and_no_longer(#[case] policy: &str) {
     let (world, skrs) = World::converged(&["a"]).await;
     skrs[0].lock().fault = Some((503, 0));
-    let spec = json!({"deletionPolicy": policy, "deletionDeadlineSeconds": DEADLINE.as_secs()});
+    let spec = json!({"deletionPolicy": policy, "deletionTimeoutSeconds": DEADLINE.as_secs()});
     world
         .kcp
         .merge("runtimebootstrappers", "a", &json!({"spec": spec}));
@@ -32,7 +32,7 @@ async fn a_runtime_in_trouble_is_waited_for_until_the_deadline_and_no_longer(#[c
         .until("tried again and again", |it| it.passes() > passes + 5)
         .await;
     let resource = world.kcp.get("runtimebootstrappers", "a").unwrap();
-    let ours = "operator.kyma-project.io/runtime-bootstrapper";
+    let ours = "rt-bootstrapper.kyma-project.io/finalizer";
     assert_eq!(resource["metadata"]["finalizers"], json!([ours]));
     let abandoned = |it: &World| it.metrics().contains("direct_abandoned_runtimes_total 1");
     assert!(!abandoned(&world));

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use super::skr::Skr;
 use super::world::*;
 
-const RECORD: &str = "rt-bootstrapper-direct-record";
-const SINCE: &str = "known.pullSecret.missing-since";
+const RECORD: &str = "rt-bootstrapper-direct-state";
+const SINCE: &str = "lastSeen.pullSecret.missing-since";
 const PENDING: &str = "False DeletionPending";
 
 /// One runtime that has converged; a source that is missing is waited for as long as that.
@@ -59,7 +59,7 @@ async fn deleted_source_is_kept_on_runtimes_until_the_grace_period_ends() {
     assert_eq!(skr.take(), [""; 0]);
     world.until("removed", |_| !is_there(&skr)).await;
     world.until("not pending", |it| is_counted(it, 0)).await;
-    assert_eq!(remembered(&world, "known.pullSecret"), "deleted");
+    assert_eq!(remembered(&world, "lastSeen.pullSecret"), "deleted");
     assert_eq!(remembered(&world, SINCE), Value::Null);
 }
 
@@ -98,14 +98,14 @@ async fn pending_deletion_says_what_is_deleted_and_when() {
 #[tokio::test]
 async fn source_that_is_created_again_in_time_is_no_change() {
     let (mut world, skr) = waiting_for(Duration::from_hours(1)).await;
-    let before = world.status("a")["content"].clone();
+    let before = world.status("a")["configuration"].clone();
     delete_pull_secret(&mut world).await;
     world.content.password = Some("one");
     world.publish();
     world.until_ready("a").await;
     world.settle().await;
     assert_eq!(skr.take(), [""; 0]);
-    assert_eq!(world.status("a")["content"], before);
+    assert_eq!(world.status("a")["configuration"], before);
     assert_eq!(remembered(&world, SINCE), Value::Null);
     assert!(is_counted(&world, 0));
 }

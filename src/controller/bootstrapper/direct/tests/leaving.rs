@@ -75,7 +75,7 @@ async fn a_resource_that_is_made_again_installs_again() {
 #[tokio::test]
 async fn hand_back_leaves_everything_but_what_makes_it_ours() {
     let (world, skrs) = World::converged(&["a"]).await;
-    let policy = json!({"spec": {"deletionPolicy": "HandBack"}});
+    let policy = json!({"spec": {"deletionPolicy": "Orphan"}});
     world.kcp.merge("runtimebootstrappers", "a", &policy);
     world.settle().await;
     world.kcp.delete("runtimebootstrappers", "a");
@@ -110,7 +110,7 @@ async fn an_unreachable_runtime_is_waited_for_until_the_deadline(
     skrs[0].lock().fault = Some((503, 0));
     let deadline = json!({
         "metadata": {"annotations": {"touched": "now"}},
-        "spec": {"deletionDeadlineSeconds": seconds},
+        "spec": {"deletionTimeoutSeconds": seconds},
     });
     world.kcp.merge("runtimebootstrappers", "a", &deadline);
     world
@@ -141,7 +141,7 @@ async fn an_unreachable_runtime_is_waited_for_until_the_deadline(
 #[tokio::test]
 async fn a_deletion_seen_too_late_is_carried_out_all_the_same() {
     let (mut world, skrs) = World::converged(&["a"]).await;
-    let deadline = json!({"spec": {"deletionDeadlineSeconds": 0}});
+    let deadline = json!({"spec": {"deletionTimeoutSeconds": 0}});
     world.kcp.merge("runtimebootstrappers", "a", &deadline);
     world.settle().await;
     world.stop().await;
@@ -171,7 +171,7 @@ async fn a_resource_whose_runtime_is_gone_is_let_go_at_once() {
 #[tokio::test]
 async fn somebody_elses_finalizer_stays_and_we_are_done_once() {
     let (world, skrs) = World::converged(&["a"]).await;
-    let ours = "operator.kyma-project.io/runtime-bootstrapper";
+    let ours = "rt-bootstrapper.kyma-project.io/finalizer";
     let both = json!({"metadata": {"finalizers": [ours, "example.com/another"]}});
     world.kcp.merge("runtimebootstrappers", "a", &both);
     world.kcp.delete("runtimebootstrappers", "a");
@@ -200,7 +200,7 @@ async fn a_labelled_runtime_is_adopted_and_dismissed_without_its_label() {
     world.start();
     world.until_ready("a").await;
     let resource = world.kcp.get("runtimebootstrappers", "a").unwrap();
-    assert_eq!(resource["spec"]["deletionPolicy"], "HandBack");
+    assert_eq!(resource["spec"]["deletionPolicy"], "Orphan");
     assert!(world.kcp.get("runtimebootstrappers", "b").is_none());
     skr.take();
     let label = json!({"metadata": {"labels": {MODE.0: null}}});
@@ -238,7 +238,7 @@ async fn a_runtime_that_is_handed_back_is_told_to_the_manager(
     let (mut world, skrs) = World::converged(&["a", "b"]).await;
     let before = unsignalled(&world, "a");
     skrs[0].lock().fault = fault;
-    let spec = json!({"paused": true, "deletionPolicy": "HandBack", "deletionDeadlineSeconds": 0});
+    let spec = json!({"paused": true, "deletionPolicy": "Orphan", "deletionTimeoutSeconds": 0});
     world
         .kcp
         .merge("runtimebootstrappers", "a", &json!({"spec": spec}));
@@ -255,7 +255,7 @@ async fn a_runtime_that_is_handed_back_is_told_to_the_manager(
 
 async fn handing_back(code: u16, seconds: u32) -> (World, Vec<super::skr::Skr>) {
     let (world, skrs) = World::converged(&["a"]).await;
-    let spec = json!({"deletionPolicy": "HandBack", "deletionDeadlineSeconds": seconds});
+    let spec = json!({"deletionPolicy": "Orphan", "deletionTimeoutSeconds": seconds});
     world
         .kcp
         .merge("runtimebootstrappers", "a", &json!({"spec": spec}));
@@ -296,9 +296,9 @@ async fn a_control_plane_that_refuses_the_signal_holds_nobody_for_ever(#[case] c
 }
 
 #[rstest]
-#[case::uninstalled("Uninstall", json!({}))]
-#[case::gone_over_again("HandBack", json!({"labels": {MODE.0: MODE.1}}))]
-#[case::not_selected("HandBack", json!({"labels": {"plan": "trial"}}))]
+#[case::uninstalled("Delete", json!({}))]
+#[case::gone_over_again("Orphan", json!({"labels": {MODE.0: MODE.1}}))]
+#[case::not_selected("Orphan", json!({"labels": {"plan": "trial"}}))]
 #[tokio::test]
 async fn whoever_is_not_the_managers_is_not_told(#[case] policy: &str, #[case] metadata: Value) {
     let mut world = World::new();
@@ -324,9 +324,9 @@ async fn whoever_is_not_the_managers_is_not_told(#[case] policy: &str, #[case] m
 
 /// A forbidden read is no sign that something is gone.
 #[rstest]
-#[case::uninstall("Uninstall", false)]
-#[case::hand_back("HandBack", false)]
-#[case::until_the_deadline("Uninstall", true)]
+#[case::uninstall("Delete", false)]
+#[case::hand_back("Orphan", false)]
+#[case::until_the_deadline("Delete", true)]
 #[tokio::test]
 async fn what_may_not_be_read_is_not_taken_for_gone(#[case] policy: &str, #[case] gives_up: bool) {
     let (world, skrs) = World::converged(&["a"]).await;
@@ -345,7 +345,7 @@ async fn what_may_not_be_read_is_not_taken_for_gone(#[case] policy: &str, #[case
     assert_eq!(skrs[0].take(), [""; 0]);
     assert!(world.kcp.get("runtimebootstrappers", "a").is_some());
     if gives_up {
-        let deadline = json!({"spec": {"deletionDeadlineSeconds": 0}});
+        let deadline = json!({"spec": {"deletionTimeoutSeconds": 0}});
         world.kcp.merge("runtimebootstrappers", "a", &deadline);
     } else {
         skrs[0].lock().unreadable = None;

@@ -73,7 +73,7 @@ async fn the_configuration_that_arrived_is_said_although_a_later_write_is_refuse
     world.settings.resync = Duration::from_millis(400);
     let skrs = world.converge(&["a"]).await;
     let skr = &skrs[0];
-    let before = world.status("a")["content"].clone();
+    let before = world.status("a")["configuration"].clone();
     refuse(skr, INSTALL[6]);
     skr.lock().objects.remove(WEBHOOK);
     world
@@ -95,12 +95,12 @@ async fn the_configuration_that_arrived_is_said_although_a_later_write_is_refuse
     assert_eq!(said, "True Synchronized");
     let secret = skr.kyma("secrets/registry-credentials").unwrap();
     let hash = &secret["metadata"]["annotations"][CONTENT_HASH];
-    let content = world.status("a")["content"].clone();
-    assert_eq!(content["pullSecret"], *hash);
-    assert_ne!(content["pullSecret"], before["pullSecret"]);
-    assert_eq!(content["configuration"], before["configuration"]);
-    assert!(content["version"].is_string(), "{content}");
-    assert_ne!(content["version"], before["version"]);
+    let content = world.status("a")["configuration"].clone();
+    assert_eq!(content["pullSecretHash"], *hash);
+    assert_ne!(content["pullSecretHash"], before["pullSecretHash"]);
+    assert_eq!(content["configMapHash"], before["configMapHash"]);
+    assert!(content["revision"].is_string(), "{content}");
+    assert_ne!(content["revision"], before["revision"]);
 }
 
 /// The pull Secret is new, and the document, which comes after it, cannot be written.
@@ -108,7 +108,7 @@ async fn the_configuration_that_arrived_is_said_although_a_later_write_is_refuse
 async fn a_configuration_that_arrived_in_part_is_said_as_it_is() {
     let (mut world, skrs) = World::converged(&["a"]).await;
     let skr = &skrs[0];
-    let before = world.status("a")["content"].clone();
+    let before = world.status("a")["configuration"].clone();
     refuse(skr, INSTALL[4]);
     world.content.password = Some("two");
     world.content.registry("two.example");
@@ -118,8 +118,8 @@ async fn a_configuration_that_arrived_in_part_is_said_as_it_is() {
         .await;
     let secret = skr.kyma("secrets/registry-credentials").unwrap();
     let hash = &secret["metadata"]["annotations"][CONTENT_HASH];
-    let content = world.status("a")["content"].clone();
-    assert_eq!(content["pullSecret"], *hash);
-    assert_eq!(content["configuration"], before["configuration"]);
-    assert!(content["version"].is_null(), "{content}");
+    let content = world.status("a")["configuration"].clone();
+    assert_eq!(content["pullSecretHash"], *hash);
+    assert_eq!(content["configMapHash"], before["configMapHash"]);
+    assert!(content["revision"].is_null(), "{content}");
 }

@@ -42,6 +42,7 @@ async fn the_status_says_what_is_there() {
     let (world, skrs) = World::converged(&["a"]).await;
     for kind in [
         "Reachable",
+        "IdentityVerified",
         "Installed",
         "ConfigurationSynchronized",
         "Ready",
@@ -49,21 +50,24 @@ async fn the_status_says_what_is_there() {
         assert!(world.condition("a", kind).starts_with("True "), "{kind}");
     }
     let status = world.status("a");
-    assert_eq!(status["clusterId"], "cluster-a");
-    assert_eq!(status["runtimeId"], "id-a");
+    assert_eq!(status["clusterUID"], "cluster-a");
+    assert_eq!(status["runtimeID"], "id-a");
     assert_eq!(status["observedGeneration"], 1);
     assert_eq!(status["webhook"]["version"], "0.1.0");
     assert_eq!(status["webhook"]["readyReplicas"], 2);
     let hash = "rt-bootstrapper.kyma-project.io/content-hash";
     for (key, object) in [
-        ("pullSecret", skrs[0].kyma("secrets/registry-credentials")),
-        ("trustBundle", skrs[0].get(BUNDLE)),
         (
-            "configuration",
+            "pullSecretHash",
+            skrs[0].kyma("secrets/registry-credentials"),
+        ),
+        ("trustBundleHash", skrs[0].get(BUNDLE)),
+        (
+            "configMapHash",
             skrs[0].kyma("configmaps/rt-bootstrapper-config"),
         ),
     ] {
-        let said = status["content"][key].as_str().unwrap();
+        let said = status["configuration"][key].as_str().unwrap();
         assert_eq!(said, object.unwrap()["metadata"]["annotations"][hash]);
         assert_eq!(said.len(), 64);
     }
@@ -71,7 +75,7 @@ async fn the_status_says_what_is_there() {
     let finalizers = &resource["metadata"]["finalizers"];
     assert_eq!(
         *finalizers,
-        json!(["operator.kyma-project.io/runtime-bootstrapper"])
+        json!(["rt-bootstrapper.kyma-project.io/finalizer"])
     );
 }
 

@@ -146,7 +146,7 @@ impl Skr {
     pub(super) fn make_secret(&self, namespace: &str, name: &str, kind: &str, copy: bool) {
         let path = format!("/api/v1/namespaces/{namespace}/secrets/{name}");
         let labels = if copy {
-            json!({"rt-bootstrapper.kyma-project.io/mirrored": "true"})
+            json!({"rt-bootstrapper.kyma-project.io/pull-secret-copy": "true"})
         } else {
             json!({})
         };
@@ -279,7 +279,7 @@ impl State {
             let mut pairs = query.split('&').filter_map(|it| it.split_once('='));
             pairs.find(|(key, _)| *key == name).map(|(_, value)| value)
         };
-        let label = "rt-bootstrapper.kyma-project.io%2Fmirrored%3Dtrue";
+        let label = "rt-bootstrapper.kyma-project.io%2Fpull-secret-copy%3Dtrue";
         assert_eq!(value("labelSelector"), Some(label));
         let field = "type%3Dkubernetes.io%2Fdockerconfigjson";
         assert_eq!(value("fieldSelector"), Some(field));
@@ -370,7 +370,8 @@ impl State {
 
 fn is_copy(object: &Value) -> bool {
     object["type"] == "kubernetes.io/dockerconfigjson"
-        && object["metadata"]["labels"]["rt-bootstrapper.kyma-project.io/mirrored"] == "true"
+        && object["metadata"]["labels"]["rt-bootstrapper.kyma-project.io/pull-secret-copy"]
+            == "true"
 }
 
 fn available(deployment: &mut Value, rolls: bool) {

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::world::*;
 
-const OWN: &str = "rt-bootstrapper-direct-record";
+const OWN: &str = "rt-bootstrapper-direct-state";
 
 /// A source that is deleted between the end of one mode and the first start of the other.
 #[rstest]
@@ -19,7 +19,7 @@ async fn what_the_signal_rolled_out_and_is_gone_is_removed(#[case] namespace: &'
     let skrs = world.converge(&["a"]).await;
     world.stop().await;
     let mut record = world.kcp.get("configmaps", OWN).unwrap();
-    record["metadata"]["name"] = json!("rt-bootstrapper-controller-record");
+    record["metadata"]["name"] = json!("rt-bootstrapper-signal-state");
     world.kcp.put("configmaps", record);
     world.kcp.delete("configmaps", OWN);
     world.content.roots = None;
@@ -29,7 +29,7 @@ async fn what_the_signal_rolled_out_and_is_gone_is_removed(#[case] namespace: &'
         .until("removed", |_| skrs[0].get(BUNDLE).is_none())
         .await;
     let own = world.kcp.get("configmaps", OWN).unwrap();
-    assert_eq!(own["data"]["known.trustBundle"], "deleted");
+    assert_eq!(own["data"]["lastSeen.trustBundle"], "deleted");
 }
 
 /// What was known is remembered here before anything else happens, though nothing changed.
@@ -39,7 +39,7 @@ async fn what_the_signal_rolled_out_is_remembered() {
     world.stop().await;
     let before = world.kcp.get("configmaps", OWN).unwrap();
     let mut record = before.clone();
-    record["metadata"]["name"] = json!("rt-bootstrapper-controller-record");
+    record["metadata"]["name"] = json!("rt-bootstrapper-signal-state");
     world.kcp.put("configmaps", record);
     world.kcp.delete("configmaps", OWN);
     world.start();

@@ -117,7 +117,7 @@ async fn uninstallation_without_rights_to_the_copies_says_so_and_begins_nothing(
         .await;
     assert_eq!(
         message(&world),
-        json!(format!("rights are missing: {right}"))
+        json!(format!("missing permissions: {right}"))
     );
     world.settle().await;
     assert_eq!(skr.take(), [""; 0]);

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 
 use super::world::*;
 
-const SINCE: &str = "known.pullSecret.missing-since";
+const SINCE: &str = "lastSeen.pullSecret.missing-since";
 
 /// One whose pull Secret was rolled out and has just been deleted.
 async fn deleted(names: &[&str]) -> World {

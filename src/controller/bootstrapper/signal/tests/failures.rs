@@ -95,7 +95,10 @@ async fn a_signal_that_an_admission_plugin_takes_away_is_not_taken_for_set() {
             .metrics_text()
             .contains("signal_errors_total{reason=\"ineffective\"}")
     );
-    assert_eq!(world.record(), [("signal.due".to_owned(), "a".to_owned())]);
+    assert_eq!(
+        world.record(),
+        [("signal.pending".to_owned(), "a".to_owned())]
+    );
     world.kcp.lock().store.stripped = None;
     world.until("signalled", |it| it.keys("a").1).await;
 }
@@ -161,7 +164,7 @@ async fn partial_failure_and_a_crash_are_followed_by_the_missing_signals_alone()
     assert_eq!(world.signalled(), ["b"]);
     assert_eq!(
         world.record(),
-        [("signal.stands".to_owned(), "b c".to_owned())]
+        [("signal.unacknowledged".to_owned(), "b c".to_owned())]
     );
 }
 
@@ -170,7 +173,7 @@ async fn partial_failure_and_a_crash_are_followed_by_the_missing_signals_alone()
 #[case::garbage(
     json!({
         "metadata": {"name": RECORD, "labels": {"app.kubernetes.io/managed-by": "rt-bootstrapper-controller"}},
-        "data": {"started": "true", "known.configuration": "garbage"},
+        "data": {"initialized": "true", "lastSeen.configuration": "garbage"},
     }),
     "garbage"
 )]
@@ -284,7 +287,7 @@ async fn a_record_that_is_deleted_under_a_running_leader_is_written_anew() {
     world.quiet().await;
     assert_eq!(
         world.record(),
-        [("signal.stands".to_owned(), "a".to_owned())]
+        [("signal.unacknowledged".to_owned(), "a".to_owned())]
     );
     assert!(world.readiness.is_ready());
 }

@@ -55,7 +55,7 @@ async fn a_shutdown_ends_what_is_under_way_and_stores_it() {
         names.map_or(0, |(_, names)| names.split(' ').count())
     };
     assert_eq!(
-        (count("signal.stands"), count("signal.due")),
+        (count("signal.unacknowledged"), count("signal.pending")),
         (3, 3),
         "{record:?}"
     );
@@ -70,7 +70,7 @@ async fn a_second_leader_by_mistake_is_stopped_by_the_record() {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let world = half_way(&names).await;
     // Another one has done the rest meanwhile and written so: what this one knew is void.
-    let done = json!({"data": {"signal.due": null, "signal.stands": null}});
+    let done = json!({"data": {"signal.pending": null, "signal.unacknowledged": null}});
     world.kcp.merge("configmaps", RECORD, &done);
     world.quiet().await;
     let signals = world.signals().len();

@@ -34,7 +34,7 @@ async fn a_signal_that_the_manager_takes_whole_needs_nothing_more(
     let world = signalled(keys).await;
     assert_eq!(
         world.record(),
-        [("signal.stands".to_owned(), "a".to_owned())]
+        [("signal.unacknowledged".to_owned(), "a".to_owned())]
     );
     world.take("a", map);
     world.quiet().await;
@@ -89,7 +89,7 @@ async fn a_key_that_the_manager_does_not_obey_may_vanish_without_the_signal(
     assert!(world.signals().is_empty());
     assert_eq!(
         world.record(),
-        [("signal.stands".to_owned(), "a".to_owned())]
+        [("signal.unacknowledged".to_owned(), "a".to_owned())]
     );
     world.take("a", taken);
     world.quiet().await;
@@ -105,7 +105,7 @@ async fn standing_signal_is_not_written_again_and_a_change_meanwhile_is_not_lost
     assert!(world.signals().is_empty());
     assert_eq!(
         world.record(),
-        [("signal.outdated".to_owned(), "a".to_owned())]
+        [("signal.stale".to_owned(), "a".to_owned())]
     );
     world.take("a", "annotations");
     world.until_signalled(&["a"]).await;

@@ -41,7 +41,7 @@ async fn unusable(names: &[&str]) -> World {
 }
 
 fn due(names: &str) -> [(String, String); 1] {
-    [("signal.due".to_owned(), names.to_owned())]
+    [("signal.pending".to_owned(), names.to_owned())]
 }
 
 #[rstest]
@@ -105,7 +105,7 @@ async fn what_is_deleted_meanwhile_is_remembered() {
     world.quiet().await;
     assert!(world.signals().is_empty(), "{:?}", world.signals());
     let record = world.kcp.object("configmaps", RECORD).unwrap();
-    assert_eq!(record["data"]["known.trustBundle"], "deleted");
+    assert_eq!(record["data"]["lastSeen.trustBundle"], "deleted");
     world.kcp.put("secrets", pull_secret("one"));
     world.until_signalled(&["a"]).await;
 }
@@ -218,7 +218,7 @@ async fn why_signals_wait_is_said_once_and_not_any_more_afterwards() {
         ready && line.contains("no runtime is signalled"),
         "{report}"
     );
-    assert!(line.contains("pullSecret: the Secret's type"), "{report}");
+    assert!(line.contains("pullSecret: type: expected"), "{report}");
     let events = world.kcp.lock().events.clone();
     let said = events.iter().filter(|it| *it == "SignalsWithheld").count();
     assert_eq!(said, 1, "{events:?}");

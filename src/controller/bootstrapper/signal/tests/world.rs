@@ -15,7 +15,7 @@ use super::kcp::Kcp;
 use crate::bootstrapper::sources::{self, SourceMetrics, SourceNames, SourceOptions};
 
 pub(super) const KEY: &str = "operator.kyma-project.io/force-patch-reconciliation";
-pub(super) const RECORD: &str = "rt-bootstrapper-controller-record";
+pub(super) const RECORD: &str = "rt-bootstrapper-signal-state";
 
 pub(super) struct World {
     pub(super) kcp: Kcp,

@@ -84,7 +84,7 @@ async fn a_copy_is_applied_whole_by_our_manager_with_force() {
             "metadata": {
                 "name": NAME,
                 "namespace": "a",
-                "labels": {"rt-bootstrapper.kyma-project.io/mirrored": "true"},
+                "labels": {"rt-bootstrapper.kyma-project.io/pull-secret-copy": "true"},
             },
             "type": TYPE,
             "data": {".dockerconfigjson": ONE},

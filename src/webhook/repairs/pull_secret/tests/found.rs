@@ -40,7 +40,7 @@ fn immutable(encoded: &str) -> Value {
 #[case::ours_by_label_alone_other_bytes(unmanaged(TWO), Observed::Stale)]
 #[case::public_managers_copy_is_adopted(unlabelled(), Observed::Stale)]
 #[case::label_of_another_value(
-    with(unmanaged(ONE), "/metadata/labels", json!({"rt-bootstrapper.kyma-project.io/mirrored": "True"})),
+    with(unmanaged(ONE), "/metadata/labels", json!({"rt-bootstrapper.kyma-project.io/pull-secret-copy": "True"})),
     Observed::Foreign
 )]
 #[case::strangers(foreign("a"), Observed::Foreign)]

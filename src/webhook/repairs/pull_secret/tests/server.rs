@@ -267,7 +267,7 @@ impl Inner {
         }
         assert_eq!(body["type"], TYPE);
         merged["data"][".dockerconfigjson"] = body["data"][".dockerconfigjson"].clone();
-        let label = "rt-bootstrapper.kyma-project.io/mirrored";
+        let label = "rt-bootstrapper.kyma-project.io/pull-secret-copy";
         merged["metadata"]["labels"][label] = body["metadata"]["labels"][label].clone();
         merged["metadata"]["managedFields"] =
             json!([{"manager": "rt-bootstrapper", "operation": "Apply"}]);
