@@ -5,13 +5,13 @@ Feature: Identity of a cluster
     Given a runtime in direct mode
     When another Runtime's kubeconfig leads to the same cluster
     And a RuntimeBootstrapper is created for it
-    Then its condition IdentityVerified is False with the reason "ClusterClaimed"
+    Then its condition IdentityVerified is False with the reason "ClusterAlreadyManaged"
     And the runtime is not written to
 
   Scenario: A rebuilt cluster is not written to before an operator accepts it
     Given a runtime in direct mode
     When its kubeconfig leads to another cluster
-    Then its condition IdentityVerified is False with the reason "ClusterRebuilt"
+    Then its condition IdentityVerified is False with the reason "ClusterUIDChanged"
     And the other cluster is not written to
     When an operator accepts the cluster
     Then it becomes Ready
@@ -19,7 +19,7 @@ Feature: Identity of a cluster
   Scenario: A cluster that another control plane manages is rejected
     Given a runtime without a webhook that names another control plane
     When a RuntimeBootstrapper is created for it
-    Then its condition IdentityVerified is False with the reason "ForeignMarker"
+    Then its condition IdentityVerified is False with the reason "OwnershipConflict"
     And the runtime is not written to
 
   Scenario: A runtime ID that two Runtimes share is rejected

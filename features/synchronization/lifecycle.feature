@@ -30,8 +30,8 @@ Feature: A custom resource is the webhook's life on a runtime
   Scenario: Its status follows the webhook
     Given a runtime in direct mode
     When its RuntimeBootstrapper asks for an image that never starts
-    Then its condition Installed is False with the reason "RolloutFailed"
-    And its condition Ready is False with the reason "RolloutFailed"
+    Then its condition Installed is False with the reason "ProgressDeadlineExceeded"
+    And its condition Ready is False with the reason "ProgressDeadlineExceeded"
     When its RuntimeBootstrapper asks for no image of its own
     Then it becomes Ready
 
@@ -48,7 +48,7 @@ Feature: A custom resource is the webhook's life on a runtime
 
   Scenario: Its Runtime does not exist
     When a RuntimeBootstrapper is created for a Runtime that does not exist
-    Then its condition Reachable is False with the reason "RuntimeMissing"
+    Then its condition Reachable is False with the reason "RuntimeNotFound"
     When its RuntimeBootstrapper is deleted
     Then the RuntimeBootstrapper is gone
 

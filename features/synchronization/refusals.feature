@@ -4,7 +4,7 @@ Feature: Kubeconfigs as untrusted input
   Scenario Outline: A kubeconfig with <content> is rejected
     Given a Runtime whose kubeconfig has <content>
     When a RuntimeBootstrapper is created for it
-    Then its condition Reachable is False with the reason "KubeconfigInvalid"
+    Then its condition Reachable is False with the reason "InvalidKubeconfig"
     And the runtime is not written to
 
     Examples:
@@ -20,7 +20,7 @@ Feature: Kubeconfigs as untrusted input
   Scenario Outline: A kubeconfig Secret that <state> is reported
     Given a Runtime whose kubeconfig Secret <state>
     When a RuntimeBootstrapper is created for it
-    Then its condition Reachable is False with the reason "KubeconfigMissing", naming "<fault>"
+    Then its condition Reachable is False with the reason "KubeconfigNotFound", naming "<fault>"
     And the runtime is not written to
 
     Examples:

@@ -6,7 +6,7 @@ Feature: A source that is not what it should be goes nowhere
 
   Scenario Outline: A source becomes unusable
     When the <source> on KCP becomes <content>
-    Then its condition ConfigurationSynchronized is False with the reason "SourceInvalid", naming "<fault>"
+    Then its condition ConfigurationSynchronized is False with the reason "InvalidSource", naming "<fault>"
     And the runtime is not written to
     When the <source> changes on KCP
     Then the runtime has the new <source>
@@ -21,7 +21,7 @@ Feature: A source that is not what it should be goes nowhere
   Scenario: A Secret of another type takes the place of the pull Secret
     When the pull Secret is deleted on KCP
     And the pull Secret on KCP becomes a Secret of another type
-    Then its condition ConfigurationSynchronized is False with the reason "SourceInvalid", naming "Opaque"
+    Then its condition ConfigurationSynchronized is False with the reason "InvalidSource", naming "Opaque"
     And the runtime is not written to
 
   Scenario: A bundle that is no PEM

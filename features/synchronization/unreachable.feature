@@ -21,7 +21,7 @@ Feature: One runtime's trouble is its own
     Given a runtime in direct mode
     When its kubeconfig loses its key
     And the pull Secret changes on KCP
-    Then its condition Reachable is False with the reason "KubeconfigMissing"
+    Then its condition Reachable is False with the reason "KubeconfigNotFound"
     When its kubeconfig is written anew
     Then the runtime has the new pull Secret
     And it becomes Ready
@@ -36,6 +36,6 @@ Feature: One runtime's trouble is its own
 
     Examples:
       | obstacle                              | reason        | fault               |
-      | our account loses its rights          | RightsMissing | patch secrets       |
-      | an admission policy denies our Secret | WriteFailed   | Secret              |
-      | a quota leaves no room for our Secret | WriteFailed   | a quota is exceeded |
+      | our account loses its rights          | InsufficientPermissions | patch secrets       |
+      | an admission policy denies our Secret | ApplyFailed   | Secret              |
+      | a quota leaves no room for our Secret | ApplyFailed   | a quota is exceeded |

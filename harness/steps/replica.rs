@@ -129,7 +129,7 @@ async fn serves(world: &mut World, warning: String) -> anyhow::Result<()> {
             ensure!(
                 replica
                     .sum("admission_faults_total", |line| line
-                        .contains("NoConfiguration"))
+                        .contains("ConfigurationNotLoaded"))
                     .await?
                     > 0.0,
                 "uncounted"

@@ -194,8 +194,16 @@ fn troubles() -> Vec<Trouble> {
         trouble("409", faults(conflicting), None),
         trouble("connections are reset", faults(reset), None),
         trouble("bodies drip", slow, None),
-        trouble("the certificate is over", expired, Some("TlsFailed")),
-        trouble("another cluster is there", another, Some("ClusterRebuilt")),
+        trouble(
+            "the certificate is over",
+            expired,
+            Some("TLSHandshakeFailed"),
+        ),
+        trouble(
+            "another cluster is there",
+            another,
+            Some("ClusterUIDChanged"),
+        ),
     ]
 }
 

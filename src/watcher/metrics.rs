@@ -233,14 +233,14 @@ fn error_reason(silence: &Silence) -> Option<&'static str> {
     match silence {
         Silence::InvalidSubresource { .. } => Some("invalid-subresource"),
         Silence::UnknownOperation => Some("unknown-operation"),
-        Silence::Missing { .. } => Some("missing-object"),
-        Silence::Unreadable { .. } => Some("unreadable-object"),
-        Silence::NoName { .. } => Some("no-name"),
-        Silence::NoKind { .. } => Some("no-kind"),
-        Silence::TooLong { .. } => Some("too-long"),
+        Silence::ObjectMissing { .. } => Some("missing-object"),
+        Silence::InvalidObject { .. } => Some("invalid-object"),
+        Silence::NameMissing { .. } => Some("missing-name"),
+        Silence::KindMissing { .. } => Some("missing-kind"),
+        Silence::NameTooLong { .. } => Some("name-too-long"),
         Silence::NoChange { .. }
         | Silence::NotWatched { .. }
-        | Silence::Connect { .. }
+        | Silence::ConnectNotSupported { .. }
         | Silence::DryRun => None,
     }
 }

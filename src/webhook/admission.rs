@@ -58,11 +58,11 @@ pub struct Edge {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fault {
     /// There is no valid configuration yet.
-    NoConfiguration,
+    ConfigurationNotLoaded,
     /// The Pod does not look like one.
-    UnreadablePod,
+    InvalidPod,
     /// The rules send something that is no Pod.
-    ForeignResource,
+    UnexpectedResource,
     /// A decision panicked.
     Panic,
 }
@@ -73,20 +73,20 @@ impl Fault {
 
     fn code(self) -> &'static str {
         match self {
-            Self::NoConfiguration => "NoConfiguration",
-            Self::UnreadablePod => "UnreadablePod",
-            Self::ForeignResource => "ForeignResource",
+            Self::ConfigurationNotLoaded => "ConfigurationNotLoaded",
+            Self::InvalidPod => "InvalidPod",
+            Self::UnexpectedResource => "UnexpectedResource",
             Self::Panic => "Panic",
         }
     }
 
     fn warning(self) -> &'static str {
         match self {
-            Self::NoConfiguration => {
+            Self::ConfigurationNotLoaded => {
                 "runtime-bootstrapper has no valid configuration; the Pod passes unchanged"
             }
-            Self::UnreadablePod => "runtime-bootstrapper cannot read this Pod; it passes unchanged",
-            Self::ForeignResource => {
+            Self::InvalidPod => "runtime-bootstrapper cannot read this Pod; it passes unchanged",
+            Self::UnexpectedResource => {
                 "runtime-bootstrapper handles Pods only; the object passes unchanged"
             }
             Self::Panic => "runtime-bootstrapper failed on this Pod; it passes unchanged",
@@ -175,8 +175,8 @@ impl Endpoint {
             Subject::Pod(request) => {
                 (self.edge.decide(request, namespace)).unwrap_or_else(Answer::fault)
             }
-            Subject::Unreadable(_) => Answer::fault(Fault::UnreadablePod),
-            Subject::Foreign => Answer::fault(Fault::ForeignResource),
+            Subject::Unreadable(_) => Answer::fault(Fault::InvalidPod),
+            Subject::Foreign => Answer::fault(Fault::UnexpectedResource),
         };
         if let Some(fault) = answer.own_fault() {
             self.report(fault, review);
@@ -212,7 +212,7 @@ impl Edge {
         let configuration = in_force
             .configuration
             .as_deref()
-            .ok_or(Fault::NoConfiguration)?;
+            .ok_or(Fault::ConfigurationNotLoaded)?;
         let context = Context {
             configuration,
             namespace: namespace.map(|namespace| &namespace.view),

@@ -132,11 +132,11 @@ pub fn decide<'a>(request: &'a Request<'a>, context: &Context<'a>) -> Decision<'
 
 fn out_of_bounds(request: &Request<'_>) -> Option<Reason<'static>> {
     if request.operation == Operation::Other {
-        Some(Reason::NotIntercepted)
+        Some(Reason::OperationNotHandled)
     } else if request.object.metadata.annotations.mirror() {
         Some(Reason::MirrorPod)
     } else if request.object.metadata.deletion_timestamp.is_some() {
-        Some(Reason::BeingDeleted)
+        Some(Reason::PodTerminating)
     } else {
         None
     }
@@ -171,7 +171,7 @@ fn update<'a>(
 ) {
     for feature in enabled {
         if feature != Feature::RegistryRewrite {
-            findings.push(Finding::new(feature, Reason::Immutable));
+            findings.push(Finding::new(feature, Reason::ImmutableField));
         }
     }
     if !enabled.contains(Feature::RegistryRewrite) {
@@ -179,7 +179,10 @@ fn update<'a>(
     }
     // Without the stored Pod nothing tells what this request changed, so nothing is touched.
     let Some(old) = &request.old else {
-        findings.push(Finding::new(Feature::RegistryRewrite, Reason::Immutable));
+        findings.push(Finding::new(
+            Feature::RegistryRewrite,
+            Reason::ImmutableField,
+        ));
         return;
     };
     let rewrite = match request.operation {

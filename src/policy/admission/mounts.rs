@@ -26,7 +26,7 @@ pub(super) fn mount<'a>(
     let volumes = spec.volumes.as_deref().unwrap_or_default();
     let present = volumes.iter().find(|it| *it.name == *bundle.volume);
     if present.is_some_and(|volume| !is_ours(volume, bundle)) {
-        return report(Reason::VolumeForeign {
+        return report(Reason::VolumeNameConflict {
             volume: &bundle.volume,
         });
     }
@@ -54,17 +54,17 @@ pub(super) fn mount<'a>(
 
 fn mountable<'a>(context: &Context<'a>) -> Result<&'a TrustBundle, Reason<'a>> {
     let bundle = match context.configuration.trust_bundle() {
-        None => return Err(Reason::BundleNotConfigured),
-        Some(Err(unusable)) => return Err(Reason::BundleUnusable { key: unusable.0 }),
+        None => return Err(Reason::TrustBundleNotConfigured),
+        Some(Err(unusable)) => return Err(Reason::InvalidTrustBundleConfig { key: unusable.0 }),
         Some(Ok(bundle)) => bundle,
     };
     match context.trust_bundle {
         // Not known yet: most clusters that configure a bundle have it, and a Pod waits for it rather than fails.
         TrustBundlePresence::Present | TrustBundlePresence::Unknown => Ok(bundle),
-        TrustBundlePresence::Absent => Err(Reason::BundleAbsent {
+        TrustBundlePresence::Absent => Err(Reason::TrustBundleNotFound {
             bundle: &bundle.name,
         }),
-        TrustBundlePresence::Unserved => Err(Reason::BundleUnserved),
+        TrustBundlePresence::Unserved => Err(Reason::TrustBundleAPINotServed),
     }
 }
 
@@ -87,12 +87,12 @@ fn mount_reason<'a>(container: &'a Container<'_>, bundle: &'a TrustBundle) -> Re
     for mount in mounts {
         let path = clean(&mount.mount_path);
         if *mount.name == *bundle.volume && path == bundle.mount_path.as_str() {
-            return Reason::MountPresent {
+            return Reason::MountAlreadyPresent {
                 container: &container.name,
             };
         }
         if touches(&path, &bundle.mount_path) {
-            return Reason::MountPathTaken {
+            return Reason::MountPathConflict {
                 container: &container.name,
                 path: &mount.mount_path,
             };
@@ -103,11 +103,11 @@ fn mount_reason<'a>(container: &'a Container<'_>, bundle: &'a TrustBundle) -> Re
         .iter()
         .find(|device| touches(&clean(&device.device_path), &bundle.mount_path));
     match device {
-        Some(device) => Reason::MountPathTaken {
+        Some(device) => Reason::MountPathConflict {
             container: &container.name,
             path: &device.device_path,
         },
-        None => Reason::BundleMounted {
+        None => Reason::TrustBundleMounted {
             container: &container.name,
             path: &bundle.mount_path,
         },

@@ -39,7 +39,7 @@ impl OptIn {
         } else if !self.available.contains(feature) {
             Some(Reason::NotAvailable)
         } else if self.refused.contains(feature) {
-            Some(Reason::RefusedByPod)
+            Some(Reason::OptedOutByPod)
         } else {
             None
         }

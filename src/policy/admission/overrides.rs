@@ -29,7 +29,7 @@ pub(super) struct Cycle(pub(super) Vec<String>);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Rewrite {
     /// No override for its registry.
-    NoOverride,
+    NoMatchingOverride,
     /// It starts with its replacement already.
     Done,
     /// The new text.
@@ -57,7 +57,7 @@ impl Overrides {
 
     pub(super) fn rewrite(&self, image: &Reference<'_>) -> Rewrite {
         let prefix = match speaks_of(image, |host| self.by_host.get(host)) {
-            None => return Rewrite::NoOverride,
+            None => return Rewrite::NoMatchingOverride,
             Some(Replacement::Unusable) => return Rewrite::Unusable,
             Some(Replacement::Prefix(prefix)) => prefix,
         };

@@ -37,23 +37,23 @@ fn reason<'a>(context: &Context<'a>, spec: &Spec<'_>, findings: &[Finding<'_>]) 
     let secret = rule.name.as_str();
     let entries = spec.image_pull_secrets.as_deref().unwrap_or_default();
     if entries.iter().any(|entry| *entry.name == *secret) {
-        return Reason::PullSecretPresent { secret };
+        return Reason::PullSecretAlreadyPresent { secret };
     }
     if !may_hold_credentials(context.configuration, context.namespace) {
-        return Reason::PullSecretForbidden;
+        return Reason::NamespaceNotSelected;
     }
     match (rule.inject, context.pull_secret) {
         (_, PullSecret::Invalid) => Reason::InvalidPullSecret { secret },
-        (Inject::Always, _) => Reason::PullSecretAlways { secret },
-        (Inject::Needed, PullSecret::Unknown) => Reason::PullSecretUnknown { secret },
+        (Inject::Always, _) => Reason::PullSecretAlwaysInjected { secret },
+        (Inject::Needed, PullSecret::Unknown) => Reason::PullSecretNotObserved { secret },
         (Inject::Needed, PullSecret::Known(keyring)) => {
             let mut images = registry::images(spec, findings);
             match images.find(|image| covers(keyring, image)) {
-                Some(image) => Reason::PullSecretNeeded {
+                Some(image) => Reason::PullSecretRequired {
                     secret,
                     image: image.to_owned(),
                 },
-                None => Reason::PullSecretNotNeeded,
+                None => Reason::PullSecretNotRequired,
             }
         }
     }

@@ -47,15 +47,15 @@ pub enum Reason<'a> {
     /// It is asked for, but `availableFeatures` lacks it.
     NotAvailable,
     /// The Pod says `"false"`, and for this feature that wins.
-    RefusedByPod,
+    OptedOutByPod,
     /// A static Pod's mirror is the kubelet's.
     MirrorPod,
     /// The Pod is on its way out.
-    BeingDeleted,
+    PodTerminating,
     /// The field cannot be changed after creation.
-    Immutable,
+    ImmutableField,
     /// We do not act on this operation.
-    NotIntercepted,
+    OperationNotHandled,
     /// The patch of all features would be larger than the limit for a review of this size.
     PatchTooLarge,
 
@@ -66,67 +66,67 @@ pub enum Reason<'a> {
         to: String,
     },
     /// The image starts with its replacement.
-    ImageRewrittenBefore { user: User<'a> },
+    ImageAlreadyRewritten { user: User<'a> },
     /// This request did not change the image.
     ImageUnchanged { container: &'a str },
     /// No override speaks of the image's registry.
-    NoOverride { user: User<'a>, image: &'a str },
+    NoMatchingOverride { user: User<'a>, image: &'a str },
     /// The override would give something that is no reference.
-    OverrideUnusable { user: User<'a>, image: &'a str },
+    InvalidOverride { user: User<'a>, image: &'a str },
     /// The text is no image reference.
-    ImageUnreadable { user: User<'a>, image: &'a str },
+    InvalidImageReference { user: User<'a>, image: &'a str },
 
     /// An image's registry is in the Secret's `auths`.
-    PullSecretNeeded { secret: &'a str, image: String },
+    PullSecretRequired { secret: &'a str, image: String },
     /// The Secret is not known yet, so the entry is added to be safe.
-    PullSecretUnknown { secret: &'a str },
+    PullSecretNotObserved { secret: &'a str },
     /// The configuration says `inject: always`.
-    PullSecretAlways { secret: &'a str },
+    PullSecretAlwaysInjected { secret: &'a str },
     /// The entry is there.
-    PullSecretPresent { secret: &'a str },
+    PullSecretAlreadyPresent { secret: &'a str },
     /// No kubelet can parse the Secret, so every pull of a Pod that names it would fail.
     InvalidPullSecret { secret: &'a str },
     /// No registry of the Pod needs credentials.
-    PullSecretNotNeeded,
+    PullSecretNotRequired,
     /// The selector keeps credentials out of the namespace.
-    PullSecretForbidden,
+    NamespaceNotSelected,
 
     /// The bundle's volume was added to the Pod.
     VolumeAdded { volume: &'a str, bundle: &'a str },
     /// The volume was mounted in the container.
-    BundleMounted { container: &'a str, path: &'a str },
+    TrustBundleMounted { container: &'a str, path: &'a str },
     /// The container has the mount.
-    MountPresent { container: &'a str },
+    MountAlreadyPresent { container: &'a str },
     /// The container has a mount or a block device of its own there.
-    MountPathTaken { container: &'a str, path: &'a str },
+    MountPathConflict { container: &'a str, path: &'a str },
     /// The Pod has another volume of that name.
-    VolumeForeign { volume: &'a str },
+    VolumeNameConflict { volume: &'a str },
     /// The configuration names no bundle.
-    BundleNotConfigured,
+    TrustBundleNotConfigured,
     /// The configured bundle could not be mounted by any Pod.
-    BundleUnusable { key: &'static str },
+    InvalidTrustBundleConfig { key: &'static str },
     /// The cluster lacks the bundle; a Pod would wait for it for ever.
-    BundleAbsent { bundle: &'a str },
+    TrustBundleNotFound { bundle: &'a str },
     /// The cluster does not serve ClusterTrustBundles.
-    BundleUnserved,
+    TrustBundleAPINotServed,
 
     /// The variable was added.
-    VariableAdded {
+    EnvVarAdded {
         container: &'a str,
         variable: &'a str,
     },
     /// The variable had another value.
-    VariableReplaced {
+    EnvVarReplaced {
         container: &'a str,
         variable: &'a str,
     },
     /// The variable is as it should be.
-    VariablePresent {
+    EnvVarAlreadySet {
         container: &'a str,
         variable: &'a str,
     },
     /// The process was not told its landscape.
-    LandscapeUnset,
+    LandscapeNotConfigured,
 }
 
 macro_rules! codes {
@@ -156,38 +156,38 @@ macro_rules! codes {
 codes! {
     NotRequested
     NotAvailable
-    RefusedByPod
+    OptedOutByPod
     MirrorPod
-    BeingDeleted
-    Immutable
-    NotIntercepted
+    PodTerminating
+    ImmutableField
+    OperationNotHandled
     PatchTooLarge
     ImageRewritten
-    ImageRewrittenBefore
+    ImageAlreadyRewritten
     ImageUnchanged
-    NoOverride
-    OverrideUnusable
-    ImageUnreadable
-    PullSecretNeeded
-    PullSecretUnknown
-    PullSecretAlways
-    PullSecretPresent
+    NoMatchingOverride
+    InvalidOverride
+    InvalidImageReference
+    PullSecretRequired
+    PullSecretNotObserved
+    PullSecretAlwaysInjected
+    PullSecretAlreadyPresent
     InvalidPullSecret
-    PullSecretNotNeeded
-    PullSecretForbidden
+    PullSecretNotRequired
+    NamespaceNotSelected
     VolumeAdded
-    BundleMounted
-    MountPresent
-    MountPathTaken
-    VolumeForeign
-    BundleNotConfigured
-    BundleUnusable
-    BundleAbsent
-    BundleUnserved
-    VariableAdded
-    VariableReplaced
-    VariablePresent
-    LandscapeUnset
+    TrustBundleMounted
+    MountAlreadyPresent
+    MountPathConflict
+    VolumeNameConflict
+    TrustBundleNotConfigured
+    InvalidTrustBundleConfig
+    TrustBundleNotFound
+    TrustBundleAPINotServed
+    EnvVarAdded
+    EnvVarReplaced
+    EnvVarAlreadySet
+    LandscapeNotConfigured
 }
 
 impl Reason<'_> {
@@ -197,13 +197,13 @@ impl Reason<'_> {
         matches!(
             self,
             Self::ImageRewritten { .. }
-                | Self::PullSecretNeeded { .. }
-                | Self::PullSecretUnknown { .. }
-                | Self::PullSecretAlways { .. }
+                | Self::PullSecretRequired { .. }
+                | Self::PullSecretNotObserved { .. }
+                | Self::PullSecretAlwaysInjected { .. }
                 | Self::VolumeAdded { .. }
-                | Self::BundleMounted { .. }
-                | Self::VariableAdded { .. }
-                | Self::VariableReplaced { .. }
+                | Self::TrustBundleMounted { .. }
+                | Self::EnvVarAdded { .. }
+                | Self::EnvVarReplaced { .. }
         )
     }
 
@@ -214,15 +214,15 @@ impl Reason<'_> {
             self,
             Self::NotAvailable
                 | Self::PatchTooLarge
-                | Self::OverrideUnusable { .. }
-                | Self::ImageUnreadable { .. }
+                | Self::InvalidOverride { .. }
+                | Self::InvalidImageReference { .. }
                 | Self::InvalidPullSecret { .. }
-                | Self::MountPathTaken { .. }
-                | Self::VolumeForeign { .. }
-                | Self::BundleUnusable { .. }
-                | Self::BundleAbsent { .. }
-                | Self::BundleUnserved
-                | Self::LandscapeUnset
+                | Self::MountPathConflict { .. }
+                | Self::VolumeNameConflict { .. }
+                | Self::InvalidTrustBundleConfig { .. }
+                | Self::TrustBundleNotFound { .. }
+                | Self::TrustBundleAPINotServed
+                | Self::LandscapeNotConfigured
         )
     }
 
@@ -232,38 +232,38 @@ impl Reason<'_> {
         match self {
             Self::NotRequested => Code::NotRequested,
             Self::NotAvailable => Code::NotAvailable,
-            Self::RefusedByPod => Code::RefusedByPod,
+            Self::OptedOutByPod => Code::OptedOutByPod,
             Self::MirrorPod => Code::MirrorPod,
-            Self::BeingDeleted => Code::BeingDeleted,
-            Self::Immutable => Code::Immutable,
-            Self::NotIntercepted => Code::NotIntercepted,
+            Self::PodTerminating => Code::PodTerminating,
+            Self::ImmutableField => Code::ImmutableField,
+            Self::OperationNotHandled => Code::OperationNotHandled,
             Self::PatchTooLarge => Code::PatchTooLarge,
             Self::ImageRewritten { .. } => Code::ImageRewritten,
-            Self::ImageRewrittenBefore { .. } => Code::ImageRewrittenBefore,
+            Self::ImageAlreadyRewritten { .. } => Code::ImageAlreadyRewritten,
             Self::ImageUnchanged { .. } => Code::ImageUnchanged,
-            Self::NoOverride { .. } => Code::NoOverride,
-            Self::OverrideUnusable { .. } => Code::OverrideUnusable,
-            Self::ImageUnreadable { .. } => Code::ImageUnreadable,
-            Self::PullSecretNeeded { .. } => Code::PullSecretNeeded,
-            Self::PullSecretUnknown { .. } => Code::PullSecretUnknown,
-            Self::PullSecretAlways { .. } => Code::PullSecretAlways,
-            Self::PullSecretPresent { .. } => Code::PullSecretPresent,
+            Self::NoMatchingOverride { .. } => Code::NoMatchingOverride,
+            Self::InvalidOverride { .. } => Code::InvalidOverride,
+            Self::InvalidImageReference { .. } => Code::InvalidImageReference,
+            Self::PullSecretRequired { .. } => Code::PullSecretRequired,
+            Self::PullSecretNotObserved { .. } => Code::PullSecretNotObserved,
+            Self::PullSecretAlwaysInjected { .. } => Code::PullSecretAlwaysInjected,
+            Self::PullSecretAlreadyPresent { .. } => Code::PullSecretAlreadyPresent,
             Self::InvalidPullSecret { .. } => Code::InvalidPullSecret,
-            Self::PullSecretNotNeeded => Code::PullSecretNotNeeded,
-            Self::PullSecretForbidden => Code::PullSecretForbidden,
+            Self::PullSecretNotRequired => Code::PullSecretNotRequired,
+            Self::NamespaceNotSelected => Code::NamespaceNotSelected,
             Self::VolumeAdded { .. } => Code::VolumeAdded,
-            Self::BundleMounted { .. } => Code::BundleMounted,
-            Self::MountPresent { .. } => Code::MountPresent,
-            Self::MountPathTaken { .. } => Code::MountPathTaken,
-            Self::VolumeForeign { .. } => Code::VolumeForeign,
-            Self::BundleNotConfigured => Code::BundleNotConfigured,
-            Self::BundleUnusable { .. } => Code::BundleUnusable,
-            Self::BundleAbsent { .. } => Code::BundleAbsent,
-            Self::BundleUnserved => Code::BundleUnserved,
-            Self::VariableAdded { .. } => Code::VariableAdded,
-            Self::VariableReplaced { .. } => Code::VariableReplaced,
-            Self::VariablePresent { .. } => Code::VariablePresent,
-            Self::LandscapeUnset => Code::LandscapeUnset,
+            Self::TrustBundleMounted { .. } => Code::TrustBundleMounted,
+            Self::MountAlreadyPresent { .. } => Code::MountAlreadyPresent,
+            Self::MountPathConflict { .. } => Code::MountPathConflict,
+            Self::VolumeNameConflict { .. } => Code::VolumeNameConflict,
+            Self::TrustBundleNotConfigured => Code::TrustBundleNotConfigured,
+            Self::InvalidTrustBundleConfig { .. } => Code::InvalidTrustBundleConfig,
+            Self::TrustBundleNotFound { .. } => Code::TrustBundleNotFound,
+            Self::TrustBundleAPINotServed => Code::TrustBundleAPINotServed,
+            Self::EnvVarAdded { .. } => Code::EnvVarAdded,
+            Self::EnvVarReplaced { .. } => Code::EnvVarReplaced,
+            Self::EnvVarAlreadySet { .. } => Code::EnvVarAlreadySet,
+            Self::LandscapeNotConfigured => Code::LandscapeNotConfigured,
         }
     }
 }
@@ -279,18 +279,18 @@ impl fmt::Display for Reason<'_> {
                 f.write_str("not requested by the configuration, the Namespace or the Pod")
             }
             Self::NotAvailable => f.write_str("requested, but not in availableFeatures"),
-            Self::RefusedByPod => f.write_str("the Pod's annotation is \"false\""),
+            Self::OptedOutByPod => f.write_str("the Pod's annotation is \"false\""),
             Self::MirrorPod => f.write_str("a mirror Pod belongs to its kubelet"),
-            Self::BeingDeleted => f.write_str("the Pod is being deleted"),
-            Self::Immutable => {
+            Self::PodTerminating => f.write_str("the Pod is being deleted"),
+            Self::ImmutableField => {
                 f.write_str("set at creation only: the field is immutable afterwards")
             }
-            Self::NotIntercepted => f.write_str("this operation is not acted on"),
+            Self::OperationNotHandled => f.write_str("this operation is not acted on"),
             Self::PatchTooLarge => f.write_str(
                 "the patch is larger than the limit for this review; the Pod is unchanged",
             ),
             Self::ImageRewritten { user, from, to } => write!(f, "{user}: {from} → {to}"),
-            Self::ImageRewrittenBefore { user } => {
+            Self::ImageAlreadyRewritten { user } => {
                 write!(f, "{user}: the image starts with its replacement")
             }
             Self::ImageUnchanged { container } => {
@@ -299,85 +299,91 @@ impl fmt::Display for Reason<'_> {
                     "container {container}: this request does not change the image"
                 )
             }
-            Self::NoOverride { user, image } => {
+            Self::NoMatchingOverride { user, image } => {
                 write!(f, "{user}: no override for the registry of {image}")
             }
-            Self::OverrideUnusable { user, image } => {
+            Self::InvalidOverride { user, image } => {
                 write!(
                     f,
                     "{user}: the override gives no valid reference for {image}"
                 )
             }
-            Self::ImageUnreadable { user, image } => {
+            Self::InvalidImageReference { user, image } => {
                 write!(f, "{user}: {image:?} is no image reference")
             }
-            Self::PullSecretNeeded { secret, image } => {
+            Self::PullSecretRequired { secret, image } => {
                 write!(f, "{secret} has credentials for {image}")
             }
-            Self::PullSecretUnknown { secret } => {
+            Self::PullSecretNotObserved { secret } => {
                 write!(f, "{secret} is not known yet, so it is named to be safe")
             }
-            Self::PullSecretAlways { secret } => write!(f, "{secret} is named in every Pod"),
-            Self::PullSecretPresent { secret } => write!(f, "{secret} is named already"),
+            Self::PullSecretAlwaysInjected { secret } => {
+                write!(f, "{secret} is named in every Pod")
+            }
+            Self::PullSecretAlreadyPresent { secret } => write!(f, "{secret} is named already"),
             Self::InvalidPullSecret { secret } => {
                 write!(
                     f,
                     "{secret} is not a valid docker configuration, so it is not named: every pull of the Pod would fail"
                 )
             }
-            Self::PullSecretNotNeeded => f.write_str("no registry of the Pod needs credentials"),
-            Self::PullSecretForbidden => {
+            Self::PullSecretNotRequired => f.write_str("no registry of the Pod needs credentials"),
+            Self::NamespaceNotSelected => {
                 f.write_str("the namespace selector keeps credentials out of this namespace")
             }
             Self::VolumeAdded { volume, bundle } => write!(f, "volume {volume} from {bundle}"),
-            Self::BundleMounted { container, path } => {
+            Self::TrustBundleMounted { container, path } => {
                 write!(f, "container {container}: mounted at {path}")
             }
-            Self::MountPresent { container } => {
+            Self::MountAlreadyPresent { container } => {
                 write!(f, "container {container}: mounted already")
             }
-            Self::MountPathTaken { container, path } => {
+            Self::MountPathConflict { container, path } => {
                 write!(
                     f,
                     "container {container}: keeps its own mount or device at {path}"
                 )
             }
-            Self::VolumeForeign { volume } => {
+            Self::VolumeNameConflict { volume } => {
                 write!(f, "the Pod has another volume named {volume}")
             }
-            Self::BundleNotConfigured => f.write_str("the configuration names no bundle"),
-            Self::BundleUnusable { key } => {
+            Self::TrustBundleNotConfigured => f.write_str("the configuration names no bundle"),
+            Self::InvalidTrustBundleConfig { key } => {
                 write!(
                     f,
                     "clusterTrustBundle.{key} of the configuration is unusable"
                 )
             }
-            Self::BundleAbsent { bundle } => {
+            Self::TrustBundleNotFound { bundle } => {
                 write!(
                     f,
                     "ClusterTrustBundle {bundle} does not exist in this cluster"
                 )
             }
-            Self::BundleUnserved => f.write_str("this cluster serves no ClusterTrustBundles"),
-            Self::VariableAdded {
+            Self::TrustBundleAPINotServed => {
+                f.write_str("this cluster serves no ClusterTrustBundles")
+            }
+            Self::EnvVarAdded {
                 container,
                 variable,
             } => {
                 write!(f, "container {container}: {variable} added")
             }
-            Self::VariableReplaced {
+            Self::EnvVarReplaced {
                 container,
                 variable,
             } => {
                 write!(f, "container {container}: {variable} replaced")
             }
-            Self::VariablePresent {
+            Self::EnvVarAlreadySet {
                 container,
                 variable,
             } => {
                 write!(f, "container {container}: {variable} is set already")
             }
-            Self::LandscapeUnset => f.write_str("the webhook was started without --landscape"),
+            Self::LandscapeNotConfigured => {
+                f.write_str("the webhook was started without --landscape")
+            }
         }
     }
 }

@@ -137,12 +137,12 @@ fn rewrite<'a>(configuration: &Configuration, container: &'a Container<'_>) -> R
 
 fn rewrite_image<'a>(configuration: &Configuration, user: User<'a>, image: &'a str) -> Reason<'a> {
     let Ok(reference) = Reference::parse(image) else {
-        return Reason::ImageUnreadable { user, image };
+        return Reason::InvalidImageReference { user, image };
     };
     match configuration.overrides.rewrite(&reference) {
-        Rewrite::NoOverride => Reason::NoOverride { user, image },
-        Rewrite::Done => Reason::ImageRewrittenBefore { user },
-        Rewrite::Unusable => Reason::OverrideUnusable { user, image },
+        Rewrite::NoMatchingOverride => Reason::NoMatchingOverride { user, image },
+        Rewrite::Done => Reason::ImageAlreadyRewritten { user },
+        Rewrite::Unusable => Reason::InvalidOverride { user, image },
         Rewrite::To(to) => Reason::ImageRewritten {
             user,
             from: image,

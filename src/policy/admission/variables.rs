@@ -41,7 +41,10 @@ pub(super) fn set<'a>(
     let all = configuration.variables();
     let known = all.iter().any(|it| it.feature == Feature::Landscape);
     if enabled.contains(Feature::Landscape) && !known {
-        findings.push(Finding::new(Feature::Landscape, Reason::LandscapeUnset));
+        findings.push(Finding::new(
+            Feature::Landscape,
+            Reason::LandscapeNotConfigured,
+        ));
     }
     let mut missing: Vec<&Entry> = Vec::with_capacity(all.len());
     for placed in spec.started() {
@@ -51,7 +54,7 @@ pub(super) fn set<'a>(
         missing.clear();
         for variable in all.iter().filter(|it| enabled.contains(it.feature)) {
             let reason = settle(placed, variable, patch);
-            if matches!(reason, Reason::VariableAdded { .. }) {
+            if matches!(reason, Reason::EnvVarAdded { .. }) {
                 missing.push(&variable.entry);
             }
             findings.push(Finding::new(variable.feature, reason));
@@ -79,15 +82,15 @@ fn settle<'a>(placed: Placed<'a, '_>, wanted: &'a Variable, patch: &mut PatchWri
         }
     }
     match (present, replaced) {
-        (_, true) => Reason::VariableReplaced {
+        (_, true) => Reason::EnvVarReplaced {
             container,
             variable,
         },
-        (true, false) => Reason::VariablePresent {
+        (true, false) => Reason::EnvVarAlreadySet {
             container,
             variable,
         },
-        (false, false) => Reason::VariableAdded {
+        (false, false) => Reason::EnvVarAdded {
             container,
             variable,
         },

@@ -22,7 +22,7 @@ pub(super) fn watched(
     let (name, namespace) = match object.present("metadata") {
         None => (Cow::default(), Cow::default()),
         Some(metadata) => {
-            let metadata = Object::open(metadata).ok_or(Silence::Unreadable {
+            let metadata = Object::open(metadata).ok_or(Silence::InvalidObject {
                 side,
                 part: ".metadata",
             })?;
@@ -37,7 +37,7 @@ pub(super) fn watched(
         name: first(&name, request.name()),
     };
     if watched.name.is_empty() {
-        return Err(Silence::NoName { side });
+        return Err(Silence::NameMissing { side });
     }
     Ok(watched)
 }
@@ -56,7 +56,7 @@ pub(super) fn gvk(request: &Request<'_>, side: Side, object: &Object<'_>) -> Res
         None => request.gvk(),
     };
     if gvk.version.is_empty() || gvk.kind.is_empty() {
-        return Err(Silence::NoKind { side });
+        return Err(Silence::KindMissing { side });
     }
     Ok(gvk)
 }
@@ -74,7 +74,7 @@ pub(super) fn bounded(event: &WatchEvent) -> Result<(), Silence> {
         .map(|text| text.len())
         .sum();
     if bytes > LONGEST {
-        return Err(Silence::TooLong { bytes });
+        return Err(Silence::NameTooLong { bytes });
     }
     Ok(())
 }
@@ -93,7 +93,7 @@ fn read<'a>(
 ) -> Result<Cow<'a, str>, Silence> {
     object
         .text(key)
-        .map_err(|_| Silence::Unreadable { side, part })
+        .map_err(|_| Silence::InvalidObject { side, part })
 }
 
 fn first(own: &str, asked: &str) -> String {

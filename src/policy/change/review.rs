@@ -124,7 +124,7 @@ impl<'a> Request<'a> {
             "CREATE" => Ok(Operation::Create),
             "UPDATE" => Ok(Operation::Update),
             "DELETE" => Ok(Operation::Delete),
-            "CONNECT" => Err(Silence::Connect { gvk: self.gvk() }),
+            "CONNECT" => Err(Silence::ConnectNotSupported { gvk: self.gvk() }),
             _ => Err(Silence::UnknownOperation),
         }
     }
@@ -139,8 +139,8 @@ impl<'a> Request<'a> {
             Side::Object => self.object,
             Side::OldObject => self.old_object,
         };
-        let raw = raw.ok_or(Silence::Missing { side })?;
-        Object::open(raw.get()).ok_or(Silence::Unreadable { side, part: "" })
+        let raw = raw.ok_or(Silence::ObjectMissing { side })?;
+        Object::open(raw.get()).ok_or(Silence::InvalidObject { side, part: "" })
     }
 
     /// The subresource; empty for the object itself.

@@ -1,14 +1,14 @@
-//! Why KCP is not told of a review: a typed value that message, metric, log and report all read from.
+//! Reasons for which a review is skipped, so that no event is sent to KCP: message, metric and log are derived from them.
 
 use std::fmt;
 
 use api::event::{Gvk, NamespacedName};
 
-/// Every reason for silence there is. Its text is the message of the answer; those that the public watcher has, too, are
-/// its own, to the letter.
+/// Why a review is skipped. The text is the message of the response; the texts of `NoChange` and `InvalidSubresource` are
+/// those of the public watcher, to the letter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Silence {
-    /// What is looked at is as it was.
+    /// The compared fields are unchanged.
     NoChange {
         /// The object.
         watched: NamespacedName,
@@ -18,45 +18,45 @@ pub enum Silence {
         /// The object.
         watched: NamespacedName,
     },
-    /// The Watcher does not name the resource: somebody's rules are wider than it.
+    /// The Watcher does not name the resource: the rules of the webhook configuration are wider than the Watcher.
     NotWatched {
         /// The object.
         watched: NamespacedName,
     },
-    /// CONNECT changes nothing.
-    Connect {
+    /// CONNECT changes no object.
+    ConnectNotSupported {
         /// The type that the request names.
         gvk: Gvk,
     },
-    /// The request is a dry run: nothing but the answer may come of it.
+    /// The request is a dry run.
     DryRun,
-    /// An operation that admission does not have.
+    /// The operation is none of CREATE, UPDATE, DELETE and CONNECT.
     UnknownOperation,
-    /// The object that the operation is about is absent or null.
-    Missing {
+    /// The object of the operation is absent or null.
+    ObjectMissing {
         /// Which one.
         side: Side,
     },
-    /// The object does not look like one.
-    Unreadable {
+    /// The object is malformed.
+    InvalidObject {
         /// Which one.
         side: Side,
-        /// What of it is of another type, such as `.metadata.name`; empty: all of it.
+        /// Path of the malformed field, such as `.metadata.name`; empty for the whole object.
         part: &'static str,
     },
     /// Neither the object nor the request has a name (`generateName` before the name was made).
-    NoName {
+    NameMissing {
         /// Which object.
         side: Side,
     },
     /// Neither the object nor the request has a usable version and kind.
-    NoKind {
+    KindMissing {
         /// Which object.
         side: Side,
     },
-    /// Name, namespace, group, version and kind are longer than a listener takes.
-    TooLong {
-        /// How long they are together.
+    /// Name, namespace, group, version and kind are together longer than a listener accepts.
+    NameTooLong {
+        /// Their total length in bytes.
         bytes: usize,
     },
 }
@@ -78,31 +78,31 @@ impl Silence {
             Self::NoChange { .. } => "NoChange",
             Self::InvalidSubresource { .. } => "InvalidSubresource",
             Self::NotWatched { .. } => "NotWatched",
-            Self::Connect { .. } => "Connect",
+            Self::ConnectNotSupported { .. } => "ConnectNotSupported",
             Self::DryRun => "DryRun",
             Self::UnknownOperation => "UnknownOperation",
-            Self::Missing { .. } => "Missing",
-            Self::Unreadable { .. } => "Unreadable",
-            Self::NoName { .. } => "NoName",
-            Self::NoKind { .. } => "NoKind",
-            Self::TooLong { .. } => "TooLong",
+            Self::ObjectMissing { .. } => "ObjectMissing",
+            Self::InvalidObject { .. } => "InvalidObject",
+            Self::NameMissing { .. } => "NameMissing",
+            Self::KindMissing { .. } => "KindMissing",
+            Self::NameTooLong { .. } => "NameTooLong",
         }
     }
 
-    /// Whether a change may have gone unseen: the review is one that no API server should send, so somebody should know.
+    /// Whether a change may be missed: no API server sends such a review.
     #[must_use]
     pub fn is_fault(&self) -> bool {
         match self {
             Self::UnknownOperation
-            | Self::Missing { .. }
-            | Self::Unreadable { .. }
-            | Self::NoName { .. }
-            | Self::NoKind { .. }
-            | Self::TooLong { .. } => true,
+            | Self::ObjectMissing { .. }
+            | Self::InvalidObject { .. }
+            | Self::NameMissing { .. }
+            | Self::KindMissing { .. }
+            | Self::NameTooLong { .. } => true,
             Self::NoChange { .. }
             | Self::InvalidSubresource { .. }
             | Self::NotWatched { .. }
-            | Self::Connect { .. }
+            | Self::ConnectNotSupported { .. }
             | Self::DryRun => false,
         }
     }
@@ -117,24 +117,27 @@ impl fmt::Display for Silence {
             Self::InvalidSubresource { watched } => {
                 write!(f, "invalid subresource: watched resource {watched}")
             }
-            Self::NotWatched { watched } => write!(f, "no Watcher names the resource of {watched}"),
-            Self::Connect { gvk } => write!(
+            Self::NotWatched { watched } => write!(f, "resource of {watched} is not watched"),
+            Self::ConnectNotSupported { gvk } => write!(
                 f,
                 "operation CONNECT not supported for {}/{}, Kind={}",
                 gvk.group, gvk.version, gvk.kind
             ),
-            Self::DryRun => f.write_str("a dry run sends nothing"),
+            Self::DryRun => f.write_str("dry run: no event sent"),
             Self::UnknownOperation => {
-                f.write_str("the operation is not CREATE, UPDATE, DELETE or CONNECT")
+                f.write_str("operation: expected CREATE, UPDATE, DELETE or CONNECT")
             }
-            Self::Missing { side } => write!(f, "the request has no {side}"),
-            Self::Unreadable { side, part } => write!(f, "{side}{part} cannot be read"),
-            Self::NoName { side } => write!(f, "neither {side} nor the request has a name"),
-            Self::NoKind { side } => {
-                write!(f, "neither {side} nor the request has a version and a kind")
+            Self::ObjectMissing { side } => write!(f, "{side}: missing"),
+            Self::InvalidObject { side, part } => write!(f, "{side}{part}: malformed"),
+            Self::NameMissing { side } => write!(f, "{side}: name is missing, in the request too"),
+            Self::KindMissing { side } => {
+                write!(
+                    f,
+                    "{side}: version and kind are missing, in the request too"
+                )
             }
-            Self::TooLong { bytes } => {
-                write!(f, "the object's name and type are {bytes} bytes long")
+            Self::NameTooLong { bytes } => {
+                write!(f, "name and type of the object are {bytes} bytes long")
             }
         }
     }

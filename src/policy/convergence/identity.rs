@@ -39,7 +39,7 @@ pub enum Refusal {
     },
     /// The marker on the cluster names somebody else.
     #[error("ConfigMap {OWNER_MARKER} of the cluster names runtime {runtime:?}")]
-    ForeignMarker {
+    OwnershipConflict {
         /// The runtime id of the marker, empty if it says none.
         runtime: String,
     },
@@ -91,7 +91,7 @@ pub fn guard<'o>(
     if let Some(marker) = marker {
         let runtime = data(marker, OWNER_RUNTIME_ID).unwrap_or_default();
         if runtime != owner.runtime_id {
-            return Err(Refusal::ForeignMarker {
+            return Err(Refusal::OwnershipConflict {
                 runtime: runtime.to_owned(),
             });
         }

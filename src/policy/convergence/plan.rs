@@ -86,7 +86,7 @@ pub enum Blocked {
     Identity(#[source] Refusal),
     /// The product's namespace is not there yet.
     #[error("Namespace {0} not found")]
-    NamespaceMissing(String),
+    NamespaceNotFound(String),
     /// The product's namespace is being deleted.
     #[error("Namespace {0} is being deleted")]
     NamespaceTerminating(String),
@@ -301,7 +301,7 @@ fn preflight(context: Context<'_>, observed: &Observed) -> Result<(), Blocked> {
     match observed.namespace {
         NamespaceState::Active => {}
         NamespaceState::Missing => {
-            return Err(Blocked::NamespaceMissing(context.names.namespace.clone()));
+            return Err(Blocked::NamespaceNotFound(context.names.namespace.clone()));
         }
         NamespaceState::Terminating => {
             return Err(Blocked::NamespaceTerminating(

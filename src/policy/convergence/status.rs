@@ -169,7 +169,7 @@ fn installed(outcome: Outcome<'_>) -> Option<Verdict> {
             stuck.kind(),
             stuck.name()
         );
-        return Some(no(Reason::NotReplaceable, text));
+        return Some(no(Reason::ImmutableField, text));
     }
     let done = *complete == Some(true) && *rollout == Rollout::Available;
     if let Some(failure) = outcome.failure.filter(|it| !is_content(&it.target)) {
@@ -180,7 +180,7 @@ fn installed(outcome: Outcome<'_>) -> Option<Verdict> {
         (Rollout::Available, _) if complete.is_none() => None,
         (_, Some(withheld)) => Some(deferred(withheld)),
         (Rollout::Failed, _) => Some(no(
-            Reason::RolloutFailed,
+            Reason::ProgressDeadlineExceeded,
             "the Deployment exceeded its progress deadline".to_owned(),
         )),
         _ => Some(no(
@@ -258,7 +258,7 @@ pub fn departure(purpose: Purpose, plan: &Plan) -> Option<(Reason, &'static str)
             "the objects of the webhook are being deleted",
         )),
         Purpose::HandBack => Some((
-            Reason::HandingBack,
+            Reason::Orphaning,
             "the objects on the runtime are being left to KIM",
         )),
     }
@@ -283,7 +283,7 @@ fn ready(conditions: &[Condition]) -> Verdict {
     match worst {
         None => yes(Reason::Ready),
         Some(kind) => find(kind).map_or_else(
-            || unknown(Reason::NotExamined, &format!("{kind}: not observed yet")),
+            || unknown(Reason::Pending, &format!("{kind}: not observed yet")),
             |it| Verdict {
                 status: it.status,
                 reason: it.reason.clone(),
@@ -331,7 +331,7 @@ fn no(reason: Reason, message: String) -> Verdict {
 fn failed(failure: &Failure) -> Verdict {
     let target = &failure.target;
     no(
-        Reason::WriteFailed,
+        Reason::ApplyFailed,
         format!("{} {}: {}", target.kind(), target.name(), failure.message),
     )
 }

@@ -115,13 +115,13 @@ async fn a_pod_is_changed_and_the_reasons_are_for_audit() {
     assert_eq!(pod["spec"]["containers"][0]["image"], "ghcr.io/x");
     assert_eq!(
         answer["response"]["auditAnnotations"]["reasons"],
-        "alter-img-registry=ImageRewritten add-img-pull-secret=PullSecretUnknown \
-         add-cluster-trust-bundle=BundleMounted add-cluster-trust-bundle=VolumeAdded set-fips-mode=VariableAdded"
+        "alter-img-registry=ImageRewritten add-img-pull-secret=PullSecretNotObserved \
+         add-cluster-trust-bundle=TrustBundleMounted add-cluster-trust-bundle=VolumeAdded set-fips-mode=EnvVarAdded"
     );
     assert!(fixture.shows(r#"rt_admission_reviews_total{operation="create",outcome="changed"} 1"#));
     assert!(
         fixture.shows(
-            r#"rt_admission_findings_total{feature="set-fips-mode",reason="VariableAdded"} 1"#
+            r#"rt_admission_findings_total{feature="set-fips-mode",reason="EnvVarAdded"} 1"#
         )
     );
 }
@@ -149,9 +149,9 @@ async fn what_is_no_review_is_400(#[case] body: String) {
 }
 
 #[rstest]
-#[case::without_a_configuration(fixture(), review(), "NoConfiguration")]
-#[case::an_unreadable_pod(configured(), { let mut it = review(); it["request"]["object"]["spec"] = json!("x"); it }, "UnreadablePod")]
-#[case::another_resource(configured(), { let mut it = review(); it["request"]["resource"]["resource"] = json!("services"); it }, "ForeignResource")]
+#[case::without_a_configuration(fixture(), review(), "ConfigurationNotLoaded")]
+#[case::an_unreadable_pod(configured(), { let mut it = review(); it["request"]["object"]["spec"] = json!("x"); it }, "InvalidPod")]
+#[case::another_resource(configured(), { let mut it = review(); it["request"]["resource"]["resource"] = json!("services"); it }, "UnexpectedResource")]
 #[tokio::test]
 async fn an_own_fault_lets_the_pod_pass_with_a_warning(
     #[case] fixture: Fixture,

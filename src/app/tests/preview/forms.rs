@@ -226,14 +226,14 @@ fn the_landscape_is_set_where_it_is_known() {
         let found = reasons.iter().find(|it| it["feature"] == "set-landscape");
         found.unwrap()["reason"].as_str().unwrap().to_owned()
     };
-    assert_eq!(code(&[]), "LandscapeUnset");
-    assert_eq!(code(&["--landscape", "eu"]), "VariableAdded");
+    assert_eq!(code(&[]), "LandscapeNotConfigured");
+    assert_eq!(code(&["--landscape", "eu"]), "EnvVarAdded");
 }
 
 /// Like the webhook's selector and match condition.
 #[rstest]
-#[case::system("kube-system", "x", "NotIntercepted")]
-#[case::ours("kyma-system", "rt-bootstrapper", "NotIntercepted")]
+#[case::system("kube-system", "x", "OperationNotHandled")]
+#[case::ours("kyma-system", "rt-bootstrapper", "OperationNotHandled")]
 #[case::dodger("default", "rt-bootstrapper", "ImageRewritten")]
 #[case::neighbour("kyma-system", "x", "ImageRewritten")]
 fn pods_that_are_never_sent_stay(

@@ -158,10 +158,10 @@ fn the_last_description_of_a_namespace_counts() {
 
 /// The API server labels every Namespace with its name, so a selector may ask for it.
 #[rstest]
-#[case::by_name("kubernetes.io/metadata.name", "shop", "PullSecretUnknown")]
-#[case::by_other_name("kubernetes.io/metadata.name", "other", "PullSecretForbidden")]
-#[case::by_label("team", "red", "PullSecretUnknown")]
-#[case::by_other_label("team", "blue", "PullSecretForbidden")]
+#[case::by_name("kubernetes.io/metadata.name", "shop", "PullSecretNotObserved")]
+#[case::by_other_name("kubernetes.io/metadata.name", "other", "NamespaceNotSelected")]
+#[case::by_label("team", "red", "PullSecretNotObserved")]
+#[case::by_other_label("team", "blue", "NamespaceNotSelected")]
 fn labels_decide_where_credentials_may_go(
     #[case] key: &str,
     #[case] value: &str,
@@ -260,18 +260,18 @@ const AUTHS: &str = r#"{"auths": {"replace.me": {"auth": "dTpw"}}}"#;
 const ENCODED: &str = "eyJhdXRocyI6IHsicmVwbGFjZS5tZSI6IHsiYXV0aCI6ICJkVHB3In19fQ==";
 
 #[rstest]
-#[case::data(secret(&format!("data: {{.dockerconfigjson: {ENCODED}}}")), "PullSecretNeeded")]
+#[case::data(secret(&format!("data: {{.dockerconfigjson: {ENCODED}}}")), "PullSecretRequired")]
 #[case::data_in_lines(
     secret(&format!("data:\n  .dockerconfigjson: |\n    {}\n    {}", &ENCODED[..20], &ENCODED[20..])),
-    "PullSecretNeeded"
+    "PullSecretRequired"
 )]
-#[case::string_data(secret(&format!("stringData: {{.dockerconfigjson: '{AUTHS}'}}")), "PullSecretNeeded")]
+#[case::string_data(secret(&format!("stringData: {{.dockerconfigjson: '{AUTHS}'}}")), "PullSecretRequired")]
 #[case::string_data_wins(
     secret(&format!("data: {{.dockerconfigjson: e30=}}\nstringData: {{.dockerconfigjson: '{AUTHS}'}}")),
-    "PullSecretNeeded"
+    "PullSecretRequired"
 )]
-#[case::bare(AUTHS.to_owned(), "PullSecretNeeded")]
-#[case::of_another_registry(AUTHS.replace("replace.me", "other.test"), "PullSecretNotNeeded")]
+#[case::bare(AUTHS.to_owned(), "PullSecretRequired")]
+#[case::of_another_registry(AUTHS.replace("replace.me", "other.test"), "PullSecretNotRequired")]
 fn the_pull_secret_tells_what_needs_it(#[case] content: String, #[case] reason: &str) {
     let ran = Folder::new()
         .with(

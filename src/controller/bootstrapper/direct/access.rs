@@ -67,20 +67,20 @@ impl Door {
     pub(super) fn open(&self, id: &RuntimeId, secret: Option<Secret>) -> Result<Remote, Unreached> {
         let name = kubeconfig_secret(id.as_str());
         let secret = secret
-            .ok_or_else(|| Unreached::KubeconfigMissing(format!("Secret {name} not found")))?;
+            .ok_or_else(|| Unreached::KubeconfigNotFound(format!("Secret {name} not found")))?;
         let bytes = content(&secret, &name)?;
         let access = kubeconfig::parse(bytes)
-            .map_err(|error| Unreached::KubeconfigInvalid(chain(&error)))?;
+            .map_err(|error| Unreached::InvalidKubeconfig(chain(&error)))?;
         let fingerprint = secret.metadata.resource_version.as_deref();
         self.fleet
             .open(id, access, fingerprint.unwrap_or_default())
-            .map_err(|error| Unreached::KubeconfigInvalid(chain(&error)))
+            .map_err(|error| Unreached::InvalidKubeconfig(chain(&error)))
     }
 }
 
 /// The kubeconfig in its Secret. KIM renews it in steps; the error names what is missing.
 fn content<'s>(secret: &'s Secret, name: &str) -> Result<&'s [u8], Unreached> {
-    let missing = Unreached::KubeconfigMissing;
+    let missing = Unreached::KubeconfigNotFound;
     let data = secret
         .data
         .as_ref()
@@ -99,10 +99,10 @@ fn content<'s>(secret: &'s Secret, name: &str) -> Result<&'s [u8], Unreached> {
 pub(super) fn unreached(error: &CallError) -> Unreached {
     match error {
         CallError::Unreachable(broken) => Unreached::ConnectionFailed(chain(broken)),
-        CallError::TimedOut(..) => Unreached::TimedOut(chain(error)),
-        CallError::Tls(fault) => Unreached::TlsFailed(chain(fault)),
-        CallError::AddressRefused => Unreached::KubeconfigInvalid(chain(error)),
+        CallError::TimedOut(..) => Unreached::Timeout(chain(error)),
+        CallError::Tls(fault) => Unreached::TLSHandshakeFailed(chain(fault)),
+        CallError::AddressRefused => Unreached::InvalidKubeconfig(chain(error)),
         CallError::Refused { status: 401, .. } => Unreached::Unauthorized,
-        _ => Unreached::ServerFailed(chain(error)),
+        _ => Unreached::APIServerError(chain(error)),
     }
 }

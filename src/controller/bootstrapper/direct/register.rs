@@ -239,7 +239,7 @@ impl Register {
             .ok_or_else(|| {
                 let resource = entry.and_then(|it| it.resource.as_ref());
                 let namespace = resource.and_then(|it| it.shape().metadata.namespace.as_deref());
-                Unreached::RuntimeMissing(format!("{}/{name}", namespace.unwrap_or_default()))
+                Unreached::RuntimeNotFound(format!("{}/{name}", namespace.unwrap_or_default()))
             })?;
         let id = facts.id.clone().ok_or(Unreached::RuntimeIDMissing)?;
         let mut namesakes = self.ids.get(&id).into_iter().flatten();

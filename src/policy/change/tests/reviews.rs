@@ -109,107 +109,107 @@ const CONFIG_MAP: &str =
 
 // The public watcher sends an event with an empty name.
 #[rstest]
-#[case::null_on_create("CREATE", "null", "null", "Missing: the request has no object")]
-#[case::null_on_update("UPDATE", "null", CONFIG_MAP, "Missing: the request has no object")]
-#[case::null_on_delete("DELETE", CONFIG_MAP, "null", "Missing: the request has no oldObject")]
-#[case::text("CREATE", r#""pod""#, "null", "Unreadable: object cannot be read")]
-#[case::list("UPDATE", "[]", CONFIG_MAP, "Unreadable: object cannot be read")]
-#[case::list_on_delete("DELETE", "null", "[]", "Unreadable: oldObject cannot be read")]
+#[case::null_on_create("CREATE", "null", "null", "ObjectMissing: object: missing")]
+#[case::null_on_update("UPDATE", "null", CONFIG_MAP, "ObjectMissing: object: missing")]
+#[case::null_on_delete("DELETE", CONFIG_MAP, "null", "ObjectMissing: oldObject: missing")]
+#[case::text("CREATE", r#""pod""#, "null", "InvalidObject: object: malformed")]
+#[case::list("UPDATE", "[]", CONFIG_MAP, "InvalidObject: object: malformed")]
+#[case::list_on_delete("DELETE", "null", "[]", "InvalidObject: oldObject: malformed")]
 #[case::surrogate(
     "CREATE",
     r#"{"\ud800":1}"#,
     "null",
-    "Unreadable: object cannot be read"
+    "InvalidObject: object: malformed"
 )]
 #[case::metadata(
     "CREATE",
     r#"{"metadata":[]}"#,
     "null",
-    "Unreadable: object.metadata cannot be read"
+    "InvalidObject: object.metadata: malformed"
 )]
 #[case::name(
     "CREATE",
     r#"{"metadata":{"name":7}}"#,
     "null",
-    "Unreadable: object.metadata.name cannot be read"
+    "InvalidObject: object.metadata.name: malformed"
 )]
 #[case::name_no_unicode(
     "CREATE",
     r#"{"metadata":{"name":"\ud800"}}"#,
     "null",
-    "Unreadable: object.metadata.name cannot be read"
+    "InvalidObject: object.metadata.name: malformed"
 )]
 #[case::namespace(
     "DELETE",
     "null",
     r#"{"metadata":{"name":"a","namespace":{}}}"#,
-    "Unreadable: oldObject.metadata.namespace cannot be read"
+    "InvalidObject: oldObject.metadata.namespace: malformed"
 )]
 #[case::version(
     "CREATE",
     r#"{"apiVersion":1,"metadata":{"name":"a"}}"#,
     "null",
-    "Unreadable: object.apiVersion cannot be read"
+    "InvalidObject: object.apiVersion: malformed"
 )]
 #[case::kind(
     "CREATE",
     r#"{"apiVersion":"v1","kind":{},"metadata":{"name":"a"}}"#,
     "null",
-    "Unreadable: object.kind cannot be read"
+    "InvalidObject: object.kind: malformed"
 )]
 #[case::generate_name(
     "CREATE",
     r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"generateName":"a-"}}"#,
     "null",
-    "NoName: neither object nor the request has a name"
+    "NameMissing: object: name is missing, in the request too"
 )]
 #[case::empty_name(
     "DELETE",
     "null",
     r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":""}}"#,
-    "NoName: neither oldObject nor the request has a name"
+    "NameMissing: oldObject: name is missing, in the request too"
 )]
 #[case::null_metadata(
     "CREATE",
     r#"{"apiVersion":"v1","kind":"ConfigMap","metadata":null}"#,
     "null",
-    "NoName: neither object nor the request has a name"
+    "NameMissing: object: name is missing, in the request too"
 )]
 #[case::no_kind(
     "CREATE",
     r#"{"apiVersion":"v1","metadata":{"name":"a"}}"#,
     "null",
-    "NoKind: neither object nor the request has a version and a kind"
+    "KindMissing: object: version and kind are missing, in the request too"
 )]
 #[case::no_version(
     "CREATE",
     r#"{"kind":"ConfigMap","metadata":{"name":"a"}}"#,
     "null",
-    "NoKind: neither object nor the request has a version and a kind"
+    "KindMissing: object: version and kind are missing, in the request too"
 )]
 #[case::two_slashes(
     "CREATE",
     r#"{"apiVersion":"a/b/c","kind":"X","metadata":{"name":"a"}}"#,
     "null",
-    "NoKind: neither object nor the request has a version and a kind"
+    "KindMissing: object: version and kind are missing, in the request too"
 )]
 #[case::no_operation(
     "",
     CONFIG_MAP,
     CONFIG_MAP,
-    "UnknownOperation: the operation is not CREATE, UPDATE, DELETE or CONNECT"
+    "UnknownOperation: operation: expected CREATE, UPDATE, DELETE or CONNECT"
 )]
 #[case::another_operation(
     "PATCH",
     CONFIG_MAP,
     CONFIG_MAP,
-    "UnknownOperation: the operation is not CREATE, UPDATE, DELETE or CONNECT"
+    "UnknownOperation: operation: expected CREATE, UPDATE, DELETE or CONNECT"
 )]
 #[case::lower_case(
     "update",
     CONFIG_MAP,
     CONFIG_MAP,
-    "UnknownOperation: the operation is not CREATE, UPDATE, DELETE or CONNECT"
+    "UnknownOperation: operation: expected CREATE, UPDATE, DELETE or CONNECT"
 )]
 fn change_that_cannot_be_told_is_allowed_with_the_reason(
     #[case] operation: &str,
@@ -242,7 +242,10 @@ fn a_name_that_no_listener_would_take_is_not_sent() {
     assert!(matches!(update(&named(&fits), "null"), Outcome::Send(_)));
     let too_long = "\u{1}".repeat(BODY_BYTES / 8);
     let outcome = update(&named(&too_long), "null");
-    assert!(matches!(outcome, Outcome::Silent(Silence::TooLong { .. })));
+    assert!(matches!(
+        outcome,
+        Outcome::Silent(Silence::NameTooLong { .. })
+    ));
 }
 
 #[test]
@@ -283,7 +286,7 @@ fn nesting_of_10_000_levels_is_survived() {
     let outcome = decide(&public(), body.as_bytes()).unwrap().outcome;
     assert!(matches!(
         outcome,
-        Outcome::Silent(Silence::Unreadable { .. })
+        Outcome::Silent(Silence::InvalidObject { .. })
     ));
 }
 
@@ -318,14 +321,14 @@ fn every_silence_has_a_code_and_a_text_of_its_own() {
             watched: watched.clone(),
         },
         Silence::NotWatched { watched },
-        Silence::Connect { gvk },
+        Silence::ConnectNotSupported { gvk },
         Silence::DryRun,
         Silence::UnknownOperation,
-        Silence::Missing { side },
-        Silence::Unreadable { side, part: "" },
-        Silence::NoName { side },
-        Silence::NoKind { side },
-        Silence::TooLong { bytes: 1 },
+        Silence::ObjectMissing { side },
+        Silence::InvalidObject { side, part: "" },
+        Silence::NameMissing { side },
+        Silence::KindMissing { side },
+        Silence::NameTooLong { bytes: 1 },
     ];
     for (index, silence) in all.iter().enumerate() {
         assert!(format!("{silence:?}").starts_with(silence.code()));

@@ -11,7 +11,7 @@ use super::case::{public, said};
 use crate::change::decide;
 
 const NO_CHANGE: &str = "NoChange: no change detected on watched resource default/kyma-1";
-const CONNECT: &str = "Connect: operation CONNECT not supported for testGroup/testResourceVersion, Kind=testResourceKind";
+const CONNECT: &str = "ConnectNotSupported: operation CONNECT not supported for testGroup/testResourceVersion, Kind=testResourceKind";
 
 #[derive(Clone, Copy, Debug)]
 enum Change {

@@ -30,70 +30,70 @@ macro_rules! reasons {
 reasons! {
     /// The API server responds.
     Connected,
-    /// [`Unreached::RuntimeMissing`].
-    RuntimeMissing,
+    /// [`Unreached::RuntimeNotFound`].
+    RuntimeNotFound,
     /// [`Unreached::RuntimeIDMissing`].
     RuntimeIDMissing,
     /// [`Unreached::RuntimeIDConflict`].
     RuntimeIDConflict,
-    /// [`Unreached::KubeconfigMissing`].
-    KubeconfigMissing,
-    /// [`Unreached::KubeconfigInvalid`].
-    KubeconfigInvalid,
+    /// [`Unreached::KubeconfigNotFound`].
+    KubeconfigNotFound,
+    /// [`Unreached::InvalidKubeconfig`].
+    InvalidKubeconfig,
     /// [`Unreached::ConnectionFailed`].
     ConnectionFailed,
-    /// [`Unreached::TimedOut`].
-    TimedOut,
-    /// [`Unreached::TlsFailed`].
-    TlsFailed,
+    /// [`Unreached::Timeout`].
+    Timeout,
+    /// [`Unreached::TLSHandshakeFailed`].
+    TLSHandshakeFailed,
     /// [`Unreached::Unauthorized`].
     Unauthorized,
-    /// [`Unreached::ServerFailed`].
-    ServerFailed,
+    /// [`Unreached::APIServerError`].
+    APIServerError,
     /// [`Refusal::Unidentified`].
-    ClusterUnidentified,
+    ClusterUIDUnknown,
     /// [`Refusal::Claimed`].
-    ClusterClaimed,
-    /// [`Refusal::ForeignMarker`] and [`Refusal::ForeignControlPlane`].
-    ForeignMarker,
+    ClusterAlreadyManaged,
+    /// [`Refusal::OwnershipConflict`] and [`Refusal::ForeignControlPlane`].
+    OwnershipConflict,
     /// [`Refusal::Rebuilt`].
-    ClusterRebuilt,
+    ClusterUIDChanged,
     /// The cluster is the one of the runtime.
     Verified,
     /// The status is unknown because the runtime is not reachable.
     Unreachable,
-    /// [`Blocked::NamespaceMissing`].
-    NamespaceMissing,
+    /// [`Blocked::NamespaceNotFound`].
+    NamespaceNotFound,
     /// [`Blocked::NamespaceTerminating`].
     NamespaceTerminating,
     /// [`Blocked::Rights`].
-    RightsMissing,
+    InsufficientPermissions,
     /// The webhook serves.
     Installed,
     /// The webhook is on its way.
     Installing,
     /// The Deployment's progress deadline passed.
-    RolloutFailed,
+    ProgressDeadlineExceeded,
     /// An object would have to be replaced while it serves.
-    NotReplaceable,
+    ImmutableField,
     /// The webhook is being removed.
     Uninstalling,
     /// The runtime is being handed back.
-    HandingBack,
+    Orphaning,
     /// A write failed.
-    WriteFailed,
+    ApplyFailed,
     /// [`Withheld::Paused`].
     Paused,
     /// [`Withheld::Wave`].
-    WaitingForWave,
+    RolloutPending,
     /// Everything is as on KCP.
     Synchronized,
     /// [`Held::Source`].
-    SourceInvalid,
+    InvalidSource,
     /// [`Held::TooOld`].
-    WebhookTooOld,
+    IncompatibleWebhookVersion,
     /// [`Held::NotServed`].
-    TrustBundleNotServed,
+    TrustBundleAPINotServed,
     /// [`Held::DeletionPending`].
     DeletionPending,
     /// [`Held::NotFound`].
@@ -101,22 +101,22 @@ reasons! {
     /// All other conditions hold.
     Ready,
     /// The pass did not look at it, and none did before.
-    NotExamined,
+    Pending,
 }
 
 impl From<&Unreached> for Reason {
     fn from(unreached: &Unreached) -> Self {
         match unreached {
-            Unreached::RuntimeMissing(_) => Self::RuntimeMissing,
+            Unreached::RuntimeNotFound(_) => Self::RuntimeNotFound,
             Unreached::RuntimeIDMissing => Self::RuntimeIDMissing,
             Unreached::RuntimeIDConflict(_) => Self::RuntimeIDConflict,
-            Unreached::KubeconfigMissing(_) => Self::KubeconfigMissing,
-            Unreached::KubeconfigInvalid(_) => Self::KubeconfigInvalid,
+            Unreached::KubeconfigNotFound(_) => Self::KubeconfigNotFound,
+            Unreached::InvalidKubeconfig(_) => Self::InvalidKubeconfig,
             Unreached::ConnectionFailed(_) => Self::ConnectionFailed,
-            Unreached::TimedOut(_) => Self::TimedOut,
-            Unreached::TlsFailed(_) => Self::TlsFailed,
+            Unreached::Timeout(_) => Self::Timeout,
+            Unreached::TLSHandshakeFailed(_) => Self::TLSHandshakeFailed,
             Unreached::Unauthorized => Self::Unauthorized,
-            Unreached::ServerFailed(_) => Self::ServerFailed,
+            Unreached::APIServerError(_) => Self::APIServerError,
         }
     }
 }
@@ -124,12 +124,12 @@ impl From<&Unreached> for Reason {
 impl From<&Refusal> for Reason {
     fn from(refusal: &Refusal) -> Self {
         match refusal {
-            Refusal::Unidentified => Self::ClusterUnidentified,
-            Refusal::Claimed { .. } => Self::ClusterClaimed,
-            Refusal::ForeignMarker { .. } | Refusal::ForeignControlPlane { .. } => {
-                Self::ForeignMarker
+            Refusal::Unidentified => Self::ClusterUIDUnknown,
+            Refusal::Claimed { .. } => Self::ClusterAlreadyManaged,
+            Refusal::OwnershipConflict { .. } | Refusal::ForeignControlPlane { .. } => {
+                Self::OwnershipConflict
             }
-            Refusal::Rebuilt { .. } => Self::ClusterRebuilt,
+            Refusal::Rebuilt { .. } => Self::ClusterUIDChanged,
         }
     }
 }
@@ -138,9 +138,9 @@ impl From<&Blocked> for Reason {
     fn from(blocked: &Blocked) -> Self {
         match blocked {
             Blocked::Identity(refusal) => refusal.into(),
-            Blocked::NamespaceMissing(_) => Self::NamespaceMissing,
+            Blocked::NamespaceNotFound(_) => Self::NamespaceNotFound,
             Blocked::NamespaceTerminating(_) => Self::NamespaceTerminating,
-            Blocked::Rights(_) => Self::RightsMissing,
+            Blocked::Rights(_) => Self::InsufficientPermissions,
         }
     }
 }
@@ -148,9 +148,9 @@ impl From<&Blocked> for Reason {
 impl From<&Held> for Reason {
     fn from(held: &Held) -> Self {
         match held {
-            Held::Source { .. } => Self::SourceInvalid,
-            Held::TooOld(_) => Self::WebhookTooOld,
-            Held::NotServed => Self::TrustBundleNotServed,
+            Held::Source { .. } => Self::InvalidSource,
+            Held::TooOld(_) => Self::IncompatibleWebhookVersion,
+            Held::NotServed => Self::TrustBundleAPINotServed,
             Held::DeletionPending { .. } => Self::DeletionPending,
             Held::NotFound { .. } => Self::SourceNotFound,
         }
@@ -161,7 +161,7 @@ impl From<Withheld> for Reason {
     fn from(withheld: Withheld) -> Self {
         match withheld {
             Withheld::Paused => Self::Paused,
-            Withheld::Wave => Self::WaitingForWave,
+            Withheld::Wave => Self::RolloutPending,
         }
     }
 }

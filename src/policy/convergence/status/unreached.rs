@@ -7,7 +7,7 @@ use api::runtimes::RUNTIME_ID;
 pub enum Unreached {
     /// The `Runtime` does not exist, or is being deleted.
     #[error("Runtime {0} not found")]
-    RuntimeMissing(String),
+    RuntimeNotFound(String),
     /// The `Runtime` has no runtime ID.
     #[error("label {RUNTIME_ID} is missing")]
     RuntimeIDMissing,
@@ -16,23 +16,23 @@ pub enum Unreached {
     RuntimeIDConflict(String),
     /// The Secret with the kubeconfig does not exist or is empty (KIM renews it in two steps).
     #[error("{0}")]
-    KubeconfigMissing(String),
+    KubeconfigNotFound(String),
     /// The kubeconfig is malformed or asks for something that is not allowed.
     #[error("kubeconfig rejected: {0}")]
-    KubeconfigInvalid(String),
+    InvalidKubeconfig(String),
     /// The connection cannot be established or was aborted.
     #[error("connection failed: {0}")]
     ConnectionFailed(String),
     /// No connection or no response in time; the text names the limit.
     #[error("{0}")]
-    TimedOut(String),
+    Timeout(String),
     /// The TLS handshake failed.
     #[error("TLS: {0}")]
-    TlsFailed(String),
+    TLSHandshakeFailed(String),
     /// The API server rejects the credentials.
     #[error("API server returned 401: credentials of the kubeconfig rejected")]
     Unauthorized,
     /// The API server returns an error, or a response that is not one of the Kubernetes API.
     #[error("{0}")]
-    ServerFailed(String),
+    APIServerError(String),
 }

@@ -116,7 +116,7 @@ fn guards(
         }
         Err(Refusal::Unidentified) => "unidentified",
         Err(Refusal::Claimed { .. }) => "claimed",
-        Err(Refusal::ForeignMarker { .. }) => "foreign",
+        Err(Refusal::OwnershipConflict { .. }) => "foreign",
         Err(Refusal::ForeignControlPlane { .. }) => "control plane",
         Err(Refusal::Rebuilt { .. }) => "rebuilt",
     };

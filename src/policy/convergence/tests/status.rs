@@ -72,14 +72,14 @@ fn a_first_pass_installs() {
 }
 
 #[rstest]
-#[case(Unreached::RuntimeMissing("x".into()), "RuntimeMissing")]
-#[case(Unreached::KubeconfigMissing("x".into()), "KubeconfigMissing")]
-#[case(Unreached::KubeconfigInvalid("x".into()), "KubeconfigInvalid")]
+#[case(Unreached::RuntimeNotFound("x".into()), "RuntimeNotFound")]
+#[case(Unreached::KubeconfigNotFound("x".into()), "KubeconfigNotFound")]
+#[case(Unreached::InvalidKubeconfig("x".into()), "InvalidKubeconfig")]
 #[case(Unreached::ConnectionFailed("x".into()), "ConnectionFailed")]
-#[case(Unreached::TimedOut("x".into()), "TimedOut")]
-#[case(Unreached::TlsFailed("x".into()), "TlsFailed")]
+#[case(Unreached::Timeout("x".into()), "Timeout")]
+#[case(Unreached::TLSHandshakeFailed("x".into()), "TLSHandshakeFailed")]
 #[case(Unreached::Unauthorized, "Unauthorized")]
-#[case(Unreached::ServerFailed("x".into()), "ServerFailed")]
+#[case(Unreached::APIServerError("x".into()), "APIServerError")]
 #[case(Unreached::RuntimeIDMissing, "RuntimeIDMissing")]
 #[case(Unreached::RuntimeIDConflict("x".into()), "RuntimeIDConflict")]
 fn who_cannot_be_reached(#[case] unreached: Unreached, #[case] reason: &str) {
@@ -115,10 +115,10 @@ fn a_refused_cluster() {
         after(outcome(&plan)),
         [
             "Reachable=True/Connected",
-            "IdentityVerified=False/ClusterRebuilt",
-            "Installed=Unknown/ClusterRebuilt",
-            "ConfigurationSynchronized=Unknown/ClusterRebuilt",
-            "Ready=False/ClusterRebuilt"
+            "IdentityVerified=False/ClusterUIDChanged",
+            "Installed=Unknown/ClusterUIDChanged",
+            "ConfigurationSynchronized=Unknown/ClusterUIDChanged",
+            "Ready=False/ClusterUIDChanged"
         ]
     );
 }
@@ -150,7 +150,7 @@ fn an_invalid_source() {
     let conditions = conditions(&[], outcome(&plan), None, "now");
     assert_eq!(
         brief(&conditions)[3],
-        "ConfigurationSynchronized=False/SourceInvalid"
+        "ConfigurationSynchronized=False/InvalidSource"
     );
     assert_eq!(
         conditions[3].message,
@@ -214,7 +214,7 @@ fn a_webhook_that_is_too_old() {
     let conditions = conditions(&[], outcome(&plan), None, "now");
     assert_eq!(
         brief(&conditions)[3],
-        "ConfigurationSynchronized=False/WebhookTooOld"
+        "ConfigurationSynchronized=False/IncompatibleWebhookVersion"
     );
     let text = &conditions[3].message;
     assert!(
@@ -227,9 +227,9 @@ fn a_webhook_that_is_too_old() {
 #[case::content(
     Target::secret("n", "s"),
     "Installed=False/Installing",
-    "ConfigurationSynchronized=False/WriteFailed"
+    "ConfigurationSynchronized=False/ApplyFailed"
 )]
-#[case::manifest(Target::of(&manifests("1")[3]).unwrap(), "Installed=False/WriteFailed", "ConfigurationSynchronized=False/WriteFailed")]
+#[case::manifest(Target::of(&manifests("1")[3]).unwrap(), "Installed=False/ApplyFailed", "ConfigurationSynchronized=False/ApplyFailed")]
 fn a_failed_write(#[case] target: Target, #[case] installed: &str, #[case] synchronized: &str) {
     let plan = Runtime::new().plan(&desired(&sources()));
     let failure = Failure {
@@ -244,8 +244,8 @@ fn a_failed_write(#[case] target: Target, #[case] installed: &str, #[case] synch
     assert_eq!(found[3], synchronized);
     assert_eq!(
         found[4],
-        if installed.contains("Write") {
-            "Ready=False/WriteFailed"
+        if installed.contains("Apply") {
+            "Ready=False/ApplyFailed"
         } else {
             "Ready=False/Installing"
         }
@@ -254,7 +254,7 @@ fn a_failed_write(#[case] target: Target, #[case] installed: &str, #[case] synch
 
 #[rstest]
 #[case(Withheld::Paused, "Paused")]
-#[case(Withheld::Wave, "WaitingForWave")]
+#[case(Withheld::Wave, "RolloutPending")]
 fn what_is_withheld(#[case] withheld: Withheld, #[case] reason: &str) {
     let plan = Runtime::new().plan(&desired(&sources()));
     let found = after(Outcome {
@@ -296,7 +296,7 @@ fn a_pass_without_news_changes_nothing() {
     let plan = held(&sources());
     let first = conditions(&[], outcome(&plan), Some(1), "t1");
     assert_eq!(conditions(&first, outcome(&plan), Some(1), "t2"), first);
-    let unreached = Unreached::TimedOut("no response within 10s".into());
+    let unreached = Unreached::Timeout("no response within 10s".into());
     let lost = Outcome {
         unreached: Some(&unreached),
         plan: None,
@@ -333,14 +333,14 @@ fn what_was_not_looked_at_is_as_it_was() {
     assert_eq!(conditions(&before, outcome(&plan), None, "t2"), before);
     assert_eq!(
         after(outcome(&plan)).last().unwrap(),
-        "Ready=Unknown/NotExamined"
+        "Ready=Unknown/Pending"
     );
 }
 
 /// `kubectl get` shows the reason of `Ready` alone, `kubectl wait` and people read its message: both name the cause.
 #[test]
 fn every_condition_that_is_not_true_has_a_message_and_ready_repeats_the_first() {
-    let unreached = Unreached::RuntimeMissing("kcp-system/a".to_owned());
+    let unreached = Unreached::RuntimeNotFound("kcp-system/a".to_owned());
     let plan = Runtime::new().plan(&desired(&sources()));
     let lost = Outcome {
         unreached: Some(&unreached),

@@ -64,7 +64,7 @@ async fn a_dry_run_is_silent(#[case] operation: &str) {
     let mut review = changed("a");
     review["request"]["operation"] = operation.into();
     review["request"]["dryRun"] = true.into();
-    assert_eq!(fixture.message(&review).await, "a dry run sends nothing");
+    assert_eq!(fixture.message(&review).await, "dry run: no event sent");
     assert_eq!(fixture.bodies(), Vec::<Value>::new());
     assert_eq!(
         fixture.metric(r#"watcher_silent_reviews_total{reason="DryRun"}"#),
@@ -87,27 +87,27 @@ fn nameless() -> Value {
 
 /// What no API server should send is allowed, and somebody hears of it.
 #[rstest]
-#[case::null_object(
-    bent("object", Value::Null),
-    "missing-object",
-    "the request has no object"
+#[case::null_object(bent("object", Value::Null), "missing-object", "object: missing")]
+#[case::no_object(bent("object", json!(7)), "invalid-object", "object: malformed")]
+#[case::no_name(
+    nameless(),
+    "missing-name",
+    "object: name is missing, in the request too"
 )]
-#[case::no_object(bent("object", json!(7)), "unreadable-object", "object cannot be read")]
-#[case::no_name(nameless(), "no-name", "neither object nor the request has a name")]
 #[case::operation(
     bent("operation", json!("PATCH")),
     "unknown-operation",
-    "the operation is not CREATE, UPDATE, DELETE or CONNECT"
+    "operation: expected CREATE, UPDATE, DELETE or CONNECT"
 )]
 #[case::no_operation(
     bent("operation", Value::Null),
     "unknown-operation",
-    "the operation is not CREATE, UPDATE, DELETE or CONNECT"
+    "operation: expected CREATE, UPDATE, DELETE or CONNECT"
 )]
 #[case::too_long(
     bent("object", kyma(&"n".repeat(5_000), &json!({}), &json!({}))),
-    "too-long",
-    "the object's name and type are 5"
+    "name-too-long",
+    "name and type of the object are 5"
 )]
 #[tokio::test]
 async fn what_names_nothing_is_allowed_with_a_warning(

@@ -28,7 +28,7 @@ async fn pod_with_too_many_list_items_is_admitted_unchanged_with_a_warning() {
     assert_eq!(answer["response"]["patch"], Value::Null);
     let warning = "runtime-bootstrapper cannot read this Pod; it passes unchanged";
     assert_eq!(warnings(&answer), [warning]);
-    assert!(fixture.shows(r#"rt_admission_faults_total{reason="UnreadablePod"} 1"#));
+    assert!(fixture.shows(r#"rt_admission_faults_total{reason="InvalidPod"} 1"#));
 }
 
 #[tokio::test]

@@ -21,7 +21,7 @@ pub(super) async fn leave(
     findings: &Findings,
     end: End,
 ) -> kube::Result<End> {
-    let nobody = matches!(findings.unreached, Some(Unreached::RuntimeMissing(_)));
+    let nobody = matches!(findings.unreached, Some(Unreached::RuntimeNotFound(_)));
     let clean = nobody || end == End::Gone;
     if !clean {
         if !(is_overdue(&assignment.resource) && has_been_tried(assignment, findings, end)) {

@@ -282,7 +282,7 @@ async fn invalid_source_is_reported_and_nothing_is_written(
     world.content.registry("two.example");
     world.publish_bent(spoil);
     world
-        .until_condition("a", "ConfigurationSynchronized", "False SourceInvalid")
+        .until_condition("a", "ConfigurationSynchronized", "False InvalidSource")
         .await;
     let conditions = world.status("a")["conditions"].to_string();
     for part in named {
@@ -346,7 +346,7 @@ async fn a_runtime_that_serves_no_bundles_gets_the_rest_and_says_so() {
         .until_condition(
             "a",
             "ConfigurationSynchronized",
-            "False TrustBundleNotServed",
+            "False TrustBundleAPINotServed",
         )
         .await;
     world

@@ -66,37 +66,37 @@ fn silence() -> String {
 #[rstest]
 #[case::no_secret(
     |it: &World, _: &Skr| it.kcp.delete("secrets", "kubeconfig-id-a"),
-    "KubeconfigMissing",
+    "KubeconfigNotFound",
     "Secret kubeconfig-id-a not found"
 )]
 #[case::no_data(
     |it: &World, _: &Skr| kubeconfig_data(it, &Value::Null),
-    "KubeconfigMissing",
+    "KubeconfigNotFound",
     "Secret kubeconfig-id-a: no data"
 )]
 #[case::no_key(
     |it: &World, _: &Skr| kubeconfig_data(it, &json!({"another": "e30="})),
-    "KubeconfigMissing",
+    "KubeconfigNotFound",
     "Secret kubeconfig-id-a: key config is missing"
 )]
 #[case::empty(
     |it: &World, _: &Skr| it.kubeconfig("a", ""),
-    "KubeconfigMissing",
+    "KubeconfigNotFound",
     "Secret kubeconfig-id-a: key config is empty"
 )]
 #[case::unparsable(
     |it: &World, _: &Skr| it.kubeconfig("a", "{"),
-    "KubeconfigInvalid",
+    "InvalidKubeconfig",
     "kubeconfig rejected: line 1: not valid YAML"
 )]
 #[case::plain_http(
     |it: &World, _: &Skr| it.kubeconfig("a", &kubeconfig("http://127.0.0.1:1", "t")),
-    "KubeconfigInvalid",
+    "InvalidKubeconfig",
     "kubeconfig rejected: server: expected an https URL"
 )]
 #[case::a_place_for_no_runtime(
     |it: &World, _: &Skr| it.kubeconfig("a", &kubeconfig("https://169.254.169.254", "t")),
-    "KubeconfigInvalid",
+    "InvalidKubeconfig",
     "kubeconfig rejected: server: loopback, link-local and metadata addresses are not allowed"
 )]
 #[case::nobody_there(
@@ -106,12 +106,12 @@ fn silence() -> String {
 )]
 #[case::no_answer(
     |it: &World, _: &Skr| it.kubeconfig("a", &kubeconfig(&silence(), "t")),
-    "TimedOut",
+    "Timeout",
     "no connection within 500ms"
 )]
 #[case::another_authority(
     |it: &World, skr: &Skr| it.kubeconfig("a", &of_another_authority(skr)),
-    "TlsFailed",
+    "TLSHandshakeFailed",
     "TLS: certificate of the API server is not issued by the CA of the kubeconfig"
 )]
 #[case::credentials_of_no_use(
@@ -173,7 +173,7 @@ async fn two_kubeconfigs_that_lead_to_one_cluster_are_found_out_before_anything_
     let _other = world.add("b").await;
     world.connect("b", &skrs[0], "first");
     world
-        .until_condition("b", "IdentityVerified", "False ClusterClaimed")
+        .until_condition("b", "IdentityVerified", "False ClusterAlreadyManaged")
         .await;
     world.settle().await;
     assert_eq!(skrs[0].take(), [""; 0]);
@@ -187,7 +187,7 @@ async fn a_rebuilt_cluster_waits_for_the_annotation() {
     let rebuilt = Skr::new("cluster-new").await;
     world.connect("a", &rebuilt, "first");
     world
-        .until_condition("a", "IdentityVerified", "False ClusterRebuilt")
+        .until_condition("a", "IdentityVerified", "False ClusterUIDChanged")
         .await;
     world.settle().await;
     assert_eq!(rebuilt.take(), [""; 0]);
@@ -214,7 +214,7 @@ async fn a_wrong_kubeconfig_does_not_keep_out_whom_the_cluster_belongs_to() {
     let new = Skr::new("cluster-b").await;
     world.connect("a", &new, "first");
     world
-        .until_condition("a", "IdentityVerified", "False ClusterRebuilt")
+        .until_condition("a", "IdentityVerified", "False ClusterUIDChanged")
         .await;
     world.kcp.put("runtimes", runtime("b", "id-b", &[]));
     world.connect("b", &new, "first");
@@ -234,10 +234,10 @@ async fn a_foreign_marker_and_missing_rights_are_refused_before_anything_is_writ
     skrs[1].lock().rules = json!([{"verbs": ["get"], "apiGroups": ["*"], "resources": ["*"]}]);
     world.start();
     world
-        .until_condition("a", "IdentityVerified", "False ForeignMarker")
+        .until_condition("a", "IdentityVerified", "False OwnershipConflict")
         .await;
     world
-        .until_condition("b", "Installed", "False RightsMissing")
+        .until_condition("b", "Installed", "False InsufficientPermissions")
         .await;
     assert_eq!((skrs[0].take(), skrs[1].take()), (vec![], vec![]));
 }
@@ -278,7 +278,7 @@ async fn resource_without_a_runtime_or_with_a_terminating_one_opens_no_connectio
         .put("runtimebootstrappers", bootstrapper("orphan", &json!({})));
     world.start();
     for name in ["a", "orphan"] {
-        let wanted = "False RuntimeMissing";
+        let wanted = "False RuntimeNotFound";
         world.until_condition(name, "Reachable", wanted).await;
         let text = format!("Runtime kcp-system/{name} not found");
         assert!(world.status(name)["conditions"].to_string().contains(&text));
@@ -297,7 +297,7 @@ async fn a_cluster_with_an_oversized_uid_is_refused_and_its_status_says_so() {
     });
     world.start();
     world
-        .until_condition("a", "IdentityVerified", "False ClusterUnidentified")
+        .until_condition("a", "IdentityVerified", "False ClusterUIDUnknown")
         .await;
     assert!(world.status("a")["clusterUID"].is_null());
     assert_eq!(skr.take(), [""; 0]);

@@ -22,7 +22,11 @@ fn has_newer(skr: &Skr) -> bool {
 /// What is said of the content while the document waits.
 async fn until_held_back(world: &World) -> String {
     world
-        .until_condition("a", "ConfigurationSynchronized", "False WebhookTooOld")
+        .until_condition(
+            "a",
+            "ConfigurationSynchronized",
+            "False IncompatibleWebhookVersion",
+        )
         .await;
     let conditions = world.status("a")["conditions"].as_array().unwrap().clone();
     let found = conditions
@@ -54,7 +58,10 @@ async fn a_document_waits_for_the_upgrade_of_the_webhook(
     ] {
         assert!(said.contains(part), "{said}");
     }
-    assert_eq!(world.condition("a", "Ready"), "False WebhookTooOld");
+    assert_eq!(
+        world.condition("a", "Ready"),
+        "False IncompatibleWebhookVersion"
+    );
     world.pass("a").await;
     assert_eq!(skrs[0].take(), [""; 0]);
     assert_eq!(skrs[0].get(DOCUMENT), before);
@@ -111,7 +118,7 @@ async fn a_document_waits_until_the_webhook_of_another_installer_is_replaced() {
         .await;
     assert_eq!(
         world.condition("a", "ConfigurationSynchronized"),
-        "False WebhookTooOld"
+        "False IncompatibleWebhookVersion"
     );
     assert!(!skr.take().iter().any(|it| it == INSTALL[4]));
     assert_eq!(skr.get(DOCUMENT), Some(before));

@@ -24,7 +24,7 @@ async fn a_runtime_in_trouble_is_waited_for_until_the_deadline_and_no_longer(#[c
         .kcp
         .merge("runtimebootstrappers", "a", &json!({"spec": spec}));
     world
-        .until_condition("a", "Reachable", "False ServerFailed")
+        .until_condition("a", "Reachable", "False APIServerError")
         .await;
     world.kcp.delete("runtimebootstrappers", "a");
     let passes = world.passes();

@@ -171,14 +171,14 @@ async fn a_runtime_that_is_lost_after_it_was_written_is_a_failure_also_for_the_n
     first.lock().fault = Some((503, 0));
     world.until("stopped", is_stopped).await;
     world
-        .until_condition("a", "Reachable", "False ServerFailed")
+        .until_condition("a", "Reachable", "False APIServerError")
         .await;
     assert_eq!(second.take(), [""; 0]);
     world.stop().await;
     world.start();
     world.until("reconciles", |it| it.passes() >= 5).await;
     world
-        .until_condition("b", "Installed", "False WaitingForWave")
+        .until_condition("b", "Installed", "False RolloutPending")
         .await;
     assert_eq!(second.take(), [""; 0]);
     // Nor does another configuration forget it.

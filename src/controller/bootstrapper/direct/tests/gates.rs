@@ -88,7 +88,7 @@ async fn a_paused_upgrade_touches_no_runtime(#[case] size: usize) {
     assert_eq!(counts["waiting"], size, "{counts}");
     for name in &names {
         let installed = world.condition(name, "Installed");
-        assert_eq!(installed, "False WaitingForWave", "{name}");
+        assert_eq!(installed, "False RolloutPending", "{name}");
     }
     annotate_paused(&world, "false");
     world
@@ -166,7 +166,7 @@ async fn an_installation_that_waits_for_its_pods_is_not_completed_while_the_roll
     world.stop().await;
     skr.take();
     world.start();
-    let waits = "False WaitingForWave";
+    let waits = "False RolloutPending";
     world.until_condition("a", "Installed", waits).await;
     skr.roll_out();
     world
@@ -187,7 +187,7 @@ async fn spoil_document(world: &mut World) -> Vec<Skr> {
     let skrs = world.converge(&["a", "b"]).await;
     world.content.document = Some("{".to_owned());
     world.publish();
-    until_all(world, "False SourceInvalid").await;
+    until_all(world, "False InvalidSource").await;
     world.settle().await;
     skrs
 }
@@ -222,7 +222,7 @@ async fn a_change_beside_an_invalid_document_waits_for_the_end_of_the_pause() {
     let before = pull_secret(&skrs[0]);
     world.content.password = Some("two");
     world.publish();
-    until_all(&world, "False WaitingForWave").await;
+    until_all(&world, "False RolloutPending").await;
     world.settle().await;
     assert_eq!((skrs[0].take(), skrs[1].take()), (vec![], vec![]));
     world
@@ -247,7 +247,7 @@ async fn a_change_beside_an_invalid_document_goes_out_wave_by_wave() {
         .until("stopped", |it| progress(it)["stopped"] == "budgetSpent")
         .await;
     world
-        .until_condition("b", "ConfigurationSynchronized", "False WaitingForWave")
+        .until_condition("b", "ConfigurationSynchronized", "False RolloutPending")
         .await;
     assert_eq!(skrs[1].take(), [""; 0]);
     // An invalid document does not hold the rollout of the rest up for good.

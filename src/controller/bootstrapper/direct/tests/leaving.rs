@@ -114,7 +114,7 @@ async fn an_unreachable_runtime_is_waited_for_until_the_deadline(
     });
     world.kcp.merge("runtimebootstrappers", "a", &deadline);
     world
-        .until_condition("a", "Reachable", "False ServerFailed")
+        .until_condition("a", "Reachable", "False APIServerError")
         .await;
     world.kcp.delete("runtimebootstrappers", "a");
     if goes {
@@ -161,7 +161,7 @@ async fn a_resource_whose_runtime_is_gone_is_let_go_at_once() {
     let (world, skrs) = World::converged(&["a"]).await;
     world.kcp.delete("runtimes", "a");
     world
-        .until_condition("a", "Reachable", "False RuntimeMissing")
+        .until_condition("a", "Reachable", "False RuntimeNotFound")
         .await;
     world.kcp.delete("runtimebootstrappers", "a");
     until_gone(&world, "a").await;
@@ -228,7 +228,7 @@ async fn a_resource_that_a_user_made_is_never_dismissed() {
 /// The sources change while the runtime may not or cannot be written, and then it is the manager's again.
 #[rstest]
 #[case::paused(None, "ConfigurationSynchronized", "False Paused")]
-#[case::given_up(Some((503, 0)), "Reachable", "False ServerFailed")]
+#[case::given_up(Some((503, 0)), "Reachable", "False APIServerError")]
 #[tokio::test]
 async fn a_runtime_that_is_handed_back_is_told_to_the_manager(
     #[case] fault: Option<(u16, u32)>,
@@ -336,7 +336,7 @@ async fn what_may_not_be_read_is_not_taken_for_gone(#[case] policy: &str, #[case
     skrs[0].lock().unreadable = Some(WEBHOOK);
     world.kcp.delete("runtimebootstrappers", "a");
     world
-        .until_condition("a", "Installed", "False RightsMissing")
+        .until_condition("a", "Installed", "False InsufficientPermissions")
         .await;
     let said = world.status("a")["conditions"].to_string();
     let right = "get mutatingwebhookconfigurations.admissionregistration.k8s.io";

@@ -42,7 +42,7 @@ async fn a_quota_that_leaves_no_room_is_named_and_nothing_requires_what_is_not_t
     world.content.password = Some("two");
     world.publish();
     world
-        .until_condition("a", "ConfigurationSynchronized", "False WriteFailed")
+        .until_condition("a", "ConfigurationSynchronized", "False ApplyFailed")
         .await;
     let conditions = world.status("a")["conditions"].to_string();
     assert!(conditions.contains("a quota is exceeded"), "{conditions}");
@@ -77,7 +77,7 @@ async fn the_configuration_that_arrived_is_said_although_a_later_write_is_refuse
     refuse(skr, INSTALL[6]);
     skr.lock().objects.remove(WEBHOOK);
     world
-        .until_condition("a", "Installed", "False WriteFailed")
+        .until_condition("a", "Installed", "False ApplyFailed")
         .await;
     skr.take();
     world.content.password = Some("two");
@@ -90,7 +90,7 @@ async fn the_configuration_that_arrived_is_said_although_a_later_write_is_refuse
                 .is_some_and(|at| writes[at..].iter().filter(|it| *it == INSTALL[6]).count() >= 3)
         })
         .await;
-    assert_eq!(world.condition("a", "Installed"), "False WriteFailed");
+    assert_eq!(world.condition("a", "Installed"), "False ApplyFailed");
     let said = world.condition("a", "ConfigurationSynchronized");
     assert_eq!(said, "True Synchronized");
     let secret = skr.kyma("secrets/registry-credentials").unwrap();
@@ -114,7 +114,7 @@ async fn a_configuration_that_arrived_in_part_is_said_as_it_is() {
     world.content.registry("two.example");
     world.publish();
     world
-        .until_condition("a", "ConfigurationSynchronized", "False WriteFailed")
+        .until_condition("a", "ConfigurationSynchronized", "False ApplyFailed")
         .await;
     let secret = skr.kyma("secrets/registry-credentials").unwrap();
     let hash = &secret["metadata"]["annotations"][CONTENT_HASH];

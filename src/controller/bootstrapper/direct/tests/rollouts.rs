@@ -34,10 +34,10 @@ async fn a_wave_that_fails_stops_the_rest_and_everybody_can_see_it() {
     world.content.registry("two.example");
     world.publish();
     world
-        .until_condition("a", "ConfigurationSynchronized", "False WriteFailed")
+        .until_condition("a", "ConfigurationSynchronized", "False ApplyFailed")
         .await;
     for name in ["b", "c"] {
-        let wanted = "False WaitingForWave";
+        let wanted = "False RolloutPending";
         world
             .until_condition(name, "ConfigurationSynchronized", wanted)
             .await;
@@ -130,7 +130,7 @@ async fn a_pass_that_a_new_version_overtakes_lets_nobody_begin_with_it() {
         .await;
     drop(closed);
     world
-        .until_condition("a", "ConfigurationSynchronized", "False WaitingForWave")
+        .until_condition("a", "ConfigurationSynchronized", "False RolloutPending")
         .await;
     world.settle().await;
     assert_eq!(skrs[0].take(), [""; 0]);
@@ -138,7 +138,7 @@ async fn a_pass_that_a_new_version_overtakes_lets_nobody_begin_with_it() {
 
 async fn until_both_wait(world: &World) {
     for name in ["a", "b"] {
-        let wanted = "False WaitingForWave";
+        let wanted = "False RolloutPending";
         world
             .until_condition(name, "ConfigurationSynchronized", wanted)
             .await;

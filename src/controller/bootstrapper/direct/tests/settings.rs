@@ -95,7 +95,7 @@ async fn secret_that_the_document_names_is_permitted_to_the_webhook() {
     world.content.document = Some("{".to_owned());
     world.publish();
     world
-        .until_condition("a", "ConfigurationSynchronized", "False SourceInvalid")
+        .until_condition("a", "ConfigurationSynchronized", "False InvalidSource")
         .await;
     world.pass("a").await;
     assert!(named("theirs"));

@@ -146,7 +146,7 @@ async fn an_image_without_manifests_is_said_and_keeps_what_is_there() {
     let image = json!({"spec": {"webhook": {"image": "registry.example/webhook:broken"}}});
     world.kcp.merge("runtimebootstrappers", "a", &image);
     world
-        .until_condition("a", "Installed", "False WriteFailed")
+        .until_condition("a", "Installed", "False ApplyFailed")
         .await;
     assert_eq!(skrs[0].take(), [""; 0]);
     // It can be taken off all the same.

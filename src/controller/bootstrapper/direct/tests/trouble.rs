@@ -20,7 +20,7 @@ async fn unreachable_runtime_delays_no_other_and_is_asked_at_growing_intervals()
         world.until_ready(name).await;
     }
     world
-        .until_condition("a", "Reachable", "False ServerFailed")
+        .until_condition("a", "Reachable", "False APIServerError")
         .await;
     dead.lock().faults.clear();
     // A pass asks for several things at once, so only the longest silence tells how rare passes are.
@@ -72,7 +72,7 @@ async fn retry_after_is_honoured_whatever_changes() {
     world.content.registry("two.example");
     world.publish();
     world
-        .until_condition("a", "Reachable", "False ServerFailed")
+        .until_condition("a", "Reachable", "False APIServerError")
         .await;
     let asked = *skrs[0].lock().faults.last().unwrap();
     skrs[0].lock().fault = None;
@@ -155,7 +155,7 @@ async fn a_change_while_a_runtime_in_trouble_is_tried_again_reaches_it() {
     world.content.registry("two.example");
     world.publish();
     world
-        .until_condition("a", "Reachable", "False ServerFailed")
+        .until_condition("a", "Reachable", "False APIServerError")
         .await;
     // It is there again, and the pass that finds it so was begun for the second document.
     let before = {

@@ -113,7 +113,7 @@ async fn uninstallation_without_rights_to_the_copies_says_so_and_begins_nothing(
     take_away(&mut skr.lock());
     world.kcp.delete("runtimebootstrappers", "a");
     world
-        .until_condition("a", "Installed", "False RightsMissing")
+        .until_condition("a", "Installed", "False InsufficientPermissions")
         .await;
     assert_eq!(
         message(&world),
