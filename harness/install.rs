@@ -178,12 +178,15 @@ mod tests {
             objects: vec![json!({
                 "kind": "Deployment",
                 "spec": {"template": {"spec": {"containers": [
-                    {"name": "manager", "args": ["--listen=:1", "--landscape=old", "--landscapes=x"]},
+                    {"name": "manager", "args": ["--webhook-bind-address=:1", "--landscape=old", "--landscapes=x"]},
                 ]}}},
             })],
         };
         let left = product.without_flag("landscape");
         let container = &left.objects[0]["spec"]["template"]["spec"]["containers"][0];
-        assert_eq!(container["args"], json!(["--listen=:1", "--landscapes=x"]));
+        assert_eq!(
+            container["args"],
+            json!(["--webhook-bind-address=:1", "--landscapes=x"])
+        );
     }
 }

@@ -2,7 +2,7 @@ Feature: Drift on a runtime is repaired
   What another client changes on a runtime is restored at the next periodic synchronization, after ten minutes by default.
 
   Background:
-    Given the controller runs with flags "--resync-period=1s"
+    Given the controller runs with flags "--sync-period=1s"
     And a runtime in direct mode
 
   Scenario: Synchronized objects that are edited or deleted are restored

@@ -167,7 +167,7 @@ fn container(name: &str, variables: usize, detailed: bool) -> Value {
         "imagePullPolicy": "IfNotPresent",
     });
     if detailed {
-        container["args"] = json!(["serve", "--listen=:8080", "--log-format=json"]);
+        container["args"] = json!(["serve", "--webhook-bind-address=:8080", "--log-format=json"]);
         container["ports"] = json!([{"name": "http", "containerPort": 8080, "protocol": "TCP"}]);
         container["resources"] = json!({
             "limits": {"memory": "256Mi"},

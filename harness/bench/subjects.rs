@@ -58,15 +58,15 @@ impl Subjects {
         let [listen, health, metrics] = [free_address()?, free_address()?, free_address()?];
         let flags = [
             "webhook".to_owned(),
-            format!("--listen={listen}"),
+            format!("--webhook-bind-address={listen}"),
             format!("--health-probe-bind-address={health}"),
             format!("--metrics-bind-address={metrics}"),
             format!("--kubeconfig={}", kubeconfig.display()),
             format!("--webhook-cert-path={}", folder.path().display()),
             format!("--namespace={}", names::SKR_NAMESPACE),
             format!("--landscape={LANDSCAPE}"),
-            "--identity=bench".to_owned(),
-            "--linger=0s".to_owned(),
+            "--leader-elect-identity=bench".to_owned(),
+            "--shutdown-delay-duration=0s".to_owned(),
         ];
         let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
         let process = Process::start("webhook", cores.subject, &programs.product, &flags)?;

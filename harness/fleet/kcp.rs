@@ -159,7 +159,7 @@ pub fn controller_flags(kubeconfig: &Path, identity: &str) -> Vec<String> {
         format!("--skr-cluster-trust-bundle={TRUST_BUNDLE}"),
         // The fleet is on loopback, which is no place for a runtime otherwise.
         "--allow-loopback-runtimes".to_owned(),
-        format!("--identity={identity}"),
+        format!("--leader-elect-identity={identity}"),
     ]
 }
 

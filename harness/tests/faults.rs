@@ -240,7 +240,7 @@ fn start(binary: &Path, kubeconfig: &Path) -> anyhow::Result<Child> {
     command
         .args(controller_flags(kubeconfig, "faults"))
         // Most of them fail now and then, and all of them shall try.
-        .arg("--failure-budget=100%")
+        .arg("--max-failures=100%")
         .arg("--health-probe-bind-address=127.0.0.1:0")
         .arg("--metrics-bind-address=127.0.0.1:0")
         .stdout(Stdio::null())

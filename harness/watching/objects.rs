@@ -11,12 +11,12 @@ pub(super) const MODULE: &str = "module-manager";
 /// Who believes a runtime by its domain alone.
 pub(super) const PINNED: &str = "pinned-manager";
 /// All of them.
-pub(super) const MANAGERS: [&str; 4] = [LIFECYCLE, STATUS, MODULE, PINNED];
+pub(super) const WATCHER_MANAGERS: [&str; 4] = [LIFECYCLE, STATUS, MODULE, PINNED];
 
 /// The label of what is watched.
 pub(super) const WATCHED_BY: &str = "operator.kyma-project.io/watched-by";
 
-/// The file for `manifests watcher --watchers`; JSON is YAML.
+/// The file for `manifests watcher --watchers-file`; JSON is YAML.
 pub(super) fn watchers() -> Value {
     let kyma = json!({ (WATCHED_BY): "kyma" });
     let pinned = json!({ (WATCHED_BY): "pinned" });

@@ -14,7 +14,7 @@ use listener::{
 };
 
 use super::manager::Manager;
-use super::objects::{LIFECYCLE, MANAGERS, PINNED};
+use super::objects::{LIFECYCLE, PINNED, WATCHER_MANAGERS};
 use super::subject::{Kind, Subject};
 use super::watcher::{REPLICAS, Skr};
 use super::{Changed, DOMAIN, PATIENCE, RUNTIME};
@@ -119,7 +119,7 @@ impl Stage {
         kcp.load_image(&images.gateway).await?;
         let pair = gateway_pair(&authority)?;
         let reference = &images.gateway.reference;
-        let gateway = Gateway::install(&kcp, reference, &MANAGERS, &pair).await?;
+        let gateway = Gateway::install(&kcp, reference, &WATCHER_MANAGERS, &pair).await?;
         for manager in &managers {
             Gateway::lead(&kcp, manager.name(), manager.address()).await?;
         }
@@ -274,7 +274,7 @@ async fn managers(
 ) -> anyhow::Result<Vec<Manager>> {
     let address = this_machine(kcp).await?;
     let mut managers = Vec::new();
-    for name in MANAGERS {
+    for name in WATCHER_MANAGERS {
         let check = if name == PINNED {
             CertificateCheck::new(believed.clone(), SanPinning::new(domains.clone()))
         } else {

@@ -288,10 +288,10 @@ async fn printed(binary: &Path, image: &str, certificates: &Pair) -> anyhow::Res
     std::fs::write(&list, watchers().to_string())?;
     let heartbeat = format!("--heartbeat-interval={}s", HEARTBEAT.as_secs());
     let printed = Command::new(binary)
-        .args(["manifests", "watcher", "--kcp-address", HOST])
-        .args(["--image", image, "--watchers"])
+        .args(["manifests", "watcher", "--kcp-addr", HOST])
+        .args(["--image", image, "--watchers-file"])
         .arg(&list)
-        .arg("--certificates")
+        .arg("--cert-dir")
         .arg(folder.path())
         .args(["--", &heartbeat, CONFIRM_AFTER])
         .output()
@@ -329,7 +329,7 @@ const SECRET: &str = "skr-webhook-tls";
 /// As many as the manifests have.
 pub(super) const REPLICAS: usize = 2;
 /// Shorter than the default, so that scenarios can wait for it.
-const CONFIRM_AFTER: &str = "--confirm-after=2s";
+const CONFIRM_AFTER: &str = "--follow-up-delay=2s";
 /// By the command line, which Pods cannot hide from their node.
 const KILL: &str = "for file in /proc/[0-9]*/cmdline; do \
      if tr '\\0' ' ' <$file 2>/dev/null | grep -q '^/runtime-bootstrapper watcher'; then \

@@ -1,4 +1,4 @@
-//! The command line: one subcommand a role, each with its arguments in its own module.
+//! The command line: one subcommand per component or tool, each with its arguments in a module.
 
 pub(crate) mod controller;
 mod selector;
@@ -16,34 +16,34 @@ use crate::crds;
 use crate::manifests::{self, ManifestsArgs};
 use crate::preview::{self, PreviewArgs};
 
-/// Fits Pods to their landscape.
+/// Pod-mutating webhook, KCP controller and watcher for Kyma runtimes
 #[derive(Debug, Parser)]
 #[command(name = "runtime-bootstrapper", version)]
 pub(crate) struct Cli {
-    /// What the process is.
+    /// Subcommand to run.
     #[command(subcommand)]
     pub(crate) role: Role,
 }
 
-/// What the process is.
+/// Subcommands of the program.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Role {
-    /// Change Pods at admission, on an SKR
+    /// Run the mutating webhook (on a runtime)
     Webhook(Box<webhook::WebhookArgs>),
-    /// Keep the webhook and its configuration in step on every runtime, on KCP
+    /// Run the controller (on KCP)
     Controller(Box<controller::ControllerArgs>),
-    /// Tell KCP of changes, on an SKR
+    /// Run the watcher (on a runtime)
     Watcher(Box<watcher::WatcherArgs>),
-    /// Show, without a cluster, what the webhook would do to the Pods of some manifests, and why
+    /// Show how the webhook would mutate Pods, offline
     Preview(PreviewArgs),
-    /// Print what `kubectl apply -f -` needs to install a role
+    /// Print installation manifests
     Manifests(ManifestsArgs),
-    /// Print the custom resource definitions that KCP needs
+    /// Print the CustomResourceDefinitions
     Crds,
 }
 
 impl Cli {
-    /// Reads the command line, which is not ours alone: scripts ask the public watcher with Go's single dash.
+    /// Reads the command line. `watcher -version`, with the single dash of Go, is accepted as in the public watcher.
     pub(crate) fn read(arguments: impl IntoIterator<Item = OsString>) -> Self {
         let mut arguments: Vec<OsString> = arguments.into_iter().collect();
         if let [_, role, version] = &mut arguments[..]
@@ -57,10 +57,10 @@ impl Cli {
 }
 
 impl Role {
-    /// Runs the role to its end.
+    /// Runs the subcommand to its end.
     ///
     /// # Errors
-    /// Whatever the role could not cope with; the edge prints it.
+    /// The error that ends the subcommand; the caller prints it.
     pub(crate) fn run(self) -> anyhow::Result<ExitCode> {
         match self {
             Self::Webhook(arguments) => compose::webhook::run(&arguments),

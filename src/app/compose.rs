@@ -13,7 +13,7 @@ use serve::{Limits, Options, TlsHandle};
 /// A role is tens of microseconds of work at a time, or waits: more threads would only cost memory on large nodes.
 const THREADS: usize = 2;
 
-/// How long requests may take to end after the linger; a review takes well under a second.
+/// How long requests may take to end after the shutdown_delay_duration; a review takes well under a second.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// The age after which the API server is asked to dial again. After a restart of one replica all connections are on the
@@ -21,13 +21,13 @@ const GRACE: Duration = Duration::from_secs(5);
 const CONNECTION_AGE: Duration = Duration::from_mins(10);
 
 /// How an endpoint for the API server's admission reviews serves.
-fn admission_options(tls: TlsHandle, linger: Duration) -> Options {
+fn admission_options(tls: TlsHandle, shutdown_delay_duration: Duration) -> Options {
     Options {
         limits: Limits {
             age: Some(CONNECTION_AGE),
             ..Limits::default()
         },
-        linger,
+        linger: shutdown_delay_duration,
         grace: GRACE,
         // The API server dials the endpoint itself: no proxy in between could read another length.
         refuse_ambiguous_length: false,

@@ -55,53 +55,53 @@ const WEBHOOK: [&str; 8] = [
 /// Arguments of `manifests`.
 #[derive(Args, Debug)]
 pub(crate) struct ManifestsArgs {
-    /// What to install
+    /// Component to install
     #[command(subcommand)]
     role: Role,
 }
 
-/// What can be installed.
+/// Components that can be installed.
 #[derive(Debug, Subcommand)]
 enum Role {
-    /// The webhook, for a runtime cluster
+    /// Print the manifests of the webhook (for a runtime)
     Webhook(WebhookArgs),
-    /// The controller, for KCP; its custom resource is printed by `crds`
+    /// Print the manifests of the controller (for KCP); `crds` prints its custom resource
     Controller(ControllerArgs),
-    /// The watcher, for a runtime cluster
+    /// Print the manifests of the watcher (for a runtime)
     Watcher(WatcherArgs),
 }
 
-/// What may differ from one installation to another.
+/// Arguments of `manifests webhook`.
 #[derive(Args, Debug)]
 struct WebhookArgs {
-    /// The webhook's image
+    /// Image of the webhook
     #[arg(long, value_parser = image, default_value = WEBHOOK_IMAGE)]
     image: String,
-    /// Name of the Secret that the image is pulled with, if its registry is private; it has to be in the namespace
+    /// Name of the Secret in the namespace with which the image is pulled
     #[arg(long, value_name = "NAME", value_parser = secret_name)]
     webhook_image_pull_secret: Option<String>,
-    /// Landscape that is written to Pods (set-landscape); without it the feature is skipped
+    /// Name of the landscape for set-landscape. If unset, the feature is skipped
     #[arg(long, value_name = "NAME", value_parser = landscape)]
     landscape: Option<String>,
     /// Name of the ConfigMap with the configuration document
     #[arg(long, value_name = "NAME", value_parser = secret_name)]
     config_map_name: Option<String>,
-    /// Name of the pull Secret that is copied to namespaces; also where the document's `imagePullSecret.name` is another one
+    /// Name of the pull Secret that is copied to namespaces; must be that of `imagePullSecret.name` of the configuration document, if set
     #[arg(long, value_name = "NAME", value_parser = secret_name)]
     image_pull_secret_name: Option<String>,
-    /// Number of replicas, from 2 to 10
+    /// Number of replicas, 2 to 10
     #[arg(long, value_parser = clap::value_parser!(i32).range(2..=10))]
     replicas: Option<i32>,
-    /// Requests of the container, as in `cpu=10m,memory=32Mi`
+    /// Resource requests, as in `cpu=10m,memory=32Mi`
     #[arg(long, value_name = "AMOUNTS", value_parser = amounts)]
     requests: Option<ResourceAmounts>,
-    /// Limits of the container, as in `memory=128Mi`
+    /// Resource limits, as in `memory=128Mi`
     #[arg(long, value_name = "AMOUNTS", value_parser = amounts)]
     limits: Option<ResourceAmounts>,
-    /// Log filter, as in `info,kube=warn`
+    /// Filter of the log, as in `info,kube=warn`
     #[arg(long, value_name = "FILTER", value_parser = log_filter)]
     log_filter: Option<String>,
-    /// The namespace, which has to exist
+    /// Namespace of the webhook; it must exist
     #[arg(long, value_parser = namespace, default_value = SKR_NAMESPACE)]
     namespace: String,
 }

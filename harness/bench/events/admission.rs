@@ -42,7 +42,7 @@ impl Subjects {
         };
         Ok(Self {
             spool: start("watcher", &[]).await?,
-            sync: start("watcher-sync", &["--notify=sync"]).await?,
+            sync: start("watcher-sync", &["--delivery-mode=sync"]).await?,
             public: stage.public(kcp.address).await?,
         })
     }

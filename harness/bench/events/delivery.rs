@@ -32,7 +32,7 @@ pub(super) async fn measure(stage: &Stage<'_>) -> anyhow::Result<Vec<Row>> {
     watcher.kill().await?;
 
     let program = Program::new(stage, "watcher-sync", play.kcp.address)?;
-    let mut watcher = program.start(&["--notify=sync"])?;
+    let mut watcher = program.start(&["--delivery-mode=sync"])?;
     watcher.ready().await?;
     let sync = play.both(&program.door, &watcher.process, 300).await?;
     watcher.kill().await?;
@@ -211,7 +211,7 @@ const IDLE: f64 = 50.0;
 const IDLE_RATE: u32 = 25;
 const BUSY: u32 = 5_000;
 const BACKLOG: u32 = 20_000;
-/// A little more than `--confirm-after` and what a confirmation takes.
+/// A little more than `--follow-up-delay` and what a confirmation takes.
 const CONFIRMED: Duration = Duration::from_secs(7);
 /// The watcher's back-off, and what delivering takes.
 const LONGEST: Duration = Duration::from_secs(90);

@@ -12,7 +12,7 @@ use crate::bench::parts;
 pub(super) struct Row {
     measure: String,
     ours: String,
-    /// With `--notify=sync`.
+    /// With `--delivery-mode=sync`.
     sync: String,
     /// Of the model of the public watcher.
     public: String,

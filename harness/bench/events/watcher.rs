@@ -90,7 +90,7 @@ impl Program {
             format!("--kcp-addr={}", self.kcp),
             "--kcp-contract=v2".to_owned(),
             format!("--managers={MANAGER}"),
-            format!("--spool-folder={}", file(SPOOL)),
+            format!("--spool-dir={}", file(SPOOL)),
             format!("--webhook-port={}", self.door.address.port()),
             format!("--metrics-port={}", self.metrics.port()),
             format!("--health-probe-bind-address={}", self.health),

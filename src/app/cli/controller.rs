@@ -26,183 +26,183 @@ use super::values::{
 };
 use crate::amounts::amounts;
 
-/// Keeps the webhook and its configuration in step on every runtime, on KCP.
+/// Runs the controller: keeps the configuration and the webhook synchronized on every runtime.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct ControllerArgs {
-    /// Parts to run, as kube-controller-manager has it: names, `*` for all, `-NAME` for all but one
+    /// Controllers to run, as in kube-controller-manager: names, `*` for all, `-NAME` for all but one
     #[arg(long, default_value = "signal", allow_hyphen_values = true)]
     pub(crate) controllers: Parts,
-    /// Address of /healthz and /readyz; `:PORT` is all addresses
+    /// Address of /healthz and /readyz; `:PORT` binds all addresses
     #[arg(long, default_value = ":8081", value_parser = bind_address)]
     pub(crate) health_probe_bind_address: SocketAddr,
-    /// Address of /metrics; `:PORT` is all addresses
+    /// Address of /metrics; `:PORT` binds all addresses
     #[arg(long, default_value = ":8080", value_parser = bind_address)]
     pub(crate) metrics_bind_address: SocketAddr,
-    /// Namespace of sources, Runtimes and kubeconfigs
+    /// Namespace of the sources, Runtimes and kubeconfigs on KCP
     #[arg(long, env = "POD_NAMESPACE", default_value = KCP_NAMESPACE, value_parser = namespace)]
     pub(crate) namespace: String,
-    /// Name of this replica, unique among all that run at the same time; without it, the host's name and a random suffix
+    /// Identity of this replica in the Lease, unique among all replicas. If unset, the host name and a random suffix
     #[arg(long, env = "POD_NAME")]
-    pub(crate) identity: Option<Identity>,
+    pub(crate) leader_elect_identity: Option<Identity>,
     #[command(flatten)]
     pub(crate) sources: SourceArgs,
     #[command(flatten)]
     pub(crate) signal: SignalArgs,
     #[command(flatten)]
     pub(crate) direct: DirectArgs,
-    /// Kubeconfig of KCP; without it the Pod's service account is used
+    /// Path of a kubeconfig of KCP. If unset, the service account of the Pod is used
     #[arg(long, env = "KUBECONFIG")]
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// Log format: json or text
+    /// Format of the log: json or text
     #[arg(long, default_value = "json")]
     pub(crate) log_format: Format,
-    /// Log filter, as in `info,kube=warn`
+    /// Filter of the log, as in `info,kube=warn`
     #[arg(
         long,
-        env = "LOG_FILTER",
+        env = "RUST_LOG",
         default_value = "info,kube_runtime=error,kube_client=error"
     )]
     pub(crate) log_filter: Filter,
 }
 
-/// The three sources on KCP and what they are called on runtimes.
+/// Names of the three sources on KCP and of their copies on runtimes.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SourceArgs {
-    /// ConfigMap with the webhook's document, on KCP
+    /// Name of the ConfigMap with the configuration document on KCP
     #[arg(long, default_value = names::CONFIG_MAP, value_parser = object_name)]
     pub(crate) kcp_config_name: String,
-    /// Pull Secret on KCP; empty: there is none to watch
+    /// Name of the pull Secret on KCP. If empty, none is synchronized
     #[arg(long, default_value = names::PULL_SECRET, value_parser = object_name_or_none)]
     pub(crate) kcp_pull_secret_name: String,
-    /// ClusterTrustBundle on KCP; empty: there is none to watch
+    /// Name of the ClusterTrustBundle on KCP. If empty, none is synchronized
     #[arg(long, default_value = "", value_parser = bundle_or_none)]
     pub(crate) kcp_cluster_trust_bundle: String,
-    /// Time that a source may be missing on KCP before its deletion is carried out, as in `10m` or `30s`; `0s`: at once
+    /// Time between the deletion of a source on KCP and the deletion of its copies, as in `10m` or `30s`; `0s` means immediately
     #[arg(long, default_value = "5m", value_parser = duration)]
     pub(crate) deletion_grace_period: Duration,
-    /// Namespace of the product on runtimes
+    /// Namespace of the copies and of the webhook on runtimes
     #[arg(long, default_value = names::SKR_NAMESPACE, value_parser = namespace)]
     pub(crate) skr_namespace: String,
-    /// ConfigMap on runtimes
+    /// Name of the ConfigMap on runtimes
     #[arg(long, default_value = names::CONFIG_MAP, value_parser = object_name)]
     pub(crate) skr_config_name: String,
-    /// Pull Secret on runtimes
+    /// Name of the pull Secret on runtimes
     #[arg(long, default_value = names::PULL_SECRET, value_parser = object_name)]
     pub(crate) skr_pull_secret_name: String,
-    /// ClusterTrustBundle on runtimes; empty: the name on KCP
+    /// Name of the ClusterTrustBundle on runtimes. If empty, the name on KCP
     #[arg(long, default_value = "", value_parser = bundle_or_none)]
     pub(crate) skr_cluster_trust_bundle: String,
 }
 
-/// Part `signal`.
+/// Flags of the controller `signal`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SignalArgs {
-    /// Label selector of Runtimes that are signalled, as in `plan in (aws,gcp),!trial`; empty: all
+    /// Label selector of the Runtimes that are signaled, as in `plan in (aws,gcp),!trial`. If empty, all
     #[arg(long, default_value = "", value_parser = selector)]
     pub(crate) signal_selector: Selector,
-    /// Where the signal is set
+    /// Key by which a Runtime is signaled
     #[arg(long, value_enum, default_value = "both")]
-    pub(crate) signal_keys: SignalPlace,
-    /// Which of two keys the manager takes away; without it, whichever goes first
+    pub(crate) signal_keys: SignalKeysArg,
+    /// Key that KIM removes as acknowledgement. If unset, the key that is removed first
     #[arg(long, value_enum)]
-    pub(crate) signal_obeyed: Option<ObeyedPlace>,
-    /// Signals in a second
+    pub(crate) signal_ack_key: Option<AckKey>,
+    /// Maximum number of signals per second
     #[arg(long, default_value = "10")]
-    pub(crate) signals_per_second: NonZeroU32,
+    pub(crate) signal_qps: NonZeroU32,
 }
 
-/// Where the signal is set.
+/// Keys by which a Runtime is signaled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum SignalPlace {
-    /// The required one.
+pub(crate) enum SignalKeysArg {
+    /// The label
     Label,
-    /// The public manager's.
+    /// The annotation, as in the public KIM
     Annotation,
-    /// Both.
+    /// Label and annotation
     Both,
 }
 
-/// Which of two keys the manager takes away.
+/// Key that KIM removes as acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum ObeyedPlace {
-    /// The label.
+pub(crate) enum AckKey {
+    /// The label
     Label,
-    /// The annotation.
+    /// The annotation
     Annotation,
 }
 
-/// Part `direct`.
+/// Flags of the controller `direct`.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct DirectArgs {
-    /// Label selector of Runtimes that get a RuntimeBootstrapper by themselves; empty: all
+    /// Label selector of the Runtimes for which a RuntimeBootstrapper is created. If empty, all
     #[arg(
         long,
         default_value = "rt-bootstrapper.kyma-project.io/mode=direct",
         value_parser = selector
     )]
-    pub(crate) adopt_selector: Selector,
+    pub(crate) direct_selector: Selector,
     #[command(flatten)]
     pub(crate) webhook: WebhookDefaults,
-    /// Time within which everything on a runtime is looked at again, as in `10m` or `90s`
+    /// Interval in which every runtime is reconciled completely, as in `10m` or `90s`
     #[arg(long, default_value = "10m", value_parser = period)]
-    pub(crate) resync_period: Duration,
-    /// Passes over runtimes at once
+    pub(crate) sync_period: Duration,
+    /// Maximum number of concurrent reconciles
     #[arg(long, default_value = "512")]
-    pub(crate) concurrent_runtimes: NonZeroUsize,
-    /// Runtimes of a wave; 0: as many as have the same place in the order
+    pub(crate) max_concurrent_reconciles: NonZeroUsize,
+    /// Maximum number of Runtimes in a wave; 0 means all Runtimes with the same wave label
     #[arg(long, default_value = "0")]
     pub(crate) wave_size: u32,
-    /// Failures that a wave may have: a number, or a share of it such as `10%`
+    /// Maximum number of failures in a wave before the rollout stops, or a percentage of the wave (5, 10%)
     #[arg(long, default_value = "10%", value_parser = budget)]
-    pub(crate) failure_budget: Failures,
-    /// Runtimes may be on this machine: for tests and local clusters alone
+    pub(crate) max_failures: MaxFailures,
+    /// Accept loopback addresses in kubeconfigs; for tests and local clusters only
     #[arg(long)]
     pub(crate) allow_loopback_runtimes: bool,
 }
 
-/// Settings of the webhook on all runtimes whose `spec.webhook` has no others.
+/// Settings of the webhook on runtimes; `spec.webhook` of a RuntimeBootstrapper overrides them.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct WebhookDefaults {
-    /// Image of the webhook on runtimes, with tag or digest
+    /// Image of the webhook on runtimes. Must have a tag or digest
     #[arg(long = "webhook-image", default_value = crate::manifests::WEBHOOK_IMAGE, value_parser = pinned_image)]
     pub(crate) image: String,
-    /// Name of the Secret on runtimes that the webhook's image is pulled with
+    /// Name of the Secret on runtimes with which the image of the webhook is pulled
     #[arg(long = "webhook-image-pull-secret", value_name = "NAME", value_parser = object_name)]
     pub(crate) image_pull_secret: Option<String>,
-    /// Landscape that the webhook writes to Pods (set-landscape); without it the feature is skipped
+    /// Name of the landscape for set-landscape. If unset, the feature is skipped
     #[arg(long = "webhook-landscape", value_name = "NAME", value_parser = landscape)]
     pub(crate) landscape: Option<String>,
-    /// Number of the webhook's replicas, from 2 to 10
+    /// Number of replicas of the webhook, 2 to 10
     #[arg(long = "webhook-replicas", value_parser = clap::value_parser!(i32).range(2..=10))]
     pub(crate) replicas: Option<i32>,
-    /// Requests of the webhook's container, as in `cpu=10m,memory=32Mi`
+    /// Resource requests of the webhook, as in `cpu=10m,memory=32Mi`
     #[arg(long = "webhook-requests", value_name = "AMOUNTS", value_parser = amounts)]
     pub(crate) requests: Option<ResourceAmounts>,
-    /// Limits of the webhook's container, as in `memory=128Mi`
+    /// Resource limits of the webhook, as in `memory=128Mi`
     #[arg(long = "webhook-limits", value_name = "AMOUNTS", value_parser = amounts)]
     pub(crate) limits: Option<ResourceAmounts>,
-    /// Log filter of the webhook, as in `info,kube=warn`
+    /// Filter of the log of the webhook, as in `info,kube=warn`
     #[arg(id = "webhook_log_filter", long = "webhook-log-filter", value_name = "FILTER", value_parser = log_filter)]
     pub(crate) log_filter: Option<String>,
 }
 
-/// Failures that a wave may have.
+/// Maximum number of failures in a wave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Failures {
-    /// So many.
+pub(crate) enum MaxFailures {
+    /// A number of Runtimes.
     Count(u32),
-    /// So many of a hundred.
+    /// A percentage of the wave.
     Percent(u8),
 }
 
-fn budget(text: &str) -> Result<Failures, String> {
+fn budget(text: &str) -> Result<MaxFailures, String> {
     let parsed = match text.strip_suffix('%') {
         Some(percent) => percent
             .parse()
             .ok()
             .filter(|percent| *percent <= 100)
-            .map(Failures::Percent),
-        None => text.parse().ok().map(Failures::Count),
+            .map(MaxFailures::Percent),
+        None => text.parse().ok().map(MaxFailures::Count),
     };
     parsed.ok_or_else(|| "neither a number nor a share such as 10%".to_owned())
 }
@@ -213,7 +213,7 @@ mod tests {
     use clap::error::ErrorKind;
     use rstest::rstest;
 
-    use super::{ControllerArgs, Failures, budget};
+    use super::{ControllerArgs, MaxFailures, budget};
 
     #[derive(Debug, Parser)]
     struct Line {
@@ -275,12 +275,12 @@ mod tests {
             "--webhook-image=",
             "--webhook-image=UPPER CASE:1",
             "--webhook-image=registry.test/webhook",
-            "--resync-period=0",
-            "--resync-period=0s",
-            "--resync-period=600",
-            "--identity=",
-            "--identity= ",
-            "--identity=two words",
+            "--sync-period=0",
+            "--sync-period=0s",
+            "--sync-period=600",
+            "--leader-elect-identity=",
+            "--leader-elect-identity= ",
+            "--leader-elect-identity=two words",
             "--namespace=",
             "--namespace=a.b",
             "--skr-namespace=",
@@ -300,7 +300,7 @@ mod tests {
 
     #[rstest]
     fn selectors_that_are_not_understood_are_a_usage_error(
-        #[values("--signal-selector", "--adopt-selector")] flag: &str,
+        #[values("--signal-selector", "--direct-selector")] flag: &str,
         #[values(
             "plan=a=b",
             "a b=c",
@@ -319,14 +319,14 @@ mod tests {
     }
 
     #[rstest]
-    #[case("0", Some(Failures::Count(0)))]
-    #[case("12", Some(Failures::Count(12)))]
-    #[case("100%", Some(Failures::Percent(100)))]
+    #[case("0", Some(MaxFailures::Count(0)))]
+    #[case("12", Some(MaxFailures::Count(12)))]
+    #[case("100%", Some(MaxFailures::Percent(100)))]
     #[case("101%", None)]
     #[case("-1", None)]
     #[case("%", None)]
     #[case("", None)]
-    fn a_budget_is_a_number_or_a_share(#[case] text: &str, #[case] expected: Option<Failures>) {
+    fn a_budget_is_a_number_or_a_share(#[case] text: &str, #[case] expected: Option<MaxFailures>) {
         assert_eq!(budget(text).ok(), expected);
     }
 }

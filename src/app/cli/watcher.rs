@@ -1,4 +1,4 @@
-//! Flags of the role `watcher`. What the public watcher reads from its environment has the same variable here.
+//! Flags of the component `watcher`. Environment variables of the public watcher have the same names here.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,58 +8,63 @@ use clap::{Args, ValueEnum};
 
 use super::values::{bind_address, duration, period, size};
 
-/// Turns changes on an SKR into events and delivers them to KCP.
+/// Runs the watcher: turns admission reviews of a runtime into events and delivers them to KCP.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct WatcherArgs {
     /// Print the version and exit; `-version` does so, too
     #[arg(long)]
     pub(crate) version: bool,
-    /// Port of the admission endpoint (TLS); what is no port means the default
+    /// Port of the admission endpoint (TLS); an invalid value falls back to the default, as in the public watcher
     #[arg(long, env = "WEBHOOK_PORT", default_value = "8443")]
     pub(crate) webhook_port: String,
-    /// Port of /metrics; what is no port means the default
+    /// Port of /metrics; an invalid value falls back to the default, as in the public watcher
     #[arg(long, env = "METRICS_PORT", default_value = "2112")]
     pub(crate) metrics_port: String,
-    /// Address of /healthz and /readyz; `:PORT` is all addresses
+    /// Address of /healthz and /readyz; `:PORT` binds all addresses
     #[arg(long, default_value = ":8081", value_parser = bind_address)]
     pub(crate) health_probe_bind_address: SocketAddr,
     #[command(flatten)]
     pub(crate) kcp: KcpArgs,
     #[command(flatten)]
     pub(crate) spool: SpoolArgs,
-    /// When KCP is told of a change
-    #[arg(long, env = "NOTIFY", value_enum, default_value = "spool")]
-    pub(crate) notify: NotifyMode,
-    /// Send only what these Watchers name: a file as for `manifests watcher`. Without it, whatever the API server sends here
+    /// Delivery of events to KCP
+    #[arg(
+        long,
+        env = "WATCHER_DELIVERY_MODE",
+        value_enum,
+        default_value = "async"
+    )]
+    pub(crate) delivery_mode: DeliveryMode,
+    /// File with the Watchers whose resources are sent, as for `manifests watcher`. If unset, every review is sent
     #[arg(long)]
-    pub(crate) watchers: Option<PathBuf>,
-    /// Time of serving after SIGTERM, until every API server has seen that the endpoint is gone, as in `10s`
+    pub(crate) watchers_file: Option<PathBuf>,
+    /// Time between SIGTERM and the end of serving, as in `10s`, in which API servers remove the endpoint
     #[arg(long, default_value = "10s", value_parser = duration)]
-    pub(crate) linger: Duration,
-    /// Log format: json or text
+    pub(crate) shutdown_delay_duration: Duration,
+    /// Format of the log: json or text
     #[arg(long, default_value = "json")]
     pub(crate) log_format: chassis::telemetry::Format,
-    /// Log filter, as in `info,hyper=warn`
-    #[arg(long, env = "LOG_FILTER", default_value = "info")]
+    /// Filter of the log, as in `info,hyper=warn`
+    #[arg(long, env = "RUST_LOG", default_value = "info")]
     pub(crate) log_filter: chassis::telemetry::Filter,
 }
 
-/// KCP, and who we are there. The five without a default have to be given.
+/// The address of KCP and the certificates for it. The five values without a default are required.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct KcpArgs {
-    /// File with the authorities that KCP is known by, in PEM
+    /// PEM file with the CA certificates of KCP
     #[arg(long, env = "CA_CERT", default_value = "", hide_default_value = true)]
     pub(crate) ca_cert: String,
-    /// File with the certificate, for KCP and for the API server, in PEM
+    /// PEM file with the certificate: client certificate for KCP and serving certificate
     #[arg(long, env = "TLS_CERT", default_value = "", hide_default_value = true)]
     pub(crate) tls_cert: String,
-    /// File with its key, in PEM
+    /// PEM file with the private key of the certificate
     #[arg(long, env = "TLS_KEY", default_value = "", hide_default_value = true)]
     pub(crate) tls_key: String,
-    /// KCP's gateway: host or host:port
+    /// Address of KCP's gateway: host or host:port
     #[arg(long, env = "KCP_ADDR", default_value = "", hide_default_value = true)]
     pub(crate) kcp_addr: String,
-    /// Version of the contract with KCP: the first segment of the path, such as v2
+    /// Version of the API of KCP, the first segment of its path, such as v2
     #[arg(
         long,
         env = "KCP_CONTRACT",
@@ -67,46 +72,46 @@ pub(crate) struct KcpArgs {
         hide_default_value = true
     )]
     pub(crate) kcp_contract: String,
-    /// Managers that events and heartbeats are sent to, with those of `--watchers`. Requests for others are answered 404. Empty: any manager that a request names, at most 32
-    #[arg(long, env = "MANAGERS", value_delimiter = ',')]
+    /// Names of the managers to which events and heartbeats are sent, in addition to those of `--watchers-file`. Reviews for other managers are answered with 404. If empty, every manager that a review names, at most 32
+    #[arg(long, env = "WATCHER_MANAGERS", value_delimiter = ',')]
     pub(crate) managers: Vec<String>,
-    /// Time between two heartbeats, as in `1m`
+    /// Interval of heartbeats, as in `1m`
     #[arg(long, default_value = "1m", value_parser = period)]
     pub(crate) heartbeat_interval: Duration,
 }
 
-/// The spool.
+/// Flags of the spool.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SpoolArgs {
-    /// Folder of events that are not delivered yet. It should outlive the process: an emptyDir outlives its containers
-    #[arg(long, env = "SPOOL_FOLDER", default_value = "/var/spool/watcher")]
-    pub(crate) spool_folder: PathBuf,
-    /// Size that it may take, at least 256Ki; a quarter of it is for what waits, the rest for writing it anew
+    /// Directory of undelivered events. An emptyDir survives restarts of the container
+    #[arg(long, env = "WATCHER_SPOOL_DIR", default_value = "/var/spool/watcher")]
+    pub(crate) spool_dir: PathBuf,
+    /// Size limit of the spool, at least 256Ki; a quarter of it holds events, the rest is for compaction
     #[arg(long, default_value = "64Mi", value_parser = size)]
-    pub(crate) spool_bytes: u64,
-    /// When it is brought to the disk itself, which matters only if the node loses power: never, always, or after a time such as `1s`
+    pub(crate) spool_size_limit: u64,
+    /// Sync of the spool to disk, which matters only when the node loses power: never, always, or after a duration such as `1s`
     #[arg(long, default_value = "1s")]
-    pub(crate) fsync: Fsync,
-    /// Time after a change at which KCP is told once more, because admission precedes storage; 0: it is not
+    pub(crate) spool_fsync: Fsync,
+    /// Delay of the follow-up event, as in `5s`, which is sent because admission precedes storage; 0 disables it
     #[arg(long, default_value = "5s", value_parser = duration)]
-    pub(crate) confirm_after: Duration,
+    pub(crate) follow_up_delay: Duration,
 }
 
-/// When KCP is told of a change.
+/// When an event is delivered to KCP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum NotifyMode {
-    /// After the answer, which never waits.
-    Spool,
-    /// Before the answer, as the public watcher does it.
+pub(crate) enum DeliveryMode {
+    /// After the response to the API server, which does not wait for KCP
+    Async,
+    /// Before the response to the API server, as in the public watcher
     Sync,
 }
 
-/// When the spool is brought to the disk itself.
+/// When the spool is synced to disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fsync {
-    /// When the system likes.
+    /// The operating system decides.
     Never,
-    /// Before each answer.
+    /// Before each response.
     Always,
     /// At most this much later.
     After(Duration),
@@ -120,7 +125,7 @@ impl std::str::FromStr for Fsync {
             ("never", _) => Ok(Self::Never),
             ("always", _) => Ok(Self::Always),
             (_, Ok(time)) => Ok(Self::After(time)),
-            _ => Err("neither `never`, `always` nor a duration such as 1s"),
+            _ => Err("expected never, always or a duration (1s)"),
         }
     }
 }

@@ -59,7 +59,10 @@ async fn compose(arguments: &ControllerArgs) -> anyhow::Result<()> {
     let process = Process {
         arguments,
         installations,
-        identity: arguments.identity.clone().unwrap_or_else(Identity::random),
+        identity: arguments
+            .leader_elect_identity
+            .clone()
+            .unwrap_or_else(Identity::random),
         readiness,
         meters,
     };

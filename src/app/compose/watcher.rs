@@ -1,6 +1,6 @@
 //! The role `watcher`, put together: the edge fills the outbox, the sender empties it, heartbeats tell of both.
 //!
-//! The end, in order: readiness fails, serving goes on for the linger, open requests end; then the sender tries what is left
+//! The end, in order: readiness fails, serving goes on for the shutdown_delay_duration, open requests end; then the sender tries what is left
 //! once, within a bound, and what KCP does not take stays in the spool for the next process in this Pod.
 
 mod meters;
@@ -28,12 +28,12 @@ use watcher::metrics::{State, WatcherMetrics};
 use watcher::outbox::{Outbox, Recovered};
 
 use self::settings::Settings;
-use crate::cli::watcher::{NotifyMode, WatcherArgs};
+use crate::cli::watcher::{DeliveryMode, WatcherArgs};
 
 /// What `-version` says; scripts look for the first words.
 const VERSION: &str = concat!("Runtime Watcher version: ", env!("CARGO_PKG_VERSION"), "\n");
 
-/// Connections to KCP beside the sender's, one of them for heartbeats; the others are idle but for `--notify=sync`.
+/// Connections to KCP beside the sender's, one of them for heartbeats; the others are idle but for `--delivery-mode=sync`.
 const FURTHER_CONNECTIONS: usize = 56;
 
 /// How often readiness is brought up to date.
@@ -61,7 +61,7 @@ async fn compose(arguments: &WatcherArgs, settings: Settings) -> anyhow::Result<
     let shutdown = Shutdown::on_signals()?;
     let readiness = Readiness::default();
     let certificates = Certificates::load(settings.certificates.clone());
-    let options = super::admission_options(certificates.tls(), arguments.linger);
+    let options = super::admission_options(certificates.tls(), arguments.shutdown_delay_duration);
     let server = Server::on(listen(settings.webhook, "reviews")?, options)?;
     let (outbox, recovered) = Outbox::open(settings.spool.clone(), Instant::now());
     log_recovered(&recovered);
@@ -168,9 +168,9 @@ impl Parts<'_> {
         Edge {
             watchers: Watchers::listed(self.settings.watchers.clone()),
             outbox: self.outbox.clone(),
-            notify: match self.arguments.notify {
-                NotifyMode::Spool => Notify::Spool,
-                NotifyMode::Sync => Notify::Sync(Arc::clone(channel)),
+            notify: match self.arguments.delivery_mode {
+                DeliveryMode::Async => Notify::Spool,
+                DeliveryMode::Sync => Notify::Sync(Arc::clone(channel)),
             },
             metrics: self.metrics.clone(),
             log: RequestLog::default(),

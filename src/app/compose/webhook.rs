@@ -51,8 +51,8 @@ async fn compose(arguments: &WebhookArgs) -> anyhow::Result<()> {
     let shutdown = Shutdown::on_signals()?;
     let readiness = Readiness::default();
     let tls = TlsHandle::empty();
-    let options = super::admission_options(tls.clone(), arguments.linger);
-    let server = Server::on(listen(arguments.listen, "reviews")?, options)?;
+    let options = super::admission_options(tls.clone(), arguments.shutdown_delay_duration);
+    let server = Server::on(listen(arguments.webhook_bind_address, "reviews")?, options)?;
     let (meters, metrics) = Meters::with_server(server.statistics());
     let addresses = AdminOptions {
         health: arguments.health_probe_bind_address,
@@ -67,7 +67,10 @@ async fn compose(arguments: &WebhookArgs) -> anyhow::Result<()> {
         knowledge: Knowledge::default(),
         readiness,
         meters,
-        identity: arguments.identity.clone().unwrap_or_else(Identity::random),
+        identity: arguments
+            .leader_elect_identity
+            .clone()
+            .unwrap_or_else(Identity::random),
         arguments,
     };
     let certificates = Certificates::new(&parts, tls, server.local_addr().port());

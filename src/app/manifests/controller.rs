@@ -26,25 +26,25 @@ const COMMON: [&str; 6] = [
     include_str!("../../../deploy/controller/deployment.yaml"),
 ];
 
-/// The rights that part `direct` has beyond the others.
+/// The additional permissions of the controller `direct`.
 const DIRECT: &str = include_str!("../../../deploy/controller/rbac-direct.yaml");
 
-/// What may differ from one installation to another.
+/// Arguments of `manifests controller`.
 #[derive(Args, Debug)]
 pub(crate) struct ControllerArgs {
-    /// The controller's image
+    /// Image of the controller
     #[arg(long, value_parser = image, default_value = IMAGE)]
     image: String,
-    /// Name of the Secret that the image is pulled with, if its registry is private; it has to be in the namespace
+    /// Name of the Secret in the namespace with which the image is pulled
     #[arg(long, value_name = "NAME", value_parser = secret_name)]
     controller_image_pull_secret: Option<String>,
-    /// The pull Secret that is rolled out
+    /// Name of the pull Secret on KCP
     #[arg(long, value_name = "NAME", value_parser = secret_name)]
     kcp_pull_secret_name: Option<String>,
-    /// The namespace, which has to exist
+    /// Namespace of the controller; it must exist
     #[arg(long, value_parser = namespace, default_value = KCP_NAMESPACE)]
     namespace: String,
-    /// With direct mode: rights to read kubeconfigs, and the custom resource's part runs as well
+    /// Run the controller `direct` too, with permissions to read kubeconfigs
     #[arg(long)]
     direct: bool,
     /// Further flags of the controller, as in `-- --kcp-cluster-trust-bundle=NAME`
@@ -55,8 +55,8 @@ pub(crate) struct ControllerArgs {
 /// Flags that other parts of the manifests depend on: ports, the Lease's namespace, the replicas' own names.
 const RESERVED: [&str; 5] = [
     "health_probe_bind_address",
-    "identity",
     "kubeconfig",
+    "leader_elect_identity",
     "metrics_bind_address",
     "namespace",
 ];

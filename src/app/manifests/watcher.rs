@@ -15,7 +15,7 @@ use watcher::delivery::{KcpAddress, KcpAddressError};
 use super::flags::{Flags, flag};
 use super::template::{Settings, filled};
 use super::{ValueError, image, image_pull_secrets, namespace, secret_name, whole};
-use crate::cli::watcher::{self as role, NotifyMode};
+use crate::cli::watcher::{self as role, DeliveryMode};
 use crate::watchers;
 
 /// The image that the files name.
@@ -31,7 +31,7 @@ const DEFAULT_PORT: u16 = 443;
 /// watcher on it dies. The public 15 s would stall each of them that long.
 const TIMEOUT: u8 = 3;
 
-/// With `--notify=sync` the answer does wait for KCP: the public value.
+/// With `--delivery-mode=sync` the answer does wait for KCP: the public value.
 const SYNC_TIMEOUT: u8 = 15;
 
 const FILES: [&str; 6] = [
@@ -46,31 +46,32 @@ const FILES: [&str; 6] = [
 /// What may differ from one installation to another.
 #[derive(Args, Debug)]
 pub(crate) struct WatcherArgs {
-    /// KCP's gateway: host or host:port
+    /// Address of KCP's gateway
     #[arg(long, value_name = "HOST[:PORT]", value_parser = address)]
-    kcp_address: String,
-    /// What is watched for whom: a YAML list of {namespace, name, manager, resource: {group, version, resource}, field, labels}
+    kcp_addr: String,
+    /// File with the Watchers: a YAML list of {namespace, name, manager, resource: {group, version, resource}, field, labels}
     #[arg(long, value_name = "FILE")]
-    watchers: Option<PathBuf>,
-    /// Folder with ca.crt, tls.crt and tls.key: prints the Secret too, and the caBundle. Without it both are yours to make
-    #[arg(long, value_name = "FOLDER")]
-    certificates: Option<PathBuf>,
-    /// The watcher's image
+    watchers_file: Option<PathBuf>,
+    /// Directory with ca.crt, tls.crt and tls.key; the Secret and the caBundle are printed too. If unset, both must be created
+    /// by other means
+    #[arg(long, value_name = "DIR")]
+    cert_dir: Option<PathBuf>,
+    /// Image of the watcher
     #[arg(long, value_parser = image, default_value = IMAGE)]
     image: String,
-    /// Name of the Secret that the image is pulled with, if its registry is private; it has to be in the namespace
+    /// Name of the Secret in the namespace with which the image is pulled
     #[arg(long, value_name = "NAME", value_parser = secret_name)]
     watcher_image_pull_secret: Option<String>,
-    /// The namespace, which has to exist
+    /// Namespace of the watcher; it must exist
     #[arg(long, value_parser = namespace, default_value = SKR_NAMESPACE)]
     namespace: String,
-    /// When KCP is told of a change: after the answer (spool) or before (sync)
-    #[arg(long, value_enum, default_value = "spool")]
-    notify: NotifyMode,
-    /// On Gardener: reviews from the API server's tunnel alone
+    /// Delivery of events: after the response to the API server (async) or before it (sync)
+    #[arg(long, value_enum, default_value = "async")]
+    delivery_mode: DeliveryMode,
+    /// Restrict ingress to the tunnel of the API server (Gardener)
     #[arg(long)]
     gardener: bool,
-    /// Further flags of the watcher, as in `-- --fsync=always`
+    /// Further flags of the watcher, as in `-- --spool-fsync=always`
     #[arg(last = true, value_parser = flag)]
     flags: Vec<String>,
 }
@@ -80,11 +81,11 @@ pub(crate) struct WatcherArgs {
 /// # Errors
 /// A file cannot be read, or what is in it cannot be part of the manifests.
 pub(super) fn text(arguments: &WatcherArgs) -> anyhow::Result<String> {
-    let registrations = match &arguments.watchers {
+    let registrations = match &arguments.watchers_file {
         Some(file) => watchers::read(file)?,
         None => Vec::new(),
     };
-    let certificates = arguments.certificates.as_deref();
+    let certificates = arguments.cert_dir.as_deref();
     let certificates = certificates.map(Certificates::read).transpose()?;
     let mut documents = vec![deployed(arguments, &registrations)?];
     if let Some(certificates) = &certificates {
@@ -102,15 +103,15 @@ pub(super) fn text(arguments: &WatcherArgs) -> anyhow::Result<String> {
 /// Flags that other parts of the manifests depend on: ports, mounts, variables, the webhook configuration's timeout.
 const RESERVED: [&str; 11] = [
     "ca_cert",
+    "delivery_mode",
     "health_probe_bind_address",
     "kcp_addr",
     "metrics_port",
-    "notify",
-    "spool_folder",
+    "spool_dir",
     "tls_cert",
     "tls_key",
     "version",
-    "watchers",
+    "watchers_file",
     "webhook_port",
 ];
 
@@ -119,12 +120,13 @@ fn deployed(
     registrations: &[Registration],
 ) -> Result<String, clap::Error> {
     Flags::<role::WatcherArgs>::read("watcher", &arguments.flags, &RESERVED)?;
-    let address = &arguments.kcp_address;
+    let address = &arguments.kcp_addr;
     let port = address
         .rsplit_once(':')
         .and_then(|(_, port)| port.parse().ok());
     let port: u16 = port.unwrap_or(DEFAULT_PORT);
-    let notify = (arguments.notify == NotifyMode::Sync).then(|| "--notify=sync".to_owned());
+    let notify =
+        (arguments.delivery_mode == DeliveryMode::Sync).then(|| "--delivery-mode=sync".to_owned());
     let flags: Vec<&String> = notify.iter().chain(&arguments.flags).collect();
     let managers = managers(registrations);
     let settings = Settings::from([
@@ -139,7 +141,7 @@ fn deployed(
         ("port", Some(json!(port))),
         (
             "variables",
-            managers.map(|it| json!([{ "name": "MANAGERS", "value": it }])),
+            managers.map(|it| json!([{ "name": "WATCHER_MANAGERS", "value": it }])),
         ),
     ]);
     Ok(filled(
@@ -176,9 +178,9 @@ fn registered(
     let endpoint = Endpoint {
         namespace: &arguments.namespace,
         authorities: certificates.map(|it| it.authorities.as_slice()),
-        timeout_seconds: match arguments.notify {
-            NotifyMode::Spool => TIMEOUT,
-            NotifyMode::Sync => SYNC_TIMEOUT,
+        timeout_seconds: match arguments.delivery_mode {
+            DeliveryMode::Async => TIMEOUT,
+            DeliveryMode::Sync => SYNC_TIMEOUT,
         },
     };
     let configuration = configuration(registrations, &endpoint)?;

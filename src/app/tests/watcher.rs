@@ -156,8 +156,8 @@ fn kcp_hears_of_a_change_twice_and_of_calm_before_it() {
     let mut command = folder.command();
     command
         .env("KCP_ADDR", kcp.address.to_string())
-        .env("MANAGERS", "kyma")
-        .args(["--heartbeat-interval=1s", "--confirm-after=1s"]);
+        .env("WATCHER_MANAGERS", "kyma")
+        .args(["--heartbeat-interval=1s", "--follow-up-delay=1s"]);
     let running = Running::begin_with(command, &folder);
     running.until("heard of", |_| !kcp.bodies(HEARTBEAT).is_empty());
     let heartbeat: Value = serde_json::from_str(&kcp.bodies(HEARTBEAT)[0]).unwrap();
@@ -200,7 +200,7 @@ fn with_notify_sync_kcp_knows_before_the_answer() {
     let mut command = folder.command();
     command
         .env("KCP_ADDR", kcp.address.to_string())
-        .env("NOTIFY", "sync");
+        .env("WATCHER_DELIVERY_MODE", "sync");
     let running = Running::begin_with(command, &folder);
     running.until("ready", |it| plain(it.health, "/readyz").0 == 200);
     running.ask(&review("one"));

@@ -12,7 +12,7 @@ use policy::convergence::observed::Names;
 use policy::convergence::waves;
 
 use crate::cli::controller::{
-    ControllerArgs, DirectArgs, Failures, ObeyedPlace, SignalArgs, SignalPlace, SourceArgs,
+    AckKey, ControllerArgs, DirectArgs, MaxFailures, SignalArgs, SignalKeysArg, SourceArgs,
     WebhookDefaults,
 };
 use crate::manifests;
@@ -46,7 +46,7 @@ pub(super) fn signal(arguments: &ControllerArgs) -> SignalSettings {
     SignalSettings {
         keys: keys(&arguments.signal),
         selector: arguments.signal.signal_selector.clone(),
-        per_second: arguments.signal.signals_per_second,
+        per_second: arguments.signal.signal_qps,
         namespace: arguments.namespace.clone(),
         deletion_grace: arguments.sources.deletion_grace_period,
         ..SignalSettings::default()
@@ -55,12 +55,12 @@ pub(super) fn signal(arguments: &ControllerArgs) -> SignalSettings {
 
 fn keys(arguments: &SignalArgs) -> SignalKeys {
     match arguments.signal_keys {
-        SignalPlace::Label => SignalKeys::Only(Place::Label),
-        SignalPlace::Annotation => SignalKeys::Only(Place::Annotation),
-        SignalPlace::Both => SignalKeys::Both {
-            obeyed: arguments.signal_obeyed.map(|obeyed| match obeyed {
-                ObeyedPlace::Label => Place::Label,
-                ObeyedPlace::Annotation => Place::Annotation,
+        SignalKeysArg::Label => SignalKeys::Only(Place::Label),
+        SignalKeysArg::Annotation => SignalKeys::Only(Place::Annotation),
+        SignalKeysArg::Both => SignalKeys::Both {
+            obeyed: arguments.signal_ack_key.map(|obeyed| match obeyed {
+                AckKey::Label => Place::Label,
+                AckKey::Annotation => Place::Annotation,
             }),
         },
     }
@@ -68,23 +68,23 @@ fn keys(arguments: &SignalArgs) -> SignalKeys {
 
 pub(super) fn direct(arguments: &ControllerArgs) -> DirectSettings {
     let given = &arguments.direct;
-    let failure_budget = match given.failure_budget {
-        Failures::Count(count) => waves::Budget::Count(count),
-        Failures::Percent(percent) => waves::Budget::Percent(percent),
+    let max_failures = match given.max_failures {
+        MaxFailures::Count(count) => waves::Budget::Count(count),
+        MaxFailures::Percent(percent) => waves::Budget::Percent(percent),
     };
     DirectSettings {
         namespace: arguments.namespace.clone(),
         names: names(&arguments.sources),
-        adopt: given.adopt_selector.clone(),
+        adopt: given.direct_selector.clone(),
         signal_keys: keys(&arguments.signal),
         signal_selector: arguments.signal.signal_selector.clone(),
-        signals_per_second: arguments.signal.signals_per_second,
-        resync: given.resync_period,
+        signals_per_second: arguments.signal.signal_qps,
+        resync: given.sync_period,
         deletion_grace: arguments.sources.deletion_grace_period,
-        passes: given.concurrent_runtimes.get(),
+        passes: given.max_concurrent_reconciles.get(),
         waves: waves::Settings {
             size: NonZeroU32::new(given.wave_size),
-            failure_budget,
+            failure_budget: max_failures,
             paused: false,
             deadline: waves::RUNNING_DEADLINE,
         },
@@ -213,7 +213,7 @@ mod tests {
         let arguments = parsed(&[
             "--signal-keys=annotation",
             "--signal-selector=plan=aws",
-            "--signals-per-second=3",
+            "--signal-qps=3",
         ]);
         let direct = direct(&arguments);
         assert_eq!(direct.signal_keys, SignalKeys::Only(Place::Annotation));

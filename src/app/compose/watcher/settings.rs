@@ -61,7 +61,7 @@ impl Settings {
         let kcp = &arguments.kcp;
         let address = given(&kcp.kcp_addr, "KCP_ADDR", "where KCP's gateway is")?;
         let contract = given(&kcp.kcp_contract, "KCP_CONTRACT", "how paths at KCP begin")?;
-        let listed = match &arguments.watchers {
+        let listed = match &arguments.watchers_file {
             Some(file) => watchers::read(file).map_err(SettingsError::Watchers)?,
             None => Vec::new(),
         };
@@ -133,14 +133,14 @@ fn managers(names: &[String]) -> Result<Vec<PathSegment>, SettingsError> {
 
 fn spool(arguments: &SpoolArgs) -> Options {
     Options {
-        max_bytes: arguments.spool_bytes,
-        fsync: match arguments.fsync {
+        max_bytes: arguments.spool_size_limit,
+        fsync: match arguments.spool_fsync {
             Fsync::Never => FsyncPolicy::Never,
             Fsync::Always => FsyncPolicy::Always,
             Fsync::After(time) => FsyncPolicy::EachBatch(time),
         },
-        confirm_after: arguments.confirm_after,
-        ..Options::new(arguments.spool_folder.clone())
+        confirm_after: arguments.follow_up_delay,
+        ..Options::new(arguments.spool_dir.clone())
     }
 }
 
@@ -228,7 +228,7 @@ mod tests {
     #[case::scheme("--kcp-addr=https://kcp.test", "KCP_ADDR cannot be used")]
     #[case::path("--kcp-contract=v2/a", "KCP_CONTRACT cannot be used")]
     #[case::manager("--managers=a/b", "the manager \"a/b\" cannot be used")]
-    #[case::watchers("--watchers=/nowhere", "the Watchers cannot be used")]
+    #[case::watchers("--watchers-file=/nowhere", "the Watchers cannot be used")]
     #[case::empty_is_missing(
         "--kcp-contract=",
         "necessary bootstrap settings missing: KCP_CONTRACT is not set"

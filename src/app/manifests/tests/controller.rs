@@ -142,7 +142,7 @@ fn values_arrive_where_they_belong() {
         "--namespace=elsewhere",
         "--",
         "--kcp-cluster-trust-bundle=a.test:ctb:1",
-        "--resync-period=5s",
+        "--sync-period=5s",
     ])
     .unwrap();
     let pod = pod(&objects);
@@ -153,7 +153,7 @@ fn values_arrive_where_they_belong() {
     let arguments = arguments(&objects);
     for flag in [
         "--kcp-cluster-trust-bundle=a.test:ctb:1",
-        "--resync-period=5s",
+        "--sync-period=5s",
         "--kcp-pull-secret-name=landscape",
     ] {
         assert!(arguments.contains(&flag.to_owned()), "{arguments:?}");
@@ -245,7 +245,7 @@ fn controllers_of_the_user_are_printed_once_with_the_rights_of_direct_mode(
 
 #[rstest]
 #[case::unknown(&["--", "--no-such-flag=1"])]
-#[case::bad_value(&["--", "--failure-budget=many"])]
+#[case::bad_value(&["--", "--max-failures=many"])]
 #[case::no_value(&["--", "--kcp-config-name"])]
 #[case::another_part(&["--", "--controllers=signals"])]
 #[case::no_part(&["--", "--controllers=signal,-signal"])]
@@ -255,7 +255,7 @@ fn controllers_of_the_user_are_printed_once_with_the_rights_of_direct_mode(
 #[case::direct_without_its_part(&["--direct", "--", "--controllers=signal"])]
 #[case::namespace(&["--", "--namespace=other"])]
 #[case::port(&["--", "--metrics-bind-address=127.0.0.1:9"])]
-#[case::identity(&["--", "--identity=one-for-both"])]
+#[case::identity(&["--", "--leader-elect-identity=one-for-both"])]
 fn flags_that_would_stop_the_controller_are_a_usage_error(#[case] flags: &[&str]) {
     let error = printed(flags).unwrap_err();
     assert_eq!(error.exit_code(), 2);

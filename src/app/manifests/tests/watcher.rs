@@ -66,7 +66,7 @@ fn printed(flags: &[&str]) -> anyhow::Result<String> {
 }
 
 fn objects(flags: &[&str]) -> Vec<Value> {
-    let text = printed(&[&["--kcp-address=kcp.example.com"], flags].concat()).unwrap();
+    let text = printed(&[&["--kcp-addr=kcp.example.com"], flags].concat()).unwrap();
     documents(&text)
 }
 
@@ -95,8 +95,8 @@ fn the_objects_are_these_and_the_webhook_configuration_is_the_last() {
 fn an_installer_that_splits_at_dashes_gets_whole_documents() {
     let folder = Folder::with(&[("w.yaml", WATCHERS)]);
     let flags = [
-        "--kcp-address=kcp.example.com",
-        &folder.flag("--watchers", "w.yaml"),
+        "--kcp-addr=kcp.example.com",
+        &folder.flag("--watchers-file", "w.yaml"),
     ];
     let text = printed(&flags).unwrap();
     let parts: Vec<Value> = text
@@ -118,7 +118,7 @@ fn the_watcher_may_do_nothing() {
 
 fn registered(flags: &[&str]) -> ValidatingWebhookConfiguration {
     let folder = Folder::with(&[("w.yaml", WATCHERS)]);
-    let watchers = folder.flag("--watchers", "w.yaml");
+    let watchers = folder.flag("--watchers-file", "w.yaml");
     let objects = objects(&[&[watchers.as_str()], flags].concat());
     only(&objects, "ValidatingWebhookConfiguration", "skr-webhook")
 }
@@ -175,7 +175,7 @@ fn each_watcher_has_its_entry() {
 
 #[test]
 fn whoever_waits_for_kcp_is_given_the_public_time() {
-    let entries = registered(&["--notify=sync"]).webhooks.unwrap();
+    let entries = registered(&["--delivery-mode=sync"]).webhooks.unwrap();
     assert!(entries.iter().all(|it| it.timeout_seconds == Some(15)));
 }
 
@@ -197,10 +197,10 @@ fn certificates_become_the_secret_and_the_ca_bundle() {
         ("tls.crt", "certificate"),
         ("tls.key", "key"),
     ]);
-    let watchers = folder.flag("--watchers", "w.yaml");
+    let watchers = folder.flag("--watchers-file", "w.yaml");
     let objects = objects(&[
         &watchers,
-        &folder.flag("--certificates", "."),
+        &folder.flag("--cert-dir", "."),
         "--namespace=elsewhere",
     ]);
     let secret: Secret = only(&objects, "Secret", "skr-webhook-tls");
@@ -228,10 +228,10 @@ fn certificates_become_the_secret_and_the_ca_bundle() {
 }
 
 #[rstest]
-#[case::no_file("--watchers=/nowhere", "cannot read /nowhere")]
-#[case::no_folder("--certificates=/nowhere", "cannot read /nowhere/ca.crt")]
+#[case::no_file("--watchers-file=/nowhere", "cannot read /nowhere")]
+#[case::no_folder("--cert-dir=/nowhere", "cannot read /nowhere/ca.crt")]
 fn a_file_that_is_not_there_is_named(#[case] flag: &str, #[case] expected: &str) {
-    let error = printed(&["--kcp-address=kcp.example.com", flag]).unwrap_err();
+    let error = printed(&["--kcp-addr=kcp.example.com", flag]).unwrap_err();
     assert_eq!(error.to_string(), expected);
 }
 
@@ -243,8 +243,8 @@ fn a_file_that_is_not_there_is_named(#[case] flag: &str, #[case] expected: &str)
 fn a_watcher_that_cannot_be_registered_is_an_error(#[case] watchers: &str, #[case] expected: &str) {
     let folder = Folder::with(&[("w.yaml", watchers)]);
     let flags = [
-        "--kcp-address=kcp.example.com",
-        &folder.flag("--watchers", "w.yaml"),
+        "--kcp-addr=kcp.example.com",
+        &folder.flag("--watchers-file", "w.yaml"),
     ];
     let error = printed(&flags).unwrap_err().to_string();
     assert!(error.contains(expected), "{error}");

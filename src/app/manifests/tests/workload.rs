@@ -94,7 +94,7 @@ fn the_probes_ask_the_health_port() {
 }
 
 #[rstest]
-#[case::listen("--listen=:9443", "webhook", 9443)]
+#[case::listen("--webhook-bind-address=:9443", "webhook", 9443)]
 #[case::health("--health-probe-bind-address=:8081", "health", 8081)]
 #[case::metrics("--metrics-bind-address=:8080", "metrics", 8080)]
 fn the_process_listens_where_the_ports_are(

@@ -86,8 +86,8 @@ impl Folder {
             // The discard port: nobody listens.
             .env("KCP_ADDR", "127.0.0.1:9")
             .env("KCP_CONTRACT", "v2")
-            .env("SPOOL_FOLDER", self.path("spool"))
-            .arg("--linger=2s");
+            .env("WATCHER_SPOOL_DIR", self.path("spool"))
+            .arg("--shutdown-delay-duration=2s");
         command
     }
 }

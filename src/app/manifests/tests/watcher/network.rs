@@ -82,7 +82,7 @@ fn reviews_come_from_anywhere_and_metrics_go_to_marked_pods() {
 
 #[test]
 fn on_gardener_reviews_come_through_the_tunnel() {
-    let text = super::printed(&["--kcp-address=kcp.test:8443", "--gardener"]).unwrap();
+    let text = super::printed(&["--kcp-addr=kcp.test:8443", "--gardener"]).unwrap();
     let objects = super::documents(&text);
     assert_eq!(egress(&objects)[0], "anywhere 8443/TCP");
     assert_eq!(
@@ -95,10 +95,10 @@ fn on_gardener_reviews_come_through_the_tunnel() {
 }
 
 #[rstest]
-#[case::https("--kcp-address=kcp.example.com", "anywhere 443/TCP")]
-#[case::another("--kcp-address=kcp.example.com:8443", "anywhere 8443/TCP")]
-#[case::address("--kcp-address=[2001:db8::1]", "anywhere 443/TCP")]
-#[case::address_and_port("--kcp-address=192.0.2.1:30443", "anywhere 30443/TCP")]
+#[case::https("--kcp-addr=kcp.example.com", "anywhere 443/TCP")]
+#[case::another("--kcp-addr=kcp.example.com:8443", "anywhere 8443/TCP")]
+#[case::address("--kcp-addr=[2001:db8::1]", "anywhere 443/TCP")]
+#[case::address_and_port("--kcp-addr=192.0.2.1:30443", "anywhere 30443/TCP")]
 fn to_kcp_and_to_names_and_nowhere_else(#[case] flag: &str, #[case] kcp: &str) {
     let text = super::printed(&[flag]).unwrap();
     let dns = "kubernetes.io/metadata.name=kube-system/k8s-app=kube-dns";

@@ -23,17 +23,17 @@ fn variable(objects: &[Value], name: &str) -> Option<String> {
 #[test]
 fn values_arrive_where_they_belong() {
     let folder = Folder::with(&[("w.yaml", WATCHERS)]);
-    let watchers = folder.flag("--watchers", "w.yaml");
+    let watchers = folder.flag("--watchers-file", "w.yaml");
     let text = printed(&[
-        "--kcp-address=kcp.test:8443",
+        "--kcp-addr=kcp.test:8443",
         &watchers,
         "--image=registry.test:5000/watcher:2",
         "--watcher-image-pull-secret=own",
         "--namespace=elsewhere",
-        "--notify=sync",
+        "--delivery-mode=sync",
         "--",
-        "--confirm-after=7s",
-        "--fsync=always",
+        "--follow-up-delay=7s",
+        "--spool-fsync=always",
     ])
     .unwrap();
     assert!(
@@ -50,15 +50,15 @@ fn values_arrive_where_they_belong() {
         container.args.unwrap(),
         [
             "--health-probe-bind-address=:8081",
-            "--spool-folder=/var/spool/watcher",
-            "--notify=sync",
-            "--confirm-after=7s",
-            "--fsync=always",
+            "--spool-dir=/var/spool/watcher",
+            "--delivery-mode=sync",
+            "--follow-up-delay=7s",
+            "--spool-fsync=always",
         ]
     );
     assert_eq!(variable(&objects, "KCP_ADDR").unwrap(), "kcp.test:8443");
     assert_eq!(
-        variable(&objects, "MANAGERS").unwrap(),
+        variable(&objects, "WATCHER_MANAGERS").unwrap(),
         "lifecycle-manager,scaler"
     );
     let deployment: Deployment = only(&objects, "Deployment", "skr-webhook");
@@ -75,7 +75,7 @@ fn values_arrive_where_they_belong() {
 #[test]
 fn flag_values_that_hold_words_of_the_files_are_printed_unchanged() {
     let flags = [
-        "--kcp-address=kyma-system.test",
+        "--kcp-addr=kyma-system.test",
         "--namespace=elsewhere",
         "--",
         "--managers=kcp.example.com,kyma-system",
@@ -90,13 +90,13 @@ fn flag_values_that_hold_words_of_the_files_are_printed_unchanged() {
 
 #[rstest]
 #[case::unknown(&["--", "--no-such-flag=1"])]
-#[case::bad_value(&["--", "--fsync=sometimes"])]
-#[case::twice(&["--", "--fsync=never", "--fsync=always"])]
-#[case::of_the_manifests(&["--", "--notify=sync"])]
+#[case::bad_value(&["--", "--spool-fsync=sometimes"])]
+#[case::twice(&["--", "--spool-fsync=never", "--spool-fsync=always"])]
+#[case::of_the_manifests(&["--", "--delivery-mode=sync"])]
 #[case::port(&["--", "--metrics-port=9"])]
-#[case::spool(&["--", "--spool-folder=/tmp"])]
+#[case::spool(&["--", "--spool-dir=/tmp"])]
 fn flags_that_would_stop_the_watcher_are_a_usage_error(#[case] flags: &[&str]) {
-    let flags = [&["--kcp-address=kcp.test"], flags].concat();
+    let flags = [&["--kcp-addr=kcp.test"], flags].concat();
     let error = printed(&flags).unwrap_err();
     let error = error.downcast_ref::<clap::Error>().unwrap();
     assert_eq!(error.exit_code(), 2);
@@ -104,18 +104,18 @@ fn flags_that_would_stop_the_watcher_are_a_usage_error(#[case] flags: &[&str]) {
 
 #[test]
 fn without_watchers_no_manager_is_named() {
-    assert_eq!(variable(&objects(&[]), "MANAGERS"), None);
+    assert_eq!(variable(&objects(&[]), "WATCHER_MANAGERS"), None);
 }
 
 #[rstest]
-#[case::scheme("--kcp-address=https://kcp.test")]
-#[case::path("--kcp-address=kcp.test/v2")]
-#[case::quote("--kcp-address=kcp.test\"")]
-#[case::line("--kcp-address=kcp.test\n")]
-#[case::separator("--kcp-address=a---b.test")]
-#[case::user("--kcp-address=me@kcp.test")]
-#[case::port("--kcp-address=kcp.test:65536")]
-#[case::empty("--kcp-address=")]
+#[case::scheme("--kcp-addr=https://kcp.test")]
+#[case::path("--kcp-addr=kcp.test/v2")]
+#[case::quote("--kcp-addr=kcp.test\"")]
+#[case::line("--kcp-addr=kcp.test\n")]
+#[case::separator("--kcp-addr=a---b.test")]
+#[case::user("--kcp-addr=me@kcp.test")]
+#[case::port("--kcp-addr=kcp.test:65536")]
+#[case::empty("--kcp-addr=")]
 fn an_address_that_is_none_is_a_usage_error(#[case] flag: &str) {
     let error = printed(&[flag]).unwrap_err();
     assert!(error.downcast_ref::<clap::Error>().is_some(), "{error}");
@@ -129,7 +129,7 @@ fn an_address_that_is_none_is_a_usage_error(#[case] flag: &str) {
 #[case::pull_secret(&["--watcher-image-pull-secret", "a/b"])]
 #[case::namespace(&["--namespace", "a.b"])]
 fn what_would_change_the_structure_is_refused(#[case] flags: &[&str]) {
-    let flags = [&["--kcp-address=kcp.test"], flags].concat();
+    let flags = [&["--kcp-addr=kcp.test"], flags].concat();
     assert!(printed(&flags).is_err());
 }
 

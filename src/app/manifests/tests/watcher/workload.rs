@@ -148,7 +148,7 @@ fn the_process_is_told_what_it_needs() {
         container.args.unwrap(),
         [
             "--health-probe-bind-address=:8081",
-            "--spool-folder=/var/spool/watcher"
+            "--spool-dir=/var/spool/watcher"
         ]
     );
     pods::assert_command(container.command, "watcher");
