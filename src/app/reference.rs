@@ -8,9 +8,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 mod api_page;
+mod documents;
 mod exposition;
 mod flags;
 mod metrics;
+mod permissions;
+mod queries;
 
 /// What writes the files.
 const COMMAND: &str = "cargo reference";
