@@ -7,9 +7,15 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 
+#[cfg(feature = "crds")]
+mod schema;
 #[cfg(test)]
 mod tests;
+
+#[cfg(feature = "crds")]
+pub use self::schema::schema;
 
 /// A configuration document of the right shape.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,54 +49,60 @@ pub struct ClusterTrustBundle {
     pub volume_name: String,
 }
 
-/// Our optional key `imagePullSecret`.
+/// How the pull Secret is named, and which Pods and namespaces get it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default)]
 pub struct ImagePullSecret {
-    /// Name of the Secret; `None` means the process's default.
+    /// Name of the pull Secret, in the namespace of the webhook and in every namespace with a copy. Without it, the value of
+    /// the flag `--image-pull-secret-name`.
     pub name: Option<String>,
-    /// When the entry is added to a Pod.
+    /// When a Pod that opted in gets the entry in `imagePullSecrets`.
     pub inject: Inject,
-    /// Restricts the namespaces that credentials may go to.
+    /// Label selector of the namespaces that may receive credentials. Without it, all namespaces.
     pub namespace_selector: Option<LabelSelector>,
 }
 
-/// When a Pod gets the pull Secret's entry.
+/// When a Pod that opted in gets the pull Secret's entry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Inject {
-    /// Only if one of the Pod's registries is in the Secret's `auths`.
+    /// Only if the pull Secret has credentials for a registry of the Pod.
     #[default]
     Needed,
-    /// Always: the public manager's behaviour.
+    /// Every Pod that opted in, as the public rt-bootstrapper does it.
     Always,
 }
 
 /// A label selector of Kubernetes' meaning: all requirements must hold, an empty one matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase", default, deny_unknown_fields)]
 pub struct LabelSelector {
-    /// Labels that must have exactly these values.
+    /// Labels that must be present with exactly these values.
     pub match_labels: BTreeMap<String, String>,
-    /// Further requirements.
+    /// Further requirements; all of them must hold.
     pub match_expressions: Vec<LabelRequirement>,
 }
 
-/// One requirement of a [`LabelSelector`].
+/// One requirement of a label selector.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct LabelRequirement {
-    /// The label.
+    /// Key of the label.
     pub key: String,
-    /// How its value is judged.
+    /// How the label is compared with `values`.
     pub operator: LabelOperator,
-    /// What it is compared with; empty for `Exists` and `DoesNotExist`.
+    /// Values that the label is compared with; empty for `Exists` and `DoesNotExist`.
     #[serde(default)]
     pub values: Vec<String>,
 }
 
 /// Operator of a [`LabelRequirement`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 pub enum LabelOperator {
     /// The label has one of the values.
     In,
@@ -160,25 +172,47 @@ impl DocumentError {
     }
 }
 
-/// What JSON gives us: every key may be absent or null, as in the public decoder; unknown keys are ignored.
+/// Configuration document of the webhook (runtime-bootstrapper): what it may change in Pods, and for whom.
+// What JSON gives us: every key may be absent or null, as in the public decoder; unknown keys are ignored. The comments of
+// the fields are what an editor shows.
 #[derive(Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 struct Raw {
+    /// Path or URL of the JSON Schema for editors. The webhook ignores it.
+    #[serde(rename = "$schema")]
+    #[cfg_attr(feature = "crds", schemars(with = "Option<String>"))]
+    _schema: Option<IgnoredAny>,
+    /// Registry host, with port if any, and the registry that replaces it, which may have a path. `docker.io` covers every
+    /// reference that resolves to Docker Hub, such as `nginx`. Chains are resolved when the document is loaded; a cycle is
+    /// invalid. Required; `{}` means that no registry is replaced.
     overrides: Option<BTreeMap<String, String>>,
+    /// ClusterTrustBundle that the feature `add-cluster-trust-bundle` mounts. The four keys are required together.
     cluster_trust_bundle: Option<RawTrustBundle>,
+    /// Namespace and the features that all its Pods get without an annotation. `all` stands for every available feature.
     namespace_features: Option<BTreeMap<String, Option<Vec<String>>>>,
+    /// Features that this cluster offers, by annotation key. If the list is empty, no Pod is changed.
     available_features: Option<Vec<String>>,
+    /// Environment variables that the feature `set-fips-mode` sets to `true`.
     fips_variables: Option<Vec<String>>,
+    /// How the pull Secret is named, and which Pods and namespaces get it.
     image_pull_secret: Option<ImagePullSecret>,
+    /// Features that a Pod can opt out of with the annotation value `"false"`, whoever opted in.
     opt_out: Option<Vec<String>>,
 }
 
+/// The ClusterTrustBundle and where a container finds it.
 #[derive(Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
 #[serde(rename_all = "camelCase")]
 struct RawTrustBundle {
+    /// Name of the ClusterTrustBundle object.
     name: Option<String>,
+    /// File name of the certificates inside the volume: a relative path.
     cert_write_path: Option<String>,
+    /// Path in the container at which the volume is mounted.
     volume_mount_path: Option<String>,
+    /// Name of the volume that is added to the Pod.
     volume_name: Option<String>,
 }
 

@@ -15,6 +15,7 @@ use crate::compose;
 use crate::crds;
 use crate::manifests::{self, ManifestsArgs};
 use crate::preview::{self, PreviewArgs};
+use crate::schema;
 
 /// Pod-mutating webhook, KCP controller and watcher for Kyma runtimes
 #[derive(Debug, Parser)]
@@ -40,6 +41,8 @@ pub(crate) enum Role {
     Manifests(ManifestsArgs),
     /// Print the CustomResourceDefinitions
     Crds,
+    /// Print the JSON Schema of the webhook's configuration document, for editors
+    Schema,
 }
 
 impl Cli {
@@ -69,6 +72,7 @@ impl Role {
             Self::Preview(arguments) => Ok(preview::run(&arguments)?),
             Self::Manifests(arguments) => manifests::run(&arguments),
             Self::Crds => Ok(crds::run()?),
+            Self::Schema => Ok(schema::run()?),
         }
     }
 }

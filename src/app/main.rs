@@ -1,6 +1,4 @@
-//! The one binary: reads the arguments, runs the role, prints what went wrong.
-//!
-//! Deliberately absent: everything else. A role is wired in its own module, and exit codes are the role's.
+//! The one binary: reads the arguments, runs the role, prints what went wrong. A role is wired in its own module.
 
 mod amounts;
 mod cli;
@@ -9,15 +7,16 @@ mod crds;
 mod edge;
 mod manifests;
 mod preview;
+#[cfg(test)]
+mod reference;
+mod schema;
 mod watchers;
-
-use std::process::ExitCode;
 
 /// Less CPU and memory than glibc's allocator for calls to thousands of runtimes (docs/benchmarks.md, "Fan-out").
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-fn main() -> ExitCode {
+fn main() -> std::process::ExitCode {
     match cli::Cli::read(std::env::args_os()).role.run() {
         Ok(code) => code,
         Err(error) => edge::report(&error),

@@ -124,7 +124,7 @@ pub enum LeaseError {
 #[derive(Clone, Debug, Default)]
 pub struct LeaseMetrics(Family<Labels, Gauge>);
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Labels {
     lease: String,
 }
@@ -137,6 +137,11 @@ impl LeaseMetrics {
         let help = "Whether this process holds the lease (1) or not (0)";
         registry.register("leader", help, metrics.0.clone());
         metrics
+    }
+
+    /// Creates one series in each family, for the generated reference: see [`crate::metrics::create_series`].
+    pub fn create_series(&self) {
+        crate::metrics::create_series(&self.0);
     }
 
     fn set(&self, lease: &str, leads: bool) {

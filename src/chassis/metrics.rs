@@ -6,9 +6,11 @@
 //! handle. Deliberately absent: HTTP (see [`crate::admin`]) and any metric of a role.
 
 use std::fmt;
+use std::hash::Hash;
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::{encode_eof, encode_registry};
+use prometheus_client::metrics::family::{Family, MetricConstructor};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
@@ -26,6 +28,18 @@ pub struct BuildInfo {
     pub version: String,
     /// The source revision, or "unknown".
     pub revision: String,
+}
+
+/// Creates one series of a family, with empty label values.
+///
+/// A family without a series is missing in the exposition, and only a series names the labels. The generated reference
+/// (docs/reference/metrics.md) lists every metric by means of this; a process does not call it.
+pub fn create_series<L, M, C>(family: &Family<L, M, C>)
+where
+    L: Clone + Default + Eq + Hash,
+    C: MetricConstructor<M>,
+{
+    drop(family.get_or_create(&L::default()));
 }
 
 /// All metrics of one process.

@@ -8,6 +8,7 @@
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
+use chassis::metrics::create_series;
 use policy::change::Silence;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -34,17 +35,17 @@ pub const FAILED_REQUEST: &str = "failed-request";
 /// `error_reason` of a POST that was not made, because there are no usable certificates.
 pub const REQUEST_SETUP: &str = "request-setup";
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ErrorReason {
     error_reason: &'static str,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Reason {
     reason: &'static str,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Outcome {
     outcome: &'static str,
 }
@@ -160,6 +161,16 @@ impl WatcherMetrics {
             "Heartbeats by outcome",
             self.heartbeats.clone(),
         );
+    }
+
+    /// Creates one series in each family, for the generated reference: see [`chassis::metrics::create_series`].
+    pub fn create_series(&self) {
+        create_series(&self.rejections);
+        create_series(&self.failed);
+        create_series(&self.silences);
+        create_series(&self.stored);
+        create_series(&self.refused);
+        create_series(&self.heartbeats);
     }
 
     /// A request came in on the admission endpoint.

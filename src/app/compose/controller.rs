@@ -1,6 +1,6 @@
 //! The role `controller`, put together: sources are watched by every replica, the leader brings them to the runtimes.
 
-mod meters;
+pub(crate) mod meters;
 mod settings;
 
 use std::process::ExitCode;

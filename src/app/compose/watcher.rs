@@ -3,7 +3,7 @@
 //! The end, in order: readiness fails, serving goes on for the shutdown_delay_duration, open requests end; then the sender tries what is left
 //! once, within a bound, and what KCP does not take stays in the spool for the next process in this Pod.
 
-mod meters;
+pub(crate) mod meters;
 mod settings;
 
 use std::process::ExitCode;

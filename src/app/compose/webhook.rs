@@ -1,7 +1,7 @@
 //! The role `webhook`, put together: watches feed snapshots, the edge answers from them, one replica repairs.
 
 mod certificates;
-mod meters;
+pub(crate) mod meters;
 
 use std::process::ExitCode;
 use std::sync::Arc;

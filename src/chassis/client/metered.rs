@@ -24,7 +24,7 @@ use super::{Call, DeadlineExceeded};
 #[derive(Clone, Debug, Default)]
 pub struct RequestMetrics(Family<Labels, Counter>);
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Labels {
     verb: &'static str,
     resource: String,
@@ -42,6 +42,11 @@ impl RequestMetrics {
             requests.0.clone(),
         );
         requests
+    }
+
+    /// Creates one series in the family, for the generated reference: see [`crate::metrics::create_series`].
+    pub fn create_series(&self) {
+        crate::metrics::create_series(&self.0);
     }
 }
 

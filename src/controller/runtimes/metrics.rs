@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use chassis::metrics::create_series;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -24,13 +25,13 @@ pub struct FleetMetrics {
     pub(super) in_flight: Gauge,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CallLabels {
     verb: &'static str,
     outcome: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct HandshakeLabels {
     protocol: &'static str,
     resumed: &'static str,
@@ -79,6 +80,12 @@ impl FleetMetrics {
             metrics.in_flight.clone(),
         );
         metrics
+    }
+
+    /// Creates one series in each family, for the generated reference: see [`chassis::metrics::create_series`].
+    pub fn create_series(&self) {
+        create_series(&self.calls);
+        create_series(&self.handshakes);
     }
 
     pub(super) fn handshake(&self, protocol: &'static str, resumed: bool) {

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use api::Feature;
+use chassis::metrics::create_series;
 use policy::admission::review::Operation;
 use policy::admission::{Code, Finding};
 use prometheus_client::encoding::EncodeLabelSet;
@@ -29,24 +30,24 @@ pub struct AdmissionMetrics {
     duration: Histogram,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ReviewLabels {
     operation: &'static str,
     outcome: &'static str,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct FindingLabels {
     feature: &'static str,
     reason: &'static str,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct FaultLabels {
     reason: &'static str,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct WaitLabels {
     outcome: &'static str,
 }
@@ -123,6 +124,14 @@ impl AdmissionMetrics {
             metrics.duration.clone(),
         );
         metrics
+    }
+
+    /// Creates one series in each family, for the generated reference: see [`chassis::metrics::create_series`].
+    pub fn create_series(&self) {
+        create_series(&self.reviews.family);
+        create_series(&self.findings.family);
+        create_series(&self.faults);
+        create_series(&self.namespace_waits);
     }
 
     pub(super) fn decided(&self, operation: Operation, changed: bool) {

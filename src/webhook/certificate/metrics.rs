@@ -2,6 +2,7 @@
 //!
 //! Invariant: each number is written in one place. Deliberately absent: the registry's prefix, which the process gives.
 
+use chassis::metrics::create_series;
 use jiff::Timestamp;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -23,7 +24,7 @@ pub struct CertificateMetrics {
     holds: Family<Labels, Counter>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Labels {
     reason: &'static str,
 }
@@ -54,6 +55,12 @@ impl CertificateMetrics {
             metrics.holds.clone(),
         );
         metrics
+    }
+
+    /// Creates one series in each family, for the generated reference: see [`chassis::metrics::create_series`].
+    pub fn create_series(&self) {
+        create_series(&self.reissues);
+        create_series(&self.holds);
     }
 
     pub(super) fn serving_until(&self, expiry: Timestamp) {

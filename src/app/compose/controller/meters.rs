@@ -11,7 +11,7 @@ use controller::runtimes::FleetMetrics;
 const PREFIX: &str = "rt_bootstrapper_controller";
 
 /// Handles for the parts.
-pub(super) struct Meters {
+pub(crate) struct Meters {
     pub(super) requests: RequestMetrics,
     pub(super) lease: LeaseMetrics,
     pub(super) sources: SourceMetrics,
@@ -22,7 +22,7 @@ pub(super) struct Meters {
 
 impl Meters {
     /// Registers everything.
-    pub(super) fn new() -> (Self, Metrics) {
+    pub(crate) fn new() -> (Self, Metrics) {
         let build = BuildInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             revision: option_env!("REVISION").unwrap_or("unknown").to_owned(),
@@ -38,5 +38,16 @@ impl Meters {
             fleet: FleetMetrics::register(registry),
         };
         (meters, metrics)
+    }
+
+    /// Creates one series in each family, for the generated reference.
+    #[cfg(test)]
+    pub(crate) fn create_series(&self) {
+        self.requests.create_series();
+        self.lease.create_series();
+        self.sources.create_series();
+        self.signal.create_series();
+        self.direct.create_series();
+        self.fleet.create_series();
     }
 }

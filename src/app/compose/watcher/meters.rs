@@ -6,7 +6,7 @@ use watcher::metrics::{State, WatcherMetrics};
 const PREFIX: &str = "watcher";
 
 /// Registers everything.
-pub(super) fn register(state: State) -> (WatcherMetrics, Metrics) {
+pub(crate) fn register(state: State) -> (WatcherMetrics, Metrics) {
     let build = BuildInfo {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         revision: option_env!("REVISION").unwrap_or("unknown").to_owned(),

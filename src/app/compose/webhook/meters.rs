@@ -13,7 +13,7 @@ use webhook::watches::WatchMetrics;
 const PREFIX: &str = "rt_bootstrapper";
 
 /// Handles for the parts.
-pub(super) struct Meters {
+pub(crate) struct Meters {
     pub(super) requests: RequestMetrics,
     pub(super) lease: LeaseMetrics,
     pub(super) admission: AdmissionMetrics,
@@ -24,7 +24,7 @@ pub(super) struct Meters {
 
 impl Meters {
     /// Registers everything.
-    pub(super) fn with_server(statistics: Statistics) -> (Self, Metrics) {
+    pub(crate) fn with_server(statistics: Statistics) -> (Self, Metrics) {
         let build = BuildInfo {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             revision: option_env!("REVISION").unwrap_or("unknown").to_owned(),
@@ -41,5 +41,15 @@ impl Meters {
             mirror: MirrorMetrics::register(registry),
         };
         (meters, metrics)
+    }
+
+    /// Creates one series in each family, for the generated reference.
+    #[cfg(test)]
+    pub(crate) fn create_series(&self) {
+        self.requests.create_series();
+        self.lease.create_series();
+        self.admission.create_series();
+        self.certificate.create_series();
+        self.mirror.create_series();
     }
 }

@@ -3,7 +3,7 @@
 use rstest::rstest;
 use serde_json::{Value, json};
 
-use super::runner::{Folder, POD, pods_of};
+use super::runner::{CONFIG, Folder, POD, pods_of};
 
 const KEY: &str = "rt-cfg.kyma-project.io/alter-img-registry";
 
@@ -281,4 +281,24 @@ fn the_pull_secret_tells_what_needs_it(#[case] content: String, #[case] reason: 
         .with("s", content)
         .preview(&["--pull-secret", "s", "--output", "json", "m.yaml"]);
     assert_eq!(ran.pods()[0]["reasons"][1]["reason"], reason);
+}
+
+/// Editors complete a document that names its JSON Schema; the key is no fault of it.
+#[test]
+fn schema_key_of_the_document_is_accepted_silently() {
+    let document = CONFIG.replacen('{', "{\"$schema\": \"./schema.json\",", 1);
+    let folder = Folder::new()
+        .with("config.json", document)
+        .with("m.yaml", POD);
+    let ran = folder.preview(&["m.yaml"]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+}
+
+/// What the process prints is the schema of the document that it reads.
+#[test]
+fn schema_is_printed_as_json() {
+    let ran = Folder::new().run(&["schema"], "");
+    let schema: Value = serde_json::from_str(&ran.out).unwrap();
+    assert_eq!(schema["$schema"], "http://json-schema.org/draft-07/schema#");
+    assert!(schema["properties"]["overrides"].is_object());
 }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use chassis::metrics::create_series;
 use policy::convergence::plan::Action;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -22,12 +23,12 @@ pub struct DirectMetrics {
     abandoned: Counter,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Outcome {
     outcome: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Written {
     action: &'static str,
     kind: &'static str,
@@ -90,6 +91,13 @@ impl DirectMetrics {
             metrics.abandoned.clone(),
         );
         metrics
+    }
+
+    /// Creates one series in each family, for the generated reference: see [`chassis::metrics::create_series`].
+    pub fn create_series(&self) {
+        create_series(&self.passes);
+        create_series(&self.actions);
+        create_series(&self.statuses);
     }
 
     pub(super) fn acted(&self, action: &Action, good: bool) {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use chassis::metrics::create_series;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -57,12 +58,12 @@ pub struct SignalMetrics {
     oldest: Gauge,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Action {
     action: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Reason {
     reason: &'static str,
 }
@@ -104,6 +105,13 @@ impl SignalMetrics {
             metrics.oldest.clone(),
         );
         metrics
+    }
+
+    /// Creates one series in each family, for the generated reference: see [`chassis::metrics::create_series`].
+    pub fn create_series(&self) {
+        create_series(&self.writes);
+        create_series(&self.errors);
+        create_series(&self.refused);
     }
 
     pub(super) fn wrote(&self, action: &'static str) {

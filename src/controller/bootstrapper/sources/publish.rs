@@ -5,6 +5,7 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use chassis::metrics::create_series;
 use chassis::readiness::Condition;
 use chassis::telemetry::error_chain;
 use policy::convergence::sources::{
@@ -29,12 +30,12 @@ pub struct SourceMetrics {
     not_found: Family<AbsentLabel, Gauge>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct SourceLabel {
     source: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct AbsentLabel {
     source: &'static str,
     controller: &'static str,
@@ -64,6 +65,13 @@ not lead",
             metrics.not_found.clone(),
         );
         metrics
+    }
+
+    /// Creates one series in each family, for the generated reference: see [`chassis::metrics::create_series`].
+    pub fn create_series(&self) {
+        create_series(&self.invalid);
+        create_series(&self.deletion_pending);
+        create_series(&self.not_found);
     }
 
     fn set(&self, kind: Kind, invalid: bool) {

@@ -1,5 +1,6 @@
 //! What the mirror counts. Labels are closed sets; namespaces are never among them.
 
+use chassis::metrics::create_series;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -15,12 +16,12 @@ pub struct MirrorMetrics {
     errors: Family<Kind, Counter>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Action {
     action: &'static str,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Kind {
     kind: &'static str,
 }
@@ -52,6 +53,12 @@ impl MirrorMetrics {
             metrics.errors.clone(),
         );
         metrics
+    }
+
+    /// Creates one series in each family, for the generated reference: see [`chassis::metrics::create_series`].
+    pub fn create_series(&self) {
+        create_series(&self.writes);
+        create_series(&self.errors);
     }
 
     pub(super) fn set_copies(&self, count: usize) {

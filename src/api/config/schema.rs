@@ -1,0 +1,229 @@
+//! The JSON Schema of the configuration document, for editors.
+//!
+//! Keys, types and descriptions are derived from the types that read the document; this module adds what no type says:
+//! defaults, examples, patterns, and the features by name. Draft-07 without references, because the JSON language servers of
+//! editors support it completely.
+//!
+//! Invariant: the schema rejects what [`super::Document::parse`] rejects. It also rejects what loads with a warning (unknown
+//! keys, a trust bundle that cannot be mounted): editors show that as a warning, too.
+
+use schemars::generate::SchemaSettings;
+use serde_json::{Map, Value, json};
+
+use super::Raw;
+use crate::names::{FIPS_VARIABLE, PULL_SECRET};
+use crate::{ALL_KEY, Feature};
+
+#[cfg(test)]
+mod tests;
+
+/// A label of RFC 1123, the parts of most names.
+const LABEL: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
+
+/// JSON Schema of the configuration document.
+#[must_use]
+pub fn schema() -> Value {
+    let mut settings = SchemaSettings::draft07();
+    settings.inline_subschemas = true;
+    let mut schema = settings.into_generator().into_root_schema_for::<Raw>();
+    let root = schema.ensure_object();
+    finish(root);
+    root.insert("title".into(), "Configuration of the webhook".into());
+    root.insert("required".into(), json!(["overrides"]));
+    let mut schema = schema.to_value();
+    for (path, additions) in annotations() {
+        let target = schema.pointer_mut(&pointer(path));
+        if let (Some(Value::Object(target)), Value::Object(additions)) = (target, additions) {
+            target.extend(additions);
+        }
+    }
+    schema
+}
+
+/// Rejects unknown keys and joins the lines of descriptions, in this schema and in all below it.
+fn finish(schema: &mut Map<String, Value>) {
+    for value in schema.values_mut() {
+        if let Value::Object(inner) = value {
+            finish(inner);
+        }
+        for inner in value.as_array_mut().into_iter().flatten() {
+            inner.as_object_mut().map(finish);
+        }
+    }
+    if let Some(Value::String(text)) = schema.get_mut("description") {
+        *text = text.replace('\n', " ");
+    }
+    // A key that may be absent has no default that could be written.
+    if schema.get("default") == Some(&Value::Null) {
+        schema.remove("default");
+    }
+    // A property may be called `properties`; a schema has its type beside it.
+    if schema.contains_key("properties") && schema.contains_key("type") {
+        schema.insert("additionalProperties".into(), false.into());
+    }
+}
+
+/// The JSON pointer to the schema of a key such as `a.b[].c`, where `[]` are the items of a list.
+fn pointer(path: &str) -> String {
+    let key = |key: &str| match key.strip_suffix("[]") {
+        Some(list) => format!("/properties/{list}/items"),
+        None => format!("/properties/{key}"),
+    };
+    path.split('.').map(key).collect()
+}
+
+/// What is added to the keys of the document.
+fn annotations() -> Vec<(&'static str, Value)> {
+    let mut annotations = vec![
+        (
+            "overrides",
+            json!({
+                // Required, so null is not a value as it is elsewhere.
+                "type": "object",
+                "examples": [{"docker.io": "registry.example.com/hub", "replace.me:5000": "mirror.example.com"}],
+            }),
+        ),
+        (
+            "availableFeatures",
+            json!({
+                "default": [],
+                "items": feature(None),
+                "examples": [Feature::ALL.map(Feature::key)],
+            }),
+        ),
+        (
+            "namespaceFeatures",
+            json!({
+                "default": {},
+                "additionalProperties": {"type": ["array", "null"], "items": feature(Some(ALL_KEY))},
+                "examples": [{"shop": [ALL_KEY]}],
+            }),
+        ),
+        (
+            "fipsVariables",
+            json!({
+                "default": [FIPS_VARIABLE],
+                // Printable ASCII without `=`.
+                "items": {"type": "string", "pattern": "^[ -<>-~]+$"},
+                "examples": [[FIPS_VARIABLE]],
+            }),
+        ),
+        (
+            "optOut",
+            json!({
+                "default": [Feature::TrustBundle.key()],
+                "items": feature(Some(ALL_KEY)),
+                "examples": [[Feature::TrustBundle.key()]],
+            }),
+        ),
+        (
+            "$schema",
+            json!({"examples": ["./rt-bootstrapper-config.schema.json"]}),
+        ),
+    ];
+    annotations.extend(trust_bundle());
+    annotations.extend(pull_secret());
+    annotations
+}
+
+fn trust_bundle() -> [(&'static str, Value); 5] {
+    let key = |pattern: String, example: &str| json!({"type": "string", "pattern": pattern, "examples": [example]});
+    let name = format!("{LABEL}([.:]{LABEL})*");
+    [
+        (
+            "clusterTrustBundle",
+            json!({
+                "required": ["name", "certWritePath", "volumeMountPath", "volumeName"],
+                "examples": [{
+                    "name": "example.com:ctb:1",
+                    "certWritePath": "ca-bundle.pem",
+                    "volumeMountPath": "/etc/ssl/certs",
+                    "volumeName": "rt-bootstrapper-certs",
+                }],
+            }),
+        ),
+        (
+            "clusterTrustBundle.name",
+            key(format!("^{name}$"), "example.com:ctb:1"),
+        ),
+        (
+            "clusterTrustBundle.certWritePath",
+            key("^[^/]".to_owned(), "ca-bundle.pem"),
+        ),
+        (
+            "clusterTrustBundle.volumeMountPath",
+            key("^/[^:]+$".to_owned(), "/etc/ssl/certs"),
+        ),
+        (
+            "clusterTrustBundle.volumeName",
+            key(format!("^{LABEL}$"), "rt-bootstrapper-certs"),
+        ),
+    ]
+}
+
+fn pull_secret() -> [(&'static str, Value); 9] {
+    const EXPRESSIONS: [&str; 4] = [
+        "imagePullSecret.namespaceSelector.matchExpressions",
+        "imagePullSecret.namespaceSelector.matchExpressions[].key",
+        "imagePullSecret.namespaceSelector.matchExpressions[].operator",
+        "imagePullSecret.namespaceSelector.matchExpressions[].values",
+    ];
+    let selector = json!({"matchLabels": {"example.com/credentials": "allowed"}});
+    let requirement = json!({"key": "team", "operator": "In", "values": ["shop", "billing"]});
+    [
+        (
+            "imagePullSecret",
+            json!({"default": {}, "examples": [{"inject": "needed", "namespaceSelector": selector}]}),
+        ),
+        (
+            "imagePullSecret.name",
+            json!({"pattern": format!("^{LABEL}([.]{LABEL})*$"), "examples": [PULL_SECRET]}),
+        ),
+        (
+            "imagePullSecret.inject",
+            json!({"default": "needed", "examples": ["needed", "always"]}),
+        ),
+        (
+            "imagePullSecret.namespaceSelector",
+            json!({"examples": [selector]}),
+        ),
+        (
+            "imagePullSecret.namespaceSelector.matchLabels",
+            json!({"examples": [selector["matchLabels"]]}),
+        ),
+        (
+            EXPRESSIONS[0],
+            json!({"default": [], "examples": [[requirement]]}),
+        ),
+        (EXPRESSIONS[1], json!({"examples": [requirement["key"]]})),
+        (
+            EXPRESSIONS[2],
+            json!({"examples": [requirement["operator"]]}),
+        ),
+        (EXPRESSIONS[3], json!({"examples": [requirement["values"]]})),
+    ]
+}
+
+/// A feature by its annotation key, and the alias where it is allowed. Any other text makes the document invalid.
+fn feature(alias: Option<&str>) -> Value {
+    let alias = alias.map(|key| json!({"const": key, "description": "Every available feature."}));
+    let features = Feature::ALL
+        .map(|feature| json!({"const": feature.key(), "description": description(feature)}));
+    json!({"type": "string", "oneOf": alias.into_iter().chain(features).collect::<Vec<_>>()})
+}
+
+fn description(feature: Feature) -> &'static str {
+    match feature {
+        Feature::RegistryRewrite => {
+            "Replaces the registry in the images of containers, init containers and image volumes."
+        }
+        Feature::PullSecret => {
+            "Adds the pull Secret to imagePullSecrets and copies it to the namespace."
+        }
+        Feature::TrustBundle => "Mounts the ClusterTrustBundle in containers and init containers.",
+        Feature::FipsMode => "Sets the environment variables of `fipsVariables` to `true`.",
+        Feature::Landscape => {
+            "Sets the environment variable KYMA_LANDSCAPE to the name of the landscape."
+        }
+    }
+}

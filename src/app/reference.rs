@@ -1,0 +1,107 @@
+//! Pages of `docs/reference` and the embedded JSON Schema, generated from the code.
+//!
+//! Commands, metrics and the custom resource are asked at run time for what they are; `cargo reference` writes the files, and
+//! a test fails while a file differs from the code. Compiled for tests only.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+mod api_page;
+mod documents;
+mod exposition;
+mod flags;
+mod metrics;
+mod permissions;
+mod queries;
+
+/// What writes the files.
+const COMMAND: &str = "cargo reference";
+
+/// A file of the repository with the text that it should have.
+struct Page {
+    path: &'static str,
+    text: String,
+}
+
+fn pages() -> [Page; 4] {
+    [
+        Page {
+            path: "docs/reference/flags.md",
+            text: flags::page(),
+        },
+        Page {
+            path: "docs/reference/metrics.md",
+            text: metrics::page(),
+        },
+        Page {
+            path: "docs/reference/api.md",
+            text: api_page::page(),
+        },
+        Page {
+            path: "src/api/config/schema.json",
+            text: format!("{:#}\n", api::config::schema()),
+        },
+    ]
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The beginning of a generated page.
+fn heading(title: &str, about: &str) -> String {
+    format!(
+        "# {title}\n\n<!-- Generated from the code by `{COMMAND}`; do not edit. -->\n\n{about}\n"
+    )
+}
+
+/// A table in Markdown. A cell is one line, and a pipe in it is escaped.
+fn table(header: &[&str], rows: &[Vec<String>]) -> String {
+    let line = |cells: &[String]| {
+        let cells: Vec<String> = cells
+            .iter()
+            .map(|cell| cell.replace('\n', " ").replace('|', "\\|"))
+            .collect();
+        format!("| {} |\n", cells.join(" | "))
+    };
+    let header: Vec<String> = header.iter().map(|&it| it.to_owned()).collect();
+    let mut text = format!("\n{}", line(&header));
+    // Writing to a string cannot fail.
+    let _ = writeln!(text, "|{}", "---|".repeat(header.len()));
+    text.extend(rows.iter().map(|row| line(row)));
+    text
+}
+
+/// A text as code, or a dash for none.
+fn code(text: &str) -> String {
+    if text.is_empty() {
+        return "–".to_owned();
+    }
+    format!("`{text}`")
+}
+
+#[test]
+fn generated_files_are_up_to_date() {
+    for Page { path, text } in pages() {
+        let file = fs::read_to_string(root().join(path)).unwrap_or_default();
+        let differing = file
+            .lines()
+            .zip(text.lines())
+            .find(|(is, should)| is != should);
+        assert!(
+            file == text,
+            "{path} is not up to date: run `{COMMAND}` and commit the result; first difference: {differing:?}"
+        );
+    }
+}
+
+#[test]
+#[ignore = "writes the generated files; `cargo reference` runs it"]
+fn write() {
+    for Page { path, text } in pages() {
+        let path = root().join(path);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+}

@@ -1,0 +1,81 @@
+//! The metrics of an exposition in OpenMetrics text.
+
+use std::collections::BTreeSet;
+
+/// One metric as it is exposed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Metric {
+    /// The name of its series; of a histogram, without `_bucket`, `_sum` and `_count`.
+    pub(super) name: String,
+    pub(super) kind: String,
+    pub(super) labels: BTreeSet<String>,
+    pub(super) help: String,
+}
+
+impl Metric {
+    /// Whether a name in a query is one of its series.
+    pub(super) fn has_series(&self, name: &str) -> bool {
+        if self.kind != "histogram" {
+            return self.name == name;
+        }
+        let suffix = name.strip_prefix(&self.name);
+        suffix.is_some_and(|it| matches!(it, "_bucket" | "_sum" | "_count"))
+    }
+}
+
+/// The metrics in their order.
+pub(super) fn metrics(exposition: &str) -> Vec<Metric> {
+    let mut metrics: Vec<Metric> = Vec::new();
+    for line in exposition.lines() {
+        if let Some(rest) = line.strip_prefix("# HELP ") {
+            let (name, help) = rest.split_once(' ').unwrap();
+            metrics.push(Metric {
+                name: name.to_owned(),
+                help: help.to_owned(),
+                ..Metric::default()
+            });
+        } else if let Some(rest) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = rest.split_once(' ').unwrap();
+            let metric = metrics.last_mut().unwrap();
+            assert_eq!(metric.name, name);
+            kind.clone_into(&mut metric.kind);
+        } else if !line.starts_with('#') {
+            sample(line, metrics.last_mut().unwrap());
+        }
+    }
+    metrics
+}
+
+/// Takes name and labels from a sample.
+fn sample(line: &str, metric: &mut Metric) {
+    let (series, _value) = line.rsplit_once(' ').unwrap();
+    let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
+    assert!(
+        name.starts_with(&metric.name),
+        "{line} is no sample of {}",
+        metric.name
+    );
+    if metric.kind != "histogram" {
+        name.clone_into(&mut metric.name);
+    }
+    // In a reference all values are empty or simple: none has a quotation mark.
+    let names = labels.split(',').filter_map(|it| it.split_once('='));
+    let names = names.map(|(name, _)| name.to_owned());
+    metric.labels.extend(names.filter(|it| it != "le"));
+}
+
+#[test]
+fn names_are_those_of_the_series() {
+    let text = "# HELP a_calls Calls.\n# TYPE a_calls counter\na_calls_total{verb=\"get\",code=\"200\"} 1\n\
+        # HELP a_wait_seconds Wait.\n# TYPE a_wait_seconds histogram\n# UNIT a_wait_seconds seconds\n\
+        a_wait_seconds_sum 0.0\na_wait_seconds_bucket{le=\"1.0\"} 0\n# EOF\n";
+    let found = metrics(text);
+    assert_eq!(found[0].name, "a_calls_total");
+    assert_eq!(found[0].labels, ["code", "verb"].map(str::to_owned).into());
+    assert!(found[0].has_series("a_calls_total") && !found[0].has_series("a_calls"));
+    assert_eq!(
+        (found[1].name.as_str(), found[1].labels.len()),
+        ("a_wait_seconds", 0)
+    );
+    assert!(found[1].has_series("a_wait_seconds_bucket") && !found[1].has_series("a_wait_seconds"));
+}

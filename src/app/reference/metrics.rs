@@ -1,0 +1,159 @@
+//! Page `metrics`: what each component exposes on /metrics, asked of the registry that the component serves.
+//!
+//! Each family has one series with empty label values, because only a series names the labels; figures that are missing
+//! while there is nothing to measure get something to measure.
+
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use api::event::{PathSegment, WatchEvent};
+use chassis::metrics::Metrics;
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use serve::Statistics;
+use watcher::certificates::{CertificateOptions, Certificates};
+use watcher::metrics::State;
+use watcher::outbox::{Options, Outbox};
+
+use super::exposition::{self, Metric};
+use super::{code, heading, table};
+use crate::compose;
+
+/// One component and what it exposes.
+pub(super) struct Component {
+    pub(super) name: &'static str,
+    about: &'static str,
+    pub(super) metrics: Vec<Metric>,
+}
+
+/// The page.
+pub(super) fn page() -> String {
+    let mut text = heading(
+        "Metrics",
+        "Metrics of each component by the names of their series. A histogram has the series `_bucket`, `_sum` and `_count`. A \
+         metric with labels is exposed after its first event. Metrics `process_*` are those of the process itself.",
+    );
+    for component in components() {
+        text.extend([format!("\n## {}\n\n{}\n", component.name, component.about)]);
+        let rows: Vec<Vec<String>> = component.metrics.iter().map(row).collect();
+        text.push_str(&table(&["metric", "type", "labels", "meaning"], &rows));
+    }
+    text
+}
+
+fn row(metric: &Metric) -> Vec<String> {
+    let labels: Vec<String> = metric.labels.iter().map(|it| code(it)).collect();
+    let labels = if labels.is_empty() {
+        code("")
+    } else {
+        labels.join(", ")
+    };
+    vec![
+        code(&metric.name),
+        metric.kind.clone(),
+        labels,
+        metric.help.trim_end_matches('.').to_owned(),
+    ]
+}
+
+/// Every component.
+pub(super) fn components() -> [Component; 3] {
+    [
+        Component {
+            name: "webhook",
+            about: "On port 8080 (`--metrics-bind-address`).",
+            metrics: exposed(&webhook()),
+        },
+        Component {
+            name: "controller",
+            about: "On port 8080 (`--metrics-bind-address`).",
+            metrics: exposed(&controller()),
+        },
+        Component {
+            name: "watcher",
+            about: "On port 2112 (`--metrics-port`).",
+            metrics: exposed(&watcher()),
+        },
+    ]
+}
+
+fn webhook() -> Metrics {
+    let (meters, metrics) = compose::webhook::meters::Meters::with_server(Statistics::default());
+    meters.create_series();
+    metrics
+}
+
+fn controller() -> Metrics {
+    let (meters, metrics) = compose::controller::meters::Meters::new();
+    meters.create_series();
+    metrics
+}
+
+/// With a certificate and an event that waits.
+fn watcher() -> Metrics {
+    let folder = tempfile::tempdir().unwrap();
+    let certificates = Certificates::load(certificates(folder.path()));
+    let options = Options {
+        write_deadline: Duration::from_secs(30),
+        ..Options::new(folder.path().to_owned())
+    };
+    let (outbox, _) = Outbox::open(options, Instant::now());
+    let manager = PathSegment::parse("manager").unwrap();
+    let stored = outbox.put(&manager, &WatchEvent::default(), Instant::now());
+    assert_eq!(stored.name(), "spooled");
+    let state = State {
+        outbox,
+        certificates,
+        connections: Statistics::default(),
+    };
+    let (counters, metrics) = compose::watcher::meters::register(state);
+    counters.create_series();
+    metrics
+}
+
+/// Files of a certificate that is its own authority's.
+fn certificates(folder: &Path) -> CertificateOptions {
+    let mut authority = CertificateParams::default();
+    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let authority_key = KeyPair::generate().unwrap();
+    let root = authority.self_signed(&authority_key).unwrap();
+    let issuer = Issuer::new(authority, authority_key);
+    let key = KeyPair::generate().unwrap();
+    let leaf = CertificateParams::new(["localhost".to_owned()]).unwrap();
+    let leaf = leaf.signed_by(&key, &issuer).unwrap();
+    let file = |name: &str, text: String| {
+        let path = folder.join(name);
+        fs::write(&path, text).unwrap();
+        path
+    };
+    CertificateOptions {
+        authorities: file("ca.crt", root.pem()),
+        certificate: file("tls.crt", leaf.pem()),
+        key: file("tls.key", key.serialize_pem()),
+    }
+}
+
+/// What a registry exposes. A metric that is registered and not exposed is a family without a series.
+fn exposed(metrics: &Metrics) -> Vec<Metric> {
+    let found = exposition::metrics(&metrics.encode().unwrap());
+    let debug = format!("{metrics:?}");
+    let registered = debug.split("Descriptor { name: \"").skip(1);
+    let registered: Vec<&str> = registered.filter_map(|it| it.split('"').next()).collect();
+    assert!(
+        registered.len() > 5,
+        "the registry's debug text has another form: {debug}"
+    );
+    for name in registered {
+        let endings = ["", "_total", "_info", "_seconds", "_bytes"];
+        let is_exposed = |it: &Metric| {
+            endings
+                .iter()
+                .any(|ending| it.name.ends_with(&format!("_{name}{ending}")))
+        };
+        assert!(
+            found.iter().any(is_exposed),
+            "{name} is registered and not listed: its `create_series` does not create a series of it"
+        );
+    }
+    found
+}
