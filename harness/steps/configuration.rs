@@ -117,8 +117,13 @@ async fn told(world: &mut World, reason: String, error: String) -> anyhow::Resul
 }
 
 async fn is_valid(replica: &Replica, expected: bool) -> anyhow::Result<()> {
-    let valid = replica.sum("configuration_valid", |_| true).await?;
-    ensure!((valid > 0.5) == expected, "configuration_valid is {valid}");
+    let valid = replica
+        .sum("configuration_last_reload_successful", |_| true)
+        .await?;
+    ensure!(
+        (valid > 0.5) == expected,
+        "configuration_last_reload_successful is {valid}"
+    );
     Ok(())
 }
 

@@ -128,7 +128,7 @@ async fn serves(world: &mut World, warning: String) -> anyhow::Result<()> {
             );
             ensure!(
                 replica
-                    .sum("admission_faults_total", |line| line
+                    .sum("admission_internal_errors_total", |line| line
                         .contains("ConfigurationNotLoaded"))
                     .await?
                     > 0.0,

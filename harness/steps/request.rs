@@ -58,7 +58,7 @@ async fn calls(world: &World) -> anyhow::Result<f64> {
     let mut sum = 0.0;
     for replica in world.landscape().replicas().await? {
         sum += replica
-            .sum("kube_client_requests_total", |line| {
+            .sum("rest_client_requests_total", |line| {
                 !line.contains("\"leases\"")
             })
             .await?;

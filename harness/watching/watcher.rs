@@ -98,7 +98,8 @@ impl Skr {
 
     /// How many sets of certificates each replica has put into force.
     async fn certificate_sets(&self) -> anyhow::Result<BTreeMap<String, u64>> {
-        self.each("watcher_certificate_sets_total").await
+        self.each(r#"watcher_certificate_reloads_total{result="success"}"#)
+            .await
     }
 
     /// Waits until no replica has anything left to tell, confirming events included.

@@ -120,13 +120,13 @@ pub enum LeaseError {
     },
 }
 
-/// `leader{lease}`: 1 while this process leads. Clones share the gauges.
+/// `leader_election_master_status{name}`: 1 while this process is the leader, else 0. Clones share the gauges.
 #[derive(Clone, Debug, Default)]
 pub struct LeaseMetrics(Family<Labels, Gauge>);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Labels {
-    lease: String,
+    name: String,
 }
 
 impl LeaseMetrics {
@@ -134,8 +134,8 @@ impl LeaseMetrics {
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
-        let help = "Whether this process holds the lease (1) or not (0)";
-        registry.register("leader", help, metrics.0.clone());
+        let help = "Whether this process is the leader of the Lease (1) or not (0)";
+        registry.register("leader_election_master_status", help, metrics.0.clone());
         metrics
     }
 
@@ -146,7 +146,7 @@ impl LeaseMetrics {
 
     fn set(&self, lease: &str, leads: bool) {
         let labels = Labels {
-            lease: lease.to_owned(),
+            name: lease.to_owned(),
         };
         self.0.get_or_create(&labels).set(i64::from(leads));
     }

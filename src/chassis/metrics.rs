@@ -1,9 +1,9 @@
 //! The metrics of one process, as OpenMetrics text.
 //!
-//! Two families of names: the product's, under the prefix that the caller gives, and the
-//! `process_*` names that every Prometheus client library uses and dashboards expect. Invariant:
-//! no global registry; who wants to count registers before the process serves and keeps the
-//! handle. Deliberately absent: HTTP (see [`crate::admin`]) and any metric of a role.
+//! Two families of names: those of the component, under the prefix that the caller gives, and those that dashboards expect
+//! unprefixed: `process_*` as in every Prometheus client library, `rest_client_*` and `leader_election_*` as in client-go.
+//! Invariant: there is no global registry; a part of the component registers its metrics before the process serves and
+//! keeps the handle. Not in here: HTTP (see [`crate::admin`]) and metrics of a component.
 
 use std::fmt;
 use std::hash::Hash;
@@ -50,14 +50,13 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// A registry whose names begin with `<prefix>_`, with build information and the figures of
-    /// this process in it.
+    /// A registry whose names begin with `<prefix>_`, with build information and the metrics of this process.
     #[must_use]
     pub fn new(prefix: &str, build: BuildInfo) -> Self {
         let mut product = Registry::with_prefix(prefix);
         product.register(
             "build",
-            "What this process was built from",
+            "Version and source revision of the binary",
             Info::new(build),
         );
         let mut process = Registry::default();
@@ -65,9 +64,14 @@ impl Metrics {
         Self { product, process }
     }
 
-    /// Where the parts of the process register theirs.
+    /// The registry of the component's own metrics, with the prefix.
     pub fn registry(&mut self) -> &mut Registry {
         &mut self.product
+    }
+
+    /// The registry of metrics whose names client-go defines, without a prefix.
+    pub fn unprefixed(&mut self) -> &mut Registry {
+        &mut self.process
     }
 
     /// Everything as OpenMetrics text, read now.

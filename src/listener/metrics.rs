@@ -85,32 +85,32 @@ impl Metrics {
         };
         counter(
             "requests",
-            "Requests on the paths of the listener",
+            "Number of requests on the paths of the listener",
             &self.requests,
         );
         counter(
             "request_errors",
-            "Requests answered 4xx or 5xx",
+            "Number of requests answered with 4xx or 5xx",
             &self.errors,
         );
         counter(
             "exceeding_size_limit_requests",
-            "Requests with too large a body",
+            "Number of requests with a body over the limit",
             &self.too_large,
         );
         registry.register(
             "watcher_listener_failed_verification_requests",
-            "Requests whose sender was not believed, or not allowed",
+            "Number of requests whose sender was not verified or not allowed",
             self.refused.clone(),
         );
         registry.register(
             "watcher_listener_inflight_requests",
-            "Requests being answered now",
+            "Number of requests in flight",
             self.in_flight.clone(),
         );
         registry.register(
             "watcher_listener_request_duration",
-            "Seconds that the last request took",
+            "Duration of the last request in seconds",
             self.last_duration.clone(),
         );
     }
@@ -118,22 +118,26 @@ impl Metrics {
     fn register_ours(&self, registry: &mut Registry) {
         registry.register_with_unit(
             "watcher_listener_request_duration",
-            "Time from a request's header to its answer",
+            "Time from the header of a request to the response",
             Unit::Seconds,
             self.durations.clone(),
         );
         let mut counter = |name: &str, help: &str, counter: &Counter| {
             registry.register(format!("watcher_listener_{name}"), help, counter.clone());
         };
-        counter("events", "Events accepted for the operator", &self.accepted);
+        counter(
+            "events",
+            "Number of events accepted for the operator",
+            &self.accepted,
+        );
         counter(
             "coalesced_events",
-            "Events equal to one that still waited",
+            "Number of events equal to a queued one",
             &self.coalesced,
         );
         counter(
-            "turned_away_events",
-            "Events answered 503 because the queue was full or abandoned",
+            "rejected_events",
+            "Number of events rejected with 503 because the queue was full or closed",
             &self.turned_away,
         );
     }

@@ -20,6 +20,7 @@ mod crowd;
 mod exchange;
 mod framing;
 mod limits;
+pub mod metrics;
 mod pulse;
 mod server;
 mod statistics;

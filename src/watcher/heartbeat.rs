@@ -133,7 +133,7 @@ impl Heartbeats {
         };
         match self.channel.post_heartbeat(manager, &heartbeat).await {
             Ok(()) => {
-                self.metrics.heartbeat("taken");
+                self.metrics.heartbeat("accepted");
                 if let Some(mark) = report.resync {
                     let now = Instant::now().into_std();
                     self.outbox.resync_told(manager, mark, now);
@@ -147,7 +147,7 @@ impl Heartbeats {
                 Answer::Unknown
             }
             Err(error) => {
-                self.metrics.heartbeat("failed");
+                self.metrics.heartbeat("error");
                 tracing::debug!(error = error_chain(&error), "heartbeat failed");
                 Answer::Failed
             }

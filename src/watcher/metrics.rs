@@ -46,8 +46,8 @@ struct Reason {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Outcome {
-    outcome: &'static str,
+struct ResultLabel {
+    result: &'static str,
 }
 
 /// The counters of one watcher. Clones share them.
@@ -61,10 +61,10 @@ pub struct WatcherMetrics {
     last_duration: Gauge<f64, AtomicU64>,
     durations: Histogram,
     silences: Family<Reason, Counter>,
-    stored: Family<Outcome, Counter>,
+    stored: Family<ResultLabel, Counter>,
     delivered: Counter,
-    refused: Family<Outcome, Counter>,
-    heartbeats: Family<Outcome, Counter>,
+    refused: Family<Reason, Counter>,
+    heartbeats: Family<ResultLabel, Counter>,
 }
 
 impl WatcherMetrics {
@@ -93,27 +93,27 @@ impl WatcherMetrics {
     fn register_public(&self, registry: &mut Registry) {
         registry.register(
             "admission_request",
-            "Requests on the admission endpoint",
+            "Number of requests on the admission endpoint",
             self.reviews.clone(),
         );
         registry.register(
             "admission_request_error",
-            "Requests that were no AdmissionReview",
+            "Number of requests that were not a valid AdmissionReview",
             self.rejected.clone(),
         );
         registry.register(
             "kcp_requests",
-            "Events that KCP was to be told of, however many requests that took",
+            "Number of events for KCP, however many requests each took",
             self.events.clone(),
         );
         registry.register(
             "failed_kcp",
-            "Requests to KCP that failed, and reviews that could not become an event",
+            "Number of failed requests to KCP, and of reviews without a usable event, by reason",
             self.failed.clone(),
         );
         registry.register(
             "request_duration",
-            "Seconds that the last answer took",
+            "Duration of the last response in seconds",
             self.last_duration.clone(),
         );
         // Go's word for a FIPS build and mode; ours is none.
@@ -127,38 +127,38 @@ impl WatcherMetrics {
     fn register_ours(&self, registry: &mut Registry) {
         registry.register_with_unit(
             "admission_duration",
-            "From the last byte of a review to the first of its answer",
+            "Time from the last byte of a review to the first byte of the response",
             Unit::Seconds,
             self.durations.clone(),
         );
         registry.register(
             "admission_rejections",
-            "Requests answered 4xx before their body was read, by reason",
+            "Number of requests rejected with 4xx before their body was read, by reason",
             self.rejections.clone(),
         );
         registry.register(
-            "silent_reviews",
-            "Reviews of which KCP is not told, by reason",
+            "skipped_reviews",
+            "Number of reviews that were skipped, so that no event is sent, by reason",
             self.silences.clone(),
         );
         registry.register(
-            "stored_events",
-            "Events by what the outbox did with them",
+            "enqueued_events",
+            "Number of events given to the outbox, by result",
             self.stored.clone(),
         );
         registry.register(
             "delivered_events",
-            "Events that KCP took, confirming ones included",
+            "Number of events delivered to KCP, follow-up events included",
             self.delivered.clone(),
         );
         registry.register(
-            "refused_posts",
-            "Posts of events that were not taken, by kind",
+            "delivery_failures",
+            "Number of failed deliveries of events, by reason",
             self.refused.clone(),
         );
         registry.register(
             "heartbeats",
-            "Heartbeats by outcome",
+            "Number of heartbeats, by result",
             self.heartbeats.clone(),
         );
     }
@@ -210,8 +210,8 @@ impl WatcherMetrics {
     }
 
     /// What the outbox did with an event.
-    pub(crate) fn stored(&self, outcome: &'static str) {
-        self.stored.get_or_create(&Outcome { outcome }).inc();
+    pub(crate) fn stored(&self, result: &'static str) {
+        self.stored.get_or_create(&ResultLabel { result }).inc();
     }
 
     /// `watcher_failed_kcp_total`. Of a POST that is tried again each failure counts once, so an event that is taken at
@@ -228,13 +228,13 @@ impl WatcherMetrics {
     }
 
     /// KCP did not take it: the kind of the error says why.
-    pub(crate) fn refused(&self, outcome: &'static str) {
-        self.refused.get_or_create(&Outcome { outcome }).inc();
+    pub(crate) fn refused(&self, reason: &'static str) {
+        self.refused.get_or_create(&Reason { reason }).inc();
     }
 
-    /// A heartbeat was sent, or not: `taken`, `unsupported` or `failed`.
-    pub(crate) fn heartbeat(&self, outcome: &'static str) {
-        self.heartbeats.get_or_create(&Outcome { outcome }).inc();
+    /// Counts a heartbeat, with the result `accepted`, `unsupported` or `error`.
+    pub(crate) fn heartbeat(&self, result: &'static str) {
+        self.heartbeats.get_or_create(&ResultLabel { result }).inc();
     }
 }
 

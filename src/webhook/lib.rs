@@ -5,7 +5,6 @@
 
 pub mod admission;
 pub mod certificate;
-pub mod connections;
 pub mod knowledge;
 pub mod repairs;
 pub mod self_review;

@@ -39,8 +39,8 @@ pub struct WatchSettings {
 #[derive(Clone, Debug, Default)]
 pub struct WatchMetrics {
     rejected_documents: Counter,
-    configuration_valid: Gauge,
-    configuration_waiting: Gauge,
+    configuration_last_reload_successful: Gauge,
+    configuration_revision_mismatch: Gauge,
 }
 
 impl WatchMetrics {
@@ -49,19 +49,19 @@ impl WatchMetrics {
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         registry.register(
-            "configuration_rejected_documents",
-            "Configuration documents that were invalid; the last good one stayed in force",
+            "configuration_reload_failures",
+            "Number of invalid configuration documents; the last valid one stayed active",
             metrics.rejected_documents.clone(),
         );
         registry.register(
-            "configuration_valid",
-            "Whether the document in the cluster is valid (1) or is missing or invalid (0)",
-            metrics.configuration_valid.clone(),
+            "configuration_last_reload_successful",
+            "Whether the configuration document in the cluster is valid (1), or missing or invalid (0)",
+            metrics.configuration_last_reload_successful.clone(),
         );
         registry.register(
-            "configuration_waiting",
-            "Whether configuration, pull Secret and trust bundle in the cluster are not of one version (1)",
-            metrics.configuration_waiting.clone(),
+            "configuration_revision_mismatch",
+            "Whether configuration document, pull Secret and ClusterTrustBundle are of different revisions (1)",
+            metrics.configuration_revision_mismatch.clone(),
         );
         metrics
     }

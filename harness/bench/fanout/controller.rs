@@ -100,5 +100,5 @@ fn free_address() -> anyhow::Result<SocketAddr> {
     Ok(TcpListener::bind(("127.0.0.1", 0))?.local_addr()?)
 }
 
-const STATUSES: &str = "rt_bootstrapper_controller_direct_status_writes_total";
+const STATUSES: &str = "rt_bootstrapper_controller_status_updates_total";
 const PATIENCE: Duration = Duration::from_mins(1);

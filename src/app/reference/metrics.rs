@@ -146,9 +146,10 @@ fn exposed(metrics: &Metrics) -> Vec<Metric> {
     for name in registered {
         let endings = ["", "_total", "_info", "_seconds", "_bytes"];
         let is_exposed = |it: &Metric| {
-            endings
-                .iter()
-                .any(|ending| it.name.ends_with(&format!("_{name}{ending}")))
+            endings.iter().any(|ending| {
+                let series = format!("{name}{ending}");
+                it.name == series || it.name.ends_with(&format!("_{series}"))
+            })
         };
         assert!(
             found.iter().any(is_exposed),

@@ -13,20 +13,18 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 use tower::{BoxError, Layer, Service};
 
-use super::{Call, DeadlineExceeded};
+use super::Call;
 
-/// `kube_client_requests_total{verb,resource,code}`, and the layer that counts. Clones share the
-/// counters.
+/// `rest_client_requests_total{method,resource,code}`, and the layer that counts. Clones share the counters.
 ///
-/// `verb` is as RBAC has it, with `apply` beside `patch`. `resource` is the plural, with its
-/// subresource. `code` is the HTTP status, or `timeout`, `error` (no answer), `cancelled` (the
-/// caller stopped waiting).
+/// `method` is the HTTP method, `resource` the plural with its subresource. `code` is the HTTP status, or `<error>` for a
+/// request without a response: a failed connection, a timeout, or a caller that stopped waiting.
 #[derive(Clone, Debug, Default)]
 pub struct RequestMetrics(Family<Labels, Counter>);
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Labels {
-    verb: &'static str,
+    method: String,
     resource: String,
     code: String,
 }
@@ -37,8 +35,8 @@ impl RequestMetrics {
     pub fn register(registry: &mut Registry) -> Self {
         let requests = Self::default();
         registry.register(
-            "kube_client_requests",
-            "Requests sent to API servers, by verb, resource and outcome",
+            "rest_client_requests",
+            "Number of requests to the API server, by method, resource and code",
             requests.0.clone(),
         );
         requests
@@ -86,7 +84,8 @@ where
         let pending = Pending {
             requests: self.requests.clone(),
             call: Call::of(&request),
-            code: "cancelled".to_owned(),
+            method: request.method().to_string(),
+            code: NO_RESPONSE.to_owned(),
         };
         let answer = self.inner.call(request);
         Box::pin(async move {
@@ -98,17 +97,18 @@ where
 }
 
 fn code<A>(answer: &Result<Response<A>, BoxError>) -> String {
-    match answer {
-        Ok(answer) => answer.status().as_str().to_owned(),
-        Err(error) if DeadlineExceeded::caused(error.as_ref()) => "timeout".to_owned(),
-        Err(_) => "error".to_owned(),
-    }
+    let code = answer.as_ref().map(Response::status);
+    code.map_or_else(|_| NO_RESPONSE.to_owned(), |code| code.as_str().to_owned())
 }
+
+/// The code of a request without a response, as in client-go.
+const NO_RESPONSE: &str = "<error>";
 
 /// A request under way; counted when it is dropped, however that comes.
 struct Pending {
     requests: RequestMetrics,
     call: Call,
+    method: String,
     code: String,
 }
 
@@ -121,7 +121,7 @@ impl Pending {
 impl Drop for Pending {
     fn drop(&mut self) {
         let labels = Labels {
-            verb: self.call.verb,
+            method: std::mem::take(&mut self.method),
             resource: std::mem::take(&mut self.call.resource),
             code: std::mem::take(&mut self.code),
         };

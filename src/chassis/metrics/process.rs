@@ -52,17 +52,17 @@ impl Collector for ProcessCollector {
             )?;
         }
         if let Some(seconds) = cpu_seconds {
-            let help = "Processor time spent, user and system, in seconds";
+            let help = "User and system CPU time, in seconds";
             let metric = ConstCounter::new(seconds);
             write(encoder, "process_cpu", help, Some(&Unit::Seconds), &metric)?;
         }
         if let Some(count) = open_files {
-            let help = "Open file descriptors";
+            let help = "Number of open file descriptors";
             let metric = ConstGauge::new(count);
             write(encoder, "process_open_fds", help, None, &metric)?;
         }
         if let Some(seconds) = start_seconds {
-            let help = "When the process began, in seconds since the Unix epoch";
+            let help = "Start time of the process, in seconds since the epoch";
             let metric = ConstGauge::new(seconds);
             write(
                 encoder,

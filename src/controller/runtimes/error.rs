@@ -159,21 +159,19 @@ impl CallError {
         }
     }
 
-    /// The label in metrics.
-    pub(super) fn outcome(&self) -> &'static str {
+    /// Status code of the response; `None` if there was none.
+    pub(super) fn status(&self) -> Option<u16> {
         match self {
-            Self::Unreachable(_) => "unreachable",
-            Self::AddressRefused => "address_refused",
-            Self::TimedOut(..) => "timeout",
-            Self::Tls(_) => "tls",
-            Self::Throttled { .. } => "throttled",
-            Self::Conflict { .. } => "conflict",
-            Self::Refused { status: 404, .. } => "not_found",
-            Self::Refused { .. } => "refused",
-            Self::Server { .. } => "server_error",
-            Self::Oversized => "oversized",
-            Self::NotJson => "not_json",
-            Self::InvalidPath => "invalid_path",
+            Self::Throttled { .. } => Some(429),
+            Self::Conflict { .. } => Some(409),
+            Self::Refused { status, .. } | Self::Server { status, .. } => Some(*status),
+            Self::Unreachable(_)
+            | Self::AddressRefused
+            | Self::TimedOut(..)
+            | Self::Tls(_)
+            | Self::Oversized
+            | Self::NotJson
+            | Self::InvalidPath => None,
         }
     }
 

@@ -104,15 +104,15 @@ impl Answer {
         })
     }
 
-    /// The body of a success; the error that another status stands for.
-    pub(super) fn into_result(self) -> Result<Bytes, CallError> {
+    /// Status and body of a success; the error that another status stands for.
+    pub(super) fn into_result(self) -> Result<(u16, Bytes), CallError> {
         let Self {
             status,
             retry_after,
             body,
         } = self;
         match status.as_u16() {
-            200..300 => Ok(body),
+            code @ 200..300 => Ok((code, body)),
             429 => Err(CallError::Throttled { retry_after }),
             409 => Err(CallError::Conflict {
                 reason: Reason::read(&body),

@@ -1,12 +1,12 @@
-//! What the client stack counts, over all runtimes together.
+//! Metrics of the clients of runtimes, over all runtimes together.
 //!
-//! Invariant: no label names a runtime (there are thousands, and a status per runtime says more). Units stand in the
-//! names.
+//! Invariant: no label names a runtime; there are thousands, and the status of each has more.
 
+use std::fmt::{self, Write as _};
 use std::time::Duration;
 
 use chassis::metrics::create_series;
-use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -28,13 +28,26 @@ pub struct FleetMetrics {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct CallLabels {
     verb: &'static str,
-    outcome: &'static str,
+    code: Code,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct HandshakeLabels {
     protocol: &'static str,
     resumed: &'static str,
+}
+
+/// Status code of a response; `<error>` for a request without one, as in client-go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Code(pub(super) Option<u16>);
+
+impl EncodeLabelValue for Code {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
+        match self.0 {
+            Some(code) => write!(encoder, "{code}"),
+            None => encoder.write_str("<error>"),
+        }
+    }
 }
 
 impl FleetMetrics {
@@ -50,33 +63,33 @@ impl FleetMetrics {
             in_flight: Gauge::default(),
         };
         registry.register(
-            "runtime_calls",
-            "Calls to the API servers of runtimes, and connections made before a call (verb connect), by verb and outcome",
+            "runtime_requests",
+            "Number of requests to API servers of runtimes, by verb and code; with verb connect, connections that failed before a request",
             metrics.calls.clone(),
         );
         registry.register(
-            "runtime_call_duration_seconds",
-            "From the place in the window to the last byte of the answer, connecting included; or what a connection before a call took",
+            "runtime_request_duration_seconds",
+            "Duration of a request to a runtime after it left the queue, connection included",
             metrics.duration.clone(),
         );
         registry.register(
-            "runtime_window_wait_seconds",
-            "How long calls waited for a place in the window of calls in flight",
+            "runtime_request_queue_duration_seconds",
+            "Time that a request to a runtime waited for a free slot",
             metrics.wait.clone(),
         );
         registry.register(
-            "runtime_handshakes",
-            "TLS sessions with runtimes, by protocol and whether an earlier one was resumed",
+            "runtime_tls_handshakes",
+            "Number of TLS handshakes with runtimes, by protocol and whether a session was resumed",
             metrics.handshakes.clone(),
         );
         registry.register(
-            "runtime_connections",
-            "Open connections to runtimes",
+            "runtime_connections_open",
+            "Number of open connections to runtimes",
             metrics.connections.clone(),
         );
         registry.register(
-            "runtime_calls_in_flight",
-            "Calls to runtimes that are being made, and connections before a call",
+            "runtime_inflight_requests",
+            "Number of requests to runtimes in flight, and of connections being established",
             metrics.in_flight.clone(),
         );
         metrics
@@ -106,7 +119,7 @@ impl FleetMetrics {
             metrics: self,
             verb,
             begun: Instant::now(),
-            outcome: "cancelled",
+            end: Some(Code::default()),
         }
     }
 }
@@ -116,12 +129,19 @@ pub(super) struct Measurement<'a> {
     metrics: &'a FleetMetrics,
     verb: &'static str,
     begun: Instant,
-    outcome: &'static str,
+    /// `None`: the request is not counted.
+    end: Option<Code>,
 }
 
 impl Measurement<'_> {
-    pub(super) fn end(mut self, outcome: &'static str) {
-        self.outcome = outcome;
+    /// Ends it with a code.
+    pub(super) fn end(mut self, code: Code) {
+        self.end = Some(code);
+    }
+
+    /// Ends it without counting a request: a connection was established.
+    pub(super) fn end_uncounted(mut self) {
+        self.end = None;
     }
 }
 
@@ -131,14 +151,14 @@ impl Drop for Measurement<'_> {
             metrics,
             verb,
             begun,
-            outcome,
+            end,
         } = *self;
         metrics.in_flight.dec();
         metrics.duration.observe(begun.elapsed().as_secs_f64());
-        metrics
-            .calls
-            .get_or_create(&CallLabels { verb, outcome })
-            .inc();
+        if let Some(code) = end {
+            let labels = CallLabels { verb, code };
+            metrics.calls.get_or_create(&labels).inc();
+        }
     }
 }
 

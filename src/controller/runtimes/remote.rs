@@ -16,6 +16,7 @@ use super::connection::{Connection, Lease, Sender, Setup, Slot};
 use super::dial::{Limits, Target, dial};
 use super::error::{CallError, Phase};
 use super::exchange::{Answer, Draft};
+use super::metrics::Code;
 use super::pace::Bucket;
 use super::reading::{Owners, check, read};
 use super::{FleetOptions, Shared};
@@ -59,7 +60,10 @@ impl Remote {
         let mut slot = slot.clone().lock_owned().await;
         let measurement = fleet.metrics.begin("connect");
         let result = self.inner.establish(&mut slot).await;
-        measurement.end(outcome(&result));
+        match &result {
+            Ok(()) => measurement.end_uncounted(),
+            Err(error) => measurement.end(Code(error.status())),
+        }
         result
     }
 
@@ -169,13 +173,13 @@ impl Remote {
         // Boxed: what waits for a place, and there are many, need not hold the room for what follows.
         let call = Box::pin(self.inner.send(slot, &draft));
         let result = fleet.window.hold(place, call).await;
-        measurement.end(outcome(&result));
-        result
+        let status = match &result {
+            Ok((status, _)) => Some(*status),
+            Err(error) => error.status(),
+        };
+        measurement.end(Code(status));
+        result.map(|(_, body)| body)
     }
-}
-
-fn outcome<T>(result: &Result<T, CallError>) -> &'static str {
-    result.as_ref().err().map_or("ok", CallError::outcome)
 }
 
 impl Inner {
@@ -183,7 +187,7 @@ impl Inner {
         &self,
         mut slot: OwnedMutexGuard<Option<Connection>>,
         draft: &Draft,
-    ) -> Result<Bytes, CallError> {
+    ) -> Result<(u16, Bytes), CallError> {
         let (lease, sender) = self.connected(&mut slot).await?;
         match sender {
             Sender::Http1(sender) => {
@@ -259,7 +263,7 @@ impl Inner {
         &self,
         lease: Lease,
         answer: impl Future<Output = Result<Answer, CallError>>,
-    ) -> Result<Bytes, CallError> {
+    ) -> Result<(u16, Bytes), CallError> {
         let limit = self.options().call_timeout;
         let answer = timeout(limit, answer)
             .await

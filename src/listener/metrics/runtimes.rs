@@ -39,13 +39,13 @@ struct RuntimeGauge {
 const RUNTIME_GAUGES: [RuntimeGauge; 6] = [
     RuntimeGauge {
         name: "watcher_listener_heartbeat_age",
-        help: "Time since the runtime's last heartbeat",
+        help: "Time since the last heartbeat of the runtime",
         unit: Some(Unit::Seconds),
         figure: |runtime| runtime.since_heartbeat.as_ref().map(Duration::as_secs_f64),
     },
     RuntimeGauge {
-        name: "watcher_listener_live_watchers",
-        help: "Replicas of the runtime's watcher whose heartbeats come",
+        name: "watcher_listener_watchers_alive",
+        help: "Number of replicas of the watcher on the runtime that send heartbeats",
         unit: None,
         figure: |runtime| {
             runtime.since_heartbeat?;
@@ -54,19 +54,19 @@ const RUNTIME_GAUGES: [RuntimeGauge; 6] = [
     },
     RuntimeGauge {
         name: "watcher_listener_missing_events",
-        help: "Numbered events of the runtime that should have arrived and have not",
+        help: "Number of numbered events of the runtime that have not arrived",
         unit: None,
         figure: |runtime| Some(float(runtime.missing_events)),
     },
     RuntimeGauge {
-        name: "watcher_listener_resyncs_needed",
-        help: "How often a look at everything that is watched on the runtime was called for",
+        name: "watcher_listener_resyncs_required",
+        help: "Number of required resyncs of the runtime",
         unit: None,
         figure: |runtime| Some(float(runtime.resyncs_needed)),
     },
     RuntimeGauge {
         name: "watcher_listener_spooled_events",
-        help: "Events that wait on the runtime, by the last heartbeats of its live watchers",
+        help: "Number of undelivered events on the runtime, from the last heartbeats of its watchers",
         unit: None,
         figure: |runtime| {
             let depths = live(runtime).map(|beat| beat.spool_depth);
@@ -74,8 +74,8 @@ const RUNTIME_GAUGES: [RuntimeGauge; 6] = [
         },
     },
     RuntimeGauge {
-        name: "watcher_listener_spool_age",
-        help: "How long the oldest event on the runtime has waited, by the last heartbeats of its live watchers",
+        name: "watcher_listener_oldest_spooled_event_age",
+        help: "Age of the oldest undelivered event on the runtime, from the last heartbeats of its watchers",
         unit: Some(Unit::Seconds),
         figure: |runtime| {
             let ages = live(runtime).map(|beat| beat.oldest_age_seconds);
@@ -89,20 +89,25 @@ impl Collector for RuntimeCollector {
         let runtimes = self.liveness.snapshot();
         let silent = runtimes.iter().filter(|runtime| runtime.silent).count();
         let encoder = &mut encoder;
-        let help = "Events that wait for the operator";
+        let help = "Number of events queued for the operator";
         let queued = ConstGauge::new(count(self.queued.get()));
         write(encoder, "watcher_listener_queued_events", help, &queued)?;
-        let help = "Runtimes that were heard of";
+        let help = "Number of runtimes that sent a heartbeat or event";
         let known = ConstGauge::new(count(runtimes.len()));
         write(encoder, "watcher_listener_known_runtimes", help, &known)?;
-        let help = "Runtimes whose heartbeat has been due for three intervals";
+        let help = "Number of runtimes without a heartbeat for three intervals";
         let silent = ConstGauge::new(count(silent));
-        write(encoder, "watcher_listener_silent_runtimes", help, &silent)?;
-        let help = "Runtimes forgotten because there were too many";
+        write(
+            encoder,
+            "watcher_listener_unresponsive_runtimes",
+            help,
+            &silent,
+        )?;
+        let help = "Number of runtimes evicted at the limit";
         let forgotten = ConstCounter::new(self.liveness.forgotten());
         write(
             encoder,
-            "watcher_listener_forgotten_runtimes",
+            "watcher_listener_evicted_runtimes",
             help,
             &forgotten,
         )?;

@@ -77,7 +77,7 @@ impl World {
     fn sample(&self, outcome: &str) -> u64 {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
-        let name = format!("watcher_heartbeats_total{{outcome=\"{outcome}\"}} ");
+        let name = format!("watcher_heartbeats_total{{result=\"{outcome}\"}} ");
         let value = text.lines().find_map(|line| line.strip_prefix(&name));
         value.map_or(0, |value| value.parse().unwrap())
     }
@@ -199,7 +199,7 @@ async fn outcomes_are_counted() {
     for _ in 0..4 {
         world.heartbeats.beat(&manager("a")).await;
     }
-    let counted = ["taken", "failed", "unsupported"].map(|it| world.sample(it));
+    let counted = ["accepted", "error", "unsupported"].map(|it| world.sample(it));
     assert_eq!(counted, [2, 1, 1]);
 }
 

@@ -1,6 +1,6 @@
-//! What is read when somebody scrapes: outbox, certificates, connections.
+//! Metrics that are read at a scrape: outbox and certificates.
 //!
-//! Invariant: a figure that there is not is left out, never reported as zero.
+//! Invariant: a value that does not exist is left out, never exposed as zero.
 
 use std::fmt;
 use std::time::{Instant, UNIX_EPOCH};
@@ -16,17 +16,17 @@ use serve::Statistics;
 use crate::certificates::Certificates;
 use crate::outbox::Outbox;
 
-/// The parts that are asked at a scrape.
+/// The parts of the watcher whose state is read at a scrape.
 pub struct State {
-    /// What waits.
+    /// The outbox.
     pub outbox: Outbox,
-    /// What is in force.
+    /// The certificates.
     pub certificates: Certificates,
-    /// What the admission endpoint has counted.
+    /// The counters of the admission endpoint.
     pub connections: Statistics,
 }
 
-/// One gauge, if there is a figure for it.
+/// One gauge, if it has a value.
 struct Figure {
     name: &'static str,
     help: &'static str,
@@ -35,8 +35,9 @@ struct Figure {
 }
 
 impl State {
-    /// Shows the parts' figures in `registry`.
+    /// Registers the metrics.
     pub fn register(self, registry: &mut Registry) {
+        serve::metrics::register(registry, self.connections.clone());
         registry.register_collector(Box::new(self));
     }
 
@@ -45,13 +46,13 @@ impl State {
         [
             Figure {
                 name: "outbox_events",
-                help: "Events that KCP does not have yet, confirming ones included",
+                help: "Number of undelivered events, follow-up events included",
                 unit: None,
                 value: Some(float(outbox.depth)),
             },
             Figure {
-                name: "outbox_oldest_age",
-                help: "How long the oldest event that is due has waited",
+                name: "outbox_oldest_event_age",
+                help: "Age of the oldest event that is due",
                 unit: Some(Unit::Seconds),
                 value: outbox.oldest_age.map(|age| age.as_secs_f64()),
             },
@@ -62,120 +63,44 @@ impl State {
                 value: Some(float(outbox.memory_bytes)),
             },
             Figure {
-                name: "spool",
+                name: "spool_size",
                 help: "Size of the spool",
                 unit: Some(Unit::Bytes),
                 value: Some(float(outbox.spool_bytes)),
             },
             Figure {
-                name: "spool_usable",
-                help: "Whether events outlive the process: 0 while the disk refuses",
+                name: "spool_writable",
+                help: "Whether events are written to the spool (1), so that they survive a restart",
                 unit: None,
                 value: Some(flag(outbox.on_disk)),
             },
             Figure {
-                name: "resync_needed",
-                help: "Whether events were dropped that KCP does not know of yet",
+                name: "resync_pending",
+                help: "Whether events were dropped and a resync is not reported to KCP yet (1)",
                 unit: None,
                 value: Some(flag(outbox.resync_needed)),
             },
         ]
     }
 
-    fn other_gauges(&self) -> [Figure; 4] {
+    fn certificate_gauges(&self) -> [Figure; 2] {
         let certificates = self.certificates.report();
-        let connections = self.connections.snapshot();
         let expiry = certificates
             .not_after
             .and_then(|it| it.duration_since(UNIX_EPOCH).ok());
         [
             Figure {
-                name: "certificates_good",
-                help: "Whether the certificate files can be used as they are",
+                name: "certificate_last_reload_successful",
+                help: "Whether the last reload of the certificate files succeeded (1)",
                 unit: None,
                 value: Some(flag(certificates.problem.is_none())),
             },
             Figure {
-                name: "certificate_expiry_timestamp",
-                help: "When the certificate that is in force expires",
+                name: "certificate_expiration_timestamp",
+                help: "Expiration time of the active certificate, in seconds since the epoch",
                 unit: Some(Unit::Seconds),
                 value: expiry.map(|it| it.as_secs_f64()),
             },
-            Figure {
-                name: "server_connections_open",
-                help: "Connections open now",
-                unit: None,
-                value: Some(float(connections.open)),
-            },
-            Figure {
-                name: "server_request_body",
-                help: "Request bodies in memory, in blocks of 16 KiB",
-                unit: Some(Unit::Bytes),
-                value: Some(float(connections.body_bytes)),
-            },
-        ]
-    }
-
-    fn counters(&self) -> [(&'static str, &'static str, u64); 12] {
-        let certificates = self.certificates.report();
-        let connections = self.connections.snapshot();
-        [
-            (
-                "spool_failures",
-                "Times that the disk was given up",
-                self.outbox.report(Instant::now()).disk_failures,
-            ),
-            (
-                "certificate_sets",
-                "Sets of certificates that were put in force",
-                certificates.generation,
-            ),
-            (
-                "certificate_refusals",
-                "Faults of the certificate files",
-                certificates.refusals,
-            ),
-            (
-                "server_connections_accepted",
-                "Connections accepted",
-                connections.accepted,
-            ),
-            (
-                "server_connections_refused",
-                "Connections closed because all others were busy",
-                connections.refused_at_cap,
-            ),
-            (
-                "server_connections_evicted",
-                "Connections without a request being handled that were closed at the cap",
-                connections.displaced,
-            ),
-            (
-                "server_request_header_errors",
-                "Requests answered 400 or 431 because their header was not valid HTTP/1 or too large",
-                connections.bad_requests,
-            ),
-            (
-                "server_request_header_timeouts",
-                "Connections closed because a request header was not complete in time",
-                connections.header_timeouts,
-            ),
-            (
-                "server_request_body_budget_rejections",
-                "Requests answered 503 because all request bodies together took too much memory",
-                connections.body_over_budget,
-            ),
-            (
-                "server_handshake_failures",
-                "TLS handshakes that failed or were too slow",
-                connections.handshake_failures + connections.handshake_timeouts,
-            ),
-            (
-                "server_bodies_refused",
-                "Requests with a body too large or too slow",
-                connections.body_too_large + connections.body_timeouts,
-            ),
-            ("server_panics", "Panics of handlers", connections.panics),
         ]
     }
 }
@@ -188,7 +113,10 @@ impl fmt::Debug for State {
 
 impl Collector for State {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let gauges = self.outbox_gauges().into_iter().chain(self.other_gauges());
+        let gauges = self
+            .outbox_gauges()
+            .into_iter()
+            .chain(self.certificate_gauges());
         for Figure {
             name,
             help,
@@ -201,7 +129,7 @@ impl Collector for State {
             let kind = gauge.metric_type();
             gauge.encode(encoder.encode_descriptor(name, help, unit.as_ref(), kind)?)?;
         }
-        let help = "Events dropped before KCP took them";
+        let help = "Number of events dropped before delivery, by reason";
         let dropped = self.outbox.report(Instant::now()).dropped;
         let mut family =
             encoder.encode_descriptor("dropped_events", help, None, MetricType::Counter)?;
@@ -209,10 +137,21 @@ impl Collector for State {
             let label = [("reason", reason)];
             ConstCounter::new(count).encode(family.encode_family(&label)?)?;
         }
-        for (name, help, value) in self.counters() {
-            let counter = ConstCounter::new(value);
-            let kind = counter.metric_type();
-            counter.encode(encoder.encode_descriptor(name, help, None, kind)?)?;
+        let help = "Number of times that the spool became unwritable";
+        let failures = ConstCounter::new(self.outbox.report(Instant::now()).disk_failures);
+        let kind = failures.metric_type();
+        failures.encode(encoder.encode_descriptor("spool_write_failures", help, None, kind)?)?;
+        let help = "Number of reloads of the certificate files, by result";
+        let mut family =
+            encoder.encode_descriptor("certificate_reloads", help, None, MetricType::Counter)?;
+        let certificates = self.certificates.report();
+        let results = [
+            ("success", certificates.generation),
+            ("error", certificates.refusals),
+        ];
+        for (result, count) in results {
+            let label = [("result", result)];
+            ConstCounter::new(count).encode(family.encode_family(&label)?)?;
         }
         Ok(())
     }

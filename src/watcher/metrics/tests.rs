@@ -109,8 +109,8 @@ fn a_silence_is_a_failure_only_if_a_change_may_have_gone_unseen() {
     assert_shows(
         &metrics,
         &[
-            r#"watcher_silent_reviews_total{reason="NoChange"} 1"#,
-            r#"watcher_silent_reviews_total{reason="DryRun"} 1"#,
+            r#"watcher_skipped_reviews_total{reason="NoChange"} 1"#,
+            r#"watcher_skipped_reviews_total{reason="DryRun"} 1"#,
             r#"watcher_failed_kcp_total{error_reason="invalid-subresource"} 1"#,
         ],
     );
@@ -167,17 +167,17 @@ fn the_outbox_and_the_certificates_are_read_at_each_scrape() {
         &metrics,
         &[
             "watcher_outbox_events 0.0",
-            "watcher_spool_usable 1.0",
-            "watcher_resync_needed 0.0",
-            "watcher_certificates_good 1.0",
-            "watcher_certificate_sets_total 1",
+            "watcher_spool_writable 1.0",
+            "watcher_resync_pending 0.0",
+            "watcher_certificate_last_reload_successful 1.0",
+            "watcher_certificate_reloads_total{result=\"success\"} 1",
             // 2100-01-01, see the fixture.
-            "watcher_certificate_expiry_timestamp_seconds 4102444800.0",
+            "watcher_certificate_expiration_timestamp_seconds 4102444800.0",
         ],
     );
     let text = metrics.encode().unwrap();
     assert!(
-        !text.contains("\nwatcher_outbox_oldest_age_seconds "),
+        !text.contains("\nwatcher_outbox_oldest_event_age_seconds "),
         "nothing waits"
     );
     let manager = api::event::PathSegment::parse("kyma").unwrap();
@@ -188,5 +188,8 @@ fn the_outbox_and_the_certificates_are_read_at_each_scrape() {
     let expired = UNIX_EPOCH + Duration::from_hours(1_139_568 + 24);
     certificates.poll(expired);
     certificates.poll(expired);
-    assert_shows(&metrics, &["watcher_certificates_good 0.0"]);
+    assert_shows(
+        &metrics,
+        &["watcher_certificate_last_reload_successful 0.0"],
+    );
 }

@@ -33,7 +33,7 @@ pub struct AdmissionMetrics {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ReviewLabels {
     operation: &'static str,
-    outcome: &'static str,
+    result: &'static str,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -49,7 +49,7 @@ struct FaultLabels {
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct WaitLabels {
-    outcome: &'static str,
+    result: &'static str,
 }
 
 /// Counters by two labels of few values each, found by their places: a review counts half a dozen, and a look-up by
@@ -95,32 +95,32 @@ impl AdmissionMetrics {
         };
         registry.register(
             "admission_reviews",
-            "Reviews about Pods, by operation and by whether the Pod was changed",
+            "Number of reviews of Pods, by operation and result",
             metrics.reviews.family.clone(),
         );
         registry.register(
-            "admission_findings",
-            "Reasons for changes and non-changes of what was asked for",
+            "admission_decisions",
+            "Number of decisions about features that were opted in to, by feature and reason",
             metrics.findings.family.clone(),
         );
         registry.register(
-            "admission_faults",
-            "Pods that passed unchanged because of a fault of ours",
+            "admission_internal_errors",
+            "Number of Pods admitted unchanged because of an internal error, by reason",
             metrics.faults.clone(),
         );
         registry.register(
-            "admission_rejected",
-            "Requests that were no AdmissionReview",
+            "admission_malformed_requests",
+            "Number of requests that were not a valid AdmissionReview",
             metrics.rejected.clone(),
         );
         registry.register(
             "admission_namespace_waits",
-            "Reviews whose Namespace was not known at first",
+            "Number of reviews whose Namespace was not observed yet, by result of the wait",
             metrics.namespace_waits.clone(),
         );
         registry.register(
             "admission_duration_seconds",
-            "From the last byte of a review to the first of its answer",
+            "Time from the last byte of a review to the first byte of the response",
             metrics.duration.clone(),
         );
         metrics
@@ -142,7 +142,7 @@ impl AdmissionMetrics {
                 Operation::AddEphemeral => "add_ephemeral",
                 Operation::Other => "other",
             },
-            outcome: if changed { "changed" } else { "unchanged" },
+            result: if changed { "changed" } else { "unchanged" },
         };
         let counter = (self.reviews).counter(operation as usize, usize::from(changed), labels);
         counter.inc();
@@ -177,9 +177,9 @@ impl AdmissionMetrics {
     }
 
     pub(super) fn waited_for_namespace(&self, arrived: bool) {
-        let outcome = if arrived { "arrived" } else { "unknown" };
+        let result = if arrived { "found" } else { "timeout" };
         self.namespace_waits
-            .get_or_create(&WaitLabels { outcome })
+            .get_or_create(&WaitLabels { result })
             .inc();
     }
 

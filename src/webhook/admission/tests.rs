@@ -118,10 +118,10 @@ async fn a_pod_is_changed_and_the_reasons_are_for_audit() {
         "alter-img-registry=ImageRewritten add-img-pull-secret=PullSecretNotObserved \
          add-cluster-trust-bundle=TrustBundleMounted add-cluster-trust-bundle=VolumeAdded set-fips-mode=EnvVarAdded"
     );
-    assert!(fixture.shows(r#"rt_admission_reviews_total{operation="create",outcome="changed"} 1"#));
+    assert!(fixture.shows(r#"rt_admission_reviews_total{operation="create",result="changed"} 1"#));
     assert!(
         fixture.shows(
-            r#"rt_admission_findings_total{feature="set-fips-mode",reason="EnvVarAdded"} 1"#
+            r#"rt_admission_decisions_total{feature="set-fips-mode",reason="EnvVarAdded"} 1"#
         )
     );
 }
@@ -145,7 +145,7 @@ async fn what_is_no_review_is_400(#[case] body: String) {
     let (status, text) = fixture.post(body).await;
     assert_eq!(status, StatusCode::BAD_REQUEST);
     assert!(!text.is_empty());
-    assert!(fixture.shows("rt_admission_rejected_total 1"));
+    assert!(fixture.shows("rt_admission_malformed_requests_total 1"));
 }
 
 #[rstest]
@@ -167,7 +167,7 @@ async fn an_own_fault_lets_the_pod_pass_with_a_warning(
             .contains("unchanged")
     );
     assert!(fixture.shows(&format!(
-        r#"rt_admission_faults_total{{reason="{fault}"}} 1"#
+        r#"rt_admission_internal_errors_total{{reason="{fault}"}} 1"#
     )));
 }
 
@@ -209,7 +209,7 @@ async fn an_unknown_namespace_is_waited_for_and_then_decided_without() {
         answer["response"]["patch"].is_string(),
         "the Pod itself asks"
     );
-    assert!(fixture.shows(r#"rt_admission_namespace_waits_total{outcome="unknown"} 1"#));
+    assert!(fixture.shows(r#"rt_admission_namespace_waits_total{result="timeout"} 1"#));
 }
 
 #[tokio::test(start_paused = true)]

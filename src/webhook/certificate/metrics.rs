@@ -10,10 +10,10 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-/// - `certificate_expiry_timestamp_seconds`: when the leaf in use expires, seconds since 1970; 0 while there is none;
-/// - `certificate_reissues_total{reason}`: Secrets written, with [`super::Reason`];
-/// - `certificate_bundle_writes_total`: `caBundle`s written;
-/// - `certificate_holds_total{reason}`: how often a replica began to hold a certificate back.
+/// - `certificate_expiration_timestamp_seconds`: when the leaf in use expires, seconds since 1970; 0 while there is none;
+/// - `certificates_issued_total{reason}`: Secrets written, with [`super::Reason`];
+/// - `ca_bundle_updates_total`: `caBundle`s written;
+/// - `certificate_activation_deferrals_total{reason}`: how often a replica began to hold a certificate back.
 ///
 /// Clones share the numbers.
 #[derive(Clone, Debug, Default)]
@@ -35,23 +35,23 @@ impl CertificateMetrics {
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         registry.register(
-            "certificate_expiry_timestamp_seconds",
-            "When the serving certificate in use expires",
+            "certificate_expiration_timestamp_seconds",
+            "Expiration time of the active serving certificate, in seconds since the epoch",
             metrics.expiry.clone(),
         );
         registry.register(
-            "certificate_reissues",
-            "Serving certificates issued, by reason",
+            "certificates_issued",
+            "Number of issued serving certificates, by reason",
             metrics.reissues.clone(),
         );
         registry.register(
-            "certificate_bundle_writes",
-            "Writes of the caBundle",
+            "ca_bundle_updates",
+            "Number of updates of the caBundle",
             metrics.bundle_writes.clone(),
         );
         registry.register(
-            "certificate_holds",
-            "How often a certificate began to be held back, by reason",
+            "certificate_activation_deferrals",
+            "Number of deferred activations of a certificate, by reason",
             metrics.holds.clone(),
         );
         metrics

@@ -82,7 +82,10 @@ impl<'a> Keeper<'a> {
 
     fn accept(&mut self, configuration: Configuration, requirements: Requirements) {
         self.last_error = None;
-        self.watches.metrics.configuration_valid.set(1);
+        self.watches
+            .metrics
+            .configuration_last_reload_successful
+            .set(1);
         let notices: Vec<String> = configuration
             .notices()
             .iter()
@@ -106,7 +109,10 @@ impl<'a> Keeper<'a> {
 
     async fn refuse(&mut self, map: Option<&ConfigMap>, error: &Unusable) {
         let text = error_chain(error);
-        self.watches.metrics.configuration_valid.set(0);
+        self.watches
+            .metrics
+            .configuration_last_reload_successful
+            .set(0);
         if let (Unusable::Absent, Some(last)) = (error, self.watches.knowledge.configuration()) {
             // Nobody says any more what belongs to it: without this a rotated Secret would wait for ever.
             self.watches.knowledge.set_configuration(last);

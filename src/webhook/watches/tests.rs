@@ -108,7 +108,10 @@ async fn a_valid_document_comes_into_force_and_a_broken_one_does_not() {
             .1
             .contains("the last good one is in force")
     );
-    assert_eq!(watches.metrics.configuration_valid.get(), 0);
+    assert_eq!(
+        watches.metrics.configuration_last_reload_successful.get(),
+        0
+    );
 
     keeper.take(None).await;
     assert_eq!(watches.knowledge.configuration().unwrap(), good);
@@ -117,7 +120,10 @@ async fn a_valid_document_comes_into_force_and_a_broken_one_does_not() {
         .take(Some(&config_map(CONFIG_KEY, r#"{"overrides":{}}"#)))
         .await;
     assert_ne!(watches.knowledge.configuration().unwrap(), good);
-    assert_eq!(watches.metrics.configuration_valid.get(), 1);
+    assert_eq!(
+        watches.metrics.configuration_last_reload_successful.get(),
+        1
+    );
 }
 
 #[rstest]
@@ -268,8 +274,11 @@ async fn a_version_comes_into_force_with_its_last_part_and_the_waiting_is_told()
     teller.look();
     assert_eq!(knowledge.configuration().unwrap(), one);
     assert!(content(&watches).contains("v1.io"));
-    assert_eq!(watches.metrics.configuration_waiting.get(), 1);
-    assert_eq!(watches.metrics.configuration_valid.get(), 1);
+    assert_eq!(watches.metrics.configuration_revision_mismatch.get(), 1);
+    assert_eq!(
+        watches.metrics.configuration_last_reload_successful.get(),
+        1
+    );
     assert!(watches.readiness.is_ready());
     let report = told(&watches);
     assert!(
@@ -281,7 +290,7 @@ async fn a_version_comes_into_force_with_its_last_part_and_the_waiting_is_told()
     teller.look();
     assert_ne!(knowledge.configuration().unwrap(), one);
     assert!(content(&watches).contains("v2.io"));
-    assert_eq!(watches.metrics.configuration_waiting.get(), 0);
+    assert_eq!(watches.metrics.configuration_revision_mismatch.get(), 0);
     assert!(told(&watches).contains("configuration-version: ready\n"));
 }
 
@@ -384,19 +393,19 @@ async fn the_waiting_is_told_as_it_comes_and_goes() {
     knowledge.set_trust_bundle(known(BUNDLE, Some(&bundle)));
     assert!(futures::poll!(&mut tell).is_pending());
     assert_eq!(
-        watches.metrics.configuration_waiting.get(),
+        watches.metrics.configuration_revision_mismatch.get(),
         0,
         "a start that is under way"
     );
 
     pull_secret::take(knowledge, PULL_SECRET, None);
     assert!(futures::poll!(&mut tell).is_pending());
-    assert_eq!(watches.metrics.configuration_waiting.get(), 1);
+    assert_eq!(watches.metrics.configuration_revision_mismatch.get(), 1);
     let (_, report) = watches.readiness.report();
     let expected = "ready: the pull Secret is missing; no version was in force";
     assert!(report.contains(expected), "{report}");
 
     pull_secret::take(knowledge, PULL_SECRET, Some(&secret));
     assert!(futures::poll!(&mut tell).is_pending());
-    assert_eq!(watches.metrics.configuration_waiting.get(), 0);
+    assert_eq!(watches.metrics.configuration_revision_mismatch.get(), 0);
 }

@@ -50,7 +50,7 @@ impl<'a> Teller<'a> {
         self.waits = waits;
         self.watches
             .metrics
-            .configuration_waiting
+            .configuration_revision_mismatch
             .set(i64::from(waits));
         match text {
             Some(text) => self.condition.detail(text),

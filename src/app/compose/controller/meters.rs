@@ -28,10 +28,12 @@ impl Meters {
             revision: option_env!("REVISION").unwrap_or("unknown").to_owned(),
         };
         let mut metrics = Metrics::new(PREFIX, build);
+        let requests = RequestMetrics::register(metrics.unprefixed());
+        let lease = LeaseMetrics::register(metrics.unprefixed());
         let registry = metrics.registry();
         let meters = Self {
-            requests: RequestMetrics::register(registry),
-            lease: LeaseMetrics::register(registry),
+            requests,
+            lease,
             sources: SourceMetrics::register(registry),
             signal: SignalMetrics::register(registry),
             direct: DirectMetrics::register(registry),

@@ -6,7 +6,6 @@ use chassis::metrics::{BuildInfo, Metrics};
 use serve::Statistics;
 use webhook::admission::AdmissionMetrics;
 use webhook::certificate::CertificateMetrics;
-use webhook::connections;
 use webhook::repairs::pull_secret::MirrorMetrics;
 use webhook::watches::WatchMetrics;
 
@@ -30,11 +29,13 @@ impl Meters {
             revision: option_env!("REVISION").unwrap_or("unknown").to_owned(),
         };
         let mut metrics = Metrics::new(PREFIX, build);
+        let requests = RequestMetrics::register(metrics.unprefixed());
+        let lease = LeaseMetrics::register(metrics.unprefixed());
         let registry = metrics.registry();
-        connections::register(registry, statistics);
+        serve::metrics::register(registry, statistics);
         let meters = Self {
-            requests: RequestMetrics::register(registry),
-            lease: LeaseMetrics::register(registry),
+            requests,
+            lease,
             admission: AdmissionMetrics::register(registry),
             watches: WatchMetrics::register(registry),
             certificate: CertificateMetrics::register(registry),

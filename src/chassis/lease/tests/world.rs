@@ -193,7 +193,7 @@ impl Replica {
 
     pub(super) fn gauge(&self) -> i64 {
         let labels = Labels {
-            lease: "repairs".to_owned(),
+            name: "repairs".to_owned(),
         };
         self.metrics.0.get_or_create(&labels).get()
     }

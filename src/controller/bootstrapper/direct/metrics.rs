@@ -1,9 +1,10 @@
-//! What direct mode counts. Labels are closed sets; runtimes are never among them.
+//! Metrics of the controller `direct`. Labels are closed sets; no label names a runtime.
 
 use std::time::Duration;
 
 use chassis::metrics::create_series;
 use policy::convergence::plan::Action;
+use policy::convergence::status::Reason;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -14,31 +15,37 @@ use prometheus_client::registry::Registry;
 /// The metrics of direct mode. Clones share them.
 #[derive(Clone, Debug)]
 pub struct DirectMetrics {
-    passes: Family<Outcome, Counter>,
+    reconciles: Family<Reconciled, Counter>,
     duration: Histogram,
     actions: Family<Written, Counter>,
     queued: Gauge,
     running: Gauge,
-    statuses: Family<Outcome, Counter>,
+    statuses: Family<Updated, Counter>,
     abandoned: Counter,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Outcome {
-    outcome: &'static str,
+struct Reconciled {
+    result: &'static str,
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Updated {
+    result: &'static str,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Written {
     action: &'static str,
     kind: &'static str,
-    outcome: &'static str,
+    result: &'static str,
 }
 
 impl Default for DirectMetrics {
     fn default() -> Self {
         Self {
-            passes: Family::default(),
+            reconciles: Family::default(),
             // From 10 ms to almost three minutes.
             duration: Histogram::new(exponential_buckets(0.01, 2.0, 15)),
             actions: Family::default(),
@@ -56,38 +63,38 @@ impl DirectMetrics {
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         registry.register(
-            "direct_passes",
-            "Passes over a runtime, by the reason of its condition Ready",
-            metrics.passes.clone(),
+            "reconcile",
+            "Number of reconciles, by result and reason of the condition Ready",
+            metrics.reconciles.clone(),
         );
         registry.register(
-            "direct_pass_duration_seconds",
-            "How long a pass over a runtime took",
+            "reconcile_duration_seconds",
+            "Duration of a reconcile",
             metrics.duration.clone(),
         );
         registry.register(
-            "direct_actions",
-            "What was done on runtimes, by kind of action and object",
+            "runtime_object_writes",
+            "Number of writes of objects on runtimes, by action, kind and result",
             metrics.actions.clone(),
         );
         registry.register(
-            "direct_queued_runtimes",
-            "Runtimes that wait for a pass, due or not",
+            "workqueue_depth",
+            "Number of runtimes whose reconcile is due and not started",
             metrics.queued.clone(),
         );
         registry.register(
-            "direct_running_passes",
-            "Passes that run now",
+            "active_workers",
+            "Number of running reconciles",
             metrics.running.clone(),
         );
         registry.register(
-            "direct_status_writes",
-            "Writes of a status on the control plane",
+            "status_updates",
+            "Number of status updates on KCP, by result",
             metrics.statuses.clone(),
         );
         registry.register(
-            "direct_abandoned_runtimes",
-            "Deletions that did not wait any longer for their runtime, which keeps what is on it",
+            "deletion_timeouts",
+            "Number of deletions that ended at their timeout and left objects behind on the runtime",
             metrics.abandoned.clone(),
         );
         metrics
@@ -95,7 +102,7 @@ impl DirectMetrics {
 
     /// Creates one series in each family, for the generated reference: see [`chassis::metrics::create_series`].
     pub fn create_series(&self) {
-        create_series(&self.passes);
+        create_series(&self.reconciles);
         create_series(&self.actions);
         create_series(&self.statuses);
     }
@@ -108,13 +115,18 @@ impl DirectMetrics {
                 Action::Transfer { .. } => "transfer",
             },
             kind: action.target().kind(),
-            outcome: outcome(good),
+            result: result(good),
         };
         self.actions.get_or_create(&written).inc();
     }
 
-    pub(super) fn passed(&self, outcome: &'static str, took: Duration) {
-        self.passes.get_or_create(&Outcome { outcome }).inc();
+    /// Counts a reconcile by the reason of the condition `Ready`; `None` where the condition has an unknown reason.
+    pub(super) fn reconciled(&self, reason: Option<Reason>, took: Duration) {
+        let labels = Reconciled {
+            result: reason.map_or("error", result_of),
+            reason: reason.map_or("Unknown", Reason::name),
+        };
+        self.reconciles.get_or_create(&labels).inc();
         self.duration.observe(took.as_secs_f64());
     }
 
@@ -124,8 +136,8 @@ impl DirectMetrics {
     }
 
     pub(super) fn status_written(&self, good: bool) {
-        let outcome = outcome(good);
-        self.statuses.get_or_create(&Outcome { outcome }).inc();
+        let result = result(good);
+        self.statuses.get_or_create(&Updated { result }).inc();
     }
 
     pub(super) fn gave_up(&self) {
@@ -133,6 +145,21 @@ impl DirectMetrics {
     }
 }
 
-fn outcome(good: bool) -> &'static str {
-    if good { "ok" } else { "error" }
+fn result(good: bool) -> &'static str {
+    if good { "success" } else { "error" }
+}
+
+/// The result of a reconcile that ended with this reason of `Ready`: what waits for time or for an operator is deferred.
+fn result_of(reason: Reason) -> &'static str {
+    match reason {
+        Reason::Ready => "success",
+        Reason::Paused
+        | Reason::RolloutPending
+        | Reason::DeletionPending
+        | Reason::Installing
+        | Reason::Uninstalling
+        | Reason::Orphaning
+        | Reason::Pending => "deferred",
+        _ => "error",
+    }
 }

@@ -61,9 +61,9 @@ impl Queue {
         self.places.contains_key(name)
     }
 
-    /// How many stand in it.
-    pub(super) fn len(&self) -> usize {
-        self.places.len()
+    /// Number of names that are due.
+    pub(super) fn due(&self, now: Instant) -> usize {
+        self.order.iter().take_while(|(at, ..)| *at <= now).count()
     }
 }
 
@@ -88,12 +88,12 @@ mod tests {
         queue.set(&"b".into(), now);
         queue.set(&"a".into(), now);
         queue.hasten(&"b".into(), later);
-        assert_eq!(queue.len(), 3);
+        assert_eq!((queue.due(now), queue.due(later)), (2, 3));
         assert_eq!(queue.next(), Some(now));
         assert_eq!(names(&mut queue, now), ["b", "a"]);
         queue.hasten(&"c".into(), now);
         assert_eq!(names(&mut queue, now), ["c"]);
-        assert_eq!((queue.next(), queue.len()), (None, 0));
+        assert_eq!((queue.next(), queue.places.len()), (None, 0));
     }
 
     #[test]

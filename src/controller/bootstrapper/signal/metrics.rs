@@ -69,39 +69,39 @@ struct Reason {
 }
 
 impl SignalMetrics {
-    /// Metrics that the registry shows: `signal_writes_total{action}`, `signal_errors_total{reason}`,
-    /// `signal_refused{reason}`, `signal_waiting`, `signal_standing` and `signal_oldest_standing_seconds`.
+    /// Metrics that the registry shows: `signal_writes_total{action}`, `signal_write_errors_total{reason}`,
+    /// `signal_state_invalid{reason}`, `signal_pending_runtimes`, `signal_unacknowledged_runtimes` and `signal_oldest_unacknowledged_age_seconds`.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         registry.register(
             "signal_writes",
-            "Writes of Runtimes that succeeded: signals given, and leftovers removed",
+            "Number of successful writes of Runtimes, by action: signals set, and remaining keys removed",
             metrics.writes.clone(),
         );
         registry.register(
-            "signal_errors",
-            "Writes of Runtimes that failed and are tried again",
+            "signal_write_errors",
+            "Number of failed writes of Runtimes, by reason; they are retried",
             metrics.errors.clone(),
         );
         registry.register(
-            "signal_refused",
-            "Whether nobody is signalled because the record cannot be used (1), and why",
+            "signal_state_invalid",
+            "Whether no Runtime is signaled because the state ConfigMap is invalid (1), by reason",
             metrics.refused.clone(),
         );
         registry.register(
-            "signal_waiting",
-            "Runtimes that have still to be signalled (0 on replicas that do not lead)",
+            "signal_pending_runtimes",
+            "Number of Runtimes that are not signaled yet (0 on replicas that do not lead)",
             metrics.waiting.clone(),
         );
         registry.register(
-            "signal_standing",
-            "Runtimes whose signal the manager has not taken yet (0 on replicas that do not lead)",
+            "signal_unacknowledged_runtimes",
+            "Number of Runtimes whose signal KIM has not acknowledged (0 on replicas that do not lead)",
             metrics.standing.clone(),
         );
         registry.register(
-            "signal_oldest_standing_seconds",
-            "How long the oldest signal that the manager has not taken stands, 0 if there is none",
+            "signal_oldest_unacknowledged_age_seconds",
+            "Age of the oldest signal that KIM has not acknowledged, 0 if there is none",
             metrics.oldest.clone(),
         );
         metrics

@@ -49,19 +49,17 @@ impl SourceMetrics {
         let metrics = Self::default();
         registry.register(
             "source_invalid",
-            "Whether a source on the control plane is there and cannot be used (1), so that it is rolled out nowhere",
+            "Whether a source on KCP is invalid (1), so that it is not synchronized",
             metrics.invalid.clone(),
         );
         registry.register(
             "source_deletion_pending",
-            "Whether a source is missing on the control plane and its deletion waits for the end of the grace period (1); 0 on \
-replicas that do not lead",
+            "Whether a source was deleted on KCP and its copies are kept until the grace period ends (1); 0 on replicas that do not lead",
             metrics.deletion_pending.clone(),
         );
         registry.register(
             "source_not_found",
-            "Whether a source is named and never was there (1), so that only the others are synchronized; 0 on replicas that do \
-not lead",
+            "Whether a source that a flag names has never existed (1); 0 on replicas that do not lead",
             metrics.not_found.clone(),
         );
         metrics

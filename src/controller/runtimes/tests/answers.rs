@@ -226,7 +226,7 @@ async fn requests_are_what_an_api_server_expects(#[values(H1, H2)] alpn: &'stati
     );
     assert_eq!(server.opened(), 1);
     assert_eq!(
-        world.sample("runtime_calls_total{verb=\"apply\",outcome=\"ok\"}"),
+        world.sample("runtime_requests_total{verb=\"apply\",code=\"200\"}"),
         1
     );
 }
@@ -311,7 +311,7 @@ async fn timed_out(server: &ApiServer) {
     assert!(error.transient());
     assert!(begun.elapsed() < limit * 10, "{:?}", begun.elapsed());
     assert_eq!(
-        world.sample("runtime_calls_total{verb=\"list\",outcome=\"timeout\"}"),
+        world.sample("runtime_requests_total{verb=\"list\",code=\"<error>\"}"),
         1
     );
     drop(remote);

@@ -35,7 +35,8 @@ async fn the_best_common_protocol(
     let server = ApiServer::answering(Manner::only(alpn), |_| async { answer(200, "{}") }).await;
     let world = World::new(|_| ());
     calls(&world.open(&server), 1).await;
-    let sample = format!("runtime_handshakes_total{{protocol=\"{expected}\",resumed=\"false\"}}");
+    let sample =
+        format!("runtime_tls_handshakes_total{{protocol=\"{expected}\",resumed=\"false\"}}");
     assert_eq!(world.sample(&sample), 1);
 }
 
@@ -70,8 +71,9 @@ async fn a_connection_made_in_advance_is_the_one_that_calls_use(
     assert_eq!((server.opened(), server.requests()), (1, 0));
     calls(&remote, 2).await;
     assert_eq!((server.opened(), server.requests()), (1, 2));
-    let connected = "runtime_calls_total{verb=\"connect\",outcome=\"ok\"}";
-    assert_eq!(world.sample(connected), 2);
+    assert_eq!(world.sample("runtime_request_duration_seconds_count"), 4);
+    let requests = "runtime_requests_total{verb=\"list\",code=\"200\"}";
+    assert_eq!(world.sample(requests), 2, "a connection is no request");
 }
 
 #[tokio::test]
@@ -207,12 +209,12 @@ async fn an_idle_connection_is_closed_and_the_next_call_opens_another(
     calls(&remote, 1).await;
     pass(idle * 2 / 3).await;
     assert_eq!((server.opened(), server.open()), (1, 1));
-    assert_eq!(world.sample("runtime_connections"), 1);
+    assert_eq!(world.sample("runtime_connections_open"), 1);
 
     pass(idle).await;
     until("the connection is closed", || server.open() == 0).await;
     until("its tasks are gone", || {
-        world.sample("runtime_connections") == 0
+        world.sample("runtime_connections_open") == 0
     })
     .await;
     calls(&remote, 1).await;
@@ -244,7 +246,7 @@ async fn a_connection_goes_with_its_last_remote(#[values(H1, H2)] alpn: &'static
     drop(clone);
     until("the connection is closed", || server.open() == 0).await;
     until("its tasks are gone", || {
-        world.sample("runtime_connections") == 0
+        world.sample("runtime_connections_open") == 0
     })
     .await;
 }
@@ -269,7 +271,10 @@ async fn a_peer_that_reads_nothing_holds_nothing(#[values(H1, H2)] alpn: &'stati
         "{error:?}"
     );
     drop(remote);
-    until("we let go", || world.sample("runtime_connections") == 0).await;
+    until("we let go", || {
+        world.sample("runtime_connections_open") == 0
+    })
+    .await;
 }
 
 #[rstest]
@@ -300,10 +305,10 @@ async fn a_caller_that_stops_waiting(#[values(H1, H2)] alpn: &'static [&'static 
     calls(&remote, 1).await;
     assert_eq!((server.requests(), server.opened()), (2, 2));
     assert_eq!(
-        world.sample("runtime_calls_total{verb=\"list\",outcome=\"cancelled\"}"),
+        world.sample("runtime_requests_total{verb=\"list\",code=\"<error>\"}"),
         1
     );
-    assert_eq!(world.sample("runtime_calls_in_flight"), 0);
+    assert_eq!(world.sample("runtime_inflight_requests"), 0);
 }
 
 #[tokio::test]

@@ -34,11 +34,11 @@ async fn a_thousand_runtimes_leave_nothing_behind() {
     assert_eq!((server.opened(), server.requests()), (1_000, 2_000));
     until("all connections are closed", || server.open() == 0).await;
     until("their tasks are gone", || {
-        world.sample("runtime_connections") == 0
+        world.sample("runtime_connections_open") == 0
     })
     .await;
     assert!(most.into_inner() > 1);
-    assert_eq!(world.sample("runtime_calls_in_flight"), 0);
+    assert_eq!(world.sample("runtime_inflight_requests"), 0);
     assert_eq!(
         world.fleet.0.configurations.count(),
         FleetOptions::default().resumable
@@ -74,7 +74,7 @@ async fn stalled_runtimes_delay_nobody() {
         "{:?}",
         begun.elapsed()
     );
-    assert_eq!(world.sample("runtime_calls_in_flight"), 4);
+    assert_eq!(world.sample("runtime_inflight_requests"), 4);
     waiting.iter().for_each(tokio::task::JoinHandle::abort);
 }
 

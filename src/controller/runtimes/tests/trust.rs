@@ -182,7 +182,7 @@ async fn resumed(world: &World, server: &ApiServer, passes: &[(&str, &str)]) -> 
         remote.list(POD).await.unwrap();
         remote.list(POD).await.unwrap();
     }
-    world.sample("runtime_handshakes_total{protocol=\"h2\",resumed=\"true\"}")
+    world.sample("runtime_tls_handshakes_total{protocol=\"h2\",resumed=\"true\"}")
 }
 
 #[rstest]

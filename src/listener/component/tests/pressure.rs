@@ -38,7 +38,7 @@ async fn operator_that_takes_nothing_makes_no_request_wait() {
     for (metric, value) in [
         ("events_total", 2.0),
         ("coalesced_events_total", 1.0),
-        ("turned_away_events_total", 1.0),
+        ("rejected_events_total", 1.0),
         ("queued_events", 1.0),
     ] {
         let series = format!(r#"watcher_listener_{metric}{{server_name="listener"}}"#);

@@ -41,7 +41,7 @@ async fn a_numbered_event_and_a_heartbeat_show_what_is_missing() {
     let value = |name: &str| listener.metric(&format!("watcher_listener_{name}{labels}"));
     assert_eq!(value("missing_events"), Some(2.0));
     assert_eq!(value("spooled_events"), Some(1.0));
-    assert_eq!(value("spool_age_seconds"), Some(4.0));
+    assert_eq!(value("oldest_spooled_event_age_seconds"), Some(4.0));
     assert!(value("heartbeat_age_seconds").is_some());
     let value = |name: &str| {
         listener.metric(&format!(
@@ -49,8 +49,8 @@ async fn a_numbered_event_and_a_heartbeat_show_what_is_missing() {
         ))
     };
     assert_eq!(value("known_runtimes"), Some(1.0));
-    assert_eq!(value("silent_runtimes"), Some(0.0));
-    assert_eq!(value("forgotten_runtimes_total"), Some(0.0));
+    assert_eq!(value("unresponsive_runtimes"), Some(0.0));
+    assert_eq!(value("evicted_runtimes_total"), Some(0.0));
 }
 
 /// The event counts more than the bookkeeping.

@@ -78,7 +78,12 @@ async fn a_watcher_that_was_replaced_leaves_no_spool_behind_but_its_losses() {
     scraped.beat("old", 3, 3, 40);
     scraped.beat("new", 0, 1, 2);
     let figures = || {
-        ["spooled_events", "spool_age_seconds", "missing_events"].map(|name| scraped.figure(name))
+        [
+            "spooled_events",
+            "oldest_spooled_event_age_seconds",
+            "missing_events",
+        ]
+        .map(|name| scraped.figure(name))
     };
     assert_eq!(figures(), [Some(4.0), Some(40.0), Some(1.0)]);
     scraped.three_intervals_of(&["new"]).await;
@@ -91,7 +96,7 @@ async fn a_watcher_that_was_replaced_leaves_no_spool_behind_but_its_losses() {
 #[tokio::test(start_paused = true)]
 async fn one_silent_replica_of_two_shows_and_a_replaced_one_does_not() {
     let scraped = Scraped::new();
-    let live = || scraped.figure("live_watchers");
+    let live = || scraped.figure("watchers_alive");
     scraped.event("a", 1);
     assert_eq!(live(), None, "public watchers have no heartbeats");
     scraped.beat("a", 1, 0, 0);

@@ -133,11 +133,11 @@ async fn what_changes_again_is_delivered_once() {
     }
     assert_eq!(fixture.bodies(), [event("a")]);
     assert_eq!(
-        fixture.metric(r#"watcher_stored_events_total{outcome="spooled"}"#),
+        fixture.metric(r#"watcher_enqueued_events_total{result="spooled"}"#),
         Some(1.0)
     );
     assert_eq!(
-        fixture.metric(r#"watcher_stored_events_total{outcome="coalesced"}"#),
+        fixture.metric(r#"watcher_enqueued_events_total{result="coalesced"}"#),
         Some(2.0)
     );
 }
@@ -177,7 +177,7 @@ async fn a_full_outbox_is_said_and_the_review_is_allowed() {
         message,
         "kcp request failed\nthe outbox is full; KCP is told to look at everything"
     );
-    let series = r#"watcher_stored_events_total{outcome="full"}"#;
+    let series = r#"watcher_enqueued_events_total{result="full"}"#;
     assert_eq!(fixture.metric(series), Some(1.0));
     assert!(fixture.edge.outbox.report(Instant::now()).resync_needed);
 }

@@ -67,7 +67,7 @@ async fn a_dry_run_is_silent(#[case] operation: &str) {
     assert_eq!(fixture.message(&review).await, "dry run: no event sent");
     assert_eq!(fixture.bodies(), Vec::<Value>::new());
     assert_eq!(
-        fixture.metric(r#"watcher_silent_reviews_total{reason="DryRun"}"#),
+        fixture.metric(r#"watcher_skipped_reviews_total{reason="DryRun"}"#),
         Some(1.0)
     );
     assert_eq!(fixture.metric("watcher_kcp_requests_total"), Some(0.0));
@@ -166,7 +166,7 @@ async fn invented_managers_get_no_heartbeats_and_too_many_of_them_are_told_the_t
         answered[32],
         "kcp request failed\nthere are too many managers; KCP is not told"
     );
-    let series = r#"watcher_stored_events_total{outcome="too_many_managers"}"#;
+    let series = r#"watcher_enqueued_events_total{result="too_many_managers"}"#;
     assert_eq!(fixture.metric(series), Some(1.0));
 }
 

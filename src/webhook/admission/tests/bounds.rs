@@ -28,7 +28,7 @@ async fn pod_with_too_many_list_items_is_admitted_unchanged_with_a_warning() {
     assert_eq!(answer["response"]["patch"], Value::Null);
     let warning = "runtime-bootstrapper cannot read this Pod; it passes unchanged";
     assert_eq!(warnings(&answer), [warning]);
-    assert!(fixture.shows(r#"rt_admission_faults_total{reason="InvalidPod"} 1"#));
+    assert!(fixture.shows(r#"rt_admission_internal_errors_total{reason="InvalidPod"} 1"#));
 }
 
 #[tokio::test]
@@ -41,9 +41,10 @@ async fn pod_with_a_patch_above_the_limit_is_admitted_unchanged_with_a_warning()
             .iter()
             .any(|it| it.ends_with("the Pod is unchanged"))
     );
-    let metric = r#"rt_admission_findings_total{feature="set-fips-mode",reason="PatchTooLarge"} 1"#;
+    let metric =
+        r#"rt_admission_decisions_total{feature="set-fips-mode",reason="PatchTooLarge"} 1"#;
     assert!(fixture.shows(metric));
-    let metric = r#"rt_admission_reviews_total{operation="create",outcome="unchanged"} 1"#;
+    let metric = r#"rt_admission_reviews_total{operation="create",result="unchanged"} 1"#;
     assert!(fixture.shows(metric));
 }
 

@@ -171,8 +171,8 @@ async fn a_refusal_tells_kind_and_place_of_the_error() {
 }
 
 #[rstest]
-#[case::malformed("hello".to_owned(), "rt_admission_rejected_total 1001")]
-#[case::pod_not_mutated({ let mut it = full(); it["request"]["object"]["spec"] = json!(7); it.to_string() }, r#"rt_admission_faults_total{reason="InvalidPod"} 1001"#)]
+#[case::malformed("hello".to_owned(), "rt_admission_malformed_requests_total 1001")]
+#[case::pod_not_mutated({ let mut it = full(); it["request"]["object"]["spec"] = json!(7); it.to_string() }, r#"rt_admission_internal_errors_total{reason="InvalidPod"} 1001"#)]
 #[tokio::test(start_paused = true)]
 async fn a_fault_that_repeats_is_logged_once_in_a_while_with_its_count(
     #[case] body: String,

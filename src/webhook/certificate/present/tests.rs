@@ -124,10 +124,13 @@ fn the_last_good_leaf_stays_and_the_trouble_is_told_once() {
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
     assert!(
-        text.contains("certificate_holds_total{reason=\"unusable\"} 1\n"),
+        text.contains("certificate_activation_deferrals_total{reason=\"unusable\"} 1\n"),
         "{text}"
     );
-    let expiry = format!("certificate_expiry_timestamp_seconds {}\n", now.as_second());
+    let expiry = format!(
+        "certificate_expiration_timestamp_seconds {}\n",
+        now.as_second()
+    );
     assert!(text.contains(&expiry), "{text}");
 }
 

@@ -13,7 +13,7 @@ pub struct MirrorMetrics {
     copies: Gauge,
     foreign: Gauge,
     writes: Family<Action, Counter>,
-    errors: Family<Kind, Counter>,
+    errors: Family<Reason, Counter>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -22,34 +22,34 @@ struct Action {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct Kind {
-    kind: &'static str,
+struct Reason {
+    reason: &'static str,
 }
 
 impl MirrorMetrics {
-    /// Metrics that the registry shows: `pull_secret_copies`, `pull_secret_foreign`,
-    /// `pull_secret_writes_total{action}` and `pull_secret_errors_total{kind}`.
+    /// Metrics that the registry shows: `pull_secret_copies`, `pull_secret_conflicts`,
+    /// `pull_secret_writes_total{action}` and `pull_secret_write_errors_total{reason}`.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         registry.register(
             "pull_secret_copies",
-            "Copies of the pull Secret that are ours (0 on replicas that do not lead)",
+            "Number of copies of the pull Secret (0 on replicas that do not lead)",
             metrics.copies.clone(),
         );
         registry.register(
-            "pull_secret_foreign",
-            "Namespaces that need the pull Secret and hold a foreign one of its name",
+            "pull_secret_conflicts",
+            "Number of namespaces that need a copy and have a Secret of that name by another client",
             metrics.foreign.clone(),
         );
         registry.register(
             "pull_secret_writes",
-            "Writes of copies that succeeded",
+            "Number of successful writes of copies of the pull Secret, by action",
             metrics.writes.clone(),
         );
         registry.register(
-            "pull_secret_errors",
-            "Failures to write a copy, to list the Pods that may use one, or to report a foreign Secret",
+            "pull_secret_write_errors",
+            "Number of failures to write a copy, list Pods that may use it, or report a conflict, by reason",
             metrics.errors.clone(),
         );
         metrics
@@ -73,7 +73,7 @@ impl MirrorMetrics {
         self.writes.get_or_create(&Action { action }).inc();
     }
 
-    pub(super) fn failed(&self, kind: &'static str) {
-        self.errors.get_or_create(&Kind { kind }).inc();
+    pub(super) fn failed(&self, reason: &'static str) {
+        self.errors.get_or_create(&Reason { reason }).inc();
     }
 }

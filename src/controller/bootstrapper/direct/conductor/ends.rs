@@ -67,8 +67,8 @@ impl Conductor {
             .conditions
             .iter()
             .find(|it| it.kind == api::bootstrapper::READY)
-            .map_or("Unknown", |it| known_reason(&it.reason));
-        self.common.metrics.passed(reason, report.took);
+            .and_then(|it| known_reason(&it.reason));
+        self.common.metrics.reconciled(reason, report.took);
         let now = Instant::now();
         let resync = spread(self.settings.resync, fastrand::u64(..));
         if report.thorough || !self.thorough_at.contains_key(&name) {
@@ -174,10 +174,9 @@ pub(super) fn chore(name: &Name, outcome: &kube::Result<()>) -> Done {
 }
 
 /// The word out of the closed list, so that it can be a label.
-fn known_reason(word: &str) -> &'static str {
+fn known_reason(word: &str) -> Option<policy::convergence::status::Reason> {
     policy::convergence::status::Reason::ALL
         .iter()
-        .map(|reason| reason.name())
-        .find(|name| *name == word)
-        .unwrap_or("Unknown")
+        .find(|it| it.name() == word)
+        .copied()
 }

@@ -48,8 +48,8 @@ impl Conductor {
         self.statuses
             .give_way(self.queue.next().is_some_and(|at| at <= now));
         let metrics = &self.common.metrics;
-        let waiting = self.queue.len() + self.whole.len();
-        metrics.stand(waiting, self.running.len());
+        let due = self.queue.due(now) + self.whole.due(now);
+        metrics.stand(due, self.running.len());
     }
 
     /// Whether there was one.
@@ -58,7 +58,7 @@ impl Conductor {
             if self.needs_whole(&name, now) {
                 self.whole.set(&name, now);
             } else {
-                let few = self.running.len() < WHOLE && self.whole.len() == 0;
+                let few = self.running.len() < WHOLE && self.whole.next().is_none();
                 self.start(&name, desired, few);
             }
             return true;

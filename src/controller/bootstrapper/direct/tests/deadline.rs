@@ -34,7 +34,7 @@ async fn a_runtime_in_trouble_is_waited_for_until_the_deadline_and_no_longer(#[c
     let resource = world.kcp.get("runtimebootstrappers", "a").unwrap();
     let ours = "rt-bootstrapper.kyma-project.io/finalizer";
     assert_eq!(resource["metadata"]["finalizers"], json!([ours]));
-    let abandoned = |it: &World| it.metrics().contains("direct_abandoned_runtimes_total 1");
+    let abandoned = |it: &World| it.metrics().contains("deletion_timeouts_total 1");
     assert!(!abandoned(&world));
     // Time is a matter of when the control plane says that the deletion was asked for.
     let deadline = Timestamp::now() + LEFT;

@@ -99,7 +99,7 @@ fn paused(value: &str) -> Value {
 }
 
 fn has_begun(world: &World) -> bool {
-    world.metrics().contains("direct_running_passes 1")
+    world.metrics().contains("active_workers 1")
 }
 
 async fn pause(world: &World) {

@@ -309,7 +309,7 @@ impl World {
         let lines = self.metrics();
         let counts = lines
             .lines()
-            .filter(|it| it.starts_with("direct_passes_total"))
+            .filter(|it| it.starts_with("reconcile_total"))
             .filter_map(|it| it.rsplit(' ').next()?.parse::<u64>().ok());
         counts.sum()
     }

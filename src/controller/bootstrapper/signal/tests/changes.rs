@@ -45,7 +45,7 @@ async fn nothing_to_do_is_nothing_written() {
         "{:?}",
         world.kcp.lock().writes
     );
-    assert!(world.metric("signal_waiting 0"));
+    assert!(world.metric("signal_pending_runtimes 0"));
 }
 
 #[rstest]
@@ -391,7 +391,7 @@ async fn signals_to_five_thousand_runtimes_are_paced_counted_and_recorded() {
     }
     sleep(Duration::from_secs(20)).await;
     assert!(
-        world.metric("signal_standing 5000"),
+        world.metric("signal_unacknowledged_runtimes 5000"),
         "{}",
         world.metrics_text()
     );

@@ -56,7 +56,9 @@ async fn runtime_that_fails_delays_no_other_and_is_tried_again_at_growing_interv
         );
     }
     assert!(
-        world.metric(&format!("signal_errors_total{{reason=\"{reason}\"}} 6")),
+        world.metric(&format!(
+            "signal_write_errors_total{{reason=\"{reason}\"}} 6"
+        )),
         "{}",
         world.metrics_text()
     );
@@ -93,7 +95,7 @@ async fn a_signal_that_an_admission_plugin_takes_away_is_not_taken_for_set() {
     assert!(
         world
             .metrics_text()
-            .contains("signal_errors_total{reason=\"ineffective\"}")
+            .contains("signal_write_errors_total{reason=\"ineffective\"}")
     );
     assert_eq!(
         world.record(),
@@ -135,7 +137,7 @@ async fn an_answer_that_was_lost_costs_no_second_signal_before_the_first_is_take
     world.until("stands", |it| it.keys("a").1).await;
     world.quiet().await;
     assert_eq!(world.signalled(), ["a"]);
-    assert!(world.metric("signal_errors_total{reason=\"transport\"} 1"));
+    assert!(world.metric("signal_write_errors_total{reason=\"transport\"} 1"));
     // Whether it was read before or after the change nobody knows: once more.
     world.take("a", "annotations");
     world.until_signalled(&["a", "a"]).await;
@@ -200,7 +202,7 @@ async fn a_record_that_cannot_be_used_signals_nobody_and_loses_nothing(
         !ready && report.contains("signal: not ready: nobody is signalled: "),
         "{report}"
     );
-    assert!(world.metric(&format!("signal_refused{{reason=\"{reason}\"}} 1")));
+    assert!(world.metric(&format!("signal_state_invalid{{reason=\"{reason}\"}} 1")));
     let events = world.kcp.lock().events.clone();
     assert_eq!(
         events.iter().filter(|it| *it == "RecordRefused").count(),
@@ -213,7 +215,7 @@ async fn a_record_that_cannot_be_used_signals_nobody_and_loses_nothing(
     }));
     world.until_signalled(&["a"]).await;
     world.until("ready", |it| it.readiness.is_ready()).await;
-    assert!(!world.metrics_text().contains("signal_refused{"));
+    assert!(!world.metrics_text().contains("signal_state_invalid{"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -229,7 +231,7 @@ async fn a_record_that_would_not_fit_signals_nobody_and_loses_nothing() {
     world.change("two.example");
     world.quiet().await;
     assert!(world.kcp.lock().writes.is_empty());
-    assert!(world.metric("signal_refused{reason=\"oversized\"} 1"));
+    assert!(world.metric("signal_state_invalid{reason=\"oversized\"} 1"));
     assert!(!world.readiness.is_ready());
     // Some are deleted, and somebody restarts it.
     for index in 10..4000 {
@@ -240,7 +242,7 @@ async fn a_record_that_would_not_fit_signals_nobody_and_loses_nothing() {
     world
         .until("the rest is signalled", |it| it.signals().len() == 10)
         .await;
-    assert!(!world.metrics_text().contains("signal_refused{"));
+    assert!(!world.metrics_text().contains("signal_state_invalid{"));
 }
 
 #[tokio::test(start_paused = true)]

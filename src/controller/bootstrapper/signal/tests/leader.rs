@@ -29,7 +29,7 @@ async fn a_leader_without_its_lease_writes_nothing_more() {
     world.change("three.example");
     world.quiet().await;
     assert_eq!(world.kcp.lock().writes.len(), writes);
-    assert!(world.metric("signal_waiting 0"));
+    assert!(world.metric("signal_pending_runtimes 0"));
 }
 
 #[tokio::test(start_paused = true)]

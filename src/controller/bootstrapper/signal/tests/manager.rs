@@ -205,18 +205,18 @@ async fn nothing_is_kept_of_a_runtime_that_goes() {
     world.quiet().await;
     assert!(world.signals().is_empty());
     assert!(world.record().is_empty());
-    assert!(world.metric("signal_standing 0"));
+    assert!(world.metric("signal_unacknowledged_runtimes 0"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn how_long_a_signal_stands_can_be_seen() {
     let mut world = signalled(SignalKeys::Only(Place::Annotation)).await;
-    assert!(world.metric("signal_standing 1"));
+    assert!(world.metric("signal_unacknowledged_runtimes 1"));
     let oldest = |world: &World| {
         let text = world.metrics_text();
         let line = text
             .lines()
-            .find_map(|it| it.strip_prefix("signal_oldest_standing_seconds "));
+            .find_map(|it| it.strip_prefix("signal_oldest_unacknowledged_age_seconds "));
         line.unwrap().parse::<u64>().unwrap()
     };
     let before = oldest(&world);
@@ -225,6 +225,6 @@ async fn how_long_a_signal_stands_can_be_seen() {
     let after = oldest(&world);
     assert!((59..=61).contains(&(after - before)), "{before} {after}");
     world.stop().await;
-    assert!(world.metric("signal_standing 0"));
-    assert!(world.metric("signal_oldest_standing_seconds 0"));
+    assert!(world.metric("signal_unacknowledged_runtimes 0"));
+    assert!(world.metric("signal_oldest_unacknowledged_age_seconds 0"));
 }

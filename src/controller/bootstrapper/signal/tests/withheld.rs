@@ -74,7 +74,7 @@ async fn nobody_is_signalled_for_one_source_while_another_cannot_be_used(
     world.quiet().await;
     assert!(world.signals().is_empty(), "{:?}", world.signals());
     assert_eq!(world.record(), due("a b"));
-    assert!(world.metric("signal_waiting 2"));
+    assert!(world.metric("signal_pending_runtimes 2"));
     // Mended to what it was, which is no change by itself.
     usable.retain(|(_, object)| object["metadata"]["name"] == name);
     world.kcp.put(plural, usable.remove(0).1);

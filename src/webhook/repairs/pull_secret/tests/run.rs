@@ -158,12 +158,12 @@ async fn a_foreign_secret_is_left_alone_and_reported_once() {
     world.quiet().await;
     assert_eq!(world.server.lock().events, ["a"]);
     assert!(world.writes().is_empty());
-    assert!(world.metric("pull_secret_foreign 1"));
+    assert!(world.metric("pull_secret_conflicts 1"));
     assert!(world.metric("pull_secret_copies 0"));
 
     world.server.delete("secrets", "a", NAME);
     world.until_value("a", Some(TWO)).await;
-    assert!(world.metric("pull_secret_foreign 0"));
+    assert!(world.metric("pull_secret_conflicts 0"));
 
     // Another stranger is news.
     world.server.delete("secrets", "nobody-asks", NAME);
@@ -262,7 +262,9 @@ async fn one_namespace_that_fails_stops_no_other_and_is_tried_again(
     world.quiet().await;
     let tries = world.writes().iter().filter(|it| *it == "PATCH a").count();
     assert_eq!(tries, 4);
-    assert!(world.metric(&format!("pull_secret_errors_total{{kind={kind:?}}} 3")));
+    assert!(world.metric(&format!(
+        "pull_secret_write_errors_total{{reason={kind:?}}} 3"
+    )));
 }
 
 #[tokio::test(start_paused = true)]
@@ -278,7 +280,7 @@ async fn a_namespace_that_is_gone_is_forgotten() {
     world.knowledge.set_namespace("a", None);
     world.quiet().await;
     assert_eq!(world.writes().len(), 2);
-    assert!(!world.metric("pull_secret_errors_total{kind=\"namespace_gone\"} 1"));
+    assert!(!world.metric("pull_secret_write_errors_total{kind=\"namespace_gone\"} 1"));
 }
 
 #[tokio::test(start_paused = true)]
