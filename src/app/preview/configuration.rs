@@ -33,7 +33,7 @@ pub(super) fn read(input: &Input, landscape: Option<&str>) -> Result<Configurati
         let line = source.line().and_then(|line| u64::try_from(line).ok());
         PreviewError::Document {
             place: place(line.or_else(|| document::line_at_path(found.text, &source.path()))),
-            source,
+            problem: source.problem(),
         }
     })?;
     let settings = Settings {

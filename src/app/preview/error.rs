@@ -3,7 +3,6 @@
 use std::fmt;
 use std::io;
 
-use api::config::DocumentError;
 use policy::admission::ConfigurationError;
 use policy::image::KeyringError;
 
@@ -73,14 +72,10 @@ pub(crate) enum PreviewError {
     )]
     NoConfiguration { file: String },
     /// The document has another shape.
-    #[error("{place}: not a valid configuration document, please correct it")]
-    Document {
-        place: Place,
-        #[source]
-        source: DocumentError,
-    },
+    #[error("{place}: {problem}")]
+    Document { place: Place, problem: String },
     /// The document contradicts itself.
-    #[error("{place}: the configuration document contradicts itself, please correct it")]
+    #[error("{place}")]
     Configuration {
         place: Place,
         #[source]

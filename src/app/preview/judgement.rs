@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use api::Feature;
-use api::names::SKR_NAMESPACE;
+use api::names::OWN_LABEL;
 use json_patch::Patch;
 use policy::admission::review::{self, PodError, Request, Review, Subject};
 use policy::admission::{
-    Configuration, Context, Finding, Namespace, PullSecret, TrustBundlePresence, decide,
+    Configuration, Context, Decision, Finding, Namespace, PullSecret, Reason, TrustBundlePresence,
+    decide, exclusion,
 };
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
@@ -18,12 +19,6 @@ use super::manifest::{Source, Workload, undescribed};
 
 #[cfg(test)]
 mod tests;
-
-/// The one namespace whose Pods are never sent.
-const EXCLUDED_NAMESPACE: &str = "kube-system";
-
-/// What the Pods of our own Deployment carry.
-const OWN_LABEL: (&str, &str) = ("app.kubernetes.io/name", "rt-bootstrapper");
 
 /// What the decisions are made from.
 pub(super) struct Landscape<'a> {
@@ -138,7 +133,11 @@ fn answer(
     context: &Context<'_>,
 ) -> Result<Verdict, PreviewError> {
     let defect = || PreviewError::Defect(workload.place.clone());
-    let decision = decide(request, context);
+    let label = &workload.pod["metadata"]["labels"][OWN_LABEL.0];
+    let decision = match exclusion(&workload.source.namespace, label.as_str()) {
+        Some(reason) => unsent(&reason),
+        None => decide(request, context),
+    };
     let operations = decision.patch.json().unwrap_or(b"[]");
     let patch: Patch = serde_json::from_slice(operations).map_err(|_| defect())?;
     let mut after = workload.pod.clone();
@@ -153,6 +152,18 @@ fn answer(
     })
 }
 
+/// What becomes of a Pod that the webhook never sees.
+fn unsent<'a>(reason: &Reason<'a>) -> Decision<'a> {
+    let finding = |feature| Finding {
+        feature,
+        reason: reason.clone(),
+    };
+    Decision {
+        patch: policy::admission::Patch::default(),
+        findings: Feature::ALL.map(finding).to_vec(),
+    }
+}
+
 /// The review that the API server would send.
 fn review_of(workload: &Workload) -> Value {
     json!({
@@ -162,20 +173,11 @@ fn review_of(workload: &Workload) -> Value {
             "uid": "preview",
             "resource": {"group": "", "version": "v1", "resource": "pods"},
             "namespace": workload.source.namespace,
-            "operation": if is_sent(workload) { "CREATE" } else { "NONE" },
+            "operation": "CREATE",
             "dryRun": true,
             "object": workload.pod,
         },
     })
-}
-
-/// Whether the API server asks us about such a Pod at all, which the selector and the match condition of
-/// `deploy/webhook/mutatingwebhookconfiguration.yaml` decide. A test compares the two.
-fn is_sent(workload: &Workload) -> bool {
-    let (label, value) = OWN_LABEL;
-    let own = workload.source.namespace == SKR_NAMESPACE
-        && workload.pod["metadata"]["labels"][label] == value;
-    !own && workload.source.namespace != EXCLUDED_NAMESPACE
 }
 
 /// What the parser found, with the field's name instead of a position in a text that the reader never sees.

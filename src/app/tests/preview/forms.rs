@@ -232,11 +232,11 @@ fn the_landscape_is_set_where_it_is_known() {
 
 /// Like the webhook's selector and match condition.
 #[rstest]
-#[case::system("kube-system", "x", "NotIntercepted")]
-#[case::ours("kyma-system", "rt-bootstrapper", "NotIntercepted")]
+#[case::system("kube-system", "x", "NamespaceExcluded")]
+#[case::ours("kyma-system", "rt-bootstrapper", "OwnPod")]
 #[case::dodger("default", "rt-bootstrapper", "ImageRewritten")]
 #[case::neighbour("kyma-system", "x", "ImageRewritten")]
-fn pods_that_are_never_sent_stay(
+fn pod_that_is_never_sent_stays_with_its_true_reason(
     #[case] namespace: &str,
     #[case] name: &str,
     #[case] reason: &str,
