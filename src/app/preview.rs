@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use policy::admission::Configuration;
+use policy::admission::{Configuration, PullSecret};
 
 use crate::edge;
 
@@ -25,7 +25,7 @@ mod pull_secret;
 mod render;
 mod yaml;
 
-pub(crate) use error::PreviewError;
+use error::{Errors, PreviewError};
 use input::Input;
 use judgement::Verdict;
 use manifest::Manifests;
@@ -76,11 +76,12 @@ pub(crate) enum Output {
     Json,
 }
 
-/// Reads, decides, prints.
-///
-/// # Errors
-/// [`PreviewError`] if any input is invalid; nothing has been printed then.
-pub(crate) fn run(arguments: &PreviewArgs) -> Result<ExitCode, PreviewError> {
+/// Reads, decides, prints. If any input is invalid, all of its errors are printed and nothing else.
+pub(crate) fn run(arguments: &PreviewArgs) -> ExitCode {
+    preview(arguments).unwrap_or_else(Errors::report)
+}
+
+fn preview(arguments: &PreviewArgs) -> Result<ExitCode, Errors> {
     let (verdicts, skipped) = gather_and_judge(arguments)?;
     let text = match arguments.output {
         Output::Diff => render::diff(&verdicts, skipped, render::Palette::of_this_terminal())?,
@@ -96,33 +97,19 @@ pub(crate) fn run(arguments: &PreviewArgs) -> Result<ExitCode, PreviewError> {
     })
 }
 
-fn gather_and_judge(arguments: &PreviewArgs) -> Result<(Vec<Verdict>, usize), PreviewError> {
-    let configuration = configuration(arguments)?;
-    let pull_secret = match &arguments.pull_secret {
-        Some(path) => pull_secret::read(&Input::read(path)?)?,
-        None => policy::admission::PullSecret::Unknown,
+fn gather_and_judge(arguments: &PreviewArgs) -> Result<(Vec<Verdict>, usize), Errors> {
+    let mut errors = Errors::default();
+    let configuration = errors.keep(configuration(arguments));
+    let pull_secret = errors.keep(pull_secret(arguments));
+    let manifests = errors.keep(manifests(arguments));
+    let inputs = configuration.zip(pull_secret).zip(manifests);
+    let ((configuration, pull_secret), manifests) = errors.none_or(inputs)?;
+    let landscape = judgement::Landscape {
+        configuration: &configuration,
+        pull_secret: &pull_secret,
+        namespaces: &manifests.namespaces,
     };
-    if arguments
-        .manifests
-        .iter()
-        .filter(|it| input::is_standard(it))
-        .count()
-        > 1
-    {
-        return Err(PreviewError::StandardInputTwice);
-    }
-    let mut manifests = Manifests::default();
-    for path in &arguments.manifests {
-        manifests.read(&Input::read(path)?)?;
-    }
-    let verdicts = judgement::judge(
-        manifests.workloads,
-        &judgement::Landscape {
-            configuration: &configuration,
-            pull_secret: &pull_secret,
-            namespaces: &manifests.namespaces,
-        },
-    )?;
+    let verdicts = judgement::judge(manifests.workloads, &landscape)?;
     Ok((verdicts, manifests.skipped))
 }
 
@@ -133,4 +120,29 @@ fn configuration(arguments: &PreviewArgs) -> Result<Configuration, PreviewError>
         edge::warn(&format!("{}: {notice}", input.name()));
     }
     Ok(configuration)
+}
+
+fn pull_secret(arguments: &PreviewArgs) -> Result<PullSecret, PreviewError> {
+    match &arguments.pull_secret {
+        Some(path) => pull_secret::read(&Input::read(path)?),
+        None => Ok(PullSecret::Unknown),
+    }
+}
+
+fn manifests(arguments: &PreviewArgs) -> Result<Manifests, Errors> {
+    let standard = arguments
+        .manifests
+        .iter()
+        .filter(|it| input::is_standard(it));
+    if standard.count() > 1 {
+        return Err(PreviewError::StandardInputTwice.into());
+    }
+    let mut errors = Errors::default();
+    let mut manifests = Manifests::default();
+    for path in &arguments.manifests {
+        if let Some(input) = errors.keep(Input::read(path)) {
+            errors.keep(manifests.read(&input));
+        }
+    }
+    errors.none_or(Some(manifests))
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use api::Feature;
 use api::names::OWN_LABEL;
 use json_patch::Patch;
-use policy::admission::review::{self, PodError, Request, Review, Subject};
+use policy::admission::review::{self, Request, Subject};
 use policy::admission::{
     Configuration, Context, Decision, Finding, Namespace, PullSecret, Reason, TrustBundlePresence,
     decide, exclusion,
@@ -15,6 +15,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 use super::PreviewError;
+use super::error::Errors;
 use super::manifest::{Source, Workload, undescribed};
 
 #[cfg(test)]
@@ -83,11 +84,12 @@ impl Serialize for Explanation {
 pub(super) fn judge(
     workloads: Vec<Workload>,
     landscape: &Landscape<'_>,
-) -> Result<Vec<Verdict>, PreviewError> {
-    workloads
-        .into_iter()
-        .map(|workload| verdict(workload, landscape))
-        .collect()
+) -> Result<Vec<Verdict>, Errors> {
+    let mut errors = Errors::default();
+    let verdicts = workloads.into_iter();
+    let verdicts = verdicts.filter_map(|workload| errors.keep(verdict(workload, landscape)));
+    let verdicts = verdicts.collect();
+    errors.none_or(Some(verdicts))
 }
 
 fn verdict(workload: Workload, landscape: &Landscape<'_>) -> Result<Verdict, PreviewError> {
@@ -99,31 +101,15 @@ fn verdict(workload: Workload, landscape: &Landscape<'_>) -> Result<Verdict, Pre
         pull_secret: landscape.pull_secret,
         trust_bundle: TrustBundlePresence::Present,
     };
-    let review = serde_json::to_vec(&review_of(&workload)).map_err(PreviewError::WriteJson)?;
-    let review = (review::parse(&review), &review);
-    match review {
-        (
-            Ok(Review {
-                subject: Subject::Pod(request),
-                ..
-            }),
-            _,
-        ) => answer(&workload, &request, &context),
-        (
-            Ok(Review {
-                subject: Subject::Unreadable(error),
-                ..
-            }),
-            body,
-        ) => Err(PreviewError::Pod {
-            what: workload.source.to_string(),
-            reason: match error {
-                PodError::Shape(error) => reason(&error, body),
-                PodError::TooLarge => error.to_string(),
-            },
+    let body = serde_json::to_vec(&review_of(&workload)).map_err(PreviewError::WriteJson)?;
+    match review::parse(&body).map(|review| review.subject) {
+        Ok(Subject::Pod(request)) => answer(&workload, &request, &context),
+        Ok(Subject::Unreadable(source)) => Err(PreviewError::Pod {
+            subject: workload.source.to_string(),
             place: workload.place,
+            source,
         }),
-        _ => Err(PreviewError::Defect(workload.place)),
+        Ok(Subject::Foreign) | Err(_) => Err(PreviewError::Defect(workload.place)),
     }
 }
 
@@ -178,18 +164,4 @@ fn review_of(workload: &Workload) -> Value {
             "object": workload.pod,
         },
     })
-}
-
-/// What the parser found, with the field's name instead of a position in a text that the reader never sees.
-fn reason(error: &serde_json::Error, body: &[u8]) -> String {
-    let text = error.to_string();
-    let finding = text.split(" at line ").next().unwrap_or_default();
-    // The body is one line, so the column is an offset.
-    let before = body.get(..error.column()).unwrap_or_default();
-    let before = String::from_utf8_lossy(before);
-    let key = before
-        .rsplit_once("\":")
-        .and_then(|(before, _)| before.rsplit_once('"'))
-        .map_or("?", |(_, key)| key);
-    format!("`{key}`: {finding}")
 }

@@ -10,12 +10,12 @@ use policy::admission::{Annotations, Namespace};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::PreviewError;
 use super::document;
-use super::error::{Place, Problem};
+use super::error::{Errors, Place};
 use super::input::Input;
 
 mod object;
+mod shape;
 
 use object::Object;
 
@@ -95,20 +95,21 @@ impl Role {
 }
 
 impl Manifests {
-    /// Adds what an input holds.
-    pub(super) fn read(&mut self, input: &Input) -> Result<(), PreviewError> {
+    /// Adds what an input holds. What is wrong in it is gathered, and the rest is read all the same.
+    pub(super) fn read(&mut self, input: &Input) -> Result<(), Errors> {
+        let mut errors = Errors::default();
         for document in document::documents(input)? {
             let document = Object {
                 node: &document,
                 line: document.line(),
                 input,
             };
-            self.add(document, None)?;
+            errors.keep(self.add(document, None));
         }
-        Ok(())
+        errors.none_or(Some(()))
     }
 
-    fn add(&mut self, object: Object<'_>, inherited: Option<Type<'_>>) -> Result<(), PreviewError> {
+    fn add(&mut self, object: Object<'_>, inherited: Option<Type<'_>>) -> Result<(), Errors> {
         let it = object.r#type(inherited)?;
         match Role::of(it) {
             Role::Makes(path) => self.workloads.push(object.workload(it.kind, path)?),
@@ -122,27 +123,20 @@ impl Manifests {
         Ok(())
     }
 
-    fn add_items(&mut self, list: Object<'_>, it: Type<'_>) -> Result<(), PreviewError> {
-        let Some(items) = list.node.get("items") else {
-            return Ok(());
-        };
-        let items = items.items().ok_or_else(|| {
-            list.wrong(Problem::Items {
-                kind: it.kind.to_owned(),
-            })
-        })?;
+    fn add_items(&mut self, list: Object<'_>, it: Type<'_>) -> Result<(), Errors> {
         // The items of a typed list need not say again what they are.
         let inherited = it.kind.strip_suffix("List").filter(|kind| !kind.is_empty());
         let inherited = inherited.map(|kind| Type { kind, ..it });
-        for item in items {
+        let mut errors = Errors::default();
+        for item in list.items()? {
             let item = Object {
                 node: item,
                 line: item.line().or(list.line),
                 ..list
             };
-            self.add(item, inherited)?;
+            errors.keep(self.add(item, inherited));
         }
-        Ok(())
+        errors.none_or(Some(()))
     }
 }
 

@@ -7,5 +7,7 @@ mod errors;
 mod forms;
 #[path = "preview/inputs.rs"]
 mod inputs;
+#[path = "preview/refusals.rs"]
+mod refusals;
 #[path = "preview/runner.rs"]
 mod runner;

@@ -1,13 +1,18 @@
 //! One object of a manifest: what it says that it is, and the Pod or the Namespace in it.
 
+use api::json::{FieldPath, Step};
 use policy::admission::{Annotations, Namespace};
 use serde_json::{Map, Value};
 
+use super::shape;
 use super::{Source, Type, Workload, undescribed};
 use crate::preview::PreviewError;
 use crate::preview::document::Located;
-use crate::preview::error::Problem;
+use crate::preview::error::{Errors, Problem};
 use crate::preview::input::Input;
+
+/// The maps of text in an object's metadata.
+const MAPS: [&str; 2] = ["annotations", "labels"];
 
 /// An object and where it is written.
 #[derive(Clone, Copy)]
@@ -18,131 +23,187 @@ pub(super) struct Object<'a> {
 }
 
 impl<'a> Object<'a> {
-    pub(super) fn wrong(&self, problem: Problem) -> PreviewError {
-        self.wrong_at(self.line, problem)
-    }
-
-    fn wrong_at(&self, line: Option<u64>, problem: Problem) -> PreviewError {
+    fn wrong(&self, subject: Option<&str>, path: &FieldPath, problem: Problem) -> PreviewError {
+        let field = Some(path.to_string()).filter(|it| !it.is_empty());
+        let at = [subject, field.as_deref()];
         PreviewError::Manifest {
-            place: self.input.at(line.or(self.line)),
+            place: self.input.at(self.node.line_at(path).or(self.line)),
+            at: at.into_iter().flatten().flat_map(|it| [it, ": "]).collect(),
             problem,
         }
     }
 
     pub(super) fn r#type(&self, inherited: Option<Type<'a>>) -> Result<Type<'a>, PreviewError> {
         if self.node.entries().is_none() {
-            return Err(self.wrong(Problem::NotAnObject));
+            let problem = mismatch("a Kubernetes object", self.node);
+            return Err(self.wrong(None, &FieldPath::default(), problem));
         }
-        let text = |key| self.node.get(key).and_then(Located::text);
-        if let (Some(inherited), None) = (inherited, text("kind")) {
+        if let (Some(inherited), None) = (inherited, self.node.get("kind")) {
             return Ok(inherited);
         }
-        let kind = text("kind").ok_or_else(|| self.wrong(Problem::NoType("kind")))?;
-        let version =
-            text("apiVersion").ok_or_else(|| self.wrong(Problem::NoType("apiVersion")))?;
+        let kind = self.required_text(None, "kind")?;
+        let version = self.required_text(None, "apiVersion")?;
         let group = version.split_once('/').map_or("", |(group, _)| group);
         Ok(Type { group, kind })
     }
 
-    pub(super) fn workload(&self, kind: &str, path: &str) -> Result<Workload, PreviewError> {
-        let name = self.name(kind)?;
-        let namespace = self.metadata_text("namespace")?.filter(|it| !it.is_empty());
-        self.part(kind, name, [path, "spec"].join(".").trim_matches('.'))?;
-        let template = Self {
-            node: self.part(kind, name, path)?,
-            ..*self
+    /// The items of a list; none if it has none.
+    pub(super) fn items(&self) -> Result<&'a [Located], PreviewError> {
+        let Some(items) = self.node.get("items") else {
+            return Ok(&[]);
         };
-        template.strings("annotations")?;
-        template.strings("labels")?;
-        let mut pod = template.node.to_value();
-        if !path.is_empty() {
-            complete(&mut pod, name, namespace);
-        }
-        Ok(Workload {
-            source: Source {
-                kind: kind.to_owned(),
-                namespace: namespace.unwrap_or("default").to_owned(),
-                name: name.to_owned(),
-            },
-            pod,
-            place: self.input.at(self.line),
-        })
+        items
+            .items()
+            .ok_or_else(|| self.wrong(None, &path_of("items"), mismatch("a list", items)))
     }
 
-    pub(super) fn namespace(&self) -> Result<(String, Namespace), PreviewError> {
-        let name = self.name("Namespace")?;
-        let annotations = self.strings("annotations")?;
-        let labels = self.strings("labels")?;
+    /// The Pod that is at a path of the object, with everything that is wrong with it.
+    pub(super) fn workload(&self, kind: &str, path: &str) -> Result<Workload, Errors> {
+        let mut errors = Errors::default();
+        let name = errors.keep(self.name(kind));
+        let namespace = errors
+            .keep(self.text(Some(kind), "metadata.namespace"))
+            .flatten();
+        let source = Source {
+            kind: kind.to_owned(),
+            namespace: namespace.unwrap_or("default").to_owned(),
+            name: name.unwrap_or_default().to_owned(),
+        };
+        let subject = name.map_or_else(|| kind.to_owned(), |_| source.to_string());
+        let spec = [path, "spec"].join(".");
+        errors.keep(self.mapping(&subject, spec.trim_matches('.')));
+        let pod = self.node.at(path).map(|template| {
+            let mut pod = template.to_value();
+            if !path.is_empty() {
+                complete(&mut pod, &source.name, namespace);
+            }
+            pod
+        });
+        for map in MAPS {
+            errors.keep(self.strings(&subject, path, map));
+        }
+        let faults = pod.iter().flat_map(shape::faults);
+        let faults = faults.filter_map(|(inner, problem)| {
+            let known = self.is_told_already(path, &inner);
+            let path = FieldPath([path_of(path).0, inner.0].concat());
+            (!known).then(|| self.wrong(Some(&subject), &path, Problem::Shape(problem)))
+        });
+        errors.keep::<()>(Err(faults.collect::<Vec<_>>()));
+        errors.none_or(pod.map(|pod| Workload {
+            source,
+            pod,
+            place: self.input.at(self.line),
+        }))
+    }
+
+    /// Whether something else has said already that the type of a Pod's field is wrong.
+    fn is_told_already(&self, template: &str, path: &FieldPath) -> bool {
+        let key = |index: usize| match path.0.get(index) {
+            Some(Step::Key(key)) => key.as_str(),
+            _ => "",
+        };
+        let template = self.node.at(template);
+        (key(0) == "metadata" && key(1) == "annotations")
+            || (key(0) == "spec" && key(1).is_empty())
+            || template.is_none_or(|it| it.entries().is_none())
+    }
+
+    pub(super) fn namespace(&self) -> Result<(String, Namespace), Errors> {
+        let mut errors = Errors::default();
+        let name = errors.keep(self.name("Namespace"));
+        let subject = format!("Namespace {}", name.unwrap_or_default());
+        let [annotations, labels] =
+            MAPS.map(|map| errors.keep(self.strings(subject.trim_end(), "", map)));
+        let name = errors.none_or(name)?;
         let mut namespace = undescribed(name);
-        namespace.annotations = Annotations::collect(annotations);
-        namespace.labels.extend(
-            labels
-                .into_iter()
-                .map(|(key, value)| (key.to_owned(), value.to_owned())),
-        );
+        namespace.annotations = Annotations::collect(annotations.unwrap_or_default());
+        let labels = labels.unwrap_or_default().into_iter();
+        namespace
+            .labels
+            .extend(labels.map(|(key, value)| (key.to_owned(), value.to_owned())));
         Ok((name.to_owned(), namespace))
     }
 
     /// A mapping that every object of the kind has.
-    fn part(&self, kind: &str, name: &str, path: &str) -> Result<&'a Located, PreviewError> {
-        self.node
-            .at(path)
-            .filter(|part| part.entries().is_some())
-            .ok_or_else(|| {
-                self.wrong(Problem::NoPart {
-                    kind: kind.to_owned(),
-                    name: name.to_owned(),
-                    path: path.to_owned(),
-                })
-            })
+    fn mapping(&self, subject: &str, path: &str) -> Result<&'a Located, PreviewError> {
+        let problem = match self.node.at(path) {
+            Some(part) if part.entries().is_some() => return Ok(part),
+            Some(part) => mismatch("a mapping", part),
+            None => Problem::Required,
+        };
+        Err(self.wrong(Some(subject), &path_of(path), problem))
     }
 
     fn name(&self, kind: &str) -> Result<&'a str, PreviewError> {
-        for key in ["name", "generateName"] {
-            if let Some(name) = self.metadata_text(key)?.filter(|it| !it.is_empty()) {
+        for path in ["metadata.name", "metadata.generateName"] {
+            if let Some(name) = self.text(Some(kind), path)? {
                 return Ok(name);
             }
         }
-        Err(self.wrong(Problem::NoName {
-            kind: kind.to_owned(),
-        }))
+        Err(self.wrong(Some(kind), &path_of("metadata.name"), Problem::Required))
     }
 
-    fn metadata_text(&self, key: &'static str) -> Result<Option<&'a str>, PreviewError> {
-        let Some(value) = self.node.at("metadata").and_then(|it| it.get(key)) else {
+    fn required_text(&self, subject: Option<&str>, path: &str) -> Result<&'a str, PreviewError> {
+        self.text(subject, path)?
+            .ok_or_else(|| self.wrong(subject, &path_of(path), Problem::Required))
+    }
+
+    /// A text; an empty one counts as absent.
+    fn text(&self, subject: Option<&str>, path: &str) -> Result<Option<&'a str>, PreviewError> {
+        let Some(value) = self.node.at(path) else {
             return Ok(None);
         };
         match value.text() {
-            Some(text) => Ok(Some(text)),
-            None => Err(self.wrong_at(value.line(), Problem::NameNotText(key))),
+            Some(text) => Ok(Some(text).filter(|it| !it.is_empty())),
+            None => Err(self.wrong(subject, &path_of(path), mismatch("a string", value))),
         }
     }
 
-    /// Annotations or labels. A value that is null means an empty text to Kubernetes; every other one that is no text is
-    /// refused by the API server, so it is here.
-    fn strings(&self, map: &'static str) -> Result<Vec<(&'a str, &'a str)>, PreviewError> {
-        let Some(node) = self.node.at("metadata").and_then(|it| it.get(map)) else {
+    /// Annotations or labels of the object at a path. A value that is null means an empty text to Kubernetes; every
+    /// other one that is no text is refused by the API server, so it is here.
+    fn strings(
+        &self,
+        subject: &str,
+        path: &str,
+        map: &str,
+    ) -> Result<Vec<(&'a str, &'a str)>, Errors> {
+        let path = path_of(path).key("metadata").key(map);
+        let node = self.node.follow(&path);
+        let Some(node) = node.filter(|node| !node.is_null()) else {
             return Ok(Vec::new());
         };
-        let entries = node
-            .entries()
-            .ok_or_else(|| self.wrong_at(node.line(), Problem::NotAMap(map)))?;
-        entries
-            .iter()
-            .map(|(key, value)| match value.text() {
-                Some(text) => Ok((key.as_str(), text)),
-                None if value.is_null() => Ok((key.as_str(), "")),
-                None => Err(self.wrong_at(
-                    value.line(),
-                    Problem::NotText {
-                        map,
-                        key: key.clone(),
-                        found: value.type_name(),
-                    },
-                )),
-            })
-            .collect()
+        let Some(entries) = node.entries() else {
+            let problem = mismatch("a mapping", node);
+            return Err(self.wrong(Some(subject), &path, problem).into());
+        };
+        let mut errors = Errors::default();
+        let mut strings = Vec::with_capacity(entries.len());
+        for (key, value) in entries {
+            match value.text() {
+                Some(text) => strings.push((key.as_str(), text)),
+                None if value.is_null() => strings.push((key.as_str(), "")),
+                None => {
+                    let problem = mismatch("a string", value);
+                    let path = path.clone().key(key.as_str());
+                    errors.keep::<()>(Err(self.wrong(Some(subject), &path, problem)));
+                }
+            }
+        }
+        errors.none_or(Some(strings))
     }
+}
+
+fn mismatch(expected: &'static str, found: &Located) -> Problem {
+    Problem::Type {
+        expected,
+        found: found.type_name(),
+    }
+}
+
+/// A path of plain names, written with dots.
+fn path_of(path: &str) -> FieldPath {
+    let steps = path.split('.').filter(|key| !key.is_empty());
+    FieldPath(steps.map(|key| Step::Key(key.to_owned())).collect())
 }
 
 /// Turns a template into the Pod that its controller would create, under the owner's name.

@@ -32,7 +32,7 @@ pub enum Notice {
     #[error("namespaceFeatures.{0}: no effect: Pods of namespace {0} are never changed")]
     NamespaceExcluded(String),
     /// A key that means nothing.
-    #[error("{key}: unknown key, ignored{}", Meant(.meant))]
+    #[error("{key}: unknown key, ignored{}", Meant(*.meant))]
     UnknownKey {
         /// The path to it.
         key: FieldPath,
@@ -54,9 +54,9 @@ pub(super) struct Unusable {
     pub(super) trust_bundle: Option<UnusableTrustBundle>,
 }
 
-struct Meant<'a>(&'a Option<&'static str>);
+struct Meant(Option<&'static str>);
 
-impl fmt::Display for Meant<'_> {
+impl fmt::Display for Meant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(key) => write!(f, " (did you mean {key}?)"),
