@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use policy::admission::{Configuration, PullSecret};
 
+use crate::cli::values;
 use crate::edge;
 
 mod configuration;
@@ -54,14 +55,26 @@ pub(crate) struct PreviewArgs {
     /// The landscape's name, as the webhook's own --landscape
     #[arg(long, value_name = "NAME")]
     landscape: Option<String>,
-    /// What to print
-    #[arg(long, value_enum, default_value_t = Output::Diff)]
+    /// Form of the result
+    #[arg(short, long, value_enum, default_value_t = Output::Diff)]
     output: Output,
+    /// Namespace of the manifests that name none
+    #[arg(short, long, value_name = "NAME", value_parser = values::namespace, default_value = "default")]
+    namespace: String,
     /// Exit with 3 if a Pod would be changed
     #[arg(long)]
     exit_code: bool,
-    /// YAML or JSON streams: Pods, what makes Pods, and the Namespaces that they live in; `-` is standard input
-    #[arg(required = true, value_name = "MANIFEST")]
+    /// Manifests, as MANIFEST; may be repeated
+    #[arg(
+        short,
+        long,
+        value_name = "MANIFEST",
+        required_unless_present = "manifests"
+    )]
+    filename: Vec<PathBuf>,
+    /// File of YAML or JSON objects, directory with files *.yaml, *.yml and *.json, or - for standard input: Pods,
+    /// workloads with a Pod template, Namespaces
+    #[arg(value_name = "MANIFEST")]
     manifests: Vec<PathBuf>,
 }
 
@@ -130,17 +143,17 @@ fn pull_secret(arguments: &PreviewArgs) -> Result<PullSecret, PreviewError> {
 }
 
 fn manifests(arguments: &PreviewArgs) -> Result<Manifests, Errors> {
-    let standard = arguments
-        .manifests
-        .iter()
-        .filter(|it| input::is_standard(it));
-    if standard.count() > 1 {
+    let mut errors = Errors::default();
+    let mut files = Vec::new();
+    for path in arguments.filename.iter().chain(&arguments.manifests) {
+        files.extend(errors.keep(input::files(path)).unwrap_or_default());
+    }
+    if files.iter().filter(|it| input::is_standard(it)).count() > 1 {
         return Err(PreviewError::StandardInputTwice.into());
     }
-    let mut errors = Errors::default();
-    let mut manifests = Manifests::default();
-    for path in &arguments.manifests {
-        if let Some(input) = errors.keep(Input::read(path)) {
+    let mut manifests = Manifests::new(&arguments.namespace);
+    for file in &files {
+        if let Some(input) = errors.keep(Input::read(file)) {
             errors.keep(manifests.read(&input));
         }
     }

@@ -88,6 +88,9 @@ pub(crate) enum PreviewError {
         #[source]
         source: io::Error,
     },
+    /// A directory holds no manifests.
+    #[error("{0}: no files *.yaml, *.yml or *.json")]
+    NoFiles(String),
     /// `-` is named twice, and there is only one standard input.
     #[error("-: standard input can be read only once")]
     StandardInputTwice,

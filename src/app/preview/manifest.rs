@@ -23,7 +23,7 @@ use object::Object;
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// Everything that was read so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Manifests {
     /// What makes Pods, in the order of reading.
     pub(super) workloads: Vec<Workload>,
@@ -31,6 +31,8 @@ pub(super) struct Manifests {
     pub(super) namespaces: BTreeMap<String, Namespace>,
     /// How many objects make no Pods and are no Namespaces.
     pub(super) skipped: usize,
+    /// The namespace of objects that name none.
+    default_namespace: String,
 }
 
 /// The Pod of one object.
@@ -95,6 +97,16 @@ impl Role {
 }
 
 impl Manifests {
+    /// Nothing yet.
+    pub(super) fn new(default_namespace: &str) -> Self {
+        Self {
+            workloads: Vec::new(),
+            namespaces: BTreeMap::new(),
+            skipped: 0,
+            default_namespace: default_namespace.to_owned(),
+        }
+    }
+
     /// Adds what an input holds. What is wrong in it is gathered, and the rest is read all the same.
     pub(super) fn read(&mut self, input: &Input) -> Result<(), Errors> {
         let mut errors = Errors::default();
@@ -112,7 +124,10 @@ impl Manifests {
     fn add(&mut self, object: Object<'_>, inherited: Option<Type<'_>>) -> Result<(), Errors> {
         let it = object.r#type(inherited)?;
         match Role::of(it) {
-            Role::Makes(path) => self.workloads.push(object.workload(it.kind, path)?),
+            Role::Makes(path) => {
+                let workload = object.workload(it.kind, path, &self.default_namespace)?;
+                self.workloads.push(workload);
+            }
             Role::Namespace => {
                 let (name, namespace) = object.namespace()?;
                 self.namespaces.insert(name, namespace);

@@ -58,7 +58,12 @@ impl<'a> Object<'a> {
     }
 
     /// The Pod that is at a path of the object, with everything that is wrong with it.
-    pub(super) fn workload(&self, kind: &str, path: &str) -> Result<Workload, Errors> {
+    pub(super) fn workload(
+        &self,
+        kind: &str,
+        path: &str,
+        default_namespace: &str,
+    ) -> Result<Workload, Errors> {
         let mut errors = Errors::default();
         let name = errors.keep(self.name(kind));
         let namespace = errors
@@ -66,7 +71,7 @@ impl<'a> Object<'a> {
             .flatten();
         let source = Source {
             kind: kind.to_owned(),
-            namespace: namespace.unwrap_or("default").to_owned(),
+            namespace: namespace.unwrap_or(default_namespace).to_owned(),
             name: name.unwrap_or_default().to_owned(),
         };
         let subject = name.map_or_else(|| kind.to_owned(), |_| source.to_string());

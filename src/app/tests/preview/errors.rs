@@ -234,7 +234,12 @@ fn a_file_that_cannot_be_read_is_named() {
         &folder.preview(&["absent.yaml"]),
         &format!("absent.yaml: {problem}"),
     );
-    refused(&folder.preview(&["."]), &format!(".: {problem}"));
+    let folder = Folder::new();
+    std::fs::create_dir(folder.path().join("d")).unwrap();
+    refused(
+        &folder.preview(&["-f", "d"]),
+        "d: no files *.yaml, *.yml or *.json\n",
+    );
 }
 
 #[test]

@@ -1,5 +1,7 @@
 //! What manifests may look like.
 
+use std::fs;
+
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -197,6 +199,87 @@ fn a_dash_is_standard_input() {
     let folder = Folder::new().with("n.yaml", NAMESPACE);
     let pods = folder.run(&arguments, UNANNOTATED).pods();
     assert_eq!(pods[0]["changed"], true);
+}
+
+fn names(pods: &[Value]) -> Vec<&str> {
+    let names = pods.iter().map(|it| it["source"]["name"].as_str().unwrap());
+    names.collect()
+}
+
+fn pod_named(name: &str) -> String {
+    POD.replace("name: a\n", &format!("name: {name}\n"))
+}
+
+#[test]
+fn filename_is_a_repeatable_flag_beside_positional_manifests() {
+    let folder = Folder::new()
+        .with("a.yaml", pod_named("a"))
+        .with("b.yaml", pod_named("b"))
+        .with("c.yaml", pod_named("c"));
+    let ran = folder.preview(&[
+        "-o",
+        "json",
+        "c.yaml",
+        "-f",
+        "a.yaml",
+        "--filename",
+        "b.yaml",
+    ]);
+    assert_eq!(names(&ran.pods()), ["a", "b", "c"]);
+    let arguments = ["preview", "--config", "config.json", "-ojson", "-f-"];
+    assert_eq!(names(&folder.run(&arguments, POD).pods()), ["a"]);
+}
+
+#[test]
+fn no_manifest_at_all_is_a_usage_error() {
+    let ran = Folder::new().preview(&[]);
+    assert_eq!((ran.code, ran.out.as_str()), (2, ""));
+    assert!(ran.err.contains("--filename <MANIFEST>"), "{}", ran.err);
+}
+
+#[test]
+fn directory_is_read_by_name_without_other_files_and_directories() {
+    let folder = Folder::new();
+    let path = folder.path().join("d");
+    fs::create_dir_all(path.join("sub.yaml")).unwrap();
+    let folder = folder
+        .with("d/2.yml", pod_named("b"))
+        .with("d/1.yaml", pod_named("a"))
+        .with("d/3.json", "")
+        .with("d/notes.txt", "a: [")
+        .with("d/sub.yaml/c.yaml", "a: [");
+    let ran = folder.preview(&["-o", "json", "-f", "d"]);
+    assert_eq!(names(&ran.pods()), ["a", "b"]);
+}
+
+#[test]
+fn namespace_is_that_of_manifests_without_one() {
+    let folder = Folder::new().with("m.yaml", format!("{POD}---\n{UNANNOTATED}"));
+    for flag in ["-n", "--namespace"] {
+        let pods = folder
+            .preview(&[flag, "team", "-o", "json", "m.yaml"])
+            .pods();
+        let namespaces: Vec<&Value> = pods.iter().map(|it| &it["source"]["namespace"]).collect();
+        assert_eq!(namespaces, ["team", "shop"]);
+    }
+    let refused = folder.preview(&["-n", "No Namespace", "m.yaml"]);
+    assert_eq!((refused.code, refused.out.as_str()), (2, ""));
+}
+
+#[test]
+fn namespace_of_the_flag_gets_its_features() {
+    let folder = Folder::new().with(
+        "m.yaml",
+        POD.replace("name: a\n", "name: a\n  labels: {}\n"),
+    );
+    let reason = |flags: &[&str]| {
+        let pods = folder
+            .preview(&[flags, &["-o", "json", "m.yaml"]].concat())
+            .pods();
+        pods[0]["reasons"][0]["reason"].clone()
+    };
+    assert_eq!(reason(&[]), "ImageRewritten");
+    assert_eq!(reason(&["-n", "kube-system"]), "NamespaceExcluded");
 }
 
 /// Oracle: `kubectl label --local -f FILE -o json a=b` on the same values.
