@@ -22,6 +22,7 @@ mod error;
 mod input;
 mod judgement;
 mod manifest;
+mod near_miss;
 mod pull_secret;
 mod render;
 mod yaml;
@@ -30,6 +31,7 @@ use error::{Errors, PreviewError};
 use input::Input;
 use judgement::Verdict;
 use manifest::Manifests;
+use render::Report;
 
 /// The exit code that `--exit-code` asks for: distinct from a failure (1) and a usage error (2).
 const WOULD_CHANGE: u8 = 3;
@@ -81,7 +83,7 @@ pub(crate) struct PreviewArgs {
 /// The form of the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Output {
-    /// A unified diff per Pod with the reasons below it
+    /// A unified diff per Pod, with the reasons in front of it
     Diff,
     /// The Pods as they would be admitted
     Yaml,
@@ -95,14 +97,14 @@ pub(crate) fn run(arguments: &PreviewArgs) -> ExitCode {
 }
 
 fn preview(arguments: &PreviewArgs) -> Result<ExitCode, Errors> {
-    let (verdicts, skipped) = gather_and_judge(arguments)?;
+    let report = gather_and_judge(arguments)?;
     let text = match arguments.output {
-        Output::Diff => render::diff(&verdicts, skipped, render::Palette::of_this_terminal())?,
-        Output::Yaml => render::yaml(&verdicts)?,
-        Output::Json => render::json(&verdicts)?,
+        Output::Diff => render::diff(&report, render::Palette::of_this_terminal())?,
+        Output::Yaml => render::yaml(&report)?,
+        Output::Json => render::json(&report)?,
     };
     edge::write_out(&text).map_err(PreviewError::Output)?;
-    let changed = verdicts.iter().any(Verdict::changed);
+    let changed = report.verdicts.iter().any(Verdict::changed);
     Ok(if arguments.exit_code && changed {
         ExitCode::from(WOULD_CHANGE)
     } else {
@@ -110,7 +112,7 @@ fn preview(arguments: &PreviewArgs) -> Result<ExitCode, Errors> {
     })
 }
 
-fn gather_and_judge(arguments: &PreviewArgs) -> Result<(Vec<Verdict>, usize), Errors> {
+fn gather_and_judge(arguments: &PreviewArgs) -> Result<Report, Errors> {
     let mut errors = Errors::default();
     let configuration = errors.keep(configuration(arguments));
     let pull_secret = errors.keep(pull_secret(arguments));
@@ -123,7 +125,10 @@ fn gather_and_judge(arguments: &PreviewArgs) -> Result<(Vec<Verdict>, usize), Er
         namespaces: &manifests.namespaces,
     };
     let verdicts = judgement::judge(manifests.workloads, &landscape)?;
-    Ok((verdicts, manifests.skipped))
+    Ok(Report {
+        verdicts,
+        skipped: manifests.skipped,
+    })
 }
 
 fn configuration(arguments: &PreviewArgs) -> Result<Configuration, PreviewError> {

@@ -7,7 +7,7 @@ use api::names::OWN_LABEL;
 use json_patch::Patch;
 use policy::admission::review::{self, Request, Subject};
 use policy::admission::{
-    Configuration, Context, Decision, Finding, Namespace, PullSecret, Reason, TrustBundlePresence,
+    Code, Configuration, Context, Decision, Finding, PullSecret, Reason, TrustBundlePresence,
     decide, exclusion,
 };
 use serde::Serialize;
@@ -16,7 +16,8 @@ use serde_json::{Value, json};
 
 use super::PreviewError;
 use super::error::Errors;
-use super::manifest::{Source, Workload, undescribed};
+use super::manifest::{Described, Source, Workload, undescribed};
+use super::near_miss::{self, NearMiss};
 
 #[cfg(test)]
 mod tests;
@@ -25,7 +26,7 @@ mod tests;
 pub(super) struct Landscape<'a> {
     pub(super) configuration: &'a Configuration,
     pub(super) pull_secret: &'a PullSecret,
-    pub(super) namespaces: &'a BTreeMap<String, Namespace>,
+    pub(super) namespaces: &'a BTreeMap<String, Described>,
 }
 
 /// A Pod, and what would become of it.
@@ -40,6 +41,8 @@ pub(super) struct Verdict {
     pub(super) patch: Patch,
     /// Why, and why not.
     pub(super) reasons: Vec<Explanation>,
+    /// What looks as if it opted in or out.
+    pub(super) near_misses: Vec<NearMiss>,
 }
 
 /// A finding that outlives its review.
@@ -48,7 +51,7 @@ pub(super) struct Explanation {
     pub(super) feature: Feature,
     pub(super) applied: bool,
     pub(super) warns: bool,
-    pub(super) code: &'static str,
+    pub(super) code: Code,
     pub(super) message: String,
     /// The finding as it writes itself in reports.
     json: Box<RawValue>,
@@ -67,10 +70,28 @@ impl Explanation {
             feature: finding.feature,
             applied: finding.reason.applied(),
             warns: finding.reason.warns(),
-            code: finding.reason.code().name(),
+            code: finding.reason.code(),
             message: finding.reason.to_string(),
             json: to_raw_value(finding)?,
         })
+    }
+}
+
+impl Explanation {
+    /// Whether the Pod is one that is never changed, whatever it opts in to.
+    pub(super) fn is_of_excluded_pod(&self) -> bool {
+        matches!(
+            self.code,
+            Code::NamespaceExcluded | Code::OwnPod | Code::MirrorPod | Code::BeingDeleted
+        )
+    }
+
+    /// Whether the feature is one that the Pod does not get: not requested, not available, or opted out of.
+    pub(super) fn is_refusal(&self) -> bool {
+        matches!(
+            self.code,
+            Code::NotRequested | Code::NotAvailable | Code::RefusedByPod
+        )
     }
 }
 
@@ -94,16 +115,20 @@ pub(super) fn judge(
 
 fn verdict(workload: Workload, landscape: &Landscape<'_>) -> Result<Verdict, PreviewError> {
     let undescribed = undescribed(&workload.source.namespace);
-    let namespace = landscape.namespaces.get(&workload.source.namespace);
+    let described = landscape.namespaces.get(&workload.source.namespace);
     let context = Context {
         configuration: landscape.configuration,
-        namespace: Some(namespace.unwrap_or(&undescribed)),
+        namespace: Some(described.map_or(&undescribed, |it| &it.namespace)),
         pull_secret: landscape.pull_secret,
         trust_bundle: TrustBundlePresence::Present,
     };
     let body = serde_json::to_vec(&review_of(&workload)).map_err(PreviewError::WriteJson)?;
     match review::parse(&body).map(|review| review.subject) {
-        Ok(Subject::Pod(request)) => answer(&workload, &request, &context),
+        Ok(Subject::Pod(request)) => {
+            let mut verdict = answer(&workload, &request, &context)?;
+            verdict.near_misses = near_miss::of(&workload, described, &verdict.reasons);
+            Ok(verdict)
+        }
         Ok(Subject::Unreadable(source)) => Err(PreviewError::Pod {
             subject: workload.source.to_string(),
             place: workload.place,
@@ -135,6 +160,7 @@ fn answer(
         after,
         patch,
         reasons: reasons.map_err(PreviewError::WriteJson)?,
+        near_misses: Vec::new(),
     })
 }
 

@@ -13,6 +13,7 @@ use serde_json::Value;
 use super::document;
 use super::error::{Errors, Place};
 use super::input::Input;
+use super::near_miss::Candidate;
 
 mod object;
 mod shape;
@@ -28,9 +29,9 @@ pub(super) struct Manifests {
     /// What makes Pods, in the order of reading.
     pub(super) workloads: Vec<Workload>,
     /// The Namespaces that were described; as with `kubectl apply`, the last description counts.
-    pub(super) namespaces: BTreeMap<String, Namespace>,
-    /// How many objects make no Pods and are no Namespaces.
-    pub(super) skipped: usize,
+    pub(super) namespaces: BTreeMap<String, Described>,
+    /// The objects that have no Pod template and are no Namespaces.
+    pub(super) skipped: Vec<Skipped>,
     /// The namespace of objects that name none.
     default_namespace: String,
 }
@@ -44,6 +45,20 @@ pub(super) struct Workload {
     pub(super) pod: Value,
     /// Where it is written.
     pub(super) place: Place,
+    /// The path of the template in the object; empty if it is a Pod.
+    pub(super) template: String,
+    /// Annotations and labels of the Pod that may be meant for us.
+    pub(super) on_pod: Vec<Candidate>,
+    /// The same of the object above the template, which no Pod gets.
+    pub(super) above_pod: Vec<Candidate>,
+}
+
+/// A Namespace that a manifest describes.
+#[derive(Debug)]
+pub(super) struct Described {
+    pub(super) namespace: Namespace,
+    /// Annotations and labels that may be meant for us.
+    pub(super) candidates: Vec<Candidate>,
 }
 
 /// The object that a Pod comes from.
@@ -60,9 +75,32 @@ impl fmt::Display for Source {
     }
 }
 
+/// An object that was passed over.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Skipped {
+    pub(super) api_version: String,
+    pub(super) kind: String,
+    /// As written; empty if it is absent.
+    pub(super) namespace: String,
+    /// As written; empty if it is absent.
+    pub(super) name: String,
+}
+
+impl fmt::Display for Skipped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.namespace.as_str(), self.name.as_str()) {
+            (_, "") => f.write_str("without a name"),
+            ("", name) => f.write_str(name),
+            (namespace, name) => write!(f, "{namespace}/{name}"),
+        }
+    }
+}
+
 /// What an object says that it is.
 #[derive(Clone, Copy)]
 struct Type<'a> {
+    api_version: &'a str,
     group: &'a str,
     kind: &'a str,
 }
@@ -87,9 +125,9 @@ impl Role {
             ("batch", "CronJob") => Self::Makes("spec.jobTemplate.spec.template"),
             ("", "Namespace") => Self::Namespace,
             ("", "List") => Self::List,
-            (group, kind) => match kind.strip_suffix("List") {
+            (_, kind) => match kind.strip_suffix("List") {
                 // What `kubectl get --raw` prints: PodList, DeploymentList, …
-                Some(kind) if !matches!(Self::of(Type { group, kind }), Self::Other) => Self::List,
+                Some(kind) if !matches!(Self::of(Type { kind, ..it }), Self::Other) => Self::List,
                 _ => Self::Other,
             },
         }
@@ -102,7 +140,7 @@ impl Manifests {
         Self {
             workloads: Vec::new(),
             namespaces: BTreeMap::new(),
-            skipped: 0,
+            skipped: Vec::new(),
             default_namespace: default_namespace.to_owned(),
         }
     }
@@ -133,7 +171,7 @@ impl Manifests {
                 self.namespaces.insert(name, namespace);
             }
             Role::List => self.add_items(object, it)?,
-            Role::Other => self.skipped += 1,
+            Role::Other => self.skipped.push(object.skipped(it)),
         }
         Ok(())
     }

@@ -115,3 +115,37 @@ impl<'de> Visitor<'de> for Node<'_> {
         Ok(Tree::Map(entries))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    fn input(text: &str) -> Input {
+        Input::from_reader("in", text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn documents_know_the_line_that_they_start_at() {
+        let documents = documents(&input("\n{\"a\":\n1}\n\n {}{\n} ")).unwrap();
+        let lines: Vec<_> = documents.iter().map(Located::line).collect();
+        assert_eq!(lines, [Some(2), Some(5), Some(5)]);
+    }
+
+    /// Sixteen times the documents take sixteen times as long; with lines counted from the start it was 256 times.
+    #[test]
+    fn stream_takes_time_in_proportion_to_its_length() {
+        let time = |count: usize| {
+            let text = "{\"a\": 1}\n".repeat(count);
+            let runs = (0..3).map(|_| {
+                let start = Instant::now();
+                assert_eq!(documents(&input(&text)).unwrap().len(), count);
+                start.elapsed()
+            });
+            runs.min().unwrap()
+        };
+        let (few, many) = (time(1000), time(16_000));
+        assert!(many < few * 80, "{few:?} {many:?}");
+    }
+}

@@ -1,15 +1,16 @@
 //! One object of a manifest: what it says that it is, and the Pod or the Namespace in it.
 
 use api::json::{FieldPath, Step};
-use policy::admission::{Annotations, Namespace};
+use policy::admission::Annotations;
 use serde_json::{Map, Value};
 
 use super::shape;
-use super::{Source, Type, Workload, undescribed};
+use super::{Described, Skipped, Source, Type, Workload, undescribed};
 use crate::preview::PreviewError;
 use crate::preview::document::Located;
 use crate::preview::error::{Errors, Problem};
 use crate::preview::input::Input;
+use crate::preview::near_miss::{Candidate, MetadataMap, is_candidate};
 
 /// The maps of text in an object's metadata.
 const MAPS: [&str; 2] = ["annotations", "labels"];
@@ -44,7 +45,22 @@ impl<'a> Object<'a> {
         let kind = self.required_text(None, "kind")?;
         let version = self.required_text(None, "apiVersion")?;
         let group = version.split_once('/').map_or("", |(group, _)| group);
-        Ok(Type { group, kind })
+        Ok(Type {
+            api_version: version,
+            group,
+            kind,
+        })
+    }
+
+    /// What is told of an object that is passed over.
+    pub(super) fn skipped(&self, it: Type<'_>) -> Skipped {
+        let text = |path| self.node.at(path).and_then(Located::text);
+        Skipped {
+            api_version: it.api_version.to_owned(),
+            kind: it.kind.to_owned(),
+            namespace: text("metadata.namespace").unwrap_or_default().to_owned(),
+            name: text("metadata.name").unwrap_or_default().to_owned(),
+        }
     }
 
     /// The items of a list; none if it has none.
@@ -98,6 +114,9 @@ impl<'a> Object<'a> {
             source,
             pod,
             place: self.input.at(self.line),
+            template: path.to_owned(),
+            on_pod: self.candidates(path),
+            above_pod: above(path).flat_map(|it| self.candidates(it)).collect(),
         }))
     }
 
@@ -113,7 +132,29 @@ impl<'a> Object<'a> {
             || template.is_none_or(|it| it.entries().is_none())
     }
 
-    pub(super) fn namespace(&self) -> Result<(String, Namespace), Errors> {
+    /// Annotations and labels of the object at a path that may be meant for us.
+    fn candidates(&self, path: &str) -> Vec<Candidate> {
+        let mut candidates = Vec::new();
+        for (map, name) in [MetadataMap::Annotations, MetadataMap::Labels]
+            .into_iter()
+            .zip(MAPS)
+        {
+            let map_path = path_of(path).key("metadata").key(name);
+            let node = self.node.follow(&map_path);
+            let entries = node.and_then(Located::entries).unwrap_or_default();
+            let meant = entries.iter().filter(|(key, _)| is_candidate(key));
+            candidates.extend(meant.map(|(key, value)| Candidate {
+                map,
+                key: key.clone(),
+                value: value.text().unwrap_or_default().to_owned(),
+                field: map_path.clone().key(key.as_str()),
+                place: self.input.at(value.line().or(self.line)),
+            }));
+        }
+        candidates
+    }
+
+    pub(super) fn namespace(&self) -> Result<(String, Described), Errors> {
         let mut errors = Errors::default();
         let name = errors.keep(self.name("Namespace"));
         let subject = format!("Namespace {}", name.unwrap_or_default());
@@ -126,7 +167,14 @@ impl<'a> Object<'a> {
         namespace
             .labels
             .extend(labels.map(|(key, value)| (key.to_owned(), value.to_owned())));
-        Ok((name.to_owned(), namespace))
+        let candidates = self.candidates("");
+        Ok((
+            name.to_owned(),
+            Described {
+                namespace,
+                candidates,
+            },
+        ))
     }
 
     /// A mapping that every object of the kind has.
@@ -203,6 +251,12 @@ fn mismatch(expected: &'static str, found: &Located) -> Problem {
         expected,
         found: found.type_name(),
     }
+}
+
+/// The paths above a path that may have metadata of their own: those of the object and of templates in it.
+fn above(path: &str) -> impl Iterator<Item = &str> {
+    let own = (!path.is_empty()).then_some("");
+    own.into_iter().chain(path.strip_suffix(".spec.template"))
 }
 
 /// A path of plain names, written with dots.

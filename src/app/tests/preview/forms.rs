@@ -72,9 +72,11 @@ fn reasons(rewrite: Option<&str>) -> Vec<Value> {
 /// The shape is a promise to programs: every key, and no other.
 #[test]
 fn the_report_has_this_shape_and_no_other() {
-    let unchanged = "apiVersion: v1\nkind: Pod\nmetadata: {name: b, namespace: ns}\nspec: {}\n";
+    let unchanged = "apiVersion: v1\nkind: Pod\nmetadata: {name: b, namespace: ns, labels: \
+        {rt-cfg.kyma-project.io/alter-img-registry: \"true\"}}\nspec: {}\n";
+    let skipped = "apiVersion: v1\nkind: Service\nmetadata: {name: c, namespace: ns}\n";
     let ran = Folder::new()
-        .with("m.yaml", format!("{POD}---\n{unchanged}"))
+        .with("m.yaml", format!("{POD}---\n{unchanged}---\n{skipped}"))
         .preview(&["--output", "json", "m.yaml"]);
     let (marker, key) = (
         "rt-bootstrapper.kyma-project.io/defaulted",
@@ -99,6 +101,7 @@ fn the_report_has_this_shape_and_no_other() {
                 },
             ],
             "reasons": reasons(Some("container main: replace.me/x:1 → ghcr.io/x:1")),
+            "nearMisses": [],
         },
         {
             "source": {"kind": "Pod", "namespace": "ns", "name": "b"},
@@ -106,13 +109,21 @@ fn the_report_has_this_shape_and_no_other() {
             "pod": {
                 "apiVersion": "v1",
                 "kind": "Pod",
-                "metadata": {"name": "b", "namespace": "ns"},
+                "metadata": {"name": "b", "namespace": "ns", "labels": {key: "true"}},
                 "spec": {},
             },
             "patch": [],
             "reasons": reasons(None),
+            "nearMisses": [{
+                "object": "Pod ns/b",
+                "field": format!("metadata.labels[\"{key}\"]"),
+                "value": "true",
+                "place": "m.yaml:13",
+                "reason": "NotAnAnnotation",
+                "message": format!("expected the annotation {key}: labels do not opt in"),
+            }],
         },
-    ]});
+    ], "skipped": [{"apiVersion": "v1", "kind": "Service", "namespace": "ns", "name": "c"}]});
     assert_eq!(serde_json::from_str::<Value>(&ran.out).unwrap(), expected);
 }
 
@@ -124,8 +135,12 @@ fn the_diff_shows_what_and_why() {
     );
     let ran = Folder::new().with("m.yaml", manifest).preview(&["m.yaml"]);
     let expected = "\
---- Pod default/a (as written)
-+++ Pod default/a (as admitted)
+# Pod default/a: changed
+#   applied  alter-img-registry: ImageRewritten: container main: replace.me/x:1 → ghcr.io/x:1
+#   skipped  add-img-pull-secret, add-cluster-trust-bundle, set-fips-mode, set-landscape: NotRequested: not requested \
+by the configuration, the Namespace or the Pod
+--- Pod default/a (before)
++++ Pod default/a (after)
 @@ -2,9 +2,10 @@
  kind: Pod
  metadata:
@@ -138,14 +153,11 @@ fn the_diff_shows_what_and_why() {
 -  - image: replace.me/x:1
 +  - image: ghcr.io/x:1
      name: main
-  applied  alter-img-registry        ImageRewritten: container main: replace.me/x:1 → ghcr.io/x:1
-  skipped  add-img-pull-secret       NotRequested: not requested by the configuration, the Namespace or the Pod
-  skipped  add-cluster-trust-bundle  NotRequested: not requested by the configuration, the Namespace or the Pod
-  skipped  set-fips-mode             NotRequested: not requested by the configuration, the Namespace or the Pod
-  skipped  set-landscape             NotRequested: not requested by the configuration, the Namespace or the Pod
 
-Pod default/b: unchanged: not requested by the configuration, the Namespace or the Pod (alter-img-registry, \
-add-img-pull-secret, add-cluster-trust-bundle, set-fips-mode, set-landscape)
+# Pod default/b: unchanged
+#   skipped  all features: NotRequested: not requested by the configuration, the Namespace or the Pod
+
+# passed over  Service (v1): c
 2 Pods, 1 would be changed; 1 other object passed over
 ";
     assert_eq!((ran.out.as_str(), ran.code), (expected, 0), "{}", ran.err);
@@ -155,7 +167,8 @@ add-img-pull-secret, add-cluster-trust-bundle, set-fips-mode, set-landscape)
 fn what_stands_against_a_wish_is_a_warning() {
     let pod = POD.replace("alter-img-registry", "set-fips-mode");
     let ran = Folder::new().with("m.yaml", pod).preview(&["m.yaml"]);
-    let line = "requested, but not in availableFeatures (set-fips-mode)";
+    let line =
+        "#   warning  set-fips-mode: NotAvailable: requested, but not in availableFeatures\n";
     assert!(ran.out.contains(line), "{}", ran.out);
 }
 

@@ -73,16 +73,32 @@ fn every_kind_gives_the_pod_of_its_template(
 #[rstest]
 #[case::service("v1", "Service")]
 #[case::of_another_group("serving.test/v1", "Deployment")]
+#[case::former_group("extensions/v1beta1", "Deployment")]
+#[case::custom_workload("argoproj.io/v1alpha1", "Rollout")]
 #[case::list_of_others("v1", "ConfigMapList")]
 #[case::no_list_of_ours("example.test/v1", "AllowList")]
-fn other_kinds_are_passed_over(#[case] version: &str, #[case] kind: &str) {
-    let manifest = format!("apiVersion: {version}\nkind: {kind}\nitems: [1]\n");
+fn other_kinds_are_passed_over_by_name(#[case] version: &str, #[case] kind: &str) {
+    let manifest =
+        format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}\nitems: [1]\n");
     let ran = Folder::new().with("m.yaml", manifest).preview(&["m.yaml"]);
     assert_eq!(
         ran.out,
-        "0 Pods, 0 would be changed; 1 other object passed over\n"
+        format!(
+            "# passed over  {kind} ({version}): a\n0 Pods, 0 would be changed; 1 other object passed over\n"
+        )
     );
     assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+}
+
+#[test]
+fn passed_over_objects_beyond_the_bound_are_counted() {
+    let service = "apiVersion: v1\nkind: Service\nmetadata: {name: s, namespace: shop}\n---\n";
+    let ran = Folder::new()
+        .with("m.yaml", service.repeat(12))
+        .preview(&["m.yaml"]);
+    let names = ["shop/s"; 10].join(", ");
+    let expected = format!("# passed over  Service (v1): {names} and 2 more\n");
+    assert!(ran.out.starts_with(&expected), "{}", ran.out);
 }
 
 fn three() -> [Value; 3] {
