@@ -48,10 +48,10 @@ Exit codes: 0; 1 invalid input; 2 wrong usage; 3 with --exit-code, if a Pod woul
 #[derive(Args, Debug)]
 #[command(after_help = ASSUMPTIONS)]
 pub(crate) struct PreviewArgs {
-    /// The configuration: the bare JSON document, or a ConfigMap that holds it
+    /// Configuration: the JSON document, or the ConfigMap that holds it
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// The pull Secret (a manifest, or the bare docker config JSON); without it every Pod that opts in gets the entry
+    /// Pull Secret: a manifest, or the docker config JSON; without it every Pod that opts in gets the entry
     #[arg(long, value_name = "FILE")]
     pull_secret: Option<PathBuf>,
     /// The landscape's name, as the webhook's own --landscape
@@ -66,7 +66,7 @@ pub(crate) struct PreviewArgs {
     /// Exit with 3 if a Pod would be changed
     #[arg(long)]
     exit_code: bool,
-    /// Manifests, as MANIFEST; may be repeated
+    /// File, directory or - with manifests, as MANIFEST; may be repeated
     #[arg(
         short,
         long,
@@ -115,7 +115,7 @@ fn preview(arguments: &PreviewArgs) -> Result<ExitCode, Errors> {
 fn gather_and_judge(arguments: &PreviewArgs) -> Result<Report, Errors> {
     let mut errors = Errors::default();
     let configuration = errors.keep(configuration(arguments));
-    let pull_secret = errors.keep(pull_secret(arguments));
+    let pull_secret = errors.keep(pull_secret(arguments, configuration.as_ref()));
     let manifests = errors.keep(manifests(arguments));
     let inputs = configuration.zip(pull_secret).zip(manifests);
     let ((configuration, pull_secret), manifests) = errors.none_or(inputs)?;
@@ -140,11 +140,26 @@ fn configuration(arguments: &PreviewArgs) -> Result<Configuration, PreviewError>
     Ok(configuration)
 }
 
-fn pull_secret(arguments: &PreviewArgs) -> Result<PullSecret, PreviewError> {
-    match &arguments.pull_secret {
-        Some(path) => pull_secret::read(&Input::read(path)?),
-        None => Ok(PullSecret::Unknown),
+/// The pull Secret, and the warning that it is not the one that the configuration names.
+fn pull_secret(
+    arguments: &PreviewArgs,
+    configuration: Option<&Configuration>,
+) -> Result<PullSecret, PreviewError> {
+    let Some(path) = &arguments.pull_secret else {
+        return Ok(PullSecret::Unknown);
+    };
+    let input = Input::read(path)?;
+    let (secret, name) = pull_secret::read(&input)?;
+    if let Some((name, configuration)) = name.zip(configuration)
+        && name != configuration.pull_secret().name
+    {
+        edge::warn(&format!(
+            "{}: Secret {name}: the configuration names {}",
+            input.name(),
+            configuration.pull_secret().name
+        ));
     }
+    Ok(secret)
 }
 
 fn manifests(arguments: &PreviewArgs) -> Result<Manifests, Errors> {

@@ -55,12 +55,10 @@ fn config_map(input: &Input) -> Result<Option<Located>, PreviewError> {
         Err(_) if json => return Ok(None),
         Err(error) => return Err(error),
     };
-    let maps = documents
-        .iter()
-        .filter(|it| it.get("kind").and_then(Located::text) == Some("ConfigMap"));
-    let found = maps
-        .filter_map(|map| map.get("data")?.get(CONFIG_KEY))
-        .find(|it| it.text().is_some());
+    let found = document::find(&documents, "ConfigMap", &|map| {
+        let found = map.get("data")?.get(CONFIG_KEY)?;
+        found.text().is_some().then_some(found)
+    });
     let untyped = documents.iter().all(|it| it.get("kind").is_none());
     match found {
         Some(found) => Ok(Some(found.clone())),

@@ -46,6 +46,26 @@ pub(super) fn documents(input: &Input) -> Result<Vec<Located>, PreviewError> {
     Ok(documents)
 }
 
+/// The first object of a kind, in documents or in lists of them; the items of a typed list need not say what they are.
+pub(super) fn find<'a, T>(
+    documents: &'a [Located],
+    kind: &str,
+    take: &impl Fn(&'a Located) -> Option<T>,
+) -> Option<T> {
+    let kind_of = |it: &'a Located| it.get("kind").and_then(Located::text);
+    documents.iter().find_map(|object| {
+        if kind_of(object) == Some(kind) {
+            return take(object);
+        }
+        let items = object.get("items").and_then(Located::items)?;
+        let list = kind_of(object).and_then(|it| it.strip_suffix("List"));
+        let mut untyped = items
+            .iter()
+            .filter(|it| list == Some(kind) && it.get("kind").is_none());
+        find(items, kind, take).or_else(|| untyped.find_map(take))
+    })
+}
+
 impl Located {
     /// The line, where it is known.
     pub(super) fn line(&self) -> Option<u64> {

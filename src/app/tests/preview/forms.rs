@@ -298,6 +298,13 @@ fn an_odd_configuration_is_remarked_on_but_not_in_the_result() {
     "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "rt-bootstrapper-config"},
     "data": {"rt-bootstrapper-config.json": CONFIG},
 }).to_string())]
+#[case::in_a_list("c.json", json!({"apiVersion": "v1", "kind": "List", "items": [
+    {"apiVersion": "v1", "kind": "ConfigMap", "data": {"other": "x"}},
+    {"apiVersion": "v1", "kind": "ConfigMap", "data": {"rt-bootstrapper-config.json": CONFIG}},
+]}).to_string())]
+#[case::in_a_typed_list("c.json", json!({"apiVersion": "v1", "kind": "ConfigMapList", "items": [
+    {"data": {"rt-bootstrapper-config.json": CONFIG}},
+]}).to_string())]
 #[case::among_others("c.yaml", format!("kind: Secret\napiVersion: v1\n---\n{}", config_map("|\n", CONFIG)))]
 fn the_configuration_comes_in_several_wrappings(#[case] name: &str, #[case] content: String) {
     let ran = Folder::new().with(name, content).with("m.yaml", POD).run(

@@ -369,6 +369,12 @@ const ENCODED: &str = "eyJhdXRocyI6IHsicmVwbGFjZS5tZSI6IHsiYXV0aCI6ICJkVHB3In19f
     secret(&format!("data: {{.dockerconfigjson: e30=}}\nstringData: {{.dockerconfigjson: '{AUTHS}'}}")),
     "PullSecretNeeded"
 )]
+#[case::in_a_list(
+    json!({"apiVersion": "v1", "kind": "SecretList", "items": [
+        {"type": "kubernetes.io/dockerconfigjson", "data": {".dockerconfigjson": ENCODED}},
+    ]}).to_string(),
+    "PullSecretNeeded"
+)]
 #[case::bare(AUTHS.to_owned(), "PullSecretNeeded")]
 #[case::of_another_registry(AUTHS.replace("replace.me", "other.test"), "PullSecretNotNeeded")]
 fn the_pull_secret_tells_what_needs_it(#[case] content: String, #[case] reason: &str) {
@@ -380,4 +386,21 @@ fn the_pull_secret_tells_what_needs_it(#[case] content: String, #[case] reason: 
         .with("s", content)
         .preview(&["--pull-secret", "s", "--output", "json", "m.yaml"]);
     assert_eq!(ran.pods()[0]["reasons"][1]["reason"], reason);
+}
+
+#[rstest]
+#[case::configured("registry-credentials", "")]
+#[case::another(
+    "other",
+    "warning: s: Secret other: the configuration names registry-credentials\n"
+)]
+fn pull_secret_of_another_name_is_a_warning(#[case] name: &str, #[case] warning: &str) {
+    let content = secret(&format!(
+        "metadata: {{name: {name}}}\ndata: {{.dockerconfigjson: {ENCODED}}}"
+    ));
+    let ran = Folder::new()
+        .with("m.yaml", POD)
+        .with("s", content)
+        .preview(&["--pull-secret", "s", "m.yaml"]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, warning));
 }
