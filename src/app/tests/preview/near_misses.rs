@@ -161,6 +161,20 @@ fn false_without_effect_is_a_near_miss(#[case] key: &str, #[case] expected: &str
 }
 
 #[test]
+fn false_on_a_namespace_whose_pods_get_the_feature_is_a_near_miss() {
+    let namespace = format!(
+        "apiVersion: v1\nkind: Namespace\nmetadata: {{name: shop, annotations: {{{REWRITE}: \"false\"}}}}\n"
+    );
+    let pods = pods_of_shop(SHOP, &format!("{namespace}---\n{}", pod_with("a: b")));
+    assert_eq!(pods[0]["changed"], true);
+    let expected = format!(
+        "Namespace shop|metadata.annotations[\"{REWRITE}\"]|false|m.yaml:3|OptOutNotEnabled|the feature is applied all \
+         the same: on a Namespace, \"false\" only makes an exception of all in the same annotations"
+    );
+    assert_eq!(near_misses(&pods[0]), [expected]);
+}
+
+#[test]
 fn false_with_effect_is_no_near_miss() {
     let config = SHOP.replacen(
         '{',

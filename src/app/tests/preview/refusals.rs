@@ -58,6 +58,10 @@ use super::runner::{Folder, POD};
     r#"{"kind": "ConfigMap", "data": {}}"#,
     "config.json: expected the JSON document"
 )]
+#[case::duplicate_key_of_a_config_map(
+    "{\"kind\": \"ConfigMap\",\n\"data\": {},\n\"data\": {}}",
+    "config.json:3: not valid JSON: duplicate key \"data\"\n"
+)]
 #[case::in_a_block(&config_map("|\n", "{\n \"overrides\": {},\n \"a\": b\n}"), "config.json:8: expected value\n")]
 #[case::in_a_kept_block(&config_map("|-\n", "{\n \"overrides\": {},\n \"a\": b\n}"), "config.json:8: expected value\n")]
 #[case::contradiction_in_a_block(
