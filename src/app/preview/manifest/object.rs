@@ -52,7 +52,7 @@ impl<'a> Object<'a> {
         })
     }
 
-    /// What is told of an object that is passed over.
+    /// The names of an object that is passed over.
     pub(super) fn skipped(&self, it: Type<'_>) -> Skipped {
         let text = |path| self.node.at(path).and_then(Located::text);
         Skipped {
@@ -93,23 +93,26 @@ impl<'a> Object<'a> {
         let subject = name.map_or_else(|| kind.to_owned(), |_| source.to_string());
         let spec = [path, "spec"].join(".");
         errors.keep(self.mapping(&subject, spec.trim_matches('.')));
-        let pod = self.node.at(path).map(|template| {
-            let mut pod = template.to_value();
+        for (at, map) in above(path)
+            .chain([path])
+            .flat_map(|at| MAPS.map(|map| (at, map)))
+        {
+            errors.keep(self.strings(&subject, at, map));
+        }
+        let pod = self.node.at(path).map(Located::to_value);
+        let faults = pod.iter().flat_map(shape::faults);
+        let faults = faults.filter_map(|(inner, problem)| {
+            let known = self.is_reported(path, &inner);
+            let path = FieldPath([path_of(path).0, inner.0].concat());
+            (!known).then(|| self.wrong(Some(&subject), &path, Problem::Shape(problem)))
+        });
+        errors.keep::<()>(Err(faults.collect::<Vec<_>>()));
+        let pod = pod.map(|mut pod| {
             if !path.is_empty() {
                 complete(&mut pod, &source.name, namespace);
             }
             pod
         });
-        for map in MAPS {
-            errors.keep(self.strings(&subject, path, map));
-        }
-        let faults = pod.iter().flat_map(shape::faults);
-        let faults = faults.filter_map(|(inner, problem)| {
-            let known = self.is_told_already(path, &inner);
-            let path = FieldPath([path_of(path).0, inner.0].concat());
-            (!known).then(|| self.wrong(Some(&subject), &path, Problem::Shape(problem)))
-        });
-        errors.keep::<()>(Err(faults.collect::<Vec<_>>()));
         errors.none_or(pod.map(|pod| Workload {
             source,
             pod,
@@ -120,8 +123,8 @@ impl<'a> Object<'a> {
         }))
     }
 
-    /// Whether something else has said already that the type of a Pod's field is wrong.
-    fn is_told_already(&self, template: &str, path: &FieldPath) -> bool {
+    /// Whether another check reports the type of a Pod's field.
+    fn is_reported(&self, template: &str, path: &FieldPath) -> bool {
         let key = |index: usize| match path.0.get(index) {
             Some(Step::Key(key)) => key.as_str(),
             _ => "",

@@ -65,6 +65,18 @@ pub(crate) fn refused(ran: &Ran, expected: &str) {
     "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: null\n",
     "m.yaml:4: Pod default/p: spec: required\n"
 )]
+#[case::metadata_of_a_template(
+    "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\nspec:\n  template:\n    metadata: 5\n    spec: {}\n",
+    "m.yaml:6: Deployment default/d: spec.template.metadata: expected a mapping, got a number\n"
+)]
+#[case::template(
+    "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\nspec:\n  template: []\n",
+    "m.yaml:5: Deployment default/d: spec.template.spec: required\n"
+)]
+#[case::annotation_of_a_workload(
+    "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d, annotations: {a: 1}}\nspec: {template: {spec: {}}}\n",
+    "m.yaml:3: Deployment default/d: metadata.annotations.a: expected a string, got a number\n"
+)]
 #[case::items(
     "apiVersion: v1\nkind: List\nitems: {}\n",
     "m.yaml:3: items: expected a list, got a mapping\n"
