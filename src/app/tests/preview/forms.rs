@@ -290,6 +290,30 @@ fn an_odd_configuration_is_remarked_on_but_not_in_the_result() {
     assert_eq!(ran.err, remark);
 }
 
+#[test]
+fn parts_of_the_configuration_without_effect_are_warnings() {
+    let config = r#"{
+        "overrides": {"https://replace.me": "m.io", "a.io": "b.io", "a.io": "c.io"},
+        "availableFeatures": ["rt-cfg.kyma-project.io/set-fips-mode"],
+        "namespaceFeatures": {"kube-system": ["rt-cfg.kyma-project.io/all"]},
+        "namespaceFeature": {},
+        "imagePullSecret": {"injekt": "always"}
+    }"#;
+    let ran = Folder::new()
+        .with("config.json", config)
+        .with("m.yaml", POD)
+        .preview(&["m.yaml"]);
+    let expected = "\
+warning: config.json: namespaceFeatures.kube-system: no effect: Pods of namespace kube-system are never changed
+warning: config.json: overrides[\"https://replace.me\"]: not a registry host such as docker.io or localhost:5000: matches \
+no image
+warning: config.json: namespaceFeature: unknown key, ignored (did you mean namespaceFeatures?)
+warning: config.json: imagePullSecret.injekt: unknown key, ignored (did you mean imagePullSecret.inject?)
+warning: config.json: overrides[\"a.io\"]: duplicate key: the last value is used
+";
+    assert_eq!((ran.code, ran.err.as_str()), (0, expected));
+}
+
 #[rstest]
 #[case::bare("c.json", CONFIG.to_owned())]
 #[case::config_map_yaml("c.yaml", config_map("|\n", CONFIG))]
