@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Serialize, Serializer};
 
+use crate::suggest::closest;
+
 /// Alias that stands for every available feature; legal in `namespaceFeatures` and as an annotation,
 /// never in `availableFeatures`.
 pub const ALL_KEY: &str = "rt-cfg.kyma-project.io/all";
@@ -25,8 +27,19 @@ pub enum Feature {
 
 /// A key that names none of our features.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown feature `{0}`")]
+#[error("unknown feature {:?}{}", .0, DidYouMean(.0))]
 pub struct UnknownFeature(pub String);
+
+struct DidYouMean<'a>(&'a str);
+
+impl fmt::Display for DidYouMean<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match Feature::like(self.0) {
+            Some(feature) => write!(f, " (did you mean {}?)", feature.key()),
+            None => Ok(()),
+        }
+    }
+}
 
 impl Feature {
     /// Every feature, in order.
@@ -66,6 +79,17 @@ impl Feature {
     #[must_use]
     pub fn from_key(key: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|feature| feature.key() == key)
+    }
+
+    /// The feature that was probably meant by a key that is not known: one that is spelt differently, or has another
+    /// domain or none.
+    #[must_use]
+    pub fn like(key: &str) -> Option<Self> {
+        let (_, name) = key.rsplit_once('/').unwrap_or_default();
+        let name = if name.is_empty() { key } else { name };
+        let names = Self::ALL.map(Self::name);
+        let name = closest(name, names)?;
+        Self::ALL.into_iter().find(|feature| feature.name() == name)
     }
 }
 
@@ -168,5 +192,30 @@ impl Iterator for FeatureSetIter {
             }
         }
         None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::without_domain("alter-img-registry", Some(Feature::RegistryRewrite))]
+    #[case::spelling(
+        "rt-cfg.kyma-project.io/alter-image-registry",
+        Some(Feature::RegistryRewrite)
+    )]
+    #[case::case("rt-cfg.kyma-project.io/Set-FIPS-Mode", Some(Feature::FipsMode))]
+    #[case::underscores(
+        "rt-cfg.kyma-project.io/add_img_pull_secret",
+        Some(Feature::PullSecret)
+    )]
+    #[case::another_domain("kyma-project.io/set-landscape", Some(Feature::Landscape))]
+    #[case::another_name("rt-cfg.kyma-project.io/something", None)]
+    #[case::empty("", None)]
+    fn like_finds_the_feature_that_was_meant(#[case] key: &str, #[case] meant: Option<Feature>) {
+        assert_eq!(Feature::like(key), meant);
     }
 }

@@ -6,7 +6,9 @@ pub mod bootstrapper;
 pub mod config;
 pub mod event;
 mod feature;
+pub mod json;
 pub mod names;
 pub mod runtimes;
+pub mod suggest;
 
 pub use feature::{ALL_KEY, Feature, FeatureSet, FeatureSetIter, UnknownFeature};

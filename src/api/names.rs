@@ -36,6 +36,12 @@ pub const CONFIG_KEY: &str = "rt-bootstrapper-config.json";
 /// Namespace of the product on an SKR.
 pub const SKR_NAMESPACE: &str = "kyma-system";
 
+/// The one namespace whose Pods are not sent to the webhook: those of the cluster itself.
+pub const EXCLUDED_NAMESPACE: &str = "kube-system";
+
+/// Label of the webhook's own Pods, and its value; such a Pod in [`SKR_NAMESPACE`] is not sent to the webhook.
+pub const OWN_LABEL: (&str, &str) = ("app.kubernetes.io/name", "rt-bootstrapper");
+
 /// The webhook configuration object on an SKR.
 pub const WEBHOOK_CONFIGURATION: &str = "rt-bootstrapper-mutating-webhook-configuration";
 

@@ -69,7 +69,7 @@ impl Role {
             Self::Webhook(arguments) => compose::webhook::run(&arguments),
             Self::Controller(arguments) => compose::controller::run(&arguments),
             Self::Watcher(arguments) => compose::watcher::run(&arguments),
-            Self::Preview(arguments) => Ok(preview::run(&arguments)?),
+            Self::Preview(arguments) => Ok(preview::run(&arguments)),
             Self::Manifests(arguments) => manifests::run(&arguments),
             Self::Crds => Ok(crds::run()?),
             Self::Schema => Ok(schema::run()?),

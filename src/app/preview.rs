@@ -11,8 +11,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
-use policy::admission::Configuration;
+use policy::admission::{Configuration, PullSecret};
 
+use crate::cli::values;
 use crate::edge;
 
 mod configuration;
@@ -21,14 +22,16 @@ mod error;
 mod input;
 mod judgement;
 mod manifest;
+mod near_miss;
 mod pull_secret;
 mod render;
 mod yaml;
 
-pub(crate) use error::PreviewError;
+use error::{Errors, PreviewError};
 use input::Input;
 use judgement::Verdict;
 use manifest::Manifests;
+use render::Report;
 
 /// The exit code that `--exit-code` asks for: distinct from a failure (1) and a usage error (2).
 const WOULD_CHANGE: u8 = 3;
@@ -45,30 +48,42 @@ Exit codes: 0; 1 invalid input; 2 wrong usage; 3 with --exit-code, if a Pod woul
 #[derive(Args, Debug)]
 #[command(after_help = ASSUMPTIONS)]
 pub(crate) struct PreviewArgs {
-    /// The configuration: the bare JSON document, or a ConfigMap that holds it
+    /// Configuration: the JSON document, or the ConfigMap that holds it
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// The pull Secret (a manifest, or the bare docker config JSON); without it every Pod that opts in gets the entry
+    /// Pull Secret: a manifest, or the docker config JSON; without it every Pod that opts in gets the entry
     #[arg(long, value_name = "FILE")]
     pull_secret: Option<PathBuf>,
     /// The landscape's name, as the webhook's own --landscape
     #[arg(long, value_name = "NAME")]
     landscape: Option<String>,
-    /// What to print
-    #[arg(long, value_enum, default_value_t = Output::Diff)]
+    /// Form of the result
+    #[arg(short, long, value_enum, default_value_t = Output::Diff)]
     output: Output,
+    /// Namespace of the manifests that name none
+    #[arg(short, long, value_name = "NAME", value_parser = values::namespace, default_value = "default")]
+    namespace: String,
     /// Exit with 3 if a Pod would be changed
     #[arg(long)]
     exit_code: bool,
-    /// YAML or JSON streams: Pods, what makes Pods, and the Namespaces that they live in; `-` is standard input
-    #[arg(required = true, value_name = "MANIFEST")]
+    /// File, directory or - with manifests, as MANIFEST; may be repeated
+    #[arg(
+        short,
+        long,
+        value_name = "MANIFEST",
+        required_unless_present = "manifests"
+    )]
+    filename: Vec<PathBuf>,
+    /// File of YAML or JSON objects, directory with files *.yaml, *.yml and *.json, or - for standard input: Pods,
+    /// workloads with a Pod template, Namespaces
+    #[arg(value_name = "MANIFEST")]
     manifests: Vec<PathBuf>,
 }
 
 /// The form of the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Output {
-    /// A unified diff per Pod with the reasons below it
+    /// A unified diff per Pod, with the reasons in front of it
     Diff,
     /// The Pods as they would be admitted
     Yaml,
@@ -76,19 +91,20 @@ pub(crate) enum Output {
     Json,
 }
 
-/// Reads, decides, prints.
-///
-/// # Errors
-/// [`PreviewError`] if any input is invalid; nothing has been printed then.
-pub(crate) fn run(arguments: &PreviewArgs) -> Result<ExitCode, PreviewError> {
-    let (verdicts, skipped) = gather_and_judge(arguments)?;
+/// Reads, decides, prints. If any input is invalid, all of its errors are printed and nothing else.
+pub(crate) fn run(arguments: &PreviewArgs) -> ExitCode {
+    preview(arguments).unwrap_or_else(Errors::report)
+}
+
+fn preview(arguments: &PreviewArgs) -> Result<ExitCode, Errors> {
+    let report = gather_and_judge(arguments)?;
     let text = match arguments.output {
-        Output::Diff => render::diff(&verdicts, skipped, render::Palette::of_this_terminal())?,
-        Output::Yaml => render::yaml(&verdicts)?,
-        Output::Json => render::json(&verdicts)?,
+        Output::Diff => render::diff(&report, render::Palette::of_this_terminal())?,
+        Output::Yaml => render::yaml(&report)?,
+        Output::Json => render::json(&report)?,
     };
     edge::write_out(&text).map_err(PreviewError::Output)?;
-    let changed = verdicts.iter().any(Verdict::changed);
+    let changed = report.verdicts.iter().any(Verdict::changed);
     Ok(if arguments.exit_code && changed {
         ExitCode::from(WOULD_CHANGE)
     } else {
@@ -96,34 +112,23 @@ pub(crate) fn run(arguments: &PreviewArgs) -> Result<ExitCode, PreviewError> {
     })
 }
 
-fn gather_and_judge(arguments: &PreviewArgs) -> Result<(Vec<Verdict>, usize), PreviewError> {
-    let configuration = configuration(arguments)?;
-    let pull_secret = match &arguments.pull_secret {
-        Some(path) => pull_secret::read(&Input::read(path)?)?,
-        None => policy::admission::PullSecret::Unknown,
+fn gather_and_judge(arguments: &PreviewArgs) -> Result<Report, Errors> {
+    let mut errors = Errors::default();
+    let configuration = errors.keep(configuration(arguments));
+    let pull_secret = errors.keep(pull_secret(arguments, configuration.as_ref()));
+    let manifests = errors.keep(manifests(arguments));
+    let inputs = configuration.zip(pull_secret).zip(manifests);
+    let ((configuration, pull_secret), manifests) = errors.none_or(inputs)?;
+    let landscape = judgement::Landscape {
+        configuration: &configuration,
+        pull_secret: &pull_secret,
+        namespaces: &manifests.namespaces,
     };
-    if arguments
-        .manifests
-        .iter()
-        .filter(|it| input::is_standard(it))
-        .count()
-        > 1
-    {
-        return Err(PreviewError::StandardInputTwice);
-    }
-    let mut manifests = Manifests::default();
-    for path in &arguments.manifests {
-        manifests.read(&Input::read(path)?)?;
-    }
-    let verdicts = judgement::judge(
-        manifests.workloads,
-        &judgement::Landscape {
-            configuration: &configuration,
-            pull_secret: &pull_secret,
-            namespaces: &manifests.namespaces,
-        },
-    )?;
-    Ok((verdicts, manifests.skipped))
+    let verdicts = judgement::judge(manifests.workloads, &landscape)?;
+    Ok(Report {
+        verdicts,
+        skipped: manifests.skipped,
+    })
 }
 
 fn configuration(arguments: &PreviewArgs) -> Result<Configuration, PreviewError> {
@@ -133,4 +138,44 @@ fn configuration(arguments: &PreviewArgs) -> Result<Configuration, PreviewError>
         edge::warn(&format!("{}: {notice}", input.name()));
     }
     Ok(configuration)
+}
+
+/// The pull Secret, and the warning that it is not the one that the configuration names.
+fn pull_secret(
+    arguments: &PreviewArgs,
+    configuration: Option<&Configuration>,
+) -> Result<PullSecret, PreviewError> {
+    let Some(path) = &arguments.pull_secret else {
+        return Ok(PullSecret::Unknown);
+    };
+    let input = Input::read(path)?;
+    let (secret, name) = pull_secret::read(&input)?;
+    if let Some((name, configuration)) = name.zip(configuration)
+        && name != configuration.pull_secret().name
+    {
+        edge::warn(&format!(
+            "{}: Secret {name}: the configuration names {}",
+            input.name(),
+            configuration.pull_secret().name
+        ));
+    }
+    Ok(secret)
+}
+
+fn manifests(arguments: &PreviewArgs) -> Result<Manifests, Errors> {
+    let mut errors = Errors::default();
+    let mut files = Vec::new();
+    for path in arguments.filename.iter().chain(&arguments.manifests) {
+        files.extend(errors.keep(input::files(path)).unwrap_or_default());
+    }
+    if files.iter().filter(|it| input::is_standard(it)).count() > 1 {
+        return Err(PreviewError::StandardInputTwice.into());
+    }
+    let mut manifests = Manifests::new(&arguments.namespace);
+    for file in &files {
+        if let Some(input) = errors.keep(Input::read(file)) {
+            errors.keep(manifests.read(&input));
+        }
+    }
+    errors.none_or(Some(manifests))
 }

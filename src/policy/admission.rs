@@ -20,6 +20,7 @@ mod pull_secret;
 mod reason;
 mod registry;
 pub mod review;
+mod scope;
 mod variables;
 
 #[cfg(test)]
@@ -33,3 +34,4 @@ pub use decision::{Context, Decision, Namespace, PullSecret, TrustBundlePresence
 pub use patch::Patch;
 pub use reason::{Code, Finding, Reason};
 pub use registry::User;
+pub use scope::exclusion;

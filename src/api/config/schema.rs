@@ -10,7 +10,7 @@
 use schemars::generate::SchemaSettings;
 use serde_json::{Map, Value, json};
 
-use super::Raw;
+use super::raw::Raw;
 use crate::names::{FIPS_VARIABLE, PULL_SECRET};
 use crate::{ALL_KEY, Feature};
 

@@ -13,32 +13,61 @@ use super::*;
 #[case::null_means_absent(
     r#"{"overrides":{},"clusterTrustBundle":null,"namespaceFeatures":null,"availableFeatures":null}"#
 )]
+#[case::null_of_the_pull_secret(
+    r#"{"overrides":{},"imagePullSecret":{"inject":null,"namespaceSelector":{"matchLabels":null,"matchExpressions":null}}}"#
+)]
+#[case::null_values(
+    r#"{"overrides":{},"imagePullSecret":{"namespaceSelector":{"matchExpressions":[{"key":"a","operator":"Exists","values":null}]}}}"#
+)]
 #[case::null_feature_list(r#"{"overrides":{},"namespaceFeatures":{"a":null}}"#)]
 #[case::resync_interval(
     r#"{"overrides":{},"clusterTrustBundle":{"name":"n","certWritePath":"p","volumeMountPath":"/m","volumeName":"v","resyncInterval":"5m"}}"#
 )]
-fn loads(#[case] text: &str) {
+fn document_of_the_right_shape_loads(#[case] text: &str) {
     Document::parse(text).unwrap();
 }
 
 #[rstest]
-#[case::missing("{}", "`overrides` is missing")]
-#[case::null(r#"{"overrides":null}"#, "`overrides` is missing")]
-#[case::no_json("overrides:", "cannot be read as JSON")]
-#[case::empty("", "cannot be read as JSON")]
-#[case::an_array("[]", "cannot be read as JSON")]
-#[case::truncated(r#"{"overrides":{"#, "cannot be read as JSON")]
-#[case::a_second_value(r#"{"overrides":{}} {"#, "cannot be read as JSON")]
-#[case::wrong_type(r#"{"overrides":{"a":1}}"#, "cannot be read as JSON")]
+#[case::missing("{}", "overrides: required ({} for none)")]
+#[case::null(r#"{"overrides":null}"#, "overrides: required")]
+#[case::no_json("overrides:", "line 1, column 1: expected value")]
+#[case::empty("", "line 1, column 0: unexpected end of a value")]
+#[case::a_list("[]", "column 2: expected a mapping, got a list")]
+#[case::truncated(r#"{"overrides":{"#, "unexpected end of an object")]
+#[case::a_second_value(r#"{"overrides":{}} {"#, "trailing characters")]
+#[case::wrong_type(
+    r#"{"overrides":{"replace.me":1}}"#,
+    r#"line 1, column 28: overrides["replace.me"]: expected a string, got a number"#
+)]
+#[case::wrong_list(
+    "{\"overrides\":{},\n\"optOut\":\"all\"}",
+    "line 2, column 14: optOut: expected a list, got a string"
+)]
+#[case::wrong_item(
+    r#"{"overrides":{},"namespaceFeatures":{"a":["b", null]}}"#,
+    "namespaceFeatures.a[1]: expected a string, got null"
+)]
 #[case::wrong_inject(
     r#"{"overrides":{},"imagePullSecret":{"inject":"sometimes"}}"#,
-    "cannot be read as JSON"
+    "imagePullSecret.inject: unknown variant `sometimes`, expected `needed` or `always`"
 )]
 #[case::wrong_operator(
     r#"{"overrides":{},"imagePullSecret":{"namespaceSelector":{"matchExpressions":[{"key":"a","operator":"Like"}]}}}"#,
-    "cannot be read as JSON"
+    "imagePullSecret.namespaceSelector.matchExpressions[0].operator: unknown variant `Like`"
 )]
-fn refuses(#[case] text: &str, #[case] message: &str) {
+#[case::unknown_key_of_a_selector(
+    r#"{"overrides":{},"imagePullSecret":{"namespaceSelector":{"matchLabel":{}}}}"#,
+    "imagePullSecret.namespaceSelector.matchLabel: unknown field `matchLabel`"
+)]
+#[case::in_without_values(
+    r#"{"overrides":{},"imagePullSecret":{"namespaceSelector":{"matchExpressions":[{"key":"a","operator":"In"}]}}}"#,
+    "imagePullSecret.namespaceSelector.matchExpressions[0].values: required with operator In or NotIn"
+)]
+#[case::exists_with_values(
+    r#"{"overrides":{},"imagePullSecret":{"namespaceSelector":{"matchExpressions":[{"key":"a","operator":"Exists","values":["b"]}]}}}"#,
+    "imagePullSecret.namespaceSelector.matchExpressions[0].values: must be empty with operator Exists or DoesNotExist"
+)]
+fn document_of_another_shape_is_refused(#[case] text: &str, #[case] message: &str) {
     let error = Document::parse(text).unwrap_err();
     assert!(error.to_string().contains(message), "{error}");
 }
@@ -68,6 +97,60 @@ fn a_trust_bundle_needs_all_four_strings(
             .contains(&format!("clusterTrustBundle.{key}")),
         "{error}"
     );
+}
+
+fn paths(paths: &[FieldPath]) -> Vec<String> {
+    paths.iter().map(ToString::to_string).collect()
+}
+
+#[test]
+fn unknown_keys_load_and_are_named() {
+    let document = Document::parse(
+        r#"{"overrides":{},"namespaceFeature":{"a":[]},"imagePullSecret":{"injekt":"always"},
+            "clusterTrustBundle":{"name":"n","certWritePath":"p","volumeMountPath":"/m","volumeName":"v","resyncInterval":"5m"}}"#,
+    )
+    .unwrap();
+    assert_eq!(
+        paths(&document.unknown_keys),
+        [
+            "namespaceFeature",
+            "imagePullSecret.injekt",
+            "clusterTrustBundle.resyncInterval"
+        ]
+    );
+}
+
+#[test]
+fn duplicate_keys_load_and_are_named() {
+    let document = Document::parse(
+        r#"{"overrides":{"a.io":"b.io","a.io":"c.io"},"namespaceFeatures":{"x":[],"y":[],"x":null}}"#,
+    )
+    .unwrap();
+    assert_eq!(document.overrides["a.io"], "c.io");
+    assert_eq!(
+        paths(&document.duplicate_keys),
+        [r#"overrides["a.io"]"#, "namespaceFeatures.x"]
+    );
+}
+
+/// A key of the list is read, and a key that is read is in the list.
+#[test]
+fn keys_are_those_that_are_read() {
+    let text = r#"{"overrides":{},"availableFeatures":[],"namespaceFeatures":{},"clusterTrustBundle":{"name":"n",
+        "certWritePath":"p","volumeMountPath":"/m","volumeName":"v"},"fipsVariables":[],
+        "imagePullSecret":{"name":"n","inject":"always","namespaceSelector":{}},"optOut":[]}"#;
+    assert_eq!(Document::parse(text).unwrap().unknown_keys, []);
+    let document: serde_json::Value = serde_json::from_str(text).unwrap();
+    let mut written = Vec::new();
+    for (key, value) in document.as_object().unwrap() {
+        written.push(key.clone());
+        let inner = value.as_object().into_iter().flat_map(|it| it.keys());
+        written.extend(inner.map(|inner| format!("{key}.{inner}")));
+    }
+    written.sort();
+    let mut keys = KEYS.to_vec();
+    keys.sort_unstable();
+    assert_eq!(written, keys);
 }
 
 #[test]

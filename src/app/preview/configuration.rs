@@ -1,6 +1,6 @@
 //! The configuration document: bare, or in its ConfigMap.
 
-use api::config::Document;
+use api::config::{Document, DocumentError};
 use api::names::{CONFIG_KEY, PULL_SECRET};
 use policy::admission::{Configuration, Settings};
 
@@ -17,7 +17,12 @@ struct Found<'a> {
 
 /// Reads and understands the document.
 pub(super) fn read(input: &Input, landscape: Option<&str>) -> Result<Configuration, PreviewError> {
-    let map = config_map(input)?;
+    let (map, fault) = match config_map(input) {
+        Ok(map) => (map, None),
+        // The document's own parser says better what is wrong with a document.
+        Err(error @ PreviewError::Json { .. }) => (None, Some(error)),
+        Err(error) => return Err(error),
+    };
     let found = match &map {
         Some(node) => in_config_map(node, input),
         None => Found {
@@ -30,10 +35,14 @@ pub(super) fn read(input: &Input, landscape: Option<&str>) -> Result<Configurati
         input.at(inside.or_else(|| map.as_ref().and_then(Located::line)))
     };
     let document = Document::parse(found.text).map_err(|source| {
+        // What has no overrides was most likely meant as a ConfigMap.
+        if let (DocumentError::NoOverrides, Some(fault)) = (&source, fault) {
+            return fault;
+        }
         let line = source.line().and_then(|line| u64::try_from(line).ok());
         PreviewError::Document {
             place: place(line.or_else(|| document::line_at_path(found.text, &source.path()))),
-            source,
+            problem: source.problem(),
         }
     })?;
     let settings = Settings {
@@ -49,18 +58,11 @@ pub(super) fn read(input: &Input, landscape: Option<&str>) -> Result<Configurati
 /// The text of the document in a ConfigMap; `None` if the whole input is the document.
 fn config_map(input: &Input) -> Result<Option<Located>, PreviewError> {
     let json = input.text().trim_start().starts_with('{');
-    let documents = match document::documents(input) {
-        Ok(documents) => documents,
-        // The document's own parser says better what is wrong with it.
-        Err(_) if json => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    let maps = documents
-        .iter()
-        .filter(|it| it.get("kind").and_then(Located::text) == Some("ConfigMap"));
-    let found = maps
-        .filter_map(|map| map.get("data")?.get(CONFIG_KEY))
-        .find(|it| it.text().is_some());
+    let documents = document::documents(input)?;
+    let found = document::find(&documents, "ConfigMap", &|map| {
+        let found = map.get("data")?.get(CONFIG_KEY)?;
+        found.text().is_some().then_some(found)
+    });
     let untyped = documents.iter().all(|it| it.get("kind").is_none());
     match found {
         Some(found) => Ok(Some(found.clone())),

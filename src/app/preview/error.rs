@@ -1,11 +1,17 @@
-//! What can be wrong with the inputs of a preview: where, and what to do about it.
+//! What can be wrong with the inputs of a preview, and where. A run tells everything that is wrong, up to a bound.
 
 use std::fmt;
 use std::io;
+use std::process::ExitCode;
 
-use api::config::DocumentError;
 use policy::admission::ConfigurationError;
+use policy::admission::review::PodError;
 use policy::image::KeyringError;
+
+use crate::edge;
+
+/// How many errors of a run are printed.
+const MOST_PRINTED: usize = 20;
 
 /// A file, and the line in it where that is known.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,94 +29,136 @@ impl fmt::Display for Place {
     }
 }
 
+/// Everything that is wrong with the inputs.
+#[derive(Debug, Default)]
+pub(crate) struct Errors(Vec<PreviewError>);
+
+impl Errors {
+    /// The value of a result, or nothing, with its errors added to these.
+    pub(super) fn keep<T>(&mut self, result: Result<T, impl Into<Self>>) -> Option<T> {
+        match result {
+            Ok(value) => Some(value),
+            Err(errors) => {
+                self.0.extend(errors.into().0);
+                None
+            }
+        }
+    }
+
+    /// The value, if nothing is wrong.
+    pub(super) fn none_or<T>(self, value: Option<T>) -> Result<T, Self> {
+        match value {
+            Some(value) if self.0.is_empty() => Ok(value),
+            _ => Err(self),
+        }
+    }
+
+    /// Prints them, each in one line.
+    pub(super) fn report(self) -> ExitCode {
+        let count = self.0.len();
+        for error in self.0.into_iter().take(MOST_PRINTED) {
+            edge::report(&error.into());
+        }
+        if let Some(more @ 1..) = count.checked_sub(MOST_PRINTED) {
+            edge::report(&anyhow::anyhow!("{more} more errors"));
+        }
+        ExitCode::FAILURE
+    }
+}
+
+impl From<PreviewError> for Errors {
+    fn from(error: PreviewError) -> Self {
+        Self(vec![error])
+    }
+}
+
+impl From<Vec<PreviewError>> for Errors {
+    fn from(errors: Vec<PreviewError>) -> Self {
+        Self(errors)
+    }
+}
+
 /// Why there is no preview.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum PreviewError {
     /// A file cannot be opened or read.
-    #[error("{file}: cannot be read; check the path and the permissions")]
+    #[error("{file}: cannot be read")]
     Read {
         file: String,
         #[source]
         source: io::Error,
     },
+    /// A directory holds no manifests.
+    #[error("{0}: no files *.yaml, *.yml or *.json")]
+    NoFiles(String),
     /// `-` is named twice, and there is only one standard input.
-    #[error("standard input can be read only once; name `-` a single time")]
+    #[error("-: standard input can be read only once")]
     StandardInputTwice,
     /// A file is larger than any real manifest.
-    #[error("{file}: larger than {} MiB; split it", .limit / (1024 * 1024))]
+    #[error("{file}: larger than {} MiB", .limit / (1024 * 1024))]
     TooLarge { file: String, limit: u64 },
     /// A file is no text.
-    #[error("{0}: not UTF-8; save the file as UTF-8")]
+    #[error("{0}: not UTF-8")]
     Encoding(Place),
     /// The YAML parser refused the text.
-    #[error("{place}: no valid YAML; correct the text there")]
-    Yaml {
-        place: Place,
-        #[source]
-        source: Box<serde_saphyr::Error>,
-    },
+    #[error("{place}: not valid YAML: {problem}")]
+    Yaml { place: Place, problem: String },
     /// The JSON parser refused the text.
-    #[error("{place}: no valid JSON; correct the text there")]
-    Json {
-        place: Place,
-        #[source]
-        source: serde_json::Error,
-    },
+    #[error("{place}: not valid JSON: {problem}")]
+    Json { place: Place, problem: String },
     /// A manifest is not what its kind asks for.
-    #[error("{place}: {problem}")]
-    Manifest { place: Place, problem: Problem },
-    /// A Pod has a field of the wrong type. The parser's own error is not kept: its position is one in the review.
-    #[error("{place}: {what} is no valid Pod: {reason}; correct it")]
+    #[error("{place}: {at}{problem}")]
+    Manifest {
+        place: Place,
+        /// The object and the field, as far as they are known, each with a colon behind it.
+        at: String,
+        problem: Problem,
+    },
+    /// A Pod has more list items than a review may have.
+    #[error("{place}: {subject}")]
     Pod {
         place: Place,
-        what: String,
-        reason: String,
+        subject: String,
+        #[source]
+        source: PodError,
     },
     /// The configuration file holds no configuration.
     #[error(
-        "{file}: neither the JSON document nor a ConfigMap with the key `{key}`; name the file that holds one",
+        "{file}: expected the JSON document of the configuration, or a ConfigMap with the key {key}",
         key = api::names::CONFIG_KEY
     )]
     NoConfiguration { file: String },
     /// The document has another shape.
-    #[error("{place}: not a valid configuration document, please correct it")]
-    Document {
-        place: Place,
-        #[source]
-        source: DocumentError,
-    },
+    #[error("{place}: {problem}")]
+    Document { place: Place, problem: String },
     /// The document contradicts itself.
-    #[error("{place}: the configuration document contradicts itself, please correct it")]
+    #[error("{place}")]
     Configuration {
         place: Place,
         #[source]
         source: ConfigurationError,
     },
     /// The pull Secret's file cannot be read. Never says anything of its content.
-    #[error("{0}: no valid YAML or JSON; correct the text there")]
+    #[error("{0}: not valid YAML or JSON")]
     SecretText(Place),
     /// The pull Secret's file holds something else.
-    #[error(
-        "{file}: neither a Secret nor a docker config with `auths`; name the file that holds one"
-    )]
+    #[error("{file}: expected a Secret, or a docker config with the key auths")]
     NoSecret { file: String },
     /// The Secret is not one that a kubelet could pull with.
-    #[error("{place}: {problem}")]
+    #[error("{place}: Secret: {problem}")]
     Secret {
         place: Place,
         problem: SecretProblem,
     },
     /// The docker config is not one that a kubelet could pull with.
-    #[error("{place}: the pull Secret holds no usable docker config, please correct it")]
+    #[error("{place}: Secret: not a valid docker config")]
     Keyring {
         place: Place,
         #[source]
         source: KeyringError,
     },
     /// The decision's patch does not fit the Pod: our own fault.
-    #[error(
-        "{0}: the decision does not fit this Pod; this is a defect of the program, please report it"
-    )]
+    #[error("{0}: the decision does not fit this Pod: a defect of this program")]
     Defect(Place),
     /// The result could not be written as YAML.
     #[error("the result cannot be written as YAML")]
@@ -123,62 +171,33 @@ pub(crate) enum PreviewError {
     Output(#[source] io::Error),
 }
 
-/// What is wrong with a manifest, and what to do.
+/// What is wrong with a field of a manifest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Problem {
-    /// A document that is no mapping.
-    #[error("not a Kubernetes object; give a mapping with `apiVersion`, `kind` and `metadata`")]
-    NotAnObject,
-    /// An object that does not say what it is.
-    #[error("`{0}` is missing or no text; say what the object is")]
-    NoType(&'static str),
-    /// Neither name.
-    #[error("{kind} without `metadata.name` or `metadata.generateName`; give it one of them")]
-    NoName { kind: String },
-    /// A part that every object of the kind has.
-    #[error("{kind} {name}: `{path}` is missing or no mapping; write it")]
-    NoPart {
-        kind: String,
-        name: String,
-        path: String,
-    },
-    /// The items of a list.
-    #[error("`items` of {kind} is no list; make it one")]
-    Items { kind: String },
-    /// A name that is no text.
-    #[error("`metadata.{0}` is no text; put it in quotes")]
-    NameNotText(&'static str),
-    /// Annotations or labels of another shape.
-    #[error("`metadata.{0}` is no mapping; write `key: \"value\"` lines")]
-    NotAMap(&'static str),
-    /// An annotation or label with a value that is no text.
-    #[error("`metadata.{map}.{key}` is {found}, not text; put the value in quotes")]
-    NotText {
-        map: &'static str,
-        key: String,
+    /// It is missing, null or empty.
+    #[error("required")]
+    Required,
+    /// It has another type.
+    #[error("expected {expected}, got {found}")]
+    Type {
+        expected: &'static str,
         found: &'static str,
     },
+    /// It is not what a Pod has there.
+    #[error("{0}")]
+    Shape(String),
 }
 
-/// What is wrong with a Secret, and what to do.
+/// What is wrong with a Secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum SecretProblem {
     /// The kubelet pulls with one type only (the old form aside, which we do not copy).
-    #[error(
-        "the Secret's type is not `{expected}`, so the webhook would not use it; set `type`",
-        expected = api::names::DOCKER_CONFIG_TYPE
-    )]
+    #[error("type: expected {}", api::names::DOCKER_CONFIG_TYPE)]
     Type,
     /// The one key that matters.
-    #[error(
-        "the Secret has no text under `{key}` in `data` or `stringData`; add it",
-        key = api::names::DOCKER_CONFIG_KEY
-    )]
+    #[error("data[{:?}]: required", api::names::DOCKER_CONFIG_KEY)]
     NoKey,
     /// Data of a Secret is base64.
-    #[error(
-        "`{key}` in `data` of the Secret is not base64; encode it, or use `stringData`",
-        key = api::names::DOCKER_CONFIG_KEY
-    )]
+    #[error("data[{:?}]: not base64", api::names::DOCKER_CONFIG_KEY)]
     Base64,
 }

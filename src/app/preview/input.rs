@@ -1,8 +1,9 @@
 //! A file or standard input, read whole and within bounds.
 
-use std::fs::File;
+use std::ffi::OsStr;
+use std::fs::{self, File};
 use std::io::{self, Read};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::PreviewError;
 use super::error::Place;
@@ -10,6 +11,9 @@ use super::error::Place;
 /// The largest stored object has 1.5 MiB, so this is room for dozens of them; it keeps a wrong file name
 /// (`/dev/zero`, a disk image) from filling the memory.
 pub(super) const LIMIT: u64 = 64 * 1024 * 1024;
+
+/// How the names of files with manifests end, as `kubectl` has it.
+const MANIFEST_EXTENSIONS: [&str; 3] = ["json", "yaml", "yml"];
 
 /// A text and where it came from.
 #[derive(Debug)]
@@ -21,6 +25,31 @@ pub(super) struct Input {
 /// Whether a path stands for standard input.
 pub(super) fn is_standard(path: &Path) -> bool {
     path.as_os_str() == "-"
+}
+
+/// The files that a path stands for: itself, or those of a directory that `kubectl` would read, by name. Directories
+/// in it are not read.
+pub(super) fn files(path: &Path) -> Result<Vec<PathBuf>, PreviewError> {
+    if is_standard(path) || !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let entries = fs::read_dir(path).and_then(|entries| {
+        let paths = entries.map(|entry| Ok(entry?.path()));
+        paths.collect::<io::Result<Vec<_>>>()
+    });
+    let mut files = entries.map_err(|source| PreviewError::Read {
+        file: path.display().to_string(),
+        source,
+    })?;
+    files.retain(|file| {
+        let known = |it: &OsStr| MANIFEST_EXTENSIONS.iter().any(|known| it == *known);
+        file.extension().is_some_and(known) && !file.is_dir()
+    });
+    if files.is_empty() {
+        return Err(PreviewError::NoFiles(path.display().to_string()));
+    }
+    files.sort();
+    Ok(files)
 }
 
 impl Input {

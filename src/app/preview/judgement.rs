@@ -3,33 +3,30 @@
 use std::collections::BTreeMap;
 
 use api::Feature;
-use api::names::SKR_NAMESPACE;
+use api::names::OWN_LABEL;
 use json_patch::Patch;
-use policy::admission::review::{self, PodError, Request, Review, Subject};
+use policy::admission::review::{self, Request, Subject};
 use policy::admission::{
-    Configuration, Context, Finding, Namespace, PullSecret, TrustBundlePresence, decide,
+    Code, Configuration, Context, Decision, Finding, PullSecret, Reason, TrustBundlePresence,
+    decide, exclusion,
 };
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 use super::PreviewError;
-use super::manifest::{Source, Workload, undescribed};
+use super::error::Errors;
+use super::manifest::{Described, Source, Workload, undescribed};
+use super::near_miss::{self, NearMiss};
 
 #[cfg(test)]
 mod tests;
-
-/// The one namespace whose Pods are never sent.
-const EXCLUDED_NAMESPACE: &str = "kube-system";
-
-/// What the Pods of our own Deployment carry.
-const OWN_LABEL: (&str, &str) = ("app.kubernetes.io/name", "rt-bootstrapper");
 
 /// What the decisions are made from.
 pub(super) struct Landscape<'a> {
     pub(super) configuration: &'a Configuration,
     pub(super) pull_secret: &'a PullSecret,
-    pub(super) namespaces: &'a BTreeMap<String, Namespace>,
+    pub(super) namespaces: &'a BTreeMap<String, Described>,
 }
 
 /// A Pod, and what would become of it.
@@ -44,6 +41,8 @@ pub(super) struct Verdict {
     pub(super) patch: Patch,
     /// Why, and why not.
     pub(super) reasons: Vec<Explanation>,
+    /// What looks as if it opted in or out.
+    pub(super) near_misses: Vec<NearMiss>,
 }
 
 /// A finding that outlives its review.
@@ -52,7 +51,7 @@ pub(super) struct Explanation {
     pub(super) feature: Feature,
     pub(super) applied: bool,
     pub(super) warns: bool,
-    pub(super) code: &'static str,
+    pub(super) code: Code,
     pub(super) message: String,
     /// The finding as it writes itself in reports.
     json: Box<RawValue>,
@@ -71,10 +70,28 @@ impl Explanation {
             feature: finding.feature,
             applied: finding.reason.applied(),
             warns: finding.reason.warns(),
-            code: finding.reason.code().name(),
+            code: finding.reason.code(),
             message: finding.reason.to_string(),
             json: to_raw_value(finding)?,
         })
+    }
+}
+
+impl Explanation {
+    /// Whether the Pod is one that is never changed, whatever it opts in to.
+    pub(super) fn is_of_excluded_pod(&self) -> bool {
+        matches!(
+            self.code,
+            Code::NamespaceExcluded | Code::OwnPod | Code::MirrorPod | Code::PodTerminating
+        )
+    }
+
+    /// Whether the feature is one that the Pod does not get: not requested, not available, or opted out of.
+    pub(super) fn is_refusal(&self) -> bool {
+        matches!(
+            self.code,
+            Code::NotRequested | Code::NotAvailable | Code::OptedOutByPod
+        )
     }
 }
 
@@ -88,47 +105,36 @@ impl Serialize for Explanation {
 pub(super) fn judge(
     workloads: Vec<Workload>,
     landscape: &Landscape<'_>,
-) -> Result<Vec<Verdict>, PreviewError> {
-    workloads
-        .into_iter()
-        .map(|workload| verdict(workload, landscape))
-        .collect()
+) -> Result<Vec<Verdict>, Errors> {
+    let mut errors = Errors::default();
+    let verdicts = workloads.into_iter();
+    let verdicts = verdicts.filter_map(|workload| errors.keep(verdict(workload, landscape)));
+    let verdicts = verdicts.collect();
+    errors.none_or(Some(verdicts))
 }
 
 fn verdict(workload: Workload, landscape: &Landscape<'_>) -> Result<Verdict, PreviewError> {
     let undescribed = undescribed(&workload.source.namespace);
-    let namespace = landscape.namespaces.get(&workload.source.namespace);
+    let described = landscape.namespaces.get(&workload.source.namespace);
     let context = Context {
         configuration: landscape.configuration,
-        namespace: Some(namespace.unwrap_or(&undescribed)),
+        namespace: Some(described.map_or(&undescribed, |it| &it.namespace)),
         pull_secret: landscape.pull_secret,
         trust_bundle: TrustBundlePresence::Present,
     };
-    let review = serde_json::to_vec(&review_of(&workload)).map_err(PreviewError::WriteJson)?;
-    let review = (review::parse(&review), &review);
-    match review {
-        (
-            Ok(Review {
-                subject: Subject::Pod(request),
-                ..
-            }),
-            _,
-        ) => answer(&workload, &request, &context),
-        (
-            Ok(Review {
-                subject: Subject::Unreadable(error),
-                ..
-            }),
-            body,
-        ) => Err(PreviewError::Pod {
-            what: workload.source.to_string(),
-            reason: match error {
-                PodError::Shape(error) => reason(&error, body),
-                PodError::TooLarge => error.to_string(),
-            },
+    let body = serde_json::to_vec(&review_of(&workload)).map_err(PreviewError::WriteJson)?;
+    match review::parse(&body).map(|review| review.subject) {
+        Ok(Subject::Pod(request)) => {
+            let mut verdict = answer(&workload, &request, &context)?;
+            verdict.near_misses = near_miss::of(&workload, described, &verdict.reasons);
+            Ok(verdict)
+        }
+        Ok(Subject::Unreadable(source)) => Err(PreviewError::Pod {
+            subject: workload.source.to_string(),
             place: workload.place,
+            source,
         }),
-        _ => Err(PreviewError::Defect(workload.place)),
+        Ok(Subject::Foreign) | Err(_) => Err(PreviewError::Defect(workload.place)),
     }
 }
 
@@ -138,7 +144,11 @@ fn answer(
     context: &Context<'_>,
 ) -> Result<Verdict, PreviewError> {
     let defect = || PreviewError::Defect(workload.place.clone());
-    let decision = decide(request, context);
+    let label = &workload.pod["metadata"]["labels"][OWN_LABEL.0];
+    let decision = match exclusion(&workload.source.namespace, label.as_str()) {
+        Some(reason) => unsent(&reason),
+        None => decide(request, context),
+    };
     let operations = decision.patch.json().unwrap_or(b"[]");
     let patch: Patch = serde_json::from_slice(operations).map_err(|_| defect())?;
     let mut after = workload.pod.clone();
@@ -150,7 +160,20 @@ fn answer(
         after,
         patch,
         reasons: reasons.map_err(PreviewError::WriteJson)?,
+        near_misses: Vec::new(),
     })
+}
+
+/// What becomes of a Pod that the webhook never sees.
+fn unsent<'a>(reason: &Reason<'a>) -> Decision<'a> {
+    let finding = |feature| Finding {
+        feature,
+        reason: reason.clone(),
+    };
+    Decision {
+        patch: policy::admission::Patch::default(),
+        findings: Feature::ALL.map(finding).to_vec(),
+    }
 }
 
 /// The review that the API server would send.
@@ -162,32 +185,9 @@ fn review_of(workload: &Workload) -> Value {
             "uid": "preview",
             "resource": {"group": "", "version": "v1", "resource": "pods"},
             "namespace": workload.source.namespace,
-            "operation": if is_sent(workload) { "CREATE" } else { "NONE" },
+            "operation": "CREATE",
             "dryRun": true,
             "object": workload.pod,
         },
     })
-}
-
-/// Whether the API server asks us about such a Pod at all, which the selector and the match condition of
-/// `deploy/webhook/mutatingwebhookconfiguration.yaml` decide. A test compares the two.
-fn is_sent(workload: &Workload) -> bool {
-    let (label, value) = OWN_LABEL;
-    let own = workload.source.namespace == SKR_NAMESPACE
-        && workload.pod["metadata"]["labels"][label] == value;
-    !own && workload.source.namespace != EXCLUDED_NAMESPACE
-}
-
-/// What the parser found, with the field's name instead of a position in a text that the reader never sees.
-fn reason(error: &serde_json::Error, body: &[u8]) -> String {
-    let text = error.to_string();
-    let finding = text.split(" at line ").next().unwrap_or_default();
-    // The body is one line, so the column is an offset.
-    let before = body.get(..error.column()).unwrap_or_default();
-    let before = String::from_utf8_lossy(before);
-    let key = before
-        .rsplit_once("\":")
-        .and_then(|(before, _)| before.rsplit_once('"'))
-        .map_or("?", |(_, key)| key);
-    format!("`{key}`: {finding}")
 }

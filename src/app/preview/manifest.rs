@@ -10,12 +10,13 @@ use policy::admission::{Annotations, Namespace};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::PreviewError;
 use super::document;
-use super::error::{Place, Problem};
+use super::error::{Errors, Place};
 use super::input::Input;
+use super::near_miss::Candidate;
 
 mod object;
+mod shape;
 
 use object::Object;
 
@@ -23,14 +24,16 @@ use object::Object;
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 /// Everything that was read so far.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Manifests {
     /// What makes Pods, in the order of reading.
     pub(super) workloads: Vec<Workload>,
     /// The Namespaces that were described; as with `kubectl apply`, the last description counts.
-    pub(super) namespaces: BTreeMap<String, Namespace>,
-    /// How many objects make no Pods and are no Namespaces.
-    pub(super) skipped: usize,
+    pub(super) namespaces: BTreeMap<String, Described>,
+    /// The objects that have no Pod template and are no Namespaces.
+    pub(super) skipped: Vec<Skipped>,
+    /// The namespace of objects that name none.
+    default_namespace: String,
 }
 
 /// The Pod of one object.
@@ -42,6 +45,20 @@ pub(super) struct Workload {
     pub(super) pod: Value,
     /// Where it is written.
     pub(super) place: Place,
+    /// The path of the template in the object; empty if it is a Pod.
+    pub(super) template: String,
+    /// Annotations and labels of the Pod that may be meant for us.
+    pub(super) on_pod: Vec<Candidate>,
+    /// The same of the object above the template, which no Pod gets.
+    pub(super) above_pod: Vec<Candidate>,
+}
+
+/// A Namespace that a manifest describes.
+#[derive(Debug)]
+pub(super) struct Described {
+    pub(super) namespace: Namespace,
+    /// Annotations and labels that may be meant for us.
+    pub(super) candidates: Vec<Candidate>,
 }
 
 /// The object that a Pod comes from.
@@ -58,9 +75,32 @@ impl fmt::Display for Source {
     }
 }
 
+/// An object that was passed over.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Skipped {
+    pub(super) api_version: String,
+    pub(super) kind: String,
+    /// As written; empty if it is absent.
+    pub(super) namespace: String,
+    /// As written; empty if it is absent.
+    pub(super) name: String,
+}
+
+impl fmt::Display for Skipped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.namespace.as_str(), self.name.as_str()) {
+            (_, "") => f.write_str("without a name"),
+            ("", name) => f.write_str(name),
+            (namespace, name) => write!(f, "{namespace}/{name}"),
+        }
+    }
+}
+
 /// What an object says that it is.
 #[derive(Clone, Copy)]
 struct Type<'a> {
+    api_version: &'a str,
     group: &'a str,
     kind: &'a str,
 }
@@ -85,9 +125,9 @@ impl Role {
             ("batch", "CronJob") => Self::Makes("spec.jobTemplate.spec.template"),
             ("", "Namespace") => Self::Namespace,
             ("", "List") => Self::List,
-            (group, kind) => match kind.strip_suffix("List") {
+            (_, kind) => match kind.strip_suffix("List") {
                 // What `kubectl get --raw` prints: PodList, DeploymentList, …
-                Some(kind) if !matches!(Self::of(Type { group, kind }), Self::Other) => Self::List,
+                Some(kind) if !matches!(Self::of(Type { kind, ..it }), Self::Other) => Self::List,
                 _ => Self::Other,
             },
         }
@@ -95,54 +135,61 @@ impl Role {
 }
 
 impl Manifests {
-    /// Adds what an input holds.
-    pub(super) fn read(&mut self, input: &Input) -> Result<(), PreviewError> {
+    /// Nothing yet.
+    pub(super) fn new(default_namespace: &str) -> Self {
+        Self {
+            workloads: Vec::new(),
+            namespaces: BTreeMap::new(),
+            skipped: Vec::new(),
+            default_namespace: default_namespace.to_owned(),
+        }
+    }
+
+    /// Adds what an input holds. What is wrong in it is gathered, and the rest is read all the same.
+    pub(super) fn read(&mut self, input: &Input) -> Result<(), Errors> {
+        let mut errors = Errors::default();
         for document in document::documents(input)? {
             let document = Object {
                 node: &document,
                 line: document.line(),
                 input,
             };
-            self.add(document, None)?;
+            errors.keep(self.add(document, None));
         }
-        Ok(())
+        errors.none_or(Some(()))
     }
 
-    fn add(&mut self, object: Object<'_>, inherited: Option<Type<'_>>) -> Result<(), PreviewError> {
+    fn add(&mut self, object: Object<'_>, inherited: Option<Type<'_>>) -> Result<(), Errors> {
         let it = object.r#type(inherited)?;
         match Role::of(it) {
-            Role::Makes(path) => self.workloads.push(object.workload(it.kind, path)?),
+            Role::Makes(path) => {
+                let workload = object.workload(it.kind, path, &self.default_namespace)?;
+                self.workloads.push(workload);
+            }
             Role::Namespace => {
                 let (name, namespace) = object.namespace()?;
                 self.namespaces.insert(name, namespace);
             }
             Role::List => self.add_items(object, it)?,
-            Role::Other => self.skipped += 1,
+            Role::Other => self.skipped.push(object.skipped(it)),
         }
         Ok(())
     }
 
-    fn add_items(&mut self, list: Object<'_>, it: Type<'_>) -> Result<(), PreviewError> {
-        let Some(items) = list.node.get("items") else {
-            return Ok(());
-        };
-        let items = items.items().ok_or_else(|| {
-            list.wrong(Problem::Items {
-                kind: it.kind.to_owned(),
-            })
-        })?;
+    fn add_items(&mut self, list: Object<'_>, it: Type<'_>) -> Result<(), Errors> {
         // The items of a typed list need not say again what they are.
         let inherited = it.kind.strip_suffix("List").filter(|kind| !kind.is_empty());
         let inherited = inherited.map(|kind| Type { kind, ..it });
-        for item in items {
+        let mut errors = Errors::default();
+        for item in list.items()? {
             let item = Object {
                 node: item,
                 line: item.line().or(list.line),
                 ..list
             };
-            self.add(item, inherited)?;
+            errors.keep(self.add(item, inherited));
         }
-        Ok(())
+        errors.none_or(Some(()))
     }
 }
 

@@ -13,12 +13,10 @@ use super::document::{self, Located};
 use super::error::SecretProblem;
 use super::input::Input;
 
-/// Reads which registries the Secret has credentials for; the credentials themselves are dropped.
-pub(super) fn read(input: &Input) -> Result<PullSecret, PreviewError> {
+/// Which registries the Secret has credentials for, and its name, if it has one; the credentials themselves are dropped.
+pub(super) fn read(input: &Input) -> Result<(PullSecret, Option<String>), PreviewError> {
     let documents = document::documents(input).map_err(without_content)?;
-    let secret = documents
-        .iter()
-        .find(|it| it.get("kind").and_then(Located::text) == Some("Secret"));
+    let secret = document::find(&documents, "Secret", &Some);
     let (content, line) = match secret {
         Some(secret) => (docker_config(secret, input)?, secret.line()),
         None if documents.iter().any(|it| it.get("auths").is_some()) => {
@@ -34,7 +32,8 @@ pub(super) fn read(input: &Input) -> Result<PullSecret, PreviewError> {
         place: input.at(line),
         source,
     })?;
-    Ok(PullSecret::Known(keyring))
+    let name = secret.and_then(|it| it.at("metadata.name")?.text());
+    Ok((PullSecret::Known(keyring), name.map(str::to_owned)))
 }
 
 /// The value of the one key that matters; `stringData` wins over `data`, as the API server has it.

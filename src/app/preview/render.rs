@@ -1,23 +1,40 @@
 //! The three forms of the result. The diff is for people, the others for programs.
 
+use std::collections::BTreeMap;
 use std::env;
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal};
+use std::time::Duration;
 
 use anstyle::{AnsiColor, Style};
+use api::Feature;
 use serde::Serialize;
 use serde_json::Value;
-use similar::TextDiff;
+use similar::{Algorithm, TextDiff};
 
 use super::PreviewError;
 use super::judgement::{Explanation, Verdict};
-use super::manifest::Source;
+use super::manifest::{Skipped, Source};
+use super::near_miss::NearMiss;
 use super::yaml;
 use crate::edge::printable;
 
 #[cfg(test)]
 mod tests;
+
+/// How long the diff of one Pod is looked for; what is left then is shown as removed and added.
+const DIFF_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How many objects of one kind are named that were passed over.
+const NAMES_OF_A_KIND: usize = 10;
+
+/// The result of a run.
+#[derive(Debug)]
+pub(super) struct Report {
+    pub(super) verdicts: Vec<Verdict>,
+    pub(super) skipped: Vec<Skipped>,
+}
 
 /// The colours of a diff; none where nobody could see them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,128 +84,171 @@ impl Palette {
     }
 }
 
-/// For programs: the shape is a promise (`{"pods":[…]}`).
-pub(super) fn json(verdicts: &[Verdict]) -> Result<String, PreviewError> {
+/// For programs: the shape is a promise (`{"pods":[…],"skipped":[…]}`).
+pub(super) fn json(report: &Report) -> Result<String, PreviewError> {
     #[derive(Serialize)]
-    struct Report<'a> {
+    struct Written<'a> {
         pods: Vec<Entry<'a>>,
+        skipped: &'a [Skipped],
     }
     #[derive(Serialize)]
+    #[serde(rename_all = "camelCase")]
     struct Entry<'a> {
         source: &'a Source,
         changed: bool,
         pod: &'a Value,
         patch: &'a json_patch::Patch,
         reasons: &'a [Explanation],
+        near_misses: &'a [NearMiss],
     }
-    let pods = verdicts.iter().map(|verdict| Entry {
+    let pods = report.verdicts.iter().map(|verdict| Entry {
         source: &verdict.source,
         changed: verdict.changed(),
         pod: &verdict.after,
         patch: &verdict.patch,
         reasons: &verdict.reasons,
+        near_misses: &verdict.near_misses,
     });
-    let report = Report {
+    let written = Written {
         pods: pods.collect(),
+        skipped: &report.skipped,
     };
-    let mut text = serde_json::to_string_pretty(&report).map_err(PreviewError::WriteJson)?;
+    let mut text = serde_json::to_string_pretty(&written).map_err(PreviewError::WriteJson)?;
     text.push('\n');
     Ok(text)
 }
 
 /// The Pods as they would be admitted, changed or not.
-pub(super) fn yaml(verdicts: &[Verdict]) -> Result<String, PreviewError> {
-    let documents: Result<Vec<_>, _> = verdicts
+pub(super) fn yaml(report: &Report) -> Result<String, PreviewError> {
+    let documents: Result<Vec<_>, _> = report
+        .verdicts
         .iter()
         .map(|verdict| yaml::document(&verdict.after))
         .collect();
     Ok(documents?.join("---\n"))
 }
 
-/// For people.
-pub(super) fn diff(
-    verdicts: &[Verdict],
-    skipped: usize,
-    palette: Palette,
-) -> Result<String, PreviewError> {
+/// For people: a block of comments and a unified diff per Pod. Programs that read diffs pass over the comments.
+pub(super) fn diff(report: &Report, palette: Palette) -> Result<String, PreviewError> {
     let mut out = String::new();
-    for verdict in verdicts {
+    for verdict in &report.verdicts {
+        explain(&mut out, verdict, palette);
         if verdict.changed() {
             changed(&mut out, verdict, palette)?;
-        } else {
-            unchanged(&mut out, verdict, palette);
         }
+        out.push('\n');
     }
-    let changes = verdicts.iter().filter(|it| it.changed()).count();
+    passed_over(&mut out, &report.skipped);
+    let changes = report.verdicts.iter().filter(|it| it.changed()).count();
     line(
         &mut out,
         palette.heading,
         &format!(
             "{}, {changes} would be changed; {} passed over",
-            counted(verdicts.len(), "Pod"),
-            counted(skipped, "other object"),
+            counted(report.verdicts.len(), "Pod"),
+            counted(report.skipped.len(), "other object"),
         ),
     );
     Ok(out)
 }
 
-fn changed(out: &mut String, verdict: &Verdict, palette: Palette) -> Result<(), PreviewError> {
-    let source = verdict.source.to_string();
-    let (before, after) = (
-        yaml::document(&verdict.before)?,
-        yaml::document(&verdict.after)?,
+/// Why, and why not. Features that have the same reason share a line.
+fn explain(out: &mut String, verdict: &Verdict, palette: Palette) {
+    let state = if verdict.changed() {
+        "changed"
+    } else {
+        "unchanged"
+    };
+    line(
+        out,
+        palette.heading,
+        &format!("# {}: {state}", verdict.source),
     );
-    let diff = TextDiff::from_lines(&before, &after);
-    let unified = diff
-        .unified_diff()
-        .context_radius(3)
-        .header(
-            &printable(&format!("{source} (as written)")),
-            &printable(&format!("{source} (as admitted)")),
-        )
-        .to_string();
-    for text in unified.lines() {
-        line(out, palette.of_line(text), text);
-    }
+    let mut groups: Vec<(&Explanation, Vec<&str>)> = Vec::new();
     for reason in &verdict.reasons {
+        let same = |it: &Explanation| it.code == reason.code && it.message == reason.message;
+        match groups.iter_mut().find(|(first, _)| same(first)) {
+            Some((_, features)) => features.push(reason.feature.name()),
+            None => groups.push((reason, vec![reason.feature.name()])),
+        }
+    }
+    for (reason, features) in groups {
         let (verb, style) = match reason {
             Explanation { warns: true, .. } => ("warning", palette.warning),
             Explanation { applied: true, .. } => ("applied", palette.added),
             _ => ("skipped", Style::new()),
         };
+        let features = if features.len() == Feature::ALL.len() {
+            "all features".to_owned()
+        } else {
+            features.join(", ")
+        };
         let text = format!(
-            "  {verb:<9}{:<26}{}: {}",
-            reason.feature.name(),
-            reason.code,
+            "#   {verb}  {features}: {}: {}",
+            reason.code.name(),
             reason.message
         );
         line(out, style, &text);
     }
-    out.push('\n');
+    for miss in &verdict.near_misses {
+        let NearMiss {
+            object,
+            field,
+            value,
+            place,
+            reason,
+            message,
+        } = miss;
+        let text = format!(
+            "#   no effect  {place}: {object}: {field}={value:?}: {}: {message}",
+            reason.code()
+        );
+        line(out, palette.warning, &text);
+    }
+}
+
+fn changed(out: &mut String, verdict: &Verdict, palette: Palette) -> Result<(), PreviewError> {
+    let source = verdict.source.to_string();
+    let before = yaml::document(&verdict.before)?;
+    let after = yaml::document(&verdict.after)?;
+    let unified = unified(&source, &before, &after);
+    for text in unified.lines() {
+        line(out, palette.of_line(text), text);
+    }
     Ok(())
 }
 
-/// One line: reasons that several features share are told once.
-fn unchanged(out: &mut String, verdict: &Verdict, palette: Palette) {
-    let mut groups: Vec<(&str, Vec<String>)> = Vec::new();
-    for reason in &verdict.reasons {
-        let feature = reason.feature.to_string();
-        match groups.iter_mut().find(|(text, _)| *text == reason.message) {
-            Some((_, features)) => features.push(feature),
-            None => groups.push((&reason.message, vec![feature])),
-        }
+fn unified(source: &str, before: &str, after: &str) -> String {
+    // Its heuristics give up the shortest diff for one that takes time in proportion to the texts.
+    let diff = TextDiff::configure()
+        .algorithm(Algorithm::Myers)
+        .timeout(DIFF_TIMEOUT)
+        .diff_lines(before, after);
+    let header = |state| printable(&format!("{source} ({state})")).into_owned();
+    diff.unified_diff()
+        .context_radius(3)
+        .header(&header("before"), &header("after"))
+        .to_string()
+}
+
+/// The objects that are neither workloads nor Namespaces, by kind.
+fn passed_over(out: &mut String, skipped: &[Skipped]) {
+    let mut kinds: BTreeMap<(&str, &str), Vec<String>> = BTreeMap::new();
+    for object in skipped {
+        let names = kinds
+            .entry((&object.kind, &object.api_version))
+            .or_default();
+        names.push(object.to_string());
     }
-    let why = groups
-        .iter()
-        .map(|(text, features)| format!("{text} ({})", features.join(", ")));
-    let why: Vec<_> = why.collect();
-    let style = if verdict.reasons.iter().any(|it| it.warns) {
-        palette.warning
-    } else {
-        Style::new()
-    };
-    let text = format!("{}: unchanged: {}", verdict.source, why.join("; "));
-    line(out, style, &text);
+    for ((kind, version), names) in kinds {
+        let shown = names.get(..NAMES_OF_A_KIND).unwrap_or(&names).join(", ");
+        let more = match names.len().saturating_sub(NAMES_OF_A_KIND) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let text = format!("# passed over  {kind} ({version}): {shown}{more}");
+        line(out, Style::new(), &text);
+    }
 }
 
 fn line(out: &mut String, style: Style, text: &str) {

@@ -7,5 +7,9 @@ mod errors;
 mod forms;
 #[path = "preview/inputs.rs"]
 mod inputs;
+#[path = "preview/near_misses.rs"]
+mod near_misses;
+#[path = "preview/refusals.rs"]
+mod refusals;
 #[path = "preview/runner.rs"]
 mod runner;

@@ -9,8 +9,12 @@ use api::{ALL_KEY, Feature, FeatureSet, UnknownFeature};
 use super::entry::Entry;
 use super::overrides::Overrides;
 use super::variables::Variable;
+use notices::Unusable;
 
 mod names;
+mod notices;
+
+pub use notices::Notice;
 
 /// What the process adds to the document.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,28 +69,11 @@ pub struct PullSecretRule {
     pub(super) entry: Entry,
 }
 
-/// Something odd that does not make a document invalid.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Notice {
-    /// Nothing will ever be changed.
-    #[error("`availableFeatures` is empty: no Pod will be changed")]
-    NothingAvailable,
-    /// The alias stands for nothing.
-    #[error("`{ALL_KEY}` of namespace `{0}` has no effect while `availableFeatures` is empty")]
-    AllOfNothing(String),
-    /// An override whose result is no image reference.
-    #[error("the override of `{0}` gives no valid image reference and is not applied")]
-    UnusableOverride(String),
-    /// A bundle that no Pod could mount.
-    #[error("`clusterTrustBundle.{0}` would make a Pod invalid: the bundle is not mounted")]
-    UnusableTrustBundle(&'static str),
-}
-
 /// Why a document of the right shape cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigurationError {
     /// A list names a feature that does not exist.
-    #[error("feature validation failed in `{list}`")]
+    #[error("{list}")]
     Feature {
         /// The key of the document.
         list: String,
@@ -95,9 +82,7 @@ pub enum ConfigurationError {
         source: UnknownFeature,
     },
     /// A namespace is given a feature that the catalogue lacks.
-    #[error(
-        "feature validation failed in `namespaceFeatures.{namespace}`: `{key}` is not in availableFeatures"
-    )]
+    #[error("namespaceFeatures.{namespace}: {key} is not in availableFeatures")]
     NotAvailable {
         /// The namespace.
         namespace: String,
@@ -105,13 +90,13 @@ pub enum ConfigurationError {
         key: &'static str,
     },
     /// Overrides that lead back to themselves.
-    #[error("`overrides` form a cycle: {}", .0.join(" → "))]
+    #[error("overrides: cycle: {}", .0.join(" → "))]
     Cycle(Vec<String>),
     /// A name that no environment could hold, or that is taken.
-    #[error("`fipsVariables` cannot hold `{0}`")]
+    #[error("fipsVariables: {0:?}: not a valid name of a variable, or reserved")]
     Variable(String),
     /// A name that no Secret can have.
-    #[error("`imagePullSecret.name` is no valid name of a Secret: `{0}`")]
+    #[error("imagePullSecret.name: {0:?}: not a valid object name (RFC 1123 subdomain)")]
     PullSecretName(String),
 }
 
@@ -146,15 +131,14 @@ impl Configuration {
             .cluster_trust_bundle
             .as_ref()
             .map(names::trust_bundle);
-        let mut notices: Vec<Notice> = Vec::new();
-        if available.is_empty() {
-            notices.push(Notice::NothingAvailable);
-        }
-        let namespaces = namespaces(document, available, &mut notices)?;
-        notices.extend(unusable.into_iter().map(Notice::UnusableOverride));
-        if let Some(Err(UnusableTrustBundle(key))) = trust_bundle {
-            notices.push(Notice::UnusableTrustBundle(key));
-        }
+        let namespaces = namespaces(document, available)?;
+        let unusable = Unusable {
+            overrides: unusable,
+            trust_bundle: match &trust_bundle {
+                Some(Err(unusable)) => Some(*unusable),
+                _ => None,
+            },
+        };
         Ok(Self {
             overrides,
             trust_bundle,
@@ -166,7 +150,7 @@ impl Configuration {
             },
             variables: variables(document, settings)?,
             pull_secret: pull_secret(document, settings)?,
-            notices,
+            notices: notices::of(document, unusable),
         })
     }
 
@@ -232,7 +216,6 @@ fn features(list: &str, keys: &[String], alias: bool) -> Result<FeatureSet, Conf
 fn namespaces(
     document: &Document,
     available: FeatureSet,
-    notices: &mut Vec<Notice>,
 ) -> Result<HashMap<String, FeatureSet>, ConfigurationError> {
     let mut namespaces = HashMap::with_capacity(document.namespace_features.len());
     for (namespace, keys) in &document.namespace_features {
@@ -248,9 +231,6 @@ fn namespaces(
             });
         }
         if explicit.len() < keys.len() {
-            if available.is_empty() {
-                notices.push(Notice::AllOfNothing(namespace.clone()));
-            }
             set = set.union(available);
         }
         namespaces.insert(namespace.clone(), set);

@@ -56,6 +56,10 @@ pub enum Reason<'a> {
     ImmutableField,
     /// We do not act on this operation.
     OperationNotHandled,
+    /// Pods of this namespace are never sent.
+    NamespaceExcluded { namespace: &'a str },
+    /// The Pod is one of the webhook's own, which are never sent.
+    OwnPod,
     /// The patch of all features would be larger than the limit for a review of this size.
     PatchTooLarge,
 
@@ -161,6 +165,8 @@ codes! {
     PodTerminating
     ImmutableField
     OperationNotHandled
+    NamespaceExcluded
+    OwnPod
     PatchTooLarge
     ImageRewritten
     ImageAlreadyRewritten
@@ -237,6 +243,8 @@ impl Reason<'_> {
             Self::PodTerminating => Code::PodTerminating,
             Self::ImmutableField => Code::ImmutableField,
             Self::OperationNotHandled => Code::OperationNotHandled,
+            Self::NamespaceExcluded { .. } => Code::NamespaceExcluded,
+            Self::OwnPod => Code::OwnPod,
             Self::PatchTooLarge => Code::PatchTooLarge,
             Self::ImageRewritten { .. } => Code::ImageRewritten,
             Self::ImageAlreadyRewritten { .. } => Code::ImageAlreadyRewritten,
@@ -286,6 +294,13 @@ impl fmt::Display for Reason<'_> {
                 f.write_str("set at creation only: the field is immutable afterwards")
             }
             Self::OperationNotHandled => f.write_str("this operation is not acted on"),
+            Self::NamespaceExcluded { namespace } => {
+                write!(
+                    f,
+                    "Pods of namespace {namespace} are not sent to the webhook"
+                )
+            }
+            Self::OwnPod => f.write_str("the webhook's own Pods are not sent to it"),
             Self::PatchTooLarge => f.write_str(
                 "the patch is larger than the limit for this review; the Pod is unchanged",
             ),

@@ -1,7 +1,5 @@
-use api::names::SKR_NAMESPACE;
+use api::names::{EXCLUDED_NAMESPACE, OWN_LABEL, SKR_NAMESPACE};
 use serde_json::{Value, json};
-
-use super::{EXCLUDED_NAMESPACE, OWN_LABEL};
 
 /// What is assumed here is what is installed.
 #[test]

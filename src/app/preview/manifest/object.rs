@@ -1,13 +1,19 @@
 //! One object of a manifest: what it says that it is, and the Pod or the Namespace in it.
 
-use policy::admission::{Annotations, Namespace};
+use api::json::{FieldPath, Step};
+use policy::admission::Annotations;
 use serde_json::{Map, Value};
 
-use super::{Source, Type, Workload, undescribed};
+use super::shape;
+use super::{Described, Skipped, Source, Type, Workload, undescribed};
 use crate::preview::PreviewError;
 use crate::preview::document::Located;
-use crate::preview::error::Problem;
+use crate::preview::error::{Errors, Problem};
 use crate::preview::input::Input;
+use crate::preview::near_miss::{Candidate, MetadataMap, is_candidate};
+
+/// The maps of text in an object's metadata.
+const MAPS: [&str; 2] = ["annotations", "labels"];
 
 /// An object and where it is written.
 #[derive(Clone, Copy)]
@@ -18,131 +24,248 @@ pub(super) struct Object<'a> {
 }
 
 impl<'a> Object<'a> {
-    pub(super) fn wrong(&self, problem: Problem) -> PreviewError {
-        self.wrong_at(self.line, problem)
-    }
-
-    fn wrong_at(&self, line: Option<u64>, problem: Problem) -> PreviewError {
+    fn wrong(&self, subject: Option<&str>, path: &FieldPath, problem: Problem) -> PreviewError {
+        let field = Some(path.to_string()).filter(|it| !it.is_empty());
+        let at = [subject, field.as_deref()];
         PreviewError::Manifest {
-            place: self.input.at(line.or(self.line)),
+            place: self.input.at(self.node.line_at(path).or(self.line)),
+            at: at.into_iter().flatten().flat_map(|it| [it, ": "]).collect(),
             problem,
         }
     }
 
     pub(super) fn r#type(&self, inherited: Option<Type<'a>>) -> Result<Type<'a>, PreviewError> {
         if self.node.entries().is_none() {
-            return Err(self.wrong(Problem::NotAnObject));
+            let problem = mismatch("a Kubernetes object", self.node);
+            return Err(self.wrong(None, &FieldPath::default(), problem));
         }
-        let text = |key| self.node.get(key).and_then(Located::text);
-        if let (Some(inherited), None) = (inherited, text("kind")) {
+        if let (Some(inherited), None) = (inherited, self.node.get("kind")) {
             return Ok(inherited);
         }
-        let kind = text("kind").ok_or_else(|| self.wrong(Problem::NoType("kind")))?;
-        let version =
-            text("apiVersion").ok_or_else(|| self.wrong(Problem::NoType("apiVersion")))?;
+        let kind = self.required_text(None, "kind")?;
+        let version = self.required_text(None, "apiVersion")?;
         let group = version.split_once('/').map_or("", |(group, _)| group);
-        Ok(Type { group, kind })
-    }
-
-    pub(super) fn workload(&self, kind: &str, path: &str) -> Result<Workload, PreviewError> {
-        let name = self.name(kind)?;
-        let namespace = self.metadata_text("namespace")?.filter(|it| !it.is_empty());
-        self.part(kind, name, [path, "spec"].join(".").trim_matches('.'))?;
-        let template = Self {
-            node: self.part(kind, name, path)?,
-            ..*self
-        };
-        template.strings("annotations")?;
-        template.strings("labels")?;
-        let mut pod = template.node.to_value();
-        if !path.is_empty() {
-            complete(&mut pod, name, namespace);
-        }
-        Ok(Workload {
-            source: Source {
-                kind: kind.to_owned(),
-                namespace: namespace.unwrap_or("default").to_owned(),
-                name: name.to_owned(),
-            },
-            pod,
-            place: self.input.at(self.line),
+        Ok(Type {
+            api_version: version,
+            group,
+            kind,
         })
     }
 
-    pub(super) fn namespace(&self) -> Result<(String, Namespace), PreviewError> {
-        let name = self.name("Namespace")?;
-        let annotations = self.strings("annotations")?;
-        let labels = self.strings("labels")?;
-        let mut namespace = undescribed(name);
-        namespace.annotations = Annotations::collect(annotations);
-        namespace.labels.extend(
-            labels
-                .into_iter()
-                .map(|(key, value)| (key.to_owned(), value.to_owned())),
-        );
-        Ok((name.to_owned(), namespace))
-    }
-
-    /// A mapping that every object of the kind has.
-    fn part(&self, kind: &str, name: &str, path: &str) -> Result<&'a Located, PreviewError> {
-        self.node
-            .at(path)
-            .filter(|part| part.entries().is_some())
-            .ok_or_else(|| {
-                self.wrong(Problem::NoPart {
-                    kind: kind.to_owned(),
-                    name: name.to_owned(),
-                    path: path.to_owned(),
-                })
-            })
-    }
-
-    fn name(&self, kind: &str) -> Result<&'a str, PreviewError> {
-        for key in ["name", "generateName"] {
-            if let Some(name) = self.metadata_text(key)?.filter(|it| !it.is_empty()) {
-                return Ok(name);
-            }
+    /// The names of an object that is passed over.
+    pub(super) fn skipped(&self, it: Type<'_>) -> Skipped {
+        let text = |path| self.node.at(path).and_then(Located::text);
+        Skipped {
+            api_version: it.api_version.to_owned(),
+            kind: it.kind.to_owned(),
+            namespace: text("metadata.namespace").unwrap_or_default().to_owned(),
+            name: text("metadata.name").unwrap_or_default().to_owned(),
         }
-        Err(self.wrong(Problem::NoName {
+    }
+
+    /// The items of a list; none if it has none.
+    pub(super) fn items(&self) -> Result<&'a [Located], PreviewError> {
+        let Some(items) = self.node.get("items") else {
+            return Ok(&[]);
+        };
+        items
+            .items()
+            .ok_or_else(|| self.wrong(None, &path_of("items"), mismatch("a list", items)))
+    }
+
+    /// The Pod that is at a path of the object, with everything that is wrong with it.
+    pub(super) fn workload(
+        &self,
+        kind: &str,
+        path: &str,
+        default_namespace: &str,
+    ) -> Result<Workload, Errors> {
+        let mut errors = Errors::default();
+        let name = errors.keep(self.name(kind));
+        let namespace = errors
+            .keep(self.text(Some(kind), "metadata.namespace"))
+            .flatten();
+        let source = Source {
             kind: kind.to_owned(),
+            namespace: namespace.unwrap_or(default_namespace).to_owned(),
+            name: name.unwrap_or_default().to_owned(),
+        };
+        let subject = name.map_or_else(|| kind.to_owned(), |_| source.to_string());
+        let spec = [path, "spec"].join(".");
+        errors.keep(self.mapping(&subject, spec.trim_matches('.')));
+        for (at, map) in above(path)
+            .chain([path])
+            .flat_map(|at| MAPS.map(|map| (at, map)))
+        {
+            errors.keep(self.strings(&subject, at, map));
+        }
+        let pod = self.node.at(path).map(Located::to_value);
+        let faults = pod.iter().flat_map(shape::faults);
+        let faults = faults.filter_map(|(inner, problem)| {
+            let known = self.is_reported(path, &inner);
+            let path = FieldPath([path_of(path).0, inner.0].concat());
+            (!known).then(|| self.wrong(Some(&subject), &path, Problem::Shape(problem)))
+        });
+        errors.keep::<()>(Err(faults.collect::<Vec<_>>()));
+        let pod = pod.map(|mut pod| {
+            if !path.is_empty() {
+                complete(&mut pod, &source.name, namespace);
+            }
+            pod
+        });
+        errors.none_or(pod.map(|pod| Workload {
+            source,
+            pod,
+            place: self.input.at(self.line),
+            template: path.to_owned(),
+            on_pod: self.candidates(path),
+            above_pod: above(path).flat_map(|it| self.candidates(it)).collect(),
         }))
     }
 
-    fn metadata_text(&self, key: &'static str) -> Result<Option<&'a str>, PreviewError> {
-        let Some(value) = self.node.at("metadata").and_then(|it| it.get(key)) else {
+    /// Whether another check reports the type of a Pod's field.
+    fn is_reported(&self, template: &str, path: &FieldPath) -> bool {
+        let key = |index: usize| match path.0.get(index) {
+            Some(Step::Key(key)) => key.as_str(),
+            _ => "",
+        };
+        let template = self.node.at(template);
+        (key(0) == "metadata" && key(1) == "annotations")
+            || (key(0) == "spec" && key(1).is_empty())
+            || template.is_none_or(|it| it.entries().is_none())
+    }
+
+    /// Annotations and labels of the object at a path that may be meant for us.
+    fn candidates(&self, path: &str) -> Vec<Candidate> {
+        let mut candidates = Vec::new();
+        for (map, name) in [MetadataMap::Annotations, MetadataMap::Labels]
+            .into_iter()
+            .zip(MAPS)
+        {
+            let map_path = path_of(path).key("metadata").key(name);
+            let node = self.node.follow(&map_path);
+            let entries = node.and_then(Located::entries).unwrap_or_default();
+            let meant = entries.iter().filter(|(key, _)| is_candidate(key));
+            candidates.extend(meant.map(|(key, value)| Candidate {
+                map,
+                key: key.clone(),
+                value: value.text().unwrap_or_default().to_owned(),
+                field: map_path.clone().key(key.as_str()),
+                place: self.input.at(value.line().or(self.line)),
+            }));
+        }
+        candidates
+    }
+
+    pub(super) fn namespace(&self) -> Result<(String, Described), Errors> {
+        let mut errors = Errors::default();
+        let name = errors.keep(self.name("Namespace"));
+        let subject = format!("Namespace {}", name.unwrap_or_default());
+        let [annotations, labels] =
+            MAPS.map(|map| errors.keep(self.strings(subject.trim_end(), "", map)));
+        let name = errors.none_or(name)?;
+        let mut namespace = undescribed(name);
+        namespace.annotations = Annotations::collect(annotations.unwrap_or_default());
+        let labels = labels.unwrap_or_default().into_iter();
+        namespace
+            .labels
+            .extend(labels.map(|(key, value)| (key.to_owned(), value.to_owned())));
+        let candidates = self.candidates("");
+        Ok((
+            name.to_owned(),
+            Described {
+                namespace,
+                candidates,
+            },
+        ))
+    }
+
+    /// A mapping that every object of the kind has.
+    fn mapping(&self, subject: &str, path: &str) -> Result<&'a Located, PreviewError> {
+        let problem = match self.node.at(path) {
+            Some(part) if part.entries().is_some() => return Ok(part),
+            Some(part) => mismatch("a mapping", part),
+            None => Problem::Required,
+        };
+        Err(self.wrong(Some(subject), &path_of(path), problem))
+    }
+
+    fn name(&self, kind: &str) -> Result<&'a str, PreviewError> {
+        for path in ["metadata.name", "metadata.generateName"] {
+            if let Some(name) = self.text(Some(kind), path)? {
+                return Ok(name);
+            }
+        }
+        Err(self.wrong(Some(kind), &path_of("metadata.name"), Problem::Required))
+    }
+
+    fn required_text(&self, subject: Option<&str>, path: &str) -> Result<&'a str, PreviewError> {
+        self.text(subject, path)?
+            .ok_or_else(|| self.wrong(subject, &path_of(path), Problem::Required))
+    }
+
+    /// A text; an empty one counts as absent.
+    fn text(&self, subject: Option<&str>, path: &str) -> Result<Option<&'a str>, PreviewError> {
+        let Some(value) = self.node.at(path) else {
             return Ok(None);
         };
         match value.text() {
-            Some(text) => Ok(Some(text)),
-            None => Err(self.wrong_at(value.line(), Problem::NameNotText(key))),
+            Some(text) => Ok(Some(text).filter(|it| !it.is_empty())),
+            None => Err(self.wrong(subject, &path_of(path), mismatch("a string", value))),
         }
     }
 
-    /// Annotations or labels. A value that is null means an empty text to Kubernetes; every other one that is no text is
-    /// refused by the API server, so it is here.
-    fn strings(&self, map: &'static str) -> Result<Vec<(&'a str, &'a str)>, PreviewError> {
-        let Some(node) = self.node.at("metadata").and_then(|it| it.get(map)) else {
+    /// Annotations or labels of the object at a path. A value that is null means an empty text to Kubernetes; every
+    /// other one that is no text is refused by the API server, so it is here.
+    fn strings(
+        &self,
+        subject: &str,
+        path: &str,
+        map: &str,
+    ) -> Result<Vec<(&'a str, &'a str)>, Errors> {
+        let path = path_of(path).key("metadata").key(map);
+        let node = self.node.follow(&path);
+        let Some(node) = node.filter(|node| !node.is_null()) else {
             return Ok(Vec::new());
         };
-        let entries = node
-            .entries()
-            .ok_or_else(|| self.wrong_at(node.line(), Problem::NotAMap(map)))?;
-        entries
-            .iter()
-            .map(|(key, value)| match value.text() {
-                Some(text) => Ok((key.as_str(), text)),
-                None if value.is_null() => Ok((key.as_str(), "")),
-                None => Err(self.wrong_at(
-                    value.line(),
-                    Problem::NotText {
-                        map,
-                        key: key.clone(),
-                        found: value.type_name(),
-                    },
-                )),
-            })
-            .collect()
+        let Some(entries) = node.entries() else {
+            let problem = mismatch("a mapping", node);
+            return Err(self.wrong(Some(subject), &path, problem).into());
+        };
+        let mut errors = Errors::default();
+        let mut strings = Vec::with_capacity(entries.len());
+        for (key, value) in entries {
+            match value.text() {
+                Some(text) => strings.push((key.as_str(), text)),
+                None if value.is_null() => strings.push((key.as_str(), "")),
+                None => {
+                    let problem = mismatch("a string", value);
+                    let path = path.clone().key(key.as_str());
+                    errors.keep::<()>(Err(self.wrong(Some(subject), &path, problem)));
+                }
+            }
+        }
+        errors.none_or(Some(strings))
     }
+}
+
+fn mismatch(expected: &'static str, found: &Located) -> Problem {
+    Problem::Type {
+        expected,
+        found: found.type_name(),
+    }
+}
+
+/// The paths above a path that may have metadata of their own: those of the object and of templates in it.
+fn above(path: &str) -> impl Iterator<Item = &str> {
+    let own = (!path.is_empty()).then_some("");
+    own.into_iter().chain(path.strip_suffix(".spec.template"))
+}
+
+/// A path of plain names, written with dots.
+fn path_of(path: &str) -> FieldPath {
+    let steps = path.split('.').filter(|key| !key.is_empty());
+    FieldPath(steps.map(|key| Step::Key(key.to_owned())).collect())
 }
 
 /// Turns a template into the Pod that its controller would create, under the owner's name.

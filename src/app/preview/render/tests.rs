@@ -1,3 +1,5 @@
+use std::time::Instant;
+
 use rstest::rstest;
 
 use super::Palette;
@@ -49,4 +51,26 @@ fn colours_end_where_their_line_ends() {
 #[case(2, "2 Pods")]
 fn nouns_are_counted(#[case] count: usize, #[case] text: &str) {
     assert_eq!(super::counted(count, "Pod"), text);
+}
+
+/// Sixteen times the containers take sixteen times as long; with a quadratic algorithm it was 256 times.
+#[test]
+fn diff_takes_time_in_proportion_to_the_pod() {
+    let text = |count: usize, registry: &str| {
+        let containers = (0..count).map(|it| format!("- image: {registry}/x:1\n  name: c{it}\n"));
+        containers.collect::<Vec<_>>().concat()
+    };
+    let time = |count: usize| {
+        let (before, after) = (text(count, "replace.me"), text(count, "ghcr.io"));
+        let runs = (0..3).map(|_| {
+            let start = Instant::now();
+            let diff = super::unified("p", &before, &after);
+            let time = start.elapsed();
+            assert_eq!(diff.matches("\n+").count(), count + 1);
+            time
+        });
+        runs.min().unwrap()
+    };
+    let (few, many) = (time(250), time(4000));
+    assert!(many < few * 80, "{few:?} {many:?}");
 }

@@ -1,14 +1,13 @@
-//! Invalid inputs: exit code 1, nothing on standard output, and a message that names file, line and remedy.
+//! Invalid manifests: exit code 1, nothing on standard output, and a message that names file, line and field.
 
 use std::fmt::Write as _;
 use std::fs::File;
 
 use rstest::rstest;
 
-use super::forms::config_map;
 use super::runner::{Folder, POD, Ran};
 
-fn refused(ran: &Ran, expected: &str) {
+pub(crate) fn refused(ran: &Ran, expected: &str) {
     assert_eq!((ran.code, ran.out.as_str()), (1, ""), "{}", ran.err);
     assert!(
         ran.err.starts_with(&format!("error: {expected}")),
@@ -19,57 +18,80 @@ fn refused(ran: &Ran, expected: &str) {
 }
 
 #[rstest]
-#[case::yaml("a: b\nc: [d\n", "m.yaml:2: no valid YAML; correct the text there: ")]
+#[case::yaml("a: b\nc: [d\n", "m.yaml:2: not valid YAML: ")]
 #[case::json(
     "{\"a\": 1,\n \"b\" \"c\"}",
-    "m.yaml:2: no valid JSON; correct the text there: "
+    "m.yaml:2: not valid JSON: expected `:`\n"
 )]
 #[case::second_of_a_json_stream(
     "{\"apiVersion\": \"v1\", \"kind\": \"X\"}\n\n{\"a\" 1}",
-    "m.yaml:3: no valid JSON"
+    "m.yaml:3: not valid JSON: "
 )]
-#[case::duplicate_key("apiVersion: v1\nkind: Pod\nkind: Pod\n", "m.yaml:3: no valid YAML")]
-#[case::scalar("just text\n", "m.yaml:1: not a Kubernetes object; give a mapping")]
-#[case::no_kind(
-    "---\n---\napiVersion: v1\n",
-    "m.yaml:3: `kind` is missing or no text; say what the object is"
+#[case::duplicate_key(
+    "apiVersion: v1\nkind: Pod\nkind: Pod\n",
+    "m.yaml:3: not valid YAML: duplicate key \"kind\"\n"
 )]
-#[case::no_version("kind: Pod\n", "m.yaml:1: `apiVersion` is missing or no text")]
+#[case::duplicate_key_of_json(
+    "{\"apiVersion\": \"v1\",\n \"kind\": \"Pod\",\n \"kind\": \"Pod\"}",
+    "m.yaml:3: not valid JSON: duplicate key \"kind\"\n"
+)]
+#[case::duplicate_key_deep_in_json(
+    "{\"apiVersion\": \"v1\", \"kind\": \"X\", \"spec\": [{\"a\": 1, \"b\": {}, \"a\": 2}]}",
+    "m.yaml:1: not valid JSON: duplicate key \"a\"\n"
+)]
+#[case::scalar(
+    "just text\n",
+    "m.yaml:1: expected a Kubernetes object, got a string\n"
+)]
+#[case::no_kind("---\n---\napiVersion: v1\n", "m.yaml:3: kind: required\n")]
+#[case::no_version("kind: Pod\n", "m.yaml:1: apiVersion: required\n")]
 #[case::kind_is_no_text(
     "apiVersion: v1\nkind: yes\n",
-    "m.yaml:1: `kind` is missing or no text"
+    "m.yaml:2: kind: expected a string, got a boolean\n"
 )]
 #[case::no_name(
-    "apiVersion: v1\nkind: Pod\nmetadata: {}\n",
-    "m.yaml:1: Pod without `metadata.name` or"
+    "apiVersion: v1\nkind: Pod\nmetadata: {}\nspec: {}\n",
+    "m.yaml:3: Pod: metadata.name: required\n"
 )]
 #[case::name_is_no_text(
-    "apiVersion: v1\nkind: Pod\nmetadata:\n  name: 007\n",
-    "m.yaml:4: `metadata.name` is no text; put it in quotes"
+    "apiVersion: v1\nkind: Pod\nmetadata:\n  name: 007\nspec: {}\n",
+    "m.yaml:4: Pod: metadata.name: expected a string, got a number\n"
 )]
 #[case::no_template(
     "apiVersion: batch/v1\nkind: CronJob\nmetadata: {name: c}\nspec: {jobTemplate: {}}\n",
-    "m.yaml:1: CronJob c: `spec.jobTemplate.spec.template.spec` is missing or no mapping; write it"
+    "m.yaml:4: CronJob default/c: spec.jobTemplate.spec.template.spec: required\n"
 )]
 #[case::no_spec(
     "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: null\n",
-    "m.yaml:1: Pod p: `spec` is missing or no mapping; write it"
+    "m.yaml:4: Pod default/p: spec: required\n"
+)]
+#[case::metadata_of_a_template(
+    "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\nspec:\n  template:\n    metadata: 5\n    spec: {}\n",
+    "m.yaml:6: Deployment default/d: spec.template.metadata: expected a mapping, got a number\n"
+)]
+#[case::template(
+    "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\nspec:\n  template: []\n",
+    "m.yaml:5: Deployment default/d: spec.template.spec: required\n"
+)]
+#[case::annotation_of_a_workload(
+    "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d, annotations: {a: 1}}\nspec: {template: {spec: {}}}\n",
+    "m.yaml:3: Deployment default/d: metadata.annotations.a: expected a string, got a number\n"
 )]
 #[case::items(
     "apiVersion: v1\nkind: List\nitems: {}\n",
-    "m.yaml:1: `items` of List is no list; make it one"
+    "m.yaml:3: items: expected a list, got a mapping\n"
 )]
 #[case::item(
     "apiVersion: v1\nkind: List\nitems:\n- kind: Pod\n",
-    "m.yaml:4: `apiVersion` is missing"
+    "m.yaml:4: apiVersion: required\n"
 )]
 #[case::container_is_no_mapping(
     "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [5]}\n",
-    "m.yaml:1: Pod default/p is no valid Pod: `containers`: invalid type: integer `5`"
+    "m.yaml:4: Pod default/p: spec.containers[0]: expected a mapping, got a number\n"
 )]
 #[case::image_is_no_text(
     "# first\napiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: a, image: 5}]}\n",
-    "m.yaml:2: Pod default/p is no valid Pod: `image`: invalid type: integer `5`, expected a string; correct it"
+    "m.yaml:5: Pod default/p: spec.containers[0].image: expected a string, got a number\n"
 )]
 fn a_manifest_is_refused_with_its_place(#[case] manifest: &str, #[case] expected: &str) {
     let ran = Folder::new().with("m.yaml", manifest).preview(&["m.yaml"]);
@@ -77,17 +99,104 @@ fn a_manifest_is_refused_with_its_place(#[case] manifest: &str, #[case] expected
 }
 
 #[rstest]
+#[case::yaml(
+    "apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: shop}\nspec:\n  containers:\n  - name: main\n    env: [{name: A, value: yes}]\n",
+    7
+)]
+#[case::json(
+    "{\"apiVersion\": \"v1\", \"kind\": \"Pod\", \"metadata\":\n{\"name\": \"a\", \"namespace\": \"shop\"},\n\"spec\": {\n\"containers\": [\n{\"name\": \"main\",\n\"env\": [{\"name\": \"A\",\n\"value\": true}]}]}}",
+    7
+)]
+fn wrong_type_in_a_pod_is_named_with_line_and_path(#[case] manifest: &str, #[case] line: u64) {
+    let ran = Folder::new()
+        .with("in.yaml", manifest)
+        .preview(&["in.yaml"]);
+    let expected = "Pod shop/a: spec.containers[0].env[0].value: expected a string, got a boolean";
+    refused(&ran, &format!("in.yaml:{line}: {expected}\n"));
+}
+
+#[test]
+fn every_error_of_a_run_is_told_in_the_order_of_reading() {
+    let pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: p, labels: {a: 1}, annotations: {b: yes}}\n\
+        spec:\n  containers:\n  - {name: [], image: 5}\n  - 7\n  volumes: {}\n";
+    let list = format!(
+        "apiVersion: v1\nkind: List\nitems:\n- kind: Pod\n- 5\n---\n{pod}---\nkind: Pod\napiVersion: v1\n"
+    );
+    let ran = Folder::new()
+        .with("config.json", "{}")
+        .with("s", "kind: ConfigMap\napiVersion: v1\n")
+        .with("m.yaml", list)
+        .with("n.yaml", "a: [")
+        .with("o.yaml", "kind: Service\n")
+        .preview(&["--pull-secret", "s", "m.yaml", "n.yaml", "absent", "o.yaml"]);
+    assert_eq!((ran.code, ran.out.as_str()), (1, ""), "{}", ran.err);
+    let expected = "\
+error: config.json:1: overrides: required ({} for none)
+error: s: expected a Secret, or a docker config with the key auths
+error: m.yaml:4: apiVersion: required
+error: m.yaml:5: expected a Kubernetes object, got a number
+error: m.yaml:9: Pod default/p: metadata.annotations.b: expected a string, got a boolean
+error: m.yaml:9: Pod default/p: metadata.labels.a: expected a string, got a number
+error: m.yaml:12: Pod default/p: spec.containers[0].image: expected a string, got a number
+error: m.yaml:12: Pod default/p: spec.containers[0].name: expected a string, got a list
+error: m.yaml:13: Pod default/p: spec.containers[1]: expected a mapping, got a number
+error: m.yaml:14: Pod default/p: spec.volumes: expected a list, got a mapping
+error: m.yaml:16: Pod: metadata.name: required
+error: m.yaml:16: Pod: spec: required
+error: n.yaml:1: not valid YAML: ";
+    assert!(ran.err.starts_with(expected), "{}", ran.err);
+    assert!(
+        ran.err.ends_with("error: absent: cannot be read: No such file or directory (os error 2)\nerror: o.yaml:1: apiVersion: required\n"),
+        "{}",
+        ran.err
+    );
+}
+
+#[test]
+fn errors_beyond_the_bound_are_counted() {
+    let ran = Folder::new()
+        .with("m.yaml", "kind: Pod\n---\n".repeat(25))
+        .preview(&["m.yaml"]);
+    assert_eq!((ran.code, ran.out.as_str()), (1, ""));
+    let lines: Vec<&str> = ran.err.lines().collect();
+    assert_eq!(lines.len(), 21);
+    assert_eq!(lines[20], "error: 5 more errors");
+}
+
+#[rstest]
+#[case::null_key("~: 1\n")]
+#[case::duplicate("a: 1\na: 1\n")]
+#[case::not_a_number("a: .nan\n")]
+#[case::anchor("a: *b\n")]
+#[case::tag("a: !!int x\n")]
+fn error_of_yaml_has_one_position_and_no_advice_to_programmers(#[case] manifest: &str) {
+    let ran = Folder::new().with("m.yaml", manifest).preview(&["m.yaml"]);
+    refused(&ran, "m.yaml:");
+    for word in [
+        "Option",
+        "policy",
+        "Policy",
+        "column",
+        "at line",
+        "deserialize",
+        "serde",
+    ] {
+        assert!(!ran.err.contains(word), "{}", ran.err);
+    }
+}
+
+#[rstest]
 #[case::boolean(
     "true",
-    "m.yaml:6: `metadata.annotations.rt-cfg.kyma-project.io/alter-img-registry` is a boolean, not text; put the value in quotes"
+    "m.yaml:6: Pod default/a: metadata.annotations[\"rt-cfg.kyma-project.io/alter-img-registry\"]: expected a string, got a boolean\n"
 )]
 #[case::number(
     "1",
-    "m.yaml:6: `metadata.annotations.rt-cfg.kyma-project.io/alter-img-registry` is a number"
+    "m.yaml:6: Pod default/a: metadata.annotations[\"rt-cfg.kyma-project.io/alter-img-registry\"]: expected a string, got a number\n"
 )]
 #[case::list(
     "[]",
-    "m.yaml:6: `metadata.annotations.rt-cfg.kyma-project.io/alter-img-registry` is a list"
+    "m.yaml:6: Pod default/a: metadata.annotations[\"rt-cfg.kyma-project.io/alter-img-registry\"]: expected a string, got a list\n"
 )]
 fn an_annotation_that_is_no_text_is_named(#[case] value: &str, #[case] expected: &str) {
     let pod = POD.replace("\"true\"", value);
@@ -102,7 +211,7 @@ fn a_namespace_label_that_is_no_text_is_named() {
     let ran = Folder::new().with("m.yaml", manifest).preview(&["m.yaml"]);
     refused(
         &ran,
-        "m.yaml:6: `metadata.labels.team` is a number, not text; put the value in quotes",
+        "m.yaml:6: Namespace shop: metadata.labels.team: expected a string, got a number\n",
     );
 }
 
@@ -114,113 +223,10 @@ fn an_annotation_in_a_template_is_found_in_its_file() {
         .with("m.yaml", POD)
         .with("n.yaml", manifest)
         .preview(&["m.yaml", "n.yaml"]);
-    refused(&ran, "n.yaml:8: `metadata.annotations.a` is a boolean");
-}
-
-#[rstest]
-#[case::syntax(
-    "{\n \"overrides\": {},\n}",
-    "config.json:3: not a valid configuration document, please correct it: "
-)]
-#[case::no_overrides(
-    "{}",
-    "config.json:1: not a valid configuration document, please correct it: `overrides` is missing (use {} for none)"
-)]
-#[case::null_overrides("{\n \"overrides\":\n  null\n}", "config.json:3: not a valid")]
-#[case::half_a_bundle(
-    "{\n \"overrides\": {},\n \"clusterTrustBundle\": {\n  \"name\": \"a\",\n  \"certWritePath\": \"\"}\n}",
-    "config.json:5: not a valid configuration document, please correct it: `clusterTrustBundle.certWritePath` is missing"
-)]
-#[case::tabs(
-    "{\n\t\"overrides\": {},\n\t\"availableFeatures\": [\n\t\t\"x\"\n\t]\n}",
-    "config.json:4: the configuration"
-)]
-#[case::wrong_type("{\n \"overrides\": []}", "config.json:2: not a valid")]
-#[case::unknown_feature(
-    "{\"overrides\": {}, \"availableFeatures\": [\n \"rt-cfg.kyma-project.io/set-fips-mode\",\n \"x\"]}",
-    "config.json:3: the configuration document contradicts itself, please correct it: feature validation failed in `availableFeatures`: unknown feature `x`"
-)]
-#[case::unknown_feature_of_a_namespace(
-    "{\"overrides\": {},\n \"namespaceFeatures\": {\n  \"a\": [],\n  \"b\": [\"x\"]}}",
-    "config.json:4: the configuration document contradicts itself, please correct it: feature validation failed in `namespaceFeatures.b`"
-)]
-#[case::not_available(
-    "{\"overrides\": {}, \"availableFeatures\": [\"rt-cfg.kyma-project.io/set-fips-mode\"],\n \"namespaceFeatures\":\n {\"a\": [\"rt-cfg.kyma-project.io/set-landscape\"]}}",
-    "config.json:3: the configuration document contradicts itself"
-)]
-#[case::unknown_opt_out(
-    "{\"overrides\": {},\n\"optOut\": [\"x\"]}",
-    "config.json:2: the configuration document"
-)]
-#[case::variable(
-    "{\"overrides\": {},\n\"fipsVariables\": [\"A=B\"]}",
-    "config.json:2: the configuration document"
-)]
-#[case::pull_secret_name(
-    "{\"overrides\": {}, \"imagePullSecret\": {\n\"inject\": \"always\",\n\"name\": \"A B\"}}",
-    "config.json:3: the configuration document"
-)]
-#[case::cycle(
-    "{\n \"overrides\": {\n  \"x.y\": \"z.z\",\n  \"a.b\": \"c.d\",\n  \"c.d\": \"a.b\"}}",
-    "config.json:4: the configuration document contradicts itself, please correct it: `overrides` form a cycle"
-)]
-#[case::no_config_map(
-    "kind: Secret\napiVersion: v1\n",
-    "config.json: neither the JSON document nor a ConfigMap with the key `rt-bootstrapper-config.json`; name the file that holds one"
-)]
-#[case::config_map_without_key(
-    r#"{"kind": "ConfigMap", "data": {}}"#,
-    "config.json: neither the JSON document"
-)]
-#[case::in_a_block(&config_map("|\n", "{\n \"overrides\": {},\n \"a\": b\n}"), "config.json:8: not a valid")]
-#[case::in_a_kept_block(&config_map("|-\n", "{\n \"overrides\": {},\n \"a\": b\n}"), "config.json:8: not a valid")]
-#[case::contradiction_in_a_block(
-    &config_map("|\n", "{\n \"overrides\": {},\n \"availableFeatures\": [\"x\"]\n}"),
-    "config.json:8: the configuration document contradicts itself"
-)]
-#[case::in_quotes(&config_map("\"{\\n b\"\n", ""), "config.json:5: not a valid")]
-fn a_configuration_is_refused_with_its_place(#[case] config: &str, #[case] expected: &str) {
-    let folder = Folder::new()
-        .with("config.json", config)
-        .with("m.yaml", POD);
-    refused(&folder.preview(&["m.yaml"]), expected);
-}
-
-#[rstest]
-#[case::no_secret(
-    "kind: ConfigMap\napiVersion: v1\n",
-    "s: neither a Secret nor a docker config with `auths`"
-)]
-#[case::type_of_the_secret(
-    "kind: Secret\nmetadata: {}\ntype: Opaque\n",
-    "s:3: the Secret's type is not `kubernetes.io/dockerconfigjson`"
-)]
-#[case::no_type("kind: Secret\n", "s:1: the Secret's type is not")]
-#[case::no_key(
-    "kind: Secret\ntype: kubernetes.io/dockerconfigjson\n",
-    "s:1: the Secret has no text under `.dockerconfigjson`"
-)]
-#[case::no_base64(
-    "kind: Secret\ntype: kubernetes.io/dockerconfigjson\ndata:\n  .dockerconfigjson: hunter2!\n",
-    "s:4: `.dockerconfigjson` in `data` of the Secret is not base64"
-)]
-#[case::no_docker_config(
-    "kind: Secret\ntype: kubernetes.io/dockerconfigjson\nstringData:\n  .dockerconfigjson: hunter2\n",
-    "s:1: the pull Secret holds no usable docker config, please correct it: not JSON"
-)]
-#[case::no_yaml(
-    "kind: Secret\nstringData: hunter2: [hunter2\n",
-    "s:2: no valid YAML or JSON; correct the text there\n"
-)]
-#[case::no_json(
-    "{\"auths\": {\"hunter2\" hunter2",
-    "s:1: no valid YAML or JSON; correct the text there\n"
-)]
-fn a_pull_secret_is_refused_without_a_word_of_it(#[case] secret: &str, #[case] expected: &str) {
-    let folder = Folder::new().with("s", secret).with("m.yaml", POD);
-    let ran = folder.preview(&["--pull-secret", "s", "m.yaml"]);
-    refused(&ran, expected);
-    assert!(!ran.err.contains("hunter2"), "{}", ran.err);
+    refused(
+        &ran,
+        "n.yaml:8: Deployment default/d: spec.template.metadata.annotations.a: expected a string, got a boolean\n",
+    );
 }
 
 #[test]
@@ -228,19 +234,24 @@ fn one_invalid_input_among_valid_ones_leaves_nothing() {
     let folder = Folder::new().with("m.yaml", POD).with("n.yaml", "kind: x");
     for form in ["diff", "yaml", "json"] {
         let ran = folder.preview(&["--output", form, "m.yaml", "n.yaml"]);
-        refused(&ran, "n.yaml:1: `apiVersion`");
+        refused(&ran, "n.yaml:1: apiVersion: required\n");
     }
 }
 
 #[test]
 fn a_file_that_cannot_be_read_is_named() {
     let folder = Folder::new();
-    let remedy = "cannot be read; check the path and the permissions: ";
+    let problem = "cannot be read: ";
     refused(
         &folder.preview(&["absent.yaml"]),
-        &format!("absent.yaml: {remedy}"),
+        &format!("absent.yaml: {problem}"),
     );
-    refused(&folder.preview(&["."]), &format!(".: {remedy}"));
+    let folder = Folder::new();
+    std::fs::create_dir(folder.path().join("d")).unwrap();
+    refused(
+        &folder.preview(&["-f", "d"]),
+        "d: no files *.yaml, *.yml or *.json\n",
+    );
 }
 
 #[test]
@@ -248,7 +259,7 @@ fn a_file_that_is_no_text_is_named_with_the_line() {
     let ran = Folder::new()
         .with("m.yaml", b"a: b\nc: \xff\n")
         .preview(&["m.yaml"]);
-    refused(&ran, "m.yaml:2: not UTF-8; save the file as UTF-8\n");
+    refused(&ran, "m.yaml:2: not UTF-8\n");
 }
 
 #[test]
@@ -257,17 +268,14 @@ fn an_oversized_file_is_refused_before_it_is_read() {
     let file = File::create(folder.path().join("m.yaml")).unwrap();
     // Sparse: it takes no room on the disk.
     file.set_len(1 << 40).unwrap();
-    refused(
-        &folder.preview(&["m.yaml"]),
-        "m.yaml: larger than 64 MiB; split it\n",
-    );
+    refused(&folder.preview(&["m.yaml"]), "m.yaml: larger than 64 MiB\n");
 }
 
 #[test]
 fn standard_input_is_read_once() {
     refused(
         &Folder::new().preview(&["-", "-"]),
-        "standard input can be read only once",
+        "-: standard input can be read only once\n",
     );
 }
 
@@ -298,7 +306,7 @@ fn deep_nesting_is_refused() {
     for (open, close) in [("[", "]"), ("{\"a\":", "}")] {
         let text = format!("{}1{}", open.repeat(10_000), close.repeat(10_000));
         let ran = Folder::new().with("m.yaml", text).preview(&["m.yaml"]);
-        refused(&ran, "m.yaml:1: no valid ");
+        refused(&ran, "m.yaml:1: not valid ");
     }
 }
 
@@ -312,6 +320,6 @@ fn control_characters_of_an_error_are_escaped() {
         .preview(&["m.yaml"]);
     refused(
         &ran,
-        "m.yaml:7: `metadata.annotations.\\u{1b}[31m` is a number",
+        "m.yaml:7: Pod default/a: metadata.annotations[\"\\u{1b}[31m\"]: expected a string, got a number\n",
     );
 }

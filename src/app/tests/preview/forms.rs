@@ -72,9 +72,11 @@ fn reasons(rewrite: Option<&str>) -> Vec<Value> {
 /// The shape is a promise to programs: every key, and no other.
 #[test]
 fn the_report_has_this_shape_and_no_other() {
-    let unchanged = "apiVersion: v1\nkind: Pod\nmetadata: {name: b, namespace: ns}\nspec: {}\n";
+    let unchanged = "apiVersion: v1\nkind: Pod\nmetadata: {name: b, namespace: ns, labels: \
+        {rt-cfg.kyma-project.io/alter-img-registry: \"true\"}}\nspec: {}\n";
+    let skipped = "apiVersion: v1\nkind: Service\nmetadata: {name: c, namespace: ns}\n";
     let ran = Folder::new()
-        .with("m.yaml", format!("{POD}---\n{unchanged}"))
+        .with("m.yaml", format!("{POD}---\n{unchanged}---\n{skipped}"))
         .preview(&["--output", "json", "m.yaml"]);
     let (marker, key) = (
         "rt-bootstrapper.kyma-project.io/defaulted",
@@ -99,6 +101,7 @@ fn the_report_has_this_shape_and_no_other() {
                 },
             ],
             "reasons": reasons(Some("container main: replace.me/x:1 → ghcr.io/x:1")),
+            "nearMisses": [],
         },
         {
             "source": {"kind": "Pod", "namespace": "ns", "name": "b"},
@@ -106,13 +109,21 @@ fn the_report_has_this_shape_and_no_other() {
             "pod": {
                 "apiVersion": "v1",
                 "kind": "Pod",
-                "metadata": {"name": "b", "namespace": "ns"},
+                "metadata": {"name": "b", "namespace": "ns", "labels": {key: "true"}},
                 "spec": {},
             },
             "patch": [],
             "reasons": reasons(None),
+            "nearMisses": [{
+                "object": "Pod ns/b",
+                "field": format!("metadata.labels[\"{key}\"]"),
+                "value": "true",
+                "place": "m.yaml:13",
+                "reason": "NotAnAnnotation",
+                "message": format!("expected the annotation {key}: labels do not opt in"),
+            }],
         },
-    ]});
+    ], "skipped": [{"apiVersion": "v1", "kind": "Service", "namespace": "ns", "name": "c"}]});
     assert_eq!(serde_json::from_str::<Value>(&ran.out).unwrap(), expected);
 }
 
@@ -124,8 +135,12 @@ fn the_diff_shows_what_and_why() {
     );
     let ran = Folder::new().with("m.yaml", manifest).preview(&["m.yaml"]);
     let expected = "\
---- Pod default/a (as written)
-+++ Pod default/a (as admitted)
+# Pod default/a: changed
+#   applied  alter-img-registry: ImageRewritten: container main: replace.me/x:1 → ghcr.io/x:1
+#   skipped  add-img-pull-secret, add-cluster-trust-bundle, set-fips-mode, set-landscape: NotRequested: not requested \
+by the configuration, the Namespace or the Pod
+--- Pod default/a (before)
++++ Pod default/a (after)
 @@ -2,9 +2,10 @@
  kind: Pod
  metadata:
@@ -138,14 +153,11 @@ fn the_diff_shows_what_and_why() {
 -  - image: replace.me/x:1
 +  - image: ghcr.io/x:1
      name: main
-  applied  alter-img-registry        ImageRewritten: container main: replace.me/x:1 → ghcr.io/x:1
-  skipped  add-img-pull-secret       NotRequested: not requested by the configuration, the Namespace or the Pod
-  skipped  add-cluster-trust-bundle  NotRequested: not requested by the configuration, the Namespace or the Pod
-  skipped  set-fips-mode             NotRequested: not requested by the configuration, the Namespace or the Pod
-  skipped  set-landscape             NotRequested: not requested by the configuration, the Namespace or the Pod
 
-Pod default/b: unchanged: not requested by the configuration, the Namespace or the Pod (alter-img-registry, \
-add-img-pull-secret, add-cluster-trust-bundle, set-fips-mode, set-landscape)
+# Pod default/b: unchanged
+#   skipped  all features: NotRequested: not requested by the configuration, the Namespace or the Pod
+
+# passed over  Service (v1): c
 2 Pods, 1 would be changed; 1 other object passed over
 ";
     assert_eq!((ran.out.as_str(), ran.code), (expected, 0), "{}", ran.err);
@@ -155,7 +167,8 @@ add-img-pull-secret, add-cluster-trust-bundle, set-fips-mode, set-landscape)
 fn what_stands_against_a_wish_is_a_warning() {
     let pod = POD.replace("alter-img-registry", "set-fips-mode");
     let ran = Folder::new().with("m.yaml", pod).preview(&["m.yaml"]);
-    let line = "requested, but not in availableFeatures (set-fips-mode)";
+    let line =
+        "#   warning  set-fips-mode: NotAvailable: requested, but not in availableFeatures\n";
     assert!(ran.out.contains(line), "{}", ran.out);
 }
 
@@ -232,11 +245,11 @@ fn the_landscape_is_set_where_it_is_known() {
 
 /// Like the webhook's selector and match condition.
 #[rstest]
-#[case::system("kube-system", "x", "OperationNotHandled")]
-#[case::ours("kyma-system", "rt-bootstrapper", "OperationNotHandled")]
+#[case::system("kube-system", "x", "NamespaceExcluded")]
+#[case::ours("kyma-system", "rt-bootstrapper", "OwnPod")]
 #[case::dodger("default", "rt-bootstrapper", "ImageRewritten")]
 #[case::neighbour("kyma-system", "x", "ImageRewritten")]
-fn pods_that_are_never_sent_stay(
+fn pod_that_is_never_sent_stays_with_its_true_reason(
     #[case] namespace: &str,
     #[case] name: &str,
     #[case] reason: &str,
@@ -277,6 +290,30 @@ fn an_odd_configuration_is_remarked_on_but_not_in_the_result() {
     assert_eq!(ran.err, remark);
 }
 
+#[test]
+fn parts_of_the_configuration_without_effect_are_warnings() {
+    let config = r#"{
+        "overrides": {"https://replace.me": "m.io", "a.io": "b.io", "a.io": "c.io"},
+        "availableFeatures": ["rt-cfg.kyma-project.io/set-fips-mode"],
+        "namespaceFeatures": {"kube-system": ["rt-cfg.kyma-project.io/all"]},
+        "namespaceFeature": {},
+        "imagePullSecret": {"injekt": "always"}
+    }"#;
+    let ran = Folder::new()
+        .with("config.json", config)
+        .with("m.yaml", POD)
+        .preview(&["m.yaml"]);
+    let expected = "\
+warning: config.json: namespaceFeatures.kube-system: no effect: Pods of namespace kube-system are never changed
+warning: config.json: overrides[\"https://replace.me\"]: not a registry host such as docker.io or localhost:5000: matches \
+no image
+warning: config.json: namespaceFeature: unknown key, ignored (did you mean namespaceFeatures?)
+warning: config.json: imagePullSecret.injekt: unknown key, ignored (did you mean imagePullSecret.inject?)
+warning: config.json: overrides[\"a.io\"]: duplicate key: the last value is used
+";
+    assert_eq!((ran.code, ran.err.as_str()), (0, expected));
+}
+
 #[rstest]
 #[case::bare("c.json", CONFIG.to_owned())]
 #[case::config_map_yaml("c.yaml", config_map("|\n", CONFIG))]
@@ -285,6 +322,13 @@ fn an_odd_configuration_is_remarked_on_but_not_in_the_result() {
     "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "rt-bootstrapper-config"},
     "data": {"rt-bootstrapper-config.json": CONFIG},
 }).to_string())]
+#[case::in_a_list("c.json", json!({"apiVersion": "v1", "kind": "List", "items": [
+    {"apiVersion": "v1", "kind": "ConfigMap", "data": {"other": "x"}},
+    {"apiVersion": "v1", "kind": "ConfigMap", "data": {"rt-bootstrapper-config.json": CONFIG}},
+]}).to_string())]
+#[case::in_a_typed_list("c.json", json!({"apiVersion": "v1", "kind": "ConfigMapList", "items": [
+    {"data": {"rt-bootstrapper-config.json": CONFIG}},
+]}).to_string())]
 #[case::among_others("c.yaml", format!("kind: Secret\napiVersion: v1\n---\n{}", config_map("|\n", CONFIG)))]
 fn the_configuration_comes_in_several_wrappings(#[case] name: &str, #[case] content: String) {
     let ran = Folder::new().with(name, content).with("m.yaml", POD).run(

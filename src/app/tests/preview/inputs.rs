@@ -1,5 +1,7 @@
 //! What manifests may look like.
 
+use std::fs;
+
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -71,16 +73,32 @@ fn every_kind_gives_the_pod_of_its_template(
 #[rstest]
 #[case::service("v1", "Service")]
 #[case::of_another_group("serving.test/v1", "Deployment")]
+#[case::former_group("extensions/v1beta1", "Deployment")]
+#[case::custom_workload("argoproj.io/v1alpha1", "Rollout")]
 #[case::list_of_others("v1", "ConfigMapList")]
 #[case::no_list_of_ours("example.test/v1", "AllowList")]
-fn other_kinds_are_passed_over(#[case] version: &str, #[case] kind: &str) {
-    let manifest = format!("apiVersion: {version}\nkind: {kind}\nitems: [1]\n");
+fn other_kinds_are_passed_over_by_name(#[case] version: &str, #[case] kind: &str) {
+    let manifest =
+        format!("apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}\nitems: [1]\n");
     let ran = Folder::new().with("m.yaml", manifest).preview(&["m.yaml"]);
     assert_eq!(
         ran.out,
-        "0 Pods, 0 would be changed; 1 other object passed over\n"
+        format!(
+            "# passed over  {kind} ({version}): a\n0 Pods, 0 would be changed; 1 other object passed over\n"
+        )
     );
     assert_eq!((ran.code, ran.err.as_str()), (0, ""));
+}
+
+#[test]
+fn passed_over_objects_beyond_the_bound_are_counted() {
+    let service = "apiVersion: v1\nkind: Service\nmetadata: {name: s, namespace: shop}\n---\n";
+    let ran = Folder::new()
+        .with("m.yaml", service.repeat(12))
+        .preview(&["m.yaml"]);
+    let names = ["shop/s"; 10].join(", ");
+    let expected = format!("# passed over  Service (v1): {names} and 2 more\n");
+    assert!(ran.out.starts_with(&expected), "{}", ran.out);
 }
 
 fn three() -> [Value; 3] {
@@ -199,6 +217,87 @@ fn a_dash_is_standard_input() {
     assert_eq!(pods[0]["changed"], true);
 }
 
+fn names(pods: &[Value]) -> Vec<&str> {
+    let names = pods.iter().map(|it| it["source"]["name"].as_str().unwrap());
+    names.collect()
+}
+
+fn pod_named(name: &str) -> String {
+    POD.replace("name: a\n", &format!("name: {name}\n"))
+}
+
+#[test]
+fn filename_is_a_repeatable_flag_beside_positional_manifests() {
+    let folder = Folder::new()
+        .with("a.yaml", pod_named("a"))
+        .with("b.yaml", pod_named("b"))
+        .with("c.yaml", pod_named("c"));
+    let ran = folder.preview(&[
+        "-o",
+        "json",
+        "c.yaml",
+        "-f",
+        "a.yaml",
+        "--filename",
+        "b.yaml",
+    ]);
+    assert_eq!(names(&ran.pods()), ["a", "b", "c"]);
+    let arguments = ["preview", "--config", "config.json", "-ojson", "-f-"];
+    assert_eq!(names(&folder.run(&arguments, POD).pods()), ["a"]);
+}
+
+#[test]
+fn no_manifest_at_all_is_a_usage_error() {
+    let ran = Folder::new().preview(&[]);
+    assert_eq!((ran.code, ran.out.as_str()), (2, ""));
+    assert!(ran.err.contains("--filename <MANIFEST>"), "{}", ran.err);
+}
+
+#[test]
+fn directory_is_read_by_name_without_other_files_and_directories() {
+    let folder = Folder::new();
+    let path = folder.path().join("d");
+    fs::create_dir_all(path.join("sub.yaml")).unwrap();
+    let folder = folder
+        .with("d/2.yml", pod_named("b"))
+        .with("d/1.yaml", pod_named("a"))
+        .with("d/3.json", "")
+        .with("d/notes.txt", "a: [")
+        .with("d/sub.yaml/c.yaml", "a: [");
+    let ran = folder.preview(&["-o", "json", "-f", "d"]);
+    assert_eq!(names(&ran.pods()), ["a", "b"]);
+}
+
+#[test]
+fn namespace_is_that_of_manifests_without_one() {
+    let folder = Folder::new().with("m.yaml", format!("{POD}---\n{UNANNOTATED}"));
+    for flag in ["-n", "--namespace"] {
+        let pods = folder
+            .preview(&[flag, "team", "-o", "json", "m.yaml"])
+            .pods();
+        let namespaces: Vec<&Value> = pods.iter().map(|it| &it["source"]["namespace"]).collect();
+        assert_eq!(namespaces, ["team", "shop"]);
+    }
+    let refused = folder.preview(&["-n", "No Namespace", "m.yaml"]);
+    assert_eq!((refused.code, refused.out.as_str()), (2, ""));
+}
+
+#[test]
+fn namespace_of_the_flag_gets_its_features() {
+    let folder = Folder::new().with(
+        "m.yaml",
+        POD.replace("name: a\n", "name: a\n  labels: {}\n"),
+    );
+    let reason = |flags: &[&str]| {
+        let pods = folder
+            .preview(&[flags, &["-o", "json", "m.yaml"]].concat())
+            .pods();
+        pods[0]["reasons"][0]["reason"].clone()
+    };
+    assert_eq!(reason(&[]), "ImageRewritten");
+    assert_eq!(reason(&["-n", "kube-system"]), "NamespaceExcluded");
+}
+
 /// Oracle: `kubectl label --local -f FILE -o json a=b` on the same values.
 #[rstest]
 #[case("yes", json!(true))]
@@ -270,6 +369,12 @@ const ENCODED: &str = "eyJhdXRocyI6IHsicmVwbGFjZS5tZSI6IHsiYXV0aCI6ICJkVHB3In19f
     secret(&format!("data: {{.dockerconfigjson: e30=}}\nstringData: {{.dockerconfigjson: '{AUTHS}'}}")),
     "PullSecretRequired"
 )]
+#[case::in_a_list(
+    json!({"apiVersion": "v1", "kind": "SecretList", "items": [
+        {"type": "kubernetes.io/dockerconfigjson", "data": {".dockerconfigjson": ENCODED}},
+    ]}).to_string(),
+    "PullSecretRequired"
+)]
 #[case::bare(AUTHS.to_owned(), "PullSecretRequired")]
 #[case::of_another_registry(AUTHS.replace("replace.me", "other.test"), "PullSecretNotRequired")]
 fn the_pull_secret_tells_what_needs_it(#[case] content: String, #[case] reason: &str) {
@@ -301,4 +406,21 @@ fn schema_is_printed_as_json() {
     let schema: Value = serde_json::from_str(&ran.out).unwrap();
     assert_eq!(schema["$schema"], "http://json-schema.org/draft-07/schema#");
     assert!(schema["properties"]["overrides"].is_object());
+}
+
+#[rstest]
+#[case::configured("registry-credentials", "")]
+#[case::another(
+    "other",
+    "warning: s: Secret other: the configuration names registry-credentials\n"
+)]
+fn pull_secret_of_another_name_is_a_warning(#[case] name: &str, #[case] warning: &str) {
+    let content = secret(&format!(
+        "metadata: {{name: {name}}}\ndata: {{.dockerconfigjson: {ENCODED}}}"
+    ));
+    let ran = Folder::new()
+        .with("m.yaml", POD)
+        .with("s", content)
+        .preview(&["--pull-secret", "s", "m.yaml"]);
+    assert_eq!((ran.code, ran.err.as_str()), (0, warning));
 }

@@ -34,15 +34,15 @@ fn loads(#[case] mut document: Value) {
 }
 
 #[rstest]
-#[case::unknown_available(json!({"availableFeatures": ["x"]}), "unknown feature `x`")]
+#[case::unknown_available(json!({"availableFeatures": ["x"]}), "unknown feature \"x\"")]
 #[case::all_available(json!({"availableFeatures": [ALL]}), "unknown feature")]
-#[case::unknown_of_a_namespace(json!({"namespaceFeatures": {"a": ["x"]}}), "unknown feature `x`")]
-#[case::unknown_of_a_namespace_beside_all(json!({"namespaceFeatures": {"a": [ALL, "x"]}}), "unknown feature `x`")]
+#[case::unknown_of_a_namespace(json!({"namespaceFeatures": {"a": ["x"]}}), "unknown feature \"x\"")]
+#[case::unknown_of_a_namespace_beside_all(json!({"namespaceFeatures": {"a": [ALL, "x"]}}), "unknown feature \"x\"")]
 #[case::outside_the_catalogue(
     json!({"availableFeatures": [REWRITE], "namespaceFeatures": {"a": [FIPS]}}),
     "not in availableFeatures"
 )]
-#[case::unknown_opt_out(json!({"optOut": ["x"]}), "unknown feature `x`")]
+#[case::unknown_opt_out(json!({"optOut": ["x"]}), "unknown feature \"x\"")]
 #[case::a_cycle(json!({"overrides": {"a.io": "b.io", "b.io": "a.io"}}), "cycle")]
 #[case::a_cycle_of_three(json!({"overrides": {"a.io": "b.io/x", "b.io": "c.io", "c.io": "a.io"}}), "cycle")]
 #[case::a_growing_cycle(json!({"overrides": {"a.io": "b.io", "b.io": "a.io/c"}}), "cycle")]
@@ -69,6 +69,96 @@ fn without_a_catalogue_nothing_is_available_and_the_document_says_so() {
     assert_eq!(
         configuration.notices(),
         [Notice::NothingAvailable, Notice::AllOfNothing("a".into())]
+    );
+}
+
+fn notices(document: &Value) -> Vec<String> {
+    let configuration = load(document).unwrap();
+    let notices = configuration.notices().iter();
+    notices.map(ToString::to_string).collect()
+}
+
+#[rstest]
+#[case::scheme("https://replace.me")]
+#[case::slash("replace.me/")]
+#[case::path("replace.me/x")]
+#[case::wildcard("*.me")]
+#[case::empty("")]
+#[case::tag("replace.me:latest")]
+#[case::blank(" replace.me")]
+#[case::first_part_of_a_hub_path("mirror")]
+fn override_of_what_is_no_registry_is_noticed(#[case] key: &str) {
+    let document = json!({"overrides": {key: "m.io"}, "availableFeatures": [REWRITE]});
+    let expected = format!(
+        "overrides[{key:?}]: not a registry host such as docker.io or localhost:5000: matches no image"
+    );
+    assert_eq!(notices(&document), [expected]);
+}
+
+#[rstest]
+#[case("docker.io")]
+#[case("index.docker.io")]
+#[case("replace.me:5000")]
+#[case("localhost")]
+#[case("REPLACE.ME")]
+#[case("10.0.0.1")]
+#[case("[::1]:5000")]
+fn override_of_a_registry_is_not_noticed(#[case] key: &str) {
+    let document = json!({"overrides": {key: "m.io"}, "availableFeatures": [REWRITE]});
+    assert_eq!(notices(&document), Vec::<String>::new());
+}
+
+#[rstest]
+#[case::plural("namespaceFeature", " (did you mean namespaceFeatures?)")]
+#[case::case("OptOut", " (did you mean optOut?)")]
+#[case::letter("fipsVariabels", " (did you mean fipsVariables?)")]
+#[case::another("secretSyncInterval", "")]
+fn unknown_key_is_noticed_with_what_was_meant(#[case] key: &str, #[case] meant: &str) {
+    let document = json!({"overrides": {}, "availableFeatures": [REWRITE], key: {}});
+    assert_eq!(
+        notices(&document),
+        [format!("{key}: unknown key, ignored{meant}")]
+    );
+}
+
+#[test]
+fn unknown_key_inside_another_is_noticed_with_its_path() {
+    let document = json!({
+        "overrides": {}, "availableFeatures": [REWRITE], "imagePullSecret": {"injekt": "always"},
+    });
+    let expected =
+        "imagePullSecret.injekt: unknown key, ignored (did you mean imagePullSecret.inject?)";
+    assert_eq!(notices(&document), [expected]);
+}
+
+#[test]
+fn features_of_kube_system_are_noticed() {
+    let document = json!({
+        "overrides": {}, "availableFeatures": [REWRITE], "namespaceFeatures": {"kube-system": [REWRITE]},
+    });
+    let expected =
+        "namespaceFeatures.kube-system: no effect: Pods of namespace kube-system are never changed";
+    assert_eq!(notices(&document), [expected]);
+}
+
+#[test]
+fn override_that_is_written_twice_is_noticed() {
+    let text = format!(
+        r#"{{"overrides": {{"a.io": "b.io", "a.io": "c.io"}}, "availableFeatures": ["{REWRITE}"]}}"#
+    );
+    let settings = Settings {
+        landscape: None,
+        pull_secret: api::names::PULL_SECRET.to_owned(),
+    };
+    let configuration = Configuration::new(&Document::parse(&text).unwrap(), &settings).unwrap();
+    let notices: Vec<String> = configuration
+        .notices()
+        .iter()
+        .map(ToString::to_string)
+        .collect();
+    assert_eq!(
+        notices,
+        [r#"overrides["a.io"]: duplicate key: the last value is used"#]
     );
 }
 

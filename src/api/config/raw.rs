@@ -1,0 +1,171 @@
+//! What the JSON of a document gives, before what is required is asked for.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::marker::PhantomData;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
+
+use super::selector::null_is_default;
+use super::{ClusterTrustBundle, DocumentError, ImagePullSecret, Inject, LabelSelector};
+use crate::json::{FieldPath, describe};
+
+/// Configuration document of the webhook (runtime-bootstrapper): what it may change in Pods, and for whom.
+// Every key may be absent or null, as in the public decoder. The comments of the fields are what an editor shows.
+#[derive(Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Raw {
+    /// Path or URL of the JSON Schema for editors. The webhook ignores it.
+    #[serde(rename = "$schema")]
+    #[cfg_attr(feature = "crds", schemars(with = "Option<String>"))]
+    _schema: Option<serde_json::Value>,
+    /// Registry host, with port if any, and the registry that replaces it, which may have a path. `docker.io` covers every
+    /// reference that resolves to Docker Hub, such as `nginx`. Chains are resolved when the document is loaded; a cycle is
+    /// invalid. Required; `{}` means that no registry is replaced.
+    #[cfg_attr(feature = "crds", schemars(with = "Option<BTreeMap<String, String>>"))]
+    pub(super) overrides: Option<Entries<String>>,
+    /// ClusterTrustBundle that the feature `add-cluster-trust-bundle` mounts. The four keys are required together.
+    pub(super) cluster_trust_bundle: Option<RawTrustBundle>,
+    /// Namespace and the features that all its Pods get without an annotation. `all` stands for every available feature.
+    #[cfg_attr(
+        feature = "crds",
+        schemars(with = "Option<BTreeMap<String, Option<Vec<String>>>>")
+    )]
+    pub(super) namespace_features: Option<Entries<Option<Vec<String>>>>,
+    /// Features that this cluster offers, by annotation key. If the list is empty, no Pod is changed.
+    pub(super) available_features: Option<Vec<String>>,
+    /// Environment variables that the feature `set-fips-mode` sets to `true`.
+    pub(super) fips_variables: Option<Vec<String>>,
+    /// How the pull Secret is named, and which Pods and namespaces get it.
+    pub(super) image_pull_secret: Option<RawPullSecret>,
+    /// Features that a Pod can opt out of with the annotation value `"false"`, whoever opted in.
+    pub(super) opt_out: Option<Vec<String>>,
+}
+
+/// The ClusterTrustBundle and where a container finds it.
+#[derive(Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase")]
+pub(super) struct RawTrustBundle {
+    /// Name of the ClusterTrustBundle object.
+    name: Option<String>,
+    /// File name of the certificates inside the volume: a relative path.
+    cert_write_path: Option<String>,
+    /// Path in the container at which the volume is mounted.
+    volume_mount_path: Option<String>,
+    /// Name of the volume that is added to the Pod.
+    volume_name: Option<String>,
+}
+
+/// How the pull Secret is named, and which Pods and namespaces get it.
+#[derive(Default, Deserialize)]
+#[cfg_attr(feature = "crds", derive(schemars::JsonSchema))]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct RawPullSecret {
+    /// Name of the pull Secret, in the namespace of the webhook and in every namespace with a copy. Without it, the value of
+    /// the flag `--image-pull-secret-name`.
+    name: Option<String>,
+    /// When a Pod that opted in gets the entry in `imagePullSecrets`.
+    #[serde(deserialize_with = "null_is_default")]
+    inject: Inject,
+    /// Label selector of the namespaces that may receive credentials. Without it, all namespaces.
+    namespace_selector: Option<LabelSelector>,
+}
+
+/// The entries of a mapping as they are written, duplicates among them.
+pub(super) struct Entries<V>(Vec<(String, V)>);
+
+impl Raw {
+    /// Reads a text. Beside the result come the keys that mean nothing.
+    pub(super) fn parse(text: &str) -> Result<(Self, Vec<FieldPath>), DocumentError> {
+        let mut unknown = Vec::new();
+        let mut track = serde_path_to_error::Track::new();
+        let mut json = serde_json::Deserializer::from_str(text);
+        let tracked = serde_path_to_error::Deserializer::new(&mut json, &mut track);
+        let read = serde_ignored::deserialize(tracked, |path| unknown.push(FieldPath::from(&path)));
+        let raw = read.and_then(|raw| json.end().map(|()| raw));
+        let raw = raw.map_err(|error| DocumentError::Shape {
+            // A fault of the syntax belongs to no field.
+            path: if error.is_data() {
+                FieldPath::from(&track.path())
+            } else {
+                FieldPath::default()
+            },
+            problem: describe(&error),
+            line: error.line(),
+            column: error.column(),
+        })?;
+        Ok((raw, unknown))
+    }
+}
+
+impl<V> Entries<V> {
+    /// The entries, of which the last of a key counts, and the keys that are written more than once.
+    pub(super) fn unique(self) -> (BTreeMap<String, V>, Vec<String>) {
+        let mut unique = BTreeMap::new();
+        let mut duplicates = Vec::new();
+        for (key, value) in self.0 {
+            if unique.insert(key.clone(), value).is_some() && !duplicates.contains(&key) {
+                duplicates.push(key);
+            }
+        }
+        (unique, duplicates)
+    }
+}
+
+impl<'de, V: Deserialize<'de>> Deserialize<'de> for Entries<V> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct EntriesVisitor<V>(PhantomData<V>);
+        impl<'de, V: Deserialize<'de>> Visitor<'de> for EntriesVisitor<V> {
+            type Value = Entries<V>;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Entries<V>, A::Error> {
+                let mut entries = Vec::new();
+                while let Some(entry) = map.next_entry()? {
+                    entries.push(entry);
+                }
+                Ok(Entries(entries))
+            }
+        }
+        deserializer.deserialize_map(EntriesVisitor(PhantomData))
+    }
+}
+
+impl TryFrom<RawTrustBundle> for ClusterTrustBundle {
+    type Error = DocumentError;
+
+    fn try_from(raw: RawTrustBundle) -> Result<Self, DocumentError> {
+        Ok(Self {
+            name: required(raw.name, "name")?,
+            cert_write_path: required(raw.cert_write_path, "certWritePath")?,
+            volume_mount_path: required(raw.volume_mount_path, "volumeMountPath")?,
+            volume_name: required(raw.volume_name, "volumeName")?,
+        })
+    }
+}
+
+impl TryFrom<RawPullSecret> for ImagePullSecret {
+    type Error = DocumentError;
+
+    fn try_from(raw: RawPullSecret) -> Result<Self, DocumentError> {
+        if let Some(selector) = &raw.namespace_selector {
+            let checked = selector.check();
+            checked.map_err(|(index, cause)| DocumentError::Selector { index, cause })?;
+        }
+        Ok(Self {
+            name: raw.name,
+            inject: raw.inject,
+            namespace_selector: raw.namespace_selector,
+        })
+    }
+}
+
+fn required(value: Option<String>, key: &'static str) -> Result<String, DocumentError> {
+    value
+        .filter(|value| !value.is_empty())
+        .ok_or(DocumentError::TrustBundle(key))
+}

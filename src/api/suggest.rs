@@ -1,0 +1,18 @@
+//! What was probably meant by a name that does not exist.
+
+/// From here on two names are taken for two spellings of one.
+const SIMILAR: f64 = 0.7;
+
+/// The candidate that is most like a text, if one is like it at all. Upper and lower case do not count.
+#[must_use]
+pub fn closest<'a>(text: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let text = text.to_lowercase();
+    let likeness =
+        |other: &str| strsim::normalized_damerau_levenshtein(&text, &other.to_lowercase());
+    candidates
+        .into_iter()
+        .map(|candidate| (likeness(candidate), candidate))
+        .filter(|(likeness, _)| *likeness >= SIMILAR)
+        .max_by(|(one, _), (other, _)| one.total_cmp(other))
+        .map(|(_, candidate)| candidate)
+}

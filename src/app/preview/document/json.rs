@@ -1,0 +1,151 @@
+//! JSON with the line of every value.
+//!
+//! The parser tells no positions, so the reader below it counts the lines that the parser has taken.
+
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::fmt;
+use std::io::{self, Read};
+
+use api::json::describe;
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+
+use super::yaml::TreeVisitor;
+use super::{Located, Tree};
+use crate::preview::PreviewError;
+use crate::preview::input::Input;
+
+/// Gives a text away and counts its lines.
+struct Lines<'a> {
+    rest: &'a [u8],
+    line: &'a Cell<u64>,
+}
+
+/// Reads a value whose line is the one that was reached.
+#[derive(Clone, Copy)]
+struct Node<'a>(&'a Cell<u64>);
+
+/// The documents of a stream.
+pub(super) fn documents(input: &Input) -> Result<Vec<Located>, PreviewError> {
+    let line = Cell::new(1);
+    let mut parser = serde_json::Deserializer::from_reader(Lines {
+        rest: input.text().as_bytes(),
+        line: &line,
+    });
+    let mut documents = Vec::new();
+    // It passes over blanks, so the line is that of the next document.
+    while parser.end().is_err() {
+        let document = Node(&line).deserialize(&mut parser);
+        documents.push(document.map_err(|error| PreviewError::Json {
+            place: input.at(u64::try_from(error.line()).ok()),
+            problem: describe(&error),
+        })?);
+    }
+    Ok(documents)
+}
+
+impl Read for Lines<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let count = self.rest.read(buffer)?;
+        let read = buffer.get(..count).unwrap_or_default();
+        let lines = read.split(|byte| *byte == b'\n').count() as u64 - 1;
+        self.line.set(self.line.get() + lines);
+        Ok(count)
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Node<'_> {
+    type Value = Located;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Located, D::Error> {
+        let line = Some(self.0.get());
+        let tree = deserializer.deserialize_any(self)?;
+        Ok(Located { line, tree })
+    }
+}
+
+impl<'de> Visitor<'de> for Node<'_> {
+    type Value = Tree;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<Tree, E> {
+        TreeVisitor.visit_bool(value)
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<Tree, E> {
+        TreeVisitor.visit_i64(value)
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<Tree, E> {
+        TreeVisitor.visit_u64(value)
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<Tree, E> {
+        TreeVisitor.visit_f64(value)
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<Tree, E> {
+        TreeVisitor.visit_str(text)
+    }
+
+    fn visit_unit<E: Error>(self) -> Result<Tree, E> {
+        TreeVisitor.visit_unit()
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Tree, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = access.next_element_seed(self)? {
+            items.push(item);
+        }
+        Ok(Tree::List(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Tree, A::Error> {
+        let mut entries = Vec::new();
+        let mut keys = HashSet::new();
+        while let Some(key) = access.next_key::<String>()? {
+            if !keys.insert(key.clone()) {
+                return Err(A::Error::custom(format_args!("duplicate key {key:?}")));
+            }
+            entries.push((key, access.next_value_seed(self)?));
+        }
+        Ok(Tree::Map(entries))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    fn input(text: &str) -> Input {
+        Input::from_reader("in", text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn documents_know_the_line_that_they_start_at() {
+        let documents = documents(&input("\n{\"a\":\n1}\n\n {}{\n} ")).unwrap();
+        let lines: Vec<_> = documents.iter().map(Located::line).collect();
+        assert_eq!(lines, [Some(2), Some(5), Some(5)]);
+    }
+
+    /// Sixteen times the documents take sixteen times as long; with lines counted from the start it was 256 times.
+    #[test]
+    fn stream_takes_time_in_proportion_to_its_length() {
+        let time = |count: usize| {
+            let text = "{\"a\": 1}\n".repeat(count);
+            let runs = (0..3).map(|_| {
+                let start = Instant::now();
+                assert_eq!(documents(&input(&text)).unwrap().len(), count);
+                start.elapsed()
+            });
+            runs.min().unwrap()
+        };
+        let (few, many) = (time(1000), time(16_000));
+        assert!(many < few * 80, "{few:?} {many:?}");
+    }
+}

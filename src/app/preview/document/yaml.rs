@@ -1,0 +1,170 @@
+//! YAML as Kubernetes' own tools read it, which is YAML 1.1: `yes` and `on` are booleans, `0644` is octal.
+//!
+//! Aliases are bounded by the parser's budget.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Number, Value};
+use serde_saphyr::localizer::Localizer;
+use serde_saphyr::{Location, Options, Spanned, UserMessageFormatter};
+
+use super::{Located, Tree};
+use crate::preview::PreviewError;
+use crate::preview::input::Input;
+
+/// Up to here every whole float is exactly one integer (2⁵³).
+const WHOLE_FLOAT_LIMIT: f64 = 9_007_199_254_740_992.0;
+
+/// How many nodes aliases may stand for, so that a small file cannot become a large one.
+const ALIASED_NODES: usize = 200_000;
+
+/// Leaves the position out of a message: the place stands before it.
+struct NoPosition;
+
+impl Localizer for NoPosition {
+    fn attach_location<'a>(&self, base: Cow<'a, str>, _: Location) -> Cow<'a, str> {
+        base
+    }
+}
+
+/// The documents of a YAML stream.
+pub(super) fn documents(input: &Input) -> Result<Vec<Located>, PreviewError> {
+    serde_saphyr::from_multiple_with_options(input.text(), options()).map_err(|source| {
+        PreviewError::Yaml {
+            place: input.at(source.location().map(|it| it.line())),
+            problem: describe(&source),
+        }
+    })
+}
+
+/// The line of a JSON text that a path of keys, and of items of lists, leads to, as far as it leads. JSON is YAML as
+/// well, and the reader of YAML knows its lines.
+pub(in crate::preview) fn line_at_path(text: &str, path: &[&str]) -> Option<u64> {
+    let root = serde_saphyr::from_str_with_options::<Located>(text, options()).ok()?;
+    let mut node = &root;
+    for step in path {
+        let Some(next) = node.step(step) else { break };
+        node = next;
+    }
+    node.line
+}
+
+/// What is wrong with a text, without its position and without advice to programmers.
+fn describe(error: &serde_saphyr::Error) -> String {
+    if let serde_saphyr::Error::DuplicateMappingKey { key: Some(key), .. } = error {
+        return format!("duplicate key {key:?}");
+    }
+    error.render_with_formatter(&UserMessageFormatter.with_localizer(&NoPosition))
+}
+
+fn options() -> Options {
+    serde_saphyr::options! {
+        // The default budget is made for configuration files. What counts here is the expansion of aliases; the text
+        // itself is bounded by its size.
+        budget: serde_saphyr::budget! {
+            max_depth: 128,
+            max_documents: 100_000,
+            max_events: 20_000_000,
+            max_nodes: 20_000_000,
+            max_recorded_anchor_events: ALIASED_NODES,
+        },
+        alias_limits: serde_saphyr::alias_limits! {
+            max_total_replayed_events: ALIASED_NODES,
+        },
+        legacy_octal_numbers: true,
+        // A snippet would repeat the line, and with it whatever secret stands there.
+        with_snippet: false,
+    }
+}
+
+impl<'de> Deserialize<'de> for Located {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let spanned = Spanned::<Tree>::deserialize(deserializer)?;
+        Ok(Self {
+            line: Some(spanned.referenced.line()).filter(|line| *line > 0),
+            tree: spanned.value,
+        })
+    }
+}
+
+impl<'de> Deserialize<'de> for Tree {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(TreeVisitor)
+    }
+}
+
+pub(super) struct TreeVisitor;
+
+impl<'de> Visitor<'de> for TreeVisitor {
+    type Value = Tree;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any value")
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Tree, E> {
+        Ok(Tree::Scalar(Value::Bool(value)))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Tree, E> {
+        Ok(Tree::Scalar(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Tree, E> {
+        Ok(Tree::Scalar(value.into()))
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Tree, E> {
+        // Go writes a whole float without a point, so `089` and `1e3` reach Kubernetes as integers.
+        if value.fract() == 0.0 && value.abs() < WHOLE_FLOAT_LIMIT {
+            #[expect(
+                clippy::cast_possible_truncation,
+                reason = "whole and within the range that is exact"
+            )]
+            let whole = value as i64;
+            return Ok(Tree::Scalar(whole.into()));
+        }
+        let number = Number::from_f64(value)
+            .ok_or_else(|| E::custom("JSON, and so Kubernetes, has no such number"))?;
+        Ok(Tree::Scalar(Value::Number(number)))
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Tree, E> {
+        Ok(Tree::Scalar(Value::String(text.to_owned())))
+    }
+
+    fn visit_string<E>(self, text: String) -> Result<Tree, E> {
+        Ok(Tree::Scalar(Value::String(text)))
+    }
+
+    fn visit_unit<E>(self) -> Result<Tree, E> {
+        Ok(Tree::Scalar(Value::Null))
+    }
+
+    fn visit_none<E>(self) -> Result<Tree, E> {
+        Ok(Tree::Scalar(Value::Null))
+    }
+
+    fn visit_some<D: Deserializer<'de>>(self, deserializer: D) -> Result<Tree, D::Error> {
+        Tree::deserialize(deserializer)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Tree, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = access.next_element()? {
+            items.push(item);
+        }
+        Ok(Tree::List(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Tree, A::Error> {
+        let mut entries = Vec::new();
+        while let Some(key) = access.next_key::<String>()? {
+            entries.push((key, access.next_value()?));
+        }
+        Ok(Tree::Map(entries))
+    }
+}

@@ -1,0 +1,102 @@
+//! What is odd about a document that can be used: almost always a mistake that would have no visible effect.
+
+use std::fmt;
+
+use api::ALL_KEY;
+use api::config::{Document, KEYS};
+use api::json::FieldPath;
+use api::names::EXCLUDED_NAMESPACE;
+use api::suggest::closest;
+
+use super::UnusableTrustBundle;
+use crate::image::Reference;
+
+/// Something odd that does not make a document invalid.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Notice {
+    /// Nothing will ever be changed.
+    #[error("`availableFeatures` is empty: no Pod will be changed")]
+    NothingAvailable,
+    /// The alias stands for nothing.
+    #[error("`{ALL_KEY}` of namespace `{0}` has no effect while `availableFeatures` is empty")]
+    AllOfNothing(String),
+    /// An override whose result is no image reference.
+    #[error("the override of `{0}` gives no valid image reference and is not applied")]
+    UnusableOverride(String),
+    /// An override with a key that no image can have as its registry.
+    #[error(
+        "overrides[{0:?}]: not a registry host such as docker.io or localhost:5000: matches no image"
+    )]
+    OverrideNeverMatches(String),
+    /// Features of a namespace whose Pods are never sent.
+    #[error("namespaceFeatures.{0}: no effect: Pods of namespace {0} are never changed")]
+    NamespaceExcluded(String),
+    /// A key that means nothing.
+    #[error("{key}: unknown key, ignored{}", Meant(*.meant))]
+    UnknownKey {
+        /// The path to it.
+        key: FieldPath,
+        /// The path to the key that was probably meant.
+        meant: Option<&'static str>,
+    },
+    /// A key that is written more than once.
+    #[error("{0}: duplicate key: the last value is used")]
+    DuplicateKey(FieldPath),
+    /// A bundle that no Pod could mount.
+    #[error("`clusterTrustBundle.{0}` would make a Pod invalid: the bundle is not mounted")]
+    UnusableTrustBundle(&'static str),
+}
+
+/// The parts of a document that have no effect as they are.
+pub(super) struct Unusable {
+    /// The keys of overrides that do not yield an image reference.
+    pub(super) overrides: Vec<String>,
+    pub(super) trust_bundle: Option<UnusableTrustBundle>,
+}
+
+struct Meant(Option<&'static str>);
+
+impl fmt::Display for Meant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(key) => write!(f, " (did you mean {key}?)"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Everything that is odd about a document, in the order of its keys.
+pub(super) fn of(document: &Document, unusable: Unusable) -> Vec<Notice> {
+    let mut notices = Vec::new();
+    let nothing_available = document.available_features.is_empty();
+    if nothing_available {
+        notices.push(Notice::NothingAvailable);
+    }
+    for (namespace, features) in &document.namespace_features {
+        if nothing_available && features.iter().any(|key| key == ALL_KEY) {
+            notices.push(Notice::AllOfNothing(namespace.clone()));
+        }
+        if namespace == EXCLUDED_NAMESPACE && !features.is_empty() {
+            notices.push(Notice::NamespaceExcluded(namespace.clone()));
+        }
+    }
+    let unmatched = document.overrides.keys().filter(|host| !is_host(host));
+    notices.extend(unmatched.cloned().map(Notice::OverrideNeverMatches));
+    notices.extend(unusable.overrides.into_iter().map(Notice::UnusableOverride));
+    if let Some(UnusableTrustBundle(key)) = unusable.trust_bundle {
+        notices.push(Notice::UnusableTrustBundle(key));
+    }
+    notices.extend(document.unknown_keys.iter().map(|key| Notice::UnknownKey {
+        key: key.clone(),
+        meant: closest(&key.to_string(), KEYS),
+    }));
+    let duplicates = document.duplicate_keys.iter().cloned();
+    notices.extend(duplicates.map(Notice::DuplicateKey));
+    notices
+}
+
+/// Whether an image can have this registry.
+fn is_host(key: &str) -> bool {
+    let image = format!("{key}/any");
+    Reference::parse(&image).is_ok_and(|it| it.written_domain() == Some(key))
+}

@@ -1,0 +1,19 @@
+//! Which Pods the API server never sends to the webhook, so that whoever judges without one can tell why nothing happens.
+//!
+//! The selector and the match conditions of `deploy/webhook/mutatingwebhookconfiguration.yaml` decide it in a cluster.
+
+use api::names::{EXCLUDED_NAMESPACE, OWN_LABEL, SKR_NAMESPACE};
+
+use super::Reason;
+
+/// Why a Pod is never sent; `None` if it is. The label is the value that the Pod has for the key of [`OWN_LABEL`].
+#[must_use]
+pub fn exclusion<'a>(namespace: &'a str, label: Option<&str>) -> Option<Reason<'a>> {
+    if namespace == EXCLUDED_NAMESPACE {
+        Some(Reason::NamespaceExcluded { namespace })
+    } else if namespace == SKR_NAMESPACE && label == Some(OWN_LABEL.1) {
+        Some(Reason::OwnPod)
+    } else {
+        None
+    }
+}
