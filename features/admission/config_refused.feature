@@ -25,5 +25,5 @@ Feature: A broken configuration changes nothing
   Scenario: There is no document at all
     Given the configuration does not exist
     And the webhook is started anew
-    Then no replica is ready, because "the ConfigMap does not exist"
-    And each replica serves nevertheless, and warns that "has no valid configuration"
+    Then no replica is ready, because "ConfigMap not found"
+    And each replica serves nevertheless, and warns that "no valid configuration loaded"

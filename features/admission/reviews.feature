@@ -27,9 +27,9 @@ Feature: The endpoint keeps to its protocol, whoever speaks to it
 
     Examples:
       | what                                                      | warning              |
-      | a review of a Pod whose containers are a number           | cannot read this Pod |
-      | a review of a Pod whose containers are nested 10,000 deep | cannot read this Pod |
-      | a review of a ConfigMap                                   | handles Pods only    |
+      | a review of a Pod whose containers are a number           | invalid Pod          |
+      | a review of a Pod whose containers are nested 10,000 deep | invalid Pod          |
+      | a review of a ConfigMap                                   | expected a Pod       |
 
   Scenario: Health, readiness and metrics
     Then each replica answers "/healthz" and "/readyz", and counts reviews at "/metrics"

@@ -38,7 +38,7 @@ Feature: The pull Secret is where Pods need it
     Given a namespace that asks for nothing
     And somebody's own Secret of that name is in the namespace
     When the namespace asks for pull secret
-    Then an Event "ForeignPullSecret" on that Secret says "delete or rename it to get the copy"
+    Then an Event "PullSecretConflict" on that Secret says "delete or rename it to get the copy"
     And that Secret is left as it is
 
   # A dry run has no effect outside of its response.

@@ -118,20 +118,20 @@ pub struct PathSegment(Cow<'static, str>);
 #[derive(Debug, thiserror::Error)]
 pub enum EventError {
     /// More than [`BODY_BYTES`].
-    #[error("the body is larger than {BODY_BYTES} bytes")]
+    #[error("body exceeds {BODY_BYTES} bytes")]
     TooLarge,
     /// Not JSON, or a value of another type than agreed. The source may quote the sender; do not send it back.
-    #[error("the body is not the agreed JSON")]
+    #[error("body is not valid JSON of an event")]
     Json(#[source] serde_json::Error),
     /// A heartbeat's `version` is over its bound.
-    #[error("the version is longer than {VERSION_BYTES} bytes")]
+    #[error("version exceeds {VERSION_BYTES} bytes")]
     Version,
     /// See [`BootId`].
-    #[error("a boot id is 1 to {BOOT_ID_BYTES} letters, digits, '-', '_' or '.'")]
+    #[error("not a valid boot ID: expected 1 to {BOOT_ID_BYTES} letters, digits, '-', '_' or '.'")]
     BootId,
     /// See [`PathSegment`].
     #[error(
-        "a path segment is 1 to {SEGMENT_BYTES} letters, digits, '-', '_' or '.', and no dots alone"
+        "not a valid path segment: expected 1 to {SEGMENT_BYTES} letters, digits, '-', '_' or '.', and not dots alone"
     )]
     PathSegment,
 }

@@ -44,7 +44,7 @@ fn run_to_end(role: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<
         .worker_threads(threads)
         .enable_all()
         .build()
-        .context("the runtime cannot begin")?
+        .context("failed to start the async runtime")?
         .block_on(role)?;
     Ok(ExitCode::SUCCESS)
 }

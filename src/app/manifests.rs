@@ -127,22 +127,24 @@ impl WebhookArgs {
 /// Why a value cannot be part of the manifests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 enum ValueError {
-    #[error("not an image reference, such as registry.example.com/path/webhook:1.0.0")]
+    #[error(
+        "not a valid image reference: expected one such as registry.example.com/path/webhook:1.0.0"
+    )]
     Image,
-    #[error("not a name of a Secret: lower-case letters, digits, `-` and `.`")]
+    #[error("not a valid object name (RFC 1123 subdomain)")]
     SecretName,
-    #[error("not a name of a namespace: at most 63 lower-case letters, digits and `-`")]
+    #[error("not a valid namespace: expected at most 63 lower-case letters, digits and `-`")]
     Namespace,
-    #[error("contains `---`, where installers split the manifests")]
+    #[error("must not contain `---`, the separator of documents")]
     Separator,
 }
 
 /// Why settings of the webhook cannot be installed.
 #[derive(Debug, thiserror::Error)]
 enum SettingsError {
-    #[error("the webhook would not start: {0}")]
+    #[error("arguments of the webhook: {0}")]
     Flags(String),
-    #[error("its resources cannot be used")]
+    #[error("resources")]
     Resources(#[from] AmountError),
 }
 

@@ -20,14 +20,14 @@ mod tests;
 pub(crate) enum WatchersError {
     #[error("cannot read {}", file.display())]
     Read { file: PathBuf, source: io::Error },
-    #[error("{} is not YAML", file.display())]
+    #[error("{}: not valid YAML", file.display())]
     Yaml {
         file: PathBuf,
         source: Box<serde_saphyr::Error>,
     },
-    #[error("{} is not one list of Watchers", file.display())]
+    #[error("{}: expected one list of Watchers", file.display())]
     Shape { file: PathBuf },
-    #[error("Watcher {number} in {} cannot be read", file.display())]
+    #[error("{}: Watcher {number}", file.display())]
     Watcher {
         file: PathBuf,
         /// From 1.

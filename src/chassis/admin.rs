@@ -118,7 +118,7 @@ fn scrape(metrics: &Metrics) -> Response {
     match metrics.encode() {
         Ok(text) => ([(header::CONTENT_TYPE, CONTENT_TYPE)], text).into_response(),
         Err(error) => {
-            tracing::error!(%error, "metrics cannot be encoded");
+            tracing::error!(%error, "failed to encode metrics");
             StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
     }

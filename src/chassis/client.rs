@@ -56,10 +56,10 @@ pub struct ClientOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum ClientError {
     /// Not in a Pod, and no kubeconfig given.
-    #[error("no kubeconfig is given and this is no Pod with a service account")]
+    #[error("no kubeconfig given, and not in a Pod with a service account")]
     InCluster(#[source] InClusterError),
     /// The kubeconfig cannot be used.
-    #[error("kubeconfig {path} cannot be used")]
+    #[error("kubeconfig {path}")]
     Kubeconfig {
         /// The file.
         path: PathBuf,
@@ -67,13 +67,13 @@ pub enum ClientError {
         source: KubeconfigError,
     },
     /// The kubeconfig wants a proxy; going round it would be a surprise.
-    #[error("the kubeconfig asks for proxy {0}, which is not supported")]
+    #[error("proxy {0} in the kubeconfig is not supported")]
     Proxy(Uri),
     /// The user agent is no header value.
-    #[error("the user agent is not a valid header")]
+    #[error("user agent: not a valid header value")]
     UserAgent(#[source] InvalidHeaderValue),
     /// Credentials or TLS material cannot be used.
-    #[error("the credentials for the API server cannot be used")]
+    #[error("invalid credentials for the API server")]
     Credentials(#[source] kube::Error),
 }
 

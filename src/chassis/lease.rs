@@ -106,11 +106,11 @@ impl LeaseTiming {
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LeaseError {
     /// Not what a Lease can say.
-    #[error("a lease cannot last {0:?}: whole seconds are needed")]
+    #[error("lease duration {0:?}: expected whole seconds")]
     Duration(Duration),
     /// Too seldom, or all the time.
     #[error(
-        "a lease of {duration:?} cannot be renewed every {renew_every:?}: at least every third of it is needed"
+        "renew interval {renew_every:?}: expected at most a third of the lease duration {duration:?}"
     )]
     RenewEvery {
         /// The period asked for.
@@ -178,12 +178,12 @@ pub async fn run_while_leading<W, F>(
     metrics.set(&lease, false);
     while let Some(fence) = candidate.campaign(&shutdown).await {
         metrics.set(&lease, true);
-        tracing::info!(lease, "leading");
+        tracing::info!(lease, "became leader");
         let term = Term::begin(fence, &mut work);
         let end = term
             .run(&mut candidate, &shutdown, || metrics.set(&lease, false))
             .await;
-        tracing::info!(lease, reason = end.reason(), "not leading any more");
+        tracing::info!(lease, reason = end.reason(), "lost leadership");
         if end.gives_others_a_turn() {
             shutdown
                 .run_until_cancelled(tokio::time::sleep(pause))

@@ -15,7 +15,7 @@ const BACKLOG: i32 = 1024;
 
 /// An address cannot be listened on.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot listen on {address} for {purpose}")]
+#[error("failed to listen on {address} for {purpose}")]
 pub struct ListenError {
     /// The address asked for.
     address: SocketAddr,

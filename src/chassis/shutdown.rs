@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug, thiserror::Error)]
 pub enum ShutdownError {
     /// The operating system refused a handler.
-    #[error("cannot install the handler for {name}")]
+    #[error("failed to install the handler of {name}")]
     Handler {
         /// The signal.
         name: &'static str,
@@ -59,7 +59,7 @@ impl Shutdown {
             tracing::info!(
                 signal = name,
                 drain = !self.first.is_cancelled(),
-                "signal received"
+                "SIGTERM received, draining"
             );
             stage.cancel();
         }

@@ -73,10 +73,10 @@ pub struct TelemetryOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum TelemetryError {
     /// The format is none of ours.
-    #[error("log format {0:?} is neither \"json\" nor \"text\"")]
+    #[error("log format {0:?}: expected json or text")]
     UnknownFormat(String),
     /// The filter does not parse.
-    #[error("log filter {filter:?} is not valid")]
+    #[error("log filter {filter:?}: not valid")]
     Filter {
         /// What was given.
         filter: String,
@@ -84,7 +84,7 @@ pub enum TelemetryError {
         source: tracing_subscriber::filter::ParseError,
     },
     /// The process has a subscriber already, which stays.
-    #[error("logging was set up before")]
+    #[error("logging is already set up")]
     AlreadySetUp(#[source] tracing_subscriber::util::TryInitError),
 }
 

@@ -145,7 +145,7 @@ impl Health {
     fn recovered(&mut self) {
         if let Some(Failing { since, times }) = self.failing.take() {
             let watch = self.condition.name();
-            tracing::info!(watch, %since, failures = times, "watch works again");
+            tracing::info!(watch, %since, failures = times, "watch re-established");
             self.condition.ready();
         }
     }
@@ -154,7 +154,7 @@ impl Health {
     fn failed(&mut self, error: &str) -> u32 {
         let condition = &self.condition;
         let failing = self.failing.get_or_insert_with(|| {
-            tracing::warn!(watch = condition.name(), error, "watch fails");
+            tracing::warn!(watch = condition.name(), error, "watch failed");
             Failing {
                 since: Timestamp::now(),
                 times: 0,

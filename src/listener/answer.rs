@@ -18,27 +18,27 @@ use crate::verifier::Refusal;
 /// Why a request is not accepted.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refused {
-    #[error("the header is too large")]
+    #[error("header too large")]
     HeaderTooLarge,
-    #[error("the request did not come through the gateway")]
+    #[error("request does not come from the gateway")]
     NotTheGateway,
-    #[error("the header names no client certificate that can be used")]
+    #[error("header has no usable client certificate")]
     Forwarded(#[source] ForwardedError),
-    #[error("the client certificate cannot be read")]
+    #[error("malformed client certificate")]
     Malformed(#[source] Malformed),
-    #[error("the client certificate does not hold")]
+    #[error("client certificate not verified")]
     Chain(#[source] ChainError),
-    #[error("the sender is not accepted")]
+    #[error("sender not accepted")]
     Verifier(#[source] Refusal),
-    #[error("the body is refused")]
+    #[error("body rejected")]
     Body(#[source] EventError),
-    #[error("the body did not arrive")]
+    #[error("body not received")]
     BodyLost,
-    #[error("the body did not arrive in time")]
+    #[error("body not received in time")]
     BodyLate,
-    #[error("the queue is full")]
+    #[error("queue full")]
     QueueFull,
-    #[error("the operator takes no events any more")]
+    #[error("queue closed by the operator")]
     Abandoned,
 }
 

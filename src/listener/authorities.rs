@@ -30,22 +30,22 @@ mod known;
 #[derive(Debug, thiserror::Error)]
 pub enum AuthoritiesError {
     /// Not PEM.
-    #[error("the bundle is not valid PEM")]
+    #[error("CA bundle: not valid PEM")]
     Pem(#[source] pem::Error),
     /// A certificate in it cannot be an authority.
-    #[error("a certificate of the bundle cannot be used")]
+    #[error("CA bundle: unusable certificate")]
     Certificate(#[source] rustls::Error),
     /// There is none in it.
-    #[error("the bundle is of no use")]
+    #[error("CA bundle: no usable certificate")]
     Unusable(#[source] VerifierBuilderError),
 }
 
 /// Why a certificate is not believed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ChainError {
-    #[error("the certificate is not one of an authority that is trusted here, now, for clients")]
+    #[error("certificate not issued for clients by a trusted CA, or not valid now")]
     Chain(#[source] rustls::Error),
-    #[error("the certificate's key may not sign")]
+    #[error("key usage of the certificate excludes signatures")]
     Usage,
 }
 

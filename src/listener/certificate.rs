@@ -54,7 +54,7 @@ pub struct ClientCertificate {
 
 /// The bytes are no certificate, or one that says a thing twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the certificate is not well-formed X.509")]
+#[error("certificate: not valid X.509")]
 pub(crate) struct Malformed;
 
 impl ClientCertificate {

@@ -27,10 +27,10 @@ use crate::queue::{Depth, Events, queue};
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The component's name is no path segment.
-    #[error("the component's name cannot stand in a URL")]
+    #[error("name of the component: not a valid path segment")]
     ComponentName(#[source] EventError),
     /// The address cannot be listened on.
-    #[error("cannot listen on {address}")]
+    #[error("failed to listen on {address}")]
     Bind {
         /// What was asked for.
         address: SocketAddr,
@@ -39,10 +39,10 @@ pub enum Error {
         source: io::Error,
     },
     /// The TLS server did not start or did not end well.
-    #[error("the TLS server failed")]
+    #[error("TLS server failed")]
     Tls(#[source] serve::Error),
     /// The drain ended with requests unanswered. The listener is down all the same.
-    #[error("{connections} connections were still busy at the end of the grace and were cut")]
+    #[error("{connections} connections aborted at the end of the shutdown timeout")]
     Cut {
         /// How many.
         connections: usize,

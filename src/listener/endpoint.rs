@@ -182,9 +182,9 @@ impl Endpoint {
         let (status, reason) = (refused.status(), refused.reason());
         if status.is_server_error() {
             // May concern the whole fleet at once; the metrics tell it.
-            tracing::debug!(%status, reason, "request of a watcher put off");
+            tracing::debug!(%status, reason, "request rejected, to be retried");
         } else {
-            tracing::info!(%status, reason, "request of a watcher refused");
+            tracing::info!(%status, reason, "request rejected");
         }
         refused.response(&self.retry_after)
     }

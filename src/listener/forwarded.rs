@@ -37,31 +37,31 @@ pub enum TrustedHops {
 /// Why the header names no client. The texts name no part of the input.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ForwardedError {
-    #[error("there is no X-Forwarded-Client-Cert header")]
+    #[error("header X-Forwarded-Client-Cert is missing")]
     Missing,
-    #[error("there are several X-Forwarded-Client-Cert headers")]
+    #[error("more than one header X-Forwarded-Client-Cert")]
     SeveralHeaders,
-    #[error("the X-Forwarded-Client-Cert header is longer than {XFCC_BYTES} bytes")]
+    #[error("header X-Forwarded-Client-Cert exceeds {XFCC_BYTES} bytes")]
     TooLong,
-    #[error("the X-Forwarded-Client-Cert header is not text")]
+    #[error("header X-Forwarded-Client-Cert: not text")]
     NotText,
-    #[error("the X-Forwarded-Client-Cert header cannot be read")]
+    #[error("header X-Forwarded-Client-Cert: malformed")]
     Grammar(#[source] GrammarError),
     #[error(
-        "the X-Forwarded-Client-Cert header has another number of elements than there are trusted hops"
+        "header X-Forwarded-Client-Cert: number of elements differs from the number of trusted hops"
     )]
     Elements,
-    #[error("the last hop is not the gateway")]
+    #[error("last hop is not the gateway")]
     NotTheGateway,
-    #[error("the client's element has no certificate")]
+    #[error("element of the client has no certificate")]
     NoCertificate,
-    #[error("the client's element has a key twice")]
+    #[error("element of the client has a duplicate key")]
     KeyTwice,
-    #[error("the certificate is not URL-encoded")]
+    #[error("certificate: not URL-encoded")]
     UrlEncoding,
-    #[error("the certificate is not exactly one PEM block of type CERTIFICATE")]
+    #[error("certificate: expected exactly one PEM block of type CERTIFICATE")]
     Pem,
-    #[error("the certificate has another hash than the header says")]
+    #[error("hash of the certificate differs from the header")]
     Hash,
 }
 

@@ -120,7 +120,7 @@ async fn accept_until<F: Future<Output = ()> + Send + 'static>(
                     attend(tcp).map(|serving| connections.spawn(serving));
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
+                    tracing::warn!(%error, "failed to accept connection");
                     sleep(ACCEPT_PAUSE).await;
                 }
             },
@@ -156,7 +156,7 @@ async fn converse(tcp: TcpStream, shared: Shared) {
         }
     };
     if let Err(error) = outcome {
-        tracing::debug!(%error, "connection ended early");
+        tracing::debug!(%error, "connection aborted");
     }
 }
 

@@ -15,13 +15,13 @@ use crate::authorities::{AuthoritiesError, chain_verifier};
 #[derive(Debug, thiserror::Error)]
 pub enum GatewayTlsError {
     /// The bundle by which the gateway is verified.
-    #[error("the authorities of the gateway cannot be used")]
+    #[error("CA certificates of the gateway")]
     Authorities(#[source] AuthoritiesError),
     /// The TLS library lacks something.
-    #[error("TLS cannot be set up")]
+    #[error("failed to set up TLS")]
     Setup(#[source] serve::TlsError),
     /// The listener's own certificate or key.
-    #[error("the certificate or key of the listener cannot be used")]
+    #[error("certificate or key of the listener")]
     Identity(#[source] rustls::Error),
 }
 

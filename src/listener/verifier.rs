@@ -26,13 +26,13 @@ pub struct Claim<'a> {
 #[derive(Debug, thiserror::Error)]
 pub enum Refusal {
     /// The certificate names no runtime. Answered 400, as in the public listener.
-    #[error("the common name of the client certificate is no runtime id")]
+    #[error("common name of the client certificate: not a valid runtime ID")]
     NoRuntimeId,
     /// The sender is known and may not. Answered 403. The text goes to the sender.
     #[error("{0}")]
     Denied(Cow<'static, str>),
     /// It cannot be told now. Answered 503 with `Retry-After`; the source goes to the log alone.
-    #[error("the client cannot be verified at present")]
+    #[error("client cannot be verified at the moment")]
     Unavailable(#[source] Box<dyn StdError + Send + Sync>),
 }
 

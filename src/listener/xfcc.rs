@@ -14,15 +14,15 @@ const BLANKS: [char; 2] = [' ', '\t'];
 /// Why a header has no reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum GrammarError {
-    #[error("a pair has no '='")]
+    #[error("pair without '='")]
     NoEquals,
-    #[error("a key is not a word")]
+    #[error("key: not a word")]
     Key,
-    #[error("a value that is not quoted contains a quote")]
+    #[error("unquoted value contains a quote")]
     StrayQuote,
-    #[error("a quoted value does not end")]
+    #[error("quoted value without end")]
     OpenQuote,
-    #[error("something stands behind a quoted value")]
+    #[error("text after a quoted value")]
     BehindQuote,
 }
 

@@ -15,16 +15,16 @@ pub(crate) const MAX_UID_BYTES: usize = 128;
 #[derive(Debug, thiserror::Error)]
 pub enum ReviewError {
     /// The bytes are no UTF-8.
-    #[error("the body is not UTF-8")]
+    #[error("body: not UTF-8")]
     Encoding(#[source] std::str::Utf8Error),
     /// Not JSON, cut off, or a field of the review that is missing, of another type or there twice.
-    #[error("the body is no AdmissionReview")]
+    #[error("body: not an AdmissionReview")]
     Shape(#[source] JsonError),
     /// Not an AdmissionReview, and too large for a parse that tells the place of the error.
-    #[error("the body is not an AdmissionReview")]
+    #[error("body: not an AdmissionReview")]
     NoReview,
     /// Another kind or version.
-    #[error("the body is {kind:?} of {api_version:?}, not {KIND} of {API_VERSION}")]
+    #[error("body: expected {KIND} of {API_VERSION}, got {kind:?} of {api_version:?}")]
     Kind {
         /// The kind that came, at most 64 characters of it.
         kind: String,
@@ -32,13 +32,13 @@ pub enum ReviewError {
         api_version: String,
     },
     /// There is no request.
-    #[error("the review has no request")]
+    #[error("request: missing")]
     NoRequest,
     /// There is no uid to answer to.
-    #[error("the review's request has no uid")]
+    #[error("request.uid: missing")]
     NoUid,
     /// The uid is longer than 128 bytes; the answer would repeat it.
-    #[error("the uid of the review's request is longer than {MAX_UID_BYTES} bytes")]
+    #[error("request.uid: exceeds {MAX_UID_BYTES} bytes")]
     UidTooLong,
 }
 

@@ -22,11 +22,11 @@ use crate::pulse::Pulse;
 /// Why a body ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum BodyFault {
-    #[error("the body is larger than allowed")]
+    #[error("body too large")]
     TooLarge,
-    #[error("the body did not arrive in time")]
+    #[error("body not received in time")]
     TooSlow,
-    #[error("the budget for request bodies is used up")]
+    #[error("memory for request bodies exhausted")]
     OverBudget,
 }
 

@@ -191,7 +191,7 @@ fn conclude(shared: &Shared, result: hyper::Result<()>) {
     if error.is_parse() {
         shared.statistics.counters().bad_requests.add_one();
     }
-    tracing::debug!(%error, "connection ended early");
+    tracing::debug!(%error, "connection aborted");
 }
 
 /// hyper's connection, without its type parameters.

@@ -29,7 +29,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The address cannot be listened on.
-    #[error("cannot listen on {address}")]
+    #[error("failed to listen on {address}")]
     Bind {
         /// What was asked for.
         address: SocketAddr,
@@ -38,7 +38,7 @@ pub enum Error {
         source: io::Error,
     },
     /// The drain ended with requests unanswered. The server is down all the same.
-    #[error("{connections} connections were still busy at the end of the grace and were cut")]
+    #[error("{connections} connections aborted at the end of the shutdown timeout")]
     Cut {
         /// How many.
         connections: usize,
@@ -273,7 +273,7 @@ async fn accepted<T, F: Future<Output = io::Result<T>>>(
             Err(error) => {
                 statistics.counters().accept_errors.add_one();
                 if !concerns_one_peer(&error) {
-                    tracing::warn!(%error, "cannot accept connections; trying again");
+                    tracing::warn!(%error, "failed to accept connection, retrying");
                     sleep(ACCEPT_PAUSE).await;
                 }
             }

@@ -25,19 +25,19 @@ const HTTP_1: &[u8] = b"http/1.1";
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// The certificates are not PEM.
-    #[error("the certificates are not valid PEM")]
+    #[error("certificates: not valid PEM")]
     CertificatePem(#[source] pem::Error),
     /// There is no certificate in the chain.
-    #[error("there is no certificate")]
+    #[error("certificate is missing")]
     NoCertificate,
     /// The key is not PEM, or there is none.
-    #[error("the private key is not valid PEM")]
+    #[error("private key: not valid PEM")]
     KeyPem(#[source] pem::Error),
     /// The key belongs to another certificate.
-    #[error("the private key does not belong to the certificate")]
+    #[error("private key does not match the certificate")]
     KeyMismatch,
     /// The TLS library refuses the material.
-    #[error("the TLS library refused the certificate or the key")]
+    #[error("certificate or key rejected by the TLS library")]
     Refused(#[source] rustls::Error),
 }
 

@@ -214,7 +214,7 @@ impl Certificates {
         state.all = new_all;
         state.generation += 1;
         let generation = state.generation;
-        tracing::info!(generation, skipped, "certificates are in force");
+        tracing::info!(generation, skipped, "certificates reloaded");
         let outbound = Ok(Arc::new(Outbound {
             generation,
             config: Arc::new(config),
@@ -236,7 +236,7 @@ impl State {
 
     fn settle(&mut self) {
         if self.problem.take().is_some_and(|problem| problem.told) {
-            tracing::info!("the certificate files are good again");
+            tracing::info!("certificate files valid again");
         }
     }
 
@@ -249,7 +249,7 @@ impl State {
         if tell {
             self.refusals += 1;
             let in_force = self.generation;
-            tracing::error!(error = text, in_force, "certificate files are not used");
+            tracing::error!(error = text, in_force, "failed to reload certificates");
         }
         self.problem = Some(Problem {
             text,

@@ -71,10 +71,7 @@ async fn admit(State(edge): State<Arc<Edge>>, request: Request) -> Response {
     // Read only now: a request for another path is answered before its body.
     let Ok(body) = Bytes::from_request(request, &()).await else {
         // Cut off or too large: the server below answers the latter, and for the former nobody listens.
-        return refusal(
-            StatusCode::BAD_REQUEST,
-            "the body did not arrive".to_owned(),
-        );
+        return refusal(StatusCode::BAD_REQUEST, "body not received".to_owned());
     };
     let started = Instant::now();
     let response = edge.answer(&manager, &uri, &body).await;

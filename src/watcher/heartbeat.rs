@@ -114,7 +114,7 @@ impl Heartbeats {
             let hearing = hearing.entry(name.clone()).or_default();
             let change = hearing.answered(answer, reached);
             if change && known && answer == Answer::Unknown {
-                tracing::info!(manager = %name, "heartbeat rejected: the listener has no heartbeats, or there is no route to it");
+                tracing::info!(manager = %name, "heartbeats not supported by the listener, or no route to it");
             }
         }
     }

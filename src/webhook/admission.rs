@@ -83,13 +83,11 @@ impl Fault {
     fn warning(self) -> &'static str {
         match self {
             Self::ConfigurationNotLoaded => {
-                "runtime-bootstrapper has no valid configuration; the Pod passes unchanged"
+                "runtime-bootstrapper: no valid configuration loaded, Pod not mutated"
             }
-            Self::InvalidPod => "runtime-bootstrapper cannot read this Pod; it passes unchanged",
-            Self::UnexpectedResource => {
-                "runtime-bootstrapper handles Pods only; the object passes unchanged"
-            }
-            Self::Panic => "runtime-bootstrapper failed on this Pod; it passes unchanged",
+            Self::InvalidPod => "runtime-bootstrapper: invalid Pod, Pod not mutated",
+            Self::UnexpectedResource => "runtime-bootstrapper: expected a Pod, object not mutated",
+            Self::Panic => "runtime-bootstrapper: internal error, Pod not mutated",
         }
     }
 }

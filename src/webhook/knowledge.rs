@@ -65,13 +65,13 @@ pub struct SecretContent {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PullSecretError {
     /// Another type than `kubernetes.io/dockerconfigjson`.
-    #[error("the pull Secret has type {0:?}")]
+    #[error("type: expected kubernetes.io/dockerconfigjson, got {0:?}")]
     Type(Option<String>),
     /// The one key that matters is missing.
-    #[error("the pull Secret has no key {DOCKER_CONFIG_KEY}")]
+    #[error("{DOCKER_CONFIG_KEY}: missing")]
     NoKey,
     /// The value is no docker configuration.
-    #[error("the pull Secret holds no docker configuration")]
+    #[error("{DOCKER_CONFIG_KEY}")]
     Content(#[source] KeyringError),
 }
 

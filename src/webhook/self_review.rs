@@ -28,7 +28,7 @@ pub async fn until_answered(
     trust: impl Fn() -> Bundle,
     condition: &Condition,
 ) {
-    condition.not_ready("no review answered yet");
+    condition.not_ready("no response to the self-review yet");
     let question = Question {
         port,
         server_name: server_name.to_owned(),
@@ -40,11 +40,14 @@ pub async fn until_answered(
         match self_probe(&question, &trust()).await {
             Ok(answer) if is_proper(answer.status, &answer.body) => {
                 condition.ready();
-                tracing::info!("answered a review to itself");
+                tracing::info!("self-review succeeded");
                 return;
             }
             Ok(answer) => {
-                condition.not_ready(format!("a review was answered with {}", answer.status));
+                condition.not_ready(format!(
+                    "self-review answered with status {}",
+                    answer.status
+                ));
             }
             Err(error) => condition.not_ready(error_chain(&error)),
         }

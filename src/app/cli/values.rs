@@ -29,7 +29,7 @@ pub(crate) enum ValueError {
         "not a valid image reference: expected one such as registry.example.com/path/webhook:1.0.0"
     )]
     Image,
-    #[error("an image reference without tag or digest: what runs would change by itself")]
+    #[error("must have a tag or a digest")]
     Unpinned,
     #[error(
         "not a valid landscape: expected the syntax of a label value, at most 63 letters, digits, `-`, `_` and `.`"

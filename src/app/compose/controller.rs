@@ -68,7 +68,7 @@ async fn compose(arguments: &ControllerArgs) -> anyhow::Result<()> {
     };
     tokio::select! {
         outcome = work(&process, client, shutdown.token()) => outcome?,
-        () = shutdown.second_signal() => tracing::warn!("second signal: not waiting for the end"),
+        () = shutdown.second_signal() => tracing::warn!("second SIGTERM received, exiting"),
     }
     ended.cancel();
     admin.await.context("the admin endpoint failed")

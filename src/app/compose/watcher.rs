@@ -89,7 +89,7 @@ async fn compose(arguments: &WatcherArgs, settings: Settings) -> anyhow::Result<
     tokio::select! {
         outcome = parts.run(server, shutdown.token()) => outcome?,
         () = parts.keep_readiness() => {}
-        () = shutdown.second_signal() => tracing::warn!("second signal: not waiting for the drain"),
+        () = shutdown.second_signal() => tracing::warn!("second SIGTERM received, exiting"),
     }
     ended.cancel();
     admin.await.context("the admin endpoint failed")
@@ -208,7 +208,7 @@ impl Parts<'_> {
             let report = self.certificates.report();
             // One that has run out serves nobody either.
             match (tls.is_empty() || report.expired, report.problem) {
-                (true, None) => certificate.not_ready("none that is good"),
+                (true, None) => certificate.not_ready("no valid certificate"),
                 (true, Some(problem)) => certificate.not_ready(problem),
                 (false, Some(problem)) => certificate.detail(problem),
                 (false, None) => certificate.ready(),
@@ -232,24 +232,21 @@ fn log_recovered(recovered: &Recovered) {
         unusable,
     } = recovered;
     if let Some(reason) = unusable {
-        tracing::error!(
-            reason,
-            "the spool cannot be used; events are in memory only"
-        );
+        tracing::error!(reason, "spool not usable, events are in memory only");
     }
     if *torn_bytes > 0 || *newer_version > 0 {
         tracing::warn!(
             torn_bytes,
             newer_version,
             resync,
-            "the spool of a former life is not whole"
+            "recovered spool is incomplete"
         );
     }
     if *dropped > 0 {
         tracing::warn!(
             dropped,
-            "events in the spool dropped: their managers are not configured, or too many"
+            "recovered events dropped: their managers are not configured, or too many"
         );
     }
-    tracing::info!(items, "events of a former life are to be delivered");
+    tracing::info!(items, "recovered undelivered events");
 }

@@ -78,7 +78,7 @@ async fn compose(arguments: &WebhookArgs) -> anyhow::Result<()> {
         () = parts.watches().run() => {}
         () = certificates.clone().run(ended.clone()) => {}
         () = parts.lead(&certificates, shutdown.token(), &ended) => {}
-        () = shutdown.second_signal() => tracing::warn!("second signal: not waiting for the drain"),
+        () = shutdown.second_signal() => tracing::warn!("second SIGTERM received, exiting"),
         outcome = parts.serve(server, shutdown.token()) => outcome?,
     }
     ended.cancel();

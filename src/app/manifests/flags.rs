@@ -71,7 +71,7 @@ pub(super) fn flag(text: &str) -> Result<String, FlagError> {
 /// Why a text is not a flag.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FlagError {
-    #[error("not a flag: it starts with `--` and has no control characters, as in `--name=value`")]
+    #[error("not a valid flag: expected one such as `--name=value`")]
     Form,
     #[error(transparent)]
     Value(#[from] ValueError),

@@ -31,11 +31,11 @@ fn review(name: &str) -> Value {
 
 /// The public watcher's exit status is 0 here, so that a supervisor takes it for done.
 #[rstest]
-#[case::nothing_is_set(&[], "CA_CERT is not set")]
-#[case::empty(&[("CA_CERT", "")], "CA_CERT is not set")]
+#[case::nothing_is_set(&[], "CA_CERT (--ca-cert) is required")]
+#[case::empty(&[("CA_CERT", "")], "CA_CERT (--ca-cert) is required")]
 #[case::the_last_is_missing(
     &[("CA_CERT", "a"), ("TLS_CERT", "b"), ("TLS_KEY", "c"), ("KCP_ADDR", "kcp.test")],
-    "KCP_CONTRACT is not set"
+    "KCP_CONTRACT (--kcp-contract) is required"
 )]
 fn missing_setting_is_a_failure_that_names_it(
     #[case] variables: &[(&str, &str)],
@@ -76,7 +76,7 @@ fn an_address_in_use_is_a_failure() {
     let ran = second.output().unwrap();
     assert_eq!(ran.status.code(), Some(1));
     let text = String::from_utf8(ran.stderr).unwrap();
-    let expected = format!("cannot listen on [::]:{}", running.webhook);
+    let expected = format!("failed to listen on [::]:{}", running.webhook);
     assert!(text.contains(&expected), "{text}");
 }
 

@@ -49,7 +49,7 @@ async fn accept(listener: &TcpListener, router: &Router, connections: &TaskTrack
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "admin endpoint cannot accept a connection");
+                tracing::warn!(%error, "failed to accept connection on the admin endpoint");
                 sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -65,6 +65,6 @@ async fn answer(stream: TcpStream, router: Router) {
         .await;
     if let Err(error) = served {
         // A probe that hangs up early is the client's business.
-        tracing::debug!(%error, "admin connection ended early");
+        tracing::debug!(%error, "admin connection aborted");
     }
 }

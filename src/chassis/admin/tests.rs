@@ -155,6 +155,6 @@ async fn a_taken_address_is_named() {
     let error = Admin::bind(options, Readiness::default(), metrics()).unwrap_err();
     assert_eq!(
         error.to_string(),
-        format!("cannot listen on {} for metrics", options.metrics)
+        format!("failed to listen on {} for metrics", options.metrics)
     );
 }

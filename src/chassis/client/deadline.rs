@@ -52,7 +52,7 @@ impl<S> Layer<S> for Deadline {
 
 /// The API server did not answer in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no complete answer within {limit:?}")]
+#[error("no complete response within {limit:?}")]
 pub struct DeadlineExceeded {
     limit: Duration,
 }

@@ -119,11 +119,15 @@ impl Candidate {
                 Ok(Ok(())) => return,
                 Ok(Err(error)) => {
                     let error = error_chain(&error);
-                    tracing::warn!(lease = self.name, error, "lease not released");
+                    tracing::warn!(lease = self.name, error, "failed to release lease");
                     return;
                 }
                 Err(_) => {
-                    tracing::warn!(lease = self.name, error = "timeout", "lease not released");
+                    tracing::warn!(
+                        lease = self.name,
+                        error = "timeout",
+                        "failed to release lease"
+                    );
                     return;
                 }
             }
@@ -160,7 +164,7 @@ impl Candidate {
         let error = match answer {
             Ok(Ok(standing)) => {
                 if std::mem::take(&mut self.failing) {
-                    tracing::info!(lease = self.name, "lease can be reached again");
+                    tracing::info!(lease = self.name, "lease renewal recovered");
                 }
                 return standing;
             }
@@ -170,7 +174,7 @@ impl Candidate {
         // Whether a write that failed has happened all the same is not known.
         self.base = None;
         if !std::mem::replace(&mut self.failing, true) {
-            tracing::warn!(lease = self.name, error, "lease cannot be reached");
+            tracing::warn!(lease = self.name, error, "failed to renew lease");
         }
         Standing::Unknown
     }
@@ -254,7 +258,7 @@ impl Candidate {
         self.base = found;
         let holder = holder(&self.observed);
         if holder != holder_before {
-            tracing::info!(lease = self.name, holder, "lease changed hands");
+            tracing::info!(lease = self.name, holder, "new leader elected");
         }
     }
 

@@ -15,7 +15,7 @@ pub struct Identity(String);
 
 /// The text cannot name a process.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not a name of a process: expected 1 to 128 printable ASCII characters without blanks")]
+#[error("not a valid identity: expected 1 to 128 printable ASCII characters without blanks")]
 pub struct IdentityError;
 
 impl Identity {

@@ -310,18 +310,18 @@ async fn replicas_with_bad_luck_never_lead_at_once() {
 #[case::too_seldom(
     15_000,
     5_001,
-    Err("a lease of 15s cannot be renewed every 5.001s: at least every third of it is needed")
+    Err("renew interval 5.001s: expected at most a third of the lease duration 15s")
 )]
 #[case::always(
     15_000,
     0,
-    Err("a lease of 15s cannot be renewed every 0ns: at least every third of it is needed")
+    Err("renew interval 0ns: expected at most a third of the lease duration 15s")
 )]
-#[case::broken_seconds(1_500, 100, Err("a lease cannot last 1.5s: whole seconds are needed"))]
+#[case::broken_seconds(1_500, 100, Err("lease duration 1.5s: expected whole seconds"))]
 #[case::nothing(
     0,
     0,
-    Err("a lease of 0ns cannot be renewed every 0ns: at least every third of it is needed")
+    Err("renew interval 0ns: expected at most a third of the lease duration 0ns")
 )]
 fn timing_is_checked(
     #[case] duration: u64,

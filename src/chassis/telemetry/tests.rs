@@ -114,7 +114,7 @@ fn a_second_set_up_is_an_error_and_no_panic() {
 fn a_filter_that_does_not_parse_is_named() {
     let refused = "chassis=loudest".parse::<Filter>();
     let text = refused.unwrap_err().to_string();
-    assert_eq!(text, "log filter \"chassis=loudest\" is not valid");
+    assert_eq!(text, "log filter \"chassis=loudest\": not valid");
 }
 
 #[rstest]

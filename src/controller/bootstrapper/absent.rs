@@ -116,7 +116,7 @@ impl AbsentSources {
                 tracing::warn!(source, controller, object, %at, "deletion of source pending");
                 let outcome = self.voice.outcome;
                 let text = format!(
-                    "{object} was deleted: {outcome} at {at} unless it is created again before"
+                    "{object} was deleted: {outcome} at {at}, unless it is created again before"
                 );
                 Some(("DeletionPending", text))
             }
@@ -146,7 +146,7 @@ impl AbsentSources {
             type_: EventType::Warning,
             reason: reason.to_owned(),
             note: Some(note),
-            action: "Synchronize".to_owned(),
+            action: "SynchronizeSource".to_owned(),
             secondary: None,
         };
         // A Recorder takes Events for the same that differ in their note only, so each has one of its own.

@@ -49,25 +49,25 @@ pub type Data = BTreeMap<String, String>;
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     /// Somebody else's ConfigMap has the name.
-    #[error("the ConfigMap {name} is not ours: it has no label {MANAGED_BY}={CONTROLLER_MANAGER}")]
+    #[error("ConfigMap {name}: label {MANAGED_BY}={CONTROLLER_MANAGER} is missing")]
     Foreign {
         /// The ConfigMap.
         name: String,
     },
     /// It would not fit into a ConfigMap.
-    #[error("the record would have {size} bytes, and {LARGEST} fit")]
+    #[error("state of {size} bytes exceeds {LARGEST} bytes")]
     Oversized {
         /// Of keys and values together.
         size: usize,
     },
     /// It is not as it was read any more.
-    #[error("somebody else wrote the record")]
+    #[error("conflict: state written by another client")]
     Changed,
     /// Somebody deleted it since it was read; the next write creates it.
-    #[error("somebody deleted the record")]
+    #[error("state ConfigMap not found")]
     Deleted,
     /// The API server did not do it.
-    #[error("the API server gives no access to the record")]
+    #[error("failed to access the state ConfigMap")]
     Unavailable(#[source] kube::Error),
 }
 

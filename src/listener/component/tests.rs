@@ -29,6 +29,6 @@ async fn an_address_in_use_is_an_error() {
     let refused = second.run(CancellationToken::new()).await.unwrap_err();
     assert_eq!(
         refused.to_string(),
-        format!("cannot listen on {}", holder.local_addr())
+        format!("failed to listen on {}", holder.local_addr())
     );
 }

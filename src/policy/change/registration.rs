@@ -47,16 +47,16 @@ pub struct Endpoint<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegistrationError {
     /// Two Watchers have one name; entries are merged by theirs.
-    #[error("Watcher {0} is there twice")]
+    #[error("Watcher {0}: duplicate")]
     Twice(String),
     /// Namespace or name cannot be those of an object, or are too long together for an entry's name.
-    #[error("Watcher {0} has a namespace or a name that no object could have")]
+    #[error("Watcher {0}: namespace or name: not a valid object name")]
     Name(String),
     /// A label that no object could carry.
-    #[error("Watcher {0} asks for a label that no object could carry")]
+    #[error("Watcher {0}: labels: not a valid label")]
     Label(String),
     /// Nothing to watch, or a part of it is empty.
-    #[error("Watcher {0} names no version or no resource")]
+    #[error("Watcher {0}: resource: version and resource are required")]
     Resource(String),
 }
 

@@ -84,22 +84,22 @@ pub enum KeyringError {
     #[error("not a JSON object")]
     NotAnObject,
     /// No `auths`, or `auths` is null.
-    #[error("`auths` is missing")]
+    #[error("auths: missing")]
     NoAuths,
     /// `auths` is of another type.
-    #[error("`auths` is not an object")]
+    #[error("auths: expected an object")]
     AuthsNotAnObject,
     /// A value in `auths` is of another type.
-    #[error("an entry of `auths` is not an object")]
+    #[error("auths: entry: expected an object")]
     EntryNotAnObject,
     /// A field of an entry that must be text is of another type.
-    #[error("`{field}` in an entry of `auths` is not a string")]
+    #[error("auths: entry: {field}: expected a string")]
     FieldNotText {
         /// The field's documented name, whatever the document's spelling.
         field: &'static str,
     },
     /// An entry's `auth` cannot be decoded to a user and a password.
-    #[error("`auth` in an entry of `auths` is not base64 of user:password")]
+    #[error("auths: entry: auth: expected base64 of user:password")]
     AuthNotDecodable,
 }
 

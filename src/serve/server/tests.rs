@@ -43,6 +43,6 @@ async fn an_address_in_use_is_named() {
         .unwrap_err();
     assert_eq!(
         refused.to_string(),
-        format!("cannot listen on {}", holder.local_addr())
+        format!("failed to listen on {}", holder.local_addr())
     );
 }

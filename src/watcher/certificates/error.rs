@@ -23,13 +23,13 @@ pub enum CertificateFile {
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
     /// Nobody has looked at the files so far.
-    #[error("the certificate files have not been read yet")]
+    #[error("certificate files not read yet")]
     Unread,
     /// There is no such file.
-    #[error("the file of {0} is missing")]
+    #[error("file of {0} not found")]
     Missing(CertificateFile),
     /// It cannot be read, or is no file.
-    #[error("the file of {file} cannot be read")]
+    #[error("failed to read the file of {file}")]
     Unreadable {
         /// Which.
         file: CertificateFile,
@@ -38,31 +38,31 @@ pub enum CertificateError {
         source: io::Error,
     },
     /// More than [`FILE_BYTES`].
-    #[error("the file of {0} is larger than {FILE_BYTES} bytes")]
+    #[error("file of {0} exceeds {FILE_BYTES} bytes")]
     TooLarge(CertificateFile),
     /// A section begins and does not end, or is no base64.
-    #[error("the file of {0} is half written, or not PEM")]
+    #[error("file of {0}: incomplete, or not PEM")]
     HalfWritten(CertificateFile),
     /// There is no certificate in it.
-    #[error("there is no certificate in the file of {0}")]
+    #[error("file of {0}: no certificate")]
     NoCertificate(CertificateFile),
     /// There is no key in the file of `TLS_KEY`, or one in a format that is none of PKCS#8, PKCS#1 and SEC1.
-    #[error("there is no private key in the file of TLS_KEY")]
+    #[error("file of TLS_KEY: no private key")]
     NoKey,
     /// What stands in it as a certificate is none.
-    #[error("a certificate in the file of {0} is not well-formed X.509")]
+    #[error("file of {0}: certificate is not valid X.509")]
     Malformed(CertificateFile),
     /// The key belongs to another certificate.
-    #[error("the key of TLS_KEY does not belong to the certificate of TLS_CERT")]
+    #[error("key of TLS_KEY does not match the certificate of TLS_CERT")]
     Mismatched,
     /// Its time is over; of a bundle: the time of each certificate in it.
-    #[error("the certificate of {0} has expired")]
+    #[error("certificate of {0} has expired")]
     Expired(CertificateFile),
     /// Its time is to come.
-    #[error("the certificate of {0} is not valid yet")]
+    #[error("certificate of {0} is not valid yet")]
     NotYetValid(CertificateFile),
     /// The TLS library does not take it.
-    #[error("the TLS library refuses the certificates")]
+    #[error("certificates rejected by the TLS library")]
     Refused(#[source] rustls::Error),
 }
 

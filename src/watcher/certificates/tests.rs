@@ -85,9 +85,9 @@ fn sections_of_another_kind_are_passed_over() {
 }
 
 #[rstest]
-#[case::no_bundle("ca.crt", "the file of CA_CERT is missing")]
-#[case::no_certificate("tls.crt", "the file of TLS_CERT is missing")]
-#[case::no_key("tls.key", "the file of TLS_KEY is missing")]
+#[case::no_bundle("ca.crt", "file of CA_CERT not found")]
+#[case::no_certificate("tls.crt", "file of TLS_CERT not found")]
+#[case::no_key("tls.key", "file of TLS_KEY not found")]
 fn a_missing_file_is_named(#[case] name: &str, #[case] expected: &str) {
     let secret = Secret::of(&AUTHORITY, &leaf());
     fs::remove_file(secret.path(name)).unwrap();
@@ -95,44 +95,44 @@ fn a_missing_file_is_named(#[case] name: &str, #[case] expected: &str) {
 }
 
 #[rstest]
-#[case::empty_bundle("ca.crt", "", "there is no certificate in the file of CA_CERT")]
-#[case::text_for_a_bundle("ca.crt", "none", "there is no certificate in the file of CA_CERT")]
-#[case::empty_certificate("tls.crt", "", "there is no certificate in the file of TLS_CERT")]
-#[case::empty_key("tls.key", "", "there is no private key in the file of TLS_KEY")]
+#[case::empty_bundle("ca.crt", "", "file of CA_CERT: no certificate")]
+#[case::text_for_a_bundle("ca.crt", "none", "file of CA_CERT: no certificate")]
+#[case::empty_certificate("tls.crt", "", "file of TLS_CERT: no certificate")]
+#[case::empty_key("tls.key", "", "file of TLS_KEY: no private key")]
 #[case::half_a_line(
     "tls.crt",
     "-----BEGIN CERTIF",
-    "the file of TLS_CERT is half written, or not PEM"
+    "file of TLS_CERT: incomplete, or not PEM"
 )]
 #[case::half_a_key(
     "tls.key",
     "-----BEGIN PRIVATE KEY-----\nMIGH",
-    "the file of TLS_KEY is half written, or not PEM"
+    "file of TLS_KEY: incomplete, or not PEM"
 )]
 #[case::half_a_bundle(
     "ca.crt",
     "-----BEGIN CERTIFICATE-----\nMIIB",
-    "the file of CA_CERT is half written, or not PEM"
+    "file of CA_CERT: incomplete, or not PEM"
 )]
 #[case::no_base64(
     "ca.crt",
     "-----BEGIN CERTIFICATE-----\n?\n-----END CERTIFICATE-----\n",
-    "the file of CA_CERT is half written, or not PEM"
+    "file of CA_CERT: incomplete, or not PEM"
 )]
 #[case::no_x509(
     "tls.crt",
     "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
-    "a certificate in the file of TLS_CERT is not well-formed X.509"
+    "file of TLS_CERT: certificate is not valid X.509"
 )]
 #[case::no_x509_in_the_bundle(
     "ca.crt",
     "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n",
-    "a certificate in the file of CA_CERT is not well-formed X.509"
+    "file of CA_CERT: certificate is not valid X.509"
 )]
 #[case::no_key_in_the_section(
     "tls.key",
     "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
-    "there is no private key in the file of TLS_KEY"
+    "file of TLS_KEY: no private key"
 )]
 fn bad_content_is_named(#[case] name: &str, #[case] content: &str, #[case] expected: &str) {
     let secret = Secret::of(&AUTHORITY, &leaf());
@@ -141,9 +141,9 @@ fn bad_content_is_named(#[case] name: &str, #[case] content: &str, #[case] expec
 }
 
 #[rstest]
-#[case::ca_cert(0, "the file of CA_CERT is larger than 1048576 bytes")]
-#[case::tls_cert(1, "the file of TLS_CERT is larger than 1048576 bytes")]
-#[case::tls_key(2, "the file of TLS_KEY is larger than 1048576 bytes")]
+#[case::ca_cert(0, "file of CA_CERT exceeds 1048576 bytes")]
+#[case::tls_cert(1, "file of TLS_CERT exceeds 1048576 bytes")]
+#[case::tls_key(2, "file of TLS_KEY exceeds 1048576 bytes")]
 fn too_large_a_file_is_named_and_the_bound_itself_allowed(
     #[case] file: usize,
     #[case] expected: &str,
@@ -167,7 +167,7 @@ fn a_folder_for_a_file_is_not_read() {
     fs::create_dir(secret.path("tls.key")).unwrap();
     assert_eq!(
         problem(&secret).as_deref(),
-        Some("the file of TLS_KEY cannot be read: not a regular file")
+        Some("failed to read the file of TLS_KEY: not a regular file")
     );
 }
 
@@ -180,15 +180,15 @@ fn a_certificate_out_of_its_time_and_a_foreign_key_are_named() {
     let cases = [
         (
             secret_of(&late, &late),
-            "the certificate of TLS_CERT has expired",
+            "certificate of TLS_CERT has expired",
         ),
         (
             secret_of(&early, &early),
-            "the certificate of TLS_CERT is not valid yet",
+            "certificate of TLS_CERT is not valid yet",
         ),
         (
             secret_of(&leaf(), &leaf()),
-            "the key of TLS_KEY does not belong to the certificate of TLS_CERT",
+            "key of TLS_KEY does not match the certificate of TLS_CERT",
         ),
     ];
     for (secret, expected) in cases {
@@ -246,7 +246,7 @@ fn a_certificate_that_runs_out_in_force_is_good_no_more() {
     let report = certificates.report();
     assert_eq!(
         report.problem.as_deref(),
-        Some("the certificate of TLS_CERT has expired")
+        Some("certificate of TLS_CERT has expired")
     );
     assert_eq!((report.generation, report.refusals), (1, 1));
     assert!(report.expired);
@@ -320,7 +320,7 @@ fn a_bad_set_is_told_once_at_the_second_look_and_the_good_one_stays() {
         assert_eq!((report.generation, report.refusals), (1, 1));
         assert_eq!(
             report.problem.as_deref(),
-            Some("there is no private key in the file of TLS_KEY")
+            Some("file of TLS_KEY: no private key")
         );
     }
     assert!(certificates.outbound().borrow().is_ok());
@@ -370,7 +370,7 @@ fn of_a_bundle_the_useless_is_passed_over() {
     let secret = Secret::new(bad, &leaf.pem, &key);
     assert_eq!(
         problem(&secret).as_deref(),
-        Some("the certificate of CA_CERT has expired")
+        Some("certificate of CA_CERT has expired")
     );
 }
 

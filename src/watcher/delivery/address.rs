@@ -23,7 +23,7 @@ pub struct KcpAddress {
 
 /// The text is no address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("KCP's address must be a host or host:port, without a scheme or a path")]
+#[error("expected host or host:port, without scheme and path")]
 pub struct KcpAddressError;
 
 impl KcpAddress {

@@ -14,7 +14,7 @@ use crate::metrics::{FAILED_REQUEST, REQUEST_SETUP};
 #[derive(Debug, thiserror::Error)]
 pub enum PostError {
     /// KCP answered, and not with 2xx. Redirects are never followed.
-    #[error("KCP answers {status}")]
+    #[error("KCP returned {status}")]
     Refused {
         /// The HTTP status.
         status: u16,
@@ -22,10 +22,10 @@ pub enum PostError {
         retry_after: Option<Duration>,
     },
     /// No answer.
-    #[error("KCP cannot be reached")]
+    #[error("connection to KCP failed")]
     Unreachable(#[source] Broken),
     /// Nothing was sent: there are no certificates to send it with.
-    #[error("there are no usable certificates")]
+    #[error("no valid certificates")]
     Setup(#[source] Arc<CertificateError>),
 }
 
@@ -33,16 +33,16 @@ pub enum PostError {
 #[derive(Debug, thiserror::Error)]
 pub enum Broken {
     /// The name does not resolve.
-    #[error("its name does not resolve")]
+    #[error("host name cannot be resolved")]
     Name(#[source] io::Error),
     /// TCP.
-    #[error("the connection failed")]
+    #[error("TCP connection failed")]
     Connection(#[source] io::Error),
     /// No trustworthy session: its certificate or ours was refused, or it does not speak TLS.
-    #[error("there is no TLS session with it")]
+    #[error("TLS")]
     Session(#[source] io::Error),
     /// Reset, closed too early, or not HTTP. In TLS 1.3 a refusal of our certificate shows here.
-    #[error("the exchange broke off")]
+    #[error("HTTP exchange aborted")]
     Exchange(#[source] hyper::Error),
     /// Time was up.
     #[error("{0} took too long")]

@@ -153,7 +153,7 @@ impl Sender {
         let left = self.outbox.report(now()).depth;
         if left > 0 {
             let in_time = drained.is_ok();
-            tracing::info!(left, in_time, "undelivered events kept in the spool");
+            tracing::info!(left, in_time, "shutting down with undelivered events");
         }
     }
 

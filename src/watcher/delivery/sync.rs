@@ -44,7 +44,7 @@ where
                 tracing::debug!(
                     error = chassis::telemetry::error_chain(error),
                     attempts,
-                    "event rejected; retrying"
+                    "delivery failed, retrying"
                 );
                 tokio::time::sleep(around(wait, fastrand::u64(..))).await;
             }

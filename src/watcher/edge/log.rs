@@ -45,7 +45,7 @@ impl RequestLog {
                 reason = silence.code(),
                 uid,
                 skipped,
-                "review skipped: it does not say what was changed"
+                "skipped invalid review, change may be missed"
             );
         }
     }

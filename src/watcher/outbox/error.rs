@@ -5,25 +5,25 @@ use std::io::{self, ErrorKind};
 /// What the disk refused. None of it loses an event of a process that lives on: all of it is tried again.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SpoolError {
-    #[error("the spool's folder cannot be opened")]
+    #[error("failed to open the spool directory")]
     Open(#[source] io::Error),
-    #[error("another process uses the spool's folder")]
+    #[error("spool directory is in use by another process")]
     Held,
-    #[error("the spool's folder cannot be listed")]
+    #[error("failed to list the spool directory")]
     List(#[source] io::Error),
-    #[error("a new segment cannot be created")]
+    #[error("failed to create a segment")]
     Create(#[source] io::Error),
-    #[error("a segment takes no more records")]
+    #[error("failed to write to a segment")]
     Append(#[source] io::Error),
-    #[error("the disk does not answer")]
+    #[error("write to the disk timed out")]
     Stalled,
-    #[error("the thread that writes cannot be started")]
+    #[error("failed to start the writer thread")]
     Thread(#[source] io::Error),
-    #[error("the spool has all the bytes that it may have, and its compaction has not ended")]
+    #[error("spool is full and its compaction is running")]
     Full,
-    #[error("what was written cannot be made to last")]
+    #[error("failed to sync the spool to disk")]
     Sync(#[source] io::Error),
-    #[error("what is to be told cannot be written as a whole")]
+    #[error("failed to encode a record")]
     Compact(#[source] io::Error),
 }
 

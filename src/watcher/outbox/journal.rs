@@ -225,7 +225,7 @@ impl Compaction {
             match self.folder.remove(&names::segment(segment.number)) {
                 Err(error) if error.kind() != ErrorKind::NotFound => {
                     // Those behind it must stay, too: they may say that something in it was delivered.
-                    tracing::warn!(%error, number = segment.number, "a spent segment stays");
+                    tracing::warn!(%error, number = segment.number, "failed to delete compacted segment");
                     break;
                 }
                 _ => removed.push(*segment),
@@ -268,6 +268,6 @@ pub(super) fn segment_bytes(records: usize, payload_bytes: usize) -> u64 {
 
 fn remove(folder: &dyn Folder, name: &str) {
     if let Err(error) = folder.remove(name) {
-        tracing::warn!(%error, name, "a file that was begun stays");
+        tracing::warn!(%error, name, "failed to delete unfinished file");
     }
 }

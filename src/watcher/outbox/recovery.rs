@@ -159,7 +159,7 @@ pub(super) fn read(
             Named::Segment(number) => one(folder, number, &mut found),
             Named::Unfinished(number) => {
                 if let Err(error) = folder.remove(&names::unfinished(number)) {
-                    tracing::warn!(%error, number, "an unfinished segment stays");
+                    tracing::warn!(%error, number, "failed to delete unfinished segment");
                 }
             }
             Named::Aside(_) => {}
@@ -174,7 +174,7 @@ fn one(folder: &Arc<dyn Folder>, number: u64, found: &mut Found) {
     let findings = match folder.read(&name) {
         Ok(mut file) => segment::read(&mut *file, &mut |kind, payload| left.apply(kind, payload)),
         Err(error) => {
-            tracing::error!(%error, name, "a segment cannot be opened; it is kept aside");
+            tracing::error!(%error, name, "failed to open segment, segment quarantined");
             left.may_be_missing = true;
             keep_aside(folder, number, None);
             return;
@@ -203,25 +203,18 @@ fn tell(name: &str, findings: &Findings) {
         error,
     } = findings;
     if let Some(version) = foreign_version {
-        tracing::error!(
-            name,
-            version,
-            "a segment of another version is kept aside, unread"
-        );
+        tracing::error!(name, version, "segment of another version quarantined");
     } else if let Some(error) = error {
-        tracing::error!(name, bytes, %error, "a segment could be read in part only");
+        tracing::error!(name, bytes, %error, "segment read in part");
     } else if *bad_bytes > 0 {
         tracing::error!(
             name,
             bytes,
             bad_bytes,
-            "a segment is damaged; what is intact is used"
+            "segment damaged, intact records used"
         );
     } else if *incomplete {
-        tracing::warn!(
-            name,
-            "the disk did not take everything when this segment was written"
-        );
+        tracing::warn!(name, "segment incomplete since it was written");
     }
 }
 
@@ -229,6 +222,6 @@ fn tell(name: &str, findings: &Findings) {
 fn keep_aside(folder: &Arc<dyn Folder>, number: u64, version: Option<u16>) {
     let (from, to) = (names::segment(number), names::aside(number, version));
     if let Err(error) = folder.rename(&from, &to) {
-        tracing::error!(%error, from, to, "a segment that is not ours to read could not be renamed");
+        tracing::error!(%error, from, to, "failed to quarantine segment");
     }
 }

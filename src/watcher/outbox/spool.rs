@@ -140,7 +140,7 @@ impl Spool {
         if self.trouble.as_deref() != Some(&*text) {
             tracing::error!(
                 error = text,
-                "the spool is not in use; events that are put now do not survive this process"
+                "failed to write spool segment, events are in memory only"
             );
         }
         self.trouble = Some(text);
@@ -191,15 +191,12 @@ impl Spool {
                 if self.in_use() {
                     self.in_a_row = 0;
                     if self.trouble.take().is_some() {
-                        tracing::info!("the spool is in use again");
+                        tracing::info!("spool writable again");
                     }
                 }
             }
             Err(error) if self.in_use() && self.trouble.is_none() => {
-                tracing::warn!(
-                    error = error_chain(&error),
-                    "the spool could not be compacted"
-                );
+                tracing::warn!(error = error_chain(&error), "failed to compact spool");
                 self.back_off(now);
             }
             Err(error) => self.give_up(&error, now),

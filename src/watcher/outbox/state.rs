@@ -83,7 +83,7 @@ impl State {
         if let Some((key, manager)) = self.queue.rejected(ticket) {
             self.dropped.rejected += 1;
             if let Some(manager) = self.mark_lost(manager, now) {
-                tracing::warn!(%manager, "event dropped: KCP rejects it; manager is asked for a resync");
+                tracing::warn!(%manager, "event dropped, rejected by KCP, resync pending");
             }
             self.spool.append(Kind::Delivered, &key, now);
         }
@@ -102,7 +102,7 @@ impl State {
         self.dropped.rejected += keys.len() as u64;
         if let Some(manager) = self.mark_lost(manager, now) {
             let events = keys.len();
-            tracing::warn!(%manager, events, "events dropped: KCP rejects all of them; manager is asked for a resync");
+            tracing::warn!(%manager, events, "events dropped, all rejected by KCP, resync pending");
         }
         for key in keys.iter().take(FEW) {
             self.spool.append(Kind::Delivered, key, now);
@@ -194,7 +194,7 @@ impl State {
         if self.queue.managers().evictions() == 1 {
             tracing::warn!(
                 capacity = managers::CAPACITY,
-                "manager evicted: more managers than there is room for; set MANAGERS"
+                "manager evicted at the limit of managers, set WATCHER_MANAGERS"
             );
         }
         if evicted.lost {
@@ -206,7 +206,7 @@ impl State {
     fn lose(&mut self, manager: ManagerId, now: Moment) -> Stored {
         self.dropped.outbox_full += 1;
         if let Some(name) = self.mark_lost(manager, now) {
-            tracing::error!(manager = %name, "event dropped: the outbox is full; manager is asked for a resync");
+            tracing::error!(manager = %name, "event dropped, outbox full, resync pending");
         }
         Stored::Full
     }
@@ -229,7 +229,7 @@ impl State {
         }
         self.dropped.too_many_managers += 1;
         if self.lose_strangers(now) {
-            tracing::error!("events dropped: more managers than there is room for; set MANAGERS");
+            tracing::error!("events dropped at the limit of managers, set WATCHER_MANAGERS");
         }
         Stored::TooManyManagers
     }

@@ -236,7 +236,7 @@ async fn a_real_folder_is_kept_up_and_read_again() {
     let (second, recovered) = Outbox::open(options(), now);
     assert_eq!(
         recovered.unusable.as_deref(),
-        Some("another process uses the spool's folder")
+        Some("spool directory is in use by another process")
     );
     assert_eq!(
         second.put(&manager("a"), &world::event(1), now),

@@ -131,7 +131,7 @@ impl Job {
             } => file.append(number, frame, *lasting),
             Self::MarkIncomplete { folder, segment } => {
                 if let Err(error) = folder.overwrite(segment, WHOLE_AT, NOT_WHOLE) {
-                    tracing::warn!(%error, "failed to mark the spool incomplete");
+                    tracing::warn!(%error, "failed to mark spool incomplete");
                 }
                 Ok(())
             }

@@ -164,7 +164,7 @@ async fn an_own_fault_lets_the_pod_pass_with_a_warning(
         answer["response"]["warnings"][0]
             .as_str()
             .unwrap()
-            .contains("unchanged")
+            .contains("not mutated")
     );
     assert!(fixture.shows(&format!(
         r#"rt_admission_internal_errors_total{{reason="{fault}"}} 1"#
@@ -178,7 +178,7 @@ async fn a_decision_that_panics_lets_the_pod_pass_with_a_warning() {
     assert_eq!(response.status(), StatusCode::OK);
     let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
     let answer: Value = serde_json::from_slice(&body).unwrap();
-    let warning = "runtime-bootstrapper failed on this Pod; it passes unchanged";
+    let warning = "runtime-bootstrapper: internal error, Pod not mutated";
     assert_eq!(
         answer["response"],
         json!({

@@ -69,7 +69,7 @@ pub async fn watch_files(files: CertificateFiles, cell: Cell<Material>) {
             && told != problem
         {
             let directory = files.directory.display();
-            tracing::warn!(%directory, error, "certificate files cannot be read");
+            tracing::warn!(%directory, error, "failed to read certificate files");
         }
         told = problem;
         let unchanged = matches!(

@@ -76,7 +76,7 @@ impl Hold {
     pub(super) fn text(self) -> &'static str {
         match self {
             Self::Unknown => "the certificate was not read yet",
-            Self::Missing => "there is no certificate",
+            Self::Missing => "certificate is missing",
             Self::Unusable => "the certificate cannot be used",
             Self::Outdated => "the certificate is expired or not valid yet",
             Self::EntryUnknown => "the webhook configuration was not read yet",

@@ -49,13 +49,13 @@ pub struct Order<'a> {
 #[derive(Debug, thiserror::Error)]
 pub enum IssueError {
     /// The system gave no key.
-    #[error("no key could be generated")]
+    #[error("failed to generate a key")]
     Key(#[source] rcgen::Error),
     /// A date is out of what certificates can say.
-    #[error("the dates of the certificate are out of range")]
+    #[error("validity of the certificate out of range")]
     Dates,
     /// The names or the key were refused.
-    #[error("the certificate could not be made")]
+    #[error("failed to create the certificate")]
     Certificate(#[source] rcgen::Error),
 }
 

@@ -42,13 +42,13 @@ pub struct Validity {
 #[derive(Debug, thiserror::Error)]
 pub enum PairError {
     /// The key belongs to another certificate; with files, possibly half-written ones.
-    #[error("the key and the certificate do not belong together")]
+    #[error("key does not match the certificate")]
     Mismatch,
     /// No certificate or key, or not ones that the TLS library takes.
-    #[error("the certificate or its key cannot be used")]
+    #[error("invalid certificate or key")]
     Unusable(#[source] TlsError),
     /// The TLS library takes the leaf, but its dates and names cannot be read.
-    #[error("the certificate cannot be read")]
+    #[error("malformed certificate")]
     Leaf,
 }
 

@@ -155,7 +155,7 @@ impl State {
         });
         self.presenter.tls.replace(pair.into_config());
         self.presenter.metrics.serving_until(validity.not_after);
-        tracing::info!(expires = %validity.not_after, "serving certificate in use");
+        tracing::info!(expires = %validity.not_after, "serving certificate activated");
     }
 
     fn hold_or(&mut self, verdict: Verdict, error: Option<&PairError>, now: Timestamp) {
@@ -167,11 +167,11 @@ impl State {
         let condition = &self.presenter.condition;
         match (&self.served, hold) {
             (None, hold) => {
-                condition.not_ready(hold.map_or("there is no certificate in use", Hold::text));
+                condition.not_ready(hold.map_or("no active certificate", Hold::text));
             }
             (Some(served), _) if !served.validity.contains(now) => {
                 let end = served.validity.not_after;
-                condition.not_ready(format!("the certificate in use expired at {end}"));
+                condition.not_ready(format!("active certificate expired at {end}"));
             }
             (Some(_), None) => condition.ready(),
             (Some(_), Some(hold)) => {
@@ -193,9 +193,9 @@ impl State {
         let error = error.map(|error| error_chain(error));
         let reason = hold.text();
         if hold.is_ordinary() {
-            tracing::info!(reason, "serving certificate not taken into use yet");
+            tracing::info!(reason, "serving certificate activation deferred");
         } else {
-            tracing::warn!(reason, error, "serving certificate not taken into use");
+            tracing::warn!(reason, error, "serving certificate rejected");
         }
     }
 }

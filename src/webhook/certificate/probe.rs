@@ -58,13 +58,13 @@ pub struct ProbeAnswer {
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     /// No CA is known, or none that is valid now.
-    #[error("callers trust no certificate authority")]
+    #[error("caBundle is empty")]
     NoTrust,
     /// Name, path or trust cannot be used.
-    #[error("the question cannot be asked")]
+    #[error("failed to build the probe request")]
     Question(#[source] BoxError),
     /// Nobody listens.
-    #[error("cannot connect to port {port}")]
+    #[error("failed to connect to port {port}")]
     Connect {
         /// On 127.0.0.1.
         port: u16,
@@ -72,13 +72,13 @@ pub enum ProbeError {
         source: io::Error,
     },
     /// An API server would not trust us, or there is no certificate yet.
-    #[error("the TLS handshake failed")]
+    #[error("TLS handshake failed")]
     Handshake(#[source] io::Error),
     /// Connected, but the exchange failed.
-    #[error("no complete answer")]
+    #[error("incomplete response")]
     Exchange(#[source] BoxError),
     /// Too slow.
-    #[error("no answer within {0:?}")]
+    #[error("no response within {0:?}")]
     Timeout(Duration),
 }
 

@@ -24,13 +24,13 @@ use crate::knowledge::version::Requirements;
 /// Why what is in the cluster is not in force.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Unusable {
-    #[error("the ConfigMap does not exist")]
+    #[error("ConfigMap not found")]
     Absent,
-    #[error("the ConfigMap has no key {CONFIG_KEY}")]
+    #[error("ConfigMap: key {CONFIG_KEY} is missing")]
     NoKey,
-    #[error("the document is invalid")]
+    #[error("invalid document")]
     Document(#[source] DocumentError),
-    #[error("the document contradicts itself")]
+    #[error("invalid document")]
     Configuration(#[source] ConfigurationError),
 }
 
@@ -62,7 +62,7 @@ pub(super) struct Keeper<'a> {
 impl<'a> Keeper<'a> {
     pub(super) fn new(watches: &'a Watches) -> Self {
         let condition = watches.readiness.condition("configuration");
-        condition.not_ready("no document seen yet");
+        condition.not_ready("no configuration document observed yet");
         Self {
             watches,
             condition,
@@ -100,7 +100,7 @@ impl<'a> Keeper<'a> {
         let last = knowledge.newest().configuration;
         let same = last.filter(|it| **it == configuration);
         if same.is_none() {
-            tracing::info!(?notices, "a new configuration");
+            tracing::info!(?notices, "configuration loaded");
         }
         // An equal one stays the same value, so that nobody takes it for another.
         let configuration = same.unwrap_or_else(|| Arc::new(configuration));
@@ -129,7 +129,7 @@ impl<'a> Keeper<'a> {
         self.watches.metrics.rejected_documents.inc();
         tracing::error!(
             error = text,
-            "the configuration in the cluster cannot be used"
+            "invalid configuration, last valid one stays active"
         );
         if let Some(map) = map {
             self.report(map, &text).await;
@@ -148,7 +148,7 @@ impl<'a> Keeper<'a> {
         // A Recorder takes Events for the same that differ in their note only, so each error has one of its own.
         let recorder = Recorder::new(self.watches.client.clone(), self.watches.reporter.clone());
         if let Err(error) = recorder.publish(&event, &map.object_ref(&())).await {
-            tracing::warn!(error = error_chain(&error), "an Event could not be written");
+            tracing::warn!(error = error_chain(&error), "failed to write Event");
         }
     }
 }

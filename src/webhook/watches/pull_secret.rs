@@ -52,10 +52,7 @@ pub(super) fn take(knowledge: &Knowledge, name: &str, secret: Option<&Secret>) {
         return knowledge.set_pull_secret(PullSecretSource::none(Seen::absent(name)));
     };
     let source = PullSecretSource::read(secret).unwrap_or_else(|error| {
-        tracing::error!(
-            error = error_chain(&error),
-            "the pull Secret cannot be used"
-        );
+        tracing::error!(error = error_chain(&error), "invalid pull Secret");
         PullSecretSource::unusable(&secret.metadata, &error)
     });
     knowledge.set_pull_secret(source);

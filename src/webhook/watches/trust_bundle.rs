@@ -61,7 +61,7 @@ async fn watch_one(watches: &Watches, name: Option<&str>) {
         Err(error) => {
             // What was known stays in force; a Pod that mounts a bundle waits rather than fails.
             let text = error_chain(&error);
-            tracing::warn!(error = text, "the API server does not tell what it serves");
+            tracing::warn!(error = text, "failed to discover APIs");
             condition.detail(text);
             tokio::time::sleep(ASK_AGAIN / 12).await;
         }
@@ -126,7 +126,7 @@ pub(super) fn known<K>(name: &str, bundle: Option<&PartialObjectMeta<K>>) -> Kno
 
 fn set(watches: &Watches, bundle: KnownBundle) {
     if watches.knowledge.newest().trust_bundle.presence != bundle.presence {
-        tracing::info!(presence = ?bundle.presence, "the trust bundle");
+        tracing::info!(presence = ?bundle.presence, "ClusterTrustBundle observed");
     }
     watches.knowledge.set_trust_bundle(bundle);
 }

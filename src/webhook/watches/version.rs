@@ -40,12 +40,9 @@ impl<'a> Teller<'a> {
         let text = waiting.map(|it| it.to_string());
         let waits = text.is_some();
         if waits && !self.waits {
-            tracing::info!(
-                why = text,
-                "the parts of the configuration are not of one version"
-            );
+            tracing::info!(why = text, "configuration revision mismatch");
         } else if !waits && self.waits {
-            tracing::info!("the parts of the configuration are of one version, which is in force");
+            tracing::info!("configuration revision complete");
         }
         self.waits = waits;
         self.watches

@@ -39,9 +39,9 @@ impl Parts {
 /// Why a text does not choose parts.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum PartError {
-    #[error("there is no part `{0}`; there are: signal, direct")]
+    #[error("unknown controller {0:?} (known: direct, signal)")]
     Unknown(String),
-    #[error("no part is left")]
+    #[error("no controller enabled")]
     Nothing,
 }
 

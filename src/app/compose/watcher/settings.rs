@@ -32,22 +32,22 @@ pub(super) struct Settings {
 /// Why the watcher cannot begin.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SettingsError {
-    #[error("necessary bootstrap settings missing: {variable} is not set; it says {meaning}")]
+    #[error("{variable} (--{}) is required: {meaning}", .variable.to_lowercase().replace('_', "-"))]
     Missing {
         variable: &'static str,
         meaning: &'static str,
     },
-    #[error("KCP_ADDR cannot be used")]
+    #[error("KCP_ADDR (--kcp-addr)")]
     Address(#[source] KcpAddressError),
-    #[error("KCP_CONTRACT cannot be used")]
+    #[error("KCP_CONTRACT (--kcp-contract)")]
     Contract(#[source] EventError),
-    #[error("the manager {name:?} cannot be used")]
+    #[error("manager {name:?}")]
     Manager {
         name: String,
         #[source]
         source: EventError,
     },
-    #[error("the Watchers cannot be used")]
+    #[error("--watchers-file")]
     Watchers(#[source] WatchersError),
 }
 
@@ -59,8 +59,16 @@ impl Settings {
     pub(super) fn new(arguments: &WatcherArgs) -> Result<Self, SettingsError> {
         let certificates = certificates(&arguments.kcp)?;
         let kcp = &arguments.kcp;
-        let address = given(&kcp.kcp_addr, "KCP_ADDR", "where KCP's gateway is")?;
-        let contract = given(&kcp.kcp_contract, "KCP_CONTRACT", "how paths at KCP begin")?;
+        let address = given(
+            &kcp.kcp_addr,
+            "KCP_ADDR",
+            "host or host:port of KCP's gateway",
+        )?;
+        let contract = given(
+            &kcp.kcp_contract,
+            "KCP_CONTRACT",
+            "version of the API of KCP, such as v2",
+        )?;
         let listed = match &arguments.watchers_file {
             Some(file) => watchers::read(file).map_err(SettingsError::Watchers)?,
             None => Vec::new(),
@@ -93,7 +101,7 @@ impl Settings {
             kcp_addr = %self.kcp_address,
             kcp_contract = %self.contract,
             spool = %self.spool.folder.display(),
-            "the watcher begins"
+            "watcher started"
         );
     }
 }
@@ -101,9 +109,21 @@ impl Settings {
 fn certificates(kcp: &KcpArgs) -> Result<CertificateOptions, SettingsError> {
     let file = |value, variable, meaning| given(value, variable, meaning).map(PathBuf::from);
     Ok(CertificateOptions {
-        authorities: file(&kcp.ca_cert, "CA_CERT", "by which authorities KCP is known")?,
-        certificate: file(&kcp.tls_cert, "TLS_CERT", "which certificate is shown")?,
-        key: file(&kcp.tls_key, "TLS_KEY", "which key it has")?,
+        authorities: file(
+            &kcp.ca_cert,
+            "CA_CERT",
+            "PEM file with the CA certificates of KCP",
+        )?,
+        certificate: file(
+            &kcp.tls_cert,
+            "TLS_CERT",
+            "PEM file with the certificate of the watcher",
+        )?,
+        key: file(
+            &kcp.tls_key,
+            "TLS_KEY",
+            "PEM file with the private key of the certificate",
+        )?,
     })
 }
 
@@ -152,7 +172,7 @@ fn port(variable: &'static str, value: &str, default: u16) -> u16 {
                 variable,
                 value,
                 default,
-                "invalid port range; the default holds"
+                "invalid port range, using the default"
             );
             default
         }
@@ -217,22 +237,17 @@ mod tests {
         let error = settings(&given).unwrap_err().to_string();
         let variable = REQUIRED[missing].0;
         assert!(
-            error.starts_with(&format!(
-                "necessary bootstrap settings missing: {variable} is not set"
-            )),
+            error.starts_with(&format!("{variable} (--")) && error.contains(") is required: "),
             "{error}"
         );
     }
 
     #[rstest]
-    #[case::scheme("--kcp-addr=https://kcp.test", "KCP_ADDR cannot be used")]
-    #[case::path("--kcp-contract=v2/a", "KCP_CONTRACT cannot be used")]
-    #[case::manager("--managers=a/b", "the manager \"a/b\" cannot be used")]
-    #[case::watchers("--watchers-file=/nowhere", "the Watchers cannot be used")]
-    #[case::empty_is_missing(
-        "--kcp-contract=",
-        "necessary bootstrap settings missing: KCP_CONTRACT is not set"
-    )]
+    #[case::scheme("--kcp-addr=https://kcp.test", "KCP_ADDR (--kcp-addr)")]
+    #[case::path("--kcp-contract=v2/a", "KCP_CONTRACT (--kcp-contract)")]
+    #[case::manager("--managers=a/b", "manager \"a/b\"")]
+    #[case::watchers("--watchers-file=/nowhere", "--watchers-file")]
+    #[case::empty_is_missing("--kcp-contract=", "KCP_CONTRACT (--kcp-contract) is required: ")]
     fn what_cannot_be_used_is_named(#[case] flag: &str, #[case] expected: &str) {
         let name = flag.split('=').next().unwrap();
         let kept = REQUIRED

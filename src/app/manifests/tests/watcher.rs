@@ -237,9 +237,9 @@ fn a_file_that_is_not_there_is_named(#[case] flag: &str, #[case] expected: &str)
 
 /// One bad Watcher is named; in one object with the others the API server would refuse all of them.
 #[rstest]
-#[case::twice(&WATCHERS.replace("name: klm-watcher-status", "name: klm-watcher"), "is there twice")]
-#[case::label(&WATCHERS.replace("watched-by: kyma", "watched-by: 'a b'"), "no object could carry")]
-#[case::separator(&WATCHERS.replace("resource: kymas}", "resource: a---b}"), "contains `---`")]
+#[case::twice(&WATCHERS.replace("name: klm-watcher-status", "name: klm-watcher"), ": duplicate")]
+#[case::label(&WATCHERS.replace("watched-by: kyma", "watched-by: 'a b'"), "labels: not a valid label")]
+#[case::separator(&WATCHERS.replace("resource: kymas}", "resource: a---b}"), "must not contain `---`")]
 fn a_watcher_that_cannot_be_registered_is_an_error(#[case] watchers: &str, #[case] expected: &str) {
     let folder = Folder::with(&[("w.yaml", watchers)]);
     let flags = [

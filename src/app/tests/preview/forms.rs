@@ -286,7 +286,7 @@ fn an_odd_configuration_is_remarked_on_but_not_in_the_result() {
         .with("m.yaml", POD)
         .preview(&["--output", "json", "m.yaml"]);
     assert_eq!(ran.pods()[0]["changed"], false);
-    let remark = "warning: config.json: `availableFeatures` is empty: no Pod will be changed\n";
+    let remark = "warning: config.json: availableFeatures: empty: no Pod is changed\n";
     assert_eq!(ran.err, remark);
 }
 

@@ -175,7 +175,7 @@ impl Loop {
                 self.known = Some(known);
             }
             Err(reason) => {
-                tracing::error!(reason, "nothing new is rolled out without its record");
+                tracing::error!(reason, "failed to load state, rollout suspended");
                 self.sources_at = Some(Instant::now() + RECORD_PAUSE);
             }
         }

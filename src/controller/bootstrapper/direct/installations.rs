@@ -23,10 +23,10 @@ const OTHERS: usize = 64;
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestsError {
     /// They cannot be rendered for these settings.
-    #[error("the manifests cannot be rendered: {0}")]
+    #[error("failed to render manifests: {0}")]
     Rendering(String),
     /// They are not what can be installed.
-    #[error("the manifests cannot be installed")]
+    #[error("invalid manifests")]
     Installation(#[source] InstallationError),
 }
 

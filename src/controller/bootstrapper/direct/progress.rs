@@ -110,7 +110,7 @@ pub(super) async fn publish(client: Client, namespace: String, mut progress: Rec
             }
             Err(error) => {
                 let error = error_chain(&error);
-                tracing::warn!(error, "the rollout's progress waits");
+                tracing::warn!(error, "failed to update rollout progress, backing off");
                 progress.mark_changed();
                 sleep(Backoff::WATCH.delay(failures, fastrand::u64(..))).await;
                 failures += 1;

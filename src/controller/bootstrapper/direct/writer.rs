@@ -192,7 +192,7 @@ impl Writer {
             }
             Err(kube::Error::Api(status)) if status.is_invalid() => {
                 let (runtime, reason) = (&*saying.name, status.message);
-                tracing::error!(runtime, reason, "the status is invalid");
+                tracing::error!(runtime, reason, "invalid status rejected by the API server");
             }
             Err(error) => self.pause(saying, conflicts, &error),
         }
@@ -202,7 +202,7 @@ impl Writer {
         // Those that were on their way when the first one failed are the same failure.
         if self.resume <= Instant::now() {
             let error = error_chain(error);
-            tracing::warn!(runtime = &*saying.name, error, "statuses wait");
+            tracing::warn!(runtime = &*saying.name, error, "status updates backing off");
             self.resume = Instant::now() + PAUSE.delay(self.failures, fastrand::u64(..));
             self.failures += 1;
         }

@@ -20,10 +20,10 @@ pub struct Recalled {
 #[derive(Debug, thiserror::Error)]
 pub enum RecallError {
     /// A record cannot be used.
-    #[error("what was rolled out cannot be recalled")]
+    #[error("failed to load state")]
     Record(#[source] RecordError),
     /// A record cannot be understood.
-    #[error("what was rolled out cannot be understood")]
+    #[error("invalid state")]
     Garbage(#[source] KnownError),
 }
 

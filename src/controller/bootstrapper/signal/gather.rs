@@ -60,7 +60,7 @@ pub(super) fn bootstrappers(
                 Ok(None) => sleep(ASK_AGAIN).await,
                 Err(error) => {
                     let error = error_chain(&error);
-                    tracing::warn!(error, "the control plane does not tell what it serves");
+                    tracing::warn!(error, "failed to discover APIs of KCP");
                     sleep(ASK_AGAIN / 12).await;
                 }
             }

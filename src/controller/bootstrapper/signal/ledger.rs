@@ -33,9 +33,9 @@ const RETRY: Backoff = Backoff {
 /// Why nobody is signalled.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Refusal {
-    #[error("the record of what was signalled cannot be used")]
+    #[error("failed to load state")]
     Record(#[source] RecordError),
-    #[error("the record of what was signalled cannot be understood")]
+    #[error("invalid state")]
     Garbage(#[source] decide::RecordError),
 }
 

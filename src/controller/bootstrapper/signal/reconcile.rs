@@ -301,7 +301,7 @@ impl Reconciler {
                     tracing::info!(
                         runtime = &*name,
                         was = failure.name(),
-                        "a runtime can be signalled again"
+                        "signal write recovered"
                     );
                 }
                 // A change may have come in between.
@@ -324,7 +324,7 @@ impl Reconciler {
         let before = self.failing.insert(name.clone(), failure);
         if before != Some(failure) && !alike && !error.is_expected() {
             let error = error_chain(error);
-            tracing::warn!(runtime = &**name, error, "a runtime cannot be signalled");
+            tracing::warn!(runtime = &**name, error, "failed to signal runtime");
         }
     }
 

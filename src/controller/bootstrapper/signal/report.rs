@@ -17,26 +17,26 @@ use super::ledger::Refusal;
 /// Why an Event is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Reason {
-    RecordBegun,
+    StateInitialized,
     SourcesChanged,
-    SignalsWithheld,
-    RecordRefused,
+    SignalsSuspended,
+    InvalidState,
 }
 
 impl Reason {
     fn name(self) -> &'static str {
         match self {
-            Self::RecordBegun => "RecordBegun",
+            Self::StateInitialized => "StateInitialized",
             Self::SourcesChanged => "SourcesChanged",
-            Self::SignalsWithheld => "SignalsWithheld",
-            Self::RecordRefused => "RecordRefused",
+            Self::SignalsSuspended => "SignalsSuspended",
+            Self::InvalidState => "InvalidState",
         }
     }
 
     fn r#type(self) -> EventType {
         match self {
-            Self::RecordBegun | Self::SourcesChanged => EventType::Normal,
-            Self::SignalsWithheld | Self::RecordRefused => EventType::Warning,
+            Self::StateInitialized | Self::SourcesChanged => EventType::Normal,
+            Self::SignalsSuspended | Self::InvalidState => EventType::Warning,
         }
     }
 }
@@ -64,7 +64,7 @@ impl Reports {
         metrics: SignalMetrics,
     ) -> Self {
         let condition = readiness.condition("signal");
-        condition.not_ready("the record was not read yet");
+        condition.not_ready("state not loaded yet");
         Self {
             client,
             reporter,
@@ -77,21 +77,17 @@ impl Reports {
 
     /// There was no record: from now on there is.
     pub(super) fn begun(&self, record: ObjectReference) -> Report {
-        let text = "the first start: the sources are recorded as they are, and nobody is signalled";
+        let text = "state initialized with the current sources, no Runtime is signaled";
         tracing::info!("{text}");
-        self.event(Reason::RecordBegun, text, record)
+        self.event(Reason::StateInitialized, text, record)
     }
 
     /// Some sources changed.
     pub(super) fn changed(&self, kinds: &[Kind], due: usize, record: ObjectReference) -> Report {
         let sources: Vec<&str> = kinds.iter().map(|kind| kind.name()).collect();
         let sources = sources.join(", ");
-        tracing::info!(
-            sources,
-            due,
-            "sources changed: runtimes have to be signalled"
-        );
-        let text = format!("{sources} changed: {due} runtimes have to be signalled");
+        tracing::info!(sources, due, "sources changed, signaling runtimes");
+        let text = format!("{sources} changed: {due} Runtimes are to be signaled");
         self.event(Reason::SourcesChanged, &text, record)
     }
 
@@ -114,12 +110,12 @@ impl Reports {
             self.show();
         }
         let Some(error) = &self.withheld else {
-            tracing::info!("every source can be used again: what was withheld is signalled");
+            tracing::info!("all sources valid, signals resumed");
             return None;
         };
         tracing::warn!(error, "{WITHHELD}");
         let text = format!("{WITHHELD}: {error}");
-        Some(self.event(Reason::SignalsWithheld, &text, record))
+        Some(self.event(Reason::SignalsSuspended, &text, record))
     }
 
     /// Nobody is signalled.
@@ -127,15 +123,15 @@ impl Reports {
         let text = error_chain(refusal);
         self.metrics.refused(Some(refusal.name()));
         self.condition
-            .not_ready(format!("nobody is signalled: {text}"));
+            .not_ready(format!("signals suspended: {text}"));
         if self.refused.as_ref() == Some(&text) {
             return None;
         }
         let report = if refusal.needs_somebody() {
-            tracing::error!(error = text, "nobody is signalled");
-            Some(self.event(Reason::RecordRefused, &text, record))
+            tracing::error!(error = text, "signals suspended");
+            Some(self.event(Reason::InvalidState, &text, record))
         } else {
-            tracing::warn!(error = text, "nobody is signalled for now");
+            tracing::warn!(error = text, "signals suspended temporarily");
             None
         };
         self.refused = Some(text);
@@ -145,7 +141,7 @@ impl Reports {
     /// The record is in order.
     pub(super) fn in_order(&mut self) {
         if self.refused.take().is_some() {
-            tracing::info!("the record is in order again");
+            tracing::info!("state valid again");
         }
         self.metrics.refused(None);
         self.show();
@@ -164,14 +160,14 @@ impl Reports {
             type_: reason.r#type(),
             reason: reason.name().to_owned(),
             note: Some(text.chars().take(LONGEST_NOTE).collect()),
-            action: "Signal".to_owned(),
+            action: "SignalRuntimes".to_owned(),
             secondary: None,
         };
         // A Recorder takes Events for the same that differ in their note only, so each has one of its own.
         let recorder = Recorder::new(self.client.clone(), self.reporter.clone());
         Box::pin(async move {
             if let Err(error) = recorder.publish(&event, &record).await {
-                tracing::warn!(error = error_chain(&error), "an Event could not be written");
+                tracing::warn!(error = error_chain(&error), "failed to write Event");
             }
         })
     }
@@ -187,7 +183,7 @@ impl Drop for Reports {
 
 /// Said in the log, in the condition and in an Event.
 const WITHHELD: &str =
-    "no runtime is signalled while a source cannot be used, as the manager would copy it";
+    "no Runtime is signaled while a source is invalid, because KIM would copy it";
 
 /// The API takes 1 kB.
 const LONGEST_NOTE: usize = 900;

@@ -25,25 +25,25 @@ pub(super) enum WriteError {
     /// No rights, or an admission plugin. The text is the API server's and bounded.
     #[error("forbidden: {0}")]
     Forbidden(String),
-    #[error("the Runtime is gone")]
+    #[error("Runtime not found")]
     Gone,
-    #[error("somebody else wrote the Runtime at the same time")]
+    #[error("conflict: Runtime written by another client")]
     Conflict,
-    #[error("the API server is busy")]
+    #[error("API server returned 429")]
     Throttled(Option<Duration>),
-    #[error("the API server answered {code}")]
+    #[error("API server returned {code}")]
     Server {
         code: u16,
         retry_after: Option<Duration>,
     },
-    #[error("the API server answered {code}: {message}")]
+    #[error("API server returned {code}: {message}")]
     Refused { code: u16, message: String },
     /// An admission plugin took the key away, or the answer is of another object.
-    #[error("the Runtime does not carry what was set")]
+    #[error("Runtime lacks the keys that were set")]
     Ineffective,
-    #[error("the API server's answer cannot be read")]
+    #[error("invalid response of the API server")]
     Unreadable(#[source] serde_json::Error),
-    #[error("the API server cannot be asked")]
+    #[error("request to the API server failed")]
     Transport(#[source] kube::Error),
 }
 

@@ -27,7 +27,7 @@ pub async fn salt(client: &Client, readiness: &Readiness) -> Salt {
             Err(error) => error_chain(&error),
         };
         if failures == 0 {
-            tracing::warn!(error, "the control plane does not tell who it is");
+            tracing::warn!(error, "failed to read the identity of KCP");
         }
         condition.not_ready(error);
         sleep(Backoff::WATCH.delay(failures, fastrand::u64(..))).await;

@@ -183,7 +183,7 @@ impl Publisher {
         condition: Condition,
         metrics: SourceMetrics,
     ) -> (Self, Published) {
-        condition.not_ready("not all of them are known yet");
+        condition.not_ready("not all sources observed yet");
         let (sender, receiver) = watch::channel(None);
         let publisher = Self {
             salt,
@@ -219,22 +219,15 @@ impl Publisher {
             let source = kind.name();
             match (sources.summary(*kind), complaint(sources, *kind)) {
                 (_, Some(error)) => {
-                    tracing::error!(
-                        source,
-                        error,
-                        "a source cannot be used and is rolled out nowhere"
-                    );
+                    tracing::error!(source, error, "invalid source, rollout suspended");
                 }
                 (Summary::Valid(hash), _) => {
-                    tracing::info!(source, %hash, "a source has this content");
+                    tracing::info!(source, %hash, "source observed");
                 }
                 (Summary::Unmanaged, _) => {
-                    tracing::warn!(
-                        source,
-                        "the API server does not serve a source: what was rolled out stays"
-                    );
+                    tracing::warn!(source, "API of source not served, copies are kept");
                 }
-                _ => tracing::info!(source, "a source does not exist"),
+                _ => tracing::info!(source, "source absent"),
             }
         }
         let mut remarks = Vec::new();

@@ -41,7 +41,7 @@ pub(super) async fn watch(
                 tokio::select! {
                     () = watch_version(client, name, condition, (version, &tell)) => {}
                     () = another_version(client, version) => {
-                        tracing::info!(was = version, "the API server serves another version of ClusterTrustBundles");
+                        tracing::info!(was = version, "served version of ClusterTrustBundle changed");
                     }
                 }
             }
@@ -55,7 +55,7 @@ pub(super) async fn watch(
             }
             Err(error) => {
                 let error = error_chain(&error);
-                tracing::warn!(error, "the API server does not tell what it serves");
+                tracing::warn!(error, "failed to discover APIs");
                 if told {
                     condition.detail(error);
                 } else {

@@ -43,7 +43,7 @@ async fn a_thousand_runtimes_leave_nothing_behind() {
         world.fleet.0.configurations.count(),
         FleetOptions::default().resumable
     );
-    let waits = world.sample("runtime_window_wait_seconds_count");
+    let waits = world.sample("runtime_request_queue_duration_seconds_count");
     assert_eq!(waits, 2_000);
 }
 

@@ -294,7 +294,7 @@ async fn an_operators_own_verifier_sees_the_event() {
     let header = forwarded(&authority.leaf(|_| {}).element());
     let answer = listener.ask(&post(&[&header], EVENT)).await;
     assert_eq!(answer.status, 403);
-    assert_eq!(answer.body, "the sender is not accepted: not wanted\n");
+    assert_eq!(answer.body, "sender not accepted: not wanted\n");
     let wanted = EVENT.replace("\"K\"", "\"ConfigMap\"");
     assert_eq!(listener.ask(&post(&[&header], &wanted)).await.status, 200);
 }

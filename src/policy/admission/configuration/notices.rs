@@ -15,13 +15,13 @@ use crate::image::Reference;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Notice {
     /// Nothing will ever be changed.
-    #[error("`availableFeatures` is empty: no Pod will be changed")]
+    #[error("availableFeatures: empty: no Pod is changed")]
     NothingAvailable,
     /// The alias stands for nothing.
     #[error("`{ALL_KEY}` of namespace `{0}` has no effect while `availableFeatures` is empty")]
     AllOfNothing(String),
     /// An override whose result is no image reference.
-    #[error("the override of `{0}` gives no valid image reference and is not applied")]
+    #[error("overrides[{0:?}]: the result is not a valid image reference: not applied")]
     UnusableOverride(String),
     /// An override with a key that no image can have as its registry.
     #[error(

@@ -50,14 +50,14 @@ impl DeliveryLog {
         }
         let error = error_chain(error);
         match &subject {
-            Subject::Kcp => tracing::warn!(error, "KCP is unreachable; events are retried"),
+            Subject::Kcp => tracing::warn!(error, "delivery failed, retrying"),
             Subject::Manager(manager) => {
-                tracing::warn!(%manager, error, "manager rejects events; they are retried");
+                tracing::warn!(%manager, error, "delivery to manager failed, retrying");
             }
             Subject::Others => {
                 tracing::warn!(
                     error,
-                    "managers that are not configured reject events; they are retried"
+                    "delivery to managers that are not configured failed, retrying"
                 );
             }
         }
@@ -79,9 +79,11 @@ impl DeliveryLog {
             return;
         }
         match subject {
-            Subject::Kcp => tracing::info!("KCP is reachable again"),
-            Subject::Manager(manager) => tracing::info!(%manager, "manager takes events again"),
-            Subject::Others => tracing::info!("managers that are not configured take events again"),
+            Subject::Kcp => tracing::info!("delivery recovered"),
+            Subject::Manager(manager) => tracing::info!(%manager, "delivery to manager recovered"),
+            Subject::Others => {
+                tracing::info!("delivery to managers that are not configured recovered")
+            }
         }
     }
 

@@ -264,7 +264,7 @@ async fn an_event_is_tried_until_it_is_taken(#[case] failure: Kcp) {
         longest = (longest * 2.0).min(60.0);
     }
     assert_eq!(world.depth(), 0);
-    // Row 29's arithmetic: of n attempts, all but the last have failed.
+    // Of n attempts, all but the last have failed.
     let failed = world.sample("watcher_failed_kcp_total{error_reason=\"failed-request\"}");
     assert_eq!(failed, Some(waits.len() as u64));
     let numbers = world.seen().into_iter().map(|it| it.sequence);

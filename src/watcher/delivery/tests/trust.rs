@@ -183,7 +183,7 @@ async fn without_certificates_nothing_is_sent() {
     assert_eq!((error.reason(), error.kind()), ("request-setup", "setup"));
     assert_eq!(
         chassis::telemetry::error_chain(&error),
-        "there are no usable certificates: there is no certificate in the file of CA_CERT"
+        "no valid certificates: file of CA_CERT: no certificate"
     );
     assert_eq!(world.kcp.opened(), 0);
 }

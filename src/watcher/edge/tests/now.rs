@@ -91,14 +91,14 @@ async fn a_4xx_is_said_after_one_attempt_and_the_event_is_kept() {
     lab.kcp.otherwise(Reply::Status(403, ""));
     assert_eq!(
         lab.says("/validate/kyma").await,
-        "kcp request failed\nKCP answers 403"
+        "kcp request failed\nKCP returned 403"
     );
     assert_eq!(lab.kcp.received().len(), 1);
     assert_eq!(lab.failures(), Some(1.0));
     assert_eq!(lab.fixture.bodies(), [event("a")]);
 }
 
-/// Row 29: a success at the second attempt is one failure.
+/// A success at the second attempt counts as one failure.
 #[tokio::test]
 async fn a_5xx_is_tried_again() {
     let lab = lab().await;
@@ -111,8 +111,8 @@ async fn a_5xx_is_tried_again() {
 
 /// The public watcher's three attempts, 2 and 4 s apart; its last word is the error.
 #[rstest]
-#[case::unavailable(Some(Reply::Status(503, "")), 3, "KCP answers 503")]
-#[case::refused(None, 0, "KCP cannot be reached: the connection failed: ")]
+#[case::unavailable(Some(Reply::Status(503, "")), 3, "KCP returned 503")]
+#[case::refused(None, 0, "connection to KCP failed: TCP connection failed: ")]
 #[tokio::test(start_paused = true)]
 async fn after_three_attempts_it_is_said_and_the_event_is_kept(
     #[case] reply: Option<Reply>,

@@ -94,7 +94,7 @@ async fn the_messages_of_what_is_not_watched_by_name() {
     assert_eq!(fixture.bodies(), [event("a")]);
 }
 
-/// Row 9: which object an event speaks of.
+/// The object that an event names.
 #[rstest]
 #[case::create("CREATE", Some("new"))]
 #[case::delete("DELETE", Some("old"))]

@@ -5,12 +5,12 @@ use rstest::rstest;
 use super::*;
 
 #[rstest]
-#[case::empty("", "the body is no AdmissionReview")]
-#[case::no_json("hello", "the body is no AdmissionReview")]
-#[case::cut_off(r#"{"request":{"uid":"#, "the body is no AdmissionReview")]
-#[case::no_request("{}", "the review has no request")]
-#[case::no_uid(r#"{"request":{}}"#, "the review's request has no uid")]
-#[case::another_kind(r#"{"kind":"Pod","apiVersion":"v1"}"#, "the body is \"Pod\" of \"v1\"")]
+#[case::empty("", "body: not an AdmissionReview")]
+#[case::no_json("hello", "body: not an AdmissionReview")]
+#[case::cut_off(r#"{"request":{"uid":"#, "body: not an AdmissionReview")]
+#[case::no_request("{}", "request: missing")]
+#[case::no_uid(r#"{"request":{}}"#, "request.uid: missing")]
+#[case::another_kind(r#"{"kind":"Pod","apiVersion":"v1"}"#, "body: expected AdmissionReview of admission.k8s.io/v1, got \"Pod\" of \"v1\"")]
 #[tokio::test]
 async fn no_review_is_a_bad_request_with_a_reason(
     #[case] body: &'static str,

@@ -78,7 +78,7 @@ fn a_folder_that_nobody_can_write_to_leaves_everything_in_memory() {
     let (outbox, recovered) = Outbox::open(Options::new(PathBuf::from("/proc/self")), now);
     let unusable = recovered.unusable.unwrap();
     assert!(
-        unusable.starts_with("the spool's folder cannot be opened: "),
+        unusable.starts_with("failed to open the spool directory: "),
         "{unusable}"
     );
     assert_eq!(

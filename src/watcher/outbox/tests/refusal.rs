@@ -11,13 +11,13 @@ use crate::outbox::{FsyncPolicy, Settings, Stored};
 #[rstest]
 #[case::absent(
     ErrorKind::NotFound,
-    "the spool's folder cannot be opened: entity not found"
+    "failed to open the spool directory: entity not found"
 )]
 #[case::forbidden(
     ErrorKind::PermissionDenied,
-    "the spool's folder cannot be opened: permission denied"
+    "failed to open the spool directory: permission denied"
 )]
-#[case::held(ErrorKind::WouldBlock, "another process uses the spool's folder")]
+#[case::held(ErrorKind::WouldBlock, "spool directory is in use by another process")]
 fn without_its_folder_everything_is_in_memory_until_it_is_there(
     #[case] closed: ErrorKind,
     #[case] unusable: &str,
@@ -85,7 +85,7 @@ fn a_disk_that_refuses_later_is_used_again_when_it_takes(
     assert_eq!(world.put("a", 3), Stored::MemoryOnly);
     let trouble = world.trouble().unwrap();
     assert!(
-        trouble.starts_with("a segment takes no more records") && trouble.ends_with(reason),
+        trouble.starts_with("failed to write to a segment") && trouble.ends_with(reason),
         "{trouble}"
     );
     world.keep_up_after(60);

@@ -170,7 +170,7 @@ fn a_put_on_a_frozen_disk_is_kept_in_memory_and_nothing_waits_for_the_disk() {
     until(|| !on_disk(&world));
     assert_eq!(put(&world, 4), Stored::MemoryOnly);
     let trouble = world.outbox.store.lock().spool.trouble().map(str::to_owned);
-    assert_eq!(trouble.as_deref(), Some("the disk does not answer"));
+    assert_eq!(trouble.as_deref(), Some("write to the disk timed out"));
     thaw(&world.disk, go);
 }
 
@@ -241,7 +241,7 @@ fn a_start_on_a_frozen_disk_goes_on_in_memory_and_finds_the_spool_later() {
     let mut world = World::with(disk, settings());
     assert!(begun.elapsed() < STUCK);
     let unusable = world.recovered.unusable.as_deref();
-    assert_eq!(unusable, Some("the disk does not answer"));
+    assert_eq!(unusable, Some("write to the disk timed out"));
     assert_eq!(put(&world, 2), Stored::MemoryOnly);
     thaw(&world.disk, go);
     until(|| on_disk(&world));

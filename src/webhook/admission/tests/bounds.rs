@@ -26,7 +26,7 @@ async fn pod_with_too_many_list_items_is_admitted_unchanged_with_a_warning() {
     let fixture = configured();
     let answer = fixture.ask(&review_of(MAX_LIST_ITEMS + 1)).await;
     assert_eq!(answer["response"]["patch"], Value::Null);
-    let warning = "runtime-bootstrapper cannot read this Pod; it passes unchanged";
+    let warning = "runtime-bootstrapper: invalid Pod, Pod not mutated";
     assert_eq!(warnings(&answer), [warning]);
     assert!(fixture.shows(r#"rt_admission_internal_errors_total{reason="InvalidPod"} 1"#));
 }

@@ -166,7 +166,7 @@ async fn a_refusal_tells_kind_and_place_of_the_error() {
     assert_eq!(status, StatusCode::BAD_REQUEST);
     assert_eq!(
         answer,
-        "the body is no AdmissionReview: missing, duplicate or mistyped field at line 1, column 77\n"
+        "body: not an AdmissionReview: missing, duplicate or mistyped field at line 1, column 77\n"
     );
 }
 

@@ -24,13 +24,13 @@ use crate::certificate::{
 /// A write failed. Every one of them is tried again, from what is then known.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum KeepError {
-    #[error("no new certificate")]
+    #[error("failed to issue a certificate")]
     Issue(#[source] IssueError),
-    #[error("the unusable Secret could not be deleted")]
+    #[error("failed to delete the invalid Secret")]
     Delete(#[source] kube::Error),
-    #[error("the Secret could not be written")]
+    #[error("failed to write the Secret")]
     Store(#[source] kube::Error),
-    #[error("the caBundle could not be written")]
+    #[error("failed to write the caBundle")]
     Publish(#[source] kube::Error),
 }
 

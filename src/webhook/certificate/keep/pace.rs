@@ -40,10 +40,10 @@ impl Pace {
                 let delay = BACKOFF.delay(self.failures, fastrand::u64(..));
                 self.failures = self.failures.saturating_add(1);
                 if error.is_conflict() {
-                    tracing::info!(?delay, "somebody else was faster, looking again");
+                    tracing::info!(?delay, "conflict, retrying");
                 } else {
                     let error = error_chain(error);
-                    tracing::warn!(error, ?delay, "will be tried again");
+                    tracing::warn!(error, ?delay, "write failed, retrying");
                 }
                 delay
             }
@@ -61,7 +61,10 @@ impl Pace {
         match self.recent.checked_sub(AT_ONCE) {
             None => Duration::ZERO,
             Some(excess) => {
-                tracing::warn!(writes = self.recent, "somebody undoes what is written");
+                tracing::warn!(
+                    writes = self.recent,
+                    "caBundle overwritten by another writer"
+                );
                 BACKOFF.delay(excess, random)
             }
         }

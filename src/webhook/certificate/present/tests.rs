@@ -45,7 +45,7 @@ fn nothing_is_served_and_nobody_is_ready_before_there_is_a_certificate() {
     let mut replica = Replica::start();
     for (source, reason) in [
         (Sighting::Unknown, "the certificate was not read yet"),
-        (Sighting::Absent, "there is no certificate"),
+        (Sighting::Absent, "certificate is missing"),
         (
             sighted(Material::default()),
             "the certificate cannot be used",
@@ -110,7 +110,7 @@ fn the_last_good_leaf_stays_and_the_trouble_is_told_once() {
     assert!(replica.serves(&good));
     let (ready, report) = replica.report();
     assert!(
-        ready && report.contains("there is no certificate; the last"),
+        ready && report.contains("certificate is missing; the last"),
         "{report}"
     );
 

@@ -38,18 +38,18 @@ pub(super) enum ApplyError {
     /// names and counts.
     #[error("forbidden: {0}")]
     Forbidden(String),
-    #[error("somebody else changed the Secret meanwhile")]
+    #[error("conflict: Secret written by another client")]
     Changed,
-    #[error("the namespace is gone or about to go")]
+    #[error("namespace not found or terminating")]
     NamespaceGone,
     /// The message is left out: it may quote what was sent.
-    #[error("the API server answered {code} {reason}")]
+    #[error("API server returned {code} ({reason})")]
     Refused { code: u16, reason: String },
-    #[error("the copy still differs after it was written")]
+    #[error("copy differs after the write")]
     NotTaken,
-    #[error("the API server's answer cannot be read")]
+    #[error("invalid response of the API server")]
     Unreadable,
-    #[error("the API server cannot be asked")]
+    #[error("request to the API server failed")]
     Transport(#[source] kube::Error),
 }
 
@@ -179,13 +179,13 @@ impl Applier {
         };
         let event = Event {
             type_: EventType::Warning,
-            reason: "ForeignPullSecret".to_owned(),
+            reason: "PullSecretConflict".to_owned(),
             note: Some(format!(
-                "Pods of this namespace need the pull Secret, but a Secret {} that is not ours is in its place and is \
-                 left alone; delete or rename it to get the copy",
+                "Secret {} of another client is not overwritten, although Pods of this namespace need the pull Secret; \
+                 delete or rename it to get the copy",
                 job.secret
             )),
-            action: "Mirror".to_owned(),
+            action: "CopyPullSecret".to_owned(),
             secondary: None,
         };
         let published = self.recorder.publish(&event, &secret).await;

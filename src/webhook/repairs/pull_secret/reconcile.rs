@@ -132,7 +132,7 @@ impl Reconciler {
                 old,
                 new = name,
                 left,
-                "the pull Secret has another name: copies under the old one stay and are refreshed no more"
+                "name of the pull Secret changed, copies under the old name are not updated"
             );
         }
         self.watched = name;
@@ -297,7 +297,11 @@ impl Reconciler {
             return;
         };
         if lingering.found_in_use == 0 {
-            tracing::info!(namespace, pod, "unneeded pull Secret copy kept for a Pod");
+            tracing::info!(
+                namespace,
+                pod,
+                "deletion of pull Secret copy deferred, used by a Pod"
+            );
         }
         let distance = self
             .pacing
@@ -310,7 +314,7 @@ impl Reconciler {
     fn settled(&mut self, namespace: &str) {
         self.queue.succeeded(namespace);
         if let Some(kind) = self.troubles.settled(namespace) {
-            tracing::info!(namespace, kind, "pull Secret mirror works again");
+            tracing::info!(namespace, kind, "pull Secret synchronization recovered");
         }
     }
 
@@ -319,7 +323,12 @@ impl Reconciler {
         if self.troubles.failed(&job.namespace, error) {
             let (namespace, action) = (&job.namespace, job.work.name());
             let error = error_chain(error);
-            tracing::warn!(namespace, action, error, "pull Secret mirror fails");
+            tracing::warn!(
+                namespace,
+                action,
+                error,
+                "pull Secret synchronization failed"
+            );
         }
     }
 

@@ -46,7 +46,7 @@ impl Conductor {
                 }
             }
             Err(error) => {
-                tracing::error!(runtime = &*name, %error, "a pass ended in a panic");
+                tracing::error!(runtime = &*name, %error, "reconcile panicked");
                 self.retry(&name, None);
                 if is_current {
                     self.note(&name, End::Broken, true);
@@ -168,7 +168,7 @@ impl Conductor {
 pub(super) fn chore(name: &Name, outcome: &kube::Result<()>) -> Done {
     if let Err(error) = outcome {
         let error = chassis::telemetry::error_chain(error);
-        tracing::warn!(runtime = &**name, error, "the control plane refuses");
+        tracing::warn!(runtime = &**name, error, "KCP API request failed");
     }
     Done::Chore(outcome.is_ok())
 }

@@ -30,7 +30,7 @@ pub(super) async fn leave(
         common.metrics.gave_up();
         tracing::warn!(
             runtime = &*assignment.name,
-            "the runtime cannot be cleaned up in time: it keeps what is on it"
+            "deletion timed out, objects left behind on the runtime"
         );
     }
     if is_told_of(purpose(&assignment.resource), assignment.standing) {
@@ -47,11 +47,7 @@ async fn tell(common: &Common, assignment: &Assignment) -> kube::Result<()> {
             if is_refusal(&status) && is_overdue(&assignment.resource) =>
         {
             let (runtime, reason) = (&*assignment.name, status.message);
-            tracing::warn!(
-                runtime,
-                reason,
-                "today's manager is not told of its runtime"
-            );
+            tracing::warn!(runtime, reason, "skipped signal for orphaned runtime");
             Ok(())
         }
         result => result,

@@ -22,7 +22,7 @@ async fn the_first_start_ever_records_and_signals_nobody() {
     assert!(world.signals().is_empty());
     assert_eq!(world.kcp.writes("configmaps").len(), 1);
     assert!(world.record().is_empty());
-    assert_eq!(world.events(), ["RecordBegun"]);
+    assert_eq!(world.events(), ["StateInitialized"]);
     assert!(world.readiness.is_ready(), "{:?}", world.readiness.report());
 }
 
@@ -101,7 +101,7 @@ async fn creation_change_and_deletion_of_each_source_are_signalled() {
     };
     world.kcp.put("secrets", pull_secret("one"));
     settle("Secret created").await;
-    assert_eq!(world.events(), ["RecordBegun", "SourcesChanged"]);
+    assert_eq!(world.events(), ["StateInitialized", "SourcesChanged"]);
     world.kcp.put("secrets", pull_secret("two"));
     settle("Secret changed").await;
     world.kcp.delete("secrets", "pull");
@@ -155,7 +155,7 @@ async fn source_that_was_never_there_is_reported_and_holds_no_other_back() {
     world.quiet().await;
     let mut events = world.kcp.lock().events.clone();
     events.sort();
-    assert_eq!(events, ["RecordBegun", "SourceNotFound"]);
+    assert_eq!(events, ["SourceNotFound", "StateInitialized"]);
     let gauge = "source_not_found{source=\"pullSecret\",controller=\"signal\"}";
     assert!(world.metric(&format!("{gauge} 1")));
     world.change("two.example");

@@ -45,7 +45,7 @@ async fn deletion_is_signaled_at_the_end_of_the_grace_period() {
     assert!(is_counted(&world, 0));
     assert_eq!(
         world.events(),
-        ["RecordBegun", "DeletionPending", "SourcesChanged"]
+        ["StateInitialized", "DeletionPending", "SourcesChanged"]
     );
 }
 

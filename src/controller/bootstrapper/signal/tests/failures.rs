@@ -199,13 +199,13 @@ async fn a_record_that_cannot_be_used_signals_nobody_and_loses_nothing(
     );
     let (ready, report) = world.readiness.report();
     assert!(
-        !ready && report.contains("signal: not ready: nobody is signalled: "),
+        !ready && report.contains("signal: not ready: signals suspended: "),
         "{report}"
     );
     assert!(world.metric(&format!("signal_state_invalid{{reason=\"{reason}\"}} 1")));
     let events = world.kcp.lock().events.clone();
     assert_eq!(
-        events.iter().filter(|it| *it == "RecordRefused").count(),
+        events.iter().filter(|it| *it == "InvalidState").count(),
         1,
         "{events:?}"
     );

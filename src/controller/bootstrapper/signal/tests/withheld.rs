@@ -215,12 +215,12 @@ async fn why_signals_wait_is_said_once_and_not_any_more_afterwards() {
         .find(|it| it.starts_with("signal: "))
         .unwrap();
     assert!(
-        ready && line.contains("no runtime is signalled"),
+        ready && line.contains("no Runtime is signaled"),
         "{report}"
     );
     assert!(line.contains("pullSecret: type: expected"), "{report}");
     let events = world.kcp.lock().events.clone();
-    let said = events.iter().filter(|it| *it == "SignalsWithheld").count();
+    let said = events.iter().filter(|it| *it == "SignalsSuspended").count();
     assert_eq!(said, 1, "{events:?}");
     world.kcp.put("secrets", pull_secret("one"));
     world.until_signalled(&["a"]).await;

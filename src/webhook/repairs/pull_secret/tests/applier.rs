@@ -205,7 +205,7 @@ async fn a_foreign_secret_is_reported_where_it_is() {
     Mock::given(method("POST"))
         .and(path("/apis/events.k8s.io/v1/namespaces/a/events"))
         .and(body_partial_json(json!({
-            "reason": "ForeignPullSecret",
+            "reason": "PullSecretConflict",
             "type": "Warning",
             "regarding": {"kind": "Secret", "namespace": "a", "name": NAME, "uid": "uid-a"},
             "reportingController": "rt-bootstrapper",
