@@ -1,5 +1,5 @@
 Feature: The example Deployment yields the example Pod, word for word
-  The files are in src/policy/admission/tests/seed: configuration, Deployment and Pod.
+  The files are in src/policy/admission/tests/example: configuration, Deployment and Pod.
 
   @smoke @serial
   Scenario: A Deployment goes in, and its Pod comes out changed

@@ -34,10 +34,10 @@ fn every_scenario_can_be_loaded() {
 
 #[test]
 fn the_demo_shows_the_seeds_deployment_verbatim() {
-    let seed = workspace::root().join("src/policy/admission/tests/seed/deployment.yaml");
+    let example = workspace::root().join("src/policy/admission/tests/example/deployment.yaml");
     let scenario = Scenario::first().unwrap();
     let manifest = scenario.manifest(&scenario.landscape.workloads[0]).unwrap();
-    assert_eq!(manifest, std::fs::read_to_string(seed).unwrap());
+    assert_eq!(manifest, std::fs::read_to_string(example).unwrap());
 }
 
 #[test]

@@ -128,7 +128,7 @@ async fn is_valid(replica: &Replica, expected: bool) -> anyhow::Result<()> {
 }
 
 #[given("the configuration of the example")]
-async fn seed(world: &mut World) -> anyhow::Result<()> {
-    let document = serde_json::from_str(&super::deployment::seed("config.json")?)?;
+async fn example(world: &mut World) -> anyhow::Result<()> {
+    let document = serde_json::from_str(&super::deployment::example("config.json")?)?;
     configure(world, document).await
 }

@@ -12,9 +12,9 @@ use crate::world::twin::comparable;
 use crate::world::{Answer, PATIENCE, World};
 
 /// A file of the example that `policy` has in its tests.
-pub(super) fn seed(file: &str) -> anyhow::Result<String> {
+pub(super) fn example(file: &str) -> anyhow::Result<String> {
     let path = workspace::root()
-        .join("src/policy/admission/tests/seed")
+        .join("src/policy/admission/tests/example")
         .join(file);
     std::fs::read_to_string(&path).with_context(|| path.display().to_string())
 }
@@ -22,7 +22,7 @@ pub(super) fn seed(file: &str) -> anyhow::Result<String> {
 #[when("the Deployment of the example is created")]
 async fn created(world: &mut World) -> anyhow::Result<()> {
     let namespace = world.namespace().await?;
-    let deployment: Value = serde_saphyr::from_str(&seed("deployment.yaml")?)?;
+    let deployment: Value = serde_saphyr::from_str(&example("deployment.yaml")?)?;
     let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments");
     world
         .landscape()
@@ -50,7 +50,7 @@ async fn created(world: &mut World) -> anyhow::Result<()> {
 
 #[then("its Pod is the Pod of the example")]
 async fn expected_pod(world: &mut World) -> anyhow::Result<()> {
-    let expected: Value = serde_saphyr::from_str(&seed("pod.yaml")?)?;
+    let expected: Value = serde_saphyr::from_str(&example("pod.yaml")?)?;
     // Where nobody intercepts it, the API server adds to the example's Pod what it adds to any.
     let expected = dry_run(world, "/api/v1/namespaces/kube-system/pods", &expected).await?;
     let (mut expected, mut seen) = (comparable(&expected), comparable(&world.pod()?.object));
@@ -74,7 +74,7 @@ async fn expected_pod(world: &mut World) -> anyhow::Result<()> {
 #[then("the stored Deployment is what was sent")]
 async fn stored(world: &mut World) -> anyhow::Result<()> {
     let namespace = world.namespace().await?;
-    let sent: Value = serde_saphyr::from_str(&seed("deployment.yaml")?)?;
+    let sent: Value = serde_saphyr::from_str(&example("deployment.yaml")?)?;
     let twin = dry_run(
         world,
         "/apis/apps/v1/namespaces/kube-system/deployments",

@@ -1,6 +1,6 @@
 //! The ClusterTrustBundle of the landscape.
 //!
-//! Invariant: its name is the one of the example in src/policy/admission/tests/seed, so that one configuration serves both.
+//! Invariant: its name is the one of the example in src/policy/admission/tests/example, so that one configuration serves both.
 
 use serde_json::{Value, json};
 

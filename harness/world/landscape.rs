@@ -213,7 +213,7 @@ impl Landscape {
         Ok(())
     }
 
-    /// What opens the private registry, and names that of the example in src/policy/admission/tests/seed and one more.
+    /// What opens the private registry, and names that of the example in src/policy/admission/tests/example and one more.
     #[must_use]
     pub fn docker_config(&self) -> String {
         let mut config: Value =

@@ -42,7 +42,7 @@ pub const KUBECONFIG_KEY: &str = "config";
 /// Label on a Runtime that chooses how it is kept in step: [`MODE_SIGNAL`] or [`MODE_DIRECT`].
 pub const MODE: &str = "rt-bootstrapper.kyma-project.io/mode";
 
-/// Value of [`MODE`]: today's manager is signalled (what also holds without the label).
+/// Value of [`MODE`]: KIM is signalled (what also holds without the label).
 pub const MODE_SIGNAL: &str = "signal";
 
 /// Value of [`MODE`]: the controller writes to the runtime itself.
@@ -88,13 +88,13 @@ pub const ACCEPT_CLUSTER_UID_ANNOTATION: &str =
 /// Field manager of everything that the controller writes, on KCP and on runtimes.
 pub const CONTROLLER_MANAGER: &str = "rt-bootstrapper-controller";
 
-/// Field managers of today's installer, whose fields the controller takes over.
+/// Field managers of KIM, whose fields the controller takes over.
 pub const INSTALLER_MANAGER: &str = "kim-bootstrapper";
 
-/// Label that carries a Deployment's version; today's installer compares it.
+/// Label that carries a Deployment's version; KIM compares it.
 pub const VERSION_LABEL: &str = "app.kubernetes.io/version";
 
-/// Deployment of the webhook on a runtime; today's installer observes it.
+/// Deployment of the webhook on a runtime; KIM observes it.
 pub const WEBHOOK_DEPLOYMENT: &str = "rt-bootstrapper-controller-manager";
 
 /// The Secret on KCP that holds a runtime's kubeconfig.

@@ -175,10 +175,7 @@ async fn what_cannot_be_used_is_refused_before_anything_is_sent() {
     let mut missing = options(&file);
     missing.kubeconfig = Some(PathBuf::from("/nowhere/config"));
     let refused = connect(missing, &requests).await.err().unwrap();
-    assert_eq!(
-        refused.to_string(),
-        "kubeconfig /nowhere/config"
-    );
+    assert_eq!(refused.to_string(), "kubeconfig /nowhere/config");
 }
 
 /// A transport that answers every request with the head at once and the body after a delay.

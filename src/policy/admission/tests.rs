@@ -3,8 +3,8 @@
 mod bounds;
 mod case;
 mod configuration;
+mod example;
 mod golden;
 mod properties;
 mod reviews;
-mod seed;
 mod validation;

@@ -14,7 +14,7 @@ use super::*;
 mod bounds;
 mod canary;
 
-const CONFIG: &str = include_str!("../../policy/admission/tests/seed/config.json");
+const CONFIG: &str = include_str!("../../policy/admission/tests/example/config.json");
 const ALL: &str = "rt-cfg.kyma-project.io/all";
 
 struct Fixture {

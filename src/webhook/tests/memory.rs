@@ -29,7 +29,7 @@ const GROWTH_KIB: u64 = 40 * 1024;
 
 fn webhook() -> Router {
     let mut document: Value = serde_json::from_str(include_str!(
-        "../../policy/admission/tests/seed/config.json"
+        "../../policy/admission/tests/example/config.json"
     ))
     .unwrap();
     let names: Vec<_> = (0..50).map(|it| format!("FIPS_{it}")).collect();

@@ -128,7 +128,10 @@ async fn a_valid_document_comes_into_force_and_a_broken_one_does_not() {
 
 #[rstest]
 #[case::absent(None, "ConfigMap not found")]
-#[case::another_key(Some(config_map("other", "{}")), "key rt-bootstrapper-config.json is missing")]
+#[case::another_key(
+    Some(config_map("other", "{}")),
+    "key rt-bootstrapper-config.json is missing"
+)]
 #[case::broken(Some(config_map(CONFIG_KEY, "{")), "invalid")]
 #[case::contradictory(
     Some(config_map(CONFIG_KEY, r#"{"overrides":{},"availableFeatures":["x"]}"#)),

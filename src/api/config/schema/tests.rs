@@ -185,7 +185,7 @@ fn every_document_of_the_repository_is_valid() {
         "scenarios",
         "scenarios/fixtures",
         "scenarios/fixtures/admission",
-        "src/policy/admission/tests/seed",
+        "src/policy/admission/tests/example",
     ] {
         for file in std::fs::read_dir(root().join(folder)).unwrap() {
             let path = file.unwrap().path();

@@ -5,20 +5,21 @@ use serde_json::{Value, json};
 
 use super::runner::{CONFIG, Folder, POD, pods_of};
 
-const SEED_CONFIG: &str = include_str!("../../../policy/admission/tests/seed/config.json");
-const SEED_DEPLOYMENT: &str = include_str!("../../../policy/admission/tests/seed/deployment.yaml");
-const SEED_POD: &str = include_str!("../../../policy/admission/tests/seed/pod.yaml");
+const EXAMPLE_CONFIG: &str = include_str!("../../../policy/admission/tests/example/config.json");
+const EXAMPLE_DEPLOYMENT: &str =
+    include_str!("../../../policy/admission/tests/example/deployment.yaml");
+const EXAMPLE_POD: &str = include_str!("../../../policy/admission/tests/example/pod.yaml");
 
-fn seed() -> Folder {
+fn example() -> Folder {
     Folder::new()
-        .with("config.json", SEED_CONFIG)
-        .with("m.yaml", SEED_DEPLOYMENT)
+        .with("config.json", EXAMPLE_CONFIG)
+        .with("m.yaml", EXAMPLE_DEPLOYMENT)
 }
 
 #[test]
 fn deployment_of_the_requirements_gives_the_required_pod() {
-    let expected: Value = serde_saphyr::from_str(SEED_POD).unwrap();
-    let pods = seed().preview(&["--output", "json", "m.yaml"]).pods();
+    let expected: Value = serde_saphyr::from_str(EXAMPLE_POD).unwrap();
+    let pods = example().preview(&["--output", "json", "m.yaml"]).pods();
     let [pod] = pods.as_slice() else {
         panic!("{pods:?}")
     };
@@ -26,7 +27,7 @@ fn deployment_of_the_requirements_gives_the_required_pod() {
     assert_eq!(pod["changed"], true);
     let source = json!({"kind": "Deployment", "namespace": "default", "name": "pause-test1"});
     assert_eq!(pod["source"], source);
-    let yaml = seed().preview(&["--output", "yaml", "m.yaml"]);
+    let yaml = example().preview(&["--output", "yaml", "m.yaml"]);
     assert_eq!(
         serde_saphyr::from_str::<Value>(&yaml.out).unwrap(),
         expected
@@ -35,8 +36,8 @@ fn deployment_of_the_requirements_gives_the_required_pod() {
 
 #[test]
 fn the_patch_makes_the_pod_of_what_was_written() {
-    let pods = seed().preview(&["--output", "json", "m.yaml"]).pods();
-    let deployment: Value = serde_saphyr::from_str(SEED_DEPLOYMENT).unwrap();
+    let pods = example().preview(&["--output", "json", "m.yaml"]).pods();
+    let deployment: Value = serde_saphyr::from_str(EXAMPLE_DEPLOYMENT).unwrap();
     let mut pod = deployment["spec"]["template"].clone();
     pod["apiVersion"] = "v1".into();
     pod["kind"] = "Pod".into();

@@ -107,7 +107,7 @@ fn uid_above_the_limit_is_rejected(#[case] length: usize, #[case] accepted: bool
 
 /// A configuration with all features but the landscape and this number of FIPS variables.
 fn configuration(variables: usize) -> Configuration {
-    let mut document: Value = serde_json::from_str(include_str!("seed/config.json")).unwrap();
+    let mut document: Value = serde_json::from_str(include_str!("example/config.json")).unwrap();
     let names: Vec<_> = (0..variables).map(|it| format!("FIPS_{it}")).collect();
     document["fipsVariables"] = json!(names);
     document["namespaceFeatures"] = json!({"shop": ["rt-cfg.kyma-project.io/all"]});

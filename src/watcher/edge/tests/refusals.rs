@@ -10,7 +10,10 @@ use super::*;
 #[case::cut_off(r#"{"request":{"uid":"#, "body: not an AdmissionReview")]
 #[case::no_request("{}", "request: missing")]
 #[case::no_uid(r#"{"request":{}}"#, "request.uid: missing")]
-#[case::another_kind(r#"{"kind":"Pod","apiVersion":"v1"}"#, "body: expected AdmissionReview of admission.k8s.io/v1, got \"Pod\" of \"v1\"")]
+#[case::another_kind(
+    r#"{"kind":"Pod","apiVersion":"v1"}"#,
+    "body: expected AdmissionReview of admission.k8s.io/v1, got \"Pod\" of \"v1\""
+)]
 #[tokio::test]
 async fn no_review_is_a_bad_request_with_a_reason(
     #[case] body: &'static str,

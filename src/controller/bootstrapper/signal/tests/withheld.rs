@@ -214,10 +214,7 @@ async fn why_signals_wait_is_said_once_and_not_any_more_afterwards() {
         .lines()
         .find(|it| it.starts_with("signal: "))
         .unwrap();
-    assert!(
-        ready && line.contains("no Runtime is signaled"),
-        "{report}"
-    );
+    assert!(ready && line.contains("no Runtime is signaled"), "{report}");
     assert!(line.contains("pullSecret: type: expected"), "{report}");
     let events = world.kcp.lock().events.clone();
     let said = events.iter().filter(|it| *it == "SignalsSuspended").count();

@@ -1,4 +1,4 @@
-//! The example of the requirements: `seed/deployment.yaml` and `seed/pod.yaml` are its two YAML blocks, but for two
+//! The example of the requirements: `example/deployment.yaml` and `example/pod.yaml` are its two YAML blocks, but for two
 //! trailing dots (`KYMA_FIPS_MODE_ENABLED.`, `…pause:e2e.`), which are typing errors
 //! (docs/decisions/0007-deviations-from-the-requirements.md).
 
@@ -8,9 +8,10 @@ use super::case::{Case, Given};
 
 #[test]
 fn deployment_of_the_requirements_gives_the_required_pod() {
-    let deployment: Value = serde_saphyr::from_str(include_str!("seed/deployment.yaml")).unwrap();
-    let expected: Value = serde_saphyr::from_str(include_str!("seed/pod.yaml")).unwrap();
-    let config: Value = serde_json::from_str(include_str!("seed/config.json")).unwrap();
+    let deployment: Value =
+        serde_saphyr::from_str(include_str!("example/deployment.yaml")).unwrap();
+    let expected: Value = serde_saphyr::from_str(include_str!("example/pod.yaml")).unwrap();
+    let config: Value = serde_json::from_str(include_str!("example/config.json")).unwrap();
 
     let template = &deployment["spec"]["template"];
     let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"], "spec": template["spec"]});
