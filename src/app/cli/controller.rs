@@ -98,17 +98,17 @@ pub(crate) struct SourceArgs {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct SignalArgs {
     /// Label selector of the Runtimes that are signaled, as in `plan in (aws,gcp),!trial`. If empty, all
-    #[arg(long, default_value = "", value_parser = selector)]
-    pub(crate) signal_selector: Selector,
+    #[arg(long = "signal-selector", default_value = "", value_parser = selector)]
+    pub(crate) selector: Selector,
     /// Key by which a Runtime is signaled
-    #[arg(long, value_enum, default_value = "both")]
-    pub(crate) signal_keys: SignalKeysArg,
+    #[arg(long = "signal-keys", value_enum, default_value = "both")]
+    pub(crate) keys: SignalKeysArg,
     /// Key that KIM removes as acknowledgement. If unset, the key that is removed first
-    #[arg(long, value_enum)]
-    pub(crate) signal_ack_key: Option<AckKey>,
+    #[arg(long = "signal-ack-key", value_enum)]
+    pub(crate) ack_key: Option<AckKey>,
     /// Maximum number of signals per second
-    #[arg(long, default_value = "10")]
-    pub(crate) signal_qps: NonZeroU32,
+    #[arg(long = "signal-qps", default_value = "10")]
+    pub(crate) qps: NonZeroU32,
 }
 
 /// Keys by which a Runtime is signaled.

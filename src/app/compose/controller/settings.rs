@@ -45,8 +45,8 @@ fn names(arguments: &SourceArgs) -> Names {
 pub(super) fn signal(arguments: &ControllerArgs) -> SignalSettings {
     SignalSettings {
         keys: keys(&arguments.signal),
-        selector: arguments.signal.signal_selector.clone(),
-        per_second: arguments.signal.signal_qps,
+        selector: arguments.signal.selector.clone(),
+        per_second: arguments.signal.qps,
         namespace: arguments.namespace.clone(),
         deletion_grace: arguments.sources.deletion_grace_period,
         ..SignalSettings::default()
@@ -54,11 +54,11 @@ pub(super) fn signal(arguments: &ControllerArgs) -> SignalSettings {
 }
 
 fn keys(arguments: &SignalArgs) -> SignalKeys {
-    match arguments.signal_keys {
+    match arguments.keys {
         SignalKeysArg::Label => SignalKeys::Only(Place::Label),
         SignalKeysArg::Annotation => SignalKeys::Only(Place::Annotation),
         SignalKeysArg::Both => SignalKeys::Both {
-            obeyed: arguments.signal_ack_key.map(|obeyed| match obeyed {
+            obeyed: arguments.ack_key.map(|obeyed| match obeyed {
                 AckKey::Label => Place::Label,
                 AckKey::Annotation => Place::Annotation,
             }),
@@ -77,8 +77,8 @@ pub(super) fn direct(arguments: &ControllerArgs) -> DirectSettings {
         names: names(&arguments.sources),
         adopt: given.direct_selector.clone(),
         signal_keys: keys(&arguments.signal),
-        signal_selector: arguments.signal.signal_selector.clone(),
-        signals_per_second: arguments.signal.signal_qps,
+        signal_selector: arguments.signal.selector.clone(),
+        signals_per_second: arguments.signal.qps,
         resync: given.sync_period,
         deletion_grace: arguments.sources.deletion_grace_period,
         passes: given.max_concurrent_reconciles.get(),

@@ -82,7 +82,7 @@ impl DeliveryLog {
             Subject::Kcp => tracing::info!("delivery recovered"),
             Subject::Manager(manager) => tracing::info!(%manager, "delivery to manager recovered"),
             Subject::Others => {
-                tracing::info!("delivery to managers that are not configured recovered")
+                tracing::info!("delivery to managers that are not configured recovered");
             }
         }
     }

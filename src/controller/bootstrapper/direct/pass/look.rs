@@ -95,16 +95,13 @@ async fn decide(
         control_plane: common.control_plane.clone(),
     };
     let remembered = assignment.previous.cluster_uid.as_deref();
-    let annotations = assignment.resource.annotations();
     let context = Context {
         names: &assignment.objects,
         installation,
         owner: &owner,
         claim: Claim {
             remembered,
-            accepted: annotations
-                .get(ACCEPT_CLUSTER_UID_ANNOTATION)
-                .map(String::as_str),
+            accepted: accepted(assignment),
             claimed_by: claimed_by.as_deref(),
         },
     };
@@ -165,6 +162,13 @@ fn needs_all(assignment: &Assignment, plan: &Plan, purpose: Purpose) -> bool {
         || plan.installation.rollout != Rollout::Available
         || seen != Some(&*installation.hash().to_string())
         || said.is_none_or(|it| it.status != ConditionStatus::True)
+}
+
+/// The UID of a cluster that an operator accepted for the runtime.
+fn accepted(assignment: &Assignment) -> Option<&str> {
+    let annotations = assignment.resource.annotations();
+    let uid = annotations.get(ACCEPT_CLUSTER_UID_ANNOTATION);
+    uid.map(String::as_str)
 }
 
 fn planned(
