@@ -1,10 +1,10 @@
-Feature: A source that is not what it should be goes nowhere
-  A typing error on KCP must not reach thousands of clusters.
+Feature: Invalid sources
+  A typing error on KCP does not reach any runtime.
 
   Background:
     Given a runtime in direct mode
 
-  Scenario Outline: A source becomes unusable
+  Scenario Outline: A <source> that becomes <content> is not synchronized
     When the <source> on KCP becomes <content>
     Then its condition ConfigurationSynchronized is False with the reason "InvalidSource", naming "<fault>"
     And the runtime is not written to
@@ -12,19 +12,19 @@ Feature: A source that is not what it should be goes nowhere
     Then the runtime has the new <source>
 
     Examples:
-      | source        | content                     | fault            |
-      | pull Secret   | no docker configuration     | no docker config |
-      | configuration | a ConfigMap without the key | missing or empty |
-      | configuration | an invalid document         | cannot be read   |
+      | source        | content                     | fault              |
+      | pull Secret   | no docker configuration     | expected an object |
+      | configuration | a ConfigMap without the key | missing or empty   |
+      | configuration | an invalid document         | expected a mapping |
 
   # The type of a Secret cannot be changed in place.
-  Scenario: A Secret of another type takes the place of the pull Secret
+  Scenario: A Secret of another type is not synchronized
     When the pull Secret is deleted on KCP
     And the pull Secret on KCP becomes a Secret of another type
     Then its condition ConfigurationSynchronized is False with the reason "InvalidSource", naming "Opaque"
     And the runtime is not written to
 
-  Scenario: A bundle that is no PEM
+  Scenario: A trust bundle that is not PEM is rejected by the API server
     When somebody writes a trust bundle to KCP that is no PEM
     Then the API server refuses it, naming "spec.trustBundle"
     And the runtime is not written to

@@ -49,7 +49,7 @@ pub(crate) struct WatcherArgs {
     /// Address of KCP's gateway
     #[arg(long, value_name = "HOST[:PORT]", value_parser = address)]
     kcp_addr: String,
-    /// File with the Watchers: a YAML list of {namespace, name, manager, resource: {group, version, resource}, field, labels}
+    /// File with the Watchers: a YAML list of {namespace, name, manager, resource: {group, version, resource}, field, labels}. If unset, no webhook configuration is printed
     #[arg(long, value_name = "FILE")]
     watchers_file: Option<PathBuf>,
     /// Directory with ca.crt, tls.crt and tls.key; the Secret and the caBundle are printed too. If unset, both must be created
@@ -91,12 +91,15 @@ pub(super) fn text(arguments: &WatcherArgs) -> anyhow::Result<String> {
     if let Some(certificates) = &certificates {
         documents.insert(0, certificates.secret(&arguments.namespace));
     }
-    // Last: with it reviews are sent, so whatever answers has to be on its way.
-    documents.push(registered(
-        arguments,
-        &registrations,
-        certificates.as_ref(),
-    )?);
+    // Last, because the API server sends reviews as soon as it exists. Without a Watcher it would have no entry, and overwrite
+    // the configuration of an installer that creates it by other means.
+    if !registrations.is_empty() {
+        documents.push(registered(
+            arguments,
+            &registrations,
+            certificates.as_ref(),
+        )?);
+    }
     Ok(documents.join("---\n"))
 }
 
