@@ -1,8 +1,8 @@
-Feature: A broken configuration changes nothing
-  Whoever breaks the document is told so, and Pods go on being changed by the last good one.
+Feature: Invalid configuration documents
+  An invalid document is reported, and the last valid one stays active.
 
   @serial
-  Scenario Outline: <document>
+  Scenario Outline: Document <document> is rejected
     When the document becomes <document>
     Then it is refused because <reason>
     And an Event "InvalidConfiguration" on its ConfigMap names the error: <reason>
@@ -10,19 +10,19 @@ Feature: A broken configuration changes nothing
     Then only registry rewrite is applied
 
     Examples:
-      | document                                                                                             | reason                             |
-      | {"availableFeatures": []}                                                                            | `overrides` is missing             |
-      | {"overrides": null}                                                                                  | `overrides` is missing             |
-      | overrides: {}                                                                                        | cannot be read as JSON             |
-      | {"overrides": {}, "clusterTrustBundle": {"name": "a", "certWritePath": "b", "volumeName": "c"}}      | `clusterTrustBundle.volumeMountPath` is missing |
-      | {"overrides": {}, "availableFeatures": ["rt-cfg.kyma-project.io/new"]}                               | unknown feature                    |
-      | {"overrides": {}, "availableFeatures": ["rt-cfg.kyma-project.io/all"]}                               | unknown feature                    |
-      | {"overrides": {}, "namespaceFeatures": {"a": ["rt-cfg.kyma-project.io/new"]}}                        | unknown feature                    |
-      | {"overrides": {}, "availableFeatures": ["rt-cfg.kyma-project.io/set-fips-mode"], "namespaceFeatures": {"a": ["rt-cfg.kyma-project.io/set-landscape"]}} | not in availableFeatures |
-      | {"overrides": {"a.test": "b.test", "b.test": "a.test"}}                                              | cycle                              |
+      | document                                                                                             | reason                                       |
+      | {"availableFeatures": []}                                                                            | overrides: required                          |
+      | {"overrides": null}                                                                                  | overrides: required                          |
+      | overrides: {}                                                                                        | line 1, column 1: expected value             |
+      | {"overrides": {}, "clusterTrustBundle": {"name": "a", "certWritePath": "b", "volumeName": "c"}}      | clusterTrustBundle.volumeMountPath: required |
+      | {"overrides": {}, "availableFeatures": ["rt-cfg.kyma-project.io/new"]}                               | unknown feature                              |
+      | {"overrides": {}, "availableFeatures": ["rt-cfg.kyma-project.io/all"]}                               | unknown feature                              |
+      | {"overrides": {}, "namespaceFeatures": {"a": ["rt-cfg.kyma-project.io/new"]}}                        | unknown feature                              |
+      | {"overrides": {}, "availableFeatures": ["rt-cfg.kyma-project.io/set-fips-mode"], "namespaceFeatures": {"a": ["rt-cfg.kyma-project.io/set-landscape"]}} | not in availableFeatures                     |
+      | {"overrides": {"a.test": "b.test", "b.test": "a.test"}}                                              | cycle                                        |
 
   @serial @slow
-  Scenario: There is no document at all
+  Scenario: Without a configuration document no replica is ready
     Given the configuration does not exist
     And the webhook is started anew
     Then no replica is ready, because "ConfigMap not found"

@@ -83,7 +83,7 @@ async fn refused(world: &mut World, reason: String) -> anyhow::Result<()> {
             is_valid(&replica, false).await?;
             let (ready, text) = replica.readiness().await?;
             ensure!(
-                ready && text.contains(&reason) && text.contains("last good one is in force"),
+                ready && text.contains(&reason) && text.contains("last valid one is active"),
                 "{text}"
             );
             Ok(())

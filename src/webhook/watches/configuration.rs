@@ -119,7 +119,7 @@ impl<'a> Keeper<'a> {
         }
         if self.watches.knowledge.configuration().is_some() {
             self.condition
-                .detail(format!("the last good one is in force: {text}"));
+                .detail(format!("the last valid one is active: {text}"));
         } else {
             self.condition.not_ready(text.clone());
         }

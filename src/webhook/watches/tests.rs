@@ -106,7 +106,7 @@ async fn a_valid_document_comes_into_force_and_a_broken_one_does_not() {
             .readiness
             .report()
             .1
-            .contains("the last good one is in force")
+            .contains("the last valid one is active")
     );
     assert_eq!(
         watches.metrics.configuration_last_reload_successful.get(),
