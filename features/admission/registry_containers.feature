@@ -24,11 +24,11 @@ Feature: Every container of a Pod comes from the landscape's registries
       | app      | registry.landscape.test:5000/app:1   |
       | debugger | registry.landscape.test:5000/tools:1 |
 
-  Scenario: A text that is no image reference
+  Scenario: A text that is not an image reference is left unchanged
     Given a namespace that asks for nothing
     When a Pod with the image "replace.me/UPPER:1" that asks for registry rewrite is admitted
     Then it is what it would be without us
-    And the owner is warned that "is no image reference"
+    And the owner is warned that "is not a valid image reference"
 
   Scenario: An image that is mounted as a volume
     Given a namespace that asks for nothing

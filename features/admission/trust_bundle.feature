@@ -32,7 +32,7 @@ Feature: Containers trust the landscape's authorities
       | own mount    | <path>           |
       | second image | replace.me/b:1   |
     Then it is mounted read-only at "/etc/ssl/certs" in second
-    And the owner is warned that "container app: keeps its own mount or device at <path>"
+    And the owner is warned that "container app: own mount or device at <path>"
 
     Examples:
       | path                   |

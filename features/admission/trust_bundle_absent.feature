@@ -7,7 +7,7 @@ Feature: A Pod never waits for a trust bundle that is not there
     And a namespace that asks for nothing
     When a Pod that asks for trust bundle is admitted
     Then it is what it would be without us
-    And the owner is warned that "does not exist in this cluster"
+    And the owner is warned that "not found"
 
   @serial
   Scenario: The bundle appears

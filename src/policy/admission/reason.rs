@@ -293,7 +293,7 @@ impl fmt::Display for Reason<'_> {
             Self::ImmutableField => {
                 f.write_str("set at creation only: the field is immutable afterwards")
             }
-            Self::OperationNotHandled => f.write_str("this operation is not acted on"),
+            Self::OperationNotHandled => f.write_str("this operation is not handled"),
             Self::NamespaceExcluded { namespace } => {
                 write!(
                     f,
@@ -309,28 +309,22 @@ impl fmt::Display for Reason<'_> {
                 write!(f, "{user}: the image starts with its replacement")
             }
             Self::ImageUnchanged { container } => {
-                write!(
-                    f,
-                    "container {container}: this request does not change the image"
-                )
+                write!(f, "container {container}: image not changed")
             }
             Self::NoMatchingOverride { user, image } => {
                 write!(f, "{user}: no override for the registry of {image}")
             }
             Self::InvalidOverride { user, image } => {
-                write!(
-                    f,
-                    "{user}: the override gives no valid reference for {image}"
-                )
+                write!(f, "{user}: invalid result of the override for {image}")
             }
             Self::InvalidImageReference { user, image } => {
-                write!(f, "{user}: {image:?} is no image reference")
+                write!(f, "{user}: {image:?} is not a valid image reference")
             }
             Self::PullSecretRequired { secret, image } => {
                 write!(f, "{secret} has credentials for {image}")
             }
             Self::PullSecretNotObserved { secret } => {
-                write!(f, "{secret} is not known yet, so it is named to be safe")
+                write!(f, "{secret} is not observed yet, so it is named")
             }
             Self::PullSecretAlwaysInjected { secret } => {
                 write!(f, "{secret} is named in every Pod")
@@ -354,26 +348,17 @@ impl fmt::Display for Reason<'_> {
                 write!(f, "container {container}: mounted already")
             }
             Self::MountPathConflict { container, path } => {
-                write!(
-                    f,
-                    "container {container}: keeps its own mount or device at {path}"
-                )
+                write!(f, "container {container}: own mount or device at {path}")
             }
             Self::VolumeNameConflict { volume } => {
                 write!(f, "the Pod has another volume named {volume}")
             }
-            Self::TrustBundleNotConfigured => f.write_str("the configuration names no bundle"),
+            Self::TrustBundleNotConfigured => f.write_str("clusterTrustBundle is not configured"),
             Self::InvalidTrustBundleConfig { key } => {
-                write!(
-                    f,
-                    "clusterTrustBundle.{key} of the configuration is unusable"
-                )
+                write!(f, "clusterTrustBundle.{key}: invalid")
             }
             Self::TrustBundleNotFound { bundle } => {
-                write!(
-                    f,
-                    "ClusterTrustBundle {bundle} does not exist in this cluster"
-                )
+                write!(f, "ClusterTrustBundle {bundle} not found")
             }
             Self::TrustBundleAPINotServed => {
                 f.write_str("this cluster serves no ClusterTrustBundles")

@@ -176,7 +176,7 @@ impl State {
             (Some(_), None) => condition.ready(),
             (Some(_), Some(hold)) => {
                 let text = hold.text();
-                condition.detail(format!("{text}; the last good one is still served"));
+                condition.detail(format!("{text}; the last valid one is still served"));
             }
         }
     }

@@ -63,7 +63,7 @@ pub struct Waiting {
     pub pull_secret: Option<Lack>,
     /// What the trust bundle lacks.
     pub trust_bundle: Option<Lack>,
-    /// Whether the version before stays in force; otherwise nothing whole was in force yet, and the newest is taken as
+    /// Whether the previous revision stays active; otherwise nothing whole was in force yet, and the newest is taken as
     /// it comes.
     pub kept: bool,
 }
@@ -201,16 +201,16 @@ impl fmt::Display for Waiting {
         for (part, lack) in parts {
             let lacks = match lack {
                 None => continue,
-                Some(Lack::Unseen) => "is not seen yet",
+                Some(Lack::Unseen) => "is not observed yet",
                 Some(Lack::Missing) => "is missing",
-                Some(Lack::OtherVersion) => "belongs to another version",
+                Some(Lack::OtherVersion) => "belongs to another revision",
             };
             write!(f, "the {part} {lacks}; ")?;
         }
         f.write_str(if self.kept {
-            "the version before stays in force"
+            "the previous revision stays active"
         } else {
-            "no version was in force, so what is there is taken as it comes"
+            "no revision was active, objects are used as they are"
         })
     }
 }

@@ -285,7 +285,8 @@ async fn a_version_comes_into_force_with_its_last_part_and_the_waiting_is_told()
     assert!(watches.readiness.is_ready());
     let report = told(&watches);
     assert!(
-        report.contains("ready: the trust bundle belongs to another version; the version before"),
+        report
+            .contains("ready: the trust bundle belongs to another revision; the previous revision"),
         "{report}"
     );
 
@@ -405,7 +406,7 @@ async fn the_waiting_is_told_as_it_comes_and_goes() {
     assert!(futures::poll!(&mut tell).is_pending());
     assert_eq!(watches.metrics.configuration_revision_mismatch.get(), 1);
     let (_, report) = watches.readiness.report();
-    let expected = "ready: the pull Secret is missing; no version was in force";
+    let expected = "ready: the pull Secret is missing; no revision was active";
     assert!(report.contains(expected), "{report}");
 
     pull_secret::take(knowledge, PULL_SECRET, Some(&secret));

@@ -102,7 +102,7 @@ fn the_last_good_leaf_stays_and_the_trouble_is_told_once() {
     assert!(replica.serves(&good));
     let (ready, report) = replica.report();
     assert!(
-        ready && report.contains("cannot be used; the last good one is still served"),
+        ready && report.contains("cannot be used; the last valid one is still served"),
         "{report}"
     );
 

@@ -205,26 +205,26 @@ fn after_a_restart_what_is_there_is_taken_until_it_is_whole(#[case] steps: &[(&s
 #[case::kept(
     true,
     "s2",
-    Some("the pull Secret belongs to another version; the version before stays in force")
+    Some("the pull Secret belongs to another revision; the previous revision stays active")
 )]
 #[case::kept_for_two(
     true,
     "s0 b2",
     Some(
-        "the pull Secret is missing; the trust bundle belongs to another version; the version before stays in force"
+        "the pull Secret is missing; the trust bundle belongs to another revision; the previous revision stays active"
     )
 )]
 #[case::kept_for_what_is_not_seen(
     true,
     "x/n/d2:2:1",
-    Some("the pull Secret is not seen yet; the version before stays in force")
+    Some("the pull Secret is not observed yet; the previous revision stays active")
 )]
 #[case::starting(false, "d1:1:1 s2", None)]
 #[case::torn(
     false,
     "d1:1:1 s2 b1",
     Some(
-        "the pull Secret belongs to another version; no version was in force, so what is there is taken as it comes"
+        "the pull Secret belongs to another revision; no revision was active, objects are used as they are"
     )
 )]
 #[case::torn_and_mended(false, "d1:1:1 s2 b1 s1", None)]
