@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::runtime::events::{Event, EventType, Recorder};
 use kube::runtime::watcher;
 use kube::{Api, Resource as _};
-use policy::admission::{Configuration, ConfigurationError, Settings};
+use policy::admission::{Configuration, ConfigurationError, Notice, Settings};
 
 use super::{Watches, named};
 use crate::knowledge::version::Requirements;
@@ -86,11 +86,7 @@ impl<'a> Keeper<'a> {
             .metrics
             .configuration_last_reload_successful
             .set(1);
-        let notices: Vec<String> = configuration
-            .notices()
-            .iter()
-            .map(ToString::to_string)
-            .collect();
+        let notices = shown(configuration.notices());
         if notices.is_empty() {
             self.condition.ready();
         } else {
@@ -166,3 +162,22 @@ pub(super) fn read(
     let document = Document::parse(text).map_err(Unusable::Document)?;
     Configuration::new(&document, settings).map_err(Unusable::Configuration)
 }
+
+/// The texts of the first notices, each shortened, and how many there are beyond them: a document may have thousands, and
+/// each becomes part of one log line and of the readiness text.
+fn shown(notices: &[Notice]) -> Vec<String> {
+    let texts = notices.iter().take(NOTICES).map(|notice| {
+        let text = notice.to_string();
+        let end = text.char_indices().nth(NOTICE_CHARS).map(|(at, _)| at);
+        end.map_or_else(|| text.clone(), |end| format!("{}…", &text[..end]))
+    });
+    let rest = notices.len().saturating_sub(NOTICES);
+    let rest = (rest > 0).then(|| format!("and {rest} more"));
+    texts.chain(rest).collect()
+}
+
+/// Number of notices that are shown.
+const NOTICES: usize = 8;
+
+/// Characters of a notice that are shown.
+const NOTICE_CHARS: usize = 160;

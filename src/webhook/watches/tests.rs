@@ -126,6 +126,25 @@ async fn a_valid_document_comes_into_force_and_a_broken_one_does_not() {
     );
 }
 
+/// A document may have as many unknown keys as fit into a ConfigMap.
+#[tokio::test]
+async fn notices_of_a_document_are_bounded_in_number_and_length() {
+    let keys: Vec<String> = (0..1000)
+        .map(|it| format!(r#""{}{it}":1"#, "x".repeat(500)))
+        .collect();
+    let document = format!(r#"{{"overrides":{{}},{}}}"#, keys.join(","));
+    let watches = watches(api_server(vec![]));
+    let map = config_map(CONFIG_KEY, &document);
+    Keeper::new(&watches).take(Some(&map)).await;
+    let (_, report) = watches.readiness.report();
+    let line = report
+        .lines()
+        .find(|it| it.starts_with("configuration: "))
+        .unwrap();
+    assert!(line.ends_with("and 993 more"), "{line}");
+    assert!(line.len() < 2_000, "{}", line.len());
+}
+
 #[rstest]
 #[case::absent(None, "ConfigMap not found")]
 #[case::another_key(
