@@ -204,7 +204,7 @@ fn budget(text: &str) -> Result<MaxFailures, String> {
             .map(MaxFailures::Percent),
         None => text.parse().ok().map(MaxFailures::Count),
     };
-    parsed.ok_or_else(|| "neither a number nor a share such as 10%".to_owned())
+    parsed.ok_or_else(|| "expected an integer or a percentage (5, 10%)".to_owned())
 }
 
 #[cfg(test)]

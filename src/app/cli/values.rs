@@ -22,7 +22,7 @@ pub(crate) enum ValueError {
     #[error("not a valid namespace: expected at most 63 lower-case letters, digits and `-`")]
     Namespace,
     #[error(
-        "not a valid name of a ClusterTrustBundle: expected lower-case letters, digits, `-`, `.` and `:`"
+        "not a valid ClusterTrustBundle name: expected lower-case letters, digits, `-`, `.` and `:`"
     )]
     Bundle,
     #[error(

@@ -21,7 +21,7 @@ pub enum AccessError {
     #[error("the TLS library refuses the client certificate and its key")]
     Identity(#[source] rustls::Error),
     /// The token cannot stand in a header.
-    #[error("the token is no header value")]
+    #[error("token: not a valid header value")]
     Token(#[source] InvalidHeaderValue),
     /// The process's cryptography lacks what TLS 1.2 and 1.3 need.
     #[error("the TLS library cannot be configured")]

@@ -54,7 +54,7 @@ async fn watch_one(watches: &Watches, name: Option<&str>) {
         Ok(Served::V1) => watch_version::<v1::ClusterTrustBundle>(watches, name).await,
         Ok(Served::V1Beta1) => watch_version::<v1beta1::ClusterTrustBundle>(watches, name).await,
         Ok(Served::No) => {
-            condition.detail("the API server serves no ClusterTrustBundles");
+            condition.detail("API of ClusterTrustBundles not served");
             set(watches, TrustBundlePresence::Unserved.into());
             tokio::time::sleep(ASK_AGAIN).await;
         }

@@ -46,7 +46,7 @@ pub(super) async fn watch(
                 }
             }
             Ok(None) => {
-                condition.detail("the API server serves no ClusterTrustBundles");
+                condition.detail("API of ClusterTrustBundles not served");
                 if !told {
                     told = true;
                     tell(Told::Unmanaged);
