@@ -295,7 +295,10 @@ async fn a_control_plane_without_the_bundles_api_has_none_until_it_serves_it() {
     assert_eq!(world.summaries().await[1], Summary::Unmanaged);
     let (ready, report) = world.readiness.report();
     assert!(ready && report.contains("sources: ready\n"), "{report}");
-    assert!(report.contains("API of ClusterTrustBundles not served"), "{report}");
+    assert!(
+        report.contains("API of ClusterTrustBundles not served"),
+        "{report}"
+    );
     kcp.lock().served = [("certificates.k8s.io/v1", "clustertrustbundles")].into();
     assert!(matches!(world.summaries().await[1], Summary::Valid(_)));
     // And bundles that it cannot show any more are not deleted.
