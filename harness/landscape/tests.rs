@@ -70,7 +70,7 @@ fn the_registrys_host_takes_the_place_of_its_name() {
 #[case::an_unknown_key(&format!("{GOOD}trusst: 1\n"), "x.yaml:5: no landscape")]
 #[case::a_wrong_type(&GOOD.replace("[]", "7"), "x.yaml:4: no landscape")]
 #[case::no_yaml("name: [", "x.yaml:1: no landscape")]
-#[case::no_config(&GOOD.replace("overrides", "overridden"), "x.yaml:3: `config` is no configuration document: `overrides` is missing")]
+#[case::no_config(&GOOD.replace("overrides", "overridden"), "x.yaml:3: `config` is no configuration document: overrides: required")]
 #[case::no_manifest(
     &GOOD.replace("[]", "[{manifest: fixtures/none.yaml, expect: {runs: true, pod: {}}}]"),
     "x.yaml:4: fixtures/none.yaml is not there"
