@@ -8,12 +8,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use chassis::metrics::BuildInfo;
 use serve::{Limits, Options, TlsHandle};
 
 /// A role is tens of microseconds of work at a time, or waits: more threads would only cost memory on large nodes.
 const THREADS: usize = 2;
 
-/// How long requests may take to end after the shutdown_delay_duration; a review takes well under a second.
+/// How long requests may take to end after the shutdown delay; a review takes well under a second.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// The age after which the API server is asked to dial again. After a restart of one replica all connections are on the
@@ -33,6 +34,14 @@ fn admission_options(tls: TlsHandle, shutdown_delay_duration: Duration) -> Optio
         refuse_ambiguous_length: false,
         seed: fastrand::u64(..),
         ..Options::new(tls)
+    }
+}
+
+/// Version and source revision of this binary, for the metrics of every component.
+fn build_info() -> BuildInfo {
+    BuildInfo {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        revision: option_env!("REVISION").unwrap_or("unknown").to_owned(),
     }
 }
 

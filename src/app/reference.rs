@@ -1,7 +1,7 @@
 //! Pages of `docs/reference` and the embedded JSON Schema, generated from the code.
 //!
-//! Commands, metrics and the custom resource are asked at run time for what they are; `cargo reference` writes the files, and
-//! a test fails while a file differs from the code. Compiled for tests only.
+//! Commands, metrics and the custom resource are asked at run time for what they are. One test compares the files with the
+//! code; `cargo reference` runs it with the variable `UPDATE_REFERENCE`, so that it writes them first. Compiled for tests only.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -83,7 +83,13 @@ fn code(text: &str) -> String {
 
 #[test]
 fn generated_files_are_up_to_date() {
+    let writes = std::env::var_os("UPDATE_REFERENCE").is_some();
     for Page { path, text } in pages() {
+        if writes {
+            let path = root().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, &text).unwrap();
+        }
         let file = fs::read_to_string(root().join(path)).unwrap_or_default();
         let differing = file
             .lines()
@@ -93,15 +99,5 @@ fn generated_files_are_up_to_date() {
             file == text,
             "{path} is not up to date: run `{COMMAND}` and commit the result; first difference: {differing:?}"
         );
-    }
-}
-
-#[test]
-#[ignore = "writes the generated files; `cargo reference` runs it"]
-fn write() {
-    for Page { path, text } in pages() {
-        let path = root().join(path);
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
     }
 }

@@ -1,6 +1,6 @@
 //! The role `watcher`, put together: the edge fills the outbox, the sender empties it, heartbeats tell of both.
 //!
-//! The end, in order: readiness fails, serving goes on for the shutdown_delay_duration, open requests end; then the sender tries what is left
+//! The end, in order: readiness fails, serving goes on for the shutdown delay, open requests end; then the sender tries what is left
 //! once, within a bound, and what KCP does not take stays in the spool for the next process in this Pod.
 
 pub(crate) mod meters;

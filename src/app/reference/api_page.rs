@@ -60,7 +60,7 @@ fn configuration() -> String {
     let mut rows = Vec::new();
     fields(&schema, "", &mut rows);
     format!(
-        "\n## Configuration document\n\n{} Its place and its meaning: [webhook.md](../webhook.md#configuration-document).\n{}",
+        "\n## Configuration document\n\n{} How to create it: [webhook.md](../webhook.md#configuration-document).\n{}",
         described(&schema),
         table(&["key", "type", "default", "description"], &rows),
     )

@@ -2,11 +2,13 @@
 
 use chassis::client::RequestMetrics;
 use chassis::lease::LeaseMetrics;
-use chassis::metrics::{BuildInfo, Metrics};
+use chassis::metrics::Metrics;
 use controller::bootstrapper::direct::DirectMetrics;
 use controller::bootstrapper::signal::SignalMetrics;
 use controller::bootstrapper::sources::SourceMetrics;
 use controller::runtimes::FleetMetrics;
+
+use crate::compose::build_info;
 
 const PREFIX: &str = "rt_bootstrapper_controller";
 
@@ -23,11 +25,7 @@ pub(crate) struct Meters {
 impl Meters {
     /// Registers everything.
     pub(crate) fn new() -> (Self, Metrics) {
-        let build = BuildInfo {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            revision: option_env!("REVISION").unwrap_or("unknown").to_owned(),
-        };
-        let mut metrics = Metrics::new(PREFIX, build);
+        let mut metrics = Metrics::new(PREFIX, build_info());
         let requests = RequestMetrics::register(metrics.unprefixed());
         let lease = LeaseMetrics::register(metrics.unprefixed());
         let registry = metrics.registry();

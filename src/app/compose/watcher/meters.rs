@@ -1,17 +1,15 @@
 //! The watcher's metrics, under the public watcher's prefix.
 
-use chassis::metrics::{BuildInfo, Metrics};
+use chassis::metrics::Metrics;
 use watcher::metrics::{State, WatcherMetrics};
+
+use crate::compose::build_info;
 
 const PREFIX: &str = "watcher";
 
 /// Registers everything.
 pub(crate) fn register(state: State) -> (WatcherMetrics, Metrics) {
-    let build = BuildInfo {
-        version: env!("CARGO_PKG_VERSION").to_owned(),
-        revision: option_env!("REVISION").unwrap_or("unknown").to_owned(),
-    };
-    let mut metrics = Metrics::new(PREFIX, build);
+    let mut metrics = Metrics::new(PREFIX, build_info());
     let counters = WatcherMetrics::register(metrics.registry());
     state.register(metrics.registry());
     (counters, metrics)

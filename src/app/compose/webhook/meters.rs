@@ -2,12 +2,14 @@
 
 use chassis::client::RequestMetrics;
 use chassis::lease::LeaseMetrics;
-use chassis::metrics::{BuildInfo, Metrics};
+use chassis::metrics::Metrics;
 use serve::Statistics;
 use webhook::admission::AdmissionMetrics;
 use webhook::certificate::CertificateMetrics;
 use webhook::repairs::pull_secret::MirrorMetrics;
 use webhook::watches::WatchMetrics;
+
+use crate::compose::build_info;
 
 const PREFIX: &str = "rt_bootstrapper";
 
@@ -24,11 +26,7 @@ pub(crate) struct Meters {
 impl Meters {
     /// Registers everything.
     pub(crate) fn with_server(statistics: Statistics) -> (Self, Metrics) {
-        let build = BuildInfo {
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            revision: option_env!("REVISION").unwrap_or("unknown").to_owned(),
-        };
-        let mut metrics = Metrics::new(PREFIX, build);
+        let mut metrics = Metrics::new(PREFIX, build_info());
         let requests = RequestMetrics::register(metrics.unprefixed());
         let lease = LeaseMetrics::register(metrics.unprefixed());
         let registry = metrics.registry();
