@@ -58,7 +58,7 @@ pub struct ProbeAnswer {
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     /// No CA is known, or none that is valid now.
-    #[error("caBundle is empty")]
+    #[error("caBundle has no valid CA certificate")]
     NoTrust,
     /// Name, path or trust cannot be used.
     #[error("failed to build the probe request")]
