@@ -36,8 +36,8 @@ use self::roles::Role;
 use self::stage::Stage;
 use super::machine::Cores;
 use super::parts::Choice;
-use super::{Outcome, build, parts};
-use crate::progress::Progress;
+use super::{Outcome, parts, programs};
+use clusters::progress::Progress;
 
 /// How to measure events.
 #[derive(Debug, Clone, Args)]
@@ -105,10 +105,10 @@ pub(super) async fn run(progress: &Progress, arguments: &EventsArgs) -> anyhow::
 /// the subject's core, would be measured itself.
 async fn hand_over(progress: &Progress, arguments: &EventsArgs) -> anyhow::Result<Outcome> {
     let harness = if arguments.choice.built {
-        build::built_harness()
+        programs::built_harness()
     } else {
-        crate::images::binary(progress, crate::images::Profile::Release).await?;
-        build::harness(progress).await?
+        clusters::images::binary(progress, clusters::images::Profile::Release).await?;
+        programs::harness(progress).await?
     };
     let Cores { subject, generator } = Cores::ours()?;
     let mut command = Command::new("taskset");
@@ -137,7 +137,7 @@ async fn bench(
     let product = choice.product.clone();
     let stage = Stage {
         progress,
-        product: product.unwrap_or_else(|| build::Programs::built().product),
+        product: product.unwrap_or_else(|| programs::Programs::built().product),
         harness: std::env::current_exe()?,
         cores,
         authority: Authority::new()?,

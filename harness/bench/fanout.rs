@@ -25,8 +25,8 @@ use self::stage::Stage;
 use self::today::Today;
 use super::parts::Choice;
 use super::{Outcome, parts};
-use crate::progress::Progress;
-use crate::workspace;
+use clusters::progress::Progress;
+use clusters::workspace;
 
 /// How to measure the fan-out.
 #[derive(Debug, Clone, Args)]

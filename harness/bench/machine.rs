@@ -6,7 +6,7 @@ use std::fs;
 use anyhow::{Context as _, ensure};
 use tokio::process::Command;
 
-use crate::workspace;
+use clusters::workspace;
 
 /// One core for what is measured, another one for what measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

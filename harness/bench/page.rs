@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::workspace;
+use clusters::workspace;
 
 /// Replaces the part of one bench.
 pub(super) fn put(bench: &str, part: &str) -> anyhow::Result<()> {

@@ -12,8 +12,8 @@ use anyhow::{Context as _, bail};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-use crate::progress::tail;
-use crate::workspace;
+use clusters::progress::tail;
+use clusters::workspace;
 
 /// A started program.
 pub(super) struct Process {

@@ -15,11 +15,11 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, 
 use serde_json::{Value, json};
 
 use super::apiserver::FakeApi;
-use super::build::Programs;
 use super::machine::Cores;
 use super::process::Process;
+use super::programs::Programs;
 use super::reviews::{MIRROR, OPTED_IN, PLAIN, SOURCE};
-use crate::until::{holds, until};
+use testkit::until::{holds, until};
 
 /// The name that an API server asks for.
 pub(super) const NAME: &str = "rt-bootstrapper-webhook-service.kyma-system.svc";

@@ -19,7 +19,7 @@ use super::roles::{Player, Role};
 use super::senders::{Came, Senders, event, name};
 use super::stage::Stage;
 use super::wire::Wire;
-use crate::bench::statistics::Spread;
+use crate::statistics::Spread;
 
 /// Measures it.
 pub(super) async fn measure(stage: &Stage<'_>) -> anyhow::Result<Vec<Row>> {

@@ -14,8 +14,8 @@ use super::reviews::Door;
 use super::stage::Stage;
 use super::stream::{Answers, Stream};
 use super::watcher::Program;
-use crate::bench::process::Process;
-use crate::until::{holds, until};
+use crate::process::Process;
+use testkit::until::{holds, until};
 
 /// Measures it.
 pub(super) async fn measure(stage: &Stage<'_>) -> anyhow::Result<Vec<Row>> {

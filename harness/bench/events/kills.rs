@@ -23,7 +23,7 @@ use super::report::{Row, number};
 use super::reviews::{Asker, Door, request};
 use super::stage::Stage;
 use super::watcher::Program;
-use crate::until::until;
+use testkit::until::until;
 
 /// Measures it.
 pub(super) async fn measure(stage: &Stage<'_>) -> anyhow::Result<Vec<Row>> {

@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use super::kcp::Heard;
-use crate::until::until;
+use testkit::until::until;
 
 /// When each object's last change was answered.
 #[derive(Default)]

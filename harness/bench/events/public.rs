@@ -149,7 +149,7 @@ mod tests {
             assert_eq!(kcp.handshakes(), count);
             // The operator takes it from the stream a moment later.
             let arrived = || async { heard.of(object).is_some() };
-            let until = crate::until::until(object, PATIENCE, arrived);
+            let until = testkit::until::until(object, PATIENCE, arrived);
             until.await.unwrap();
         }
         kcp.turn(State::Hanging).await.unwrap();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use crate::bench::parts;
+use crate::parts;
 
 /// A line of the table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -121,7 +121,7 @@ pub(super) fn number(count: impl TryInto<u32>) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::parts::Row as _;
+    use crate::parts::Row as _;
 
     #[test]
     fn a_bound_that_is_missed_is_marked() {

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::kcp::{Operator, checked};
 use super::public::{Public, Setting};
 use super::stage::Stage;
-use crate::bench::process::Process;
+use crate::process::Process;
 
 /// Who is played.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -9,8 +9,8 @@ use super::authority::{Authority, client};
 use super::public::Setting;
 use super::reviews::Door;
 use super::roles::{Player, Role};
-use crate::bench::machine::Cores;
-use crate::progress::Progress;
+use crate::machine::Cores;
+use clusters::progress::Progress;
 
 /// The stage.
 pub(super) struct Stage<'a> {

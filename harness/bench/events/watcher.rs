@@ -14,8 +14,8 @@ use super::authority::{HOST, client};
 use super::kcp::MANAGER;
 use super::reviews::Door;
 use super::stage::Stage;
-use crate::bench::process::Process;
-use crate::until::{holds, until};
+use crate::process::Process;
+use testkit::until::{holds, until};
 
 /// What is started, again and again.
 pub(super) struct Program {

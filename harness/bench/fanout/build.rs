@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::ensure;
 use tokio::process::Command;
 
-use crate::progress::Progress;
+use clusters::progress::Progress;
 
 /// The binaries that take part.
 pub(super) struct Programs {
@@ -17,14 +17,15 @@ impl Programs {
     /// The product as it ships, and the harness with the same flags: a simulator of a debug build would be measured
     /// itself.
     pub(super) async fn build(progress: &Progress) -> anyhow::Result<Self> {
-        let product = crate::images::binary(progress, crate::images::Profile::Release).await?;
-        let harness = crate::bench::build::harness(progress).await?;
+        let product =
+            clusters::images::binary(progress, clusters::images::Profile::Release).await?;
+        let harness = crate::programs::harness(progress).await?;
         Ok(Self { product, harness })
     }
 
     /// Those of the last build; the fleet is this program's, so that both understand each other.
     pub(super) fn built() -> anyhow::Result<Self> {
-        let product = crate::bench::build::Programs::built().product;
+        let product = crate::programs::Programs::built().product;
         let harness = std::env::current_exe()?;
         Ok(Self { product, harness })
     }

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 
-use crate::bench::process::Process;
-use crate::fleet::kcp;
-use crate::until::until;
+use crate::process::Process;
+use clusters::control_plane;
+use testkit::until::until;
 
 /// What is started, again and again.
 pub(super) struct Program {
@@ -45,7 +45,7 @@ impl Program {
 
 /// The command line.
 fn flags(kubeconfig: &Path, health: SocketAddr, metrics: SocketAddr) -> Vec<String> {
-    let mut flags = kcp::controller_flags(kubeconfig, "bench");
+    let mut flags = control_plane::controller_flags(kubeconfig, "bench");
     flags.push(format!("--health-probe-bind-address={health}"));
     flags.push(format!("--metrics-bind-address={metrics}"));
     flags

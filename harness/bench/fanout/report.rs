@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::curve::Curve;
 use super::plot::{Line, svg};
-use crate::bench::parts::Row;
 use crate::fleet::Totals;
+use crate::parts::Row;
 
 /// One scenario that was measured.
 #[derive(Serialize, Deserialize)]

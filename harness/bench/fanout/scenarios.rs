@@ -13,8 +13,8 @@ use super::report::{Bound, Outcome};
 use super::stage::{Change, Stage};
 use super::{Part, Sizes};
 use crate::fleet::{Conditions, Faults, Reach, Selection, Totals};
-use crate::progress::Progress;
-use crate::until::holds;
+use clusters::progress::Progress;
+use testkit::until::holds;
 
 /// A stage with a controller on it.
 pub(super) struct Play<'a> {

@@ -13,16 +13,17 @@ use serde_json::Value;
 use super::build::Programs;
 use super::controller::{Controller, Program};
 use super::curve::Curve;
-use crate::bench::machine::Cores;
-use crate::bench::process::Process;
-use crate::cluster::{Cluster, ClusterOptions, write_kubeconfig};
 use crate::fleet::control::FleetControl;
-use crate::fleet::kcp::{ControlPlane, Member, Sources};
-use crate::fleet::{Arrival, Place, Selection, content_of};
-use crate::progress::Progress;
-use crate::run::Run;
-use crate::setup::Setup;
-use crate::until::{holds, until};
+use crate::fleet::{Arrival, Selection, content_of};
+use crate::machine::Cores;
+use crate::process::Process;
+use clusters::cluster::{Cluster, ClusterOptions, write_kubeconfig};
+use clusters::control_plane::{ControlPlane, Member, Sources};
+use clusters::progress::Progress;
+use clusters::run::Run;
+use clusters::setup::Setup;
+use testkit::Place;
+use testkit::until::{holds, until};
 
 /// Everything but the controller.
 pub(super) struct Stage {

@@ -1,0 +1,180 @@
+//! How a simulated API server says no: `Status` objects with the reasons of the real one.
+//!
+//! Source of wording and codes: answers of a real API server; the fidelity test (tests/fidelity.rs) compares.
+
+use serde_json::{Value, json};
+
+use super::kinds::Kind;
+use super::merge::Conflict;
+
+/// A request that is not fulfilled.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Refusal {
+    pub(super) code: u16,
+    /// Empty for a fault of the server that has none.
+    pub(super) reason: &'static str,
+    pub(super) message: String,
+    pub(super) details: Value,
+    /// Seconds, as `Retry-After` has them.
+    pub(super) retry_after: Option<u64>,
+}
+
+impl Refusal {
+    pub(super) fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            reason,
+            message: message.into(),
+            details: json!({}),
+            retry_after: None,
+        }
+    }
+
+    fn about(self, kind: &Kind, name: &str) -> Self {
+        let details = json!({"name": name, "group": kind.group, "kind": kind.resource});
+        Self { details, ..self }
+    }
+
+    pub(super) fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(400, "BadRequest", message)
+    }
+
+    pub(super) fn not_found(kind: &Kind, name: &str) -> Self {
+        let message = format!("{} \"{name}\" not found", kind.qualified());
+        Self::new(404, "NotFound", message).about(kind, name)
+    }
+
+    /// A path that no kind has.
+    pub(super) fn no_such_path() -> Self {
+        Self::new(
+            404,
+            "NotFound",
+            "the server could not find the requested resource",
+        )
+    }
+
+    pub(super) fn method_not_allowed() -> Self {
+        Self::new(
+            405,
+            "MethodNotAllowed",
+            "the server does not allow this method on the requested resource",
+        )
+    }
+
+    pub(super) fn already_exists(kind: &Kind, name: &str) -> Self {
+        let message = format!("{} \"{name}\" already exists", kind.qualified());
+        Self::new(409, "AlreadyExists", message).about(kind, name)
+    }
+
+    pub(super) fn unsupported_media_type(sent: &str) -> Self {
+        let message = format!(
+            "the body of the request was in an unknown format ({sent}) - accepted media types include: application/json-patch+json, application/apply-patch+yaml"
+        );
+        Self::new(415, "UnsupportedMediaType", message)
+    }
+
+    pub(super) fn unauthorized() -> Self {
+        Self::new(401, "Unauthorized", "Unauthorized")
+    }
+
+    pub(super) fn forbidden(kind: &Kind, name: &str, why: &str) -> Self {
+        let message = format!("{} \"{name}\" is forbidden: {why}", kind.qualified());
+        Self::new(403, "Forbidden", message).about(kind, name)
+    }
+
+    /// Somebody else wrote first.
+    pub(super) fn modified(kind: &Kind, name: &str) -> Self {
+        let message = format!(
+            "Operation cannot be fulfilled on {} \"{name}\": the object has been modified; please apply your changes to the latest version and try again",
+            kind.qualified()
+        );
+        Self::new(409, "Conflict", message).about(kind, name)
+    }
+
+    pub(super) fn precondition(kind: &Kind, name: &str, why: &str) -> Self {
+        let message = format!(
+            "Operation cannot be fulfilled on {} \"{name}\": Precondition failed: {why}",
+            kind.qualified()
+        );
+        Self::new(409, "Conflict", message).about(kind, name)
+    }
+
+    /// The object itself is wrong; each complaint is field, kind of fault, text.
+    pub(super) fn invalid(kind: &Kind, name: &str, complaints: &[(String, &str, String)]) -> Self {
+        let causes: Vec<Value> = complaints
+            .iter()
+            .map(|(field, reason, message)| {
+                json!({"reason": reason, "message": message, "field": field})
+            })
+            .collect();
+        let texts: Vec<String> = complaints
+            .iter()
+            .map(|(field, _, message)| format!("{field}: {message}"))
+            .collect();
+        let message = format!("{} \"{name}\" is invalid: {}", kind.name, texts.join(", "));
+        let mut refusal = Self::new(422, "Invalid", message);
+        refusal.details = json!({
+            "name": name, "group": kind.group, "kind": kind.name, "causes": causes,
+        });
+        refusal
+    }
+
+    /// A patch that cannot be carried out.
+    pub(super) fn unprocessable(message: &str) -> Self {
+        let message =
+            format!("the server rejected our request due to an error in our request: {message}");
+        Self::new(422, "Invalid", message)
+    }
+
+    pub(super) fn field_conflicts(conflicts: &[Conflict]) -> Self {
+        let text = |it: &Conflict| match it.operation {
+            super::merge::Operation::Apply => format!("conflict with {:?}", it.manager),
+            super::merge::Operation::Update => {
+                format!("conflict with {:?} using {}", it.manager, it.api_version)
+            }
+        };
+        let causes: Vec<Value> = conflicts
+            .iter()
+            .map(|it| {
+                json!({
+                    "reason": "FieldManagerConflict",
+                    "message": text(it),
+                    "field": it.field,
+                })
+            })
+            .collect();
+        let plural = if conflicts.len() == 1 { "" } else { "s" };
+        let texts: Vec<String> = conflicts
+            .iter()
+            .map(|it| format!("{}: {}", text(it), it.field))
+            .collect();
+        let message = format!(
+            "Apply failed with {} conflict{plural}: {}",
+            conflicts.len(),
+            texts.join(", ")
+        );
+        let mut refusal = Self::new(409, "Conflict", message);
+        refusal.details = json!({ "causes": causes });
+        refusal
+    }
+
+    /// Its body.
+    pub(super) fn body(&self) -> Value {
+        let mut status = json!({
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "details": self.details,
+            "code": self.code,
+        });
+        if !self.reason.is_empty() {
+            status["reason"] = json!(self.reason);
+        }
+        if let Some(seconds) = self.retry_after {
+            status["details"]["retryAfterSeconds"] = json!(seconds);
+        }
+        status
+    }
+}

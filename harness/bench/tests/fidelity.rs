@@ -1,0 +1,244 @@
+//! The fleet's API servers against a real one: the same calls, and what matters of the answers must be the same.
+//!
+//! Invariant: only what a caller of ours looks at is compared (status, reason, causes, content, generation, whether
+//! the version moved, owners), but that for every call that it makes, and for the ways in which they go wrong. What a
+//! real API server fills in beyond what was written may be missing in the simulated answer; nothing may be in it that
+//! a real one does not have.
+
+#![cfg(test)]
+
+#[path = "fidelity/calls.rs"]
+mod calls;
+#[path = "fidelity/filling.rs"]
+mod filling;
+
+use std::collections::BTreeMap;
+
+use bench::fleet::{Fleet, FleetOptions};
+use calls::{Call, calls};
+use clusters::cluster::{Cluster, ClusterOptions};
+use clusters::run::Run;
+use clusters::setup::Setup;
+use http_body_util::BodyExt as _;
+use kube::Client;
+use kube::config::{Config, KubeConfigOptions, Kubeconfig};
+use serde_json::{Value, json};
+
+#[tokio::test]
+async fn a_simulated_api_server_answers_as_a_real_one() {
+    let setup = Setup::load().unwrap();
+    let run = Run::begin(false).await.unwrap();
+    let options = ClusterOptions::new("fidelity").without_node();
+    let cluster = Cluster::start(&run, &setup.provider, &options)
+        .await
+        .unwrap();
+    // A runtime has it from the start.
+    let namespace =
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kyma-system"}});
+    cluster.apply(&namespace.to_string()).await.unwrap();
+    let fleet = Fleet::start(FleetOptions {
+        runtimes: 1,
+        ..FleetOptions::default()
+    })
+    .await
+    .unwrap();
+    let filled = filling::check(&cluster).await;
+    let (real, simulated) = tokio::join!(
+        answers(cluster.kubeconfig().to_owned()),
+        answers(fleet.kubeconfig(0).unwrap())
+    );
+    cluster.stop().await.unwrap();
+    run.end().await.unwrap();
+
+    filled.unwrap();
+    let mut differences = Vec::new();
+    for ((call, real), simulated) in calls().iter().zip(&real).zip(&simulated) {
+        for difference in compare(call, real, simulated) {
+            differences.push(format!("{}: {difference}", call.what));
+        }
+    }
+    assert!(
+        differences.is_empty(),
+        "{} of {} calls:\n{}",
+        differences.len(),
+        real.len(),
+        differences.join("\n")
+    );
+}
+
+/// What is looked at of an answer.
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    body: Value,
+    /// Against the last answer that showed the same object.
+    version_moved: Option<bool>,
+    generation_moved: Option<bool>,
+}
+
+async fn answers(kubeconfig: String) -> Vec<Answer> {
+    let kubeconfig = Kubeconfig::from_yaml(&kubeconfig).unwrap();
+    let options = KubeConfigOptions::default();
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &options)
+        .await
+        .unwrap();
+    // An answer is an answer.
+    config.default_retry = false;
+    let client = Client::try_from(config).unwrap();
+    let mut seen: BTreeMap<String, Value> = BTreeMap::new();
+    let mut answers = Vec::new();
+    for call in calls() {
+        let response = client.send(call.request(&seen)).await.unwrap();
+        let status = response.status().as_u16();
+        let bytes = response.into_body().collect().await.unwrap().to_bytes();
+        let body: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        let mut answer = Answer {
+            status,
+            version_moved: None,
+            generation_moved: None,
+            body,
+        };
+        if answer.body["metadata"]["uid"].is_string() {
+            let metadata = answer.body["metadata"].clone();
+            if let Some(before) = seen.insert(call.path.clone(), metadata.clone()) {
+                let moved = |field: &str| Some(before[field] != metadata[field]);
+                answer.version_moved = moved("resourceVersion");
+                answer.generation_moved = moved("generation");
+            }
+        }
+        answers.push(answer);
+    }
+    answers
+}
+
+fn compare(call: &Call, real: &Answer, simulated: &Answer) -> Vec<String> {
+    let mut differences = Vec::new();
+    let mut same = |what: &str, real: Value, simulated: Value| {
+        if real != simulated {
+            differences.push(format!("{what}: real {real}, simulated {simulated}"));
+        }
+    };
+    same("status", json!(real.status), json!(simulated.status));
+    if real.body["kind"] == "Status" || simulated.body["kind"] == "Status" {
+        for field in ["kind", "reason", "status", "code"] {
+            same(
+                field,
+                real.body[field].clone(),
+                simulated.body[field].clone(),
+            );
+        }
+        same("causes", causes(&real.body), causes(&simulated.body));
+        if !differences.is_empty() {
+            differences.push(format!("it said: {}", real.body["message"]));
+        }
+        return differences;
+    }
+    // A controller of the real cluster may have written in between.
+    if !call.has_controller {
+        same(
+            "version moved",
+            json!(real.version_moved),
+            json!(simulated.version_moved),
+        );
+    }
+    same(
+        "generation moved",
+        json!(real.generation_moved),
+        json!(simulated.generation_moved),
+    );
+    let has_generation = |body: &Value| json!(body["metadata"]["generation"].is_u64());
+    same(
+        "has a generation",
+        has_generation(&real.body),
+        has_generation(&simulated.body),
+    );
+    let (real_owners, simulated_owners) = (owners(call, &real.body), owners(call, &simulated.body));
+    let is_stored = real.body["metadata"]["uid"].is_string();
+    if is_stored && real_owners != simulated_owners {
+        let unknown = missing(&real_owners, &simulated_owners, "");
+        let unseen = missing(&simulated_owners, &real_owners, "");
+        differences.push(format!(
+            "owners: {unknown:?}; the other way round {unseen:?}"
+        ));
+    }
+    if real.body.is_null() {
+        return differences;
+    }
+    if let Some(missing) = missing(&real.body, &own(&simulated.body), "") {
+        differences.push(format!("only simulated: {missing}"));
+    }
+    differences
+}
+
+fn causes(status: &Value) -> Value {
+    let causes = status["details"]["causes"].as_array().into_iter().flatten();
+    causes
+        .map(|cause| json!([cause["reason"], cause["field"]]))
+        .collect()
+}
+
+/// Name, operation and fields of every manager, but for the controllers of a real cluster.
+fn owners(call: &Call, object: &Value) -> Value {
+    let entries = object["metadata"]["managedFields"]
+        .as_array()
+        .into_iter()
+        .flatten();
+    let owners = entries.filter(|entry| {
+        let foreign = entry["manager"]
+            .as_str()
+            .is_some_and(|it| it.starts_with("kube-"));
+        !(call.has_controller && foreign) && entry.get("subresource").is_none()
+    });
+    owners
+        .map(|entry| {
+            let name = ["manager", "operation", "apiVersion"].map(|it| entry[it].as_str().unwrap());
+            (name.join("/"), entry["fieldsV1"].clone())
+        })
+        .collect()
+}
+
+/// Without what differs from cluster to cluster by its nature.
+fn own(body: &Value) -> Value {
+    let mut body = body.clone();
+    let objects = body["items"].as_array_mut().map(std::mem::take);
+    let clean = |mut object: Value| {
+        if let Some(metadata) = object["metadata"].as_object_mut() {
+            for field in [
+                "uid",
+                "resourceVersion",
+                "creationTimestamp",
+                "managedFields",
+            ] {
+                metadata.remove(field);
+            }
+        }
+        if object["kind"] == "Deployment" {
+            object.as_object_mut().unwrap().remove("status");
+        }
+        object
+    };
+    if let Some(objects) = objects {
+        body["items"] = objects.into_iter().map(clean).collect();
+    }
+    clean(body)
+}
+
+/// The first part of `part` that `whole` does not have.
+fn missing(whole: &Value, part: &Value, path: &str) -> Option<String> {
+    match (whole, part) {
+        (Value::Object(whole), Value::Object(part)) => part.iter().find_map(|(key, part)| {
+            missing(
+                whole.get(key).unwrap_or(&Value::Null),
+                part,
+                &format!("{path}.{key}"),
+            )
+        }),
+        (Value::Array(whole), Value::Array(part)) => part.iter().find_map(|part| {
+            let found = whole
+                .iter()
+                .any(|whole| missing(whole, part, path).is_none());
+            (!found).then(|| format!("{path}[]: {part} is not in {}", Value::Array(whole.clone())))
+        }),
+        (whole, part) => (whole != part).then(|| format!("{path}: real {whole}, simulated {part}")),
+    }
+}

@@ -1,0 +1,210 @@
+//! The harness's command line: reads arguments, runs one thing, prints the chain of what went wrong.
+//!
+//! Invariant: no decision is made here. The exit code is 0, 1 when something failed, 2 for wrong usage, or cargo's own
+//! where cargo ran.
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "this file talks to the person at the terminal"
+)]
+
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use clap::{Args, Parser, Subcommand};
+
+use crate::demo;
+use crate::verify;
+use bench::fleet::command::{self as fleet, FleetArgs};
+use bench::{self, BenchCommand};
+use clusters::cluster::{Cluster, ClusterOptions, ProviderChoice, selfcheck};
+use clusters::docker::Docker;
+use clusters::images::{self, Role};
+use clusters::progress::Progress;
+use clusters::registry::{Identity, Registry};
+use clusters::run::{self, Run};
+use clusters::setup::{self, Setup};
+use e2e::landscape;
+
+/// The workshop of runtime-bootstrapper.
+#[derive(Debug, Parser)]
+#[command(name = "harness")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Install, start and build what clusters need.
+    Setup(Choice),
+    /// Clusters that stay until they are taken down.
+    #[command(subcommand)]
+    Cluster(ClusterCommand),
+    /// Build the product's images, as tests use them, and the probe; print their names and archives.
+    Images,
+    /// Build the release binary and check that it is not larger than allowed.
+    ReleaseSize,
+    /// Set up, then run all tests of the workspace, with clusters.
+    Verify(Choice),
+    /// Set up, then show one Deployment without the webhook and with it, on a real cluster.
+    Demo {
+        #[command(flatten)]
+        choice: Choice,
+        /// Leave cluster and registry running, to look further; the next demo takes them.
+        #[arg(long)]
+        keep: bool,
+    },
+    /// Measure the product beside the least that could do its job.
+    #[command(subcommand)]
+    Bench(BenchCommand),
+    /// Landscapes as data (`scenarios/`).
+    #[command(subcommand)]
+    Landscape(LandscapeCommand),
+    /// Play the API servers of many runtimes, on one port of loopback.
+    #[command(hide = true)]
+    Fleet(FleetArgs),
+}
+
+#[derive(Debug, Subcommand)]
+enum LandscapeCommand {
+    /// Print the JSON schema of scenario files: `scenarios/schema.json`.
+    Schema,
+}
+
+#[derive(Debug, Subcommand)]
+enum ClusterCommand {
+    /// Start a cluster and the private registry, and keep both.
+    Up {
+        #[command(flatten)]
+        choice: Choice,
+        /// The cluster's name.
+        #[arg(default_value = "skr")]
+        name: String,
+    },
+    /// Remove everything that was kept.
+    Down,
+    /// Show what is kept.
+    Status,
+    /// Prove that clusters, registry and images work here; leaves nothing behind.
+    Check(Choice),
+}
+
+#[derive(Debug, Args)]
+struct Choice {
+    /// Image that runs the clusters of this command; without it, what the set-up found to work here.
+    #[arg(long, value_enum)]
+    cluster: Option<ProviderChoice>,
+}
+
+/// Runs the command line and says how it ended.
+pub async fn run() -> ExitCode {
+    match run::interruptible(Box::pin(dispatch(Cli::parse().command))).await {
+        Ok(Ok(code)) => code,
+        Ok(Err(error)) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+        Err(interrupted) => {
+            eprintln!("{interrupted}");
+            ExitCode::from(INTERRUPTED)
+        }
+    }
+}
+
+async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
+    let progress = Progress::new();
+    match command {
+        Command::Setup(choice) => {
+            let setup = setup::run_with_product(&progress, choice.cluster).await?;
+            println!("ready: clusters run on {}", setup.provider);
+        }
+        Command::Cluster(ClusterCommand::Up { choice, name }) => {
+            up(&progress, &choice, &name).await?;
+        }
+        Command::Cluster(ClusterCommand::Down) => down().await?,
+        Command::Cluster(ClusterCommand::Status) => status().await?,
+        Command::Cluster(ClusterCommand::Check(choice)) => {
+            let setup = setup::run(&progress, choice.cluster).await?;
+            println!("{}", selfcheck::run(&progress, &setup).await?);
+        }
+        Command::Images => print_images(&progress).await?,
+        Command::ReleaseSize => {
+            let size = images::release_size(&progress).await?;
+            println!("{size}");
+            if !size.is_within_bound() {
+                return Ok(ExitCode::FAILURE);
+            }
+        }
+        Command::Demo { choice, keep } => {
+            Box::pin(demo::run(&progress, choice.cluster, keep)).await?;
+        }
+        Command::Bench(command) => {
+            let outcome = Box::pin(bench::run(&progress, &command)).await?;
+            println!("{}", outcome.text);
+            return Ok(outcome.code);
+        }
+        Command::Landscape(LandscapeCommand::Schema) => print!("{}", landscape::schema()),
+        Command::Fleet(arguments) => {
+            let fleet = fleet::start(&arguments).await?;
+            println!("{}", fleet.announcement()?);
+            fleet.serve().await?;
+        }
+        Command::Verify(choice) => return verify::run(&progress, choice.cluster).await,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn up(progress: &Progress, choice: &Choice, name: &str) -> anyhow::Result<()> {
+    let setup = setup::run(progress, choice.cluster).await?;
+    let identity = Identity::load_or_make()?;
+    let run = Run::begin(true).await?;
+    let registry = Registry::start(&run, &setup.registry_image, &identity).await?;
+    let options = ClusterOptions::new(name).with_registry(&registry.host(), &identity.ca_pem);
+    let start = Cluster::start(&run, &setup.provider, &options);
+    let cluster = progress.show("start the cluster", start).await?;
+    println!(
+        "cluster {name} runs on {}; the registry is {}",
+        cluster.provider(),
+        registry.host()
+    );
+    println!("export KUBECONFIG={}", cluster.kubeconfig_path().display());
+    cluster.stop().await?;
+    registry.stop().await?;
+    run.end().await.context("the network of the run")
+}
+
+async fn down() -> anyhow::Result<()> {
+    let removed = run::forget_kept(&Docker::connect().await?).await?;
+    if removed.is_empty() {
+        println!("nothing is kept");
+    }
+    for name in removed {
+        println!("removed {name}");
+    }
+    Ok(())
+}
+
+async fn status() -> anyhow::Result<()> {
+    let setup = Setup::load()?;
+    println!("clusters run on {}", setup.provider);
+    for container in Docker::connect().await?.containers(run::KEPT).await? {
+        let state = if container.running { "runs" } else { "stopped" };
+        println!("{} {state}", container.name);
+    }
+    Ok(())
+}
+
+async fn print_images(progress: &Progress) -> anyhow::Result<()> {
+    let mut images = vec![images::probe(progress).await?];
+    for role in Role::ALL {
+        images.push(images::product(progress, role).await?);
+    }
+    for image in images {
+        println!("{}\t{}", image.reference, image.path.display());
+    }
+    Ok(())
+}
+
+/// 128 and the number of SIGINT, as shells have it.
+const INTERRUPTED: u8 = 130;

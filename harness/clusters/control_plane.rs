@@ -1,0 +1,325 @@
+//! Fills a control plane with the runtimes of a fleet: a `Runtime` and a kubeconfig Secret each, and their sources.
+//!
+//! Names, labels and their values are those of the public infrastructure manager; the CRD is a minimal one, whose `status`
+//! is a subresource, as there. Everything is applied by server-side apply, so filling twice is
+//! filling once, and filling again after a rotation changes the kubeconfigs alone.
+
+use std::path::Path;
+
+use api::names;
+use api::runtimes::{
+    INFRASTRUCTURE_MANAGER, KCP_NAMESPACE, KUBECONFIG_KEY, MANAGED_BY, MODE, RUNTIME_GROUP,
+    RUNTIME_ID, RUNTIME_KIND, RUNTIME_PLURAL, RUNTIME_VERSION, kubeconfig_secret,
+};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use futures::{StreamExt as _, TryStreamExt as _, stream};
+use http::Request;
+use kube::Client;
+use serde_json::{Value, json};
+
+use testkit::Place;
+use testkit::until::until;
+
+mod crd;
+
+use crd::runtime_crd;
+
+/// One runtime, as the control plane knows it.
+#[derive(Debug, Clone)]
+pub struct Member {
+    /// Its number in the fleet.
+    pub number: usize,
+    /// What leads to it.
+    pub kubeconfig: String,
+}
+
+/// The control plane that is to be filled.
+#[derive(Clone)]
+pub struct ControlPlane {
+    client: Client,
+    /// The value of the label that says how runtimes are kept in step.
+    mode: Option<&'static str>,
+}
+
+impl ControlPlane {
+    /// Makes namespace and CRD ready.
+    ///
+    /// # Errors
+    /// When the API server refuses.
+    pub async fn prepare(client: Client, mode: Option<&'static str>) -> anyhow::Result<Self> {
+        let control_plane = Self { client, mode };
+        let namespace = json!({
+            "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": KCP_NAMESPACE},
+        });
+        control_plane
+            .apply(&format!("/api/v1/namespaces/{KCP_NAMESPACE}"), &namespace)
+            .await?;
+        let crd = runtime_crd();
+        let name = crd["metadata"]["name"].as_str().unwrap_or_default();
+        let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
+        control_plane.apply(&path, &crd).await?;
+        until("the CRD is served", PATIENCE, || async {
+            control_plane.get(&runtimes_path()).await.map(|_| ())
+        })
+        .await?;
+        Ok(control_plane)
+    }
+
+    /// Puts runtimes in, with their kubeconfigs; or new kubeconfigs, where they are there.
+    ///
+    /// # Errors
+    /// When the API server refuses one.
+    pub async fn fill(&self, members: &[Member]) -> anyhow::Result<()> {
+        stream::iter(members)
+            .map(|member| self.put(member))
+            .buffer_unordered(AT_ONCE)
+            .try_collect::<Vec<()>>()
+            .await?;
+        Ok(())
+    }
+
+    /// Puts new kubeconfigs in; nothing else is touched.
+    ///
+    /// # Errors
+    /// When the API server refuses one.
+    pub async fn renew(&self, members: &[Member]) -> anyhow::Result<()> {
+        stream::iter(members)
+            .map(|member| self.put_kubeconfig(member))
+            .buffer_unordered(AT_ONCE)
+            .try_collect::<Vec<()>>()
+            .await?;
+        Ok(())
+    }
+
+    async fn put(&self, member: &Member) -> anyhow::Result<()> {
+        let runtime = runtime(member.number, self.mode);
+        let path = format!("{}/{}", runtimes_path(), runtime_id(member.number));
+        self.apply(&path, &runtime).await?;
+        let status = json!({
+            "apiVersion": runtime["apiVersion"],
+            "kind": RUNTIME_KIND,
+            "metadata": {"name": runtime_id(member.number)},
+            "status": {"state": "Ready", "provisioningCompleted": true},
+        });
+        self.apply(&format!("{path}/status"), &status).await?;
+        self.put_kubeconfig(member).await
+    }
+
+    async fn put_kubeconfig(&self, member: &Member) -> anyhow::Result<()> {
+        let secret = kubeconfig(member);
+        let name = kubeconfig_secret(&runtime_id(member.number));
+        self.apply(&secret_path(&name), &secret).await
+    }
+
+    /// Puts the three sources in: a pull Secret, a trust bundle, a configuration.
+    ///
+    /// # Errors
+    /// When the API server refuses one.
+    pub async fn put_sources(&self, sources: &Sources) -> anyhow::Result<()> {
+        let [secret, bundle, configuration] = sources.objects();
+        self.apply(&secret_path(names::PULL_SECRET), &secret)
+            .await?;
+        let path = format!("/apis/certificates.k8s.io/v1beta1/clustertrustbundles/{TRUST_BUNDLE}");
+        self.apply(&path, &bundle).await?;
+        let path = format!(
+            "/api/v1/namespaces/{KCP_NAMESPACE}/configmaps/{}",
+            names::CONFIG_MAP
+        );
+        self.apply(&path, &configuration).await
+    }
+
+    async fn get(&self, path: &str) -> Result<Value, kube::Error> {
+        let request = Request::get(path).body(Vec::new());
+        self.client
+            .request(request.map_err(kube::Error::HttpError)?)
+            .await
+    }
+
+    async fn apply(&self, path: &str, object: &Value) -> anyhow::Result<()> {
+        let request = Request::patch(format!("{path}?fieldManager=fleet&force=true"))
+            .header("content-type", "application/apply-patch+yaml")
+            .body(object.to_string().into_bytes())?;
+        let _: Value = self.client.request(request).await?;
+        Ok(())
+    }
+}
+
+/// The command line of a controller in direct mode that leads a fleet from a control plane filled here.
+#[must_use]
+pub fn controller_flags(kubeconfig: &Path, identity: &str) -> Vec<String> {
+    vec![
+        "controller".to_owned(),
+        format!("--kubeconfig={}", kubeconfig.display()),
+        "--controllers=direct".to_owned(),
+        format!("--namespace={KCP_NAMESPACE}"),
+        format!("--kcp-pull-secret-name={}", names::PULL_SECRET),
+        format!("--kcp-cluster-trust-bundle={TRUST_BUNDLE}"),
+        format!("--skr-cluster-trust-bundle={TRUST_BUNDLE}"),
+        // The fleet is on loopback, which is no place for a runtime otherwise.
+        "--allow-loopback-runtimes".to_owned(),
+        format!("--leader-elect-identity={identity}"),
+    ]
+}
+
+/// What is rolled out, as far as it differs from run to run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sources {
+    /// The password in the pull Secret.
+    pub password: String,
+    /// The trust bundle: one certificate, PEM.
+    pub bundle: String,
+    /// The registry that images are taken from.
+    pub mirror: String,
+}
+
+impl Sources {
+    /// Some that differ from those of every other version in all three.
+    ///
+    /// # Errors
+    /// When no certificate can be made.
+    pub fn of_version(version: u32) -> anyhow::Result<Self> {
+        let mut ca = rcgen::CertificateParams::new(Vec::new())?;
+        ca.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        Ok(Self {
+            password: format!("password-{version}"),
+            bundle: ca.self_signed(&rcgen::KeyPair::generate()?)?.pem(),
+            mirror: format!("r{version}.landscape.example"),
+        })
+    }
+
+    /// Where runtimes have them: pull Secret, trust bundle, configuration.
+    #[must_use]
+    pub fn places() -> [Place; 3] {
+        let place = |resource: &str, namespace: &str, name: &str| Place {
+            resource: resource.to_owned(),
+            namespace: namespace.to_owned(),
+            name: name.to_owned(),
+        };
+        [
+            place("secrets", names::SKR_NAMESPACE, names::PULL_SECRET),
+            place("clustertrustbundles", "", TRUST_BUNDLE),
+            place("configmaps", names::SKR_NAMESPACE, names::CONFIG_MAP),
+        ]
+    }
+
+    /// The objects on the control plane: pull Secret, trust bundle, configuration.
+    #[must_use]
+    pub fn objects(&self) -> [Value; 3] {
+        let Self {
+            password,
+            bundle,
+            mirror,
+        } = self;
+        let auth = BASE64.encode(format!("landscape:{password}"));
+        let docker_config = json!({"auths": {mirror: {"auth": auth}}}).to_string();
+        let features: Vec<&str> = api::Feature::ALL.iter().map(|it| it.key()).collect();
+        let configuration = json!({
+            "overrides": {"docker.io": format!("{mirror}/hub"), "ghcr.io": format!("{mirror}/ghcr")},
+            "clusterTrustBundle": {
+                "name": TRUST_BUNDLE,
+                "certWritePath": "landscape.pem",
+                "volumeMountPath": "/etc/ssl/certs",
+                "volumeName": "rt-bootstrapper-certs",
+            },
+            "namespaceFeatures": {(names::SKR_NAMESPACE): features},
+            "availableFeatures": features,
+        });
+        [
+            json!({
+                "apiVersion": "v1", "kind": "Secret",
+                "metadata": {"name": names::PULL_SECRET, "namespace": KCP_NAMESPACE},
+                "type": names::DOCKER_CONFIG_TYPE,
+                "data": {(names::DOCKER_CONFIG_KEY): BASE64.encode(docker_config)},
+            }),
+            json!({
+                "apiVersion": "certificates.k8s.io/v1beta1", "kind": "ClusterTrustBundle",
+                "metadata": {"name": TRUST_BUNDLE},
+                "spec": {"trustBundle": bundle},
+            }),
+            json!({
+                "apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {"name": names::CONFIG_MAP, "namespace": KCP_NAMESPACE},
+                "data": {(names::CONFIG_KEY): configuration.to_string()},
+            }),
+        ]
+    }
+}
+
+fn runtimes_path() -> String {
+    format!("/apis/{RUNTIME_GROUP}/{RUNTIME_VERSION}/namespaces/{KCP_NAMESPACE}/{RUNTIME_PLURAL}")
+}
+
+fn secret_path(name: &str) -> String {
+    format!("/api/v1/namespaces/{KCP_NAMESPACE}/secrets/{name}")
+}
+
+/// Labels that both objects of a runtime carry.
+fn labels(number: usize) -> Value {
+    let id = runtime_id(number);
+    json!({
+        (RUNTIME_ID): id,
+        "kyma-project.io/instance-id": format!("1{}", &id[1..]),
+        "kyma-project.io/broker-plan-id": "7d55d31d-35ae-4438-bf13-6ffdfa107d9f",
+        "kyma-project.io/broker-plan-name": "aws",
+        "kyma-project.io/global-account-id": format!("2{}", &id[1..]),
+        "kyma-project.io/subaccount-id": format!("3{}", &id[1..]),
+        "kyma-project.io/region": "eu-central-1",
+        "kyma-project.io/shoot-name": format!("c-{number:07x}"),
+        "operator.kyma-project.io/kyma-name": id,
+    })
+}
+
+fn runtime(number: usize, mode: Option<&str>) -> Value {
+    let mut labels = labels(number);
+    labels["kyma-project.io/provider"] = json!("AWS");
+    if let Some(mode) = mode {
+        labels[MODE] = json!(mode);
+    }
+    json!({
+        "apiVersion": format!("{RUNTIME_GROUP}/{RUNTIME_VERSION}"),
+        "kind": RUNTIME_KIND,
+        "metadata": {
+            "name": runtime_id(number),
+            "namespace": KCP_NAMESPACE,
+            "labels": labels,
+        },
+        "spec": {"shoot": {
+            "name": format!("c-{number:07x}"),
+            "platformRegion": "cf-eu10",
+            "region": "eu-central-1",
+            "secretBindingName": "aws",
+        }},
+    })
+}
+
+fn kubeconfig(member: &Member) -> Value {
+    let mut labels = labels(member.number);
+    labels[MANAGED_BY] = json!(INFRASTRUCTURE_MANAGER);
+    labels["operator.kyma-project.io/internal"] = json!("true");
+    labels["operator.kyma-project.io/cluster-name"] = json!(runtime_id(member.number));
+    json!({
+        "apiVersion": "v1", "kind": "Secret",
+        "metadata": {
+            "name": kubeconfig_secret(&runtime_id(member.number)),
+            "namespace": KCP_NAMESPACE,
+            "labels": labels,
+            "annotations": {
+                "operator.kyma-project.io/last-sync": jiff::Timestamp::now().strftime("%FT%TZ").to_string(),
+            },
+        },
+        "data": {(KUBECONFIG_KEY): BASE64.encode(&member.kubeconfig)},
+    })
+}
+
+/// The id of a runtime by its number; ids are UUIDs, as those of the broker.
+#[must_use]
+pub fn runtime_id(number: usize) -> String {
+    format!("f1ee7000-0000-4000-8000-{number:012x}")
+}
+
+/// The trust bundle on KCP and on every runtime.
+pub const TRUST_BUNDLE: &str = "landscape-trust";
+/// More would only queue in the API server.
+const AT_ONCE: usize = 48;
+const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);

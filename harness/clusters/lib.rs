@@ -1,0 +1,15 @@
+//! Kubernetes clusters and a private registry in containers, and the images that run in them.
+//!
+//! It sets a machine up ([`setup`]), builds images ([`images`]), starts clusters and a registry ([`cluster`],
+//! [`registry`]) inside a [`run`], and keeps diagnostics of them ([`evidence`]).
+
+pub mod cluster;
+pub mod control_plane;
+pub mod docker;
+pub mod evidence;
+pub mod images;
+pub mod progress;
+pub mod registry;
+pub mod run;
+pub mod setup;
+pub mod workspace;

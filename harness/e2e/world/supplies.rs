@@ -1,0 +1,86 @@
+//! What every cluster of a run gets: the registry's trust, the images, the product.
+//!
+//! Invariant: gathered once a run; a cluster of a scenario's own differs from the shared one in its options alone.
+
+use crate::install::Product;
+use clusters::cluster::{Cluster, ClusterOptions, Provider};
+use clusters::images::{self, ImageTar, Role};
+use clusters::progress::Progress;
+use clusters::registry::{Identity, Registry};
+use clusters::run::Run;
+use clusters::setup::Setup;
+
+use super::effects::LANDSCAPE;
+use super::private;
+
+/// Registry, images and manifests, and the run that they belong to.
+pub(crate) struct Supplies {
+    run: Run,
+    pub(crate) provider: Provider,
+    pub(crate) registry: Registry,
+    /// The product, by an image that is loaded into nodes.
+    pub(crate) product: Product,
+    /// The product, by an image that only the private registry has.
+    pub(crate) private_product: Product,
+    probe: ImageTar,
+    pub(crate) webhook: ImageTar,
+}
+
+impl Supplies {
+    /// Builds the images and starts the registry.
+    pub(crate) async fn gather(
+        progress: &Progress,
+        setup: &Setup,
+        keep: bool,
+    ) -> anyhow::Result<Self> {
+        let probe = images::probe(progress).await?;
+        let webhook = images::product(progress, Role::Webhook).await?;
+        let binary = images::built_binary(images::Profile::E2e);
+        let flags = ["--landscape", LANDSCAPE];
+        let product = Product::printed_by(&binary, &webhook.reference, &flags).await?;
+        let identity = Identity::load_or_make()?;
+        let run = Run::begin(keep).await?;
+        let registry = Box::pin(Registry::start(&run, &setup.registry_image, &identity)).await?;
+        registry
+            .push(&private::image(&probe)?, "harness/probe:1")
+            .await?;
+        let pushed = registry.push(&webhook, "harness/webhook:1").await?;
+        let secret = ["--webhook-image-pull-secret", api::names::PULL_SECRET];
+        let flags = [flags, secret].concat();
+        let private_product = Product::printed_by(&binary, &pushed, &flags).await?;
+        Ok(Self {
+            run,
+            provider: setup.provider.clone(),
+            registry,
+            product,
+            private_product,
+            probe,
+            webhook,
+        })
+    }
+
+    /// A cluster whose node trusts the registry and has the images.
+    pub(crate) async fn cluster(&self, options: ClusterOptions) -> anyhow::Result<Cluster> {
+        let cluster = self.cluster_without_product(options).await?;
+        cluster.load_image(&self.webhook).await?;
+        Ok(cluster)
+    }
+
+    /// The same, but the product's image has to be pulled.
+    pub(crate) async fn cluster_without_product(
+        &self,
+        options: ClusterOptions,
+    ) -> anyhow::Result<Cluster> {
+        let ca_pem = &self.registry.identity().ca_pem;
+        let options = options.with_registry(&self.registry.host(), ca_pem);
+        let cluster = Box::pin(Cluster::start(&self.run, &self.provider, &options)).await?;
+        cluster.load_image(&self.probe).await?;
+        Ok(cluster)
+    }
+
+    /// Removes what is not kept, after the last cluster.
+    pub(crate) async fn remove(self) -> anyhow::Result<()> {
+        self.registry.stop().await?;
+        Ok(self.run.end().await?)
+    }
+}

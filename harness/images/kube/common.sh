@@ -1,0 +1,66 @@
+# shellcheck shell=bash
+# What the scripts share that build images from Go modules: sourced, with `here` set to the module's folder and `what` to
+# the name of the thing that is built.
+
+out=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd)/target/kube
+mkdir -p "$out"
+
+: "${here:?the folder of the Go module}" "${what:?the name of what is built}"
+
+# Two runs at once would work in the same folders: the second one waits, and then finds everything done.
+exec 9>"$out/lock"
+flock 9
+
+say() { printf '%(%H:%M:%S)T %s: %s\n' -1 "$what" "$*" >&2; }
+fail() { say "$*"; exit 1; }
+short_hash() { sha256sum | cut -c1-12; }
+
+# A newer client that lies before Debian's on the PATH may not speak to Debian's engine.
+find_docker() {
+	local client
+	for client in docker /usr/bin/docker; do
+		if "$client" version >/dev/null 2>&1; then
+			echo "$client"
+			return
+		fi
+	done
+	fail "no Docker engine answers; it keeps the image. Install docker.io and start dockerd."
+}
+
+# How every package is compiled. The linker leaves debug information out, so it need not be made.
+compiler='all=-dwarf=false'
+
+# source_hash WORDS...: everything that a program is made from: compiler, sources, pinned modules, flags, the given words
+source_hash() {
+	(
+		cd "$here" || exit
+		go version || fail "Go is not installed; it compiles this image's programs."
+		echo "$compiler" "$@"
+		find . -type f \( -name '*.go' ! -name '*_test.go' -o -name go.mod -o -name go.sum -o -name '*.sh' \) | LC_ALL=C sort | xargs sha256sum
+	) | short_hash
+}
+
+# build_binary NAME PACKAGE FLAGS: a static program in target/kube/NAME. A compiler's process lives for a second, so it
+# collects garbage only when there is a gibibyte of it.
+build_binary() {
+	local name=$1 package=$2 flags=$3 began=$SECONDS told=0 job
+	say "compiling $name; what has not been compiled on this machine before takes a while"
+	(cd "$here" && CGO_ENABLED=0 GOFLAGS=-mod=readonly GOGC=off GOMEMLIMIT=1GiB \
+		exec go build -trimpath -buildvcs=false -gcflags="$compiler" -ldflags "$flags" -o "$out/$name" "$package" >&2) &
+	job=$!
+	while kill -0 "$job" 2>/dev/null; do
+		sleep 0.2
+		# The compiler is silent for minutes: show that it is still at work.
+		if ((SECONDS - began - told >= 30)); then
+			told=$((SECONDS - began))
+			say "still compiling $name ($told s)"
+		fi
+	done
+	wait "$job" || fail "the compiler failed"
+	say "compiled $name in $((SECONDS - began)) s"
+}
+
+# remove_older IMAGE: with the client in `docker`; earlier images of that name are of no use; the engine refuses to remove one that a container uses
+remove_older() {
+	"${docker:?}" image ls --format '{{.Repository}}:{{.Tag}}' "${1%:*}" | grep -vxF "$1" | xargs -r "$docker" image rm >/dev/null 2>&1 || true
+}
