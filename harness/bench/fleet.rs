@@ -3,46 +3,37 @@
 //! All share one port of loopback; a runtime is chosen by its server name (SNI), which a kubeconfig can say
 //! (`tls-server-name`). Invariants: what a runtime answers to the calls of the product's controller is what a real API
 //! server answers (tests/fidelity.rs compares); every write is counted by object; what a runtime is like
-//! ([`Conditions`]) can be changed at any time. Deliberately absent: what no caller of ours uses (PUT, merge patches,
-//! subresources, finalizers, schemas, admission).
+//! ([`Conditions`]) can be changed at any time. What API servers are is [`testkit::apiserver`].
 
 mod answer;
 pub mod command;
 mod conditions;
 pub mod control;
-mod fields;
 mod identity;
-mod kinds;
 mod ledger;
-mod memo;
-mod merge;
-mod object;
-mod path;
-mod runtime;
-mod shape;
-mod status;
-mod validate;
 mod wire;
 
 pub use clusters::control_plane::runtime_id;
-pub use conditions::{Certificate, Conditions, Faults, Reach, Rollout, Writes};
+pub use conditions::{Certificate, Conditions, Faults, Reach, Writes};
 pub use identity::Credentials;
 pub use ledger::{Arrival, Counts, Entry, Totals, content_of};
+pub use testkit::apiserver::Rollout;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::Context as _;
+use api::names;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
 use testkit::Place;
+use testkit::apiserver::Behaviour;
+use testkit::apiserver::store::{Common, Store};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use identity::{Access, Authority};
-use kinds::KINDS;
-use object::{Applies, Digest, Key, digest};
-use runtime::{Common, Runtime};
+use identity::{Accepted, Access, Authority};
 
 /// What a fleet shall be.
 #[derive(Debug, Clone, Default)]
@@ -89,6 +80,50 @@ struct Shared {
     most_in_flight: AtomicU64,
 }
 
+/// One runtime.
+#[derive(Debug)]
+struct Runtime {
+    id: String,
+    number: usize,
+    store: Arc<Store>,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    conditions: Arc<Conditions>,
+    accepted: Accepted,
+    counts: Counts,
+}
+
+impl Runtime {
+    fn new(
+        common: Arc<Common>,
+        number: usize,
+        conditions: Arc<Conditions>,
+        behaviour: Arc<Behaviour>,
+    ) -> Self {
+        let store = Store::new(common, u32::try_from(number).unwrap_or(u32::MAX), behaviour);
+        store.put(&json!({
+            "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": names::SKR_NAMESPACE},
+        }));
+        Self {
+            id: runtime_id(number),
+            number,
+            store: Arc::new(store),
+            inner: Mutex::new(Inner {
+                conditions,
+                accepted: Accepted::default(),
+                counts: Counts::default(),
+            }),
+        }
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 /// One more, as long as it lives.
 struct Counted<'a>(&'a AtomicU64);
 
@@ -124,17 +159,20 @@ impl Fleet {
             conditions,
         } = options;
         let authority = Authority::new().context("the fleet's certificates")?;
-        let common = Arc::new(Common {
-            start: jiff::Timestamp::now(),
-            clock: std::time::Instant::now(),
-            memo: memo::Memo::default(),
-            founding: runtime::founding(),
-        });
+        let common = Arc::<Common>::default();
+        let behaviour = Arc::new(conditions.behaviour());
         let conditions = Arc::new(conditions);
-        let runtime = |number| Runtime::new(Arc::clone(&common), number, Arc::clone(&conditions));
+        let runtime = |number| {
+            Runtime::new(
+                Arc::clone(&common),
+                number,
+                Arc::clone(&conditions),
+                Arc::clone(&behaviour),
+            )
+        };
         let shared = Arc::new(Shared {
             runtimes: (0..runtimes).map(runtime).collect(),
-            secret: digest(authority.pem.as_bytes()),
+            secret: digest(authority.pem().as_bytes()),
             common,
             authority,
             closing: CancellationToken::new(),
@@ -174,15 +212,15 @@ impl Fleet {
                 json!({ "token": identity::token(&shared.secret, &runtime.id, epoch) })
             }
             Credentials::Certificate => {
-                let certificate = shared.authority.client(&runtime.id)?;
-                runtime.inner().accepted.certificate = Some(certificate.digest);
-                certificate.user()
+                let (user, certificate) = shared.authority.client(&runtime.id)?;
+                runtime.inner().accepted.certificate = Some(certificate);
+                user
             }
         };
         let access = Access {
             runtime_id: &runtime.id,
             port: self.port,
-            authority: &shared.authority.pem,
+            authority: shared.authority.pem(),
             user,
         };
         Ok(access.kubeconfig())
@@ -190,9 +228,11 @@ impl Fleet {
 
     /// Gives runtimes other conditions, from their next request on.
     pub fn set(&self, runtimes: &Selection, conditions: Conditions) {
+        let behaviour = Arc::new(conditions.behaviour());
         let conditions = Arc::new(conditions);
         for runtime in self.selected(runtimes) {
             runtime.inner().conditions = Arc::clone(&conditions);
+            runtime.store.behave(Arc::clone(&behaviour));
         }
     }
 
@@ -210,17 +250,17 @@ impl Fleet {
     pub fn totals(&self) -> Totals {
         let shared = &self.shared;
         let mut totals = Totals {
-            now: shared.common.clock.elapsed(),
+            now: shared.common.elapsed(),
             connections: shared.connections.load(Ordering::Relaxed),
             in_flight: shared.in_flight.load(Ordering::Relaxed),
             most_in_flight: shared.most_in_flight.load(Ordering::Relaxed),
             ..Totals::default()
         };
         for runtime in &shared.runtimes {
-            let inner = runtime.inner();
-            totals.counts.add(inner.counts);
-            let idle = inner.objects.values().map(|stored| stored.applies.idle);
-            totals.most_idle_applies = totals.most_idle_applies.max(idle.max().unwrap_or_default());
+            totals.counts.add(runtime.inner().counts);
+            totals.most_idle_applies = totals
+                .most_idle_applies
+                .max(runtime.store.most_idle_applies());
         }
         totals
     }
@@ -229,29 +269,22 @@ impl Fleet {
     pub fn reset_counters(&self) {
         self.shared.most_in_flight.store(0, Ordering::Relaxed);
         for runtime in &self.shared.runtimes {
-            let mut inner = runtime.inner();
-            inner.counts = Counts::default();
-            for stored in inner.objects.values_mut() {
-                stored.applies = Applies::default();
-            }
+            runtime.inner().counts = Counts::default();
+            runtime.store.reset_counts();
         }
     }
 
     /// One object on every runtime.
     #[must_use]
     pub fn entries(&self, place: &Place) -> Vec<Entry> {
-        let key = key(place);
         let entry = |runtime: &Runtime| {
-            let inner = runtime.inner();
-            let stored = key.as_ref().and_then(|key| inner.objects.get(key));
-            let state = stored.and_then(|stored| stored.state.as_ref());
-            let applies = stored.map(|stored| stored.applies).unwrap_or_default();
+            let seen = runtime.store.seen(place);
             Entry {
                 runtime: runtime.number,
-                content: state.map(|state| hex(&state.content)),
-                changed: stored.map(|stored| stored.changed).unwrap_or_default(),
-                changing_applies: applies.changing,
-                idle_applies: applies.idle,
+                content: seen.content.as_ref().map(hex),
+                changed: seen.changed,
+                changing_applies: seen.changing_applies,
+                idle_applies: seen.idle_applies,
             }
         };
         self.shared.runtimes.iter().map(entry).collect()
@@ -260,15 +293,10 @@ impl Fleet {
     /// On how many runtimes an object has arrived.
     #[must_use]
     pub fn arrived(&self, arrival: &Arrival) -> usize {
-        let Some(key) = key(&arrival.place) else {
-            return 0;
-        };
         let arrived = |runtime: &&Runtime| {
-            let inner = runtime.inner();
-            let stored = inner.objects.get(&key);
-            let after = stored.filter(|stored| stored.changed > arrival.since);
-            let state = after.and_then(|stored| stored.state.as_ref());
-            state.is_some_and(|state| hex(&state.content) == arrival.content)
+            let seen = runtime.store.seen(&arrival.place);
+            seen.changed > arrival.since
+                && seen.content.is_some_and(|it| hex(&it) == arrival.content)
         };
         self.shared.runtimes.iter().filter(arrived).count()
     }
@@ -276,14 +304,7 @@ impl Fleet {
     /// One object of one runtime, as it would be answered.
     #[must_use]
     pub fn object(&self, number: usize, place: &Place) -> Option<Value> {
-        let runtime = self.shared.runtimes.get(number)?;
-        let key = key(place)?;
-        let inner = runtime.inner();
-        let text = inner
-            .objects
-            .get(&key)?
-            .render(&key, runtime.scene(&inner.conditions))?;
-        serde_json::from_str(&text).ok()
+        self.shared.runtimes.get(number)?.store.object(place)
     }
 
     fn selected(&self, runtimes: &Selection) -> Vec<&Runtime> {
@@ -304,13 +325,16 @@ impl Drop for Fleet {
     }
 }
 
-fn key(place: &Place) -> Option<Key> {
-    let kind = KINDS.iter().find(|kind| kind.resource == place.resource)?;
-    Some(Key {
-        kind: kind.number(),
-        namespace: place.namespace.as_str().into(),
-        name: place.name.as_str().into(),
-    })
+/// Enough of SHA-256 that two contents never meet.
+type Digest = [u8; 16];
+
+fn digest(bytes: &[u8]) -> Digest {
+    short(Sha256::new_with_prefix(bytes))
+}
+
+fn short(hash: Sha256) -> Digest {
+    let full = hash.finalize();
+    std::array::from_fn(|index| full[index])
 }
 
 fn hex(digest: &Digest) -> String {

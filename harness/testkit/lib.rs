@@ -1,13 +1,18 @@
-//! What tests of all crates share: waiting for a condition, and stand-ins for what the product talks to.
+//! What tests of all crates share.
 //!
-//! It imports no crate of `src`, so that these may use it in their tests.
+//! An API server in memory ([`apiserver`]), certificates ([`pki`]), servers over TLS ([`tls`]), a reader of metrics
+//! ([`metrics`]) and waiting for a condition ([`until`]). It imports no crate of `src`, so that these may use it.
 
+pub mod apiserver;
+pub mod metrics;
+pub mod pki;
+pub mod tls;
 pub mod until;
 
 use serde::{Deserialize, Serialize};
 
 /// Where an object is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Place {
     /// The plural of its kind.

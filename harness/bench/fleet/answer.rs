@@ -7,26 +7,22 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{AUTHORIZATION, CONTENT_TYPE, USER_AGENT};
-use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
-use http_body_util::{BodyExt as _, Limited};
-use hyper::body::Incoming;
-use serde_json::{Value, json};
+use api::runtimes::{OWNER_MARKER, OWNER_RUNTIME_ID};
+use bytes::Bytes;
+use futures::StreamExt as _;
+use futures::stream;
+use http::header::AUTHORIZATION;
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt as _, Limited, StreamBody};
+use hyper::body::{Frame, Incoming};
+use serde_json::Value;
+use testkit::apiserver::Asked;
+use testkit::apiserver::Body;
+use testkit::apiserver::respond::{Call, fault};
 use tokio_util::sync::CancellationToken;
 
-use super::Shared;
-use super::conditions::{Conditions, Fate, Writes};
-use super::identity;
-use super::kinds::Served;
-use super::object::Digest;
-use super::path::{Query, Target};
-use super::runtime::{Edit, Runtime};
-use super::status::Refusal;
-
-mod body;
-
-pub(super) use body::wait;
-use body::{Body, dripping, json_response, no_page, refused, watching};
+use super::conditions::{Conditions, Fate};
+use super::{Digest, Runtime, Shared, identity};
 
 /// One connection, once its handshake is over.
 #[derive(Debug)]
@@ -67,38 +63,13 @@ pub(super) async fn answer(
             };
             respond(&session, runtime, &call, fate)
         }
-        Err(_) => refused(&Refusal::new(
-            413,
-            "RequestEntityTooLarge",
-            "request is too large",
-        )),
+        Err(_) => fault(413, None),
     };
     if fate == Fate::ResetAfter {
         session.reset().await;
     }
     wait(half).await;
     Ok(dripping(response, &conditions))
-}
-
-/// What of a request matters here.
-struct Call<'a> {
-    method: &'a Method,
-    uri: &'a Uri,
-    headers: &'a HeaderMap,
-    body: &'a [u8],
-}
-
-impl Call<'_> {
-    fn header(&self, name: http::HeaderName) -> &str {
-        let value = self.headers.get(name);
-        value
-            .and_then(|value| value.to_str().ok())
-            .unwrap_or_default()
-    }
-
-    fn is_write(&self) -> bool {
-        !matches!(*self.method, Method::GET | Method::HEAD)
-    }
 }
 
 impl Session {
@@ -127,7 +98,11 @@ impl Session {
         let runtime = self.runtime();
         let accepted = runtime.inner().accepted.clone();
         let token = identity::token(&self.shared.secret, &runtime.id, accepted.epoch);
-        let shown = call.header(AUTHORIZATION).strip_prefix("Bearer ");
+        let shown = call
+            .headers
+            .get(AUTHORIZATION)
+            .and_then(|it| it.to_str().ok());
+        let shown = shown.and_then(|it| it.strip_prefix("Bearer "));
         shown == Some(&token)
             || (self.certificate.is_some() && self.certificate == accepted.certificate)
     }
@@ -136,141 +111,85 @@ impl Session {
 fn respond(session: &Session, runtime: &Runtime, call: &Call<'_>, fate: Fate) -> Response<Body> {
     if !session.admits(call) {
         runtime.inner().counts.unauthorized += 1;
-        return refused(&Refusal::unauthorized());
+        return fault(401, None);
     }
-    let spoiled = match fate {
+    match fate {
         Fate::Throttled => {
-            let mut refusal = Refusal::new(
-                429,
-                "TooManyRequests",
-                "too many requests, please try again later",
-            );
             let seconds = runtime.inner().conditions.faults.retry_after;
-            refusal.retry_after = Some(seconds.into());
-            Some(refusal)
+            return fault(429, Some(seconds.into()));
         }
-        Fate::Failing => Some(Refusal::new(
-            500,
-            "InternalError",
-            "Internal error occurred",
-        )),
-        _ => None,
-    };
-    if let Some(refusal) = spoiled {
-        return refused(&refusal);
+        Fate::Failing => return fault(500, None),
+        _ => {}
     }
-    route(runtime, call, fate == Fate::Conflicting).unwrap_or_else(|refusal| refused(&refusal))
+    let asked = runtime.store.asked(call);
+    let is_write = !matches!(*call.method, Method::GET | Method::HEAD);
+    let is_object = count(runtime, &asked);
+    if fate == Fate::Conflicting && is_write && is_object {
+        return runtime.store.conflict(call);
+    }
+    let answer = runtime.store.respond(call);
+    if answer.changed {
+        let foreign = runtime.is_foreign(&asked, call);
+        let counts = &mut runtime.inner().counts;
+        counts.writes += 1;
+        counts.foreign_writes += u64::from(foreign);
+    }
+    answer.response
 }
 
-fn route(runtime: &Runtime, call: &Call<'_>, conflicting: bool) -> Result<Response<Body>, Refusal> {
-    let served = Served {
-        trust_bundles: !runtime.inner().conditions.without_trust_bundles,
-    };
-    let path = call.uri.path();
-    let Some(target) = Target::parse(path, served) else {
-        runtime.inner().counts.questions += 1;
-        let document = served.document(path).filter(|_| !call.is_write());
-        return match document {
-            Some(document) => Ok(json_response(StatusCode::OK, document.to_string())),
-            None if served.has_group(path) => Err(Refusal::no_such_path()),
-            None => Ok(no_page()),
-        };
-    };
-    if target.kind.review {
-        return review(runtime, &target, call);
-    }
-    count(runtime, &target, call);
-    if conflicting && call.is_write() {
-        return Err(Refusal::modified(target.kind, &target.name));
-    }
-    dispatch(runtime, &target, call)
-}
-
-fn dispatch(
-    runtime: &Runtime,
-    target: &Target,
-    call: &Call<'_>,
-) -> Result<Response<Body>, Refusal> {
-    let query = Query::parse(call.uri);
-    let one = !target.name.is_empty();
-    let manager = query.field_manager.as_deref().unwrap_or_else(|| {
-        call.header(USER_AGENT)
-            .split('/')
-            .next()
-            .unwrap_or_default()
-    });
-    let edit = Edit {
-        body: call.body,
-        manager,
-    };
-    let (status, body) = match *call.method {
-        Method::GET if one => (StatusCode::OK, runtime.get(target)?),
-        Method::GET if query.watch => {
-            return Ok(watching(
-                runtime.watch(target, &query),
-                target.clone(),
-                query,
-            ));
-        }
-        Method::GET => (StatusCode::OK, runtime.list(target, &query)),
-        Method::DELETE if one => runtime.delete(target, call.body)?,
-        Method::POST if !one => runtime.create(target, &edit)?,
-        Method::PATCH if one => match call.header(CONTENT_TYPE) {
-            "application/apply-patch+yaml" => runtime.apply(target, &query, call.body)?,
-            "application/json-patch+json" => runtime.patch(target, &edit)?,
-            other => return Err(Refusal::unsupported_media_type(other)),
-        },
-        _ => return Err(Refusal::method_not_allowed()),
-    };
-    Ok(json_response(status, body))
-}
-
-fn count(runtime: &Runtime, target: &Target, call: &Call<'_>) {
-    let mut inner = runtime.inner();
-    let counts = &mut inner.counts;
-    let apply = call.header(CONTENT_TYPE) == "application/apply-patch+yaml";
-    *match *call.method {
-        Method::GET if target.name.is_empty() => &mut counts.lists,
-        Method::GET => &mut counts.gets,
-        Method::PATCH if apply => &mut counts.applies,
+/// Counts a request; whether it is about objects.
+fn count(runtime: &Runtime, asked: &Asked) -> bool {
+    let counts = &mut runtime.inner().counts;
+    let is_object = !asked.verb.is_empty() && !asked.resource.starts_with("selfsubject");
+    *match asked.verb {
+        _ if !is_object => &mut counts.questions,
+        "list" | "watch" => &mut counts.lists,
+        "get" => &mut counts.gets,
+        "apply" => &mut counts.applies,
         _ => &mut counts.edits,
     } += 1;
+    is_object
 }
 
-/// `SelfSubjectAccessReview` and `SelfSubjectRulesReview`: all rights, or those to read.
-fn review(runtime: &Runtime, target: &Target, call: &Call<'_>) -> Result<Response<Body>, Refusal> {
-    if *call.method != Method::POST {
-        return Err(Refusal::method_not_allowed());
+impl Runtime {
+    /// Whether a write was meant for another runtime: this one shows another identity, or is marked as another one.
+    fn is_foreign(&self, asked: &Asked, call: &Call<'_>) -> bool {
+        if self.inner().conditions.identity.is_some() {
+            return true;
+        }
+        let is_marker = asked.resource == "configmaps" && asked.name == OWNER_MARKER;
+        let body: Value = serde_json::from_slice(call.body).unwrap_or_default();
+        is_marker && asked.verb != "delete" && body["data"][OWNER_RUNTIME_ID] != *self.id
     }
-    let mut inner = runtime.inner();
-    inner.counts.questions += 1;
-    let reads_only = inner.conditions.writes == Writes::Forbidden;
-    let mut review: Value = serde_json::from_slice(call.body)
-        .map_err(|error| Refusal::bad_request(error.to_string()))?;
-    review["metadata"] = json!({});
-    if target.kind.resource == "selfsubjectrulesreviews" {
-        review["spec"] = json!({});
-    }
-    review["status"] = if target.kind.resource == "selfsubjectrulesreviews" {
-        let verbs: &[&str] = if reads_only {
-            &["get", "list", "watch"]
-        } else {
-            &["*"]
-        };
-        json!({
-            "resourceRules": [{"verbs": verbs, "apiGroups": ["*"], "resources": ["*"]}],
-            "nonResourceRules": [{"verbs": verbs, "nonResourceURLs": ["*"]}],
-            "incomplete": false,
-        })
-    } else {
-        let verb = review
-            .pointer("/spec/resourceAttributes/verb")
-            .and_then(Value::as_str);
-        let reads = matches!(verb, Some("get" | "list" | "watch"));
-        json!({ "allowed": !reads_only || reads })
-    };
-    Ok(json_response(StatusCode::CREATED, review.to_string()))
 }
 
+/// The same in small pieces with pauses, where the runtime is like that.
+fn dripping(response: Response<Body>, conditions: &Conditions) -> Response<Body> {
+    let pause = conditions.drip;
+    if pause.is_zero() {
+        return response;
+    }
+    response.map(|body| {
+        let pieces = body.into_data_stream().flat_map(move |bytes| {
+            let bytes = bytes.unwrap_or_default();
+            let pieces: Vec<Bytes> = bytes.chunks(DROP).map(Bytes::copy_from_slice).collect();
+            stream::iter(pieces).then(move |piece| async move {
+                wait(pause).await;
+                Ok(Frame::data(piece))
+            })
+        });
+        StreamBody::new(pieces).boxed_unsync()
+    })
+}
+
+/// Takes the time that a distance costs; it is no wait for a state.
+pub(super) async fn wait(time: Duration) {
+    if !time.is_zero() {
+        tokio::time::sleep_until(tokio::time::Instant::now() + time).await;
+    }
+}
+
+/// Bytes of a piece.
+const DROP: usize = 64;
 /// As an API server has it.
 const LARGEST_BODY: usize = 3 << 20;

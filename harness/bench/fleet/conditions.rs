@@ -6,6 +6,8 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use testkit::apiserver::kinds::{TRUST_BUNDLES, builtin};
+use testkit::apiserver::{Behaviour, Creation, Rights, Rollout};
 
 /// The conditions of one runtime; they may be changed at any time and hold from the next request on.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -93,29 +95,6 @@ pub enum Writes {
     QuotaExceeded,
 }
 
-/// How rollouts of Deployments go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Rollout {
-    /// Available at once.
-    #[default]
-    Immediate,
-    /// Available after this many milliseconds.
-    Takes(u32),
-    /// Never available.
-    Stuck,
-}
-
-impl Rollout {
-    pub(super) fn time(self) -> Option<Duration> {
-        match self {
-            Self::Immediate => Some(Duration::ZERO),
-            Self::Takes(millis) => Some(Duration::from_millis(millis.into())),
-            Self::Stuck => None,
-        }
-    }
-}
-
 /// What happens to one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Fate {
@@ -131,6 +110,27 @@ pub(super) enum Fate {
 }
 
 impl Conditions {
+    /// What of them the API server itself plays.
+    pub(super) fn behaviour(&self) -> Behaviour {
+        let mut kinds = builtin();
+        kinds.retain(|kind| !self.without_trust_bundles || kind.resource != TRUST_BUNDLES);
+        Behaviour {
+            kinds: kinds.into(),
+            rights: match self.writes {
+                Writes::Forbidden => Rights::with_verbs(&["get", "list", "watch"]),
+                _ => Rights::default(),
+            },
+            identity: self.identity.clone(),
+            rollout: self.rollout,
+            creation: match self.writes {
+                Writes::NamespaceTerminating => Creation::NamespaceTerminating,
+                Writes::QuotaExceeded => Creation::QuotaExceeded,
+                Writes::Allowed | Writes::Forbidden => Creation::Allowed,
+            },
+            ..Behaviour::default()
+        }
+    }
+
     /// The fate of a request and how long its answer takes.
     pub(super) fn draw(&self, runtime: usize, request: u64) -> (Fate, Duration) {
         let bits = scrambled((runtime as u64) << 32 ^ request);

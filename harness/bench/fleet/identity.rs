@@ -9,20 +9,17 @@ use std::sync::Arc;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, date_time_ymd,
-};
+use rcgen::{CertificateParams, SanType};
 use rustls::server::WebPkiClientVerifier;
-use rustls::{CipherSuite, RootCertStore, ServerConfig};
-use rustls_pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::{CipherSuite, ServerConfig};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
+use testkit::pki;
 
 use clusters::control_plane::runtime_id;
 
-use super::object::{Digest, digest, short};
+use super::{Digest, digest, short};
 
 /// How clients of the fleet show who they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize, clap::ValueEnum)]
@@ -38,92 +35,60 @@ pub enum Credentials {
 /// The authority and what it has signed for the servers.
 #[derive(Debug)]
 pub(super) struct Authority {
-    pub(super) pem: String,
-    issuer: Issuer<'static, KeyPair>,
+    own: pki::Authority,
     pub(super) valid: Arc<ServerConfig>,
     pub(super) expired: Arc<ServerConfig>,
 }
 
 impl Authority {
     pub(super) fn new() -> anyhow::Result<Self> {
-        let mut ca = CertificateParams::new(Vec::new())?;
-        ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        ca.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        ca.distinguished_name
-            .push(DnType::CommonName, "authority of the fleet");
-        let key = KeyPair::generate()?;
-        let certificate = ca.self_signed(&key)?;
-        let issuer = Issuer::new(ca, key);
-        let mut roots = RootCertStore::empty();
-        roots.add(certificate.der().clone())?;
-        let roots = Arc::new(roots);
-        let server = |leaf: CertificateParams| server(&issuer, &roots, &leaf);
-        let leaf = CertificateParams::new([format!("*.{DOMAIN}")])?;
-        let mut old = leaf.clone();
-        old.not_before = date_time_ymd(2020, 1, 1);
-        old.not_after = date_time_ymd(2021, 1, 1);
+        let authority = pki::Authority::new("authority of the fleet")?;
+        let name = |params: &mut CertificateParams| {
+            let name = format!("*.{DOMAIN}").try_into();
+            params.subject_alt_names = name.map(SanType::DnsName).into_iter().collect();
+        };
+        let valid = authority.leaf_with("runtimes", name)?;
+        let expired = authority.leaf_with("runtimes", |params| {
+            name(params);
+            pki::expired(params);
+        })?;
         Ok(Self {
-            pem: certificate.pem(),
-            valid: server(leaf)?,
-            expired: server(old)?,
-            issuer,
+            valid: server(&authority, &valid)?,
+            expired: server(&authority, &expired)?,
+            own: authority,
         })
     }
 
-    /// A client certificate: chain and key as PEM, and the digest by which it is known again.
-    pub(super) fn client(&self, runtime_id: &str) -> anyhow::Result<ClientCertificate> {
-        let mut leaf = CertificateParams::new(Vec::new())?;
-        leaf.distinguished_name.push(DnType::CommonName, runtime_id);
-        leaf.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        let key = KeyPair::generate()?;
-        let certificate = leaf.signed_by(&key, &self.issuer)?;
-        Ok(ClientCertificate {
-            digest: digest(certificate.der()),
-            chain: certificate.pem(),
-            key: key.serialize_pem(),
-        })
+    pub(super) fn pem(&self) -> &str {
+        self.own.pem()
+    }
+
+    /// A client certificate: the user of a kubeconfig, and the digest by which it is known again.
+    pub(super) fn client(&self, runtime_id: &str) -> anyhow::Result<(Value, Digest)> {
+        let leaf = self.own.leaf(runtime_id)?;
+        let user = json!({
+            "client-certificate-data": BASE64.encode(&leaf.pem),
+            "client-key-data": BASE64.encode(leaf.key_pem()),
+        });
+        Ok((user, digest(&leaf.der)))
     }
 }
 
-/// What a client shows in the handshake.
-pub(super) struct ClientCertificate {
-    pub(super) digest: Digest,
-    chain: String,
-    key: String,
-}
-
-impl ClientCertificate {
-    /// The user of a kubeconfig.
-    pub(super) fn user(&self) -> serde_json::Value {
-        json!({
-            "client-certificate-data": BASE64.encode(&self.chain),
-            "client-key-data": BASE64.encode(&self.key),
-        })
-    }
-}
-
-fn server(
-    issuer: &Issuer<'static, KeyPair>,
-    roots: &Arc<RootCertStore>,
-    leaf: &CertificateParams,
-) -> anyhow::Result<Arc<ServerConfig>> {
-    let key = KeyPair::generate()?;
-    let certificate = leaf.signed_by(&key, issuer)?;
+fn server(authority: &pki::Authority, leaf: &pki::Leaf) -> anyhow::Result<Arc<ServerConfig>> {
     let mut provider = rustls::crypto::aws_lc_rs::default_provider();
     // An API server is a Go program, and those choose this one themselves.
     provider
         .cipher_suites
         .sort_by_key(|it| it.suite() != CipherSuite::TLS13_AES_128_GCM_SHA256);
     let provider = Arc::new(provider);
-    let verifier =
-        WebPkiClientVerifier::builder_with_provider(Arc::clone(roots), Arc::clone(&provider))
-            .allow_unauthenticated()
-            .build()?;
-    let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    let roots = Arc::new(authority.roots());
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider))
+        .allow_unauthenticated()
+        .build()?;
     let mut config = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_client_cert_verifier(verifier)
-        .with_single_cert(vec![certificate.der().clone()], key)?;
+        .with_single_cert(vec![leaf.der.clone()], leaf.key_der())?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     config.ignore_client_order = true;
     // Tickets need no memory, so that thousands of clients may resume.

@@ -8,8 +8,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use testkit::Place;
 
-use super::object::digest;
-
 /// Requests of one runtime, or of all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -123,5 +121,7 @@ pub struct Arrival {
 pub fn content_of(object: &Value) -> String {
     let mut content = object.as_object().cloned().unwrap_or_default();
     content.retain(|field, _| !["apiVersion", "kind", "metadata", "status"].contains(&&**field));
-    super::hex(&digest(Value::Object(content).to_string().as_bytes()))
+    super::hex(&super::digest(
+        Value::Object(content).to_string().as_bytes(),
+    ))
 }

@@ -19,11 +19,10 @@ use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
-use super::Shared;
 use super::answer::{Session, answer, wait};
 use super::conditions::{Certificate, Reach};
 use super::identity::runtime_number;
-use super::object::digest;
+use super::{Shared, digest};
 
 /// Serves until the fleet closes.
 pub(super) async fn serve(shared: Arc<Shared>, listener: TcpListener) {

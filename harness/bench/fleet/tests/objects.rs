@@ -45,21 +45,6 @@ async fn writes_are_counted_by_what_they_changed() {
 }
 
 #[tokio::test]
-async fn runtimes_that_hold_the_same_share_it() {
-    let fleet = fleet(3, Conditions::default()).await;
-    for number in 0..3 {
-        let client = client(&fleet, number).await;
-        call(&client, apply(SECRET, &secret("eA=="))).await.unwrap();
-    }
-    let key = key(&secret_place()).unwrap();
-    let state = |number: usize| {
-        let inner = fleet.shared.runtimes[number].inner();
-        inner.objects[&key].state.clone().unwrap()
-    };
-    assert!(Arc::ptr_eq(&state(0), &state(1)) && Arc::ptr_eq(&state(0), &state(2)));
-}
-
-#[tokio::test]
 async fn trust_bundles_are_served_where_the_runtime_has_them() {
     let fleet = fleet(1, Conditions::default()).await;
     let client = client(&fleet, 0).await;

@@ -15,7 +15,7 @@ use crate::fleet::control::FleetControl;
 /// One connection by HTTP/2, as the product's own client makes it.
 async fn h2(fleet: &Fleet, paths: &[&str]) -> Vec<StatusCode> {
     let mut roots = rustls::RootCertStore::empty();
-    let pem = fleet.shared.authority.pem.as_bytes();
+    let pem = fleet.shared.authority.pem().as_bytes();
     roots
         .add(CertificateDer::from_pem_slice(pem).unwrap())
         .unwrap();

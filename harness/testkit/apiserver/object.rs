@@ -1,36 +1,28 @@
-//! One stored object: small, because there are hundreds of thousands of them.
+//! One stored object.
 //!
-//! Invariant: what runtimes have in common is held once. A [`State`] is text that is never changed, shared by every
-//! runtime that has the same; what differs (uid, versions, times, counters) is numbers.
+//! A simulator of thousands of clusters keeps hundreds of thousands of them, so what clusters have in common is held once:
+//! a [`State`] is text that is never changed, shared by every cluster that has the same; what differs (uid, versions,
+//! times, counters) is numbers.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
-use super::kinds::{KINDS, Kind};
-use super::merge::{Manager, Owned};
-
-mod sent;
-
-pub(super) use sent::{managers_of, strip};
+use super::behaviour::Behaviour;
+use super::fields::Fields;
+use super::kinds::Kind;
+use super::merge::{Manager, Operation, Owned};
 
 /// Where an object is.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Key {
-    /// Its number in the table of kinds.
-    pub(super) kind: u8,
+    pub(super) kind: &'static Kind,
     pub(super) namespace: Arc<str>,
     pub(super) name: Arc<str>,
-}
-
-impl Key {
-    pub(super) fn kind(&self) -> &'static Kind {
-        &KINDS[usize::from(self.kind)]
-    }
 }
 
 /// Content and owners, as text.
@@ -45,6 +37,12 @@ pub(super) struct State {
     /// The inside of the object, but for `metadata`.
     rest: Box<str>,
     managers: Vec<(Manager, Box<str>)>,
+    /// `spec.replicas`, which is 1 unless said.
+    replicas: u32,
+    /// Whether finalizers keep the object.
+    pub(super) held: bool,
+    /// Whether it has a status of its own, beside what controllers would write.
+    has_status: bool,
 }
 
 /// Enough of SHA-256 that two contents never meet.
@@ -66,7 +64,13 @@ impl State {
             })
             .collect();
         let mut spec = rest.clone();
-        spec.remove("status");
+        let has_status = spec.remove("status").is_some();
+        let replicas = owned
+            .content
+            .pointer("/spec/replicas")
+            .and_then(Value::as_u64);
+        let finalizers = metadata["finalizers"].as_array();
+        let held = finalizers.is_some_and(|it| !it.is_empty());
         let (metadata, rest) = (inside(&metadata), inside(&Value::Object(rest)));
         let mut all = Sha256::new();
         all.update(format!("{metadata}\n{rest}"));
@@ -75,11 +79,12 @@ impl State {
                 name,
                 operation,
                 api_version,
+                status,
                 ..
             } = manager;
+            let operation = operation.name();
             all.update(format!(
-                "\n{name}\n{}\n{api_version}\n{fields}",
-                operation.name()
+                "\n{name}\n{operation}\n{api_version}\n{status}\n{fields}"
             ));
         }
         Self {
@@ -88,6 +93,9 @@ impl State {
             metadata,
             rest,
             managers,
+            replicas: replicas.and_then(|it| u32::try_from(it).ok()).unwrap_or(1),
+            held,
+            has_status,
         }
     }
 
@@ -105,7 +113,7 @@ impl State {
     }
 }
 
-/// One object of one runtime.
+/// One object of one cluster.
 #[derive(Debug, Clone)]
 pub(super) struct Stored {
     /// Absent once it was deleted; the counters stay.
@@ -113,11 +121,13 @@ pub(super) struct Stored {
     pub(super) uid: Uid,
     pub(super) version: u64,
     pub(super) generation: u32,
-    /// Since the fleet's start.
+    /// Since the start of the server, like the times below.
     pub(super) created: Duration,
     pub(super) changed: Duration,
     /// When what is neither metadata nor status changed last.
     pub(super) respecified: Duration,
+    /// When its deletion was asked for, while finalizers keep it.
+    pub(super) deleted: Option<Duration>,
     pub(super) applies: Applies,
 }
 
@@ -128,34 +138,32 @@ pub(super) struct Applies {
     pub(super) idle: u32,
 }
 
-/// A uid that says whose it is: the runtime, and the how-manieth object of it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Uid {
-    pub(super) runtime: u32,
-    pub(super) object: u32,
+/// A uid: the number of the cluster and that of the object in it, or one that a test has chosen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Uid {
+    Numbered { cluster: u32, object: u32 },
+    Chosen(Arc<str>),
 }
 
 impl std::fmt::Display for Uid {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(
-            f,
-            "{:08x}-0000-4000-8000-{:012x}",
-            self.runtime, self.object
-        )
+        match self {
+            Self::Numbered { cluster, object } => {
+                write!(f, "{cluster:08x}-0000-4000-8000-{object:012x}")
+            }
+            Self::Chosen(uid) => f.write_str(uid),
+        }
     }
 }
 
 /// What a rendering depends on besides the object.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Scene<'a> {
-    /// When the fleet started, for times that people read.
+    /// When the server started, for times that people read.
     pub(super) start: Timestamp,
     /// Since then.
     pub(super) now: Duration,
-    /// How long a Deployment takes; `None`: it never becomes available.
-    pub(super) rollout: Option<Duration>,
-    /// The uid that `kube-system` pretends to have.
-    pub(super) identity: Option<&'a str>,
+    pub(super) behaviour: &'a Behaviour,
 }
 
 impl Scene<'_> {
@@ -169,8 +177,7 @@ impl Scene<'_> {
 impl Stored {
     /// The object as the API server would give it; `None` once it is deleted.
     pub(super) fn render(&self, key: &Key, scene: Scene<'_>) -> Option<String> {
-        let kind = key.kind();
-        let (api_version, kind) = (kind.api_version(), kind.name);
+        let (api_version, kind) = (key.kind.api_version(), key.kind.name);
         let item = self.render_item(key, scene)?;
         Some(format!(
             "{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",{}",
@@ -182,8 +189,8 @@ impl Stored {
     pub(super) fn render_item(&self, key: &Key, scene: Scene<'_>) -> Option<String> {
         let state = self.state.as_ref()?;
         let mut text = String::with_capacity(state.rest.len() + state.metadata.len() + 1024);
-        let uid = match scene.identity {
-            Some(identity) if is_kube_system(key) => identity.to_owned(),
+        let uid = match &scene.behaviour.identity {
+            Some(identity) if is_kube_system(key) => identity.clone(),
             _ => self.uid.to_string(),
         };
         // Writing to a string cannot fail.
@@ -201,13 +208,17 @@ impl Stored {
         if !key.namespace.is_empty() {
             let _ = write!(text, ",\"namespace\":{}", Value::from(&*key.namespace));
         }
-        if key.kind().generation {
+        if let Some(deleted) = self.deleted {
+            let _ = write!(text, ",\"deletionTimestamp\":\"{}\"", scene.time(deleted));
+        }
+        if key.kind.generation {
             let _ = write!(text, ",\"generation\":{}", self.generation);
         }
         self.render_managers(&mut text, &state.managers, scene);
         text.push('}');
-        if key.kind().resource == "deployments" {
-            let _ = write!(text, ",\"status\":{}", self.deployment_status(scene));
+        if key.kind.resource == "deployments" && !state.has_status {
+            let status = self.deployment_status(state.replicas, scene);
+            let _ = write!(text, ",\"status\":{status}");
         }
         text.push('}');
         Some(text)
@@ -226,8 +237,9 @@ impl Stored {
         let entries: Vec<String> = managers
             .iter()
             .map(|(manager, fields)| {
+                let part = if manager.status { ",\"subresource\":\"status\"" } else { "" };
                 format!(
-                    "{{\"manager\":{},\"operation\":\"{}\",\"apiVersion\":\"{}\",\"time\":\"{time}\",\"fieldsType\":\"FieldsV1\",\"fieldsV1\":{fields}}}",
+                    "{{\"manager\":{},\"operation\":\"{}\",\"apiVersion\":\"{}\",\"time\":\"{time}\",\"fieldsType\":\"FieldsV1\",\"fieldsV1\":{fields}{part}}}",
                     Value::from(manager.name.as_str()),
                     manager.operation.name(),
                     manager.api_version,
@@ -237,11 +249,10 @@ impl Stored {
         let _ = write!(text, ",\"managedFields\":[{}]", entries.join(","));
     }
 
-    /// Plays the Deployment's controller: nothing of it is stored, so a rollout needs no timer and no write.
-    fn deployment_status(&self, scene: Scene<'_>) -> Value {
-        let done = scene
-            .rollout
-            .is_some_and(|takes| scene.now >= self.respecified + takes);
+    /// What the Deployment controller would write: computed, so that a rollout needs no timer and no write.
+    fn deployment_status(&self, replicas: u32, scene: Scene<'_>) -> Value {
+        let takes = scene.behaviour.rollout.time();
+        let done = takes.is_some_and(|takes| scene.now >= self.respecified + takes);
         let condition = |kind: &str, status: bool, reason: &str| {
             let status = if status { "True" } else { "False" };
             json!({"type": kind, "status": status, "reason": reason,
@@ -249,25 +260,19 @@ impl Stored {
                 "lastTransitionTime": scene.time(self.respecified)})
         };
         let (ready, available, progressing) = if done {
-            let available = condition("Available", true, "MinimumReplicasAvailable");
             (
-                2,
-                available,
-                condition("Progressing", true, "NewReplicaSetAvailable"),
+                replicas,
+                "MinimumReplicasAvailable",
+                "NewReplicaSetAvailable",
             )
         } else {
-            let available = condition("Available", false, "MinimumReplicasUnavailable");
-            (
-                0,
-                available,
-                condition("Progressing", true, "ReplicaSetUpdated"),
-            )
+            (0, "MinimumReplicasUnavailable", "ReplicaSetUpdated")
         };
         json!({
             "observedGeneration": self.generation,
-            "replicas": 2, "updatedReplicas": 2,
-            "readyReplicas": ready, "availableReplicas": ready, "unavailableReplicas": 2 - ready,
-            "conditions": [available, progressing],
+            "replicas": replicas, "updatedReplicas": replicas,
+            "readyReplicas": ready, "availableReplicas": ready, "unavailableReplicas": replicas - ready,
+            "conditions": [condition("Available", done, available), condition("Progressing", true, progressing)],
         })
     }
 }
@@ -282,7 +287,7 @@ pub(super) fn short(hash: Sha256) -> Digest {
 }
 
 fn is_kube_system(key: &Key) -> bool {
-    key.kind().resource == "namespaces" && &*key.name == "kube-system"
+    key.kind.resource == "namespaces" && &*key.name == "kube-system"
 }
 
 /// The text of an object without its braces.
@@ -291,3 +296,51 @@ fn inside(value: &Value) -> Box<str> {
     let inside = text.strip_prefix('{').and_then(|it| it.strip_suffix('}'));
     inside.unwrap_or_default().into()
 }
+
+/// `managedFields` of an object that a client sent back.
+pub(super) fn managers_of(object: &Value) -> Vec<Manager> {
+    let entries = object
+        .pointer("/metadata/managedFields")
+        .and_then(Value::as_array);
+    let manager = |entry: &Value| {
+        Some(Manager {
+            name: entry["manager"].as_str()?.to_owned(),
+            operation: match entry["operation"].as_str()? {
+                "Apply" => Operation::Apply,
+                _ => Operation::Update,
+            },
+            status: entry["subresource"] == "status",
+            api_version: entry["apiVersion"].as_str()?.to_owned(),
+            fields: Fields::from_json(&entry["fieldsV1"]),
+        })
+    };
+    entries.into_iter().flatten().filter_map(manager).collect()
+}
+
+/// Takes away what the store keeps beside the content.
+pub(super) fn strip(object: &mut Value) {
+    let Some(object) = object.as_object_mut() else {
+        return;
+    };
+    let metadata = object
+        .entry("metadata")
+        .or_insert_with(|| Value::Object(Map::new()));
+    if let Some(metadata) = metadata.as_object_mut() {
+        for field in KEPT_APART {
+            metadata.remove(field);
+        }
+        metadata.retain(|_, value| !value.as_object().is_some_and(Map::is_empty));
+    }
+}
+
+const KEPT_APART: [&str; 9] = [
+    "creationTimestamp",
+    "deletionTimestamp",
+    "generation",
+    "managedFields",
+    "name",
+    "namespace",
+    "resourceVersion",
+    "selfLink",
+    "uid",
+];

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 
 use super::kinds::TRUST_BUNDLES;
-use super::path::Target;
+use super::request::Target;
 use super::status::Refusal;
 
 /// Whether a body can be an object of that kind at all: what the decoder would say.
@@ -86,6 +86,7 @@ fn untyped(target: &Target, field: &str) -> Refusal {
         kind,
         namespace,
         name,
+        ..
     } = target;
     Refusal::new(
         500,
@@ -96,6 +97,18 @@ fn untyped(target: &Target, field: &str) -> Refusal {
             kind.name
         ),
     )
+}
+
+/// Keeps what the request may write: the status or everything else, where the status is a subresource.
+pub(super) fn scope(target: &Target, content: &mut Value) {
+    let Some(fields) = content.as_object_mut().filter(|_| target.kind.status) else {
+        return;
+    };
+    if target.status {
+        fields.retain(|field, _| matches!(field.as_str(), "apiVersion" | "kind" | "status"));
+    } else {
+        fields.remove("status");
+    }
 }
 
 /// What the API server writes into an object that does not say it.
@@ -115,7 +128,9 @@ pub(super) fn defaults(target: &Target, content: &mut Value) {
 pub(super) fn settle(target: &Target, content: &mut Value) {
     if target.kind.resource == "namespaces" {
         content["spec"] = json!({"finalizers": ["kubernetes"]});
-        content["status"] = json!({"phase": "Active"});
+        if content["status"].is_null() {
+            content["status"] = json!({"phase": "Active"});
+        }
     }
     // The API server omits `paused: false`, and leaves its owner.
     if target.kind.resource == "deployments"

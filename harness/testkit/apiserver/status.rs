@@ -1,11 +1,12 @@
-//! How a simulated API server says no: `Status` objects with the reasons of the real one.
+//! Errors of the API server: `Status` objects with the reasons of a real one.
 //!
-//! Source of wording and codes: answers of a real API server; the fidelity test (tests/fidelity.rs) compares.
+//! Wording and codes are those of answers of a real API server; the fidelity test compares them.
 
 use serde_json::{Value, json};
 
 use super::kinds::Kind;
 use super::merge::Conflict;
+use super::request::Target;
 
 /// A request that is not fulfilled.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,13 +69,9 @@ impl Refusal {
 
     pub(super) fn unsupported_media_type(sent: &str) -> Self {
         let message = format!(
-            "the body of the request was in an unknown format ({sent}) - accepted media types include: application/json-patch+json, application/apply-patch+yaml"
+            "the body of the request was in an unknown format ({sent}) - accepted media types include: application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml"
         );
         Self::new(415, "UnsupportedMediaType", message)
-    }
-
-    pub(super) fn unauthorized() -> Self {
-        Self::new(401, "Unauthorized", "Unauthorized")
     }
 
     pub(super) fn forbidden(kind: &Kind, name: &str, why: &str) -> Self {
@@ -82,7 +79,62 @@ impl Refusal {
         Self::new(403, "Forbidden", message).about(kind, name)
     }
 
-    /// Somebody else wrote first.
+    /// The rights do not allow it.
+    pub(super) fn not_allowed(verb: &str, target: &Target) -> Self {
+        let Target {
+            kind,
+            namespace,
+            name,
+            status,
+        } = target;
+        let part = if *status { "/status" } else { "" };
+        let place = if namespace.is_empty() {
+            "at the cluster scope".to_owned()
+        } else {
+            format!("in the namespace \"{namespace}\"")
+        };
+        let why = format!(
+            "User \"test\" cannot {verb} resource \"{}{part}\" in API group \"{}\" {place}",
+            kind.resource, kind.group
+        );
+        Self::forbidden(kind, name, &why)
+    }
+
+    /// The namespace is being deleted.
+    pub(super) fn terminating(kind: &Kind, name: &str, namespace: &str) -> Self {
+        let why = format!(
+            "unable to create new content in namespace {namespace} because it is being terminated"
+        );
+        let mut refusal = Self::forbidden(kind, name, &why);
+        refusal.details["causes"] = json!([{
+            "reason": "NamespaceTerminating",
+            "message": format!("namespace {namespace} is being terminated"),
+            "field": "metadata.namespace",
+        }]);
+        refusal
+    }
+
+    /// A version that the server has not reached.
+    pub(super) fn too_large(wanted: &str, current: u64) -> Self {
+        let message = format!("Too large resource version: {wanted}, current: {current}");
+        let mut refusal = Self::new(504, "Timeout", message);
+        refusal.details = json!({"causes": [{
+            "reason": "ResourceVersionTooLarge", "message": "Too large resource version",
+        }]});
+        refusal.retry_after = Some(1);
+        refusal
+    }
+
+    /// A version whose changes are forgotten.
+    pub(super) fn expired() -> Self {
+        Self::new(
+            410,
+            "Expired",
+            "The resourceVersion for the provided watch is too old.",
+        )
+    }
+
+    /// The resource version of another write.
     pub(super) fn modified(kind: &Kind, name: &str) -> Self {
         let message = format!(
             "Operation cannot be fulfilled on {} \"{name}\": the object has been modified; please apply your changes to the latest version and try again",

@@ -1,8 +1,7 @@
-//! Applies that were already thought through.
+//! A cache of server-side applies.
 //!
-//! Thousands of runtimes hold the same object and are sent the same body; what comes out of that is the same too.
-//! Invariant: the key has everything that the outcome depends on, so remembering changes no answer. It is also what
-//! makes runtimes share their states.
+//! Thousands of simulated clusters hold the same object and are sent the same body; the result is the same too. The key
+//! has everything that the result depends on, so the cache changes no answer; through it clusters share their states.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +10,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::merge::{Applier, Owned, apply};
 use super::object::{Digest, State, short, strip};
-use super::path::Target;
+use super::request::Target;
 use super::status::Refusal;
 use super::validate;
 
@@ -35,7 +34,7 @@ impl Memo {
         if let Some(outcome) = known {
             return outcome;
         }
-        let outcome = think(target, live, body, applier).map(|state| match live {
+        let outcome = merged(target, live, body, applier).map(|state| match live {
             Some(live) if live.digest == state.digest => Arc::clone(live),
             _ => Arc::new(state),
         });
@@ -58,21 +57,19 @@ fn key(target: &Target, live: Option<&Arc<State>>, body: &[u8], applier: Applier
         kind,
         namespace,
         name,
+        status,
     } = target;
     let mut hash = Sha256::new();
     hash.update(live.map_or([0; 16], |live| live.digest));
     hash.update(format!(
-        "{}\n{namespace}\n{name}\n{}\n{}\n{}\n",
-        kind.number(),
-        applier.name,
-        applier.api_version,
-        applier.force
+        "{}\n{}\n{namespace}\n{name}\n{status}\n{}\n{}\n{}\n",
+        kind.resource, kind.group, applier.name, applier.api_version, applier.force
     ));
     hash.update(body);
     short(hash)
 }
 
-fn think(
+fn merged(
     target: &Target,
     live: Option<&Arc<State>>,
     body: &[u8],
@@ -84,7 +81,8 @@ fn think(
         .ok_or_else(|| Refusal::bad_request("error decoding YAML"))?;
     validate::shape(target, &configuration)?;
     validate::types(target, &configuration)?;
-    strip(target.kind, &mut configuration);
+    strip(&mut configuration);
+    validate::scope(target, &mut configuration);
     let live = live.map(|live| live.owned()).unwrap_or_default();
     let mut next: Owned =
         apply(&live, &configuration, applier).map_err(|it| Refusal::field_conflicts(&it))?;

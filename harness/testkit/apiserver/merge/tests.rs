@@ -16,6 +16,7 @@ fn applied_with(
     let applier = Applier {
         name,
         api_version: "v1",
+        status: false,
         force,
     };
     apply(live, content, applier)
@@ -151,6 +152,7 @@ fn a_writer_that_does_not_apply_owns_what_it_changed(
     let writer = Applier {
         name: "kubectl",
         api_version: "v1",
+        status: false,
         force: false,
     };
     let next = update(&live, content, writer);

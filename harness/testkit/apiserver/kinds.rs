@@ -1,29 +1,41 @@
-//! The kinds that a simulated API server serves, and the discovery documents that say so.
+//! The kinds that the API server serves, and the discovery documents that say so.
 //!
-//! Invariant: one table; a path is served exactly when discovery lists it. Deliberately absent: aggregated discovery
-//! (a client that asks for it gets the plain documents, as from an older API server), OpenAPI.
+//! A path is served exactly when discovery lists it. Aggregated discovery and OpenAPI are not served, as by an older API
+//! server.
 
 use serde_json::{Value, json};
 
 /// One resource of the API.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Kind {
-    /// Empty for the core group.
-    pub(super) group: &'static str,
-    pub(super) version: &'static str,
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "a table of independent properties"
+)]
+pub struct Kind {
+    /// The API group; empty for the core group.
+    pub group: &'static str,
+    /// The version, such as `v1`.
+    pub version: &'static str,
     /// The plural, as in paths.
-    pub(super) resource: &'static str,
+    pub resource: &'static str,
     /// As `kind` has it.
-    pub(super) name: &'static str,
-    pub(super) namespaced: bool,
+    pub name: &'static str,
+    /// Whether its objects are in namespaces.
+    pub namespaced: bool,
     /// Whether `metadata.generation` counts changes of what is neither metadata nor status.
-    pub(super) generation: bool,
+    pub generation: bool,
+    /// Whether `status` is a subresource: writes of the object leave it alone.
+    pub status: bool,
+    /// Whether a CustomResourceDefinition defines it.
+    pub custom: bool,
     /// Whether it can only be asked: the two reviews.
-    pub(super) review: bool,
+    pub review: bool,
 }
 
 impl Kind {
-    const fn new(group: &'static str, resource: &'static str, name: &'static str) -> Self {
+    /// A cluster-scoped kind of version `v1`.
+    #[must_use]
+    pub const fn new(group: &'static str, resource: &'static str, name: &'static str) -> Self {
         Self {
             group,
             version: "v1",
@@ -31,12 +43,38 @@ impl Kind {
             name,
             namespaced: false,
             generation: false,
+            status: false,
+            custom: false,
             review: false,
         }
     }
 
-    const fn namespaced(mut self) -> Self {
+    /// A namespaced kind of a CustomResourceDefinition, with a generation and a status subresource.
+    #[must_use]
+    pub const fn custom(
+        group: &'static str,
+        version: &'static str,
+        resource: &'static str,
+        name: &'static str,
+    ) -> Self {
+        let mut kind = Self::new(group, resource, name)
+            .namespaced()
+            .with_generation()
+            .with_status()
+            .version(version);
+        kind.custom = true;
+        kind
+    }
+
+    /// Its objects are in namespaces.
+    #[must_use]
+    pub const fn namespaced(mut self) -> Self {
         self.namespaced = true;
+        self
+    }
+
+    const fn with_status(mut self) -> Self {
+        self.status = true;
         self
     }
 
@@ -50,13 +88,16 @@ impl Kind {
         self
     }
 
-    const fn version(mut self, version: &'static str) -> Self {
+    /// Another version.
+    #[must_use]
+    pub const fn version(mut self, version: &'static str) -> Self {
         self.version = version;
         self
     }
 
     /// `v1`, `apps/v1`.
-    pub(super) fn api_version(&self) -> String {
+    #[must_use]
+    pub fn api_version(&self) -> String {
         if self.group.is_empty() {
             self.version.to_owned()
         } else {
@@ -72,27 +113,29 @@ impl Kind {
             format!("{}.{}", self.resource, self.group)
         }
     }
+}
 
-    /// Its number in [`KINDS`].
-    pub(super) fn number(&self) -> u8 {
-        let position = KINDS.iter().position(|kind| std::ptr::eq(kind, self));
-        position.map_or(u8::MAX, |position| {
-            u8::try_from(position).unwrap_or(u8::MAX)
-        })
+impl PartialOrd for Kind {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
     }
 }
 
-/// What is served: the kinds of a runtime, less trust bundles where the runtime has none.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Served {
-    pub(super) trust_bundles: bool,
+impl Ord for Kind {
+    /// Versions of a resource are kinds of their own.
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        let key = |it: &Self| (it.group, it.resource, it.version);
+        key(self).cmp(&key(other))
+    }
 }
 
-impl Served {
+/// The kinds that are served; those of a group stand together.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Served<'a>(pub(super) &'a [&'static Kind]);
+
+impl Served<'_> {
     fn kinds(self) -> impl Iterator<Item = &'static Kind> {
-        KINDS
-            .iter()
-            .filter(move |kind| self.trust_bundles || kind.resource != TRUST_BUNDLES)
+        self.0.iter().copied()
     }
 
     /// The kind that a path means.
@@ -136,9 +179,10 @@ impl Served {
         }
     }
 
-    fn groups(self) -> impl Iterator<Item = &'static str> {
+    fn groups(self) -> impl Iterator<Item = &'static str> + use<> {
         let mut groups: Vec<&str> = self.kinds().map(|kind| kind.group).collect();
         groups.retain(|group| !group.is_empty());
+        groups.sort_unstable();
         groups.dedup();
         groups.into_iter()
     }
@@ -201,34 +245,44 @@ fn version() -> Value {
     })
 }
 
-/// Those of the one version that the harness' own clusters serve too.
-pub(super) const TRUST_BUNDLES: &str = "clustertrustbundles";
+/// The resource of ClusterTrustBundles.
+pub const TRUST_BUNDLES: &str = "clustertrustbundles";
 const VERSION: (&str, &str) = ("1", "36");
-const VERBS: [&str; 6] = ["create", "delete", "get", "list", "patch", "watch"];
+const VERBS: [&str; 7] = [
+    "create", "delete", "get", "list", "patch", "update", "watch",
+];
 const ADMISSION: &str = "admissionregistration.k8s.io";
 const AUTHORIZATION: &str = "authorization.k8s.io";
 const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// Groups stand together.
+/// The kinds that every server serves unless told otherwise.
+#[must_use]
+pub fn builtin() -> Vec<&'static Kind> {
+    KINDS.iter().collect()
+}
+
 #[rustfmt::skip]
-pub(super) static KINDS: [Kind; 22] = [
+static KINDS: [Kind; 25] = [
     Kind::new("", "configmaps", "ConfigMap").namespaced(),
     Kind::new("", "events", "Event").namespaced(),
     Kind::new("", "namespaces", "Namespace"),
-    Kind::new("", "pods", "Pod").namespaced().with_generation(),
+    Kind::new("", "pods", "Pod").namespaced().with_generation().with_status(),
+    Kind::new("", "persistentvolumeclaims", "PersistentVolumeClaim").namespaced().with_status(),
     Kind::new("", "secrets", "Secret").namespaced(),
     Kind::new("", "serviceaccounts", "ServiceAccount").namespaced(),
     Kind::new("", "services", "Service").namespaced(),
     Kind::new(ADMISSION, "mutatingwebhookconfigurations", "MutatingWebhookConfiguration").with_generation(),
     Kind::new(ADMISSION, "validatingwebhookconfigurations", "ValidatingWebhookConfiguration").with_generation(),
-    Kind::new("apps", "deployments", "Deployment").namespaced().with_generation(),
+    Kind::new("apps", "deployments", "Deployment").namespaced().with_generation().with_status(),
+    Kind::new("apps", "replicasets", "ReplicaSet").namespaced().with_generation().with_status(),
     Kind::new(AUTHORIZATION, "selfsubjectaccessreviews", "SelfSubjectAccessReview").review(),
     Kind::new(AUTHORIZATION, "selfsubjectrulesreviews", "SelfSubjectRulesReview").review(),
     Kind::new("certificates.k8s.io", "certificatesigningrequests", "CertificateSigningRequest"),
     Kind::new("certificates.k8s.io", TRUST_BUNDLES, "ClusterTrustBundle").version("v1beta1"),
     Kind::new("coordination.k8s.io", "leases", "Lease").namespaced(),
+    Kind::new("events.k8s.io", "events", "Event").namespaced(),
     Kind::new("networking.k8s.io", "networkpolicies", "NetworkPolicy").namespaced().with_generation(),
-    Kind::new("policy", "poddisruptionbudgets", "PodDisruptionBudget").namespaced().with_generation(),
+    Kind::new("policy", "poddisruptionbudgets", "PodDisruptionBudget").namespaced().with_generation().with_status(),
     Kind::new(RBAC, "clusterrolebindings", "ClusterRoleBinding"),
     Kind::new(RBAC, "clusterroles", "ClusterRole"),
     Kind::new(RBAC, "rolebindings", "RoleBinding").namespaced(),

@@ -4,14 +4,11 @@
 //! Source of the rules: the documentation of server-side apply. Deliberately absent: conversion between versions,
 //! subresources, lists whose order an applier moves.
 
+use std::collections::BTreeMap;
+
 use serde_json::{Map, Value};
 
-use super::fields::Fields;
-use super::shape::{Shape, element_key};
-
-mod changes;
-
-use changes::{added, changes, keep_inner_places};
+use super::fields::{Fields, Shape, children, element_key};
 
 /// How a manager came to own fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,6 +31,8 @@ impl Operation {
 pub(super) struct Manager {
     pub(super) name: String,
     pub(super) operation: Operation,
+    /// Whether it wrote the subresource `status`.
+    pub(super) status: bool,
     pub(super) api_version: String,
     pub(super) fields: Fields,
 }
@@ -50,6 +49,7 @@ pub(super) struct Owned {
 pub(super) struct Applier<'a> {
     pub(super) name: &'a str,
     pub(super) api_version: &'a str,
+    pub(super) status: bool,
     pub(super) force: bool,
 }
 
@@ -71,7 +71,7 @@ pub(super) fn apply(
     configuration: &Value,
     applier: Applier<'_>,
 ) -> Result<Owned, Vec<Conflict>> {
-    let is_applier = |it: &Manager| it.name == applier.name && it.operation == Operation::Apply;
+    let is_applier = |it: &Manager| is_entry(it, applier, Operation::Apply);
     let (own, mut others): (Vec<Manager>, Vec<Manager>) =
         owners(live, applier).into_iter().partition(is_applier);
     let now = Fields::of(configuration, Shape::Map).without(&server_owned());
@@ -95,6 +95,7 @@ pub(super) fn apply(
     others.push(Manager {
         name: applier.name.to_owned(),
         operation: Operation::Apply,
+        status: applier.status,
         api_version: applier.api_version.to_owned(),
         fields: now,
     });
@@ -112,6 +113,7 @@ fn owners(live: &Owned, applier: Applier<'_>) -> Vec<Manager> {
     vec![Manager {
         name: "before-first-apply".to_owned(),
         operation: Operation::Update,
+        status: false,
         api_version: applier.api_version.to_owned(),
         fields: added(&live.content, Shape::Map).without(&server_owned()),
     }]
@@ -124,8 +126,7 @@ pub(super) fn update(live: &Owned, content: Value, writer: Applier<'_>) -> Owned
     keep_inner_places(&mut present);
     let mut managers = live.managers.clone();
     for manager in &mut managers {
-        let own = manager.name == writer.name && manager.operation == Operation::Update;
-        if !own {
+        if !is_entry(manager, writer, Operation::Update) {
             manager.fields = manager.fields.without(&changed);
         }
         // An owner of something that is gone owns it no longer.
@@ -134,12 +135,13 @@ pub(super) fn update(live: &Owned, content: Value, writer: Applier<'_>) -> Owned
     if !changed.is_empty() {
         let own = managers
             .iter_mut()
-            .find(|it| it.name == writer.name && it.operation == Operation::Update);
+            .find(|it| is_entry(it, writer, Operation::Update));
         match own {
             Some(own) => own.fields.add(&changed),
             None => managers.push(Manager {
                 name: writer.name.to_owned(),
                 operation: Operation::Update,
+                status: writer.status,
                 api_version: writer.api_version.to_owned(),
                 fields: changed,
             }),
@@ -151,10 +153,17 @@ pub(super) fn update(live: &Owned, content: Value, writer: Applier<'_>) -> Owned
     }
 }
 
+/// Whether an entry is that of the writer.
+fn is_entry(entry: &Manager, writer: Applier<'_>, operation: Operation) -> bool {
+    (entry.name.as_str(), entry.operation, entry.status) == (writer.name, operation, writer.status)
+}
+
 /// Appliers first, each kind by name, and nobody who owns nothing.
 fn orderly(mut managers: Vec<Manager>) -> Vec<Manager> {
     managers.retain(|manager| !manager.fields.is_empty());
-    managers.sort_by(|one, two| (one.operation, &one.name).cmp(&(two.operation, &two.name)));
+    managers.sort_by(|one, two| {
+        (one.operation, &one.name, one.status).cmp(&(two.operation, &two.name, two.status))
+    });
     managers
 }
 
@@ -247,6 +256,60 @@ fn is_hollow(value: &Value) -> bool {
         _ => false,
     }
 }
+
+/// The places that are in the new value and differ from the old one.
+pub(super) fn changes(old: &Value, new: &Value, shape: Shape) -> Fields {
+    if old == new {
+        return Fields::default();
+    }
+    let comparable = old.is_object() == new.is_object() && old.is_array() == new.is_array();
+    let new_children = children(new, shape);
+    if !comparable || new_children.is_empty() {
+        return added(new, shape);
+    }
+    let old_children: BTreeMap<String, &Value> = children(old, shape)
+        .into_iter()
+        .map(|(element, child, _)| (element, child))
+        .collect();
+    let mut changed = Fields::default();
+    for (element, child, shape) in new_children {
+        let fields = if let Some(old) = old_children.get(&element) {
+            changes(old, child, shape)
+        } else {
+            let mut fields = added(child, shape);
+            fields.member |= !ALWAYS_THERE.contains(&element.as_str());
+            fields
+        };
+        if !fields.is_empty() {
+            changed.inside.insert(element, fields);
+        }
+    }
+    changed
+}
+
+/// The places of a value that was not there before: maps and lists are places of their own then.
+pub(super) fn added(value: &Value, shape: Shape) -> Fields {
+    let inside = children(value, shape);
+    let mut fields = Fields {
+        member: inside.is_empty(),
+        inside: BTreeMap::new(),
+    };
+    for (element, child, shape) in inside {
+        let mut inner = added(child, shape);
+        inner.member |= !ALWAYS_THERE.contains(&element.as_str());
+        fields.inside.insert(element, inner);
+    }
+    fields
+}
+
+/// A map may be owned as a place of its own although it has entries.
+pub(super) fn keep_inner_places(fields: &mut Fields) {
+    fields.member = true;
+    fields.inside.values_mut().for_each(keep_inner_places);
+}
+
+/// What every object has, also an empty one.
+const ALWAYS_THERE: [&str; 4] = ["f:metadata", "f:spec", "f:status", "f:template"];
 
 /// What the API server fills in itself; nobody owns it.
 fn server_owned() -> Fields {

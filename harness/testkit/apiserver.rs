@@ -1,0 +1,417 @@
+//! A Kubernetes API server in memory.
+//!
+//! It stores objects, answers reads, lists in pages, watches, creates, updates, patches, server-side applies with field
+//! owners, deletes with finalizers and preconditions, and checks rights; see [`store`] and [`respond`]. `tests/fidelity.rs`
+//! of the crate `bench` compares its answers with those of a real API server. Not served: admission, schemas (lists and
+//! maps are merged by the names of fields), conversion between versions, subresources other than `status`, OpenAPI.
+//!
+//! [`ApiServer`] adds what tests need: a client without sockets (so that tokio's clock may be paused), a record of all
+//! requests, and faults.
+
+mod behaviour;
+mod faults;
+mod fields;
+pub mod kinds;
+mod memo;
+mod merge;
+mod object;
+mod record;
+mod request;
+pub mod respond;
+mod rights;
+mod status;
+pub mod store;
+mod validate;
+mod watch;
+mod write;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use http::header::{ACCEPT, AUTHORIZATION};
+use http::{Request, Response};
+use http_body_util::BodyExt as _;
+use serde_json::Value;
+use tokio::time::Instant;
+
+pub use behaviour::{Behaviour, Creation, Rollout};
+pub use faults::{FaultBuilder, FaultHandle, Hold};
+pub use kinds::Kind;
+pub use record::{Asked, Recorded};
+pub use respond::Body;
+pub use rights::Rights;
+
+use crate::Place;
+use faults::{Effect, Fault};
+use respond::{Call, fault};
+use store::Store;
+
+/// See the module. Clones are the same server.
+#[derive(Debug, Clone)]
+pub struct ApiServer(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    store: Arc<Store>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    requests: Vec<Recorded>,
+    faults: Vec<Fault>,
+    latency: Duration,
+    token: Option<String>,
+}
+
+/// The connection broke in place of an answer.
+#[derive(Debug, thiserror::Error)]
+#[error("connection reset")]
+pub struct Reset;
+
+impl Default for ApiServer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ApiServer {
+    /// A server that serves the built-in kinds to a client that may do everything.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with(Behaviour::default())
+    }
+
+    /// A server that serves these kinds of CustomResourceDefinitions as well.
+    #[must_use]
+    pub fn with_kinds(custom: impl IntoIterator<Item = &'static Kind>) -> Self {
+        let kinds = kinds::builtin().into_iter().chain(custom).collect();
+        Self::with(Behaviour {
+            kinds,
+            ..Behaviour::default()
+        })
+    }
+
+    /// A server that behaves so.
+    #[must_use]
+    pub fn with(behaviour: Behaviour) -> Self {
+        let store = Store::new(Arc::default(), 0, Arc::new(behaviour));
+        store.keep_history();
+        Self(Arc::new(Shared {
+            store: Arc::new(store),
+            state: Mutex::default(),
+        }))
+    }
+
+    /// The objects.
+    #[must_use]
+    pub fn store(&self) -> &Store {
+        &self.0.store
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // A closure of a test that panics leaves the state whole.
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes how the server behaves, from the next request on.
+    pub fn behave(&self, change: impl FnOnce(&mut Behaviour)) {
+        let mut behaviour = Behaviour::clone(&self.store().behaviour());
+        change(&mut behaviour);
+        self.store().behave(Arc::new(behaviour));
+    }
+
+    /// Creates or replaces an object as it is given, status included. Its namespace is created where there is none; an
+    /// object whose kind is not served is ignored.
+    pub fn put(&self, object: &Value) {
+        if let Some(namespace) = object["metadata"]["namespace"].as_str() {
+            self.namespace(namespace);
+        }
+        self.store().put(object);
+    }
+
+    /// Creates a namespace unless it exists.
+    pub fn namespace(&self, name: &str) {
+        if self.get("namespaces", "", name).is_none() {
+            let namespace = serde_json::json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}});
+            self.store().put(&namespace);
+        }
+    }
+
+    /// One object.
+    #[must_use]
+    pub fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
+        self.store().object(&place(resource, namespace, name))
+    }
+
+    /// Changes an object by a function, as an administrator does; nothing happens where it does not exist.
+    pub fn edit(
+        &self,
+        resource: &str,
+        (namespace, name): (&str, &str),
+        change: impl FnOnce(&mut Value),
+    ) {
+        if let Some(mut object) = self.get(resource, namespace, name) {
+            change(&mut object);
+            self.store().put(&object);
+        }
+    }
+
+    /// Removes an object, whatever its finalizers say.
+    pub fn remove(&self, resource: &str, namespace: &str, name: &str) {
+        self.store().remove(&place(resource, namespace, name));
+    }
+
+    /// Requests so far.
+    #[must_use]
+    pub fn requests(&self) -> Vec<Recorded> {
+        self.state().requests.clone()
+    }
+
+    /// The requests of a pattern (see [`Asked::is_of`]).
+    #[must_use]
+    pub fn requests_of(&self, pattern: &str) -> Vec<Recorded> {
+        let state = self.state();
+        let of = state.requests.iter().filter(|it| it.asked.is_of(pattern));
+        of.cloned().collect()
+    }
+
+    /// Writes so far, rejected ones included, as text: `apply secrets a/b`.
+    #[must_use]
+    pub fn writes(&self) -> Vec<String> {
+        let state = self.state();
+        let writes = state.requests.iter().filter(|it| it.is_write());
+        writes.map(|it| it.asked.to_string()).collect()
+    }
+
+    /// Forgets the requests so far, and returns them.
+    #[must_use]
+    pub fn take_requests(&self) -> Vec<Recorded> {
+        std::mem::take(&mut self.state().requests)
+    }
+
+    /// The most requests of a pattern that were being answered at the same time.
+    #[must_use]
+    pub fn most_at_once(&self, pattern: &str) -> usize {
+        let spans = self.requests_of(pattern);
+        let open = |at: Instant| {
+            spans
+                .iter()
+                .filter(|it| it.begin <= at && it.end.is_none_or(|end| end > at))
+                .count()
+        };
+        spans
+            .iter()
+            .map(|it| open(it.begin))
+            .max()
+            .unwrap_or_default()
+    }
+
+    /// How long every write takes from now on.
+    pub fn delay_writes(&self, latency: Duration) {
+        self.state().latency = latency;
+    }
+
+    /// The bearer token that opens the server from now on; every other one gets 401.
+    pub fn expect_token(&self, token: &str) {
+        self.state().token = Some(token.to_owned());
+    }
+
+    /// Something that is wrong with the next requests of a pattern.
+    #[must_use]
+    pub fn fault(&self, pattern: &str) -> FaultBuilder {
+        FaultBuilder {
+            server: self.clone(),
+            pattern: pattern.to_owned(),
+            times: usize::MAX,
+        }
+    }
+
+    /// A client that calls the server without sockets.
+    #[must_use]
+    pub fn client(&self) -> kube::Client {
+        kube::Client::new(self.service(), "default")
+    }
+
+    /// The server as a service; the product's own clients can be built over it.
+    #[must_use]
+    pub fn service(&self) -> InProcess {
+        InProcess(self.clone())
+    }
+
+    /// Answers one request.
+    ///
+    /// # Errors
+    /// When a fault breaks the connection.
+    pub async fn answer(&self, request: Request<Bytes>) -> Result<Response<Body>, Reset> {
+        let (head, body) = request.into_parts();
+        let call = Call {
+            method: &head.method,
+            uri: &head.uri,
+            headers: &head.headers,
+            body: &body,
+        };
+        let recorded = self.recorded(&call);
+        let (asked, begin) = (recorded.asked.clone(), recorded.begin);
+        let is_write = recorded.is_write();
+        let (index, latency, authorized) = {
+            let mut state = self.state();
+            let authorized = state
+                .token
+                .as_ref()
+                .is_none_or(|token| *token == recorded.token);
+            state.requests.push(recorded);
+            (
+                Index(state.requests.len() - 1, begin),
+                state.latency,
+                authorized,
+            )
+        };
+        if is_write {
+            tokio::time::sleep_until(Instant::now() + latency).await;
+        }
+        if !authorized {
+            return Ok(self.answered(index, fault(401, None), false));
+        }
+        let mut carried_out = None;
+        let mut met = Vec::new();
+        while let Some((hits, effect)) = self.next_fault(&asked, &met) {
+            met.push(hits);
+            match effect {
+                Effect::Status(code, after) => {
+                    return Ok(self.answered(index, fault(code, after), false));
+                }
+                Effect::Before(run) => run(self),
+                // The end of a hold that was dropped is its end as well.
+                Effect::Hold(mut hold) => drop(hold.wait_for(|held| !held).await),
+                Effect::Silence { carried_out: done } | Effect::Reset { carried_out: done } => {
+                    carried_out = Some((matches!(effect, Effect::Reset { .. }), done));
+                    break;
+                }
+            }
+        }
+        if let Some((reset, false)) = carried_out {
+            return self.broken(reset).await;
+        }
+        let answer = self.0.store.respond(&call);
+        let response = self.answered(index, answer.response, answer.changed);
+        match carried_out {
+            Some((reset, _)) => self.broken(reset).await,
+            None => Ok(response),
+        }
+    }
+
+    async fn broken(&self, reset: bool) -> Result<Response<Body>, Reset> {
+        if reset {
+            Err(Reset)
+        } else {
+            std::future::pending().await
+        }
+    }
+
+    fn recorded(&self, call: &Call<'_>) -> Recorded {
+        let header = |name: http::HeaderName| {
+            let value = call.headers.get(name).and_then(|it| it.to_str().ok());
+            value.unwrap_or_default().to_owned()
+        };
+        let mut asked = self.0.store.asked(call);
+        let body: Value = serde_json::from_slice(call.body).unwrap_or_default();
+        if let Some(name) = body["metadata"]["name"]
+            .as_str()
+            .filter(|_| asked.verb == "create")
+        {
+            name.clone_into(&mut asked.name);
+        }
+        let token = header(AUTHORIZATION);
+        Recorded {
+            asked,
+            body,
+            uri: call.uri.to_string(),
+            accept: header(ACCEPT),
+            token: token.strip_prefix("Bearer ").unwrap_or_default().to_owned(),
+            begin: Instant::now(),
+            end: None,
+            status: None,
+            changed: false,
+        }
+    }
+
+    fn answered(&self, index: Index, response: Response<Body>, changed: bool) -> Response<Body> {
+        let mut state = self.state();
+        // Requests may have been taken meanwhile.
+        if let Some(recorded) = state
+            .requests
+            .get_mut(index.0)
+            .filter(|it| it.begin == index.1)
+        {
+            recorded.end = Some(Instant::now());
+            recorded.status = Some(response.status().as_u16());
+            recorded.changed = changed;
+        }
+        response
+    }
+
+    /// The next fault that a request meets; it meets each once.
+    fn next_fault(
+        &self,
+        asked: &Asked,
+        met: &[Arc<AtomicUsize>],
+    ) -> Option<(Arc<AtomicUsize>, Effect)> {
+        let mut state = self.state();
+        let is_new = |it: &Fault| !met.iter().any(|met| Arc::ptr_eq(met, &it.hits));
+        let mut faults = state.faults.iter_mut();
+        let fault = faults.find(|it| it.left > 0 && is_new(it) && asked.is_of(&it.pattern))?;
+        fault.left -= 1;
+        fault.hits.fetch_add(1, Ordering::Relaxed);
+        Some((Arc::clone(&fault.hits), fault.effect.clone()))
+    }
+}
+
+/// See [`ApiServer::service`].
+#[derive(Debug, Clone)]
+pub struct InProcess(ApiServer);
+
+impl<B> tower::Service<Request<B>> for InProcess
+where
+    B: http_body::Body<Data = Bytes> + Send + 'static,
+{
+    type Response = Response<Body>;
+    type Error = Reset;
+    type Future = BoxFuture<'static, Result<Response<Body>, Reset>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Reset>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let server = self.0.clone();
+        let (head, body) = request.into_parts();
+        async move {
+            let body = body.collect().await.map_err(|_| Reset)?.to_bytes();
+            server.answer(Request::from_parts(head, body)).await
+        }
+        .boxed()
+    }
+}
+
+/// The place of a request in the record.
+#[derive(Debug, Clone, Copy)]
+struct Index(usize, Instant);
+
+/// Where an object is; the namespace of cluster-scoped objects is empty.
+#[must_use]
+pub fn place(resource: &str, namespace: &str, name: &str) -> Place {
+    Place {
+        resource: resource.to_owned(),
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,339 @@
+//! What a request is about, by its path and query.
+//!
+//! The legacy `/watch/` prefix and subresources other than `status` are not served.
+
+use http::Uri;
+use percent_encoding::percent_decode_str;
+use serde_json::Value;
+
+use super::kinds::{Kind, Served};
+use super::object::Key;
+use super::status::Refusal;
+
+/// Objects of one kind, or one of them.
+#[derive(Debug, Clone)]
+pub(super) struct Target {
+    pub(super) kind: &'static Kind,
+    /// Empty for cluster-scoped kinds, and where all namespaces are meant.
+    pub(super) namespace: String,
+    /// Empty for a collection.
+    pub(super) name: String,
+    /// Whether the subresource `status` is meant.
+    pub(super) status: bool,
+}
+
+impl Target {
+    /// `None` for a path that names no kind that is served.
+    pub(super) fn parse(path: &str, served: Served<'_>) -> Option<Self> {
+        let segments: Vec<&str> = path.trim_start_matches('/').split('/').collect();
+        let (group, version, rest) = match segments.as_slice() {
+            ["api", version, rest @ ..] => ("", *version, rest),
+            ["apis", group, version, rest @ ..] => (*group, *version, rest),
+            _ => return None,
+        };
+        let (rest, status) = match rest {
+            [one @ .., "status"] if one.len() >= 2 && one.len() != 3 => (one, true),
+            _ => (rest, false),
+        };
+        let (namespace, resource, name) = match rest {
+            [resource] => ("", *resource, ""),
+            // `namespaces/a` is the object a; anything longer is in it.
+            [resource, name] => ("", *resource, *name),
+            ["namespaces", namespace, resource] => (*namespace, *resource, ""),
+            ["namespaces", namespace, resource, name] => (*namespace, *resource, *name),
+            _ => return None,
+        };
+        let kind = served.find(group, version, resource)?;
+        // All objects of a namespaced kind may be listed.
+        let scope = kind.namespaced != namespace.is_empty() || (kind.namespaced && name.is_empty());
+        let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
+        (scope && (kind.status || !status)).then(|| Self {
+            kind,
+            namespace: decoded(namespace),
+            name: decoded(name),
+            status,
+        })
+    }
+
+    /// Where the object is kept.
+    pub(super) fn key(&self) -> Key {
+        Key {
+            kind: self.kind,
+            namespace: self.namespace.as_str().into(),
+            name: self.name.as_str().into(),
+        }
+    }
+}
+
+/// The parameters of a request.
+#[derive(Debug, Default, PartialEq, Eq, Clone)]
+pub(super) struct Query {
+    pub(super) watch: bool,
+    pub(super) force: bool,
+    pub(super) field_manager: Option<String>,
+    pub(super) resource_version: Option<String>,
+    /// The largest number of objects in a page.
+    pub(super) limit: Option<usize>,
+    /// The token of the last page.
+    pub(super) continue_from: Option<String>,
+    /// Seconds after which a watch ends.
+    pub(super) timeout: Option<u64>,
+    pub(super) labels: Vec<Requirement>,
+    pub(super) fields: Vec<Requirement>,
+}
+
+/// One part of a selector.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Requirement {
+    pub(super) key: String,
+    pub(super) test: Test,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Test {
+    Exists,
+    Absent,
+    In(Vec<String>),
+    NotIn(Vec<String>),
+}
+
+impl Requirement {
+    fn holds(&self, value: Option<&str>) -> bool {
+        match &self.test {
+            Test::Exists => value.is_some(),
+            Test::Absent => value.is_none(),
+            Test::In(values) => value.is_some_and(|value| values.iter().any(|it| it == value)),
+            Test::NotIn(values) => !value.is_some_and(|value| values.iter().any(|it| it == value)),
+        }
+    }
+}
+
+impl Query {
+    /// # Errors
+    /// When a selector or a number cannot be read, or the kind has no such field label.
+    pub(super) fn parse(uri: &Uri, kind: &Kind) -> Result<Self, Refusal> {
+        let mut query = Self::default();
+        let text = uri.query().unwrap_or_default().as_bytes();
+        for (key, value) in form_urlencoded::parse(text) {
+            query.take(&key, &value, kind)?;
+        }
+        Ok(query)
+    }
+
+    fn take(&mut self, key: &str, value: &str, kind: &Kind) -> Result<(), Refusal> {
+        let is_true = matches!(value, "true" | "1");
+        let filled = Some(value).filter(|it| !it.is_empty()).map(str::to_owned);
+        let number = || {
+            let bad = |_| Refusal::bad_request(format!("{key}: {value:?} is not a number"));
+            value.parse::<u64>().map_err(bad)
+        };
+        match key {
+            "watch" => self.watch = is_true,
+            "force" => self.force = is_true,
+            "fieldManager" => self.field_manager = filled,
+            "resourceVersion" => self.resource_version = filled,
+            "limit" => self.limit = usize::try_from(number()?).ok().filter(|it| *it > 0),
+            "continue" => self.continue_from = filled,
+            "timeoutSeconds" => self.timeout = Some(number()?),
+            "labelSelector" => self.labels = requirements(value)?,
+            "fieldSelector" => {
+                self.fields = requirements(value)?;
+                let known = |it: &&Requirement| field_labels(kind).contains(&it.key.as_str());
+                if let Some(unknown) = self.fields.iter().find(|it| !known(it)) {
+                    let message = format!("field label not supported: {}", unknown.key);
+                    return Err(Refusal::bad_request(message));
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Whether an object is selected. The object has its name and namespace in its metadata.
+    pub(super) fn selects(&self, key: &Key, content: impl FnOnce() -> Value) -> bool {
+        let by_key = |it: &Requirement| match it.key.as_str() {
+            "metadata.name" => Some(it.holds(Some(&key.name))),
+            "metadata.namespace" => Some(it.holds(Some(&key.namespace))),
+            _ => None,
+        };
+        if self.fields.iter().any(|it| by_key(it) == Some(false)) {
+            return false;
+        }
+        let deeper = self.fields.iter().filter(|it| by_key(it).is_none());
+        let deeper: Vec<&Requirement> = deeper.collect();
+        if self.labels.is_empty() && deeper.is_empty() {
+            return true;
+        }
+        let content = content();
+        let labels = &content["metadata"]["labels"];
+        let label = |it: &Requirement| it.holds(labels.get(&it.key).and_then(Value::as_str));
+        let field = |it: &&Requirement| {
+            let pointer = format!("/{}", it.key.replace('.', "/"));
+            let value = content.pointer(&pointer).and_then(Value::as_str);
+            // The API server takes an absent field for an empty one.
+            it.holds(Some(value.unwrap_or_default()))
+        };
+        self.labels.iter().all(label) && deeper.iter().all(field)
+    }
+
+    /// The one name that the field selector picks.
+    pub(super) fn only_name(&self) -> Option<&str> {
+        self.fields.iter().find_map(|it| match &it.test {
+            Test::In(names) if it.key == "metadata.name" => names.first().map(String::as_str),
+            _ => None,
+        })
+    }
+}
+
+/// The fields by which a kind's objects can be selected.
+fn field_labels(kind: &Kind) -> &'static [&'static str] {
+    match kind.resource {
+        "secrets" => &["metadata.name", "metadata.namespace", "type"],
+        "pods" => &[
+            "metadata.name",
+            "metadata.namespace",
+            "spec.nodeName",
+            "status.phase",
+        ],
+        "events" => &["metadata.name", "metadata.namespace", "reason", "type"],
+        "namespaces" => &["metadata.name", "status.phase"],
+        _ => &["metadata.name", "metadata.namespace"],
+    }
+}
+
+fn requirements(selector: &str) -> Result<Vec<Requirement>, Refusal> {
+    let mut parts = Vec::new();
+    let mut depth = 0;
+    for part in selector.split_inclusive([',', '(', ')']) {
+        if depth == 0 && (parts.is_empty() || ends_part(&parts)) {
+            parts.push(String::new());
+        }
+        if let Some(last) = parts.last_mut() {
+            last.push_str(part);
+        }
+        depth += i32::from(part.ends_with('(')) - i32::from(part.ends_with(')'));
+    }
+    let parts = parts
+        .iter()
+        .map(|it| it.trim().trim_end_matches(',').trim());
+    parts.filter(|it| !it.is_empty()).map(requirement).collect()
+}
+
+/// Whether a comma that belongs to no set has ended the last part.
+fn ends_part(parts: &[String]) -> bool {
+    parts
+        .last()
+        .is_some_and(|it| it.ends_with(',') && it.matches('(').count() == it.matches(')').count())
+}
+
+fn requirement(part: &str) -> Result<Requirement, Refusal> {
+    let set = |values: &str| {
+        let values = values.trim().trim_start_matches('(').trim_end_matches(')');
+        values.split(',').map(|it| it.trim().to_owned()).collect()
+    };
+    let one = |value: &str| vec![value.trim_start_matches('=').trim().to_owned()];
+    let (key, test) = if let Some((key, values)) = part.split_once(" notin ") {
+        (key, Test::NotIn(set(values)))
+    } else if let Some((key, values)) = part.split_once(" in ") {
+        (key, Test::In(set(values)))
+    } else if let Some((key, value)) = part.split_once("!=") {
+        (key, Test::NotIn(one(value)))
+    } else if let Some((key, value)) = part.split_once('=') {
+        (key, Test::In(one(value)))
+    } else if let Some(key) = part.strip_prefix('!') {
+        (key, Test::Absent)
+    } else {
+        (part, Test::Exists)
+    };
+    let key = key.trim();
+    if key.is_empty() || key.contains([' ', '(', ')']) {
+        return Err(Refusal::bad_request(format!(
+            "unable to parse requirement: {part:?}"
+        )));
+    }
+    Ok(Requirement {
+        key: key.to_owned(),
+        test,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::super::kinds::builtin;
+    use super::*;
+
+    #[rstest]
+    #[case("/api/v1/namespaces/a/secrets/b", Some(("secrets", "a", "b", false)))]
+    #[case("/api/v1/namespaces/a/secrets", Some(("secrets", "a", "", false)))]
+    #[case("/api/v1/secrets", Some(("secrets", "", "", false)))]
+    #[case("/api/v1/namespaces/a", Some(("namespaces", "", "a", false)))]
+    #[case("/apis/apps/v1/namespaces/a/deployments/b/status", Some(("deployments", "a", "b", true)))]
+    #[case("/api/v1/namespaces/a/configmaps/status", Some(("configmaps", "a", "status", false)))]
+    #[case(
+        "/apis/certificates.k8s.io/v1beta1/clustertrustbundles/a%3Ab",
+        Some(("clustertrustbundles", "", "a:b", false))
+    )]
+    #[case::cluster_scope(
+        "/apis/certificates.k8s.io/v1beta1/namespaces/a/clustertrustbundles/b",
+        None
+    )]
+    #[case::without_namespace("/api/v1/secrets/b", None)]
+    #[case::no_status("/api/v1/namespaces/a/secrets/b/status", None)]
+    #[case("/api/v1", None)]
+    #[case("/apis/apps/v2/namespaces/a/deployments/b", None)]
+    #[case("/healthz", None)]
+    fn path_names_its_objects(
+        #[case] path: &str,
+        #[case] expected: Option<(&str, &str, &str, bool)>,
+    ) {
+        let kinds = builtin();
+        let target = Target::parse(path, Served(&kinds));
+        let found = target.as_ref();
+        let found = found.map(|it| (it.kind.resource, &*it.namespace, &*it.name, it.status));
+        assert_eq!(found, expected);
+    }
+
+    fn query(kind: &str, text: &str) -> Result<Query, Refusal> {
+        let kind = builtin()
+            .into_iter()
+            .find(|it| it.resource == kind)
+            .unwrap();
+        Query::parse(&format!("/x?{text}").parse().unwrap(), kind)
+    }
+
+    #[rstest]
+    #[case("labelSelector=app.kubernetes.io%2Fname%3Dweb%2Ctier", true)]
+    #[case("labelSelector=app.kubernetes.io%2Fname%3D%3Dweb", true)]
+    #[case("labelSelector=tier%21%3Dfront", true)]
+    #[case("labelSelector=tier%21%3Dback", false)]
+    #[case("labelSelector=%21tier", false)]
+    #[case("labelSelector=%21other%2Ctier", true)]
+    #[case("labelSelector=tier+in+%28front%2Cback%29%2C%21other", true)]
+    #[case("labelSelector=tier+notin+%28front%2Cback%29", false)]
+    #[case("labelSelector=other", false)]
+    #[case("fieldSelector=metadata.name%3Da", true)]
+    #[case("fieldSelector=metadata.name%21%3Da", false)]
+    #[case("fieldSelector=metadata.namespace%3Dn%2Ctype%3DOpaque", true)]
+    #[case("fieldSelector=type%3Dother", false)]
+    fn selectors_are_those_of_kubernetes(#[case] text: &str, #[case] selected: bool) {
+        let query = query("secrets", text).unwrap();
+        let kinds = builtin();
+        let path = "/api/v1/namespaces/n/secrets/a";
+        let key = Target::parse(path, Served(&kinds)).unwrap().key();
+        let labels = json!({"app.kubernetes.io/name": "web", "tier": "back"});
+        let content = || json!({"metadata": {"labels": labels}, "type": "Opaque"});
+        assert_eq!(query.selects(&key, content), selected);
+    }
+
+    #[rstest]
+    #[case("secrets", "fieldSelector=data.x%3Da")]
+    #[case("configmaps", "fieldSelector=type%3Da")]
+    #[case("secrets", "labelSelector=a+b+c")]
+    #[case("secrets", "limit=many")]
+    fn what_the_api_server_rejects_is_rejected(#[case] kind: &str, #[case] text: &str) {
+        assert_eq!(query(kind, text).unwrap_err().code, 400);
+    }
+}

@@ -1,0 +1,334 @@
+//! From a request to an answer: discovery, reviews, and the verbs on objects.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
+use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full};
+use serde_json::{Value, json};
+
+use super::kinds::Served;
+use super::object::Key;
+use super::record::Asked;
+use super::request::{Query, Target};
+use super::status::Refusal;
+use super::store::{Inner, Store};
+use super::write::{Edit, Written};
+
+/// The body of an answer.
+pub type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+/// What of a request matters.
+#[derive(Debug, Clone, Copy)]
+pub struct Call<'a> {
+    /// The method.
+    pub method: &'a Method,
+    /// Path and query.
+    pub uri: &'a Uri,
+    /// The headers.
+    pub headers: &'a HeaderMap,
+    /// The whole body.
+    pub body: &'a [u8],
+}
+
+/// An answer, and what it did.
+#[derive(Debug)]
+pub struct Answer {
+    /// The answer.
+    pub response: Response<Body>,
+    /// Whether an object changed.
+    pub changed: bool,
+}
+
+impl Call<'_> {
+    fn header(&self, name: http::HeaderName) -> &str {
+        let value = self.headers.get(name);
+        value
+            .and_then(|value| value.to_str().ok())
+            .unwrap_or_default()
+    }
+
+    fn verb(&self, target: &Target, watch: bool) -> Option<&'static str> {
+        let one = !target.name.is_empty();
+        Some(match *self.method {
+            Method::GET if one => "get",
+            Method::GET if watch => "watch",
+            Method::GET => "list",
+            Method::POST if !one => "create",
+            Method::PUT if one => "update",
+            Method::DELETE if one && !target.status => "delete",
+            Method::PATCH if one => match self.header(CONTENT_TYPE) {
+                "application/apply-patch+yaml" => "apply",
+                _ => "patch",
+            },
+            _ => return None,
+        })
+    }
+}
+
+impl Store {
+    /// What a request asks for.
+    #[must_use]
+    pub fn asked(&self, call: &Call<'_>) -> Asked {
+        let behaviour = self.behaviour();
+        let Some(target) = Target::parse(call.uri.path(), Served(&behaviour.kinds)) else {
+            return Asked {
+                verb: "",
+                resource: call.uri.path().to_owned(),
+                namespace: String::new(),
+                name: String::new(),
+            };
+        };
+        let watch = Query::parse(call.uri, target.kind).is_ok_and(|query| query.watch);
+        let part = if target.status { "/status" } else { "" };
+        Asked {
+            verb: call.verb(&target, watch).unwrap_or_default(),
+            resource: format!("{}{part}", target.kind.resource),
+            namespace: target.namespace,
+            name: target.name,
+        }
+    }
+
+    /// Answers a request.
+    #[must_use]
+    pub fn respond(self: &Arc<Self>, call: &Call<'_>) -> Answer {
+        let mut changed = false;
+        let response = self.route(call, &mut changed);
+        let response = response.unwrap_or_else(|refusal| refused(&refusal));
+        Answer { response, changed }
+    }
+
+    /// The answer of an optimistic lock that fails, whatever the object.
+    #[must_use]
+    pub fn conflict(&self, call: &Call<'_>) -> Response<Body> {
+        let behaviour = self.behaviour();
+        match Target::parse(call.uri.path(), Served(&behaviour.kinds)) {
+            Some(target) => refused(&Refusal::modified(target.kind, &target.name)),
+            None => refused(&Refusal::no_such_path()),
+        }
+    }
+
+    fn route(
+        self: &Arc<Self>,
+        call: &Call<'_>,
+        changed: &mut bool,
+    ) -> Result<Response<Body>, Refusal> {
+        let behaviour = self.behaviour();
+        let served = Served(&behaviour.kinds);
+        let path = call.uri.path();
+        let Some(target) = Target::parse(path, served) else {
+            let reads = matches!(*call.method, Method::GET | Method::HEAD);
+            return match served.document(path).filter(|_| reads) {
+                Some(document) => Ok(json_response(StatusCode::OK, document.to_string())),
+                None if served.has_group(path) => Err(Refusal::no_such_path()),
+                None => Ok(no_page()),
+            };
+        };
+        if target.kind.review {
+            if *call.method != Method::POST {
+                return Err(Refusal::method_not_allowed());
+            }
+            let review = serde_json::from_slice(call.body)
+                .map_err(|error| Refusal::bad_request(error.to_string()))?;
+            let answer = behaviour.rights.review(target.kind.resource, review);
+            return Ok(json_response(StatusCode::CREATED, answer.to_string()));
+        }
+        let query = Query::parse(call.uri, target.kind)?;
+        let verb = call
+            .verb(&target, query.watch)
+            .ok_or_else(Refusal::method_not_allowed)?;
+        if !behaviour.rights.allow(verb, &target, &query) {
+            return Err(Refusal::not_allowed(
+                if verb == "apply" { "patch" } else { verb },
+                &target,
+            ));
+        }
+        self.dispatch((verb, &target, &query), call, changed)
+    }
+
+    fn dispatch(
+        self: &Arc<Self>,
+        (verb, target, query): (&str, &Target, &Query),
+        call: &Call<'_>,
+        changed: &mut bool,
+    ) -> Result<Response<Body>, Refusal> {
+        let partial = call.header(ACCEPT).contains("as=PartialObjectMetadata");
+        let agent = call.header(USER_AGENT).split('/').next();
+        let manager = query.field_manager.as_deref().or(agent).unwrap_or_default();
+        let edit = Edit {
+            body: call.body,
+            manager,
+        };
+        let written = match verb {
+            "get" => {
+                return Ok(json_response(
+                    StatusCode::OK,
+                    shown(self.get(target, query)?, partial),
+                ));
+            }
+            "list" => {
+                return Ok(json_response(
+                    StatusCode::OK,
+                    self.list(target, query, partial)?,
+                ));
+            }
+            "watch" => return self.watching(target.clone(), query.clone(), partial),
+            "create" => self.create(target, edit)?,
+            "update" => self.replace(target, edit)?,
+            "delete" => self.delete(target, call.body)?,
+            "apply" => self.apply(target, query, call.body)?,
+            _ => match call.header(CONTENT_TYPE) {
+                "application/json-patch+json" => self.patch(target, false, edit)?,
+                "application/merge-patch+json" => self.patch(target, true, edit)?,
+                other => return Err(Refusal::unsupported_media_type(other)),
+            },
+        };
+        let Written {
+            status,
+            body,
+            changed: did,
+        } = written;
+        *changed = did;
+        Ok(json_response(status, shown(body, partial)))
+    }
+
+    fn get(&self, target: &Target, query: &Query) -> Result<String, Refusal> {
+        let inner = self.inner();
+        inner.reached(query)?;
+        let key = target.key();
+        match inner.live(&key) {
+            Some(_) => Ok(inner.render(&key, self.scene(&inner.behaviour))),
+            None => Err(Refusal::not_found(target.kind, &target.name)),
+        }
+    }
+
+    /// A page of a collection; the token of the next one is the last object of this one.
+    fn list(&self, target: &Target, query: &Query, partial: bool) -> Result<String, Refusal> {
+        let inner = self.inner();
+        inner.reached(query)?;
+        let scene = self.scene(&inner.behaviour);
+        let after = query
+            .continue_from
+            .as_deref()
+            .and_then(|it| it.split_once('/'));
+        let limit = query.limit.unwrap_or(usize::MAX).min(inner.behaviour.page);
+        let mut items = Vec::new();
+        let mut metadata = json!({"resourceVersion": inner.version.to_string()});
+        let mut last: Option<&Key> = None;
+        for (key, stored) in &inner.objects {
+            let place = (&*key.namespace, &*key.name);
+            let selected = stored.state.as_ref().is_some_and(|state| {
+                is_of(target, key) && query.selects(key, || state.owned().content)
+            });
+            if !selected || after.is_some_and(|after| place <= after) {
+                continue;
+            }
+            if let Some(last) = last.filter(|_| items.len() >= limit) {
+                metadata["continue"] = json!(format!("{}/{}", last.namespace, last.name));
+                break;
+            }
+            let item = stored.render_item(key, scene).unwrap_or_default();
+            items.push(if partial { shown(item, true) } else { item });
+            last = Some(key);
+        }
+        let (kind, api_version) = if partial {
+            ("PartialObjectMetadata", "meta.k8s.io/v1".to_owned())
+        } else {
+            (target.kind.name, target.kind.api_version())
+        };
+        Ok(format!(
+            "{{\"kind\":\"{kind}List\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},\"items\":[{}]}}",
+            items.join(",")
+        ))
+    }
+}
+
+impl Inner {
+    /// Whether the server is as new as the client wants it.
+    pub(super) fn reached(&self, query: &Query) -> Result<(), Refusal> {
+        let wanted = query.resource_version.as_deref().unwrap_or_default();
+        if wanted
+            .parse::<u64>()
+            .is_ok_and(|version| version > self.version)
+        {
+            return Err(Refusal::too_large(wanted, self.version));
+        }
+        Ok(())
+    }
+}
+
+/// Whether an object is of the collection that a request means.
+pub(super) fn is_of(target: &Target, key: &Key) -> bool {
+    key.kind == target.kind && (target.namespace.is_empty() || *key.namespace == *target.namespace)
+}
+
+/// The object, or its metadata alone.
+pub(super) fn shown(object: String, partial: bool) -> String {
+    if !partial {
+        return object;
+    }
+    let object: Value = serde_json::from_str(&object).unwrap_or_default();
+    json!({
+        "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"],
+    })
+    .to_string()
+}
+
+pub(super) fn refused(refusal: &Refusal) -> Response<Body> {
+    let status = StatusCode::from_u16(refusal.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = json_response(status, refusal.body().to_string());
+    if let Some(seconds) = refusal.retry_after {
+        response
+            .headers_mut()
+            .insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}
+
+/// A `Status` of a fault that no object has caused.
+#[must_use]
+pub fn fault(code: u16, retry_after: Option<u64>) -> Response<Body> {
+    let (reason, message) = match code {
+        401 => ("Unauthorized", "Unauthorized"),
+        403 => ("Forbidden", "forbidden"),
+        404 => ("NotFound", "not found"),
+        409 => ("Conflict", "the object has been modified"),
+        413 => ("RequestEntityTooLarge", "request is too large"),
+        422 => ("Invalid", "invalid"),
+        429 => (
+            "TooManyRequests",
+            "too many requests, please try again later",
+        ),
+        503 => (
+            "ServiceUnavailable",
+            "the server is currently unable to handle the request",
+        ),
+        504 => (
+            "Timeout",
+            "the server was unable to return a response in the time allotted",
+        ),
+        _ => ("InternalError", "Internal error occurred"),
+    };
+    let mut refusal = Refusal::new(code, reason, message);
+    refusal.retry_after = retry_after;
+    refused(&refusal)
+}
+
+/// A real API server has no `Status` for a group that it does not know.
+fn no_page() -> Response<Body> {
+    let mut response = Response::new(Full::new("404 page not found\n".into()).boxed_unsync());
+    *response.status_mut() = StatusCode::NOT_FOUND;
+    response
+}
+
+fn json_response(status: StatusCode, body: String) -> Response<Body> {
+    let mut response = Response::new(Full::new(Bytes::from(body)).boxed_unsync());
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, JSON);
+    response
+}
+
+pub(super) const JSON: HeaderValue = HeaderValue::from_static("application/json");

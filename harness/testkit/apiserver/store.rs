@@ -1,0 +1,434 @@
+//! The objects of one API server, how they are written, and their history.
+//!
+//! One lock, never held over an await. Every accepted write that changes something moves `resourceVersion`; one that
+//! changes nothing moves nothing.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use http::StatusCode;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use super::behaviour::Behaviour;
+use super::memo::Memo;
+use super::merge::Owned;
+use super::object::{Applies, Key, Scene, State, Stored, Uid, managers_of, strip};
+use super::request::Target;
+use super::validate;
+use super::write::Written;
+use crate::Place;
+
+/// What servers share: a clock, and results of applies that are the same for all.
+#[derive(Debug)]
+pub struct Common {
+    start: Timestamp,
+    pub(super) clock: Instant,
+    pub(super) memo: Memo,
+}
+
+impl Default for Common {
+    fn default() -> Self {
+        Self {
+            start: Timestamp::now(),
+            clock: Instant::now(),
+            memo: Memo::default(),
+        }
+    }
+}
+
+impl Common {
+    /// The time since it was made; times of [`Seen`] are on this clock.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.clock.elapsed()
+    }
+}
+
+/// What became of one object of a server.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Seen {
+    /// A digest of what is neither metadata nor status; absent if the object does not exist.
+    pub content: Option<[u8; 16]>,
+    /// When anything of it changed last; zero if it never existed.
+    pub changed: Duration,
+    /// Applies that changed something.
+    pub changing_applies: u32,
+    /// Applies that changed nothing.
+    pub idle_applies: u32,
+}
+
+/// The objects of one API server.
+#[derive(Debug)]
+pub struct Store {
+    pub(super) common: Arc<Common>,
+    number: u32,
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) objects: BTreeMap<Key, Stored>,
+    pub(super) version: u64,
+    pub(super) created: u32,
+    pub(super) behaviour: Arc<Behaviour>,
+    pub(super) log: Option<Log>,
+}
+
+/// Changes that a watch may be told of.
+#[derive(Debug)]
+pub(super) struct Log {
+    /// Changes up to this version are forgotten.
+    pub(super) forgotten: u64,
+    pub(super) changes: VecDeque<Change>,
+    pub(super) told: watch::Sender<u64>,
+}
+
+/// One change of one object.
+#[derive(Debug, Clone)]
+pub(super) struct Change {
+    pub(super) version: u64,
+    pub(super) key: Key,
+    pub(super) before: Option<Arc<State>>,
+    pub(super) after: Option<Arc<State>>,
+    /// The object after it, or before it was deleted.
+    pub(super) object: Arc<str>,
+}
+
+impl Store {
+    /// A server with the namespaces `default` and `kube-system`. The number tells its uids from those of others.
+    #[must_use]
+    pub fn new(common: Arc<Common>, number: u32, behaviour: Arc<Behaviour>) -> Self {
+        let inner = Inner {
+            objects: BTreeMap::new(),
+            version: 1,
+            created: 0,
+            behaviour,
+            log: None,
+        };
+        let store = Self {
+            common,
+            number,
+            inner: Mutex::new(inner),
+        };
+        for name in ["default", "kube-system"] {
+            let labels =
+                json!({"f:metadata": {"f:labels": {".": {}, "f:kubernetes.io/metadata.name": {}}}});
+            store.put(&json!({
+                "apiVersion": "v1", "kind": "Namespace",
+                "metadata": {"name": name, "managedFields": [{
+                    "manager": "apiserver", "operation": "Update", "apiVersion": "v1", "fieldsV1": labels,
+                }]},
+            }));
+        }
+        store
+    }
+
+    pub(super) fn inner(&self) -> MutexGuard<'_, Inner> {
+        // Changes are made in one step, so a panic leaves whole objects behind.
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How the cluster behaves.
+    #[must_use]
+    pub fn behaviour(&self) -> Arc<Behaviour> {
+        Arc::clone(&self.inner().behaviour)
+    }
+
+    /// From the next request on it behaves so.
+    pub fn behave(&self, behaviour: Arc<Behaviour>) {
+        self.inner().behaviour = behaviour;
+    }
+
+    /// Keeps all changes from now on, so that a watch may begin at any version since.
+    pub fn keep_history(&self) {
+        let mut inner = self.inner();
+        let version = inner.version;
+        inner.log.get_or_insert_with(|| Log::since(version));
+    }
+
+    /// Forgets all changes: every watch that begins at an earlier version, or has not seen all of them, has expired.
+    pub fn expire_watches(&self) {
+        let mut inner = self.inner();
+        inner.version += 1;
+        let version = inner.version;
+        if let Some(log) = &mut inner.log {
+            log.changes.clear();
+            log.forgotten = version;
+            log.told.send_replace(version);
+        }
+    }
+
+    /// Goes back to the version of a backup; the objects stay.
+    pub fn restore_version(&self, version: u64) {
+        self.inner().version = version;
+    }
+
+    /// Creates or replaces an object as it is given, status, uid and finalizers included.
+    pub fn put(&self, object: &Value) -> Option<Value> {
+        let mut inner = self.inner();
+        let target = target_of(object, &inner.behaviour)?;
+        let key = target.key();
+        let live = inner.live(&key);
+        let mut content = object.clone();
+        let managers = managers_of(&content);
+        let chosen = object["metadata"]["uid"]
+            .as_str()
+            .map(|uid| Uid::Chosen(uid.into()));
+        let deleted = object["metadata"]["deletionTimestamp"].is_string();
+        strip(&mut content);
+        validate::defaults(&target, &mut content);
+        validate::settle(&target, &mut content);
+        let managers = match (&live, managers.is_empty()) {
+            (Some(live), true) => live.owned().managers,
+            _ => managers,
+        };
+        let state = Arc::new(State::new(&Owned { content, managers }));
+        let changing = live.is_none_or(|live| live.digest != state.digest);
+        self.store(&mut inner, &key, state, changing);
+        let now = self.common.clock.elapsed();
+        if let Some(stored) = inner.objects.get_mut(&key) {
+            stored.uid = chosen.unwrap_or_else(|| stored.uid.clone());
+            stored.deleted = deleted.then(|| stored.deleted.unwrap_or(now));
+        }
+        let text = inner.render(&key, self.scene(&inner.behaviour));
+        serde_json::from_str(&text).ok()
+    }
+
+    /// One object, as it would be answered.
+    #[must_use]
+    pub fn object(&self, place: &Place) -> Option<Value> {
+        let inner = self.inner();
+        let key = inner.key(place)?;
+        let stored = inner.objects.get(&key)?;
+        let text = stored.render(&key, self.scene(&inner.behaviour))?;
+        serde_json::from_str(&text).ok()
+    }
+
+    /// Removes an object, whatever its finalizers say.
+    pub fn remove(&self, place: &Place) -> bool {
+        let mut inner = self.inner();
+        let key = inner.key(place).filter(|key| inner.live(key).is_some());
+        if let Some(key) = &key {
+            self.drop_object(&mut inner, key);
+        }
+        key.is_some()
+    }
+
+    /// Where objects are, in order.
+    #[must_use]
+    pub fn places(&self) -> Vec<Place> {
+        let inner = self.inner();
+        let live = inner
+            .objects
+            .iter()
+            .filter(|(_, stored)| stored.state.is_some());
+        live.map(|(key, _)| Place {
+            resource: key.kind.resource.to_owned(),
+            namespace: key.namespace.as_ref().to_owned(),
+            name: key.name.as_ref().to_owned(),
+        })
+        .collect()
+    }
+
+    /// What became of an object.
+    #[must_use]
+    pub fn seen(&self, place: &Place) -> Seen {
+        let inner = self.inner();
+        let stored = inner.key(place).and_then(|key| inner.objects.get(&key));
+        stored.map_or_else(Seen::default, |stored| Seen {
+            content: stored.state.as_ref().map(|state| state.content),
+            changed: stored.changed,
+            changing_applies: stored.applies.changing,
+            idle_applies: stored.applies.idle,
+        })
+    }
+
+    /// The most applies of one object that changed nothing.
+    #[must_use]
+    pub fn most_idle_applies(&self) -> u32 {
+        let inner = self.inner();
+        let idle = inner.objects.values().map(|stored| stored.applies.idle);
+        idle.max().unwrap_or_default()
+    }
+
+    /// Sets the counts of applies to zero.
+    pub fn reset_counts(&self) {
+        for stored in self.inner().objects.values_mut() {
+            stored.applies = Applies::default();
+        }
+    }
+
+    /// The answer to a write; an object that was waiting for its last finalizer is removed.
+    pub(super) fn written(
+        &self,
+        inner: &mut Inner,
+        key: &Key,
+        status: StatusCode,
+        changed: bool,
+    ) -> Written {
+        let body = inner.render(key, self.scene(&inner.behaviour));
+        let released = inner.objects.get(key).is_some_and(|stored| {
+            stored.deleted.is_some() && stored.state.as_ref().is_some_and(|state| !state.held)
+        });
+        if released {
+            self.drop_object(inner, key);
+        }
+        Written {
+            status,
+            body,
+            changed,
+        }
+    }
+
+    pub(super) fn drop_object(&self, inner: &mut Inner, key: &Key) {
+        let now = self.common.clock.elapsed();
+        inner.version += 1;
+        let version = inner.version;
+        let Some(stored) = inner.objects.get_mut(key) else {
+            return;
+        };
+        stored.version = version;
+        stored.changed = now;
+        let last = inner.render(key, self.scene(&inner.behaviour));
+        let Some(stored) = inner.objects.get_mut(key) else {
+            return;
+        };
+        let before = stored.state.take();
+        stored.deleted = None;
+        inner.tell(key, before, None, last);
+    }
+
+    pub(super) fn store(&self, inner: &mut Inner, key: &Key, state: Arc<State>, changing: bool) {
+        if !changing {
+            return;
+        }
+        let now = self.common.clock.elapsed();
+        inner.version += 1;
+        let version = inner.version;
+        let is_new = inner.live(key).is_none();
+        inner.created += u32::from(is_new);
+        let uid = Uid::Numbered {
+            cluster: self.number,
+            object: inner.created,
+        };
+        let stored = inner.objects.entry(key.clone()).or_insert_with(|| Stored {
+            state: None,
+            uid: uid.clone(),
+            version,
+            generation: 0,
+            created: now,
+            changed: now,
+            respecified: now,
+            deleted: None,
+            applies: Applies::default(),
+        });
+        let before = stored.state.take();
+        if is_new {
+            (stored.uid, stored.created, stored.generation) = (uid, now, 0);
+        }
+        if before.as_ref().map(|before| before.content) != Some(state.content) {
+            stored.generation += 1;
+            stored.respecified = now;
+        }
+        stored.state = Some(Arc::clone(&state));
+        stored.version = version;
+        stored.changed = now;
+        if inner.log.is_some() {
+            let text = inner.render(key, self.scene(&inner.behaviour));
+            inner.tell(key, before, Some(state), text);
+        }
+    }
+
+    pub(super) fn scene<'a>(&self, behaviour: &'a Behaviour) -> Scene<'a> {
+        Scene {
+            start: self.common.start,
+            now: self.common.clock.elapsed(),
+            behaviour,
+        }
+    }
+}
+
+impl Log {
+    pub(super) fn since(version: u64) -> Self {
+        Self {
+            forgotten: version,
+            changes: VecDeque::new(),
+            told: watch::Sender::new(version),
+        }
+    }
+}
+
+impl Inner {
+    pub(super) fn live(&self, key: &Key) -> Option<Arc<State>> {
+        self.objects.get(key)?.state.clone()
+    }
+
+    /// The object's text; empty for one that does not exist.
+    pub(super) fn render(&self, key: &Key, scene: Scene<'_>) -> String {
+        let stored = self.objects.get(key);
+        let text = stored.and_then(|stored| stored.render(key, scene));
+        text.unwrap_or_default()
+    }
+
+    fn key(&self, place: &Place) -> Option<Key> {
+        let mut kinds = self.behaviour.kinds.iter();
+        let kind = kinds.find(|kind| kind.resource == place.resource)?;
+        Some(Key {
+            kind,
+            namespace: place.namespace.as_str().into(),
+            name: place.name.as_str().into(),
+        })
+    }
+
+    fn tell(
+        &mut self,
+        key: &Key,
+        before: Option<Arc<State>>,
+        after: Option<Arc<State>>,
+        object: String,
+    ) {
+        let version = self.version;
+        let Some(log) = &mut self.log else {
+            return;
+        };
+        log.changes.push_back(Change {
+            version,
+            key: key.clone(),
+            before,
+            after,
+            object: object.into(),
+        });
+        if log.changes.len() > LONGEST_LOG
+            && let Some(oldest) = log.changes.pop_front()
+        {
+            log.forgotten = oldest.version;
+        }
+        log.told.send_replace(version);
+    }
+}
+
+/// The place of an object, by what it says of itself.
+fn target_of(object: &Value, behaviour: &Behaviour) -> Option<Target> {
+    let text = |pointer: &str| {
+        object
+            .pointer(pointer)
+            .and_then(Value::as_str)
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let (api_version, name) = (text("/apiVersion"), text("/kind"));
+    let mut kinds = behaviour.kinds.iter();
+    let kind = kinds.find(|it| it.name == name && it.api_version() == api_version)?;
+    Some(Target {
+        kind,
+        namespace: text("/metadata/namespace"),
+        name: text("/metadata/name"),
+        status: false,
+    })
+}
+
+/// A watch that falls behind by more has expired.
+const LONGEST_LOG: usize = 10_000;

@@ -1,0 +1,166 @@
+//! Watches: streams of changes.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::{StreamExt as _, stream};
+use http::Response;
+use http::header::CONTENT_TYPE;
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::Frame;
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::{Duration, Instant, sleep_until};
+
+use super::object::State;
+use super::request::{Query, Target};
+use super::respond::{Body, JSON, is_of, shown};
+use super::status::Refusal;
+use super::store::{Change, Log, Store};
+
+impl Store {
+    /// A watch: what is there if the client has seen nothing, then every change since the version that it has seen.
+    pub(super) fn watching(
+        self: &Arc<Self>,
+        target: Target,
+        query: Query,
+        partial: bool,
+    ) -> Result<Response<Body>, Refusal> {
+        let (first, since, told) = {
+            let mut inner = self.inner();
+            inner.reached(&query)?;
+            let version = inner.version;
+            let told = inner
+                .log
+                .get_or_insert_with(|| Log::since(version))
+                .told
+                .subscribe();
+            match query.resource_version.as_deref() {
+                None | Some("0") => {
+                    let scene = self.scene(&inner.behaviour);
+                    let live = inner.objects.iter().filter(|(key, stored)| {
+                        let selects =
+                            |state: &Arc<State>| query.selects(key, || state.owned().content);
+                        is_of(&target, key) && stored.state.as_ref().is_some_and(selects)
+                    });
+                    let added = live.filter_map(|(key, stored)| stored.render(key, scene));
+                    let lines: Vec<String> =
+                        added.map(|it| line("ADDED", &shown(it, partial))).collect();
+                    (lines, version, told)
+                }
+                Some(seen) => (Vec::new(), seen.parse().unwrap_or_default(), told),
+            }
+        };
+        let end = query
+            .timeout
+            .map(|seconds| Instant::now() + Duration::from_secs(seconds));
+        let watch = Watch {
+            store: Arc::clone(self),
+            target,
+            query,
+            partial,
+            since: Some(since),
+            told,
+            end,
+        };
+        let rest = stream::unfold(watch, |mut watch| async {
+            let text = watch.next().await?;
+            Some((text, watch))
+        });
+        let first = (!first.is_empty()).then(|| first.concat());
+        let lines = stream::iter(first).chain(rest);
+        let frames = lines.map(|text| Ok(Frame::data(Bytes::from(text))));
+        let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
+        response.headers_mut().insert(CONTENT_TYPE, JSON);
+        Ok(response)
+    }
+}
+
+/// An open watch.
+struct Watch {
+    store: Arc<Store>,
+    target: Target,
+    query: Query,
+    partial: bool,
+    /// The last version that the client has seen; absent after an error, which ends the watch.
+    since: Option<u64>,
+    told: watch::Receiver<u64>,
+    end: Option<Instant>,
+}
+
+impl Watch {
+    /// The next lines; `None` at the end.
+    async fn next(&mut self) -> Option<String> {
+        loop {
+            self.told.mark_unchanged();
+            let text = self.changes()?;
+            if !text.is_empty() {
+                return Some(text);
+            }
+            let timeout = async {
+                match self.end {
+                    Some(end) => sleep_until(end).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                told = self.told.changed() => told.ok()?,
+                () = timeout => return None,
+            }
+        }
+    }
+
+    fn changes(&mut self) -> Option<String> {
+        let since = self.since?;
+        let inner = self.store.inner();
+        let log = inner.log.as_ref()?;
+        if log.forgotten > since {
+            self.since = None;
+            let mut status = Refusal::expired().body();
+            status["details"] = json!({});
+            return Some(line("ERROR", &status.to_string()));
+        }
+        let start = log
+            .changes
+            .partition_point(|change| change.version <= since);
+        let new = log
+            .changes
+            .range(start..)
+            .filter_map(|change| self.told_of(change));
+        let text: String = new.collect();
+        self.since = Some(inner.version.max(since));
+        Some(text)
+    }
+
+    /// The line of a change: an object that begins to be selected is added, one that ends to be is deleted.
+    fn told_of(&self, change: &Change) -> Option<String> {
+        let Change {
+            key,
+            before,
+            after,
+            object,
+            ..
+        } = change;
+        if !is_of(&self.target, key) {
+            return None;
+        }
+        let selected = |state: &Option<Arc<State>>| {
+            let state = state.as_ref();
+            state.is_some_and(|state| self.query.selects(key, || state.owned().content))
+        };
+        let event = match (selected(before), selected(after)) {
+            (false, false) => return None,
+            (false, true) => "ADDED",
+            (true, true) => "MODIFIED",
+            (true, false) => "DELETED",
+        };
+        Some(line(
+            event,
+            &shown(object.as_ref().to_owned(), self.partial),
+        ))
+    }
+}
+
+fn line(event: &str, object: &str) -> String {
+    format!("{{\"type\":\"{event}\",\"object\":{object}}}\n")
+}

@@ -1,0 +1,133 @@
+//! Reads the text form of Prometheus and OpenMetrics.
+
+use std::collections::BTreeMap;
+
+use prometheus_client::registry::Registry;
+
+/// The samples of one exposition.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Samples(Vec<Sample>);
+
+/// One line of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sample {
+    /// The metric's name, suffixes such as `_total` included.
+    pub name: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its value.
+    pub value: f64,
+}
+
+impl Samples {
+    /// What a registry exposes now.
+    #[must_use]
+    pub fn of(registry: &Registry) -> Self {
+        let mut text = String::new();
+        // Writing to a string cannot fail.
+        let _ = prometheus_client::encoding::text::encode(&mut text, registry);
+        Self::parse(&text)
+    }
+
+    /// What a text exposes; lines that are no samples are passed over.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        Self(lines.filter_map(sample).collect())
+    }
+
+    /// Those of a series: a name and, in braces, labels that they have among others: `x_total{code="200"}`.
+    pub fn matching(&self, series: &str) -> impl Iterator<Item = &Sample> {
+        let wanted = sample(&format!("{series} 0"));
+        self.0.iter().filter(move |it| {
+            wanted.as_ref().is_some_and(|wanted| {
+                it.name == wanted.name
+                    && wanted
+                        .labels
+                        .iter()
+                        .all(|(key, value)| it.labels.get(key) == Some(value))
+            })
+        })
+    }
+
+    /// The value of the one sample of a series; `None` if there is none or there are several.
+    #[must_use]
+    pub fn value(&self, series: &str) -> Option<f64> {
+        let mut matching = self.matching(series);
+        let first = matching.next()?;
+        matching.next().is_none().then_some(first.value)
+    }
+
+    /// The sum of a series; 0 if there is no sample.
+    #[must_use]
+    pub fn sum(&self, series: &str) -> f64 {
+        self.matching(series).map(|it| it.value).sum()
+    }
+}
+
+fn sample(line: &str) -> Option<Sample> {
+    let end = line.find(['{', ' '])?;
+    let (name, rest) = line.split_at(end);
+    let (labels, rest) = match rest.strip_prefix('{') {
+        Some(rest) => labels(rest)?,
+        None => (BTreeMap::new(), rest),
+    };
+    let value = rest.split_whitespace().next()?;
+    Some(Sample {
+        name: name.to_owned(),
+        labels,
+        value: value.parse().ok()?,
+    })
+}
+
+/// The labels up to the closing brace, and what follows it.
+fn labels(mut text: &str) -> Option<(BTreeMap<String, String>, &str)> {
+    let mut labels = BTreeMap::new();
+    loop {
+        text = text.trim_start_matches([',', ' ']);
+        if let Some(rest) = text.strip_prefix('}') {
+            return Some((labels, rest));
+        }
+        let (key, rest) = text.split_once("=\"")?;
+        let mut value = String::new();
+        let mut characters = rest.char_indices();
+        let end = loop {
+            match characters.next()? {
+                (at, '"') => break at,
+                (_, '\\') => match characters.next()?.1 {
+                    'n' => value.push('\n'),
+                    other => value.push(other),
+                },
+                (_, other) => value.push(other),
+            }
+        };
+        labels.insert(key.to_owned(), value);
+        text = &rest[end + 1..];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn samples_are_found_by_name_and_labels() {
+        let text = concat!(
+            "# HELP requests_total Requests.\n# TYPE requests_total counter\n",
+            "requests_total{code=\"200\",path=\"a \\\"b\\\", c}\"} 3\n",
+            "requests_total{code=\"404\",path=\"x\"} 1.5 1700000000\n",
+            "up 1\n# EOF\n",
+        );
+        let samples = Samples::parse(text);
+        assert_eq!(samples.value("up"), Some(1.0));
+        assert_eq!(samples.value("requests_total{code=\"200\"}"), Some(3.0));
+        assert_eq!(
+            samples.value("requests_total{path=\"a \\\"b\\\", c}\"}"),
+            Some(3.0)
+        );
+        assert_eq!(samples.value("requests_total"), None, "two samples");
+        assert!((samples.sum("requests_total") - 4.5).abs() < 1e-9);
+        assert_eq!(samples.value("requests_total{code=\"500\"}"), None);
+        assert!(samples.sum("requests").abs() < 1e-9, "another metric");
+    }
+}

@@ -1,0 +1,241 @@
+//! Certificate authorities and certificates for tests, and TLS configurations of both sides.
+//!
+//! Certificates are valid from 2020 to 2100 unless changed, for the names `127.0.0.1` and `localhost`, for servers and
+//! clients. Functions return [`rcgen::Error`] or a rustls error only for parameters that a test has changed wrongly.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
+    Issuer, KeyPair, KeyUsagePurpose, date_time_ymd,
+};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::server::WebPkiClientVerifier;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+
+/// A certificate with its key.
+#[derive(Debug)]
+pub struct Leaf {
+    /// The certificate.
+    pub der: CertificateDer<'static>,
+    /// The certificate, PEM.
+    pub pem: String,
+    /// The key.
+    pub key: KeyPair,
+}
+
+/// A certificate authority.
+#[derive(Debug)]
+pub struct Authority {
+    /// Its own certificate.
+    pub certificate: Leaf,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Authority {
+    /// A self-signed one of that common name.
+    ///
+    /// # Errors
+    /// When its key cannot be made.
+    pub fn new(common_name: &str) -> Result<Self, rcgen::Error> {
+        Self::with(common_name, |_| ())
+    }
+
+    /// The same with changed parameters.
+    ///
+    /// # Errors
+    /// When the parameters cannot be signed.
+    pub fn with(
+        common_name: &str,
+        change: impl FnOnce(&mut CertificateParams),
+    ) -> Result<Self, rcgen::Error> {
+        let mut params = params(common_name, &[])?;
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        change(&mut params);
+        let key = KeyPair::generate()?;
+        let certificate = params.self_signed(&key)?;
+        let certificate = Leaf {
+            der: certificate.der().clone(),
+            pem: certificate.pem(),
+            key: KeyPair::from_pem(&key.serialize_pem())?,
+        };
+        Ok(Self {
+            certificate,
+            issuer: Issuer::new(params, key),
+        })
+    }
+
+    /// Its certificate, PEM.
+    #[must_use]
+    pub fn pem(&self) -> &str {
+        &self.certificate.pem
+    }
+
+    /// A certificate of that common name.
+    ///
+    /// # Errors
+    /// When no key can be made.
+    pub fn leaf(&self, common_name: &str) -> Result<Leaf, rcgen::Error> {
+        self.leaf_with(common_name, |_| ())
+    }
+
+    /// The same with changed parameters.
+    ///
+    /// # Errors
+    /// When the parameters cannot be signed.
+    pub fn leaf_with(
+        &self,
+        common_name: &str,
+        change: impl FnOnce(&mut CertificateParams),
+    ) -> Result<Leaf, rcgen::Error> {
+        self.leaf_of(KeyPair::generate()?, common_name, change)
+    }
+
+    /// The same for a given key.
+    ///
+    /// # Errors
+    /// When the parameters cannot be signed.
+    pub fn leaf_of(
+        &self,
+        key: KeyPair,
+        common_name: &str,
+        change: impl FnOnce(&mut CertificateParams),
+    ) -> Result<Leaf, rcgen::Error> {
+        let mut params = params(common_name, &["127.0.0.1", "localhost"])?;
+        params.key_usages = vec![
+            KeyUsagePurpose::DigitalSignature,
+            KeyUsagePurpose::KeyEncipherment,
+        ];
+        params.extended_key_usages = vec![
+            ExtendedKeyUsagePurpose::ServerAuth,
+            ExtendedKeyUsagePurpose::ClientAuth,
+        ];
+        change(&mut params);
+        let certificate = params.signed_by(&key, &self.issuer)?;
+        Ok(Leaf {
+            der: certificate.der().clone(),
+            pem: certificate.pem(),
+            key,
+        })
+    }
+
+    /// Trust in this authority alone.
+    #[must_use]
+    pub fn roots(&self) -> RootCertStore {
+        let mut roots = RootCertStore::empty();
+        // What was signed here can be read.
+        let _ = roots.add(self.certificate.der.clone());
+        roots
+    }
+
+    /// What checks client certificates of this authority.
+    ///
+    /// # Errors
+    /// When the authority's own certificate is of no use.
+    pub fn client_verifier(
+        &self,
+    ) -> Result<Arc<dyn ClientCertVerifier>, rustls::server::VerifierBuilderError> {
+        let roots = Arc::new(self.roots());
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider()).build()?;
+        Ok(verifier)
+    }
+}
+
+impl Leaf {
+    /// The key in rustls' form.
+    #[must_use]
+    pub fn key_der(&self) -> PrivateKeyDer<'static> {
+        PrivatePkcs8KeyDer::from(self.key.serialize_der()).into()
+    }
+
+    /// The key, PEM.
+    #[must_use]
+    pub fn key_pem(&self) -> String {
+        self.key.serialize_pem()
+    }
+
+    /// A server that shows this certificate and speaks these protocols; with an authority it requires a client
+    /// certificate of it.
+    ///
+    /// # Errors
+    /// When certificate and key do not fit.
+    pub fn server_config(
+        &self,
+        alpn: &[&str],
+        clients: Option<&Authority>,
+    ) -> Result<ServerConfig, rustls::Error> {
+        let builder = ServerConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()?;
+        let builder = match clients.map(Authority::client_verifier) {
+            Some(verifier) => builder.with_client_cert_verifier(
+                verifier.map_err(|error| rustls::Error::General(error.to_string()))?,
+            ),
+            None => builder.with_no_client_auth(),
+        };
+        let mut config = builder.with_single_cert(vec![self.der.clone()], self.key_der())?;
+        config.alpn_protocols = protocols(alpn);
+        Ok(config)
+    }
+}
+
+/// A client that trusts these roots, and shows the certificate if there is one.
+///
+/// # Errors
+/// When certificate and key do not fit.
+pub fn client_config(
+    roots: RootCertStore,
+    certificate: Option<&Leaf>,
+    alpn: &[&str],
+) -> Result<ClientConfig, rustls::Error> {
+    let builder = ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots);
+    let mut config = match certificate {
+        Some(leaf) => builder.with_client_auth_cert(vec![leaf.der.clone()], leaf.key_der())?,
+        None => builder.with_no_client_auth(),
+    };
+    config.alpn_protocols = protocols(alpn);
+    Ok(config)
+}
+
+fn protocols(alpn: &[&str]) -> Vec<Vec<u8>> {
+    alpn.iter().map(|it| it.as_bytes().to_vec()).collect()
+}
+
+/// The cryptography of all tests: aws-lc, as in the product.
+#[must_use]
+pub fn provider() -> Arc<CryptoProvider> {
+    Arc::new(aws_lc_rs::default_provider())
+}
+
+/// Makes a certificate one of the past.
+pub fn expired(params: &mut CertificateParams) {
+    params.not_after = date_time_ymd(2021, 1, 1);
+}
+
+/// Makes a certificate one of the future.
+pub fn not_yet_valid(params: &mut CertificateParams) {
+    params.not_before = date_time_ymd(2099, 1, 1);
+}
+
+/// A moment at which certificates are valid that are neither [`expired`] nor [`not_yet_valid`]: in January 2027.
+#[must_use]
+pub fn today() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_hours(500_000)
+}
+
+fn params(common_name: &str, names: &[&str]) -> Result<CertificateParams, rcgen::Error> {
+    let names: Vec<String> = names.iter().map(|&name| name.to_owned()).collect();
+    let mut params = CertificateParams::new(names)?;
+    params.distinguished_name = DistinguishedName::new();
+    params
+        .distinguished_name
+        .push(DnType::CommonName, common_name);
+    params.not_before = date_time_ymd(2020, 1, 1);
+    params.not_after = date_time_ymd(2100, 1, 1);
+    Ok(params)
+}

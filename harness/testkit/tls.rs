@@ -1,0 +1,251 @@
+//! Servers over TCP and TLS on a free port of loopback, which count what comes.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::{Stream, StreamExt as _};
+use http::{Request, Response};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls::ServerConfig;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use crate::apiserver::ApiServer;
+
+/// The body of an answer; an error breaks the connection.
+pub type Body = UnsyncBoxBody<Bytes, io::Error>;
+
+/// What happened at a server.
+#[derive(Debug, Default)]
+pub struct Seen {
+    opened: AtomicUsize,
+    open: AtomicUsize,
+    requests: AtomicUsize,
+    busy: AtomicUsize,
+    busiest: AtomicUsize,
+    /// Asks all connections to close gracefully (HTTP/2: GOAWAY).
+    pub retire: Notify,
+}
+
+/// A running server; dropping it ends its listening.
+#[derive(Debug)]
+pub struct TlsServer {
+    address: SocketAddr,
+    seen: Arc<Seen>,
+    accepting: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for TlsServer {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+impl TlsServer {
+    /// Answers every request by the function.
+    ///
+    /// # Errors
+    /// When no port is free.
+    pub async fn answering<F, A>(config: ServerConfig, answer: F) -> io::Result<Self>
+    where
+        F: Fn(Request<Incoming>) -> A + Clone + Send + Sync + 'static,
+        A: Future<Output = Response<Body>> + Send + 'static,
+    {
+        let serve = move |stream, seen| -> BoxFuture<'static, ()> {
+            Box::pin(serve(stream, seen, answer.clone()))
+        };
+        Self::over_tls(config, serve).await
+    }
+
+    /// Serves an API server in memory. A fault that breaks a connection breaks it.
+    ///
+    /// # Errors
+    /// When no port is free.
+    pub async fn of(config: ServerConfig, server: ApiServer) -> io::Result<Self> {
+        Self::answering(config, move |request| {
+            let server = server.clone();
+            async move {
+                let (head, body) = request.into_parts();
+                let answer = match body.collect().await {
+                    Ok(body) => server
+                        .answer(Request::from_parts(head, body.to_bytes()))
+                        .await
+                        .ok(),
+                    Err(_) => None,
+                };
+                let never = |never: Infallible| match never {};
+                match answer {
+                    Some(response) => response.map(|body| body.map_err(never).boxed_unsync()),
+                    None => streamed(futures::stream::once(async {
+                        Err(io::ErrorKind::ConnectionReset.into())
+                    })),
+                }
+            }
+        })
+        .await
+    }
+
+    /// Hands every TLS session to the function.
+    ///
+    /// # Errors
+    /// When no port is free.
+    pub async fn over_tls<F>(config: ServerConfig, serve: F) -> io::Result<Self>
+    where
+        F: Fn(TlsStream<TcpStream>, Arc<Seen>) -> BoxFuture<'static, ()>
+            + Clone
+            + Send
+            + Sync
+            + 'static,
+    {
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        Self::over_tcp(move |stream, seen| {
+            let (acceptor, serve) = (acceptor.clone(), serve.clone());
+            Box::pin(async move {
+                if let Ok(stream) = acceptor.accept(stream).await {
+                    serve(stream, seen).await;
+                }
+            })
+        })
+        .await
+    }
+
+    /// Hands every TCP connection to the function.
+    ///
+    /// # Errors
+    /// When no port is free.
+    pub async fn over_tcp<F>(serve: F) -> io::Result<Self>
+    where
+        F: Fn(TcpStream, Arc<Seen>) -> BoxFuture<'static, ()> + Send + Sync + 'static,
+    {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        let seen = Arc::<Seen>::default();
+        let noted = Arc::clone(&seen);
+        let accepting = tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                // Without it answers are slower, nothing else.
+                let _ = stream.set_nodelay(true);
+                noted.opened.fetch_add(1, Ordering::SeqCst);
+                noted.open.fetch_add(1, Ordering::SeqCst);
+                let served = serve(stream, Arc::clone(&noted));
+                let noted = Arc::clone(&noted);
+                tokio::spawn(async move {
+                    served.await;
+                    noted.open.fetch_sub(1, Ordering::SeqCst);
+                });
+            }
+        });
+        Ok(Self {
+            address,
+            seen,
+            accepting,
+        })
+    }
+
+    /// Its address.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Stops listening: connections are refused once this returns.
+    pub async fn stop(mut self) {
+        self.accepting.abort();
+        let _ = (&mut self.accepting).await;
+    }
+
+    /// Connections so far.
+    #[must_use]
+    pub fn opened(&self) -> usize {
+        self.seen.opened.load(Ordering::SeqCst)
+    }
+
+    /// Connections that are open.
+    #[must_use]
+    pub fn open(&self) -> usize {
+        self.seen.open.load(Ordering::SeqCst)
+    }
+
+    /// Requests so far.
+    #[must_use]
+    pub fn requests(&self) -> usize {
+        self.seen.requests.load(Ordering::SeqCst)
+    }
+
+    /// The most requests that were being answered at the same time.
+    #[must_use]
+    pub fn busiest(&self) -> usize {
+        self.seen.busiest.load(Ordering::SeqCst)
+    }
+
+    /// Asks all connections to close gracefully (HTTP/2: GOAWAY).
+    pub fn retire_connections(&self) {
+        self.seen.retire.notify_waiters();
+    }
+}
+
+/// Serves a TLS session with the protocol that was negotiated.
+pub async fn serve<F, A>(stream: TlsStream<TcpStream>, seen: Arc<Seen>, answer: F)
+where
+    F: Fn(Request<Incoming>) -> A + Clone + Send + Sync + 'static,
+    A: Future<Output = Response<Body>> + Send + 'static,
+{
+    let multiplexed = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    let counted = Arc::clone(&seen);
+    let service = service_fn(move |request| {
+        let (seen, answer) = (Arc::clone(&counted), answer.clone());
+        async move {
+            seen.requests.fetch_add(1, Ordering::SeqCst);
+            let busy = seen.busy.fetch_add(1, Ordering::SeqCst) + 1;
+            seen.busiest.fetch_max(busy, Ordering::SeqCst);
+            let response = answer(request).await;
+            seen.busy.fetch_sub(1, Ordering::SeqCst);
+            Ok::<_, io::Error>(response)
+        }
+    });
+    let io = TokioIo::new(stream);
+    // How a connection ends is the client's affair; what matters was counted.
+    if multiplexed {
+        let mut connection =
+            std::pin::pin!(http2::Builder::new(TokioExecutor::new()).serve_connection(io, service));
+        tokio::select! {
+            _ = &mut connection => return,
+            () = seen.retire.notified() => connection.as_mut().graceful_shutdown(),
+        }
+        let _ = connection.await;
+    } else {
+        let mut connection = std::pin::pin!(http1::Builder::new().serve_connection(io, service));
+        tokio::select! {
+            _ = &mut connection => return,
+            () = seen.retire.notified() => connection.as_mut().graceful_shutdown(),
+        }
+        let _ = connection.await;
+    }
+}
+
+/// A complete answer.
+#[must_use]
+pub fn answer(status: u16, body: impl Into<Bytes>) -> Response<Body> {
+    let body = Full::new(body.into()).map_err(|never| match never {});
+    let mut response = Response::new(body.boxed_unsync());
+    *response.status_mut() = http::StatusCode::from_u16(status).unwrap_or_default();
+    response
+}
+
+/// An answer whose body is what the stream yields; an error breaks the connection.
+pub fn streamed(frames: impl Stream<Item = io::Result<Bytes>> + Send + 'static) -> Response<Body> {
+    let body = StreamBody::new(frames.map(|it| it.map(Frame::data)));
+    Response::new(body.boxed_unsync())
+}
