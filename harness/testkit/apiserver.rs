@@ -19,23 +19,16 @@ mod record;
 mod request;
 pub mod respond;
 mod rights;
+mod service;
 mod status;
 pub mod store;
 mod validate;
 mod watch;
 mod write;
 
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures::FutureExt as _;
-use futures::future::BoxFuture;
-use http::header::{ACCEPT, AUTHORIZATION};
-use http::{Request, Response};
-use http_body_util::BodyExt as _;
 use serde_json::Value;
 use tokio::time::Instant;
 
@@ -45,10 +38,10 @@ pub use kinds::Kind;
 pub use record::{Asked, Recorded};
 pub use respond::Body;
 pub use rights::Rights;
+pub use service::{InProcess, Reset};
 
 use crate::Place;
-use faults::{Effect, Fault};
-use respond::{Call, fault};
+use faults::Fault;
 use store::Store;
 
 /// See the module. Clones are the same server.
@@ -68,11 +61,6 @@ struct State {
     latency: Duration,
     token: Option<String>,
 }
-
-/// The connection broke in place of an answer.
-#[derive(Debug, thiserror::Error)]
-#[error("connection reset")]
-pub struct Reset;
 
 impl Default for ApiServer {
     fn default() -> Self {
@@ -243,165 +231,7 @@ impl ApiServer {
     pub fn service(&self) -> InProcess {
         InProcess(self.clone())
     }
-
-    /// Answers one request.
-    ///
-    /// # Errors
-    /// When a fault breaks the connection.
-    pub async fn answer(&self, request: Request<Bytes>) -> Result<Response<Body>, Reset> {
-        let (head, body) = request.into_parts();
-        let call = Call {
-            method: &head.method,
-            uri: &head.uri,
-            headers: &head.headers,
-            body: &body,
-        };
-        let recorded = self.recorded(&call);
-        let (asked, begin) = (recorded.asked.clone(), recorded.begin);
-        let is_write = recorded.is_write();
-        let (index, latency, authorized) = {
-            let mut state = self.state();
-            let authorized = state
-                .token
-                .as_ref()
-                .is_none_or(|token| *token == recorded.token);
-            state.requests.push(recorded);
-            (
-                Index(state.requests.len() - 1, begin),
-                state.latency,
-                authorized,
-            )
-        };
-        if is_write {
-            tokio::time::sleep_until(Instant::now() + latency).await;
-        }
-        if !authorized {
-            return Ok(self.answered(index, fault(401, None), false));
-        }
-        let mut carried_out = None;
-        let mut met = Vec::new();
-        while let Some((hits, effect)) = self.next_fault(&asked, &met) {
-            met.push(hits);
-            match effect {
-                Effect::Status(code, after) => {
-                    return Ok(self.answered(index, fault(code, after), false));
-                }
-                Effect::Before(run) => run(self),
-                // The end of a hold that was dropped is its end as well.
-                Effect::Hold(mut hold) => drop(hold.wait_for(|held| !held).await),
-                Effect::Silence { carried_out: done } | Effect::Reset { carried_out: done } => {
-                    carried_out = Some((matches!(effect, Effect::Reset { .. }), done));
-                    break;
-                }
-            }
-        }
-        if let Some((reset, false)) = carried_out {
-            return self.broken(reset).await;
-        }
-        let answer = self.0.store.respond(&call);
-        let response = self.answered(index, answer.response, answer.changed);
-        match carried_out {
-            Some((reset, _)) => self.broken(reset).await,
-            None => Ok(response),
-        }
-    }
-
-    async fn broken(&self, reset: bool) -> Result<Response<Body>, Reset> {
-        if reset {
-            Err(Reset)
-        } else {
-            std::future::pending().await
-        }
-    }
-
-    fn recorded(&self, call: &Call<'_>) -> Recorded {
-        let header = |name: http::HeaderName| {
-            let value = call.headers.get(name).and_then(|it| it.to_str().ok());
-            value.unwrap_or_default().to_owned()
-        };
-        let mut asked = self.0.store.asked(call);
-        let body: Value = serde_json::from_slice(call.body).unwrap_or_default();
-        if let Some(name) = body["metadata"]["name"]
-            .as_str()
-            .filter(|_| asked.verb == "create")
-        {
-            name.clone_into(&mut asked.name);
-        }
-        let token = header(AUTHORIZATION);
-        Recorded {
-            asked,
-            body,
-            uri: call.uri.to_string(),
-            accept: header(ACCEPT),
-            token: token.strip_prefix("Bearer ").unwrap_or_default().to_owned(),
-            begin: Instant::now(),
-            end: None,
-            status: None,
-            changed: false,
-        }
-    }
-
-    fn answered(&self, index: Index, response: Response<Body>, changed: bool) -> Response<Body> {
-        let mut state = self.state();
-        // Requests may have been taken meanwhile.
-        if let Some(recorded) = state
-            .requests
-            .get_mut(index.0)
-            .filter(|it| it.begin == index.1)
-        {
-            recorded.end = Some(Instant::now());
-            recorded.status = Some(response.status().as_u16());
-            recorded.changed = changed;
-        }
-        response
-    }
-
-    /// The next fault that a request meets; it meets each once.
-    fn next_fault(
-        &self,
-        asked: &Asked,
-        met: &[Arc<AtomicUsize>],
-    ) -> Option<(Arc<AtomicUsize>, Effect)> {
-        let mut state = self.state();
-        let is_new = |it: &Fault| !met.iter().any(|met| Arc::ptr_eq(met, &it.hits));
-        let mut faults = state.faults.iter_mut();
-        let fault = faults.find(|it| it.left > 0 && is_new(it) && asked.is_of(&it.pattern))?;
-        fault.left -= 1;
-        fault.hits.fetch_add(1, Ordering::Relaxed);
-        Some((Arc::clone(&fault.hits), fault.effect.clone()))
-    }
 }
-
-/// See [`ApiServer::service`].
-#[derive(Debug, Clone)]
-pub struct InProcess(ApiServer);
-
-impl<B> tower::Service<Request<B>> for InProcess
-where
-    B: http_body::Body<Data = Bytes> + Send + 'static,
-{
-    type Response = Response<Body>;
-    type Error = Reset;
-    type Future = BoxFuture<'static, Result<Response<Body>, Reset>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Reset>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<B>) -> Self::Future {
-        let server = self.0.clone();
-        let (head, body) = request.into_parts();
-        async move {
-            let body = body.collect().await.map_err(|_| Reset)?.to_bytes();
-            server.answer(Request::from_parts(head, body)).await
-        }
-        .boxed()
-    }
-}
-
-/// The place of a request in the record.
-#[derive(Debug, Clone, Copy)]
-struct Index(usize, Instant);
 
 /// Where an object is; the namespace of cluster-scoped objects is empty.
 #[must_use]

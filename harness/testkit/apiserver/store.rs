@@ -3,14 +3,13 @@
 //! One lock, never held over an await. Every accepted write that changes something moves `resourceVersion`; one that
 //! changes nothing moves nothing.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use http::StatusCode;
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use tokio::sync::watch;
 
 use super::behaviour::Behaviour;
 use super::memo::Memo;
@@ -18,6 +17,7 @@ use super::merge::Owned;
 use super::object::{Applies, Key, Scene, State, Stored, Uid, managers_of, strip};
 use super::request::Target;
 use super::validate;
+use super::watch::Log;
 use super::write::Written;
 use crate::Place;
 
@@ -75,26 +75,6 @@ pub(super) struct Inner {
     pub(super) created: u32,
     pub(super) behaviour: Arc<Behaviour>,
     pub(super) log: Option<Log>,
-}
-
-/// Changes that a watch may be told of.
-#[derive(Debug)]
-pub(super) struct Log {
-    /// Changes up to this version are forgotten.
-    pub(super) forgotten: u64,
-    pub(super) changes: VecDeque<Change>,
-    pub(super) told: watch::Sender<u64>,
-}
-
-/// One change of one object.
-#[derive(Debug, Clone)]
-pub(super) struct Change {
-    pub(super) version: u64,
-    pub(super) key: Key,
-    pub(super) before: Option<Arc<State>>,
-    pub(super) after: Option<Arc<State>>,
-    /// The object after it, or before it was deleted.
-    pub(super) object: Arc<str>,
 }
 
 impl Store {
@@ -351,16 +331,6 @@ impl Store {
     }
 }
 
-impl Log {
-    pub(super) fn since(version: u64) -> Self {
-        Self {
-            forgotten: version,
-            changes: VecDeque::new(),
-            told: watch::Sender::new(version),
-        }
-    }
-}
-
 impl Inner {
     pub(super) fn live(&self, key: &Key) -> Option<Arc<State>> {
         self.objects.get(key)?.state.clone()
@@ -381,32 +351,6 @@ impl Inner {
             namespace: place.namespace.as_str().into(),
             name: place.name.as_str().into(),
         })
-    }
-
-    fn tell(
-        &mut self,
-        key: &Key,
-        before: Option<Arc<State>>,
-        after: Option<Arc<State>>,
-        object: String,
-    ) {
-        let version = self.version;
-        let Some(log) = &mut self.log else {
-            return;
-        };
-        log.changes.push_back(Change {
-            version,
-            key: key.clone(),
-            before,
-            after,
-            object: object.into(),
-        });
-        if log.changes.len() > LONGEST_LOG
-            && let Some(oldest) = log.changes.pop_front()
-        {
-            log.forgotten = oldest.version;
-        }
-        log.told.send_replace(version);
     }
 }
 
@@ -429,6 +373,3 @@ fn target_of(object: &Value, behaviour: &Behaviour) -> Option<Target> {
         status: false,
     })
 }
-
-/// A watch that falls behind by more has expired.
-const LONGEST_LOG: usize = 10_000;

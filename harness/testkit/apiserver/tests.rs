@@ -14,6 +14,7 @@ use kube::{Client, ResourceExt as _};
 use rstest::rstest;
 use serde_json::json;
 
+use super::respond::Call;
 use super::*;
 
 static WIDGETS: Kind = Kind::custom("example.test", "v1alpha1", "widgets", "Widget");

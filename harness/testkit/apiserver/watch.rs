@@ -1,5 +1,6 @@
 //! Watches: streams of changes.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -12,11 +13,69 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant, sleep_until};
 
-use super::object::State;
+use super::object::{Key, State};
 use super::request::{Query, Target};
 use super::respond::{Body, JSON, is_of, shown};
 use super::status::Refusal;
-use super::store::{Change, Log, Store};
+use super::store::{Inner, Store};
+
+/// Changes that a watch may be told of.
+#[derive(Debug)]
+pub(super) struct Log {
+    /// Changes up to this version are forgotten.
+    pub(super) forgotten: u64,
+    pub(super) changes: VecDeque<Change>,
+    pub(super) told: watch::Sender<u64>,
+}
+
+/// One change of one object.
+#[derive(Debug, Clone)]
+pub(super) struct Change {
+    pub(super) version: u64,
+    pub(super) key: Key,
+    pub(super) before: Option<Arc<State>>,
+    pub(super) after: Option<Arc<State>>,
+    /// The object after it, or before it was deleted.
+    pub(super) object: Arc<str>,
+}
+
+impl Log {
+    pub(super) fn since(version: u64) -> Self {
+        Self {
+            forgotten: version,
+            changes: VecDeque::new(),
+            told: watch::Sender::new(version),
+        }
+    }
+}
+
+impl Inner {
+    pub(super) fn tell(
+        &mut self,
+        key: &Key,
+        before: Option<Arc<State>>,
+        after: Option<Arc<State>>,
+        object: String,
+    ) {
+        let version = self.version;
+        let Some(log) = &mut self.log else {
+            return;
+        };
+        log.changes.push_back(Change {
+            version,
+            key: key.clone(),
+            before,
+            after,
+            object: object.into(),
+        });
+        if log.changes.len() > LONGEST_LOG
+            && let Some(oldest) = log.changes.pop_front()
+        {
+            log.forgotten = oldest.version;
+        }
+        log.told.send_replace(version);
+    }
+}
 
 impl Store {
     /// A watch: what is there if the client has seen nothing, then every change since the version that it has seen.
@@ -164,3 +223,6 @@ impl Watch {
 fn line(event: &str, object: &str) -> String {
     format!("{{\"type\":\"{event}\",\"object\":{object}}}\n")
 }
+
+/// A watch that falls behind by more has expired.
+const LONGEST_LOG: usize = 10_000;
