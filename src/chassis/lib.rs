@@ -16,6 +16,3 @@ pub mod retry_after;
 pub mod shutdown;
 pub mod telemetry;
 pub mod watch;
-
-#[cfg(test)]
-mod testing;

@@ -82,6 +82,12 @@ impl Rights {
         )
     }
 
+    /// Whether an apply may create the object: its path names it, where a POST of it does not.
+    pub(super) fn allow_creation(&self, target: &Target) -> bool {
+        let resource = (target.kind.group, target.kind.resource);
+        self.permits("create", resource, (&target.namespace, &target.name))
+    }
+
     fn permits(
         &self,
         verb: &str,
@@ -94,8 +100,7 @@ impl Rights {
                 && any(&rule.verbs, verb)
                 && any(&rule.groups, group)
                 && any(&rule.resources, resource)
-                // A name cannot be compared before the object has one.
-                && (rule.names.is_empty() || (verb != "create" && rule.names.iter().any(|it| it == name)))
+                && (rule.names.is_empty() || rule.names.iter().any(|it| it == name))
         })
     }
 
@@ -179,7 +184,8 @@ mod tests {
             ("get", ("", "secrets"), ("n", "a"), true),
             ("get", ("", "secrets"), ("n", "b"), false),
             ("list", ("", "secrets"), ("", ""), false),
-            ("create", ("", "secrets"), ("n", "a"), false),
+            ("create", ("", "secrets"), ("n", "a"), true),
+            ("create", ("", "secrets"), ("n", ""), false),
             ("delete", ("apps", "deployments"), ("n", "x"), true),
             ("get", ("", "pods"), ("n", "x"), true),
             ("get", ("", "pods"), ("m", "x"), false),

@@ -49,6 +49,9 @@ impl Store {
         if live.is_none() && target.status {
             return Err(Refusal::not_found(target.kind, &target.name));
         }
+        if live.is_none() && !inner.behaviour.rights.allow_creation(target) {
+            return Err(Refusal::not_allowed("create", target));
+        }
         inner.admit(target, live.is_none())?;
         inner.expect(target, body)?;
         let state = self

@@ -11,13 +11,14 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
 use super::*;
+use testkit::apiserver::ApiServer;
 use world::*;
 
 const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
 async fn an_absent_lease_is_created_and_renewed() {
-    let server = Server::default();
+    let server = Server::new();
     let replica = Replica::start(&server, "a");
     assert!(until("election", || replica.leads()).await < SECOND);
     let first = server.get();
@@ -31,28 +32,22 @@ async fn an_absent_lease_is_created_and_renewed() {
     assert_eq!(later["spec"]["leaseTransitions"], 1);
     assert_eq!(replica.terms(), 1);
     // One write a renewal and no read: 61 s in periods of 4 to 5 s.
-    let path = "/apis/coordination.k8s.io/v1/namespaces/kyma-system/leases";
     let requests = server.requests();
-    assert_eq!(
-        requests[..2],
-        [format!("GET {path}/repairs"), format!("POST {path}")]
-    );
+    let [get, create, update] =
+        ["get", "create", "update"].map(|verb| format!("{verb} leases kyma-system/repairs"));
+    assert_eq!(requests[..2], [get, create]);
     assert!((12..=15).contains(&(requests.len() - 2)), "{requests:?}");
-    assert!(
-        requests[2..]
-            .iter()
-            .all(|line| *line == format!("PUT {path}/repairs"))
-    );
+    assert!(requests[2..].iter().all(|line| *line == update));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_that_is_renewed_is_left_alone() {
-    let server = Server::default();
+    let server = Server::new();
     let replica = Replica::start(&server, "a");
     for renewal in 0..30 {
         let mut theirs = record("b");
         theirs["spec"]["renewTime"] = json!(format!("2026-01-01T00:00:{renewal:02}.000000Z"));
-        server.put(theirs);
+        server.put(&theirs);
         sleep(14 * SECOND).await;
     }
     assert_eq!(replica.terms(), 0);
@@ -70,11 +65,11 @@ async fn a_lease_that_nobody_renews_is_taken_over(
     #[case] least: Duration,
     #[case] most: Duration,
 ) {
-    let server = Server::default();
+    let server = Server::new();
     let mut theirs = record(holder);
     // Tomorrow, by the clock of a holder that is a day ahead: only our own clock counts.
     theirs["spec"]["renewTime"] = json!("2999-01-01T00:00:00.000000Z");
-    server.put(theirs);
+    server.put(&theirs);
     let replica = Replica::start(&server, "a");
     let waited = until("takeover", || replica.leads()).await;
     assert!((least..most).contains(&waited), "{waited:?}");
@@ -87,11 +82,16 @@ async fn a_lease_that_nobody_renews_is_taken_over(
 #[case::taken_by_another(Some(record("")))]
 #[tokio::test(start_paused = true)]
 async fn the_quicker_of_two_wins(#[case] before: Option<Value>) {
-    let server = Server::default();
+    let server = Server::new();
     if let Some(before) = before {
-        server.put(before);
+        server.put(&before);
     }
-    server.0.lock().unwrap().quicker = Some("b".to_owned());
+    let quicker = |server: &ApiServer| server.put(&record("b"));
+    let _quicker = server
+        .0
+        .fault("create|update leases")
+        .times(1)
+        .before(quicker);
     let replica = Replica::start(&server, "a");
     sleep(14 * SECOND).await;
     assert_eq!(replica.terms(), 0);
@@ -105,7 +105,7 @@ async fn the_quicker_of_two_wins(#[case] before: Option<Value>) {
 #[case::silence(Mood::Hangs)]
 #[tokio::test(start_paused = true)]
 async fn work_is_fenced_before_the_lease_can_expire(#[case] mood: Mood) {
-    let server = Server::default();
+    let server = Server::new();
     let replica = Replica::start(&server, "a");
     until("election", || replica.leads()).await;
     sleep(60 * SECOND).await;
@@ -128,7 +128,7 @@ async fn work_is_fenced_before_the_lease_can_expire(#[case] mood: Mood) {
 
 #[tokio::test(start_paused = true)]
 async fn a_short_outage_interrupts_nothing() {
-    let server = Server::default();
+    let server = Server::new();
     let replica = Replica::start(&server, "a");
     until("election", || replica.leads()).await;
     for (mood, lasts) in [
@@ -142,7 +142,7 @@ async fn a_short_outage_interrupts_nothing() {
         sleep(20 * SECOND).await;
         assert_eq!((replica.terms(), replica.leads()), (1, true), "{mood:?}");
     }
-    server.0.lock().unwrap().lease = None;
+    server.remove();
     sleep(20 * SECOND).await;
     assert_eq!((replica.terms(), replica.leads()), (1, true), "deleted");
     assert_eq!(server.holder().as_deref(), Some("a"));
@@ -150,17 +150,17 @@ async fn a_short_outage_interrupts_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn a_lease_taken_by_force_ends_the_work() {
-    let server = Server::default();
+    let server = Server::new();
     let replica = Replica::start(&server, "a");
     until("election", || replica.leads()).await;
-    server.put(record("b"));
+    server.put(&record("b"));
     assert!(until("end", || !replica.leads()).await <= 6 * SECOND);
     assert_eq!(server.holder().as_deref(), Some("b"));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_lets_the_work_finish_and_a_successor_in() {
-    let server = Server::default();
+    let server = Server::new();
     let finished = Arc::new(AtomicUsize::new(0));
     let counter = finished.clone();
     let leaving = Replica::start_with(&server, "a", move |token| {
@@ -185,7 +185,7 @@ async fn a_shutdown_lets_the_work_finish_and_a_successor_in() {
 
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_waits_for_stuck_work_only_until_the_fence() {
-    let server = Server::default();
+    let server = Server::new();
     let stuck = |_| std::future::pending();
     let replica = Replica::start_with(&server, "a", stuck);
     until("election", || replica.leads()).await;
@@ -197,7 +197,7 @@ async fn a_shutdown_waits_for_stuck_work_only_until_the_fence() {
 
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_ends_a_campaign_that_gets_no_answer() {
-    let server = Server::default();
+    let server = Server::new();
     let replica = Replica::start(&server, "a");
     replica.mood(Mood::Hangs);
     sleep(12 * SECOND).await;
@@ -208,21 +208,21 @@ async fn a_shutdown_ends_a_campaign_that_gets_no_answer() {
 
 #[tokio::test(start_paused = true)]
 async fn a_release_survives_a_renewal_whose_answer_was_lost() {
-    let server = Server::default();
+    let server = Server::new();
     let replica = Replica::start(&server, "a");
     until("election", || replica.leads()).await;
     // As if the renewal under way at shutdown had been written: another version, still ours.
-    server.put(record("a"));
+    server.put(&record("a"));
     replica.stop().await;
     assert_eq!(server.holder(), None);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_never_releases_what_another_holds() {
-    let server = Server::default();
+    let server = Server::new();
     let replica = Replica::start(&server, "a");
     until("election", || replica.leads()).await;
-    server.put(record("b"));
+    server.put(&record("b"));
     replica.stop().await;
     assert_eq!(server.holder().as_deref(), Some("b"));
 }
@@ -232,7 +232,7 @@ async fn a_shutdown_never_releases_what_another_holds() {
 #[case::panicking(true)]
 #[tokio::test(start_paused = true)]
 async fn work_that_ends_by_itself_gives_another_replica_a_turn(#[case] panics: bool) {
-    let server = Server::default();
+    let server = Server::new();
     let failing = Replica::start_with(&server, "a", move |_| async move {
         sleep(30 * SECOND).await;
         assert!(!panics, "part of the test");
@@ -259,7 +259,7 @@ impl Drop for Leading {
 /// Two processes without a name of their own, as they are outside Pods.
 #[tokio::test(start_paused = true)]
 async fn processes_with_random_identities_never_lead_at_once() {
-    let server = Server::default();
+    let server = Server::new();
     let replicas = [(); 2].map(|()| Replica::start(&server, Identity::random().as_str()));
     let leading = || replicas.iter().filter(|it| it.leads()).count();
     until("election", || leading() == 1).await;
@@ -272,7 +272,7 @@ async fn processes_with_random_identities_never_lead_at_once() {
 #[tokio::test(start_paused = true)]
 async fn replicas_with_bad_luck_never_lead_at_once() {
     fastrand::seed(20_261_121);
-    let server = Server::default();
+    let server = Server::new();
     let leaders = Arc::new(AtomicUsize::new(0));
     let replicas = ["a", "b", "c"].map(|identity| {
         let leaders = leaders.clone();

@@ -2,58 +2,30 @@ use std::collections::BTreeMap;
 
 use api::names::{CONFIG_KEY, DOCKER_CONFIG_KEY};
 use api::runtimes::{CONTENT_HASH, REQUIRES_PULL_SECRET, REQUIRES_TRUST_BUNDLE};
-use chassis::client::{Deadline, RequestMetrics, over};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::ClusterTrustBundle;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::ObjectMeta;
-use kube::client::Body;
 use kube::core::PartialObjectMeta;
 use kube::runtime::events::Reporter;
 use policy::admission::{PullSecret, Settings, TrustBundlePresence};
 use rstest::rstest;
 use serde_json::json;
-use tower::service_fn;
+use testkit::apiserver::{ApiServer, Kind};
 
 use super::configuration::Keeper;
 use super::trust_bundle::{Served, known, served};
 use super::version::Teller;
 use super::*;
 
-/// An API server that knows some paths and answers 404 to the rest.
-fn api_server(known: Vec<(&'static str, serde_json::Value)>) -> Client {
-    let service = service_fn(move |request: http::Request<Body>| {
-        let answer = known.iter().find(|(path, _)| *path == request.uri().path());
-        let (status, body) = match answer {
-            Some((_, body)) => (200, body.clone()),
-            None => (
-                404,
-                json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 404}),
-            ),
-        };
-        let response = http::Response::builder()
-            .status(status)
-            .body(Body::from(body.to_string().into_bytes()));
-        async move { response }
-    });
-    let deadline = Deadline::new(std::time::Duration::from_secs(5));
-    let mut registry = Registry::default();
-    over(
-        service,
-        "default",
-        deadline,
-        &RequestMetrics::register(&mut registry),
-    )
-}
-
-fn watches(client: Client) -> Watches {
+fn watches() -> Watches {
     let reporter = Reporter {
         controller: "test".into(),
         instance: None,
     };
     Watches {
         reporter,
-        client,
+        client: ApiServer::new().client(),
         settings: WatchSettings {
             namespace: "kyma-system".into(),
             config_map: "rt-bootstrapper-config".into(),
@@ -82,7 +54,7 @@ fn config_map(key: &str, text: &str) -> ConfigMap {
 
 #[tokio::test]
 async fn a_valid_document_comes_into_force_and_a_broken_one_does_not() {
-    let watches = watches(api_server(vec![]));
+    let watches = watches();
     let mut keeper = Keeper::new(&watches);
     assert!(!watches.readiness.is_ready());
 
@@ -133,7 +105,7 @@ async fn notices_of_a_document_are_bounded_in_number_and_length() {
         .map(|it| format!(r#""{}{it}":1"#, "x".repeat(500)))
         .collect();
     let document = format!(r#"{{"overrides":{{}},{}}}"#, keys.join(","));
-    let watches = watches(api_server(vec![]));
+    let watches = watches();
     let map = config_map(CONFIG_KEY, &document);
     Keeper::new(&watches).take(Some(&map)).await;
     let (_, report) = watches.readiness.report();
@@ -161,7 +133,7 @@ async fn without_a_valid_document_it_is_not_ready_and_says_why(
     #[case] map: Option<ConfigMap>,
     #[case] why: &str,
 ) {
-    let watches = watches(api_server(vec![]));
+    let watches = watches();
     Keeper::new(&watches).take(map.as_ref()).await;
     let (ready, report) = watches.readiness.report();
     assert!(!ready);
@@ -171,7 +143,7 @@ async fn without_a_valid_document_it_is_not_ready_and_says_why(
 
 #[tokio::test]
 async fn a_new_name_is_noticed_and_any_other_change_is_not() {
-    let watches = watches(api_server(vec![]));
+    let watches = watches();
     let name = |watches: &Watches| {
         let configuration = watches.knowledge.configuration();
         configuration.map(|it| it.pull_secret().name.clone())
@@ -190,35 +162,29 @@ async fn a_new_name_is_noticed_and_any_other_change_is_not() {
     assert!(futures::poll!(&mut differs).is_ready());
 }
 
-fn group(version: &str, resource: &str) -> serde_json::Value {
-    json!({
-        "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": format!("certificates.k8s.io/{version}"),
-        "resources": [{"name": resource, "singularName": "", "namespaced": false, "kind": "X", "verbs": ["get"]}],
-    })
-}
+const GROUP: &str = "certificates.k8s.io";
+static BUNDLES: Kind = Kind::new(GROUP, "clustertrustbundles", "ClusterTrustBundle");
+static BETA_BUNDLES: Kind =
+    Kind::new(GROUP, "clustertrustbundles", "ClusterTrustBundle").version("v1beta1");
+static REQUESTS: Kind = Kind::new(
+    GROUP,
+    "certificatesigningrequests",
+    "CertificateSigningRequest",
+);
 
 #[rstest]
-#[case::newest(vec![("v1", "clustertrustbundles"), ("v1beta1", "clustertrustbundles")], Served::V1)]
-#[case::beta(vec![("v1", "certificatesigningrequests"), ("v1beta1", "clustertrustbundles")], Served::V1Beta1)]
-#[case::group_without_it(vec![("v1", "certificatesigningrequests")], Served::No)]
-#[case::no_group(vec![], Served::No)]
+#[case::newest(&[&BUNDLES, &BETA_BUNDLES], Served::V1)]
+#[case::beta(&[&REQUESTS, &BETA_BUNDLES], Served::V1Beta1)]
+#[case::group_without_it(&[&REQUESTS], Served::No)]
+#[case::no_group(&[], Served::No)]
 #[tokio::test]
 async fn the_served_version_is_discovered(
-    #[case] versions: Vec<(&'static str, &'static str)>,
+    #[case] kinds: &[&'static Kind],
     #[case] expected: Served,
 ) {
-    let paths = versions
-        .into_iter()
-        .map(|(version, resource)| {
-            let path = if version == "v1" {
-                "/apis/certificates.k8s.io/v1"
-            } else {
-                "/apis/certificates.k8s.io/v1beta1"
-            };
-            (path, group(version, resource))
-        })
-        .collect();
-    assert_eq!(served(&api_server(paths)).await.unwrap(), expected);
+    let server = ApiServer::new();
+    server.behave(|it| it.kinds = kinds.into());
+    assert_eq!(served(&server.client()).await.unwrap(), expected);
 }
 
 const PULL_SECRET: &str = "registry-credentials";
@@ -274,7 +240,7 @@ fn content(watches: &Watches) -> String {
 
 #[tokio::test]
 async fn a_version_comes_into_force_with_its_last_part_and_the_waiting_is_told() {
-    let watches = watches(api_server(vec![]));
+    let watches = watches();
     let knowledge = &watches.knowledge;
     let mut keeper = Keeper::new(&watches);
     let mut teller = Teller::new(&watches);
@@ -319,7 +285,7 @@ async fn a_version_comes_into_force_with_its_last_part_and_the_waiting_is_told()
 
 #[tokio::test]
 async fn a_document_that_cannot_be_used_brings_no_requirements_and_a_deleted_one_takes_them_away() {
-    let watches = watches(api_server(vec![]));
+    let watches = watches();
     let knowledge = &watches.knowledge;
     let mut keeper = Keeper::new(&watches);
     let (map, secret, _) = versioned("1");
@@ -342,7 +308,7 @@ async fn a_document_that_cannot_be_used_brings_no_requirements_and_a_deleted_one
 
 #[tokio::test]
 async fn an_unusable_or_missing_secret_counts_by_what_it_carries() {
-    let watches = watches(api_server(vec![]));
+    let watches = watches();
     let knowledge = &watches.knowledge;
     let (map, secret, _) = versioned("1");
     Keeper::new(&watches).take(Some(&map)).await;
@@ -361,7 +327,7 @@ async fn an_unusable_or_missing_secret_counts_by_what_it_carries() {
 
 #[tokio::test]
 async fn a_secret_that_no_kubelet_can_parse_is_invalid_until_it_is_repaired() {
-    let watches = watches(api_server(vec![]));
+    let watches = watches();
     let knowledge = &watches.knowledge;
     let (map, secret, _) = versioned("1");
     Keeper::new(&watches).take(Some(&map)).await;
@@ -378,7 +344,7 @@ async fn a_secret_that_no_kubelet_can_parse_is_invalid_until_it_is_repaired() {
 
 #[tokio::test]
 async fn the_watches_follow_the_names_of_the_newest_document() {
-    let watches = watches(api_server(vec![]));
+    let watches = watches();
     let (map, secret, bundle) = versioned("1");
     let mut keeper = Keeper::new(&watches);
     keeper.take(Some(&map)).await;
@@ -408,7 +374,7 @@ async fn the_watches_follow_the_names_of_the_newest_document() {
 
 #[tokio::test]
 async fn the_waiting_is_told_as_it_comes_and_goes() {
-    let watches = watches(api_server(vec![]));
+    let watches = watches();
     let knowledge = &watches.knowledge;
     let mut tell = Box::pin(version::tell(&watches));
     let (map, secret, bundle) = versioned("1");

@@ -1,16 +1,20 @@
-//! An API server that stores one lease, and replicas that want it.
+//! Replicas that want one lease of an API server.
 
 use std::sync::{Arc, Mutex};
 
-use http::{Method, Request};
+use http::{Request, Response};
+use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
+use testkit::apiserver::respond::fault;
+use testkit::apiserver::{ApiServer, Reset};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 
+use tower::{ServiceExt as _, service_fn};
+
 use super::{Duration, SECOND};
 use crate::lease::*;
-use crate::testing::{self, json as answer_json, refusal};
 
 /// How the API server treats one candidate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,18 +26,9 @@ pub(super) enum Mood {
     WritesAndFails,
 }
 
-/// One stored lease, with the optimistic lock of an API server.
-#[derive(Clone, Default)]
-pub(super) struct Server(pub(super) Arc<Mutex<Store>>);
-
-#[derive(Default)]
-pub(super) struct Store {
-    pub(super) lease: Option<Value>,
-    pub(super) version: u64,
-    pub(super) requests: Vec<String>,
-    /// Whose record appears just before the next write arrives.
-    pub(super) quicker: Option<String>,
-}
+/// An API server and the one lease in it.
+#[derive(Clone)]
+pub(super) struct Server(pub(super) ApiServer);
 
 pub(super) fn record(holder: &str) -> Value {
     json!({
@@ -44,15 +39,23 @@ pub(super) fn record(holder: &str) -> Value {
 }
 
 impl Server {
-    pub(super) fn put(&self, mut lease: Value) {
-        let mut store = self.0.lock().unwrap();
-        store.version += 1;
-        lease["metadata"]["resourceVersion"] = json!(store.version.to_string());
-        store.lease = Some(lease);
+    pub(super) fn new() -> Self {
+        let server = ApiServer::new();
+        server.namespace("kyma-system");
+        Self(server)
+    }
+
+    pub(super) fn put(&self, lease: &Value) {
+        self.0.put(lease);
+    }
+
+    pub(super) fn remove(&self) {
+        self.0.remove("leases", "kyma-system", "repairs");
     }
 
     pub(super) fn get(&self) -> Value {
-        self.0.lock().unwrap().lease.clone().unwrap_or_default()
+        let lease = self.0.get("leases", "kyma-system", "repairs");
+        lease.unwrap_or_default()
     }
 
     pub(super) fn holder(&self) -> Option<String> {
@@ -62,45 +65,25 @@ impl Server {
     }
 
     pub(super) fn requests(&self) -> Vec<String> {
-        self.0.lock().unwrap().requests.clone()
+        let requests = self.0.requests();
+        requests.iter().map(|it| it.asked.to_string()).collect()
     }
 
-    pub(super) async fn answer(self, mood: Mood, request: Request<Body>) -> testing::Answer {
-        let (head, body) = request.into_parts();
-        let bytes = body.collect_bytes().await.unwrap();
-        let sent: Value = serde_json::from_slice(&bytes).unwrap_or_default();
-        let line = format!("{} {}", head.method, head.uri.path());
-        self.0.lock().unwrap().requests.push(line);
+    /// Answers a candidate as the API server treats it.
+    async fn answer(self, mood: Mood, request: Request<Body>) -> Result<Answer, Reset> {
         match mood {
-            Mood::Answers => self.store(&head.method, sent),
-            Mood::Fails => refusal(500, "broken"),
+            Mood::Answers => self.0.service().oneshot(request).await,
+            Mood::Fails => Ok(fault(500, None)),
             Mood::Hangs => std::future::pending().await,
             Mood::WritesAndFails => {
-                self.store(&head.method, sent);
-                refusal(500, "broken")
+                self.0.service().oneshot(request).await?;
+                Ok(fault(500, None))
             }
         }
     }
-
-    pub(super) fn store(&self, method: &Method, sent: Value) -> testing::Answer {
-        if *method == Method::GET {
-            return match self.get() {
-                Value::Null => refusal(404, "NotFound"),
-                lease => answer_json(200, &lease),
-            };
-        }
-        let quicker = self.0.lock().unwrap().quicker.take();
-        if let Some(quicker) = quicker {
-            self.put(record(&quicker));
-        }
-        let stored = self.get()["metadata"]["resourceVersion"].clone();
-        if stored != sent["metadata"]["resourceVersion"] {
-            return refusal(409, "Conflict");
-        }
-        self.put(sent);
-        answer_json(200, &self.get())
-    }
 }
+
+type Answer = Response<testkit::apiserver::Body>;
 
 /// One replica: its client's fortune, its work, its end.
 pub(super) struct Replica {
@@ -137,13 +120,12 @@ impl Replica {
         let log = Arc::<Mutex<Vec<Instant>>>::default();
         let shutdown = CancellationToken::new();
         let metrics = LeaseMetrics::default();
-        let client = testing::client({
-            let (server, mood) = (server.clone(), mood.clone());
-            move |request| {
-                let mood = *mood.lock().unwrap();
-                server.clone().answer(mood, request)
-            }
+        let (own, server) = (mood.clone(), server.clone());
+        let service = service_fn(move |request| {
+            let mood = *own.lock().unwrap();
+            server.clone().answer(mood, request)
         });
+        let client = Client::new(service, "default");
         let options = LeaseOptions {
             namespace: "kyma-system".to_owned(),
             name: "repairs".to_owned(),

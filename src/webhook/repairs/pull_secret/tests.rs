@@ -3,7 +3,6 @@ mod found;
 mod queue;
 mod revocation;
 mod run;
-mod server;
 mod state;
 mod trouble;
 mod usage;
@@ -62,7 +61,10 @@ fn copy(namespace: &str, encoded: &str) -> Value {
         "metadata": {
             "name": NAME, "namespace": namespace, "uid": format!("uid-{namespace}"), "resourceVersion": "5",
             "labels": {"rt-bootstrapper.kyma-project.io/pull-secret-copy": "true"},
-            "managedFields": [{"manager": "rt-bootstrapper", "operation": "Apply"}],
+            "managedFields": [{
+                "manager": "rt-bootstrapper", "operation": "Apply", "apiVersion": "v1", "fieldsType": "FieldsV1",
+                "fieldsV1": {"f:data": {"f:.dockerconfigjson": {}}, "f:type": {}},
+            }],
         },
         "type": TYPE,
         "data": {".dockerconfigjson": encoded},
@@ -73,8 +75,10 @@ fn copy(namespace: &str, encoded: &str) -> Value {
 fn foreign(namespace: &str) -> Value {
     let mut secret = copy(namespace, TWO);
     secret["metadata"]["labels"] = json!({"team": "other"});
-    secret["metadata"]["managedFields"] =
-        json!([{"manager": "kubectl-create", "operation": "Update"}]);
+    secret["metadata"]["managedFields"] = json!([{
+        "manager": "kubectl-create", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
+        "fieldsV1": {"f:data": {".": {}, "f:.dockerconfigjson": {}}, "f:type": {}},
+    }]);
     secret
 }
 

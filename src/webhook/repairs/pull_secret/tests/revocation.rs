@@ -19,7 +19,7 @@ async fn copied() -> World {
     for name in ["a", "b", "shop"] {
         world.namespace(name, true);
     }
-    world.put(foreign("shop"));
+    world.put(&foreign("shop"));
     let naming = json!({"spec": {"imagePullSecrets": [{"name": NAME}]}});
     world.running_pod("a", "p", &naming);
     world.start();
@@ -49,7 +49,7 @@ async fn deleted_source_takes_its_copies_along_and_leaves_foreign_secrets() {
     assert_eq!(world.value("shop").as_deref(), Some(TWO));
     let mut writes = world.writes();
     writes.sort();
-    assert_eq!(writes, ["DELETE a", "DELETE b", "PATCH a", "PATCH b"]);
+    assert_eq!(writes, ["apply a", "apply b", "delete a", "delete b"]);
     assert!(world.metric("pull_secret_copies 0"));
 }
 
@@ -62,7 +62,7 @@ async fn source_that_is_created_again_within_seconds_keeps_its_copies() {
     world.quiet().await;
     let mut writes = world.writes();
     writes.sort();
-    assert_eq!(writes, ["PATCH a", "PATCH b"]);
+    assert_eq!(writes, ["apply a", "apply b"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -70,7 +70,7 @@ async fn source_that_is_created_again_later_is_copied_again() {
     let world = copied().await;
     delete_source(&world);
     until_revoked(&world).await;
-    world.server.delete("secrets", "shop", NAME);
+    world.delete_secret("shop", NAME);
     world.quiet().await;
     world.knowledge.set_pull_secret(source(TWO));
     world.until_value("a", Some(TWO)).await;
@@ -98,7 +98,7 @@ async fn source_of_which_nothing_is_known_keeps_its_copies(#[case] unknown: Pull
     world.quiet().await;
     let mut writes = world.writes();
     writes.sort();
-    assert_eq!(writes, ["PATCH a", "PATCH b"]);
+    assert_eq!(writes, ["apply a", "apply b"]);
 }
 
 /// The distance to the next look at its Pods has grown to minutes by then.
@@ -119,8 +119,8 @@ async fn source_that_was_deleted_under_no_leader_takes_its_copies_along() {
     let mut world = World::new();
     world.namespace("a", true);
     world.namespace("b", false);
-    world.put(copy("a", ONE));
-    world.put(copy("b", ONE));
+    world.put(&copy("a", ONE));
+    world.put(&copy("b", ONE));
     delete_source(&world);
     world.start();
     until_revoked(&world).await;

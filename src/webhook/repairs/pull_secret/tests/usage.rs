@@ -44,10 +44,10 @@ async fn a_copy_that_a_pod_uses_is_kept_until_the_pod_is_gone(#[case] pod: Value
     let world = served(|world| world.running_pod("a", "p", &pod)).await;
     withdraw(&world);
     sleep(Duration::from_hours(3)).await;
-    assert_eq!(world.writes(), ["PATCH a"]);
-    world.server.delete("pods", "a", "p");
+    assert_eq!(world.writes(), ["apply a"]);
+    world.delete_pod("a", "p");
     world.until_value("a", None).await;
-    assert_eq!(world.writes(), ["PATCH a", "DELETE a"]);
+    assert_eq!(world.writes(), ["apply a", "delete a"]);
 }
 
 #[rstest]
@@ -104,7 +104,7 @@ async fn a_typing_error_that_is_corrected_soon_removes_nothing(
     sleep(Duration::from_secs(9)).await;
     world.knowledge.set_configuration(with_feature());
     world.quiet().await;
-    assert_eq!(world.writes(), ["PATCH a"]);
+    assert_eq!(world.writes(), ["apply a"]);
     assert_eq!(world.pod_lists("a"), 0);
 }
 
@@ -113,7 +113,7 @@ async fn a_namespace_that_asks_no_longer_keeps_the_copy_under_its_pods() {
     let world = served(|world| world.running_pod("a", "p", &naming())).await;
     world.namespace("a", false);
     world.quiet().await;
-    assert_eq!(world.writes(), ["PATCH a"]);
+    assert_eq!(world.writes(), ["apply a"]);
     // Needed again, it is kept current at once, however far away the next look is.
     sleep(Duration::from_hours(1)).await;
     world.namespace("a", true);
@@ -139,7 +139,7 @@ async fn pods_are_listed_once_for_each_look_and_looks_grow_apart() {
         world.running_pod("a", &format!("p{index}"), &naming());
         let mut noted = copy("a", ONE);
         noted["metadata"]["annotations"] = json!({"note": index.to_string()});
-        world.put(noted);
+        world.put(&noted);
         withdraw(&world);
     }
     sleep(Duration::from_secs(5)).await;
@@ -161,14 +161,14 @@ async fn where_pods_cannot_be_listed_the_copy_is_kept_and_they_are_asked_for_aga
     #[case] code: u16,
 ) {
     let world = served(|_| {}).await;
-    world.server.lock().pod_list_refusal = Some((code, 5));
+    let _refused = world.server.fault("list pods a/").times(5).status(code);
     withdraw(&world);
     world
         .until("the list is refused five times", |it| {
             it.pod_lists("a") == 5
         })
         .await;
-    assert_eq!(world.writes(), ["PATCH a"]);
+    assert_eq!(world.writes(), ["apply a"]);
     world.until_value("a", None).await;
     assert_eq!(world.pod_lists("a"), 6);
 }
@@ -194,4 +194,9 @@ async fn pods_are_listed_page_by_page(#[case] used: bool, #[case] pages: usize) 
     sleep(Duration::from_secs(1)).await;
     assert_eq!(world.value("a").is_some(), used);
     assert_eq!(world.pod_lists("a"), pages);
+    // Of a bounded size, without Pods that are finished.
+    let lists = world.server.requests_of("list pods a/");
+    let unfinished = "fieldSelector=status.phase%21%3DSucceeded%2Cstatus.phase%21%3DFailed";
+    let bounded = |uri: &str| uri.contains(unfinished) && uri.contains("limit=100");
+    assert!(lists.iter().all(|it| bounded(&it.uri)), "{lists:?}");
 }

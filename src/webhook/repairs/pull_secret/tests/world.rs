@@ -2,20 +2,22 @@
 
 use std::time::Duration;
 
+use chassis::client::{Deadline, RequestMetrics, over};
 use kube::runtime::events::{Recorder, Reporter};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
+use testkit::apiserver::{ApiServer, Rights};
+use testkit::metrics::Samples;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::server::Server;
 use super::*;
 use crate::knowledge::Knowledge;
 use crate::repairs::pull_secret::{Mirror, MirrorMetrics};
 
 pub(super) struct World {
-    pub(super) server: Server,
+    pub(super) server: ApiServer,
     pub(super) knowledge: Knowledge,
     registry: Registry,
     metrics: MirrorMetrics,
@@ -31,7 +33,7 @@ impl World {
         let mut registry = Registry::default();
         let metrics = MirrorMetrics::register(&mut registry);
         Self {
-            server: Server::new(),
+            server: api_server(),
             knowledge,
             registry,
             metrics,
@@ -40,7 +42,9 @@ impl World {
     }
 
     pub(super) fn start(&mut self) {
-        let client = self.server.client();
+        let requests = RequestMetrics::register(&mut Registry::default());
+        let deadline = Deadline::new(Duration::from_secs(10));
+        let client = over(self.server.service(), "default", deadline, &requests);
         let reporter = Reporter {
             controller: "rt-bootstrapper".to_owned(),
             instance: Some("pod-1".to_owned()),
@@ -64,19 +68,37 @@ impl World {
     }
 
     pub(super) fn namespace(&self, name: &str, asks: bool) {
-        self.server.lock().namespaces.insert(name.to_owned());
+        self.server.namespace(name);
         self.knowledge.set_namespace(name, Some(namespace(asks)));
     }
 
-    pub(super) fn put(&self, secret: Value) {
-        self.server.put("secrets", secret);
+    pub(super) fn put(&self, object: &Value) {
+        self.server.put(object);
+    }
+
+    pub(super) fn secret(&self, namespace: &str, name: &str) -> Option<Value> {
+        self.server.get("secrets", namespace, name)
+    }
+
+    pub(super) fn delete_secret(&self, namespace: &str, name: &str) {
+        self.server.remove("secrets", namespace, name);
+    }
+
+    pub(super) fn delete_pod(&self, namespace: &str, name: &str) {
+        self.server.remove("pods", namespace, name);
+    }
+
+    /// Namespaces in which an Event was created.
+    pub(super) fn events(&self) -> Vec<String> {
+        let events = self.server.requests_of("create events").into_iter();
+        events.map(|it| it.asked.namespace).collect()
     }
 
     pub(super) fn pod(&self, namespace: &str, name: &str) {
         let annotations = json!({FEATURE: "true"});
         let metadata = json!({"name": name, "namespace": namespace, "annotations": annotations});
-        let pod = json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": metadata});
-        self.server.put("pods", pod);
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata});
+        self.server.put(&pod);
     }
 
     /// A running Pod that does not ask, with what `extra` says of it.
@@ -88,29 +110,38 @@ impl World {
             "status": {"phase": "Running"},
         });
         json_patch::merge(&mut pod, extra);
-        self.server.put("pods", pod);
+        self.server.put(&pod);
     }
 
     /// How many pages of the namespace's Pods were asked for.
     pub(super) fn pod_lists(&self, namespace: &str) -> usize {
-        let inner = self.server.lock();
-        inner.pod_lists.iter().filter(|it| *it == namespace).count()
+        let pattern = format!("list pods {namespace}/");
+        self.server.requests_of(&pattern).len()
     }
 
     /// The encoded value of a namespace's Secret.
     pub(super) fn value(&self, namespace: &str) -> Option<String> {
-        let secret = self.server.secret(namespace, NAME)?;
+        let secret = self.secret(namespace, NAME)?;
         Some(secret["data"][".dockerconfigjson"].as_str()?.to_owned())
     }
 
+    /// `apply a` and `delete a`, whether they succeeded or not.
     pub(super) fn writes(&self) -> Vec<String> {
-        self.server.lock().writes.clone()
+        let secrets = self.server.requests_of("apply|delete secrets");
+        let text = secrets
+            .iter()
+            .map(|it| format!("{} {}", it.asked.verb, it.asked.namespace));
+        text.collect()
     }
 
+    pub(super) fn samples(&self) -> Samples {
+        Samples::of(&self.registry)
+    }
+
+    /// Whether a series has that value: `name{label="x"} 1`.
     pub(super) fn metric(&self, line: &str) -> bool {
-        let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
-        text.lines().any(|it| it == line)
+        let (series, value) = line.rsplit_once(' ').unwrap();
+        self.samples().value(series) == Some(value.parse().unwrap())
     }
 
     /// Waits (the clock is paused: this takes no time) until the condition holds.
@@ -136,4 +167,14 @@ impl World {
     pub(super) async fn quiet(&self) {
         sleep(Duration::from_mins(10)).await;
     }
+}
+
+/// An API server that allows what deploy/webhook/rbac.yaml does; a write takes 20 ms.
+fn api_server() -> ApiServer {
+    let server = ApiServer::new();
+    let text = include_str!("../../../../../deploy/webhook/rbac.yaml");
+    let roles: Vec<Value> = serde_saphyr::from_multiple(text).unwrap();
+    server.behave(|it| it.rights = Rights::of_roles(&roles));
+    server.delay_writes(Duration::from_millis(20));
+    server
 }
