@@ -19,6 +19,18 @@ pub struct Sample {
     pub value: f64,
 }
 
+impl std::fmt::Display for Sample {
+    /// The labels in the order of their names, and the value: `{code="200"} 3`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let labels = self
+            .labels
+            .iter()
+            .map(|(key, value)| format!("{key}={value:?}"));
+        let labels: Vec<String> = labels.collect();
+        write!(f, "{{{}}} {}", labels.join(","), self.value)
+    }
+}
+
 impl Samples {
     /// What a registry exposes now.
     #[must_use]

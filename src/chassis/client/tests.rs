@@ -19,6 +19,8 @@ use tokio::sync::Barrier;
 use wiremock::matchers::{header, method, path};
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
+use testkit::metrics::Samples;
+
 use super::*;
 
 /// Long beside what a loopback answer takes, short beside a test run.
@@ -30,14 +32,11 @@ fn metered() -> (Registry, RequestMetrics) {
     (registry, requests)
 }
 
+/// The requests that were counted, as `{labels} count`.
 fn counted(registry: &Registry) -> Vec<String> {
-    let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, registry).unwrap();
-    let mut lines: Vec<String> = text
-        .lines()
-        .filter_map(|line| line.strip_prefix("rest_client_requests_total"))
-        .map(str::to_owned)
-        .collect();
+    let samples = Samples::of(registry);
+    let requests = samples.matching("rest_client_requests_total");
+    let mut lines: Vec<String> = requests.map(ToString::to_string).collect();
     lines.sort();
     lines
 }
@@ -85,7 +84,7 @@ async fn a_kubeconfig_leads_to_a_server_with_credentials_and_our_name() {
     assert_eq!(found.unwrap().metadata.name.as_deref(), Some("c"));
     assert_eq!(
         counted(&registry),
-        ["{method=\"GET\",resource=\"configmaps\",code=\"200\"} 1"]
+        ["{code=\"200\",method=\"GET\",resource=\"configmaps\"} 1"]
     );
 }
 
@@ -104,7 +103,7 @@ async fn a_busy_server_is_asked_once() {
         .unwrap_err();
     assert_eq!(
         counted(&registry),
-        ["{method=\"GET\",resource=\"secrets\",code=\"503\"} 1"]
+        ["{code=\"503\",method=\"GET\",resource=\"secrets\"} 1"]
     );
 }
 
@@ -124,7 +123,7 @@ async fn a_silent_server_costs_one_timeout() {
     assert!(DeadlineExceeded::is(&error), "{error:?}");
     assert_eq!(
         counted(&registry),
-        ["{method=\"PATCH\",resource=\"secrets\",code=\"<error>\"} 1"]
+        ["{code=\"<error>\",method=\"PATCH\",resource=\"secrets\"} 1"]
     );
 }
 
@@ -155,7 +154,7 @@ async fn nobody_listening_is_an_error_of_its_own() {
     assert!(!DeadlineExceeded::is(&error), "{error:?}");
     assert_eq!(
         counted(&registry),
-        ["{method=\"GET\",resource=\"other\",code=\"<error>\"} 1"]
+        ["{code=\"<error>\",method=\"GET\",resource=\"other\"} 1"]
     );
 }
 
@@ -229,7 +228,7 @@ async fn even_a_watch_must_begin() {
     assert_eq!(began.elapsed().as_secs(), deadline::STREAM_HEAD.as_secs());
     assert_eq!(
         counted(&registry),
-        ["{method=\"GET\",resource=\"pods\",code=\"<error>\"} 1"]
+        ["{code=\"<error>\",method=\"GET\",resource=\"pods\"} 1"]
     );
 }
 
@@ -251,7 +250,7 @@ async fn a_request_that_nobody_waits_for_is_counted_too() {
     }
     assert_eq!(
         counted(&registry),
-        ["{method=\"GET\",resource=\"pods\",code=\"<error>\"} 1"]
+        ["{code=\"<error>\",method=\"GET\",resource=\"pods\"} 1"]
     );
 }
 

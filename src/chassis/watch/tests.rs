@@ -103,7 +103,7 @@ async fn a_failing_watch_stays_ready_with_a_remark_until_an_event_comes() {
     assert!(readiness.is_ready());
     failing.stop();
     server.edit("configmaps", ("n", "c"), |it| {
-        it["data"] = json!({"k": "v"})
+        it["data"] = json!({"k": "v"});
     });
     assert_eq!(take(&mut stream, 1).await, ["apply"]);
     assert_eq!(readiness.report().1, "config watch: ready\n");

@@ -1,4 +1,6 @@
+use rcgen::SanType;
 use rstest::rstest;
+use testkit::pki::{Authority, expired};
 
 use super::*;
 use crate::certificate::testing::{after, epoch, material, pair_for, settings};
@@ -54,18 +56,19 @@ fn nobody_else_verifies_it() {
 fn an_expired_authority_verifies_nothing_though_the_leaf_is_valid() {
     // rustls alone would accept this; an API server does not.
     let now = epoch();
-    let key = rcgen::KeyPair::generate().unwrap();
-    let mut root = rcgen::CertificateParams::new(Vec::new()).unwrap();
-    root.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    root.not_after = rcgen::date_time_ymd(2020, 1, 1);
-    let root = rcgen::CertifiedIssuer::self_signed(root, key).unwrap();
-    let key = rcgen::KeyPair::generate().unwrap();
-    let leaf = rcgen::CertificateParams::new(settings().dns_names).unwrap();
-    let leaf = leaf.signed_by(&key, &root).unwrap();
+    let root = Authority::with("root", expired).unwrap();
+    let names = settings()
+        .dns_names
+        .into_iter()
+        .map(|name| name.try_into().unwrap());
+    let leaf = root.leaf_with("leaf", |params| {
+        params.subject_alt_names = names.map(SanType::DnsName).collect();
+    });
+    let leaf = leaf.unwrap();
     let material = Material {
-        chain: leaf.pem().into_bytes(),
-        key: key.serialize_pem().into_bytes(),
-        authorities: root.pem().into_bytes(),
+        chain: leaf.pem.clone().into_bytes(),
+        key: leaf.key_pem().into_bytes(),
+        authorities: root.pem().as_bytes().to_vec(),
     };
     let pair = Pair::read(&material).unwrap();
     assert!(pair.validity().contains(now));

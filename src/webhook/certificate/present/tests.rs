@@ -1,4 +1,5 @@
 use chassis::readiness::Readiness;
+use testkit::metrics::Samples;
 
 use super::*;
 use crate::certificate::Bundle;
@@ -121,17 +122,12 @@ fn the_last_good_leaf_stays_and_the_trouble_is_told_once() {
     for _ in 0..2 {
         replica.look(&sighted(garbage.clone()), &live, now);
     }
-    let mut text = String::new();
-    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
-    assert!(
-        text.contains("certificate_activation_deferrals_total{reason=\"unusable\"} 1\n"),
-        "{text}"
-    );
-    let expiry = format!(
-        "certificate_expiration_timestamp_seconds {}\n",
-        now.as_second()
-    );
-    assert!(text.contains(&expiry), "{text}");
+    let samples = Samples::of(&registry);
+    let deferrals = "certificate_activation_deferrals_total{reason=\"unusable\"}";
+    assert_eq!(samples.value(deferrals), Some(1.0));
+    let expiry = std::time::Duration::from_secs(now.as_second().try_into().unwrap());
+    let shown = samples.value("certificate_expiration_timestamp_seconds");
+    assert_eq!(shown, Some(expiry.as_secs_f64()));
 }
 
 #[test]
