@@ -28,7 +28,8 @@ const MAY_IMPORT: [(&str, &[&str]); 14] = [
             "watcher",
         ],
     ),
-    ("testkit", &[]),
+    // Its comparison with a real API server starts one.
+    ("testkit", &["clusters"]),
     ("clusters", &["api", "testkit"]),
     ("e2e", &["api", "serve", "listener", "testkit", "clusters"]),
     (

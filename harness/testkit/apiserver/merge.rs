@@ -50,6 +50,8 @@ pub(super) struct Applier<'a> {
     pub(super) name: &'a str,
     pub(super) api_version: &'a str,
     pub(super) status: bool,
+    /// Whether the kind is one of a CustomResourceDefinition, whose maps are no structs of Go.
+    pub(super) custom: bool,
     pub(super) force: bool,
 }
 
@@ -121,7 +123,16 @@ fn owners(live: &Owned, applier: Applier<'_>) -> Vec<Manager> {
 
 /// Who owns what after a write that was no apply: the writer owns what it changed.
 pub(super) fn update(live: &Owned, content: Value, writer: Applier<'_>) -> Owned {
-    let changed = changes(&live.content, &content, Shape::Map).without(&server_owned());
+    let mut changed = changes(&live.content, &content, Shape::Map).without(&server_owned());
+    if writer.custom {
+        // A map that was not there before is a place of its own, also at the top.
+        for (element, fields) in &mut changed.inside {
+            let is_new = element
+                .strip_prefix("f:")
+                .is_some_and(|it| live.content[it].is_null());
+            fields.member |= is_new && element != "f:metadata";
+        }
+    }
     let mut present = Fields::of(&content, Shape::Map);
     keep_inner_places(&mut present);
     let mut managers = live.managers.clone();

@@ -250,10 +250,7 @@ impl Store {
         changed: bool,
     ) -> Written {
         let body = inner.render(key, self.scene(&inner.behaviour));
-        let released = inner.objects.get(key).is_some_and(|stored| {
-            stored.deleted.is_some() && stored.state.as_ref().is_some_and(|state| !state.held)
-        });
-        if released {
+        if inner.is_released(key) {
             self.drop_object(inner, key);
         }
         Written {
@@ -279,6 +276,12 @@ impl Store {
         let before = stored.state.take();
         stored.deleted = None;
         inner.tell(key, before, None, last);
+        let home = inner
+            .namespace_key(&key.namespace)
+            .filter(|home| inner.is_released(home));
+        if let Some(home) = home {
+            self.drop_object(inner, &home);
+        }
     }
 
     pub(super) fn store(&self, inner: &mut Inner, key: &Key, state: Arc<State>, changing: bool) {
@@ -286,6 +289,16 @@ impl Store {
             return;
         }
         let now = self.common.clock.elapsed();
+        if let Some(stored) = inner
+            .objects
+            .get_mut(key)
+            .filter(|it| it.deleted.is_some() && !state.held)
+            && key.kind.resource != "namespaces"
+        {
+            // The last finalizer goes: this is a deletion and no write.
+            stored.state = Some(state);
+            return;
+        }
         inner.version += 1;
         let version = inner.version;
         let is_new = inner.live(key).is_none();
@@ -341,6 +354,30 @@ impl Inner {
         let stored = self.objects.get(key);
         let text = stored.and_then(|stored| stored.render(key, scene));
         text.unwrap_or_default()
+    }
+
+    /// The key of a namespace's own object; `None` for no namespace.
+    pub(super) fn namespace_key(&self, name: &str) -> Option<Key> {
+        let mut kinds = self.behaviour.kinds.iter();
+        let kind = kinds
+            .find(|it| it.resource == "namespaces")
+            .filter(|_| !name.is_empty())?;
+        Some(Key {
+            kind,
+            namespace: "".into(),
+            name: name.into(),
+        })
+    }
+
+    /// Whether nothing keeps an object any more whose deletion was asked for.
+    fn is_released(&self, key: &Key) -> bool {
+        let stored = self.objects.get(key);
+        let free = stored.is_some_and(|stored| {
+            stored.deleted.is_some() && stored.state.as_ref().is_some_and(|state| !state.held)
+        });
+        let is_content =
+            |(it, stored): (&Key, &Stored)| it.namespace == key.name && stored.state.is_some();
+        free && (key.kind.resource != "namespaces" || !self.objects.iter().any(is_content))
     }
 
     fn key(&self, place: &Place) -> Option<Key> {

@@ -41,6 +41,7 @@ impl Store {
             name: manager,
             api_version: &api_version,
             status: target.status,
+            custom: target.kind.custom,
             force: query.force,
         };
         let mut inner = self.inner();
@@ -168,19 +169,10 @@ impl Store {
         };
         let options: Value = serde_json::from_slice(options).unwrap_or_default();
         expected(target, stored, &options["preconditions"])?;
+        let uid = stored.uid.to_string();
         let foreground = options["propagationPolicy"] == "Foreground" && inner.behaviour.dependents;
-        if !live.held && !foreground {
-            let uid = stored.uid.to_string();
-            if target.kind.resource == "namespaces" {
-                let content = inner
-                    .objects
-                    .iter()
-                    .filter(|(it, stored)| *it.namespace == *target.name && stored.state.is_some());
-                let content: Vec<Key> = content.map(|(key, _)| key.clone()).collect();
-                for key in &content {
-                    self.drop_object(&mut inner, key);
-                }
-            }
+        let holds = target.kind.resource == "namespaces" && self.empty(&mut inner, &target.name);
+        if !live.held && !foreground && !holds {
             self.drop_object(&mut inner, &key);
             let status = json!({
                 "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
@@ -197,10 +189,16 @@ impl Store {
             });
         }
         let mut owned = live.owned();
+        if holds {
+            owned.content["status"] = json!({"phase": "Terminating"});
+        }
         if foreground {
             owned.content["metadata"]["finalizers"] = json!(["foregroundDeletion"]);
         }
-        let first = stored.deleted.is_none();
+        let first = inner
+            .objects
+            .get(&key)
+            .is_some_and(|it| it.deleted.is_none());
         let now = self.common.clock.elapsed();
         if let Some(stored) = inner.objects.get_mut(&key).filter(|_| first) {
             stored.deleted = Some(now);
@@ -208,6 +206,33 @@ impl Store {
         }
         self.store(&mut inner, &key, Arc::new(State::new(&owned)), first);
         Ok(self.written(&mut inner, &key, StatusCode::OK, first))
+    }
+}
+
+impl Store {
+    /// Deletes what is in a namespace; whether finalizers keep some of it.
+    fn empty(&self, inner: &mut Inner, namespace: &str) -> bool {
+        let now = self.common.clock.elapsed();
+        let content = inner
+            .objects
+            .iter()
+            .filter(|(it, stored)| *it.namespace == *namespace && stored.state.is_some());
+        let content: Vec<Key> = content.map(|(key, _)| key.clone()).collect();
+        let mut holds = false;
+        for key in &content {
+            match inner
+                .objects
+                .get_mut(key)
+                .filter(|it| it.state.as_ref().is_some_and(|it| it.held))
+            {
+                Some(stored) => {
+                    stored.deleted.get_or_insert(now);
+                    holds = true;
+                }
+                None => self.drop_object(inner, key),
+            }
+        }
+        holds
     }
 }
 
@@ -223,19 +248,11 @@ impl Inner {
         if !is_new || !kind.namespaced {
             return Ok(());
         }
-        let home = Key {
-            kind: self
-                .behaviour
-                .kinds
-                .iter()
-                .find(|it| it.resource == "namespaces")
-                .copied()
-                .unwrap_or(kind),
-            namespace: "".into(),
-            name: namespace.as_str().into(),
-        };
-        let Some(stored) = self.objects.get(&home).filter(|it| it.state.is_some()) else {
-            return Err(Refusal::not_found(home.kind, namespace));
+        let home = self.namespace_key(namespace);
+        let stored = home.as_ref().and_then(|home| self.objects.get(home));
+        let (Some(_), Some(stored)) = (&home, stored.filter(|it| it.state.is_some())) else {
+            let kind = home.map_or(*kind, |home| home.kind);
+            return Err(Refusal::not_found(kind, namespace));
         };
         if self.behaviour.creation == Creation::NamespaceTerminating || stored.deleted.is_some() {
             return Err(Refusal::terminating(kind, name, namespace));
@@ -286,11 +303,16 @@ fn edited(
         name: manager,
         api_version: &api_version,
         status: target.status,
+        custom: target.kind.custom,
         force: true,
     };
     let live = live.map(State::owned).unwrap_or_default();
-    let managers = managers_of(&object);
+    let managers = match object.pointer("/metadata/managedFields") {
+        Some(_) => managers_of(&object),
+        None => live.managers.clone(),
+    };
     strip(&mut object);
+    drop_empty_maps(target, &mut object);
     if target.status {
         let status = object["status"].take();
         object = live.content.clone();
@@ -311,6 +333,21 @@ fn edited(
     let mut next = update(&before, object, writer);
     validate::settle(target, &mut next.content);
     Ok(State::new(&next))
+}
+
+/// Types of Go leave empty maps out.
+fn drop_empty_maps(target: &Target, object: &mut Value) {
+    let Some(fields) = object.as_object_mut().filter(|_| !target.kind.custom) else {
+        return;
+    };
+    for field in ["binaryData", "data", "stringData"] {
+        if fields
+            .get(field)
+            .is_some_and(|it| it.as_object().is_some_and(serde_json::Map::is_empty))
+        {
+            fields.remove(field);
+        }
+    }
 }
 
 /// Whether the object is the one that the client means.

@@ -17,6 +17,7 @@ fn applied_with(
         name,
         api_version: "v1",
         status: false,
+        custom: false,
         force,
     };
     apply(live, content, applier)
@@ -153,6 +154,7 @@ fn a_writer_that_does_not_apply_owns_what_it_changed(
         name: "kubectl",
         api_version: "v1",
         status: false,
+        custom: false,
         force: false,
     };
     let next = update(&live, content, writer);

@@ -1,4 +1,4 @@
-//! The fleet's API servers against a real one: the same calls, and what matters of the answers must be the same.
+//! The API server in memory against a real one: the same calls, and what matters of the answers must be the same.
 //!
 //! Invariant: only what a caller of ours looks at is compared (status, reason, causes, content, generation, whether
 //! the version moved, owners), but that for every call that it makes, and for the ways in which they go wrong. What a
@@ -11,10 +11,11 @@
 mod calls;
 #[path = "fidelity/filling.rs"]
 mod filling;
+#[path = "fidelity/watches.rs"]
+mod watches;
 
 use std::collections::BTreeMap;
 
-use bench::fleet::{Fleet, FleetOptions};
 use calls::{Call, calls};
 use clusters::cluster::{Cluster, ClusterOptions};
 use clusters::run::Run;
@@ -23,6 +24,15 @@ use http_body_util::BodyExt as _;
 use kube::Client;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use serde_json::{Value, json};
+use testkit::apiserver::{ApiServer, Kind};
+
+/// As clusters::control_plane defines it.
+static RUNTIMES: Kind = Kind::custom(
+    "infrastructuremanager.kyma-project.io",
+    "v1",
+    "runtimes",
+    "Runtime",
+);
 
 #[tokio::test]
 async fn a_simulated_api_server_answers_as_a_real_one() {
@@ -36,17 +46,14 @@ async fn a_simulated_api_server_answers_as_a_real_one() {
     let namespace =
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kyma-system"}});
     cluster.apply(&namespace.to_string()).await.unwrap();
-    let fleet = Fleet::start(FleetOptions {
-        runtimes: 1,
-        ..FleetOptions::default()
-    })
-    .await
-    .unwrap();
+    let server = ApiServer::with_kinds([&RUNTIMES]);
+    server.namespace("kyma-system");
+    server.namespace("kcp-system");
     let filled = filling::check(&cluster).await;
-    let (real, simulated) = tokio::join!(
-        answers(cluster.kubeconfig().to_owned()),
-        answers(fleet.kubeconfig(0).unwrap())
-    );
+    let client = real_client(cluster.kubeconfig()).await;
+    let (real, simulated) = tokio::join!(answers(client.clone()), answers(server.client()));
+    let (real_events, events) =
+        tokio::join!(watches::events(client), watches::events(server.client()));
     cluster.stop().await.unwrap();
     run.end().await.unwrap();
 
@@ -64,6 +71,18 @@ async fn a_simulated_api_server_answers_as_a_real_one() {
         real.len(),
         differences.join("\n")
     );
+    assert_eq!(real_events, events);
+}
+
+async fn real_client(kubeconfig: &str) -> Client {
+    let kubeconfig = Kubeconfig::from_yaml(kubeconfig).unwrap();
+    let options = KubeConfigOptions::default();
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &options)
+        .await
+        .unwrap();
+    // An answer is an answer.
+    config.default_retry = false;
+    Client::try_from(config).unwrap()
 }
 
 /// What is looked at of an answer.
@@ -76,15 +95,7 @@ struct Answer {
     generation_moved: Option<bool>,
 }
 
-async fn answers(kubeconfig: String) -> Vec<Answer> {
-    let kubeconfig = Kubeconfig::from_yaml(&kubeconfig).unwrap();
-    let options = KubeConfigOptions::default();
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, &options)
-        .await
-        .unwrap();
-    // An answer is an answer.
-    config.default_retry = false;
-    let client = Client::try_from(config).unwrap();
+async fn answers(client: Client) -> Vec<Answer> {
     let mut seen: BTreeMap<String, Value> = BTreeMap::new();
     let mut answers = Vec::new();
     for call in calls() {
@@ -145,6 +156,21 @@ fn compare(call: &Call, real: &Answer, simulated: &Answer) -> Vec<String> {
         "generation moved",
         json!(real.generation_moved),
         json!(simulated.generation_moved),
+    );
+    let is_last = |body: &Value| {
+        json!(
+            body["metadata"]["continue"]
+                .as_str()
+                .unwrap_or_default()
+                .is_empty()
+        )
+    };
+    same("last page", is_last(&real.body), is_last(&simulated.body));
+    let leaves = |body: &Value| json!(body["metadata"]["deletionTimestamp"].is_string());
+    same(
+        "is being deleted",
+        leaves(&real.body),
+        leaves(&simulated.body),
     );
     let has_generation = |body: &Value| json!(body["metadata"]["generation"].is_u64());
     same(
@@ -208,6 +234,8 @@ fn own(body: &Value) -> Value {
                 "resourceVersion",
                 "creationTimestamp",
                 "managedFields",
+                "continue",
+                "deletionTimestamp",
             ] {
                 metadata.remove(field);
             }

@@ -4,6 +4,7 @@ mod configuration;
 mod content;
 mod discovery;
 mod installation;
+mod lifecycle;
 
 use std::collections::BTreeMap;
 
@@ -60,11 +61,36 @@ impl Call {
         }
     }
 
+    fn merge(what: &str, path: &str, patch: &Value) -> Self {
+        Self {
+            query: "fieldManager=merger",
+            content_type: "application/merge-patch+json",
+            body: Content::Seen(patch.to_string()),
+            ..Self::new(what, "PATCH", path)
+        }
+    }
+
+    fn put(what: &str, path: &str, object: &Value) -> Self {
+        Self {
+            query: "fieldManager=putter",
+            body: Content::Seen(object.to_string()),
+            ..Self::new(what, "PUT", path)
+        }
+    }
+
     fn post(what: &str, path: &str, body: &Value) -> Self {
         Self {
             query: "fieldManager=poster",
             body: Content::Text(body.to_string()),
             ..Self::new(what, "POST", path)
+        }
+    }
+
+    /// Controllers of a real cluster write the object too.
+    fn of_controllers(self) -> Self {
+        Self {
+            has_controller: true,
+            ..self
         }
     }
 
@@ -111,5 +137,11 @@ pub(super) fn calls() -> Vec<Call> {
     all.extend(installation::manifests());
     all.extend(installation::deployment());
     all.extend(configuration::removal());
+    all.extend(lifecycle::replacements());
+    all.extend(lifecycle::merge_patches());
+    all.extend(lifecycle::status());
+    all.extend(lifecycle::finalizers());
+    all.extend(lifecycle::pages_and_selectors());
+    all.extend(lifecycle::terminating_namespace());
     all
 }

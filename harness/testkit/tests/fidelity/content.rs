@@ -98,9 +98,6 @@ pub(super) fn bundles() -> Vec<Call> {
 static AUTHORITIES: OnceLock<[String; 2]> = OnceLock::new();
 
 fn authority() -> String {
-    let mut ca = rcgen::CertificateParams::new(Vec::new()).unwrap();
-    ca.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    ca.self_signed(&rcgen::KeyPair::generate().unwrap())
-        .unwrap()
-        .pem()
+    let authority = testkit::pki::Authority::new("fidelity").unwrap();
+    authority.pem().to_owned()
 }

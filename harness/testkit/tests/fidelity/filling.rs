@@ -1,21 +1,20 @@
 //! A real control plane filled with runtimes: what the product's controller will find there.
 
 use anyhow::{Context as _, ensure};
-use api::runtimes::{MODE_DIRECT, RUNTIME_ID, RUNTIME_KIND, RUNTIME_PLURAL};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use bench::fleet::runtime_id;
 use clusters::cluster::Cluster;
-use clusters::control_plane::{ControlPlane, Member};
+use clusters::control_plane::{ControlPlane, Member, runtime_id};
 use k8s_openapi::api::core::v1::Secret;
 use kube::api::{ApiResource, DynamicObject, ListParams};
 use kube::{Api, ResourceExt as _};
 
 const RUNTIMES: usize = 20;
+const RUNTIME_ID: &str = "kyma-project.io/runtime-id";
 
 /// Fills twice, renews once, and looks at what is there.
 pub(super) async fn check(cluster: &Cluster) -> anyhow::Result<()> {
-    let control_plane = ControlPlane::prepare(cluster.client(), Some(MODE_DIRECT)).await?;
+    let control_plane = ControlPlane::prepare(cluster.client(), Some("direct")).await?;
     control_plane.fill(&members("first")).await?;
     let first = runtimes(cluster).list(&ListParams::default()).await?;
     ensure!(
@@ -68,8 +67,8 @@ fn runtimes(cluster: &Cluster) -> Api<DynamicObject> {
         group: "infrastructuremanager.kyma-project.io".to_owned(),
         version: "v1".to_owned(),
         api_version: "infrastructuremanager.kyma-project.io/v1".to_owned(),
-        kind: RUNTIME_KIND.to_owned(),
-        plural: RUNTIME_PLURAL.to_owned(),
+        kind: "Runtime".to_owned(),
+        plural: "runtimes".to_owned(),
     };
     Api::namespaced_with(cluster.client(), "kcp-system", &resource)
 }
