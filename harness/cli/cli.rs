@@ -188,7 +188,7 @@ async fn down() -> anyhow::Result<()> {
 async fn status() -> anyhow::Result<()> {
     let setup = Setup::load()?;
     println!("clusters run on {}", setup.provider);
-    for container in Docker::connect().await?.containers(run::KEPT).await? {
+    for container in run::kept_containers(&Docker::connect().await?).await? {
         let state = if container.running { "runs" } else { "stopped" };
         println!("{} {state}", container.name);
     }

@@ -86,6 +86,12 @@ impl Cluster {
         &self.provider
     }
 
+    /// Docker's name of the container, if the container stays when the run ends.
+    #[must_use]
+    pub fn kept_container(&self) -> Option<&str> {
+        self.node.kept_container()
+    }
+
     /// A client with all rights. It takes no part in the choice of retries and timeouts that the product makes.
     #[must_use]
     pub fn client(&self) -> kube::Client {

@@ -32,7 +32,7 @@ pub struct Registry {
     container: ContainerAsync<GenericImage>,
     docker: Docker,
     identity: Identity,
-    door: push::Door,
+    client: push::RegistryClient,
     stays: bool,
 }
 
@@ -43,9 +43,9 @@ impl Registry {
     /// When the container does not start or does not answer.
     pub async fn start(run: &Run, image: &str, identity: &Identity) -> Result<Self, RegistryError> {
         // Clusters that start simultaneously share the kept registry: the first one creates it, the others find it.
-        static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-        let _turn = if run.keeps() {
-            Some(TURN.lock().await)
+        static LOCK: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+        let _guard = if run.keeps() {
+            Some(LOCK.lock().await)
         } else {
             None
         };
@@ -104,7 +104,7 @@ impl Registry {
         .await
         .map_err(RegistryError::NotReady)?;
         let registry = Self {
-            door: push::Door::new(identity, port)?,
+            client: push::RegistryClient::new(identity, port)?,
             container,
             docker: run.docker().clone(),
             identity: identity.clone(),
@@ -146,7 +146,7 @@ impl Registry {
     /// When the archive cannot be read or the registry refuses.
     pub async fn push(&self, image: &ImageTar, name: &str) -> Result<String, RegistryError> {
         let (repository, tag) = split_reference(name);
-        self.door
+        self.client
             .push(&self.identity, image, (repository, tag))
             .await?;
         Ok(format!("{}/{repository}:{tag}", host()))
@@ -154,8 +154,8 @@ impl Registry {
 
     async fn answers(&self) -> Result<(), String> {
         let status = self
-            .door
-            .ask_as_stranger()
+            .client
+            .status_without_credentials()
             .await
             .map_err(|error| format!("{:#}", anyhow::Error::from(error)))?;
         // Anything but a refusal would mean that it gives images to everyone.
