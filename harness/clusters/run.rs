@@ -262,7 +262,7 @@ async fn forget_kept_of(docker: &Docker, owner: &Owner) -> Result<Vec<String>, D
 struct Owner(String);
 
 impl Owner {
-    /// The owner that this process acts for. The host name is the container's own where the harness runs in one.
+    /// The owner on whose behalf this process runs. The host name is the container's own where the harness runs in one.
     fn this() -> Self {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
         Self(format!("{}:{}", host.trim(), workspace::root().display()))

@@ -1,7 +1,7 @@
-//! The product's images: the root `Dockerfile`, its final stages filled with a prebuilt static binary.
+//! The product's images: the final targets of the root `Dockerfile` with a prebuilt static binary.
 //!
 //! Images under test hold a binary of profile `e2e`, which links within seconds after an edit. Benchmarks and the check
-//! of the size use profile `release`, built with the command of the Dockerfile's builder stage. An explicit `--target`
+//! of the size use profile `release`, built with the command of the Dockerfile's target `builder`. An explicit `--target`
 //! gives both a folder of their own, apart from the development build.
 
 use std::path::{Path, PathBuf};
