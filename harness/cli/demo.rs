@@ -43,7 +43,7 @@ pub async fn run(
     for role in Role::ALL {
         images::product(progress, role).await?;
     }
-    images::gateway(progress).await?;
+    images::gateway(progress, &setup).await?;
     let set_up = begin.elapsed();
     let (comparison, rotation, arrival) = tokio::join!(
         Box::pin(compare(progress, &setup, &scenario, keep)),

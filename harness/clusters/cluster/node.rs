@@ -293,7 +293,7 @@ fn forget(log: &std::path::Path) -> Result<(), ClusterError> {
     }
 }
 
-const KUBECONFIG: &str = "/etc/rancher/k3s/k3s.yaml";
+pub(super) const KUBECONFIG: &str = "/etc/rancher/k3s/k3s.yaml";
 const INSIDE: &str = "https://127.0.0.1:6443";
 /// A folder of the container's own file system: Docker does not see what is mounted inside.
 const IMAGES: &str = "kyma-images";
