@@ -1,12 +1,14 @@
-# One final stage a role: the same static binary, another entry point, nothing else in the image.
+# One target per component: the same static binary, another entry point, nothing else in the image.
 #
 # With an image registry at hand:    docker build --target webhook --tag webhook .
 # Without one (the harness does so): docker build --target webhook --build-arg BINARY=prebuilt FOLDER
 #                                    where FOLDER holds the binary of the command below and nothing else.
+# Where only the base image cannot be pulled, harness/images/builder/build.sh makes one: --build-arg BUILDER_IMAGE=…
 # Needs BuildKit, which builds only the stages that the target depends on.
 ARG BINARY=builder
+ARG BUILDER_IMAGE=rust:1.95-bookworm
 
-FROM rust:1.95-bookworm AS builder
+FROM ${BUILDER_IMAGE} AS builder
 WORKDIR /source
 COPY . .
 # glibc is linked in, so that the binary runs without any file beside it. `--target` keeps the flag away from build

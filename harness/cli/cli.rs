@@ -1,11 +1,11 @@
-//! The harness's command line: reads arguments, runs one thing, prints the chain of what went wrong.
+//! The command line of the harness: reads arguments, runs one command, prints the chain of errors.
 //!
-//! Invariant: no decision is made here. The exit code is 0, 1 when something failed, 2 for wrong usage, or cargo's own
+//! The exit code is 0, 1 when something failed, 2 for wrong usage, or cargo's own
 //! where cargo ran.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
-    reason = "this file talks to the person at the terminal"
+    reason = "output of a command line"
 )]
 
 use std::process::ExitCode;
@@ -26,7 +26,7 @@ use clusters::run::{self, Run};
 use clusters::setup::{self, Setup};
 use e2e::landscape;
 
-/// The workshop of runtime-bootstrapper.
+/// End-to-end tests, demo and benchmarks of runtime-bootstrapper.
 #[derive(Debug, Parser)]
 #[command(name = "harness")]
 struct Cli {
@@ -61,7 +61,7 @@ enum Command {
     /// Landscapes as data (`scenarios/`).
     #[command(subcommand)]
     Landscape(LandscapeCommand),
-    /// Play the API servers of many runtimes, on one port of loopback.
+    /// Simulate the API servers of many runtimes, on one port of loopback.
     #[command(hide = true)]
     Fleet(FleetArgs),
 }
@@ -188,7 +188,7 @@ async fn down() -> anyhow::Result<()> {
 async fn status() -> anyhow::Result<()> {
     let setup = Setup::load()?;
     println!("clusters run on {}", setup.provider);
-    for container in Docker::connect().await?.containers(run::KEPT).await? {
+    for container in run::kept_containers(&Docker::connect().await?).await? {
         let state = if container.running { "runs" } else { "stopped" };
         println!("{} {state}", container.name);
     }

@@ -1,45 +1,34 @@
-//! `cargo demo`: the main job on real clusters, in three acts. One Deployment, without the webhook and with it; a pull
-//! Secret that changes on the control plane and arrives on a runtime; a change on a runtime of which the control plane
-//! hears.
+//! `cargo demo`: the product on real clusters, in three demo steps: one Deployment without and with the webhook; a pull
+//! Secret that changes on KCP; a change on a runtime that is reported to KCP.
 //!
-//! Invariant: nothing is staged: what is shown was read from the API server or asked from inside a container, and the
-//! demo fails when it is not what the scenario expects. The acts are played at once, each on clusters of its own, and
-//! shown one after the other. Whatever happened, what was started is taken down, unless it shall be kept. Deliberately
-//! absent: knowledge of the landscape; it is the first file in `scenarios/`.
-#![expect(
-    clippy::print_stdout,
-    reason = "this file talks to the person at the terminal"
-)]
+//! Everything shown was read from an API server or in a container, and the demo fails when it is not what the scenario
+//! expects. The steps run at the same time, each on clusters of its own, and are printed in order. The landscape is the
+//! first file in `scenarios/`.
+#![expect(clippy::print_stdout, reason = "the demo prints its report")]
 
-mod act;
-mod diff;
-mod event;
-mod paint;
+mod comparison;
 mod pod;
-mod preview;
-mod rotation;
-mod screen;
-mod stage;
+mod report;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::ensure;
 
-use act::Story;
 use clusters::cluster::ProviderChoice;
 use clusters::evidence::Evidence;
 use clusters::images::{self, Role};
 use clusters::progress::Progress;
 use clusters::setup::{self, Setup};
 use clusters::workspace;
+use comparison::{Comparison, Environment};
 use e2e::landscape::Scenario;
-use paint::Paint;
-use stage::Stage;
+use e2e::{kcp, watching};
+use report::Colors;
 
-/// Sets up, shows the landscape, takes everything down unless `keep`.
+/// Sets the machine up, runs the demo steps, and removes everything that was started, unless `keep`.
 ///
 /// # Errors
-/// When something does not come up, or the Pods do not come out as the scenario expects; evidence is then in
+/// When something does not start, or the Pods are not as the scenario expects; diagnostics are then in
 /// `target/harness/evidence/demo`.
 pub async fn run(
     progress: &Progress,
@@ -49,75 +38,76 @@ pub async fn run(
     let begin = Instant::now();
     let scenario = Scenario::first()?;
     let setup = setup::run_with_product(progress, choice).await?;
-    images(progress).await?;
-    let ready = begin.elapsed();
-    let (story, rotation, arrival) = tokio::join!(
-        Box::pin(first_act(progress, &setup, &scenario, keep)),
-        Box::pin(rotation::play(progress, &setup, keep)),
-        Box::pin(event::play(progress, &setup, keep)),
+    // Before the steps, so that none of them builds while another one does.
+    images::probe(progress).await?;
+    for role in Role::ALL {
+        images::product(progress, role).await?;
+    }
+    images::gateway(progress, &setup).await?;
+    let set_up = begin.elapsed();
+    let (comparison, rotation, arrival) = tokio::join!(
+        Box::pin(compare(progress, &setup, &scenario, keep)),
+        Box::pin(rotate(progress, &setup, keep)),
+        Box::pin(watch(progress, &setup, keep)),
     );
-    let (paint, story) = (Paint::of_this_terminal(), story?);
-    print!("{}", screen::render(&story, paint));
-    print!("{}", rotation::render(&rotation?, paint));
-    print!("{}", event::render(&arrival?, paint));
-    println!("{}", closing(&story, begin.elapsed(), ready));
+    let (colors, comparison) = (Colors::of_stdout(), comparison?);
+    print!("{}", report::comparison(&comparison, colors));
+    print!("{}", report::rotation(&rotation?, colors));
+    print!("{}", report::arrival(&arrival?, colors));
+    let is_kept = comparison.kept.is_some();
+    println!("{}", report::closing(is_kept, begin.elapsed(), set_up));
+    let is_as_expected = comparison.differences.is_empty();
     ensure!(
-        story.differences.is_empty(),
+        is_as_expected,
         "the Pod is not as {} expects",
         scenario.shown()
     );
     Ok(())
 }
 
-/// All that the acts need, so that none of them builds beside another.
-async fn images(progress: &Progress) -> anyhow::Result<()> {
-    images::probe(progress).await?;
-    for role in Role::ALL {
-        images::product(progress, role).await?;
-    }
-    images::gateway(progress).await?;
-    Ok(())
-}
-
-async fn first_act(
+async fn compare(
     progress: &Progress,
     setup: &Setup,
     scenario: &Scenario,
     keep: bool,
-) -> anyhow::Result<Story> {
-    let stage = Stage::set(progress, setup, keep).await?;
-    let story = Box::pin(act::play(progress, &stage, scenario)).await;
-    if story.is_err() {
-        keep_evidence(progress, &stage).await;
-    }
-    let struck = progress
-        .show("take the first cluster down", stage.strike())
-        .await;
-    let story = story?;
-    struck.map(|()| story)
-}
-
-/// Never in the way of what went wrong first, nor of taking everything down.
-async fn keep_evidence(progress: &Progress, stage: &Stage) {
-    match Evidence::in_folder(workspace::state().join("evidence/demo")) {
-        Ok(evidence) => {
-            let collected = stage.cluster.collect_evidence(&evidence);
-            progress.show("collect evidence", collected).await;
-            progress.say(&format!("evidence is in {}", evidence.folder().display()));
+) -> anyhow::Result<Comparison> {
+    let environment = Environment::start(progress, setup, keep).await?;
+    let compared = Box::pin(environment.compare(progress, scenario)).await;
+    if compared.is_err() {
+        match Evidence::in_folder(workspace::state().join("evidence/demo")) {
+            Ok(evidence) => {
+                let collection = environment.cluster.collect_evidence(&evidence);
+                progress.show("collect diagnostics", collection).await;
+                progress.say(&format!("diagnostics: {}", evidence.folder().display()));
+            }
+            Err(error) => progress.say(&format!("no diagnostics: {error}")),
         }
-        Err(error) => progress.say(&format!("evidence is lost: {error}")),
     }
+    let stopped = environment.stop().await;
+    let comparison = compared?;
+    stopped.map(|()| comparison)
 }
 
-fn closing(story: &Story, total: Duration, set_up: Duration) -> String {
-    let left = if story.stays {
-        "the cluster stays; remove it with: cargo harness cluster down"
-    } else {
-        "everything is taken down; keep it with: cargo demo --keep"
-    };
-    format!(
-        "\n  {:.1} s in all, {:.1} s of it set-up and builds\n  {left}\n",
-        total.as_secs_f64(),
-        set_up.as_secs_f64()
-    )
+async fn rotate(progress: &Progress, setup: &Setup, keep: bool) -> anyhow::Result<kcp::Rotation> {
+    let environment = Box::pin(kcp::Stage::start(progress, setup, keep)).await?;
+    let rotation = Box::pin(environment.rotate());
+    let rotation = progress
+        .show("change the pull Secret on KCP", rotation)
+        .await;
+    let stopped = Box::pin(environment.stop()).await;
+    let rotation = rotation?;
+    stopped.map(|()| rotation)
+}
+
+async fn watch(
+    progress: &Progress,
+    setup: &Setup,
+    keep: bool,
+) -> anyhow::Result<watching::Arrival> {
+    let environment = Box::pin(watching::Stage::start(progress, setup, keep)).await?;
+    let arrival = Box::pin(environment.tell());
+    let arrival = progress.show("change a Kyma on a runtime", arrival).await;
+    let stopped = Box::pin(environment.stop()).await;
+    let arrival = arrival?;
+    stopped.map(|()| arrival)
 }

@@ -1,4 +1,4 @@
-//! The workshop's command: sets a machine up, runs clusters, verifies the product.
+//! The program `harness`, which `cargo harness` runs.
 
 use std::process::ExitCode;
 

@@ -11,22 +11,26 @@ mod container;
 mod node;
 mod objects;
 mod options;
-mod ready;
 mod report;
 pub mod selfcheck;
 
 pub(crate) use container::{append, publish, split_reference};
 pub use node::PodTarget;
 pub use objects::MANAGER;
-pub use options::{ClusterOptions, K3S_IMAGE, Provider, ProviderChoice, RegistryTrust};
+pub(crate) use options::k3s_image;
+pub use options::{ClusterOptions, KUBERNETES_VERSION, Provider, ProviderChoice, RegistryTrust};
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::Api;
 
 use crate::docker::DockerError;
 use crate::run::Run;
 use crate::workspace;
 use node::Node;
-use testkit::until::TooLate;
+use testkit::until::{TooLate, until};
 
 /// A running cluster.
 pub struct Cluster {
@@ -54,7 +58,7 @@ impl Cluster {
         let kubeconfig = node.kubeconfig().await?;
         let kubeconfig_path = write_kubeconfig(&options.name, &kubeconfig)?;
         let client = client(&kubeconfig).await?;
-        Box::pin(ready::wait(&client, options.node)).await?;
+        Box::pin(ready(&client, options.node)).await?;
         Ok(Self {
             name: options.name.clone(),
             provider: provider.to_string(),
@@ -84,6 +88,12 @@ impl Cluster {
     #[must_use]
     pub fn provider(&self) -> &str {
         &self.provider
+    }
+
+    /// Docker's name of the container, if the container stays when the run ends.
+    #[must_use]
+    pub fn kept_container(&self) -> Option<&str> {
+        self.node.kept_container()
     }
 
     /// A client with all rights. It takes no part in the choice of retries and timeouts that the product makes.
@@ -129,6 +139,63 @@ pub fn write_kubeconfig(name: &str, text: &str) -> Result<PathBuf, ClusterError>
     std::fs::write(&path, text).map_err(ClusterError::file(&path))?;
     Ok(path)
 }
+
+/// Waits until the API server is ready, Pods could be created and, where there is one, the node is Ready.
+async fn ready(client: &kube::Client, has_node: bool) -> Result<(), ClusterError> {
+    until("the API server is ready", READY_TIMEOUT, || healthy(client))
+        .await
+        .map_err(ClusterError::NotReady)?;
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
+    until(
+        "the ServiceAccount default/default exists",
+        READY_TIMEOUT,
+        || accounts.get("default"),
+    )
+    .await
+    .map_err(ClusterError::NotReady)?;
+    if has_node {
+        let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(client.clone());
+        until("a node is Ready", READY_TIMEOUT, || a_node_is_ready(&nodes))
+            .await
+            .map_err(ClusterError::NotReady)?;
+    }
+    Ok(())
+}
+
+async fn healthy(client: &kube::Client) -> Result<(), String> {
+    let request = http::Request::get("/readyz")
+        .body(Vec::new())
+        .map_err(|error| error.to_string())?;
+    let answer = client
+        .request_text(request)
+        .await
+        .map_err(|error| error.to_string())?;
+    if answer == "ok" { Ok(()) } else { Err(answer) }
+}
+
+async fn a_node_is_ready(nodes: &Api<k8s_openapi::api::core::v1::Node>) -> Result<(), String> {
+    let found = nodes
+        .list(&kube::api::ListParams::default())
+        .await
+        .map_err(|error| error.to_string())?;
+    let ready = found.iter().any(|node| {
+        let conditions = node
+            .status
+            .as_ref()
+            .and_then(|status| status.conditions.as_ref());
+        conditions
+            .into_iter()
+            .flatten()
+            .any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    });
+    if ready {
+        Ok(())
+    } else {
+        Err(format!("{} nodes, none Ready", found.items.len()))
+    }
+}
+
+const READY_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// A cluster could not be started, or did not do what it was asked.
 #[derive(Debug, thiserror::Error)]

@@ -6,6 +6,7 @@
 
 use std::path::Path;
 
+use anyhow::ensure;
 use api::names;
 use api::runtimes::{
     INFRASTRUCTURE_MANAGER, KCP_NAMESPACE, KUBECONFIG_KEY, MANAGED_BY, MODE, RUNTIME_GROUP,
@@ -23,7 +24,7 @@ use testkit::until::until;
 
 mod crd;
 
-use crd::runtime_crd;
+use crd::{OWN, runtime_crd};
 
 /// One runtime, as the control plane knows it.
 #[derive(Debug, Clone)]
@@ -43,21 +44,29 @@ pub struct ControlPlane {
 }
 
 impl ControlPlane {
-    /// Makes namespace and CRD ready.
+    /// Makes namespace and CRD ready, unless the cluster has the CRD of a real control plane: it would be overwritten.
     ///
     /// # Errors
-    /// When the API server refuses.
+    /// When the API server refuses, or has a CRD of `Runtime` that the harness did not create.
     pub async fn prepare(client: Client, mode: Option<&'static str>) -> anyhow::Result<Self> {
         let control_plane = Self { client, mode };
+        let crd = runtime_crd();
+        let name = crd["metadata"]["name"].as_str().unwrap_or_default();
+        let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
+        match control_plane.get(&path).await {
+            Ok(found) => ensure!(
+                found["metadata"]["labels"][OWN] == "true",
+                "the cluster is not one of the harness: CustomResourceDefinition {name} has no label {OWN}"
+            ),
+            Err(kube::Error::Api(status)) if status.is_not_found() => {}
+            Err(error) => return Err(error.into()),
+        }
         let namespace = json!({
             "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": KCP_NAMESPACE},
         });
         control_plane
             .apply(&format!("/api/v1/namespaces/{KCP_NAMESPACE}"), &namespace)
             .await?;
-        let crd = runtime_crd();
-        let name = crd["metadata"]["name"].as_str().unwrap_or_default();
-        let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
         control_plane.apply(&path, &crd).await?;
         until("the CRD is served", PATIENCE, || async {
             control_plane.get(&runtimes_path()).await.map(|_| ())
@@ -323,3 +332,29 @@ pub const TRUST_BUNDLE: &str = "landscape-trust";
 /// More would only queue in the API server.
 const AT_ONCE: usize = 48;
 const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use http::{Method, Response};
+    use kube::client::Body;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn cluster_with_the_crd_of_a_real_control_plane_is_not_written_to() {
+        let methods = Arc::new(Mutex::new(Vec::new()));
+        let seen = Arc::clone(&methods);
+        let real = json!({"metadata": {"name": "runtimes", "labels": {"app": "kim"}}});
+        let answer = tower::service_fn(move |request: Request<Body>| {
+            seen.lock().unwrap().push(request.method().clone());
+            let body = Body::from(real.to_string().into_bytes());
+            std::future::ready(Ok::<_, std::convert::Infallible>(Response::new(body)))
+        });
+        let prepared = ControlPlane::prepare(Client::new(answer, "default"), None).await;
+        let error = prepared.err().map(|error| error.to_string());
+        assert!(error.is_some_and(|error| error.contains(OWN)));
+        assert_eq!(*methods.lock().unwrap(), [Method::GET]);
+    }
+}

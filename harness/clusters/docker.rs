@@ -72,7 +72,7 @@ impl Docker {
     pub async fn exec(&self, container: &str, argv: &[&str]) -> Result<Output, DockerError> {
         let ended = timeout(PATIENCE, self.exec_to_the_end(container, argv)).await;
         ended.map_err(|_| DockerError {
-            act: "wait any longer for a program in a container",
+            action: "wait any longer for a program in a container",
             source: ApiError::RequestTimeoutError,
         })?
     }
@@ -184,14 +184,14 @@ pub fn program() -> PathBuf {
 
 /// The daemon does not answer or refuses.
 #[derive(Debug, thiserror::Error)]
-#[error("Docker: could not {act}")]
+#[error("Docker: could not {action}")]
 pub struct DockerError {
-    act: &'static str,
+    action: &'static str,
     source: ApiError,
 }
 
 impl DockerError {
-    fn at(act: &'static str) -> impl Fn(ApiError) -> Self {
-        move |source| Self { act, source }
+    fn at(action: &'static str) -> impl Fn(ApiError) -> Self {
+        move |source| Self { action, source }
     }
 }

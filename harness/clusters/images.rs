@@ -5,16 +5,14 @@
 //! a registry; images go into nodes and into [`crate::registry`] as archives.
 
 mod archive;
-mod gateway;
-mod probe;
 mod product;
+mod tools;
 
 pub use archive::digest;
 pub(crate) use archive::tar;
 pub use archive::{Contents, ImageTar};
-pub use gateway::gateway;
-pub use probe::{PROBE, probe};
 pub use product::{Profile, ReleaseSize, Role, binary, built_binary, product, release_size};
+pub use tools::{PROBE, gateway, probe};
 
 use std::path::PathBuf;
 

@@ -32,7 +32,7 @@ pub struct Registry {
     container: ContainerAsync<GenericImage>,
     docker: Docker,
     identity: Identity,
-    door: push::Door,
+    client: push::RegistryClient,
     stays: bool,
 }
 
@@ -43,9 +43,9 @@ impl Registry {
     /// When the container does not start or does not answer.
     pub async fn start(run: &Run, image: &str, identity: &Identity) -> Result<Self, RegistryError> {
         // Clusters that start simultaneously share the kept registry: the first one creates it, the others find it.
-        static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-        let _turn = if run.keeps() {
-            Some(TURN.lock().await)
+        static LOCK: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+        let _guard = if run.keeps() {
+            Some(LOCK.lock().await)
         } else {
             None
         };
@@ -85,7 +85,7 @@ impl Registry {
         } else {
             ReuseDirective::Never
         };
-        let request = request(image, identity, &name)
+        let request = request(image, identity, &name)?
             .with_labels(labels)
             .with_reuse(reuse);
         let container = Box::pin(request.start())
@@ -104,7 +104,7 @@ impl Registry {
         .await
         .map_err(RegistryError::NotReady)?;
         let registry = Self {
-            door: push::Door::new(identity, port)?,
+            client: push::RegistryClient::new(identity, port)?,
             container,
             docker: run.docker().clone(),
             identity: identity.clone(),
@@ -146,7 +146,7 @@ impl Registry {
     /// When the archive cannot be read or the registry refuses.
     pub async fn push(&self, image: &ImageTar, name: &str) -> Result<String, RegistryError> {
         let (repository, tag) = split_reference(name);
-        self.door
+        self.client
             .push(&self.identity, image, (repository, tag))
             .await?;
         Ok(format!("{}/{repository}:{tag}", host()))
@@ -154,8 +154,8 @@ impl Registry {
 
     async fn answers(&self) -> Result<(), String> {
         let status = self
-            .door
-            .ask_as_stranger()
+            .client
+            .status_without_credentials()
             .await
             .map_err(|error| format!("{:#}", anyhow::Error::from(error)))?;
         // Anything but a refusal would mean that it gives images to everyone.
@@ -177,10 +177,10 @@ fn request(
     image: &str,
     identity: &Identity,
     name: &str,
-) -> testcontainers::ContainerRequest<GenericImage> {
+) -> Result<testcontainers::ContainerRequest<GenericImage>, RegistryError> {
     let (repository, tag) = split_reference(image);
     let log = workspace::logs().join(format!("{name}.log"));
-    GenericImage::new(repository, tag)
+    let request = GenericImage::new(repository, tag)
         .with_exposed_port(PORT)
         .with_wait_for(WaitFor::log(LogWaitStrategy::stdout_or_stderr(
             "listening on",
@@ -188,14 +188,28 @@ fn request(
         .with_container_name(name)
         .with_copy_to(CERTIFICATE, identity.certificate_pem.clone().into_bytes())
         .with_copy_to(KEY, identity.key_pem.clone().into_bytes())
-        .with_env_var("REGISTRY_USERNAME", &identity.user)
-        .with_env_var("REGISTRY_PASSWORD", &identity.password)
+        .with_copy_to(USERS, identity.htpasswd()?.into_bytes())
         .with_host_config_modifier(|host| publish(host, PORT))
-        .with_log_consumer(move |frame: &testcontainers::core::logs::LogFrame| append(&log, frame))
+        .with_log_consumer(move |frame: &testcontainers::core::logs::LogFrame| append(&log, frame));
+    Ok(SETTINGS
+        .into_iter()
+        .fold(request, |request, (name, value)| {
+            request.with_env_var(name, value)
+        }))
 }
 
 const CERTIFICATE: &str = "/etc/registry/tls.crt";
 const KEY: &str = "/etc/registry/tls.key";
+const USERS: &str = "/etc/registry/htpasswd";
+/// How `registry:3` learns of these files; the image that the set-up builds knows no others.
+const SETTINGS: [(&str, &str); 6] = [
+    ("REGISTRY_HTTP_TLS_CERTIFICATE", CERTIFICATE),
+    ("REGISTRY_HTTP_TLS_KEY", KEY),
+    ("REGISTRY_AUTH", "htpasswd"),
+    ("REGISTRY_AUTH_HTPASSWD_REALM", "images"),
+    ("REGISTRY_AUTH_HTPASSWD_PATH", USERS),
+    ("OTEL_TRACES_EXPORTER", "none"),
+];
 const PORT: ContainerPort = ContainerPort::Tcp(5000);
 const PATIENCE: Duration = Duration::from_secs(30);
 

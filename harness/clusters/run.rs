@@ -3,7 +3,10 @@
 //! Every container and network that the harness makes carries [`RUN`] or [`KEPT`]. A sweep removes what a run left
 //! whose process is known to be gone. Several machines, or several containers of one CI machine, can share one Docker
 //! socket; whether a process of another PID namespace lives cannot be seen, so what such a run made is removed only
-//! when the run began more than 24 hours ago. What was kept on request stays until `harness cluster down`.
+//! when the run began more than 24 hours ago.
+//!
+//! What was kept on request stays until `harness cluster down`. It belongs to one checkout on one host: names and labels
+//! carry a hash of both, so that neither another checkout nor another host with the same Docker socket uses or removes it.
 
 mod kept;
 
@@ -15,11 +18,14 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::docker::{Docker, DockerError, Labelled};
 use crate::images::digest;
+use crate::workspace;
 
 /// Label: the run that made it; its process removes it.
 pub const RUN: &str = "kyma.harness.run";
 /// Label: kept on request; the value is a digest of everything that shaped it.
-pub const KEPT: &str = "kyma.harness.kept";
+const KEPT: &str = "kyma.harness.kept";
+/// Label: the checkout and the host that something is kept for.
+const OWNER: &str = "kyma.harness.owner";
 
 /// One run. Make it first, [`Run::end`] it last.
 #[derive(Debug, Clone)]
@@ -49,7 +55,7 @@ impl Run {
             owns_network,
             keep,
         };
-        if let Some(kept) = kept::network(&docker, KEPT_NETWORK, keep).await? {
+        if let Some(kept) = kept::network(&docker, &Owner::this().prefix(), keep).await? {
             return Ok(run(kept, false));
         }
         let own = run(id.prefix(), true);
@@ -111,7 +117,7 @@ impl Run {
     #[must_use]
     pub fn container_name(&self, name: &str) -> String {
         if self.keep {
-            format!("kyma-kept-{name}")
+            Owner::this().container_name(name)
         } else {
             format!("{}-{name}", self.id.prefix())
         }
@@ -120,12 +126,11 @@ impl Run {
     /// The labels of a thing that `digest` shapes.
     #[must_use]
     pub fn labels(&self, digest: &str) -> HashMap<String, String> {
-        let label = if self.keep {
-            (KEPT.to_owned(), digest.to_owned())
+        if self.keep {
+            Owner::this().labels(digest)
         } else {
-            (RUN.to_owned(), self.id.to_string())
-        };
-        HashMap::from([label])
+            HashMap::from([(RUN.to_owned(), self.id.to_string())])
+        }
     }
 
     /// A running container that an earlier run kept and that is of the same shape.
@@ -141,8 +146,9 @@ impl Run {
         digest: &str,
         only_one: bool,
     ) -> Result<Option<Labelled>, DockerError> {
-        let name = format!("kyma-kept-{name}");
-        let found = self.docker.containers(KEPT).await?;
+        let owner = Owner::this();
+        let name = owner.container_name(name);
+        let found = owner.own(self.docker.containers(KEPT).await?);
         let Some(found) = found.into_iter().find(|found| found.name == name) else {
             return Ok(None);
         };
@@ -159,8 +165,16 @@ impl Run {
 /// The label by which a kept container is found again.
 #[must_use]
 pub(crate) fn kept_label(kept: &Labelled) -> HashMap<String, String> {
-    let digest = kept.labels.get(KEPT).cloned().unwrap_or_default();
-    HashMap::from([(KEPT.to_owned(), digest)])
+    let digest = kept.labels.get(KEPT).map_or("", String::as_str);
+    Owner::this().labels(digest)
+}
+
+/// Containers that were kept for this checkout on this host.
+///
+/// # Errors
+/// When Docker does not answer.
+pub async fn kept_containers(docker: &Docker) -> Result<Vec<Labelled>, DockerError> {
+    Ok(Owner::this().own(docker.containers(KEPT).await?))
 }
 
 /// Removes what runs left behind whose process is gone.
@@ -221,22 +235,69 @@ pub async fn interruptible<T>(work: impl Future<Output = T>) -> Result<T, Interr
 #[error("interrupted; what this run made is removed")]
 pub struct Interrupted;
 
-/// Removes everything that was kept, and what a sweep removes.
+/// Removes what was kept for this checkout on this host, and what a sweep removes. Gives the names of what was kept.
 ///
 /// # Errors
 /// When Docker does not answer.
 pub async fn forget_kept(docker: &Docker) -> Result<Vec<String>, DockerError> {
     sweep(docker).await?;
+    forget_kept_of(docker, &Owner::this()).await
+}
+
+async fn forget_kept_of(docker: &Docker, owner: &Owner) -> Result<Vec<String>, DockerError> {
     let mut removed = Vec::new();
-    for container in docker.containers(KEPT).await? {
+    for container in owner.own(docker.containers(KEPT).await?) {
         docker.remove_container(&container.id).await?;
         removed.push(container.name);
     }
-    for network in docker.networks(KEPT).await? {
+    for network in owner.own(docker.networks(KEPT).await?) {
         docker.remove_network(&network.id).await?;
         removed.push(network.name);
     }
     Ok(removed)
+}
+
+/// Whom something is kept for: a checkout on a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Owner(String);
+
+impl Owner {
+    /// The owner on whose behalf this process runs. The host name is the container's own where the harness runs in one.
+    fn this() -> Self {
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        Self(format!("{}:{}", host.trim(), workspace::root().display()))
+    }
+
+    /// Name of the network of what is kept, and what the names of kept containers begin with.
+    fn prefix(&self) -> String {
+        format!("kyma-kept-{}", short_hash(&self.0))
+    }
+
+    fn container_name(&self, name: &str) -> String {
+        format!("{}-{name}", self.prefix())
+    }
+
+    fn labels(&self, digest: &str) -> HashMap<String, String> {
+        let labels = [(KEPT, digest), (OWNER, self.0.as_str())];
+        labels
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into()
+    }
+
+    fn own(&self, mut found: Vec<Labelled>) -> Vec<Labelled> {
+        found.retain(|found| found.labels.get(OWNER) == Some(&self.0));
+        found
+    }
+}
+
+/// The first 32 bits of a SHA-256 hash.
+fn short_hash(text: &str) -> String {
+    let digest = digest(text.as_bytes());
+    digest
+        .trim_start_matches("sha256:")
+        .chars()
+        .take(8)
+        .collect()
 }
 
 /// Identifies a run: the PID namespace it is in, when it began, its process, and which of the process's runs it is.
@@ -322,12 +383,7 @@ impl std::fmt::Display for RunId {
 fn pid_namespace() -> String {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
-    let both = format!("{} {}", boot.trim(), namespace.display());
-    digest(both.as_bytes())
-        .trim_start_matches("sha256:")
-        .chars()
-        .take(8)
-        .collect()
+    short_hash(&format!("{} {}", boot.trim(), namespace.display()))
 }
 
 fn unix_seconds() -> u64 {
@@ -350,8 +406,6 @@ fn start_time(process: u32) -> Option<String> {
     let started = fields.nth(18)?;
     (!matches!(state, "Z" | "X")).then(|| started.to_owned())
 }
-
-const KEPT_NETWORK: &str = "kyma-kept";
 
 #[cfg(test)]
 mod tests {
@@ -420,6 +474,30 @@ mod tests {
         }
         swept.unwrap();
         assert_eq!(seen, [false, true, true]);
+    }
+
+    #[tokio::test]
+    async fn what_is_kept_for_another_checkout_is_neither_listed_nor_removed() {
+        let docker = Docker::connect().await.unwrap();
+        let owners = ["host:/own", "other-host:/own", "host:/other"].map(|owner| {
+            // Unique, because test runs of several checkouts may overlap.
+            Owner(format!("{owner}-{}", RunId::next()))
+        });
+        for owner in &owners {
+            let labels = owner.labels("digest");
+            docker
+                .create_network(&owner.prefix(), labels)
+                .await
+                .unwrap();
+        }
+        let removed = forget_kept_of(&docker, &owners[0]).await;
+        let left = docker.networks(KEPT).await.unwrap();
+        let left = owners.clone().map(|owner| owner.own(left.clone()).len());
+        for owner in &owners[1..] {
+            docker.remove_network(&owner.prefix()).await.unwrap();
+        }
+        assert_eq!(removed.unwrap(), [owners[0].prefix()]);
+        assert_eq!(left, [0, 1, 1]);
     }
 
     #[test]

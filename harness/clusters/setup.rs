@@ -4,12 +4,10 @@
 //! is then done in under two seconds), and leaves one file, [`Setup`], which says what the harness runs on. It installs
 //! on a root Debian machine only; elsewhere it names what to install. Deliberately absent: any question to the user.
 
-mod builds;
-mod daemon;
-pub(crate) mod envoy;
-mod kernel;
-mod packages;
-mod provider;
+mod images;
+mod machine;
+
+pub(crate) use images::{ENVOY_VERSION, Pulled, ensure_envoy};
 
 use std::path::PathBuf;
 
@@ -18,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::{Provider, ProviderChoice};
 use crate::docker::DockerError;
-use crate::images::{self, ImageError};
+use crate::images::{self as product, ImageError};
 use crate::progress::{Progress, StepError};
 use crate::workspace;
 use testkit::until::TooLate;
@@ -43,10 +41,7 @@ impl Setup {
             let choice = value
                 .to_str()
                 .and_then(|value| ProviderChoice::from_str(value, false).ok());
-            return Ok(Self {
-                provider: provider::chosen(choice.ok_or(SetupError::Cluster { value })?)?,
-                registry_image: builds::REGISTRY.image()?,
-            });
+            return images::chosen(choice.ok_or(SetupError::Cluster { value })?);
         }
         let text = std::fs::read(file()).map_err(|_| SetupError::Missing)?;
         serde_json::from_slice(&text).map_err(|_| SetupError::Missing)
@@ -56,11 +51,8 @@ impl Setup {
     ///
     /// # Errors
     /// When our own image was never built.
-    pub fn with_choice(mut self, choice: Option<ProviderChoice>) -> Result<Self, SetupError> {
-        if let Some(choice) = choice {
-            self.provider = provider::chosen(choice)?;
-        }
-        Ok(self)
+    pub fn with_choice(self, choice: Option<ProviderChoice>) -> Result<Self, SetupError> {
+        choice.map_or(Ok(self), images::chosen)
     }
 
     fn save(&self) -> Result<(), SetupError> {
@@ -77,11 +69,10 @@ impl Setup {
 /// When something cannot be installed, started or built; the text says what to do or shows the end of the log.
 pub async fn run(progress: &Progress, choice: Option<ProviderChoice>) -> Result<Setup, SetupError> {
     let before = Setup::load().ok();
-    kernel::ensure(progress)?;
-    let docker = daemon::ensure(progress).await?;
-    let provider = provider::choose(progress, &docker, choice, before.as_ref()).await?;
-    let setup = builds::ensure(progress, &provider).await?;
-    envoy::ensure(progress).await?;
+    machine::ensure_inotify(progress)?;
+    let docker = machine::ensure_docker(progress).await?;
+    let provider = images::choose(progress, &docker, choice, before.as_ref()).await?;
+    let setup = images::ensure(progress, &docker, &provider).await?;
     if choice.is_none() && before.as_ref() != Some(&setup) {
         setup.save()?;
     }
@@ -99,7 +90,7 @@ pub async fn run_with_product(
 ) -> Result<Setup, SetupError> {
     let (setup, binary) = tokio::join!(
         run(progress, choice),
-        images::binary(progress, images::Profile::E2e)
+        product::binary(progress, product::Profile::E2e)
     );
     let setup = setup?;
     binary.map_err(SetupError::Product)?;

@@ -1,8 +1,12 @@
-//! Waiting: the only file of the project that may sleep.
+//! Waiting: the only file of the harness that may sleep.
 //!
 //! Invariant: every wait is *level-triggered* (it asks for the state again, it never waits for an edge) and has a
 //! deadline; when the deadline passes, the error names what was awaited and what was seen last. Deliberately
 //! absent: a wait for a fixed time. [`holds`] looks at a state all the time, which is how "nothing happens" is shown.
+#![expect(
+    clippy::disallowed_methods,
+    reason = "polling sleeps between two looks at the state"
+)]
 
 use std::fmt::Display;
 use std::time::Duration;

@@ -200,6 +200,7 @@ struct Changer {
 impl Changer {
     async fn run(mut self, stop: CancellationToken) -> anyhow::Result<Model> {
         let mut model = Model::default();
+        #[expect(clippy::disallowed_methods, reason = "a fixed rate, not a wait")]
         let mut pace = interval(PACE);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while stop.run_until_cancelled(pace.tick()).await.is_some() {

@@ -1,11 +1,18 @@
-//! The features' shape: short, few steps, a closed set of tags.
+//! Feature files are short, their scenarios have few steps, and their tags are a closed set.
 
-use crate::checkout::{files, shown};
+use crate::{files, shown};
 
 const LINES: usize = 70;
 const SCENARIOS: usize = 8;
 const STEPS: usize = 7;
-const TAGS: [&str; 5] = ["@smoke", "@serial", "@slow", "@own-cluster", "@node"];
+const TAGS: [&str; 6] = [
+    "@contract",
+    "@smoke",
+    "@serial",
+    "@slow",
+    "@own-cluster",
+    "@node",
+];
 
 #[test]
 fn features_are_short() {
@@ -54,16 +61,16 @@ fn tags_are_a_closed_set() {
 }
 
 #[test]
-fn every_feature_says_who_cares() {
+fn every_feature_has_a_description() {
     for file in files(".feature") {
         let text = std::fs::read_to_string(&file).unwrap();
-        let said = text
+        let description = text
             .lines()
             .skip_while(|line| !line.starts_with("Feature:"))
             .nth(1);
         assert!(
-            said.is_some_and(|line| !line.trim().is_empty()),
-            "{} has no sentence under its title",
+            description.is_some_and(|line| !line.trim().is_empty()),
+            "{} has no description under its title",
             shown(&file)
         );
     }

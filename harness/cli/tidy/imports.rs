@@ -1,12 +1,13 @@
-//! Who may import whom, and what the pure crates may not even reach.
+//! Dependencies between the crates, and the features that cargo chooses for them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::checkout::cargo;
+use crate::cargo;
 
-/// docs/architecture.md, "Who may import whom". A crate that is not listed may not exist.
+/// Crate → the workspace's crates that it may depend on, as docs/architecture.md has them. A crate that is not listed fails
+/// the test.
 const MAY_IMPORT: [(&str, &[&str]); 14] = [
     ("api", &[]),
     ("policy", &["api"]),
@@ -45,7 +46,7 @@ const MAY_IMPORT: [(&str, &[&str]); 14] = [
 /// Any crate may use it in its tests.
 const TESTKIT: &str = "testkit";
 
-/// What would let a deciding crate do IO, wait, or reach a cluster.
+/// Crates that do IO, wait or reach a cluster; those that decide must not depend on them.
 const IMPURE: [&str; 14] = [
     "tokio",
     "async-std",
@@ -127,8 +128,8 @@ fn the_deciding_crates_reach_nothing_that_does_io() {
 
 #[test]
 fn the_deciding_crates_are_not_async() {
-    for file in crate::checkout::files(".rs") {
-        let shown = crate::checkout::shown(&file);
+    for file in crate::files(".rs") {
+        let shown = crate::shown(&file);
         if shown.starts_with("src/policy/") || shown.starts_with("src/api/") {
             let text = std::fs::read_to_string(&file).unwrap();
             assert!(
@@ -141,14 +142,49 @@ fn the_deciding_crates_are_not_async() {
 
 #[test]
 fn every_crate_obeys_the_workspaces_lints() {
-    for manifest in crate::checkout::files("Cargo.toml") {
+    for manifest in crate::files("Cargo.toml") {
         let text = std::fs::read_to_string(&manifest).unwrap();
         if text.contains("[package]") {
             assert!(
                 text.contains("[lints]\nworkspace = true"),
                 "{}",
-                crate::checkout::shown(&manifest)
+                crate::shown(&manifest)
             );
         }
     }
+}
+
+/// Package and version → the sets of features with which it is compiled.
+type Features = BTreeMap<String, BTreeSet<String>>;
+
+/// Dependencies of programs that run while others are compiled are left out: cargo chooses their features apart.
+fn features(selection: &[&str]) -> Features {
+    let shape = ["--prefix", "none", "--offline", "-f", "{p}|{f}"];
+    let tree = cargo(&[&["tree"], selection, &shape].concat());
+    let mut features = Features::new();
+    for line in tree.lines() {
+        let line = line.trim_end_matches(" (*)");
+        if let Some((package, chosen)) = line.split_once('|') {
+            let package = features.entry(package.to_owned()).or_default();
+            package.insert(chosen.to_owned());
+        }
+    }
+    features
+}
+
+#[test]
+fn running_the_harness_and_testing_the_workspace_choose_the_same_features() {
+    let run = features(&["-p", "harness", "-e", "normal"]);
+    let test = features(&["--workspace", "-e", "normal,dev"]);
+    assert!(run.contains_key(test.keys().find(|it| it.starts_with("kube-core ")).unwrap()));
+    let twice: Vec<_> = run
+        .iter()
+        .filter(|(package, chosen)| !chosen.is_subset(&test[*package]))
+        .map(|(package, chosen)| format!("{package}: {chosen:?}, not {:?}", test[package]))
+        .collect();
+    assert!(
+        twice.is_empty(),
+        "name these in harness/cli/Cargo.toml:\n{}",
+        twice.join("\n")
+    );
 }

@@ -144,6 +144,65 @@ const START_TIME: Duration = Duration::from_mins(3);
 mod tests {
     use super::*;
 
+    /// What both images must understand, and what the harness expects of both: the contract of k3s's image.
+    #[test]
+    fn both_providers_keep_the_contract_of_k3s() {
+        let images = [
+            Provider::K3s("rancher/k3s:v1".to_owned()),
+            Provider::Kube("kube:v1".to_owned()),
+        ];
+        for provider in images {
+            let options = ClusterOptions::new("skr").with_registry("r.test:5000", "PEM");
+            let image = K3sCompatible::new(&provider.to_string(), &provider, &options);
+            let command: Vec<String> = image
+                .cmd()
+                .into_iter()
+                .map(|it| it.into().into_owned())
+                .collect();
+            assert_eq!(command[..2], ["server", "--tls-san=skr"], "{provider}");
+            assert!(
+                command[2..].iter().all(|flag| flag.starts_with("--")),
+                "{command:?}"
+            );
+            assert_eq!(image.expose_ports(), [ContainerPort::Tcp(6443)]);
+            let ready = format!("{:?}", image.ready_conditions());
+            assert!(ready.contains("k3s is up and running"), "{ready}");
+            let files: Vec<_> = image
+                .copy_to_sources()
+                .into_iter()
+                .map(|it| format!("{it:?}"))
+                .collect();
+            assert!(
+                files
+                    .iter()
+                    .any(|it| it.contains("/etc/rancher/k3s/registries.yaml")),
+                "{files:?}"
+            );
+
+            let request = image.request(&provider, "log".into());
+            let is_k3s = matches!(provider, Provider::K3s(_));
+            assert_eq!(request.privileged(), is_k3s, "{provider}");
+            let capabilities = request.cap_add().map_or(0, Vec::len);
+            assert_eq!(capabilities, if is_k3s { 0 } else { 3 }, "{provider}");
+        }
+    }
+
+    /// The image `kube` is held to the same contract: its lines and paths, which a user of k3s's image may wait for, too.
+    #[test]
+    fn kube_has_the_lines_and_paths_of_k3s() {
+        let source = include_str!("../../images/kube/server.go");
+        for expected in [
+            r#"= "k3s is up and running""#,
+            r#"= "Node controller sync successful""#,
+            r#"= "/etc/rancher/k3s/k3s.yaml""#,
+            r#"= "/etc/rancher/k3s/registries.yaml""#,
+            "apiPort = 6443",
+        ] {
+            assert!(source.contains(expected), "{expected}");
+        }
+        assert_eq!(super::super::node::KUBECONFIG, "/etc/rancher/k3s/k3s.yaml");
+    }
+
     #[test]
     fn a_port_is_no_tag() {
         assert_eq!(split_reference("rancher/k3s:v1"), ("rancher/k3s", "v1"));

@@ -24,6 +24,8 @@ pub(super) struct Node {
     container: ContainerAsync<K3sCompatible>,
     docker: Docker,
     network: String,
+    /// Docker's name of the container.
+    name: String,
     stays: bool,
 }
 
@@ -77,7 +79,7 @@ impl Node {
             .start()
             .await
             .map_err(|source| ClusterError::Start {
-                container: name,
+                container: name.clone(),
                 tail: tail(&log, 25),
                 source: Box::new(source),
             })?;
@@ -85,8 +87,13 @@ impl Node {
             container,
             docker: run.docker().clone(),
             network: run.network().to_owned(),
+            name,
             stays,
         })
+    }
+
+    pub(super) fn kept_container(&self) -> Option<&str> {
+        self.stays.then_some(self.name.as_str())
     }
 
     pub(super) async fn stop(self) -> Result<(), ClusterError> {
@@ -286,7 +293,7 @@ fn forget(log: &std::path::Path) -> Result<(), ClusterError> {
     }
 }
 
-const KUBECONFIG: &str = "/etc/rancher/k3s/k3s.yaml";
+pub(super) const KUBECONFIG: &str = "/etc/rancher/k3s/k3s.yaml";
 const INSIDE: &str = "https://127.0.0.1:6443";
 /// A folder of the container's own file system: Docker does not see what is mounted inside.
 const IMAGES: &str = "kyma-images";

@@ -8,8 +8,18 @@ use std::fmt;
 
 use crate::images::digest;
 
-/// The k3s image that is used where it can be had.
-pub const K3S_IMAGE: &str = "rancher/k3s:v1.37.0-k3s1";
+/// Environment variable with the Kubernetes version of the clusters, for example `1.36.3`. The image `kube` has the
+/// version of `harness/images/kube/go.mod`; another value is an error of the set-up there.
+pub const KUBERNETES_VERSION: &str = "HARNESS_KUBERNETES_VERSION";
+
+/// The k3s image of [`KUBERNETES_VERSION`], or of the version that is tested by default.
+pub(crate) fn k3s_image() -> String {
+    k3s_image_of(std::env::var(KUBERNETES_VERSION).ok().as_deref())
+}
+
+fn k3s_image_of(version: Option<&str>) -> String {
+    format!("rancher/k3s:v{}-k3s1", version.unwrap_or("1.37.0"))
+}
 
 /// The container image that runs a cluster. It names an image and nothing else: a cluster that the harness did not
 /// start cannot be expressed, so no test can reach one.
@@ -233,6 +243,12 @@ mod tests {
             "--debug".to_owned(),
         ];
         assert_eq!(command, expected);
+    }
+
+    #[test]
+    fn k3s_image_has_the_version_of_the_variable() {
+        assert_eq!(k3s_image_of(Some("1.35.2")), "rancher/k3s:v1.35.2-k3s1");
+        assert!(k3s_image_of(None).starts_with("rancher/k3s:v1."));
     }
 
     #[test]

@@ -104,16 +104,16 @@ async fn parts(
     times.lap("without credentials: refused");
     cluster
         .apply(&pod(
-            "guest",
+            "selfcheck",
             &image,
             "Always",
             "imagePullSecrets: [{name: pull}]",
         ))
         .await?;
-    ready(cluster, "guest").await?;
+    ready(cluster, "selfcheck").await?;
     times.lap("with the pull Secret: Ready");
     let deleted = cluster
-        .kubectl(&["delete", "pod", "guest", "--timeout=20s"])
+        .kubectl(&["delete", "pod", "selfcheck", "--timeout=20s"])
         .await?;
     ensure!(deleted.code == 0, "delete a Pod: {}", deleted.stderr);
     times.lap("delete that Pod");

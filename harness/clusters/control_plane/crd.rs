@@ -3,6 +3,9 @@
 use api::runtimes::{RUNTIME_GROUP, RUNTIME_KIND, RUNTIME_PLURAL, RUNTIME_VERSION};
 use serde_json::{Value, json};
 
+/// Label of what the harness created: nothing else is overwritten.
+pub(super) const OWN: &str = "harness.kyma-project.io/created";
+
 /// Only what a structural schema must have.
 pub(super) fn runtime_crd() -> Value {
     let schema = json!({
@@ -23,7 +26,9 @@ pub(super) fn runtime_crd() -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": format!("{RUNTIME_PLURAL}.{RUNTIME_GROUP}")},
+        "metadata": {
+            "name": format!("{RUNTIME_PLURAL}.{RUNTIME_GROUP}"), "labels": {(OWN): "true"},
+        },
         "spec": {
             "group": RUNTIME_GROUP,
             "scope": "Namespaced",

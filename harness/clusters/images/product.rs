@@ -1,7 +1,7 @@
-//! The product's images: the root `Dockerfile`, its final stages filled with a prebuilt static binary.
+//! The product's images: the final targets of the root `Dockerfile` with a prebuilt static binary.
 //!
 //! Images under test hold a binary of profile `e2e`, which links within seconds after an edit. Benchmarks and the check
-//! of the size use profile `release`, built with the command of the Dockerfile's builder stage. An explicit `--target`
+//! of the size use profile `release`, built with the command of the Dockerfile's target `builder`. An explicit `--target`
 //! gives both a folder of their own, apart from the development build.
 
 use std::path::{Path, PathBuf};
@@ -181,20 +181,32 @@ pub async fn product(progress: &Progress, role: Role) -> Result<ImageTar, ImageE
         .run(&title, &mut build)
         .await
         .map_err(ImageError::Build)?;
+    forget_older(role);
+    save(progress, &reference, &archive).await
+}
+
+/// Writes an image that Docker has into an archive.
+///
+/// # Errors
+/// When `docker` fails.
+pub(super) async fn save(
+    progress: &Progress,
+    reference: &str,
+    archive: &Path,
+) -> Result<ImageTar, ImageError> {
+    let folder = folder();
+    std::fs::create_dir_all(&folder).map_err(ImageError::file(&folder))?;
     // Under another name first: an archive that is there is whole.
     let partial = archive.with_extension("partial");
     let mut save = Command::new(docker::program());
-    save.args(["save", "--output"])
-        .arg(&partial)
-        .arg(&reference);
-    let title = format!("save the image of {}", role.name());
+    save.args(["save", "--output"]).arg(&partial).arg(reference);
+    let title = format!("save the image {reference}");
     progress
         .run(&title, &mut save)
         .await
         .map_err(ImageError::Build)?;
-    forget_older(role);
-    std::fs::rename(&partial, &archive).map_err(ImageError::file(&archive))?;
-    ImageTar::open(&archive)
+    std::fs::rename(&partial, archive).map_err(ImageError::file(archive))?;
+    ImageTar::open(archive)
 }
 
 /// A folder that holds the binary alone, so that nothing else is sent to the daemon.

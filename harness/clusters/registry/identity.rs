@@ -80,6 +80,16 @@ impl Identity {
         })
     }
 
+    /// The file by which the registry knows user and password: the format of `htpasswd -B`.
+    ///
+    /// # Errors
+    /// When the password cannot be hashed.
+    pub(super) fn htpasswd(&self) -> Result<String, RegistryError> {
+        // The least cost: every request is checked.
+        let hash = bcrypt::hash(&self.password, 4).map_err(|error| failed(&error))?;
+        Ok(format!("{}:{hash}\n", self.user))
+    }
+
     /// The content of a Secret of type `kubernetes.io/dockerconfigjson` that opens the registry.
     #[must_use]
     pub fn docker_config(&self) -> String {
@@ -117,6 +127,16 @@ mod tests {
         let file = folder.path().join("state/registry.json");
         let made = Identity::at(&file).unwrap();
         assert_eq!(Identity::at(&file).unwrap(), made);
+    }
+
+    #[test]
+    fn htpasswd_has_the_password_hashed_with_bcrypt() {
+        let identity = Identity::make().unwrap();
+        let file = identity.htpasswd().unwrap();
+        let (user, hash) = file.trim_end().split_once(':').unwrap();
+        assert_eq!(user, identity.user);
+        assert!(bcrypt::verify(&identity.password, hash).unwrap());
+        assert!(!bcrypt::verify("other", hash).unwrap());
     }
 
     #[test]

@@ -13,12 +13,12 @@ use crate::images::{ImageTar, digest};
 
 /// The registry as the host sees it: its real name, a port on loopback, trust in its authority alone.
 #[derive(Debug)]
-pub(super) struct Door {
+pub(super) struct RegistryClient {
     client: Client,
     origin: String,
 }
 
-impl Door {
+impl RegistryClient {
     pub(super) fn new(identity: &Identity, port: u16) -> Result<Self, RegistryError> {
         let http = |source| RegistryError::Http {
             what: "make a client",
@@ -37,7 +37,7 @@ impl Door {
         })
     }
 
-    pub(super) async fn ask_as_stranger(&self) -> Result<StatusCode, RegistryError> {
+    pub(super) async fn status_without_credentials(&self) -> Result<StatusCode, RegistryError> {
         let asked = self.client.get(format!("{}/v2/", self.origin)).send().await;
         asked
             .map(|answer| answer.status())

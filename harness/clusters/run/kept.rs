@@ -4,12 +4,10 @@
 //! a name too, and that one the daemon accepts once: of several processes that create the network at the same time,
 //! one succeeds and the others find what it made.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
-use super::KEPT;
+use super::{KEPT, Owner, short_hash};
 use crate::docker::{Docker, DockerError, Labelled};
-use crate::images::digest;
 use testkit::until::until;
 
 /// Name of the kept network, which `create` makes if there is none; without it `None` says that nothing is kept.
@@ -25,8 +23,8 @@ pub(super) async fn network(
     create: bool,
 ) -> Result<Option<String>, DockerError> {
     // One after the other within this process, so that only one removes what is ambiguous.
-    static TURN: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-    let _turn = TURN.lock().await;
+    static LOCK: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+    let _guard = LOCK.lock().await;
     let mut found = named(docker, name).await?;
     if found.len() > 1 {
         remove_all(docker, &found).await?;
@@ -42,7 +40,7 @@ pub(super) async fn network(
 }
 
 async fn get_or_create(docker: &Docker, name: &str) -> Result<(), DockerError> {
-    let labels = HashMap::from([(KEPT.to_owned(), "network".to_owned())]);
+    let labels = Owner::this().labels("network");
     let Err(refused) = docker
         .create_network_once(name, &bridge(name), labels)
         .await
@@ -78,13 +76,7 @@ async fn remove_all(docker: &Docker, networks: &[Labelled]) -> Result<(), Docker
 
 /// Name of the bridge of a network: Linux allows 15 characters.
 fn bridge(network: &str) -> String {
-    let digest = digest(network.as_bytes());
-    let short: String = digest
-        .trim_start_matches("sha256:")
-        .chars()
-        .take(8)
-        .collect();
-    format!("kyma-{short}")
+    format!("kyma-{}", short_hash(network))
 }
 
 const LISTED: Duration = Duration::from_secs(10);
@@ -94,7 +86,7 @@ mod tests {
     use super::*;
     use crate::run::RunId;
 
-    /// As several processes at once: without the turn that one process takes.
+    /// As several processes at once: without the lock of one process.
     #[tokio::test]
     async fn several_processes_that_create_the_kept_network_get_one() {
         let docker = Docker::connect().await.unwrap();
@@ -114,7 +106,7 @@ mod tests {
         let docker = Docker::connect().await.unwrap();
         let name = format!("kyma-test-{}", RunId::next());
         for _ in 0..3 {
-            let labels = HashMap::from([(KEPT.to_owned(), "network".to_owned())]);
+            let labels = Owner::this().labels("network");
             docker.create_network(&name, labels).await.unwrap();
         }
         let before = named(&docker, &name).await.unwrap();

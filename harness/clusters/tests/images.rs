@@ -20,7 +20,7 @@ use tokio::sync::OnceCell;
 use elf::Elf;
 
 #[tokio::test]
-async fn it_is_not_root_and_plays_its_role() {
+async fn it_is_not_root_and_runs_its_component() {
     for image in product().await {
         let role = image.role.name();
         assert_eq!(image.config["User"], "65532:65532", "{role}");

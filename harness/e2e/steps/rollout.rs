@@ -103,6 +103,7 @@ struct Outcome {
 
 /// Open loop: a tick creates a Pod, however long the one before takes.
 async fn create(dialogue: Dialogue, namespace: String, over: Arc<AtomicBool>) -> Outcome {
+    #[expect(clippy::disallowed_methods, reason = "a fixed rate, not a wait")]
     let mut ticks = interval(Duration::from_secs(1) / RATE);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
     let mut answers = JoinSet::new();

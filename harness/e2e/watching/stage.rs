@@ -76,7 +76,7 @@ impl Stage {
     /// At the first part that does not come up.
     pub async fn start(progress: &Progress, setup: &Setup, keep: bool) -> anyhow::Result<Self> {
         let images = Images {
-            gateway: images::gateway(progress).await?,
+            gateway: images::gateway(progress, setup).await?,
             watcher: images::product(progress, Role::Watcher).await?,
         };
         let run = Run::begin(keep).await?;

@@ -4,7 +4,6 @@
 # target/kube/image; everything else goes to stderr. Each step is skipped if what it is made from has not changed.
 set -euo pipefail
 
-version=1.36.3
 packages=containerd,runc,containernetworking-plugins,nftables,iptables,ca-certificates
 suite=bookworm # the node's, whatever this machine runs
 
@@ -13,28 +12,10 @@ what="kube image"
 # shellcheck source=common.sh
 source "$here/common.sh"
 
-# The archive that this machine's own apt uses, in the old one-line format or the newer one with paragraphs. There is no
-# default: some machines reach only a mirror, and only its owner knows which.
-find_mirror() {
-	local ours found
-	ours=$(. /etc/os-release && echo "${VERSION_CODENAME:-$suite}")
-	found=$(for file in /etc/apt/sources.list /etc/apt/sources.list.d/*.{list,sources}; do
-		[[ ! -f $file ]] || { cat "$file" && echo; }
-	done | awk -v suites="$suite $ours" '
-		function offer(place, list,   i, j, wanted, offered) {
-			split(suites, wanted); split(list, offered)
-			for (i in wanted) for (j in offered) if (wanted[i] == offered[j] && place ~ /debian/) print place
-		}
-		/^[[:space:]]*#/ { next }
-		$1 == "deb" { sub(/\[[^]]*\]/, ""); offer($2, $3) }
-		$1 == "Types:" || NF == 0 { place = "" ; list = "" }
-		$1 == "URIs:" { place = $2 }
-		$1 == "Suites:" { list = $0 }
-		place != "" && list != "" { offer(place, list); place = "" }
-	' | head -n 1)
-	[[ -n $found ]] || fail "no Debian archive among apt's sources; the node's root file system comes from one."
-	echo "$found"
-}
+# The modules of go.mod decide; ./upgrade.sh changes all of them.
+version=$(awk '$1 == "k8s.io/kubernetes" { print substr($2, 2) }' "$here/go.mod")
+wanted=${HARNESS_KUBERNETES_VERSION:-$version}
+[[ $wanted == "$version" ]] || fail "this image is Kubernetes $version; for $wanted run harness/images/kube/upgrade.sh $wanted"
 
 # The root file system of the node: Debian's smallest, containerd and what it calls.
 build_root() {
@@ -105,7 +86,7 @@ if ! "$docker" image inspect "$image" >/dev/null 2>&1; then
 		-c 'LABEL kyma.harness.image=kube' \
 		- "$image" >/dev/null
 	rm -rf "$files"
-	remove_older "$image"
+	remove_unused
 	say "ready: $image, $("$docker" image inspect -f '{{.Size}}' "$image" | awk '{ printf "%.0f MB", $1 / 1e6 }')"
 else
 	say "$image is up to date"

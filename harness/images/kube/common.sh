@@ -29,6 +29,7 @@ find_docker() {
 
 # How every package is compiled. The linker leaves debug information out, so it need not be made.
 compiler='all=-dwarf=false'
+export CGO_ENABLED=0 GOFLAGS="-mod=readonly -trimpath -buildvcs=false -gcflags=$compiler"
 
 # source_hash WORDS...: everything that a program is made from: compiler, sources, pinned modules, flags, the given words
 source_hash() {
@@ -45,8 +46,7 @@ source_hash() {
 build_binary() {
 	local name=$1 package=$2 flags=$3 began=$SECONDS told=0 job
 	say "compiling $name; what has not been compiled on this machine before takes a while"
-	(cd "$here" && CGO_ENABLED=0 GOFLAGS=-mod=readonly GOGC=off GOMEMLIMIT=1GiB \
-		exec go build -trimpath -buildvcs=false -gcflags="$compiler" -ldflags "$flags" -o "$out/$name" "$package" >&2) &
+	(cd "$here" && GOGC=off GOMEMLIMIT=1GiB exec go build -ldflags "$flags" -o "$out/$name" "$package" >&2) &
 	job=$!
 	while kill -0 "$job" 2>/dev/null; do
 		sleep 0.2
@@ -60,7 +60,31 @@ build_binary() {
 	say "compiled $name in $((SECONDS - began)) s"
 }
 
-# remove_older IMAGE: with the client in `docker`; earlier images of that name are of no use; the engine refuses to remove one that a container uses
-remove_older() {
-	"${docker:?}" image ls --format '{{.Repository}}:{{.Tag}}' "${1%:*}" | grep -vxF "$1" | xargs -r "$docker" image rm >/dev/null 2>&1 || true
+# remove_unused: with the client in `docker`; images of a week ago that no container uses. Younger ones may be those of
+# another checkout.
+remove_unused() {
+	"${docker:?}" image prune --all --force --filter "label=kyma.harness.image" --filter until=168h >/dev/null
+}
+
+# The archive that this machine's own apt uses, in the old one-line format or the newer one with paragraphs. There is no
+# default: some machines reach only a mirror, and only its owner knows which.
+find_mirror() {
+	local ours found
+	ours=$(. /etc/os-release && echo "${VERSION_CODENAME:-$suite}")
+	found=$(for file in /etc/apt/sources.list /etc/apt/sources.list.d/*.{list,sources}; do
+		[[ ! -f $file ]] || { cat "$file" && echo; }
+	done | awk -v suites="$suite $ours" '
+		function offer(place, list,   i, j, wanted, offered) {
+			split(suites, wanted); split(list, offered)
+			for (i in wanted) for (j in offered) if (wanted[i] == offered[j] && place ~ /debian/) print place
+		}
+		/^[[:space:]]*#/ { next }
+		$1 == "deb" { sub(/\[[^]]*\]/, ""); offer($2, $3) }
+		$1 == "Types:" || NF == 0 { place = "" ; list = "" }
+		$1 == "URIs:" { place = $2 }
+		$1 == "Suites:" { list = $0 }
+		place != "" && list != "" { offer(place, list); place = "" }
+	' | head -n 1)
+	[[ -n $found ]] || fail "no Debian archive among apt's sources; the node's root file system comes from one."
+	echo "$found"
 }

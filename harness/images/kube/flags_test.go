@@ -27,6 +27,19 @@ func TestFlagsOfK3sThatMeanNothingHereAreAccepted(t *testing.T) {
 	}
 }
 
+// The arguments that harness/clusters/cluster/options.rs gives to both images.
+func TestArgumentsOfTheHarnessAreAccepted(t *testing.T) {
+	o, warnings, err := parseOptions([]string{
+		"--tls-san=skr", "--disable=traefik", "--disable=servicelb", "--disable=metrics-server", "--snapshotter=native",
+		"--kubelet-arg=fail-cgroupv1=false", "--kube-apiserver-arg=feature-gates=ClusterTrustBundle=true",
+		"--kube-controller-manager-arg=feature-gates=ClusterTrustBundle=true",
+		"--kube-apiserver-arg=runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true", "--disable-agent",
+	})
+	if err != nil || o.agent || len(o.given["apiserver"]) != 2 || len(o.given["kubelet"]) != 1 || len(o.given["kcm"]) != 1 {
+		t.Errorf("%+v %v %v", o, warnings, err)
+	}
+}
+
 func TestTheNameServerIsTheTenthService(t *testing.T) {
 	o, _, err := parseOptions([]string{"--service-cidr=10.96.0.0/16"})
 	if err != nil || o.dnsAddress.String() != "10.96.0.10" {

@@ -15,7 +15,10 @@ image=localhost/kyma-registry:$(source_hash "$linker")
 if "$docker" image inspect "$image" >/dev/null 2>&1; then
 	say "$image is up to date"
 else
-	build_binary registry . "$linker"
+	if [[ $(cat "$out/registry.hash" 2>/dev/null) != "${image##*:}" ]]; then
+		build_binary registry . "$linker"
+		echo "${image##*:}" >"$out/registry.hash"
+	fi
 	files=$out/registry-files
 	rm -rf "$files"
 	mkdir -p "$files"/{etc/registry,var/lib/registry,tmp}
@@ -23,7 +26,7 @@ else
 	tar -C "$files" -c --numeric-owner --owner=0 --group=0 . | "$docker" import \
 		-c 'ENTRYPOINT ["/registry"]' -c 'EXPOSE 5000' -c 'LABEL kyma.harness.image=registry' - "$image" >/dev/null
 	rm -rf "$files"
-	remove_older "$image"
+	remove_unused
 	say "ready: $image"
 fi
 echo "$image" | tee "$out/registry-image"

