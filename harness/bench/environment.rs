@@ -107,9 +107,11 @@ pub(crate) async fn run_pinned(progress: &Progress, options: &Options) -> anyhow
         .args(std::env::args_os().skip(1))
         .arg(format!("--cores={system},{load}"))
         .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
+        // `output` would capture the standard error as well, which shows the progress.
+        .stdout(Stdio::piped())
         .kill_on_drop(true);
-    let ran = command.output().await.context("taskset (util-linux)")?;
+    let running = command.spawn().context("taskset (util-linux)")?;
+    let ran = running.wait_with_output().await?;
     let code = ran.status.code().and_then(|code| u8::try_from(code).ok());
     Ok(Outcome {
         text: String::from_utf8_lossy(&ran.stdout).trim_end().to_owned(),

@@ -169,8 +169,8 @@ fn url_encoded(text: &str) -> String {
     })
 }
 
-/// The server name of every certificate.
-pub(crate) const NAME: &str = "localhost";
+/// The server name of every certificate: that of the webhook's Service, which the webhook requires of its own.
+pub(crate) const NAME: &str = "rt-bootstrapper-webhook-service.kyma-system.svc";
 
 #[cfg(test)]
 mod tests {
