@@ -178,9 +178,9 @@ impl Comparison {
             format!("{webhook:.1}"),
         ];
         let (full, quick) = match (case.size, case.kind) {
-            (Size::Typical, Kind::AllFeatures) => (Some(1.9), 4.0),
-            (Size::Large, _) => (None, 5.0),
-            _ => (None, 3.5),
+            (Size::Typical, Kind::AllFeatures) => (Some(1.9), 3.0),
+            (Size::Large, _) => (None, 4.0),
+            _ => (None, 2.5),
         };
         let limit = bench.effort.choose(full, Some(quick));
         Row::new(cells).bound(limit.map(|limit| Bound::at_most(ratio, limit, " ×")))
