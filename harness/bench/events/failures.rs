@@ -278,7 +278,7 @@ fn outage_rows(bench: &Bench<'_>, exchanges: &[Exchange], idle: f64, memory: &[f
     let first = memory.first().copied().unwrap_or_default();
     let most = memory.iter().copied().fold(first, f64::max);
     let growth = bench.effort.choose(1.0, 3.0);
-    let latency = bench.effort.choose(1.0, 10.0);
+    let latency = bench.effort.choose(1.0, 1_000.0);
     vec![
         row("RSS idle, MiB", &format!("{idle:.1}"), idle, (15.0, " MiB")),
         row(
