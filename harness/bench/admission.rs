@@ -10,14 +10,12 @@ mod systems;
 
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
-
 use self::reviews::Size;
 use self::systems::{Case, Kind, System, Systems};
 use crate::environment::Bench;
-use crate::load::{Client, Load};
+use crate::load::{Client, Load, Requests, latencies};
 use crate::report::{Bound, Row, Table};
-use crate::statistics::{Estimate, milliseconds, number};
+use crate::statistics::{Estimate, number};
 
 /// Measures everything.
 pub(crate) async fn measure(bench: &Bench<'_>) -> anyhow::Result<Table> {
@@ -33,20 +31,25 @@ pub(crate) async fn measure(bench: &Bench<'_>) -> anyhow::Result<Table> {
     let before = systems.calls().await?;
     let (mut rows, mut rates) = (Vec::new(), Vec::new());
     for case in &cases {
+        let requests = match case.size {
+            Size::Small | Size::Typical => bench.effort.choose(8_000, 3_000),
+            Size::Large => bench.effort.choose(3_000, 1_000),
+        };
+        let compare = Comparison::measure(bench, &systems, case, load(requests, 0));
         let title = format!("CPU and rate: {}", case.name());
-        let compare = Comparison::measure(bench, &systems, case);
         let comparison = bench.progress.show(&title, compare).await?;
-        rows.push(comparison.cpu_row(bench, case));
-        rates.push(comparison.rate_row(case));
+        rows.push(comparison.cpu_row(bench, case)?);
+        let name = format!("reviews/s on one core: {}", case.name());
+        rates.push(comparison.row(name, 1, 0)?);
     }
     rows.extend(rates);
-    for (case, rate) in cases
-        .iter()
-        .filter_map(|case| Some((case, open_rate(case)?)))
-    {
+    for (index, rate) in OPEN_LOOPS {
+        let case = &cases[index];
+        let load = load(bench.effort.choose(rate, rate / 2), rate);
+        let compare = Comparison::measure(bench, &systems, case, load);
         let title = format!("latency at {rate}/s: {}", case.name());
-        let measure = latency(bench, &systems, case, rate);
-        rows.extend(bench.progress.show(&title, measure).await?);
+        let comparison = bench.progress.show(&title, compare).await?;
+        rows.extend(comparison.latency_rows(case, rate)?);
     }
     let (requests, reviews) = systems.calls().await?.since(before);
     rows.extend(memory(&systems)?);
@@ -81,182 +84,97 @@ struct Side<'a> {
     client: Client,
 }
 
-/// CPU time in microseconds per review, and reviews per second.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Sample {
-    cpu: f64,
-    rate: f64,
-}
-
 impl<'a> Side<'a> {
-    async fn both(systems: &'a Systems, case: &Case) -> anyhow::Result<(Self, Self)> {
-        let side = async |system: &'a System, requests| {
-            let client = Client::connect(&system.target, requests).await?;
-            anyhow::Ok(Self { system, client })
-        };
-        let baseline = side(&systems.baseline, case.baseline.clone()).await?;
-        Ok((
-            baseline,
-            side(&systems.webhook, case.webhook.clone()).await?,
-        ))
+    async fn new(system: &'a System, requests: &Requests) -> anyhow::Result<Self> {
+        let client = Client::connect(&system.target, requests.clone()).await?;
+        Ok(Self { system, client })
     }
 
-    async fn closed_loop(&mut self, requests: u32) -> anyhow::Result<Sample> {
+    /// In a closed loop CPU time in microseconds per review and reviews per second; at a fixed rate the median and the 99th
+    /// percentile of the latency in milliseconds.
+    async fn run(&mut self, load: Load) -> anyhow::Result<[f64; 2]> {
         let (cpu, begin) = (self.system.process.cpu()?, Instant::now());
-        self.client.run(load(requests, 0)).await?;
+        let exchanges = self.client.run(load).await?;
         let elapsed = begin.elapsed().as_secs_f64();
+        if load.rate > 0 {
+            return latencies(&exchanges);
+        }
         let cpu = self.system.process.cpu()?.saturating_sub(cpu);
-        Ok(Sample {
-            cpu: cpu.as_secs_f64() * 1e6 / number(requests),
-            rate: number(requests) / elapsed,
-        })
-    }
-
-    /// The median and the 99th percentile in milliseconds.
-    async fn open_loop(&mut self, requests: u32, rate: u32) -> anyhow::Result<[f64; 2]> {
-        let exchanges = self.client.run(load(requests, rate)).await?;
-        let quantile =
-            |share| milliseconds(exchanges.iter().map(crate::load::Exchange::latency), share);
-        Ok([
-            quantile(0.5).context("no request")?,
-            quantile(0.99).context("no request")?,
-        ])
+        let requests = number(load.requests);
+        Ok([cpu.as_secs_f64() * 1e6 / requests, requests / elapsed])
     }
 }
 
-/// Both servers in a closed loop, a sample for each round.
+/// Both servers under the same load: two values for each round.
 #[derive(Default)]
 struct Comparison {
-    baseline: Vec<Sample>,
-    webhook: Vec<Sample>,
+    baseline: Vec<[f64; 2]>,
+    webhook: Vec<[f64; 2]>,
 }
 
 impl Comparison {
-    async fn measure(bench: &Bench<'_>, systems: &Systems, case: &Case) -> anyhow::Result<Self> {
-        let (mut baseline, mut webhook) = Side::both(systems, case).await?;
-        let requests = match case.size {
-            Size::Small | Size::Typical => bench.effort.choose(8_000, 3_000),
-            Size::Large => bench.effort.choose(3_000, 1_000),
-        };
+    async fn measure(
+        bench: &Bench<'_>,
+        systems: &Systems,
+        case: &Case,
+        load: Load,
+    ) -> anyhow::Result<Self> {
+        let mut baseline = Side::new(&systems.baseline, &case.baseline).await?;
+        let mut webhook = Side::new(&systems.webhook, &case.webhook).await?;
         for side in [&mut baseline, &mut webhook] {
-            side.closed_loop(requests).await?;
+            side.run(load).await?;
         }
+        let middle = |one: [f64; 2], other: [f64; 2]| {
+            [0, 1].map(|index| f64::midpoint(one[index], other[index]))
+        };
         let mut comparison = Self::default();
-        for _ in 0..bench.effort.choose(ROUNDS, QUICK_ROUNDS) {
-            let first = baseline.closed_loop(requests).await?;
-            let second = webhook.closed_loop(requests).await?;
-            let third = webhook.closed_loop(requests).await?;
-            let fourth = baseline.closed_loop(requests).await?;
-            comparison.baseline.push(first.middle(fourth));
-            comparison.webhook.push(second.middle(third));
+        for _ in 0..bench.effort.choose(20, 6) {
+            let first = baseline.run(load).await?;
+            let second = webhook.run(load).await?;
+            let third = webhook.run(load).await?;
+            let fourth = baseline.run(load).await?;
+            comparison.baseline.push(middle(first, fourth));
+            comparison.webhook.push(middle(second, third));
         }
         Ok(comparison)
     }
 
-    fn ratio(&self, of: fn(&Sample) -> f64) -> Option<Estimate> {
+    fn ratio(&self, index: usize) -> anyhow::Result<Estimate> {
         let rounds = self.webhook.iter().zip(&self.baseline);
-        let ratios: Vec<f64> = rounds
-            .map(|(webhook, baseline)| of(webhook) / of(baseline))
-            .collect();
-        Estimate::of(&ratios)
+        let ratios = rounds.map(|(webhook, baseline)| webhook[index] / baseline[index]);
+        Estimate::of(&ratios.collect::<Vec<_>>())
     }
 
-    fn estimates(&self, of: fn(&Sample) -> f64) -> Option<[Estimate; 3]> {
-        let side = |samples: &[Sample]| Estimate::of(&samples.iter().map(of).collect::<Vec<_>>());
-        Some([self.ratio(of)?, side(&self.baseline)?, side(&self.webhook)?])
+    /// The ratio and both estimates of one of the two values.
+    fn row(&self, name: String, index: usize, digits: usize) -> anyhow::Result<Row> {
+        let baseline = Estimate::of_rounds(&self.baseline, index)?;
+        let webhook = Estimate::of_rounds(&self.webhook, index)?;
+        let ratio = format!("{:.2}", self.ratio(index)?);
+        let [baseline, webhook] = [baseline, webhook].map(|it| format!("{it:.digits$}"));
+        Ok(Row::new([name, ratio, baseline, webhook]))
     }
 
-    fn cpu_row(&self, bench: &Bench<'_>, case: &Case) -> Row {
-        let name = format!("CPU, µs per review: {}", case.name());
-        let Some([ratio, baseline, webhook]) = self.estimates(|sample| sample.cpu) else {
-            return Row::new([name]);
-        };
-        let cells = [
-            name,
-            format!("{ratio:.2}"),
-            format!("{baseline:.1}"),
-            format!("{webhook:.1}"),
-        ];
+    fn cpu_row(&self, bench: &Bench<'_>, case: &Case) -> anyhow::Result<Row> {
         let (full, quick) = match (case.size, case.kind) {
             (Size::Typical, Kind::AllFeatures) => (Some(1.9), 3.0),
             (Size::Large, _) => (None, 4.0),
             _ => (None, 2.5),
         };
+        let ratio = self.ratio(0)?;
         let limit = bench.effort.choose(full, Some(quick));
-        Row::new(cells).bound(limit.map(|limit| Bound::at_most(ratio, limit, " ×")))
+        let row = self.row(format!("CPU, µs per review: {}", case.name()), 0, 1)?;
+        Ok(row.bound(limit.map(|limit| Bound::at_most(ratio, limit, " ×"))))
     }
 
-    fn rate_row(&self, case: &Case) -> Row {
-        let name = format!("1000 reviews/s on one core: {}", case.name());
-        let Some([ratio, baseline, webhook]) = self.estimates(|sample| sample.rate) else {
-            return Row::new([name]);
-        };
-        let thousands = |rate: Estimate| format!("{:.1}", rate.times(1e-3));
-        Row::new([
-            name,
-            format!("{ratio:.2}"),
-            thousands(baseline),
-            thousands(webhook),
-        ])
+    fn latency_rows(&self, case: &Case, rate: u32) -> anyhow::Result<[Row; 2]> {
+        let name = |kind: &str| format!("{kind} at {rate}/s, ms: {}", case.name());
+        let limit = if case.size == Size::Large { 0.5 } else { 0.15 };
+        let median = Estimate::of_rounds(&self.webhook, 0)?;
+        let bound = Bound::at_most(median, limit, " ms").target();
+        // Both servers have the same p99 within the noise: it is the scheduling of the machine.
+        let p99 = self.row(name("p99 (mostly of the machine)"), 1, 3)?;
+        Ok([self.row(name("p50"), 0, 3)?.bound(bound), p99])
     }
-}
-
-impl Sample {
-    fn middle(self, other: Self) -> Self {
-        Self {
-            cpu: f64::midpoint(self.cpu, other.cpu),
-            rate: f64::midpoint(self.rate, other.rate),
-        }
-    }
-}
-
-/// Median and 99th percentile at a fixed rate; the first of the two alternates from round to round.
-async fn latency(
-    bench: &Bench<'_>,
-    systems: &Systems,
-    case: &Case,
-    rate: u32,
-) -> anyhow::Result<Vec<Row>> {
-    let (mut baseline, mut webhook) = Side::both(systems, case).await?;
-    let requests = bench.effort.choose(rate, rate / 2);
-    for side in [&mut baseline, &mut webhook] {
-        side.open_loop(requests, rate).await?;
-    }
-    let (mut of_baseline, mut of_webhook) = (Vec::new(), Vec::new());
-    for round in 0..bench.effort.choose(ROUNDS, QUICK_ROUNDS) {
-        if round.is_multiple_of(2) {
-            of_baseline.push(baseline.open_loop(requests, rate).await?);
-            of_webhook.push(webhook.open_loop(requests, rate).await?);
-        } else {
-            of_webhook.push(webhook.open_loop(requests, rate).await?);
-            of_baseline.push(baseline.open_loop(requests, rate).await?);
-        }
-    }
-    let row = |index: usize, name: &str| {
-        let pick = |rounds: &[[f64; 2]]| rounds.iter().map(|it| it[index]).collect::<Vec<_>>();
-        let (baseline, webhook) = (pick(&of_baseline), pick(&of_webhook));
-        let ratios: Vec<f64> = webhook
-            .iter()
-            .zip(&baseline)
-            .map(|(one, other)| one / other)
-            .collect();
-        let cell = |samples: &[f64], digits| {
-            let estimate = Estimate::of(samples);
-            estimate.map_or_else(String::new, |it| format!("{it:.digits$}"))
-        };
-        let cells = [cell(&ratios, 2), cell(&baseline, 3), cell(&webhook, 3)];
-        let name = format!("{name} at {rate}/s, ms: {}", case.name());
-        (
-            Row::new([name].into_iter().chain(cells)),
-            Estimate::of(&webhook),
-        )
-    };
-    let (median, estimate) = row(0, "p50");
-    let limit = if case.size == Size::Large { 0.5 } else { 0.15 };
-    let bound = estimate.map(|it| Bound::at_most(it, limit, " ms").target());
-    // Both servers have the same p99 within the noise: it is the scheduling of the machine.
-    let (p99, _) = row(1, "p99 (mostly of the machine)");
-    Ok(vec![median.bound(bound), p99])
 }
 
 fn memory(systems: &Systems) -> anyhow::Result<Vec<Row>> {
@@ -289,15 +207,6 @@ fn load(requests: u32, rate: u32) -> Load {
     }
 }
 
-/// Cases that are measured at a fixed rate, in requests per second.
-fn open_rate(case: &Case) -> Option<u32> {
-    match (case.size, case.kind) {
-        (Size::Typical, Kind::AllFeatures) => Some(2_000),
-        (Size::Large, Kind::AllFeatures) => Some(200),
-        _ => None,
-    }
-}
-
 const CASES: [(Size, Kind); 5] = [
     (Size::Typical, Kind::AllFeatures),
     (Size::Small, Kind::AllFeatures),
@@ -305,8 +214,8 @@ const CASES: [(Size, Kind); 5] = [
     (Size::Typical, Kind::NoFeature),
     (Size::Typical, Kind::Mutated),
 ];
-const ROUNDS: u32 = 20;
-const QUICK_ROUNDS: u32 = 6;
+/// Cases that are also measured at a fixed rate, in requests per second.
+const OPEN_LOOPS: [(usize, u32); 2] = [(0, 2_000), (2, 200)];
 
 #[cfg(test)]
 mod tests {
@@ -314,13 +223,13 @@ mod tests {
 
     #[test]
     fn ratio_is_taken_round_by_round() {
-        let sample = |cpu| Sample { cpu, rate: 1.0 };
+        let sample = |cpu| [cpu, 1.0];
         let comparison = Comparison {
             baseline: [10.0, 20.0, 12.0].map(sample).to_vec(),
             webhook: [15.0, 30.0, 18.0].map(sample).to_vec(),
         };
-        let ratio = comparison.ratio(|it| it.cpu).unwrap();
+        let ratio = comparison.ratio(0).unwrap();
         assert_eq!(ratio, Estimate::exact(1.5));
-        assert!(Comparison::default().ratio(|it| it.cpu).is_none());
+        assert!(Comparison::default().ratio(0).is_err());
     }
 }

@@ -7,15 +7,21 @@ use std::fmt;
 use std::fs;
 use std::path::PathBuf;
 use std::process::{ExitCode, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
+use tokio::net::TcpStream;
 use tokio::process::Command;
 
 use crate::Outcome;
+use crate::http::Target;
+use crate::pki::Authority;
+use crate::process::{Process, free_address};
 use crate::report::{Effort, Options};
 use clusters::images::{self, Profile};
 use clusters::progress::Progress;
 use clusters::workspace;
+use testkit::until::until;
 
 /// The two cores of a bench.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,6 +74,25 @@ impl<'a> Bench<'a> {
             cores: Cores { system, load },
             programs,
         })
+    }
+
+    /// Starts the baseline server on the core of the system under test.
+    pub(crate) async fn start_baseline(
+        &self,
+        authority: &Authority,
+    ) -> anyhow::Result<(Target, Process)> {
+        let (folder, address) = (tempfile::tempdir()?, free_address()?);
+        authority.write(&authority.leaf("baseline")?, folder.path())?;
+        let file = |name: &str| folder.path().join(name).display().to_string();
+        let arguments = [address.to_string(), file("tls.crt"), file("tls.key")];
+        let (core, program) = (self.cores.system, &self.programs.baseline);
+        let process = Process::start("baseline", core, program, &arguments)?;
+        until("the baseline server", PATIENCE, || {
+            TcpStream::connect(address)
+        })
+        .await?;
+        let tls = Some(authority.client(None)?);
+        Ok((Target { address, tls }, process))
     }
 }
 
@@ -257,6 +282,7 @@ async fn git(arguments: &[&str]) -> anyhow::Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
+const PATIENCE: Duration = Duration::from_secs(30);
 const TARGET: &str = "x86_64-unknown-linux-gnu";
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::http::{Connection, Target};
+use crate::statistics::milliseconds;
 
 /// What is sent and what is expected.
 #[derive(Clone)]
@@ -83,10 +84,14 @@ pub(crate) struct Exchange {
     pub(crate) answered: bool,
 }
 
-impl Exchange {
-    pub(crate) fn latency(&self) -> Duration {
-        self.end - self.begin
-    }
+/// The median and the 99th percentile of the latencies, in milliseconds.
+///
+/// # Errors
+/// Without exchanges.
+pub(crate) fn latencies(exchanges: &[Exchange]) -> anyhow::Result<[f64; 2]> {
+    let latencies = || exchanges.iter().map(|it| it.end - it.begin);
+    let quantile = |share| milliseconds(latencies(), share).context("no requests");
+    Ok([quantile(0.5)?, quantile(0.99)?])
 }
 
 /// Open connections to one server.

@@ -6,6 +6,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use anyhow::Context as _;
+
 /// A median and the ends of its 95 % confidence interval, in the unit of the samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Estimate {
@@ -24,8 +26,24 @@ impl Estimate {
         }
     }
 
-    /// The median of the samples with a percentile bootstrap interval; `None` without samples.
-    pub(crate) fn of(samples: &[f64]) -> Option<Self> {
+    /// The median of the samples with a percentile bootstrap interval.
+    ///
+    /// # Errors
+    /// Without samples.
+    pub(crate) fn of(samples: &[f64]) -> anyhow::Result<Self> {
+        Self::bootstrap(samples).context("no samples")
+    }
+
+    /// The estimate of one of two values that every round has, such as CPU time and rate.
+    ///
+    /// # Errors
+    /// Without rounds.
+    pub(crate) fn of_rounds(rounds: &[[f64; 2]], index: usize) -> anyhow::Result<Self> {
+        let samples: Vec<f64> = rounds.iter().map(|round| round[index]).collect();
+        Self::of(&samples)
+    }
+
+    fn bootstrap(samples: &[f64]) -> Option<Self> {
         let mut sample = samples.to_vec();
         let middle = median(&mut sample)?;
         // The same samples always give the same interval.
@@ -117,7 +135,7 @@ mod tests {
             low: 2.0,
             high: 8.0,
         };
-        assert_eq!(Estimate::of(&samples), Some(expected));
+        assert_eq!(Estimate::of(&samples).unwrap(), expected);
     }
 
     /// 20 draws from the uniform distribution on 0..1, whose median is 0.5, a hundred times.
@@ -137,7 +155,7 @@ mod tests {
     fn one_disturbed_round_does_not_move_the_median() {
         let estimate = Estimate::of(&[1.0, 1.1, 0.9, 1.0, 50.0]).unwrap();
         assert_eq!(estimate.median.to_bits(), 1.0_f64.to_bits());
-        assert_eq!(Estimate::of(&[]), None);
+        assert!(Estimate::of(&[]).is_err());
     }
 
     #[rstest]

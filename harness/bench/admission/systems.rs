@@ -1,6 +1,6 @@
 //! The two systems that are compared, and proof that both answer correctly before they are timed.
 //!
-//! Both present the same certificate on the same core. The webhook has the configuration, the Namespaces, the pull Secret
+//! Both have a certificate of the same kind and run on the same core. The webhook has the configuration, the Namespaces, the pull Secret
 //! and the trust bundle of a landscape, from an [`ApiServer`] that counts its requests; metrics and logs are on.
 
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use clusters::control_plane::Sources;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use testkit::until::{holds, until};
+use testkit::until::holds;
 
 use super::api_server::ApiServer;
 use super::reviews::{self, Size};
@@ -29,6 +29,18 @@ pub(super) struct System {
     pub(super) target: Target,
     /// Resident memory in MiB after the start, before the first review.
     pub(super) idle: f64,
+}
+
+impl System {
+    /// Of an idle process.
+    fn new((target, process): (Target, Process)) -> anyhow::Result<Self> {
+        let idle = process.memory("VmRSS")?;
+        Ok(Self {
+            process,
+            target,
+            idle,
+        })
+    }
 }
 
 /// Both systems, and what the webhook needs.
@@ -48,20 +60,7 @@ impl Systems {
         let api = ApiServer::start(objects(&authority.pem)?).await?;
         let file = |name: &str| folder.path().join(name).display().to_string();
         std::fs::write(file("kubeconfig"), api.kubeconfig())?;
-        let system = async |name: &str, program, address: SocketAddr, arguments: &[String]| {
-            let process = Process::start(name, bench.cores.system, program, arguments)?;
-            until(name, PATIENCE, || tokio::net::TcpStream::connect(address)).await?;
-            let tls = Some(authority.client(None)?);
-            let target = Target { address, tls };
-            anyhow::Ok(System {
-                process,
-                target,
-                idle: 0.0,
-            })
-        };
-        let address = free_address()?;
-        let arguments = [address.to_string(), file("tls.crt"), file("tls.key")];
-        let baseline = system("baseline", &bench.programs.baseline, address, &arguments).await?;
+        let baseline = bench.start_baseline(&authority).await?;
         let [address, health, metrics] = [free_address()?, free_address()?, free_address()?];
         let arguments = [
             "webhook".to_owned(),
@@ -75,21 +74,20 @@ impl Systems {
             "--leader-elect-identity=bench".to_owned(),
             "--shutdown-delay-duration=0s".to_owned(),
         ];
-        let mut webhook = system("webhook", &bench.programs.product, address, &arguments).await?;
-        webhook.process.ready(health).await?;
+        let (core, program) = (bench.cores.system, &bench.programs.product);
+        let mut process = Process::start("webhook", core, program, &arguments)?;
+        process.ready(health).await?;
+        let tls = Some(authority.client(None)?);
+        let target = Target { address, tls };
         // Its first lists and writes are not part of its idle state.
         holds("the webhook stays ready", SETTLING, || is_ready(health)).await?;
-        let mut systems = Self {
-            baseline,
-            webhook,
+        Ok(Self {
+            baseline: System::new(baseline)?,
+            webhook: System::new((target, process))?,
             api,
             metrics,
             _folder: folder,
-        };
-        for system in [&mut systems.baseline, &mut systems.webhook] {
-            system.idle = system.process.memory("VmRSS")?;
-        }
-        Ok(systems)
+        })
     }
 
     /// Counters of the webhook and of its API server so far.
@@ -299,5 +297,4 @@ const PLAIN: &str = "plain";
 const LANDSCAPE: &str = "bench";
 const VOLUME: &str = "rt-bootstrapper-certs";
 const ALLOWED: &str = "\"allowed\":true";
-const PATIENCE: Duration = Duration::from_secs(30);
 const SETTLING: Duration = Duration::from_secs(3);

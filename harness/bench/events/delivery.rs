@@ -14,11 +14,11 @@ use super::kcp::{Gateway, Mode, Operator, ReceivedEvents};
 use super::watcher::{Program, Reviews, load};
 use crate::environment::Bench;
 use crate::http::Target;
-use crate::load::{CONNECTIONS, Exchange};
+use crate::load::{CONNECTIONS, latencies};
 use crate::pki::Authority;
-use crate::process::{Process, free_address};
+use crate::process::Process;
 use crate::report::{Bound, Row, Table};
-use crate::statistics::{Estimate, milliseconds, number};
+use crate::statistics::{Estimate, number};
 
 /// A watcher with the default delivery mode, one with `sync`, and KCP.
 struct Setting<'a, 'b> {
@@ -121,25 +121,22 @@ async fn admission_rows(setting: &Setting<'_, '_>, mode: Mode) -> anyhow::Result
     for round in 0..rounds {
         let reviews = Reviews::new(name("spool", round), u32::MAX);
         let mut client = reviews.client(&setting.spool.0.target).await?;
-        spool.push(quantiles(&client.run(load(0, RATE, RATE)).await?)?);
+        spool.push(latencies(&client.run(load(0, RATE, RATE)).await?)?);
         if mode == Mode::Up {
             let reviews = Reviews::new(name("sync", round), u32::MAX);
             let mut client = reviews.client(&setting.sync.0.target).await?;
-            sync.push(quantiles(&client.run(load(0, RATE, RATE)).await?)?);
+            sync.push(latencies(&client.run(load(0, RATE, RATE)).await?)?);
         }
     }
     if mode != Mode::Up {
         // A review that waits for KCP takes seconds: one for each connection.
         let reviews = Reviews::new(name("sync", 0), u32::MAX);
         let mut client = reviews.client(&setting.sync.0.target).await?;
-        sync.push(quantiles(&client.run(load(0, CONNECTIONS, 0)).await?)?);
+        sync.push(latencies(&client.run(load(0, CONNECTIONS, 0)).await?)?);
     }
     let row = |index: usize, kind: &str, limit: Option<f64>| {
-        let pick = |rounds: &[[f64; 2]]| {
-            let samples: Vec<f64> = rounds.iter().map(|it| it[index]).collect();
-            Estimate::of(&samples).context("no round")
-        };
-        let (spool, sync) = (pick(&spool)?, pick(&sync)?);
+        let spool = Estimate::of_rounds(&spool, index)?;
+        let sync = Estimate::of_rounds(&sync, index)?;
         let measure = format!("admission {kind}, ms, KCP {}, {RATE}/s", mode.name());
         let row = Row::new([measure, format!("{spool:.2}"), format!("{sync:.2}")]);
         anyhow::Ok(row.bound(limit.map(|limit| Bound::at_most(spool, limit, " ms"))))
@@ -149,14 +146,6 @@ async fn admission_rows(setting: &Setting<'_, '_>, mode: Mode) -> anyhow::Result
     Ok(vec![
         row(0, "p50", effort.choose(Some(1.0), quick))?,
         row(1, "p99", effort.choose(Some(2.0), None))?,
-    ])
-}
-
-fn quantiles(exchanges: &[Exchange]) -> anyhow::Result<[f64; 2]> {
-    let quantile = |share| milliseconds(exchanges.iter().map(Exchange::latency), share);
-    Ok([
-        quantile(0.5).context("no review")?,
-        quantile(0.99).context("no review")?,
     ])
 }
 
@@ -203,7 +192,7 @@ async fn end_to_end(setting: &Setting<'_, '_>) -> anyhow::Result<Row> {
                     * 1e3,
             );
         }
-        Estimate::of(&times).context("no event")
+        Estimate::of(&times)
     };
     let spool = measure("spool", &setting.spool.0.target).await?;
     let sync = measure("sync", &setting.sync.0.target).await?;
@@ -229,7 +218,7 @@ struct Costs {
 /// The cost of an event, with the reviews of all connections in a closed loop.
 async fn costs(setting: &Setting<'_, '_>) -> anyhow::Result<Vec<Row>> {
     let bench = setting.bench;
-    let (target, process) = start_baseline(bench, &setting.authority).await?;
+    let (target, process) = bench.start_baseline(&setting.authority).await?;
     let baseline = (&target, &process);
     let watcher = (&setting.spool.0.target, &setting.spool.1);
     let sync = (&setting.sync.0.target, &setting.sync.1);
@@ -260,19 +249,16 @@ async fn costs(setting: &Setting<'_, '_>) -> anyhow::Result<Vec<Row>> {
 
 impl Costs {
     fn rows(&self, bench: &Bench<'_>, reviews: u32) -> anyhow::Result<Vec<Row>> {
-        let pick = |samples: &[[f64; 2]], index: usize| {
-            let samples: Vec<f64> = samples.iter().map(|it| it[index]).collect();
-            Estimate::of(&samples).context("no round")
-        };
         let row = |measure: &str, index: usize| {
-            let (spool, sync) = (pick(&self.spool, index)?, pick(&self.sync, index)?);
+            let spool = Estimate::of_rounds(&self.spool, index)?;
+            let sync = Estimate::of_rounds(&self.sync, index)?;
             anyhow::Ok(Row::new([
                 measure,
                 &format!("{spool:.0}"),
                 &format!("{sync:.0}"),
             ]))
         };
-        let ratio = Estimate::of(&self.ratios).context("no round")?;
+        let ratio = Estimate::of(&self.ratios)?;
         let limit = bench.effort.choose(None, Some(MOST_OF_BASELINE));
         let events = number(self.spool.len()) * number(reviews);
         let handshakes = format!("{:.1}", number(self.handshakes) * 1e3 / events);
@@ -288,28 +274,6 @@ impl Costs {
             Row::new(["TLS handshakes with KCP, per 1000 events", &handshakes]),
         ])
     }
-}
-
-async fn start_baseline(
-    bench: &Bench<'_>,
-    authority: &Authority,
-) -> anyhow::Result<(Target, Process)> {
-    let (folder, address) = (tempfile::tempdir()?, free_address()?);
-    authority.write(&authority.leaf("baseline")?, folder.path())?;
-    let file = |name: &str| folder.path().join(name).display().to_string();
-    let arguments = [address.to_string(), file("tls.crt"), file("tls.key")];
-    let process = Process::start(
-        "baseline",
-        bench.cores.system,
-        &bench.programs.baseline,
-        &arguments,
-    )?;
-    until("the baseline server", LONGEST, || {
-        tokio::net::TcpStream::connect(address)
-    })
-    .await?;
-    let tls = Some(authority.client(None)?);
-    Ok((Target { address, tls }, process))
 }
 
 /// Events that waited while KCP was unreachable.

@@ -19,10 +19,10 @@ use super::kcp::{Expected, Gateway, Mode, ReceivedEvents};
 use super::watcher::{ALLOWED, Program, Reviews, load};
 use crate::environment::Bench;
 use crate::http::{Connection, Target};
-use crate::load::Exchange;
+use crate::load::latencies;
 use crate::pki::Authority;
 use crate::report::{Bound, Row, Table};
-use crate::statistics::{Estimate, milliseconds};
+use crate::statistics::Estimate;
 
 /// Part `kills`.
 pub(super) async fn kills(bench: &Bench<'_>, kills: u32) -> anyhow::Result<Table> {
@@ -259,7 +259,8 @@ pub(super) async fn outage(bench: &Bench<'_>) -> anyhow::Result<Table> {
         .await;
     process.check_running()?;
     process.kill().await?;
-    let mut rows = outage_rows(bench, &exchanges, idle, &memory);
+    let [median, _] = latencies(&exchanges)?;
+    let mut rows = outage_rows(bench, median, idle, &memory);
     let (objects, asked) = (expected.objects(), expected.reviews);
     let result = format!("{lost} of {objects} objects, {asked} reviews; spool {spool} KiB");
     rows.push(Row::new(["final states lost", &result]).bound(Bound::zero(lost)));
@@ -269,12 +270,11 @@ pub(super) async fn outage(bench: &Bench<'_>) -> anyhow::Result<Table> {
     Ok(Table::new(&["measure", "watcher"], rows))
 }
 
-fn outage_rows(bench: &Bench<'_>, exchanges: &[Exchange], idle: f64, memory: &[f64]) -> Vec<Row> {
+fn outage_rows(bench: &Bench<'_>, median: f64, idle: f64, memory: &[f64]) -> Vec<Row> {
     let row = |measure: &str, result: &str, value: f64, (limit, unit): (f64, &str)| {
         let bound = Bound::at_most(Estimate::exact(value), limit, unit);
         Row::new([measure, result]).bound(bound)
     };
-    let median = milliseconds(exchanges.iter().map(Exchange::latency), 0.5).unwrap_or_default();
     let first = memory.first().copied().unwrap_or_default();
     let most = memory.iter().copied().fold(first, f64::max);
     let growth = bench.effort.choose(1.0, 3.0);

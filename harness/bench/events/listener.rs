@@ -174,8 +174,8 @@ impl Side {
         let memory = self.listener.process.memory("VmRSS")?;
         self.listener.process.kill().await?;
         Ok(Capacity {
-            rate: Estimate::of(&self.rates).context("no round")?,
-            cpu: Estimate::of(&self.cpu).context("no round")?,
+            rate: Estimate::of(&self.rates)?,
+            cpu: Estimate::of(&self.cpu)?,
             memory,
         })
     }
@@ -229,7 +229,7 @@ fn verification(
         }
         rounds.push(begin.elapsed().as_secs_f64() * 1e6 / number(chunk.len()));
     }
-    Estimate::of(&rounds).context("no certificate")
+    Estimate::of(&rounds)
 }
 
 fn rate_rows(bench: &Bench<'_>, cold: &Capacity, warm: &Capacity, check: Estimate) -> Vec<Row> {
