@@ -1,151 +1,58 @@
-//! `harness bench events`: what a change on a runtime costs there, and whether KCP learns of it whatever happens.
+//! `harness bench events`: the watcher and the listener: latency, cost, capacity, and loss after failures.
 //!
-//! The subject (the product's watcher, or a listener) is a process of its own on one core; API servers, gateway, operator
-//! and senders are this program on the other, as a release build ([`hand_over`]). Beside the product: its own mode
-//! `notify: sync`, and a model of the public watcher (`public`). Invariants: everything stays on loopback; a wrong answer
-//! is an error, not a figure; an object's final state is known when an event of it arrives after its last answered
-//! review.
+//! The system under test (the product's watcher, or a listener) is a process alone on one core. API servers, gateway and
+//! operator are this program on the other core, over loopback with TLS 1.3. A wrong response is an error, not a result.
 
-mod admission;
-mod authority;
-mod capacity;
 mod delivery;
-mod gateway;
+mod failures;
 mod kcp;
-mod kills;
-mod model;
-mod outage;
-mod public;
-mod report;
-mod reviews;
-mod roles;
-mod senders;
-mod stage;
-mod stream;
+mod listener;
 mod watcher;
-mod wire;
 
-use std::process::{ExitCode, Stdio};
-
-use anyhow::{Context as _, bail};
 use clap::{Args, ValueEnum};
-use tokio::process::Command;
 
-use self::authority::Authority;
-use self::roles::Role;
-use self::stage::Stage;
-use super::machine::Cores;
-use super::parts::Choice;
-use super::{Outcome, parts, programs};
-use clusters::progress::Progress;
+pub(crate) use self::listener::operate;
+use crate::environment::Bench;
+use crate::report::{Options, Table};
 
 /// How to measure events.
 #[derive(Debug, Clone, Args)]
 pub struct EventsArgs {
     #[command(flatten)]
-    choice: Choice<Part>,
-    /// How often the watcher is killed.
-    #[arg(long, default_value_t = 1000)]
+    pub(crate) options: Options,
+    /// Parts to measure; all by default.
+    #[arg(long, value_delimiter = ',', value_enum)]
+    pub(crate) parts: Vec<Part>,
+    /// How often the watcher is killed; a tenth of it in a quick run.
+    #[arg(long, default_value_t = 1_000)]
     kills: u32,
-    /// The subject's core and ours: this is the release build, on ours.
-    #[arg(long, hide = true, value_delimiter = ',')]
-    cores: Vec<u32>,
-    /// Play a part in a process of its own.
-    #[arg(long, hide = true, value_enum)]
-    role: Option<Role>,
 }
 
-/// What is measured on its own.
+/// A part that is measured on its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Part {
-    /// What a review waits for.
+    /// The latency of a review while KCP is up, refuses and hangs.
     Admission,
     /// From the review to the operator.
     Delivery,
-    /// What a listener carries.
+    /// The capacity of a listener.
     Listener,
-    /// SIGKILL again and again; a silent watcher.
+    /// Loss after SIGKILL.
     Kills,
-    /// An hour without KCP.
+    /// Loss after an hour without KCP.
     Outage,
 }
 
-impl Part {
-    async fn measure(self, stage: &Stage<'_>) -> anyhow::Result<Vec<report::Row>> {
-        match self {
-            Self::Admission => Box::pin(admission::measure(stage)).await,
-            Self::Delivery => Box::pin(delivery::measure(stage)).await,
-            Self::Listener => Box::pin(capacity::measure(stage)).await,
-            Self::Kills => Box::pin(kills::measure(stage)).await,
-            Self::Outage => Box::pin(outage::measure(stage)).await,
-        }
-    }
-}
-
-/// Runs the bench.
-pub(super) async fn run(progress: &Progress, arguments: &EventsArgs) -> anyhow::Result<Outcome> {
-    if let Some(role) = arguments.role {
-        role.play().await?;
-        return Ok(Outcome {
-            text: String::new(),
-            code: ExitCode::SUCCESS,
-        });
-    }
-    match arguments.cores[..] {
-        [] => hand_over(progress, arguments).await,
-        [subject, generator] => {
-            let cores = Cores { subject, generator };
-            bench(progress, arguments, cores).await
-        }
-        _ => bail!("two cores are needed"),
-    }
-}
-
-/// Runs this command once more as a release build and on one core: a gateway of a debug build, or one that wanders onto
-/// the subject's core, would be measured itself.
-async fn hand_over(progress: &Progress, arguments: &EventsArgs) -> anyhow::Result<Outcome> {
-    let harness = if arguments.choice.built {
-        programs::built_harness()
-    } else {
-        clusters::images::binary(progress, clusters::images::Profile::Release).await?;
-        programs::harness(progress).await?
-    };
-    let Cores { subject, generator } = Cores::ours()?;
-    let mut command = Command::new("taskset");
-    command
-        .args(["-c", &generator.to_string()])
-        .arg(harness)
-        .args(std::env::args_os().skip(1))
-        .arg(format!("--cores={subject},{generator}"))
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .kill_on_drop(true);
-    let ran = command.output().await.context("taskset (util-linux)")?;
-    let code = ran.status.code().and_then(|code| u8::try_from(code).ok());
-    Ok(Outcome {
-        text: String::from_utf8_lossy(&ran.stdout).trim_end().to_owned(),
-        code: code.map_or(ExitCode::FAILURE, ExitCode::from),
-    })
-}
-
-async fn bench(
-    progress: &Progress,
+pub(crate) async fn measure(
+    bench: &Bench<'_>,
     arguments: &EventsArgs,
-    cores: Cores,
-) -> anyhow::Result<Outcome> {
-    let choice = &arguments.choice;
-    let product = choice.product.clone();
-    let stage = Stage {
-        progress,
-        product: product.unwrap_or_else(|| programs::Programs::built().product),
-        harness: std::env::current_exe()?,
-        cores,
-        authority: Authority::new()?,
-        quick: choice.quick,
-        kills: arguments.kills,
-    };
-    let measure = async |part: Part| part.measure(&stage).await;
-    parts::measure(BENCH, choice, measure).await?.end(choice)
+    part: Part,
+) -> anyhow::Result<Table> {
+    match part {
+        Part::Admission => Box::pin(delivery::admission(bench)).await,
+        Part::Delivery => Box::pin(delivery::delivery(bench)).await,
+        Part::Listener => Box::pin(listener::measure(bench)).await,
+        Part::Kills => Box::pin(failures::kills(bench, arguments.kills)).await,
+        Part::Outage => Box::pin(failures::outage(bench)).await,
+    }
 }
-
-const BENCH: &str = "events";

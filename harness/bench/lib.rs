@@ -1,175 +1,147 @@
-//! Benches: what the product costs, beside the least that could do its job, in one run on one machine.
+//! Benchmarks of the product, and the simulator of many runtimes.
 //!
-//! Invariants: what is measured is the release build with the flags of the image; a wrong answer is not timed; counts
-//! are fixed and everything stays on the loopback interface, so a bench ends by itself (`admission` within ten
-//! minutes) and what it started ends with it. Absolute figures drift with the neighbours of a machine: bounds are on
-//! ratios within one run.
+//! Three benches (`admission`, `fanout`, `events`) share the load generator, the report and the CPU accounting. Everything
+//! runs on one machine over loopback; the counts are fixed, so a bench ends by itself, and what it started ends with it.
+//! Absolute numbers vary with load from other VMs, so required bounds are on ratios, counts or generous limits.
 
-mod answers;
-mod apiserver;
-mod calls;
+mod admission;
+mod environment;
 mod events;
 mod fanout;
 pub mod fleet;
-mod generator;
-mod machine;
-mod page;
-mod parts;
+mod http;
+mod load;
+mod pki;
 mod process;
-mod programs;
 mod report;
-mod reviews;
-mod rounds;
 mod statistics;
-mod subjects;
 
 use std::process::ExitCode;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 
-use self::answers::Case;
-use self::calls::Calls;
-use self::machine::{Circumstances, Cores};
-use self::programs::Programs;
-use self::report::Figures;
-use self::rounds::{Effort, Stage, open_rate};
-use self::subjects::Subjects;
+use self::environment::{Bench, Environment, run_pinned};
+use self::report::{Options, Report};
 use clusters::progress::Progress;
 
 /// What to measure.
 #[derive(Debug, Clone, Subcommand)]
 pub enum BenchCommand {
-    /// The webhook against a no-op with the same TLS stack: CPU a review, latency, memory, API calls.
+    /// The webhook compared with a baseline server: CPU per review, latency, memory, API requests.
     Admission(AdmissionArgs),
     /// The controller with thousands of simulated runtimes: convergence, requests, CPU, memory.
     Fanout(fanout::FanoutArgs),
-    /// The watcher and the listener: latency in every state of KCP, rates, kills and an outage.
+    /// The watcher and the listener: latency, cost, capacity, loss after kills and an outage.
     Events(events::EventsArgs),
+    /// An operator with the listener, as a process of `bench events`.
+    #[command(hide = true)]
+    Operator,
 }
 
 /// How to measure admission.
 #[derive(Debug, Clone, Args)]
 pub struct AdmissionArgs {
-    /// Exit with 1 if a bound that must hold does not.
-    #[arg(long)]
-    check: bool,
-    /// A tenth of the requests, for a look; docs/benchmarks.md stays as it is.
-    #[arg(long)]
-    quick: bool,
-    /// Measure what was built last, and do not ask cargo whether it is of these sources.
-    #[arg(long)]
-    built: bool,
+    #[command(flatten)]
+    options: Options,
 }
 
-/// A bench that has ended.
+/// The result of a bench.
 #[derive(Debug)]
 pub struct Outcome {
-    /// For the terminal.
+    /// Text for the terminal.
     pub text: String,
-    /// Of the process.
+    /// Exit code of the process.
     pub code: ExitCode,
-}
-
-impl Outcome {
-    /// Of figures that are good enough, or not.
-    fn new(text: String, good: bool) -> Self {
-        let code = if good {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
-        };
-        Self { text, code }
-    }
 }
 
 /// Runs a bench.
 ///
 /// # Errors
-/// When something does not build or start, answers wrongly, or ends too early.
+/// When a program cannot be built or started, responds incorrectly, or ends too early.
 pub async fn run(progress: &Progress, command: &BenchCommand) -> anyhow::Result<Outcome> {
-    let arguments = match command {
-        BenchCommand::Admission(arguments) => arguments,
-        BenchCommand::Fanout(arguments) => return fanout::run(progress, arguments).await,
-        BenchCommand::Events(arguments) => return events::run(progress, arguments).await,
+    let options = match command {
+        BenchCommand::Admission(arguments) => &arguments.options,
+        BenchCommand::Fanout(arguments) => &arguments.options,
+        BenchCommand::Events(arguments) => &arguments.options,
+        BenchCommand::Operator => {
+            events::operate().await?;
+            let (text, code) = (String::new(), ExitCode::SUCCESS);
+            return Ok(Outcome { text, code });
+        }
     };
-    let circumstances = Circumstances::now().await?;
-    let programs = if arguments.built {
-        Programs::built()
-    } else {
-        Programs::build(progress).await?
-    };
-    let cores = Cores::ours()?;
-    let start = Subjects::start(&programs, cores);
-    let subjects = progress.show("start webhook and no-op", start).await?;
-    let stage = Stage {
-        load: &programs.load,
-        cores,
-        subjects: &subjects,
-        effort: if arguments.quick {
-            Effort::QUICK
-        } else {
-            Effort::FULL
-        },
-    };
-    let mut figures = measure(progress, &stage, circumstances).await?;
-    if arguments.built {
-        figures.command.push_str(" --built");
+    if options.cores.is_empty() {
+        return run_pinned(progress, options).await;
     }
-    subjects.end().await?;
-    if !arguments.quick {
-        page::put("admission", &figures.markdown())?;
-    }
-    let good = !arguments.check || figures.hold();
-    Ok(Outcome::new(figures.shown(), good))
+    measure(progress, command, options).await
 }
 
 async fn measure(
     progress: &Progress,
-    stage: &Stage<'_>,
-    circumstances: Circumstances,
-) -> anyhow::Result<Figures> {
-    let subjects = stage.subjects;
-    let cases = answers::cases(subjects).await?;
-    let before = Calls::now(subjects).await?;
-    let mut capacities = Vec::new();
-    for case in &cases {
-        let title = format!("CPU and rate: {}", case.name());
-        let comparison = progress.show(&title, stage.capacity(case)).await?;
-        capacities.push((case.size, case.kind, case.name(), comparison));
+    command: &BenchCommand,
+    options: &Options,
+) -> anyhow::Result<Outcome> {
+    let bench = Bench::new(progress, options)?;
+    let mut report = Report::default();
+    match command {
+        BenchCommand::Admission(_) => {
+            let environment = environment(&bench, "admission", "").await?;
+            report.add(
+                "admission",
+                &environment,
+                &admission::measure(&bench).await?,
+            )?;
+        }
+        BenchCommand::Fanout(arguments) => {
+            for part in chosen(&arguments.parts, arguments.default_parts()) {
+                let environment = environment(&bench, "fanout", &name(&part)).await?;
+                let table = fanout::measure(&bench, arguments, part).await?;
+                report.add(&format!("fanout {}", name(&part)), &environment, &table)?;
+            }
+        }
+        BenchCommand::Events(arguments) => {
+            for part in chosen(&arguments.parts, events::Part::value_variants()) {
+                let environment = environment(&bench, "events", &name(&part)).await?;
+                let table = events::measure(&bench, arguments, part).await?;
+                report.add(&format!("events {}", name(&part)), &environment, &table)?;
+            }
+        }
+        BenchCommand::Operator => {}
     }
-    let latencies = latencies(progress, stage, &cases).await?;
-    let peak = |subject: &subjects::Subject| subject.process.memory("VmHWM");
-    Ok(Figures {
-        circumstances,
-        command: "cargo harness bench admission".to_owned(),
-        capacities,
-        latencies,
-        idle: (subjects.noop.idle, subjects.webhook.idle),
-        peak: (peak(&subjects.noop)?, peak(&subjects.webhook)?),
-        calls: Calls::now(subjects).await?.since(before),
-    })
+    Ok(report.finish(options))
 }
 
-async fn latencies(
-    progress: &Progress,
-    stage: &Stage<'_>,
-    cases: &[Case],
-) -> anyhow::Result<
-    Vec<(
-        reviews::Size,
-        String,
-        u32,
-        (rounds::Latency, rounds::Latency),
-    )>,
-> {
-    let mut latencies = Vec::new();
-    for (case, rate) in cases
+async fn environment(bench: &Bench<'_>, name: &str, part: &str) -> anyhow::Result<Environment> {
+    let parts = if part.is_empty() {
+        String::new()
+    } else {
+        format!(" --parts {part}")
+    };
+    let command = format!("cargo harness bench {name}{parts}");
+    Environment::now(bench.effort, command).await
+}
+
+/// The parts that were named, or else the default ones.
+fn chosen<P: Copy>(named: &[P], default: &[P]) -> Vec<P> {
+    if named.is_empty() { default } else { named }.to_vec()
+}
+
+/// The name of a part on the command line.
+fn name(part: &impl ValueEnum) -> String {
+    let value = part.to_possible_value();
+    value.map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+/// The sections of the page: one for each part of each bench.
+#[cfg(test)]
+fn sections() -> Vec<String> {
+    let fanout = fanout::Part::value_variants()
         .iter()
-        .filter_map(|case| Some((case, open_rate(case)?)))
-    {
-        let title = format!("latency at {rate}/s: {}", case.name());
-        let both = progress.show(&title, stage.latency(case, rate)).await?;
-        latencies.push((case.size, case.name(), rate, both));
-    }
-    Ok(latencies)
+        .map(|part| format!("fanout {}", name(part)));
+    let events = events::Part::value_variants()
+        .iter()
+        .map(|part| format!("events {}", name(part)));
+    fanout
+        .chain(events)
+        .chain(["admission".to_owned()])
+        .collect()
 }

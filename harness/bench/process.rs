@@ -1,197 +1,256 @@
-//! A process on a core of its own, and what the kernel says of it.
+//! A process on a core of its own, and the kernel's account of it.
 //!
-//! Invariant: it ends with its handle, by its own number. Pinned by `taskset` (util-linux), and before everything else on
-//! its core by `nice`; both become the program, so the number is the program's.
+//! It is pinned by `taskset` and preferred by `nice`; both replace themselves by the program, so the process ID is the
+//! program's. The process ends with its handle.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::path::Path;
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 use clusters::progress::tail;
 use clusters::workspace;
+use testkit::until::until;
 
 /// A started program.
-pub(super) struct Process {
+pub(crate) struct Process {
     name: String,
     child: Child,
-    number: u32,
-    talk: Option<Talk>,
-}
-
-struct Talk {
-    input: ChildStdin,
-    output: Lines<BufReader<ChildStdout>>,
+    id: u32,
+    pipes: Option<(ChildStdin, Lines<BufReader<ChildStdout>>)>,
+    /// Nanoseconds on a CPU by thread, as last seen: what an ended thread has used is kept.
+    threads: Mutex<BTreeMap<u64, u64>>,
 }
 
 impl Process {
-    /// Starts a program whose output goes to a log.
-    pub(super) fn start(
+    /// Starts a program; its output goes to `target/harness/logs/bench-NAME.log`.
+    pub(crate) fn start(
         name: &str,
         core: u32,
         program: &Path,
-        arguments: &[&str],
+        arguments: &[String],
     ) -> anyhow::Result<Self> {
         let mut command = command(name, core, program, arguments)?;
-        command
-            .stdin(Stdio::null())
-            .stdout(File::create(log(name))?);
-        Self::spawn(name, &mut command)
+        let log = File::create(log(name, "log"))?;
+        Self::spawn(name, command.stdin(Stdio::null()).stdout(log))
     }
 
-    /// Starts a program that is spoken with, line by line.
-    pub(super) fn converse(
+    /// Starts a program that reads and writes lines of JSON.
+    pub(crate) fn start_with_pipes(
         name: &str,
         core: u32,
         program: &Path,
-        arguments: &[&str],
+        arguments: &[String],
     ) -> anyhow::Result<Self> {
         let mut command = command(name, core, program, arguments)?;
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        Self::spawn(name, &mut command)
+        Self::spawn(name, command.stdin(Stdio::piped()).stdout(Stdio::piped()))
     }
 
     fn spawn(name: &str, command: &mut Command) -> anyhow::Result<Self> {
-        let mut child = command
-            .kill_on_drop(true)
-            .spawn()
-            .with_context(|| format!("{name} cannot be started; nice and taskset are needed"))?;
-        let number = child.id().context("a process without a number")?;
-        let talk = child
-            .stdin
-            .take()
-            .zip(child.stdout.take())
-            .map(|(input, output)| Talk {
-                input,
-                output: BufReader::new(output).lines(),
-            });
+        let spawned = command.kill_on_drop(true).spawn();
+        let mut child = spawned.with_context(|| format!("{name}: nice and taskset are needed"))?;
+        let id = child.id().context("a process without an ID")?;
+        let pipes = child.stdin.take().zip(child.stdout.take());
         Ok(Self {
             name: name.to_owned(),
             child,
-            number,
-            talk,
+            id,
+            pipes: pipes.map(|(input, output)| (input, BufReader::new(output).lines())),
+            threads: Mutex::default(),
         })
     }
 
-    /// What it was started as.
-    pub(super) fn name(&self) -> &str {
-        &self.name
+    /// Sends a line of JSON.
+    pub(crate) async fn send(&mut self, value: &impl Serialize) -> anyhow::Result<()> {
+        let (input, _) = self.pipes.as_mut().context("no pipes")?;
+        let line = serde_json::to_string(value)? + "\n";
+        input.write_all(line.as_bytes()).await?;
+        Ok(input.flush().await?)
     }
 
-    /// Says a line.
-    pub(super) async fn say(&mut self, line: &str) -> anyhow::Result<()> {
-        let talk = self.talk.as_mut().context("nobody listens")?;
-        talk.input.write_all(format!("{line}\n").as_bytes()).await?;
-        Ok(talk.input.flush().await?)
-    }
-
-    /// The next line that it says.
-    pub(super) async fn hear(&mut self) -> anyhow::Result<String> {
-        let talk = self.talk.as_mut().context("nobody speaks")?;
-        let heard = tokio::time::timeout(LONGEST_SILENCE, talk.output.next_line()).await;
-        match heard {
-            Ok(Ok(Some(line))) => Ok(line),
-            Ok(Ok(None)) => bail!(
-                "{} ended; it said:\n{}",
+    /// Receives a line of JSON.
+    pub(crate) async fn receive<T: DeserializeOwned>(&mut self) -> anyhow::Result<T> {
+        let (_, output) = self.pipes.as_mut().context("no pipes")?;
+        let line = tokio::time::timeout(LONGEST_ANSWER, output.next_line()).await;
+        let line =
+            line.with_context(|| format!("{}: no line within {LONGEST_ANSWER:?}", self.name))?;
+        let Some(line) = line? else {
+            bail!(
+                "{} ended:\n{}",
                 self.name,
-                tail(&trouble(&self.name), 5)
-            ),
-            Ok(Err(error)) => Err(error).with_context(|| self.name.clone()),
-            Err(_) => bail!("{} was silent for {LONGEST_SILENCE:?}", self.name),
-        }
-    }
-
-    /// Whether it still runs; the error shows the end of its log.
-    pub(super) fn is_running(&mut self) -> anyhow::Result<()> {
-        if let Some(status) = self.child.try_wait()? {
-            let tail = format!(
-                "{}\n{}",
-                tail(&log(&self.name), 10),
-                tail(&trouble(&self.name), 10)
+                tail(&log(&self.name, "err.log"), 5)
             );
-            bail!("{} ended ({status}):\n{tail}", self.name);
+        };
+        serde_json::from_str(&line).with_context(|| format!("{}: {line}", self.name))
+    }
+
+    /// Fails with the end of the log if the process has ended.
+    pub(crate) fn check_running(&mut self) -> anyhow::Result<()> {
+        let Some(status) = self.child.try_wait()? else {
+            return Ok(());
+        };
+        let [log, errors] = ["log", "err.log"].map(|suffix| tail(&log(&self.name, suffix), 10));
+        bail!("{} ended ({status}):\n{log}\n{errors}", self.name)
+    }
+
+    /// Waits until `/readyz` at this address answers 200.
+    pub(crate) async fn ready(&mut self, health: SocketAddr) -> anyhow::Result<()> {
+        let waited = until("/readyz", PATIENCE, || is_ready(health)).await;
+        self.check_running()?;
+        waited.with_context(|| format!("see target/harness/logs/bench-{}.err.log", self.name))
+    }
+
+    /// CPU time of all threads so far, user and system: in nanoseconds, by the scheduler's account
+    /// (`/proc/PID/task/*/schedstat`). The account of a thread is exact whenever it is not running.
+    pub(crate) fn cpu(&self) -> anyhow::Result<Duration> {
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.id));
+        for task in tasks.with_context(|| format!("{} has ended", self.name))? {
+            let task = task?;
+            // A thread may end between the two calls.
+            let Ok(text) = fs::read_to_string(task.path().join("schedstat")) else {
+                continue;
+            };
+            let thread = task.file_name().to_string_lossy().parse()?;
+            threads.insert(
+                thread,
+                on_cpu(&text).context("schedstat: no time on a CPU")?,
+            );
         }
-        Ok(())
+        Ok(Duration::from_nanos(threads.values().sum()))
     }
 
-    /// CPU time of all its threads so far, user and system, in steps of 10 ms.
-    pub(super) fn cpu(&self) -> anyhow::Result<Duration> {
-        let stat = fs::read_to_string(format!("/proc/{}/stat", self.number))
-            .with_context(|| format!("{} is gone", self.name))?;
-        cpu_of(&stat).context("/proc/PID/stat reads otherwise than expected")
-    }
-
-    /// A line of `/proc/PID/status` such as `VmRSS`, in KiB.
-    pub(super) fn memory(&self, field: &str) -> anyhow::Result<u32> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.number))
-            .with_context(|| format!("{} is gone", self.name))?;
-        status
+    /// A field of `/proc/PID/status` such as `VmRSS`, in MiB.
+    pub(crate) fn memory(&self, field: &str) -> anyhow::Result<f64> {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.id))
+            .with_context(|| format!("{} has ended", self.name))?;
+        let kib = status
             .lines()
             .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))
-            .and_then(|rest| rest.trim().strip_suffix(" kB")?.parse().ok())
-            .with_context(|| format!("no {field} in /proc/PID/status"))
+            .and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<f64>().ok());
+        Ok(kib.with_context(|| format!("no {field} in /proc/PID/status"))? / 1024.0)
     }
 
-    /// Ends it at once.
-    pub(super) async fn end(mut self) -> anyhow::Result<()> {
-        self.kill().await
-    }
-
-    /// Ends it at once, by SIGKILL, and keeps its name.
-    pub(super) async fn kill(&mut self) -> anyhow::Result<()> {
+    /// Ends it by SIGKILL.
+    pub(crate) async fn kill(&mut self) -> anyhow::Result<()> {
         self.child.kill().await.with_context(|| self.name.clone())
     }
 }
 
-fn command(name: &str, core: u32, program: &Path, arguments: &[&str]) -> anyhow::Result<Command> {
+/// Whether a component with this health address is ready.
+pub(crate) async fn is_ready(health: SocketAddr) -> anyhow::Result<()> {
+    let answer = reqwest::get(format!("http://{health}/readyz")).await?;
+    let status = answer.status();
+    ensure!(status.is_success(), "{status}: {}", answer.text().await?);
+    Ok(())
+}
+
+/// The metrics of a component, in the text format.
+pub(crate) async fn metrics(address: SocketAddr) -> anyhow::Result<String> {
+    let answer = reqwest::get(format!("http://{address}/metrics")).await?;
+    Ok(answer.error_for_status()?.text().await?)
+}
+
+/// The sum of a counter over the label sets that are chosen; `None` if there is no such counter.
+pub(crate) fn counter(metrics: &str, suffix: &str, chosen: impl Fn(&str) -> bool) -> Option<u64> {
+    let mut series = metrics
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| line.rsplit_once(' '))
+        .filter_map(|(series, value)| {
+            let (metric, labels) = series.split_once('{').unwrap_or((series, ""));
+            metric.ends_with(suffix).then_some((labels, value))
+        })
+        .peekable();
+    series.peek()?;
+    let chosen = series.filter(|(labels, _)| chosen(labels));
+    chosen.map(|(_, value)| value.parse::<u64>().ok()).sum()
+}
+
+/// A free port of loopback, below the ports that the kernel gives to clients, one of which might take it while a process
+/// is started again.
+pub(crate) fn free_address() -> anyhow::Result<SocketAddr> {
+    let first = 20_000 + u16::try_from(std::process::id() % 8_000)?;
+    let used = USED.fetch_add(1, Ordering::Relaxed);
+    let mut ports = (first..first + 2_000).skip(usize::from(used));
+    let free = ports.find_map(|port| TcpListener::bind(("127.0.0.1", port)).ok());
+    Ok(free.context("no free port")?.local_addr()?)
+}
+
+fn command(name: &str, core: u32, program: &Path, arguments: &[String]) -> anyhow::Result<Command> {
     fs::create_dir_all(workspace::logs())?;
     let mut command = Command::new("nice");
     command
         .args(["-n", PRIORITY, "taskset", "-c", &core.to_string()])
         .arg(program)
         .args(arguments)
-        .stderr(File::create(trouble(name))?);
+        .stderr(File::create(log(name, "err.log"))?);
     Ok(command)
 }
 
-/// Whoever else is there, an API server with all its threads above all, takes what is left. (Who may not raise a
-/// priority is told so by `nice`, and runs as it is.)
+fn log(name: &str, suffix: &str) -> PathBuf {
+    workspace::logs().join(format!("bench-{name}.{suffix}"))
+}
+
+/// The first field of `schedstat`.
+fn on_cpu(text: &str) -> Option<u64> {
+    text.split_whitespace().next()?.parse().ok()
+}
+
+static USED: AtomicU16 = AtomicU16::new(0);
+/// Other processes, the threads of an API server above all, get what is left. A user who may not raise a priority gets a
+/// warning of `nice`, and the program runs with the normal one.
 const PRIORITY: &str = "-10";
-
-fn log(name: &str) -> std::path::PathBuf {
-    workspace::logs().join(format!("bench-{name}.log"))
-}
-
-fn trouble(name: &str) -> std::path::PathBuf {
-    workspace::logs().join(format!("bench-{name}.err.log"))
-}
-
-/// Fields 14 and 15 of `/proc/PID/stat`; the program's name before them may itself contain blanks and brackets.
-fn cpu_of(stat: &str) -> Option<Duration> {
-    let (_, after_name) = stat.rsplit_once(')')?;
-    let mut fields = after_name.split_whitespace().skip(11);
-    let user: u32 = fields.next()?.parse().ok()?;
-    let system: u32 = fields.next()?.parse().ok()?;
-    Some(TICK * (user + system))
-}
-
-/// `USER_HZ` is 100 on every architecture that we build for.
-const TICK: Duration = Duration::from_millis(10);
-/// No measurement takes so long.
-const LONGEST_SILENCE: Duration = Duration::from_mins(1);
+const LONGEST_ANSWER: Duration = Duration::from_mins(1);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     #[test]
-    fn cpu_time_is_found_behind_a_strange_name() {
-        let stat = "42 (a) b (c) S 1 42 42 0 -1 4194560 100 0 0 0 150 25 3 4 20 0 5 0 1 2 3";
-        assert_eq!(cpu_of(stat), Some(Duration::from_millis(1750)));
-        assert_eq!(cpu_of("42"), None);
+    fn counters_are_summed_over_the_chosen_labels() {
+        let text = "# TYPE x_calls counter\nx_calls_total{verb=\"get\"} 2\nx_calls_total{verb=\"watch\"} 5\ny 1\n";
+        assert_eq!(counter(text, "_calls_total", |_| true), Some(7));
+        let unwatched = |labels: &str| !labels.contains("watch");
+        assert_eq!(counter(text, "_calls_total", unwatched), Some(2));
+        assert_eq!(counter(text, "_absent_total", |_| true), None);
+    }
+
+    #[tokio::test]
+    async fn cpu_time_is_counted_below_the_tick_of_the_kernel() {
+        let arguments = [
+            "-c",
+            "i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done; sleep 60",
+        ];
+        let arguments = arguments.map(str::to_owned);
+        let begin = Instant::now();
+        let mut process = Process::start("cpu-test", 0, Path::new("/bin/sh"), &arguments).unwrap();
+        let used = until("the loop has ended", PATIENCE, || async {
+            let before = process.cpu().ok()?;
+            tokio::task::yield_now().await;
+            let now = process.cpu().ok()?;
+            (now == before && now > Duration::from_micros(500)).then_some(now)
+        });
+        let used = used.await.unwrap();
+        assert!(used < begin.elapsed(), "{used:?}");
+        assert_ne!(
+            used.as_nanos() % 1_000_000,
+            0,
+            "not in milliseconds: {used:?}"
+        );
+        process.kill().await.unwrap();
     }
 }

@@ -1,258 +1,342 @@
-//! One table, ratios first: on the terminal, and as Markdown between two markers of `docs/benchmarks.md`.
+//! The one form of all results: rows with bounds in a table, on the terminal and in `docs/benchmarks.md`.
 //!
-//! Invariant: what is outside the markers is the author's. Bounds that *must* hold decide the exit code of `--check`;
-//! those that are *aimed* at are shown.
+//! Every part of a bench has its own section in the page, between two markers, with the command, the commit and the machine
+//! of its measurement; a run replaces only the sections of the parts that it measured. Text outside the markers is never
+//! changed. A quick run writes nothing into the page.
 
-use comfy_table::{Table, TableStyle, presets};
+use std::path::PathBuf;
+use std::process::ExitCode;
 
-use super::answers::Kind;
-use super::calls::Calls;
-use super::machine::Circumstances;
-use super::reviews::Size;
-use super::rounds::{Comparison, Latency};
-use super::statistics::Spread;
+use anyhow::Context as _;
+use clap::Args;
+use comfy_table::{Table as Cells, TableStyle, presets};
 
-/// Everything that was measured.
-pub(super) struct Figures {
-    pub(super) circumstances: Circumstances,
-    pub(super) command: String,
-    pub(super) capacities: Vec<(Size, Kind, String, Comparison)>,
-    pub(super) latencies: Vec<(Size, String, u32, (Latency, Latency))>,
-    /// Resident KiB of no-op and webhook.
-    pub(super) idle: (u32, u32),
-    pub(super) peak: (u32, u32),
-    pub(super) calls: Calls,
+use crate::Outcome;
+use crate::environment::Environment;
+use crate::statistics::Estimate;
+use clusters::workspace;
+
+/// The arguments that all benches share.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct Options {
+    /// Exit with 1 if a required bound is missed.
+    #[arg(long)]
+    check: bool,
+    /// A tenth of the load with loose bounds, on binaries of profile e2e; docs/benchmarks.md is not written.
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Measure the binaries of the last build.
+    #[arg(long)]
+    pub(crate) built: bool,
+    /// Binary of the product to measure instead of the built one.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) product: Option<PathBuf>,
+    /// Core of the system under test and core of everything else; set by the harness for its own second process.
+    #[arg(long, hide = true, value_delimiter = ',')]
+    pub(crate) cores: Vec<u32>,
 }
 
-/// A line of the table.
-#[derive(Debug, Clone, PartialEq)]
-struct Row {
-    measure: String,
-    ratio: String,
-    noop: String,
-    webhook: String,
-    bound: Option<Bound>,
+/// How much is measured and which bounds apply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Effort {
+    /// For results that are published.
+    Full,
+    /// For CI: a tenth of the load; the bounds allow for a slow, busy machine and are missed by a regression to three
+    /// times the cost.
+    Quick,
 }
 
-/// What a figure should be.
-#[derive(Debug, Clone, PartialEq)]
-struct Bound {
+impl Effort {
+    /// A tenth of a count in a quick run.
+    pub(crate) fn count(self, full: u32) -> u32 {
+        match self {
+            Self::Full => full,
+            Self::Quick => full.div_ceil(10),
+        }
+    }
+
+    /// The one of two values that applies: a limit, a number of rounds.
+    pub(crate) fn choose<T>(self, full: T, quick: T) -> T {
+        match self {
+            Self::Full => full,
+            Self::Quick => quick,
+        }
+    }
+}
+
+/// What a result is compared with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Bound {
     text: String,
-    must: bool,
+    required: bool,
     met: bool,
 }
 
 impl Bound {
-    fn at_most(figure: f64, limit: f64, unit: &str) -> Self {
+    /// A condition that decides the exit code of `--check`.
+    pub(crate) fn required(text: impl Into<String>, met: bool) -> Self {
         Self {
-            text: format!("≤ {limit}{unit}"),
-            must: false,
-            met: figure <= limit,
+            text: text.into(),
+            required: true,
+            met,
         }
     }
 
-    fn must(self) -> Self {
-        Self { must: true, ..self }
+    /// The upper end of the interval is at most the limit.
+    pub(crate) fn at_most(result: Estimate, limit: f64, unit: &str) -> Self {
+        Self::required(format!("≤ {limit}{unit}"), result.high <= limit)
+    }
+
+    /// The lower end of the interval is at least the limit.
+    pub(crate) fn at_least(result: Estimate, limit: f64, unit: &str) -> Self {
+        Self::required(format!("≥ {limit}{unit}"), result.low >= limit)
+    }
+
+    /// A count is zero.
+    pub(crate) fn zero(count: impl TryInto<u64>) -> Self {
+        Self::required("= 0", count.try_into().is_ok_and(|count| count == 0))
+    }
+
+    /// The bound as a target, which is shown and does not decide the exit code.
+    pub(crate) fn target(self) -> Self {
+        Self {
+            required: false,
+            ..self
+        }
     }
 
     fn cell(&self) -> String {
-        let word = if self.must { "must" } else { "aim" };
         let mark = if self.met { "✓" } else { "✗" };
-        format!("{mark} {word} {}", self.text)
+        let kind = if self.required { "" } else { " target" };
+        format!("{mark}{kind} {}", self.text)
     }
 }
 
-impl Figures {
-    /// Whether everything holds that must.
-    pub(super) fn hold(&self) -> bool {
-        self.rows()
-            .iter()
-            .filter_map(|row| row.bound.as_ref())
-            .all(|bound| bound.met || !bound.must)
-    }
+/// One result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Row {
+    /// What was measured and its unit, then one cell for each further column but the last, which has the bounds.
+    cells: Vec<String>,
+    bounds: Vec<Bound>,
+}
 
-    /// For the terminal.
-    pub(super) fn shown(&self) -> String {
-        let headline = self.headline();
-        format!(
-            "{headline}\n{}\n{}",
-            self.circumstances,
-            table(&self.rows(), presets::UTF8_FULL_CONDENSED)
-        )
-    }
-
-    /// For the page.
-    pub(super) fn markdown(&self) -> String {
-        format!(
-            "{}\n\n`{}` · {}\n\n{}",
-            self.headline(),
-            self.command,
-            self.circumstances,
-            table(&self.rows(), presets::ASCII_MARKDOWN)
-        )
-    }
-
-    /// The one figure to remember.
-    fn headline(&self) -> String {
-        let distance = self.distance().map_or_else(
-            || "unknown".to_owned(),
-            |ratio| format!("{ratio:.2}, target ≤ {LIMIT}"),
-        );
-        format!(
-            "**Distance to the limit** (CPU of the webhook ÷ CPU of a no-op, typical Pod, all features): {distance}"
-        )
-    }
-
-    fn distance(&self) -> Option<Spread> {
-        self.capacities
-            .iter()
-            .find(|(size, kind, ..)| (*size, *kind) == (Size::Typical, Kind::AllFeatures))
-            .map(|(.., comparison)| comparison.ratio)
-    }
-
-    fn rows(&self) -> Vec<Row> {
-        let mut rows = Vec::new();
-        for (size, kind, name, comparison) in &self.capacities {
-            rows.push(cpu_row(*size, *kind, name, comparison));
-        }
-        for (.., name, comparison) in &self.capacities {
-            rows.push(rate_row(name, comparison));
-        }
-        for (size, name, rate, (noop, webhook)) in &self.latencies {
-            for (quantile, share) in QUANTILES {
-                let figures = (noop.quantile(share), webhook.quantile(share));
-                let mut row = latency_row(*size, quantile, figures);
-                row.measure = format!("{quantile} ms at {rate}/s, {name}");
-                if quantile == "p99" {
-                    row.noop.push_str(&by_round(noop.p99));
-                    row.webhook.push_str(&by_round(webhook.p99));
-                }
-                rows.push(row);
-            }
-        }
-        rows.push(memory_row("RSS idle", self.idle, Some(20.0)));
-        rows.push(memory_row("RSS peak", self.peak, None));
-        rows.push(self.calls_row());
-        rows
-    }
-
-    fn calls_row(&self) -> Row {
-        let calls = self.calls;
-        Row {
-            measure: "API calls beside leases and watches".to_owned(),
-            ratio: String::new(),
-            noop: "–".to_owned(),
-            webhook: format!("{} in {} reviews", calls.most(), calls.reviews),
-            bound: Some(Bound {
-                text: "= 0".to_owned(),
-                must: true,
-                met: calls.most() == 0 && calls.reviews > 0,
-            }),
+impl Row {
+    pub(crate) fn new<T: Into<String>>(cells: impl IntoIterator<Item = T>) -> Self {
+        Self {
+            cells: cells.into_iter().map(Into::into).collect(),
+            bounds: Vec::new(),
         }
     }
+
+    pub(crate) fn bound(mut self, bound: impl Into<Option<Bound>>) -> Self {
+        self.bounds.extend(bound.into());
+        self
+    }
 }
 
-fn cpu_row(size: Size, kind: Kind, name: &str, comparison: &Comparison) -> Row {
-    let cpu = comparison.webhook.cpu.median;
-    let bound = match (size, kind) {
-        (Size::Typical, Kind::AllFeatures) => {
-            Some(Bound::at_most(comparison.ratio.median, LIMIT, " ×").must())
+/// The results of one part of a bench.
+#[derive(Debug)]
+pub(crate) struct Table {
+    /// The columns before `bound`.
+    pub(crate) columns: &'static [&'static str],
+    pub(crate) rows: Vec<Row>,
+    /// Markdown below the table, such as a chart; not shown on the terminal.
+    pub(crate) appendix: String,
+}
+
+impl Table {
+    pub(crate) fn new(columns: &'static [&'static str], rows: Vec<Row>) -> Self {
+        Self {
+            columns,
+            rows,
+            appendix: String::new(),
         }
-        (Size::Large, Kind::AllFeatures) => Some(Bound::at_most(cpu, 150.0, " µs")),
-        (Size::Typical, _) => Some(Bound::at_most(cpu, 30.0, " µs")),
-        _ => None,
-    };
-    let left_out = match comparison.rejected {
-        0 => String::new(),
-        rounds => format!(" [{rounds} disturbed rounds left out]"),
-    };
-    Row {
-        measure: format!("CPU µs/review, {name}{left_out}"),
-        ratio: format!("{:.2}", comparison.ratio),
-        noop: format!("{:.1}", comparison.noop.cpu),
-        webhook: format!("{:.1}", comparison.webhook.cpu),
-        bound,
+    }
+
+    pub(crate) fn meets_its_bounds(&self) -> bool {
+        let mut bounds = self.rows.iter().flat_map(|row| &row.bounds);
+        bounds.all(|bound| bound.met || !bound.required)
+    }
+
+    fn render(&self, style: TableStyle) -> String {
+        let mut cells = Cells::new();
+        let header = self.columns.iter().copied().chain(["bound"]);
+        cells.load_style(style).set_header(header);
+        for row in &self.rows {
+            let bounds: Vec<String> = row.bounds.iter().map(Bound::cell).collect();
+            let empty = self.columns.len().saturating_sub(row.cells.len());
+            let blank = std::iter::repeat_n(String::new(), empty);
+            let shown = row.cells.iter().cloned().chain(blank);
+            cells.add_row(shown.chain([bounds.join(", ")]));
+        }
+        cells.trim_fmt()
     }
 }
 
-fn rate_row(name: &str, comparison: &Comparison) -> Row {
-    let (noop, webhook) = (comparison.noop.rate, comparison.webhook.rate);
-    Row {
-        measure: format!("1000 reviews/s on one core, {name}"),
-        ratio: format!("{:.2}", webhook.median / noop.median),
-        noop: format!("{:.1}", noop.times(1e-3)),
-        webhook: format!("{:.1}", webhook.times(1e-3)),
-        bound: None,
+/// The results of one command.
+#[derive(Default)]
+pub(crate) struct Report {
+    text: String,
+    missed: bool,
+}
+
+impl Report {
+    /// Adds a part, and writes its section of the page unless the run is quick.
+    ///
+    /// # Errors
+    /// When the page has no section for the part or cannot be written.
+    pub(crate) fn add(
+        &mut self,
+        section: &str,
+        environment: &Environment,
+        table: &Table,
+    ) -> anyhow::Result<()> {
+        if environment.effort == Effort::Full {
+            let markdown = table.render(presets::ASCII_MARKDOWN);
+            let appendix = &table.appendix;
+            put(section, &format!("{environment}\n\n{markdown}{appendix}"))?;
+        }
+        let shown = table.render(presets::UTF8_FULL_CONDENSED);
+        self.text
+            .push_str(&[section, ": ", &environment.to_string(), "\n", &shown, "\n"].concat());
+        self.missed |= !table.meets_its_bounds();
+        Ok(())
+    }
+
+    /// The text for the terminal and the exit code.
+    pub(crate) fn finish(self, options: &Options) -> Outcome {
+        let failed = options.check && self.missed;
+        let code = if failed {
+            ExitCode::FAILURE
+        } else {
+            ExitCode::SUCCESS
+        };
+        let end = if self.missed {
+            "a required bound is missed"
+        } else {
+            "all required bounds are met"
+        };
+        let text = self.text + end;
+        Outcome { text, code }
     }
 }
 
-fn latency_row(size: Size, quantile: &str, (noop, webhook): (f64, f64)) -> Row {
-    let limit = match (size, quantile) {
-        (Size::Typical, "p50") => Some(0.15),
-        (Size::Typical, "p99") => Some(1.0),
-        (Size::Typical, "p99.9") => Some(3.0),
-        (Size::Large, "p99") => Some(2.0),
-        _ => None,
-    };
-    Row {
-        measure: quantile.to_owned(),
-        ratio: format!("{:.2}", webhook / noop),
-        noop: format!("{noop:.3}"),
-        webhook: format!("{webhook:.3}"),
-        bound: limit.map(|limit| Bound::at_most(webhook, limit, " ms")),
-    }
+fn put(section: &str, content: &str) -> anyhow::Result<()> {
+    let page = workspace::root().join(PAGE);
+    let text = std::fs::read_to_string(&page).context(PAGE)?;
+    let text = replace_section(&text, section, content)
+        .with_context(|| format!("{PAGE}: no section `{section}`"))?;
+    std::fs::write(&page, text).context(PAGE)
 }
 
-/// How far the rounds of a figure over all of them lie apart.
-fn by_round(spread: Spread) -> String {
-    format!(" ({:.3}–{:.3})", spread.least, spread.largest)
+fn replace_section(page: &str, section: &str, content: &str) -> Option<String> {
+    let begin = format!("<!-- begin: bench {section} -->");
+    let end = format!("<!-- end: bench {section} -->");
+    let (before, rest) = page.split_once(&begin)?;
+    let (_, after) = rest.split_once(&end)?;
+    Some(format!("{before}{begin}\n{content}\n{end}{after}"))
 }
 
-fn memory_row(measure: &str, (noop, webhook): (u32, u32), limit: Option<f64>) -> Row {
-    let mebibytes = |kib: u32| f64::from(kib) / 1024.0;
-    let (noop, webhook) = (mebibytes(noop), mebibytes(webhook));
-    Row {
-        measure: format!("{measure}, MiB"),
-        ratio: format!("{:.2}", webhook / noop),
-        noop: format!("{noop:.1}"),
-        webhook: format!("{webhook:.1}"),
-        bound: limit.map(|limit| Bound::at_most(webhook, limit, " MiB").must()),
-    }
-}
-
-fn table(rows: &[Row], style: TableStyle) -> String {
-    let mut table = Table::new();
-    table
-        .load_style(style)
-        .set_header(["measure", "webhook ÷ no-op", "no-op", "webhook", "bound"]);
-    for row in rows {
-        let bound = row.bound.as_ref().map(Bound::cell).unwrap_or_default();
-        table.add_row([&row.measure, &row.ratio, &row.noop, &row.webhook, &bound]);
-    }
-    table.trim_fmt()
-}
-
-/// CPU of the webhook by CPU of the no-op.
-const LIMIT: f64 = 1.9;
-const QUANTILES: [(&str, f64); 4] = [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999), ("max", 1.0)];
+const PAGE: &str = "docs/benchmarks.md";
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn estimate(low: f64, median: f64, high: f64) -> Estimate {
+        Estimate { median, low, high }
+    }
+
     #[test]
-    fn a_row_shows_its_ratio_before_its_figures() {
-        let row = memory_row("RSS idle", (10 * 1024, 21 * 1024), Some(20.0));
-        let text = table(std::slice::from_ref(&row), presets::ASCII_MARKDOWN);
-        let last = text.lines().last().unwrap();
-        let cells: Vec<&str> = last.split('|').map(str::trim).collect();
-        assert_eq!(
-            cells[1..6],
-            ["RSS idle, MiB", "2.10", "10.0", "21.0", "✗ must ≤ 20 MiB"]
+    fn bound_is_compared_with_the_end_of_the_interval() {
+        let inside = estimate(1.7, 1.8, 1.9);
+        let across = estimate(1.7, 1.8, 2.0);
+        assert!(Bound::at_most(inside, 1.9, " ×").met);
+        assert!(
+            !Bound::at_most(across, 1.9, " ×").met,
+            "the median is below"
         );
+        assert!(Bound::at_least(inside, 1.7, "/s").met);
+        assert!(!Bound::at_least(inside, 1.75, "/s").met);
+        assert!(Bound::zero(0).met && !Bound::zero(1).met && !Bound::zero(-1).met);
+    }
+
+    #[test]
+    fn one_missed_required_bound_fails_the_table_and_a_missed_target_does_not() {
+        let missed = || Bound::required("= 0", false);
+        let met = Row::new(["a"]).bound(Bound::required("= 0", true));
+        let table = |bound| {
+            Table::new(
+                &["measure"],
+                vec![met.clone(), Row::new(["b"]).bound(bound)],
+            )
+        };
+        assert!(!table(missed()).meets_its_bounds());
+        assert!(table(missed().target()).meets_its_bounds());
+    }
+
+    #[test]
+    fn exit_code_is_1_only_with_check_and_a_missed_bound() {
+        let options = |check| Options {
+            check,
+            quick: true,
+            built: false,
+            product: None,
+            cores: Vec::new(),
+        };
+        let report = |missed| Report {
+            text: String::new(),
+            missed,
+        };
+        for (check, missed, success) in [
+            (true, true, false),
+            (true, false, true),
+            (false, true, true),
+        ] {
+            let code = report(missed).finish(&options(check)).code;
+            assert_eq!(code == ExitCode::SUCCESS, success, "{check} {missed}");
+        }
+    }
+
+    #[test]
+    fn table_shows_cells_then_bounds_and_fills_absent_cells() {
+        let bound = Bound::at_most(estimate(21.0, 21.0, 21.0), 20.0, " MiB");
+        let rows = vec![
+            Row::new(["RSS, MiB", "21.0"])
+                .bound(bound.clone())
+                .bound(bound.target()),
+            Row::new(["other"]),
+        ];
+        let text = Table::new(&["measure", "result"], rows).render(presets::ASCII_MARKDOWN);
+        let lines: Vec<Vec<&str>> = text
+            .lines()
+            .map(|line| line.split('|').map(str::trim).collect())
+            .collect();
+        assert_eq!(lines[0][1..4], ["measure", "result", "bound"]);
         assert_eq!(
-            row.bound.map(|bound| (bound.must, bound.met)),
-            Some((true, false))
+            lines[2][1..4],
+            ["RSS, MiB", "21.0", "✗ ≤ 20 MiB, ✗ target ≤ 20 MiB"]
         );
+        assert_eq!(lines[3][1..4], ["other", "", ""]);
+    }
+
+    #[test]
+    fn only_the_text_between_the_markers_of_a_section_changes() {
+        let page = |content: &str| {
+            format!(
+                "# Title\n<!-- begin: bench a -->\n{content}\n<!-- end: bench a -->\n\
+                 rest\n<!-- begin: bench b -->\n<!-- end: bench b -->\n"
+            )
+        };
+        assert_eq!(replace_section(&page("old"), "a", "new"), Some(page("new")));
+        assert_eq!(replace_section(&page("old"), "c", "new"), None);
+    }
+
+    #[test]
+    fn page_has_a_section_for_every_part() {
+        let page = std::fs::read_to_string(workspace::root().join(PAGE)).unwrap();
+        for section in crate::sections() {
+            assert!(replace_section(&page, &section, "").is_some(), "{section}");
+        }
     }
 }

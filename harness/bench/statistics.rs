@@ -1,101 +1,181 @@
-//! Figures out of rounds: what the middle is, how far they lie apart, which rounds were disturbed.
+//! Estimates from repeated rounds: a median with a bootstrap confidence interval, and quantiles of latencies.
 //!
-//! Deliberately absent: means (one disturbed round moves them) and tests of significance (five rounds carry none).
+//! A bound is compared with the end of the interval, not with the median, so a result inside the noise of the machine does
+//! not pass. No round is left out. Means are not used: one disturbed round moves them.
 
 use std::fmt;
+use std::time::Duration;
 
-/// The middle of some figures, and the least and the largest of them.
+use anyhow::Context as _;
+
+/// A median and the ends of its 95 % confidence interval, in the unit of the samples.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Spread {
-    pub(super) median: f64,
-    pub(super) least: f64,
-    pub(super) largest: f64,
+pub(crate) struct Estimate {
+    pub(crate) median: f64,
+    pub(crate) low: f64,
+    pub(crate) high: f64,
 }
 
-impl Spread {
-    /// Nothing of nothing.
-    pub(super) fn of(figures: impl IntoIterator<Item = f64>) -> Option<Self> {
-        let mut figures: Vec<f64> = figures.into_iter().collect();
-        figures.sort_by(f64::total_cmp);
-        let middle = figures.len() / 2;
-        let median = match figures.len() {
-            0 => return None,
-            odd if odd % 2 == 1 => figures[middle],
-            _ => f64::midpoint(figures[middle - 1], figures[middle]),
-        };
+impl Estimate {
+    /// A counted value, which has no uncertainty.
+    pub(crate) fn exact(value: f64) -> Self {
+        Self {
+            median: value,
+            low: value,
+            high: value,
+        }
+    }
+
+    /// The median of the samples with a percentile bootstrap interval.
+    ///
+    /// # Errors
+    /// Without samples.
+    pub(crate) fn of(samples: &[f64]) -> anyhow::Result<Self> {
+        Self::bootstrap(samples).context("no samples")
+    }
+
+    /// The estimate of one of two values that every round has, such as CPU time and rate.
+    ///
+    /// # Errors
+    /// Without rounds.
+    pub(crate) fn of_rounds(rounds: &[[f64; 2]], index: usize) -> anyhow::Result<Self> {
+        let samples: Vec<f64> = rounds.iter().map(|round| round[index]).collect();
+        Self::of(&samples)
+    }
+
+    fn bootstrap(samples: &[f64]) -> Option<Self> {
+        let mut sample = samples.to_vec();
+        let middle = median(&mut sample)?;
+        // The same samples always give the same interval.
+        let mut random = fastrand::Rng::with_seed(1);
+        let mut medians = Vec::with_capacity(RESAMPLES);
+        for _ in 0..RESAMPLES {
+            for value in &mut sample {
+                *value = samples[random.usize(0..samples.len())];
+            }
+            medians.push(median(&mut sample)?);
+        }
         Some(Self {
-            median,
-            least: figures[0],
-            largest: *figures.last()?,
+            median: middle,
+            low: quantile(&mut medians, 0.025)?,
+            high: quantile(&mut medians, 0.975)?,
         })
     }
 
-    /// In another unit.
-    pub(super) fn times(self, factor: f64) -> Self {
+    /// The estimate in another unit.
+    pub(crate) fn times(self, factor: f64) -> Self {
         Self {
             median: self.median * factor,
-            least: self.least * factor,
-            largest: self.largest * factor,
+            low: self.low * factor,
+            high: self.high * factor,
         }
     }
 }
 
-/// `18.2 (17.9–18.8)`; the precision is that of the format.
-impl fmt::Display for Spread {
+/// `1.86 [1.80–1.92]`, or `12` for a counted value; the precision is that of the format.
+impl fmt::Display for Estimate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = f.precision().unwrap_or(2);
-        let Self {
-            median,
-            least,
-            largest,
-        } = self;
-        write!(f, "{median:.digits$} ({least:.digits$}–{largest:.digits$})")
+        let Self { median, low, high } = self;
+        write!(f, "{median:.digits$}")?;
+        if low < high {
+            write!(f, " [{low:.digits$}–{high:.digits$}]")?;
+        }
+        Ok(())
     }
 }
 
-/// Whether each figure is within `tolerance` (a share) of the median of all.
-pub(super) fn steady(figures: &[f64], tolerance: f64) -> Vec<bool> {
-    let median = Spread::of(figures.iter().copied()).map_or(0.0, |spread| spread.median);
-    figures
-        .iter()
-        .map(|figure| (figure - median).abs() <= tolerance * median)
-        .collect()
+/// The middle of the samples, which are put in order; `None` without samples.
+fn median(samples: &mut [f64]) -> Option<f64> {
+    samples.sort_unstable_by(f64::total_cmp);
+    let middle = samples.len() / 2;
+    let upper = *samples.get(middle)?;
+    let even = samples.len().is_multiple_of(2);
+    Some(if even {
+        f64::midpoint(samples[middle - 1], upper)
+    } else {
+        upper
+    })
 }
+
+/// The sample of the nearest rank, such as the median for a share of 0.5; the samples are put in order.
+pub(crate) fn quantile(samples: &mut [f64], share: f64) -> Option<f64> {
+    samples.sort_unstable_by(f64::total_cmp);
+    let of = number(samples.len());
+    let rank = (1..=samples.len()).find(|rank| number(*rank) >= share * of);
+    samples.get(rank?.checked_sub(1)?).copied()
+}
+
+/// A quantile of durations, in milliseconds; `None` without durations.
+pub(crate) fn milliseconds(durations: impl Iterator<Item = Duration>, share: f64) -> Option<f64> {
+    let mut samples: Vec<f64> = durations.map(|it| it.as_secs_f64() * 1e3).collect();
+    quantile(&mut samples, share)
+}
+
+/// A count as a number; exact up to 2³², which no count of these benches reaches.
+pub(crate) fn number(count: impl TryInto<u32>) -> f64 {
+    f64::from(count.try_into().unwrap_or(u32::MAX))
+}
+
+const RESAMPLES: usize = 4_000;
 
 #[cfg(test)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
 
+    /// The median of a resample of 1, 2, … 9 is at most k if at least five of nine draws are: binomial with k/9. That is
+    /// 0.1 % for 1, 3.0 % for 2, 97.0 % for 7 and 99.9 % for 8, so the 2.5 % and 97.5 % points are 2 and 8.
     #[test]
-    fn the_median_ignores_a_disturbed_round() {
-        for (figures, median, least, largest) in [
-            (vec![3.0], 3.0, 3.0, 3.0),
-            (vec![9.0, 1.0, 2.0], 2.0, 1.0, 9.0),
-            (vec![4.0, 1.0, 2.0, 100.0], 3.0, 1.0, 100.0),
-        ] {
-            let expected = Spread {
-                median,
-                least,
-                largest,
-            };
-            assert_eq!(Spread::of(figures), Some(expected));
-        }
+    fn interval_of_nine_numbers_is_that_of_the_binomial_distribution() {
+        let samples = [5.0, 1.0, 9.0, 2.0, 8.0, 3.0, 7.0, 4.0, 6.0];
+        let expected = Estimate {
+            median: 5.0,
+            low: 2.0,
+            high: 8.0,
+        };
+        assert_eq!(Estimate::of(&samples).unwrap(), expected);
+    }
+
+    /// 20 draws from the uniform distribution on 0..1, whose median is 0.5, a hundred times.
+    #[test]
+    fn interval_covers_the_true_median_about_95_times_of_100() {
+        let mut random = fastrand::Rng::with_seed(7);
+        let covered = (0..100).filter(|_| {
+            let samples: Vec<f64> = (0..20).map(|_| random.f64()).collect();
+            let Estimate { low, high, .. } = Estimate::of(&samples).unwrap();
+            low <= 0.5 && 0.5 <= high
+        });
+        let covered = covered.count();
+        assert!((88..=99).contains(&covered), "{covered} of 100");
     }
 
     #[test]
-    fn nothing_has_no_median() {
-        assert_eq!(Spread::of([]), None);
+    fn one_disturbed_round_does_not_move_the_median() {
+        let estimate = Estimate::of(&[1.0, 1.1, 0.9, 1.0, 50.0]).unwrap();
+        assert_eq!(estimate.median.to_bits(), 1.0_f64.to_bits());
+        assert!(Estimate::of(&[]).is_err());
+    }
+
+    #[rstest]
+    #[case::median(0.5, 50.0)]
+    #[case::p99(0.99, 99.0)]
+    #[case::largest(1.0, 100.0)]
+    #[case::smallest(0.0, 1.0)]
+    fn quantile_is_the_sample_of_its_rank(#[case] share: f64, #[case] expected: f64) {
+        let mut samples: Vec<f64> = (1..=100).rev().map(f64::from).collect();
+        assert_eq!(quantile(&mut samples, share), Some(expected));
     }
 
     #[test]
-    fn a_round_that_moved_by_more_than_the_tolerance_is_disturbed() {
-        let figures = [10.0, 10.9, 9.1, 11.2, 8.7];
-        assert_eq!(steady(&figures, 0.1), [true, true, true, false, false]);
-    }
-
-    #[test]
-    fn a_spread_reads_as_median_and_bounds() {
-        let spread = Spread::of([1.0, 2.0, 4.0]).unwrap().times(10.0);
-        assert_eq!(format!("{spread:.1}"), "20.0 (10.0–40.0)");
+    fn estimate_is_written_as_median_and_interval() {
+        let estimate = Estimate {
+            median: 2.0,
+            low: 1.0,
+            high: 4.0,
+        };
+        assert_eq!(format!("{:.1}", estimate.times(10.0)), "20.0 [10.0–40.0]");
+        assert_eq!(format!("{:.0}", Estimate::exact(12.0)), "12");
     }
 }

@@ -1,217 +1,322 @@
-//! From a review to the operator: how long it takes where nothing else happens, what an event costs, and how fast a
-//! backlog goes.
+//! What a change on a runtime waits for, and how its event reaches the operator.
 //!
-//! Invariant: begin and end are of one clock, this process's, which is both the API server and KCP.
+//! Every review is about another object, which is the most work: no events are coalesced. Begin and end of a time are of
+//! one clock, that of this process, which is both API server and KCP. The cost of an event is compared with a baseline
+//! server that only reads the same review, in interleaved rounds.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-
-use super::admission::CONNECTIONS;
-use super::kcp::{Heard, Kcp, Operator, State};
-use super::report::{Row, Times, mebibytes, number};
-use super::reviews::Door;
-use super::stage::Stage;
-use super::stream::{Answers, Stream};
-use super::watcher::Program;
-use crate::process::Process;
 use testkit::until::{holds, until};
 
-/// Measures it.
-pub(super) async fn measure(stage: &Stage<'_>) -> anyhow::Result<Vec<Row>> {
-    let (operator, heard) = Operator::listening(&stage.authority.pem).await?;
-    let kcp = Kcp::before(&stage.authority, operator.address).await?;
-    let mut play = Play { stage, kcp, heard };
-    let program = Program::new(stage, "watcher", play.kcp.address)?;
-    let mut watcher = program.start(&[])?;
-    watcher.ready().await?;
-    let ours = play.both(&program.door, &watcher.process, 1000).await?;
-    let title = "delivery of a backlog";
-    let backlog = play.backlog(&program.door, &watcher.process);
-    let backlog = stage.progress.show(title, backlog).await?;
-    watcher.kill().await?;
+use super::kcp::{Gateway, Mode, Operator, ReceivedEvents};
+use super::watcher::{Program, Reviews, load};
+use crate::environment::Bench;
+use crate::http::Target;
+use crate::load::{CONNECTIONS, latencies};
+use crate::pki::Authority;
+use crate::process::Process;
+use crate::report::{Bound, Row, Table};
+use crate::statistics::{Estimate, number};
 
-    let program = Program::new(stage, "watcher-sync", play.kcp.address)?;
-    let mut watcher = program.start(&["--delivery-mode=sync"])?;
-    watcher.ready().await?;
-    let sync = play.both(&program.door, &watcher.process, 300).await?;
-    watcher.kill().await?;
-
-    let (player, door) = stage.public(play.kcp.address).await?;
-    let public = play.both(&door, &player.process, 300).await?;
-    player.process.end().await?;
-    Ok(rows(&ours, &sync, &public, &backlog))
+/// A watcher with the default delivery mode, one with `sync`, and KCP.
+struct Setting<'a, 'b> {
+    bench: &'a Bench<'b>,
+    authority: Authority,
+    gateway: Gateway,
+    events: Arc<ReceivedEvents>,
+    spool: (Program, Process),
+    sync: (Program, Process),
+    _operator: Operator,
 }
 
-fn rows(ours: &Figures, sync: &Figures, public: &Figures, backlog: &Backlog) -> Vec<Row> {
-    let idle = |figures: &Figures| {
-        let (p99, p50) = (figures.idle.quantile(0.99), figures.idle.quantile(0.5));
-        format!("{p99:.1}; p50 {p50:.1}")
-    };
-    let row = |measure: &str, cell: &dyn Fn(&Figures) -> String| {
-        Row::new(measure, cell(ours)).beside(cell(sync), cell(public))
-    };
-    let end_to_end = "end to end p99 ms, idle: review sent → event with the operator";
-    vec![
-        row(end_to_end, &idle).at_most(ours.idle.quantile(0.99), IDLE, " ms"),
-        row("CPU µs/event of the watcher, review and delivery", &|it| {
-            format!("{:.0}", it.cpu)
-        }),
-        row("events/s, reviewed and delivered, 16 connections", &|it| {
-            format!("{:.0}", it.rate)
-        }),
-        row("TLS handshakes with KCP, of 1000 events", &|it| {
-            format!("{:.0}", it.handshakes * 1000.0)
-        }),
-        Row::new(
-            format!("events/s out of a backlog of {} objects", backlog.events),
-            format!(
-                "{:.0}, CPU µs/event {:.0}; RSS {:.1} MiB while all of them wait",
-                backlog.rate, backlog.cpu, backlog.memory
-            ),
-        )
-        .beside("–".to_owned(), "keeps none".to_owned()),
-    ]
-}
-
-struct Play<'a, 'b> {
-    stage: &'a Stage<'b>,
-    kcp: Kcp,
-    heard: std::sync::Arc<Heard>,
-}
-
-/// Of one subject.
-struct Figures {
-    idle: Times,
-    /// Microseconds an event.
-    cpu: f64,
-    /// Events a second.
-    rate: f64,
-    /// With KCP, an event.
-    handshakes: f64,
-}
-
-struct Backlog {
-    events: usize,
-    cpu: f64,
-    rate: f64,
-    /// MiB resident before the first of them goes out.
-    memory: f64,
-}
-
-impl Play<'_, '_> {
-    async fn both(
-        &mut self,
-        door: &Door,
-        subject: &Process,
-        samples: u32,
-    ) -> anyhow::Result<Figures> {
-        let progress = self.stage.progress;
-        let title = format!("end to end, idle: {}", subject.name());
-        let idle = progress.show(&title, self.idle(door, samples)).await?;
-        let title = format!("end to end, busy: {}", subject.name());
-        let busy = progress.show(&title, self.busy(door, subject));
-        let (cpu, rate, handshakes) = busy.await?;
-        Ok(Figures {
-            idle,
-            cpu,
-            rate,
-            handshakes,
+impl<'a, 'b> Setting<'a, 'b> {
+    async fn start(bench: &'a Bench<'b>) -> anyhow::Result<Self> {
+        let authority = Authority::new()?;
+        let (operator, events) = ReceivedEvents::recorded(&authority.pem).await?;
+        let gateway = Gateway::start(&authority, operator.address).await?;
+        let start = async |name, mode| {
+            let program = Program::new(bench, &authority, name, gateway.address)?;
+            let process = program.start_ready(mode).await?;
+            anyhow::Ok((program, process))
+        };
+        let spool = start("watcher", "async").await?;
+        let sync = start("watcher-sync", "sync").await?;
+        Ok(Self {
+            bench,
+            authority,
+            gateway,
+            events,
+            spool,
+            sync,
+            _operator: operator,
         })
     }
 
-    /// From each review to the first event of its object.
-    async fn idle(&self, door: &Door, samples: u32) -> anyhow::Result<Times> {
-        self.heard.forget();
-        let stream = Stream {
-            prefix: "idle",
-            reviews: self.stage.count(samples),
-            rate: IDLE_RATE,
-            objects: u32::MAX,
-            connections: 1,
-        };
-        let answers = stream.run(door).await?;
-        self.all_heard(answers.0.len()).await?;
-        let time = |asked: &super::stream::Asked| {
-            let arrivals = self.heard.of(&asked.object);
-            let arrived = arrivals.context("an event came and went")?.first;
-            anyhow::Ok(arrived.saturating_duration_since(asked.begin))
-        };
-        let times: Vec<Duration> = answers.0.iter().map(time).collect::<Result<_, _>>()?;
-        Times::new(times)
+    async fn end(mut self) -> anyhow::Result<()> {
+        self.spool.1.kill().await?;
+        self.sync.1.kill().await
     }
 
-    /// CPU µs an event, events a second, handshakes an event.
-    async fn busy(&self, door: &Door, subject: &Process) -> anyhow::Result<(f64, f64, f64)> {
-        self.heard.forget();
-        let (cpu, handshakes) = (subject.cpu()?, self.kcp.handshakes());
-        let begin = Instant::now();
-        let answers = self.closed("busy", BUSY).run(door).await?;
-        let last = self.all_heard(answers.0.len()).await?;
-        let events = number(answers.0.len());
-        let cpu = subject.cpu()?.saturating_sub(cpu).as_secs_f64() * 1e6 / events;
-        let handshakes = number(self.kcp.handshakes() - handshakes) / events;
-        let rate = events / last.saturating_duration_since(begin).as_secs_f64();
-        Ok((cpu, rate, handshakes))
+    /// Waits for an event of every object that was reviewed; gives the times of the first events.
+    async fn received(&self, reviews: &Reviews, objects: usize) -> anyhow::Result<Vec<Instant>> {
+        let received = until("an event of every object", LONGEST, || async {
+            let received = self.events.first_of(&reviews.prefix());
+            ensure!(received.len() >= objects, "{} of {objects}", received.len());
+            anyhow::Ok(received)
+        });
+        Ok(received.await?)
     }
+}
 
-    /// What waited while KCP was away, once it is back.
-    async fn backlog(&mut self, door: &Door, subject: &Process) -> anyhow::Result<Backlog> {
-        // What is under way from before would be counted with it.
-        holds("what is confirmed arrives", CONFIRMED, || async { true }).await?;
-        self.heard.forget();
-        self.kcp.turn(State::Refusing).await?;
-        let answers: Answers = self.closed("backlog", BACKLOG).run(door).await?;
-        ensure!(answers.given_up() == 0, "reviews without an answer");
-        // An event that was late anyway is not told twice.
-        holds("KCP stays away", CONFIRMED, || async { true }).await?;
-        let memory = mebibytes(subject.memory("VmRSS")?);
-        let cpu = subject.cpu()?;
-        self.kcp.turn(State::Up).await?;
-        let last = self.all_heard(answers.0.len()).await?;
-        let cpu = subject.cpu()?.saturating_sub(cpu);
-        let arrivals = self.heard.all();
-        let first = arrivals.iter().map(|it| it.first).min();
-        let took = last.saturating_duration_since(first.context("no event")?);
-        let events = number(answers.0.len());
-        Ok(Backlog {
-            events: answers.0.len(),
-            cpu: cpu.as_secs_f64() * 1e6 / events,
-            rate: events / took.as_secs_f64(),
-            memory,
-        })
+impl Setting<'_, '_> {
+    /// CPU time per review in microseconds, and reviews per second, until the events of the reviews were received. Reviews
+    /// without a name are for the baseline server and have no events.
+    async fn cost(
+        &self,
+        (target, process): (&Target, &Process),
+        named: Option<Reviews>,
+        count: u32,
+    ) -> anyhow::Result<[f64; 2]> {
+        let reviews = named
+            .clone()
+            .unwrap_or_else(|| Reviews::new("baseline", u32::MAX));
+        let mut client = reviews.client(target).await?;
+        let (cpu, begin) = (process.cpu()?, Instant::now());
+        client.run(load(0, count, 0)).await?;
+        let mut last = Instant::now();
+        if named.is_some() {
+            let received = self.received(&reviews, count as usize).await?;
+            last = received.into_iter().max().unwrap_or(last);
+        }
+        let cpu = process.cpu()?.saturating_sub(cpu).as_secs_f64() * 1e6;
+        let seconds = last.saturating_duration_since(begin).as_secs_f64();
+        Ok([cpu / number(count), number(count) / seconds])
     }
+}
 
-    fn closed(&self, prefix: &'static str, reviews: u32) -> Stream {
-        Stream {
-            prefix,
-            reviews: self.stage.count(reviews),
-            rate: 0,
-            objects: u32::MAX,
-            connections: CONNECTIONS,
+/// Part `admission`: the latency of a review while KCP is up, refuses connections and hangs.
+pub(super) async fn admission(bench: &Bench<'_>) -> anyhow::Result<Table> {
+    let mut setting = Setting::start(bench).await?;
+    let mut rows = Vec::new();
+    for mode in Mode::ALL {
+        setting.gateway.set(mode).await?;
+        let title = format!("admission, KCP {}", mode.name());
+        let measure = admission_rows(&setting, mode);
+        rows.extend(bench.progress.show(&title, measure).await?);
+    }
+    setting.end().await?;
+    Ok(Table::new(
+        &["measure", "watcher", "watcher, `--delivery-mode=sync`"],
+        rows,
+    ))
+}
+
+async fn admission_rows(setting: &Setting<'_, '_>, mode: Mode) -> anyhow::Result<Vec<Row>> {
+    let effort = setting.bench.effort;
+    let rounds = effort.choose(15, 5);
+    let name = |kind: &str, round: u32| format!("{kind}-{}-{round}", mode.name());
+    let (mut spool, mut sync) = (Vec::new(), Vec::new());
+    for round in 0..rounds {
+        let reviews = Reviews::new(name("spool", round), u32::MAX);
+        let mut client = reviews.client(&setting.spool.0.target).await?;
+        spool.push(latencies(&client.run(load(0, RATE, RATE)).await?)?);
+        if mode == Mode::Up {
+            let reviews = Reviews::new(name("sync", round), u32::MAX);
+            let mut client = reviews.client(&setting.sync.0.target).await?;
+            sync.push(latencies(&client.run(load(0, RATE, RATE)).await?)?);
         }
     }
+    if mode != Mode::Up {
+        // A review that waits for KCP takes seconds: one for each connection.
+        let reviews = Reviews::new(name("sync", 0), u32::MAX);
+        let mut client = reviews.client(&setting.sync.0.target).await?;
+        sync.push(latencies(&client.run(load(0, CONNECTIONS, 0)).await?)?);
+    }
+    let row = |index: usize, kind: &str, limit: Option<f64>| {
+        let spool = Estimate::of_rounds(&spool, index)?;
+        let sync = Estimate::of_rounds(&sync, index)?;
+        let measure = format!("admission {kind}, ms, KCP {}, {RATE}/s", mode.name());
+        let row = Row::new([measure, format!("{spool:.2}"), format!("{sync:.2}")]);
+        anyhow::Ok(row.bound(limit.map(|limit| Bound::at_most(spool, limit, " ms"))))
+    };
+    // On a busy machine it is shown that no review waits for KCP, which takes seconds.
+    let quick = (mode != Mode::Up).then_some(1_000.0);
+    Ok(vec![
+        row(0, "p50", effort.choose(Some(1.0), quick))?,
+        row(1, "p99", effort.choose(Some(2.0), None))?,
+    ])
+}
 
-    /// When the first event of the last of so many objects arrived.
-    async fn all_heard(&self, objects: usize) -> anyhow::Result<Instant> {
-        until("all objects are heard of", LONGEST, || async {
-            let heard = self.heard.objects();
-            ensure!(heard >= objects, "{heard} of {objects}");
-            anyhow::Ok(())
-        })
+/// Part `delivery`: from the review to the operator.
+pub(super) async fn delivery(bench: &Bench<'_>) -> anyhow::Result<Table> {
+    let mut setting = Setting::start(bench).await?;
+    let mut rows = Vec::new();
+    let idle = bench
+        .progress
+        .show("one review at a time", end_to_end(&setting));
+    rows.push(idle.await?);
+    let costs = bench
+        .progress
+        .show("cost of an event", costs(&setting))
         .await?;
-        let last = self.heard.all().iter().map(|it| it.first).max();
-        last.context("no event")
+    rows.extend(costs);
+    rows.push(backlog(&mut setting).await?);
+    setting.end().await?;
+    Ok(Table::new(
+        &["measure", "watcher", "watcher, `--delivery-mode=sync`"],
+        rows,
+    ))
+}
+
+/// From a review to the event, where nothing else happens.
+async fn end_to_end(setting: &Setting<'_, '_>) -> anyhow::Result<Row> {
+    let count = setting.bench.effort.count(1_000);
+    let measure = async |kind: &str, target: &Target| {
+        let reviews = Reviews::new(format!("idle-{kind}"), u32::MAX);
+        let exchanges = reviews
+            .client(target)
+            .await?
+            .run(load(0, count, IDLE_RATE))
+            .await?;
+        setting.received(&reviews, exchanges.len()).await?;
+        let mut times = Vec::new();
+        for exchange in &exchanges {
+            let received = setting.events.of(&reviews.object(exchange.number));
+            let first = received.context("no event")?.first;
+            times.push(
+                first
+                    .saturating_duration_since(exchange.begin)
+                    .as_secs_f64()
+                    * 1e3,
+            );
+        }
+        Estimate::of(&times)
+    };
+    let spool = measure("spool", &setting.spool.0.target).await?;
+    let sync = measure("sync", &setting.sync.0.target).await?;
+    let limit = setting.bench.effort.choose(50.0, 1_000.0);
+    let cells = [
+        "end to end p50, ms: review sent → event received",
+        &format!("{spool:.2}"),
+        &format!("{sync:.2}"),
+    ];
+    Ok(Row::new(cells).bound(Bound::at_most(spool, limit, " ms")))
+}
+
+/// CPU time per event in microseconds, and events per second, of each half round.
+#[derive(Default)]
+struct Costs {
+    spool: Vec<[f64; 2]>,
+    sync: Vec<[f64; 2]>,
+    /// CPU time of the watcher by that of the baseline server, of each round.
+    ratios: Vec<f64>,
+    handshakes: u64,
+}
+
+/// The cost of an event, with the reviews of all connections in a closed loop.
+async fn costs(setting: &Setting<'_, '_>) -> anyhow::Result<Vec<Row>> {
+    let bench = setting.bench;
+    let (target, process) = bench.start_baseline(&setting.authority).await?;
+    let baseline = (&target, &process);
+    let watcher = (&setting.spool.0.target, &setting.spool.1);
+    let sync = (&setting.sync.0.target, &setting.sync.1);
+    let reviews = bench.effort.choose(2_000, 500);
+    let mut costs = Costs::default();
+    for round in 0..bench.effort.choose(15, 6) {
+        let before = setting.gateway.handshakes();
+        let name = |kind: &str| Reviews::new(format!("{kind}-{round}"), u32::MAX);
+        let first = setting.cost(baseline, None, reviews).await?;
+        let one = setting
+            .cost(watcher, Some(name("spool-a")), reviews)
+            .await?;
+        let other = setting
+            .cost(watcher, Some(name("spool-b")), reviews)
+            .await?;
+        let last = setting.cost(baseline, None, reviews).await?;
+        costs.handshakes += setting.gateway.handshakes() - before;
+        costs
+            .ratios
+            .push((one[0] + other[0]) / (first[0] + last[0]));
+        costs.spool.extend([one, other]);
+        costs
+            .sync
+            .push(setting.cost(sync, Some(name("sync")), reviews).await?);
+    }
+    costs.rows(bench, reviews)
+}
+
+impl Costs {
+    fn rows(&self, bench: &Bench<'_>, reviews: u32) -> anyhow::Result<Vec<Row>> {
+        let row = |measure: &str, index: usize| {
+            let spool = Estimate::of_rounds(&self.spool, index)?;
+            let sync = Estimate::of_rounds(&self.sync, index)?;
+            anyhow::Ok(Row::new([
+                measure,
+                &format!("{spool:.0}"),
+                &format!("{sync:.0}"),
+            ]))
+        };
+        let ratio = Estimate::of(&self.ratios)?;
+        let limit = bench.effort.choose(None, Some(MOST_OF_BASELINE));
+        let events = number(self.spool.len()) * number(reviews);
+        let handshakes = format!("{:.1}", number(self.handshakes) * 1e3 / events);
+        let by_baseline = "… by CPU of a baseline server for the same review";
+        Ok(vec![
+            row("CPU, µs per event: review and delivery", 0)?,
+            Row::new([by_baseline, &format!("{ratio:.2}")])
+                .bound(limit.map(|limit| Bound::at_most(ratio, limit, " ×"))),
+            row(
+                "events per second, reviewed and delivered, 16 connections",
+                1,
+            )?,
+            Row::new(["TLS handshakes with KCP, per 1000 events", &handshakes]),
+        ])
     }
 }
 
-/// Milliseconds.
-const IDLE: f64 = 50.0;
-/// Reviews a second that are far from each other.
+/// Events that waited while KCP was unreachable.
+async fn backlog(setting: &mut Setting<'_, '_>) -> anyhow::Result<Row> {
+    // Confirmations of earlier events would be counted here.
+    holds("no more confirmations", CONFIRMED, || async { true }).await?;
+    setting.gateway.set(Mode::Refusing).await?;
+    let count = setting.bench.effort.count(20_000);
+    let reviews = Reviews::new("backlog", u32::MAX);
+    let exchanges = reviews
+        .client(&setting.spool.0.target)
+        .await?
+        .run(load(0, count, 0))
+        .await?;
+    ensure!(
+        exchanges.iter().all(|it| it.answered),
+        "reviews without an answer"
+    );
+    let process = &setting.spool.1;
+    let (memory, cpu) = (process.memory("VmRSS")?, process.cpu()?);
+    setting.gateway.set(Mode::Up).await?;
+    let received = setting.received(&reviews, exchanges.len()).await?;
+    let cpu = setting.spool.1.cpu()?.saturating_sub(cpu).as_secs_f64() * 1e6 / number(count);
+    let (first, last) = received
+        .iter()
+        .min()
+        .zip(received.iter().max())
+        .context("no event")?;
+    let rate = number(count) / last.saturating_duration_since(*first).as_secs_f64();
+    let result = format!("{rate:.0}; {cpu:.0} µs CPU per event; RSS {memory:.1} MiB before");
+    Ok(Row::new([
+        format!("events per second of a backlog of {count} objects"),
+        result,
+    ]))
+}
+
+/// Reviews per second: more changes of watched objects than a runtime has.
+const RATE: u32 = 200;
+/// Reviews per second that do not overlap.
 const IDLE_RATE: u32 = 25;
-const BUSY: u32 = 5_000;
-const BACKLOG: u32 = 20_000;
-/// A little more than `--follow-up-delay` and what a confirmation takes.
+/// A review is parsed, its event stored, sent and confirmed: about five times the work of reading it.
+const MOST_OF_BASELINE: f64 = 12.0;
+/// A little more than `--follow-up-delay` and a confirmation.
 const CONFIRMED: Duration = Duration::from_secs(7);
-/// The watcher's back-off, and what delivering takes.
+/// The longest back-off of the watcher, and delivery.
 const LONGEST: Duration = Duration::from_secs(90);

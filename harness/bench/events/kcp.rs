@@ -1,14 +1,14 @@
-//! KCP as watchers see it: a gateway's address ([`Kcp`]), and behind it an operator with our listener ([`Operator`]), or
-//! what is left of both in an outage.
+//! KCP as watchers see it: a gateway that ends TLS and forwards certificates, and an operator with the listener.
 //!
-//! Invariant: the address stays, whatever happens behind it; what the listener accepts is noted with the moment at which
-//! it came out of its stream, which is when an operator would look.
+//! The gateway is a substitute for Envoy and is not measured: it accepts clients with a certificate of the authority, adds
+//! `X-Forwarded-Client-Cert`, and forwards over at most [`UPSTREAM`] kept connections; it has no routes and no retries.
+//! An event counts as received when it comes out of the listener's stream, which is when an operator would act on it.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
 use futures::StreamExt as _;
@@ -16,26 +16,31 @@ use listener::{
     Authentication, Authorities, CertificateCheck, Event, Liveness, Options,
     RuntimeIdFromCommonName, register_listener_component,
 };
-use tokio::net::TcpListener;
+use rustls::ServerConfig;
+use testkit::until::until;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio_util::task::TaskTracker;
 
-use super::authority::{Authority, server};
-use super::gateway::{Gateway, Manner};
-use super::watcher::free_address;
+use crate::http::{Connection, Message, Target};
+use crate::pki::{Authority, forwarded};
+use crate::process::free_address;
 
-/// How KCP is.
+/// How the gateway behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum State {
-    /// It takes events.
+pub(super) enum Mode {
+    /// Events are accepted.
     Up,
-    /// Nobody is at the port.
+    /// Connections are refused.
     Refusing,
-    /// Handshakes and requests are taken, and none is answered.
+    /// Handshakes and requests are accepted and never answered.
     Hanging,
 }
 
-impl State {
+impl Mode {
     pub(super) const ALL: [Self; 3] = [Self::Up, Self::Refusing, Self::Hanging];
 
     pub(super) fn name(self) -> &'static str {
@@ -47,23 +52,22 @@ impl State {
     }
 }
 
-/// An operator on KCP: our listener, and who takes events from it. Ends when it is dropped.
+/// An operator with the listener; it ends with this handle.
 pub(super) struct Operator {
-    /// Of the listener.
     pub(super) address: SocketAddr,
     pub(super) liveness: Liveness,
     _ends: DropGuard,
 }
 
 impl Operator {
-    /// Takes every event with `take`.
+    /// Calls `take` with every event.
     pub(super) async fn start(
         authentication: Authentication,
         mut take: impl FnMut(Event) + Send + 'static,
     ) -> anyhow::Result<Self> {
         let options = Options::new(authentication);
-        let anywhere = SocketAddr::from(([127, 0, 0, 1], 0));
-        let (runnable, mut events) = register_listener_component(anywhere, MANAGER, options)?;
+        let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
+        let (runnable, mut events) = register_listener_component(loopback, MANAGER, options)?;
         let liveness = runnable.liveness();
         let bound = runnable.bind().await?;
         let address = bound.local_addr();
@@ -80,132 +84,261 @@ impl Operator {
             _ends: ending.drop_guard(),
         })
     }
-
-    /// One who remembers what there was.
-    pub(super) async fn listening(authority: &str) -> anyhow::Result<(Self, Arc<Heard>)> {
-        let heard = Arc::new(Heard::default());
-        let noting = heard.clone();
-        let take = move |event: Event| noting.note(event.watched.name, Instant::now());
-        Ok((Self::start(checked(authority)?, take).await?, heard))
-    }
 }
 
-/// Senders are the runtimes that their certificates name.
-pub(super) fn checked(authority: &str) -> anyhow::Result<Authentication> {
+/// A listener that verifies certificates and takes their common name for the runtime.
+pub(super) fn verifying(authority: &str) -> anyhow::Result<Authentication> {
     let authorities = Authorities::from_pem(authority.as_bytes())?;
     let check = CertificateCheck::new(authorities, RuntimeIdFromCommonName);
     Ok(Authentication::Certificate(check))
 }
 
-/// KCP's gateway, with the listener behind it. Ends when it is dropped.
-pub(super) struct Kcp {
+/// A gateway with a listener behind it; its address does not change. It ends with this handle.
+pub(super) struct Gateway {
     pub(super) address: SocketAddr,
-    gateway: Arc<Gateway>,
+    forwarder: Arc<Forwarder>,
     open: Option<(CancellationToken, JoinHandle<()>)>,
     ending: CancellationToken,
     _ends: DropGuard,
 }
 
-impl Kcp {
-    /// Begins with KCP up.
-    pub(super) async fn before(
-        authority: &Authority,
-        listener: SocketAddr,
-    ) -> anyhow::Result<Self> {
+impl Gateway {
+    pub(super) async fn start(authority: &Authority, listener: SocketAddr) -> anyhow::Result<Self> {
         let leaf = authority.leaf("gateway")?;
         let ending = CancellationToken::new();
-        let mut kcp = Self {
+        let forwarder = Forwarder {
+            tls: authority.server(&leaf)?,
+            upstream: Target {
+                address: listener,
+                tls: None,
+            },
+            handshakes: AtomicU64::new(0),
+            idle: Mutex::default(),
+            permits: Semaphore::new(UPSTREAM),
+        };
+        let mut gateway = Self {
             address: free_address()?,
-            gateway: Arc::new(Gateway::new(server(&authority.pem, &leaf)?, listener)),
+            forwarder: Arc::new(forwarder),
             open: None,
             _ends: ending.clone().drop_guard(),
             ending,
         };
-        kcp.open(Manner::Serve).await?;
-        Ok(kcp)
+        gateway.set(Mode::Up).await?;
+        Ok(gateway)
     }
 
-    /// Turns into this state at once, for those who are connected as well.
-    pub(super) async fn turn(&mut self, state: State) -> anyhow::Result<()> {
+    /// Changes the mode; open connections are closed.
+    pub(super) async fn set(&mut self, mode: Mode) -> anyhow::Result<()> {
         if let Some((closing, closed)) = self.open.take() {
             closing.cancel();
             closed.await.map_err(|_| anyhow!("the gateway failed"))?;
         }
-        match state {
-            State::Up => self.open(Manner::Serve).await,
-            State::Hanging => self.open(Manner::Hang).await,
-            State::Refusing => Ok(()),
+        if mode != Mode::Refusing {
+            let listener = TcpListener::bind(self.address).await;
+            let listener = listener.context("the gateway's port")?;
+            let closing = self.ending.child_token();
+            let running = Arc::clone(&self.forwarder).run(listener, mode, closing.clone());
+            self.open = Some((closing, tokio::spawn(running)));
         }
-    }
-
-    async fn open(&mut self, manner: Manner) -> anyhow::Result<()> {
-        let listener = TcpListener::bind(self.address).await;
-        let listener = listener.context("the gateway's port")?;
-        let closing = self.ending.child_token();
-        let running = self.gateway.clone().run(listener, manner, closing.clone());
-        self.open = Some((closing, tokio::spawn(running)));
         Ok(())
     }
 
-    /// TLS handshakes of senders so far.
+    /// TLS handshakes so far.
     pub(super) fn handshakes(&self) -> u64 {
-        self.gateway.handshakes.load(Ordering::Relaxed)
+        self.forwarder.handshakes.load(Ordering::Relaxed)
     }
 }
 
-/// What came, by the name of the object.
-#[derive(Default)]
-pub(super) struct Heard {
-    objects: Mutex<HashMap<String, Arrivals>>,
+/// What the connections of a gateway share.
+struct Forwarder {
+    tls: Arc<ServerConfig>,
+    upstream: Target,
+    handshakes: AtomicU64,
+    idle: Mutex<Vec<Connection>>,
+    permits: Semaphore,
 }
 
-/// Of one object.
+impl Forwarder {
+    async fn run(self: Arc<Self>, listener: TcpListener, mode: Mode, closing: CancellationToken) {
+        let connections = TaskTracker::new();
+        while let Some(accepted) = closing.run_until_cancelled(listener.accept()).await {
+            let Ok((tcp, _)) = accepted else { continue };
+            let (forwarder, closing) = (Arc::clone(&self), closing.clone());
+            connections.spawn(async move {
+                // A client may break off; lost events are counted at the operator.
+                let _ = closing
+                    .run_until_cancelled(forwarder.serve(tcp, mode))
+                    .await;
+            });
+        }
+        connections.close();
+        connections.wait().await;
+    }
+
+    async fn serve(&self, tcp: TcpStream, mode: Mode) -> anyhow::Result<()> {
+        tcp.set_nodelay(true)?;
+        let stream = TlsAcceptor::from(Arc::clone(&self.tls)).accept(tcp).await?;
+        self.handshakes.fetch_add(1, Ordering::Relaxed);
+        let chain = stream.get_ref().1.peer_certificates();
+        let leaf = chain.and_then(<[_]>::first).context("no certificate")?;
+        let header = forwarded(leaf, "bench");
+        let mut downstream = Connection::new(stream);
+        while let Some(request) = downstream.read().await? {
+            if mode == Mode::Hanging {
+                std::future::pending::<()>().await;
+            }
+            let response = self.forward(&request.with_header(&header)).await?;
+            downstream.write(response.bytes()).await?;
+            if response.closes() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    async fn forward(&self, request: &[u8]) -> anyhow::Result<Message> {
+        let _permit = self.permits.acquire().await?;
+        let idle = self.idle().pop();
+        let mut upstream = match idle {
+            Some(idle) => idle,
+            None => self.upstream.connect().await?,
+        };
+        let response = upstream.request(request).await?;
+        if !response.closes() {
+            self.idle().push(upstream);
+        }
+        Ok(response)
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<Connection>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// When events of an object were received.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Arrivals {
+pub(super) struct Received {
     pub(super) first: Instant,
     pub(super) last: Instant,
-    pub(super) times: u32,
 }
 
-impl Heard {
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arrivals>> {
-        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+/// The events that an operator received, by the name of the object.
+#[derive(Default)]
+pub(super) struct ReceivedEvents(Mutex<HashMap<String, Received>>);
+
+impl ReceivedEvents {
+    /// An operator that records its events.
+    pub(super) async fn recorded(authority: &str) -> anyhow::Result<(Operator, Arc<Self>)> {
+        let events = Arc::new(Self::default());
+        let recorded = Arc::clone(&events);
+        let take = move |event: Event| recorded.record(event.watched.name, Instant::now());
+        Ok((Operator::start(verifying(authority)?, take).await?, events))
     }
 
-    pub(super) fn of(&self, object: &str) -> Option<Arrivals> {
-        self.lock().get(object).copied()
-    }
-
-    /// Objects that were heard of.
-    pub(super) fn objects(&self) -> usize {
-        self.lock().len()
-    }
-
-    /// Of all objects.
-    pub(super) fn all(&self) -> Vec<Arrivals> {
-        self.lock().values().copied().collect()
-    }
-
-    /// Events in all.
-    pub(super) fn events(&self) -> u64 {
-        self.lock().values().map(|it| u64::from(it.times)).sum()
-    }
-
-    pub(super) fn forget(&self) {
-        self.lock().clear();
-    }
-
-    pub(super) fn note(&self, object: String, now: Instant) {
-        let mut objects = self.lock();
-        let arrivals = objects.entry(object).or_insert(Arrivals {
+    pub(super) fn record(&self, object: String, now: Instant) {
+        let mut objects = self.objects();
+        let first = Received {
             first: now,
             last: now,
-            times: 0,
-        });
-        arrivals.last = now;
-        arrivals.times += 1;
+        };
+        objects.entry(object).or_insert(first).last = now;
+    }
+
+    pub(super) fn of(&self, object: &str) -> Option<Received> {
+        self.objects().get(object).copied()
+    }
+
+    /// The times of the first events of all objects whose names begin so.
+    pub(super) fn first_of(&self, prefix: &str) -> Vec<Instant> {
+        let objects = self.objects();
+        let chosen = objects.iter().filter(|(name, _)| name.starts_with(prefix));
+        chosen.map(|(_, received)| received.first).collect()
+    }
+
+    fn objects(&self) -> MutexGuard<'_, HashMap<String, Received>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Who is told of everything.
+/// What KCP has to know in the end: for each object, an event that was received after its last answered review. An event
+/// that was received before the answer does not count.
+#[derive(Default)]
+pub(super) struct Expected {
+    answered: HashMap<String, Instant>,
+    pub(super) reviews: u64,
+}
+
+impl Expected {
+    /// A review of this object was answered.
+    pub(super) fn add(&mut self, object: String, at: Instant) {
+        let known = self.answered.entry(object).or_insert(at);
+        *known = at.max(*known);
+        self.reviews += 1;
+    }
+
+    pub(super) fn merge(&mut self, other: Self) {
+        let reviews = self.reviews + other.reviews;
+        for (object, at) in other.answered {
+            self.add(object, at);
+        }
+        self.reviews = reviews;
+    }
+
+    pub(super) fn objects(&self) -> usize {
+        self.answered.len()
+    }
+
+    /// Objects whose final state KCP does not know.
+    pub(super) fn unknown(&self, events: &ReceivedEvents) -> usize {
+        let unknown = |(object, at): &(&String, &Instant)| {
+            events
+                .of(object)
+                .is_none_or(|received| received.last < **at)
+        };
+        self.answered.iter().filter(unknown).count()
+    }
+
+    /// Waits until KCP knows every final state; gives the number of those lost after the deadline, and the time.
+    pub(super) async fn settle(
+        &self,
+        events: &ReceivedEvents,
+        deadline: Duration,
+    ) -> (usize, Duration) {
+        let begin = Instant::now();
+        let known = || async { self.unknown(events) == 0 };
+        // What is unknown after the deadline is the result.
+        let _ = until("KCP knows every final state", deadline, known).await;
+        (self.unknown(events), begin.elapsed())
+    }
+}
+
+/// The manager that all events are for.
 pub(super) const MANAGER: &str = "bench";
+/// A quarter of what the listener accepts.
+const UPSTREAM: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn final_state_is_unknown_until_an_event_follows_its_answer() {
+        let (events, mut expected) = (ReceivedEvents::default(), Expected::default());
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        expected.add("a".to_owned(), at(1));
+        assert_eq!(expected.unknown(&events), 1, "no event");
+        events.record("a".to_owned(), at(0));
+        assert_eq!(expected.unknown(&events), 1, "an event before the answer");
+        events.record("a".to_owned(), at(2));
+        assert_eq!(expected.unknown(&events), 0);
+        let mut later = Expected::default();
+        later.add("a".to_owned(), at(3));
+        expected.merge(later);
+        assert_eq!(
+            (expected.unknown(&events), expected.reviews),
+            (1, 2),
+            "changed again"
+        );
+    }
+}

@@ -1,174 +1,235 @@
-//! The product's watcher as a process of its own: how it is called, what it is asked, how it ends.
+//! The product's watcher as a process, and the reviews that it is asked.
 //!
-//! Invariant: its command line is written in one place, [`Program::flags`]; ports, certificates and spool stay over its
-//! lives, as they do in a Pod.
+//! Ports, certificates and spool stay the same when the process is started again, as they do in a Pod.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use serde_json::{Value, json};
 use tempfile::TempDir;
+use testkit::until::holds;
 
-use super::authority::{HOST, client};
-use super::kcp::MANAGER;
-use super::reviews::Door;
-use super::stage::Stage;
-use crate::process::Process;
-use testkit::until::{holds, until};
+use super::kcp::{Expected, MANAGER};
+use crate::environment::Bench;
+use crate::http::{Target, post};
+use crate::load::{Client, Exchange, Load, PLACEHOLDER, Requests};
+use crate::pki::Authority;
+use crate::process::{Process, free_address, is_ready};
 
-/// What is started, again and again.
+/// A watcher that can be started.
 pub(super) struct Program {
-    /// Of the runtime: in its certificate, and in the name of its log.
+    /// The common name of its certificate, which names the runtime, and the name of its log.
     name: String,
     binary: PathBuf,
     core: u32,
     folder: TempDir,
     kcp: SocketAddr,
-    /// Where reviews are taken.
-    pub(super) door: Door,
+    /// Where reviews are sent.
+    pub(super) target: Target,
     metrics: SocketAddr,
     health: SocketAddr,
 }
 
-/// A watcher that runs.
-pub(super) struct Watcher {
-    name: String,
-    pub(super) process: Process,
-    health: SocketAddr,
-}
-
 impl Program {
-    /// With certificates of its own and an empty spool.
-    pub(super) fn new(stage: &Stage<'_>, name: &str, kcp: SocketAddr) -> anyhow::Result<Self> {
+    /// With a new certificate and an empty spool.
+    pub(super) fn new(
+        bench: &Bench<'_>,
+        authority: &Authority,
+        name: &str,
+        kcp: SocketAddr,
+    ) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         std::fs::create_dir(folder.path().join(SPOOL))?;
-        let authority = &stage.authority;
-        let leaf = authority.leaf(name)?;
-        for (file, content) in [
-            (CA, &authority.pem),
-            (CERTIFICATE, &leaf.pem),
-            (KEY, &leaf.key_pem),
-        ] {
-            std::fs::write(folder.path().join(file), content)?;
-        }
+        authority.write(&authority.leaf(name)?, folder.path())?;
         Ok(Self {
             name: name.to_owned(),
-            binary: stage.product.clone(),
-            core: stage.cores.subject,
+            binary: bench.programs.product.clone(),
+            core: bench.cores.system,
             folder,
             kcp,
-            door: Door {
+            target: Target {
                 address: free_address()?,
-                tls: client(&authority.pem, None)?,
+                tls: Some(authority.client(None)?),
             },
             metrics: free_address()?,
             health: free_address()?,
         })
     }
 
-    /// Starts it; it is not ready yet.
-    pub(super) fn start(&self, further: &[&str]) -> anyhow::Result<Watcher> {
-        let flags = self.flags();
-        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-        let flags = [&flags[..], further].concat();
-        let process = Process::start(&self.name, self.core, &self.binary, &flags)?;
-        Ok(Watcher {
-            name: self.name.clone(),
-            process,
-            health: self.health,
-        })
-    }
-
-    fn flags(&self) -> Vec<String> {
-        let file = |name: &str| self.file(name).display().to_string();
-        vec![
+    /// Starts the process, which is not ready yet.
+    pub(super) fn start(&self, mode: &str) -> anyhow::Result<Process> {
+        let file = |name: &str| self.folder.path().join(name).display().to_string();
+        let arguments = [
             "watcher".to_owned(),
-            format!("--ca-cert={}", file(CA)),
-            format!("--tls-cert={}", file(CERTIFICATE)),
-            format!("--tls-key={}", file(KEY)),
+            format!("--ca-cert={}", file("ca.crt")),
+            format!("--tls-cert={}", file("tls.crt")),
+            format!("--tls-key={}", file("tls.key")),
             format!("--kcp-addr={}", self.kcp),
             "--kcp-contract=v2".to_owned(),
             format!("--managers={MANAGER}"),
             format!("--spool-dir={}", file(SPOOL)),
-            format!("--webhook-port={}", self.door.address.port()),
+            format!("--webhook-port={}", self.target.address.port()),
             format!("--metrics-port={}", self.metrics.port()),
             format!("--health-probe-bind-address={}", self.health),
-        ]
+            format!("--delivery-mode={mode}"),
+        ];
+        Process::start(&self.name, self.core, &self.binary, &arguments)
     }
 
-    fn file(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+    /// Starts the process and waits until it is ready.
+    pub(super) async fn start_ready(&self, mode: &str) -> anyhow::Result<Process> {
+        let mut process = self.start(mode)?;
+        process.ready(self.health).await?;
+        Ok(process)
     }
 
-    /// From now on it finds nothing where its spool should be.
-    pub(super) fn forbid_spool(&self) -> anyhow::Result<()> {
-        Ok(std::fs::remove_dir_all(self.file(SPOOL))?)
+    /// The resident memory of a ready process after its start, in MiB.
+    pub(super) async fn idle_memory(&self, process: &Process) -> anyhow::Result<f64> {
+        holds("the watcher stays ready", SETTLING, || {
+            is_ready(self.health)
+        })
+        .await?;
+        process.memory("VmRSS")
+    }
+
+    /// Removes the spool's folder: the watcher keeps events in memory only.
+    pub(super) fn remove_spool(&self) -> anyhow::Result<()> {
+        Ok(std::fs::remove_dir_all(self.folder.path().join(SPOOL))?)
     }
 
     /// Bytes on the disk.
     pub(super) fn spool_bytes(&self) -> anyhow::Result<u64> {
         let mut bytes = 0;
-        for entry in std::fs::read_dir(self.file(SPOOL))? {
-            // A segment may go between the two calls.
+        for entry in std::fs::read_dir(self.folder.path().join(SPOOL))? {
+            // A segment may be removed between the two calls.
             bytes += entry?.metadata().map_or(0, |it| it.len());
         }
         Ok(bytes)
     }
 }
 
-impl Watcher {
-    /// Waits until it says that it is ready.
-    pub(super) async fn ready(&mut self) -> anyhow::Result<()> {
-        let waited = until("the watcher is ready", PATIENCE, || self.asked()).await;
-        self.process.is_running()?;
-        waited.with_context(|| format!("see target/harness/logs/bench-{}.log", self.name))
+/// Reviews of changed objects.
+#[derive(Clone)]
+pub(super) struct Reviews {
+    /// Objects have the name `PREFIX-NUMBER`.
+    prefix: String,
+    /// Request N is about object N modulo this.
+    objects: u32,
+}
+
+impl Reviews {
+    pub(super) fn new(prefix: impl Into<String>, objects: u32) -> Self {
+        let prefix = prefix.into();
+        Self { prefix, objects }
     }
 
-    /// Leaves it alone until its start is over, and takes its resident KiB.
-    pub(super) async fn idle(&mut self) -> anyhow::Result<u32> {
-        self.ready().await?;
-        holds("the watcher stays ready", SETTLING, || self.asked()).await?;
-        self.memory()
+    /// How the names of all objects begin.
+    pub(super) fn prefix(&self) -> String {
+        format!("{}-", self.prefix)
     }
 
-    async fn asked(&self) -> anyhow::Result<()> {
-        let answer = reqwest::get(format!("http://{}/readyz", self.health)).await?;
-        ensure!(answer.status().is_success(), "{}", answer.status());
-        Ok(())
+    pub(super) fn object(&self, number: u32) -> String {
+        format!("{}{:012}", self.prefix(), number % self.objects)
     }
 
-    /// Resident KiB.
-    pub(super) fn memory(&self) -> anyhow::Result<u32> {
-        self.process.memory("VmRSS")
+    pub(super) fn requests(&self) -> Requests {
+        let (objects, name) = (self.objects, format!("{}-{PLACEHOLDER}", self.prefix));
+        let path = format!("/validate/{MANAGER}?timeout={}s", GIVE_UP.as_secs());
+        let numbered = Requests::numbered(post(&path, "", &review(&name)), ALLOWED);
+        Requests {
+            make: std::sync::Arc::new(move |number| (numbered.make)(number % objects)),
+            ..numbered
+        }
     }
 
-    /// Whether it still runs; the error shows the end of its log.
-    pub(super) fn is_running(&mut self) -> anyhow::Result<()> {
-        self.process.is_running()
+    pub(super) async fn client(&self, target: &Target) -> anyhow::Result<Client> {
+        Client::connect(target, self.requests()).await
     }
 
-    /// SIGKILL: it has no time for anything.
-    pub(super) async fn kill(&mut self) -> anyhow::Result<()> {
-        self.process.kill().await
+    /// What KCP has to know after these reviews.
+    pub(super) fn expected(&self, exchanges: &[Exchange]) -> Expected {
+        let mut expected = Expected::default();
+        for exchange in exchanges.iter().filter(|it| it.answered) {
+            expected.add(self.object(exchange.number), exchange.end);
+        }
+        expected
     }
 }
 
-/// One that nobody uses at the moment, below the ports that the kernel gives to clients, one of which might take it
-/// between two lives.
-pub(super) fn free_address() -> anyhow::Result<SocketAddr> {
-    let first = 20_000 + u16::try_from(std::process::id() % 8_000)?;
-    let taken = TAKEN.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    let mut ports = (first..first + 2_000).skip(usize::from(taken));
-    let free = ports.find_map(|port| TcpListener::bind((HOST, port)).ok());
-    Ok(free.context("no port is free")?.local_addr()?)
+/// A load of reviews by an API server.
+pub(super) fn load(first: u32, requests: u32, rate: u32) -> Load {
+    Load {
+        first,
+        requests,
+        rate,
+        give_up: GIVE_UP,
+    }
 }
 
-static TAKEN: std::sync::atomic::AtomicU16 = std::sync::atomic::AtomicU16::new(0);
+/// The review of an update of a Kyma, about 5 kB. The event takes its name from `object.metadata`.
+fn review(name: &str) -> String {
+    let kind = json!({"group": "operator.kyma-project.io", "version": "v1beta2", "kind": "Kyma"});
+    let resource =
+        json!({"group": "operator.kyma-project.io", "version": "v1beta2", "resource": "kymas"});
+    json!({
+        "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
+        "request": {
+            "uid": "705ab4f5-6393-11e8-b7cc-42010a800002", "operation": "UPDATE", "dryRun": false,
+            "name": "default", "namespace": "kyma-system", "kind": kind, "resource": resource,
+            "userInfo": {"username": "user", "groups": ["system:authenticated"]},
+            "object": kyma(name, "fast"),
+            "oldObject": kyma("default", "regular"),
+        },
+    })
+    .to_string()
+}
 
-const CA: &str = "ca.crt";
-const CERTIFICATE: &str = "tls.crt";
-const KEY: &str = "tls.key";
+fn kyma(name: &str, channel: &str) -> Value {
+    let module =
+        |number| json!({"name": format!("module-{number}"), "channel": channel, "managed": true});
+    let modules: Vec<Value> = (0..10).map(module).collect();
+    let field = |number| {
+        let key = format!("k:{{\"name\":\"module-{number}\"}}");
+        (key, json!({".": {}, "f:name": {}}))
+    };
+    let fields: serde_json::Map<String, Value> = (0..10).map(field).collect();
+    json!({
+        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
+        "metadata": {
+            "name": name, "namespace": "kyma-system", "generation": 7, "resourceVersion": "123456",
+            "labels": {"operator.kyma-project.io/watched-by": "kyma"},
+            "managedFields": [{
+                "manager": "kubectl", "operation": "Update", "fieldsType": "FieldsV1",
+                "fieldsV1": {"f:spec": {"f:channel": {}, "f:modules": fields}},
+            }],
+        },
+        "spec": {"channel": channel, "modules": modules},
+        "status": {"state": "Ready", "lastOperation": {"operation": "kyma is ready"}},
+    })
+}
+
+pub(super) const ALLOWED: &str = "\"allowed\":true";
+/// `timeoutSeconds` of the webhook configuration that lifecycle-manager installs.
+const GIVE_UP: Duration = Duration::from_secs(15);
 const SPOOL: &str = "spool";
-const PATIENCE: Duration = Duration::from_mins(1);
 const SETTLING: Duration = Duration::from_secs(3);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn review_names_its_object_in_the_metadata_of_the_new_object_only() {
+        let reviews = Reviews::new("a", 10);
+        let request = String::from_utf8((reviews.requests().make)(12)).unwrap();
+        assert_eq!(reviews.object(12), "a-000000000002");
+        assert_eq!(request.matches("a-000000000002").count(), 1, "{request}");
+        let body = request.split("\r\n\r\n").nth(1).unwrap();
+        let review: Value = serde_json::from_str(body).unwrap();
+        assert_eq!(
+            review["request"]["object"]["metadata"]["name"],
+            "a-000000000002"
+        );
+    }
+}

@@ -1,8 +1,8 @@
-//! The product's controller and two hundred runtimes of which most are in trouble, each in a way of its own.
+//! The product's controller and two hundred simulated runtimes, most of them with an injected fault.
 //!
 //! Invariant: the controller is the binary that ships, the control plane a real API server; chance is the fleet's, which
-//! is the same in every run. Every runtime is converged before its trouble begins, so that whoever gets the second
-//! version got it through the trouble. Deliberately absent: runtimes that never answer; `harness bench fanout` has them.
+//! is the same in every run. Every runtime has converged before its fault is injected, so that one with the second
+//! version got it despite the fault. Runtimes that never answer are part of `harness bench fanout`.
 
 #![cfg(test)]
 
@@ -30,7 +30,7 @@ use testkit::until::until;
 use tokio::process::{Child, Command};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn trouble_of_some_is_theirs_alone() {
+async fn faults_of_some_runtimes_do_not_affect_others() {
     let binary = images::binary(&Progress::new(), images::Profile::E2e)
         .await
         .unwrap();
@@ -40,23 +40,23 @@ async fn trouble_of_some_is_theirs_alone() {
     let cluster = Cluster::start(&run, &setup.provider, &options)
         .await
         .unwrap();
-    let played = play(&cluster, &binary).await;
+    let ran = run_cases(&cluster, &binary).await;
     cluster.stop().await.unwrap();
     run.end().await.unwrap();
     let log = workspace::logs().join(LOG);
-    assert!(played.is_ok(), "{played:?}\n{}", tail(&log, 20));
+    assert!(ran.is_ok(), "{ran:?}\n{}", tail(&log, 20));
 }
 
-async fn play(cluster: &Cluster, binary: &Path) -> anyhow::Result<()> {
+async fn run_cases(cluster: &Cluster, binary: &Path) -> anyhow::Result<()> {
     let crds = Command::new(binary).arg("crds").output().await?;
     cluster.apply(std::str::from_utf8(&crds.stdout)?).await?;
     let control_plane = ControlPlane::prepare(cluster.client(), Some(MODE_DIRECT)).await?;
     let fleet = Fleet::start(FleetOptions {
-        runtimes: troubles().len() * OF_EACH,
+        runtimes: cases().len() * OF_EACH,
         ..FleetOptions::default()
     })
     .await?;
-    let all = 0..troubles().len() * OF_EACH;
+    let all = 0..cases().len() * OF_EACH;
     let members = all.clone().map(|number| {
         let kubeconfig = fleet.kubeconfig(number)?;
         anyhow::Ok(Member { number, kubeconfig })
@@ -68,37 +68,37 @@ async fn play(cluster: &Cluster, binary: &Path) -> anyhow::Result<()> {
     control_plane.put_sources(&first).await?;
     let _controller = start(binary, cluster.kubeconfig_path())?;
     have(&fleet, all.clone(), &first).await?;
-    // Content goes first: what is being installed still would be written to whoever is there then.
+    // Content is written before the installation ends, which would otherwise write to another cluster.
     let resources = Api::<RuntimeBootstrapper>::all(cluster.client());
     until("the runtimes are as they should be", PATIENCE, || {
         are_ready(&resources, all.len())
     })
     .await?;
 
-    for (trouble, numbers) in troubles().iter().zip(groups()) {
+    for (case, numbers) in cases().iter().zip(groups()) {
         for number in numbers {
-            let mut conditions = trouble.conditions.clone();
-            // No two are the same cluster: that would be another trouble.
+            let mut conditions = case.conditions.clone();
+            // Two runtimes with the same cluster would be another fault.
             conditions.identity = conditions.identity.map(|it| format!("{it}-{number}"));
             fleet.set(&Selection::Numbers(vec![number]), conditions);
         }
     }
     control_plane.put_sources(&second).await?;
-    for (trouble, numbers) in troubles().iter().zip(groups()) {
-        if trouble.refused.is_none() {
+    for (case, numbers) in cases().iter().zip(groups()) {
+        if case.refused.is_none() {
             let arrived = have(&fleet, numbers, &second).await;
-            arrived.with_context(|| format!("{}: {:?}", trouble.what, fleet.totals()))?;
+            arrived.with_context(|| format!("{}: {:?}", case.what, fleet.totals()))?;
         }
     }
     // Each of the others was tried as long as the slowest that arrived.
-    for (trouble, numbers) in troubles().iter().zip(groups()) {
-        if let Some(reason) = trouble.refused {
+    for (case, numbers) in cases().iter().zip(groups()) {
+        if let Some(reason) = case.refused {
             let said = until("each says why", PATIENCE, || {
                 are_refused(&resources, numbers.clone(), reason)
             });
-            said.await.context(trouble.what)?;
+            said.await.context(case.what)?;
             let kept = has(&fleet, numbers, &first);
-            kept.with_context(|| format!("{}: written to", trouble.what))?;
+            kept.with_context(|| format!("{}: written to", case.what))?;
         }
     }
     let counts = fleet.totals().counts;
@@ -139,15 +139,15 @@ async fn are_ready(resources: &Api<RuntimeBootstrapper>, expected: usize) -> any
 }
 
 /// What is wrong with some runtimes.
-struct Trouble {
+struct FaultCase {
     what: &'static str,
     conditions: Conditions,
     /// The reason of `Ready` for not writing to them; those without one converge all the same.
     refused: Option<&'static str>,
 }
 
-fn troubles() -> Vec<Trouble> {
-    let trouble = |what, conditions, refused| Trouble {
+fn cases() -> Vec<FaultCase> {
+    let case = |what, conditions, refused| FaultCase {
         what,
         conditions,
         refused,
@@ -188,18 +188,18 @@ fn troubles() -> Vec<Trouble> {
         ..Conditions::default()
     };
     vec![
-        trouble("nothing", Conditions::default(), None),
-        trouble("429", faults(throttled), None),
-        trouble("500", faults(failing), None),
-        trouble("409", faults(conflicting), None),
-        trouble("connections are reset", faults(reset), None),
-        trouble("bodies drip", slow, None),
-        trouble(
+        case("nothing", Conditions::default(), None),
+        case("429", faults(throttled), None),
+        case("500", faults(failing), None),
+        case("409", faults(conflicting), None),
+        case("connections are reset", faults(reset), None),
+        case("bodies drip", slow, None),
+        case(
             "the certificate is over",
             expired,
             Some("TLSHandshakeFailed"),
         ),
-        trouble(
+        case(
             "another cluster is there",
             another,
             Some("ClusterUIDChanged"),

@@ -178,15 +178,7 @@ fn compare(call: &Call, real: &Answer, simulated: &Answer) -> Vec<String> {
         has_generation(&real.body),
         has_generation(&simulated.body),
     );
-    let (real_owners, simulated_owners) = (owners(call, &real.body), owners(call, &simulated.body));
-    let is_stored = real.body["metadata"]["uid"].is_string();
-    if is_stored && real_owners != simulated_owners {
-        let unknown = missing(&real_owners, &simulated_owners, "");
-        let unseen = missing(&simulated_owners, &real_owners, "");
-        differences.push(format!(
-            "owners: {unknown:?}; the other way round {unseen:?}"
-        ));
-    }
+    differences.extend(compare_owners(call, real, simulated));
     if real.body.is_null() {
         return differences;
     }
@@ -194,6 +186,19 @@ fn compare(call: &Call, real: &Answer, simulated: &Answer) -> Vec<String> {
         differences.push(format!("only simulated: {missing}"));
     }
     differences
+}
+
+fn compare_owners(call: &Call, real: &Answer, simulated: &Answer) -> Option<String> {
+    let (real_owners, simulated_owners) = (owners(call, &real.body), owners(call, &simulated.body));
+    let is_stored = real.body["metadata"]["uid"].is_string();
+    if is_stored && real_owners != simulated_owners {
+        let unknown = missing(&real_owners, &simulated_owners, "");
+        let unseen = missing(&simulated_owners, &real_owners, "");
+        return Some(format!(
+            "owners: {unknown:?}; the other way round {unseen:?}"
+        ));
+    }
+    None
 }
 
 fn causes(status: &Value) -> Value {

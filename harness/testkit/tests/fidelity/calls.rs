@@ -61,11 +61,11 @@ impl Call {
         }
     }
 
-    fn merge(what: &str, path: &str, patch: &Value) -> Self {
+    fn merge(what: &str, path: &str, change: &Value) -> Self {
         Self {
             query: "fieldManager=merger",
             content_type: "application/merge-patch+json",
-            body: Content::Seen(patch.to_string()),
+            body: Content::Seen(change.to_string()),
             ..Self::new(what, "PATCH", path)
         }
     }

@@ -3,7 +3,9 @@
 use futures::TryStreamExt as _;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Client;
-use kube::api::{Api, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::api::{
+    Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams,
+};
 use serde_json::{Value, json};
 
 /// The events of one object that is created, selected, changed, no longer selected, and deleted.
@@ -28,7 +30,9 @@ pub(super) async fn events(client: Client) -> Vec<(&'static str, Value)> {
             .await
             .unwrap();
     }
-    api.delete("watched", &Default::default()).await.unwrap();
+    api.delete("watched", &DeleteParams::default())
+        .await
+        .unwrap();
     let params = WatchParams::default().labels("chosen").timeout(3);
     let events: Vec<WatchEvent<ConfigMap>> = api
         .watch(&params, &version)

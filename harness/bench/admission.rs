@@ -1,0 +1,235 @@
+//! `harness bench admission`: the cost of a review in the webhook, compared with a baseline server on the same stack.
+//!
+//! CPU time is that of the server's process between the first and the last request of a measurement, by the scheduler's
+//! account: without start, handshakes and warm-up. Rounds are interleaved (baseline, webhook, webhook, baseline), so a
+//! drift of the machine cancels out within a round; the ratio is taken round by round.
+
+mod api_server;
+mod reviews;
+mod systems;
+
+use std::time::{Duration, Instant};
+
+use self::reviews::Size;
+use self::systems::{Case, Kind, System, Systems};
+use crate::environment::Bench;
+use crate::load::{Client, Load, Requests, latencies};
+use crate::report::{Bound, Row, Table};
+use crate::statistics::{Estimate, number};
+
+/// Measures everything.
+pub(crate) async fn measure(bench: &Bench<'_>) -> anyhow::Result<Table> {
+    let start = Systems::start(bench);
+    let mut systems = bench
+        .progress
+        .show("start webhook and baseline server", start)
+        .await?;
+    let mut cases = Vec::new();
+    for (size, kind) in CASES {
+        cases.push(Case::checked(&systems, size, kind).await?);
+    }
+    let before = systems.calls().await?;
+    let (mut rows, mut rates) = (Vec::new(), Vec::new());
+    for case in &cases {
+        let requests = match case.size {
+            Size::Small | Size::Typical => bench.effort.choose(8_000, 3_000),
+            Size::Large => bench.effort.choose(3_000, 1_000),
+        };
+        let compare = Comparison::measure(bench, &systems, case, load(requests, 0));
+        let title = format!("CPU and rate: {}", case.name());
+        let comparison = bench.progress.show(&title, compare).await?;
+        rows.push(comparison.cpu_row(bench, case)?);
+        let name = format!("reviews/s on one core: {}", case.name());
+        rates.push(comparison.row(name, 1, 0)?);
+    }
+    rows.extend(rates);
+    for (index, rate) in OPEN_LOOPS {
+        let case = &cases[index];
+        let load = load(bench.effort.choose(rate, rate / 2), rate);
+        let compare = Comparison::measure(bench, &systems, case, load);
+        let title = format!("latency at {rate}/s: {}", case.name());
+        let comparison = bench.progress.show(&title, compare).await?;
+        rows.extend(comparison.latency_rows(case, rate)?);
+    }
+    let (requests, reviews) = systems.calls().await?.since(before);
+    rows.extend(memory(&systems)?);
+    let counted = format!("{requests} in {reviews} reviews");
+    let none = Bound::required("= 0", requests == 0 && reviews > 0);
+    rows.push(
+        Row::new([
+            "API requests other than leases and watches",
+            "",
+            "",
+            &counted,
+        ])
+        .bound(none),
+    );
+    for system in [&mut systems.baseline, &mut systems.webhook] {
+        system.process.kill().await?;
+    }
+    Ok(Table::new(
+        &[
+            "measure",
+            "webhook ÷ baseline",
+            "baseline server",
+            "webhook",
+        ],
+        rows,
+    ))
+}
+
+/// One server with open connections.
+struct Side<'a> {
+    system: &'a System,
+    client: Client,
+}
+
+impl<'a> Side<'a> {
+    async fn new(system: &'a System, requests: &Requests) -> anyhow::Result<Self> {
+        let client = Client::connect(&system.target, requests.clone()).await?;
+        Ok(Self { system, client })
+    }
+
+    /// In a closed loop CPU time in microseconds per review and reviews per second; at a fixed rate the median and the 99th
+    /// percentile of the latency in milliseconds.
+    async fn run(&mut self, load: Load) -> anyhow::Result<[f64; 2]> {
+        let (cpu, begin) = (self.system.process.cpu()?, Instant::now());
+        let exchanges = self.client.run(load).await?;
+        let elapsed = begin.elapsed().as_secs_f64();
+        if load.rate > 0 {
+            return latencies(&exchanges);
+        }
+        let cpu = self.system.process.cpu()?.saturating_sub(cpu);
+        let requests = number(load.requests);
+        Ok([cpu.as_secs_f64() * 1e6 / requests, requests / elapsed])
+    }
+}
+
+/// Both servers under the same load: two values for each round.
+#[derive(Default)]
+struct Comparison {
+    baseline: Vec<[f64; 2]>,
+    webhook: Vec<[f64; 2]>,
+}
+
+impl Comparison {
+    async fn measure(
+        bench: &Bench<'_>,
+        systems: &Systems,
+        case: &Case,
+        load: Load,
+    ) -> anyhow::Result<Self> {
+        let mut baseline = Side::new(&systems.baseline, &case.baseline).await?;
+        let mut webhook = Side::new(&systems.webhook, &case.webhook).await?;
+        for side in [&mut baseline, &mut webhook] {
+            side.run(load).await?;
+        }
+        let middle = |one: [f64; 2], other: [f64; 2]| {
+            [0, 1].map(|index| f64::midpoint(one[index], other[index]))
+        };
+        let mut comparison = Self::default();
+        for _ in 0..bench.effort.choose(20, 6) {
+            let first = baseline.run(load).await?;
+            let second = webhook.run(load).await?;
+            let third = webhook.run(load).await?;
+            let fourth = baseline.run(load).await?;
+            comparison.baseline.push(middle(first, fourth));
+            comparison.webhook.push(middle(second, third));
+        }
+        Ok(comparison)
+    }
+
+    fn ratio(&self, index: usize) -> anyhow::Result<Estimate> {
+        let rounds = self.webhook.iter().zip(&self.baseline);
+        let ratios = rounds.map(|(webhook, baseline)| webhook[index] / baseline[index]);
+        Estimate::of(&ratios.collect::<Vec<_>>())
+    }
+
+    /// The ratio and both estimates of one of the two values.
+    fn row(&self, name: String, index: usize, digits: usize) -> anyhow::Result<Row> {
+        let baseline = Estimate::of_rounds(&self.baseline, index)?;
+        let webhook = Estimate::of_rounds(&self.webhook, index)?;
+        let ratio = format!("{:.2}", self.ratio(index)?);
+        let [baseline, webhook] = [baseline, webhook].map(|it| format!("{it:.digits$}"));
+        Ok(Row::new([name, ratio, baseline, webhook]))
+    }
+
+    fn cpu_row(&self, bench: &Bench<'_>, case: &Case) -> anyhow::Result<Row> {
+        let (full, quick) = match (case.size, case.kind) {
+            (Size::Typical, Kind::AllFeatures) => (Some(1.9), 3.0),
+            (Size::Large, _) => (None, 4.0),
+            _ => (None, 2.5),
+        };
+        let ratio = self.ratio(0)?;
+        let limit = bench.effort.choose(full, Some(quick));
+        let row = self.row(format!("CPU, µs per review: {}", case.name()), 0, 1)?;
+        Ok(row.bound(limit.map(|limit| Bound::at_most(ratio, limit, " ×"))))
+    }
+
+    fn latency_rows(&self, case: &Case, rate: u32) -> anyhow::Result<[Row; 2]> {
+        let name = |kind: &str| format!("{kind} at {rate}/s, ms: {}", case.name());
+        let limit = if case.size == Size::Large { 0.5 } else { 0.15 };
+        let median = Estimate::of_rounds(&self.webhook, 0)?;
+        let bound = Bound::at_most(median, limit, " ms").target();
+        // Both servers have the same p99 within the noise: it is the scheduling of the machine.
+        let p99 = self.row(name("p99 (mostly of the machine)"), 1, 3)?;
+        Ok([self.row(name("p50"), 0, 3)?.bound(bound), p99])
+    }
+}
+
+fn memory(systems: &Systems) -> anyhow::Result<Vec<Row>> {
+    let Systems {
+        baseline, webhook, ..
+    } = systems;
+    let row = |name: &str, baseline: f64, webhook: f64| {
+        let ratio = webhook / baseline;
+        Row::new([
+            name,
+            &format!("{ratio:.2}"),
+            &format!("{baseline:.1}"),
+            &format!("{webhook:.1}"),
+        ])
+    };
+    let most = |system: &System| system.process.memory("VmHWM");
+    let bound = Bound::at_most(Estimate::exact(webhook.idle), 20.0, " MiB");
+    Ok(vec![
+        row("RSS idle, MiB", baseline.idle, webhook.idle).bound(bound),
+        row("RSS peak, MiB", most(baseline)?, most(webhook)?),
+    ])
+}
+
+fn load(requests: u32, rate: u32) -> Load {
+    Load {
+        first: 0,
+        requests,
+        rate,
+        give_up: Duration::from_secs(10),
+    }
+}
+
+const CASES: [(Size, Kind); 5] = [
+    (Size::Typical, Kind::AllFeatures),
+    (Size::Small, Kind::AllFeatures),
+    (Size::Large, Kind::AllFeatures),
+    (Size::Typical, Kind::NoFeature),
+    (Size::Typical, Kind::Mutated),
+];
+/// Cases that are also measured at a fixed rate, in requests per second.
+const OPEN_LOOPS: [(usize, u32); 2] = [(0, 2_000), (2, 200)];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratio_is_taken_round_by_round() {
+        let sample = |cpu| [cpu, 1.0];
+        let comparison = Comparison {
+            baseline: [10.0, 20.0, 12.0].map(sample).to_vec(),
+            webhook: [15.0, 30.0, 18.0].map(sample).to_vec(),
+        };
+        let ratio = comparison.ratio(0).unwrap();
+        assert_eq!(ratio, Estimate::exact(1.5));
+        assert!(Comparison::default().ratio(0).is_err());
+    }
+}

@@ -1,0 +1,300 @@
+//! The two systems that are compared, and proof that both answer correctly before they are timed.
+//!
+//! Both have a certificate of the same kind and run on the same core. The webhook has the configuration, the Namespaces, the pull Secret
+//! and the trust bundle of a landscape, from an [`ApiServer`] that counts its requests; metrics and logs are on.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use api::names;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use clusters::control_plane::Sources;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use testkit::until::holds;
+
+use super::api_server::ApiServer;
+use super::reviews::{self, Size};
+use crate::environment::Bench;
+use crate::http::{Target, post};
+use crate::load::Requests;
+use crate::pki::Authority;
+use crate::process::{self, Process, counter, free_address, is_ready};
+
+/// A server under load.
+pub(super) struct System {
+    pub(super) process: Process,
+    pub(super) target: Target,
+    /// Resident memory in MiB after the start, before the first review.
+    pub(super) idle: f64,
+}
+
+impl System {
+    /// Of an idle process.
+    fn new((target, process): (Target, Process)) -> anyhow::Result<Self> {
+        let idle = process.memory("VmRSS")?;
+        Ok(Self {
+            process,
+            target,
+            idle,
+        })
+    }
+}
+
+/// Both systems, and what the webhook needs.
+pub(super) struct Systems {
+    pub(super) baseline: System,
+    pub(super) webhook: System,
+    api: ApiServer,
+    metrics: SocketAddr,
+    _folder: TempDir,
+}
+
+impl Systems {
+    /// Starts both and waits until they are ready.
+    pub(super) async fn start(bench: &Bench<'_>) -> anyhow::Result<Self> {
+        let (authority, folder) = (Authority::new()?, tempfile::tempdir()?);
+        authority.write(&authority.leaf("webhook")?, folder.path())?;
+        let api = ApiServer::start(objects(&authority.pem)?).await?;
+        let file = |name: &str| folder.path().join(name).display().to_string();
+        std::fs::write(file("kubeconfig"), api.kubeconfig())?;
+        let baseline = bench.start_baseline(&authority).await?;
+        let [address, health, metrics] = [free_address()?, free_address()?, free_address()?];
+        let arguments = [
+            "webhook".to_owned(),
+            format!("--webhook-bind-address={address}"),
+            format!("--health-probe-bind-address={health}"),
+            format!("--metrics-bind-address={metrics}"),
+            format!("--kubeconfig={}", file("kubeconfig")),
+            format!("--webhook-cert-path={}", folder.path().display()),
+            format!("--namespace={}", names::SKR_NAMESPACE),
+            format!("--landscape={LANDSCAPE}"),
+            "--leader-elect-identity=bench".to_owned(),
+            "--shutdown-delay-duration=0s".to_owned(),
+        ];
+        let (core, program) = (bench.cores.system, &bench.programs.product);
+        let mut process = Process::start("webhook", core, program, &arguments)?;
+        process.ready(health).await?;
+        let tls = Some(authority.client(None)?);
+        let target = Target { address, tls };
+        // Its first lists and writes are not part of its idle state.
+        holds("the webhook stays ready", SETTLING, || is_ready(health)).await?;
+        Ok(Self {
+            baseline: System::new(baseline)?,
+            webhook: System::new((target, process))?,
+            api,
+            metrics,
+            _folder: folder,
+        })
+    }
+
+    /// Counters of the webhook and of its API server so far.
+    pub(super) async fn calls(&self) -> anyhow::Result<Calls> {
+        let metrics = process::metrics(self.metrics).await?;
+        let watches = self.api.requests(|verb, _| verb == "watch");
+        let unleased = |labels: &str| !labels.contains("resource=\"leases\"");
+        let reported = counter(&metrics, "rest_client_requests_total", unleased);
+        Ok(Calls {
+            reviews: counter(&metrics, "_admission_reviews_total", |_| true)
+                .context("no metric of reviews")?,
+            received: self
+                .api
+                .requests(|verb, resource| verb != "watch" && resource != "leases"),
+            // The metric counts a watch as a GET.
+            reported: reported
+                .context("no metric of API requests")?
+                .saturating_sub(watches),
+        })
+    }
+}
+
+/// Requests to the API server other than watches and leases, and reviews.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Calls {
+    pub(super) reviews: u64,
+    /// By the count of the API server.
+    received: u64,
+    /// By the metric of the webhook.
+    reported: u64,
+}
+
+impl Calls {
+    pub(super) fn since(self, earlier: Self) -> (u64, u64) {
+        let received = self.received - earlier.received;
+        let requests = received.max(self.reported.saturating_sub(earlier.reported));
+        (requests, self.reviews - earlier.reviews)
+    }
+}
+
+/// What a review leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// The Namespace opts in to all features.
+    AllFeatures,
+    /// The Namespace opts in to none.
+    NoFeature,
+    /// All features were applied before, as in a reinvocation.
+    Mutated,
+}
+
+/// A review in one size.
+pub(super) struct Case {
+    pub(super) size: Size,
+    pub(super) kind: Kind,
+    pub(super) webhook: Requests,
+    pub(super) baseline: Requests,
+}
+
+impl Case {
+    /// The case, answered correctly by both.
+    pub(super) async fn checked(systems: &Systems, size: Size, kind: Kind) -> anyhow::Result<Self> {
+        let namespace = if kind == Kind::NoFeature {
+            PLAIN
+        } else {
+            OPTED_IN
+        };
+        let mut pod = reviews::pod(size, namespace)?;
+        if kind == Kind::Mutated {
+            let response = ask(&systems.webhook, &requests(&pod, "")).await?;
+            pod = patched(&pod, &response)?;
+        }
+        let expect = if kind == Kind::AllFeatures {
+            "\"patch\":"
+        } else {
+            ALLOWED
+        };
+        let case = Self {
+            size,
+            kind,
+            webhook: requests(&pod, expect),
+            baseline: requests(&pod, ALLOWED),
+        };
+        let baseline = ask(&systems.baseline, &case.baseline).await?;
+        ensure!(baseline["allowed"] == true, "baseline: {baseline}");
+        let response = ask(&systems.webhook, &case.webhook).await?;
+        let clean = response["allowed"] == true && response.get("warnings").is_none();
+        ensure!(clean, "webhook: {response}");
+        if kind == Kind::AllFeatures {
+            check_mutation(&pod, &patched(&pod, &response)?)?;
+        } else {
+            ensure!(response.get("patch").is_none(), "a patch: {response}");
+        }
+        Ok(case)
+    }
+
+    pub(super) fn name(&self) -> String {
+        let kind = match self.kind {
+            Kind::AllFeatures => "all features",
+            Kind::NoFeature => "no feature",
+            Kind::Mutated => "already mutated",
+        };
+        format!("{}, {kind}", self.size.name())
+    }
+}
+
+fn requests(pod: &Value, expect: &'static str) -> Requests {
+    Requests::numbered(post(names::WEBHOOK_PATH, "", &reviews::review(pod)), expect)
+}
+
+/// The `response` of one review.
+async fn ask(system: &System, requests: &Requests) -> anyhow::Result<Value> {
+    let mut connection = system.target.connect().await?;
+    let message = connection.request(&(requests.make)(0)).await?;
+    let mut review: Value = serde_json::from_slice(message.body())?;
+    Ok(review["response"].take())
+}
+
+fn patched(pod: &Value, response: &Value) -> anyhow::Result<Value> {
+    let patch = response["patch"].as_str();
+    let patch = BASE64.decode(patch.with_context(|| format!("no patch: {response}"))?)?;
+    let patch: json_patch::Patch = serde_json::from_slice(&patch)?;
+    let mut patched = pod.clone();
+    json_patch::patch(&mut patched, &patch)?;
+    Ok(patched)
+}
+
+/// Whether all five features were applied, and nothing else was changed.
+fn check_mutation(before: &Value, after: &Value) -> anyhow::Result<()> {
+    let has = |list: &Value, wanted: &Value| {
+        list.as_array()
+            .is_some_and(|members| members.contains(wanted))
+    };
+    let mount = json!({"name": VOLUME, "mountPath": "/etc/ssl/certs", "readOnly": true});
+    let fips = json!({"name": names::FIPS_VARIABLE, "value": "true"});
+    let landscape = json!({"name": names::LANDSCAPE_VARIABLE, "value": LANDSCAPE});
+    let prefix = "r0.landscape.example/ghcr/kyma-project/prod/";
+    for list in ["containers", "initContainers"] {
+        let containers = after["spec"][list].as_array().into_iter().flatten();
+        let earlier = before["spec"][list].as_array().into_iter().flatten();
+        for (container, earlier) in containers.zip(earlier) {
+            let mutated = container["image"]
+                .as_str()
+                .is_some_and(|it| it.starts_with(prefix))
+                && has(&container["env"], &fips)
+                && has(&container["env"], &landscape)
+                && has(&container["volumeMounts"], &mount);
+            let mut variables = earlier["env"].as_array().into_iter().flatten();
+            let kept = variables.all(|it| has(&container["env"], it))
+                && container["resources"] == earlier["resources"];
+            ensure!(
+                mutated && kept,
+                "a container that was not mutated: {container}"
+            );
+        }
+    }
+    let volumes = after["spec"]["volumes"].as_array().into_iter().flatten();
+    let metadata = &after["metadata"];
+    let mutated = volumes.into_iter().any(|it| it["name"] == VOLUME)
+        && has(
+            &after["spec"]["imagePullSecrets"],
+            &json!({"name": names::PULL_SECRET}),
+        )
+        && metadata["annotations"][names::MARKER] == "true"
+        && metadata["managedFields"] == before["metadata"]["managedFields"];
+    ensure!(mutated, "a Pod that was not mutated: {metadata}");
+    Ok(())
+}
+
+/// The configuration that a landscape has on a runtime, and the Namespaces.
+fn objects(authority: &str) -> anyhow::Result<Vec<Value>> {
+    let mut objects = Sources::of_version(0)?.objects().to_vec();
+    for object in &mut objects {
+        if object["kind"] == "ClusterTrustBundle" {
+            object["apiVersion"] = json!("certificates.k8s.io/v1");
+        } else {
+            object["metadata"]["namespace"] = json!(names::SKR_NAMESPACE);
+        }
+    }
+    objects.push(json!({
+        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+        "metadata": {"name": names::WEBHOOK_CONFIGURATION},
+        "webhooks": [{
+            "name": names::WEBHOOK_ENTRY, "admissionReviewVersions": ["v1"], "sideEffects": "NoneOnDryRun",
+            "clientConfig": {"caBundle": BASE64.encode(authority), "service": {
+                "name": "rt-bootstrapper-webhook-service", "namespace": names::SKR_NAMESPACE,
+                "path": names::WEBHOOK_PATH,
+            }},
+        }],
+    }));
+    for name in [OPTED_IN, PLAIN, names::SKR_NAMESPACE, "kube-system"] {
+        let all = if name == OPTED_IN {
+            json!({"rt-cfg.kyma-project.io/all": "true"})
+        } else {
+            json!({})
+        };
+        let labels = json!({"kubernetes.io/metadata.name": name});
+        let metadata = json!({"name": name, "annotations": all, "labels": labels});
+        objects.push(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}));
+    }
+    Ok(objects)
+}
+
+/// A Namespace that opts in to all features, and one that opts in to none.
+const OPTED_IN: &str = "orders";
+const PLAIN: &str = "plain";
+const LANDSCAPE: &str = "bench";
+const VOLUME: &str = "rt-bootstrapper-certs";
+const ALLOWED: &str = "\"allowed\":true";
+const SETTLING: Duration = Duration::from_secs(3);

@@ -1,0 +1,323 @@
+//! Whether KCP learns the final state of every object: after SIGKILL at random points, and after an hour without KCP.
+//!
+//! In *kills* each life of the watcher has objects of its own, so that the loss of one kill is not hidden by later changes,
+//! and ends at any point from its first instruction on, while KCP is up, refuses or hangs by chance. A watcher without a
+//! spool is the control: if it lost nothing, the bench could not detect a loss. In *outage* the 36,000 reviews of an hour
+//! arrive within two minutes; back-off, heartbeats and timeouts are not shortened.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval, sleep_until, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::kcp::{Expected, Gateway, Mode, ReceivedEvents};
+use super::watcher::{ALLOWED, Program, Reviews, load};
+use crate::environment::Bench;
+use crate::http::{Connection, Target};
+use crate::load::latencies;
+use crate::pki::Authority;
+use crate::report::{Bound, Row, Table};
+use crate::statistics::Estimate;
+
+/// Part `kills`.
+pub(super) async fn kills(bench: &Bench<'_>, kills: u32) -> anyhow::Result<Table> {
+    let kills = bench.effort.count(kills);
+    let control = Kills {
+        prefix: "control",
+        count: CONTROL,
+        spool: false,
+        deadline: SETTLED,
+    };
+    let control = bench
+        .progress
+        .show("kills without a spool", control.run(bench))
+        .await?;
+    ensure!(
+        control.lost > 0,
+        "without a spool nothing is lost: a loss would not be detected"
+    );
+    let main = Kills {
+        prefix: "life",
+        count: kills,
+        spool: true,
+        deadline: DEADLINE,
+    };
+    let title = format!("{kills} kills");
+    let Killed {
+        lost,
+        expected,
+        hit,
+        took,
+    } = bench.progress.show(&title, main.run(bench)).await?;
+    let objects = expected.objects();
+    ensure!(objects > 0, "no review was answered");
+    let result = format!(
+        "{lost} of {objects} objects; {} reviews answered, in {hit} lives; all known after {:.1} s. Control without a \
+         spool: {} of {} in {CONTROL} kills",
+        expected.reviews,
+        took.as_secs_f64(),
+        control.lost,
+        control.expected.objects()
+    );
+    let row = Row::new([format!("final states lost, {kills} times SIGKILL"), result]);
+    Ok(Table::new(
+        &["measure", "watcher"],
+        vec![row.bound(Bound::zero(lost))],
+    ))
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Kills {
+    /// How the names of the objects begin.
+    prefix: &'static str,
+    count: u32,
+    spool: bool,
+    /// For KCP to learn everything after the last start.
+    deadline: Duration,
+}
+
+struct Killed {
+    lost: usize,
+    expected: Expected,
+    /// Lives in which a review was answered.
+    hit: u32,
+    took: Duration,
+}
+
+impl Kills {
+    async fn run(self, bench: &Bench<'_>) -> anyhow::Result<Killed> {
+        let authority = Authority::new()?;
+        let (operator, events) = ReceivedEvents::recorded(&authority.pem).await?;
+        let mut gateway = Gateway::start(&authority, operator.address).await?;
+        let program = Program::new(bench, &authority, "watcher", gateway.address)?;
+        if !self.spool {
+            program.remove_spool()?;
+        }
+        let changes = Changes::start(&program.target, self.prefix);
+        let mut random = fastrand::Rng::with_seed(1);
+        let mut hit = 0;
+        for life in 0..self.count {
+            gateway.set(random_mode(&mut random)).await?;
+            changes.life.store(life, Ordering::Relaxed);
+            let before = changes.answered.load(Ordering::Relaxed);
+            let mut process = program.start("async")?;
+            let lifetime = match (life + 1) % LONG_EVERY {
+                0 => LONG,
+                _ => Duration::from_micros(random.u64(0..SHORT)),
+            };
+            sleep_until((Instant::now() + lifetime).into()).await;
+            process.kill().await?;
+            hit += u32::from(changes.answered.load(Ordering::Relaxed) > before);
+        }
+        let expected = changes.end().await?;
+        gateway.set(Mode::Up).await?;
+        let mut process = program.start("async")?;
+        let (lost, took) = expected.settle(&events, self.deadline).await;
+        process.check_running()?;
+        process.kill().await?;
+        Ok(Killed {
+            lost,
+            expected,
+            hit,
+            took,
+        })
+    }
+}
+
+fn random_mode(random: &mut fastrand::Rng) -> Mode {
+    match random.u8(0..10) {
+        0 => Mode::Hanging,
+        1 | 2 => Mode::Refusing,
+        _ => Mode::Up,
+    }
+}
+
+/// Clients that change objects, whether the watcher runs or not.
+struct Changes {
+    life: Arc<AtomicU32>,
+    answered: Arc<AtomicU32>,
+    tasks: JoinSet<anyhow::Result<Expected>>,
+    stop: CancellationToken,
+}
+
+impl Changes {
+    fn start(target: &Target, prefix: &'static str) -> Self {
+        let mut changes = Self {
+            life: Arc::default(),
+            answered: Arc::default(),
+            tasks: JoinSet::new(),
+            stop: CancellationToken::new(),
+        };
+        for seed in 0..CLIENTS {
+            let client = ChangeClient {
+                prefix,
+                target: target.clone(),
+                life: Arc::clone(&changes.life),
+                answered: Arc::clone(&changes.answered),
+                random: fastrand::Rng::with_seed(seed),
+                connection: None,
+            };
+            changes.tasks.spawn(client.run(changes.stop.clone()));
+        }
+        changes
+    }
+
+    async fn end(mut self) -> anyhow::Result<Expected> {
+        self.stop.cancel();
+        let mut all = Expected::default();
+        while let Some(expected) = self.tasks.join_next().await {
+            all.merge(expected??);
+        }
+        Ok(all)
+    }
+}
+
+struct ChangeClient {
+    prefix: &'static str,
+    target: Target,
+    life: Arc<AtomicU32>,
+    answered: Arc<AtomicU32>,
+    random: fastrand::Rng,
+    connection: Option<Connection>,
+}
+
+impl ChangeClient {
+    async fn run(mut self, stop: CancellationToken) -> anyhow::Result<Expected> {
+        let mut expected = Expected::default();
+        #[expect(clippy::disallowed_methods, reason = "a fixed rate, not a wait")]
+        let mut pace = interval(PACE);
+        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        while stop.run_until_cancelled(pace.tick()).await.is_some() {
+            let life = self.life.load(Ordering::Relaxed);
+            let reviews = Reviews::new(format!("{}-{life}", self.prefix), OBJECTS);
+            let number = self.random.u32(0..OBJECTS);
+            match timeout(NO_ANSWER, self.change(&reviews, number)).await {
+                Ok(Ok(())) => {
+                    expected.add(reviews.object(number), Instant::now());
+                    self.answered.fetch_add(1, Ordering::Relaxed);
+                }
+                Ok(Err(error)) if error.downcast_ref::<io::Error>().is_none() => return Err(error),
+                // Killed before it listened or before it had answered.
+                Ok(Err(_)) | Err(_) => {}
+            }
+        }
+        Ok(expected)
+    }
+
+    async fn change(&mut self, reviews: &Reviews, number: u32) -> anyhow::Result<()> {
+        let mut connection = match self.connection.take() {
+            Some(open) => open,
+            None => self.target.connect().await?,
+        };
+        let response = connection
+            .request(&(reviews.requests().make)(number))
+            .await?;
+        let body = String::from_utf8_lossy(response.body()).into_owned();
+        ensure!(body.contains(ALLOWED), "{}: {body}", response.status());
+        self.connection = Some(connection);
+        Ok(())
+    }
+}
+
+/// Part `outage`.
+pub(super) async fn outage(bench: &Bench<'_>) -> anyhow::Result<Table> {
+    let authority = Authority::new()?;
+    let (operator, events) = ReceivedEvents::recorded(&authority.pem).await?;
+    let mut gateway = Gateway::start(&authority, operator.address).await?;
+    let program = Program::new(bench, &authority, "watcher", gateway.address)?;
+    let mut process = program.start_ready("async").await?;
+    let idle = program.idle_memory(&process).await?;
+    let reviews = Reviews::new("hour", bench.effort.count(OBJECTS_IN_OUTAGE));
+    let mut client = reviews.client(&program.target).await?;
+    let (mut exchanges, mut memory) = (Vec::new(), Vec::new());
+    gateway.set(Mode::Refusing).await?;
+    let slice = bench.effort.count(REVIEWS) / SLICES;
+    for number in 0..SLICES {
+        if number == SLICES / 2 {
+            gateway.set(Mode::Hanging).await?;
+        }
+        let run = client.run(load(number * slice, slice, OUTAGE_RATE));
+        let title = format!("outage, {} of {SLICES}", number + 1);
+        exchanges.extend(bench.progress.show(&title, run).await?);
+        memory.push(process.memory("VmRSS")?);
+    }
+    ensure!(
+        exchanges.iter().all(|it| it.answered),
+        "reviews without an answer"
+    );
+    let spool = program.spool_bytes()? >> 10;
+    gateway.set(Mode::Up).await?;
+    let expected = reviews.expected(&exchanges);
+    let settling = expected.settle(&events, DEADLINE);
+    let (lost, took) = bench
+        .progress
+        .show("KCP is reachable again", settling)
+        .await;
+    process.check_running()?;
+    process.kill().await?;
+    let [median, _] = latencies(&exchanges)?;
+    let mut rows = outage_rows(bench, median, idle, &memory);
+    let (objects, asked) = (expected.objects(), expected.reviews);
+    let result = format!("{lost} of {objects} objects, {asked} reviews; spool {spool} KiB");
+    rows.push(Row::new(["final states lost", &result]).bound(Bound::zero(lost)));
+    let took = Estimate::exact(took.as_secs_f64());
+    let name = "… all known after KCP is reachable again, s";
+    rows.push(Row::new([name, &format!("{took:.1}")]).bound(Bound::at_most(took, 90.0, " s")));
+    Ok(Table::new(&["measure", "watcher"], rows))
+}
+
+fn outage_rows(bench: &Bench<'_>, median: f64, idle: f64, memory: &[f64]) -> Vec<Row> {
+    let row = |measure: &str, result: &str, value: f64, (limit, unit): (f64, &str)| {
+        let bound = Bound::at_most(Estimate::exact(value), limit, unit);
+        Row::new([measure, result]).bound(bound)
+    };
+    let first = memory.first().copied().unwrap_or_default();
+    let most = memory.iter().copied().fold(first, f64::max);
+    let growth = bench.effort.choose(1.0, 3.0);
+    let latency = bench.effort.choose(1.0, 1_000.0);
+    vec![
+        row("RSS idle, MiB", &format!("{idle:.1}"), idle, (15.0, " MiB")),
+        row(
+            "RSS, MiB, once every object waits, and the most",
+            &format!("{first:.1}, {most:.1}"),
+            most - first,
+            (growth, " MiB more"),
+        ),
+        row(
+            &format!("admission p50, ms, {OUTAGE_RATE}/s"),
+            &format!("{median:.2}"),
+            median,
+            (latency, " ms"),
+        ),
+    ]
+}
+
+/// Kills of the control.
+const CONTROL: u32 = 50;
+/// Most lives are shorter, uniformly, in microseconds; some end before the process listens.
+const SHORT: u64 = 200_000;
+/// One of so many lives lasts until events are confirmed.
+const LONG_EVERY: u32 = 100;
+const LONG: Duration = Duration::from_secs(6);
+const CLIENTS: u64 = 4;
+/// Objects of each life.
+const OBJECTS: u32 = 16;
+/// Time between two reviews of one client.
+const PACE: Duration = Duration::from_millis(2);
+const NO_ANSWER: Duration = Duration::from_secs(1);
+/// The longest back-off, and delivery.
+const DEADLINE: Duration = Duration::from_mins(2);
+/// Longer than events wait in memory.
+const SETTLED: Duration = Duration::from_secs(10);
+/// Ten reviews per second for an hour.
+const REVIEWS: u32 = 36_000;
+/// Reviews per second.
+const OUTAGE_RATE: u32 = 300;
+const SLICES: u32 = 10;
+/// More watched objects than a runtime has.
+const OBJECTS_IN_OUTAGE: u32 = 1_000;

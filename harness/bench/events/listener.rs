@@ -1,0 +1,389 @@
+//! The capacity of one listener on one core: events per second with and without its cache, and 5,000 clients at once.
+//!
+//! The listener remembers the client of an `X-Forwarded-Client-Cert` header that it has verified, for up to 20,000 headers.
+//! *Cold* requests go through more headers than that, in order, so each one is parsed and its certificate chain verified;
+//! *warm* requests repeat 1,000 headers. No two events are equal, so none is coalesced.
+
+use std::io::{self, Write as _};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use api::event::{BOOT_ID_HEADER, BootId, Heartbeat, SEQUENCE_HEADER};
+use rustls_pki_types::{CertificateDer, UnixTime};
+use serde::{Deserialize, Serialize};
+use serde_json::json;
+use tokio::task::JoinSet;
+
+use super::kcp::{Gateway, MANAGER, Operator, verifying};
+use crate::environment::Bench;
+use crate::http::{Connection, Target, post};
+use crate::load::{Client, Load, Requests};
+use crate::pki::{Authority, forwarded};
+use crate::process::Process;
+use crate::report::{Bound, Row, Table};
+use crate::statistics::{Estimate, milliseconds, number};
+
+/// What an operator process has seen.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
+struct Seen {
+    /// Events that came out of the listener's stream.
+    events: u64,
+    /// Runtimes with a heartbeat.
+    runtimes: usize,
+}
+
+/// Runs an operator with the listener until standard input ends: reads the authority as a line of JSON, writes the
+/// listener's address, and answers each further line with [`Seen`].
+pub(crate) async fn operate() -> anyhow::Result<()> {
+    let authority: String = serde_json::from_str(&read_line().await?.context("no authority")?)?;
+    let events = Arc::new(AtomicU64::new(0));
+    let counted = Arc::clone(&events);
+    let take = move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+    };
+    let operator = Operator::start(verifying(&authority)?, take).await?;
+    write_line(&operator.address)?;
+    while read_line().await?.is_some() {
+        let known = operator.liveness.snapshot();
+        let runtimes = known
+            .iter()
+            .filter(|it| it.since_heartbeat.is_some())
+            .count();
+        write_line(&Seen {
+            events: events.load(Ordering::Relaxed),
+            runtimes,
+        })?;
+    }
+    Ok(())
+}
+
+/// The next line; `None` when the input has ended.
+async fn read_line() -> anyhow::Result<Option<String>> {
+    let next = || io::stdin().lines().next().transpose();
+    Ok(tokio::task::spawn_blocking(next).await??)
+}
+
+fn write_line(value: &impl Serialize) -> anyhow::Result<()> {
+    let line = serde_json::to_string(value)? + "\n";
+    let mut output = io::stdout();
+    output.write_all(line.as_bytes())?;
+    Ok(output.flush()?)
+}
+
+/// An operator process.
+struct Listener {
+    process: Process,
+    target: Target,
+}
+
+impl Listener {
+    async fn start(bench: &Bench<'_>, name: &str, authority: &Authority) -> anyhow::Result<Self> {
+        let arguments = ["bench", "operator"].map(str::to_owned);
+        let harness = &bench.programs.harness;
+        let mut process = Process::start_with_pipes(name, bench.cores.system, harness, &arguments)?;
+        process.send(&authority.pem).await?;
+        let address = process.receive().await?;
+        Ok(Self {
+            process,
+            target: Target { address, tls: None },
+        })
+    }
+
+    async fn seen(&mut self) -> anyhow::Result<Seen> {
+        self.process.send(&()).await?;
+        self.process.receive().await
+    }
+}
+
+/// Measures it.
+pub(super) async fn measure(bench: &Bench<'_>) -> anyhow::Result<Table> {
+    let authority = Authority::new()?;
+    let mut rows = bench
+        .progress
+        .show("listener: rate", rates(bench, &authority))
+        .await?;
+    rows.extend(
+        bench
+            .progress
+            .show("listener: reconnects", reconnects(bench, &authority))
+            .await?,
+    );
+    Ok(Table::new(&["measure", "listener"], rows))
+}
+
+/// A listener under load from a gateway, with headers of so many runtimes.
+struct Side {
+    listener: Listener,
+    client: Client,
+    sent: u32,
+    cpu: Vec<f64>,
+    rates: Vec<f64>,
+}
+
+impl Side {
+    async fn start(
+        bench: &Bench<'_>,
+        authority: &Authority,
+        name: &str,
+        headers: Vec<String>,
+    ) -> anyhow::Result<Self> {
+        let listener = Listener::start(bench, name, authority).await?;
+        let make = move |number: u32| {
+            let runtimes = headers.len();
+            let index = number as usize % runtimes;
+            event(&headers[index], index, number)
+        };
+        let requests = Requests {
+            make: Arc::new(make),
+            expect: "",
+        };
+        let client = Client::connect(&listener.target, requests).await?;
+        Ok(Self {
+            listener,
+            client,
+            sent: 0,
+            cpu: Vec::new(),
+            rates: Vec::new(),
+        })
+    }
+
+    async fn round(&mut self, events: u32) -> anyhow::Result<()> {
+        let load = Load {
+            first: self.sent,
+            requests: events,
+            rate: 0,
+            give_up: GIVE_UP,
+        };
+        let (cpu, begin) = (self.listener.process.cpu()?, Instant::now());
+        self.client.run(load).await?;
+        let elapsed = begin.elapsed().as_secs_f64();
+        let cpu = self.listener.process.cpu()?.saturating_sub(cpu);
+        self.sent += events;
+        self.cpu.push(cpu.as_secs_f64() * 1e6 / number(events));
+        self.rates.push(number(events) / elapsed);
+        Ok(())
+    }
+
+    /// The results, after a check that no event is missing.
+    async fn end(mut self, kind: &str) -> anyhow::Result<Capacity> {
+        let seen = self.listener.seen().await?.events;
+        let sent = self.sent;
+        ensure!(seen == u64::from(sent), "{kind}: {seen} events of {sent}");
+        let memory = self.listener.process.memory("VmRSS")?;
+        self.listener.process.kill().await?;
+        Ok(Capacity {
+            rate: Estimate::of(&self.rates)?,
+            cpu: Estimate::of(&self.cpu)?,
+            memory,
+        })
+    }
+}
+
+/// What one listener carries.
+struct Capacity {
+    /// Events per second.
+    rate: Estimate,
+    /// Microseconds of CPU time per event.
+    cpu: Estimate,
+    /// Resident MiB after all events.
+    memory: f64,
+}
+
+async fn rates(bench: &Bench<'_>, authority: &Authority) -> anyhow::Result<Vec<Row>> {
+    let name = |number| format!("runtime-{number}");
+    let certificates = authority.certificates((0..COLD_HEADERS).map(name))?;
+    let header = |(number, certificate)| forwarded(certificate, &name(number));
+    let headers: Vec<String> = (0..).zip(&certificates).map(header).collect();
+    let warm_headers = headers[..WARM_HEADERS].to_vec();
+    let mut cold = Side::start(bench, authority, "listener-cold", headers).await?;
+    let mut warm = Side::start(bench, authority, "listener-warm", warm_headers).await?;
+    let events = bench.effort.choose(6_000, 4_000);
+    // Fills the cache of the warm one.
+    warm.round(u32::try_from(WARM_HEADERS)?).await?;
+    (warm.cpu, warm.rates) = (Vec::new(), Vec::new());
+    for _ in 0..bench.effort.choose(10, 3) {
+        cold.round(events).await?;
+        warm.round(events).await?;
+        warm.round(events).await?;
+        cold.round(events).await?;
+    }
+    let check = verification(authority, &certificates)?;
+    let cold = cold.end("cold").await?;
+    let warm = warm.end("warm").await?;
+    Ok(rate_rows(bench, &cold, &warm, check))
+}
+
+/// Microseconds for the chain of one certificate, on the core of the load generator.
+fn verification(
+    authority: &Authority,
+    certificates: &[CertificateDer<'static>],
+) -> anyhow::Result<Estimate> {
+    let verifier = authority.verifier()?;
+    let mut rounds = Vec::new();
+    for chunk in certificates.chunks(1_000) {
+        let begin = Instant::now();
+        for certificate in chunk {
+            verifier.verify_client_cert(certificate, &[], UnixTime::now())?;
+        }
+        rounds.push(begin.elapsed().as_secs_f64() * 1e6 / number(chunk.len()));
+    }
+    Estimate::of(&rounds)
+}
+
+fn rate_rows(bench: &Bench<'_>, cold: &Capacity, warm: &Capacity, check: Estimate) -> Vec<Row> {
+    let effort = bench.effort;
+    // The speed of the machine cancels out in these ratios, which are therefore the bounds of a quick run.
+    let in_checks = |side: &Capacity| side.cpu.times(1.0 / check.median);
+    let ratio = |side, limit| {
+        let bound = Bound::at_most(in_checks(side), limit, " × a verification");
+        effort.choose(None, Some(bound))
+    };
+    let rate = Bound::at_least(cold.rate, COLD_RATE, "/s");
+    let memory = Bound::at_most(Estimate::exact(cold.memory), MOST_MEMORY, " MiB");
+    vec![
+        Row::new([
+            "events per second on one core, cold",
+            &format!("{:.0}", cold.rate),
+        ])
+        .bound(effort.choose(Some(rate), None)),
+        Row::new([
+            "events per second on one core, warm",
+            &format!("{:.0}", warm.rate),
+        ]),
+        Row::new(["CPU, µs per event, cold", &format!("{:.1}", cold.cpu)])
+            .bound(ratio(cold, MOST_COLD)),
+        Row::new(["CPU, µs per event, warm", &format!("{:.1}", warm.cpu)])
+            .bound(ratio(warm, MOST_WARM)),
+        Row::new([
+            "… verification of one certificate alone, µs",
+            &format!("{check:.1}"),
+        ]),
+        Row::new([
+            "RSS, MiB, 20,000 clients remembered",
+            &format!("{:.1}", cold.memory),
+        ])
+        .bound(memory),
+        Row::new([
+            "RSS, MiB, 1,000 clients remembered",
+            &format!("{:.1}", warm.memory),
+        ]),
+    ]
+}
+
+/// 5,000 runtimes with certificates of their own connect to the gateway at one moment, each with a heartbeat and an event.
+async fn reconnects(bench: &Bench<'_>, authority: &Authority) -> anyhow::Result<Vec<Row>> {
+    let mut listener = Listener::start(bench, "listener", authority).await?;
+    let gateway = Gateway::start(authority, listener.target.address).await?;
+    let count = bench.effort.count(5_000);
+    let mut clients = Vec::new();
+    for number in 0..count {
+        let leaf = authority.leaf(&format!("runtime-{number}"))?;
+        let tls = Some(authority.client(Some(&leaf))?);
+        let address = gateway.address;
+        clients.push(Target { address, tls });
+    }
+    let cpu = listener.process.cpu()?;
+    let (times, errors) = connect_all(clients).await?;
+    let cpu = listener.process.cpu()?.saturating_sub(cpu).as_secs_f64();
+    let last = times
+        .iter()
+        .max()
+        .copied()
+        .unwrap_or(Duration::MAX)
+        .as_secs_f64();
+    let median = milliseconds(times.iter().copied(), 0.5).unwrap_or_default() / 1e3;
+    let seen = listener.seen().await?;
+    listener.process.kill().await?;
+    let missing = usize::try_from(u64::from(count).saturating_sub(seen.events))?;
+    let unknown = (count as usize).saturating_sub(seen.runtimes);
+    let error = errors
+        .first()
+        .map_or_else(String::new, |error| format!("; {error}"));
+    let failed = errors.len();
+    Ok(vec![
+        Row::new([
+            format!("{count} clients connect at once: TLS, heartbeat, event; last, s"),
+            format!("{last:.1}; p50 {median:.1} s; listener CPU {cpu:.2} s"),
+        ])
+        .bound(Bound::at_most(Estimate::exact(last), 60.0, " s")),
+        Row::new([
+            "… clients with an error, unknown runtimes, missing events",
+            &format!("{failed}, {unknown}, {missing}{error}"),
+        ])
+        .bound(Bound::zero(failed + unknown + missing)),
+    ])
+}
+
+/// How long each client took, and the errors of the others; all connections stay open meanwhile.
+async fn connect_all(clients: Vec<Target>) -> anyhow::Result<(Vec<Duration>, Vec<String>)> {
+    let begin = Instant::now();
+    let mut tasks = JoinSet::new();
+    for (number, target) in (0..).zip(clients) {
+        tasks.spawn(async move {
+            let connection = reconnect(&target, number).await?;
+            anyhow::Ok((begin.elapsed(), connection))
+        });
+    }
+    let (mut times, mut open, mut errors) = (Vec::new(), Vec::new(), Vec::new());
+    while let Some(done) = tasks.join_next().await {
+        match done? {
+            Ok((time, connection)) => {
+                times.push(time);
+                open.push(connection);
+            }
+            Err(error) => errors.push(format!("{error:#}")),
+        }
+    }
+    Ok((times, errors))
+}
+
+/// Connects a runtime and keeps the connection open, as a watcher does.
+async fn reconnect(target: &Target, number: usize) -> anyhow::Result<Connection> {
+    let mut connection = target.connect().await.context("connection")?;
+    let heartbeat = Heartbeat {
+        boot_id: BootId::parse(&format!("{number:032x}"))?,
+        sequence: 1,
+        spool_depth: 1,
+        oldest_age_seconds: 60,
+        version: "0.0.0".to_owned(),
+        resync_needed: false,
+    };
+    let heartbeat = serde_json::to_string(&heartbeat)?;
+    let heartbeat = post(&format!("/v2/{MANAGER}/event/heartbeat"), "", &heartbeat);
+    for request in [heartbeat, event("", number, 1)] {
+        let status = connection.request(&request).await?.status();
+        ensure!(status == 200, "{status}");
+    }
+    Ok(connection)
+}
+
+/// The event with this number, of the watcher of a runtime.
+fn event(header: &str, runtime: usize, number: u32) -> Vec<u8> {
+    let event = json!({
+        "watched": {"Namespace": "kyma-system", "Name": format!("object-{number:09}")},
+        "watchedGvk": {"group": "operator.kyma-project.io", "version": "v1beta2", "kind": "Kyma"},
+    });
+    let headers = format!(
+        "{header}{BOOT_ID_HEADER}: {runtime:032x}\r\n{SEQUENCE_HEADER}: {}\r\n",
+        number + 1
+    );
+    post(
+        &format!("/v2/{MANAGER}/event"),
+        &headers,
+        &event.to_string(),
+    )
+}
+
+/// More than the listener remembers.
+const COLD_HEADERS: u32 = 24_000;
+const WARM_HEADERS: usize = 1_000;
+/// Events per second: 10,000 runtimes whose certificates are all new to a listener send an event within two seconds.
+const COLD_RATE: f64 = 5_000.0;
+/// CPU time of an event by that of a verification, in a quick run, whose listener is a development build.
+const MOST_COLD: f64 = 12.0;
+const MOST_WARM: f64 = 2.0;
+/// MiB. A remembered client takes about two kilobytes.
+const MOST_MEMORY: f64 = 128.0;
+const GIVE_UP: Duration = Duration::from_secs(30);
