@@ -22,7 +22,7 @@ use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-pub use self::raw::{Message, RawClient, RawResponse, read_message};
+pub use self::raw::{Message, RawClient, RawResponse, RawTlsClient, read_message};
 use crate::apiserver::ApiServer;
 
 mod raw;

@@ -25,6 +25,9 @@ pub struct RawClient<S> {
     pub patience: Duration,
 }
 
+/// The same over TLS.
+pub type RawTlsClient = RawClient<TlsStream<TcpStream>>;
+
 /// The head of a request or response, and its body if the head announces a length.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
@@ -55,7 +58,7 @@ impl RawClient<TcpStream> {
     }
 }
 
-impl RawClient<TlsStream<TcpStream>> {
+impl RawTlsClient {
     /// Connects with TLS to a server of this name.
     ///
     /// # Errors

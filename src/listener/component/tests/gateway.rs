@@ -5,9 +5,7 @@ use std::io;
 use rustls::{ClientConfig, HandshakeKind};
 use testkit::pki::rcgen::SanType;
 use testkit::pki::{Authority, Leaf, client_config};
-use testkit::tls::RawClient;
-use tokio::net::TcpStream;
-use tokio_rustls::client::TlsStream;
+use testkit::tls::RawTlsClient;
 
 use crate::fixture::{
     EVENT, GATEWAY, Running, ca, check, options, post, watcher, watcher_header, watcher_with,
@@ -55,8 +53,8 @@ impl Mesh {
         })
     }
 
-    async fn connect(&self, config: ClientConfig) -> io::Result<RawClient<TlsStream<TcpStream>>> {
-        RawClient::connect_tls(self.listener.address, "listener", config).await
+    async fn connect(&self, config: ClientConfig) -> io::Result<RawTlsClient> {
+        RawTlsClient::connect_tls(self.listener.address, "listener", config).await
     }
 
     fn config(&self, leaf: &Leaf) -> ClientConfig {

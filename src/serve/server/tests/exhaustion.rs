@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use rstest::rstest;
 
-use super::fixture::{Client, GET, Running, TLS_1_3};
+use testkit::tls::RawTlsClient;
+
+use super::fixture::{GET, Running, TLS_1_3};
 use crate::Limits;
 
 const BUDGET: usize = 1_000_000;
@@ -30,7 +32,7 @@ async fn server(body: Duration) -> Running {
     .await
 }
 
-async fn refused(client: &mut Client) {
+async fn refused(client: &mut RawTlsClient) {
     let answer = client.response().await.unwrap();
     assert_eq!((answer.status, answer.closes()), (503, true), "{answer:?}");
     client.closed().await.unwrap();

@@ -11,13 +11,11 @@ use axum::extract::{ConnectInfo, Extension, State};
 use axum::routing::{get, post};
 use rustls::{ClientConfig, ServerConfig, SupportedProtocolVersion};
 use testkit::pki::{Authority, Leaf, client_config_of};
-use testkit::tls::RawClient;
+use testkit::tls::RawTlsClient;
 use testkit::until::until;
-use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use tokio_rustls::client::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -30,8 +28,6 @@ const DEADLINE: Duration = Duration::from_secs(20);
 pub(super) const TLS_1_2: &[&SupportedProtocolVersion] = &[&rustls::version::TLS12];
 pub(super) const TLS_1_3: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13];
 pub(super) const GET: &str = "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
-
-pub(super) type Client = RawClient<TlsStream<TcpStream>>;
 
 /// A configuration that presents this certificate.
 pub(super) fn presenting(leaf: &Leaf) -> ServerConfig {
@@ -83,12 +79,12 @@ impl Running {
         }
     }
 
-    pub(super) async fn connect(&self) -> Client {
+    pub(super) async fn connect(&self) -> RawTlsClient {
         self.try_connect(self.client_config(TLS_1_3)).await.unwrap()
     }
 
-    pub(super) async fn try_connect(&self, config: ClientConfig) -> io::Result<Client> {
-        Client::connect_tls(self.address, "localhost", config).await
+    pub(super) async fn try_connect(&self, config: ClientConfig) -> io::Result<RawTlsClient> {
+        RawTlsClient::connect_tls(self.address, "localhost", config).await
     }
 
     /// A client of one version of TLS that trusts the server's authority.
