@@ -48,6 +48,11 @@ impl Samples {
         Self(lines.filter_map(sample).collect())
     }
 
+    /// All of them, in their order.
+    pub fn iter(&self) -> impl Iterator<Item = &Sample> {
+        self.0.iter()
+    }
+
     /// Those of a series: a name and, in braces, labels that they have among others: `x_total{code="200"}`.
     pub fn matching(&self, series: &str) -> impl Iterator<Item = &Sample> {
         let wanted = sample(&format!("{series} 0"));
@@ -68,6 +73,16 @@ impl Samples {
         let mut matching = self.matching(series);
         let first = matching.next()?;
         matching.next().is_none().then_some(first.value)
+    }
+
+    /// The value of the one sample with these labels and no others: `x_total{code="200"}`.
+    #[must_use]
+    pub fn exact(&self, series: &str) -> Option<f64> {
+        let wanted = sample(&format!("{series} 0"))?;
+        let mut matching = self.matching(series);
+        let found = matching.find(|it| it.labels == wanted.labels)?;
+        let again = matching.any(|it| it.labels == wanted.labels);
+        (!again).then_some(found.value)
     }
 
     /// The sum of a series; 0 if there is no sample.
@@ -138,6 +153,13 @@ mod tests {
             Some(3.0)
         );
         assert_eq!(samples.value("requests_total"), None, "two samples");
+        let (some, all) = (
+            r#"requests_total{path="x"}"#,
+            r#"requests_total{path="x",code="404"}"#,
+        );
+        assert_eq!((samples.exact(some), samples.exact(all)), (None, Some(1.5)));
+        let first = samples.iter().next().map(|it| it.name.as_str());
+        assert_eq!(first, Some("requests_total"));
         assert!((samples.sum("requests_total") - 4.5).abs() < 1e-9);
         assert_eq!(samples.value("requests_total{code=\"500\"}"), None);
         assert!(samples.sum("requests").abs() < 1e-9, "another metric");

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+pub use rcgen;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
     Issuer, KeyPair, KeyUsagePurpose, date_time_ymd,
@@ -13,7 +14,7 @@ use rcgen::{
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
-use rustls::{ClientConfig, RootCertStore, ServerConfig};
+use rustls::{ClientConfig, RootCertStore, ServerConfig, SupportedProtocolVersion};
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
 /// A certificate with its key.
@@ -191,8 +192,21 @@ pub fn client_config(
     certificate: Option<&Leaf>,
     alpn: &[&str],
 ) -> Result<ClientConfig, rustls::Error> {
+    client_config_of(rustls::DEFAULT_VERSIONS, roots, certificate, alpn)
+}
+
+/// The same with these versions of TLS.
+///
+/// # Errors
+/// When certificate and key do not fit.
+pub fn client_config_of(
+    versions: &[&'static SupportedProtocolVersion],
+    roots: RootCertStore,
+    certificate: Option<&Leaf>,
+    alpn: &[&str],
+) -> Result<ClientConfig, rustls::Error> {
     let builder = ClientConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()?
+        .with_protocol_versions(versions)?
         .with_root_certificates(roots);
     let mut config = match certificate {
         Some(leaf) => builder.with_client_auth_cert(vec![leaf.der.clone()], leaf.key_der())?,

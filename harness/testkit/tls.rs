@@ -1,4 +1,4 @@
-//! Servers over TCP and TLS on a free port of loopback, which count what comes.
+//! Servers over TCP and TLS on a free port of loopback, which count what comes, and a client that sends any bytes.
 
 use std::convert::Infallible;
 use std::io;
@@ -22,7 +22,10 @@ use tokio::sync::Notify;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+pub use self::raw::{Message, RawClient, RawResponse, RawTlsClient, read_message};
 use crate::apiserver::ApiServer;
+
+mod raw;
 
 /// The body of an answer; an error breaks the connection.
 pub type Body = UnsyncBoxBody<Bytes, io::Error>;

@@ -1,18 +1,13 @@
-//! For tests: a certificate authority and the header that a gateway would write; and, in `running`, a listener and a
-//! client that speaks raw bytes.
+//! For tests: the certificate of a watcher and the header that a gateway writes for it; and, in `running`, a listener.
 
 use std::fmt::Write as _;
-use std::time::{Duration, SystemTime};
 
-use rcgen::{
-    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, date_time_ymd,
-};
-use rustls_pki_types::CertificateDer;
-use rustls_pki_types::pem::PemObject as _;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use sha2::{Digest as _, Sha256};
+use testkit::pki::rcgen::{CertificateParams, SanType};
+use testkit::pki::{Authority, Leaf, today};
 
-pub(crate) use self::running::{Client, Running, forwarded, in_time, options, post, post_to};
+pub(crate) use self::running::{Running, forwarded, in_time, options, post, post_to};
 use crate::{Authorities, CertificateCheck, RuntimeIdFromCommonName};
 
 mod running;
@@ -22,124 +17,66 @@ pub(crate) const DOMAIN: &str = "one.skr.example";
 pub(crate) const GATEWAY: &str = "spiffe://cluster.local/ns/istio-system/sa/gateway";
 pub(crate) const EVENT: &str = r#"{"watched":{"Namespace":"ns","Name":"n"},"watchedGvk":{"group":"g","version":"v","kind":"K"}}"#;
 
-/// 2027-01-15, within the dates of [`Authority::leaf`].
-pub(crate) fn today() -> SystemTime {
-    SystemTime::UNIX_EPOCH + Duration::from_hours(500_000)
+/// Characters that Envoy encodes in a certificate.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
+
+pub(crate) fn ca() -> Authority {
+    Authority::new("a test authority").unwrap()
 }
 
-pub(crate) struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-    pub(crate) certificate: Leaf,
+/// A watcher's certificate.
+pub(crate) fn watcher(authority: &Authority) -> Leaf {
+    watcher_with(authority, |_| {})
 }
 
-pub(crate) struct Leaf {
-    pub(crate) der: CertificateDer<'static>,
-    pub(crate) pem: String,
-    pub(crate) key_pem: String,
+/// The same with changed parameters.
+pub(crate) fn watcher_with(
+    authority: &Authority,
+    change: impl FnOnce(&mut CertificateParams),
+) -> Leaf {
+    let change = |params: &mut CertificateParams| {
+        params.subject_alt_names = vec![SanType::DnsName(DOMAIN.try_into().unwrap())];
+        change(params);
+    };
+    authority.leaf_with(RUNTIME, change).unwrap()
 }
 
-impl Authority {
-    pub(crate) fn new() -> Self {
-        let mut params = params("a test authority");
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-        let key = KeyPair::generate().unwrap();
-        let certificate = params.self_signed(&key).unwrap();
-        let certificate = Leaf {
-            der: certificate.der().clone(),
-            pem: certificate.pem(),
-            key_pem: key.serialize_pem(),
-        };
-        let issuer = Issuer::new(params, key);
-        Self {
-            issuer,
-            certificate,
-        }
-    }
+pub(crate) fn authorities(authority: &Authority) -> Authorities {
+    Authorities::from_pem(authority.pem().as_bytes()).unwrap()
+}
 
-    /// A watcher's certificate, valid in 2026 and 2027, but for `change`.
-    pub(crate) fn leaf(&self, change: impl FnOnce(&mut CertificateParams)) -> Leaf {
-        let mut params = params(RUNTIME);
-        params.subject_alt_names = vec![rcgen::SanType::DnsName(DOMAIN.try_into().unwrap())];
-        params.key_usages = vec![
-            KeyUsagePurpose::DigitalSignature,
-            KeyUsagePurpose::KeyEncipherment,
-        ];
-        params.extended_key_usages = vec![
-            ExtendedKeyUsagePurpose::ServerAuth,
-            ExtendedKeyUsagePurpose::ClientAuth,
-        ];
-        change(&mut params);
-        let key = KeyPair::generate().unwrap();
-        let certificate = params.signed_by(&key, &self.issuer).unwrap();
-        Leaf {
-            der: certificate.der().clone(),
-            pem: certificate.pem(),
-            key_pem: key.serialize_pem(),
-        }
-    }
-
-    pub(crate) fn authorities(&self) -> Authorities {
-        Authorities::from_pem(self.certificate.pem.as_bytes()).unwrap()
-    }
-
-    pub(crate) fn check(&self) -> CertificateCheck {
-        CertificateCheck {
-            clock: today,
-            ..CertificateCheck::new(self.authorities(), RuntimeIdFromCommonName)
-        }
+/// The check of certificates of `authority`, at [`today`].
+pub(crate) fn check(authority: &Authority) -> CertificateCheck {
+    CertificateCheck {
+        clock: today,
+        ..CertificateCheck::new(authorities(authority), RuntimeIdFromCommonName)
     }
 }
 
-fn params(name: &str) -> CertificateParams {
-    let mut params = CertificateParams::default();
-    params.distinguished_name = rcgen::DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, name);
-    params.not_before = date_time_ymd(2026, 1, 1);
-    params.not_after = date_time_ymd(2028, 1, 1);
-    params
+/// The element that a gateway writes for this client.
+pub(crate) fn element(leaf: &Leaf) -> String {
+    format!(
+        r#"Hash={};Cert="{}";Subject="CN={RUNTIME},O=Kyma";URI=;DNS={DOMAIN}"#,
+        hash(leaf),
+        url_encode(&leaf.pem)
+    )
 }
 
-impl Leaf {
-    /// URL-encoded as Envoy does it.
-    pub(crate) fn encoded(&self) -> String {
-        url_encode(&self.pem)
-    }
-
-    pub(crate) fn hash(&self) -> String {
-        let digest = Sha256::digest(&self.der);
-        digest.iter().fold(String::new(), |mut text, byte| {
-            write!(text, "{byte:02x}").unwrap();
-            text
-        })
-    }
-
-    /// The element that a gateway writes for this client.
-    pub(crate) fn element(&self) -> String {
-        format!(
-            r#"Hash={};Cert="{}";Subject="CN={RUNTIME},O=Kyma";URI=;DNS={DOMAIN}"#,
-            self.hash(),
-            self.encoded()
-        )
-    }
-
-    pub(crate) fn identity(&self) -> crate::Identity {
-        crate::identity_from_pem(self.pem.as_bytes(), self.key_pem.as_bytes()).unwrap()
-    }
-
-    pub(crate) fn key(&self) -> rustls_pki_types::PrivateKeyDer<'static> {
-        rustls_pki_types::PrivateKeyDer::from_pem_slice(self.key_pem.as_bytes()).unwrap()
-    }
+/// The header line that a gateway writes for a watcher.
+pub(crate) fn watcher_header(authority: &Authority) -> String {
+    forwarded(&element(&watcher(authority)))
 }
 
-pub(crate) fn url_encode(text: &str) -> String {
-    let plain = |character: char| character.is_ascii_alphanumeric() || "-_.".contains(character);
-    text.chars().fold(String::new(), |mut encoded, character| {
-        if plain(character) {
-            encoded.push(character);
-        } else {
-            write!(encoded, "%{:02X}", u32::from(character)).unwrap();
-        }
-        encoded
+/// The SHA-256 of a certificate in hexadecimal digits.
+pub(crate) fn hash(leaf: &Leaf) -> String {
+    let digest = Sha256::digest(&leaf.der);
+    digest.iter().fold(String::new(), |mut text, byte| {
+        write!(text, "{byte:02x}").unwrap();
+        text
     })
+}
+
+/// URL-encoded as Envoy does it.
+pub(crate) fn url_encode(text: &str) -> String {
+    utf8_percent_encode(text, ENCODED).to_string()
 }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use testkit::metrics::Samples;
+
 /// One metric as it is exposed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Metric {
@@ -48,20 +50,18 @@ pub(super) fn metrics(exposition: &str) -> Vec<Metric> {
 
 /// Takes name and labels from a sample.
 fn sample(line: &str, metric: &mut Metric) {
-    let (series, _value) = line.rsplit_once(' ').unwrap();
-    let (name, labels) = series.split_once('{').unwrap_or((series, "}"));
+    let samples = Samples::parse(line);
+    let sample = samples.iter().next().unwrap();
     assert!(
-        name.starts_with(&metric.name),
-        "{line} is no sample of {}",
+        sample.name.starts_with(&metric.name),
+        "{line} is not a sample of {}",
         metric.name
     );
     if metric.kind != "histogram" {
-        name.clone_into(&mut metric.name);
+        sample.name.clone_into(&mut metric.name);
     }
-    // In a reference all values are empty or simple: none has a quotation mark.
-    let names = labels.split(',').filter_map(|it| it.split_once('='));
-    let names = names.map(|(name, _)| name.to_owned());
-    metric.labels.extend(names.filter(|it| it != "le"));
+    let labels = sample.labels.keys().filter(|it| *it != "le");
+    metric.labels.extend(labels.cloned());
 }
 
 #[test]

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use api::event::{PathSegment, WatchEvent};
 use chassis::metrics::Metrics;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use serve::Statistics;
+use testkit::pki::Authority;
 use watcher::certificates::{CertificateOptions, Certificates};
 use watcher::metrics::State;
 use watcher::outbox::{Options, Outbox};
@@ -111,25 +111,19 @@ fn watcher() -> Metrics {
     metrics
 }
 
-/// Files of a certificate that is its own authority's.
+/// Files of a certificate.
 fn certificates(folder: &Path) -> CertificateOptions {
-    let mut authority = CertificateParams::default();
-    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let authority_key = KeyPair::generate().unwrap();
-    let root = authority.self_signed(&authority_key).unwrap();
-    let issuer = Issuer::new(authority, authority_key);
-    let key = KeyPair::generate().unwrap();
-    let leaf = CertificateParams::new(["localhost".to_owned()]).unwrap();
-    let leaf = leaf.signed_by(&key, &issuer).unwrap();
-    let file = |name: &str, text: String| {
+    let authority = Authority::new("kyma").unwrap();
+    let leaf = authority.leaf("watcher").unwrap();
+    let file = |name: &str, text: &str| {
         let path = folder.join(name);
         fs::write(&path, text).unwrap();
         path
     };
     CertificateOptions {
-        authorities: file("ca.crt", root.pem()),
-        certificate: file("tls.crt", leaf.pem()),
-        key: file("tls.key", key.serialize_pem()),
+        authorities: file("ca.crt", authority.pem()),
+        certificate: file("tls.crt", &leaf.pem),
+        key: file("tls.key", &leaf.key_pem()),
     }
 }
 

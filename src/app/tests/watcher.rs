@@ -1,4 +1,4 @@
-//! Role `watcher`, judged from outside: a process, its ports, its end.
+//! The component `watcher` as a process: its ports, its delivery to KCP, its end.
 #![cfg(test)]
 
 #[path = "watcher/exhaustion.rs"]
@@ -10,9 +10,10 @@ mod process;
 
 use rstest::rstest;
 use serde_json::{Value, json};
+use testkit::until::until;
 
 use self::kcp::Kcp;
-use self::process::{Folder, Running, command, plain};
+use self::process::{Folder, PATIENCE, Running, command, get};
 
 /// A review of a Kyma that is created.
 fn review(name: &str) -> Value {
@@ -67,10 +68,10 @@ fn development_flag_of_the_public_watcher_is_a_usage_error(#[case] flag: &str) {
     assert_eq!(String::from_utf8(ran.stdout).unwrap(), "");
 }
 
-#[test]
-fn an_address_in_use_is_a_failure() {
+#[tokio::test]
+async fn an_address_in_use_is_a_failure() {
     let folder = Folder::new();
-    let running = Running::start(&folder);
+    let running = Running::start(&folder).await;
     let mut second = folder.command();
     second.env("WEBHOOK_PORT", running.webhook.to_string());
     let ran = second.output().unwrap();
@@ -80,62 +81,70 @@ fn an_address_in_use_is_a_failure() {
     assert!(text.contains(&expected), "{text}");
 }
 
-#[test]
-fn plain_ports_serve_metrics_and_no_reviews() {
+#[tokio::test]
+async fn plain_ports_serve_metrics_and_no_reviews() {
     let folder = Folder::new();
-    let running = Running::start(&folder);
-    let (status, text) = plain(running.metrics, "/metrics");
-    assert_eq!(status, 200);
-    assert!(text.contains("\nwatcher_kcp_requests_total 0\n"), "{text}");
+    let running = Running::start(&folder).await;
+    let samples = running.samples().await;
+    assert_eq!(samples.exact("watcher_kcp_requests_total"), Some(0.0));
     for port in [running.metrics, running.health] {
-        assert_eq!(plain(port, "/validate/kyma").0, 404);
+        assert_eq!(get(port, "/validate/kyma").await.unwrap().status, 404);
     }
+}
+
+/// The number of events in the spool of a new process.
+async fn spooled(folder: &Folder) -> Option<f64> {
+    let running = Running::start(folder).await;
+    running.samples().await.exact("watcher_outbox_events")
 }
 
 /// Between answer and delivery: KCP refuses connections, and the process is killed.
-#[test]
-fn answered_event_after_kill_9_is_still_in_the_spool() {
+#[tokio::test]
+async fn answered_event_after_kill_9_is_still_in_the_spool() {
     let folder = Folder::new();
-    let mut running = Running::start(&folder);
+    let mut running = Running::start(&folder).await;
     for name in ["one", "two", "one"] {
-        running.ask_until_spooled(&review(name));
+        running.ask_until_spooled(&review(name)).await;
     }
     running.kill("KILL");
-    assert_eq!(running.ended().code(), None, "killed");
-    let again = Running::start(&folder);
-    let (_, text) = plain(again.metrics, "/metrics");
-    assert!(text.contains("\nwatcher_outbox_events 2"), "{text}");
+    assert_eq!(running.ended().await.code(), None, "killed");
+    assert_eq!(spooled(&folder).await, Some(2.0));
 }
 
-#[test]
-fn sigterm_drains_and_the_spool_stays() {
+#[tokio::test]
+async fn sigterm_drains_and_the_spool_stays() {
     let folder = Folder::new();
-    let mut running = Running::start(&folder);
-    running.ask(&review("one"));
+    let mut running = Running::start(&folder).await;
+    running.ask(&review("one")).await;
     running.kill("TERM");
-    running.until("draining", |it| plain(it.health, "/readyz").0 == 503);
-    // For as long as it lingers it serves.
-    running.ask(&review("two"));
-    assert_eq!(plain(running.health, "/healthz").0, 200);
-    assert_eq!(running.ended().code(), Some(0));
-    let again = Running::start(&folder);
-    let (_, text) = plain(again.metrics, "/metrics");
-    assert!(text.contains("\nwatcher_outbox_events 2"), "{text}");
+    let unready = || async {
+        let answer = get(running.health, "/readyz").await;
+        answer.is_ok_and(|it| it.status == 503)
+    };
+    until("draining", PATIENCE, unready).await.unwrap();
+    // Until the end of the shutdown delay it serves.
+    running.ask(&review("two")).await;
+    assert_eq!(get(running.health, "/healthz").await.unwrap().status, 200);
+    assert_eq!(running.ended().await.code(), Some(0));
+    assert_eq!(spooled(&folder).await, Some(2.0));
 }
 
-#[test]
-fn without_certificates_it_waits_unready_and_says_so() {
+#[tokio::test]
+async fn without_certificates_it_waits_unready_and_says_so() {
     let folder = Folder::new();
     std::fs::remove_file(folder.path("tls.crt")).unwrap();
     let running = Running::begin(&folder);
-    running.until("answering", |it| {
-        plain(it.health, "/readyz").1.contains("TLS_CERT")
-    });
-    assert_eq!(plain(running.health, "/readyz").0, 503);
-    assert_eq!(plain(running.health, "/healthz").0, 200);
+    let names_the_file = async || {
+        let answer = get(running.health, "/readyz").await?;
+        let named = answer.body.contains("TLS_CERT").then_some(answer.status);
+        named.ok_or(std::io::Error::other(answer.body))
+    };
+    let status = until("a named file", PATIENCE, names_the_file).await;
+    assert_eq!(status.unwrap(), 503);
+    assert_eq!(get(running.health, "/healthz").await.unwrap().status, 200);
     folder.certify();
-    running.until("ready", |it| plain(it.health, "/readyz").0 == 200);
-    running.ask(&review("one"));
+    running.ready().await;
+    running.ask(&review("one")).await;
 }
 
 const EVENT: &str = "/v2/kyma/event";
@@ -148,61 +157,72 @@ fn event(name: &str) -> Value {
     })
 }
 
-/// All parts are joined: edge, outbox, sender, heartbeats.
-#[test]
-fn kcp_hears_of_a_change_twice_and_of_calm_before_it() {
+/// Admission, outbox, sender and heartbeats work together.
+#[tokio::test]
+async fn kcp_receives_heartbeats_before_a_change_and_two_events_after_it() {
     let folder = Folder::new();
-    let kcp = Kcp::start(&folder);
+    let kcp = Kcp::start(&folder).await;
     let mut command = folder.command();
     command
-        .env("KCP_ADDR", kcp.address.to_string())
+        .env("KCP_ADDR", kcp.address().to_string())
         .env("WATCHER_MANAGERS", "kyma")
         .args(["--heartbeat-interval=1s", "--follow-up-delay=1s"]);
     let running = Running::begin_with(command, &folder);
-    running.until("heard of", |_| !kcp.bodies(HEARTBEAT).is_empty());
+    received(&kcp, HEARTBEAT, 1).await;
     let heartbeat: Value = serde_json::from_str(&kcp.bodies(HEARTBEAT)[0]).unwrap();
     assert_eq!(heartbeat["sequence"], 0);
     assert_eq!(heartbeat["version"], env!("CARGO_PKG_VERSION"));
     assert_eq!(kcp.bodies(EVENT).len(), 0);
-    running.ask(&review("one"));
-    running.until("confirmed", |_| kcp.bodies(EVENT).len() == 2);
+    running.ask(&review("one")).await;
+    received(&kcp, EVENT, 2).await;
+    assert_eq!(kcp.bodies(EVENT).len(), 2);
     for body in kcp.bodies(EVENT) {
         let body: Value = serde_json::from_str(&body).unwrap();
         assert_eq!(body, event("one"));
     }
-    running.until("counted", |it| {
-        let (_, text) = plain(it.metrics, "/metrics");
-        text.contains("\nwatcher_delivered_events_total 2\n")
-    });
+    let counted = || async {
+        let delivered = running
+            .samples()
+            .await
+            .exact("watcher_delivered_events_total");
+        delivered == Some(2.0)
+    };
+    until("both counted", PATIENCE, counted).await.unwrap();
 }
 
-/// What a killed process has answered, the next one delivers.
-#[test]
-fn spooled_event_after_a_restart_is_delivered() {
+/// Waits until `count` requests for `path` have come.
+async fn received(kcp: &Kcp, path: &str, count: usize) {
+    let came = || std::future::ready(kcp.bodies(path).len() >= count);
+    until(path, PATIENCE, came).await.unwrap();
+}
+
+/// An event that a killed process has answered is delivered by the next one.
+#[tokio::test]
+async fn spooled_event_after_a_restart_is_delivered() {
     let folder = Folder::new();
-    let mut before = Running::start(&folder);
-    before.ask_until_spooled(&review("one"));
+    let mut before = Running::start(&folder).await;
+    before.ask_until_spooled(&review("one")).await;
     before.kill("KILL");
-    before.ended();
-    let kcp = Kcp::start(&folder);
+    before.ended().await;
+    let kcp = Kcp::start(&folder).await;
     let mut command = folder.command();
-    command.env("KCP_ADDR", kcp.address.to_string());
-    let running = Running::begin_with(command, &folder);
-    running.until("delivered", |_| !kcp.bodies(EVENT).is_empty());
+    command.env("KCP_ADDR", kcp.address().to_string());
+    let _running = Running::begin_with(command, &folder);
+    received(&kcp, EVENT, 1).await;
     let body: Value = serde_json::from_str(&kcp.bodies(EVENT)[0]).unwrap();
     assert_eq!(body, event("one"));
 }
 
-#[test]
-fn with_notify_sync_kcp_knows_before_the_answer() {
+#[tokio::test]
+async fn with_delivery_mode_sync_kcp_has_the_event_before_the_answer() {
     let folder = Folder::new();
-    let kcp = Kcp::start(&folder);
+    let kcp = Kcp::start(&folder).await;
     let mut command = folder.command();
     command
-        .env("KCP_ADDR", kcp.address.to_string())
+        .env("KCP_ADDR", kcp.address().to_string())
         .env("WATCHER_DELIVERY_MODE", "sync");
     let running = Running::begin_with(command, &folder);
-    running.until("ready", |it| plain(it.health, "/readyz").0 == 200);
-    running.ask(&review("one"));
+    running.ready().await;
+    running.ask(&review("one")).await;
     assert_eq!(kcp.bodies(EVENT).len(), 1);
 }

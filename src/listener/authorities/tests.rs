@@ -3,14 +3,19 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, IsCa, KeyUsagePurpose, date_time_ymd};
 use rstest::rstest;
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::server::danger::ClientCertVerified;
 use rustls::{DigitallySignedStruct, DistinguishedName, SignatureScheme};
+use testkit::pki::rcgen::{
+    BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, KeyUsagePurpose,
+    date_time_ymd,
+};
 
 use super::*;
-use crate::fixture::{Authority, Leaf, today};
+use testkit::pki::{Authority, Leaf, today};
+
+use crate::fixture::{authorities, ca, watcher, watcher_with};
 use crate::forwarded::TrustedHops;
 
 fn read(leaf: &Leaf) -> ClientCertificate {
@@ -30,9 +35,9 @@ fn believes(authorities: &Authorities, client: ClientCertificate, now: SystemTim
 }
 
 fn holds(change: fn(&mut CertificateParams)) -> bool {
-    let authority = Authority::new();
-    let leaf = authority.leaf(change);
-    believes(&authority.authorities(), read(&leaf), today())
+    let authority = ca();
+    let leaf = watcher_with(&authority, change);
+    believes(&authorities(&authority), read(&leaf), today())
 }
 
 #[rstest]
@@ -53,7 +58,7 @@ fn holds(change: fn(&mut CertificateParams)) -> bool {
 #[case::expired(|params: &mut CertificateParams| params.not_after = date_time_ymd(2027, 1, 14), false)]
 #[case::of_the_future(|params: &mut CertificateParams| params.not_before = date_time_ymd(2027, 1, 16), false)]
 #[case::an_authority(
-    |params: &mut CertificateParams| params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained),
+    |params: &mut CertificateParams| params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained),
     false
 )]
 fn a_certificate_holds_now_and_for_clients(
@@ -65,11 +70,14 @@ fn a_certificate_holds_now_and_for_clients(
 
 #[test]
 fn the_dates_are_those_of_the_leaf() {
-    let authority = Authority::new();
-    let leaf = authority.leaf(|params| params.not_after = date_time_ymd(2040, 1, 1));
+    let until_2028 = |params: &mut CertificateParams| params.not_after = date_time_ymd(2028, 1, 1);
+    let authority = Authority::with("one", until_2028).unwrap();
+    let leaf = watcher_with(&authority, |params| {
+        params.not_after = date_time_ymd(2040, 1, 1);
+    });
     let in_three_years = today() + Duration::from_hours(3 * 365 * 24);
     // A trust anchor is believed whatever its dates; the leaf's decide.
-    let authorities = authority.authorities();
+    let authorities = authorities(&authority);
     assert!(believes(&authorities, read(&leaf), in_three_years));
     let before_1970 = SystemTime::UNIX_EPOCH - Duration::from_secs(1);
     for now in [SystemTime::UNIX_EPOCH, before_1970] {
@@ -121,14 +129,14 @@ impl ClientCertVerifier for Counted {
 
 #[test]
 fn who_has_passed_is_known_by_the_header_as_long_as_the_dates_hold() {
-    let (authority, stranger) = (Authority::new(), Authority::new());
-    let counted = chain_verifier(authority.certificate.pem.as_bytes()).unwrap();
+    let (authority, stranger) = (ca(), ca());
+    let counted = chain_verifier(authority.pem().as_bytes()).unwrap();
     let counted = Arc::new(Counted(counted, AtomicU32::new(0)));
     let force = Force::new(Arc::clone(&counted) as _);
     let day = |date| SystemTime::UNIX_EPOCH + Duration::from_secs(date);
     let asked = || counted.1.swap(0, Ordering::Relaxed);
 
-    let leaf = authority.leaf(|_| {});
+    let leaf = watcher(&authority);
     let (begin, end) = read(&leaf).dates().into_inner();
     let [begin, end] = [begin, end].map(|it| u64::try_from(it).unwrap());
     assert!(force.known(&print("a"), day(begin)).is_none());
@@ -143,7 +151,7 @@ fn who_has_passed_is_known_by_the_header_as_long_as_the_dates_hold() {
     assert!(force.known(&print("b"), day(begin)).is_none());
     assert_eq!(asked(), 3);
 
-    let strange = read(&stranger.leaf(|_| {}));
+    let strange = read(&watcher(&stranger));
     assert!(force.verify(print("b"), strange, day(begin)).is_err());
     assert!(force.known(&print("b"), day(begin)).is_none());
 }
@@ -151,17 +159,17 @@ fn who_has_passed_is_known_by_the_header_as_long_as_the_dates_hold() {
 /// During a rotation both authorities are believed, afterwards the new one alone.
 #[test]
 fn a_rotation_goes_over_both() {
-    let (old, new) = (Authority::new(), Authority::new());
-    let both = format!("{}{}", old.certificate.pem, new.certificate.pem);
-    let leaves = [old.leaf(|_| {}), new.leaf(|_| {})];
-    let authorities = old.authorities();
+    let (old, new) = (ca(), ca());
+    let both = format!("{}{}", old.pem(), new.pem());
+    let leaves = [watcher(&old), watcher(&new)];
+    let authorities = authorities(&old);
     let held = |authorities: &Authorities| {
         [0, 1].map(|at| believes(authorities, read(&leaves[at]), today()))
     };
     assert_eq!(held(&authorities), [true, false]);
     authorities.clone().replace(both.as_bytes()).unwrap();
     assert_eq!(held(&authorities), [true, true]);
-    authorities.replace(new.certificate.pem.as_bytes()).unwrap();
+    authorities.replace(new.pem().as_bytes()).unwrap();
     assert_eq!(held(&authorities), [false, true]);
 }
 
@@ -170,18 +178,18 @@ fn a_rotation_goes_over_both() {
 #[case::no_pem("-----BEGIN CERTIFICATE-----\nabc")]
 #[case::no_certificate("-----BEGIN CERTIFICATE-----\nYWJj\n-----END CERTIFICATE-----\n")]
 fn a_bundle_of_no_use_changes_nothing(#[case] bundle: &str) {
-    let authority = Authority::new();
-    let authorities = authority.authorities();
+    let authority = ca();
+    let authorities = authorities(&authority);
     assert!(authorities.replace(bundle.as_bytes()).is_err());
-    let leaf = authority.leaf(|_| {});
+    let leaf = watcher(&authority);
     assert!(believes(&authorities, read(&leaf), today()));
 }
 
 /// A certificate that nobody would sign: one that was signed, with one bit changed.
 #[test]
 fn no_bit_of_a_certificate_can_be_changed() {
-    let authority = Authority::new();
-    let (leaf, authorities) = (authority.leaf(|_| {}), authority.authorities());
+    let authority = ca();
+    let (leaf, authorities) = (watcher(&authority), authorities(&authority));
     assert!(believes(&authorities, read(&leaf), today()));
     for at in 0..leaf.der.len() {
         let mut der = leaf.der.to_vec();

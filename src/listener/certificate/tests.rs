@@ -1,13 +1,13 @@
 //! What is read from certificates.
 
-use rcgen::{CertificateParams, DnType, KeyUsagePurpose, SanType};
 use rstest::rstest;
+use testkit::pki::rcgen::{CertificateParams, DnType, KeyUsagePurpose, SanType};
 
 use super::*;
-use crate::fixture::{Authority, DOMAIN, RUNTIME};
+use crate::fixture::{DOMAIN, RUNTIME, ca, watcher, watcher_with};
 
 fn read(change: impl FnOnce(&mut CertificateParams)) -> ClientCertificate {
-    ClientCertificate::read(Authority::new().leaf(change).der).unwrap()
+    ClientCertificate::read(watcher_with(&ca(), change).der).unwrap()
 }
 
 #[test]
@@ -65,7 +65,7 @@ fn a_key_may_sign_unless_its_usage_says_otherwise(
 #[case::cut_off(|mut der: Vec<u8>| { der.pop(); der })]
 #[case::bytes_behind(|mut der: Vec<u8>| { der.push(0); der })]
 fn other_bytes_are_no_certificate(#[case] change: fn(Vec<u8>) -> Vec<u8>) {
-    let der = change(Authority::new().leaf(|_| {}).der.to_vec());
+    let der = change(watcher(&ca()).der.to_vec());
     assert_eq!(ClientCertificate::read(der.into()).unwrap_err(), Malformed);
 }
 

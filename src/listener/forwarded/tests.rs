@@ -6,7 +6,9 @@ use rstest::rstest;
 
 use super::ForwardedError as E;
 use super::*;
-use crate::fixture::{Authority, GATEWAY, Leaf, url_encode};
+use testkit::pki::Leaf;
+
+use crate::fixture::{GATEWAY, ca, element, hash, url_encode, watcher};
 
 fn headers(values: &[&str]) -> HeaderMap {
     let value = |text: &&str| HeaderValue::from_bytes(text.as_bytes()).unwrap();
@@ -30,9 +32,9 @@ fn sidecar(uri: &str) -> String {
 
 /// Of how a header may look that names `leaf`.
 fn good(leaf: &Leaf) -> Vec<String> {
-    let (cert, hash) = (leaf.encoded(), leaf.hash());
+    let (cert, hash) = (url_encode(&leaf.pem), hash(leaf));
     vec![
-        leaf.element(),
+        element(leaf),
         format!("Cert={cert}"),
         // A token ends at `;`, `,` or the end, and loses its quotes.
         format!(r#"Cert="{cert}";Hash={hash}"#),
@@ -47,7 +49,7 @@ fn good(leaf: &Leaf) -> Vec<String> {
 
 #[test]
 fn the_gateways_element_names_the_client() {
-    let leaf = Authority::new().leaf(|_| {});
+    let leaf = watcher(&ca());
     for header in good(&leaf) {
         let found = named(&headers(&[&header]), &TrustedHops::None).unwrap();
         assert_eq!(found, leaf.der, "{header}");
@@ -56,8 +58,8 @@ fn the_gateways_element_names_the_client() {
 
 #[test]
 fn behind_a_sidecar_the_first_element_is_the_clients() {
-    let leaf = Authority::new().leaf(|_| {});
-    let header = format!("{},{}", leaf.element(), sidecar(GATEWAY));
+    let leaf = watcher(&ca());
+    let header = format!("{},{}", element(&leaf), sidecar(GATEWAY));
     let found = named(&headers(&[&header]), &one_hop()).unwrap();
     assert_eq!(found, leaf.der);
 }
@@ -65,10 +67,10 @@ fn behind_a_sidecar_the_first_element_is_the_clients() {
 /// Replaces, in each of `values`, names in braces by parts of a good header.
 fn filled(values: &[&str], leaf: &Leaf, other: &Leaf) -> Vec<String> {
     let parts = [
-        ("{element}", leaf.element()),
-        ("{cert}", leaf.encoded()),
-        ("{other cert}", other.encoded()),
-        ("{other hash}", other.hash()),
+        ("{element}", element(leaf)),
+        ("{cert}", url_encode(&leaf.pem)),
+        ("{other cert}", url_encode(&other.pem)),
+        ("{other hash}", hash(other)),
         ("{gateway}", GATEWAY.to_owned()),
         ("{sidecar}", sidecar(GATEWAY)),
         (
@@ -130,8 +132,8 @@ fn behind_a_sidecar_other_headers_name_nobody(
 }
 
 fn refused(values: &[&str], hops: &TrustedHops) -> ForwardedError {
-    let authority = Authority::new();
-    let values = filled(values, &authority.leaf(|_| {}), &authority.leaf(|_| {}));
+    let authority = ca();
+    let values = filled(values, &watcher(&authority), &watcher(&authority));
     let values: Vec<_> = values.iter().map(String::as_str).collect();
     named(&headers(&values), hops).unwrap_err()
 }
@@ -139,16 +141,16 @@ fn refused(values: &[&str], hops: &TrustedHops) -> ForwardedError {
 /// Exactly one certificate, and nothing around it.
 #[rstest]
 #[case::two_blocks(|leaf: &Leaf| format!("{0}{0}", leaf.pem))]
-#[case::a_private_key(|leaf: &Leaf| leaf.key_pem.clone())]
-#[case::a_key_then_a_certificate(|leaf: &Leaf| format!("{}{}", leaf.key_pem, leaf.pem))]
-#[case::a_certificate_then_a_key(|leaf: &Leaf| format!("{}{}", leaf.pem, leaf.key_pem))]
+#[case::a_private_key(|leaf: &Leaf| leaf.key_pem())]
+#[case::a_key_then_a_certificate(|leaf: &Leaf| format!("{}{}", leaf.key_pem(), leaf.pem))]
+#[case::a_certificate_then_a_key(|leaf: &Leaf| format!("{}{}", leaf.pem, leaf.key_pem()))]
 #[case::text_behind(|leaf: &Leaf| format!("{}x", leaf.pem))]
 #[case::text_before(|leaf: &Leaf| format!("x{}", leaf.pem))]
 #[case::no_base64(|leaf: &Leaf| leaf.pem.replacen("MII", "!!!", 1))]
 #[case::no_end(|leaf: &Leaf| leaf.pem.replace(PEM_END, ""))]
 #[case::another_label(|leaf: &Leaf| leaf.pem.replace("CERTIFICATE", "TRUSTED CERTIFICATE"))]
 fn other_pem_names_nobody(#[case] pem: fn(&Leaf) -> String) {
-    let leaf = Authority::new().leaf(|_| {});
+    let leaf = watcher(&ca());
     let pem = pem(&leaf);
     assert_ne!(pem, leaf.pem);
     let header = format!("Cert={}", url_encode(&pem));
@@ -169,8 +171,8 @@ fn bytes_that_are_no_text_name_nobody() {
 #[case(XFCC_BYTES, true)]
 #[case(XFCC_BYTES + 1, false)]
 fn the_bound_itself_is_read(#[case] length: usize, #[case] read: bool) {
-    let leaf = Authority::new().leaf(|_| {});
-    let start = format!("Cert={};Subject=", leaf.encoded());
+    let leaf = watcher(&ca());
+    let start = format!("Cert={};Subject=", url_encode(&leaf.pem));
     let header = start.clone() + &"x".repeat(length - start.len());
     let found = named(&headers(&[&header]), &TrustedHops::None);
     assert_eq!(found.is_ok(), read);

@@ -8,33 +8,18 @@ use std::error::Error;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use testkit::pki::{Authority, rcgen};
+use testkit::tls::RawClient;
 use tokio_util::sync::CancellationToken;
 
-/// A CA's PEM, and the header for a runtime named `r1`.
+/// The PEM of a CA, and the header for a runtime named `r1`.
 fn certificates() -> Result<(String, String), rcgen::Error> {
-    let mut params = CertificateParams::default();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let key = KeyPair::generate()?;
-    let ca = params.self_signed(&key)?.pem();
-    let issuer = Issuer::new(params, key);
-    let mut params = CertificateParams::default();
-    params.distinguished_name.push(DnType::CommonName, "r1");
-    let leaf = params.signed_by(&KeyPair::generate()?, &issuer)?.pem();
-    let escapes = [
-        ("+", "%2B"),
-        ("/", "%2F"),
-        ("=", "%3D"),
-        (" ", "%20"),
-        ("\r", "%0D"),
-        ("\n", "%0A"),
-    ];
-    let encoded = escapes
-        .iter()
-        .fold(leaf, |text, (from, to)| text.replace(from, to));
-    Ok((ca, format!("X-Forwarded-Client-Cert: Cert=\"{encoded}\"")))
+    let ca = Authority::new("kcp")?;
+    let leaf = ca.leaf("r1")?;
+    let encoded = utf8_percent_encode(&leaf.pem, NON_ALPHANUMERIC);
+    let header = format!("X-Forwarded-Client-Cert: Cert=\"{encoded}\"");
+    Ok((ca.pem().to_owned(), header))
 }
 
 #[tokio::test]
@@ -56,11 +41,8 @@ async fn the_example_receives_an_event() -> Result<(), Box<dyn Error + Send + Sy
     let request = format!(
         "POST {path} HTTP/1.1\r\nHost: kcp\r\n{header}\r\nContent-Length: {length}\r\n\r\n{body}"
     );
-    let mut client = TcpStream::connect(address).await?;
-    client.write_all(request.as_bytes()).await?;
-    let mut answer = [0; 15];
-    client.read_exact(&mut answer).await?;
-    assert_eq!(&answer, b"HTTP/1.1 200 OK");
+    let mut client = RawClient::connect(address).await?;
+    assert_eq!(client.ask(request).await?.status, 200);
 
     let received = tokio::task::spawn_blocking(move || lines.recv_timeout(Duration::from_secs(20)));
     assert_eq!(received.await??, "r1: K ns/n");

@@ -1,11 +1,11 @@
 //! Who is accepted, by which verifier.
 
 use futures::FutureExt as _;
-use rcgen::{CertificateParams, DnType, SanType};
 use rstest::rstest;
+use testkit::pki::rcgen::{CertificateParams, DnType, SanType};
 
 use super::*;
-use crate::fixture::{Authority, DOMAIN, RUNTIME};
+use crate::fixture::{DOMAIN, RUNTIME, ca, watcher_with};
 
 /// One Kyma.
 struct Kyma(Result<Option<&'static str>, &'static str>);
@@ -25,7 +25,7 @@ fn verify(
     verifier: &impl Verifier,
     change: impl FnOnce(&mut CertificateParams),
 ) -> Result<RuntimeId, Refusal> {
-    let client = ClientCertificate::read(Authority::new().leaf(change).der).unwrap();
+    let client = ClientCertificate::read(watcher_with(&ca(), change).der).unwrap();
     let claim = Claim {
         client: &client,
         event: None,

@@ -1,18 +1,12 @@
 use rstest::rstest;
+use testkit::pki::{Authority, Leaf};
 
 use super::*;
 
-struct Pem {
-    cert: String,
-    key: String,
-}
-
-fn pair() -> Pem {
-    let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
-    Pem {
-        cert: made.cert.pem(),
-        key: made.signing_key.serialize_pem(),
-    }
+/// A certificate and its key.
+fn pair() -> Leaf {
+    let authority = Authority::new("one").unwrap();
+    authority.leaf("localhost").unwrap()
 }
 
 fn config(cert: &str, key: &str) -> Result<ServerConfig, TlsError> {
@@ -26,29 +20,28 @@ fn hollow(label: &str) -> String {
 
 #[test]
 fn a_pair_makes_a_config_for_http_1_alone() {
-    let Pem { cert, key } = pair();
-    let config = config(&cert, &key).unwrap();
+    let leaf = pair();
+    let config = config(&leaf.pem, &leaf.key_pem()).unwrap();
     assert_eq!(config.alpn_protocols, [b"http/1.1".to_vec()]);
 }
 
 #[test]
 fn a_chain_keeps_its_order() {
     let (leaf, issuer) = (pair(), pair());
-    let chain = format!("{}{}", leaf.cert, issuer.cert);
-    let identity = identity_from_pem(chain.as_bytes(), leaf.key.as_bytes()).unwrap();
-    let first = CertificateDer::from_pem_slice(leaf.cert.as_bytes()).unwrap();
-    assert_eq!((identity.chain.len(), &identity.chain[0]), (2, &first));
+    let chain = format!("{}{}", leaf.pem, issuer.pem);
+    let identity = identity_from_pem(chain.as_bytes(), leaf.key_pem().as_bytes()).unwrap();
+    assert_eq!(identity.chain, [leaf.der, issuer.der]);
 }
 
 #[rstest]
-#[case::empty_cert(String::new(), pair().key, "NoCertificate")]
-#[case::text_for_cert("not a certificate".to_owned(), pair().key, "NoCertificate")]
-#[case::cert_without_end("-----BEGIN CERTIFICATE-----\nAAAA\n".to_owned(), pair().key, "CertificatePem")]
-#[case::hollow_cert(hollow("CERTIFICATE"), pair().key, "Refused")]
-#[case::empty_key(pair().cert, String::new(), "KeyPem")]
-#[case::hollow_key(pair().cert, hollow("PRIVATE KEY"), "Refused")]
-#[case::swapped(pair().key, pair().cert, "NoCertificate")]
-#[case::key_of_another(pair().cert, pair().key, "KeyMismatch")]
+#[case::empty_cert(String::new(), pair().key_pem(), "NoCertificate")]
+#[case::text_for_cert("not a certificate".to_owned(), pair().key_pem(), "NoCertificate")]
+#[case::cert_without_end("-----BEGIN CERTIFICATE-----\nAAAA\n".to_owned(), pair().key_pem(), "CertificatePem")]
+#[case::hollow_cert(hollow("CERTIFICATE"), pair().key_pem(), "Refused")]
+#[case::empty_key(pair().pem, String::new(), "KeyPem")]
+#[case::hollow_key(pair().pem, hollow("PRIVATE KEY"), "Refused")]
+#[case::swapped(pair().key_pem(), pair().pem, "NoCertificate")]
+#[case::key_of_another(pair().pem, pair().key_pem(), "KeyMismatch")]
 fn bad_material_is_named(#[case] cert: String, #[case] key: String, #[case] variant: &str) {
     let error = config(&cert, &key).unwrap_err();
     let debug = format!("{error:?}");
@@ -62,7 +55,7 @@ fn bad_material_is_named(#[case] cert: String, #[case] key: String, #[case] vari
 
 #[test]
 fn an_empty_chain_is_refused() {
-    let key = PrivateKeyDer::from_pem_slice(pair().key.as_bytes()).unwrap();
+    let key = PrivateKeyDer::from_pem_slice(pair().key_pem().as_bytes()).unwrap();
     let refused = server_config(Identity {
         chain: Vec::new(),
         key,
@@ -75,8 +68,8 @@ fn an_empty_chain_is_refused() {
 
 #[test]
 fn a_handle_is_shared_and_offers_no_h2_whatever_it_is_given() {
-    let Pem { cert, key } = pair();
-    let mut config = config(&cert, &key).unwrap();
+    let leaf = pair();
+    let mut config = config(&leaf.pem, &leaf.key_pem()).unwrap();
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     let handle = TlsHandle::empty();
     let other = handle.clone();

@@ -3,23 +3,24 @@
 use std::fs;
 use std::sync::LazyLock;
 
-use rcgen::{CertificateParams, KeyPair, PKCS_RSA_SHA256, RsaKeySize, date_time_ymd};
 use rstest::rstest;
+use testkit::pki::rcgen::{CertificateParams, KeyPair, PKCS_RSA_SHA256, RsaKeySize, date_time_ymd};
+use testkit::pki::{Authority, Leaf, expired, not_yet_valid, today};
 use x509_parser::der_parser::parse_der;
 
 use super::*;
-use crate::fixture::{Authority, Leaf, NAMES, Secret, expired, to_come, today};
+use crate::fixture::{NAMES, RUNTIME, Secret};
 
 mod serving;
 
-static AUTHORITY: LazyLock<Authority> = LazyLock::new(|| Authority::new("one"));
+static AUTHORITY: LazyLock<Authority> = LazyLock::new(|| Authority::new("one").unwrap());
 static RSA: LazyLock<String> = LazyLock::new(|| {
     let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048);
     key.unwrap().serialize_pem()
 });
 
 fn leaf() -> Leaf {
-    AUTHORITY.leaf(|_| ())
+    AUTHORITY.leaf(RUNTIME).unwrap()
 }
 
 /// What PKCS#8 wraps: PKCS#1 of an RSA key, SEC1 of another.
@@ -61,10 +62,10 @@ fn keys_of_all_formats_load(#[case] rsa: bool, #[case] label: &str, #[case] unwr
     } else {
         KeyPair::generate()
     };
-    let leaf = AUTHORITY.leaf_of(key.unwrap(), |_| ());
+    let leaf = AUTHORITY.leaf_of(key.unwrap(), RUNTIME, |_| ()).unwrap();
     let der = leaf.key.serialize_der();
     let der = if unwrap { unwrapped(&der) } else { der };
-    let secret = Secret::new(&AUTHORITY.certificate.pem, &leaf.pem, &pem(label, &der));
+    let secret = Secret::new(AUTHORITY.pem(), &leaf.pem, &pem(label, &der));
     let certificates = secret.load();
     assert_eq!(certificates.report().problem, None);
     assert_eq!(certificates.report().generation, 1);
@@ -76,10 +77,10 @@ fn keys_of_all_formats_load(#[case] rsa: bool, #[case] label: &str, #[case] unwr
 fn sections_of_another_kind_are_passed_over() {
     let leaf = leaf();
     let parameters = pem("EC PARAMETERS", &[6, 8, 42, 134, 72, 206, 61, 3, 1, 7]);
-    let key = parameters + &leaf.key.serialize_pem();
+    let key = parameters + &leaf.key_pem();
     let certificate = format!("Bag Attributes\n    friendlyName: x\n{}", leaf.pem);
     assert_eq!(
-        problem(&Secret::new(&AUTHORITY.certificate.pem, &certificate, &key)),
+        problem(&Secret::new(AUTHORITY.pem(), &certificate, &key)),
         None
     );
 }
@@ -173,10 +174,12 @@ fn a_folder_for_a_file_is_not_read() {
 
 #[test]
 fn a_certificate_out_of_its_time_and_a_foreign_key_are_named() {
-    let bundle = &AUTHORITY.certificate.pem;
-    let secret_of =
-        |leaf: &Leaf, key: &Leaf| Secret::new(bundle, &leaf.pem, &key.key.serialize_pem());
-    let (late, early) = (AUTHORITY.leaf(expired), AUTHORITY.leaf(to_come));
+    let bundle = AUTHORITY.pem();
+    let secret_of = |leaf: &Leaf, key: &Leaf| Secret::new(bundle, &leaf.pem, &key.key_pem());
+    let (late, early) = (
+        AUTHORITY.leaf_with(RUNTIME, expired).unwrap(),
+        AUTHORITY.leaf_with(RUNTIME, not_yet_valid).unwrap(),
+    );
     let cases = [
         (
             secret_of(&late, &late),
@@ -202,7 +205,7 @@ fn a_certificate_out_of_its_time_and_a_foreign_key_are_named() {
 #[test]
 fn the_dates_of_a_certificate_are_part_of_its_time() {
     let leaf = leaf();
-    let key = leaf.key.serialize_pem();
+    let key = leaf.key_pem();
     let read = |now| Pair::read(leaf.pem.as_bytes(), key.as_bytes(), now);
     let first = SystemTime::UNIX_EPOCH + Duration::from_hours(438_288);
     let last = read(first).unwrap().not_after;
@@ -221,7 +224,7 @@ fn the_dates_of_a_certificate_are_part_of_its_time() {
 /// What waits in the files becomes good by itself when its time comes.
 #[test]
 fn a_certificate_of_tomorrow_is_taken_tomorrow() {
-    let leaf = AUTHORITY.leaf(to_come);
+    let leaf = AUTHORITY.leaf_with(RUNTIME, not_yet_valid).unwrap();
     let secret = Secret::of(&AUTHORITY, &leaf);
     let certificates = secret.load();
     certificates.poll(today());
@@ -235,7 +238,7 @@ fn a_certificate_of_tomorrow_is_taken_tomorrow() {
 /// Renewal has stopped: the files are what they were, and no good any more.
 #[test]
 fn a_certificate_that_runs_out_in_force_is_good_no_more() {
-    let mut secret = Secret::of(&AUTHORITY, &AUTHORITY.leaf(of_2050));
+    let mut secret = Secret::of(&AUTHORITY, &AUTHORITY.leaf_with(RUNTIME, of_2050).unwrap());
     let certificates = secret.load();
     let last = certificates.report().not_after.unwrap();
     certificates.poll(last);
@@ -251,11 +254,7 @@ fn a_certificate_that_runs_out_in_force_is_good_no_more() {
     assert_eq!((report.generation, report.refusals), (1, 1));
     assert!(report.expired);
     let renewed = leaf();
-    secret.swap(
-        &AUTHORITY.certificate.pem,
-        &renewed.pem,
-        &renewed.key.serialize_pem(),
-    );
+    secret.renew(AUTHORITY.pem(), &renewed);
     certificates.poll(last + Duration::from_secs(3));
     let report = certificates.report();
     assert_eq!((report.problem, report.generation), (None, 2));
@@ -275,13 +274,9 @@ fn a_file_cut_off_anywhere_keeps_what_was_good(#[case] name: &str) {
     let first = leaf();
     let mut secret = Secret::of(&AUTHORITY, &first);
     let certificates = secret.load();
-    let next = Authority::new("two");
-    let second = next.leaf(|_| ());
-    secret.swap(
-        &next.certificate.pem,
-        &second.pem,
-        &second.key.serialize_pem(),
-    );
+    let next = Authority::new("two").unwrap();
+    let second = next.leaf(RUNTIME).unwrap();
+    secret.renew(next.pem(), &second);
     let whole = fs::read_to_string(secret.path(name)).unwrap();
     // The last line break is not needed.
     for length in (0..whole.trim_end().len())
@@ -307,7 +302,7 @@ fn a_bad_set_is_told_once_at_the_second_look_and_the_good_one_stays() {
     let mut secret = Secret::of(&AUTHORITY, &leaf);
     let certificates = secret.load();
     let in_force = certificates.report();
-    secret.swap(&AUTHORITY.certificate.pem, &leaf.pem, "half");
+    secret.swap(AUTHORITY.pem(), &leaf.pem, "half");
     certificates.poll(today());
     assert_eq!(
         certificates.report(),
@@ -325,15 +320,11 @@ fn a_bad_set_is_told_once_at_the_second_look_and_the_good_one_stays() {
     }
     assert!(certificates.outbound().borrow().is_ok());
     // Another fault is told again; the way back to what is in force is no news to anybody's connections.
-    secret.swap("", &leaf.pem, &leaf.key.serialize_pem());
+    secret.swap("", &leaf.pem, &leaf.key_pem());
     certificates.poll(today());
     certificates.poll(today());
     assert_eq!(certificates.report().refusals, 2);
-    secret.swap(
-        &AUTHORITY.certificate.pem,
-        &leaf.pem,
-        &leaf.key.serialize_pem(),
-    );
+    secret.renew(AUTHORITY.pem(), &leaf);
     certificates.poll(today());
     let report = certificates.report();
     assert_eq!((report.problem, report.generation), (None, 1));
@@ -342,7 +333,7 @@ fn a_bad_set_is_told_once_at_the_second_look_and_the_good_one_stays() {
 #[test]
 fn the_pair_alone_is_enough_to_be_asked() {
     let leaf = leaf();
-    let mut secret = Secret::new("", &leaf.pem, &leaf.key.serialize_pem());
+    let mut secret = Secret::new("", &leaf.pem, &leaf.key_pem());
     let certificates = secret.load();
     assert!(!certificates.tls().is_empty());
     assert!(certificates.report().not_after.is_some());
@@ -350,21 +341,17 @@ fn the_pair_alone_is_enough_to_be_asked() {
         &*certificates.outbound().borrow(),
         Err(error) if matches!(**error, CertificateError::NoCertificate(CertificateFile::Authorities))
     ));
-    secret.swap(
-        &AUTHORITY.certificate.pem,
-        &leaf.pem,
-        &leaf.key.serialize_pem(),
-    );
+    secret.renew(AUTHORITY.pem(), &leaf);
     certificates.poll(today());
     assert!(certificates.outbound().borrow().is_ok());
 }
 
 #[test]
 fn of_a_bundle_the_useless_is_passed_over() {
-    let late = Authority::bent("late", expired);
+    let late = Authority::with("late", expired).unwrap();
     let leaf = leaf();
-    let key = leaf.key.serialize_pem();
-    let (good, bad) = (&AUTHORITY.certificate.pem, &late.certificate.pem);
+    let key = leaf.key_pem();
+    let (good, bad) = (AUTHORITY.pem(), late.pem());
     let secret = Secret::new(&format!("{bad}{good}"), &leaf.pem, &key);
     assert_eq!(problem(&secret), None);
     let secret = Secret::new(bad, &leaf.pem, &key);
@@ -382,13 +369,9 @@ async fn a_swapped_secret_is_in_force_within_two_polls() {
     let running = tokio::spawn(certificates.clone().run(cancel.clone()));
     let mut outbound = certificates.outbound();
     let before = tokio::time::Instant::now();
-    secret.swap(&AUTHORITY.certificate.pem, &leaf().pem, "half written");
+    secret.swap(AUTHORITY.pem(), &leaf().pem, "half written");
     let whole = leaf();
-    secret.swap(
-        &AUTHORITY.certificate.pem,
-        &whole.pem,
-        &whole.key.serialize_pem(),
-    );
+    secret.renew(AUTHORITY.pem(), &whole);
     outbound.changed().await.unwrap();
     assert!(before.elapsed() <= 2 * POLL, "{:?}", before.elapsed());
     assert_eq!(

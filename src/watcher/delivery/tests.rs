@@ -8,7 +8,9 @@ use tokio::net::TcpListener;
 
 use super::*;
 use crate::certificates::Certificates;
-use crate::fixture::{Authority, Kcp, Manner, Reply, Secret};
+use testkit::pki::Authority;
+
+use crate::fixture::{Kcp, RUNTIME, Reply, Secret, ServerTls, certified};
 
 mod answers;
 mod rotation;
@@ -36,9 +38,8 @@ struct World {
 
 impl World {
     async fn new() -> Self {
-        let authority = Authority::new("one");
-        let kcp = Kcp::start(Manner::new(&authority.leaf(|_| ()), &[&authority])).await;
-        let secret = Secret::of(&authority, &authority.leaf(|_| ()));
+        let (authority, secret) = certified();
+        let kcp = Kcp::of(&authority).await;
         Self {
             kcp,
             certificates: secret.load(),

@@ -15,6 +15,7 @@ use axum::http::{HeaderMap, Request};
 use chassis::metrics::{BuildInfo, Metrics};
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use testkit::metrics::Samples;
 use tower::ServiceExt as _;
 
 use super::*;
@@ -119,12 +120,8 @@ impl Fixture {
         events.map(|it| serde_json::to_value(it).unwrap()).collect()
     }
 
-    /// The value of one line of the metrics; `None` if there is none.
     fn metric(&self, series: &str) -> Option<f64> {
-        let text = self.metrics.encode().unwrap();
-        let mut lines = text.lines().filter_map(|line| line.rsplit_once(' '));
-        let (_, value) = lines.find(|(name, _)| *name == series)?;
-        Some(value.parse().unwrap())
+        Samples::parse(&self.metrics.encode().unwrap()).exact(series)
     }
 }
 

@@ -5,10 +5,11 @@ use std::path::PathBuf;
 use api::event::WatchEvent;
 use prometheus_client::registry::Registry;
 use rstest::rstest;
+use testkit::metrics::Samples;
 
 use super::*;
 use crate::delivery::{ChannelOptions, KcpAddress, Timeouts};
-use crate::fixture::{Authority, Kcp, Manner, Received, Reply, Secret};
+use crate::fixture::{Kcp, Received, Reply, Secret, certified};
 use crate::outbox::{Options, Stored};
 
 const OFTEN: Duration = Duration::from_millis(20);
@@ -27,9 +28,8 @@ fn manager(name: &str) -> PathSegment {
 
 impl World {
     async fn new(configured: &[&str]) -> Self {
-        let authority = Authority::new("one");
-        let kcp = Kcp::start(Manner::new(&authority.leaf(|_| ()), &[&authority])).await;
-        let secret = Secret::of(&authority, &authority.leaf(|_| ()));
+        let (authority, secret) = certified();
+        let kcp = Kcp::of(&authority).await;
         let boot_id = BootId::parse("life-1").unwrap();
         let channel = Channel::new(
             ChannelOptions {
@@ -74,12 +74,9 @@ impl World {
         }
     }
 
-    fn sample(&self, outcome: &str) -> u64 {
-        let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
-        let name = format!("watcher_heartbeats_total{{result=\"{outcome}\"}} ");
-        let value = text.lines().find_map(|line| line.strip_prefix(&name));
-        value.map_or(0, |value| value.parse().unwrap())
+    fn counted(&self, result: &str) -> Option<f64> {
+        let series = format!("watcher_heartbeats_total{{result=\"{result}\"}}");
+        Samples::of(&self.registry).exact(&series)
     }
 }
 
@@ -100,7 +97,7 @@ async fn each_manager_hears_of_its_own_events() {
     let [item] = world.outbox.take(now, 1).try_into().unwrap();
     world.outbox.failed(&item, now + Duration::from_hours(1));
     let beating = tokio::spawn(world.heartbeats.run(CancellationToken::new()));
-    let received = world.kcp.heard(2).await;
+    let received = world.kcp.requests(2).await;
     let mut expected = Heartbeat {
         boot_id: BootId::parse("life-1").unwrap(),
         sequence: 1,
@@ -127,9 +124,9 @@ async fn a_public_listener_that_takes_events_is_asked_once(#[case] status: u16) 
     let outbox = world.outbox.clone();
     let cancel = CancellationToken::new();
     let beating = tokio::spawn(world.heartbeats.run(cancel.clone()));
-    world.kcp.heard(1).await;
+    world.kcp.requests(1).await;
     outbox.took(&manager("ours"), std::time::Instant::now());
-    let received = world.kcp.heard(20).await;
+    let received = world.kcp.requests(20).await;
     assert_eq!(of(&received, "public").len(), 1);
     assert!(of(&received, "ours").len() >= 19);
     cancel.cancel();
@@ -144,7 +141,7 @@ async fn a_route_that_comes_late_is_found() {
         .kcp
         .next([404, 404, 404].map(|it| Reply::Status(it, "")));
     let beating = tokio::spawn(world.heartbeats.run(CancellationToken::new()));
-    let received = world.kcp.heard(8).await;
+    let received = world.kcp.requests(8).await;
     assert_eq!(of(&received, "late").len(), 8);
     beating.abort();
 }
@@ -159,9 +156,9 @@ async fn a_manager_that_is_not_configured_is_told_from_its_first_event_on() {
     let _ = world.outbox.put(&invented, &event, now);
     let outbox = world.outbox.clone();
     let beating = tokio::spawn(world.heartbeats.run(CancellationToken::new()));
-    world.kcp.heard(2).await;
+    world.kcp.requests(2).await;
     outbox.took(&manager("c"), std::time::Instant::now());
-    let received = world.kcp.heard(20).await;
+    let received = world.kcp.requests(20).await;
     let told = ["b", "c", "invented"].map(|it| !of(&received, it).is_empty());
     assert_eq!(told, [true, true, false]);
     beating.abort();
@@ -182,7 +179,7 @@ async fn another_failure_is_followed_by_the_next_heartbeat(#[case] reply: Reply)
         ..
     } = world;
     let beating = tokio::spawn(heartbeats.run(CancellationToken::new()));
-    kcp.heard(5).await;
+    kcp.requests(5).await;
     beating.abort();
     drop(registry);
 }
@@ -199,8 +196,8 @@ async fn outcomes_are_counted() {
     for _ in 0..4 {
         world.heartbeats.beat(&manager("a")).await;
     }
-    let counted = ["accepted", "error", "unsupported"].map(|it| world.sample(it));
-    assert_eq!(counted, [2, 1, 1]);
+    let counted = ["accepted", "error", "unsupported"].map(|it| world.counted(it));
+    assert_eq!(counted, [Some(2.0), Some(1.0), Some(1.0)]);
 }
 
 /// Puts events of `name` until one is lost.
@@ -245,7 +242,7 @@ async fn a_manager_that_lost_its_first_event_is_asked_for_one_resync() {
         .put(&manager("late"), &event, std::time::Instant::now());
     assert_eq!(stored, Stored::Full);
     let beating = tokio::spawn(world.heartbeats.run(CancellationToken::new()));
-    let received = world.kcp.heard(20).await;
+    let received = world.kcp.requests(20).await;
     let told: Vec<bool> = of(&received, "late")
         .iter()
         .map(|it| it.resync_needed)

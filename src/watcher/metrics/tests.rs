@@ -16,7 +16,7 @@ use std::time::Instant;
 
 use super::*;
 use crate::certificates::Certificates;
-use crate::fixture::{Authority, Secret};
+use crate::fixture::certified;
 use crate::outbox::{Options, Outbox};
 
 fn registered() -> (WatcherMetrics, Metrics) {
@@ -147,8 +147,7 @@ fn fips_mode_is_off() {
 
 #[test]
 fn the_outbox_and_the_certificates_are_read_at_each_scrape() {
-    let authority = Authority::new("kyma");
-    let secret = Secret::of(&authority, &authority.leaf(|_| ()));
+    let (_, secret) = certified();
     let certificates: Certificates = secret.load();
     let folder = tempfile::tempdir().unwrap();
     let options = Options {
@@ -171,7 +170,7 @@ fn the_outbox_and_the_certificates_are_read_at_each_scrape() {
             "watcher_resync_pending 0.0",
             "watcher_certificate_last_reload_successful 1.0",
             "watcher_certificate_reloads_total{result=\"success\"} 1",
-            // 2100-01-01, see the fixture.
+            // 2100-01-01, see `testkit::pki`.
             "watcher_certificate_expiration_timestamp_seconds 4102444800.0",
         ],
     );

@@ -1,76 +1,53 @@
-//! Runs the role as a process of its own, with its own certificates, spool and ports.
+//! Runs the watcher as a process of its own, with its own certificates, spool and ports.
 
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io;
+use std::net::{Ipv6Addr, SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::Duration;
 
-use rcgen::{BasicConstraints, Certificate, CertificateParams, IsCa, Issuer, KeyPair};
-use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::ClientConfig;
 use serde_json::Value;
 use tempfile::TempDir;
+use testkit::metrics::Samples;
+use testkit::pki::{Authority, client_config};
+use testkit::tls::{RawClient, RawResponse, RawTlsClient};
+use testkit::until::until;
 
-/// Long enough for a busy machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// The time limit of all waits, long enough for a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The role, with nothing set that was set for us.
+/// The watcher without any setting of the environment.
 pub(crate) fn command() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_runtime-bootstrapper"));
     command.arg("watcher").env_clear().stdin(Stdio::null());
     command
 }
 
-/// What a watcher is given.
+/// The files of one watcher.
 pub(crate) struct Folder {
     root: TempDir,
-    authority: CertificateDer<'static>,
-    issuer: Issuer<'static, KeyPair>,
+    pub(crate) authority: Authority,
 }
 
 impl Folder {
     pub(crate) fn new() -> Self {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().unwrap();
-        let authority = params.self_signed(&key).unwrap();
         let folder = Self {
             root: tempfile::tempdir().unwrap(),
-            authority: authority.der().clone(),
-            issuer: Issuer::new(params, key),
+            authority: Authority::new("kyma").unwrap(),
         };
         std::fs::create_dir(folder.path("spool")).unwrap();
-        std::fs::write(folder.path("ca.crt"), authority.pem()).unwrap();
+        std::fs::write(folder.path("ca.crt"), folder.authority.pem()).unwrap();
         folder.certify();
         folder
     }
 
-    /// A new certificate with a new key for the watcher.
+    /// Writes a new certificate with a new key for the watcher.
     pub(crate) fn certify(&self) {
-        let (certificate, key) = self.signed();
-        std::fs::write(self.path("tls.key"), key.serialize_pem()).unwrap();
-        std::fs::write(self.path("tls.crt"), certificate.pem()).unwrap();
-    }
-
-    /// Another one, for KCP.
-    pub(crate) fn certificate(&self) -> (CertificateDer<'static>, PrivateKeyDer<'static>) {
-        let (certificate, key) = self.signed();
-        let key = PrivatePkcs8KeyDer::from(key.serialize_der());
-        (certificate.der().clone(), key.into())
-    }
-
-    fn signed(&self) -> (Certificate, KeyPair) {
-        let names = ["localhost", "127.0.0.1"].map(str::to_owned);
-        let params = CertificateParams::new(names).unwrap();
-        let key = KeyPair::generate().unwrap();
-        (params.signed_by(&key, &self.issuer).unwrap(), key)
-    }
-
-    pub(crate) fn authority(&self) -> &CertificateDer<'static> {
-        &self.authority
+        let leaf = self.authority.leaf("watcher").unwrap();
+        std::fs::write(self.path("tls.key"), leaf.key_pem()).unwrap();
+        std::fs::write(self.path("tls.crt"), leaf.pem).unwrap();
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -83,7 +60,7 @@ impl Folder {
             .env("CA_CERT", self.path("ca.crt"))
             .env("TLS_CERT", self.path("tls.crt"))
             .env("TLS_KEY", self.path("tls.key"))
-            // The discard port: nobody listens.
+            // The discard port, on which no server listens.
             .env("KCP_ADDR", "127.0.0.1:9")
             .env("KCP_CONTRACT", "v2")
             .env("WATCHER_SPOOL_DIR", self.path("spool"))
@@ -92,28 +69,28 @@ impl Folder {
     }
 }
 
-/// A watcher that runs.
+/// A running watcher.
 pub(crate) struct Running {
     child: Child,
     pub(crate) webhook: u16,
     pub(crate) metrics: u16,
     pub(crate) health: u16,
-    authority: CertificateDer<'static>,
+    client: ClientConfig,
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        // One that has ended is nothing to kill.
+        // Both fail for a process that has ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
 impl Running {
-    /// Begins, and is ready.
-    pub(crate) fn start(folder: &Folder) -> Self {
+    /// Starts it and waits until it is ready.
+    pub(crate) async fn start(folder: &Folder) -> Self {
         let running = Self::begin(folder);
-        running.until("ready", |it| plain(it.health, "/readyz").0 == 200);
+        running.ready().await;
         running
     }
 
@@ -121,9 +98,9 @@ impl Running {
         Self::begin_with(folder.command(), folder)
     }
 
-    /// Begins by a command that differs in something.
+    /// Starts it by a command with other settings.
     pub(crate) fn begin_with(mut command: Command, folder: &Folder) -> Self {
-        let [webhook, metrics, health] = free_ports();
+        let [webhook, metrics, health] = [(); 3].map(|()| free_port());
         let child = command
             .env("WEBHOOK_PORT", webhook.to_string())
             .env("METRICS_PORT", metrics.to_string())
@@ -136,13 +113,18 @@ impl Running {
             webhook,
             metrics,
             health,
-            authority: folder.authority.clone(),
+            client: client_config(folder.authority.roots(), None, &[]).unwrap(),
         }
     }
 
-    /// Asks until it holds.
-    pub(crate) fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
-        answered(what, || holds(self).then_some(()));
+    /// Waits until it is ready.
+    pub(crate) async fn ready(&self) {
+        let ready = async || {
+            let answer = get(self.health, "/readyz").await?;
+            let ready = answer.status == 200;
+            ready.then_some(()).ok_or(io::Error::other(answer.body))
+        };
+        until("ready", PATIENCE, ready).await.unwrap();
     }
 
     pub(crate) fn kill(&self, signal: &str) {
@@ -151,45 +133,54 @@ impl Running {
         assert!(killed.success());
     }
 
-    pub(crate) fn ended(&mut self) -> ExitStatus {
-        answered("its end", || self.child.try_wait().unwrap())
+    /// Waits until the process has ended.
+    pub(crate) async fn ended(&mut self) -> ExitStatus {
+        let mut status = || self.child.try_wait().unwrap();
+        let ended = until("the end of the process", PATIENCE, || {
+            std::future::ready(status())
+        });
+        ended.await.unwrap()
     }
 
     /// A TLS connection to the admission endpoint.
-    pub(crate) fn connect(&self) -> StreamOwned<ClientConnection, TcpStream> {
-        let mut roots = RootCertStore::empty();
-        roots.add(self.authority.clone()).unwrap();
-        let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        let name = ServerName::try_from("localhost").unwrap();
-        let session = ClientConnection::new(Arc::new(config), name).unwrap();
-        let stream = TcpStream::connect(("127.0.0.1", self.webhook)).unwrap();
-        StreamOwned::new(session, stream)
+    pub(crate) fn connect(&self) -> impl Future<Output = RawTlsClient> + Send + use<> {
+        let (address, config) = (local(self.webhook), self.client.clone());
+        async move {
+            let connected = RawTlsClient::connect_tls(address, "localhost", config).await;
+            connected.unwrap()
+        }
     }
 
     /// The answer to a review for the manager `kyma`.
-    /// Asks until the answer says that the event is in the spool: where the disk takes longer than 2 ms, it is answered as
-    /// kept in memory only.
-    pub(crate) fn ask_until_spooled(&self, review: &Value) {
-        self.until("answered as spooled", |it| {
-            let answer = it.ask(review);
-            assert_eq!(answer["response"]["allowed"], true);
-            answer["response"]["status"]["message"] == "event queued for KCP"
-        });
-    }
-
-    pub(crate) fn ask(&self, review: &Value) -> Value {
+    pub(crate) async fn ask(&self, review: &Value) -> Value {
         let body = review.to_string();
         let request = format!(
             "POST /validate/kyma HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{body}",
             body.len()
         );
-        let (status, answer) = read_answer(&mut self.connect(), &request);
-        assert_eq!(status, 200, "{answer}");
-        serde_json::from_str(&answer).unwrap()
+        let answer = self.connect().await.ask(request).await.unwrap();
+        assert_eq!(answer.status, 200, "{answer:?}");
+        serde_json::from_str(&answer.body).unwrap()
+    }
+
+    /// Asks until the answer says that the event is in the spool. While the disk takes longer than 2 ms the answer is that
+    /// the event is in memory only.
+    pub(crate) async fn ask_until_spooled(&self, review: &Value) {
+        let spooled = async || {
+            let answer = self.ask(review).await;
+            assert_eq!(answer["response"]["allowed"], true);
+            answer["response"]["status"]["message"] == "event queued for KCP"
+        };
+        until("an answer of a spooled event", PATIENCE, spooled)
+            .await
+            .unwrap();
+    }
+
+    /// What it exposes on /metrics.
+    pub(crate) async fn samples(&self) -> Samples {
+        let answer = get(self.metrics, "/metrics").await.unwrap();
+        assert_eq!(answer.status, 200, "{answer:?}");
+        Samples::parse(&answer.body)
     }
 
     /// The most memory that the process has had resident since its start, in KiB.
@@ -202,42 +193,26 @@ impl Running {
     }
 }
 
-/// Status and body of a GET without TLS; 0 if nobody answers.
-pub(crate) fn plain(port: u16, path: &str) -> (u16, String) {
-    let Ok(mut stream) = TcpStream::connect(("127.0.0.1", port)) else {
-        return (0, String::new());
-    };
+/// The response to a GET without TLS.
+pub(crate) async fn get(port: u16, path: &str) -> io::Result<RawResponse> {
     let request = format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
-    read_answer(&mut stream, &request)
+    RawClient::connect(local(port)).await?.ask(request).await
 }
 
-fn read_answer(stream: &mut (impl Read + Write), request: &str) -> (u16, String) {
-    // Whoever ends in the middle gives no answer.
-    let mut answer = Vec::new();
-    let sent = stream.write_all(request.as_bytes());
-    let _ = sent.and_then(|()| stream.read_to_end(&mut answer));
-    let answer = String::from_utf8(answer).unwrap();
-    let Some((head, body)) = answer.split_once("\r\n\r\n") else {
-        return (0, String::new());
-    };
-    let status = head.split(' ').nth(1).unwrap();
-    (status.parse().unwrap(), body.to_owned())
+fn local(port: u16) -> SocketAddr {
+    ([127, 0, 0, 1], port).into()
 }
 
-/// Asks until there is an answer.
-fn answered<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        if let Some(answer) = ask() {
-            return answer;
-        }
-        assert!(Instant::now() < deadline, "never {what}");
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
-/// Three ports that nobody has. Somebody may take one before we do; that would be a failure with a clear text.
-fn free_ports() -> [u16; 3] {
-    let listeners = [(); 3].map(|()| TcpListener::bind(("127.0.0.1", 0)).unwrap());
-    listeners.map(|listener| listener.local_addr().unwrap().port())
+/// A port that no process uses. The watcher, like the public one, cannot be told to choose one (0 is not valid), so another
+/// process could take it before the watcher does. It is below the range from which the kernel takes ports for clients and
+/// for port 0, so that only a process that asks for this very port could.
+fn free_port() -> u16 {
+    static TRIED: AtomicU16 = AtomicU16::new(0);
+    let first = u16::try_from(std::process::id() % 10_000).unwrap();
+    let mut ports = std::iter::repeat_with(|| {
+        let tried = TRIED.fetch_add(1, Ordering::Relaxed);
+        20_000 + (first + tried) % 10_000
+    });
+    let is_free = |port: &u16| TcpListener::bind((Ipv6Addr::UNSPECIFIED, *port)).is_ok();
+    ports.by_ref().take(10_000).find(is_free).unwrap()
 }

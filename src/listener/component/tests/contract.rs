@@ -1,11 +1,13 @@
 //! The HTTP contract of the listener in <https://github.com/kyma-project/runtime-watcher>, mended.
 
 use api::event::{Gvk, NamespacedName};
-use rcgen::{CertificateParams, DnType, date_time_ymd};
 use rstest::rstest;
+use testkit::pki::rcgen::{CertificateParams, DnType};
+use testkit::pki::{expired, not_yet_valid};
 
 use crate::fixture::{
-    Authority, EVENT, GATEWAY, RUNTIME, Running, forwarded, options, post, post_to,
+    EVENT, GATEWAY, RUNTIME, Running, ca, check, element, forwarded, options, post, post_to,
+    watcher, watcher_header, watcher_with,
 };
 use crate::{
     Authentication, CertificateCheck, ClientCertificate, Event, Refusal, RuntimeId, SanPinning,
@@ -30,13 +32,13 @@ fn expected() -> Event {
 /// 200, empty body, one event with names, type and runtime id.
 #[tokio::test]
 async fn event_of_a_runtime_is_answered_200_and_delivered() {
-    let authority = Authority::new();
+    let authority = ca();
     let mut listener = Running::trusting(&authority).await;
-    let header = forwarded(&authority.leaf(|_| {}).element());
+    let header = watcher_header(&authority);
     let mut client = listener.connect().await;
     // Twice on one connection, as a gateway's pool does it.
     for _ in 0..2 {
-        let answer = client.ask(&post(&[&header], EVENT)).await;
+        let answer = client.ask(&post(&[&header], EVENT)).await.unwrap();
         assert_eq!(
             (answer.status, answer.body.as_str(), answer.closes()),
             (200, "", false)
@@ -51,9 +53,9 @@ async fn event_of_a_runtime_is_answered_200_and_delivered() {
 #[case::owner(r#"{"owner":{"Namespace":"o","Name":"o"},"watched":{"Namespace":"ns","Name":"n"},"watchedGvk":{"group":"g","version":"v","kind":"K"}}"#)]
 #[tokio::test]
 async fn event_of_an_older_watcher_is_delivered(#[case] body: &str) {
-    let authority = Authority::new();
+    let authority = ca();
     let mut listener = Running::trusting(&authority).await;
-    let header = forwarded(&authority.leaf(|_| {}).element());
+    let header = watcher_header(&authority);
     assert_eq!(listener.ask(&post(&[&header], body)).await.status, 200);
     assert_eq!(listener.next_event().await, Some(expected()));
 }
@@ -76,9 +78,9 @@ async fn request_with_another_path_or_method_is_refused(
     #[case] path: &str,
     #[case] status: u16,
 ) {
-    let authority = Authority::new();
+    let authority = ca();
     let listener = Running::trusting(&authority).await;
-    let header = forwarded(&authority.leaf(|_| {}).element());
+    let header = watcher_header(&authority);
     let request = post_to(path, &[&header], EVENT).replacen("POST", method, 1);
     let answer = listener.ask(&request).await;
     assert_eq!(
@@ -100,9 +102,9 @@ async fn body_over_the_bound_is_413(
     #[case] chunked: bool,
     #[case] status: u16,
 ) {
-    let authority = Authority::new();
+    let authority = ca();
     let listener = Running::trusting(&authority).await;
-    let header = forwarded(&authority.leaf(|_| {}).element());
+    let header = watcher_header(&authority);
     let body = format!("{EVENT:<length$}");
     let request = if chunked {
         let (one, two) = body.split_at(9_000);
@@ -122,9 +124,9 @@ async fn body_over_the_bound_is_413(
 
 #[tokio::test]
 async fn a_large_body_is_refused_before_it_is_sent() {
-    let authority = Authority::new();
+    let authority = ca();
     let listener = Running::trusting(&authority).await;
-    let header = forwarded(&authority.leaf(|_| {}).element());
+    let header = watcher_header(&authority);
     let request =
         post(&[&header, "Expect: 100-continue"], "").replace("Length: 0", "Length: 99999");
     assert_eq!(listener.ask(&request).await.status, 413);
@@ -133,10 +135,10 @@ async fn a_large_body_is_refused_before_it_is_sent() {
 /// What the header must be; `forwarded` has all its forms.
 #[tokio::test]
 async fn header_that_names_no_client_is_401() {
-    let authority = Authority::new();
+    let authority = ca();
     let listener = Running::trusting(&authority).await;
-    let leaf = authority.leaf(|_| {});
-    let element = leaf.element();
+    let leaf = watcher(&authority);
+    let element = element(&leaf);
     let several = [forwarded(&element), forwarded(&element)];
     let long = forwarded(&format!("{element};Chain=\"{}\"", "x".repeat(XFCC_BYTES)));
     let cases: [(&str, Vec<&str>); 7] = [
@@ -162,31 +164,31 @@ async fn header_that_names_no_client_is_401() {
 
 /// A spoofed header, and certificates that do not hold: somebody who reached the port is still nobody.
 #[rstest]
-#[case::expired(|params: &mut CertificateParams| params.not_after = date_time_ymd(2026, 6, 1), 401)]
-#[case::of_the_future(|params: &mut CertificateParams| params.not_before = date_time_ymd(2027, 6, 1), 401)]
+#[case::expired(expired, 401)]
+#[case::of_the_future(not_yet_valid, 401)]
 #[case::nameless(|params: &mut CertificateParams| { params.distinguished_name.remove(DnType::CommonName); }, 400)]
 #[tokio::test]
 async fn certificate_that_does_not_hold_or_names_no_runtime_is_refused(
     #[case] change: fn(&mut CertificateParams),
     #[case] status: u16,
 ) {
-    let authority = Authority::new();
+    let authority = ca();
     let listener = Running::trusting(&authority).await;
-    let header = forwarded(&authority.leaf(change).element());
+    let header = forwarded(&element(&watcher_with(&authority, change)));
     assert_eq!(listener.ask(&post(&[&header], EVENT)).await.status, status);
 }
 
 #[tokio::test]
 async fn another_authoritys_certificate_is_401() {
-    let listener = Running::trusting(&Authority::new()).await;
-    let spoofed = forwarded(&Authority::new().leaf(|_| {}).element());
+    let listener = Running::trusting(&ca()).await;
+    let spoofed = watcher_header(&ca());
     assert_eq!(listener.ask(&post(&[&spoofed], EVENT)).await.status, 401);
 }
 
 /// Who is nobody does not get its body read.
 #[tokio::test]
 async fn nobody_is_answered_before_its_body_is_sent() {
-    let listener = Running::trusting(&Authority::new()).await;
+    let listener = Running::trusting(&ca()).await;
     let head = post(&[], "").replace("Length: 0", "Length: 100");
     assert_eq!(listener.ask(&head).await.status, 401);
 }
@@ -194,11 +196,14 @@ async fn nobody_is_answered_before_its_body_is_sent() {
 /// More than the buffers of both sides hold: were it not read on behind the answer, the sender would meet a reset.
 #[tokio::test]
 async fn a_refusal_reaches_who_still_sends() {
-    let listener = Running::trusting(&Authority::new()).await;
+    let listener = Running::trusting(&ca()).await;
     let mut client = listener.connect().await;
-    let answer = client.ask(&post(&[], &"x".repeat(8_000_000))).await;
+    let answer = client
+        .ask(&post(&[], &"x".repeat(8_000_000)))
+        .await
+        .unwrap();
     assert_eq!((answer.status, answer.closes()), (401, true));
-    client.closed().await;
+    client.closed().await.unwrap();
 }
 
 /// 400 without an echo, where the public listener says 500 and repeats the body.
@@ -208,9 +213,9 @@ async fn a_refusal_reaches_who_still_sends() {
 #[case::nothing("")]
 #[tokio::test]
 async fn body_that_is_no_event_is_400_without_an_echo(#[case] body: &str) {
-    let authority = Authority::new();
+    let authority = ca();
     let listener = Running::trusting(&authority).await;
-    let header = forwarded(&authority.leaf(|_| {}).element());
+    let header = watcher_header(&authority);
     let answer = listener.ask(&post(&[&header], body)).await;
     assert_eq!(answer.status, 400);
     assert!(!answer.body.contains("script"), "{answer:?}");
@@ -221,15 +226,15 @@ async fn body_that_is_no_event_is_400_without_an_echo(#[case] body: &str) {
 #[case::a_neighbour("spiffe://cluster.local/ns/shop/sa/shop", 403)]
 #[tokio::test]
 async fn behind_a_sidecar_the_last_hop_must_be_the_gateway(#[case] hop: &str, #[case] status: u16) {
-    let authority = Authority::new();
+    let authority = ca();
     let check = CertificateCheck {
         trusted_hops: TrustedHops::One {
             gateway: GATEWAY.into(),
         },
-        ..authority.check()
+        ..check(&authority)
     };
     let listener = Running::with(options(Authentication::Certificate(check))).await;
-    let element = authority.leaf(|_| {}).element();
+    let element = element(&watcher(&authority));
     let header = forwarded(&format!(
         "{element},By=spiffe://me;Hash=1;Subject=\"\";URI={hop}"
     ));
@@ -254,13 +259,13 @@ impl SkrDomainLookup for NoKyma {
 /// The public listener answered 200 and dropped the event.
 #[tokio::test]
 async fn a_runtime_without_a_kyma_is_403_and_its_event_not_delivered() {
-    let authority = Authority::new();
+    let authority = ca();
     let check = CertificateCheck {
         verifier: std::sync::Arc::new(SanPinning::new(NoKyma)),
-        ..authority.check()
+        ..check(&authority)
     };
     let mut listener = Running::with(options(Authentication::Certificate(check))).await;
-    let header = forwarded(&authority.leaf(|_| {}).element());
+    let header = watcher_header(&authority);
     assert_eq!(listener.ask(&post(&[&header], EVENT)).await.status, 403);
     listener.shutdown.cancel();
     assert_eq!(listener.next_event().await, None);
@@ -285,13 +290,13 @@ impl Verifier for OnlyConfigMaps {
 
 #[tokio::test]
 async fn an_operators_own_verifier_sees_the_event() {
-    let authority = Authority::new();
+    let authority = ca();
     let check = CertificateCheck {
         verifier: std::sync::Arc::new(OnlyConfigMaps),
-        ..authority.check()
+        ..check(&authority)
     };
     let listener = Running::with(options(Authentication::Certificate(check))).await;
-    let header = forwarded(&authority.leaf(|_| {}).element());
+    let header = watcher_header(&authority);
     let answer = listener.ask(&post(&[&header], EVENT)).await;
     assert_eq!(answer.status, 403);
     assert_eq!(answer.body, "sender not accepted: not wanted\n");
@@ -318,9 +323,9 @@ async fn without_authentication_events_come_from_nobody_and_heartbeats_have_no_p
 #[case::more_than_is_buffered(80_000, 431)]
 #[tokio::test]
 async fn headers_have_a_bound(#[case] length: usize, #[case] status: u16) {
-    let authority = Authority::new();
+    let authority = ca();
     let listener = Running::trusting(&authority).await;
-    let header = forwarded(&authority.leaf(|_| {}).element());
+    let header = watcher_header(&authority);
     let more = format!("X-More: {}", "x".repeat(length));
     assert_eq!(
         listener.ask(&post(&[&header, &more], EVENT)).await.status,

@@ -7,7 +7,7 @@ use futures::future::BoxFuture;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
-use crate::fixture::{Authority, EVENT, Running, forwarded, options, post};
+use crate::fixture::{EVENT, Running, ca, check, options, post, watcher_header};
 use crate::{
     Authentication, CertificateCheck, Claim, Error, Options, Refusal, RuntimeId, Verifier,
 };
@@ -37,7 +37,7 @@ struct Gated {
 }
 
 async fn gated(change: impl FnOnce(&mut Options)) -> Gated {
-    let authority = Authority::new();
+    let authority = ca();
     let (asked, release) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
     let gate = Gate {
         asked: Arc::clone(&asked),
@@ -45,13 +45,13 @@ async fn gated(change: impl FnOnce(&mut Options)) -> Gated {
     };
     let check = CertificateCheck {
         verifier: Arc::new(gate),
-        ..authority.check()
+        ..check(&authority)
     };
     let mut options = options(Authentication::Certificate(check));
     change(&mut options);
     Gated {
         listener: Running::with(options).await,
-        header: forwarded(&authority.leaf(|_| {}).element()),
+        header: watcher_header(&authority),
         asked,
         release,
     }
@@ -61,13 +61,13 @@ async fn gated(change: impl FnOnce(&mut Options)) -> Gated {
 async fn request_in_flight_at_shutdown_is_answered_and_delivered() {
     let mut gated = gated(|_| {}).await;
     let mut client = gated.listener.connect().await;
-    client.send(&post(&[&gated.header], EVENT)).await;
+    client.send(&post(&[&gated.header], EVENT)).await.unwrap();
     gated.asked.notified().await;
     gated.listener.shutdown.cancel();
     gated.release.notify_one();
-    let answer = client.response().await;
+    let answer = client.response().await.unwrap();
     assert_eq!((answer.status, answer.closes()), (200, true));
-    client.closed().await;
+    client.closed().await.unwrap();
     assert!(gated.listener.next_event().await.is_some());
     assert_eq!(gated.listener.next_event().await, None);
     gated.listener.ended().await.unwrap();
@@ -77,10 +77,10 @@ async fn request_in_flight_at_shutdown_is_answered_and_delivered() {
 async fn request_that_outlives_the_grace_is_cut_and_counted() {
     let gated = gated(|options| options.grace = Duration::from_millis(20)).await;
     let mut client = gated.listener.connect().await;
-    client.send(&post(&[&gated.header], EVENT)).await;
+    client.send(&post(&[&gated.header], EVENT)).await.unwrap();
     gated.asked.notified().await;
     gated.listener.shutdown.cancel();
-    client.closed().await;
+    client.closed().await.unwrap();
     let ended = gated.listener.ended().await;
     assert!(
         matches!(ended, Err(Error::Cut { connections: 1 })),
@@ -96,9 +96,9 @@ async fn while_it_lingers_it_serves_and_asks_to_close() {
     };
     let listener = Running::with(options).await;
     let mut old = listener.connect().await;
-    assert!(!old.ask(&post(&[], EVENT)).await.closes());
+    assert!(!old.ask(&post(&[], EVENT)).await.unwrap().closes());
     listener.shutdown.cancel();
-    let answer = old.ask(&post(&[], EVENT)).await;
+    let answer = old.ask(&post(&[], EVENT)).await.unwrap();
     assert_eq!((answer.status, answer.closes()), (200, true));
     let answer = listener.ask(&post(&[], EVENT)).await;
     assert_eq!((answer.status, answer.closes()), (200, true));
@@ -108,10 +108,10 @@ async fn while_it_lingers_it_serves_and_asks_to_close() {
 async fn idle_connections_end_with_it_and_nobody_is_accepted_afterwards() {
     let listener = Running::with(options(Authentication::None)).await;
     let mut idle = listener.connect().await;
-    assert_eq!(idle.ask(&post(&[], EVENT)).await.status, 200);
+    assert_eq!(idle.ask(&post(&[], EVENT)).await.unwrap().status, 200);
     let address = listener.address;
     listener.shutdown.cancel();
-    idle.closed().await;
+    idle.closed().await.unwrap();
     listener.ended().await.unwrap();
     assert!(TcpStream::connect(address).await.is_err());
 }

@@ -36,9 +36,10 @@ async fn a_request_that_may_end_in_two_places_is_400_and_ends_the_connection(#[c
     let mut client = listener.connect().await;
     let answer = client
         .ask(&format!("{HEAD}{rest}{}{HIDDEN}", chunked()))
-        .await;
+        .await
+        .unwrap();
     assert_eq!((answer.status, answer.closes()), (400, true), "{answer:?}");
-    client.closed().await;
+    client.closed().await.unwrap();
 }
 
 /// An old hyper took `Transfer-Encoding` from HTTP/1.0 peers.
@@ -68,11 +69,14 @@ async fn an_honest_request_in_pieces_is_served() {
     let mut client = listener.connect().await;
     let request = format!("\r\n{HEAD}Transfer-Encoding: chunked\r\n\r\n{}", chunked());
     for byte in request.as_bytes().chunks(7) {
-        client.send(std::str::from_utf8(byte).unwrap()).await;
+        client
+            .send(std::str::from_utf8(byte).unwrap())
+            .await
+            .unwrap();
         tokio::task::yield_now().await;
     }
-    assert_eq!(client.response().await.status, 200);
-    assert_eq!(client.ask(&post(&[], EVENT)).await.status, 200);
+    assert_eq!(client.response().await.unwrap().status, 200);
+    assert_eq!(client.ask(&post(&[], EVENT)).await.unwrap().status, 200);
 }
 
 /// No gateway pipelines; where the second header begins cannot be told from outside.
@@ -81,10 +85,10 @@ async fn a_pipelined_request_is_not_believed() {
     let listener = Running::with(options(Authentication::None)).await;
     let mut client = listener.connect().await;
     let two = [post(&[], EVENT), post(&[], EVENT)].concat();
-    assert_eq!(client.ask(&two).await.status, 200);
-    let second = client.response().await;
+    assert_eq!(client.ask(&two).await.unwrap().status, 200);
+    let second = client.response().await.unwrap();
     assert_eq!((second.status, second.closes()), (400, true));
-    client.closed().await;
+    client.closed().await.unwrap();
 }
 
 #[rstest]
@@ -96,10 +100,10 @@ async fn who_withholds_bytes_is_left(#[case] sent: &str) {
     let listener = Running::with(options(Authentication::None)).await;
     let mut client = listener.connect().await;
     client.patience = Duration::from_hours(1);
-    client.send(sent).await;
+    client.send(sent).await.unwrap();
     if sent.ends_with('{') {
-        let answer = client.response().await;
+        let answer = client.response().await.unwrap();
         assert_eq!((answer.status, answer.closes()), (408, true));
     }
-    client.closed().await;
+    client.closed().await.unwrap();
 }

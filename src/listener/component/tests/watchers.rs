@@ -2,7 +2,7 @@
 
 use rstest::rstest;
 
-use crate::fixture::{Authority, EVENT, RUNTIME, Running, forwarded, post, post_to};
+use crate::fixture::{EVENT, RUNTIME, Running, ca, post, post_to, watcher_header};
 
 const HEARTBEAT: &str = "/v2/kyma/event/heartbeat";
 
@@ -14,17 +14,18 @@ fn beat(sequence: u64, spool_depth: u64) -> String {
 
 #[tokio::test]
 async fn a_numbered_event_and_a_heartbeat_show_what_is_missing() {
-    let authority = Authority::new();
+    let authority = ca();
     let listener = Running::trusting(&authority).await;
-    let header = forwarded(&authority.leaf(|_| {}).element());
+    let header = watcher_header(&authority);
     let mut client = listener.connect().await;
     for number in ["Kyma-Watcher-Sequence: 1", "Kyma-Watcher-Sequence: 3"] {
         let request = post(&[&header, "Kyma-Watcher-Boot-Id: b1", number], EVENT);
-        assert_eq!(client.ask(&request).await.status, 200);
+        assert_eq!(client.ask(&request).await.unwrap().status, 200);
     }
     let answer = client
         .ask(&post_to(HEARTBEAT, &[&header], &beat(5, 1)))
-        .await;
+        .await
+        .unwrap();
     assert_eq!((answer.status, answer.body.as_str()), (200, ""));
 
     let [runtime] = listener.liveness.snapshot().try_into().unwrap();
@@ -61,9 +62,9 @@ async fn a_numbered_event_and_a_heartbeat_show_what_is_missing() {
 #[case::no_boot_id(&["Kyma-Watcher-Boot-Id: a b", "Kyma-Watcher-Sequence: 1"])]
 #[tokio::test]
 async fn an_event_that_is_not_numbered_is_an_event(#[case] numbering: &[&str]) {
-    let authority = Authority::new();
+    let authority = ca();
     let listener = Running::trusting(&authority).await;
-    let header = forwarded(&authority.leaf(|_| {}).element());
+    let header = watcher_header(&authority);
     let headers: Vec<&str> = [header.as_str()].iter().chain(numbering).copied().collect();
     assert_eq!(listener.ask(&post(&headers, EVENT)).await.status, 200);
     let [runtime] = listener.liveness.snapshot().try_into().unwrap();
@@ -76,9 +77,9 @@ async fn an_event_that_is_not_numbered_is_an_event(#[case] numbering: &[&str]) {
 
 #[tokio::test]
 async fn a_heartbeat_needs_an_identity_and_a_form() {
-    let authority = Authority::new();
+    let authority = ca();
     let listener = Running::trusting(&authority).await;
-    let header = forwarded(&authority.leaf(|_| {}).element());
+    let header = watcher_header(&authority);
     let status = async |headers: &[&str], body: &str| {
         listener
             .ask(&post_to(HEARTBEAT, headers, body))

@@ -1,8 +1,8 @@
 //! What a scrape says of watchers that fell quiet, and of their replicas.
 
 use api::event::{BootId, HEARTBEAT_INTERVAL, Heartbeat};
-use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
+use testkit::metrics::Samples;
 use tokio::time::advance;
 
 use super::RuntimeCollector;
@@ -56,12 +56,8 @@ impl Scraped {
     }
 
     fn figure(&self, name: &str) -> Option<f64> {
-        let mut text = String::new();
-        encode(&mut text, &self.registry).unwrap();
-        let series = format!(r#"watcher_listener_{name}{{runtime_id="r"}} "#);
-        let mut lines = text.lines();
-        let value = lines.find_map(|line| line.strip_prefix(&series));
-        value.map(|value| value.parse().unwrap())
+        let series = format!(r#"watcher_listener_{name}{{runtime_id="r"}}"#);
+        Samples::of(&self.registry).exact(&series)
     }
 }
 

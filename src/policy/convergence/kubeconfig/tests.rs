@@ -4,9 +4,10 @@ use std::sync::LazyLock;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use proptest::prelude::*;
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use rstest::rstest;
 use serde_json::{Value, json};
+use testkit::pki::Authority;
+use testkit::pki::rcgen::{IsCa, KeyPair};
 
 use super::*;
 
@@ -21,24 +22,14 @@ struct Material {
 }
 
 static MATERIAL: LazyLock<Material> = LazyLock::new(|| {
-    let mut params = CertificateParams::new(Vec::new()).unwrap();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params
-        .distinguished_name
-        .push(DnType::CommonName, "authority");
-    let issuer_key = KeyPair::generate().unwrap();
-    let authority = params.self_signed(&issuer_key).unwrap().pem();
-    let issuer = Issuer::new(params, issuer_key);
-    let key = KeyPair::generate().unwrap();
-    let mut leaf = CertificateParams::new(vec!["api.example".to_owned()]).unwrap();
-    leaf.distinguished_name.push(DnType::CommonName, "leaf");
-    let alone = leaf.self_signed(&key).unwrap().pem();
-    let leaf = leaf.signed_by(&key, &issuer).unwrap().pem();
+    let authority = Authority::new("authority").unwrap();
+    let leaf = authority.leaf("leaf").unwrap();
+    let alone = Authority::with("leaf", |params| params.is_ca = IsCa::NoCa).unwrap();
     Material {
-        authority,
-        leaf,
-        key: key.serialize_pem(),
-        alone,
+        authority: authority.pem().to_owned(),
+        key: leaf.key_pem(),
+        leaf: leaf.pem,
+        alone: alone.pem().to_owned(),
     }
 });
 

@@ -18,15 +18,15 @@ async fn server(linger: Duration, grace: Duration) -> Running {
 async fn while_lingering_it_serves_old_and_new_connections_and_asks_them_to_close() {
     let server = server(LONG, LONG).await;
     let (mut idle, mut untouched) = (server.connect().await, server.connect().await);
-    let first = idle.ask(GET).await;
+    let first = idle.ask(GET).await.unwrap();
     assert_eq!((first.status, first.closes()), (200, false));
 
     server.shutdown.cancel();
     let mut new = server.connect().await;
     for client in [&mut idle, &mut untouched, &mut new] {
-        let answer = client.ask(GET).await;
+        let answer = client.ask(GET).await.unwrap();
         assert_eq!((answer.status, answer.closes()), (200, true));
-        client.closed().await;
+        client.closed().await.unwrap();
     }
 }
 
@@ -34,15 +34,15 @@ async fn while_lingering_it_serves_old_and_new_connections_and_asks_them_to_clos
 async fn a_request_that_was_begun_is_finished() {
     let server = server(Duration::ZERO, LONG).await;
     let mut client = server.connect().await;
-    client.send(WAIT).await;
+    client.send(WAIT).await.unwrap();
     server.until(|seen| seen.requests == 1).await;
 
     server.shutdown.cancel();
     in_time(async { while TcpStream::connect(server.address).await.is_ok() {} }).await;
     server.release.notify_one();
-    let answer = client.response().await;
+    let answer = client.response().await.unwrap();
     assert_eq!((answer.body.as_str(), answer.closes()), ("released", true));
-    client.closed().await;
+    client.closed().await.unwrap();
     assert!(server.ended().await.is_ok());
 }
 
@@ -50,11 +50,11 @@ async fn a_request_that_was_begun_is_finished() {
 async fn after_lingering_it_refuses_closes_idle_connections_and_ends() {
     let server = server(Duration::from_millis(50), LONG).await;
     let mut idle = server.connect().await;
-    assert_eq!(idle.ask(GET).await.status, 200);
+    assert_eq!(idle.ask(GET).await.unwrap().status, 200);
     let address = server.address;
 
     server.shutdown.cancel();
-    idle.closed().await;
+    idle.closed().await.unwrap();
     assert!(
         TcpStream::connect(address).await.is_err(),
         "still listening"
@@ -68,7 +68,7 @@ async fn a_connection_dialled_before_the_end_may_still_send_its_first_request() 
     let mut fresh = server.connect().await;
     server.shutdown.cancel();
     in_time(async { while TcpStream::connect(server.address).await.is_ok() {} }).await;
-    let answer = fresh.ask(GET).await;
+    let answer = fresh.ask(GET).await.unwrap();
     assert_eq!((answer.status, answer.closes()), (200, true));
     assert!(server.ended().await.is_ok());
 }
@@ -77,11 +77,11 @@ async fn a_connection_dialled_before_the_end_may_still_send_its_first_request() 
 async fn a_request_that_hangs_is_cut_after_the_grace() {
     let server = server(Duration::ZERO, Duration::from_millis(50)).await;
     let mut client = server.connect().await;
-    client.send(WAIT).await;
+    client.send(WAIT).await.unwrap();
     server.until(|seen| seen.requests == 1).await;
 
     server.shutdown.cancel();
-    client.closed().await;
+    client.closed().await.unwrap();
     let statistics = server.statistics.clone();
     let ended = server.ended().await;
     assert!(
@@ -112,10 +112,10 @@ async fn no_request_is_lost_by_a_shutdown_under_load() {
 async fn ask_until_told_to_close(server: std::sync::Arc<Running>) -> usize {
     let mut client = server.connect().await;
     for answered in 1.. {
-        let answer = client.ask(GET).await;
+        let answer = client.ask(GET).await.unwrap();
         assert_eq!(answer.status, 200);
         if answer.closes() {
-            client.closed().await;
+            client.closed().await.unwrap();
             return answered;
         }
     }

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use rstest::rstest;
 
-use super::fixture::{Client, GET, Running, TLS_1_3};
+use testkit::tls::RawTlsClient;
+
+use super::fixture::{GET, Running, TLS_1_3};
 use crate::Limits;
 
 const BUDGET: usize = 1_000_000;
@@ -30,22 +32,22 @@ async fn server(body: Duration) -> Running {
     .await
 }
 
-async fn refused(client: &mut Client) {
-    let answer = client.response().await;
+async fn refused(client: &mut RawTlsClient) {
+    let answer = client.response().await.unwrap();
     assert_eq!((answer.status, answer.closes()), (503, true), "{answer:?}");
-    client.closed().await;
+    client.closed().await.unwrap();
 }
 
 #[tokio::test]
 async fn bodies_together_within_the_budget_are_served() {
     let server = server(Limits::default().body).await;
     let mut first = server.connect().await;
-    first.send(part("/size", 400_000, 399_000)).await;
+    first.send(part("/size", 400_000, 399_000)).await.unwrap();
     let mut second = server.connect().await;
-    let answer = second.ask(&part("/size", 500_000, 500_000)).await;
+    let answer = second.ask(&part("/size", 500_000, 500_000)).await.unwrap();
     assert_eq!((answer.status, answer.body.as_str()), (200, "500000"));
-    first.send("x".repeat(1_000)).await;
-    assert_eq!(first.response().await.body, "400000");
+    first.send("x".repeat(1_000)).await.unwrap();
+    assert_eq!(first.response().await.unwrap().body, "400000");
     assert_eq!(server.statistics.snapshot().body_over_budget, 0);
 }
 
@@ -53,19 +55,19 @@ async fn bodies_together_within_the_budget_are_served() {
 async fn a_complete_body_gets_through_and_the_oldest_incomplete_one_is_503() {
     let server = server(Limits::default().body).await;
     let (mut first, mut second) = (server.connect().await, server.connect().await);
-    first.send(part("/size", 500_000, 499_000)).await;
+    first.send(part("/size", 500_000, 499_000)).await.unwrap();
     server.until(|seen| seen.body_bytes == held(499_000)).await;
-    second.send(part("/size", 500_000, 499_000)).await;
+    second.send(part("/size", 500_000, 499_000)).await.unwrap();
     server
         .until(|seen| seen.body_bytes == 2 * held(499_000))
         .await;
 
     let mut proper = server.connect().await;
-    let answer = proper.ask(&part("/size", 300_000, 300_000)).await;
+    let answer = proper.ask(&part("/size", 300_000, 300_000)).await.unwrap();
     assert_eq!((answer.status, answer.body.as_str()), (200, "300000"));
     refused(&mut first).await;
-    second.send("x".repeat(1_000)).await;
-    assert_eq!(second.response().await.body, "500000");
+    second.send("x".repeat(1_000)).await.unwrap();
+    assert_eq!(second.response().await.unwrap().body, "500000");
     assert_eq!(server.statistics.snapshot().body_over_budget, 1);
 }
 
@@ -76,12 +78,12 @@ async fn bodies_that_are_announced_and_not_sent_take_nothing_from_the_budget() {
     let mut silent = Vec::new();
     for requests in 1..=4 {
         let mut client = server.connect().await;
-        client.send(part("/size", BUDGET, 0)).await;
+        client.send(part("/size", BUDGET, 0)).await.unwrap();
         server.until(|seen| seen.requests == requests).await;
         silent.push(client);
     }
     let mut proper = server.connect().await;
-    let answer = proper.ask(&part("/size", BUDGET, BUDGET)).await;
+    let answer = proper.ask(&part("/size", BUDGET, BUDGET)).await.unwrap();
     assert_eq!((answer.status, answer.body.as_str()), (200, "1000000"));
     assert_eq!(server.statistics.snapshot().body_over_budget, 0);
 }
@@ -90,14 +92,14 @@ async fn bodies_that_are_announced_and_not_sent_take_nothing_from_the_budget() {
 async fn a_body_waits_for_those_that_are_handled() {
     let server = server(Limits::default().body).await;
     let mut handled = server.connect().await;
-    handled.send(part("/hold", 900_000, 900_000)).await;
+    handled.send(part("/hold", 900_000, 900_000)).await.unwrap();
     server.until(|seen| seen.body_bytes == held(900_000)).await;
     let mut waiting = server.connect().await;
-    waiting.send(part("/size", 200_000, 200_000)).await;
+    waiting.send(part("/size", 200_000, 200_000)).await.unwrap();
     server.until(|seen| seen.requests == 2).await;
     server.release.notify_one();
-    assert_eq!(handled.response().await.body, "900000");
-    assert_eq!(waiting.response().await.body, "200000");
+    assert_eq!(handled.response().await.unwrap().body, "900000");
+    assert_eq!(waiting.response().await.unwrap().body, "200000");
     assert_eq!(server.statistics.snapshot().body_over_budget, 0);
 }
 
@@ -105,15 +107,15 @@ async fn a_body_waits_for_those_that_are_handled() {
 async fn a_body_without_a_share_in_its_time_is_503() {
     let server = server(Duration::from_millis(300)).await;
     let mut handled = server.connect().await;
-    handled.send(part("/hold", 900_000, 900_000)).await;
+    handled.send(part("/hold", 900_000, 900_000)).await.unwrap();
     server.until(|seen| seen.body_bytes == held(900_000)).await;
     let mut waiting = server.connect().await;
-    waiting.send(part("/size", 200_000, 200_000)).await;
+    waiting.send(part("/size", 200_000, 200_000)).await.unwrap();
     refused(&mut waiting).await;
     let seen = server.statistics.snapshot();
     assert_eq!((seen.body_over_budget, seen.body_timeouts), (1, 0));
     server.release.notify_one();
-    assert_eq!(handled.response().await.body, "900000");
+    assert_eq!(handled.response().await.unwrap().body, "900000");
 }
 
 #[rstest]
@@ -128,18 +130,22 @@ async fn at_the_cap_an_incomplete_request_makes_room(#[case] begun: String) {
     })
     .await;
     let mut used = server.connect().await;
-    assert_eq!(used.ask(GET).await.status, 200);
+    assert_eq!(used.ask(GET).await.unwrap().status, 200);
     let mut hostile = server.connect().await;
     // Not only a new connection: this one has sent a proper request.
-    assert_eq!(hostile.ask(GET).await.status, 200);
-    hostile.send(&begun).await;
+    assert_eq!(hostile.ask(GET).await.unwrap().status, 200);
+    hostile.send(&begun).await.unwrap();
     // A round trip later the server has seen it.
-    assert_eq!(used.ask(GET).await.status, 200);
+    assert_eq!(used.ask(GET).await.unwrap().status, 200);
 
     let mut new = server.connect().await;
-    assert_eq!(new.ask(GET).await.status, 200);
-    hostile.closed().await;
-    assert_eq!(used.ask(GET).await.status, 200, "the one in use stays");
+    assert_eq!(new.ask(GET).await.unwrap().status, 200);
+    hostile.closed().await.unwrap();
+    assert_eq!(
+        used.ask(GET).await.unwrap().status,
+        200,
+        "the one in use stays"
+    );
     server
         .until(|seen| seen.displaced == 1 && seen.open == 2)
         .await;
@@ -153,7 +159,7 @@ async fn at_the_cap_a_request_that_is_handled_stays() {
     })
     .await;
     let mut handled = server.connect().await;
-    handled.send(part("/hold", 100, 100)).await;
+    handled.send(part("/hold", 100, 100)).await.unwrap();
     server.until(|seen| seen.body_bytes == held(100)).await;
     assert!(
         server
@@ -163,7 +169,7 @@ async fn at_the_cap_a_request_that_is_handled_stays() {
     );
     assert_eq!(server.statistics.snapshot().refused_at_cap, 1);
     server.release.notify_one();
-    assert_eq!(handled.response().await.body, "100");
+    assert_eq!(handled.response().await.unwrap().body, "100");
 }
 
 #[rstest]
@@ -173,9 +179,9 @@ async fn at_the_cap_a_request_that_is_handled_stays() {
 async fn path_and_method_are_judged_before_the_body(#[case] path: &str, #[case] status: u16) {
     let server = Running::with(Limits::default()).await;
     let mut client = server.connect().await;
-    let answer = client.ask(&part(path, 5_000_000, 0)).await;
+    let answer = client.ask(&part(path, 5_000_000, 0)).await.unwrap();
     assert_eq!((answer.status, answer.closes()), (status, true));
-    client.closed().await;
+    client.closed().await.unwrap();
 }
 
 #[tokio::test]
@@ -192,9 +198,16 @@ async fn a_header_above_its_limit_is_431() {
         )
     };
     let mut client = server.connect().await;
-    assert_eq!(client.ask(&(header(9_000) + "\r\n\r\n")).await.status, 200);
-    assert_eq!(client.ask(&header(10_000)).await.status, 431);
-    client.closed().await;
+    assert_eq!(
+        client
+            .ask(&(header(9_000) + "\r\n\r\n"))
+            .await
+            .unwrap()
+            .status,
+        200
+    );
+    assert_eq!(client.ask(&header(10_000)).await.unwrap().status, 431);
+    client.closed().await.unwrap();
     server.until(|seen| seen.bad_requests == 1).await;
 }
 
@@ -207,6 +220,6 @@ async fn a_server_without_a_proxy_in_front_may_read_an_ambiguous_length(#[case] 
     let server = Running::start(|options| options.refuse_ambiguous_length = false).await;
     let mut client = server.connect().await;
     let request = format!("POST /size HTTP/1.1\r\nHost: localhost\r\n{rest}");
-    let answer = client.ask(&request).await;
+    let answer = client.ask(&request).await.unwrap();
     assert_eq!((answer.status, answer.body.as_str()), (200, "3"));
 }

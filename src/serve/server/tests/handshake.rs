@@ -1,15 +1,15 @@
 //! Before the first request.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use rstest::rstest;
 use rustls::SupportedProtocolVersion;
 use rustls::server::WebPkiClientVerifier;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use testkit::pki::{Authority, client_config, provider};
+use testkit::tls::RawClient;
 use tokio::net::TcpStream;
 
-use super::fixture::{GET, Leaf, Running, TLS_1_2, TLS_1_3, client_builder, in_time};
+use super::fixture::{GET, Running, TLS_1_2, TLS_1_3, presenting};
 use crate::{Limits, TlsHandle};
 
 #[rstest]
@@ -22,12 +22,12 @@ async fn both_versions_are_served(#[case] versions: &[&'static SupportedProtocol
         .try_connect(server.client_config(versions))
         .await
         .unwrap();
-    let version = client.stream.get_ref().1.protocol_version();
+    let version = client.stream().get_ref().1.protocol_version();
     assert_eq!(version, Some(versions[0].version));
     for _ in 0..2 {
-        let answer = client.ask(GET).await;
+        let answer = client.ask(GET).await.unwrap();
         assert_eq!((answer.status, answer.body.as_str()), (200, "hello"));
-        assert!(!answer.closes(), "{}", answer.header);
+        assert!(!answer.closes(), "{}", answer.head);
     }
     assert_eq!(
         (
@@ -44,14 +44,10 @@ async fn both_versions_are_served(#[case] versions: &[&'static SupportedProtocol
 #[tokio::test]
 async fn h2_is_not_offered(#[case] offered: &[&str], #[case] agreed: Option<&str>) {
     let server = Running::with(Limits::default()).await;
-    let mut config = server.client_config(TLS_1_3);
-    config.alpn_protocols = offered
-        .iter()
-        .map(|name| name.as_bytes().to_vec())
-        .collect();
+    let config = client_config(server.authority.roots(), None, offered).unwrap();
     let client = server.try_connect(config).await.unwrap();
     assert_eq!(
-        client.stream.get_ref().1.alpn_protocol(),
+        client.stream().get_ref().1.alpn_protocol(),
         agreed.map(str::as_bytes)
     );
 }
@@ -59,8 +55,7 @@ async fn h2_is_not_offered(#[case] offered: &[&str], #[case] agreed: Option<&str
 #[tokio::test]
 async fn a_client_of_h2_alone_is_refused() {
     let server = Running::with(Limits::default()).await;
-    let mut config = server.client_config(TLS_1_3);
-    config.alpn_protocols = vec![b"h2".to_vec()];
+    let config = client_config(server.authority.roots(), None, &["h2"]).unwrap();
     assert!(server.try_connect(config).await.is_err());
     server
         .until(|seen| seen.handshake_failures == 1 && seen.open == 0)
@@ -70,10 +65,9 @@ async fn a_client_of_h2_alone_is_refused() {
 #[tokio::test]
 async fn plain_http_gets_an_explanation() {
     let server = Running::with(Limits::default()).await;
-    let mut tcp = TcpStream::connect(server.address).await.unwrap();
-    tcp.write_all(GET.as_bytes()).await.unwrap();
-    let mut answer = String::new();
-    in_time(tcp.read_to_string(&mut answer)).await.unwrap();
+    let mut client = RawClient::connect(server.address).await.unwrap();
+    client.send(GET).await.unwrap();
+    let answer = String::from_utf8(client.rest().await.unwrap()).unwrap();
     assert!(
         answer.starts_with("HTTP/1.0 400 Bad Request\r\n"),
         "{answer}"
@@ -94,9 +88,9 @@ async fn a_handshake_has_a_time(#[case] bytes: &[u8]) {
         ..Limits::default()
     })
     .await;
-    let mut tcp = TcpStream::connect(server.address).await.unwrap();
-    tcp.write_all(bytes).await.unwrap();
-    let _ = in_time(tcp.read(&mut [0; 16])).await;
+    let mut client = RawClient::connect(server.address).await.unwrap();
+    client.send(bytes).await.unwrap();
+    client.rest().await.unwrap();
     server
         .until(|seen| seen.handshake_timeouts == 1 && seen.open == 0)
         .await;
@@ -115,8 +109,8 @@ async fn a_probe_of_the_port_is_no_failure() {
 #[tokio::test]
 async fn garbage_is_a_failed_handshake() {
     let server = Running::with(Limits::default()).await;
-    let mut tcp = TcpStream::connect(server.address).await.unwrap();
-    tcp.write_all(&[0; 64]).await.unwrap();
+    let mut client = RawClient::connect(server.address).await.unwrap();
+    client.send([0; 64]).await.unwrap();
     server
         .until(|seen| seen.handshake_failures == 1 && seen.open == 0)
         .await;
@@ -135,26 +129,32 @@ async fn without_a_certificate_connections_end_until_one_comes() {
         .until(|seen| seen.without_certificate == 1 && seen.open == 0)
         .await;
 
-    server.tls.replace(server.leaf.config());
-    assert_eq!(server.connect().await.ask(GET).await.status, 200);
+    let leaf = server.authority.leaf("localhost").unwrap();
+    server.tls.replace(presenting(&leaf));
+    assert_eq!(server.connect().await.ask(GET).await.unwrap().status, 200);
 }
 
 #[tokio::test]
 async fn a_new_certificate_is_for_new_handshakes() {
     let mut server = Running::with(Limits::default()).await;
     let mut old = server.connect().await;
-    assert_eq!(old.ask(GET).await.status, 200);
+    assert_eq!(old.ask(GET).await.unwrap().status, 200);
 
-    let next = Leaf::new();
-    server.tls.replace(next.config());
+    let next = Authority::new("two").unwrap();
+    let leaf = next.leaf("localhost").unwrap();
+    server.tls.replace(presenting(&leaf));
     let trusting_the_old = server.try_connect(server.client_config(TLS_1_3)).await;
     assert!(trusting_the_old.is_err(), "the old leaf is still served");
-    server.leaf = next;
+    server.authority = next;
     let mut new = server.connect().await;
-    let shown = new.stream.get_ref().1.peer_certificates().unwrap()[0].clone();
-    assert_eq!(shown, server.leaf.cert);
-    assert_eq!(new.ask(GET).await.status, 200);
-    assert_eq!(old.ask(GET).await.status, 200, "the old connection goes on");
+    let shown = new.stream().get_ref().1.peer_certificates().unwrap()[0].clone();
+    assert_eq!(shown, leaf.der);
+    assert_eq!(new.ask(GET).await.unwrap().status, 200);
+    assert_eq!(
+        old.ask(GET).await.unwrap().status,
+        200,
+        "the old connection goes on"
+    );
 }
 
 #[tokio::test]
@@ -164,12 +164,13 @@ async fn a_session_of_the_old_certificate_is_not_resumed() {
     let handshake_of = async |config: &rustls::ClientConfig| {
         let mut client = server.try_connect(config.clone()).await.unwrap();
         // Tickets come with the first bytes read.
-        assert_eq!(client.ask(GET).await.status, 200);
-        client.stream.get_ref().1.handshake_kind().unwrap()
+        assert_eq!(client.ask(GET).await.unwrap().status, 200);
+        client.stream().get_ref().1.handshake_kind().unwrap()
     };
     assert_eq!(handshake_of(&config).await, rustls::HandshakeKind::Full);
     assert_eq!(handshake_of(&config).await, rustls::HandshakeKind::Resumed);
-    server.tls.replace(server.leaf.config());
+    let leaf = server.authority.leaf("localhost").unwrap();
+    server.tls.replace(presenting(&leaf));
     assert_eq!(handshake_of(&config).await, rustls::HandshakeKind::Full);
 }
 
@@ -178,29 +179,25 @@ async fn a_session_of_the_old_certificate_is_not_resumed() {
 #[case::without(false, "0")]
 #[tokio::test]
 async fn handlers_see_who_calls(#[case] shows_certificate: bool, #[case] certificates: &str) {
-    let visitor = Leaf::new();
+    let visitors = Authority::new("visitors").unwrap();
+    let visitor = visitors.leaf("visitor").unwrap();
     let server = Running::with(Limits::default()).await;
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let verifier = WebPkiClientVerifier::builder_with_provider(visitor.roots().into(), provider);
+    let verifier = WebPkiClientVerifier::builder_with_provider(visitors.roots().into(), provider());
     let verifier = verifier.allow_unauthenticated().build().unwrap();
     let builder = crate::config_builder()
         .unwrap()
         .with_client_cert_verifier(verifier);
-    let config = builder.with_single_cert(vec![server.leaf.cert.clone()], server.leaf.key());
+    let leaf = server.authority.leaf("localhost").unwrap();
+    let config = builder.with_single_cert(vec![leaf.der.clone()], leaf.key_der());
     server.tls.replace(config.unwrap());
 
-    let client = client_builder(TLS_1_3).with_root_certificates(server.leaf.roots());
-    let client = if shows_certificate {
-        client
-            .with_client_auth_cert(vec![visitor.cert.clone()], visitor.key())
-            .unwrap()
-    } else {
-        client.with_no_client_auth()
-    };
+    let shown = shows_certificate.then_some(&visitor);
+    let client = client_config(server.authority.roots(), shown, &[]).unwrap();
     let mut client = server.try_connect(client).await.unwrap();
-    let address = client.stream.get_ref().0.local_addr().unwrap();
+    let address = client.stream().get_ref().0.local_addr().unwrap();
     let answer = client
         .ask("GET /peer HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        .await;
+        .await
+        .unwrap();
     assert_eq!(answer.body, format!("{address} {certificates}"));
 }

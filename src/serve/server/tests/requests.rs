@@ -28,9 +28,15 @@ async fn bodies_up_to_the_limit_are_read_also_beyond_what_axum_allows_by_itself(
     })
     .await;
     let mut client = server.connect().await;
-    let answer = client.ask(&post("/size", &"x".repeat(3_000_000))).await;
+    let answer = client
+        .ask(&post("/size", &"x".repeat(3_000_000)))
+        .await
+        .unwrap();
     assert_eq!((answer.status, answer.body.as_str()), (200, "3000000"));
-    let answer = client.ask(&format!("{CHUNKED}3\r\nabc\r\n0\r\n\r\n")).await;
+    let answer = client
+        .ask(&format!("{CHUNKED}3\r\nabc\r\n0\r\n\r\n"))
+        .await
+        .unwrap();
     assert_eq!(
         (answer.status, answer.body.as_str(), answer.closes()),
         (200, "3", false)
@@ -53,10 +59,10 @@ async fn too_large_a_body_is_413(#[case] request: String) {
     })
     .await;
     let mut client = server.connect().await;
-    let answer = client.ask(&request).await;
+    let answer = client.ask(&request).await.unwrap();
     assert_eq!((answer.status, answer.closes()), (413, true), "{answer:?}");
     assert_eq!(answer.body, "the body is larger than 10 bytes\n");
-    client.closed().await;
+    client.closed().await.unwrap();
     assert_eq!(server.statistics.snapshot().body_too_large, 1);
 }
 
@@ -76,9 +82,9 @@ async fn a_slow_body_is_408(#[case] request: &str) {
     })
     .await;
     let mut client = server.connect().await;
-    let answer = client.ask(request).await;
+    let answer = client.ask(request).await.unwrap();
     assert_eq!((answer.status, answer.closes()), (408, true), "{answer:?}");
-    client.closed().await;
+    client.closed().await.unwrap();
     assert_eq!(server.statistics.snapshot().body_timeouts, 1);
 }
 
@@ -93,8 +99,8 @@ async fn a_slow_header_ends_the_connection(#[case] start: &str) {
     })
     .await;
     let mut client = server.connect().await;
-    client.send(start).await;
-    client.closed().await;
+    client.send(start).await.unwrap();
+    client.closed().await.unwrap();
     server
         .until(|seen| seen.header_timeouts == 1 && seen.open == 0)
         .await;
@@ -108,9 +114,9 @@ async fn a_slow_header_of_a_later_request_ends_the_connection_too() {
     })
     .await;
     let mut client = server.connect().await;
-    assert_eq!(client.ask(GET).await.status, 200);
-    client.send("GET / HT").await;
-    client.closed().await;
+    assert_eq!(client.ask(GET).await.unwrap().status, 200);
+    client.send("GET / HT").await.unwrap();
+    client.closed().await.unwrap();
     server.until(|seen| seen.header_timeouts == 1).await;
 }
 
@@ -126,9 +132,9 @@ async fn an_idle_connection_ends_quietly(#[case] requests: usize) {
     .await;
     let mut client = server.connect().await;
     for _ in 0..requests {
-        assert_eq!(client.ask(GET).await.status, 200);
+        assert_eq!(client.ask(GET).await.unwrap().status, 200);
     }
-    client.closed().await;
+    client.closed().await.unwrap();
     server.until(|seen| seen.open == 0).await;
     assert_eq!(server.statistics.snapshot().header_timeouts, 0);
 }
@@ -142,13 +148,16 @@ async fn the_header_clock_does_not_run_while_a_connection_is_idle() {
     })
     .await;
     let (mut fresh, mut used) = (server.connect().await, server.connect().await);
-    assert_eq!(used.ask(GET).await.status, 200);
+    assert_eq!(used.ask(GET).await.unwrap().status, 200);
     // Another connection measures the time: it is cut when more than one header's time has passed.
     let mut measure = server.connect().await;
-    measure.send("G").await;
-    measure.closed().await;
+    measure.send("G").await.unwrap();
+    measure.closed().await.unwrap();
     assert_eq!(
-        (fresh.ask(GET).await.status, used.ask(GET).await.status),
+        (
+            fresh.ask(GET).await.unwrap().status,
+            used.ask(GET).await.unwrap().status
+        ),
         (200, 200)
     );
 }
@@ -168,15 +177,16 @@ async fn two_framings_or_none_are_400(#[case] fields: &str, #[case] body: &str) 
     let server = Running::with(Limits::default()).await;
     let mut client = server.connect().await;
     // Also as a later request of a connection.
-    assert_eq!(client.ask(&post("/size", "ab")).await.status, 200);
+    assert_eq!(client.ask(&post("/size", "ab")).await.unwrap().status, 200);
     let smuggled = "GET /peer HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let answer = client
         .ask(&format!(
             "POST /size HTTP/1.1\r\nHost: localhost\r\n{fields}\r\n\r\n{body}{smuggled}"
         ))
-        .await;
+        .await
+        .unwrap();
     assert_eq!((answer.status, answer.closes()), (400, true), "{answer:?}");
-    client.closed().await;
+    client.closed().await.unwrap();
     server
         .until(|seen| seen.bad_requests == 1 && seen.open == 0)
         .await;
@@ -189,8 +199,8 @@ async fn two_framings_or_none_are_400(#[case] fields: &str, #[case] body: &str) 
 async fn what_is_no_http_1_is_refused(#[case] bytes: &str, #[case] status: u16) {
     let server = Running::with(Limits::default()).await;
     let mut client = server.connect().await;
-    assert_eq!(client.ask(bytes).await.status, status);
-    client.closed().await;
+    assert_eq!(client.ask(bytes).await.unwrap().status, status);
+    client.closed().await.unwrap();
     server
         .until(|seen| seen.bad_requests == 1 && seen.open == 0)
         .await;
@@ -201,8 +211,11 @@ async fn what_is_no_http_1_is_refused(#[case] bytes: &str, #[case] status: u16) 
 async fn who_begins_h2_without_asking_is_cut() {
     let server = Running::with(Limits::default()).await;
     let mut client = server.connect().await;
-    client.send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
-    client.closed().await;
+    client
+        .send("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
+        .await
+        .unwrap();
+    client.closed().await.unwrap();
     server
         .until(|seen| seen.bad_requests == 1 && seen.open == 0)
         .await;
@@ -212,9 +225,12 @@ async fn who_begins_h2_without_asking_is_cut() {
 async fn pipelined_requests_are_answered_in_order() {
     let server = Running::with(Limits::default()).await;
     let mut client = server.connect().await;
-    client.send(post("/size", "abc") + GET).await;
+    client.send(post("/size", "abc") + GET).await.unwrap();
     assert_eq!(
-        (client.response().await.body, client.response().await.body),
+        (
+            client.response().await.unwrap().body,
+            client.response().await.unwrap().body
+        ),
         ("3".to_owned(), "hello".to_owned())
     );
 }
@@ -223,12 +239,15 @@ async fn pipelined_requests_are_answered_in_order() {
 async fn a_body_that_nobody_reads_ends_the_connection_after_the_answer() {
     let server = Running::with(Limits::default()).await;
     let mut client = server.connect().await;
-    let answer = client.ask(&post("/unread", &"x".repeat(1_000_000))).await;
+    let answer = client
+        .ask(&post("/unread", &"x".repeat(1_000_000)))
+        .await
+        .unwrap();
     assert_eq!(
         (answer.status, answer.body.as_str(), answer.closes()),
         (200, "not read", true)
     );
-    client.closed().await;
+    client.closed().await.unwrap();
 }
 
 #[tokio::test]
@@ -237,12 +256,13 @@ async fn a_panic_of_a_handler_is_500_and_the_next_request_works() {
     let mut client = server.connect().await;
     let answer = client
         .ask("GET /panic HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        .await;
+        .await
+        .unwrap();
     assert_eq!(
         (answer.status, answer.body.as_str(), answer.closes()),
         (500, "internal error\n", false)
     );
-    assert_eq!(client.ask(GET).await.status, 200);
+    assert_eq!(client.ask(GET).await.unwrap().status, 200);
     assert_eq!(server.statistics.snapshot().panics, 1);
 }
 
@@ -254,9 +274,9 @@ async fn a_connection_of_age_is_asked_to_close() {
     })
     .await;
     let mut client = server.connect().await;
-    let answer = client.ask(GET).await;
+    let answer = client.ask(GET).await.unwrap();
     assert_eq!((answer.status, answer.closes()), (200, true));
-    client.closed().await;
+    client.closed().await.unwrap();
 }
 
 #[tokio::test]
@@ -268,7 +288,8 @@ async fn at_the_cap_a_busy_connection_stays_and_the_newest_is_refused() {
     .await;
     let mut busy = server.connect().await;
     busy.send("GET /wait HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        .await;
+        .await
+        .unwrap();
     server.until(|seen| seen.requests == 1).await;
 
     assert!(
@@ -279,7 +300,7 @@ async fn at_the_cap_a_busy_connection_stays_and_the_newest_is_refused() {
     );
     assert_eq!(server.statistics.snapshot().refused_at_cap, 1);
     server.release.notify_one();
-    assert_eq!(busy.response().await.body, "released");
+    assert_eq!(busy.response().await.unwrap().body, "released");
 }
 
 #[tokio::test]
@@ -290,12 +311,16 @@ async fn at_the_cap_a_silent_connection_makes_room() {
     })
     .await;
     let mut used = server.connect().await;
-    assert_eq!(used.ask(GET).await.status, 200);
+    assert_eq!(used.ask(GET).await.unwrap().status, 200);
     let mut silent = server.connect().await;
     let mut new = server.connect().await;
-    assert_eq!(new.ask(GET).await.status, 200);
-    silent.closed().await;
-    assert_eq!(used.ask(GET).await.status, 200, "the one in use stays");
+    assert_eq!(new.ask(GET).await.unwrap().status, 200);
+    silent.closed().await.unwrap();
+    assert_eq!(
+        used.ask(GET).await.unwrap().status,
+        200,
+        "the one in use stays"
+    );
     server
         .until(|seen| seen.displaced == 1 && seen.open == 2)
         .await;

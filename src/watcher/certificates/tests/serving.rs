@@ -3,11 +3,11 @@
 use std::net::SocketAddr;
 
 use axum::Router;
-use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::SupportedProtocolVersion;
+use rustls::pki_types::CertificateDer;
 use rustls::version::{TLS12, TLS13};
-use rustls::{RootCertStore, SupportedProtocolVersion};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
+use testkit::pki::client_config_of;
+use testkit::tls::RawClient;
 
 use super::*;
 
@@ -26,20 +26,9 @@ async fn seen(
     address: SocketAddr,
     version: &'static SupportedProtocolVersion,
 ) -> std::io::Result<CertificateDer<'static>> {
-    let mut roots = RootCertStore::empty();
-    roots.add(AUTHORITY.certificate.der.clone()).unwrap();
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[version])
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    let name = ServerName::try_from("localhost").unwrap();
-    let stream = TcpStream::connect(address).await?;
-    let stream = TlsConnector::from(Arc::new(config))
-        .connect(name, stream)
-        .await?;
-    Ok(stream.get_ref().1.peer_certificates().unwrap()[0].clone())
+    let config = client_config_of(&[version], AUTHORITY.roots(), None, &[]).unwrap();
+    let client = RawClient::connect_tls(address, "localhost", config).await?;
+    Ok(client.stream().get_ref().1.peer_certificates().unwrap()[0].clone())
 }
 
 #[tokio::test]
@@ -59,11 +48,7 @@ async fn the_certificate_that_is_shown_follows_the_files() {
     let (address, serving) = serve(&certificates).await;
     let next = leaf();
     assert_ne!(seen(address, &TLS13).await.unwrap(), next.der);
-    secret.swap(
-        &AUTHORITY.certificate.pem,
-        &next.pem,
-        &next.key.serialize_pem(),
-    );
+    secret.renew(AUTHORITY.pem(), &next);
     certificates.poll(today());
     assert_eq!(seen(address, &TLS13).await.unwrap(), next.der);
     serving.abort();

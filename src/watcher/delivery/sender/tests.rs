@@ -9,13 +9,14 @@ use api::event::{Gvk, NamespacedName, PathSegment, WatchEvent};
 use futures::FutureExt as _;
 use prometheus_client::registry::Registry;
 use rstest::rstest;
+use testkit::metrics::Samples;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant as Clock, sleep};
 
 use super::*;
 use crate::certificates::CertificateError;
 use crate::delivery::{Broken, Phase, Timeouts};
-use crate::fixture::{Authority, Secret};
+use crate::fixture::certified;
 use crate::outbox;
 
 mod logged;
@@ -158,13 +159,8 @@ impl World {
         self.outbox.report(now()).depth
     }
 
-    fn sample(&self, name: &str) -> Option<u64> {
-        let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
-        let line = text
-            .lines()
-            .find_map(|line| line.strip_prefix(name).map(str::to_owned))?;
-        line.trim().parse().ok()
+    fn metric(&self, series: &str) -> Option<f64> {
+        Samples::of(&self.registry).exact(series)
     }
 
     async fn end(self) -> Duration {
@@ -187,8 +183,7 @@ fn unread() -> OutboundState {
 }
 
 fn good() -> OutboundState {
-    let authority = Authority::new("one");
-    let secret = Secret::of(&authority, &authority.leaf(|_| ()));
+    let (_, secret) = certified();
     secret.load().outbound().borrow().clone()
 }
 
@@ -229,7 +224,7 @@ async fn what_is_put_is_delivered_at_once_and_counted() {
     sleep(Duration::from_millis(1)).await;
     assert_eq!(world.of("one"), [SECOND]);
     assert_eq!((world.depth(), world.seen()[0].sequence), (0, 1));
-    assert_eq!(world.sample("watcher_delivered_events_total"), Some(1));
+    assert_eq!(world.metric("watcher_delivered_events_total"), Some(1.0));
 }
 
 /// Three attempts and gone in public; here kept until it is taken. What
@@ -265,8 +260,9 @@ async fn an_event_is_tried_until_it_is_taken(#[case] failure: Kcp) {
     }
     assert_eq!(world.depth(), 0);
     // Of n attempts, all but the last have failed.
-    let failed = world.sample("watcher_failed_kcp_total{error_reason=\"failed-request\"}");
-    assert_eq!(failed, Some(waits.len() as u64));
+    let failed = world.metric("watcher_failed_kcp_total{error_reason=\"failed-request\"}");
+    let attempts = u32::try_from(waits.len()).unwrap();
+    assert_eq!(failed, Some(f64::from(attempts)));
     let numbers = world.seen().into_iter().map(|it| it.sequence);
     assert!(
         numbers.clone().all(|it| it == 1),
@@ -294,7 +290,10 @@ async fn an_outage_of_an_hour_costs_one_attempt_per_back_off_and_no_event() {
     assert!((60..=140).contains(&attempts), "{attempts}");
     sleep(Duration::from_secs(62)).await;
     assert_eq!(world.depth(), 0);
-    assert_eq!(world.sample("watcher_delivered_events_total"), Some(1_000));
+    assert_eq!(
+        world.metric("watcher_delivered_events_total"),
+        Some(1_000.0)
+    );
 }
 
 /// A gateway refuses a watcher whose certificate has expired, in the handshake; the next one must not wait for a minute.

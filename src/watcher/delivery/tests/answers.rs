@@ -1,6 +1,7 @@
 //! What KCP may answer, and what it may do instead.
 
 use super::*;
+use crate::fixture::closed_port;
 
 fn raw(text: &str) -> Reply {
     Reply::Bytes(text.as_bytes().to_vec())
@@ -67,11 +68,7 @@ async fn another_status_is_told_with_the_wait_it_asks_for(
 #[tokio::test]
 async fn a_redirect_is_not_followed(#[case] status: u16) {
     let world = World::new().await;
-    let elsewhere = Kcp::start(Manner::new(
-        &world.authority.leaf(|_| ()),
-        &[&world.authority],
-    ))
-    .await;
+    let elsewhere = Kcp::of(&world.authority).await;
     let location = format!("Location: https://{}/", elsewhere.address).leak();
     world.kcp.otherwise(Reply::Status(status, location));
     let error = post(&world.channel()).await.unwrap_err();
@@ -82,9 +79,8 @@ async fn a_redirect_is_not_followed(#[case] status: u16) {
 #[tokio::test]
 async fn nobody_listens() {
     let world = World::new().await;
-    let free = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = free.local_addr().unwrap().to_string();
-    drop(free);
+    let closed = closed_port();
+    let address = closed.local_addr().unwrap().to_string();
     let error = post(&channel(&address, &world.certificates, timeouts()))
         .await
         .unwrap_err();

@@ -3,16 +3,12 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use super::*;
-use crate::fixture::{Leaf, today};
+use testkit::pki::{Leaf, today};
 
 /// Gives the watcher another certificate of the same authority.
 fn renew(world: &mut World) -> Leaf {
-    let next = world.authority.leaf(|_| ());
-    world.secret.swap(
-        &world.authority.certificate.pem,
-        &next.pem,
-        &next.key.serialize_pem(),
-    );
+    let next = world.authority.leaf(RUNTIME).unwrap();
+    world.secret.renew(world.authority.pem(), &next);
     world.certificates.poll(today());
     next
 }
@@ -50,16 +46,13 @@ async fn a_post_under_way_finishes_on_the_connection_it_has() {
     world.kcp.next([Reply::Bytes(
         b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".to_vec(),
     )]);
-    let next = world.authority.leaf(|_| ());
-    let (pem, key) = (&next.pem, next.key.serialize_pem());
+    let next = world.authority.leaf(RUNTIME).unwrap();
     let posting = tokio::spawn({
         let channel = channel.clone();
         async move { post(&channel).await }
     });
-    world.kcp.heard(1).await;
-    world
-        .secret
-        .swap(&world.authority.certificate.pem, pem, &key);
+    world.kcp.requests(1).await;
+    world.secret.renew(world.authority.pem(), &next);
     world.certificates.poll(today());
     posting.await.unwrap().unwrap();
 }
@@ -68,10 +61,13 @@ async fn a_post_under_way_finishes_on_the_connection_it_has() {
 /// new, then the old is forgotten.
 #[tokio::test]
 async fn a_rotation_under_load_fails_no_handshake() {
-    let (old, new) = (Authority::new("fleet"), Authority::new("fleet"));
-    let both = format!("{}{}", old.certificate.pem, new.certificate.pem);
-    let (first, second) = (old.leaf(|_| ()), new.leaf(|_| ()));
-    let kcp = Kcp::start(Manner::new(&old.leaf(|_| ()), &[&old])).await;
+    let (old, new) = (
+        Authority::new("fleet").unwrap(),
+        Authority::new("fleet").unwrap(),
+    );
+    let both = format!("{}{}", old.pem(), new.pem());
+    let (first, second) = (old.leaf(RUNTIME).unwrap(), new.leaf(RUNTIME).unwrap());
+    let kcp = Kcp::of(&old).await;
     let mut secret = Secret::of(&old, &first);
     let certificates = secret.load();
     let channel = Arc::new(channel(&kcp.address.to_string(), &certificates, timeouts()));
@@ -90,23 +86,23 @@ async fn a_rotation_under_load_fails_no_handshake() {
             })
         })
         .collect();
-    let swap = |secret: &mut Secret, bundle: &str, leaf: &crate::fixture::Leaf| {
-        secret.swap(bundle, &leaf.pem, &leaf.key.serialize_pem());
+    let swap = |secret: &mut Secret, bundle: &str, leaf: &Leaf| {
+        secret.renew(bundle, leaf);
         certificates.poll(today());
     };
-    let mut heard = kcp.heard(40).await.len();
+    let mut heard = kcp.requests(40).await.len();
     // KCP believes both; the watcher believes both; the watcher shows the new; KCP shows the new; the old is forgotten.
-    let steps: [(&Authority, &[&Authority], &str, &crate::fixture::Leaf); 5] = [
-        (&old, &[&old, &new], &old.certificate.pem, &first),
+    let steps: [(&Authority, &[&Authority], &str, &Leaf); 5] = [
+        (&old, &[&old, &new], old.pem(), &first),
         (&old, &[&old, &new], &both, &first),
         (&old, &[&old, &new], &both, &second),
         (&new, &[&old, &new], &both, &second),
-        (&new, &[&new], &new.certificate.pem, &second),
+        (&new, &[&new], new.pem(), &second),
     ];
     for (server, clients, bundle, leaf) in steps {
-        kcp.turn(Manner::new(&server.leaf(|_| ()), clients));
+        kcp.replace_tls(ServerTls::new(&server.leaf(RUNTIME).unwrap(), clients));
         swap(&mut secret, bundle, leaf);
-        heard = kcp.heard(heard + 100).await.len();
+        heard = kcp.requests(heard + 100).await.len();
     }
     stop.store(true, Ordering::SeqCst);
     for task in load {

@@ -4,7 +4,8 @@ use rustls::SupportedProtocolVersion;
 use rustls::version::{TLS12, TLS13};
 
 use super::*;
-use crate::fixture::{Leaf, expired, to_come};
+use testkit::pki::rcgen::{CertificateParams, ExtendedKeyUsagePurpose, KeyPair, SanType};
+use testkit::pki::{Leaf, expired, not_yet_valid};
 
 /// One post by a channel of its own.
 async fn post_to(kcp: &Kcp, certificates: &Certificates) -> Result<(), PostError> {
@@ -24,9 +25,12 @@ fn session_fault(error: &PostError) -> String {
 #[case::old(&TLS12)]
 #[tokio::test]
 async fn the_clients_certificate_is_presented(#[case] version: &'static SupportedProtocolVersion) {
-    let authority = Authority::new("one");
-    let (server, client) = (authority.leaf(|_| ()), authority.leaf(|_| ()));
-    let kcp = Kcp::start(Manner::speaking(&[version], &server, &[&authority])).await;
+    let authority = Authority::new("one").unwrap();
+    let (server, client) = (
+        authority.leaf(RUNTIME).unwrap(),
+        authority.leaf(RUNTIME).unwrap(),
+    );
+    let kcp = Kcp::start(ServerTls::of_versions(&[version], &server, &[&authority])).await;
     let certificates = Secret::of(&authority, &client).load();
     post_to(&kcp, &certificates).await.unwrap();
     assert_eq!(kcp.received()[0].client, client.der);
@@ -38,10 +42,10 @@ async fn against(
     bundle: &str,
     address: impl FnOnce(&Kcp) -> String,
 ) -> Result<(), PostError> {
-    let clients = Authority::new("clients");
-    let kcp = Kcp::start(Manner::new(server, &[&clients])).await;
-    let client = clients.leaf(|_| ());
-    let secret = Secret::new(bundle, &client.pem, &client.key.serialize_pem());
+    let clients = Authority::new("clients").unwrap();
+    let kcp = Kcp::start(ServerTls::new(server, &[&clients])).await;
+    let client = clients.leaf(RUNTIME).unwrap();
+    let secret = Secret::new(bundle, &client.pem, &client.key_pem());
     post(&channel(&address(&kcp), &secret.load(), timeouts())).await
 }
 
@@ -54,18 +58,24 @@ fn as_it_is(kcp: &Kcp) -> String {
 #[case::the_second(1)]
 #[tokio::test]
 async fn each_authority_of_the_bundle_is_believed(#[case] of: usize) {
-    let authorities = [Authority::new("old"), Authority::new("new")];
+    let authorities = [
+        Authority::new("old").unwrap(),
+        Authority::new("new").unwrap(),
+    ];
     let [old, new] = &authorities;
-    let bundle = format!("{}{}", old.certificate.pem, new.certificate.pem);
-    let server = authorities[of].leaf(|_| ());
+    let bundle = format!("{}{}", old.pem(), new.pem());
+    let server = authorities[of].leaf(RUNTIME).unwrap();
     against(&server, &bundle, as_it_is).await.unwrap();
 }
 
 #[tokio::test]
 async fn another_authority_is_refused() {
     // Of the same name, which is how a forger would do it.
-    let (ours, theirs) = (Authority::new("one"), Authority::new("one"));
-    let refused = against(&theirs.leaf(|_| ()), &ours.certificate.pem, as_it_is).await;
+    let (ours, theirs) = (
+        Authority::new("one").unwrap(),
+        Authority::new("one").unwrap(),
+    );
+    let refused = against(&theirs.leaf(RUNTIME).unwrap(), ours.pem(), as_it_is).await;
     let fault = session_fault(&refused.unwrap_err());
     assert!(
         fault.contains("UnknownIssuer") || fault.contains("BadSignature"),
@@ -75,50 +85,59 @@ async fn another_authority_is_refused() {
 
 #[rstest]
 #[case::expired(expired, "expired")]
-#[case::to_come(to_come, "not valid yet")]
+#[case::not_yet_valid(not_yet_valid, "not valid yet")]
 #[tokio::test]
 async fn a_server_out_of_its_time_is_refused(
-    #[case] bend: fn(&mut rcgen::CertificateParams),
+    #[case] bend: fn(&mut CertificateParams),
     #[case] expected: &str,
 ) {
-    let authority = Authority::new("one");
-    let server = authority.leaf(bend);
-    let refused = against(&server, &authority.certificate.pem, as_it_is).await;
+    let authority = Authority::new("one").unwrap();
+    let server = authority.leaf_with(RUNTIME, bend).unwrap();
+    let refused = against(&server, authority.pem(), as_it_is).await;
     let fault = session_fault(&refused.unwrap_err());
     assert!(fault.contains(expected), "{fault}");
 }
 
 #[tokio::test]
 async fn a_server_of_another_name_is_refused() {
-    let authority = Authority::new("one");
-    let server = authority.leaf(|params| params.subject_alt_names.clear());
-    let refused = against(&server, &authority.certificate.pem, as_it_is).await;
+    let authority = Authority::new("one").unwrap();
+    let server = authority
+        .leaf_with(RUNTIME, |params| params.subject_alt_names.clear())
+        .unwrap();
+    let refused = against(&server, authority.pem(), as_it_is).await;
     session_fault(&refused.unwrap_err());
     // By name instead of address, as production has it.
-    let server = authority.leaf(|_| ());
+    let server = authority.leaf(RUNTIME).unwrap();
     let by_name = |kcp: &Kcp| format!("localhost:{}", kcp.address.port());
-    against(&server, &authority.certificate.pem, by_name)
-        .await
-        .unwrap();
+    against(&server, authority.pem(), by_name).await.unwrap();
+}
+
+/// An authority with whose own certificate a server on this machine can serve.
+fn serving_authority(change: impl FnOnce(&mut CertificateParams)) -> Authority {
+    let names = |params: &mut CertificateParams| {
+        params.subject_alt_names = vec![SanType::IpAddress([127, 0, 0, 1].into())];
+        change(params);
+    };
+    Authority::with("one", names).unwrap()
 }
 
 /// The public gateway serves with the authority's own certificate.
 #[rstest]
-#[case::as_it_is(|_: &mut rcgen::CertificateParams| (), "")]
-#[case::out_of_its_time(to_come, "NotValidYet")]
-#[case::of_another_name(|params: &mut rcgen::CertificateParams| params.subject_alt_names.clear(), "not valid for")]
-#[case::for_clients_only(|params: &mut rcgen::CertificateParams| {
-    params.extended_key_usages = vec![rcgen::ExtendedKeyUsagePurpose::ClientAuth];
+#[case::as_it_is(|_: &mut CertificateParams| (), "")]
+#[case::out_of_its_time(not_yet_valid, "NotValidYet")]
+#[case::of_another_name(|params: &mut CertificateParams| params.subject_alt_names.clear(), "not valid for")]
+#[case::for_clients_only(|params: &mut CertificateParams| {
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
 }, "InvalidPurpose")]
 #[tokio::test]
 async fn a_server_with_the_authoritys_own_certificate_is_trusted(
-    #[case] bend: fn(&mut rcgen::CertificateParams),
+    #[case] bend: fn(&mut CertificateParams),
     #[case] fault: &str,
 ) {
-    let authority = Authority::bent("one", bend);
-    let clients = Authority::new("clients");
-    let kcp = Kcp::start(Manner::new(&authority.certificate, &[&clients])).await;
-    let secret = Secret::of(&authority, &clients.leaf(|_| ()));
+    let authority = serving_authority(bend);
+    let clients = Authority::new("clients").unwrap();
+    let kcp = Kcp::start(ServerTls::new(&authority.certificate, &[&clients])).await;
+    let secret = Secret::of(&authority, &clients.leaf(RUNTIME).unwrap());
     let certificates = secret.load();
     let posted = post_to(&kcp, &certificates).await;
     match posted {
@@ -133,23 +152,23 @@ async fn a_server_with_the_authoritys_own_certificate_is_trusted(
 /// Only the very certificates of the bundle may serve so.
 #[tokio::test]
 async fn another_authoritys_certificate_and_a_forged_one_are_not_trusted_as_server() {
-    let (ours, theirs) = (Authority::new("one"), Authority::new("one"));
-    let clients = Authority::new("clients");
+    let (ours, theirs) = (serving_authority(|_| ()), serving_authority(|_| ()));
+    let clients = Authority::new("clients").unwrap();
     // What is not secret of our authority, with another key.
     let forged = Leaf {
-        key: rcgen::KeyPair::generate().unwrap(),
+        key: KeyPair::generate().unwrap(),
         pem: String::new(),
         der: ours.certificate.der.clone(),
     };
     let servers = [
-        (&ours.leaf(|_| ()), true),
-        (&theirs.leaf(|_| ()), false),
+        (&ours.leaf(RUNTIME).unwrap(), true),
+        (&theirs.leaf(RUNTIME).unwrap(), false),
         (&theirs.certificate, false),
         (&forged, false),
     ];
     for (server, believed) in servers {
-        let kcp = Kcp::start(Manner::new(server, &[&clients])).await;
-        let secret = Secret::of(&ours, &clients.leaf(|_| ()));
+        let kcp = Kcp::start(ServerTls::new(server, &[&clients])).await;
+        let secret = Secret::of(&ours, &clients.leaf(RUNTIME).unwrap());
         let certificates = secret.load();
         let posted = post_to(&kcp, &certificates).await;
         assert_eq!(posted.is_ok(), believed, "{posted:?}");
@@ -158,9 +177,9 @@ async fn another_authoritys_certificate_and_a_forged_one_are_not_trusted_as_serv
 
 #[tokio::test]
 async fn a_client_that_kcp_does_not_believe_is_told_so() {
-    let authority = Authority::new("one");
-    let kcp = Kcp::start(Manner::new(&authority.leaf(|_| ()), &[&authority])).await;
-    let stranger = Authority::new("another").leaf(|_| ());
+    let authority = Authority::new("one").unwrap();
+    let kcp = Kcp::of(&authority).await;
+    let stranger = Authority::new("another").unwrap().leaf(RUNTIME).unwrap();
     let certificates = Secret::of(&authority, &stranger).load();
     let error = post_to(&kcp, &certificates).await;
     let error = chassis::telemetry::error_chain(&error.unwrap_err());
@@ -176,8 +195,8 @@ async fn a_client_that_kcp_does_not_believe_is_told_so() {
 #[tokio::test]
 async fn without_certificates_nothing_is_sent() {
     let world = World::new().await;
-    let leaf = world.authority.leaf(|_| ());
-    let secret = Secret::new("", &leaf.pem, &leaf.key.serialize_pem());
+    let leaf = world.authority.leaf(RUNTIME).unwrap();
+    let secret = Secret::new("", &leaf.pem, &leaf.key_pem());
     let channel = channel(&world.kcp.address.to_string(), &secret.load(), timeouts());
     let error = post(&channel).await.unwrap_err();
     assert_eq!((error.reason(), error.kind()), ("request-setup", "setup"));

@@ -1,13 +1,13 @@
 //! `notify: sync` as far as an answer shows it. The attempts themselves are tested in `delivery`.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 
 use rstest::rstest;
 
 use super::*;
 use crate::certificates::Certificates;
 use crate::delivery::{Channel, ChannelOptions, KcpAddress, Timeouts};
-use crate::fixture::{Authority, Kcp, Manner, Reply, Secret};
+use crate::fixture::{Kcp, Reply, Secret, certified, closed_port};
 
 struct Lab {
     fixture: Fixture,
@@ -21,9 +21,8 @@ async fn lab() -> Lab {
 
 /// With a KCP that is looked for at `address`, if it is not where it is.
 async fn lab_at(address: Option<SocketAddr>) -> Lab {
-    let authority = Authority::new("kyma");
-    let kcp = Kcp::start(Manner::new(&authority.leaf(|_| ()), &[&authority])).await;
-    let secret = Secret::of(&authority, &authority.leaf(|_| ()));
+    let (authority, secret) = certified();
+    let kcp = Kcp::of(&authority).await;
     let certificates: Certificates = secret.load();
     let options = ChannelOptions {
         kcp_address: KcpAddress::parse(&address.unwrap_or(kcp.address).to_string()).unwrap(),
@@ -55,12 +54,6 @@ impl Lab {
         self.fixture
             .metric(r#"watcher_failed_kcp_total{error_reason="failed-request"}"#)
     }
-}
-
-/// Where nobody listens any more.
-fn nobody() -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap()
 }
 
 #[tokio::test]
@@ -119,13 +112,14 @@ async fn after_three_attempts_it_is_said_and_the_event_is_kept(
     #[case] heard: usize,
     #[case] why: &str,
 ) {
+    let closed = closed_port();
     let lab = match reply {
         Some(reply) => {
             let lab = lab().await;
             lab.kcp.otherwise(reply);
             lab
         }
-        None => lab_at(Some(nobody())).await,
+        None => lab_at(closed.local_addr().ok()).await,
     };
     let asked = tokio::time::Instant::now();
     let said = lab.says("/validate/kyma").await;
@@ -159,7 +153,7 @@ async fn who_hangs_up_loses_no_event() {
     let asking = lab.fixture.send("/validate/kyma", changed("a").to_string());
     tokio::select! {
         _ = asking => panic!("answered"),
-        _ = lab.kcp.heard(1) => {}
+        _ = lab.kcp.requests(1) => {}
     }
     assert_eq!(lab.fixture.bodies(), [event("a")]);
 }

@@ -1,21 +1,18 @@
 //! Rows 4 and 32: the router behind the server that it runs in.
 
+use std::io;
 use std::net::SocketAddr;
 
 use rstest::rstest;
-use rustls::crypto::aws_lc_rs;
+use rustls::SupportedProtocolVersion;
 use rustls::version::{TLS12, TLS13};
-use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
-use rustls_pki_types::ServerName;
 use serve::{Options as ServeOptions, Server};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
-use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
+use testkit::pki::{Authority, client_config_of};
+use testkit::tls::RawTlsClient;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::*;
-use crate::fixture::{Authority, Secret};
+use crate::fixture::{Secret, certified};
 
 struct Served {
     fixture: Fixture,
@@ -26,8 +23,7 @@ struct Served {
 }
 
 async fn served() -> Served {
-    let authority = Authority::new("kyma");
-    let secret = Secret::of(&authority, &authority.leaf(|_| ()));
+    let (authority, secret) = certified();
     let options = ServeOptions {
         linger: Duration::ZERO,
         ..ServeOptions::new(secret.load().tls())
@@ -49,35 +45,19 @@ async fn served() -> Served {
 }
 
 impl Served {
-    async fn dial(
-        &self,
-        version: &'static SupportedProtocolVersion,
-    ) -> std::io::Result<TlsStream<TcpStream>> {
-        let mut roots = RootCertStore::empty();
-        roots.add(self.authority.certificate.der.clone()).unwrap();
-        let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
-            .with_protocol_versions(&[version])
-            .unwrap()
-            .with_root_certificates(roots)
-            .with_no_client_auth();
-        let stream = TcpStream::connect(self.address).await?;
-        let name = ServerName::try_from("localhost").unwrap();
-        TlsConnector::from(Arc::new(config))
-            .connect(name, stream)
-            .await
+    async fn dial(&self, version: &'static SupportedProtocolVersion) -> io::Result<RawTlsClient> {
+        let config = client_config_of(&[version], self.authority.roots(), None, &[]).unwrap();
+        RawTlsClient::connect_tls(self.address, "localhost", config).await
     }
 
-    /// The status line of what is answered to a POST with these headers and this body.
+    /// The status line of the response to a POST with these headers and this body.
     async fn post(&self, headers: &str, body: &[u8]) -> String {
-        let mut stream = self.dial(&TLS13).await.unwrap();
+        let mut client = self.dial(&TLS13).await.unwrap();
         let head = format!("POST /validate/kyma HTTP/1.1\r\nHost: a\r\n{headers}\r\n\r\n");
-        stream.write_all(head.as_bytes()).await.unwrap();
-        // A server that has seen enough may close while we still write.
-        let _ = stream.write_all(body).await;
-        let mut answer = [0; 64];
-        let length = stream.read(&mut answer).await.unwrap();
-        let answer = String::from_utf8_lossy(&answer[..length]);
-        answer.lines().next().unwrap_or_default().to_owned()
+        client.send(head).await.unwrap();
+        // The server may respond and close before it has received everything.
+        let _ = client.send(body).await;
+        client.response().await.unwrap().line().to_owned()
     }
 }
 
