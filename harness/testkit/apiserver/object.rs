@@ -333,7 +333,7 @@ pub(super) fn strip(object: &mut Value) {
     }
 }
 
-const KEPT_APART: [&str; 9] = [
+pub(super) const KEPT_APART: [&str; 9] = [
     "creationTimestamp",
     "deletionTimestamp",
     "generation",

@@ -9,11 +9,11 @@ use http::Response;
 use http::header::CONTENT_TYPE;
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Frame;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant, sleep_until};
 
-use super::object::{Key, State};
+use super::object::{KEPT_APART, Key, State};
 use super::request::{Query, Target};
 use super::respond::{Body, JSON, is_of, shown};
 use super::status::Refusal;
@@ -213,11 +213,28 @@ impl Watch {
             (true, true) => "MODIFIED",
             (true, false) => "DELETED",
         };
-        Some(line(
-            event,
-            &shown(object.as_ref().to_owned(), self.partial),
-        ))
+        let object = match (event, before, after) {
+            ("DELETED", Some(before), Some(_)) => as_selected(object, before),
+            _ => object.as_ref().to_owned(),
+        };
+        Some(line(event, &shown(object, self.partial)))
     }
+}
+
+/// An object that is no longer selected, as it was while it was, in its new version.
+fn as_selected(object: &str, before: &State) -> String {
+    let mut object: Value = serde_json::from_str(object).unwrap_or_default();
+    let mut content = before.owned().content;
+    for field in KEPT_APART {
+        let value = object["metadata"][field].take();
+        if !value.is_null() {
+            content["metadata"][field] = value;
+        }
+    }
+    for field in ["apiVersion", "kind"] {
+        content[field] = object[field].take();
+    }
+    content.to_string()
 }
 
 fn line(event: &str, object: &str) -> String {
