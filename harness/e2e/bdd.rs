@@ -284,7 +284,7 @@ fn report(panic: &PanicHookInfo<'_>) {
     }
 }
 
-const ADMISSION: &str = "admission";
+const ADMISSION: &str = "admission_old";
 const SYNCHRONIZATION: &str = "synchronization";
 const WATCHING: &str = "watching";
 const FOLDERS: [&str; 3] = [ADMISSION, SYNCHRONIZATION, WATCHING];

@@ -4,7 +4,6 @@
 //! nobody else has; whoever changes something that all see (the configuration, the pull Secret, the product itself)
 //! is `@serial` and marks it here, so that it is put back before the next one begins.
 
-pub mod answer;
 pub mod bundle;
 mod door;
 mod draft;
@@ -16,7 +15,7 @@ pub mod second;
 pub(crate) mod supplies;
 pub mod twin;
 
-pub use answer::{Answer, Dialogue};
+pub use crate::client::{Answer, Client as Dialogue};
 pub use draft::Draft;
 pub use effects::{Effect, Feature};
 pub use landscape::{

@@ -5,7 +5,15 @@ use crate::checkout::{files, shown};
 const LINES: usize = 70;
 const SCENARIOS: usize = 8;
 const STEPS: usize = 7;
-const TAGS: [&str; 5] = ["@smoke", "@serial", "@slow", "@own-cluster", "@node"];
+const TAGS: [&str; 7] = [
+    "@cluster",
+    "@node",
+    "@own-cluster",
+    "@sample",
+    "@serial",
+    "@slow",
+    "@smoke",
+];
 
 #[test]
 fn features_are_short() {

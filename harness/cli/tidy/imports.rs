@@ -30,7 +30,13 @@ const MAY_IMPORT: [(&str, &[&str]); 14] = [
     ),
     ("testkit", &[]),
     ("clusters", &["api", "testkit"]),
-    ("e2e", &["api", "serve", "listener", "testkit", "clusters"]),
+    // The crates behind `clusters` are for its target in_process.
+    (
+        "e2e",
+        &[
+            "api", "serve", "listener", "testkit", "clusters", "chassis", "policy", "webhook",
+        ],
+    ),
     (
         "bench",
         &["api", "serve", "listener", "testkit", "clusters"],

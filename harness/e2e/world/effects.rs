@@ -126,7 +126,7 @@ pub fn pull_secrets(pod: &Value) -> Vec<&str> {
 }
 
 /// The landscape that the product is told.
-pub const LANDSCAPE: &str = "proving-ground";
+pub const LANDSCAPE: &str = crate::admission::webhook::LANDSCAPE;
 /// The volume of the shared configuration.
 pub const VOLUME: &str = "rt-bootstrapper-certs";
 /// What stands first in images that the shared configuration rewrote.

@@ -37,7 +37,7 @@ Feature: Workloads are told how they have to run
     When a Pod is admitted with
       | variable   | KYMA_LANDSCAPE=elsewhere |
       | init image | replace.me/init:1        |
-    Then each of its containers has the variable "KYMA_LANDSCAPE" with "proving-ground"
+    Then each of its containers has the variable "KYMA_LANDSCAPE" with "test-landscape"
 
   @serial
   Scenario: The configuration names further variables
