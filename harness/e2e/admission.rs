@@ -2,6 +2,8 @@
 
 #[cfg(feature = "clusters")]
 mod cluster;
+#[cfg(feature = "clusters")]
+pub(crate) mod second;
 pub mod webhook;
 
 #[cfg(feature = "clusters")]

@@ -250,7 +250,7 @@ impl Client {
         groups.sort_by_key(|group| group.name().to_owned());
         *kinds = groups
             .iter()
-            .flat_map(|group| group.recommended_resources())
+            .flat_map(|group| group.resources_by_stability())
             .map(|(resource, capabilities)| Kind {
                 resource,
                 namespaced: capabilities.scope == Scope::Namespaced,

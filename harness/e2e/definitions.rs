@@ -3,10 +3,19 @@
 //! `Given` is a state, `When` the one event, `Then` what can be seen from outside. `Then` waits where a state takes time;
 //! "is not", "does not" and "remains" look at a state for a while.
 
+#[cfg(feature = "clusters")]
+mod component;
 mod configuration;
+#[cfg(feature = "clusters")]
+mod node;
 mod object;
 mod observation;
 pub(crate) mod pod;
+mod request;
+#[cfg(feature = "clusters")]
+mod tls;
+#[cfg(feature = "clusters")]
+mod workload;
 
 use std::time::Duration;
 

@@ -22,10 +22,8 @@ pub mod landscape;
 #[cfg(feature = "clusters")]
 pub mod rollout;
 #[cfg(feature = "clusters")]
-pub mod steps;
-#[cfg(feature = "clusters")]
 pub mod turns;
 #[cfg(feature = "clusters")]
 pub mod watching;
 #[cfg(feature = "clusters")]
-pub mod world;
+mod world;

@@ -209,6 +209,8 @@ impl Admission {
             ("ConfigMap", api::names::CONFIG_MAP) if in_namespace => {
                 if self.exists(object).await?.is_some() {
                     webhook.configure(usual_configuration()?).await?;
+                    // A replica that started without a configuration was not ready.
+                    self.product.rolled_out(&self.cluster).await?;
                 }
             }
             ("Secret", api::names::PULL_SECRET) if in_namespace => {

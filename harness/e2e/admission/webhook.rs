@@ -56,6 +56,12 @@ impl Webhook {
         Self { client }
     }
 
+    /// Client of its cluster.
+    #[must_use]
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
     /// Its Pods.
     ///
     /// # Errors
@@ -336,7 +342,9 @@ pub fn review(uid: &str, namespace: &str, pod: &Value) -> Value {
     })
 }
 
-fn opted_in(feature: api::Feature, image: &str) -> Value {
+/// A Pod with one image that opts in to one feature.
+#[must_use]
+pub fn opted_in(feature: api::Feature, image: &str) -> Value {
     let mut pod = plain();
     pod["metadata"]["annotations"][feature.key()] = json!("true");
     pod["spec"]["containers"][0]["image"] = json!(image);

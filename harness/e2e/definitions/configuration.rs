@@ -45,7 +45,6 @@ async fn configure(
 
 /// Replaces the whole document by a valid one, and waits until it is active.
 #[given(regex = r"^the configuration is (\{.+\})$")]
-#[when(regex = r"^the configuration is replaced by (\{.+\})$")]
 async fn replaced(scenario: &mut Scenario, document: String) -> anyhow::Result<()> {
     restore_later(scenario, &config_map()).await?;
     let document = scenario.yaml(&document)?;
@@ -115,6 +114,6 @@ pub(crate) fn webhook(scenario: &Scenario) -> anyhow::Result<Webhook> {
     Ok(Webhook::new(client))
 }
 
-fn config_map() -> ObjectRef {
+pub(crate) fn config_map() -> ObjectRef {
     ObjectRef::new("ConfigMap", Some(NAMESPACE), api::names::CONFIG_MAP)
 }

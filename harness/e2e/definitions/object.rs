@@ -104,13 +104,6 @@ async fn send_described(
     create(scenario, &object, text, how).await
 }
 
-#[when(expr = "{object} is applied with:")]
-async fn applied(scenario: &mut Scenario, object: ObjectRef, step: &Step) -> anyhow::Result<()> {
-    let text = document(scenario, step)?;
-    let object = scenario.resolved(&object);
-    change(scenario, &object, text, Write::Apply).await
-}
-
 #[given(expr = "{object} is patched with:")]
 #[when(expr = "{object} is patched with:")]
 async fn patched(scenario: &mut Scenario, object: ObjectRef, step: &Step) -> anyhow::Result<()> {
@@ -145,6 +138,24 @@ async fn unlabelled(
     change(scenario, &object, text, Write::Merge).await
 }
 
+#[when(expr = "container {string} of {object} is set to image {string}")]
+async fn image_set(
+    scenario: &mut Scenario,
+    container: String,
+    object: ObjectRef,
+    image: String,
+) -> anyhow::Result<()> {
+    let object = scenario.resolved(&object);
+    let before = read(scenario, &object).await?;
+    let mut containers = before.context("it does not exist")?["spec"]["containers"].take();
+    let named = containers
+        .as_array_mut()
+        .and_then(|all| all.iter_mut().find(|it| it["name"] == container));
+    named.context("no such container")?["image"] = json!(image);
+    let text = json!({ "spec": { "containers": containers } });
+    change(scenario, &object, text, Write::Merge).await
+}
+
 #[given(expr = "{object} is deleted")]
 #[when(expr = "{object} is deleted")]
 async fn deleted(scenario: &mut Scenario, object: ObjectRef) -> anyhow::Result<()> {
@@ -155,6 +166,18 @@ async fn deleted(scenario: &mut Scenario, object: ObjectRef) -> anyhow::Result<(
     let path = path(&client, &object).await?;
     let answer = client.ask(Method::DELETE, &path, None).await?.good()?;
     scenario.observed.last = Some(answer);
+    scenario.environment()?.settle(&object).await
+}
+
+/// Creates an object that the scenario deleted as it was.
+#[when(expr = "{object} is created again")]
+async fn recreated(scenario: &mut Scenario, object: ObjectRef) -> anyhow::Result<()> {
+    let object = scenario.resolved(&object);
+    let before = scenario.observed.before.get(&object);
+    let before = before
+        .cloned()
+        .with_context(|| format!("{object} was not deleted"))?;
+    put(&scenario.client_of(&object)?, &object, &before).await?;
     scenario.environment()?.settle(&object).await
 }
 

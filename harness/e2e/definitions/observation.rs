@@ -12,6 +12,7 @@ use cucumber::{given, then};
 use serde_json::Value;
 
 use super::object::{document, ensure_written, pair, read};
+use super::pod::items;
 use super::{A_WHILE, PATIENCE};
 use crate::client::Write;
 use crate::matching::differences;
@@ -50,7 +51,6 @@ async fn absent(scenario: &mut Scenario, object: ObjectRef) -> anyhow::Result<()
     Ok(())
 }
 
-#[given(expr = "{object} matches:")]
 #[then(expr = "{object} matches:")]
 async fn matches(scenario: &mut Scenario, object: ObjectRef, step: &Step) -> anyhow::Result<()> {
     let expected = document(scenario, step)?;
@@ -128,6 +128,31 @@ async fn same(
     Ok(())
 }
 
+/// Compares with the object before the scenario's last change of it.
+#[then(regex = r"^(.+) differs only by field ([\w.]+)$")]
+async fn differs(scenario: &mut Scenario, object: ObjectRef, field: String) -> anyhow::Result<()> {
+    let object = scenario.resolved(&object);
+    let before = scenario.observed.before.get(&object);
+    let before = before.with_context(|| format!("no earlier step changed {object}"))?;
+    let now = read(scenario, &object)
+        .await?
+        .context("it does not exist")?;
+    let (mut was, mut is) = (content(before), content(&now));
+    let pointer = format!("/{}", field.replace('.', "/"));
+    let old = was.pointer_mut(&pointer).map(Value::take);
+    let new = is.pointer_mut(&pointer).map(Value::take);
+    ensure!(old != new, "{field} is still {new:?}");
+    for object in [&mut was, &mut is] {
+        if let Some((parent, key)) = pointer.rsplit_once('/')
+            && let Some(fields) = object.pointer_mut(parent).and_then(Value::as_object_mut)
+        {
+            fields.remove(key);
+        }
+    }
+    ensure!(was == is, "it was {was}\nit is {is}");
+    Ok(())
+}
+
 #[then(expr = "{object} is eventually restored")]
 async fn restored(scenario: &mut Scenario, object: ObjectRef) -> anyhow::Result<()> {
     let object = scenario.resolved(&object);
@@ -164,25 +189,70 @@ pub(crate) fn content(object: &Value) -> Value {
     object
 }
 
-#[then(regex = r#"^field ([\w./\[\]]+) of (.+) is owned by field manager "([^"]+)"$"#)]
-async fn owned(
+#[then(regex = r"^field ([\w.]+) of (.+) is ([^ ].*)$")]
+async fn has_field(
     scenario: &mut Scenario,
     field: String,
     object: ObjectRef,
+    value: String,
+) -> anyhow::Result<()> {
+    let expected = scenario.yaml(&value)?;
+    let pointer = format!("/{}", field.replace('.', "/"));
+    expect(scenario, &object, |seen| {
+        let found = seen.pointer(&pointer).unwrap_or(&Value::Null);
+        ensure!(*found == expected, "{field} is {found}");
+        Ok(())
+    })
+    .await
+}
+
+#[then(expr = "field manager {string} owns only field {string} of {object}")]
+async fn owner(
+    scenario: &mut Scenario,
     manager: String,
+    field: String,
+    object: ObjectRef,
 ) -> anyhow::Result<()> {
     expect(scenario, &object, |seen| {
-        let entries = seen["metadata"]["managedFields"].as_array();
-        let leaf = field.rsplit('.').next().unwrap_or(&field);
-        let owners = entries.into_iter().flatten().filter(|entry| {
-            entry["fieldsV1"]
-                .to_string()
-                .contains(&format!("\"f:{leaf}\":"))
-        });
-        let owners: Vec<&str> = owners.filter_map(|it| it["manager"].as_str()).collect();
+        let entries = items(&seen["metadata"]["managedFields"]);
+        let mut owned = Vec::new();
+        for entry in entries.filter(|it| it["manager"] == manager) {
+            leaves(&entry["fieldsV1"], &mut owned);
+        }
+        ensure!(owned == [format!("f:{field}")], "{owned:?}");
+        Ok(())
+    })
+    .await
+}
+
+/// Names of the fields without fields below them.
+fn leaves(fields: &Value, found: &mut Vec<String>) {
+    for (name, below) in fields.as_object().into_iter().flatten() {
+        match below.as_object() {
+            Some(map) if map.is_empty() && name != "." => found.push(name.clone()),
+            _ => leaves(below, found),
+        }
+    }
+}
+
+#[then(expr = "{object} has the data of {object}")]
+async fn same_data(
+    scenario: &mut Scenario,
+    copy: ObjectRef,
+    source: ObjectRef,
+) -> anyhow::Result<()> {
+    let source = scenario.resolved(&source);
+    let source = read(scenario, &source).await?;
+    let source = source.context("the source does not exist")?;
+    expect(scenario, &copy, |seen| {
         ensure!(
-            owners == [manager.as_str()],
-            "{field} is owned by {owners:?}"
+            seen["data"] == source["data"] && seen["type"] == source["type"],
+            "type {} and other data",
+            seen["type"]
+        );
+        ensure!(
+            seen["metadata"]["deletionTimestamp"].is_null(),
+            "it is being deleted"
         );
         Ok(())
     })

@@ -78,7 +78,9 @@ pub(crate) fn complete(mut pod: Value) -> Value {
             container["image"] = json!(IMAGE);
         }
         if container["imagePullPolicy"].is_null() {
-            container["imagePullPolicy"] = json!("IfNotPresent");
+            // What another scenario has pulled says nothing about this one.
+            let is_loaded = container["image"] == IMAGE;
+            container["imagePullPolicy"] = json!(if is_loaded { "IfNotPresent" } else { "Always" });
         }
     }
     pod
@@ -423,7 +425,8 @@ fn env<'a>(container: &'a Value, name: &str) -> Option<&'a str> {
     items(&container["env"]).find(|entry| entry["name"] == name)?["value"].as_str()
 }
 
-fn pull_secrets(pod: &Value) -> Vec<&str> {
+/// Names of the pull Secrets of a Pod.
+pub(crate) fn pull_secrets(pod: &Value) -> Vec<&str> {
     let entries = items(&pod["spec"]["imagePullSecrets"]);
     entries.filter_map(|it| it["name"].as_str()).collect()
 }
@@ -438,7 +441,7 @@ async fn debugged(
     let object = scenario.resolved(&object);
     let client = scenario.client_of(&object)?;
     let path = format!("{}/ephemeralcontainers", path(&client, &object).await?);
-    let added = json!({ "name": container, "image": image, "imagePullPolicy": "IfNotPresent" });
+    let added = json!({ "name": container, "image": image, "imagePullPolicy": "Always" });
     let patch = json!({ "spec": { "ephemeralContainers": [added] } });
     let answer = client.patch(&path, &patch).await?;
     scenario.observed.wrote(&object, answer, Write::Merge);
