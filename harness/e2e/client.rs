@@ -2,10 +2,11 @@
 //!
 //! Nothing is retried, and every request has a time limit. Kinds are resolved through discovery.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, anyhow, ensure};
 use http::{Method, Request, StatusCode};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::discovery::{Discovery, Scope};
@@ -37,6 +38,14 @@ impl Answer {
             self.message()
         );
         Ok(self)
+    }
+
+    /// The same, and the error names what was requested. It is one text: cucumber shows no cause of an error.
+    ///
+    /// # Errors
+    /// With the message of the API server unless its status is a success.
+    pub fn good_for(self, what: impl Display) -> anyhow::Result<Self> {
+        self.good().map_err(|error| anyhow!("{what}: {error}"))
     }
 
     /// The value at a JSON pointer; null when it is absent.
@@ -149,7 +158,7 @@ impl Client {
             .await
             .map_err(anyhow::Error::from)
             .flatten()
-            .with_context(|| format!("{method} {path}"))?;
+            .map_err(|error| anyhow!("{method} {path}: {error:#}"))?;
         let object = serde_json::from_slice(&bytes)
             .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into_owned()));
         let headers = parts.headers.get_all(http::header::WARNING);
@@ -169,10 +178,8 @@ impl Client {
     /// # Errors
     /// When it does not exist.
     pub async fn get(&self, path: &str) -> anyhow::Result<Answer> {
-        self.ask(Method::GET, path, None)
-            .await?
-            .good()
-            .with_context(|| path.to_owned())
+        let answer = self.ask(Method::GET, path, None).await?;
+        answer.good_for(path)
     }
 
     /// Changes an object by a merge patch.
@@ -180,10 +187,8 @@ impl Client {
     /// # Errors
     /// When the API server refuses.
     pub async fn patch(&self, path: &str, changes: &Value) -> anyhow::Result<Answer> {
-        self.ask(Method::PATCH, path, Some(changes))
-            .await?
-            .good()
-            .with_context(|| path.to_owned())
+        let answer = self.ask(Method::PATCH, path, Some(changes)).await?;
+        answer.good_for(path)
     }
 
     /// Writes `object`, whose kind and name are in it, to `namespace`; gives the answer whatever its status.

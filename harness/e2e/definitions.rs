@@ -6,6 +6,7 @@
 #[cfg(feature = "clusters")]
 mod component;
 mod configuration;
+mod effect;
 #[cfg(feature = "clusters")]
 mod node;
 mod object;

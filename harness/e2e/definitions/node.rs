@@ -150,7 +150,8 @@ async fn trust_bundle(scenario: &Scenario, name: &str) -> anyhow::Result<String>
 #[when(expr = "a certificate is added to ClusterTrustBundle {string}")]
 async fn added(scenario: &mut Scenario, name: String) -> anyhow::Result<()> {
     let further = rcgen::generate_simple_self_signed(["further.test".to_owned()])?;
-    let text = trust_bundle(scenario, &name).await? + &further.cert.pem();
+    let before = trust_bundle(scenario, &name).await?;
+    let text = format!("{}\n{}", before.trim_end(), further.cert.pem());
     let object = ObjectRef::new("ClusterTrustBundle", None, &name);
     let changes = json!({ "spec": { "trustBundle": text } });
     change(scenario, &object, changes, Write::Merge).await

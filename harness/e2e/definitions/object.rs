@@ -202,8 +202,7 @@ pub(crate) async fn create(
     let answer = client
         .write(how, object.namespace.as_deref(), &text)
         .await?
-        .good()
-        .with_context(|| format!("create {object}"))?;
+        .good_for(format_args!("create {object}"))?;
     scenario.observed.described.insert(object.clone(), text);
     scenario.observed.wrote(object, answer, how);
     Ok(())
@@ -222,8 +221,7 @@ pub(crate) async fn change(
     let answer = client
         .write(how, object.namespace.as_deref(), &named(object, text))
         .await?
-        .good()
-        .with_context(|| format!("change {object}"))?;
+        .good_for(format_args!("change {object}"))?;
     scenario.observed.wrote(object, answer, how);
     scenario.environment()?.settle(object).await
 }
@@ -274,6 +272,8 @@ async fn put(client: &Client, object: &ObjectRef, state: &Value) -> anyhow::Resu
             .await?
             .good()?;
     } else {
+        // Some kinds are replaced only by clients that name the version that they replace.
+        state["metadata"]["resourceVersion"] = answer.at("/metadata/resourceVersion").clone();
         client.ask(Method::PUT, &path, Some(&state)).await?.good()?;
     }
     Ok(())

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, anyhow, ensure};
 use cucumber::gherkin::Step;
 use cucumber::{given, then};
 use serde_json::Value;
@@ -318,7 +318,7 @@ pub(crate) async fn expect_within(
     if let Some(written) = scenario.observed.written.get(&object)
         && written.how == Write::DryRun
     {
-        return is(&written.answer.object).with_context(|| object.to_string());
+        return is(&written.answer.object).map_err(|error| anyhow!("{object}: {error:#}"));
     }
     let seen = until(&format!("{object} is as expected"), limit, || async {
         let seen = read(scenario, &object)

@@ -95,7 +95,7 @@ fn closed(scenario: &mut Scenario, answer: String, status: String) -> anyhow::Re
         if answer == "no answer" {
             seen.is_empty()
         } else {
-            seen.starts_with(&format!("HTTP/1.1 {status} "))
+            seen.starts_with(&format!("HTTP/1.0 {status} "))
         },
         "{seen:?}"
     );
@@ -213,11 +213,9 @@ async fn connect(scenario: &Scenario) -> anyhow::Result<TcpStream> {
     let port = stored.good()?.at("/spec/ports/0/nodePort").clone();
     let port = port.as_u64().context("no node port")?;
     let address = format!("{}:{port}", environment.cluster().node_address().await?);
-    let connect = TcpStream::connect(&address);
-    tokio::time::timeout(CONNECT, connect)
-        .await
-        .context(address.clone())?
-        .context(address)
+    // The node opens the port some time after the Service is created.
+    let what = format!("the port {address} is open");
+    Ok(until(&what, CONNECT, || TcpStream::connect(&address)).await?)
 }
 
 async fn authorities(scenario: &Scenario) -> anyhow::Result<RootCertStore> {
@@ -233,6 +231,6 @@ async fn authorities(scenario: &Scenario) -> anyhow::Result<RootCertStore> {
 }
 
 const SERVICE: &str = "rt-bootstrapper-webhook-service";
-const CONNECT: Duration = Duration::from_secs(5);
+const CONNECT: Duration = Duration::from_secs(10);
 /// As many handshakes reach every replica, whichever the Service chooses.
 const HANDSHAKES: usize = 8;
