@@ -2,6 +2,10 @@
 //!
 //! `Given` is a state, `When` the one event, `Then` what can be seen from outside. `Then` waits where a state takes time;
 //! "is not", "does not" and "remains" look at a state for a while.
+#![expect(
+    clippy::needless_pass_by_value,
+    reason = "cucumber hands captures over by value"
+)]
 
 #[cfg(feature = "clusters")]
 mod component;

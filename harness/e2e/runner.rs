@@ -308,3 +308,44 @@ pub fn root() -> &'static Path {
 fn state() -> PathBuf {
     root().join("target/harness")
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    const ALL: Suite = Suite {
+        name: "all",
+        folder: "admission",
+        at_once: 1,
+        selects: |_| true,
+    };
+
+    async fn selected(arguments: &[&str]) -> anyhow::Result<Selection> {
+        let arguments = ["suite"].iter().chain(arguments);
+        select(&ALL, &Options::try_parse_from(arguments)?).await
+    }
+
+    #[tokio::test]
+    async fn name_or_tag_that_matches_nothing_is_an_error() {
+        for arguments in [["-n", "no such title"], ["-t", "@no-such-tag"]] {
+            let error = selected(&arguments).await.unwrap_err().to_string();
+            assert!(error.contains("no scenario matches"), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn name_selects_examples_by_their_own_title() {
+        let one = selected(&["-n", "^Image replace.me/a is rewritten"]).await;
+        assert_eq!(one.unwrap().scenarios, 1);
+    }
+
+    #[tokio::test]
+    async fn selection_has_the_tags_of_its_scenarios_only() {
+        let selection = selected(&["-t", "@own-cluster"]).await.unwrap();
+        assert_eq!(selection.scenarios, 1);
+        let tags: Vec<&str> = selection.tags.iter().map(String::as_str).collect();
+        assert_eq!(tags, ["node", "own-cluster"]);
+    }
+}

@@ -206,12 +206,12 @@ impl Admission {
         let webhook = self.webhook();
         let in_namespace = object.namespace.as_deref() == Some(NAMESPACE);
         match (object.kind.as_str(), object.name.as_str()) {
-            ("ConfigMap", api::names::CONFIG_MAP) if in_namespace => {
-                if self.exists(object).await?.is_some() {
-                    webhook.configure(usual_configuration()?).await?;
-                    // A replica that started without a configuration was not ready.
-                    self.product.rolled_out(&self.cluster).await?;
-                }
+            ("ConfigMap", api::names::CONFIG_MAP)
+                if in_namespace && self.exists(object).await?.is_some() =>
+            {
+                webhook.configure(usual_configuration()?).await?;
+                // A replica that started without a configuration was not ready.
+                self.product.rolled_out(&self.cluster).await?;
             }
             ("Secret", api::names::PULL_SECRET) if in_namespace => {
                 let state = state_of(self.exists(object).await?.as_ref());

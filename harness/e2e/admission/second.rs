@@ -65,8 +65,7 @@ pub(crate) async fn serve(host: IpAddr, container: Value) -> anyhow::Result<Seco
 }
 
 impl Second {
-    /// Its rules: Pods that are created in one namespace.
-
+    /// Its registration: for Pods that are created in one Namespace.
     pub(crate) fn configuration(&self, namespace: &str) -> Value {
         json!({
             "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",

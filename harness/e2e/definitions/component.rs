@@ -1,8 +1,4 @@
 //! The webhook's Deployment: restarted, stopped, rolled out, and other webhooks beside it.
-#![expect(
-    clippy::needless_pass_by_value,
-    reason = "cucumber hands captures over by value"
-)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,8 +1,4 @@
 //! The configuration document of the webhook.
-#![expect(
-    clippy::needless_pass_by_value,
-    reason = "cucumber hands captures over by value"
-)]
 
 use anyhow::{Context as _, ensure};
 use cucumber::gherkin::Step;

@@ -1,8 +1,4 @@
 //! Which features have changed a Pod. It is read from the Pod alone, not from what the webhook reports.
-#![expect(
-    clippy::needless_pass_by_value,
-    reason = "cucumber hands captures over by value"
-)]
 
 use anyhow::{bail, ensure};
 use cucumber::then;

@@ -1,8 +1,4 @@
 //! Pods on a node: whether they run, and what their containers see from inside.
-#![expect(
-    clippy::needless_pass_by_value,
-    reason = "cucumber hands captures over by value"
-)]
 
 use std::time::Duration;
 

@@ -1,8 +1,4 @@
 //! Objects of any kind: created, changed and deleted, with the clean-up that belongs to it.
-#![expect(
-    clippy::needless_pass_by_value,
-    reason = "cucumber hands captures over by value"
-)]
 
 use anyhow::{Context as _, ensure};
 use cucumber::gherkin::Step;

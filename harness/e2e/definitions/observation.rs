@@ -1,8 +1,4 @@
 //! What is seen of objects of any kind: their fields, their life, Events about them.
-#![expect(
-    clippy::needless_pass_by_value,
-    reason = "cucumber hands captures over by value"
-)]
 
 use std::time::Duration;
 

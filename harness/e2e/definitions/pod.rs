@@ -1,8 +1,4 @@
 //! Pods: how steps describe them, and what a feature changes in them.
-#![expect(
-    clippy::needless_pass_by_value,
-    reason = "cucumber hands captures over by value"
-)]
 
 use std::fmt::Write as _;
 
@@ -311,8 +307,8 @@ async fn debugged(
     let client = scenario.client_of(&object)?;
     let path = format!("{}/ephemeralcontainers", path(&client, &object).await?);
     let added = json!({ "name": container, "image": image, "imagePullPolicy": "Always" });
-    let patch = json!({ "spec": { "ephemeralContainers": [added] } });
-    let answer = client.patch(&path, &patch).await?;
+    let change = json!({ "spec": { "ephemeralContainers": [added] } });
+    let answer = client.patch(&path, &change).await?;
     scenario.observed.wrote(&object, answer, Write::Merge);
     Ok(())
 }

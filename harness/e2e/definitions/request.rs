@@ -1,8 +1,4 @@
 //! Requests to the admission endpoint: its protocol, and what it answers to anything else.
-#![expect(
-    clippy::needless_pass_by_value,
-    reason = "cucumber hands captures over by value"
-)]
 
 use anyhow::{Context as _, bail, ensure};
 use cucumber::gherkin::Step;
@@ -182,7 +178,7 @@ async fn has_metric(scenario: &mut Scenario, metric: String, least: u32) -> anyh
     let (name, label) = metric.split_once(' ').unwrap_or((&metric, ""));
     let is = |replica: Replica| async move {
         let sum = replica.sum(name, |line| line.contains(label)).await?;
-        ensure!(sum >= f64::from(least), "{metric} is {sum}", metric = name);
+        ensure!(sum >= f64::from(least), "{name} is {sum}");
         Ok(())
     };
     webhook(scenario)?.each("its metric", is).await

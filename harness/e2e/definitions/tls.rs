@@ -1,8 +1,4 @@
 //! The TLS port of the webhook, as a client outside of the cluster sees it, and its certificate.
-#![expect(
-    clippy::needless_pass_by_value,
-    reason = "cucumber hands captures over by value"
-)]
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -87,7 +83,7 @@ async fn say(scenario: &mut Scenario, bytes: &[u8]) -> anyhow::Result<()> {
     Ok(())
 }
 
-#[then(regex = r#"^the connection is closed after (no answer|an answer with status (\d+))$"#)]
+#[then(regex = r"^the connection is closed after (no answer|an answer with status (\d+))$")]
 fn closed(scenario: &mut Scenario, answer: String, status: String) -> anyhow::Result<()> {
     let seen = scenario.observed.noted("connection")?;
     let seen = seen.as_str().unwrap_or_default();
@@ -109,11 +105,11 @@ async fn overwritten(scenario: &mut Scenario) -> anyhow::Result<()> {
     scenario.observed.before.insert(object.clone(), before);
     let environment = scenario.environment_of::<Admission>()?;
     let other = BASE64.encode(&environment.registry().identity().ca_pem);
-    let patch =
+    let change =
         json!([{ "op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": other }]);
     let client = scenario.client_of(&object)?;
     let path = path(&client, &object).await?;
-    let body = patch.to_string().into_bytes();
+    let body = change.to_string().into_bytes();
     let answer = client
         .send(Method::PATCH, &path, "application/json-patch+json", body)
         .await?

@@ -1,8 +1,4 @@
 //! Workloads: what users apply, and the Pods that controllers create from it.
-#![expect(
-    clippy::needless_pass_by_value,
-    reason = "cucumber hands captures over by value"
-)]
 
 use anyhow::{Context as _, ensure};
 use cucumber::gherkin::Step;

@@ -1,11 +1,6 @@
 //! The scenarios of features/admission that are pure decisions, against the webhook's router in this process.
 //!
 //! Every scenario has a stand-in for the API server of its own, so scenarios neither wait for nor see each other.
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "a test target: what cannot be read fails the test, and its output is shown when it fails"
-)]
 
 #[path = "in_process/stand_in.rs"]
 mod stand_in;
