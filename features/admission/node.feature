@@ -54,16 +54,3 @@ Feature: A Pod whose image only the landscape's registry has runs on a node
     When an ephemeral container "debugger" with image "replace.me/harness/probe:1" is added to Pod "shop/web"
     Then ephemeral container "debugger" of Pod "shop/web" is Running
     And no container of Pod "shop/web" was restarted
-
-  @node @serial @slow
-  Scenario: A running Pod sees a certificate that is added to the trust bundle
-    Given Namespace "shop" with annotation "rt-cfg.kyma-project.io/add-cluster-trust-bundle=true"
-    And Pod "shop/web" exists with:
-      """
-      spec: {}
-      """
-    And Pod "shop/web" is Running
-    And command "/probe cat /etc/ssl/certs/kube-apiserver-serving.pem" in container "app" of Pod "shop/web" prints ClusterTrustBundle "rt-bootstrapper-k3d.test:ctb:1"
-    When a certificate is added to ClusterTrustBundle "rt-bootstrapper-k3d.test:ctb:1"
-    Then command "/probe cat /etc/ssl/certs/kube-apiserver-serving.pem" in container "app" of Pod "shop/web" prints ClusterTrustBundle "rt-bootstrapper-k3d.test:ctb:1"
-    And no container of Pod "shop/web" was restarted

@@ -3,16 +3,14 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use cucumber::{given, then, when};
-use serde_json::json;
+use cucumber::{given, then};
 
 use clusters::cluster::PodTarget;
 
-use super::object::{change, read};
+use super::object::read;
 use super::observation::expect_within;
 use super::pod::{items, pod};
 use crate::admission::Admission;
-use crate::client::Write;
 use crate::scenario::{ObjectRef, Scenario};
 use testkit::until::until;
 
@@ -95,9 +93,6 @@ async fn prints(
     target.prints(scenario, &command, &expected).await
 }
 
-#[given(
-    expr = "command {string} in container {string} of Pod {string} prints ClusterTrustBundle {string}"
-)]
 #[then(
     expr = "command {string} in container {string} of Pod {string} prints ClusterTrustBundle {string}"
 )]
@@ -141,16 +136,6 @@ async fn trust_bundle(scenario: &Scenario, name: &str) -> anyhow::Result<String>
     let seen = read(scenario, &object).await?.context("no such bundle")?;
     let text = seen["spec"]["trustBundle"].as_str();
     text.map(str::to_owned).context("an empty bundle")
-}
-
-#[when(expr = "a certificate is added to ClusterTrustBundle {string}")]
-async fn added(scenario: &mut Scenario, name: String) -> anyhow::Result<()> {
-    let further = rcgen::generate_simple_self_signed(["further.test".to_owned()])?;
-    let before = trust_bundle(scenario, &name).await?;
-    let text = format!("{}\n{}", before.trim_end(), further.cert.pem());
-    let object = ObjectRef::new("ClusterTrustBundle", None, &name);
-    let changes = json!({ "spec": { "trustBundle": text } });
-    change(scenario, &object, changes, Write::Merge).await
 }
 
 /// A container of a Pod.
