@@ -1,51 +1,53 @@
-Feature: Whoever asks for a manipulation gets it, and nobody else
-  The owner of a workload decides by namespace or by Pod; silence changes nothing.
+Feature: A feature is applied to a Pod that opts in, and to no other
+  A Pod, its Namespace or the configuration can opt in; one of the three is enough.
 
-  # Any one of the three layers is enough.
-  @smoke
-  Scenario Outline: A Pod asks for <feature>
-    Given a namespace that asks for nothing
-    When a Pod that asks for <feature> is admitted
-    Then only <feature> is applied
-    And it carries the marker
-
-    Examples:
-      | feature          |
-      | registry rewrite |
-      | pull secret      |
-      | trust bundle     |
-      | FIPS mode        |
-      | landscape        |
-
-  Scenario Outline: A namespace asks for <feature>
-    Given a namespace that asks for <feature>
-    When a Pod is admitted with
-      | image | replace.me/harness/probe:1 |
-    Then <feature> is applied
-    And it carries the marker
+  @sample
+  Scenario Outline: A Pod with annotation <feature>=true is mutated only by this feature
+    Given Namespace "shop"
+    And Pod "shop/web" with image "<image>" and annotation "rt-cfg.kyma-project.io/<feature>=true"
+    When Pod "shop/web" is created with dry run
+    Then Pod "shop/web" is mutated only by "<feature>"
 
     Examples:
-      | feature          |
-      | registry rewrite |
-      | trust bundle     |
-      | FIPS mode        |
-      | landscape        |
+      | feature                  | image            |
+      | alter-img-registry       | replace.me/app:1 |
+      | add-img-pull-secret      | private.me/app:1 |
+      | add-cluster-trust-bundle | replace.me/app:1 |
+      | set-fips-mode            | replace.me/app:1 |
+      | set-landscape            | replace.me/app:1 |
 
-  Scenario Outline: The configuration lists the namespace for <feature>
-    Given a namespace that the configuration lists for <feature>
-    When a Pod is admitted with
-      | image | replace.me/harness/probe:1 |
-    Then only <feature> is applied
+  Scenario Outline: A Namespace with annotation <feature>=true opts in for its Pods
+    Given Namespace "shop" with annotation "rt-cfg.kyma-project.io/<feature>=true"
+    And Pod "shop/web" with image "<image>"
+    When Pod "shop/web" is created with dry run
+    Then Pod "shop/web" is mutated only by "<feature>"
 
     Examples:
-      | feature          |
-      | registry rewrite |
-      | trust bundle     |
+      | feature                  | image            |
+      | alter-img-registry       | replace.me/app:1 |
+      | add-img-pull-secret      | private.me/app:1 |
+      | add-cluster-trust-bundle | replace.me/app:1 |
+      | set-fips-mode            | replace.me/app:1 |
+      | set-landscape            | replace.me/app:1 |
 
-  Scenario Outline: Only "true" is a yes, and <value> is none
-    Given a namespace that asks for nothing
-    When a Pod that says "<value>" to FIPS mode is admitted
-    Then it is what it would be without us
+  @serial
+  Scenario Outline: The configuration opts in to <feature> for a Namespace
+    Given Namespace "shop"
+    And namespaceFeatures in the configuration is {"shop": ["rt-cfg.kyma-project.io/<feature>"]}
+    And Pod "shop/web" with image "replace.me/app:1"
+    When Pod "shop/web" is created with dry run
+    Then Pod "shop/web" is mutated only by "<feature>"
+
+    Examples:
+      | feature                  |
+      | alter-img-registry       |
+      | add-cluster-trust-bundle |
+
+  Scenario Outline: Annotation value "<value>" does not opt in
+    Given Namespace "shop"
+    And Pod "shop/web" with image "replace.me/app:1" and annotation "rt-cfg.kyma-project.io/set-fips-mode=<value>"
+    When Pod "shop/web" is created with dry run
+    Then Pod "shop/web" is admitted unchanged
 
     Examples:
       | value |
@@ -54,10 +56,11 @@ Feature: Whoever asks for a manipulation gets it, and nobody else
       | yes   |
       |       |
 
-  Scenario: Nobody asks
-    Given a namespace that asks for nothing
-    When a Pod is admitted with
-      | image | replace.me/harness/probe:1 |
-    Then it is what it would be without us
-    And it carries no marker
-    And the owner is warned of nothing
+  @sample
+  Scenario: A Pod is admitted unchanged and without warning when nothing opts in
+    Given Namespace "shop"
+    And Pod "shop/web" with image "replace.me/app:1"
+    When Pod "shop/web" is created with dry run
+    Then there is no warning
+    And Pod "shop/web" has no annotation "rt-bootstrapper.kyma-project.io/defaulted"
+    And Pod "shop/web" is admitted unchanged

@@ -1,52 +1,46 @@
-Feature: What a Pod can refuse, and what it cannot
-  A landscape's owner relies on the set-up; the trust bundle alone may be in a workload's way.
+Feature: A Pod can opt out of the trust bundle only
+  The owner of a landscape relies on its features; the trust bundle alone can be in the way of a workload.
 
-  Scenario Outline: A Pod cannot refuse <feature>
-    Given a namespace that asks for <feature>
-    When a Pod that says "false" to <feature> is admitted
-    Then <feature> is applied
+  Scenario Outline: Annotation <feature>=false of a Pod does not override its Namespace
+    Given Namespace "shop" with annotation "rt-cfg.kyma-project.io/<feature>=true"
+    And Pod "shop/web" with image "<image>" and annotation "rt-cfg.kyma-project.io/<feature>=false"
+    When Pod "shop/web" is created with dry run
+    Then Pod "shop/web" is mutated only by "<feature>"
 
     Examples:
-      | feature          |
-      | registry rewrite |
-      | pull secret      |
-      | FIPS mode        |
-      | landscape        |
+      | feature             | image            |
+      | alter-img-registry  | replace.me/app:1 |
+      | add-img-pull-secret | private.me/app:1 |
+      | set-fips-mode       | replace.me/app:1 |
+      | set-landscape       | replace.me/app:1 |
 
-  Scenario: Nor what the configuration gives to its namespace
-    Given a namespace that the configuration lists for registry rewrite
-    When a Pod that says "false" to registry rewrite is admitted
-    Then only registry rewrite is applied
+  @serial
+  Scenario: Annotation alter-img-registry=false of a Pod does not override the configuration
+    Given Namespace "shop"
+    And namespaceFeatures in the configuration is {"shop": ["rt-cfg.kyma-project.io/alter-img-registry"]}
+    And Pod "shop/web" with image "replace.me/app:1" and annotation "rt-cfg.kyma-project.io/alter-img-registry=false"
+    When Pod "shop/web" is created with dry run
+    Then Pod "shop/web" is mutated only by "alter-img-registry"
 
-  Scenario: A Pod refuses the trust bundle of its namespace
-    Given a namespace that asks for trust bundle
-    When a Pod that says "false" to trust bundle is admitted
-    Then it is what it would be without us
+  @sample
+  Scenario: A Pod opts out of the trust bundle of its Namespace
+    Given Namespace "shop" with annotation "rt-cfg.kyma-project.io/add-cluster-trust-bundle=true"
+    And Pod "shop/web" with image "replace.me/app:1" and annotation "rt-cfg.kyma-project.io/add-cluster-trust-bundle=false"
+    When Pod "shop/web" is created with dry run
+    Then Pod "shop/web" is admitted unchanged
 
-  Scenario: A Pod refuses the trust bundle of the configuration
-    Given a namespace that the configuration lists for trust bundle
-    When a Pod that says "false" to trust bundle is admitted
-    Then it is what it would be without us
+  @serial
+  Scenario: A Pod opts out of the trust bundle of the configuration
+    Given Namespace "shop"
+    And namespaceFeatures in the configuration is {"shop": ["rt-cfg.kyma-project.io/add-cluster-trust-bundle"]}
+    And Pod "shop/web" with image "replace.me/app:1" and annotation "rt-cfg.kyma-project.io/add-cluster-trust-bundle=false"
+    When Pod "shop/web" is created with dry run
+    Then Pod "shop/web" is admitted unchanged
 
-  # One map can exclude a feature from its own "all".
-  Scenario: A Pod takes all but one
-    Given a namespace that asks for nothing
-    When a Pod that asks for everything is admitted with
-      | FIPS mode | false |
-      | image     | replace.me/harness/probe:1 |
-    Then FIPS mode is not applied
-    And registry rewrite is applied
-    And landscape is applied
-
-  Scenario: What one layer carves out another may give
-    Given a namespace that asks for FIPS mode
-    When a Pod that asks for everything is admitted with
-      | FIPS mode | false |
-    Then FIPS mode is applied
-
-  Scenario: A namespace asks for everything
-    Given a namespace that asks for everything
-    When a Pod is admitted with
-      | image | replace.me/harness/probe:1 |
-    Then everything is applied
-    And it carries the marker
+  @serial
+  Scenario: A Namespace cannot opt out of a feature that the configuration lists for it
+    Given Namespace "shop" with annotation "rt-cfg.kyma-project.io/add-cluster-trust-bundle=false"
+    And namespaceFeatures in the configuration is {"shop": ["rt-cfg.kyma-project.io/add-cluster-trust-bundle"]}
+    And Pod "shop/web"
+    When Pod "shop/web" is created with dry run
+    Then Pod "shop/web" is mutated only by "add-cluster-trust-bundle"

@@ -1,42 +1,50 @@
-Feature: A Pod names the pull Secret when it needs it
-  Credentials belong where they open something; a Pod that lacks them cannot be mended later.
+Feature: A Pod gets the pull Secret when its registry needs credentials
+  Credentials belong to Pods that can use them; a Pod without them cannot be repaired later.
 
-  @smoke
-  Scenario: The Pod's registry wants credentials
-    Given a namespace that asks for nothing
-    When a Pod with the image "registry.landscape.test:5000/a:1" that asks for pull secret is admitted
-    Then its pull Secrets are "registry-credentials"
-    And it carries the marker
+  @sample
+  Scenario Outline: A Pod of <what> gets the pull Secret
+    Given Namespace "shop" with annotation "rt-cfg.kyma-project.io/add-img-pull-secret=true"
+    And Pod "shop/web" with:
+      """
+      metadata: {annotations: {rt-cfg.kyma-project.io/alter-img-registry: "<rewrite>"}}
+      spec:
+        initContainers: [{name: init, image: "<init>"}]
+        containers: [{name: app, image: "<app>"}]
+      """
+    When Pod "shop/web" is created with dry run
+    Then Pod "shop/web" has imagePullSecrets "registry-credentials"
+    And Pod "shop/web" has annotation "rt-bootstrapper.kyma-project.io/defaulted=true"
 
-  Scenario: The rewritten image counts, not the written one
-    Given a namespace that asks for nothing
-    When a Pod that asks for registry rewrite is admitted with
-      | pull secret | true             |
-      | image       | replace.me/app:1 |
-    Then its pull Secrets are "registry-credentials"
+    Examples:
+      | what                                            | rewrite | init                             | app                              |
+      | a registry with credentials                     | false   | quay.io/init:1                   | registry.landscape.test:5000/a:1 |
+      | an image that is rewritten to such a registry   | true    | quay.io/init:1                   | replace.me/app:1                 |
+      | an init container of a registry with credentials | false  | registry.landscape.test:5000/a:1 | ghcr.io.example.org/app:1        |
 
-  Scenario: An init container's registry counts too
-    Given a namespace that asks for nothing
-    When a Pod that asks for pull secret is admitted with
-      | image      | ghcr.io.example.org/app:1        |
-      | init image | registry.landscape.test:5000/a:1 |
-    Then its pull Secrets are "registry-credentials"
+  Scenario: A Pod of a registry without credentials is admitted unchanged
+    Given Namespace "shop"
+    And Pod "shop/web" with image "quay.io/a/b:1" and annotation "rt-cfg.kyma-project.io/add-img-pull-secret=true"
+    When Pod "shop/web" is created with dry run
+    Then Pod "shop/web" is admitted unchanged
 
-  Scenario: No registry of the Pod wants credentials
-    Given a namespace that asks for nothing
-    When a Pod with the image "quay.io/a/b:1" that asks for pull secret is admitted
-    Then it is what it would be without us
+  Scenario: The pull Secret is appended to imagePullSecrets of the Pod
+    Given Namespace "shop" with annotation "rt-cfg.kyma-project.io/add-img-pull-secret=true"
+    And Pod "shop/web" with:
+      """
+      spec:
+        imagePullSecrets: [{name: own-credentials}]
+        containers: [{name: app, image: "registry.landscape.test:5000/a:1"}]
+      """
+    When Pod "shop/web" is created with dry run
+    Then Pod "shop/web" has imagePullSecrets "own-credentials, registry-credentials"
 
-  Scenario: What was there stays, and ours comes last
-    Given a namespace that asks for nothing
-    When a Pod that asks for pull secret is admitted with
-      | image             | registry.landscape.test:5000/a:1 |
-      | pull secret entry | own-credentials                  |
-    Then its pull Secrets are "own-credentials, registry-credentials"
-
-  Scenario: It is not named twice
-    Given a namespace that asks for nothing
-    When a Pod that asks for pull secret is admitted with
-      | image             | registry.landscape.test:5000/a:1 |
-      | pull secret entry | registry-credentials             |
-    Then it is what it would be without us
+  Scenario: A Pod that names the pull Secret is admitted unchanged
+    Given Namespace "shop" with annotation "rt-cfg.kyma-project.io/add-img-pull-secret=true"
+    And Pod "shop/web" with:
+      """
+      spec:
+        imagePullSecrets: [{name: registry-credentials}]
+        containers: [{name: app, image: "registry.landscape.test:5000/a:1"}]
+      """
+    When Pod "shop/web" is created with dry run
+    Then Pod "shop/web" is admitted unchanged

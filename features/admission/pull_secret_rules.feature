@@ -1,46 +1,52 @@
-Feature: The owner of a landscape rules where credentials are named
-  Whoever holds credentials says how freely they travel.
+Feature: The configuration and the state of the pull Secret decide which Pods get it
+  Whoever holds credentials decides which Namespaces they go to.
+
+  @serial @sample
+  Scenario: Every Pod that opts in gets the pull Secret while its content is unknown
+    Given Namespace "shop"
+    And Pod "shop/web" with image "quay.io/a/b:1" and annotation "rt-cfg.kyma-project.io/add-img-pull-secret=true"
+    And Secret "kyma-system/registry-credentials" is deleted
+    When Pod "shop/web" is created with dry run
+    Then Pod "shop/web" has imagePullSecrets "registry-credentials"
+
+  # The kubelet fails every pull of a Pod that names a Secret which it cannot parse.
+  @serial @sample
+  Scenario: A pull Secret that is not a valid docker configuration is not used
+    Given Namespace "shop"
+    And Pod "shop/web" with image "registry.landscape.test:5000/a:1" and annotation "rt-cfg.kyma-project.io/add-img-pull-secret=true"
+    And Secret "kyma-system/registry-credentials" is patched with:
+      """
+      data: {.dockerconfigjson: eyJhdXRocyI6N30=} # {"auths":7}
+      """
+    When Pod "shop/web" is created with dry run
+    Then the warning contains "registry-credentials is not a valid docker configuration"
+    And Pod "shop/web" is admitted unchanged
 
   @serial
-  Scenario: The Secret is not known yet
-    Given the pull Secret does not exist
-    And a namespace that asks for nothing
-    When a Pod with the image "quay.io/a/b:1" that asks for pull secret is admitted
-    Then its pull Secrets are "registry-credentials"
+  Scenario Outline: With imagePullSecret <rule> a Pod of any registry gets Secret <secret>
+    Given Namespace "shop"
+    And imagePullSecret in the configuration is <rule>
+    And Pod "shop/web" with image "quay.io/a/b:1" and annotation "rt-cfg.kyma-project.io/add-img-pull-secret=true"
+    When Pod "shop/web" is created with dry run
+    Then Pod "shop/web" has imagePullSecrets "<secret>"
 
-  # the kubelet fails every pull of a Pod that names a Secret which it cannot parse
-  @serial
-  Scenario: The Secret is not a valid docker configuration
-    Given the pull Secret is not a valid docker configuration
-    And a namespace that asks for nothing
-    When a Pod with the image "registry.landscape.test:5000/a:1" that asks for pull secret is admitted
-    Then it is what it would be without us
-    And the owner is warned that "registry-credentials is not a valid docker configuration"
+    Examples:
+      | rule                                              | secret               |
+      | {"inject": "always"}                              | registry-credentials |
+      | {"inject": "always", "name": "other-credentials"} | other-credentials    |
 
   @serial
-  Scenario: The configuration says always
-    Given a namespace that asks for nothing
-    And the configuration has imagePullSecret {"inject": "always"}
-    When a Pod with the image "quay.io/a/b:1" that asks for pull secret is admitted
-    Then its pull Secrets are "registry-credentials"
+  Scenario: A Pod in a Namespace that the selector of the pull Secret does not match is admitted unchanged
+    Given Namespace "shop"
+    And imagePullSecret in the configuration is {"namespaceSelector": {"matchLabels": {"trusted": "yes"}}}
+    And Pod "shop/web" with image "registry.landscape.test:5000/a:1" and annotation "rt-cfg.kyma-project.io/add-img-pull-secret=true"
+    When Pod "shop/web" is created with dry run
+    Then Pod "shop/web" is admitted unchanged
 
   @serial
-  Scenario: The configuration keeps credentials out of a namespace
-    Given a namespace that asks for nothing
-    And the configuration has imagePullSecret {"namespaceSelector": {"matchLabels": {"trusted": "yes"}}}
-    When a Pod with the image "registry.landscape.test:5000/a:1" that asks for pull secret is admitted
-    Then it is what it would be without us
-
-  @serial
-  Scenario: The configuration lets credentials into a namespace
-    Given a namespace with the label "trusted=yes"
-    And the configuration has imagePullSecret {"namespaceSelector": {"matchLabels": {"trusted": "yes"}}}
-    When a Pod with the image "registry.landscape.test:5000/a:1" that asks for pull secret is admitted
-    Then its pull Secrets are "registry-credentials"
-
-  @serial
-  Scenario: The Secret has another name
-    Given a namespace that asks for nothing
-    And the configuration has imagePullSecret {"name": "other-credentials", "inject": "always"}
-    When a Pod with the image "quay.io/a/b:1" that asks for pull secret is admitted
-    Then its pull Secrets are "other-credentials"
+  Scenario: A Pod in a Namespace that the selector of the pull Secret matches gets it
+    Given Namespace "shop" with label "trusted=yes"
+    And imagePullSecret in the configuration is {"namespaceSelector": {"matchLabels": {"trusted": "yes"}}}
+    And Pod "shop/web" with image "registry.landscape.test:5000/a:1" and annotation "rt-cfg.kyma-project.io/add-img-pull-secret=true"
+    When Pod "shop/web" is created with dry run
+    Then Pod "shop/web" has imagePullSecrets "registry-credentials"

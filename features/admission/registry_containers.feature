@@ -1,40 +1,62 @@
-Feature: Every container of a Pod comes from the landscape's registries
-  An init container that cannot be pulled stops a Pod as surely as any other.
+Feature: The registry is replaced in every container and image volume of a Pod
+  An init container whose image cannot be pulled stops a Pod as surely as any other container.
 
-  Scenario: Containers, init containers and native sidecars
-    Given a namespace that asks for nothing
-    When a Pod that asks for registry rewrite is admitted with
-      | image         | replace.me/app:1     |
-      | second image  | ghcr.io/second:1     |
-      | init image    | replace.me/init:1    |
-      | sidecar image | replace.me/sidecar:1 |
-    Then its images are
-      | init    | registry.landscape.test:5000/init:1    |
-      | sidecar | registry.landscape.test:5000/sidecar:1 |
-      | app     | registry.landscape.test:5000/app:1     |
-      | second  | ghcr.io/second:1                       |
+  @sample
+  Scenario: Images of containers, init containers and sidecars are rewritten
+    Given Namespace "shop"
+    And Pod "shop/web" with:
+      """
+      metadata: {annotations: {rt-cfg.kyma-project.io/alter-img-registry: "true"}}
+      spec:
+        initContainers:
+        - {name: init, image: "replace.me/init:1"}
+        - {name: sidecar, image: "replace.me/sidecar:1", restartPolicy: Always}
+        containers:
+        - {name: app, image: "replace.me/app:1"}
+        - {name: second, image: "ghcr.io/second:1"}
+      """
+    When Pod "shop/web" is created with dry run
+    Then Pod "shop/web" matches:
+      """
+      spec:
+        initContainers:
+        - {name: init, image: "registry.landscape.test:5000/init:1"}
+        - {name: sidecar, image: "registry.landscape.test:5000/sidecar:1"}
+        containers:
+        - {name: app, image: "registry.landscape.test:5000/app:1"}
+        - {name: second, image: "ghcr.io/second:1"}
+      """
 
-  Scenario: An ephemeral container of a debugging session
-    Given a namespace that asks for nothing
-    And a stored Pod with
-      | registry rewrite | true             |
-      | image            | replace.me/app:1 |
-    When kubectl debugs it with the image "replace.me/tools:1"
-    Then its images are
-      | app      | registry.landscape.test:5000/app:1   |
-      | debugger | registry.landscape.test:5000/tools:1 |
+  Scenario: The image of an ephemeral container is rewritten
+    Given Namespace "shop"
+    And Pod "shop/web" with image "replace.me/app:1" and annotation "rt-cfg.kyma-project.io/alter-img-registry=true"
+    When Pod "shop/web" is created
+    And an ephemeral container "debugger" with image "replace.me/tools:1" is added to Pod "shop/web"
+    Then image of container "app" in Pod "shop/web" is "registry.landscape.test:5000/app:1"
+    And image of container "debugger" in Pod "shop/web" is "registry.landscape.test:5000/tools:1"
 
-  Scenario: A text that is not an image reference is left unchanged
-    Given a namespace that asks for nothing
-    When a Pod with the image "replace.me/UPPER:1" that asks for registry rewrite is admitted
-    Then it is what it would be without us
-    And the owner is warned that "is not a valid image reference"
+  Scenario: An image that is not a valid reference is not rewritten and causes a warning
+    Given Namespace "shop"
+    And Pod "shop/web" with image "replace.me/UPPER:1" and annotation "rt-cfg.kyma-project.io/alter-img-registry=true"
+    When Pod "shop/web" is created with dry run
+    Then the warning contains "is not a valid image reference"
+    And Pod "shop/web" is admitted unchanged
 
-  Scenario: An image that is mounted as a volume
-    Given a namespace that asks for nothing
-    When a Pod that asks for registry rewrite is admitted with
-      | image         | quay.io/app:1      |
-      | mounted image | replace.me/model:1 |
-      | pull secret   | true               |
-    Then the image that it mounts is "registry.landscape.test:5000/model:1"
-    And its pull Secrets are "registry-credentials"
+  Scenario: The image of an image volume is rewritten and gets the pull Secret
+    Given Namespace "shop"
+    And Pod "shop/web" with:
+      """
+      metadata:
+        annotations:
+          rt-cfg.kyma-project.io/alter-img-registry: "true"
+          rt-cfg.kyma-project.io/add-img-pull-secret: "true"
+      spec:
+        containers: [{name: app, image: "quay.io/app:1"}]
+        volumes: [{name: model, image: {reference: "replace.me/model:1"}}]
+      """
+    When Pod "shop/web" is created with dry run
+    Then Pod "shop/web" matches:
+      """
+      spec: {volumes: [{name: model, image: {reference: "registry.landscape.test:5000/model:1"}}]}
+      """
+    And Pod "shop/web" has imagePullSecrets "registry-credentials"

@@ -1,41 +1,68 @@
-Feature: The endpoint keeps to its protocol, whoever speaks to it
-  It stands in the way of every Pod of a cluster, so nothing that anyone sends may bring it down.
+Feature: The admission endpoint keeps to its protocol whatever it receives
+  It is called for every Pod of a cluster, so no request may stop it.
 
-  @smoke
-  Scenario: A review is answered
-    When the endpoint reviews a Pod that asks for FIPS mode
-    Then it answers with a JSON Patch that only adds or replaces
+  @sample
+  Scenario: A Pod that opts in is answered with a JSON patch
+    When an AdmissionReview is posted to the webhook with request:
+      """
+      uid: u-1
+      operation: CREATE
+      namespace: default
+      resource: {group: "", version: v1, resource: pods}
+      object:
+        metadata: {annotations: {rt-cfg.kyma-project.io/set-fips-mode: "true"}}
+        spec: {containers: [{name: app, image: "replace.me/a"}]}
+      """
+    Then the response has status 200
+    And the AdmissionReview is allowed with a JSON patch of operations "add, replace"
 
-  Scenario Outline: <what> is no review
-    When the endpoint gets <what>
-    Then it answers <status>
-
-    Examples:
-      | what                        | status |
-      | nothing                     | 400    |
-      | no JSON                     | 400    |
-      | invalid UTF-8               | 400    |
-      | a truncated review          | 400    |
-      | a Pod in place of a review  | 400    |
-      | a review without a uid      | 400    |
-      | a review of 8 MiB           | 413    |
-
-  Scenario Outline: <what> passes with a warning
-    When the endpoint gets <what>
-    Then it answers 200
-    And it allows the object unchanged, and warns that "<warning>"
+  @sample
+  Scenario Outline: Body <body> is rejected with status <status>
+    When body <body> is posted to the webhook
+    Then the response has status <status>
 
     Examples:
-      | what                                                      | warning              |
-      | a review of a Pod whose containers are a number           | invalid Pod          |
-      | a review of a Pod whose containers are nested 10,000 deep | invalid Pod          |
-      | a review of a ConfigMap                                   | expected a Pod       |
+      | body                                                                         | status |
+      | ''                                                                           | 400    |
+      | 'replicas: 2'                                                                | 400    |
+      | "invalid UTF-8"                                                              | 400    |
+      | "truncated AdmissionReview"                                                  | 400    |
+      | '{"apiVersion": "v1", "kind": "Pod"}'                                        | 400    |
+      | '{"kind": "AdmissionReview", "request": {"operation": "CREATE"}}'            | 400    |
 
-  Scenario: Health, readiness and metrics
-    Then each replica answers "/healthz" and "/readyz", and counts reviews at "/metrics"
+  # The limit of the size belongs to the server, not to the router.
+  @cluster
+  Scenario: A review of 8 MiB is rejected with status 413
+    When body "AdmissionReview of 8 MiB" is posted to the webhook
+    Then the response has status 413
 
-  @serial
-  Scenario: A review costs the API server nothing
-    Given a namespace that asks for FIPS mode
-    When 100 Pods that ask for everything are reviewed
-    Then the webhook asked the API server nothing
+  @sample
+  Scenario: A Pod with containers nested 10,000 deep is allowed with a warning
+    When body "containers nested 10,000 deep" is posted to the webhook
+    Then the response has status 200
+    And the AdmissionReview is allowed without patch and with warning "invalid Pod"
+
+  @sample
+  Scenario Outline: A review of <what> is allowed with the warning "<warning>"
+    When an AdmissionReview is posted to the webhook with request:
+      """
+      {uid: u-1, operation: CREATE, namespace: default, resource: {group: "", version: v1, resource: <resource>}, object: <object>}
+      """
+    Then the response has status 200
+    And the AdmissionReview is allowed without patch and with warning "<warning>"
+
+    Examples:
+      | what                                | resource   | object                    | warning        |
+      | a Pod whose containers are a number | pods       | {spec: {containers: 7}}   | invalid Pod    |
+      | a ConfigMap                         | configmaps | {}                        | expected a Pod |
+
+  @cluster
+  Scenario: Every replica is ready and counts reviews
+    Then component webhook reports readiness true with message ""
+    And metric "admission_reviews_total" of component webhook is at least 1
+
+  @serial @cluster
+  Scenario: A review costs no request to the API server
+    Given Namespace "shop" with annotation "rt-cfg.kyma-project.io/set-fips-mode=true"
+    When 100 Pods with annotation "rt-cfg.kyma-project.io/all=true" are created with dry run in Namespace "shop"
+    Then component webhook reviewed each of them without a request to the API server

@@ -1,53 +1,63 @@
-Feature: Containers trust the landscape's authorities
-  Services of the landscape show certificates of its own authorities; every container must be able to verify them.
+Feature: The trust bundle is mounted in every container
+  Services of the landscape have certificates of its own authorities, which every container must be able to verify.
 
-  # Init containers are included.
-  @smoke
-  Scenario: The bundle is mounted in every container
-    Given a namespace that asks for nothing
-    When a Pod that asks for trust bundle is admitted with
-      | init image    | replace.me/init:1    |
-      | sidecar image | replace.me/sidecar:1 |
-      | second image  | replace.me/second:1  |
-    Then only trust bundle is applied
-    And its volume is the projected bundle
-    And it is mounted read-only at "/etc/ssl/certs" in init, sidecar, app, second
+  @sample
+  Scenario: The projected trust bundle is mounted read-only in every container
+    Given Namespace "shop"
+    And Pod "shop/web" with:
+      """
+      metadata: {annotations: {rt-cfg.kyma-project.io/add-cluster-trust-bundle: "true"}}
+      spec:
+        initContainers:
+        - {name: init, image: "replace.me/init:1"}
+        - {name: sidecar, image: "replace.me/sidecar:1", restartPolicy: Always}
+        containers: [{name: app}, {name: second, image: "replace.me/second:1"}]
+      """
+    When Pod "shop/web" is created with dry run
+    Then containers "init, sidecar, app, second" of Pod "shop/web" mount ClusterTrustBundle "rt-bootstrapper-k3d.test:ctb:1" at "/etc/ssl/certs"
+    And Pod "shop/web" is mutated only by "add-cluster-trust-bundle"
+    And Pod "shop/web" matches:
+      """
+      spec:
+        volumes:
+        - name: rt-bootstrapper-certs
+          projected:
+            defaultMode: 420
+            sources: [{clusterTrustBundle: {name: "rt-bootstrapper-k3d.test:ctb:1", path: kube-apiserver-serving.pem}}]
+      """
 
-  Scenario: It is mounted once
-    Given a namespace that asks for nothing
-    When a Pod that asks for trust bundle is admitted
-    And it is admitted again
-    Then nothing changes any more
+  Scenario: A Pod that mounts the trust bundle gets it once
+    Given Namespace "shop"
+    And Pod "shop/web" with image "app:1" and annotation "rt-cfg.kyma-project.io/add-cluster-trust-bundle=true"
+    When Pod "shop/web" is created with dry run
+    And the admitted Pod "shop/web" is created again with dry run
+    Then Pod "shop/web" is admitted unchanged
 
-  Scenario: The Pod has another volume of that name
-    Given a namespace that asks for nothing
-    When a Pod that asks for trust bundle is admitted with
-      | own volume | rt-bootstrapper-certs |
-    Then it is what it would be without us
-    And the owner is warned that "another volume named rt-bootstrapper-certs"
+  Scenario: A Pod with another volume of the trust bundle's name is admitted unchanged with a warning
+    Given Namespace "shop" with annotation "rt-cfg.kyma-project.io/add-cluster-trust-bundle=true"
+    And Pod "shop/web" with:
+      """
+      spec: {volumes: [{name: rt-bootstrapper-certs, emptyDir: {}}]}
+      """
+    When Pod "shop/web" is created with dry run
+    Then the warning contains "another volume named rt-bootstrapper-certs"
+    And Pod "shop/web" is admitted unchanged
 
-  Scenario Outline: A container has a mount of its own at <path>
-    Given a namespace that asks for nothing
-    When a Pod that asks for trust bundle is admitted with
-      | own mount    | <path>           |
-      | second image | replace.me/b:1   |
-    Then it is mounted read-only at "/etc/ssl/certs" in second
-    And the owner is warned that "container app: own mount or device at <path>"
+  Scenario Outline: A container with an own mount at <path> does not get the trust bundle
+    Given Namespace "shop" with annotation "rt-cfg.kyma-project.io/add-cluster-trust-bundle=true"
+    And Pod "shop/web" with:
+      """
+      spec:
+        containers: [{name: app, volumeMounts: [{name: own, mountPath: "<path>"}]}, {name: second}]
+        volumes: [{name: own, emptyDir: {}}]
+      """
+    When Pod "shop/web" is created with dry run
+    Then the warning contains "container app: own mount or device at <path>"
+    And containers "second" of Pod "shop/web" mount ClusterTrustBundle "rt-bootstrapper-k3d.test:ctb:1" at "/etc/ssl/certs"
 
     Examples:
-      | path                   |
-      | /etc/ssl/certs         |
-      | /etc/ssl/certs/        |
-      | /etc/ssl               |
-      | /etc/ssl/certs/my.pem  |
-
-  Scenario: A mount beside ours is in nobody's way
-    Given a namespace that asks for nothing
-    When a Pod that asks for trust bundle is admitted with
-      | own mount | /etc/ssl/certs-of-mine |
-    Then only trust bundle is applied
-
-  Scenario: Only the marker is written on the Pod
-    Given a namespace that asks for trust bundle
-    When a Pod is admitted
-    Then it carries the marker
+      | path                  |
+      | /etc/ssl/certs        |
+      | /etc/ssl/certs/       |
+      | /etc/ssl              |
+      | /etc/ssl/certs/my.pem |

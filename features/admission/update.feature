@@ -1,47 +1,55 @@
-Feature: A Pod that is changed later gets only what the change needs
-  A Pod that runs must not be disturbed: most of it cannot be changed any more, and a changed image restarts it.
+Feature: An update of a Pod changes only what the update needs
+  A running Pod must not be disturbed: most of its fields are immutable, and a changed image restarts a container.
 
-  Scenario: Somebody sets another image
-    Given a stored Pod with
-      | image | localhost/probe:1 |
-    When the namespace asks for everything
-    And kubectl sets its image to "replace.me/app:2"
-    Then nothing of it changed but its image, which is "registry.landscape.test:5000/app:2"
-    And it carries no marker
+  @sample
+  Scenario Outline: A new image in a Namespace with annotation all=<value> is stored as <image>
+    Given Namespace "shop"
+    And Pod "shop/web" exists with:
+      """
+      spec: {nodeSelector: {no-such-node: "true"}}
+      """
+    And annotation "rt-cfg.kyma-project.io/all" of Namespace "shop" is set to "<value>"
+    When container "app" of Pod "shop/web" is set to image "replace.me/app:2"
+    Then Pod "shop/web" differs only by field spec.containers.0.image
+    And image of container "app" in Pod "shop/web" is "<image>"
 
-  Scenario: Somebody sets an image in a namespace that asks for nothing
-    Given a stored Pod with
-      | image | localhost/probe:1 |
-    When kubectl sets its image to "replace.me/app:2"
-    Then nothing of it changed but its image, which is "replace.me/app:2"
+    Examples:
+      | value | image                              |
+      | true  | registry.landscape.test:5000/app:2 |
+      | false | replace.me/app:2                   |
 
-  Scenario: A label is edited, and the old image stays
-    Given a stored Pod with
-      | image | replace.me/app:1 |
-    When the namespace asks for everything
-    And kubectl edits a label of it
-    Then nothing of it changed but that label
+  Scenario: A new label does not change the image of a Pod
+    Given Namespace "shop"
+    And Pod "shop/web" exists with:
+      """
+      spec: {nodeSelector: {no-such-node: "true"}, containers: [{name: app, image: "replace.me/app:1"}]}
+      """
+    And annotation "rt-cfg.kyma-project.io/all" of Namespace "shop" is set to "true"
+    When label "edited" of Pod "shop/web" is set to "true"
+    Then Pod "shop/web" differs only by field metadata.labels
+    And Pod "shop/web" has label "edited=true"
 
   @node
-  Scenario: A label is edited, and nothing restarts
-    Given a namespace that asks for nothing
-    When a plain Pod is created
-    And it runs
-    And the namespace asks for everything
-    And kubectl edits a label of it
-    Then nothing of it changed but that label
-    And no container of it was restarted
+  Scenario: A new label does not restart a container of a running Pod
+    Given Namespace "shop"
+    And Pod "shop/web" exists with:
+      """
+      spec: {}
+      """
+    And Pod "shop/web" is Running
+    And annotation "rt-cfg.kyma-project.io/all" of Namespace "shop" is set to "true"
+    When label "edited" of Pod "shop/web" is set to "true"
+    Then Pod "shop/web" differs only by field metadata.labels
+    And no container of Pod "shop/web" was restarted
 
-  Scenario: A Pod on its way out is left alone
-    Given a stored Pod with
-      | FIPS mode | true                |
-      | finalizer | harness.test/stays  |
-    When the namespace asks for everything
-    And it is on its way out
-    And kubectl sets its image to "replace.me/app:2"
-    Then its image is "replace.me/app:2"
-
-  Scenario: A mirror Pod belongs to its kubelet
-    Given a namespace that asks for everything
-    When a mirror Pod is admitted
-    Then it is what it would be without us
+  @cluster
+  Scenario: A Pod that is being deleted is not mutated
+    Given Namespace "shop" with annotation "rt-cfg.kyma-project.io/all=true"
+    And Pod "shop/web" exists with:
+      """
+      metadata: {finalizers: [harness.test/kept]}
+      spec: {nodeSelector: {no-such-node: "true"}}
+      """
+    And Pod "shop/web" is deleted
+    When container "app" of Pod "shop/web" is set to image "replace.me/app:2"
+    Then image of container "app" in Pod "shop/web" is "replace.me/app:2"

@@ -14,7 +14,9 @@ use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
 
 use crate::demo;
+use crate::e2e::{self, E2eArgs};
 use crate::verify;
+use ::e2e::landscape;
 use bench::fleet::command::{self as fleet, FleetArgs};
 use bench::{self, BenchCommand};
 use clusters::cluster::{Cluster, ClusterOptions, ProviderChoice, selfcheck};
@@ -24,7 +26,6 @@ use clusters::progress::Progress;
 use clusters::registry::{Identity, Registry};
 use clusters::run::{self, Run};
 use clusters::setup::{self, Setup};
-use e2e::landscape;
 
 /// End-to-end tests, demo and benchmarks of runtime-bootstrapper.
 #[derive(Debug, Parser)]
@@ -47,6 +48,8 @@ enum Command {
     ReleaseSize,
     /// Set up, then run all tests of the workspace, with clusters.
     Verify(Choice),
+    /// Set up, then run one suite of features on clusters.
+    E2e(E2eArgs),
     /// Set up, then show one Deployment without the webhook and with it, on a real cluster.
     Demo {
         #[command(flatten)]
@@ -150,6 +153,7 @@ async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
             println!("{}", fleet.announcement()?);
             fleet.serve().await?;
         }
+        Command::E2e(arguments) => return e2e::run(&progress, arguments).await,
         Command::Verify(choice) => return verify::run(&progress, choice.cluster).await,
     }
     Ok(ExitCode::SUCCESS)

@@ -2,4 +2,5 @@
 
 pub mod cli;
 pub mod demo;
+pub mod e2e;
 pub mod verify;

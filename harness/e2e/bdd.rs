@@ -27,7 +27,6 @@ use cucumber::codegen::WorldInventory;
 use cucumber::event::ScenarioFinished;
 use cucumber::writer::{self, Coloring, Stats as _};
 use e2e::turns::{Turn, Turns};
-use e2e::world::{Landscape, World};
 use e2e::{kcp, watching};
 use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
@@ -75,19 +74,18 @@ async fn run(options: Options) -> anyhow::Result<bool> {
         starting: Mutex::new(()),
     };
     // The longest one first. One that does not come up fails the run, and the others are played all the same.
-    let (synchronization, admission, watching) = tokio::join!(
+    let (synchronization, watching) = tokio::join!(
         played.folder::<kcp::World>(SYNCHRONIZATION),
-        played.folder::<World>(ADMISSION),
         played.folder::<watching::World>(WATCHING),
     );
-    outcome([synchronization?, admission?, watching?])
+    outcome([synchronization?, watching?])
 }
 
 /// Whether all scenarios that were run passed. A folder without a run is `None` and counts neither way.
 ///
 /// # Errors
 /// When nothing was run at all.
-fn outcome(folders: [Option<bool>; 3]) -> anyhow::Result<bool> {
+fn outcome(folders: [Option<bool>; 2]) -> anyhow::Result<bool> {
     let mut run = folders.into_iter().flatten().peekable();
     anyhow::ensure!(
         run.peek().is_some(),
@@ -187,7 +185,6 @@ macro_rules! played {
 }
 
 // All scenarios of a folder run on one thread; those of synchronization each have a stage for themselves.
-played!(World, Landscape, 4);
 played!(kcp::World, kcp::Stages, kcp::Stages::COUNT);
 played!(watching::World, watching::Stage, 4);
 
@@ -284,9 +281,8 @@ fn report(panic: &PanicHookInfo<'_>) {
     }
 }
 
-const ADMISSION: &str = "admission";
 const SYNCHRONIZATION: &str = "synchronization";
 const WATCHING: &str = "watching";
-const FOLDERS: [&str; 3] = [ADMISSION, SYNCHRONIZATION, WATCHING];
+const FOLDERS: [&str; 2] = [SYNCHRONIZATION, WATCHING];
 /// 128 and the number of SIGINT, as shells have it.
 const INTERRUPTED: u8 = 130;

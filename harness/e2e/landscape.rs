@@ -4,12 +4,12 @@
 //! file, the line and what is wrong. Deliberately absent: the runner that judges a user's own clusters, and reports.
 
 mod authority;
-mod expectation;
+
 mod model;
 mod objects;
 mod schema;
 
-pub use expectation::differences;
+pub use crate::matching::differences;
 pub use model::{
     Authority, Content, Expectation, Image, Inside, Landscape, PullSecret, Registry,
     RegistryReference, Trust, Workload,

@@ -1,14 +1,29 @@
-//! The features on real clusters: environments, steps, and doubles of the systems around the product.
+//! Features as tests: scenarios, step definitions, and the environments that scenarios run in.
 //!
-//! It judges the built image and the public contract, and imports no inner crate of the product.
+//! It judges the built image and the public contract; only the target `in_process` imports crates of the product.
 
+pub mod admission;
+pub mod client;
+mod definitions;
+pub mod matching;
+pub mod runner;
+pub mod scenario;
+
+#[cfg(feature = "clusters")]
 pub mod doubles;
+#[cfg(feature = "clusters")]
 pub mod gateway;
+#[cfg(feature = "clusters")]
 pub mod install;
+#[cfg(feature = "clusters")]
 pub mod kcp;
+#[cfg(feature = "clusters")]
 pub mod landscape;
+#[cfg(feature = "clusters")]
 pub mod rollout;
-pub mod steps;
+#[cfg(feature = "clusters")]
 pub mod turns;
+#[cfg(feature = "clusters")]
 pub mod watching;
-pub mod world;
+#[cfg(feature = "clusters")]
+mod world;

@@ -18,12 +18,14 @@ pub fn replicas(deployment: &Deployment) -> anyhow::Result<i32> {
         status.observed_generation == deployment.metadata.generation,
         "not looked at yet"
     );
+    // A count of zero is left out.
     let counts = [
         status.replicas,
         status.updated_replicas,
         status.available_replicas,
-    ];
-    ensure!(counts == [Some(wanted); 3], "{counts:?} of {wanted}");
+    ]
+    .map(Option::unwrap_or_default);
+    ensure!(counts == [wanted; 3], "{counts:?} of {wanted}");
     Ok(wanted)
 }
 

@@ -5,13 +5,15 @@ use crate::{files, shown};
 const LINES: usize = 70;
 const SCENARIOS: usize = 8;
 const STEPS: usize = 7;
-const TAGS: [&str; 6] = [
+const TAGS: [&str; 8] = [
+    "@cluster",
     "@contract",
-    "@smoke",
+    "@node",
+    "@own-cluster",
+    "@sample",
     "@serial",
     "@slow",
-    "@own-cluster",
-    "@node",
+    "@smoke",
 ];
 
 #[test]

@@ -32,7 +32,13 @@ const MAY_IMPORT: [(&str, &[&str]); 14] = [
     // Its comparison with a real API server starts one.
     ("testkit", &["clusters"]),
     ("clusters", &["api", "testkit"]),
-    ("e2e", &["api", "serve", "listener", "testkit", "clusters"]),
+    // The crates behind `clusters` are for its target in_process.
+    (
+        "e2e",
+        &[
+            "api", "serve", "listener", "testkit", "clusters", "chassis", "policy", "webhook",
+        ],
+    ),
     (
         "bench",
         &["api", "serve", "listener", "testkit", "clusters"],
@@ -175,7 +181,8 @@ fn features(selection: &[&str]) -> Features {
 #[test]
 fn running_the_harness_and_testing_the_workspace_choose_the_same_features() {
     let run = features(&["-p", "harness", "-e", "normal"]);
-    let test = features(&["--workspace", "-e", "normal,dev"]);
+    let workspace = ["--workspace", "--features", "e2e/clusters"];
+    let test = features(&[&workspace[..], &["-e", "normal,dev"]].concat());
     assert!(run.contains_key(test.keys().find(|it| it.starts_with("kube-core ")).unwrap()));
     let twice: Vec<_> = run
         .iter()
@@ -187,4 +194,15 @@ fn running_the_harness_and_testing_the_workspace_choose_the_same_features() {
         "name these in harness/cli/Cargo.toml:\n{}",
         twice.join("\n")
     );
+}
+
+/// `cargo test` compiles no cluster, no container and no gateway: it needs neither Docker nor their dependencies.
+#[test]
+fn testing_without_clusters_leaves_their_dependencies_out() {
+    let test = features(&["-e", "normal,dev"]);
+    let has = |name: &str| test.keys().any(|it| it.starts_with(&format!("{name} ")));
+    assert!(has("e2e") && has("cucumber"), "e2e is a default member");
+    for name in ["clusters", "testcontainers", "bollard"] {
+        assert!(!has(name), "{name} is compiled by `cargo test`");
+    }
 }

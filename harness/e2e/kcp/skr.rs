@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 use super::PATIENCE;
 use super::objects::{delete, found, named_config_map};
 use super::source::Source;
+use crate::admission::webhook::{Webhook, opted_in};
+use crate::world::Dialogue;
 use crate::world::effects::items;
-use crate::world::{Dialogue, Replica, replicas};
 use clusters::cluster::Cluster;
 use testkit::until::until;
 
@@ -122,9 +123,9 @@ impl Skr {
     /// Waits until every replica of the webhook decides by a content.
     pub(super) async fn decides_by(&self, source: Source, original: &Value) -> anyhow::Result<()> {
         let (image, expected) = source.probe(original)?;
-        let draft = replicas::asking(source.feature(), &image);
+        let draft = opted_in(source.feature(), &image);
         until("the webhook decides by it", PATIENCE, || async {
-            let replicas = Replica::all(&self.dialogue).await?;
+            let replicas = Webhook::new(self.dialogue.clone()).replicas().await?;
             ensure!(!replicas.is_empty(), "no replica");
             for replica in replicas {
                 let response = replica.review("default", &draft).await?;

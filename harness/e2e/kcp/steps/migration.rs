@@ -8,6 +8,7 @@ use api::runtimes::{
 use cucumber::{given, then, when};
 use serde_json::{Value, json};
 
+use crate::admission::webhook::Webhook;
 use crate::doubles::kim::Destination;
 use crate::kcp::objects::{found, named_config_map};
 use crate::kcp::skr::{deployment_path, webhook_path};
@@ -113,7 +114,7 @@ fn is_of(object: &Value, manager: &str) -> bool {
 }
 
 async fn webhook_pods(dialogue: &Dialogue) -> anyhow::Result<Value> {
-    let replicas = crate::world::Replica::all(dialogue).await?;
+    let replicas = Webhook::new(dialogue.clone()).replicas().await?;
     let mut names: Vec<String> = replicas.into_iter().map(|it| it.pod).collect();
     names.sort();
     Ok(json!(names))

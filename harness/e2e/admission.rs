@@ -1,0 +1,10 @@
+//! The webhook in a cluster, as scenarios see it: its replicas, its configuration, and the environment of the suite.
+
+#[cfg(feature = "clusters")]
+mod cluster;
+#[cfg(feature = "clusters")]
+pub(crate) mod second;
+pub mod webhook;
+
+#[cfg(feature = "clusters")]
+pub use cluster::{Admission, start};

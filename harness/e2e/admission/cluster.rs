@@ -1,0 +1,294 @@
+//! Environment of the admission suite: a cluster with a node, the private registry, and the product installed from what
+//! `manifests webhook` prints, with the three objects that KIM writes on a runtime.
+
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use futures::FutureExt as _;
+use futures::future::LocalBoxFuture;
+use serde_json::{Value, json};
+
+use clusters::cluster::{Cluster, ClusterOptions};
+use clusters::evidence::Evidence;
+use clusters::progress::Progress;
+use clusters::registry::Registry;
+use clusters::setup::Setup;
+
+use super::webhook::{DEPLOYMENT, NAMESPACE, PullSecretState, Webhook, usual_configuration};
+use crate::client::{Client, Write};
+use crate::install::Product;
+use crate::runner::{Environments, Selection};
+use crate::scenario::{Cluster as Which, Environment, ObjectRef};
+use crate::world::supplies::Supplies;
+
+/// What the scenarios of admission share.
+pub struct Admission {
+    supplies: Arc<Supplies>,
+    cluster: Cluster,
+    client: Client,
+    product: Product,
+    serves_trust_bundles: bool,
+}
+
+/// Starts the environment, or uses one that an earlier run kept.
+///
+/// # Errors
+/// At the first part that does not come up.
+pub async fn start(
+    progress: &Progress,
+    _: &Selection,
+    keep: bool,
+) -> anyhow::Result<Rc<dyn Environments>> {
+    let setup = Setup::load()?;
+    progress.say(&format!("clusters run on {}", setup.provider));
+    let supplies = Arc::new(Supplies::gather(progress, &setup, keep).await?);
+    let start = supplies.cluster(ClusterOptions::new("features"));
+    let cluster = progress.show("start the cluster", start).await?;
+    let product = supplies.product.clone();
+    let install = Admission::on(cluster, supplies, product, true);
+    let admission = progress.show("install the product", install).await?;
+    Ok(Rc::new(Shared(Arc::new(admission))))
+}
+
+/// One environment for all scenarios.
+struct Shared(Arc<Admission>);
+
+impl Environments for Shared {
+    fn next(&self) -> LocalBoxFuture<'_, anyhow::Result<Arc<dyn Environment>>> {
+        let shared: Arc<dyn Environment> = Arc::<Admission>::clone(&self.0);
+        futures::future::ready(Ok(shared)).boxed_local()
+    }
+
+    fn stop(self: Rc<Self>) -> LocalBoxFuture<'static, anyhow::Result<()>> {
+        async {
+            let shared = Rc::into_inner(self).context("a scenario still runs")?;
+            Admission::stop(shared.0).await
+        }
+        .boxed_local()
+    }
+}
+
+impl Admission {
+    async fn on(
+        cluster: Cluster,
+        supplies: Arc<Supplies>,
+        product: Product,
+        serves_trust_bundles: bool,
+    ) -> anyhow::Result<Self> {
+        let admission = Self {
+            supplies,
+            client: Client::with(cluster.kubeconfig()).await?,
+            cluster,
+            product,
+            serves_trust_bundles,
+        };
+        let installed = admission.install().await;
+        if installed.is_err() {
+            let evidence = Evidence::of("admission", "install the product")?;
+            admission.diagnose(evidence.folder()).await;
+        }
+        installed.map(|()| admission)
+    }
+
+    /// A cluster of a scenario's own that does not serve ClusterTrustBundles, and whose node pulls the product from the
+    /// private registry.
+    ///
+    /// # Errors
+    /// At the first part that does not come up.
+    pub async fn without_trust_bundles(&self) -> anyhow::Result<Self> {
+        let options = ClusterOptions::new("features-without-bundles").without_trust_bundles();
+        let supplies = Arc::clone(&self.supplies);
+        let cluster = supplies.cluster_without_product(options).await?;
+        let product = supplies.private_product.clone();
+        Self::on(cluster, supplies, product, false).await
+    }
+
+    async fn install(&self) -> anyhow::Result<()> {
+        self.apply(&json!({ "kind": "Namespace", "metadata": { "name": NAMESPACE } }))
+            .await?;
+        if self.serves_trust_bundles {
+            self.apply(&self.trust_bundle()).await?;
+        }
+        self.apply(&self.pull_secret()).await?;
+        let webhook = self.webhook();
+        let configuration = usual_configuration()?;
+        webhook
+            .write_configuration(&configuration.to_string())
+            .await?;
+        self.product.apply(&self.cluster).await?;
+        self.product.rolled_out(&self.cluster).await?;
+        webhook.configure(configuration).await?;
+        webhook.knows_pull_secret(PullSecretState::Valid).await?;
+        if self.serves_trust_bundles {
+            webhook.knows_trust_bundle(true).await?;
+        }
+        Ok(())
+    }
+
+    async fn apply(&self, object: &Value) -> anyhow::Result<()> {
+        let namespace = object["metadata"]["namespace"].as_str();
+        let answer = self.client.write(Write::Apply, namespace, object).await?;
+        answer.good().map(drop)
+    }
+
+    /// Removes what is not kept. A scenario's own environment ends like the shared one.
+    ///
+    /// # Errors
+    /// When it is still used, or Docker refuses.
+    pub async fn stop(this: Arc<Self>) -> anyhow::Result<()> {
+        let this = Arc::into_inner(this).context("the environment is still used")?;
+        this.cluster.stop().await?;
+        match Arc::into_inner(this.supplies) {
+            Some(supplies) => supplies.remove().await,
+            None => Ok(()),
+        }
+    }
+
+    /// The cluster.
+    #[must_use]
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// The private registry.
+    #[must_use]
+    pub fn registry(&self) -> &Registry {
+        &self.supplies.registry
+    }
+
+    /// What is installed.
+    #[must_use]
+    pub fn product(&self) -> &Product {
+        &self.product
+    }
+
+    fn webhook(&self) -> Webhook {
+        Webhook::new(self.client.clone())
+    }
+
+    /// The pull Secret: credentials of the private registry and of two hosts that no test pulls from.
+    fn pull_secret(&self) -> Value {
+        let text = self.registry().identity().docker_config();
+        let mut config: Value = serde_json::from_str(&text).unwrap_or_default();
+        for host in ["ghcr.io", "private.me"] {
+            config["auths"][host] = json!({ "username": "user", "password": "password" });
+        }
+        json!({
+            "kind": "Secret", "type": api::names::DOCKER_CONFIG_TYPE,
+            "metadata": { "name": api::names::PULL_SECRET, "namespace": NAMESPACE },
+            "stringData": { (api::names::DOCKER_CONFIG_KEY): config.to_string() },
+        })
+    }
+
+    /// The trust bundle: the authority of the private registry.
+    fn trust_bundle(&self) -> Value {
+        let ca_pem = &self.registry().identity().ca_pem;
+        json!({
+            "kind": "ClusterTrustBundle", "metadata": { "name": TRUST_BUNDLE },
+            "spec": { "signerName": SIGNER, "trustBundle": ca_pem },
+        })
+    }
+
+    async fn exists(&self, object: &ObjectRef) -> anyhow::Result<Option<Value>> {
+        let namespace = object.namespace.as_deref();
+        let collection = self.client.collection(&object.kind, namespace).await?;
+        let path = format!("{collection}/{}", object.name);
+        let answer = self.client.ask(http::Method::GET, &path, None).await?;
+        if answer.status == http::StatusCode::NOT_FOUND {
+            return Ok(None);
+        }
+        Ok(Some(answer.good()?.object))
+    }
+
+    async fn acts_on(&self, object: &ObjectRef) -> anyhow::Result<()> {
+        let webhook = self.webhook();
+        let in_namespace = object.namespace.as_deref() == Some(NAMESPACE);
+        match (object.kind.as_str(), object.name.as_str()) {
+            ("ConfigMap", api::names::CONFIG_MAP)
+                if in_namespace && self.exists(object).await?.is_some() =>
+            {
+                webhook.configure(usual_configuration()?).await?;
+                // A replica that started without a configuration was not ready.
+                self.product.rolled_out(&self.cluster).await?;
+            }
+            ("Secret", api::names::PULL_SECRET) if in_namespace => {
+                let state = state_of(self.exists(object).await?.as_ref());
+                webhook.knows_pull_secret(state).await?;
+            }
+            ("ClusterTrustBundle", TRUST_BUNDLE) => {
+                let present = self.exists(object).await?.is_some();
+                webhook.knows_trust_bundle(present).await?;
+            }
+            ("Deployment", DEPLOYMENT) if in_namespace => {
+                self.product.rolled_out(&self.cluster).await?;
+            }
+            ("Namespace", name) => {
+                let found = self.exists(object).await?.unwrap_or_default();
+                let annotations = &found["metadata"]["annotations"];
+                let is_set = |key: &str| annotations[key] == "true";
+                let fips = is_set(api::ALL_KEY) || is_set(api::Feature::FipsMode.key());
+                webhook.knows_namespace(name, fips).await?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn state_of(secret: Option<&Value>) -> PullSecretState {
+    use base64::Engine as _;
+    let Some(secret) = secret else {
+        return PullSecretState::Absent;
+    };
+    let data = secret["data"][api::names::DOCKER_CONFIG_KEY].as_str();
+    let bytes = base64::engine::general_purpose::STANDARD
+        .decode(data.unwrap_or_default())
+        .unwrap_or_default();
+    let config: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+    if config["auths"].is_object() {
+        PullSecretState::Valid
+    } else {
+        PullSecretState::Invalid
+    }
+}
+
+impl Environment for Admission {
+    fn client(&self, cluster: &Which) -> anyhow::Result<Client> {
+        anyhow::ensure!(
+            *cluster == Which::Runtime(None),
+            "the admission suite has one runtime and no control plane"
+        );
+        Ok(self.client.clone())
+    }
+
+    fn settle<'a>(&'a self, object: &'a ObjectRef) -> LocalBoxFuture<'a, anyhow::Result<()>> {
+        self.acts_on(object).boxed_local()
+    }
+
+    fn diagnose<'a>(&'a self, folder: &'a Path) -> LocalBoxFuture<'a, ()> {
+        async {
+            let evidence = match Evidence::in_folder(folder.to_owned()) {
+                Ok(evidence) => evidence,
+                Err(error) => {
+                    tracing::warn!(%error, folder = %folder.display(), "no diagnostics");
+                    return;
+                }
+            };
+            self.cluster.collect_evidence(&evidence).await;
+            for replica in self.webhook().replicas().await.unwrap_or_default() {
+                let file = |name: &str| format!("webhook/{}-{name}.txt", replica.pod);
+                evidence.keep_result(&file("metrics"), replica.metrics().await);
+                let ready = replica.health("/readyz").await;
+                evidence.keep_result(&file("ready"), ready.map(|ready| ready.1));
+            }
+        }
+        .boxed_local()
+    }
+}
+
+/// Name of the trust bundle in the usual configuration.
+const TRUST_BUNDLE: &str = "rt-bootstrapper-k3d.test:ctb:1";
+/// Its signer.
+const SIGNER: &str = "rt-bootstrapper-k3d.test/ctb";

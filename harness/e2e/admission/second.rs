@@ -1,0 +1,95 @@
+//! Another mutating webhook: it adds a container to each Pod of one Namespace, as a service mesh does.
+//!
+//! The API server calls it after the product's (by its name), on an address of this machine that the container of the
+//! cluster reaches, with a certificate of its own authority.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+
+use axum::body::Bytes;
+use axum::routing::post;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde_json::{Value, json};
+use serve::{Options, Server, TlsHandle, identity_from_pem, server_config};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// The running webhook.
+#[derive(Debug)]
+pub(crate) struct Second {
+    address: SocketAddr,
+    ca_pem: String,
+    /// What serves; ends when aborted.
+    pub(crate) task: JoinHandle<()>,
+}
+
+/// This machine's address on the way to the cluster's node.
+///
+/// # Errors
+/// When there is no way.
+pub(crate) fn address(node: &str) -> anyhow::Result<IpAddr> {
+    // Connecting a datagram socket sends nothing: it asks the routing table.
+    let socket = UdpSocket::bind("0.0.0.0:0")?;
+    socket.connect((node, 6443))?;
+    Ok(socket.local_addr()?.ip())
+}
+
+/// Serves on a free port of `host`.
+///
+/// # Errors
+/// When the port or the certificate cannot be had.
+pub(crate) async fn serve(host: IpAddr, container: Value) -> anyhow::Result<Second> {
+    let made = rcgen::generate_simple_self_signed([host.to_string()])?;
+    let ca_pem = made.cert.pem();
+    let identity = identity_from_pem(
+        ca_pem.as_bytes(),
+        made.signing_key.serialize_pem().as_bytes(),
+    )?;
+    let options = Options::new(TlsHandle::new(server_config(identity)?));
+    let server = Server::bind((host, 0).into(), options).await?;
+    let address = server.local_addr();
+    let router = axum::Router::new().route(
+        "/",
+        post(move |body: Bytes| async move { add(&body, &container) }),
+    );
+    let task = tokio::spawn(async move {
+        if let Err(error) = server.run(router, CancellationToken::new()).await {
+            tracing::error!(%error, "the second webhook ended");
+        }
+    });
+    Ok(Second {
+        address,
+        ca_pem,
+        task,
+    })
+}
+
+impl Second {
+    /// Its registration: for Pods that are created in one Namespace.
+    pub(crate) fn configuration(&self, namespace: &str) -> Value {
+        json!({
+            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
+            "metadata": { "name": format!("zz-{namespace}") },
+            "webhooks": [{
+                "name": "adds-a-container.harness.test",
+                "admissionReviewVersions": ["v1"], "sideEffects": "None", "failurePolicy": "Fail",
+                "clientConfig": { "url": format!("https://{}/", self.address), "caBundle": BASE64.encode(&self.ca_pem) },
+                "rules": [{ "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"] }],
+                "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": namespace } },
+            }],
+        })
+    }
+}
+
+fn add(body: &[u8], container: &Value) -> String {
+    let review: Value = serde_json::from_slice(body).unwrap_or_default();
+    let patch = json!([{ "op": "add", "path": "/spec/containers/-", "value": container }]);
+    json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
+        "response": {
+            "uid": review["request"]["uid"], "allowed": true,
+            "patchType": "JSONPatch", "patch": BASE64.encode(patch.to_string()),
+        },
+    })
+    .to_string()
+}

@@ -1,0 +1,292 @@
+//! Client of one API server. An answer keeps its status and its `Warning` headers, which typed clients drop.
+//!
+//! Nothing is retried, and every request has a time limit. Kinds are resolved through discovery.
+
+use std::fmt::Display;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, anyhow, ensure};
+use http::{Method, Request, StatusCode};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::discovery::{Discovery, Scope};
+use kube::{Config, Resource as _};
+use serde_json::Value;
+use tokio::sync::Mutex;
+
+/// Answer of an API server.
+#[derive(Debug, Clone)]
+pub struct Answer {
+    /// HTTP status.
+    pub status: StatusCode,
+    /// The object in the body, or the body as a JSON string.
+    pub object: Value,
+    /// Texts of the `Warning` headers.
+    pub warnings: Vec<String>,
+}
+
+impl Answer {
+    /// The same answer if its status is a success.
+    ///
+    /// # Errors
+    /// With the message of the API server otherwise.
+    pub fn good(self) -> anyhow::Result<Self> {
+        ensure!(
+            self.status.is_success(),
+            "{}: {}",
+            self.status,
+            self.message()
+        );
+        Ok(self)
+    }
+
+    /// The same, and the error names what was requested. It is one text: cucumber shows no cause of an error.
+    ///
+    /// # Errors
+    /// With the message of the API server unless its status is a success.
+    pub fn good_for(self, what: impl Display) -> anyhow::Result<Self> {
+        self.good().map_err(|error| anyhow!("{what}: {error}"))
+    }
+
+    /// The value at a JSON pointer; null when it is absent.
+    #[must_use]
+    pub fn at(&self, pointer: &str) -> &Value {
+        self.object.pointer(pointer).unwrap_or(&Value::Null)
+    }
+
+    /// The message of the API server.
+    #[must_use]
+    pub fn message(&self) -> String {
+        self.at("/message")
+            .as_str()
+            .map_or_else(|| self.object.to_string(), str::to_owned)
+    }
+}
+
+/// Client of one API server; clones share what is known of its kinds.
+#[derive(Clone)]
+pub struct Client {
+    inner: kube::Client,
+    kinds: Arc<Mutex<Vec<Kind>>>,
+}
+
+#[derive(Clone)]
+struct Kind {
+    resource: kube::api::ApiResource,
+    namespaced: bool,
+}
+
+/// How an object is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Write {
+    /// POST; fails when the object exists.
+    Create,
+    /// POST that is not persisted.
+    DryRun,
+    /// Server-side apply with force, by the field manager `harness`.
+    Apply,
+    /// JSON merge patch.
+    Merge,
+}
+
+impl Client {
+    /// Client of the API server that a kubeconfig names.
+    ///
+    /// # Errors
+    /// When the kubeconfig cannot be used.
+    pub async fn with(kubeconfig: &str) -> anyhow::Result<Self> {
+        let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
+        let options = KubeConfigOptions::default();
+        let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+        // A replica that is not ready answers 503, which is an answer.
+        config.default_retry = false;
+        Ok(Self::new(kube::Client::try_from(config)?))
+    }
+
+    /// The same over an existing client.
+    #[must_use]
+    pub fn new(inner: kube::Client) -> Self {
+        Self {
+            inner,
+            kinds: Arc::default(),
+        }
+    }
+
+    /// Sends a JSON body; a merge patch where the method is PATCH.
+    ///
+    /// # Errors
+    /// When no answer arrives in time; a refusal is an answer.
+    pub async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        body: Option<&Value>,
+    ) -> anyhow::Result<Answer> {
+        let kind = if method == Method::PATCH {
+            "application/merge-patch+json"
+        } else {
+            "application/json"
+        };
+        let bytes = body
+            .map(|body| body.to_string().into_bytes())
+            .unwrap_or_default();
+        self.send(method, path, kind, bytes).await
+    }
+
+    /// Sends a body of any content type.
+    ///
+    /// # Errors
+    /// When no answer arrives in time.
+    pub async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        kind: &str,
+        body: Vec<u8>,
+    ) -> anyhow::Result<Answer> {
+        let request = Request::builder()
+            .method(method.clone())
+            .uri(path)
+            .header(http::header::CONTENT_TYPE, kind)
+            .body(body.into())?;
+        let exchange = async {
+            let response = self.inner.send(request).await?;
+            let (parts, body) = response.into_parts();
+            anyhow::Ok((parts, body.collect_bytes().await?))
+        };
+        let (parts, bytes) = tokio::time::timeout(TIME_LIMIT, exchange)
+            .await
+            .map_err(anyhow::Error::from)
+            .flatten()
+            .map_err(|error| anyhow!("{method} {path}: {error:#}"))?;
+        let object = serde_json::from_slice(&bytes)
+            .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into_owned()));
+        let headers = parts.headers.get_all(http::header::WARNING);
+        let warnings = headers
+            .iter()
+            .filter_map(|value| warning(value.as_bytes()))
+            .collect();
+        Ok(Answer {
+            status: parts.status,
+            object,
+            warnings,
+        })
+    }
+
+    /// Reads an object.
+    ///
+    /// # Errors
+    /// When it does not exist.
+    pub async fn get(&self, path: &str) -> anyhow::Result<Answer> {
+        let answer = self.ask(Method::GET, path, None).await?;
+        answer.good_for(path)
+    }
+
+    /// Changes an object by a merge patch.
+    ///
+    /// # Errors
+    /// When the API server refuses.
+    pub async fn patch(&self, path: &str, changes: &Value) -> anyhow::Result<Answer> {
+        let answer = self.ask(Method::PATCH, path, Some(changes)).await?;
+        answer.good_for(path)
+    }
+
+    /// Writes `object`, whose kind and name are in it, to `namespace`; gives the answer whatever its status.
+    ///
+    /// # Errors
+    /// When the kind is not served, or no answer arrives in time.
+    pub async fn write(
+        &self,
+        how: Write,
+        namespace: Option<&str>,
+        object: &Value,
+    ) -> anyhow::Result<Answer> {
+        let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
+        let kind = text("/kind").context("the object has no kind")?;
+        let name = text("/metadata/name").context("the object has no name")?;
+        let (mut object, collection) = (object.clone(), self.collection(kind, namespace).await?);
+        object["apiVersion"] = Value::String(self.kind(kind).await?.resource.api_version);
+        let (method, path, content) = match how {
+            Write::Create => (Method::POST, collection, "application/json"),
+            Write::DryRun => (
+                Method::POST,
+                format!("{collection}?dryRun=All"),
+                "application/json",
+            ),
+            Write::Apply => (
+                Method::PATCH,
+                format!("{collection}/{name}?fieldManager={MANAGER}&force=true"),
+                "application/apply-patch+yaml",
+            ),
+            Write::Merge => (
+                Method::PATCH,
+                format!("{collection}/{name}"),
+                "application/merge-patch+json",
+            ),
+        };
+        let body = object.to_string().into_bytes();
+        self.send(method, &path, content, body).await
+    }
+
+    /// Path of the objects of a kind, in a namespace unless the kind is cluster-scoped.
+    ///
+    /// # Errors
+    /// When the kind is not served.
+    pub async fn collection(&self, kind: &str, namespace: Option<&str>) -> anyhow::Result<String> {
+        let kind = self.kind(kind).await?;
+        let namespace = kind.namespaced.then_some(namespace.unwrap_or("default"));
+        Ok(kube::api::DynamicObject::url_path(
+            &kind.resource,
+            namespace,
+        ))
+    }
+
+    /// Resolves a kind; discovery runs again for one that is not known yet.
+    async fn kind(&self, name: &str) -> anyhow::Result<Kind> {
+        let mut kinds = self.kinds.lock().await;
+        let known = |kinds: &[Kind]| kinds.iter().find(|it| it.resource.kind == name).cloned();
+        if let Some(kind) = known(&kinds) {
+            return Ok(kind);
+        }
+        let run = Discovery::new(self.inner.clone()).run_aggregated();
+        let found = tokio::time::timeout(TIME_LIMIT, run).await??;
+        let mut groups: Vec<_> = found.groups().collect();
+        // Of kinds with one name, the one of the core group.
+        groups.sort_by_key(|group| group.name().to_owned());
+        *kinds = groups
+            .iter()
+            .flat_map(|group| group.resources_by_stability())
+            .map(|(resource, capabilities)| Kind {
+                resource,
+                namespaced: capabilities.scope == Scope::Namespaced,
+            })
+            .collect();
+        known(&kinds).with_context(|| format!("the API server does not serve kind {name}"))
+    }
+}
+
+/// Text of a `Warning` header: `299 - "text"` (RFC 7234).
+fn warning(header: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(header);
+    let (_, quoted) = text.split_once('"')?;
+    let (inner, _) = quoted.rsplit_once('"')?;
+    Some(inner.replace("\\\"", "\"").replace("\\\\", "\\"))
+}
+
+/// Field manager of what scenarios apply.
+const MANAGER: &str = "harness";
+/// Longest time that one request may take.
+const TIME_LIMIT: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn warning_is_the_text_between_the_quotes() {
+        let read = |text: &str| super::warning(text.as_bytes());
+        assert_eq!(
+            read("299 - \"a \\\"b\\\" c\"").as_deref(),
+            Some("a \"b\" c")
+        );
+        assert_eq!(read("299 -"), None);
+    }
+}

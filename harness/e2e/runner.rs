@@ -1,0 +1,351 @@
+//! Runs the scenarios of a suite with cucumber and its own command line (`-n`, `-t`, `-i`, `-c`), plus `--keep`.
+//!
+//! The features are read and filtered before anything is started, so that a filter that matches nothing is an error and
+//! an environment can start only what the selected scenarios need. Steps that are skipped or undefined fail; nothing is
+//! retried.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::panic::PanicHookInfo;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use anyhow::{Context as _, ensure};
+use cucumber::cli::{Compose, Opts};
+use cucumber::event::ScenarioFinished;
+use cucumber::gherkin::{Feature, Scenario as Example};
+use cucumber::tag::Ext as _;
+use cucumber::writer::{self, Coloring, Stats as _};
+use cucumber::{Parser as _, World as _, WriterExt as _, parser, runner};
+use futures::future::LocalBoxFuture;
+use futures::{FutureExt as _, StreamExt as _};
+
+use crate::scenario::{Environment, Scenario};
+
+/// Scenarios that run in environments of one kind.
+#[derive(Debug, Clone, Copy)]
+pub struct Suite {
+    /// Name of the suite: of its JUnit file and its folder of diagnostics.
+    pub name: &'static str,
+    /// Folder below `features`.
+    pub folder: &'static str,
+    /// Number of scenarios that run at once.
+    pub at_once: usize,
+    /// Whether scenarios with these tags belong to the suite.
+    pub selects: fn(&BTreeSet<String>) -> bool,
+}
+
+/// Options beside cucumber's own.
+#[derive(Debug, Default, Clone, clap::Args)]
+pub struct Own {
+    /// Leave clusters and registry running; the next run uses them.
+    #[arg(long)]
+    pub keep: bool,
+}
+
+/// The command line of a suite.
+pub type Options = Opts<
+    parser::basic::Cli,
+    runner::basic::Cli,
+    Compose<writer::basic::Cli, writer::junit::Cli>,
+    Own,
+>;
+
+/// What the filters of the command line leave of a suite.
+#[derive(Debug)]
+pub struct Selection {
+    features: Vec<Feature>,
+    /// All tags of the selected scenarios.
+    pub tags: BTreeSet<String>,
+    /// Number of scenarios; each example of an outline is one.
+    pub scenarios: usize,
+}
+
+/// Gives every scenario its environment.
+pub trait Environments {
+    /// The environment of the next scenario.
+    fn next(&self) -> LocalBoxFuture<'_, anyhow::Result<Arc<dyn Environment>>>;
+
+    /// Removes what was started and is not kept, after the last scenario.
+    fn stop(self: Rc<Self>) -> LocalBoxFuture<'static, anyhow::Result<()>> {
+        futures::future::ready(Ok(())).boxed_local()
+    }
+}
+
+/// The scenarios of a suite that the command line selects.
+///
+/// # Errors
+/// When a feature cannot be read, or nothing is selected.
+pub async fn select(suite: &Suite, options: &Options) -> anyhow::Result<Selection> {
+    let folder = root().join("features").join(suite.folder);
+    let parsed: Vec<_> = parser::Basic::new()
+        .parse(folder, options.parser.clone())
+        .collect()
+        .await;
+    let mut selection = Selection {
+        features: Vec::new(),
+        tags: BTreeSet::new(),
+        scenarios: 0,
+    };
+    for feature in parsed {
+        let mut feature = feature?;
+        let examples = std::mem::take(&mut feature.scenarios);
+        for example in examples {
+            let tags = tags(&feature, &example);
+            if !(suite.selects)(&tags) || !is_wanted(options, &tags, &example.name) {
+                continue;
+            }
+            selection.tags.extend(tags);
+            selection.scenarios += 1;
+            feature.scenarios.push(example);
+        }
+        if !feature.scenarios.is_empty() {
+            selection.features.push(feature);
+        }
+    }
+    ensure!(
+        selection.scenarios > 0,
+        "suite {}: no scenario matches the name, tags or input of the command line",
+        suite.name
+    );
+    Ok(selection)
+}
+
+fn tags(feature: &Feature, example: &Example) -> BTreeSet<String> {
+    feature.tags.iter().chain(&example.tags).cloned().collect()
+}
+
+fn is_wanted(options: &Options, tags: &BTreeSet<String>, title: &str) -> bool {
+    let by_name = options.re_filter.as_ref();
+    let by_tags = options.tags_filter.as_ref();
+    by_name.is_none_or(|regex| regex.is_match(title))
+        && by_tags.is_none_or(|expression| expression.eval(tags))
+}
+
+/// Runs what was selected and gives whether all of it passed. Results go to `out` and to a JUnit file.
+///
+/// # Errors
+/// When the JUnit file cannot be written.
+pub async fn run<O: Write + 'static>(
+    suite: &Suite,
+    options: Options,
+    selection: Selection,
+    environments: Rc<dyn Environments>,
+    out: O,
+) -> anyhow::Result<bool> {
+    let file = state().join(format!("junit-{}.xml", suite.name));
+    std::fs::create_dir_all(state())?;
+    let junit = std::fs::File::create(&file).with_context(|| file.display().to_string())?;
+    let name = suite.name;
+    let writer = Scenario::cucumber::<PathBuf>()
+        .with_parser(Parsed(selection.features))
+        .max_concurrent_scenarios(suite.at_once)
+        .before(move |_, _, example, scenario| {
+            // Cucumber puts an empty hook in place when it begins.
+            std::panic::set_hook(Box::new(report));
+            let environments = Rc::clone(&environments);
+            async move {
+                match environments.next().await {
+                    Ok(environment) => scenario.begin(environment, &example.name),
+                    Err(error) => fail(format!("no environment: {error:#}")),
+                }
+            }
+            .boxed_local()
+        })
+        .after(move |feature, _, example, finished, scenario| {
+            let failed = !matches!(finished, ScenarioFinished::StepPassed);
+            async move {
+                let Some(scenario) = scenario else { return };
+                if failed && let Ok(environment) = scenario.environment() {
+                    let folder = diagnostics(name, feature, example);
+                    environment.diagnose(&folder).await;
+                    tracing::info!(folder = %folder.display(), "diagnostics written");
+                }
+                if let Err(errors) = scenario.end().await {
+                    fail(format!("clean-up: {}", errors.join("\n")));
+                }
+            }
+            .boxed_local()
+        })
+        .with_writer(
+            writer::Basic::new(out, Coloring::Auto, 0)
+                .summarized()
+                .tee::<Scenario, _>(writer::JUnit::for_tee(junit, 0).normalized()),
+        )
+        .fail_on_skipped()
+        .with_cli(options)
+        .run(PathBuf::new())
+        .await;
+    Ok(!writer.execution_has_failed())
+}
+
+/// Runs a suite on clusters from the command line of the process: what `fn main` of its cargo target returns.
+///
+/// `start` brings up what the selected scenarios need. SIGINT and SIGTERM end the run and remove what it made.
+#[cfg(feature = "clusters")]
+pub async fn main<S>(suite: Suite, start: S) -> std::process::ExitCode
+where
+    S: AsyncFnOnce(
+        &clusters::progress::Progress,
+        &Selection,
+        bool,
+    ) -> anyhow::Result<Rc<dyn Environments>>,
+{
+    use std::process::ExitCode;
+    log();
+    // Cargo starts tests in the folder of their package; `-i` means a path that one sees.
+    let moved = std::env::set_current_dir(root());
+    let options = Options::parsed();
+    let whole = async {
+        moved?;
+        let selection = select(&suite, &options).await?;
+        let progress = clusters::progress::Progress::new();
+        let environments = start(&progress, &selection, options.custom.keep).await?;
+        let ran = Rc::clone(&environments);
+        let passed = run(&suite, options, selection, ran, std::io::stdout()).await;
+        environments.stop().await?;
+        passed
+    };
+    match clusters::run::interruptible(Box::pin(whole)).await {
+        Ok(Ok(true)) => ExitCode::SUCCESS,
+        Ok(Ok(false)) => ExitCode::FAILURE,
+        Ok(Err(error)) => {
+            tracing::error!("{error:#}");
+            ExitCode::FAILURE
+        }
+        Err(interrupted) => {
+            tracing::error!("{interrupted}");
+            ExitCode::from(INTERRUPTED)
+        }
+    }
+}
+
+/// 128 and the number of SIGINT, as in shells.
+#[cfg(feature = "clusters")]
+const INTERRUPTED: u8 = 130;
+
+/// Features that were read before.
+struct Parsed(Vec<Feature>);
+
+impl cucumber::Parser<PathBuf> for Parsed {
+    type Cli = parser::basic::Cli;
+    type Output = futures::stream::Iter<std::vec::IntoIter<parser::Result<Feature>>>;
+
+    fn parse(self, _: PathBuf, _: Self::Cli) -> Self::Output {
+        let features: Vec<_> = self.0.into_iter().map(Ok).collect();
+        futures::stream::iter(features)
+    }
+}
+
+/// Fails a hook; cucumber reports the payload.
+fn fail(text: String) {
+    std::panic::resume_unwind(Box::new(text));
+}
+
+/// Cucumber shows the panics of steps; those of tasks have no other reader.
+fn report(panic: &PanicHookInfo<'_>) {
+    if tokio::task::try_id().is_some() {
+        tracing::error!(%panic, "a task panicked");
+    }
+}
+
+/// Folder of one example: the line makes examples of one title differ.
+fn diagnostics(suite: &str, feature: &Feature, example: &Example) -> PathBuf {
+    let file = feature.path.as_deref().and_then(Path::file_stem);
+    let file = file.map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+    let letters = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+    let title: String = example.name.chars().map(letters).take(80).collect();
+    let example = format!("{title}-line-{}", example.position.line);
+    state()
+        .join("evidence")
+        .join(suite)
+        .join(file)
+        .join(example)
+}
+
+/// Writes the harness's own log to standard error, from now on.
+pub fn log() {
+    let subscriber = tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_max_level(tracing::Level::INFO)
+        .finish();
+    // A second suite in one process keeps the first subscriber.
+    let _ = tracing::subscriber::set_global_default(subscriber);
+}
+
+/// A writer whose text can be read afterwards.
+#[derive(Debug, Clone, Default)]
+pub struct Buffer(Rc<RefCell<Vec<u8>>>);
+
+impl Buffer {
+    /// What was written.
+    #[must_use]
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.0.borrow()).into_owned()
+    }
+}
+
+impl Write for Buffer {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.borrow_mut().extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Folder of the root `Cargo.toml`.
+#[must_use]
+pub fn root() -> &'static Path {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    package.ancestors().nth(2).unwrap_or(package)
+}
+
+fn state() -> PathBuf {
+    root().join("target/harness")
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    const ALL: Suite = Suite {
+        name: "all",
+        folder: "admission",
+        at_once: 1,
+        selects: |_| true,
+    };
+
+    async fn selected(arguments: &[&str]) -> anyhow::Result<Selection> {
+        let arguments = ["suite"].iter().chain(arguments);
+        select(&ALL, &Options::try_parse_from(arguments)?).await
+    }
+
+    #[tokio::test]
+    async fn name_or_tag_that_matches_nothing_is_an_error() {
+        for arguments in [["-n", "no such title"], ["-t", "@no-such-tag"]] {
+            let error = selected(&arguments).await.unwrap_err().to_string();
+            assert!(error.contains("no scenario matches"), "{error}");
+        }
+    }
+
+    #[tokio::test]
+    async fn name_selects_examples_by_their_own_title() {
+        let one = selected(&["-n", "^Image replace.me/a is rewritten"]).await;
+        assert_eq!(one.unwrap().scenarios, 1);
+    }
+
+    #[tokio::test]
+    async fn selection_has_the_tags_of_its_scenarios_only() {
+        let selection = selected(&["-t", "@own-cluster"]).await.unwrap();
+        assert_eq!(selection.scenarios, 1);
+        let tags: Vec<&str> = selection.tags.iter().map(String::as_str).collect();
+        assert_eq!(tags, ["node", "own-cluster"]);
+    }
+}

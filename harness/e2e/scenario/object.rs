@@ -1,0 +1,118 @@
+//! Reference to an object in a step: `<Kind> "namespace/name"` or `<Kind> "name"`.
+
+use std::fmt;
+use std::str::FromStr;
+
+use cucumber::Parameter;
+
+use super::Cluster;
+
+/// An object that a step names. ` on runtime "x"` behind it names one of several runtimes.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Parameter)]
+#[param(
+    name = "object",
+    regex = r#"[A-Z][A-Za-z]+ "[^"]+"(?: on runtime "[^"]+")?"#
+)]
+pub struct ObjectRef {
+    /// Kind, as in a manifest.
+    pub kind: String,
+    /// Namespace, unless it is cluster-scoped.
+    pub namespace: Option<String>,
+    /// Name.
+    pub name: String,
+    /// Runtime whose cluster holds it.
+    pub runtime: Option<String>,
+}
+
+impl ObjectRef {
+    /// A reference from its parts.
+    #[must_use]
+    pub fn new(kind: &str, namespace: Option<&str>, name: &str) -> Self {
+        Self {
+            kind: kind.to_owned(),
+            namespace: namespace.map(str::to_owned),
+            name: name.to_owned(),
+            runtime: None,
+        }
+    }
+
+    /// The cluster that holds it: KCP for kinds and the namespace of the control plane, else a runtime.
+    #[must_use]
+    pub fn cluster(&self) -> Cluster {
+        let on_kcp = self.namespace.as_deref() == Some(api::runtimes::KCP_NAMESPACE)
+            || self.name == api::runtimes::KCP_NAMESPACE
+            || KCP_KINDS.contains(&self.kind.as_str());
+        if on_kcp && self.runtime.is_none() {
+            Cluster::Kcp
+        } else {
+            Cluster::Runtime(self.runtime.clone())
+        }
+    }
+}
+
+impl FromStr for ObjectRef {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts: Vec<&str> = text.split('"').collect();
+        let (kind, name, runtime) = match parts.as_slice() {
+            [kind, name, ""] => (kind, name, None),
+            [kind, name, " on runtime ", runtime, ""] => (kind, name, Some((*runtime).to_owned())),
+            _ => return Err(format!("not an object: {text}")),
+        };
+        let (namespace, name) = match name.split_once('/') {
+            Some((namespace, name)) => (Some(namespace), name),
+            None => (None, *name),
+        };
+        Ok(Self {
+            runtime,
+            ..Self::new(kind.trim_end(), namespace, name)
+        })
+    }
+}
+
+impl fmt::Display for ObjectRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, name, .. } = self;
+        match &self.namespace {
+            Some(namespace) => write!(f, "{kind} {namespace}/{name}"),
+            None => write!(f, "{kind} {name}"),
+        }
+    }
+}
+
+/// Cluster-wide kinds of the control plane.
+const KCP_KINDS: [&str; 4] = ["Runtime", "RuntimeBootstrapper", "Watcher", "Kyma"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[rstest::rstest]
+    #[case::namespaced("Pod \"shop/web\"", Some("shop"), "web", Cluster::Runtime(None))]
+    #[case::cluster_scoped(
+        "ClusterTrustBundle \"a.b:c:1\"",
+        None,
+        "a.b:c:1",
+        Cluster::Runtime(None)
+    )]
+    #[case::on_kcp("Secret \"kcp-system/s\"", Some("kcp-system"), "s", Cluster::Kcp)]
+    #[case::kcp_kind("Runtime \"kcp-system/r\"", Some("kcp-system"), "r", Cluster::Kcp)]
+    #[case::named("Pod \"a/b\" on runtime \"r\"", Some("a"), "b", Cluster::Runtime(Some("r".into())))]
+    fn reads_a_reference(
+        #[case] text: &str,
+        #[case] namespace: Option<&str>,
+        #[case] name: &str,
+        #[case] cluster: Cluster,
+    ) {
+        let object: ObjectRef = text.parse().unwrap();
+        assert_eq!(object.namespace.as_deref(), namespace);
+        assert_eq!(object.name, name);
+        assert_eq!(object.cluster(), cluster);
+    }
+
+    #[test]
+    fn rejects_other_texts() {
+        assert!("Pod \"a\" somewhere".parse::<ObjectRef>().is_err());
+    }
+}

@@ -1,0 +1,69 @@
+//! The scenarios of features/admission that are pure decisions, against the webhook's router in this process.
+//!
+//! Every scenario has a stand-in for the API server of its own, so scenarios neither wait for nor see each other.
+
+#[path = "in_process/stand_in.rs"]
+mod stand_in;
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use e2e::client::Client;
+use e2e::runner::{self, Buffer, Environments, Options, Suite};
+use e2e::scenario::{Cluster, Environment};
+use futures::FutureExt as _;
+use futures::future::LocalBoxFuture;
+
+use stand_in::StandIn;
+
+const SUITE: Suite = Suite {
+    name: "admission-in-process",
+    folder: "admission",
+    at_once: 16,
+    selects: |tags| !tags.contains("cluster") && !tags.contains("node"),
+};
+
+#[tokio::test]
+async fn admission_decisions() {
+    let options = Options::default();
+    let selection = runner::select(&SUITE, &options).await.unwrap();
+    let scenarios = selection.scenarios;
+    let out = Buffer::default();
+    let passed = runner::run(&SUITE, options, selection, Rc::new(InProcess), out.clone())
+        .await
+        .unwrap();
+    if !passed {
+        println!("{}", out.text());
+    }
+    assert!(passed, "a scenario of {scenarios} failed");
+    // Fewer would mean that the tags of the features exclude what belongs here.
+    assert!(scenarios >= 90, "only {scenarios} scenarios");
+}
+
+struct InProcess;
+
+impl Environments for InProcess {
+    fn next(&self) -> LocalBoxFuture<'_, anyhow::Result<Arc<dyn Environment>>> {
+        async {
+            let client = Client::new(StandIn::start()?.client());
+            let environment: Arc<dyn Environment> = Arc::new(Decisions { client });
+            Ok(environment)
+        }
+        .boxed_local()
+    }
+}
+
+/// One cluster: the stand-in.
+struct Decisions {
+    client: Client,
+}
+
+impl Environment for Decisions {
+    fn client(&self, cluster: &Cluster) -> anyhow::Result<Client> {
+        anyhow::ensure!(
+            *cluster == Cluster::Runtime(None),
+            "in process there is one runtime and no control plane"
+        );
+        Ok(self.client.clone())
+    }
+}
