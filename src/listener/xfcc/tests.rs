@@ -5,7 +5,8 @@ use rstest::rstest;
 
 use super::*;
 
-mod seeds;
+#[path = "../../../fuzz/properties/xfcc.rs"]
+mod property;
 
 /// A header as Envoy would write it: each value quoted.
 fn print(elements: &[Vec<(String, String)>]) -> String {
@@ -115,4 +116,14 @@ proptest! {
         prop_assert_eq!(elements.len(), 1);
         prop_assert_eq!(elements[0].values("cert").collect::<Vec<_>>(), ["real"]);
     }
+}
+
+/// The seeds of fuzzing, and what it has found, against the same property.
+#[rstest]
+fn a_header_has_one_reading_or_none(
+    #[files("../../fuzz/seeds/xfcc/*")]
+    #[mode = bytes]
+    header: &[u8],
+) {
+    property::check(header);
 }

@@ -29,14 +29,14 @@ fn timeouts() -> Timeouts {
     }
 }
 
-struct World {
+struct Fixture {
     authority: Authority,
     kcp: Kcp,
     certificates: Certificates,
     secret: Secret,
 }
 
-impl World {
+impl Fixture {
     async fn new() -> Self {
         let (authority, secret) = certified();
         let kcp = Kcp::of(&authority).await;
@@ -97,19 +97,19 @@ async fn post(channel: &Channel) -> Result<(), PostError> {
 #[case::the_core_group("", r#"{"watched":{"Namespace":"ns","Name":"n"},"watchedGvk":{"group":"","version":"v1","kind":"Kyma"}}"#)]
 #[tokio::test]
 async fn an_event_as_the_public_watcher_posts_it(#[case] group: &str, #[case] body: &str) {
-    let world = World::new().await;
-    let channel = world.channel();
+    let fixture = Fixture::new().await;
+    let channel = fixture.channel();
     let event = event(group, "n");
     channel
         .post_event(&manager(), &event, Some(7))
         .await
         .unwrap();
     channel.post_event(&manager(), &event, None).await.unwrap();
-    let [numbered, plain] = world.kcp.received().try_into().unwrap();
+    let [numbered, plain] = fixture.kcp.received().try_into().unwrap();
     assert_eq!(numbered.line(), "POST /v2/lifecycle-manager/event HTTP/1.1");
     assert_eq!(
         numbered.header("host"),
-        Some(&*world.kcp.address.to_string())
+        Some(&*fixture.kcp.address.to_string())
     );
     assert_eq!(numbered.header("content-type"), Some("application/json"));
     assert_eq!(
@@ -126,19 +126,19 @@ async fn an_event_as_the_public_watcher_posts_it(#[case] group: &str, #[case] bo
 /// The contract is a setting.
 #[tokio::test]
 async fn the_first_segment_is_the_contract() {
-    let world = World::new().await;
+    let fixture = Fixture::new().await;
     let options = ChannelOptions {
-        kcp_address: KcpAddress::parse(&world.kcp.address.to_string()).unwrap(),
+        kcp_address: KcpAddress::parse(&fixture.kcp.address.to_string()).unwrap(),
         contract: PathSegment::parse("v1").unwrap(),
         boot_id: BootId::parse("life-1").unwrap(),
         connections: 1,
         timeouts: timeouts(),
     };
-    post(&Channel::new(options, &world.certificates))
+    post(&Channel::new(options, &fixture.certificates))
         .await
         .unwrap();
     assert_eq!(
-        world.kcp.received()[0].line(),
+        fixture.kcp.received()[0].line(),
         "POST /v1/lifecycle-manager/event HTTP/1.1"
     );
 }
@@ -146,90 +146,93 @@ async fn the_first_segment_is_the_contract() {
 /// The public watcher makes a handshake for each event and leaves a socket behind.
 #[tokio::test]
 async fn events_share_a_connection() {
-    let world = World::new().await;
-    let channel = world.channel();
+    let fixture = Fixture::new().await;
+    let channel = fixture.channel();
     for _ in 0..200 {
         post(&channel).await.unwrap();
     }
-    assert_eq!((world.kcp.received().len(), world.kcp.opened()), (200, 1));
+    assert_eq!(
+        (fixture.kcp.received().len(), fixture.kcp.opened()),
+        (200, 1)
+    );
 }
 
 #[tokio::test]
 async fn connections_are_few_however_many_post() {
-    let world = World::new().await;
-    let channel = world.channel();
+    let fixture = Fixture::new().await;
+    let channel = fixture.channel();
     let posts = (0..100).map(|_| post(&channel));
     for posted in futures::future::join_all(posts).await {
         posted.unwrap();
     }
-    assert!(world.kcp.opened() <= 4, "{}", world.kcp.opened());
-    assert_eq!(world.kcp.received().len(), 100);
+    assert!(fixture.kcp.opened() <= 4, "{}", fixture.kcp.opened());
+    assert_eq!(fixture.kcp.received().len(), 100);
 }
 
 #[tokio::test]
 async fn who_finds_no_free_connection_in_time_is_told() {
-    let world = World::new().await;
-    world.kcp.otherwise(Reply::HANG);
-    let channel = world.patient(Timeouts {
+    let fixture = Fixture::new().await;
+    fixture.kcp.otherwise(Reply::HANG);
+    let channel = fixture.patient(Timeouts {
         answer: BRIEF,
         ..timeouts()
     });
     // Six for four places, and those before give up first.
     let posts = futures::future::join_all((0..6).map(|_| post(&channel))).await;
     assert!(posts.iter().all(Result::is_err));
-    assert!(world.kcp.received().len() <= 6);
+    assert!(fixture.kcp.received().len() <= 6);
 }
 
 #[tokio::test]
 async fn a_connection_that_rests_for_long_is_closed() {
-    let world = World::new().await;
-    let channel = world.patient(Timeouts {
+    let fixture = Fixture::new().await;
+    let channel = fixture.patient(Timeouts {
         idle: BRIEF,
         ..timeouts()
     });
     post(&channel).await.unwrap();
-    world.kcp.open(1).await;
-    world.kcp.open(0).await;
+    fixture.kcp.open(1).await;
+    fixture.kcp.open(0).await;
     post(&channel).await.unwrap();
-    assert_eq!(world.kcp.opened(), 2);
+    assert_eq!(fixture.kcp.opened(), 2);
 }
 
 /// Gateways close what rests; that is nobody's failure.
 #[tokio::test]
 async fn a_connection_that_kcp_closed_costs_no_event() {
-    let world = World::new().await;
-    let channel = world.channel();
-    world.kcp.otherwise(Reply::Close(200));
+    let fixture = Fixture::new().await;
+    let channel = fixture.channel();
+    fixture.kcp.otherwise(Reply::Close(200));
     for _ in 0..20 {
         post(&channel).await.unwrap();
     }
-    assert_eq!(world.kcp.received().len(), 20);
+    assert_eq!(fixture.kcp.received().len(), 20);
 }
 
 /// The same when our request meets the close on its way.
 #[tokio::test]
 async fn a_resting_connection_that_breaks_under_a_post_is_replaced_once() {
-    let world = World::new().await;
-    let channel = world.channel();
+    let fixture = Fixture::new().await;
+    let channel = fixture.channel();
     post(&channel).await.unwrap();
-    world.kcp.next([Reply::Cut(Vec::new())]);
+    fixture.kcp.next([Reply::Cut(Vec::new())]);
     post(&channel).await.unwrap();
-    assert_eq!((world.kcp.received().len(), world.kcp.opened()), (3, 2));
-    world.kcp.otherwise(Reply::Cut(Vec::new()));
+    assert_eq!((fixture.kcp.received().len(), fixture.kcp.opened()), (3, 2));
+    fixture.kcp.otherwise(Reply::Cut(Vec::new()));
     assert!(matches!(
         post(&channel).await,
         Err(PostError::Unreachable(Broken::Exchange(_)))
     ));
-    assert_eq!(world.kcp.received().len(), 5);
+    assert_eq!(fixture.kcp.received().len(), 5);
 }
 
 #[tokio::test]
 async fn a_post_that_is_given_up_spoils_its_connection() {
-    let world = World::new().await;
-    let channel = world.channel();
-    world.kcp.next([Reply::HANG]);
+    let fixture = Fixture::new().await;
+    let channel = fixture.channel();
+    fixture.kcp.next([Reply::HANG]);
     assert!(tokio::time::timeout(BRIEF, post(&channel)).await.is_err());
     post(&channel).await.unwrap();
-    assert_eq!(world.kcp.opened(), 2);
-    world.kcp.open(1).await;
+    assert_eq!(fixture.kcp.opened(), 2);
+    fixture.kcp.open(1).await;
 }

@@ -14,7 +14,7 @@ use crate::outbox::{Options, Stored};
 
 const OFTEN: Duration = Duration::from_millis(20);
 
-struct World {
+struct Fixture {
     kcp: Kcp,
     outbox: Outbox,
     registry: Registry,
@@ -26,7 +26,7 @@ fn manager(name: &str) -> PathSegment {
     PathSegment::parse(name).unwrap()
 }
 
-impl World {
+impl Fixture {
     async fn new(configured: &[&str]) -> Self {
         let (authority, secret) = certified();
         let kcp = Kcp::of(&authority).await;
@@ -90,14 +90,14 @@ fn of(received: &[Received], name: &str) -> Vec<Heartbeat> {
 /// The sender and the receiver agree on the words (`api::event`), and each manager hears of itself.
 #[tokio::test]
 async fn each_manager_hears_of_its_own_events() {
-    let world = World::new(&["a", "b"]).await;
+    let fixture = Fixture::new(&["a", "b"]).await;
     let now = std::time::Instant::now();
     let event = WatchEvent::default();
-    let _ = world.outbox.put(&manager("a"), &event, now);
-    let [item] = world.outbox.take(now, 1).try_into().unwrap();
-    world.outbox.failed(&item, now + Duration::from_hours(1));
-    let beating = tokio::spawn(world.heartbeats.run(CancellationToken::new()));
-    let received = world.kcp.requests(2).await;
+    let _ = fixture.outbox.put(&manager("a"), &event, now);
+    let [item] = fixture.outbox.take(now, 1).try_into().unwrap();
+    fixture.outbox.failed(&item, now + Duration::from_hours(1));
+    let beating = tokio::spawn(fixture.heartbeats.run(CancellationToken::new()));
+    let received = fixture.kcp.requests(2).await;
     let mut expected = Heartbeat {
         boot_id: BootId::parse("life-1").unwrap(),
         sequence: 1,
@@ -118,15 +118,15 @@ async fn each_manager_hears_of_its_own_events() {
 #[case::method_not_allowed(405)]
 #[tokio::test]
 async fn a_public_listener_that_takes_events_is_asked_once(#[case] status: u16) {
-    let world = World::new(&[]).await;
-    world.delivers("public");
-    world.kcp.next([Reply::Status(status, "")]);
-    let outbox = world.outbox.clone();
+    let fixture = Fixture::new(&[]).await;
+    fixture.delivers("public");
+    fixture.kcp.next([Reply::Status(status, "")]);
+    let outbox = fixture.outbox.clone();
     let cancel = CancellationToken::new();
-    let beating = tokio::spawn(world.heartbeats.run(cancel.clone()));
-    world.kcp.requests(1).await;
+    let beating = tokio::spawn(fixture.heartbeats.run(cancel.clone()));
+    fixture.kcp.requests(1).await;
     outbox.took(&manager("ours"), std::time::Instant::now());
-    let received = world.kcp.requests(20).await;
+    let received = fixture.kcp.requests(20).await;
     assert_eq!(of(&received, "public").len(), 1);
     assert!(of(&received, "ours").len() >= 19);
     cancel.cancel();
@@ -136,12 +136,12 @@ async fn a_public_listener_that_takes_events_is_asked_once(#[case] status: u16) 
 /// A gateway answers 404, too, while the manager's route is not there yet.
 #[tokio::test]
 async fn a_route_that_comes_late_is_found() {
-    let world = World::new(&["late"]).await;
-    world
+    let fixture = Fixture::new(&["late"]).await;
+    fixture
         .kcp
         .next([404, 404, 404].map(|it| Reply::Status(it, "")));
-    let beating = tokio::spawn(world.heartbeats.run(CancellationToken::new()));
-    let received = world.kcp.requests(8).await;
+    let beating = tokio::spawn(fixture.heartbeats.run(CancellationToken::new()));
+    let received = fixture.kcp.requests(8).await;
     assert_eq!(of(&received, "late").len(), 8);
     beating.abort();
 }
@@ -149,16 +149,16 @@ async fn a_route_that_comes_late_is_found() {
 /// KCP knows whoever takes an event, however it was delivered.
 #[tokio::test]
 async fn a_manager_that_is_not_configured_is_told_from_its_first_event_on() {
-    let world = World::new(&[]).await;
-    world.delivers("b");
+    let fixture = Fixture::new(&[]).await;
+    fixture.delivers("b");
     let now = std::time::Instant::now();
     let (invented, event) = (manager("invented"), WatchEvent::default());
-    let _ = world.outbox.put(&invented, &event, now);
-    let outbox = world.outbox.clone();
-    let beating = tokio::spawn(world.heartbeats.run(CancellationToken::new()));
-    world.kcp.requests(2).await;
+    let _ = fixture.outbox.put(&invented, &event, now);
+    let outbox = fixture.outbox.clone();
+    let beating = tokio::spawn(fixture.heartbeats.run(CancellationToken::new()));
+    fixture.kcp.requests(2).await;
     outbox.took(&manager("c"), std::time::Instant::now());
-    let received = world.kcp.requests(20).await;
+    let received = fixture.kcp.requests(20).await;
     let told = ["b", "c", "invented"].map(|it| !of(&received, it).is_empty());
     assert_eq!(told, [true, true, false]);
     beating.abort();
@@ -170,14 +170,14 @@ async fn a_manager_that_is_not_configured_is_told_from_its_first_event_on() {
 #[case::cut(Reply::Cut(Vec::new()))]
 #[tokio::test]
 async fn another_failure_is_followed_by_the_next_heartbeat(#[case] reply: Reply) {
-    let world = World::new(&["a"]).await;
-    world.kcp.next([reply.clone(), reply]);
-    let World {
+    let fixture = Fixture::new(&["a"]).await;
+    fixture.kcp.next([reply.clone(), reply]);
+    let Fixture {
         kcp,
         registry,
         heartbeats,
         ..
-    } = world;
+    } = fixture;
     let beating = tokio::spawn(heartbeats.run(CancellationToken::new()));
     kcp.requests(5).await;
     beating.abort();
@@ -186,17 +186,17 @@ async fn another_failure_is_followed_by_the_next_heartbeat(#[case] reply: Reply)
 
 #[tokio::test]
 async fn outcomes_are_counted() {
-    let world = World::new(&["a"]).await;
-    world.kcp.next([
+    let fixture = Fixture::new(&["a"]).await;
+    fixture.kcp.next([
         Reply::OK,
         Reply::Status(500, ""),
         Reply::OK,
         Reply::Status(404, ""),
     ]);
     for _ in 0..4 {
-        world.heartbeats.beat(&manager("a")).await;
+        fixture.heartbeats.beat(&manager("a")).await;
     }
-    let counted = ["accepted", "error", "unsupported"].map(|it| world.counted(it));
+    let counted = ["accepted", "error", "unsupported"].map(|it| fixture.counted(it));
     assert_eq!(counted, [Some(2.0), Some(1.0), Some(1.0)]);
 }
 
@@ -214,15 +214,15 @@ fn overflow(outbox: &Outbox, name: &str) {
 /// A mark goes with the heartbeats until one of them was accepted.
 #[tokio::test]
 async fn a_loss_is_told_until_it_was_heard() {
-    let world = World::new(&["a"]).await;
-    overflow(&world.outbox, "a");
-    world
+    let fixture = Fixture::new(&["a"]).await;
+    overflow(&fixture.outbox, "a");
+    fixture
         .kcp
         .next([Reply::Status(503, ""), Reply::OK, Reply::OK]);
     for _ in 0..3 {
-        world.heartbeats.beat(&manager("a")).await;
+        fixture.heartbeats.beat(&manager("a")).await;
     }
-    let told: Vec<bool> = of(&world.kcp.received(), "a")
+    let told: Vec<bool> = of(&fixture.kcp.received(), "a")
         .iter()
         .map(|it| it.resync_needed)
         .collect();
@@ -232,17 +232,17 @@ async fn a_loss_is_told_until_it_was_heard() {
 /// What fills the outbox is another's, nothing of this one was ever stored, and no managers are configured.
 #[tokio::test]
 async fn a_manager_that_lost_its_first_event_is_asked_for_one_resync() {
-    let world = World::new(&[]).await;
-    world.delivers("a");
-    overflow(&world.outbox, "a");
+    let fixture = Fixture::new(&[]).await;
+    fixture.delivers("a");
+    overflow(&fixture.outbox, "a");
     let mut event = WatchEvent::default();
     event.watched.name = "x".repeat(250);
-    let stored = world
+    let stored = fixture
         .outbox
         .put(&manager("late"), &event, std::time::Instant::now());
     assert_eq!(stored, Stored::Full);
-    let beating = tokio::spawn(world.heartbeats.run(CancellationToken::new()));
-    let received = world.kcp.requests(20).await;
+    let beating = tokio::spawn(fixture.heartbeats.run(CancellationToken::new()));
+    let received = fixture.kcp.requests(20).await;
     let told: Vec<bool> = of(&received, "late")
         .iter()
         .map(|it| it.resync_needed)

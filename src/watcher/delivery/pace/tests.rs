@@ -14,7 +14,7 @@ const BACKOFF: Backoff = Backoff {
 /// The shortest waits: half of the whole.
 const CHANCE: u64 = 0;
 
-struct World {
+struct Fixture {
     pace: Pace,
     now: Instant,
 }
@@ -40,7 +40,7 @@ fn refused(status: u16, retry_after: Option<u64>) -> PostError {
     }
 }
 
-impl World {
+impl Fixture {
     fn new() -> Self {
         Self {
             pace: Pace::new(BACKOFF),
@@ -81,30 +81,33 @@ impl World {
 
 #[test]
 fn a_broken_link_is_probed_by_one_at_a_time() {
-    let mut world = World::new();
-    let tickets: Vec<_> = (0..8).map(|_| world.departs("a").unwrap()).collect();
-    world.pass(1);
-    assert_eq!(world.fails("a", 1, tickets[0], &unreachable()), 0);
-    assert_eq!((world.reopens(), world.pace.room(world.now, 7)), (500, 0));
+    let mut fixture = Fixture::new();
+    let tickets: Vec<_> = (0..8).map(|_| fixture.departs("a").unwrap()).collect();
+    fixture.pass(1);
+    assert_eq!(fixture.fails("a", 1, tickets[0], &unreachable()), 0);
+    assert_eq!(
+        (fixture.reopens(), fixture.pace.room(fixture.now, 7)),
+        (500, 0)
+    );
     // The others of the window tell the same, which is no further step.
-    world.pass(1);
+    fixture.pass(1);
     for (sequence, &ticket) in (2..).zip(&tickets[1..]) {
-        world.fails("a", sequence, ticket, &unreachable());
-        assert_eq!(world.reopens(), 499);
+        fixture.fails("a", sequence, ticket, &unreachable());
+        assert_eq!(fixture.reopens(), 499);
     }
     let mut waits = Vec::new();
     for sequence in 0..10 {
-        let reopens = world.pace.reopens().unwrap();
-        world.now = reopens;
-        assert_eq!(world.pace.room(world.now, 8), 1);
-        let probe = world.departs("a").unwrap();
+        let reopens = fixture.pace.reopens().unwrap();
+        fixture.now = reopens;
+        assert_eq!(fixture.pace.room(fixture.now, 8), 1);
+        let probe = fixture.departs("a").unwrap();
         assert_eq!(
-            (world.pace.room(world.now, 7), world.pace.reopens()),
+            (fixture.pace.room(fixture.now, 7), fixture.pace.reopens()),
             (0, None)
         );
-        world.pass(10);
-        world.fails("a", sequence, probe, &unreachable());
-        waits.push(world.reopens());
+        fixture.pass(10);
+        fixture.fails("a", sequence, probe, &unreachable());
+        waits.push(fixture.reopens());
     }
     let expected = [
         1_000, 2_000, 4_000, 8_000, 16_000, 30_000, 30_000, 30_000, 30_000, 30_000,
@@ -114,18 +117,18 @@ fn a_broken_link_is_probed_by_one_at_a_time() {
 
 #[test]
 fn new_certificates_open_the_link_and_what_the_old_ones_meet_shuts_it_no_more() {
-    let mut world = World::new();
-    let [first, second] = [(); 2].map(|()| world.departs("a").unwrap());
-    world.pass(1);
-    world.fails("a", 1, first, &unreachable());
-    world.pass(1);
-    world.pace.renewed(world.now);
-    world.fails("a", 2, second, &unreachable());
-    assert_eq!(world.pace.room(world.now, 8), 8);
+    let mut fixture = Fixture::new();
+    let [first, second] = [(); 2].map(|()| fixture.departs("a").unwrap());
+    fixture.pass(1);
+    fixture.fails("a", 1, first, &unreachable());
+    fixture.pass(1);
+    fixture.pace.renewed(fixture.now);
+    fixture.fails("a", 2, second, &unreachable());
+    assert_eq!(fixture.pace.room(fixture.now, 8), 8);
     // They are no good either: from the beginning again.
-    let third = world.departs("a").unwrap();
-    world.fails("a", 1, third, &unreachable());
-    assert_eq!(world.reopens(), 500);
+    let third = fixture.departs("a").unwrap();
+    fixture.fails("a", 1, third, &unreachable());
+    assert_eq!(fixture.reopens(), 500);
 }
 
 #[rstest]
@@ -133,113 +136,116 @@ fn new_certificates_open_the_link_and_what_the_old_ones_meet_shuts_it_no_more() 
 #[case::too_large(Some(413))]
 #[case::unavailable(Some(503))]
 fn any_answer_opens_the_link(#[case] status: Option<u16>) {
-    let mut world = World::new();
-    let first = world.departs("a").unwrap();
-    world.fails("a", 1, first, &unreachable());
-    world.now = world.pace.reopens().unwrap();
-    let probe = world.departs("a").unwrap();
+    let mut fixture = Fixture::new();
+    let first = fixture.departs("a").unwrap();
+    fixture.fails("a", 1, first, &unreachable());
+    fixture.now = fixture.pace.reopens().unwrap();
+    let probe = fixture.departs("a").unwrap();
     match status {
-        None => world.pace.arrived(&manager("a")),
+        None => fixture.pace.arrived(&manager("a")),
         Some(status) => {
-            world.fails("a", 1, probe, &refused(status, None));
+            fixture.fails("a", 1, probe, &refused(status, None));
         }
     }
-    assert_eq!(world.pace.room(world.now, 8), 8);
+    assert_eq!(fixture.pace.room(fixture.now, 8), 8);
 }
 
 /// The connection was there; perhaps from before the outage.
 #[test]
 fn a_probe_that_is_not_answered_neither_opens_the_link_nor_puts_it_off() {
-    let mut world = World::new();
-    let first = world.departs("a").unwrap();
-    world.fails("a", 1, first, &unreachable());
-    world.now = world.pace.reopens().unwrap();
-    let probe = world.departs("a").unwrap();
-    world.pass(15_000);
-    world.fails("a", 1, probe, &unanswered());
-    assert!(world.pace.is_link_shut());
-    assert_eq!(world.pace.room(world.now, 8), 1);
-    assert!(world.departs("b").is_some());
+    let mut fixture = Fixture::new();
+    let first = fixture.departs("a").unwrap();
+    fixture.fails("a", 1, first, &unreachable());
+    fixture.now = fixture.pace.reopens().unwrap();
+    let probe = fixture.departs("a").unwrap();
+    fixture.pass(15_000);
+    fixture.fails("a", 1, probe, &unanswered());
+    assert!(fixture.pace.is_link_shut());
+    assert_eq!(fixture.pace.room(fixture.now, 8), 1);
+    assert!(fixture.departs("b").is_some());
 }
 
 #[test]
 fn one_event_that_is_refused_holds_up_nobody() {
-    let mut world = World::new();
+    let mut fixture = Fixture::new();
     for round in 0..10 {
-        let ticket = world.departs("a").unwrap();
-        assert_eq!(world.fails("a", round, ticket, &refused(413, None)), 500);
+        let ticket = fixture.departs("a").unwrap();
+        assert_eq!(fixture.fails("a", round, ticket, &refused(413, None)), 500);
     }
-    assert!(world.departs("a").is_some());
+    assert!(fixture.departs("a").is_some());
 }
 
 #[test]
 fn one_event_that_breaks_its_listener_holds_up_nobody_either() {
-    let mut world = World::new();
+    let mut fixture = Fixture::new();
     for _ in 0..10 {
-        let ticket = world.departs("a").unwrap();
-        world.fails("a", 7, ticket, &refused(500, None));
-        world.pass(500);
+        let ticket = fixture.departs("a").unwrap();
+        fixture.fails("a", 7, ticket, &refused(500, None));
+        fixture.pass(500);
     }
-    assert!(world.departs("a").is_some());
-    assert!(world.departs("a").is_some());
+    assert!(fixture.departs("a").is_some());
+    assert!(fixture.departs("a").is_some());
 }
 
 #[test]
 fn two_events_in_a_row_shut_their_managers_gate_and_no_other() {
-    let mut world = World::new();
+    let mut fixture = Fixture::new();
     for sequence in 1..=2 {
-        let ticket = world.departs("a").unwrap();
-        world.fails("a", sequence, ticket, &refused(503, None));
-        world.pass(1);
+        let ticket = fixture.departs("a").unwrap();
+        fixture.fails("a", sequence, ticket, &refused(503, None));
+        fixture.pass(1);
     }
-    assert_eq!(world.departs("a"), None);
-    assert!(world.departs("b").is_some());
-    world.pass(500);
-    let probe = world.departs("a").unwrap();
-    assert_eq!(world.departs("a"), None);
+    assert_eq!(fixture.departs("a"), None);
+    assert!(fixture.departs("b").is_some());
+    fixture.pass(500);
+    let probe = fixture.departs("a").unwrap();
+    assert_eq!(fixture.departs("a"), None);
     // Behind those that wait for the gate, which opens before.
-    assert_eq!(world.fails("a", 3, probe, &refused(503, None)), 1_500);
-    world.pass(1_000);
-    world.departs("a").unwrap();
-    world.pace.arrived(&manager("a"));
-    assert!(world.departs("a").is_some());
-    assert!(world.departs("a").is_some());
+    assert_eq!(fixture.fails("a", 3, probe, &refused(503, None)), 1_500);
+    fixture.pass(1_000);
+    fixture.departs("a").unwrap();
+    fixture.pace.arrived(&manager("a"));
+    assert!(fixture.departs("a").is_some());
+    assert!(fixture.departs("a").is_some());
 }
 
 #[test]
 fn a_probe_that_never_reached_its_manager_leaves_the_gate_to_the_next() {
-    let mut world = World::new();
-    let ticket = world.departs("a").unwrap();
-    world.fails("a", 1, ticket, &refused(429, Some(1)));
-    world.pass(1_250);
-    let probe = world.departs("a").unwrap();
-    world.fails("a", 1, probe, &unreachable());
-    world.now = world.pace.reopens().unwrap();
-    assert!(world.departs("a").is_some());
+    let mut fixture = Fixture::new();
+    let ticket = fixture.departs("a").unwrap();
+    fixture.fails("a", 1, ticket, &refused(429, Some(1)));
+    fixture.pass(1_250);
+    let probe = fixture.departs("a").unwrap();
+    fixture.fails("a", 1, probe, &unreachable());
+    fixture.now = fixture.pace.reopens().unwrap();
+    assert!(fixture.departs("a").is_some());
 }
 
 #[test]
 fn a_wait_that_kcp_asks_for_is_kept_by_all_of_the_manager() {
-    let mut world = World::new();
-    let [first, second] = [(), ()].map(|()| world.departs("a").unwrap());
+    let mut fixture = Fixture::new();
+    let [first, second] = [(), ()].map(|()| fixture.departs("a").unwrap());
     // With the least of chance it is the longest: a quarter more.
     assert_eq!(
-        world.fails("a", 1, first, &refused(503, Some(100))),
+        fixture.fails("a", 1, first, &refused(503, Some(100))),
         125_000
     );
-    assert_eq!(world.fails("a", 2, second, &refused(503, None)), 125_000);
-    world.pass(124_999);
-    assert_eq!(world.departs("a"), None);
-    world.pass(1);
-    assert!(world.departs("a").is_some());
+    assert_eq!(fixture.fails("a", 2, second, &refused(503, None)), 125_000);
+    fixture.pass(124_999);
+    assert_eq!(fixture.departs("a"), None);
+    fixture.pass(1);
+    assert!(fixture.departs("a").is_some());
 }
 
 #[test]
 fn a_wait_asked_for_one_event_is_kept_by_that_alone() {
-    let mut world = World::new();
-    let ticket = world.departs("a").unwrap();
-    assert_eq!(world.fails("a", 1, ticket, &refused(413, Some(20))), 25_000);
-    assert!(world.departs("a").is_some());
+    let mut fixture = Fixture::new();
+    let ticket = fixture.departs("a").unwrap();
+    assert_eq!(
+        fixture.fails("a", 1, ticket, &refused(413, Some(20))),
+        25_000
+    );
+    assert!(fixture.departs("a").is_some());
 }
 
 #[rstest]
@@ -261,30 +267,30 @@ fn what_is_asked_for_is_the_least(
 
 #[test]
 fn a_backlog_behind_a_gate_is_spread() {
-    let mut world = World::new();
-    let ticket = world.departs("a").unwrap();
-    world.fails("a", 1, ticket, &refused(503, Some(100)));
+    let mut fixture = Fixture::new();
+    let ticket = fixture.departs("a").unwrap();
+    fixture.fails("a", 1, ticket, &refused(503, Some(100)));
     let opens = Duration::from_secs(125);
     for place in 1..=1_000 {
-        let again = world.pace.depart(&manager("a"), world.now).unwrap_err();
-        assert_eq!(again.duration_since(world.now), opens + SPACING * place);
+        let again = fixture.pace.depart(&manager("a"), fixture.now).unwrap_err();
+        assert_eq!(again.duration_since(fixture.now), opens + SPACING * place);
     }
 }
 
 #[test]
 fn managers_that_are_not_registered_any_more_are_forgotten() {
-    let mut world = World::new();
+    let mut fixture = Fixture::new();
     for number in 0..100 {
         let name = format!("m{number}");
-        let ticket = world.departs(&name).unwrap();
-        world.fails(&name, 1, ticket, &refused(503, Some(10)));
-        let ticket = world.departs("silent").unwrap();
-        world.fails("silent", number, ticket, &unanswered());
-        world
+        let ticket = fixture.departs(&name).unwrap();
+        fixture.fails(&name, 1, ticket, &refused(503, Some(10)));
+        let ticket = fixture.departs("silent").unwrap();
+        fixture.fails("silent", number, ticket, &unanswered());
+        fixture
             .pace
             .retain(|manager| *manager == self::manager(&name));
-        assert_eq!(world.pace.managers.len(), 1);
-        assert_eq!(world.pace.silence.managers.len(), 0);
-        assert_eq!(world.departs(&name), None);
+        assert_eq!(fixture.pace.managers.len(), 1);
+        assert_eq!(fixture.pace.silence.managers.len(), 0);
+        assert_eq!(fixture.departs(&name), None);
     }
 }

@@ -45,7 +45,7 @@ struct Seen {
     sequence: u64,
 }
 
-struct World {
+struct Fixture {
     outbox: Outbox,
     certificates: watch::Sender<OutboundState>,
     seen: Arc<Mutex<Vec<Seen>>>,
@@ -56,7 +56,7 @@ struct World {
     registry: Registry,
 }
 
-impl World {
+impl Fixture {
     fn new(kcp: impl Fn(&Seen) -> Kcp + Send + Sync + 'static) -> Self {
         Self::confirming(Duration::ZERO, kcp)
     }
@@ -218,13 +218,13 @@ const SECOND: Duration = Duration::from_secs(1);
 
 #[tokio::test(start_paused = true)]
 async fn what_is_put_is_delivered_at_once_and_counted() {
-    let world = World::new(|_| Kcp::Takes);
+    let fixture = Fixture::new(|_| Kcp::Takes);
     sleep(SECOND).await;
-    world.put("a", "one");
+    fixture.put("a", "one");
     sleep(Duration::from_millis(1)).await;
-    assert_eq!(world.of("one"), [SECOND]);
-    assert_eq!((world.depth(), world.seen()[0].sequence), (0, 1));
-    assert_eq!(world.metric("watcher_delivered_events_total"), Some(1.0));
+    assert_eq!(fixture.of("one"), [SECOND]);
+    assert_eq!((fixture.depth(), fixture.seen()[0].sequence), (0, 1));
+    assert_eq!(fixture.metric("watcher_delivered_events_total"), Some(1.0));
 }
 
 /// Three attempts and gone in public; here kept until it is taken. What
@@ -235,16 +235,16 @@ async fn what_is_put_is_delivered_at_once_and_counted() {
 #[case::moved(Kcp::Refuses(301))]
 #[tokio::test(start_paused = true)]
 async fn an_event_is_tried_until_it_is_taken(#[case] failure: Kcp) {
-    let world = World::new(move |seen| {
+    let fixture = Fixture::new(move |seen| {
         if seen.at < Duration::from_hours(1) {
             failure
         } else {
             Kcp::Takes
         }
     });
-    world.put("a", "one");
+    fixture.put("a", "one");
     sleep(Duration::from_mins(62)).await;
-    let times = world.of("one");
+    let times = fixture.of("one");
     let waits: Vec<f64> = times
         .windows(2)
         .map(|it| it[1].abs_diff(it[0]).as_secs_f64())
@@ -258,12 +258,12 @@ async fn an_event_is_tried_until_it_is_taken(#[case] failure: Kcp) {
         );
         longest = (longest * 2.0).min(60.0);
     }
-    assert_eq!(world.depth(), 0);
+    assert_eq!(fixture.depth(), 0);
     // Of n attempts, all but the last have failed.
-    let failed = world.metric("watcher_failed_kcp_total{error_reason=\"failed-request\"}");
+    let failed = fixture.metric("watcher_failed_kcp_total{error_reason=\"failed-request\"}");
     let attempts = u32::try_from(waits.len()).unwrap();
     assert_eq!(failed, Some(f64::from(attempts)));
-    let numbers = world.seen().into_iter().map(|it| it.sequence);
+    let numbers = fixture.seen().into_iter().map(|it| it.sequence);
     assert!(
         numbers.clone().all(|it| it == 1),
         "{:?}",
@@ -274,7 +274,7 @@ async fn an_event_is_tried_until_it_is_taken(#[case] failure: Kcp) {
 #[tokio::test(start_paused = true)]
 async fn an_outage_of_an_hour_costs_one_attempt_per_back_off_and_no_event() {
     let outage = Duration::from_hours(1);
-    let world = World::new(move |seen| {
+    let fixture = Fixture::new(move |seen| {
         if seen.at < outage {
             Kcp::Unreachable
         } else {
@@ -282,16 +282,16 @@ async fn an_outage_of_an_hour_costs_one_attempt_per_back_off_and_no_event() {
         }
     });
     for number in 0..1_000 {
-        world.put("a", &format!("n{number}"));
+        fixture.put("a", &format!("n{number}"));
     }
     sleep(outage).await;
-    let attempts = world.seen().len();
+    let attempts = fixture.seen().len();
     // Eight of the first window, then one in 30 to 60 s.
     assert!((60..=140).contains(&attempts), "{attempts}");
     sleep(Duration::from_secs(62)).await;
-    assert_eq!(world.depth(), 0);
+    assert_eq!(fixture.depth(), 0);
     assert_eq!(
-        world.metric("watcher_delivered_events_total"),
+        fixture.metric("watcher_delivered_events_total"),
         Some(1_000.0)
     );
 }
@@ -300,82 +300,82 @@ async fn an_outage_of_an_hour_costs_one_attempt_per_back_off_and_no_event() {
 #[tokio::test(start_paused = true)]
 async fn new_certificates_are_tried_at_once() {
     let mended = Duration::from_hours(1);
-    let world = World::new(move |seen| {
+    let fixture = Fixture::new(move |seen| {
         if seen.at < mended {
             Kcp::Unreachable
         } else {
             Kcp::Takes
         }
     });
-    world.put("a", "one");
+    fixture.put("a", "one");
     sleep(mended.saturating_sub(SECOND)).await;
-    let attempts = world.of("one").len();
-    world.certificates.send_modify(|it| *it = good());
+    let attempts = fixture.of("one").len();
+    fixture.certificates.send_modify(|it| *it = good());
     sleep(SECOND).await;
-    let early = world.of("one").len() - attempts;
+    let early = fixture.of("one").len() - attempts;
     // The first were no better: at once, then by the back-off from its beginning.
     assert!((2..=4).contains(&early), "{early} attempts");
-    world.certificates.send_modify(|it| *it = unread());
-    world.certificates.send_modify(|it| *it = good());
+    fixture.certificates.send_modify(|it| *it = unread());
+    fixture.certificates.send_modify(|it| *it = good());
     sleep(Duration::from_millis(1)).await;
-    assert_eq!(world.of("one").last(), Some(&mended));
-    assert_eq!(world.depth(), 0);
+    assert_eq!(fixture.of("one").last(), Some(&mended));
+    assert_eq!(fixture.depth(), 0);
 }
 
 #[tokio::test(start_paused = true)]
 async fn certificates_that_cannot_be_read_bring_no_attempt_forward() {
-    let world = World::new(|_| Kcp::Unreachable);
-    world.put("a", "one");
+    let fixture = Fixture::new(|_| Kcp::Unreachable);
+    fixture.put("a", "one");
     sleep(Duration::from_hours(1)).await;
-    let attempts = world.of("one").len();
+    let attempts = fixture.of("one").len();
     for _ in 0..1_000 {
-        world.certificates.send_modify(|it| *it = unread());
+        fixture.certificates.send_modify(|it| *it = unread());
         sleep(Duration::from_millis(1)).await;
     }
-    assert!(world.of("one").len() - attempts <= 1);
+    assert!(fixture.of("one").len() - attempts <= 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_event_that_kcp_refuses_holds_up_no_other() {
-    let world = World::new(|seen| match seen.name.as_str() {
+    let fixture = Fixture::new(|seen| match seen.name.as_str() {
         "large" => Kcp::Refuses(413),
         _ => Kcp::Takes,
     });
-    world.put("a", "large");
+    fixture.put("a", "large");
     for number in 0..100 {
         sleep(SECOND).await;
         let name = format!("n{number}");
-        let put = world.begun.elapsed();
-        world.put("a", &name);
+        let put = fixture.begun.elapsed();
+        fixture.put("a", &name);
         sleep(Duration::from_millis(1)).await;
-        assert_eq!(world.of(&name), [put]);
+        assert_eq!(fixture.of(&name), [put]);
     }
-    assert_eq!(world.depth(), 1);
+    assert_eq!(fixture.depth(), 1);
     assert!(
-        (5..=12).contains(&world.of("large").len()),
+        (5..=12).contains(&fixture.of("large").len()),
         "{:?}",
-        world.of("large")
+        fixture.of("large")
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_manager_that_fails_holds_up_no_other_and_is_spared() {
-    let world = World::new(|seen| match seen.manager.as_str() {
+    let fixture = Fixture::new(|seen| match seen.manager.as_str() {
         "down" => Kcp::Refuses(503),
         _ => Kcp::Takes,
     });
     for number in 0..10_000 {
-        world.put("down", &format!("d{number}"));
+        fixture.put("down", &format!("d{number}"));
     }
     for number in 0..100 {
-        world.put("up", &format!("u{number}"));
+        fixture.put("up", &format!("u{number}"));
     }
     sleep(Duration::from_mins(10)).await;
-    let (down, up): (Vec<_>, Vec<_>) = world
+    let (down, up): (Vec<_>, Vec<_>) = fixture
         .seen()
         .into_iter()
         .partition(|it| it.manager == "down");
-    assert_eq!((up.len(), world.depth()), (100, 10_000));
+    assert_eq!((up.len(), fixture.depth()), (100, 10_000));
     assert!(up.iter().all(|it| it.at < 10 * SECOND));
     assert!((10..=60).contains(&down.len()), "{}", down.len());
 }
@@ -385,62 +385,65 @@ async fn a_manager_that_fails_holds_up_no_other_and_is_spared() {
 #[case::unavailable(503)]
 #[tokio::test(start_paused = true)]
 async fn retry_after_is_honoured_by_the_manager_it_came_from(#[case] status: u16) {
-    let world = World::new(move |seen| match (seen.manager.as_str(), seen.at) {
+    let fixture = Fixture::new(move |seen| match (seen.manager.as_str(), seen.at) {
         ("busy", at) if at < SECOND => Kcp::Asks(status, 30),
         _ => Kcp::Takes,
     });
-    world.put("busy", "first");
+    fixture.put("busy", "first");
     sleep(2 * SECOND).await;
-    world.put("busy", "second");
-    world.put("calm", "third");
+    fixture.put("busy", "second");
+    fixture.put("calm", "third");
     sleep(Duration::from_mins(1)).await;
-    let [early, late] = world.of("first").try_into().unwrap();
+    let [early, late] = fixture.of("first").try_into().unwrap();
     assert_eq!(early, Duration::ZERO);
     assert!((30 * SECOND..=38 * SECOND).contains(&late), "{late:?}");
-    let [second] = world.of("second").try_into().unwrap();
+    let [second] = fixture.of("second").try_into().unwrap();
     assert!((30 * SECOND..=39 * SECOND).contains(&second), "{second:?}");
-    assert_eq!(world.of("third"), [2 * SECOND]);
+    assert_eq!(fixture.of("third"), [2 * SECOND]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn no_more_than_the_window_is_under_way() {
-    let world = World::new(|_| Kcp::TakesAfter(SECOND));
+    let fixture = Fixture::new(|_| Kcp::TakesAfter(SECOND));
     for number in 0..80 {
-        world.put("a", &format!("n{number}"));
+        fixture.put("a", &format!("n{number}"));
     }
     sleep(Duration::from_millis(10_100)).await;
     assert_eq!(
-        (world.busiest.load(Ordering::SeqCst), world.depth()),
+        (fixture.busiest.load(Ordering::SeqCst), fixture.depth()),
         (8, 0)
     );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_post_that_hangs_holds_up_no_other() {
-    let world = World::new(|seen| match seen.name.as_str() {
+    let fixture = Fixture::new(|seen| match seen.name.as_str() {
         "stuck" => Kcp::Hangs,
         _ => Kcp::Takes,
     });
-    world.put("a", "stuck");
+    fixture.put("a", "stuck");
     sleep(SECOND).await;
-    world.put("a", "other");
+    fixture.put("a", "other");
     sleep(Duration::from_millis(1)).await;
-    assert_eq!(world.of("other"), [SECOND]);
+    assert_eq!(fixture.of("other"), [SECOND]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_shutdown_sends_what_waits_confirmations_too() {
-    let world = World::confirming(5 * SECOND, |seen| match (seen.name.as_str(), seen.at) {
+    let fixture = Fixture::confirming(5 * SECOND, |seen| match (seen.name.as_str(), seen.at) {
         ("refused", at) if at < SECOND => Kcp::Refuses(400),
         _ => Kcp::Takes,
     });
-    world.put("a", "refused");
+    fixture.put("a", "refused");
     sleep(Duration::from_millis(1)).await;
-    world.put("a", "one");
+    fixture.put("a", "one");
     sleep(Duration::from_millis(1)).await;
-    assert_eq!((world.of("one").len(), world.of("refused").len()), (1, 1));
-    let (outbox, seen) = (world.outbox.clone(), world.seen.clone());
-    assert!(world.end().await < SECOND);
+    assert_eq!(
+        (fixture.of("one").len(), fixture.of("refused").len()),
+        (1, 1)
+    );
+    let (outbox, seen) = (fixture.outbox.clone(), fixture.seen.clone());
+    assert!(fixture.end().await < SECOND);
     let of = |name| {
         seen.lock()
             .unwrap()
@@ -462,14 +465,14 @@ async fn a_shutdown_ends_in_its_time_and_leaves_the_rest_in_the_spool(
     #[case] kcp: Kcp,
     #[case] takes: Duration,
 ) {
-    let world = World::new(move |_| kcp);
+    let fixture = Fixture::new(move |_| kcp);
     for number in 0..1_000 {
-        world.put("a", &format!("n{number}"));
+        fixture.put("a", &format!("n{number}"));
     }
     sleep(10 * SECOND).await;
-    let (outbox, seen) = (world.outbox.clone(), world.seen.clone());
+    let (outbox, seen) = (fixture.outbox.clone(), fixture.seen.clone());
     let before = seen.lock().unwrap().len();
-    assert_eq!(world.end().await, takes);
+    assert_eq!(fixture.end().await, takes);
     assert_eq!(outbox.report(now()).depth, 1_000);
     let more = seen.lock().unwrap().len() - before;
     assert!(more <= 9, "{more} attempts");

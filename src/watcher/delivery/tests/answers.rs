@@ -14,22 +14,24 @@ fn raw(text: &str) -> Reply {
 #[case::accepted(202)]
 #[tokio::test]
 async fn any_2xx_is_a_success(#[case] status: u16) {
-    let world = World::new().await;
-    world.kcp.otherwise(Reply::Status(status, ""));
-    let channel = world.channel();
+    let fixture = Fixture::new().await;
+    fixture.kcp.otherwise(Reply::Status(status, ""));
+    let channel = fixture.channel();
     post(&channel).await.unwrap();
     post(&channel).await.unwrap();
-    assert_eq!(world.kcp.opened(), 1);
+    assert_eq!(fixture.kcp.opened(), 1);
 }
 
 #[tokio::test]
 async fn so_is_204_which_has_no_body() {
-    let world = World::new().await;
-    world.kcp.otherwise(raw("HTTP/1.1 204 No Content\r\n\r\n"));
-    let channel = world.channel();
+    let fixture = Fixture::new().await;
+    fixture
+        .kcp
+        .otherwise(raw("HTTP/1.1 204 No Content\r\n\r\n"));
+    let channel = fixture.channel();
     post(&channel).await.unwrap();
     post(&channel).await.unwrap();
-    assert_eq!(world.kcp.opened(), 1);
+    assert_eq!(fixture.kcp.opened(), 1);
 }
 
 #[rstest]
@@ -47,16 +49,16 @@ async fn another_status_is_told_with_the_wait_it_asks_for(
     #[case] header: &'static str,
     #[case] wait: Option<u64>,
 ) {
-    let world = World::new().await;
-    world.kcp.next([Reply::Status(status, header)]);
-    let channel = world.channel();
+    let fixture = Fixture::new().await;
+    fixture.kcp.next([Reply::Status(status, header)]);
+    let channel = fixture.channel();
     let error = post(&channel).await.unwrap_err();
     assert!(matches!(error, PostError::Refused { status: it, .. } if it == status));
     assert_eq!(error.retry_after(), wait.map(Duration::from_secs));
     assert_eq!(error.reason(), "failed-request");
     // A refusal is an answer like any other: the connection is good for the next event.
     post(&channel).await.unwrap();
-    assert_eq!(world.kcp.opened(), 1);
+    assert_eq!(fixture.kcp.opened(), 1);
 }
 
 /// The public watcher follows redirects by Go's rules; an event is no tourist.
@@ -67,21 +69,21 @@ async fn another_status_is_told_with_the_wait_it_asks_for(
 #[case::keep_it_for_ever(308)]
 #[tokio::test]
 async fn a_redirect_is_not_followed(#[case] status: u16) {
-    let world = World::new().await;
-    let elsewhere = Kcp::of(&world.authority).await;
+    let fixture = Fixture::new().await;
+    let elsewhere = Kcp::of(&fixture.authority).await;
     let location = format!("Location: https://{}/", elsewhere.address).leak();
-    world.kcp.otherwise(Reply::Status(status, location));
-    let error = post(&world.channel()).await.unwrap_err();
+    fixture.kcp.otherwise(Reply::Status(status, location));
+    let error = post(&fixture.channel()).await.unwrap_err();
     assert!(matches!(error, PostError::Refused { status: it, .. } if it == status));
-    assert_eq!((world.kcp.received().len(), elsewhere.opened()), (1, 0));
+    assert_eq!((fixture.kcp.received().len(), elsewhere.opened()), (1, 0));
 }
 
 #[tokio::test]
 async fn nobody_listens() {
-    let world = World::new().await;
+    let fixture = Fixture::new().await;
     let closed = closed_port();
     let address = closed.local_addr().unwrap().to_string();
-    let error = post(&channel(&address, &world.certificates, timeouts()))
+    let error = post(&channel(&address, &fixture.certificates, timeouts()))
         .await
         .unwrap_err();
     assert!(
@@ -96,8 +98,8 @@ async fn nobody_listens() {
 
 #[tokio::test]
 async fn a_name_that_does_not_resolve() {
-    let world = World::new().await;
-    let error = post(&channel("kcp.invalid", &world.certificates, timeouts()))
+    let fixture = Fixture::new().await;
+    let error = post(&channel("kcp.invalid", &fixture.certificates, timeouts()))
         .await
         .unwrap_err();
     assert!(
@@ -111,9 +113,9 @@ async fn a_name_that_does_not_resolve() {
 #[case::dripping(Reply::Drip)]
 #[tokio::test]
 async fn an_answer_that_does_not_come_is_not_waited_for(#[case] reply: Reply) {
-    let world = World::new().await;
-    world.kcp.otherwise(reply);
-    let channel = world.patient(Timeouts {
+    let fixture = Fixture::new().await;
+    fixture.kcp.otherwise(reply);
+    let channel = fixture.patient(Timeouts {
         answer: BRIEF,
         ..timeouts()
     });
@@ -126,19 +128,19 @@ async fn an_answer_that_does_not_come_is_not_waited_for(#[case] reply: Reply) {
         "{error:?}"
     );
     // Nothing of it is left behind.
-    world.kcp.open(0).await;
+    fixture.kcp.open(0).await;
 }
 
 #[tokio::test]
 async fn a_peer_that_says_nothing_is_not_waited_for() {
-    let world = World::new().await;
+    let fixture = Fixture::new().await;
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = silent.local_addr().unwrap().to_string();
     let patience = Timeouts {
         handshake: BRIEF,
         ..timeouts()
     };
-    let error = post(&channel(&address, &world.certificates, patience))
+    let error = post(&channel(&address, &fixture.certificates, patience))
         .await
         .unwrap_err();
     assert!(
@@ -156,14 +158,14 @@ async fn a_peer_that_says_nothing_is_not_waited_for() {
 #[case::in_the_head(b"HTTP/1.1 200 OK\r\ncontent-le")]
 #[tokio::test]
 async fn an_answer_cut_off_in_its_head_is_none(#[case] bytes: &[u8]) {
-    let world = World::new().await;
-    world.kcp.otherwise(Reply::Cut(bytes.to_vec()));
-    let error = post(&world.channel()).await.unwrap_err();
+    let fixture = Fixture::new().await;
+    fixture.kcp.otherwise(Reply::Cut(bytes.to_vec()));
+    let error = post(&fixture.channel()).await.unwrap_err();
     assert!(
         matches!(error, PostError::Unreachable(Broken::Exchange(_))),
         "{error:?}"
     );
-    assert_eq!(world.kcp.received().len(), 1);
+    assert_eq!(fixture.kcp.received().len(), 1);
 }
 
 /// The status has said what there is to say; posting again could only double the event.
@@ -173,12 +175,12 @@ async fn an_answer_cut_off_in_its_head_is_none(#[case] bytes: &[u8]) {
 #[case::without_end(raw("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"))]
 #[tokio::test]
 async fn an_answer_counts_by_its_head_and_its_body_costs_the_connection(#[case] reply: Reply) {
-    let world = World::new().await;
-    world.kcp.next([reply]);
-    let channel = world.channel();
+    let fixture = Fixture::new().await;
+    fixture.kcp.next([reply]);
+    let channel = fixture.channel();
     post(&channel).await.unwrap();
     post(&channel).await.unwrap();
-    assert_eq!((world.kcp.received().len(), world.kcp.opened()), (2, 2));
+    assert_eq!((fixture.kcp.received().len(), fixture.kcp.opened()), (2, 2));
 }
 
 #[rstest]
@@ -187,9 +189,9 @@ async fn an_answer_counts_by_its_head_and_its_body_costs_the_connection(#[case] 
 #[case::two_lengths("HTTP/1.1 200 OK\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\nx")]
 #[tokio::test]
 async fn what_is_no_answer_is_none(#[case] text: &str) {
-    let world = World::new().await;
-    world.kcp.otherwise(raw(text));
-    let error = post(&world.channel()).await.unwrap_err();
+    let fixture = Fixture::new().await;
+    fixture.kcp.otherwise(raw(text));
+    let error = post(&fixture.channel()).await.unwrap_err();
     assert!(
         matches!(error, PostError::Unreachable(Broken::Exchange(_))),
         "{error:?}"
@@ -198,15 +200,15 @@ async fn what_is_no_answer_is_none(#[case] text: &str) {
 
 #[tokio::test]
 async fn the_sync_mode_over_the_wire() {
-    let world = World::new().await;
-    world.kcp.next([Reply::Status(400, ""), Reply::OK]);
-    let channel = world.channel();
+    let fixture = Fixture::new().await;
+    fixture.kcp.next([Reply::Status(400, ""), Reply::OK]);
+    let channel = fixture.channel();
     let first = sync::deliver_now(&channel, &manager(), &event("g", "n")).await;
     assert_eq!((first.attempts, first.result.is_err()), (1, true));
     let second = sync::deliver_now(&channel, &manager(), &event("g", "n")).await;
     assert_eq!((second.attempts, second.result.is_ok()), (1, true));
     assert_eq!(
-        world.kcp.received()[1].header("kyma-watcher-sequence"),
+        fixture.kcp.received()[1].header("kyma-watcher-sequence"),
         None
     );
 }

@@ -6,54 +6,54 @@ use super::*;
 use testkit::pki::{Leaf, today};
 
 /// Gives the watcher another certificate of the same authority.
-fn renew(world: &mut World) -> Leaf {
-    let next = world.authority.leaf(RUNTIME).unwrap();
-    world.secret.renew(world.authority.pem(), &next);
-    world.certificates.poll(today());
+fn renew(fixture: &mut Fixture) -> Leaf {
+    let next = fixture.authority.leaf(RUNTIME).unwrap();
+    fixture.secret.renew(fixture.authority.pem(), &next);
+    fixture.certificates.poll(today());
     next
 }
 
 #[tokio::test]
 async fn the_next_event_goes_by_the_files_of_the_hour() {
-    let mut world = World::new().await;
-    let channel = world.channel();
+    let mut fixture = Fixture::new().await;
+    let channel = fixture.channel();
     post(&channel).await.unwrap();
-    let next = renew(&mut world);
+    let next = renew(&mut fixture);
     post(&channel).await.unwrap();
     post(&channel).await.unwrap();
-    let received = world.kcp.received();
+    let received = fixture.kcp.received();
     assert_ne!(received[0].client, next.der);
     assert_eq!(received[1].client, next.der);
     assert_eq!((received[1].connection, received[2].connection), (2, 2));
     // The connection of the old identity is not kept.
-    world.kcp.open(1).await;
+    fixture.kcp.open(1).await;
 }
 
 #[tokio::test]
 async fn a_resting_connection_of_the_old_certificates_is_closed_without_an_event() {
-    let mut world = World::new().await;
-    let channel = world.channel();
+    let mut fixture = Fixture::new().await;
+    let channel = fixture.channel();
     post(&channel).await.unwrap();
-    world.kcp.open(1).await;
-    renew(&mut world);
-    world.kcp.open(0).await;
+    fixture.kcp.open(1).await;
+    renew(&mut fixture);
+    fixture.kcp.open(0).await;
 }
 
 #[tokio::test]
 async fn a_post_under_way_finishes_on_the_connection_it_has() {
-    let mut world = World::new().await;
-    let channel = Arc::new(world.channel());
-    world.kcp.next([Reply::Bytes(
+    let mut fixture = Fixture::new().await;
+    let channel = Arc::new(fixture.channel());
+    fixture.kcp.next([Reply::Bytes(
         b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".to_vec(),
     )]);
-    let next = world.authority.leaf(RUNTIME).unwrap();
+    let next = fixture.authority.leaf(RUNTIME).unwrap();
     let posting = tokio::spawn({
         let channel = channel.clone();
         async move { post(&channel).await }
     });
-    world.kcp.requests(1).await;
-    world.secret.renew(world.authority.pem(), &next);
-    world.certificates.poll(today());
+    fixture.kcp.requests(1).await;
+    fixture.secret.renew(fixture.authority.pem(), &next);
+    fixture.certificates.poll(today());
     posting.await.unwrap().unwrap();
 }
 

@@ -194,15 +194,15 @@ async fn a_client_that_kcp_does_not_believe_is_told_so() {
 
 #[tokio::test]
 async fn without_certificates_nothing_is_sent() {
-    let world = World::new().await;
-    let leaf = world.authority.leaf(RUNTIME).unwrap();
+    let fixture = Fixture::new().await;
+    let leaf = fixture.authority.leaf(RUNTIME).unwrap();
     let secret = Secret::new("", &leaf.pem, &leaf.key_pem());
-    let channel = channel(&world.kcp.address.to_string(), &secret.load(), timeouts());
+    let channel = channel(&fixture.kcp.address.to_string(), &secret.load(), timeouts());
     let error = post(&channel).await.unwrap_err();
     assert_eq!((error.reason(), error.kind()), ("request-setup", "setup"));
     assert_eq!(
         chassis::telemetry::error_chain(&error),
         "no valid certificates: file of CA_CERT: no certificate"
     );
-    assert_eq!(world.kcp.opened(), 0);
+    assert_eq!(fixture.kcp.opened(), 0);
 }

@@ -9,18 +9,18 @@ use crate::certificates::Certificates;
 use crate::delivery::{Channel, ChannelOptions, KcpAddress, Timeouts};
 use crate::fixture::{Kcp, Reply, Secret, certified, closed_port};
 
-struct Lab {
+struct SyncFixture {
     fixture: Fixture,
     kcp: Kcp,
     _secret: Secret,
 }
 
-async fn lab() -> Lab {
-    lab_at(None).await
+async fn sync() -> SyncFixture {
+    sync_at(None).await
 }
 
 /// With a KCP that is looked for at `address`, if it is not where it is.
-async fn lab_at(address: Option<SocketAddr>) -> Lab {
+async fn sync_at(address: Option<SocketAddr>) -> SyncFixture {
     let (authority, secret) = certified();
     let kcp = Kcp::of(&authority).await;
     let certificates: Certificates = secret.load();
@@ -33,14 +33,14 @@ async fn lab_at(address: Option<SocketAddr>) -> Lab {
     };
     let channel = Channel::new(options, &certificates);
     let fixture = with(Notify::Sync(Arc::new(channel)), Watchers::default());
-    Lab {
+    SyncFixture {
         fixture,
         kcp,
         _secret: secret,
     }
 }
 
-impl Lab {
+impl SyncFixture {
     async fn says(&self, path: &str) -> String {
         let answered = self.fixture.send(path, changed("a").to_string()).await;
         assert_eq!(answered.status, StatusCode::OK);
@@ -58,9 +58,9 @@ impl Lab {
 
 #[tokio::test]
 async fn kcp_is_told_before_the_answer() {
-    let lab = lab().await;
-    assert_eq!(lab.says("/validate/kyma").await, "kcp request succeeded");
-    let [received] = lab.kcp.received().try_into().unwrap();
+    let sync = sync().await;
+    assert_eq!(sync.says("/validate/kyma").await, "kcp request succeeded");
+    let [received] = sync.kcp.received().try_into().unwrap();
     assert!(
         received.line().starts_with("POST /v2/kyma/event "),
         "{}",
@@ -68,38 +68,38 @@ async fn kcp_is_told_before_the_answer() {
     );
     let body: Value = serde_json::from_str(&received.body).unwrap();
     assert_eq!(body, event("a"));
-    assert_eq!(lab.fixture.bodies(), Vec::<Value>::new());
-    assert_eq!(lab.fixture.edge.outbox.receivers().len(), 1);
-    assert_eq!(lab.fixture.metric("watcher_kcp_requests_total"), Some(1.0));
+    assert_eq!(sync.fixture.bodies(), Vec::<Value>::new());
+    assert_eq!(sync.fixture.edge.outbox.receivers().len(), 1);
+    assert_eq!(sync.fixture.metric("watcher_kcp_requests_total"), Some(1.0));
     assert_eq!(
-        lab.fixture.metric("watcher_delivered_events_total"),
+        sync.fixture.metric("watcher_delivered_events_total"),
         Some(1.0)
     );
-    assert_eq!(lab.failures(), None);
+    assert_eq!(sync.failures(), None);
 }
 
 #[tokio::test]
 async fn a_4xx_is_said_after_one_attempt_and_the_event_is_kept() {
-    let lab = lab().await;
-    lab.kcp.otherwise(Reply::Status(403, ""));
+    let sync = sync().await;
+    sync.kcp.otherwise(Reply::Status(403, ""));
     assert_eq!(
-        lab.says("/validate/kyma").await,
+        sync.says("/validate/kyma").await,
         "kcp request failed\nKCP returned 403"
     );
-    assert_eq!(lab.kcp.received().len(), 1);
-    assert_eq!(lab.failures(), Some(1.0));
-    assert_eq!(lab.fixture.bodies(), [event("a")]);
+    assert_eq!(sync.kcp.received().len(), 1);
+    assert_eq!(sync.failures(), Some(1.0));
+    assert_eq!(sync.fixture.bodies(), [event("a")]);
 }
 
 /// A success at the second attempt counts as one failure.
 #[tokio::test]
 async fn a_5xx_is_tried_again() {
-    let lab = lab().await;
-    lab.kcp.next([Reply::Status(503, "")]);
-    assert_eq!(lab.says("/validate/kyma").await, "kcp request succeeded");
-    assert_eq!(lab.kcp.received().len(), 2);
-    assert_eq!(lab.failures(), Some(1.0));
-    assert_eq!(lab.fixture.bodies(), Vec::<Value>::new());
+    let sync = sync().await;
+    sync.kcp.next([Reply::Status(503, "")]);
+    assert_eq!(sync.says("/validate/kyma").await, "kcp request succeeded");
+    assert_eq!(sync.kcp.received().len(), 2);
+    assert_eq!(sync.failures(), Some(1.0));
+    assert_eq!(sync.fixture.bodies(), Vec::<Value>::new());
 }
 
 /// The public watcher's three attempts, 2 and 4 s apart; its last word is the error.
@@ -113,47 +113,49 @@ async fn after_three_attempts_it_is_said_and_the_event_is_kept(
     #[case] why: &str,
 ) {
     let closed = closed_port();
-    let lab = match reply {
+    let sync = match reply {
         Some(reply) => {
-            let lab = lab().await;
-            lab.kcp.otherwise(reply);
-            lab
+            let sync = sync().await;
+            sync.kcp.otherwise(reply);
+            sync
         }
-        None => lab_at(closed.local_addr().ok()).await,
+        None => sync_at(closed.local_addr().ok()).await,
     };
     let asked = tokio::time::Instant::now();
-    let said = lab.says("/validate/kyma").await;
+    let said = sync.says("/validate/kyma").await;
     let (before, why_said) = said.split_once('\n').unwrap();
     assert_eq!(before, "kcp request failed");
     assert!(why_said.starts_with(why), "{why_said}");
     // Both waits, each up to a fifth longer.
     let took = asked.elapsed().as_secs_f64();
     assert!((5.7..7.3).contains(&took), "{took}");
-    assert_eq!(lab.kcp.received().len(), heard);
-    assert_eq!(lab.failures(), Some(1.0));
-    assert_eq!(lab.fixture.bodies(), [event("a")]);
+    assert_eq!(sync.kcp.received().len(), heard);
+    assert_eq!(sync.failures(), Some(1.0));
+    assert_eq!(sync.fixture.bodies(), [event("a")]);
 }
 
 #[tokio::test]
 async fn the_api_server_is_answered_before_it_gives_up() {
-    let lab = lab().await;
-    lab.kcp.otherwise(Reply::HANG);
+    let sync = sync().await;
+    sync.kcp.otherwise(Reply::HANG);
     let asked = Instant::now();
-    let said = lab.says("/validate/kyma?timeout=1s").await;
+    let said = sync.says("/validate/kyma?timeout=1s").await;
     assert!(asked.elapsed() < Duration::from_secs(1));
     assert_eq!(said, "kcp request failed\nKCP did not answer in time");
-    assert_eq!(lab.failures(), Some(1.0));
-    assert_eq!(lab.fixture.bodies(), [event("a")]);
+    assert_eq!(sync.failures(), Some(1.0));
+    assert_eq!(sync.fixture.bodies(), [event("a")]);
 }
 
 #[tokio::test]
 async fn who_hangs_up_loses_no_event() {
-    let lab = lab().await;
-    lab.kcp.otherwise(Reply::HANG);
-    let asking = lab.fixture.send("/validate/kyma", changed("a").to_string());
+    let sync = sync().await;
+    sync.kcp.otherwise(Reply::HANG);
+    let asking = sync
+        .fixture
+        .send("/validate/kyma", changed("a").to_string());
     tokio::select! {
         _ = asking => panic!("answered"),
-        _ = lab.kcp.requests(1) => {}
+        _ = sync.kcp.requests(1) => {}
     }
-    assert_eq!(lab.fixture.bodies(), [event("a")]);
+    assert_eq!(sync.fixture.bodies(), [event("a")]);
 }

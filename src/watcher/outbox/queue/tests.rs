@@ -13,12 +13,12 @@ fn seconds(seconds: u64) -> Moment {
     Moment::default().after(Duration::from_secs(seconds))
 }
 
-struct World {
+struct Fixture {
     queue: Queue,
     manager: ManagerId,
 }
 
-impl World {
+impl Fixture {
     fn new() -> Self {
         Self::confirming(CONFIRM)
     }
@@ -61,36 +61,36 @@ fn keys(taken: &[Taken]) -> Vec<&str> {
 
 #[test]
 fn the_oldest_comes_first_and_once() {
-    let mut world = World::new();
+    let mut fixture = Fixture::new();
     for (key, at) in [("c", 1), ("a", 2), ("b", 2), ("c", 3)] {
-        world.put(key, at);
+        fixture.put(key, at);
     }
-    let first = world.queue.take(seconds(3), 2);
+    let first = fixture.queue.take(seconds(3), 2);
     assert_eq!(keys(&first), ["c", "a"]);
     let numbers: Vec<_> = first.iter().map(|taken| taken.number).collect();
     assert_eq!(numbers, [1, 2]);
-    assert_eq!(keys(&world.take(3)), ["b"]);
-    assert_eq!(keys(&world.take(100)), [""; 0]);
-    assert_eq!(world.queue.len(), 3);
+    assert_eq!(keys(&fixture.take(3)), ["b"]);
+    assert_eq!(keys(&fixture.take(100)), [""; 0]);
+    assert_eq!(fixture.queue.len(), 3);
 }
 
 #[test]
 fn an_event_is_confirmed_after_its_last_change() {
-    let mut world = World::new();
-    world.put("a", 0);
-    let taken = world.take_one(0);
-    assert_eq!(world.queue.delivered(taken.ticket, seconds(1)), None);
-    assert_eq!(world.queue.next_due(), Some(seconds(5)));
+    let mut fixture = Fixture::new();
+    fixture.put("a", 0);
+    let taken = fixture.take_one(0);
+    assert_eq!(fixture.queue.delivered(taken.ticket, seconds(1)), None);
+    assert_eq!(fixture.queue.next_due(), Some(seconds(5)));
     // It has not waited yet.
-    assert_eq!(world.queue.oldest(seconds(4), None), None);
-    assert_eq!(keys(&world.take(4)), [""; 0]);
-    let taken = world.take_one(5);
+    assert_eq!(fixture.queue.oldest(seconds(4), None), None);
+    assert_eq!(keys(&fixture.take(4)), [""; 0]);
+    let taken = fixture.take_one(5);
     assert_eq!((taken.number, taken.attempt), (2, 0));
     assert_eq!(
-        world.queue.delivered(taken.ticket, seconds(5)).as_deref(),
+        fixture.queue.delivered(taken.ticket, seconds(5)).as_deref(),
         Some(&b"a"[..])
     );
-    assert_eq!((world.queue.len(), world.queue.memory()), (0, 0));
+    assert_eq!((fixture.queue.len(), fixture.queue.memory()), (0, 0));
 }
 
 #[rstest]
@@ -102,104 +102,104 @@ fn what_is_told_late_is_its_own_confirmation(
     #[case] at: u64,
     #[case] done: bool,
 ) {
-    let mut world = World::confirming(after);
-    world.put("a", 0);
-    let taken = world.take_one(at);
+    let mut fixture = Fixture::confirming(after);
+    fixture.put("a", 0);
+    let taken = fixture.take_one(at);
     assert_eq!(
-        world.queue.delivered(taken.ticket, seconds(9)).is_some(),
+        fixture.queue.delivered(taken.ticket, seconds(9)).is_some(),
         done
     );
 }
 
 #[test]
 fn a_change_while_it_waits_for_its_confirmation_is_told_at_once() {
-    let mut world = World::new();
-    world.put("a", 0);
-    let taken = world.take_one(0);
-    assert!(world.queue.delivered(taken.ticket, seconds(0)).is_none());
-    world.put("a", 3);
-    let taken = world.take_one(3);
-    assert!(world.queue.delivered(taken.ticket, seconds(3)).is_none());
-    assert_eq!(world.queue.next_due(), Some(seconds(8)));
+    let mut fixture = Fixture::new();
+    fixture.put("a", 0);
+    let taken = fixture.take_one(0);
+    assert!(fixture.queue.delivered(taken.ticket, seconds(0)).is_none());
+    fixture.put("a", 3);
+    let taken = fixture.take_one(3);
+    assert!(fixture.queue.delivered(taken.ticket, seconds(3)).is_none());
+    assert_eq!(fixture.queue.next_due(), Some(seconds(8)));
 }
 
 #[test]
 fn a_change_while_it_is_under_way_is_told_after_that() {
-    let mut world = World::new();
-    world.put("a", 0);
-    let taken = world.take_one(0);
-    world.put("a", 1);
-    world.put("a", 2);
-    assert_eq!(keys(&world.take(9)), [""; 0]);
-    assert_eq!(world.queue.oldest(seconds(2), None), Some(seconds(0)));
+    let mut fixture = Fixture::new();
+    fixture.put("a", 0);
+    let taken = fixture.take_one(0);
+    fixture.put("a", 1);
+    fixture.put("a", 2);
+    assert_eq!(keys(&fixture.take(9)), [""; 0]);
+    assert_eq!(fixture.queue.oldest(seconds(2), None), Some(seconds(0)));
     // Long after the first change, but the second came when it had left.
-    assert!(world.queue.delivered(taken.ticket, seconds(9)).is_none());
-    assert_eq!(world.queue.next_due(), Some(seconds(1)));
-    assert_eq!(world.queue.oldest(seconds(9), None), Some(seconds(1)));
-    let taken = world.take_one(9);
-    assert!(world.queue.delivered(taken.ticket, seconds(9)).is_some());
+    assert!(fixture.queue.delivered(taken.ticket, seconds(9)).is_none());
+    assert_eq!(fixture.queue.next_due(), Some(seconds(1)));
+    assert_eq!(fixture.queue.oldest(seconds(9), None), Some(seconds(1)));
+    let taken = fixture.take_one(9);
+    assert!(fixture.queue.delivered(taken.ticket, seconds(9)).is_some());
 }
 
 #[test]
 fn what_has_failed_keeps_its_number_and_waits_its_time() {
-    let mut world = World::new();
-    world.put("a", 0);
-    let taken = world.take_one(0);
-    world.queue.failed(taken.ticket, seconds(10));
-    world.put("a", 2);
-    world.put("b", 3);
-    assert_eq!(keys(&world.take(9)), ["b"]);
-    let again = world.take_one(10);
+    let mut fixture = Fixture::new();
+    fixture.put("a", 0);
+    let taken = fixture.take_one(0);
+    fixture.queue.failed(taken.ticket, seconds(10));
+    fixture.put("a", 2);
+    fixture.put("b", 3);
+    assert_eq!(keys(&fixture.take(9)), ["b"]);
+    let again = fixture.take_one(10);
     assert_eq!((again.number, again.attempt), (1, 1));
-    assert_eq!(world.queue.oldest(seconds(10), None), Some(seconds(0)));
-    assert!(world.queue.delivered(again.ticket, seconds(10)).is_some());
+    assert_eq!(fixture.queue.oldest(seconds(10), None), Some(seconds(0)));
+    assert!(fixture.queue.delivered(again.ticket, seconds(10)).is_some());
 }
 
 #[test]
 fn an_event_that_is_rejected_leaves_nothing_behind() {
-    let mut world = World::new();
-    world.put("a", 0);
-    world.put("b", 0);
-    let [a, b] = world.take(0).try_into().unwrap();
-    world.put("a", 1);
-    let (key, manager) = world.queue.rejected(a.ticket).unwrap();
-    assert_eq!((&*key, manager), (&b"a"[..], world.manager));
-    assert_eq!(world.queue.rejected(a.ticket), None);
-    assert_eq!(world.queue.managers().standing(&segment("a")), (2, 1));
-    world.queue.failed(b.ticket, seconds(9));
-    assert_eq!(world.queue.drop_events(manager), [b.key]);
-    assert_eq!(world.queue.managers().standing(&segment("a")), (2, 0));
-    assert_eq!((world.queue.len(), world.queue.memory()), (0, 0));
-    assert_eq!(world.queue.next_due(), None);
+    let mut fixture = Fixture::new();
+    fixture.put("a", 0);
+    fixture.put("b", 0);
+    let [a, b] = fixture.take(0).try_into().unwrap();
+    fixture.put("a", 1);
+    let (key, manager) = fixture.queue.rejected(a.ticket).unwrap();
+    assert_eq!((&*key, manager), (&b"a"[..], fixture.manager));
+    assert_eq!(fixture.queue.rejected(a.ticket), None);
+    assert_eq!(fixture.queue.managers().standing(&segment("a")), (2, 1));
+    fixture.queue.failed(b.ticket, seconds(9));
+    assert_eq!(fixture.queue.drop_events(manager), [b.key]);
+    assert_eq!(fixture.queue.managers().standing(&segment("a")), (2, 0));
+    assert_eq!((fixture.queue.len(), fixture.queue.memory()), (0, 0));
+    assert_eq!(fixture.queue.next_due(), None);
 }
 
 #[test]
 fn a_ticket_counts_once() {
-    let mut world = World::new();
-    world.put("a", 0);
-    let taken = world.take_one(0);
-    world.queue.failed(taken.ticket, seconds(1));
-    let again = world.take_one(1);
-    assert!(world.queue.delivered(taken.ticket, seconds(20)).is_none());
-    world.queue.failed(taken.ticket, seconds(0));
-    assert_eq!(world.queue.next_due(), None);
-    world.queue.failed(again.ticket, seconds(30));
-    assert_eq!(world.queue.next_due(), Some(seconds(30)));
+    let mut fixture = Fixture::new();
+    fixture.put("a", 0);
+    let taken = fixture.take_one(0);
+    fixture.queue.failed(taken.ticket, seconds(1));
+    let again = fixture.take_one(1);
+    assert!(fixture.queue.delivered(taken.ticket, seconds(20)).is_none());
+    fixture.queue.failed(taken.ticket, seconds(0));
+    assert_eq!(fixture.queue.next_due(), None);
+    fixture.queue.failed(again.ticket, seconds(30));
+    assert_eq!(fixture.queue.next_due(), Some(seconds(30)));
 }
 
 #[test]
 fn a_confirmation_ahead_of_its_time_stays() {
-    let mut world = World::new();
-    world.put("a", 0);
-    let taken = world.take_one(1_000);
-    assert!(world.queue.delivered(taken.ticket, seconds(0)).is_none());
-    let taken = world.take_one(1_000);
-    assert!(world.queue.delivered(taken.ticket, seconds(1)).is_none());
-    assert_eq!(keys(&world.take(1_000_000)), [""; 0]);
-    assert_eq!(world.queue.keys().len(), 1);
+    let mut fixture = Fixture::new();
+    fixture.put("a", 0);
+    let taken = fixture.take_one(1_000);
+    assert!(fixture.queue.delivered(taken.ticket, seconds(0)).is_none());
+    let taken = fixture.take_one(1_000);
+    assert!(fixture.queue.delivered(taken.ticket, seconds(1)).is_none());
+    assert_eq!(keys(&fixture.take(1_000_000)), [""; 0]);
+    assert_eq!(fixture.queue.keys().len(), 1);
     // It is not lost to this life either.
-    world.put("a", 2);
-    assert_eq!(keys(&world.take(2)), ["a"]);
+    fixture.put("a", 2);
+    assert_eq!(keys(&fixture.take(2)), ["a"]);
 }
 
 #[test]
@@ -242,38 +242,38 @@ mod managers {
 
     #[test]
     fn each_has_its_own_numbers() {
-        let mut world = World::new();
-        let other = world
+        let mut fixture = Fixture::new();
+        let other = fixture
             .queue
             .managers_mut()
             .register(&segment("b"), Moment::default())
             .unwrap();
-        world.put("a1", 0);
-        world.queue.insert(b"b1", other, seconds(0));
-        world.put("a2", 0);
-        let numbers: Vec<_> = world.take(0).iter().map(|taken| taken.number).collect();
+        fixture.put("a1", 0);
+        fixture.queue.insert(b"b1", other, seconds(0));
+        fixture.put("a2", 0);
+        let numbers: Vec<_> = fixture.take(0).iter().map(|taken| taken.number).collect();
         assert_eq!(numbers, [1, 1, 2]);
-        assert_eq!(world.queue.managers().standing(&segment("a")), (2, 2));
-        assert_eq!(world.queue.managers().standing(&segment("b")), (1, 1));
-        assert_eq!(world.queue.managers().standing(&segment("c")), (0, 0));
+        assert_eq!(fixture.queue.managers().standing(&segment("a")), (2, 2));
+        assert_eq!(fixture.queue.managers().standing(&segment("b")), (1, 1));
+        assert_eq!(fixture.queue.managers().standing(&segment("c")), (0, 0));
     }
 
     /// Listeners take `sequence - depth` for settled (`api::event::Heartbeat`).
     #[test]
     fn the_depth_covers_a_number_that_is_tried_again() {
-        let mut world = World::confirming(Duration::ZERO);
+        let mut fixture = Fixture::confirming(Duration::ZERO);
         for key in ["a", "b", "c", "d"] {
-            world.put(key, 0);
+            fixture.put(key, 0);
         }
-        let taken = world.take(0);
+        let taken = fixture.take(0);
         for taken in &taken[1..] {
-            assert!(world.queue.delivered(taken.ticket, seconds(0)).is_some());
+            assert!(fixture.queue.delivered(taken.ticket, seconds(0)).is_some());
         }
-        world.queue.failed(taken[0].ticket, seconds(9));
-        assert_eq!(world.queue.managers().standing(&segment("a")), (4, 4));
-        let again = world.take_one(9);
-        assert!(world.queue.delivered(again.ticket, seconds(9)).is_some());
-        assert_eq!(world.queue.managers().standing(&segment("a")), (4, 0));
+        fixture.queue.failed(taken[0].ticket, seconds(9));
+        assert_eq!(fixture.queue.managers().standing(&segment("a")), (4, 4));
+        let again = fixture.take_one(9);
+        assert!(fixture.queue.delivered(again.ticket, seconds(9)).is_some());
+        assert_eq!(fixture.queue.managers().standing(&segment("a")), (4, 0));
     }
 
     #[test]

@@ -4,7 +4,8 @@ use rstest::rstest;
 use super::*;
 use crate::outbox::record::write;
 
-mod seeds;
+#[path = "../../../../fuzz/properties/spool.rs"]
+mod property;
 
 /// What is read of `bytes`, at most `step` at once.
 fn read_by(bytes: &[u8], step: usize) -> (Vec<(Kind, Vec<u8>)>, Findings) {
@@ -183,4 +184,14 @@ proptest! {
         let junk: usize = parts.iter().map(|(_, junk)| junk.len()).sum();
         prop_assert_eq!(findings.bad_bytes, junk as u64);
     }
+}
+
+/// The seeds of fuzzing, and what it has found, against the same property.
+#[rstest]
+fn a_file_is_read_to_its_end(
+    #[files("../../fuzz/seeds/spool/*")]
+    #[mode = bytes]
+    file: &[u8],
+) {
+    property::check(file);
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use rstest::rstest;
 
 use super::disk::FakeDisk;
-use super::world::{World, event, manager, settings};
+use super::fixture::{Fixture, event, manager, settings};
 use crate::outbox::names;
 use crate::outbox::record::{self, FRAME_BYTES, Kind};
 use crate::outbox::segment::{HEADER_BYTES, WHOLE_AT, header};
@@ -55,12 +55,12 @@ fn left(is_read: impl Fn(usize) -> bool) -> BTreeSet<u32> {
 
 fn recover(bytes: &[u8]) -> (Recovered, BTreeSet<u32>, Outbox) {
     let disk = FakeDisk::with(&names::segment(1), bytes);
-    let world = World::with(disk, settings());
-    let items = world.outbox.take(world.now, usize::MAX);
+    let fixture = Fixture::with(disk, settings());
+    let items = fixture.outbox.take(fixture.now, usize::MAX);
     let numbers = items
         .iter()
         .map(|item| item.event.watched.name.parse().unwrap());
-    (world.recovered, numbers.collect(), world.outbox)
+    (fixture.recovered, numbers.collect(), fixture.outbox)
 }
 
 #[test]
@@ -101,31 +101,33 @@ fn damage_is_told_to_every_manager_and_over_restarts_until_it_knows() {
     let (mut bytes, _) = segment();
     bytes[HEADER_BYTES + FRAME_BYTES] ^= 1;
     let disk = FakeDisk::with(&names::segment(1), &bytes);
-    let mut world = World::with(disk, settings());
-    world.drain();
-    assert!(world.kill().resync);
+    let mut fixture = Fixture::with(disk, settings());
+    fixture.drain();
+    assert!(fixture.kill().resync);
     for name in ["a", "never-met"] {
-        let mark = world
+        let mark = fixture
             .outbox
-            .manager_report(&manager(name), world.now)
+            .manager_report(&manager(name), fixture.now)
             .resync
             .unwrap();
-        world.outbox.resync_told(&manager(name), mark, world.now);
+        fixture
+            .outbox
+            .resync_told(&manager(name), mark, fixture.now);
         assert_eq!(
-            world
+            fixture
                 .outbox
-                .manager_report(&manager(name), world.now)
+                .manager_report(&manager(name), fixture.now)
                 .resync,
             None
         );
     }
-    let recovered = world.kill();
+    let recovered = fixture.kill();
     assert!(!recovered.resync);
     // Who is new has not been told.
     assert!(
-        world
+        fixture
             .outbox
-            .manager_report(&manager("new"), world.now)
+            .manager_report(&manager("new"), fixture.now)
             .resync
             .is_some()
     );
@@ -143,15 +145,15 @@ fn a_segment_of_another_release_is_kept_aside(#[case] version: u16, #[case] name
     let (own, _) = segment();
     let disk = FakeDisk::with(&names::segment(7), &bytes);
     disk.content().insert(&names::segment(3), &own);
-    let mut world = World::with(disk, settings());
-    assert_eq!(world.recovered.newer_version, 1);
-    assert!(world.recovered.resync);
-    assert_eq!(world.recovered.items, left(|_| true).len());
-    assert_eq!(world.disk.content().bytes(name), bytes);
-    world.drain();
-    world.kill();
-    assert_eq!(world.recovered.newer_version, 0);
-    assert_eq!(world.disk.content().bytes(name), bytes);
+    let mut fixture = Fixture::with(disk, settings());
+    assert_eq!(fixture.recovered.newer_version, 1);
+    assert!(fixture.recovered.resync);
+    assert_eq!(fixture.recovered.items, left(|_| true).len());
+    assert_eq!(fixture.disk.content().bytes(name), bytes);
+    fixture.drain();
+    fixture.kill();
+    assert_eq!(fixture.recovered.newer_version, 0);
+    assert_eq!(fixture.disk.content().bytes(name), bytes);
 }
 
 #[test]
@@ -180,10 +182,10 @@ fn what_is_no_segment_is_left_alone() {
     let disk = FakeDisk::with("README", b"hello");
     disk.content()
         .insert(&names::unfinished(4), b"half a snapshot");
-    let world = World::with(disk, settings());
-    assert_eq!(world.recovered, Recovered::default());
+    let fixture = Fixture::with(disk, settings());
+    assert_eq!(fixture.recovered, Recovered::default());
     assert_eq!(
-        world.disk.content().names(),
+        fixture.disk.content().names(),
         [names::segment(6), "README".to_owned()]
     );
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use super::world::{event, manager};
+use super::fixture::{event, manager};
 use crate::outbox::{FsyncPolicy, Options, Outbox, Recovered, Stored};
 
 /// Names the folder to a process that is to be killed.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::world::{event, manager};
+use super::fixture::{event, manager};
 use crate::outbox::{Options, Outbox, Stored};
 
 /// Names the folder to a process whose files may not grow.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 
 use super::disk::FakeDisk;
-use super::world::{World, manager, settings};
+use super::fixture::{Fixture, manager, settings};
 use crate::outbox::journal::{Compaction, Fresh};
 use crate::outbox::moment::Moment;
 use crate::outbox::{FsyncPolicy, Item, Limits, Settings, Stored};
@@ -100,7 +100,7 @@ enum Stage {
 }
 
 struct Run {
-    world: World,
+    fixture: Fixture,
     model: Model,
     under_way: Vec<(Item, Instant)>,
     compaction: Option<Stage>,
@@ -111,7 +111,7 @@ struct Run {
 impl Run {
     fn new(settings: Settings, lossy: bool) -> Self {
         Self {
-            world: World::with(FakeDisk::default(), settings),
+            fixture: Fixture::with(FakeDisk::default(), settings),
             model: Model::default(),
             under_way: Vec::new(),
             compaction: None,
@@ -122,12 +122,12 @@ impl Run {
     fn live(&mut self, life: &Life) {
         for step in &life.steps {
             self.step(step);
-            if self.world.disk.content().is_dead() {
+            if self.fixture.disk.content().is_dead() {
                 break;
             }
         }
         if let End::PowerLost { kept } = life.end {
-            self.world.disk.content().lose_power(kept);
+            self.fixture.disk.content().lose_power(kept);
         }
     }
 
@@ -139,14 +139,14 @@ impl Run {
         };
         // It holds the folder.
         self.compaction = None;
-        self.world.restart(life);
+        self.fixture.restart(life);
         self.under_way.clear();
         self.model.numbers.clear();
         for (index, name) in MANAGERS.iter().enumerate() {
             let report = self
-                .world
+                .fixture
                 .outbox
-                .manager_report(&manager(name), self.world.now);
+                .manager_report(&manager(name), self.fixture.now);
             if report.resync.is_some() {
                 self.model.marked.insert(index);
                 if self.lossy {
@@ -157,36 +157,36 @@ impl Run {
     }
 
     fn step(&mut self, step: &Step) {
-        let now = self.world.now;
+        let now = self.fixture.now;
         match *step {
             Step::Put { manager, object } => self.put(manager, object),
             Step::Take { limit } => self.take(limit),
             Step::Deliver { index } => self.deliver(index),
             Step::Fail { index, seconds } => {
                 if let Some((item, _)) = self.pick(index) {
-                    self.world
+                    self.fixture
                         .outbox
                         .failed(&item, now + Duration::from_secs(seconds));
                 }
             }
-            Step::Pass { seconds } => self.world.pass(seconds),
+            Step::Pass { seconds } => self.fixture.pass(seconds),
             Step::KeepUp => {
                 // One upkeep at a time.
                 while self.compaction.is_some() {
                     self.compact();
                 }
-                let _ = self.world.outbox.keep_up(now);
+                let _ = self.fixture.outbox.keep_up(now);
             }
             Step::Compact => self.compact(),
             Step::Heartbeat { manager: index } => {
                 let manager = manager(MANAGERS[index]);
-                let report = self.world.outbox.manager_report(&manager, now);
+                let report = self.fixture.outbox.manager_report(&manager, now);
                 if let Some(mark) = report.resync {
-                    self.world.outbox.resync_told(&manager, mark, now);
+                    self.fixture.outbox.resync_told(&manager, mark, now);
                 }
             }
             Step::Room { more } => {
-                let mut content = self.world.disk.content();
+                let mut content = self.fixture.disk.content();
                 let used = content.used();
                 content.room = more.map(|more| used + more);
             }
@@ -194,24 +194,24 @@ impl Run {
     }
 
     fn put(&mut self, index: usize, object: u32) {
-        let stored = self.world.put(MANAGERS[index], object);
-        if self.world.disk.content().is_dead() {
+        let stored = self.fixture.put(MANAGERS[index], object);
+        if self.fixture.disk.content().is_dead() {
             // It was not answered. What was owed before still is.
             return;
         }
         if stored == Stored::Full {
             let report = self
-                .world
+                .fixture
                 .outbox
-                .manager_report(&manager(MANAGERS[index]), self.world.now);
+                .manager_report(&manager(MANAGERS[index]), self.fixture.now);
             assert!(report.resync.is_some());
         } else {
-            self.model.owed.insert((index, object), self.world.now);
+            self.model.owed.insert((index, object), self.fixture.now);
         }
     }
 
     fn compact(&mut self) {
-        let store = &self.world.outbox.store;
+        let store = &self.fixture.outbox.store;
         let begun = Moment::default();
         self.compaction = match self.compaction.take() {
             None => {
@@ -231,7 +231,7 @@ impl Run {
     }
 
     fn take(&mut self, limit: usize) {
-        for item in self.world.outbox.take(self.world.now, limit) {
+        for item in self.fixture.outbox.take(self.fixture.now, limit) {
             let index = index_of(&item);
             let same = |(other, _): &(Item, Instant)| {
                 other.event == item.event && other.manager == item.manager
@@ -244,7 +244,7 @@ impl Run {
             } else {
                 assert!(item.attempt > 0, "a number that was given already");
             }
-            self.under_way.push((item, self.world.now));
+            self.under_way.push((item, self.fixture.now));
         }
     }
 
@@ -252,13 +252,13 @@ impl Run {
         let Some((item, taken)) = self.pick(index) else {
             return;
         };
-        self.world.outbox.delivered(&item, self.world.now);
+        self.fixture.outbox.delivered(&item, self.fixture.now);
         let owed = (index_of(&item), item.event.watched.name.parse().unwrap());
         if self
             .model
             .owed
             .get(&owed)
-            .is_some_and(|changed| taken >= *changed + self.world.confirm_after())
+            .is_some_and(|changed| taken >= *changed + self.fixture.confirm_after())
         {
             self.model.owed.remove(&owed);
         }
@@ -272,15 +272,15 @@ impl Run {
     /// Everything that is owed is delivered by a last life on a sound disk.
     fn settle(mut self) {
         self.begin(None);
-        let delivered = self.world.drain();
+        let delivered = self.fixture.drain();
         for (index, object) in self.model.owed.keys() {
             let name = format!("{}/{object}", MANAGERS[*index]);
             assert!(delivered.contains_key(&name), "{name} is lost");
         }
-        let report = self.world.outbox.report(self.world.now);
+        let report = self.fixture.outbox.report(self.fixture.now);
         assert_eq!(report.depth, 0);
-        self.world.kill();
-        assert_eq!(self.world.recovered.items, 0);
+        self.fixture.kill();
+        assert_eq!(self.fixture.recovered.items, 0);
     }
 }
 

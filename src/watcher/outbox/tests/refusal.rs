@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use rstest::rstest;
 
 use super::disk::{Content, FakeDisk};
-use super::world::{World, settings};
+use super::fixture::{Fixture, settings};
 use crate::outbox::{FsyncPolicy, Settings, Stored};
 
 #[rstest]
@@ -24,28 +24,28 @@ fn without_its_folder_everything_is_in_memory_until_it_is_there(
 ) {
     let disk = FakeDisk::default();
     disk.content().closed = Some(closed);
-    let mut world = World::with(disk, settings());
-    assert_eq!(world.recovered.unusable.as_deref(), Some(unusable));
-    assert_eq!(world.put("a", 1), Stored::MemoryOnly);
-    assert_eq!(world.put("a", 1), Stored::Coalesced);
-    assert_eq!(world.put("a", 2), Stored::MemoryOnly);
-    assert_eq!(world.deliver_all(), ["a/1", "a/2"]);
-    assert!(!world.outbox.report(world.now).on_disk);
-    world.disk.content().closed = None;
-    world.keep_up_after(60);
-    assert!(world.outbox.report(world.now).on_disk);
-    assert_eq!(world.kill().items, 2);
+    let mut fixture = Fixture::with(disk, settings());
+    assert_eq!(fixture.recovered.unusable.as_deref(), Some(unusable));
+    assert_eq!(fixture.put("a", 1), Stored::MemoryOnly);
+    assert_eq!(fixture.put("a", 1), Stored::Coalesced);
+    assert_eq!(fixture.put("a", 2), Stored::MemoryOnly);
+    assert_eq!(fixture.deliver_all(), ["a/1", "a/2"]);
+    assert!(!fixture.outbox.report(fixture.now).on_disk);
+    fixture.disk.content().closed = None;
+    fixture.keep_up_after(60);
+    assert!(fixture.outbox.report(fixture.now).on_disk);
+    assert_eq!(fixture.kill().items, 2);
 }
 
 #[tokio::test]
 async fn what_is_found_late_is_told_all_the_same() {
-    let mut world = World::new();
-    assert_eq!(world.put("a", 1), Stored::Spooled);
-    let (disk, now) = (world.disk.clone(), world.now);
-    let late = World::with(disk, settings());
+    let mut fixture = Fixture::new();
+    assert_eq!(fixture.put("a", 1), Stored::Spooled);
+    let (disk, now) = (fixture.disk.clone(), fixture.now);
+    let late = Fixture::with(disk, settings());
     assert_eq!(late.recovered.items, 0);
-    let _ = world.put("a", 2);
-    drop(world);
+    let _ = fixture.put("a", 2);
+    drop(fixture);
     let _ = late.outbox.keep_up(now + std::time::Duration::from_mins(1));
     late.outbox.changed().await;
     assert_eq!(late.outbox.report(now).depth, 2);
@@ -53,21 +53,21 @@ async fn what_is_found_late_is_told_all_the_same() {
 
 #[test]
 fn a_spool_at_its_bound_that_cannot_be_compacted_is_given_up() {
-    let mut world = World::new();
-    world.disk.content().create_refusal = Some(ErrorKind::Other);
+    let mut fixture = Fixture::new();
+    fixture.disk.content().create_refusal = Some(ErrorKind::Other);
     let mut number = 0;
-    while world.outbox.report(world.now).on_disk {
+    while fixture.outbox.report(fixture.now).on_disk {
         number += 1;
-        let _ = world.put("a", number);
-        world.deliver_twice();
+        let _ = fixture.put("a", number);
+        fixture.deliver_twice();
         assert!(number < 20_000);
     }
-    assert!(world.disk.content().used() as u64 <= settings().max_bytes / 4 * 3);
-    assert_eq!(world.put("b", 1), Stored::MemoryOnly);
-    world.disk.content().create_refusal = None;
-    world.keep_up_after(60);
-    assert!(world.outbox.report(world.now).on_disk);
-    let recovered = world.kill();
+    assert!(fixture.disk.content().used() as u64 <= settings().max_bytes / 4 * 3);
+    assert_eq!(fixture.put("b", 1), Stored::MemoryOnly);
+    fixture.disk.content().create_refusal = None;
+    fixture.keep_up_after(60);
+    assert!(fixture.outbox.report(fixture.now).on_disk);
+    let recovered = fixture.kill();
     assert_eq!((recovered.items, recovered.resync), (1, false));
 }
 
@@ -78,37 +78,37 @@ fn a_disk_that_refuses_later_is_used_again_when_it_takes(
     #[case] refuse: fn(&mut Content),
     #[case] reason: &str,
 ) {
-    let mut world = World::new();
-    assert_eq!(world.put("a", 1), Stored::Spooled);
-    refuse(&mut world.disk.content());
-    assert_eq!(world.put("a", 2), Stored::MemoryOnly);
-    assert_eq!(world.put("a", 3), Stored::MemoryOnly);
-    let trouble = world.trouble().unwrap();
+    let mut fixture = Fixture::new();
+    assert_eq!(fixture.put("a", 1), Stored::Spooled);
+    refuse(&mut fixture.disk.content());
+    assert_eq!(fixture.put("a", 2), Stored::MemoryOnly);
+    assert_eq!(fixture.put("a", 3), Stored::MemoryOnly);
+    let trouble = fixture.trouble().unwrap();
     assert!(
         trouble.starts_with("failed to write to a segment") && trouble.ends_with(reason),
         "{trouble}"
     );
-    world.keep_up_after(60);
-    assert!(!world.outbox.report(world.now).on_disk);
-    assert_eq!(world.outbox.report(world.now).disk_failures, 2);
-    world.disk.content().revive();
-    world.keep_up_after(60);
-    assert!(world.outbox.report(world.now).on_disk);
-    assert_eq!(world.trouble(), None);
-    assert_eq!(world.put("a", 4), Stored::Spooled);
-    let recovered = world.kill();
+    fixture.keep_up_after(60);
+    assert!(!fixture.outbox.report(fixture.now).on_disk);
+    assert_eq!(fixture.outbox.report(fixture.now).disk_failures, 2);
+    fixture.disk.content().revive();
+    fixture.keep_up_after(60);
+    assert!(fixture.outbox.report(fixture.now).on_disk);
+    assert_eq!(fixture.trouble(), None);
+    assert_eq!(fixture.put("a", 4), Stored::Spooled);
+    let recovered = fixture.kill();
     assert_eq!((recovered.items, recovered.resync), (4, false));
-    assert_eq!(world.deliver_all(), ["a/1", "a/2", "a/3", "a/4"]);
+    assert_eq!(fixture.deliver_all(), ["a/1", "a/2", "a/3", "a/4"]);
 }
 
 #[test]
 fn a_process_that_dies_while_its_disk_is_full_has_left_a_note() {
-    let mut world = World::new();
-    assert_eq!(world.put("a", 1), Stored::Spooled);
-    let used = world.disk.content().used();
-    world.disk.content().room = Some(used + 3);
-    assert_eq!(world.put("a", 2), Stored::MemoryOnly);
-    let recovered = world.kill();
+    let mut fixture = Fixture::new();
+    assert_eq!(fixture.put("a", 1), Stored::Spooled);
+    let used = fixture.disk.content().used();
+    fixture.disk.content().room = Some(used + 3);
+    assert_eq!(fixture.put("a", 2), Stored::MemoryOnly);
+    let recovered = fixture.kill();
     assert_eq!(
         (recovered.items, recovered.resync, recovered.torn_bytes),
         (1, true, 0)
@@ -117,36 +117,36 @@ fn a_process_that_dies_while_its_disk_is_full_has_left_a_note() {
 
 #[test]
 fn a_disk_that_is_full_at_the_start_gives_what_it_has() {
-    let mut world = World::new();
-    assert_eq!(world.put("a", 1), Stored::Spooled);
-    let disk = world.disk.clone();
-    drop(world);
+    let mut fixture = Fixture::new();
+    assert_eq!(fixture.put("a", 1), Stored::Spooled);
+    let disk = fixture.disk.clone();
+    drop(fixture);
     let used = disk.content().used();
     disk.content().room = Some(used);
-    let mut world = World::with(disk, settings());
-    assert_eq!(world.recovered.items, 1);
-    assert!(world.recovered.unusable.is_some());
+    let mut fixture = Fixture::with(disk, settings());
+    assert_eq!(fixture.recovered.items, 1);
+    assert!(fixture.recovered.unusable.is_some());
     // What is on the disk is not read again with every try, or what was delivered would come back.
-    world.drain();
-    world.keep_up_after(60);
-    assert_eq!(world.deliver_all(), [""; 0]);
-    assert_eq!(world.put("a", 2), Stored::MemoryOnly);
-    world.disk.content().room = None;
-    world.keep_up_after(60);
-    assert_eq!(world.kill().items, 1);
-    assert_eq!(world.deliver_all(), ["a/2"]);
+    fixture.drain();
+    fixture.keep_up_after(60);
+    assert_eq!(fixture.deliver_all(), [""; 0]);
+    assert_eq!(fixture.put("a", 2), Stored::MemoryOnly);
+    fixture.disk.content().room = None;
+    fixture.keep_up_after(60);
+    assert_eq!(fixture.kill().items, 1);
+    assert_eq!(fixture.deliver_all(), ["a/2"]);
 }
 
 #[test]
 fn a_refusing_disk_is_tried_less_and_less() {
-    let mut world = World::new();
-    world.disk.content().refusal = Some(ErrorKind::Other);
-    let _ = world.put("a", 1);
+    let mut fixture = Fixture::new();
+    fixture.disk.content().refusal = Some(ErrorKind::Other);
+    let _ = fixture.put("a", 1);
     let mut tries = Vec::new();
     for second in 1..=200 {
-        let before = world.outbox.report(world.now).disk_failures;
-        world.keep_up_after(1);
-        if world.outbox.report(world.now).disk_failures > before {
+        let before = fixture.outbox.report(fixture.now).disk_failures;
+        fixture.keep_up_after(1);
+        if fixture.outbox.report(fixture.now).disk_failures > before {
             tries.push(second);
         }
     }
@@ -155,45 +155,45 @@ fn a_refusing_disk_is_tried_less_and_less() {
 
 #[test]
 fn what_could_not_be_forced_is_written_again() {
-    let mut world = World::with(
+    let mut fixture = Fixture::with(
         FakeDisk::default(),
         Settings {
             fsync: FsyncPolicy::EachBatch(std::time::Duration::from_secs(1)),
             ..settings()
         },
     );
-    assert_eq!(world.put("a", 1), Stored::Spooled);
-    world.disk.content().sync_refusal = Some(ErrorKind::Other);
-    world.keep_up_after(1);
-    assert!(!world.outbox.report(world.now).on_disk);
-    world.disk.content().sync_refusal = None;
-    world.keep_up_after(60);
-    assert!(world.outbox.report(world.now).on_disk);
-    assert_eq!(world.kill().items, 1);
+    assert_eq!(fixture.put("a", 1), Stored::Spooled);
+    fixture.disk.content().sync_refusal = Some(ErrorKind::Other);
+    fixture.keep_up_after(1);
+    assert!(!fixture.outbox.report(fixture.now).on_disk);
+    fixture.disk.content().sync_refusal = None;
+    fixture.keep_up_after(60);
+    assert!(fixture.outbox.report(fixture.now).on_disk);
+    assert_eq!(fixture.kill().items, 1);
 }
 
 #[test]
 fn a_compaction_that_fails_costs_nothing() {
-    let mut world = World::new();
+    let mut fixture = Fixture::new();
     for number in 0..3_000 {
-        let _ = world.put("a", number);
-        world.deliver_twice();
+        let _ = fixture.put("a", number);
+        fixture.deliver_twice();
     }
-    let _ = world.put("a", 0);
+    let _ = fixture.put("a", 0);
     // The next segment can be created, the snapshot not be written.
-    let used = world.disk.content().used();
-    world.disk.content().room = Some(used + 40);
-    world.keep_up_after(1);
-    assert!(world.outbox.report(world.now).on_disk);
-    world.disk.content().room = None;
-    let _ = world.put("a", 1);
-    world.keep_up_after(60);
-    assert!(world.disk.content().used() < used / 10);
-    let recovered = world.kill();
+    let used = fixture.disk.content().used();
+    fixture.disk.content().room = Some(used + 40);
+    fixture.keep_up_after(1);
+    assert!(fixture.outbox.report(fixture.now).on_disk);
+    fixture.disk.content().room = None;
+    let _ = fixture.put("a", 1);
+    fixture.keep_up_after(60);
+    assert!(fixture.disk.content().used() < used / 10);
+    let recovered = fixture.kill();
     assert_eq!((recovered.items, recovered.resync), (2, false));
 }
 
-impl World {
+impl Fixture {
     fn keep_up_after(&mut self, seconds: u64) {
         self.pass(seconds);
         let _ = self.outbox.keep_up(self.now);

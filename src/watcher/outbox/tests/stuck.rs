@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rstest::rstest;
 
 use super::disk::{Brake, FakeDisk};
-use super::world::{World, event, manager, settings};
+use super::fixture::{Fixture, event, manager, settings};
 use crate::outbox::{FsyncPolicy, Limits, Options, Settings, Stored};
 
 /// So long nothing takes here that is not stuck.
@@ -27,18 +27,18 @@ fn a_put_waits_for_nothing_that_the_upkeep_forces(
         fsync,
         ..settings()
     };
-    let mut world = World::with(FakeDisk::default(), settings);
+    let mut fixture = Fixture::with(FakeDisk::default(), settings);
     for number in 0..3_000 {
-        let _ = world.put("a", number);
-        world.deliver_twice();
+        let _ = fixture.put("a", number);
+        fixture.deliver_twice();
     }
-    let _ = world.put("a", 0);
-    let used = world.disk.content().used();
+    let _ = fixture.put("a", 0);
+    let used = fixture.disk.content().used();
     let (asked, asking) = channel();
     let (go, going) = channel();
     let going = Mutex::new(going);
-    world.disk.content().brake = Some(Arc::new(Brake { asked, go: going }));
-    let (outbox, disk, now) = (world.outbox.clone(), world.disk.clone(), world.now);
+    fixture.disk.content().brake = Some(Arc::new(Brake { asked, go: going }));
+    let (outbox, disk, now) = (fixture.outbox.clone(), fixture.disk.clone(), fixture.now);
     let upkeep = thread::spawn(move || {
         let _ = outbox.keep_up(now);
         // The last that asks.
@@ -51,7 +51,7 @@ fn a_put_waits_for_nothing_that_the_upkeep_forces(
             Err(RecvTimeoutError::Disconnected) => break,
             Err(RecvTimeoutError::Timeout) => panic!("the upkeep is stuck"),
         }
-        let (outbox, now) = (world.outbox.clone(), world.now);
+        let (outbox, now) = (fixture.outbox.clone(), fixture.now);
         let (put, stored) = channel();
         let putting =
             thread::spawn(move || put.send(outbox.put(&manager("a"), &event(syncs), now)));
@@ -61,8 +61,8 @@ fn a_put_waits_for_nothing_that_the_upkeep_forces(
     }
     upkeep.join().unwrap();
     assert_eq!(syncs, expected);
-    assert!(world.disk.content().used() < used / 10);
-    let recovered = world.kill();
+    assert!(fixture.disk.content().used() < used / 10);
+    let recovered = fixture.kill();
     assert_eq!(
         (recovered.items, recovered.resync),
         (1 + syncs as usize, false)
@@ -98,16 +98,18 @@ fn deadline() -> Duration {
     Options::new(PathBuf::new()).write_deadline
 }
 
-fn frozen() -> (World, std::sync::mpsc::Sender<()>) {
+fn frozen() -> (Fixture, std::sync::mpsc::Sender<()>) {
     let settings = Settings {
         write_deadline: deadline(),
         ..settings()
     };
-    let mut world = World::with(FakeDisk::default(), settings);
-    let _ = world.put("a", 1);
-    until(|| world.outbox.report(world.now).on_disk && world.put("a", 1) == Stored::Coalesced);
-    let go = freeze(&world.disk);
-    (world, go)
+    let mut fixture = Fixture::with(FakeDisk::default(), settings);
+    let _ = fixture.put("a", 1);
+    until(|| {
+        fixture.outbox.report(fixture.now).on_disk && fixture.put("a", 1) == Stored::Coalesced
+    });
+    let go = freeze(&fixture.disk);
+    (fixture, go)
 }
 
 /// Asks until it holds.
@@ -119,45 +121,45 @@ fn until(mut holds: impl FnMut() -> bool) {
     }
 }
 
-fn put(world: &World, number: u32) -> Stored {
-    let (outbox, now) = (world.outbox.clone(), world.now);
+fn put(fixture: &Fixture, number: u32) -> Stored {
+    let (outbox, now) = (fixture.outbox.clone(), fixture.now);
     at_once(move || outbox.put(&manager("a"), &event(number), now))
 }
 
-fn on_disk(world: &World) -> bool {
-    let (outbox, now) = (world.outbox.clone(), world.now);
+fn on_disk(fixture: &Fixture) -> bool {
+    let (outbox, now) = (fixture.outbox.clone(), fixture.now);
     at_once(move || outbox.report(now)).on_disk
 }
 
 /// Of many puts most come back by their deadline; a busy machine may delay any of them.
 #[test]
 fn a_put_on_a_frozen_disk_comes_back_by_its_deadline() {
-    let (world, go) = frozen();
+    let (fixture, go) = frozen();
     let mut waits: Vec<Duration> = (0..20)
         .map(|number| {
             let begun = Instant::now();
-            let stored = world
+            let stored = fixture
                 .outbox
-                .put(&manager("a"), &event(number + 2), world.now);
+                .put(&manager("a"), &event(number + 2), fixture.now);
             assert_eq!(stored, Stored::MemoryOnly);
             begun.elapsed()
         })
         .collect();
     waits.sort();
     assert!(waits[10] < Duration::from_millis(50), "{waits:?}");
-    thaw(&world.disk, go);
+    thaw(&fixture.disk, go);
 }
 
 #[test]
 fn a_put_on_a_frozen_disk_is_kept_in_memory_and_nothing_waits_for_the_disk() {
-    let (world, go) = frozen();
-    assert_eq!(put(&world, 2), Stored::MemoryOnly);
-    let (outbox, now) = (world.outbox.clone(), world.now);
+    let (fixture, go) = frozen();
+    assert_eq!(put(&fixture, 2), Stored::MemoryOnly);
+    let (outbox, now) = (fixture.outbox.clone(), fixture.now);
     assert_eq!(at_once(move || outbox.report(now)).depth, 2);
-    assert_eq!(put(&world, 3), Stored::MemoryOnly);
+    assert_eq!(put(&fixture, 3), Stored::MemoryOnly);
     // Whoever asks for an object that is not written either gets no other promise.
-    assert_eq!(put(&world, 3), Stored::MemoryOnly);
-    let outbox = world.outbox.clone();
+    assert_eq!(put(&fixture, 3), Stored::MemoryOnly);
+    let outbox = fixture.outbox.clone();
     let taken = at_once(move || {
         let items = outbox.take(now, 9);
         for item in &items {
@@ -167,92 +169,98 @@ fn a_put_on_a_frozen_disk_is_kept_in_memory_and_nothing_waits_for_the_disk() {
     });
     assert_eq!(taken, 3);
     // After a while it counts as given up, and a put does not wait at all.
-    until(|| !on_disk(&world));
-    assert_eq!(put(&world, 4), Stored::MemoryOnly);
-    let trouble = world.outbox.store.lock().spool.trouble().map(str::to_owned);
+    until(|| !on_disk(&fixture));
+    assert_eq!(put(&fixture, 4), Stored::MemoryOnly);
+    let trouble = fixture
+        .outbox
+        .store
+        .lock()
+        .spool
+        .trouble()
+        .map(str::to_owned);
     assert_eq!(trouble.as_deref(), Some("write to the disk timed out"));
-    thaw(&world.disk, go);
+    thaw(&fixture.disk, go);
 }
 
 /// A hiccup: what was handed over is written when the disk answers, and nothing is given up.
 #[test]
 fn what_a_slow_disk_has_not_acknowledged_is_written_when_it_answers() {
-    let (mut world, go) = frozen();
-    assert_eq!(put(&world, 2), Stored::MemoryOnly);
-    thaw(&world.disk, go);
-    until(|| world.put("a", 2) == Stored::Coalesced);
-    assert!(on_disk(&world));
-    assert_eq!(world.outbox.report(world.now).disk_failures, 0);
-    let recovered = world.kill();
+    let (mut fixture, go) = frozen();
+    assert_eq!(put(&fixture, 2), Stored::MemoryOnly);
+    thaw(&fixture.disk, go);
+    until(|| fixture.put("a", 2) == Stored::Coalesced);
+    assert!(on_disk(&fixture));
+    assert_eq!(fixture.outbox.report(fixture.now).disk_failures, 0);
+    let recovered = fixture.kill();
     assert_eq!((recovered.items, recovered.resync), (2, false));
 }
 
 #[test]
 fn a_spool_that_was_given_up_is_whole_again_after_the_next_upkeep() {
-    let (mut world, go) = frozen();
-    assert_eq!(put(&world, 2), Stored::MemoryOnly);
-    until(|| !on_disk(&world));
-    assert_eq!(put(&world, 3), Stored::MemoryOnly);
-    thaw(&world.disk, go);
-    world.pass(60);
-    let _ = world.outbox.keep_up(world.now);
-    assert!(on_disk(&world));
-    let recovered = world.kill();
+    let (mut fixture, go) = frozen();
+    assert_eq!(put(&fixture, 2), Stored::MemoryOnly);
+    until(|| !on_disk(&fixture));
+    assert_eq!(put(&fixture, 3), Stored::MemoryOnly);
+    thaw(&fixture.disk, go);
+    fixture.pass(60);
+    let _ = fixture.outbox.keep_up(fixture.now);
+    assert!(on_disk(&fixture));
+    let recovered = fixture.kill();
     assert_eq!((recovered.items, recovered.resync), (3, false));
-    assert_eq!(world.deliver_all(), ["a/1", "a/2", "a/3"]);
+    assert_eq!(fixture.deliver_all(), ["a/1", "a/2", "a/3"]);
 }
 
 /// Before that upkeep the spool says that something is missing.
 #[test]
 fn a_process_that_dies_after_its_disk_was_frozen_has_left_a_note() {
-    let (mut world, go) = frozen();
-    assert_eq!(put(&world, 2), Stored::MemoryOnly);
-    until(|| !on_disk(&world));
-    assert_eq!(put(&world, 3), Stored::MemoryOnly);
-    thaw(&world.disk, go);
-    let recovered = world.kill();
+    let (mut fixture, go) = frozen();
+    assert_eq!(put(&fixture, 2), Stored::MemoryOnly);
+    until(|| !on_disk(&fixture));
+    assert_eq!(put(&fixture, 3), Stored::MemoryOnly);
+    thaw(&fixture.disk, go);
+    let recovered = fixture.kill();
     assert_eq!((recovered.items, recovered.resync), (2, true));
-    assert!(world.lost("a"));
+    assert!(fixture.lost("a"));
 }
 
 /// The upkeep of a disk that does not answer ends, so that a shutdown does.
 #[test]
 fn the_upkeep_does_not_wait_for_a_frozen_append() {
-    let (world, go) = frozen();
-    assert_eq!(put(&world, 2), Stored::MemoryOnly);
-    let (outbox, now) = (world.outbox.clone(), world.now);
+    let (fixture, go) = frozen();
+    assert_eq!(put(&fixture, 2), Stored::MemoryOnly);
+    let (outbox, now) = (fixture.outbox.clone(), fixture.now);
     let (done, ended) = channel();
     let upkeep = thread::spawn(move || done.send(outbox.keep_up(now)));
     assert!(ended.recv_timeout(STUCK).is_ok());
     upkeep.join().unwrap().unwrap();
-    assert!(!on_disk(&world));
-    thaw(&world.disk, go);
+    assert!(!on_disk(&fixture));
+    thaw(&fixture.disk, go);
 }
 
 /// A container that is restarted into the same disk answers reviews all the same.
 #[test]
 fn a_start_on_a_frozen_disk_goes_on_in_memory_and_finds_the_spool_later() {
-    let mut world = World::new();
-    let _ = world.put("a", 1);
-    let disk = world.disk.clone();
-    drop(world);
+    let mut fixture = Fixture::new();
+    let _ = fixture.put("a", 1);
+    let disk = fixture.disk.clone();
+    drop(fixture);
     let go = freeze(&disk);
     let begun = Instant::now();
-    let mut world = World::with(disk, settings());
+    let mut fixture = Fixture::with(disk, settings());
     assert!(begun.elapsed() < STUCK);
-    let unusable = world.recovered.unusable.as_deref();
+    let unusable = fixture.recovered.unusable.as_deref();
     assert_eq!(unusable, Some("write to the disk timed out"));
-    assert_eq!(put(&world, 2), Stored::MemoryOnly);
-    thaw(&world.disk, go);
-    until(|| on_disk(&world));
-    let recovered = world.kill();
+    assert_eq!(put(&fixture, 2), Stored::MemoryOnly);
+    thaw(&fixture.disk, go);
+    until(|| on_disk(&fixture));
+    let recovered = fixture.kill();
     assert_eq!((recovered.items, recovered.resync), (2, false));
 }
 
 /// Deliveries go on while the disk is frozen; their records wait within a bound.
 #[test]
 fn records_that_wait_for_a_frozen_disk_are_bounded() {
-    let mut world = World::with(
+    let mut fixture = Fixture::with(
         FakeDisk::default(),
         Settings {
             max_bytes: 256 << 20,
@@ -264,13 +272,13 @@ fn records_that_wait_for_a_frozen_disk_are_bounded() {
         },
     );
     for number in 0..40_000 {
-        let _ = world.put("a", number);
+        let _ = fixture.put("a", number);
     }
-    let items = world
+    let items = fixture
         .outbox
-        .take(world.now + Duration::from_secs(5), usize::MAX);
-    let go = freeze(&world.disk);
-    let (outbox, now) = (world.outbox.clone(), world.now + Duration::from_secs(5));
+        .take(fixture.now + Duration::from_secs(5), usize::MAX);
+    let go = freeze(&fixture.disk);
+    let (outbox, now) = (fixture.outbox.clone(), fixture.now + Duration::from_secs(5));
     let begun = Instant::now();
     for item in &items {
         outbox.delivered(item, now);
@@ -278,5 +286,5 @@ fn records_that_wait_for_a_frozen_disk_are_bounded() {
     assert!(begun.elapsed() < STUCK);
     assert!(!outbox.report(now).on_disk);
     assert_eq!(outbox.report(now).depth, 0);
-    thaw(&world.disk, go);
+    thaw(&fixture.disk, go);
 }

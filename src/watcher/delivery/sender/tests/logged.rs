@@ -8,9 +8,9 @@ use crate::fixture::logs::Logs;
 /// A name in an event is a customer's.
 const CANARY: &str = "S3cr3t-";
 
-fn put_many(world: &World, manager: &str, names: usize) {
+fn put_many(fixture: &Fixture, manager: &str, names: usize) {
     for number in 0..names {
-        world.put(manager, &format!("{CANARY}{number}"));
+        fixture.put(manager, &format!("{CANARY}{number}"));
     }
 }
 
@@ -22,16 +22,16 @@ fn put_many(world: &World, manager: &str, names: usize) {
 async fn an_outage_is_two_lines_however_many_events_wait(#[case] failure: Kcp) {
     let logs = Logs::of(Level::INFO);
     let outage = Duration::from_hours(3);
-    let world = World::configured(&["a"], move |seen| {
+    let fixture = Fixture::configured(&["a"], move |seen| {
         if seen.at < outage {
             failure
         } else {
             Kcp::Takes
         }
     });
-    put_many(&world, "a", 1_000);
+    put_many(&fixture, "a", 1_000);
     sleep(outage + Duration::from_mins(3)).await;
-    assert_eq!(world.depth(), 0);
+    assert_eq!(fixture.depth(), 0);
     let lines = logs.lines();
     assert_eq!((lines.len(), logs.alarms()), (2, 1), "{lines:#?}");
     assert!(!lines.concat().contains(CANARY), "{lines:#?}");
@@ -40,9 +40,9 @@ async fn an_outage_is_two_lines_however_many_events_wait(#[case] failure: Kcp) {
 #[tokio::test(start_paused = true)]
 async fn a_manager_without_a_route_is_three_lines_in_six_hours() {
     let logs = Logs::of(Level::INFO);
-    let world = World::configured(&["a"], |_| Kcp::Refuses(404));
+    let fixture = Fixture::configured(&["a"], |_| Kcp::Refuses(404));
     for _ in 0..6 {
-        put_many(&world, "a", 100);
+        put_many(&fixture, "a", 100);
         sleep(Duration::from_hours(1)).await;
     }
     let lines = logs.lines();
@@ -55,12 +55,12 @@ async fn a_manager_without_a_route_is_three_lines_in_six_hours() {
 #[tokio::test(start_paused = true)]
 async fn a_manager_that_takes_some_events_is_logged_at_a_bounded_rate() {
     let logs = Logs::of(Level::INFO);
-    let world = World::configured(&["a"], |seen| match seen.sequence % 2 {
+    let fixture = Fixture::configured(&["a"], |seen| match seen.sequence % 2 {
         0 => Kcp::Refuses(500),
         _ => Kcp::Takes,
     });
     for _ in 0..60 {
-        put_many(&world, "a", 10);
+        put_many(&fixture, "a", 10);
         sleep(SECOND).await;
     }
     assert!(logs.lines().len() <= 2, "{:#?}", logs.lines());
@@ -70,10 +70,10 @@ async fn a_manager_that_takes_some_events_is_logged_at_a_bounded_rate() {
 #[tokio::test(start_paused = true)]
 async fn invented_managers_are_not_named_and_cost_a_bounded_number_of_lines() {
     let logs = Logs::of(Level::DEBUG);
-    let world = World::new(|_| Kcp::Refuses(404));
+    let fixture = Fixture::new(|_| Kcp::Refuses(404));
     for round in 0..180 {
         for number in 0..100 {
-            put_many(&world, &format!("{CANARY}{round}-{number}"), 2);
+            put_many(&fixture, &format!("{CANARY}{round}-{number}"), 2);
         }
         sleep(Duration::from_mins(1)).await;
     }

@@ -5,50 +5,50 @@ use super::*;
 /// A flood of names that no route at KCP leads to.
 #[tokio::test(start_paused = true)]
 async fn invented_managers_answered_404_cost_a_bounded_number_of_posts() {
-    let world = World::new(|_| Kcp::Refuses(404));
+    let fixture = Fixture::new(|_| Kcp::Refuses(404));
     for number in 0..300 {
         for name in ["one", "two"] {
-            world.put(&format!("m{number}"), name);
+            fixture.put(&format!("m{number}"), name);
         }
     }
     sleep(Duration::from_mins(61)).await;
-    let attempts = world.seen().len();
+    let attempts = fixture.seen().len();
     // Of 32 managers: the first window, then one in 30 to 60 s each.
     assert!((32..=32 * 130).contains(&attempts), "{attempts}");
-    assert_eq!(world.depth(), 0);
+    assert_eq!(fixture.depth(), 0);
     sleep(Duration::from_hours(1)).await;
-    assert_eq!(world.seen().len(), attempts);
-    assert!(world.outbox.report(now()).resync_needed);
+    assert_eq!(fixture.seen().len(), attempts);
+    assert!(fixture.outbox.report(now()).resync_needed);
 }
 
 #[tokio::test(start_paused = true)]
 async fn events_answered_404_for_an_hour_are_dropped_and_their_manager_is_asked_to_list_again() {
-    let world = World::new(|_| Kcp::Refuses(404));
+    let fixture = Fixture::new(|_| Kcp::Refuses(404));
     for number in 0..1_000 {
-        world.put("a", &format!("n{number}"));
+        fixture.put("a", &format!("n{number}"));
     }
     sleep(Duration::from_mins(58)).await;
-    assert_eq!(world.depth(), 1_000);
+    assert_eq!(fixture.depth(), 1_000);
     sleep(Duration::from_mins(4)).await;
-    assert_eq!(world.depth(), 0);
-    let attempts = world.seen().len();
+    assert_eq!(fixture.depth(), 0);
+    let attempts = fixture.seen().len();
     assert!((60..=140).contains(&attempts), "{attempts}");
-    assert!(world.lost("a"));
+    assert!(fixture.lost("a"));
     // What comes now is tried once a minute at most, and not kept for another hour.
     for number in 0..100 {
-        world.put("a", &format!("l{number}"));
+        fixture.put("a", &format!("l{number}"));
     }
     sleep(Duration::from_mins(10)).await;
-    let later = world.seen().len() - attempts;
+    let later = fixture.seen().len() - attempts;
     assert!((1..=22).contains(&later), "{later}");
-    assert_eq!(world.depth(), 0);
+    assert_eq!(fixture.depth(), 0);
 }
 
 /// The route of a Watcher that was only just created.
 #[tokio::test(start_paused = true)]
 async fn a_route_that_appears_after_half_an_hour_loses_no_event() {
     let route = Duration::from_mins(30);
-    let world = World::new(move |seen| {
+    let fixture = Fixture::new(move |seen| {
         if seen.at < route {
             Kcp::Refuses(404)
         } else {
@@ -56,25 +56,25 @@ async fn a_route_that_appears_after_half_an_hour_loses_no_event() {
         }
     });
     for number in 0..100 {
-        world.put("a", &format!("n{number}"));
+        fixture.put("a", &format!("n{number}"));
     }
     // The circuit opens within a minute, and the last event that was rejected comes after another.
     sleep(route + Duration::from_secs(125)).await;
-    assert_eq!((world.depth(), world.lost("a")), (0, false));
+    assert_eq!((fixture.depth(), fixture.lost("a")), (0, false));
 }
 
 /// An outage between two answers of 404 does not count as time without a route.
 #[tokio::test(start_paused = true)]
 async fn only_an_unbroken_hour_of_404_drops_events() {
-    let world = World::new(|seen| match seen.at.as_secs() / 60 {
+    let fixture = Fixture::new(|seen| match seen.at.as_secs() / 60 {
         0..40 | 50..80 => Kcp::Refuses(404),
         40..50 => Kcp::Refuses(503),
         _ => Kcp::Takes,
     });
-    world.put("a", "one");
+    fixture.put("a", "one");
     sleep(Duration::from_secs(80 * 60 + 125)).await;
-    assert_eq!((world.depth(), world.lost("a")), (0, false));
-    assert_eq!(world.metric("watcher_delivered_events_total"), Some(1.0));
+    assert_eq!((fixture.depth(), fixture.lost("a")), (0, false));
+    assert_eq!(fixture.metric("watcher_delivered_events_total"), Some(1.0));
 }
 
 #[rstest]
@@ -86,29 +86,29 @@ async fn only_an_unbroken_hour_of_404_drops_events() {
 async fn an_event_that_kcp_always_rejects_is_dropped_and_its_manager_is_asked_to_list_again(
     #[case] status: u16,
 ) {
-    let world = World::new(move |seen| match seen.name.as_str() {
+    let fixture = Fixture::new(move |seen| match seen.name.as_str() {
         "poison" => Kcp::Refuses(status),
         _ => Kcp::Takes,
     });
-    world.put("a", "poison");
-    world.put("a", "sound");
+    fixture.put("a", "poison");
+    fixture.put("a", "sound");
     sleep(Duration::from_mins(10)).await;
-    assert_eq!((world.depth(), world.lost("a")), (0, true));
-    let attempts = world.of("poison").len();
+    assert_eq!((fixture.depth(), fixture.lost("a")), (0, true));
+    let attempts = fixture.of("poison").len();
     assert!((5..=20).contains(&attempts), "{attempts}");
 }
 
 /// A listener that rejects everything is one failure, not one for each event.
 #[tokio::test(start_paused = true)]
 async fn a_manager_that_rejects_every_event_costs_one_attempt_per_back_off() {
-    let world = World::new(|_| Kcp::Refuses(400));
+    let fixture = Fixture::new(|_| Kcp::Refuses(400));
     for number in 0..10_000 {
-        world.put("a", &format!("n{number}"));
+        fixture.put("a", &format!("n{number}"));
     }
     sleep(Duration::from_mins(62)).await;
-    let attempts = world.seen().len();
+    let attempts = fixture.seen().len();
     assert!(attempts <= 200, "{attempts}");
-    assert_eq!((world.depth(), world.lost("a")), (0, true));
+    assert_eq!((fixture.depth(), fixture.lost("a")), (0, true));
 }
 
 #[rstest]
@@ -119,16 +119,16 @@ async fn a_manager_that_rejects_every_event_costs_one_attempt_per_back_off() {
 #[case::unavailable(503)]
 #[tokio::test(start_paused = true)]
 async fn what_may_pass_is_tried_for_as_long_as_it_takes(#[case] status: u16) {
-    let world = World::new(move |seen| {
+    let fixture = Fixture::new(move |seen| {
         if seen.at < Duration::from_hours(5) {
             Kcp::Refuses(status)
         } else {
             Kcp::Takes
         }
     });
-    world.put("a", "one");
-    world.put("a", "two");
+    fixture.put("a", "one");
+    fixture.put("a", "two");
     sleep(Duration::from_hours(5) + Duration::from_mins(3)).await;
-    assert_eq!((world.depth(), world.lost("a")), (0, false));
-    assert_eq!(world.metric("watcher_delivered_events_total"), Some(2.0));
+    assert_eq!((fixture.depth(), fixture.lost("a")), (0, false));
+    assert_eq!(fixture.metric("watcher_delivered_events_total"), Some(2.0));
 }

@@ -7,7 +7,7 @@ use api::event::{Gvk, NamespacedName};
 use super::super::*;
 use super::disk::FakeDisk;
 
-pub(crate) struct World {
+pub(crate) struct Fixture {
     pub(crate) disk: FakeDisk,
     pub(crate) outbox: Outbox,
     pub(crate) recovered: Recovered,
@@ -49,7 +49,7 @@ fn name(item: &Item) -> String {
     format!("{}/{}", item.manager, item.event.watched.name)
 }
 
-impl World {
+impl Fixture {
     pub(crate) fn new() -> Self {
         Self::with(FakeDisk::default(), settings())
     }
