@@ -21,7 +21,6 @@ const NOT_CONVERTED: &[&str] = &[
     "harness/e2e/gateway",
     "harness/e2e/kcp",
     "harness/e2e/rollout.rs",
-    "harness/e2e/steps",
     "harness/e2e/watching",
     "harness/e2e/world",
 ];

@@ -202,7 +202,7 @@ impl Admission {
         Ok(Some(answer.good()?.object))
     }
 
-    async fn acts_on(&self, object: &ObjectRef) -> anyhow::Result<()> {
+    async fn uses(&self, object: &ObjectRef) -> anyhow::Result<()> {
         let webhook = self.webhook();
         let in_namespace = object.namespace.as_deref() == Some(NAMESPACE);
         match (object.kind.as_str(), object.name.as_str()) {
@@ -264,7 +264,7 @@ impl Environment for Admission {
     }
 
     fn settle<'a>(&'a self, object: &'a ObjectRef) -> LocalBoxFuture<'a, anyhow::Result<()>> {
-        self.acts_on(object).boxed_local()
+        self.uses(object).boxed_local()
     }
 
     fn diagnose<'a>(&'a self, folder: &'a Path) -> LocalBoxFuture<'a, ()> {
