@@ -117,9 +117,14 @@ impl Store {
         &self,
         inner: &mut Inner,
         target: &Target,
-        object: Value,
+        mut object: Value,
         manager: &str,
     ) -> Result<Written, Refusal> {
+        if let Some(annotation) = inner.behaviour.stripped
+            && let Some(annotations) = object["metadata"]["annotations"].as_object_mut()
+        {
+            annotations.remove(annotation);
+        }
         inner.admit(target, false)?;
         inner.expect(target, object.to_string().as_bytes())?;
         let key = target.key();
@@ -198,7 +203,7 @@ impl Store {
             owned.content["metadata"]["finalizers"] = json!(["foregroundDeletion"]);
         }
         let first = stored.deleted.is_none();
-        let now = self.common.clock.elapsed();
+        let now = self.common.now();
         if let Some(stored) = inner.objects.get_mut(&key).filter(|_| first) {
             stored.deleted = Some(now);
             stored.generation += u32::from(key.kind.generation);
