@@ -155,6 +155,12 @@ impl ApiServer {
         self.store().remove(&place(resource, namespace, name));
     }
 
+    /// Deletes an object as a client does: finalizers keep it. Nothing happens where it does not exist.
+    pub fn delete(&self, resource: &str, namespace: &str, name: &str) {
+        let place = place(resource, namespace, name);
+        self.store().delete_object(&place);
+    }
+
     /// Requests so far.
     #[must_use]
     pub fn requests(&self) -> Vec<Recorded> {
@@ -167,6 +173,14 @@ impl ApiServer {
         let state = self.state();
         let of = state.requests.iter().filter(|it| it.asked.is_of(pattern));
         of.cloned().collect()
+    }
+
+    /// The number of requests of a pattern.
+    #[must_use]
+    pub fn count(&self, pattern: &str) -> usize {
+        let state = self.state();
+        let of = state.requests.iter().filter(|it| it.asked.is_of(pattern));
+        of.count()
     }
 
     /// Writes so far, rejected ones included, as text: `apply secrets a/b`.

@@ -88,7 +88,15 @@ impl Samples {
     /// The sum of a series; 0 if there is no sample.
     #[must_use]
     pub fn sum(&self, series: &str) -> f64 {
-        self.matching(series).map(|it| it.value).sum()
+        // The sum of no floats is a negative zero.
+        self.matching(series).fold(0.0, |sum, it| sum + it.value)
+    }
+
+    /// The same as a whole number, for what counts.
+    #[must_use]
+    pub fn count(&self, series: &str) -> u64 {
+        // The text of a number that is neither whole nor positive is no `u64`.
+        self.sum(series).to_string().parse().unwrap_or(u64::MAX)
     }
 }
 
@@ -162,6 +170,8 @@ mod tests {
         assert_eq!(first, Some("requests_total"));
         assert!((samples.sum("requests_total") - 4.5).abs() < 1e-9);
         assert_eq!(samples.value("requests_total{code=\"500\"}"), None);
+        assert_eq!(samples.count("requests_total{code=\"500\"}"), 0);
+        assert_eq!(samples.count("requests_total{code=\"200\"}"), 3);
         assert!(samples.sum("requests").abs() < 1e-9, "another metric");
     }
 }

@@ -23,6 +23,8 @@ pub struct Behaviour {
     pub creation: Creation,
     /// Whether dependents hold up deletions in the foreground, until the finalizer `foregroundDeletion` is removed.
     pub dependents: bool,
+    /// An annotation that an admission plugin removes from every object that is replaced or patched.
+    pub stripped: Option<&'static str>,
     /// The largest number of objects in a page, whatever a client asks for.
     pub page: usize,
 }
@@ -36,6 +38,7 @@ impl Default for Behaviour {
             rollout: Rollout::default(),
             creation: Creation::default(),
             dependents: false,
+            stripped: None,
             page: usize::MAX,
         }
     }

@@ -126,8 +126,8 @@ pub(super) struct Stored {
     pub(super) changed: Duration,
     /// When what is neither metadata nor status changed last.
     pub(super) respecified: Duration,
-    /// When its deletion was asked for, while finalizers keep it.
-    pub(super) deleted: Option<Duration>,
+    /// When its deletion was asked for, while finalizers keep it: whole seconds.
+    pub(super) deleted: Option<Timestamp>,
     pub(super) applies: Applies,
 }
 
@@ -209,7 +209,7 @@ impl Stored {
             let _ = write!(text, ",\"namespace\":{}", Value::from(&*key.namespace));
         }
         if let Some(deleted) = self.deleted {
-            let _ = write!(text, ",\"deletionTimestamp\":\"{}\"", scene.time(deleted));
+            let _ = write!(text, ",\"deletionTimestamp\":\"{deleted}\"");
         }
         if key.kind.generation {
             let _ = write!(text, ",\"generation\":{}", self.generation);
@@ -259,22 +259,36 @@ impl Stored {
                 "lastUpdateTime": scene.time(self.respecified),
                 "lastTransitionTime": scene.time(self.respecified)})
         };
-        let (ready, available, progressing) = if done {
-            (
-                replicas,
-                "MinimumReplicasAvailable",
-                "NewReplicaSetAvailable",
-            )
+        // While Pods of a new template do not become ready, a rolling update keeps those of the earlier one beside them.
+        let (all, updated, ready) = match (done, self.generation) {
+            (true, _) => (replicas, replicas, replicas),
+            (false, ..=1) => (replicas, replicas, 0),
+            (false, _) => (replicas + surge(replicas), surge(replicas), replicas),
+        };
+        let available = if ready == replicas {
+            "MinimumReplicasAvailable"
         } else {
-            (0, "MinimumReplicasUnavailable", "ReplicaSetUpdated")
+            "MinimumReplicasUnavailable"
+        };
+        let progressing = if done {
+            "NewReplicaSetAvailable"
+        } else {
+            "ReplicaSetUpdated"
         };
         json!({
             "observedGeneration": self.generation,
-            "replicas": replicas, "updatedReplicas": replicas,
-            "readyReplicas": ready, "availableReplicas": ready, "unavailableReplicas": replicas - ready,
-            "conditions": [condition("Available", done, available), condition("Progressing", true, progressing)],
+            "replicas": all, "updatedReplicas": updated,
+            "readyReplicas": ready, "availableReplicas": ready, "unavailableReplicas": all - ready,
+            "conditions": [
+                condition("Available", ready == replicas, available), condition("Progressing", true, progressing),
+            ],
         })
     }
+}
+
+/// Pods beyond the wanted ones during a rolling update: a quarter, which is the default.
+fn surge(replicas: u32) -> u32 {
+    replicas.div_ceil(4)
 }
 
 pub(super) fn digest(bytes: &[u8]) -> Digest {

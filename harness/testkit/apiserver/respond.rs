@@ -288,9 +288,12 @@ pub(super) fn refused(refusal: &Refusal) -> Response<Body> {
     response
 }
 
-/// A `Status` of a fault that no object has caused.
+/// A `Status` of a fault that no object has caused; of 429 the text that priority and fairness answers.
 #[must_use]
 pub fn fault(code: u16, retry_after: Option<u64>) -> Response<Body> {
+    if code == 429 {
+        return throttled(retry_after.unwrap_or(1));
+    }
     let (reason, message) = match code {
         401 => ("Unauthorized", "Unauthorized"),
         403 => ("Forbidden", "forbidden"),
@@ -298,10 +301,6 @@ pub fn fault(code: u16, retry_after: Option<u64>) -> Response<Body> {
         409 => ("Conflict", "the object has been modified"),
         413 => ("RequestEntityTooLarge", "request is too large"),
         422 => ("Invalid", "invalid"),
-        429 => (
-            "TooManyRequests",
-            "too many requests, please try again later",
-        ),
         503 => (
             "ServiceUnavailable",
             "the server is currently unable to handle the request",
@@ -315,6 +314,16 @@ pub fn fault(code: u16, retry_after: Option<u64>) -> Response<Body> {
     let mut refusal = Refusal::new(code, reason, message);
     refusal.retry_after = retry_after;
     refused(&refusal)
+}
+
+/// A real API server rejects a request for which there is no room before it looks at it, and so without a `Status`.
+fn throttled(retry_after: u64) -> Response<Body> {
+    let text = "Too many requests, please try again later.\n";
+    let mut response = Response::new(Full::new(text.into()).boxed_unsync());
+    *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+    let headers = response.headers_mut();
+    headers.insert(RETRY_AFTER, HeaderValue::from(retry_after));
+    response
 }
 
 /// A real API server has no `Status` for a group that it does not know.

@@ -45,6 +45,12 @@ impl Common {
     pub fn elapsed(&self) -> Duration {
         self.clock.elapsed()
     }
+
+    /// Now, in whole seconds.
+    pub(super) fn now(&self) -> Timestamp {
+        let now = self.start.checked_add(self.elapsed());
+        whole_seconds(now.unwrap_or(self.start))
+    }
 }
 
 /// What became of one object of a server.
@@ -157,7 +163,10 @@ impl Store {
         let chosen = object["metadata"]["uid"]
             .as_str()
             .map(|uid| Uid::Chosen(uid.into()));
-        let deleted = object["metadata"]["deletionTimestamp"].is_string();
+        let deleted = object["metadata"]["deletionTimestamp"].as_str();
+        let deleted = deleted
+            .map(|time| time.parse().unwrap_or_else(|_| self.common.now()))
+            .map(whole_seconds);
         strip(&mut content);
         validate::defaults(&target, &mut content);
         validate::settle(&target, &mut content);
@@ -166,12 +175,16 @@ impl Store {
             _ => managers,
         };
         let state = Arc::new(State::new(&Owned { content, managers }));
-        let changing = live.is_none_or(|live| live.digest != state.digest);
+        let before = inner.objects.get(&key).and_then(|stored| stored.deleted);
+        let changing = live.is_none_or(|live| live.digest != state.digest) || before != deleted;
+        // Before it is stored, so that watches see it.
+        if let Some(stored) = inner.objects.get_mut(&key) {
+            stored.deleted = deleted;
+        }
         self.store(&mut inner, &key, state, changing);
-        let now = self.common.clock.elapsed();
         if let Some(stored) = inner.objects.get_mut(&key) {
             stored.uid = chosen.unwrap_or_else(|| stored.uid.clone());
-            stored.deleted = deleted.then(|| stored.deleted.unwrap_or(now));
+            stored.deleted = deleted;
         }
         let text = inner.render(&key, self.scene(&inner.behaviour));
         serde_json::from_str(&text).ok()
@@ -195,6 +208,20 @@ impl Store {
             self.drop_object(&mut inner, key);
         }
         key.is_some()
+    }
+
+    /// Deletes an object as a client does: finalizers keep it.
+    pub fn delete_object(&self, place: &Place) {
+        let target = self.inner().key(place).map(|key| Target {
+            kind: key.kind,
+            namespace: place.namespace.clone(),
+            name: place.name.clone(),
+            status: false,
+        });
+        if let Some(target) = target {
+            // What does not exist is deleted already.
+            let _ = self.delete(&target, b"");
+        }
     }
 
     /// Where objects are, in order.
@@ -389,6 +416,10 @@ impl Inner {
             name: place.name.as_str().into(),
         })
     }
+}
+
+fn whole_seconds(time: Timestamp) -> Timestamp {
+    Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
 
 /// The place of an object, by what it says of itself.

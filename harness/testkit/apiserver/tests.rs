@@ -381,6 +381,21 @@ async fn deployments_roll_out_as_the_server_has_it(
         (status.observed_generation, status.available_replicas),
         (Some(1), Some(available))
     );
+    // Pods of an earlier template go on to run beside new ones that do not become ready.
+    let template = json!({"spec": {"template": {"spec": {"containers": []}}}});
+    let patch = Patch::Merge(template);
+    api.patch("web", &PatchParams::default(), &patch)
+        .await
+        .unwrap();
+    let status = api.get("web").await.unwrap().status.unwrap();
+    let (all, updated) = if available == 2 { (2, 2) } else { (3, 1) };
+    let replicas = (
+        status.replicas,
+        status.updated_replicas,
+        status.ready_replicas,
+    );
+    assert_eq!(replicas, (Some(all), Some(updated), Some(2)));
+    assert_eq!(status.observed_generation, Some(2));
 }
 
 #[tokio::test(start_paused = true)]
@@ -528,4 +543,70 @@ fn servers_that_hold_the_same_share_it() {
             .unwrap()
     };
     assert!(Arc::ptr_eq(&state(&stores[0]), &state(&stores[1])));
+}
+
+#[tokio::test]
+async fn an_administrator_deletes_as_clients_do_and_chooses_the_time() {
+    let server = server();
+    let object = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "x", "namespace": "a", "finalizers": ["a/b"]},
+    });
+    server.put(&object);
+    let before = server.get("configmaps", "a", "x").unwrap();
+    server.delete("configmaps", "a", "x");
+    server.delete("configmaps", "a", "none");
+    let kept = server.get("configmaps", "a", "x").unwrap();
+    assert!(kept["metadata"]["deletionTimestamp"].is_string());
+    server.edit("configmaps", ("a", "x"), |it| {
+        it["metadata"]["deletionTimestamp"] = json!("2026-01-02T03:04:05Z");
+    });
+    let moved = server.get("configmaps", "a", "x").unwrap();
+    assert_eq!(
+        moved["metadata"]["deletionTimestamp"],
+        "2026-01-02T03:04:05Z"
+    );
+    let versions = [&before, &kept, &moved].map(|it| &it["metadata"]["resourceVersion"]);
+    assert!(versions[0] != versions[1] && versions[1] != versions[2]);
+    let api = config_maps(server.client());
+    let since = before["metadata"]["resourceVersion"].as_str().unwrap();
+    let seen = api.watch(&WatchParams::default(), since).await.unwrap();
+    let seen: Vec<WatchEvent<ConfigMap>> = seen.take(2).try_collect().await.unwrap();
+    let time = |event: &WatchEvent<ConfigMap>| match event {
+        WatchEvent::Modified(it) => it
+            .metadata
+            .deletion_timestamp
+            .as_ref()
+            .map(|it| it.0.to_string()),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(time(&seen[1]).as_deref(), Some("2026-01-02T03:04:05Z"));
+    let release = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    api.patch("x", &PatchParams::default(), &release)
+        .await
+        .unwrap();
+    assert_eq!(server.get("configmaps", "a", "x"), None);
+    assert_eq!(server.count("patch configmaps a/x"), 1);
+    assert_eq!(
+        server.count("delete"),
+        0,
+        "an administrator's request is not recorded"
+    );
+}
+
+#[tokio::test]
+async fn an_admission_plugin_may_take_an_annotation_away() {
+    let server = server();
+    let api = config_maps(server.client());
+    api.create(&PostParams::default(), &map("x", &[]))
+        .await
+        .unwrap();
+    server.behave(|it| it.stripped = Some("a/b"));
+    let patch = Patch::Merge(json!({"metadata": {"annotations": {"a/b": "1", "c": "2"}}}));
+    let after = api
+        .patch("x", &PatchParams::default(), &patch)
+        .await
+        .unwrap();
+    let annotations = after.metadata.annotations.unwrap();
+    assert_eq!(annotations.keys().collect::<Vec<_>>(), ["c"]);
 }

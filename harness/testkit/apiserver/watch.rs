@@ -187,7 +187,9 @@ impl Watch {
             .range(start..)
             .filter_map(|change| self.told_of(change));
         let text: String = new.collect();
-        self.since = Some(inner.version.max(since));
+        // After the version went back to that of a backup, the last change may be newer.
+        let last = log.changes.back().map_or(since, |it| it.version);
+        self.since = Some(inner.version.max(since).max(last));
         Some(text)
     }
 

@@ -121,9 +121,14 @@ impl Store {
         &self,
         inner: &mut Inner,
         target: &Target,
-        object: Value,
+        mut object: Value,
         manager: &str,
     ) -> Result<Written, Refusal> {
+        if let Some(annotation) = inner.behaviour.stripped
+            && let Some(annotations) = object["metadata"]["annotations"].as_object_mut()
+        {
+            annotations.remove(annotation);
+        }
         inner.admit(target, false)?;
         inner.expect(target, object.to_string().as_bytes())?;
         let key = target.key();
@@ -199,7 +204,7 @@ impl Store {
             .objects
             .get(&key)
             .is_some_and(|it| it.deleted.is_none());
-        let now = self.common.clock.elapsed();
+        let now = self.common.now();
         if let Some(stored) = inner.objects.get_mut(&key).filter(|_| first) {
             stored.deleted = Some(now);
             stored.generation += u32::from(key.kind.generation);
@@ -212,7 +217,7 @@ impl Store {
 impl Store {
     /// Deletes what is in a namespace; whether finalizers keep some of it.
     fn empty(&self, inner: &mut Inner, namespace: &str) -> bool {
-        let now = self.common.clock.elapsed();
+        let now = self.common.now();
         let content = inner
             .objects
             .iter()

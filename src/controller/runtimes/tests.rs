@@ -1,27 +1,47 @@
-use std::time::{Duration, Instant};
+use std::sync::LazyLock;
+use std::time::Duration;
 
 use policy::convergence::kubeconfig::{Access, Credentials};
-use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
+use rustls::ServerConfig;
+use testkit::metrics::Samples;
+use testkit::pki::Authority;
+use testkit::tls::{TlsServer, answer};
 
-use self::server::{ApiServer, PKI};
 use super::*;
 
 mod answers;
 mod connections;
-mod crowd;
-pub(crate) mod server;
+mod fairness;
 mod trust;
 
 const POD: &str = "/api/v1/namespaces/kyma-system/pods/a";
+const BOTH: &[&str] = &["h2", "http/1.1"];
+const H1: &[&str] = &["http/1.1"];
+const H2: &[&str] = &["h2"];
 
-/// A fleet and what it counts.
-struct World {
+/// The authority of servers and clients.
+static PKI: LazyLock<Authority> = LazyLock::new(|| Authority::new("kubernetes").unwrap());
+
+/// A server that speaks these protocols.
+fn speaking(alpn: &[&str]) -> ServerConfig {
+    let leaf = PKI.leaf("kube-apiserver").unwrap();
+    leaf.server_config(alpn, None).unwrap()
+}
+
+/// A server that answers every request with an empty object.
+async fn answering(alpn: &[&str]) -> TlsServer {
+    let server = TlsServer::answering(speaking(alpn), |_| async { answer(200, "{}") });
+    server.await.unwrap()
+}
+
+/// The clients of runtimes and what they count.
+struct Env {
     fleet: Fleet,
     registry: Registry,
 }
 
-impl World {
+impl Env {
     fn new(bend: impl FnOnce(&mut FleetOptions)) -> Self {
         let mut options = FleetOptions {
             allow_loopback: true,
@@ -40,34 +60,29 @@ impl World {
         }
     }
 
-    fn open(&self, server: &ApiServer) -> Remote {
-        let runtime = RuntimeId::new(&server.address.port().to_string());
+    fn open(&self, server: &TlsServer) -> Remote {
+        let runtime = RuntimeId::new(&server.address().port().to_string());
         self.fleet.open(&runtime, access(server), "1").unwrap()
     }
 
-    /// The value of one sample, by its name and labels; 0 if there is none.
-    fn sample(&self, name: &str) -> u64 {
-        let mut text = String::new();
-        encode(&mut text, &self.registry).unwrap();
-        let line = text.lines().find_map(|it| it.strip_prefix(name));
-        line.map_or(0, |it| it.trim().parse().unwrap())
+    /// The sum of the samples of a series.
+    fn count(&self, series: &str) -> u64 {
+        Samples::of(&self.registry).count(series)
     }
 }
 
-fn access(server: &ApiServer) -> Access {
+fn access(server: &TlsServer) -> Access {
     Access {
-        server: format!("https://{}", server.address).parse().unwrap(),
+        server: format!("https://{}", server.address()).parse().unwrap(),
         server_name: "127.0.0.1".try_into().unwrap(),
-        authority: vec![PKI.authority.clone()],
+        authority: vec![PKI.certificate.der.clone()],
         credentials: Credentials::Token("token".to_owned()),
     }
 }
 
 /// Waits for a state that comes by itself.
 async fn until(what: &str, state: impl Fn() -> bool) {
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while !state() {
-        assert!(Instant::now() < deadline, "never: {what}");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
+    let limit = Duration::from_secs(10);
+    let reached = testkit::until::until(what, limit, || async { state() });
+    reached.await.unwrap();
 }

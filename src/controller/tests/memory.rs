@@ -1,82 +1,19 @@
-//! What a runtime costs when nobody calls it. A process of its own: other tests would blur the figure.
+//! What a runtime costs between calls. A process of its own: other tests would blur the figure.
 #![cfg(test)]
-
-use std::sync::Arc;
 
 use controller::runtimes::{Fleet, FleetMetrics, FleetOptions, RuntimeId};
 use policy::convergence::kubeconfig::{Access, Credentials};
 use prometheus_client::registry::Registry;
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
-use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
-use rustls::server::WebPkiClientVerifier;
-use rustls::{RootCertStore, ServerConfig};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpListener;
-use tokio_rustls::TlsAcceptor;
+use testkit::pki::{Authority, Leaf};
+use testkit::tls::{TlsServer, answer};
 
 /// Runtimes per measurement.
 const RUNTIMES: usize = 1_000;
 
+/// The authority of servers and clients, and a certificate of both.
 struct Pki {
-    authority: CertificateDer<'static>,
-    leaf: CertificateDer<'static>,
-    key: PrivatePkcs8KeyDer<'static>,
-}
-
-fn pki() -> Pki {
-    let issuer_key = KeyPair::generate().unwrap();
-    let mut params = CertificateParams::new(Vec::new()).unwrap();
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let authority = params.self_signed(&issuer_key).unwrap().der().clone();
-    let issuer = Issuer::new(params, issuer_key);
-    let key = KeyPair::generate().unwrap();
-    let mut leaf = CertificateParams::new(["127.0.0.1".to_owned()]).unwrap();
-    leaf.distinguished_name.push(DnType::CommonName, "leaf");
-    Pki {
-        authority,
-        leaf: leaf.signed_by(&key, &issuer).unwrap().der().clone(),
-        key: PrivatePkcs8KeyDer::from(key.serialize_der()),
-    }
-}
-
-/// Answers the first request of a connection and waits for its end. Returns the port.
-async fn serve(pki: &Pki) -> u16 {
-    let provider = Arc::new(aws_lc_rs::default_provider());
-    let mut roots = RootCertStore::empty();
-    roots.add(pki.authority.clone()).unwrap();
-    let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
-        .build()
-        .unwrap();
-    let mut config = ServerConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .unwrap()
-        .with_client_cert_verifier(verifier)
-        .with_single_cert(
-            vec![pki.leaf.clone()],
-            PrivateKeyDer::from(pki.key.clone_key()),
-        )
-        .unwrap();
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
-    let acceptor = TlsAcceptor::from(Arc::new(config));
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    tokio::spawn(async move {
-        loop {
-            let (stream, _) = listener.accept().await.unwrap();
-            stream.set_nodelay(true).unwrap();
-            let acceptor = acceptor.clone();
-            tokio::spawn(async move {
-                let mut stream = acceptor.accept(stream).await.unwrap();
-                let mut buffer = [0; 2048];
-                let _ = stream.read(&mut buffer).await;
-                let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}";
-                let _ = stream.write_all(answer).await;
-                let _ = stream.read(&mut buffer).await;
-            });
-        }
-    });
-    port
+    authority: Authority,
+    leaf: Leaf,
 }
 
 async fn pass(fleet: &Fleet, pki: &Pki, port: u16, runtimes: std::ops::Range<usize>) {
@@ -84,10 +21,10 @@ async fn pass(fleet: &Fleet, pki: &Pki, port: u16, runtimes: std::ops::Range<usi
         let access = Access {
             server: format!("https://127.0.0.1:{port}").parse().unwrap(),
             server_name: "127.0.0.1".try_into().unwrap(),
-            authority: vec![pki.authority.clone()],
+            authority: vec![pki.authority.certificate.der.clone()],
             credentials: Credentials::Certificate {
-                chain: vec![pki.leaf.clone()],
-                key: pki.key.clone_key().into(),
+                chain: vec![pki.leaf.der.clone()],
+                key: pki.leaf.key_der(),
             },
         };
         let id = RuntimeId::new(&format!("5b1d9a3e-0000-4000-8000-{index:012}"));
@@ -106,8 +43,13 @@ fn resident() -> usize {
 
 /// Bytes that stay behind for each runtime after a pass over it.
 async fn left_behind(resumable: usize) -> usize {
-    let pki = pki();
-    let port = serve(&pki).await;
+    let authority = Authority::new("kubernetes").unwrap();
+    let leaf = authority.leaf("127.0.0.1").unwrap();
+    let config = leaf.server_config(&["http/1.1"], Some(&authority)).unwrap();
+    let server = TlsServer::answering(config, |_| async { answer(200, "{}") });
+    let server = server.await.unwrap();
+    let port = server.address().port();
+    let pki = Pki { authority, leaf };
     let options = FleetOptions {
         resumable,
         allow_loopback: true,

@@ -10,25 +10,24 @@ mod compatibility;
 mod content;
 mod deadline;
 mod deletions;
+mod env;
 mod failures;
+mod faults;
 mod gates;
-mod kcp;
 mod leaving;
 mod obstacles;
 mod rollouts;
+mod runtime_cluster;
 mod settings;
 mod settling;
-mod skr;
 mod succession;
-mod trouble;
 mod uninstall;
-mod world;
 
 fn size<A, B, F>(_: impl Fn(A, B) -> F) -> usize {
     size_of::<F>()
 }
 
-/// Hundreds of passes wait for the control plane or for a place, and each holds its room from the beginning.
+/// Hundreds of passes wait for the control plane or for a permit, and each holds its memory from the beginning.
 #[test]
 fn a_pass_that_waits_is_small() {
     let pass =

@@ -7,16 +7,22 @@ use policy::convergence::Kind;
 use policy::convergence::known::{Grace, Known};
 use policy::convergence::sources::{Reading, SourceNames, Sources};
 use rstest::rstest;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
-use crate::bootstrapper::fake::wire::NAMESPACE;
-use crate::bootstrapper::signal::tests::kcp::Kcp;
+use crate::bootstrapper::tests::{ControlPlane, Mode, NAMESPACE};
 
 const NAME: &str = "rt-bootstrapper-signal-state";
 
-fn record(kcp: &Kcp) -> Record {
+fn record(kcp: &ControlPlane) -> Record {
     Record::new(kcp.client(), NAMESPACE, NAME)
+}
+
+/// What another client left under the name.
+fn config_map(labels: &Value, data: &Value) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME, "labels": labels}, "data": data,
+    })
 }
 
 fn data(value: &str) -> Data {
@@ -25,7 +31,7 @@ fn data(value: &str) -> Data {
 
 #[tokio::test(start_paused = true)]
 async fn it_is_created_once_and_read_back_by_a_successor() {
-    let kcp = Kcp::new();
+    let kcp = ControlPlane::new(Mode::Direct);
     let mut first = record(&kcp);
     assert_eq!(first.load().await.unwrap(), None);
     first.save(data("one")).await.unwrap();
@@ -45,7 +51,7 @@ async fn it_is_created_once_and_read_back_by_a_successor() {
 
 #[tokio::test(start_paused = true)]
 async fn a_deposed_leader_overwrites_nothing() {
-    let kcp = Kcp::new();
+    let kcp = ControlPlane::new(Mode::Direct);
     let mut deposed = record(&kcp);
     deposed.save(data("one")).await.unwrap();
     let mut successor = record(&kcp);
@@ -67,7 +73,7 @@ async fn a_deposed_leader_overwrites_nothing() {
 
 #[tokio::test(start_paused = true)]
 async fn what_others_attached_stays() {
-    let kcp = Kcp::new();
+    let kcp = ControlPlane::new(Mode::Direct);
     let mut ours = record(&kcp);
     ours.save(data("one")).await.unwrap();
     kcp.merge(
@@ -87,12 +93,9 @@ async fn what_others_attached_stays() {
 #[case::no_label(json!({}))]
 #[case::another_manager(json!({"app.kubernetes.io/managed-by": "Helm"}))]
 #[tokio::test(start_paused = true)]
-async fn a_foreign_config_map_is_neither_believed_nor_written(#[case] labels: serde_json::Value) {
-    let kcp = Kcp::new();
-    kcp.put(
-        "configmaps",
-        json!({"metadata": {"name": NAME, "labels": labels}, "data": {"key": "theirs"}}),
-    );
+async fn a_foreign_config_map_is_neither_believed_nor_written(#[case] labels: Value) {
+    let kcp = ControlPlane::new(Mode::Direct);
+    kcp.put(config_map(&labels, &json!({"key": "theirs"})));
     let mut ours = record(&kcp);
     assert!(matches!(
         ours.load().await.unwrap_err(),
@@ -110,7 +113,7 @@ async fn a_foreign_config_map_is_neither_believed_nor_written(#[case] labels: se
 
 #[tokio::test(start_paused = true)]
 async fn a_deleted_one_is_created_anew() {
-    let kcp = Kcp::new();
+    let kcp = ControlPlane::new(Mode::Direct);
     let mut ours = record(&kcp);
     ours.save(data("one")).await.unwrap();
     kcp.delete("configmaps", NAME);
@@ -124,23 +127,23 @@ async fn a_deleted_one_is_created_anew() {
 
 #[tokio::test(start_paused = true)]
 async fn what_would_not_fit_is_not_sent() {
-    let kcp = Kcp::new();
+    let kcp = ControlPlane::new(Mode::Direct);
     let mut ours = record(&kcp);
     ours.save(data("one")).await.unwrap();
-    let before = kcp.writes("configmaps").len();
+    let before = kcp.writes().len();
     let large = data(&"x".repeat(LARGEST));
     assert!(matches!(
         ours.save(large).await.unwrap_err(),
         RecordError::Oversized { .. }
     ));
-    assert_eq!(kcp.writes("configmaps").len(), before);
+    assert_eq!(kcp.writes().len(), before);
     ours.save(data(&"x".repeat(LARGEST - 3))).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_record_that_cannot_be_read_is_not_taken_for_none() {
-    let kcp = Kcp::new();
-    kcp.lock().unreadable.insert("configmaps");
+    let kcp = ControlPlane::new(Mode::Direct);
+    kcp.forbid_reads("configmaps");
     assert!(matches!(
         record(&kcp).load().await.unwrap_err(),
         RecordError::Unavailable(_)
@@ -149,10 +152,10 @@ async fn a_record_that_cannot_be_read_is_not_taken_for_none() {
 
 #[tokio::test(start_paused = true)]
 async fn a_write_whose_answer_was_lost_is_found_by_reading_again() {
-    let kcp = Kcp::new();
+    let kcp = ControlPlane::new(Mode::Direct);
     let mut ours = record(&kcp);
     ours.save(data("one")).await.unwrap();
-    kcp.lock().silent_writes = 1;
+    kcp.fault("update configmaps").times(1).lose_answers();
     assert!(matches!(
         ours.save(data("two")).await.unwrap_err(),
         RecordError::Unavailable(_)
@@ -174,14 +177,14 @@ fn rolled_out() -> Data {
     ])
 }
 
-async fn recalled(kcp: &Kcp) -> Result<Recalled, RecallError> {
+async fn recalled(kcp: &ControlPlane) -> Result<Recalled, RecallError> {
     let mut own = Record::new(kcp.client(), NAMESPACE, "rt-bootstrapper-direct-state");
     recall(&mut own, &mut record(kcp)).await
 }
 
 #[tokio::test(start_paused = true)]
 async fn without_any_record_nothing_was_rolled_out() {
-    let recalled = recalled(&Kcp::new()).await.unwrap();
+    let recalled = recalled(&ControlPlane::new(Mode::Direct)).await.unwrap();
     assert_eq!(recalled.known, Known::default());
     assert!(!recalled.inherited);
 }
@@ -189,7 +192,7 @@ async fn without_any_record_nothing_was_rolled_out() {
 /// A source that was deleted between the end of one mode and the beginning of the next is a deletion there.
 #[tokio::test(start_paused = true)]
 async fn what_the_mode_before_rolled_out_is_inherited_once() {
-    let kcp = Kcp::new();
+    let kcp = ControlPlane::new(Mode::Direct);
     record(&kcp).save(rolled_out()).await.unwrap();
     let mut recalled = recalled(&kcp).await.unwrap();
     assert!(recalled.inherited);
@@ -221,15 +224,14 @@ async fn what_the_mode_before_rolled_out_is_inherited_once() {
 }
 
 #[rstest]
-#[case::foreign(json!({"data": {}}))]
-#[case::damaged(json!({
-    "metadata": {"labels": {"app.kubernetes.io/managed-by": "rt-bootstrapper-controller"}},
-    "data": {"lastSeen.pullSecret": "x"},
-}))]
+#[case::foreign(json!({}), json!({}))]
+#[case::damaged(
+    json!({"app.kubernetes.io/managed-by": "rt-bootstrapper-controller"}),
+    json!({"lastSeen.pullSecret": "x"}),
+)]
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_recalled_is_not_nothing(#[case] mut left: serde_json::Value) {
-    let kcp = Kcp::new();
-    left["metadata"]["name"] = json!(NAME);
-    kcp.put("configmaps", left);
+async fn what_cannot_be_recalled_is_not_nothing(#[case] labels: Value, #[case] data: Value) {
+    let kcp = ControlPlane::new(Mode::Direct);
+    kcp.put(config_map(&labels, &data));
     assert!(recalled(&kcp).await.is_err());
 }

@@ -2,9 +2,8 @@
 
 mod changes;
 mod deletions;
+mod env;
 mod failures;
-pub(in crate::bootstrapper) mod kcp;
 mod leader;
 mod manager;
 mod withheld;
-mod world;

@@ -3,19 +3,17 @@
 use std::error::Error;
 use std::io;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use bytes::Bytes;
 use futures::stream;
 use http_body_util::BodyExt as _;
 use rstest::rstest;
 use serde_json::{Value, json};
+use testkit::tls::{Body, streamed};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::server::{Manner, answer, streamed};
 use super::*;
-
-const H1: &[&str] = &["http/1.1"];
-const H2: &[&str] = &["h2"];
 
 fn status(reason: &str, message: &str, causes: &Value) -> String {
     json!({
@@ -26,8 +24,13 @@ fn status(reason: &str, message: &str, causes: &Value) -> String {
 }
 
 /// A GET that fails, with the number of requests it took.
-async fn failing(manner: Manner, code: u16, headers: &'static str, body: String) -> CallError {
-    let server = ApiServer::answering(manner, move |_| {
+async fn failing(
+    config: ServerConfig,
+    code: u16,
+    headers: &'static str,
+    body: String,
+) -> CallError {
+    let server = TlsServer::answering(config, move |_| {
         let mut response = answer(code, body.clone());
         if !headers.is_empty() {
             response
@@ -36,12 +39,9 @@ async fn failing(manner: Manner, code: u16, headers: &'static str, body: String)
         }
         async { response }
     })
-    .await;
-    let error = World::new(|_| ())
-        .open(&server)
-        .list(POD)
-        .await
-        .unwrap_err();
+    .await
+    .unwrap();
+    let error = Env::new(|_| ()).open(&server).list(POD).await.unwrap_err();
     assert_eq!(server.requests(), 1, "a hidden retry");
     error
 }
@@ -70,7 +70,7 @@ async fn a_status_tells_what_to_do(
     #[case] transient: bool,
     #[case] seconds: Option<u64>,
 ) {
-    let error = failing(Manner::only(alpn), code, retry_after, String::new()).await;
+    let error = failing(speaking(alpn), code, retry_after, String::new()).await;
     assert_eq!(error.transient(), transient, "{error:?}");
     assert_eq!(error.retry_after(), seconds.map(Duration::from_secs));
 }
@@ -85,7 +85,7 @@ async fn a_conflict_is_transient_if_reading_again_helps(
     #[case] body: String,
     #[case] transient: bool,
 ) {
-    let error = failing(Manner::default(), code, "", body).await;
+    let error = failing(speaking(BOTH), code, "", body).await;
     assert!(matches!(error, CallError::Conflict { .. }), "{error:?}");
     assert_eq!(error.transient(), transient);
 }
@@ -100,7 +100,7 @@ async fn a_conflict_is_transient_if_reading_again_helps(
 #[case::another_kind(json!({"kind": "Pod", "reason": "Forbidden"}).to_string(), "no reason given")]
 #[tokio::test]
 async fn a_refusal_says_why(#[case] body: String, #[case] shown: &str) {
-    let error = failing(Manner::default(), 403, "", body).await;
+    let error = failing(speaking(BOTH), 403, "", body).await;
     let CallError::Refused { status, reason } = error else {
         panic!("{error:?}");
     };
@@ -110,9 +110,9 @@ async fn a_refusal_says_why(#[case] body: String, #[case] shown: &str) {
 #[tokio::test]
 async fn what_is_shown_repeats_nothing_and_quotes_nothing() {
     let body = status("Forbidden", "SECRET", &json!([]));
-    let mut errors = vec![failing(Manner::default(), 403, "", body).await];
-    errors.push(failing(Manner::default(), 200, "", "SECRET".to_owned()).await);
-    errors.push(failing(Manner::default(), 500, "", "SECRET".to_owned()).await);
+    let mut errors = vec![failing(speaking(BOTH), 403, "", body).await];
+    errors.push(failing(speaking(BOTH), 200, "", "SECRET".to_owned()).await);
+    errors.push(failing(speaking(BOTH), 500, "", "SECRET".to_owned()).await);
     errors.push(CallError::Tls(TlsFault::Expired));
     errors.push(CallError::Unreachable(Broken::Name(
         io::ErrorKind::NotFound.into(),
@@ -135,8 +135,9 @@ async fn what_is_shown_repeats_nothing_and_quotes_nothing() {
 #[rstest]
 #[tokio::test]
 async fn absence_is_an_answer(#[values(H1, H2)] alpn: &'static [&'static str]) {
-    let server = ApiServer::answering(Manner::only(alpn), |_| async { answer(404, "") }).await;
-    let remote = World::new(|_| ()).open(&server);
+    let server = TlsServer::answering(speaking(alpn), |_| async { answer(404, "") });
+    let server = server.await.unwrap();
+    let remote = Env::new(|_| ()).open(&server);
     assert_eq!(remote.get(POD).await.unwrap(), None);
     assert!(!remote.delete(POD, None, false).await.unwrap());
     let missing = remote.apply(POD, &json!({}), "us", true).await;
@@ -169,7 +170,7 @@ async fn told(request: http::Request<hyper::body::Incoming>) -> Value {
 async fn requests_are_what_an_api_server_expects(#[values(H1, H2)] alpn: &'static [&'static str]) {
     let written = Arc::new(Mutex::new(Vec::new()));
     let noted = written.clone();
-    let server = ApiServer::answering(Manner::only(alpn), move |request| {
+    let server = TlsServer::answering(speaking(alpn), move |request| {
         let noted = noted.clone();
         async move {
             let said = told(request).await;
@@ -177,19 +178,20 @@ async fn requests_are_what_an_api_server_expects(#[values(H1, H2)] alpn: &'stati
             answer(200, said.to_string())
         }
     })
-    .await;
+    .await
+    .unwrap();
     let last = || written.lock().unwrap().last().cloned().unwrap();
     let mut access = access(&server);
-    access.server = format!("https://{}/k8s/clusters/c", server.address)
+    access.server = format!("https://{}/k8s/clusters/c", server.address())
         .parse()
         .unwrap();
-    let world = World::new(|_| ());
-    let remote = world.fleet.open(&RuntimeId::new("a"), access, "1").unwrap();
+    let env = Env::new(|_| ());
+    let remote = env.fleet.open(&RuntimeId::new("a"), access, "1").unwrap();
 
     let got = remote.get("/api/v1/pods?limit=1").await.unwrap().unwrap();
     assert_eq!(got["method"], "GET");
     assert_eq!(got["path"], "/k8s/clusters/c/api/v1/pods?limit=1");
-    assert_eq!(got["authority"], server.address.to_string());
+    assert_eq!(got["authority"], server.address().to_string());
     assert_eq!(got["authorization"], "Bearer token");
     assert_eq!(got["agent"], "rt-bootstrapper-controller");
     assert_eq!(
@@ -226,7 +228,7 @@ async fn requests_are_what_an_api_server_expects(#[values(H1, H2)] alpn: &'stati
     );
     assert_eq!(server.opened(), 1);
     assert_eq!(
-        world.sample("runtime_requests_total{verb=\"apply\",code=\"200\"}"),
+        env.count("runtime_requests_total{verb=\"apply\",code=\"200\"}"),
         1
     );
 }
@@ -238,8 +240,8 @@ async fn requests_are_what_an_api_server_expects(#[values(H1, H2)] alpn: &'stati
 #[case::fragment("/api#x")]
 #[tokio::test]
 async fn a_bad_path_is_never_sent(#[case] path: &str) {
-    let server = ApiServer::answering(Manner::default(), |_| async { answer(200, "{}") }).await;
-    let error = World::new(|_| ()).open(&server).get(path).await;
+    let server = answering(BOTH).await;
+    let error = Env::new(|_| ()).open(&server).get(path).await;
     assert!(matches!(error, Err(CallError::InvalidPath)), "{error:?}");
     assert_eq!(server.requests(), 0);
 }
@@ -247,7 +249,7 @@ async fn a_bad_path_is_never_sent(#[case] path: &str) {
 /// One piece of a body, then whatever comes.
 fn begun(
     rest: impl stream::Stream<Item = io::Result<Bytes>> + Send + 'static,
-) -> http::Response<super::server::Body> {
+) -> http::Response<Body> {
     use futures::StreamExt as _;
     streamed(stream::iter([Ok(Bytes::from_static(b"{"))]).chain(rest))
 }
@@ -255,11 +257,12 @@ fn begun(
 #[rstest]
 #[tokio::test]
 async fn a_reset_in_the_middle_of_a_body(#[values(H1, H2)] alpn: &'static [&'static str]) {
-    let server = ApiServer::answering(Manner::only(alpn), |_| async {
+    let server = TlsServer::answering(speaking(alpn), |_| async {
         begun(stream::iter([Err(io::ErrorKind::ConnectionReset.into())]))
     })
-    .await;
-    let remote = World::new(|_| ()).open(&server);
+    .await
+    .unwrap();
+    let remote = Env::new(|_| ()).open(&server);
     for calls in 1..3 {
         let error = remote.list(POD).await.unwrap_err();
         assert!(
@@ -274,34 +277,34 @@ async fn a_reset_in_the_middle_of_a_body(#[values(H1, H2)] alpn: &'static [&'sta
 #[rstest]
 #[tokio::test]
 async fn a_stall(#[values(H1, H2)] alpn: &'static [&'static str]) {
-    let server = ApiServer::answering(Manner::only(alpn), |_| std::future::pending());
-    timed_out(&server.await).await;
+    let server = TlsServer::answering(speaking(alpn), |_| std::future::pending());
+    timed_out(&server.await.unwrap()).await;
 }
 
 #[rstest]
 #[tokio::test]
 async fn a_body_that_never_ends(#[values(H1, H2)] alpn: &'static [&'static str]) {
-    let server = ApiServer::answering(Manner::only(alpn), |_| async { begun(stream::pending()) });
-    timed_out(&server.await).await;
+    let server = TlsServer::answering(speaking(alpn), |_| async { begun(stream::pending()) });
+    timed_out(&server.await.unwrap()).await;
 }
 
 #[rstest]
 #[tokio::test]
 async fn a_slow_drip(#[values(H1, H2)] alpn: &'static [&'static str]) {
-    let server = ApiServer::answering(Manner::only(alpn), |_| async {
+    let server = TlsServer::answering(speaking(alpn), |_| async {
         begun(stream::unfold((), |()| async {
             tokio::time::sleep(Duration::from_millis(20)).await;
             Some((Ok(Bytes::from_static(b" ")), ()))
         }))
     });
-    timed_out(&server.await).await;
+    timed_out(&server.await.unwrap()).await;
 }
 
 /// The call's own limit holds, not one a byte.
-async fn timed_out(server: &ApiServer) {
+async fn timed_out(server: &TlsServer) {
     let limit = Duration::from_millis(300);
-    let world = World::new(|it| it.call_timeout = limit);
-    let remote = world.open(server);
+    let env = Env::new(|it| it.call_timeout = limit);
+    let remote = env.open(server);
     let begun = Instant::now();
     let error = remote.list(POD).await.unwrap_err();
     assert!(
@@ -311,7 +314,7 @@ async fn timed_out(server: &ApiServer) {
     assert!(error.transient());
     assert!(begun.elapsed() < limit * 10, "{:?}", begun.elapsed());
     assert_eq!(
-        world.sample("runtime_requests_total{verb=\"list\",code=\"<error>\"}"),
+        env.count("runtime_requests_total{verb=\"list\",code=\"<error>\"}"),
         1
     );
     drop(remote);
@@ -324,7 +327,7 @@ async fn too_large_an_answer(
     #[values(H1, H2)] alpn: &'static [&'static str],
     #[values(true, false)] announced: bool,
 ) {
-    let server = ApiServer::answering(Manner::only(alpn), move |_| async move {
+    let server = TlsServer::answering(speaking(alpn), move |_| async move {
         if announced {
             return answer(200, vec![b' '; MAX_ANSWER + 1]);
         }
@@ -332,34 +335,36 @@ async fn too_large_an_answer(
             Ok(Bytes::from_static(&[b' '; 8192]))
         }))
     })
-    .await;
-    let error = World::new(|_| ()).open(&server).list(POD).await;
+    .await
+    .unwrap();
+    let error = Env::new(|_| ()).open(&server).list(POD).await;
     assert!(matches!(error, Err(CallError::Oversized)), "{error:?}");
 }
 
 #[rstest]
 #[tokio::test]
 async fn too_large_a_head(#[values(H1, H2)] alpn: &'static [&'static str]) {
-    let server = ApiServer::answering(Manner::only(alpn), |_| async {
+    let server = TlsServer::answering(speaking(alpn), |_| async {
         let mut response = answer(200, "{}");
         let value = "a".repeat(60_000).parse().unwrap();
         response.headers_mut().insert("x-large", value);
         response
     })
-    .await;
-    let error = World::new(|_| ()).open(&server).list(POD).await;
+    .await
+    .unwrap();
+    let error = Env::new(|_| ()).open(&server).list(POD).await;
     assert!(matches!(error, Err(CallError::Unreachable(_))), "{error:?}");
 }
 
 #[tokio::test]
 async fn a_success_that_is_not_json() {
-    let error = failing(Manner::default(), 200, "", "<html>".to_owned()).await;
+    let error = failing(speaking(BOTH), 200, "", "<html>".to_owned()).await;
     assert!(matches!(error, CallError::NotJson) && !error.transient());
 }
 
 #[tokio::test]
 async fn interim_answers_do_not_count() {
-    let server = ApiServer::over_tls(Manner::only(H1), |mut stream, _| {
+    let server = TlsServer::over_tls(speaking(H1), |mut stream, _| {
         Box::pin(async move {
             let mut request = [0; 1024];
             let _ = stream.read(&mut request).await;
@@ -371,7 +376,8 @@ async fn interim_answers_do_not_count() {
             let _ = stream.read(&mut request).await;
         })
     })
-    .await;
-    let answer = World::new(|_| ()).open(&server).list(POD).await.unwrap();
+    .await
+    .unwrap();
+    let answer = Env::new(|_| ()).open(&server).list(POD).await.unwrap();
     assert_eq!(answer, json!({}));
 }

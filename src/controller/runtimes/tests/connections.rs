@@ -1,6 +1,6 @@
 //! The life of a connection.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use futures::FutureExt as _;
@@ -10,11 +10,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::{Barrier, Notify, Semaphore};
 
-use super::server::{Manner, answer};
 use super::*;
-
-const H1: &[&str] = &["http/1.1"];
-const H2: &[&str] = &["h2"];
 
 async fn calls(remote: &Remote, count: usize) {
     for answer in join_all((0..count).map(|_| remote.list(POD))).await {
@@ -23,7 +19,7 @@ async fn calls(remote: &Remote, count: usize) {
 }
 
 #[rstest]
-#[case::both(&["h2", "http/1.1"], "h2")]
+#[case::both(BOTH, "h2")]
 #[case::new(H2, "h2")]
 #[case::old(H1, "http/1.1")]
 #[case::silent(&[], "http/1.1")]
@@ -32,26 +28,27 @@ async fn the_best_common_protocol(
     #[case] alpn: &'static [&'static str],
     #[case] expected: &'static str,
 ) {
-    let server = ApiServer::answering(Manner::only(alpn), |_| async { answer(200, "{}") }).await;
-    let world = World::new(|_| ());
-    calls(&world.open(&server), 1).await;
+    let server = answering(alpn).await;
+    let env = Env::new(|_| ());
+    calls(&env.open(&server), 1).await;
     let sample =
         format!("runtime_tls_handshakes_total{{protocol=\"{expected}\",resumed=\"false\"}}");
-    assert_eq!(world.sample(&sample), 1);
+    assert_eq!(env.count(&sample), 1);
 }
 
 #[tokio::test]
 async fn http_2_carries_calls_side_by_side_on_one_connection() {
     let together = Arc::new(Barrier::new(8));
-    let server = ApiServer::answering(Manner::only(H2), move |_| {
+    let server = TlsServer::answering(speaking(H2), move |_| {
         let together = together.clone();
         async move {
             together.wait().await;
             answer(200, "{}")
         }
     })
-    .await;
-    let remote = World::new(|_| ()).open(&server);
+    .await
+    .unwrap();
+    let remote = Env::new(|_| ()).open(&server);
     calls(&remote, 8).await;
     calls(&remote.clone(), 8).await;
     assert_eq!(server.opened(), 1);
@@ -62,44 +59,46 @@ async fn http_2_carries_calls_side_by_side_on_one_connection() {
 async fn a_connection_made_in_advance_is_the_one_that_calls_use(
     #[values(H1, H2)] alpn: &'static [&'static str],
 ) {
-    let server = ApiServer::answering(Manner::only(alpn), |_| async { answer(200, "{}") }).await;
-    let world = World::new(|_| ());
-    let remote = world.open(&server);
+    let server = answering(alpn).await;
+    let env = Env::new(|_| ());
+    let remote = env.open(&server);
     for _ in 0..2 {
         remote.connect().await.unwrap();
     }
     assert_eq!((server.opened(), server.requests()), (1, 0));
     calls(&remote, 2).await;
     assert_eq!((server.opened(), server.requests()), (1, 2));
-    assert_eq!(world.sample("runtime_request_duration_seconds_count"), 4);
+    assert_eq!(env.count("runtime_request_duration_seconds_count"), 4);
     let requests = "runtime_requests_total{verb=\"list\",code=\"200\"}";
-    assert_eq!(world.sample(requests), 2, "a connection is no request");
+    assert_eq!(env.count(requests), 2, "a connection is no request");
 }
 
 #[tokio::test]
 async fn http_1_carries_one_call_after_the_other_on_one_connection() {
-    let server = ApiServer::answering(Manner::only(H1), |_| async {
+    let server = TlsServer::answering(speaking(H1), |_| async {
         tokio::task::yield_now().await;
         answer(200, "{}")
     })
-    .await;
-    let remote = World::new(|_| ()).open(&server);
+    .await
+    .unwrap();
+    let remote = Env::new(|_| ()).open(&server);
     calls(&remote, 8).await;
     calls(&remote.clone(), 8).await;
     assert_eq!(server.opened(), 1);
-    assert_eq!(server.seen.busiest.load(Ordering::SeqCst), 1);
+    assert_eq!(server.busiest(), 1);
 }
 
 #[tokio::test]
 async fn a_server_that_closes_after_each_answer_costs_connections_not_calls() {
-    let server = ApiServer::answering(Manner::only(H1), |_| async {
+    let server = TlsServer::answering(speaking(H1), |_| async {
         let mut response = answer(200, "{}");
         let close = "close".parse().unwrap();
         response.headers_mut().insert("connection", close);
         response
     })
-    .await;
-    let remote = World::new(|_| ()).open(&server);
+    .await
+    .unwrap();
+    let remote = Env::new(|_| ()).open(&server);
     for _ in 0..20 {
         calls(&remote, 1).await;
     }
@@ -109,11 +108,11 @@ async fn a_server_that_closes_after_each_answer_costs_connections_not_calls() {
 #[rstest]
 #[tokio::test]
 async fn a_server_that_retires_between_calls(#[values(H1, H2)] alpn: &'static [&'static str]) {
-    let server = ApiServer::answering(Manner::only(alpn), |_| async { answer(200, "{}") }).await;
-    let remote = World::new(|_| ()).open(&server);
+    let server = answering(alpn).await;
+    let remote = Env::new(|_| ()).open(&server);
     calls(&remote, 2).await;
-    server.seen.retire.notify_waiters();
-    until("the server is rid of us", || server.open() == 0).await;
+    server.retire_connections();
+    until("all connections are closed", || server.open() == 0).await;
     calls(&remote, 2).await;
     assert_eq!((server.requests(), server.opened()), (4, 2));
 }
@@ -123,7 +122,7 @@ async fn a_goaway_lets_the_call_under_way_finish() {
     let arrived = Arc::new(Notify::new());
     let go = Arc::new(Semaphore::new(0));
     let (noted, gate) = (arrived.clone(), go.clone());
-    let server = ApiServer::answering(Manner::only(H2), move |_| {
+    let server = TlsServer::answering(speaking(H2), move |_| {
         let (noted, gate) = (noted.clone(), gate.clone());
         async move {
             noted.notify_one();
@@ -131,17 +130,18 @@ async fn a_goaway_lets_the_call_under_way_finish() {
             answer(200, "{}")
         }
     })
-    .await;
-    let remote = World::new(|_| ()).open(&server);
+    .await
+    .unwrap();
+    let remote = Env::new(|_| ()).open(&server);
     let under_way = tokio::spawn({
         let remote = remote.clone();
         async move { remote.list(POD).await }
     });
     arrived.notified().await;
-    server.seen.retire.notify_waiters();
+    server.retire_connections();
     go.add_permits(2);
     under_way.await.unwrap().unwrap();
-    until("the server is rid of us", || server.open() == 0).await;
+    until("all connections are closed", || server.open() == 0).await;
     calls(&remote, 1).await;
     assert_eq!((server.requests(), server.opened()), (2, 2));
 }
@@ -154,7 +154,10 @@ const SETTINGS_AND_GOAWAY: [u8; 26] = [
 
 #[tokio::test]
 async fn a_call_refused_by_goaway_is_an_error_and_the_next_one_tries_anew() {
-    let server = ApiServer::over_tls(Manner::only(H2), |mut stream, seen| {
+    let requests = Arc::<AtomicUsize>::default();
+    let counted = requests.clone();
+    let server = TlsServer::over_tls(speaking(H2), move |mut stream, _| {
+        let counted = counted.clone();
         Box::pin(async move {
             let mut heard = Vec::new();
             let mut buffer = [0; 4096];
@@ -165,19 +168,21 @@ async fn a_call_refused_by_goaway_is_an_error_and_the_next_one_tries_anew() {
                     Ok(count) => heard.extend_from_slice(&buffer[..count]),
                 }
             }
-            seen.requests.fetch_add(1, Ordering::SeqCst);
+            counted.fetch_add(1, Ordering::SeqCst);
             let _ = stream.write_all(&SETTINGS_AND_GOAWAY).await;
             let _ = stream.flush().await;
             while matches!(stream.read(&mut buffer).await, Ok(1..)) {}
         })
     })
-    .await;
-    let remote = World::new(|_| ()).open(&server);
+    .await
+    .unwrap();
+    let remote = Env::new(|_| ()).open(&server);
     for calls in 1..4 {
         let error = remote.list(POD).await.unwrap_err();
         assert!(matches!(error, CallError::Unreachable(_)), "{error:?}");
         assert!(error.transient());
-        assert_eq!((server.requests(), server.opened()), (calls, calls));
+        let requests = requests.load(Ordering::SeqCst);
+        assert_eq!((requests, server.opened()), (calls, calls));
     }
 }
 
@@ -199,9 +204,9 @@ fn has_headers(mut heard: &[u8]) -> bool {
 async fn an_idle_connection_is_closed_and_the_next_call_opens_another(
     #[values(H1, H2)] alpn: &'static [&'static str],
 ) {
-    let server = ApiServer::answering(Manner::only(alpn), |_| async { answer(200, "{}") }).await;
-    let world = World::new(|_| ());
-    let remote = world.open(&server);
+    let server = answering(alpn).await;
+    let env = Env::new(|_| ());
+    let remote = env.open(&server);
     let idle = FleetOptions::default().idle;
     calls(&remote, 1).await;
     // Two thirds, a call, two thirds: not idle for long enough yet.
@@ -209,12 +214,12 @@ async fn an_idle_connection_is_closed_and_the_next_call_opens_another(
     calls(&remote, 1).await;
     pass(idle * 2 / 3).await;
     assert_eq!((server.opened(), server.open()), (1, 1));
-    assert_eq!(world.sample("runtime_connections_open"), 1);
+    assert_eq!(env.count("runtime_connections_open"), 1);
 
     pass(idle).await;
     until("the connection is closed", || server.open() == 0).await;
     until("its tasks are gone", || {
-        world.sample("runtime_connections_open") == 0
+        env.count("runtime_connections_open") == 0
     })
     .await;
     calls(&remote, 1).await;
@@ -235,9 +240,9 @@ async fn pass(time: Duration) {
 #[rstest]
 #[tokio::test]
 async fn a_connection_goes_with_its_last_remote(#[values(H1, H2)] alpn: &'static [&'static str]) {
-    let server = ApiServer::answering(Manner::only(alpn), |_| async { answer(200, "{}") }).await;
-    let world = World::new(|_| ());
-    let remote = world.open(&server);
+    let server = answering(alpn).await;
+    let env = Env::new(|_| ());
+    let remote = env.open(&server);
     let clone = remote.clone();
     calls(&remote, 1).await;
     drop(remote);
@@ -246,7 +251,7 @@ async fn a_connection_goes_with_its_last_remote(#[values(H1, H2)] alpn: &'static
     drop(clone);
     until("the connection is closed", || server.open() == 0).await;
     until("its tasks are gone", || {
-        world.sample("runtime_connections_open") == 0
+        env.count("runtime_connections_open") == 0
     })
     .await;
 }
@@ -254,15 +259,16 @@ async fn a_connection_goes_with_its_last_remote(#[values(H1, H2)] alpn: &'static
 #[rstest]
 #[tokio::test]
 async fn a_peer_that_reads_nothing_holds_nothing(#[values(H1, H2)] alpn: &'static [&'static str]) {
-    let server = ApiServer::over_tls(Manner::only(alpn), |stream, _| {
+    let server = TlsServer::over_tls(speaking(alpn), |stream, _| {
         Box::pin(async move {
             let _stream = stream;
             std::future::pending::<()>().await;
         })
     })
-    .await;
-    let world = World::new(|it| it.call_timeout = Duration::from_millis(100));
-    let remote = world.open(&server);
+    .await
+    .unwrap();
+    let env = Env::new(|it| it.call_timeout = Duration::from_millis(100));
+    let remote = env.open(&server);
     // More than the sockets' buffers take.
     let body = json!({"data": "a".repeat(12 << 20)});
     let error = remote.apply(POD, &body, "us", true).await;
@@ -271,8 +277,8 @@ async fn a_peer_that_reads_nothing_holds_nothing(#[values(H1, H2)] alpn: &'stati
         "{error:?}"
     );
     drop(remote);
-    until("we let go", || {
-        world.sample("runtime_connections_open") == 0
+    until("the connection is closed", || {
+        env.count("runtime_connections_open") == 0
     })
     .await;
 }
@@ -282,7 +288,7 @@ async fn a_peer_that_reads_nothing_holds_nothing(#[values(H1, H2)] alpn: &'stati
 async fn a_caller_that_stops_waiting(#[values(H1, H2)] alpn: &'static [&'static str]) {
     let stall = Arc::new(Mutex::new(true));
     let stalls = stall.clone();
-    let server = ApiServer::answering(Manner::only(alpn), move |_| {
+    let server = TlsServer::answering(speaking(alpn), move |_| {
         let stalled = *stalls.lock().unwrap();
         async move {
             if stalled {
@@ -291,9 +297,10 @@ async fn a_caller_that_stops_waiting(#[values(H1, H2)] alpn: &'static [&'static 
             answer(200, "{}")
         }
     })
-    .await;
-    let world = World::new(|_| ());
-    let remote = world.open(&server);
+    .await
+    .unwrap();
+    let env = Env::new(|_| ());
+    let remote = env.open(&server);
     {
         let mut call = std::pin::pin!(remote.list(POD));
         while server.requests() == 0 {
@@ -305,30 +312,31 @@ async fn a_caller_that_stops_waiting(#[values(H1, H2)] alpn: &'static [&'static 
     calls(&remote, 1).await;
     assert_eq!((server.requests(), server.opened()), (2, 2));
     assert_eq!(
-        world.sample("runtime_requests_total{verb=\"list\",code=\"<error>\"}"),
+        env.count("runtime_requests_total{verb=\"list\",code=\"<error>\"}"),
         1
     );
-    assert_eq!(world.sample("runtime_inflight_requests"), 0);
+    assert_eq!(env.count("runtime_inflight_requests"), 0);
 }
 
 #[tokio::test]
 async fn a_handshake_that_never_ends() {
-    let server = ApiServer::over_tcp(|stream, _| {
+    let server = TlsServer::over_tcp(|stream, _| {
         Box::pin(async move {
             let _stream = stream;
             std::future::pending::<()>().await;
         })
     })
-    .await;
-    let world = World::new(|it| it.connect_timeout = Duration::from_millis(100));
-    let error = world.open(&server).list(POD).await.unwrap_err();
+    .await
+    .unwrap();
+    let env = Env::new(|it| it.connect_timeout = Duration::from_millis(100));
+    let error = env.open(&server).list(POD).await.unwrap_err();
     assert!(matches!(error, CallError::TimedOut(Phase::Connecting, _)) && error.transient());
 }
 
 #[tokio::test]
-async fn nobody_listens() {
-    let server = ApiServer::answering(Manner::default(), |_| async { answer(200, "{}") }).await;
-    let remote = World::new(|_| ()).open(&server);
+async fn a_port_on_which_no_server_listens() {
+    let server = answering(BOTH).await;
+    let remote = Env::new(|_| ()).open(&server);
     server.stop().await;
     let error = remote.list(POD).await.unwrap_err();
     assert!(

@@ -1,33 +1,17 @@
-//! Whom we trust, and who trusts us.
+//! Which servers are trusted, and how the controller proves who it is.
 
-use rcgen::date_time_ymd;
 use rstest::rstest;
+use testkit::pki::{self, Leaf};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use super::server::{Manner, Pki, answer};
 use super::*;
 
-const BOTH: &[&str] = &["h2", "http/1.1"];
-const H1: &[&str] = &["http/1.1"];
-
-async fn server(manner: Manner) -> ApiServer {
-    ApiServer::answering(manner, |_| async { answer(200, "{}") }).await
-}
-
-fn presenting(pair: server::Pair) -> Manner {
-    Manner {
-        pair,
-        ..Manner::default()
-    }
-}
-
-async fn fault(manner: Manner) -> TlsFault {
-    let server = server(manner).await;
-    let error = World::new(|_| ())
-        .open(&server)
-        .list(POD)
-        .await
-        .unwrap_err();
+/// The error of a call to a server that shows this certificate.
+async fn fault(shown: &Leaf) -> TlsFault {
+    let config = shown.server_config(BOTH, None).unwrap();
+    let server = TlsServer::answering(config, |_| async { answer(200, "{}") });
+    let server = server.await.unwrap();
+    let error = Env::new(|_| ()).open(&server).list(POD).await.unwrap_err();
     assert!(!error.transient());
     assert_eq!(server.requests(), 0);
     match error {
@@ -41,41 +25,41 @@ async fn fault(manner: Manner) -> TlsFault {
 #[case::of_the_same_name("kubernetes")]
 #[tokio::test]
 async fn another_authority(#[case] name: &str) {
-    let pair = Pki::new(name).leaf(|_| ());
-    assert_eq!(fault(presenting(pair)).await, TlsFault::UnknownIssuer);
+    let leaf = Authority::new(name).unwrap().leaf("leaf").unwrap();
+    assert_eq!(fault(&leaf).await, TlsFault::UnknownIssuer);
 }
 
 #[tokio::test]
 async fn an_expired_certificate() {
-    let pair = PKI.leaf(|it| {
-        it.not_before = date_time_ymd(2019, 1, 1);
-        it.not_after = date_time_ymd(2020, 1, 1);
-    });
-    assert_eq!(fault(presenting(pair)).await, TlsFault::Expired);
+    let leaf = PKI.leaf_with("leaf", pki::expired).unwrap();
+    assert_eq!(fault(&leaf).await, TlsFault::Expired);
 }
 
 #[tokio::test]
 async fn a_certificate_of_the_future() {
-    let pair = PKI.leaf(|it| it.not_before = date_time_ymd(3000, 1, 1));
-    assert_eq!(fault(presenting(pair)).await, TlsFault::NotYetValid);
+    let leaf = PKI.leaf_with("leaf", pki::not_yet_valid).unwrap();
+    assert_eq!(fault(&leaf).await, TlsFault::NotYetValid);
 }
 
 #[tokio::test]
 async fn a_certificate_for_another_host() {
-    let pair = PKI.leaf(|it| it.subject_alt_names.truncate(0));
-    assert_eq!(fault(presenting(pair)).await, TlsFault::WrongName);
+    let leaf = PKI
+        .leaf_with("leaf", |it| it.subject_alt_names.clear())
+        .unwrap();
+    assert_eq!(fault(&leaf).await, TlsFault::WrongName);
 }
 
 #[tokio::test]
 async fn something_that_is_not_tls() {
-    let server = ApiServer::over_tcp(|mut stream, _| {
+    let server = TlsServer::over_tcp(|mut stream, _| {
         Box::pin(async move {
             let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
             let _ = stream.read(&mut [0; 1024]).await;
         })
     })
-    .await;
-    let error = World::new(|_| ()).open(&server).list(POD).await;
+    .await
+    .unwrap();
+    let error = Env::new(|_| ()).open(&server).list(POD).await;
     assert!(
         matches!(error, Err(CallError::Tls(TlsFault::Handshake))),
         "{error:?}"
@@ -84,44 +68,39 @@ async fn something_that_is_not_tls() {
 
 #[tokio::test]
 async fn the_name_to_verify_can_differ_from_the_address() {
-    let server = server(Manner::default()).await;
-    let world = World::new(|_| ());
-    for (name, trusted) in [("api.example", true), ("other.example", false)] {
+    let server = answering(BOTH).await;
+    let env = Env::new(|_| ());
+    for (name, trusted) in [("localhost", true), ("other.example", false)] {
         let mut access = access(&server);
         access.server_name = name.try_into().unwrap();
         let runtime = RuntimeId::new(name);
-        let remote = world.fleet.open(&runtime, access, "1").unwrap();
+        let remote = env.fleet.open(&runtime, access, "1").unwrap();
         assert_eq!(remote.list(POD).await.is_ok(), trusted);
     }
 }
 
-fn certificate(access: &mut Access, (certificate, key): server::Pair) {
-    access.credentials = Credentials::Certificate {
-        chain: vec![certificate],
-        key,
-    };
-}
-
 #[rstest]
-#[case::ours(PKI.leaf(|_| ()), true)]
-#[case::of_another_authority(Pki::new("other").leaf(|_| ()), false)]
-#[case::of_an_authority_of_the_same_name(Pki::new("kubernetes").leaf(|_| ()), false)]
+#[case::of_this_authority(PKI.leaf("client"), true)]
+#[case::of_another_authority(Authority::new("other").and_then(|it| it.leaf("client")), false)]
+#[case::of_an_authority_of_the_same_name(Authority::new("kubernetes").and_then(|it| it.leaf("client")), false)]
 #[tokio::test]
 async fn a_client_certificate(
     #[values(BOTH, H1)] alpn: &'static [&'static str],
-    #[case] pair: server::Pair,
+    #[case] leaf: Result<Leaf, rcgen::Error>,
     #[case] trusted: bool,
 ) {
-    let manner = Manner {
-        alpn,
-        wants_certificate: true,
-        ..Manner::default()
-    };
-    let server = server(manner).await;
+    let shown = PKI.leaf("kube-apiserver").unwrap();
+    let config = shown.server_config(alpn, Some(&PKI)).unwrap();
+    let server = TlsServer::answering(config, |_| async { answer(200, "{}") });
+    let server = server.await.unwrap();
     let mut access = access(&server);
-    certificate(&mut access, pair);
-    let world = World::new(|_| ());
-    let remote = world.fleet.open(&RuntimeId::new("a"), access, "1").unwrap();
+    let leaf = leaf.unwrap();
+    access.credentials = Credentials::Certificate {
+        chain: vec![leaf.der.clone()],
+        key: leaf.key_der(),
+    };
+    let env = Env::new(|_| ());
+    let remote = env.fleet.open(&RuntimeId::new("a"), access, "1").unwrap();
     let answer = remote.list(POD).await;
     assert_eq!(answer.is_ok(), trusted);
     if let Err(error) = answer {
@@ -136,18 +115,17 @@ async fn a_client_certificate(
 
 #[test]
 fn a_key_of_another_certificate() {
-    let (certificate, _) = PKI.leaf(|_| ());
-    let (_, key) = PKI.leaf(|_| ());
+    let [shown, other] = ["a", "b"].map(|name| PKI.leaf(name).unwrap());
     let access = Access {
         server: "https://api.example".parse().unwrap(),
         server_name: "api.example".try_into().unwrap(),
-        authority: vec![PKI.authority.clone()],
+        authority: vec![PKI.certificate.der.clone()],
         credentials: Credentials::Certificate {
-            chain: vec![certificate],
-            key,
+            chain: vec![shown.der.clone()],
+            key: other.key_der(),
         },
     };
-    let opened = World::new(|_| ())
+    let opened = Env::new(|_| ())
         .fleet
         .open(&RuntimeId::new("a"), access, "1");
     assert!(
@@ -158,9 +136,9 @@ fn a_key_of_another_certificate() {
 
 #[tokio::test]
 async fn this_machine_is_refused_unless_allowed() {
-    let server = server(Manner::default()).await;
-    let world = World::new(|it| it.allow_loopback = false);
-    let error = world.open(&server).list(POD).await.unwrap_err();
+    let server = answering(BOTH).await;
+    let env = Env::new(|it| it.allow_loopback = false);
+    let error = env.open(&server).list(POD).await.unwrap_err();
     assert!(matches!(error, CallError::AddressRefused) && !error.transient());
     assert_eq!(server.opened(), 0);
 }
@@ -172,9 +150,9 @@ fn a_token_is_not_shown() {
 }
 
 /// Passes over a runtime, each with the fingerprint given; how many resumed a session.
-async fn resumed(world: &World, server: &ApiServer, passes: &[(&str, &str)]) -> u64 {
+async fn resumed(env: &Env, server: &TlsServer, passes: &[(&str, &str)]) -> u64 {
     for (runtime, fingerprint) in passes {
-        let remote = world
+        let remote = env
             .fleet
             .open(&RuntimeId::new(runtime), access(server), fingerprint)
             .unwrap();
@@ -182,7 +160,7 @@ async fn resumed(world: &World, server: &ApiServer, passes: &[(&str, &str)]) -> 
         remote.list(POD).await.unwrap();
         remote.list(POD).await.unwrap();
     }
-    world.sample("runtime_tls_handshakes_total{protocol=\"h2\",resumed=\"true\"}")
+    env.count("runtime_tls_handshakes_total{protocol=\"h2\",resumed=\"true\"}")
 }
 
 #[rstest]
@@ -193,16 +171,16 @@ async fn resumed(world: &World, server: &ApiServer, passes: &[(&str, &str)]) -> 
 #[case::used_lately(&[("a", "1"), ("b", "1"), ("a", "1"), ("c", "1"), ("a", "1")], 2)]
 #[tokio::test]
 async fn sessions_are_resumed(#[case] passes: &[(&str, &str)], #[case] expected: u64) {
-    let server = server(Manner::default()).await;
-    let world = World::new(|it| it.resumable = 2);
-    assert_eq!(resumed(&world, &server, passes).await, expected);
-    assert!(world.fleet.0.configurations.count() <= 2);
+    let server = answering(BOTH).await;
+    let env = Env::new(|it| it.resumable = 2);
+    assert_eq!(resumed(&env, &server, passes).await, expected);
+    assert!(env.fleet.0.configurations.count() <= 2);
 }
 
 #[tokio::test]
 async fn resumption_can_be_switched_off() {
-    let server = server(Manner::default()).await;
-    let world = World::new(|it| it.resumable = 0);
-    assert_eq!(resumed(&world, &server, &[("a", "1"), ("a", "1")]).await, 0);
-    assert_eq!(world.fleet.0.configurations.count(), 0);
+    let server = answering(BOTH).await;
+    let env = Env::new(|it| it.resumable = 0);
+    assert_eq!(resumed(&env, &server, &[("a", "1"), ("a", "1")]).await, 0);
+    assert_eq!(env.fleet.0.configurations.count(), 0);
 }

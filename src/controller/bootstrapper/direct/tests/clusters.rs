@@ -4,58 +4,65 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rstest::rstest;
 use serde_json::{Value, json};
+use testkit::apiserver::Rights;
 
-use super::skr::Skr;
-use super::world::*;
+use super::env::*;
+use super::runtime_cluster::RuntimeCluster;
 
 #[tokio::test]
 async fn older_kubeconfig_after_a_rotation_is_not_used() {
-    let (world, skrs) = World::converged(&["a"]).await;
-    skrs[0].lock().token = "second";
-    skrs[0].lock().tokens.clear();
-    world.connect("a", &skrs[0], "second");
-    world
-        .until("used", |_| !skrs[0].lock().tokens.is_empty())
+    let (env, clusters) = Env::converged(&["a"]).await;
+    clusters[0].expect_token("second");
+    clusters[0].take();
+    env.connect("a", &clusters[0], "second");
+    env.until("used", |_| !clusters[0].tokens().is_empty())
         .await;
-    world.settle().await;
-    let tokens = skrs[0].lock().tokens.clone();
+    env.settle().await;
+    let tokens = clusters[0].tokens();
     assert!(tokens.iter().all(|it| it == "second"), "{tokens:?}");
     // An API server may answer by what it has at hand, but by nothing older than what we were told of.
-    let told = world.kcp.get("secrets", "kubeconfig-id-a").unwrap();
-    let asked = world.kcp.lock().kubeconfig_reads.last().copied();
-    assert_eq!(
-        asked.unwrap().to_string(),
-        told["metadata"]["resourceVersion"]
+    let told = env.kcp.object("secrets", "kubeconfig-id-a").unwrap();
+    let read = env.kcp.requests_of("get secrets").pop().unwrap();
+    let version = told["metadata"]["resourceVersion"].as_str().unwrap();
+    assert!(
+        read.uri.ends_with(&format!("resourceVersion={version}")),
+        "{}",
+        read.uri
     );
-    assert_eq!(world.condition("a", "Ready"), "True Ready");
+    assert_eq!(env.condition("a", "Ready"), "True Ready");
 }
 
 #[tokio::test]
 async fn a_control_plane_that_was_put_back_to_a_backup_is_taken_as_it_is() {
-    let (world, skrs) = World::converged(&["a"]).await;
-    world.kcp.lock().put_back = true;
-    skrs[0].lock().token = "second";
-    world.connect("a", &skrs[0], "second");
-    world.settle().await;
-    assert_eq!(world.condition("a", "Ready"), "True Ready");
-    assert_eq!(skrs[0].lock().tokens.last().unwrap(), "second");
+    let (env, clusters) = Env::converged(&["a"]).await;
+    clusters[0].expect_token("second");
+    drop(env.kcp.take_requests());
+    // It has not reached the version that the watch told before.
+    env.kcp.fault("get secrets").times(1).status(504);
+    env.connect("a", &clusters[0], "second");
+    env.settle().await;
+    let reads = env.kcp.requests_of("get secrets");
+    let versions = [&reads[0], &reads[1]].map(|it| it.uri.contains("resourceVersion="));
+    assert_eq!(versions, [true, false]);
+    assert_eq!(env.condition("a", "Ready"), "True Ready");
+    assert_eq!(clusters[0].tokens().last().unwrap(), "second");
 }
 
 /// The runtime's kubeconfig Secret holds this and nothing else.
-fn kubeconfig_data(world: &World, data: &Value) {
-    let mut secret = world.kcp.get("secrets", "kubeconfig-id-a").unwrap();
+fn kubeconfig_data(env: &Env, data: &Value) {
+    let mut secret = env.kcp.object("secrets", "kubeconfig-id-a").unwrap();
     secret["data"] = data.clone();
-    world.kcp.put("secrets", secret);
+    env.kcp.put(secret);
 }
 
 /// Another authority than the one that issued the API server's certificate.
-fn of_another_authority(skr: &Skr) -> String {
-    let mut text: Value = serde_json::from_str(&kubeconfig(&skr.address(), "first")).unwrap();
+fn of_another_authority(cluster: &RuntimeCluster) -> String {
+    let mut text: Value = serde_json::from_str(&kubeconfig(&cluster.address(), "first")).unwrap();
     text["clusters"][0]["cluster"]["certificate-authority-data"] = json!(STANDARD.encode(roots()));
     text.to_string()
 }
 
-/// The address of somebody who takes calls and says nothing for as long as the test runs.
+/// The address of a server that accepts connections and sends nothing as long as the test runs.
 fn silence() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let listener = Box::leak(Box::new(listener));
@@ -65,245 +72,224 @@ fn silence() -> String {
 /// Errors are distinct. Where the reason is the same the message tells them apart.
 #[rstest]
 #[case::no_secret(
-    |it: &World, _: &Skr| it.kcp.delete("secrets", "kubeconfig-id-a"),
+    |it: &Env, _: &RuntimeCluster| it.kcp.delete("secrets", "kubeconfig-id-a"),
     "KubeconfigNotFound",
     "Secret kubeconfig-id-a not found"
 )]
 #[case::no_data(
-    |it: &World, _: &Skr| kubeconfig_data(it, &Value::Null),
+    |it: &Env, _: &RuntimeCluster| kubeconfig_data(it, &Value::Null),
     "KubeconfigNotFound",
     "Secret kubeconfig-id-a: no data"
 )]
 #[case::no_key(
-    |it: &World, _: &Skr| kubeconfig_data(it, &json!({"another": "e30="})),
+    |it: &Env, _: &RuntimeCluster| kubeconfig_data(it, &json!({"another": "e30="})),
     "KubeconfigNotFound",
     "Secret kubeconfig-id-a: key config is missing"
 )]
 #[case::empty(
-    |it: &World, _: &Skr| it.kubeconfig("a", ""),
+    |it: &Env, _: &RuntimeCluster| it.kubeconfig("a", ""),
     "KubeconfigNotFound",
     "Secret kubeconfig-id-a: key config is empty"
 )]
 #[case::unparsable(
-    |it: &World, _: &Skr| it.kubeconfig("a", "{"),
+    |it: &Env, _: &RuntimeCluster| it.kubeconfig("a", "{"),
     "InvalidKubeconfig",
     "kubeconfig rejected: line 1: not valid YAML"
 )]
 #[case::plain_http(
-    |it: &World, _: &Skr| it.kubeconfig("a", &kubeconfig("http://127.0.0.1:1", "t")),
+    |it: &Env, _: &RuntimeCluster| it.kubeconfig("a", &kubeconfig("http://127.0.0.1:1", "t")),
     "InvalidKubeconfig",
     "kubeconfig rejected: server: expected an https URL"
 )]
 #[case::a_place_for_no_runtime(
-    |it: &World, _: &Skr| it.kubeconfig("a", &kubeconfig("https://169.254.169.254", "t")),
+    |it: &Env, _: &RuntimeCluster| it.kubeconfig("a", &kubeconfig("https://169.254.169.254", "t")),
     "InvalidKubeconfig",
     "kubeconfig rejected: server: loopback, link-local and metadata addresses are not allowed"
 )]
-#[case::nobody_there(
-    |it: &World, _: &Skr| it.kubeconfig("a", &kubeconfig("https://127.0.0.1:1", "t")),
+#[case::no_server(
+    |it: &Env, _: &RuntimeCluster| it.kubeconfig("a", &kubeconfig("https://127.0.0.1:1", "t")),
     "ConnectionFailed",
     "connection failed: "
 )]
 #[case::no_answer(
-    |it: &World, _: &Skr| it.kubeconfig("a", &kubeconfig(&silence(), "t")),
+    |it: &Env, _: &RuntimeCluster| it.kubeconfig("a", &kubeconfig(&silence(), "t")),
     "Timeout",
     "no connection within 500ms"
 )]
 #[case::another_authority(
-    |it: &World, skr: &Skr| it.kubeconfig("a", &of_another_authority(skr)),
+    |it: &Env, cluster: &RuntimeCluster| it.kubeconfig("a", &of_another_authority(cluster)),
     "TLSHandshakeFailed",
     "TLS: certificate of the API server is not issued by the CA of the kubeconfig"
 )]
 #[case::credentials_of_no_use(
-    |it: &World, skr: &Skr| it.connect("a", skr, "another"),
+    |it: &Env, cluster: &RuntimeCluster| it.connect("a", cluster, "another"),
     "Unauthorized",
     "API server returned 401: credentials of the kubeconfig rejected"
 )]
 #[tokio::test]
 async fn kubeconfig_that_does_not_work_is_reported_with_its_reason(
-    #[case] spoil: impl Fn(&World, &Skr),
+    #[case] spoil: impl Fn(&Env, &RuntimeCluster),
     #[case] reason: &str,
     #[case] message: &str,
 ) {
-    let (mut world, skrs) = World::converged(&["a", "b"]).await;
-    spoil(&world, &skrs[0]);
-    world
-        .until_condition("a", "Reachable", &format!("False {reason}"))
+    let (mut env, clusters) = Env::converged(&["a", "b"]).await;
+    spoil(&env, &clusters[0]);
+    env.until_condition("a", "Reachable", &format!("False {reason}"))
         .await;
-    let conditions = world.status("a")["conditions"].to_string();
+    let conditions = env.status("a")["conditions"].to_string();
     assert!(conditions.contains(message), "{conditions}");
     // There is something to write, and the other one gets it.
-    world.content.registry("two.example");
-    world.publish();
-    world
-        .until("the other one is written", |_| {
-            skrs[1].take() == [INSTALL[4]]
-        })
-        .await;
-    world.settle().await;
-    assert_eq!(world.condition("b", "Ready"), "True Ready");
-    assert_eq!(skrs[0].take(), [""; 0]);
+    env.content.registry("two.example");
+    env.publish();
+    env.until("the other one is written", |_| {
+        clusters[1].take() == [INSTALL[4]]
+    })
+    .await;
+    env.settle().await;
+    assert_eq!(env.condition("b", "Ready"), "True Ready");
+    assert_eq!(clusters[0].take(), [""; 0]);
     // What it held when it was seen last stays said.
-    assert!(world.status("a")["configuration"]["revision"].is_string());
+    assert!(env.status("a")["configuration"]["revision"].is_string());
     // A kubeconfig that comes back is used at once.
-    world.connect("a", &skrs[0], "first");
-    world.until_ready("a").await;
-    assert_eq!(skrs[0].take(), [INSTALL[4]]);
+    env.connect("a", &clusters[0], "first");
+    env.until_ready("a").await;
+    assert_eq!(clusters[0].take(), [INSTALL[4]]);
 }
 
 #[tokio::test]
 async fn a_fault_of_the_control_plane_says_nothing_about_the_runtime() {
-    let (world, skrs) = World::converged(&["a"]).await;
-    let before = world.status("a");
-    let refused = |it: &World| it.written("refused read secrets");
-    world.kcp.lock().refusals.insert("read secrets", (403, 3));
+    let (env, clusters) = Env::converged(&["a"]).await;
+    let before = env.status("a");
+    let refusal = env.kcp.fault("get secrets").times(3).status(403);
     let touch = json!({"metadata": {"annotations": {"touched": "now"}}});
-    world.kcp.merge("runtimebootstrappers", "a", &touch);
-    world.until("refused", |it| refused(it) == 3).await;
-    let passes = world.passes();
-    world.until("another pass", |it| it.passes() > passes).await;
-    world.settle().await;
-    assert_eq!(world.status("a"), before);
-    assert_eq!(skrs[0].take(), [""; 0]);
+    env.kcp.merge("runtimebootstrappers", "a", &touch);
+    env.until("refused", |_| refusal.hits() == 3).await;
+    let passes = env.passes();
+    env.until("another pass", |it| it.passes() > passes).await;
+    env.settle().await;
+    assert_eq!(env.status("a"), before);
+    assert_eq!(clusters[0].take(), [""; 0]);
 }
 
 #[tokio::test]
 async fn two_kubeconfigs_that_lead_to_one_cluster_are_found_out_before_anything_is_written() {
-    let (world, skrs) = World::converged(&["a"]).await;
-    let _other = world.add("b").await;
-    world.connect("b", &skrs[0], "first");
-    world
-        .until_condition("b", "IdentityVerified", "False ClusterAlreadyManaged")
+    let (env, clusters) = Env::converged(&["a"]).await;
+    let _other = env.add("b").await;
+    env.connect("b", &clusters[0], "first");
+    env.until_condition("b", "IdentityVerified", "False ClusterAlreadyManaged")
         .await;
-    world.settle().await;
-    assert_eq!(skrs[0].take(), [""; 0]);
-    assert_eq!(world.status("b")["clusterUID"], Value::Null);
-    assert_eq!(world.condition("a", "Ready"), "True Ready");
+    env.settle().await;
+    assert_eq!(clusters[0].take(), [""; 0]);
+    assert_eq!(env.status("b")["clusterUID"], Value::Null);
+    assert_eq!(env.condition("a", "Ready"), "True Ready");
 }
 
 #[tokio::test]
 async fn a_rebuilt_cluster_waits_for_the_annotation() {
-    let (world, _skrs) = World::converged(&["a"]).await;
-    let rebuilt = Skr::new("cluster-new").await;
-    world.connect("a", &rebuilt, "first");
-    world
-        .until_condition("a", "IdentityVerified", "False ClusterUIDChanged")
+    let (env, _clusters) = Env::converged(&["a"]).await;
+    let rebuilt = RuntimeCluster::new("cluster-new").await;
+    env.connect("a", &rebuilt, "first");
+    env.until_condition("a", "IdentityVerified", "False ClusterUIDChanged")
         .await;
-    world.settle().await;
+    env.settle().await;
     assert_eq!(rebuilt.take(), [""; 0]);
-    assert_eq!(world.status("a")["clusterUID"], "cluster-a");
+    assert_eq!(env.status("a")["clusterUID"], "cluster-a");
     let accept = |uid: &str| {
         let annotation = json!({"rt-bootstrapper.kyma-project.io/accept-cluster-uid": uid});
         json!({"metadata": {"annotations": annotation}})
     };
-    world
-        .kcp
+    env.kcp
         .merge("runtimebootstrappers", "a", &accept("another"));
-    world.settle().await;
+    env.settle().await;
     assert_eq!(rebuilt.take(), [""; 0]);
-    world
-        .kcp
+    env.kcp
         .merge("runtimebootstrappers", "a", &accept("cluster-new"));
-    world.until_ready("a").await;
-    assert_eq!(world.status("a")["clusterUID"], "cluster-new");
+    env.until_ready("a").await;
+    assert_eq!(env.status("a")["clusterUID"], "cluster-new");
 }
 
 #[tokio::test]
 async fn a_wrong_kubeconfig_does_not_keep_out_whom_the_cluster_belongs_to() {
-    let (world, _skrs) = World::converged(&["a"]).await;
-    let new = Skr::new("cluster-b").await;
-    world.connect("a", &new, "first");
-    world
-        .until_condition("a", "IdentityVerified", "False ClusterUIDChanged")
+    let (env, _clusters) = Env::converged(&["a"]).await;
+    let new = RuntimeCluster::new("cluster-b").await;
+    env.connect("a", &new, "first");
+    env.until_condition("a", "IdentityVerified", "False ClusterUIDChanged")
         .await;
-    world.kcp.put("runtimes", runtime("b", "id-b", &[]));
-    world.connect("b", &new, "first");
-    world
-        .kcp
-        .put("runtimebootstrappers", bootstrapper("b", &json!({})));
-    world.until_ready("b").await;
+    env.kcp.put(runtime("b", "id-b", &[]));
+    env.connect("b", &new, "first");
+    env.kcp.put(bootstrapper("b", &json!({})));
+    env.until_ready("b").await;
 }
 
 #[tokio::test]
 async fn a_foreign_marker_and_missing_rights_are_refused_before_anything_is_written() {
-    let mut world = World::new();
-    let skrs = world.add_all(&["a", "b"]).await;
-    let marker = "/api/v1/namespaces/kyma-system/configmaps/rt-bootstrapper-owner";
-    let foreign = json!({"kind": "ConfigMap", "data": {"runtimeID": "x", "controlPlaneID": "y"}});
-    skrs[0].lock().objects.insert(marker.to_owned(), foreign);
-    skrs[1].lock().rules = json!([{"verbs": ["get"], "apiGroups": ["*"], "resources": ["*"]}]);
-    world.start();
-    world
-        .until_condition("a", "IdentityVerified", "False OwnershipConflict")
+    let mut env = Env::new();
+    let clusters = env.add_all(&["a", "b"]).await;
+    clusters[0].put(&json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "rt-bootstrapper-owner", "namespace": "kyma-system"},
+        "data": {"runtimeID": "x", "controlPlaneID": "y"},
+    }));
+    clusters[1].behave(|it| it.rights = Rights::with_verbs(&["get", "list"]));
+    env.start();
+    env.until_condition("a", "IdentityVerified", "False OwnershipConflict")
         .await;
-    world
-        .until_condition("b", "Installed", "False InsufficientPermissions")
+    env.until_condition("b", "Installed", "False InsufficientPermissions")
         .await;
-    assert_eq!((skrs[0].take(), skrs[1].take()), (vec![], vec![]));
+    assert_eq!((clusters[0].take(), clusters[1].take()), (vec![], vec![]));
 }
 
 #[tokio::test]
 async fn runtimes_without_an_id_or_with_the_same_id_are_reported_until_they_are_corrected() {
-    let mut world = World::new();
-    let skr = world.add("a").await;
-    world.kcp.put("runtimes", runtime("nobody", "", &[]));
-    world
-        .kcp
-        .put("runtimebootstrappers", bootstrapper("nobody", &json!({})));
-    world.kcp.put("runtimes", runtime("twin", "id-a", &[]));
-    world.start();
+    let mut env = Env::new();
+    let cluster = env.add("a").await;
+    env.kcp.put(runtime("unlabeled", "", &[]));
+    env.kcp.put(bootstrapper("unlabeled", &json!({})));
+    env.kcp.put(runtime("other", "id-a", &[]));
+    env.start();
     let conflict = "False RuntimeIDConflict";
-    world.until_condition("a", "Reachable", conflict).await;
-    let text = "label kyma-project.io/runtime-id is shared with Runtime twin";
-    assert!(world.status("a")["conditions"].to_string().contains(text));
-    world
-        .until_condition("nobody", "Reachable", "False RuntimeIDMissing")
+    env.until_condition("a", "Reachable", conflict).await;
+    let text = "label kyma-project.io/runtime-id is shared with Runtime other";
+    assert!(env.status("a")["conditions"].to_string().contains(text));
+    env.until_condition("unlabeled", "Reachable", "False RuntimeIDMissing")
         .await;
-    assert_eq!(skr.take(), [""; 0]);
-    world.kcp.delete("runtimes", "twin");
-    world.until_ready("a").await;
-    world.kcp.put("runtimes", runtime("twin", "id-a", &[]));
-    world.until_condition("a", "Reachable", conflict).await;
+    assert_eq!(cluster.take(), [""; 0]);
+    env.kcp.delete("runtimes", "other");
+    env.until_ready("a").await;
+    env.kcp.put(runtime("other", "id-a", &[]));
+    env.until_condition("a", "Reachable", conflict).await;
 }
 
 #[tokio::test]
 async fn resource_without_a_runtime_or_with_a_terminating_one_opens_no_connection() {
-    let mut world = World::new();
-    let skr = world.add("a").await;
+    let mut env = Env::new();
+    let cluster = env.add("a").await;
     let mut leaving = runtime("a", "id-a", &[]);
     leaving["status"]["state"] = json!("Terminating");
-    world.kcp.put("runtimes", leaving);
-    world
-        .kcp
-        .put("runtimebootstrappers", bootstrapper("orphan", &json!({})));
-    world.start();
+    env.kcp.put(leaving);
+    env.kcp.put(bootstrapper("orphan", &json!({})));
+    env.start();
     for name in ["a", "orphan"] {
         let wanted = "False RuntimeNotFound";
-        world.until_condition(name, "Reachable", wanted).await;
+        env.until_condition(name, "Reachable", wanted).await;
         let text = format!("Runtime kcp-system/{name} not found");
-        assert!(world.status(name)["conditions"].to_string().contains(&text));
+        assert!(env.status(name)["conditions"].to_string().contains(&text));
     }
-    assert_eq!(skr.lock().tokens, [""; 0]);
+    assert_eq!(cluster.tokens(), [""; 0]);
 }
 
 /// The definition bounds the UID in a status, so one that is longer would keep every later status away.
 #[tokio::test]
 async fn a_cluster_with_an_oversized_uid_is_refused_and_its_status_says_so() {
-    let mut world = World::new();
-    let skr = world.add("a").await;
-    let kube_system = "/api/v1/namespaces/kube-system";
-    skr.edit(kube_system, |it| {
-        it["metadata"]["uid"] = json!("u".repeat(65));
-    });
-    world.start();
-    world
-        .until_condition("a", "IdentityVerified", "False ClusterUIDUnknown")
+    let mut env = Env::new();
+    let cluster = env.add("a").await;
+    cluster.set_uid(&"u".repeat(65));
+    env.start();
+    env.until_condition("a", "IdentityVerified", "False ClusterUIDUnknown")
         .await;
-    assert!(world.status("a")["clusterUID"].is_null());
-    assert_eq!(skr.take(), [""; 0]);
+    assert!(env.status("a")["clusterUID"].is_null());
+    assert_eq!(cluster.take(), [""; 0]);
     // The longest one is a UID like any other.
-    skr.edit(kube_system, |it| {
-        it["metadata"]["uid"] = json!("u".repeat(64));
-    });
-    world.until_ready("a").await;
+    cluster.set_uid(&"u".repeat(64));
+    env.until_ready("a").await;
 }

@@ -11,8 +11,6 @@ use policy::convergence::sources::{
 };
 use serde_json::json;
 
-use crate::runtimes::tests::server::Pki;
-
 /// The sources on the control plane; `None`: there is none.
 #[derive(Clone)]
 pub(super) struct Content {
@@ -63,20 +61,4 @@ impl Content {
 
 pub(super) fn salt() -> Salt {
     Salt::new("kcp-uid")
-}
-
-pub(super) fn pem(der: &[u8]) -> String {
-    let text = STANDARD.encode(der);
-    let lines: Vec<&str> = text
-        .as_bytes()
-        .chunks(64)
-        .map(|it| std::str::from_utf8(it).unwrap())
-        .collect();
-    let body = lines.join("\n");
-    format!("-----BEGIN CERTIFICATE-----\n{body}\n-----END CERTIFICATE-----\n")
-}
-
-/// Another landscape's roots each time.
-pub(super) fn roots() -> String {
-    pem(&Pki::new("landscape").authority)
 }

@@ -1,56 +1,49 @@
-//! What counts against the failure limit of a rollout, and what keeps a wave from going on for ever.
+//! What counts against the failure limit of a rollout, and what keeps a wave from running permanently.
 
 use std::num::NonZeroU32;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use policy::convergence::waves::{Budget, Settings};
 use rstest::rstest;
 use serde_json::{Value, json};
 
+use super::env::*;
 use super::gates::progress;
-use super::skr::{RESET, Skr};
-use super::world::*;
+use super::runtime_cluster::{RESET, RuntimeCluster};
 
 /// Long enough for every reconcile here, and so long that a test can wait for it.
 const SHORT: Duration = Duration::from_millis(600);
 
 /// Two waves of one runtime each, both of which hold everything.
-async fn waves(allowed: u32, deadline: Option<Duration>) -> (World, Skr, Skr) {
-    let mut world = World::new();
-    let defaults = world.settings.waves;
-    world.settings.waves = Settings {
+async fn waves(allowed: u32, deadline: Option<Duration>) -> (Env, RuntimeCluster, RuntimeCluster) {
+    let mut env = Env::new();
+    let defaults = env.settings.waves;
+    env.settings.waves = Settings {
         size: NonZeroU32::new(1),
         failure_budget: Budget::Count(allowed),
         deadline: deadline.unwrap_or(defaults.deadline),
         ..defaults
     };
-    let mut skrs = world.converge(&["a", "b"]).await;
-    let second = skrs.pop().unwrap();
-    (world, skrs.pop().unwrap(), second)
+    let mut clusters = env.converge(&["a", "b"]).await;
+    let second = clusters.pop().unwrap();
+    (env, clusters.pop().unwrap(), second)
 }
 
-fn refuse(skr: &Skr, write: &'static str, status: u16) {
-    let refusals = std::iter::repeat_n((write, status), 10_000);
-    skr.lock().refusals.extend(refusals);
+fn is_stopped(env: &Env) -> bool {
+    progress(env)["stopped"] == "budgetSpent"
 }
 
-fn is_stopped(world: &World) -> bool {
-    progress(world)["stopped"] == "budgetSpent"
-}
-
-async fn until_tried(world: &World, skr: &Skr, write: &str, times: usize) {
-    world
-        .until("tried again and again", |_| {
-            skr.lock().writes.iter().filter(|it| *it == write).count() >= times
-        })
+async fn until_tried(env: &Env, cluster: &RuntimeCluster, write: &str, times: usize) {
+    env.until("tried again and again", |_| cluster.count(write) >= times)
         .await;
 }
 
 /// Restarts the controller with the next image.
-async fn upgrade(world: &mut World) {
-    world.stop().await;
-    world.image = super::gates::NEXT_IMAGE.to_owned();
-    world.start();
+async fn upgrade(env: &mut Env) {
+    env.stop().await;
+    env.image = super::gates::NEXT_IMAGE.to_owned();
+    env.start();
 }
 
 #[rstest]
@@ -61,139 +54,126 @@ async fn upgrade(world: &mut World) {
 #[case::reset(RESET)]
 #[tokio::test]
 async fn a_write_that_may_succeed_later_is_no_failure(#[case] status: u16) {
-    let (mut world, first, second) = waves(0, None).await;
-    refuse(&first, INSTALL[4], status);
-    world.content.registry("two.example");
-    world.publish();
-    until_tried(&world, &first, INSTALL[4], 5).await;
-    world
-        .until("the first wave runs", |it| {
-            progress(it)["counts"]["running"] == 1
-        })
-        .await;
-    assert_eq!(progress(&world)["stopped"], Value::Null);
+    let (mut env, first, second) = waves(0, None).await;
+    let refusal = first.refuse(INSTALL[4], status);
+    env.content.registry("two.example");
+    env.publish();
+    until_tried(&env, &first, INSTALL[4], 5).await;
+    env.until("the first wave runs", |it| {
+        progress(it)["counts"]["running"] == 1
+    })
+    .await;
+    assert_eq!(progress(&env)["stopped"], Value::Null);
     assert_eq!(second.take(), [""; 0]);
-    first.lock().refusals.clear();
-    world
-        .until("the second wave", |_| second.take() == [INSTALL[4]])
+    refusal.stop();
+    env.until("the second wave", |_| second.take() == [INSTALL[4]])
         .await;
 }
 
 /// A transfer of fields is refused as invalid if the object changed since it was read.
 #[tokio::test]
 async fn a_transfer_that_came_too_late_is_no_failure() {
-    const TRANSFER: &str = "transfer ConfigMap/rt-bootstrapper-config";
-    let (mut world, first, second) = waves(0, None).await;
-    refuse(&first, TRANSFER, 422);
-    let path = "/api/v1/namespaces/kyma-system/configmaps/rt-bootstrapper-config";
-    first.edit(path, |it| {
-        it["metadata"]["managedFields"] =
-            json!([{"manager": "kim-bootstrapper", "operation": "Update", "fieldsV1": {}}]);
+    const TRANSFER: &str = "patch configmaps kyma-system/rt-bootstrapper-config";
+    let (mut env, first, second) = waves(0, None).await;
+    first.refuse(TRANSFER, 422);
+    first.change(DOCUMENT, |it| {
+        it["metadata"]["managedFields"] = json!([{
+            "manager": "kim-bootstrapper", "operation": "Update", "apiVersion": "v1", "fieldsV1": {},
+        }]);
     });
-    world.content.registry("two.example");
-    world.publish();
-    until_tried(&world, &first, TRANSFER, 5).await;
-    world
-        .until("the first wave runs", |it| {
-            progress(it)["counts"]["running"] == 1
-        })
-        .await;
-    assert_eq!(progress(&world)["stopped"], Value::Null);
+    env.content.registry("two.example");
+    env.publish();
+    until_tried(&env, &first, TRANSFER, 5).await;
+    env.until("the first wave runs", |it| {
+        progress(it)["counts"]["running"] == 1
+    })
+    .await;
+    assert_eq!(progress(&env)["stopped"], Value::Null);
     assert_eq!(second.take(), [""; 0]);
 }
 
 #[tokio::test]
 async fn a_write_that_never_succeeds_fails_at_the_deadline() {
-    let (mut world, first, second) = waves(0, Some(SHORT)).await;
-    refuse(&first, INSTALL[4], 429);
+    let (mut env, first, second) = waves(0, Some(SHORT)).await;
+    let refusal = first.refuse(INSTALL[4], 429);
     let since = Instant::now();
-    world.content.registry("two.example");
-    world.publish();
-    world.until("stopped", is_stopped).await;
+    env.content.registry("two.example");
+    env.publish();
+    env.until("stopped", is_stopped).await;
     assert!(since.elapsed() >= SHORT, "{:?}", since.elapsed());
     assert_eq!(second.take(), [""; 0]);
-    first.lock().refusals.clear();
-    world
-        .until("the second wave", |_| second.take() == [INSTALL[4]])
+    refusal.stop();
+    env.until("the second wave", |_| second.take() == [INSTALL[4]])
         .await;
 }
 
 #[tokio::test]
 async fn pods_that_do_not_come_up_fail_at_the_deadline() {
-    let (mut world, first, second) = waves(1, Some(SHORT)).await;
-    first.lock().rolls = false;
-    upgrade(&mut world).await;
-    // One failure is allowed, so the second wave comes; without a deadline it would wait for ever.
-    world
-        .until("the second wave", |_| {
-            second.lock().writes.contains(&INSTALL[5].to_owned())
-        })
+    let (mut env, first, second) = waves(1, Some(SHORT)).await;
+    first.stop_rollouts();
+    upgrade(&mut env).await;
+    // One failure is allowed, so the second wave comes; without a deadline it would wait permanently.
+    env.until("the second wave", |_| second.answered(INSTALL[5]))
         .await;
-    let is_failed = |it: &World| progress(it)["failedRuntimes"] == json!(["a"]);
-    world.until("the first one failed", is_failed).await;
+    let is_failed = |it: &Env| progress(it)["failedRuntimes"] == json!(["a"]);
+    env.until("the first one failed", is_failed).await;
     first.roll_out();
-    world
-        .until("done after all", |it| progress(it)["counts"]["done"] == 2)
+    env.until("done after all", |it| progress(it)["counts"]["done"] == 2)
         .await;
 }
 
 #[tokio::test]
 async fn a_runtime_that_the_control_plane_keeps_from_being_reconciled_holds_up_no_wave_for_ever() {
-    let (mut world, first, second) = waves(1, Some(SHORT)).await;
-    let kubeconfig = "read secrets/kubeconfig-id-a";
-    let refusal = (500, usize::MAX);
-    world.kcp.lock().refusals.insert(kubeconfig, refusal);
-    world.content.registry("two.example");
-    world.publish();
-    world
-        .until("the second wave", |_| second.take() == [INSTALL[4]])
+    let (mut env, first, second) = waves(1, Some(SHORT)).await;
+    let kubeconfig = "get secrets kcp-system/kubeconfig-id-a";
+    let refusal = env.kcp.fault(kubeconfig).status(500);
+    env.content.registry("two.example");
+    env.publish();
+    env.until("the second wave", |_| second.take() == [INSTALL[4]])
         .await;
     assert_eq!(first.take(), [""; 0]);
-    let is_failed = |it: &World| progress(it)["failedRuntimes"] == json!(["a"]);
-    world.until("the first one failed", is_failed).await;
-    world.kcp.lock().refusals.clear();
-    world
-        .until("done after all", |it| progress(it)["counts"]["done"] == 2)
+    let is_failed = |it: &Env| progress(it)["failedRuntimes"] == json!(["a"]);
+    env.until("the first one failed", is_failed).await;
+    refusal.stop();
+    env.until("done after all", |it| progress(it)["counts"]["done"] == 2)
         .await;
 }
 
 /// The upgrade itself may be what took the API server down.
 #[tokio::test]
 async fn a_runtime_that_is_lost_after_it_was_written_is_a_failure_also_for_the_next_leader() {
-    let (mut world, first, second) = waves(0, None).await;
-    first.lock().rolls = false;
-    upgrade(&mut world).await;
-    world
-        .until("the Deployment is written", |_| {
-            first.lock().writes.contains(&INSTALL[5].to_owned())
-        })
-        .await;
-    first.lock().fault = Some((503, 0));
-    world.until("stopped", is_stopped).await;
-    world
-        .until_condition("a", "Reachable", "False APIServerError")
+    let (mut env, first, second) = waves(0, None).await;
+    first.stop_rollouts();
+    // The Deployment is written, and nothing else is answered from then on.
+    let outage = Arc::new(OnceLock::new());
+    let begun = Arc::clone(&outage);
+    let write = first.fault(INSTALL[5]).times(1);
+    let written = write.before(move |server| {
+        let others = server.fault("get|list|create|patch|delete");
+        begun.set(others.status(503)).unwrap();
+    });
+    upgrade(&mut env).await;
+    env.until("stopped", is_stopped).await;
+    assert_eq!(written.hits(), 1);
+    env.until_condition("a", "Reachable", "False APIServerError")
         .await;
     assert_eq!(second.take(), [""; 0]);
-    world.stop().await;
-    world.start();
-    world.until("reconciles", |it| it.passes() >= 5).await;
-    world
-        .until_condition("b", "Installed", "False RolloutPending")
+    env.stop().await;
+    env.start();
+    env.until("reconciles", |it| it.passes() >= 5).await;
+    env.until_condition("b", "Installed", "False RolloutPending")
         .await;
     assert_eq!(second.take(), [""; 0]);
     // Nor does another configuration forget it.
-    let before = progress(&world)["contentVersion"].clone();
-    world.content.registry("two.example");
-    world.publish();
-    let is_another = |it: &World| progress(it)["contentVersion"] != before;
-    world.until("another rollout", is_another).await;
-    assert!(is_stopped(&world), "{}", progress(&world));
+    let before = progress(&env)["contentVersion"].clone();
+    env.content.registry("two.example");
+    env.publish();
+    let is_another = |it: &Env| progress(it)["contentVersion"] != before;
+    env.until("another rollout", is_another).await;
+    assert!(is_stopped(&env), "{}", progress(&env));
     assert_eq!(second.take(), [""; 0]);
-    first.lock().fault = None;
+    outage.get().unwrap().stop();
     first.roll_out();
-    world
-        .until("the second wave", |_| {
-            second.lock().writes.contains(&INSTALL[5].to_owned())
-        })
+    env.until("the second wave", |_| second.answered(INSTALL[5]))
         .await;
 }

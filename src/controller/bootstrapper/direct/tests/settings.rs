@@ -2,101 +2,101 @@
 
 use serde_json::{Value, json};
 
-use super::skr::Skr;
-use super::world::*;
+use super::env::*;
+use super::runtime_cluster::RuntimeCluster;
 
-const ROLE: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles/rt-bootstrapper";
+const ROLE: &str = "clusterroles rt-bootstrapper";
 
-fn arguments(skr: &Skr) -> Value {
-    let deployment = skr.get(DEPLOYMENT).unwrap_or_default();
+fn arguments(cluster: &RuntimeCluster) -> Value {
+    let deployment = cluster.find(DEPLOYMENT).unwrap_or_default();
     let place = "/spec/template/spec/containers/0/args";
     deployment.pointer(place).cloned().unwrap_or_default()
 }
 
-async fn until_landscape(world: &World, skr: &Skr, landscape: &str) {
+async fn until_landscape(env: &Env, cluster: &RuntimeCluster, landscape: &str) {
     let expected = json!([format!("--landscape={landscape}")]);
-    world.until(landscape, |_| arguments(skr) == expected).await;
+    env.until(landscape, |_| arguments(cluster) == expected)
+        .await;
 }
 
-fn set(world: &World, name: &str, webhook: &Value) {
+fn set(env: &Env, name: &str, webhook: &Value) {
     let spec = json!({"spec": {"webhook": webhook}});
-    world.kcp.merge("runtimebootstrappers", name, &spec);
+    env.kcp.merge("runtimebootstrappers", name, &spec);
 }
 
 #[tokio::test]
 async fn landscape_of_the_controller_reaches_runtimes_and_a_change_of_it_rolls_out() {
-    let mut world = World::new();
-    world.webhook.landscape = Some("eu-1".to_owned());
-    let skrs = world.converge(&["a"]).await;
-    assert_eq!(arguments(&skrs[0]), json!(["--landscape=eu-1"]));
-    world.stop().await;
-    world.webhook.landscape = Some("eu-2".to_owned());
-    world.start();
-    until_landscape(&world, &skrs[0], "eu-2").await;
-    world.until_ready("a").await;
-    assert_eq!(skrs[0].take(), [INSTALL[5]]);
+    let mut env = Env::new();
+    env.webhook.landscape = Some("eu-1".to_owned());
+    let clusters = env.converge(&["a"]).await;
+    assert_eq!(arguments(&clusters[0]), json!(["--landscape=eu-1"]));
+    env.stop().await;
+    env.webhook.landscape = Some("eu-2".to_owned());
+    env.start();
+    until_landscape(&env, &clusters[0], "eu-2").await;
+    env.until_ready("a").await;
+    assert_eq!(clusters[0].take(), [INSTALL[5]]);
 }
 
 #[tokio::test]
 async fn landscape_of_a_resource_reaches_that_runtime_alone_and_drift_of_it_is_repaired() {
-    let mut world = World::new();
-    world.settings.resync = std::time::Duration::from_millis(400);
-    world.webhook.landscape = Some("all".to_owned());
-    let skrs = world.converge(&["a", "b"]).await;
-    set(&world, "a", &json!({"landscape": "own"}));
-    until_landscape(&world, &skrs[0], "own").await;
-    world.until_ready("a").await;
-    skrs[0].edit(DEPLOYMENT, |it| {
+    let mut env = Env::new();
+    env.settings.resync = std::time::Duration::from_millis(400);
+    env.webhook.landscape = Some("all".to_owned());
+    let clusters = env.converge(&["a", "b"]).await;
+    set(&env, "a", &json!({"landscape": "own"}));
+    until_landscape(&env, &clusters[0], "own").await;
+    env.until_ready("a").await;
+    clusters[0].change(DEPLOYMENT, |it| {
         it["spec"]["template"]["spec"]["containers"][0]["args"] = json!(["--landscape=edited"]);
     });
-    until_landscape(&world, &skrs[0], "own").await;
-    set(&world, "a", &json!({"landscape": null}));
-    until_landscape(&world, &skrs[0], "all").await;
-    assert_eq!(arguments(&skrs[1]), json!(["--landscape=all"]));
-    assert_eq!(skrs[1].take(), [""; 0]);
+    until_landscape(&env, &clusters[0], "own").await;
+    set(&env, "a", &json!({"landscape": null}));
+    until_landscape(&env, &clusters[0], "all").await;
+    assert_eq!(arguments(&clusters[1]), json!(["--landscape=all"]));
+    assert_eq!(clusters[1].take(), [""; 0]);
 }
 
 /// The webhook of that runtime reads the objects by these names.
 #[tokio::test]
 async fn names_in_a_resource_are_the_names_under_which_the_controller_writes() {
-    let mut world = World::new();
-    let skrs = world.add_all(&["a"]).await;
+    let mut env = Env::new();
+    let clusters = env.add_all(&["a"]).await;
     let names = json!({"configMapName": "our-config", "pullSecretName": "our-pulls"});
-    set(&world, "a", &names);
-    world.start();
-    world.until_ready("a").await;
-    let document = skrs[0].kyma("configmaps/our-config").unwrap();
-    let secret = skrs[0].kyma("secrets/our-pulls").unwrap();
+    set(&env, "a", &names);
+    env.start();
+    env.until_ready("a").await;
+    let document = clusters[0].kyma("configmaps/our-config").unwrap();
+    let secret = clusters[0].kyma("secrets/our-pulls").unwrap();
     let annotation = |object: &Value, key: &str| {
         object["metadata"]["annotations"][format!("rt-bootstrapper.kyma-project.io/{key}")].clone()
     };
     let required = annotation(&document, "requires-pull-secret");
     assert_eq!(required, annotation(&secret, "content-hash"));
     assert_ne!(required, Value::Null);
-    assert_eq!(skrs[0].kyma("configmaps/rt-bootstrapper-config"), None);
-    assert_eq!(skrs[0].kyma("secrets/registry-credentials"), None);
+    assert_eq!(clusters[0].kyma("configmaps/rt-bootstrapper-config"), None);
+    assert_eq!(clusters[0].kyma("secrets/registry-credentials"), None);
 }
 
 /// Without the right to it the webhook could not copy it.
 #[tokio::test]
 async fn secret_that_the_document_names_is_permitted_to_the_webhook() {
-    let (mut world, skrs) = World::converged(&["a"]).await;
-    assert_eq!(skrs[0].get(ROLE), None);
+    let (mut env, clusters) = Env::converged(&["a"]).await;
+    assert_eq!(clusters[0].find(ROLE), None);
     let document = json!({"overrides": {}, "imagePullSecret": {"name": "theirs"}});
-    world.content.document = Some(document.to_string());
-    world.publish();
+    env.content.document = Some(document.to_string());
+    env.publish();
     let named = |name: &str| {
-        let role = skrs[0].get(ROLE).unwrap_or_default();
+        let role = clusters[0].find(ROLE).unwrap_or_default();
         role["rules"][0]["resourceNames"] == json!([name])
     };
-    world.until("the right", |_| named("theirs")).await;
-    world.until_ready("a").await;
+    env.until("the right", |_| named("theirs")).await;
+    env.until_ready("a").await;
     // A document that cannot be read says nothing about it.
-    world.content.document = Some("{".to_owned());
-    world.publish();
-    world
-        .until_condition("a", "ConfigurationSynchronized", "False InvalidSource")
+    env.content.document = Some("{".to_owned());
+    env.publish();
+    env.until_condition("a", "ConfigurationSynchronized", "False InvalidSource")
         .await;
-    world.pass("a").await;
+    env.pass("a").await;
     assert!(named("theirs"));
 }

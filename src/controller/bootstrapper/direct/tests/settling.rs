@@ -1,24 +1,31 @@
 //! From nothing to everything, and that nothing follows from nothing.
 
-use super::world::*;
 use serde_json::json;
+use testkit::apiserver::Recorded;
+
+use super::env::*;
 
 #[tokio::test]
 async fn created_resource_installs_the_webhook_with_its_configuration_last() {
-    let mut world = World::new();
-    let skr = world.add("a").await;
-    skr.lock().rolls = false;
-    world.start();
-    world
-        .until_condition("a", "Installed", "False Installing")
+    let mut env = Env::new();
+    let cluster = env.add("a").await;
+    cluster.stop_rollouts();
+    env.start();
+    env.until_condition("a", "Installed", "False Installing")
         .await;
-    world
-        .until("the Deployment", |_| skr.get(DEPLOYMENT).is_some())
+    env.until("the Deployment", |_| cluster.find(DEPLOYMENT).is_some())
         .await;
-    assert!(skr.get(WEBHOOK).is_none(), "no Pod may be sent to nobody");
-    skr.roll_out();
-    world.until_ready("a").await;
-    let writes = skr.take();
+    assert!(
+        cluster.find(WEBHOOK).is_none(),
+        "no Pod may be sent to a webhook that does not run"
+    );
+    cluster.roll_out();
+    env.until_ready("a").await;
+    for apply in cluster.requests_of("apply") {
+        let query = "?fieldManager=rt-bootstrapper-controller&force=true";
+        assert!(apply.uri.ends_with(query), "{}", apply.uri);
+    }
+    let writes = cluster.take();
     assert_eq!(writes.first().unwrap(), INSTALL[0], "{writes:?}");
     assert_eq!(writes.last().unwrap(), INSTALL[6], "{writes:?}");
     let document = writes.iter().position(|it| it == INSTALL[4]).unwrap();
@@ -37,9 +44,23 @@ async fn created_resource_installs_the_webhook_with_its_configuration_last() {
     assert_eq!(sorted, expected, "each object once");
 }
 
+/// Neither kubeconfigs nor other Secrets of the control plane are read but one by one.
+#[tokio::test]
+async fn secrets_of_the_control_plane_are_listed_and_watched_without_their_data() {
+    let (env, _clusters) = Env::converged(&["a"]).await;
+    for verb in ["list", "watch"] {
+        let requests = env.kcp.requests_of(&format!("{verb} secrets"));
+        assert!(!requests.is_empty(), "{verb}");
+        let partial = |it: &Recorded| it.accept.contains("as=PartialObjectMetadata");
+        assert!(requests.iter().all(partial), "{requests:?}");
+    }
+    let resources = env.kcp.requests_of("list runtimebootstrappers");
+    assert!(!resources[0].accept.contains("PartialObjectMetadata"));
+}
+
 #[tokio::test]
 async fn the_status_says_what_is_there() {
-    let (world, skrs) = World::converged(&["a"]).await;
+    let (env, clusters) = Env::converged(&["a"]).await;
     for kind in [
         "Reachable",
         "IdentityVerified",
@@ -47,9 +68,9 @@ async fn the_status_says_what_is_there() {
         "ConfigurationSynchronized",
         "Ready",
     ] {
-        assert!(world.condition("a", kind).starts_with("True "), "{kind}");
+        assert!(env.condition("a", kind).starts_with("True "), "{kind}");
     }
-    let status = world.status("a");
+    let status = env.status("a");
     assert_eq!(status["clusterUID"], "cluster-a");
     assert_eq!(status["runtimeID"], "id-a");
     assert_eq!(status["observedGeneration"], 1);
@@ -59,19 +80,19 @@ async fn the_status_says_what_is_there() {
     for (key, object) in [
         (
             "pullSecretHash",
-            skrs[0].kyma("secrets/registry-credentials"),
+            clusters[0].kyma("secrets/registry-credentials"),
         ),
-        ("trustBundleHash", skrs[0].get(BUNDLE)),
+        ("trustBundleHash", clusters[0].find(BUNDLE)),
         (
             "configMapHash",
-            skrs[0].kyma("configmaps/rt-bootstrapper-config"),
+            clusters[0].kyma("configmaps/rt-bootstrapper-config"),
         ),
     ] {
         let said = status["configuration"][key].as_str().unwrap();
         assert_eq!(said, object.unwrap()["metadata"]["annotations"][hash]);
         assert_eq!(said.len(), 64);
     }
-    let resource = world.kcp.get("runtimebootstrappers", "a").unwrap();
+    let resource = env.kcp.object("runtimebootstrappers", "a").unwrap();
     let finalizers = &resource["metadata"]["finalizers"];
     assert_eq!(
         *finalizers,
@@ -81,80 +102,77 @@ async fn the_status_says_what_is_there() {
 
 #[tokio::test]
 async fn converged_runtimes_are_not_written_to_even_after_a_restart() {
-    let (mut world, skrs) = World::converged(&["a", "b", "c"]).await;
+    let (mut env, clusters) = Env::converged(&["a", "b", "c"]).await;
     // The rollout's progress is written once a second.
-    world
-        .until("progress", |it| {
-            it.written("apply configmaps/rt-bootstrapper-rollout") > 0
-        })
-        .await;
+    env.until("progress", |it| {
+        it.kcp
+            .count("apply configmaps kcp-system/rt-bootstrapper-rollout")
+            > 0
+    })
+    .await;
     tokio::time::sleep(std::time::Duration::from_millis(1200)).await;
-    world.kcp.lock().writes.clear();
-    world.publish();
-    world.pass("a").await;
-    world.stop().await;
-    world.start();
-    world.until("passes", |it| it.passes() >= 3).await;
+    drop(env.kcp.take_requests());
+    env.publish();
+    env.pass("a").await;
+    env.stop().await;
+    env.start();
+    env.until("passes", |it| it.passes() >= 3).await;
     tokio::time::sleep(std::time::Duration::from_millis(1200)).await;
-    world.settle().await;
-    assert_eq!(world.kcp.lock().writes, [""; 0]);
-    for skr in &skrs {
-        assert_eq!(skr.take(), [""; 0]);
-        assert_eq!(skr.open(), 0, "an idle runtime holds no connection");
+    env.settle().await;
+    assert_eq!(env.kcp.writes(), [""; 0]);
+    for cluster in &clusters {
+        assert_eq!(cluster.take(), [""; 0]);
+        assert_eq!(cluster.open(), 0, "an idle runtime holds no connection");
     }
 }
 
 #[tokio::test]
 async fn drift_of_content_and_of_the_installation_is_repaired_at_the_resync() {
-    let mut world = World::new();
-    world.settings.resync = std::time::Duration::from_millis(400);
-    let skr = world.add("a").await;
-    world.start();
-    world.until_ready("a").await;
-    skr.take();
-    skr.edit(BUNDLE, |it| it["spec"]["trustBundle"] = json!("foreign"));
-    skr.lock().objects.remove(WEBHOOK);
-    world
-        .until("repaired", |_| {
-            skr.get(WEBHOOK).is_some()
-                && skr.get(BUNDLE).unwrap()["spec"]["trustBundle"] != "foreign"
-        })
-        .await;
-    let mut writes = skr.take();
+    let mut env = Env::new();
+    env.settings.resync = std::time::Duration::from_millis(400);
+    let cluster = env.add("a").await;
+    env.start();
+    env.until_ready("a").await;
+    cluster.take();
+    cluster.change(BUNDLE, |it| it["spec"]["trustBundle"] = json!("foreign"));
+    cluster.drop_object(WEBHOOK);
+    env.until("repaired", |_| {
+        cluster.find(WEBHOOK).is_some()
+            && cluster.find(BUNDLE).unwrap()["spec"]["trustBundle"] != "foreign"
+    })
+    .await;
+    let mut writes = cluster.take();
     writes.sort_unstable();
     assert_eq!(writes, [INSTALL[3], INSTALL[6]]);
 }
 
 #[tokio::test]
 async fn an_upgrade_keeps_the_webhook_in_force_and_is_seen_in_the_status() {
-    let (mut world, skrs) = World::converged(&["a"]).await;
-    world.stop().await;
-    world.image = "registry.example/webhook:0.2.0".to_owned();
-    world.start();
-    world
-        .until("upgraded", |it| {
-            it.status("a")["webhook"]["version"] == "0.2.0"
-        })
-        .await;
-    world.until_ready("a").await;
-    assert_eq!(skrs[0].take(), [INSTALL[5]]);
+    let (mut env, clusters) = Env::converged(&["a"]).await;
+    env.stop().await;
+    env.image = "registry.example/webhook:0.2.0".to_owned();
+    env.start();
+    env.until("upgraded", |it| {
+        it.status("a")["webhook"]["version"] == "0.2.0"
+    })
+    .await;
+    env.until_ready("a").await;
+    assert_eq!(clusters[0].take(), [INSTALL[5]]);
 }
 
 #[tokio::test]
 async fn an_image_without_manifests_is_said_and_keeps_what_is_there() {
-    let (world, skrs) = World::converged(&["a"]).await;
+    let (env, clusters) = Env::converged(&["a"]).await;
     let image = json!({"spec": {"webhook": {"image": "registry.example/webhook:broken"}}});
-    world.kcp.merge("runtimebootstrappers", "a", &image);
-    world
-        .until_condition("a", "Installed", "False ApplyFailed")
+    env.kcp.merge("runtimebootstrappers", "a", &image);
+    env.until_condition("a", "Installed", "False ApplyFailed")
         .await;
-    assert_eq!(skrs[0].take(), [""; 0]);
+    assert_eq!(clusters[0].take(), [""; 0]);
     // It can be taken off all the same.
-    world.kcp.delete("runtimebootstrappers", "a");
-    world
-        .until("gone", |it| {
-            it.kcp.get("runtimebootstrappers", "a").is_none()
-        })
-        .await;
-    assert!(skrs[0].get(DEPLOYMENT).is_none());
+    env.kcp.delete("runtimebootstrappers", "a");
+    env.until("gone", |it| {
+        it.kcp.object("runtimebootstrappers", "a").is_none()
+    })
+    .await;
+    assert!(clusters[0].find(DEPLOYMENT).is_none());
 }

@@ -3,7 +3,7 @@
 use rstest::rstest;
 use serde_json::json;
 
-use super::world::*;
+use super::env::*;
 
 const OWN: &str = "rt-bootstrapper-direct-state";
 
@@ -13,39 +13,37 @@ const OWN: &str = "rt-bootstrapper-direct-state";
 #[case::another("elsewhere")]
 #[tokio::test]
 async fn what_the_signal_rolled_out_and_is_gone_is_removed(#[case] namespace: &'static str) {
-    let mut world = World::new();
-    world.kcp.lock().store.namespace = namespace;
-    namespace.clone_into(&mut world.settings.namespace);
-    let skrs = world.converge(&["a"]).await;
-    world.stop().await;
-    let mut record = world.kcp.get("configmaps", OWN).unwrap();
+    let mut env = Env::on(ControlPlane::in_namespace(Mode::Direct, namespace));
+    let clusters = env.converge(&["a"]).await;
+    env.stop().await;
+    let mut record = env.kcp.object("configmaps", OWN).unwrap();
     record["metadata"]["name"] = json!("rt-bootstrapper-signal-state");
-    world.kcp.put("configmaps", record);
-    world.kcp.delete("configmaps", OWN);
-    world.content.roots = None;
-    world.publish();
-    world.start();
-    world
-        .until("removed", |_| skrs[0].get(BUNDLE).is_none())
+    env.kcp.put(record);
+    env.kcp.delete("configmaps", OWN);
+    env.content.roots = None;
+    env.publish();
+    env.start();
+    env.until("removed", |_| clusters[0].find(BUNDLE).is_none())
         .await;
-    let own = world.kcp.get("configmaps", OWN).unwrap();
+    let own = env.kcp.object("configmaps", OWN).unwrap();
     assert_eq!(own["data"]["lastSeen.trustBundle"], "deleted");
 }
 
 /// What was known is remembered here before anything else happens, though nothing changed.
 #[tokio::test]
 async fn what_the_signal_rolled_out_is_remembered() {
-    let (mut world, _skrs) = World::converged(&["a"]).await;
-    world.stop().await;
-    let before = world.kcp.get("configmaps", OWN).unwrap();
+    let (mut env, _clusters) = Env::converged(&["a"]).await;
+    env.stop().await;
+    let before = env.kcp.object("configmaps", OWN).unwrap();
     let mut record = before.clone();
     record["metadata"]["name"] = json!("rt-bootstrapper-signal-state");
-    world.kcp.put("configmaps", record);
-    world.kcp.delete("configmaps", OWN);
-    world.start();
-    world
-        .until("remembered", |it| it.kcp.get("configmaps", OWN).is_some())
-        .await;
-    let own = world.kcp.get("configmaps", OWN).unwrap();
+    env.kcp.put(record);
+    env.kcp.delete("configmaps", OWN);
+    env.start();
+    env.until("remembered", |it| {
+        it.kcp.object("configmaps", OWN).is_some()
+    })
+    .await;
+    let own = env.kcp.object("configmaps", OWN).unwrap();
     assert_eq!(own["data"], before["data"]);
 }

@@ -2,40 +2,47 @@
 
 use rstest::rstest;
 use serde_json::{Value, json};
+use testkit::apiserver::Rights;
 
-use super::skr::{Skr, State};
-use super::world::*;
+use super::env::*;
+use super::runtime_cluster::RuntimeCluster;
 
 const FOREIGN: &str = "kubernetes.io/dockerconfigjson";
 
+/// Namespaces of customers.
+fn namespaces(count: usize) -> impl Iterator<Item = String> {
+    (0..count).map(|number| format!("customer-{number:03}"))
+}
+
 /// A runtime that holds what customers made, and what it holds before the webhook is installed.
-async fn with_customers(world: &World) -> (Skr, Vec<String>) {
-    let skr = world.add("a").await;
+async fn with_customers(env: &Env, customers: usize) -> (RuntimeCluster, Vec<String>) {
+    let cluster = env.add("a").await;
     // Of the copies' name, of their type, or with their label.
-    skr.make_secret("shop", "registry-credentials", FOREIGN, false);
-    skr.make_secret("shop", "another", "Opaque", true);
-    let before = skr.inventory();
-    (skr, before)
+    cluster.make_secret("shop", "registry-credentials", FOREIGN, false);
+    cluster.make_secret("shop", "another", "Opaque", true);
+    namespaces(customers).for_each(|it| cluster.namespace(&it));
+    let before = cluster.inventory();
+    (cluster, before)
 }
 
 /// The same, installed, with a webhook that ran.
-async fn installed(copies: usize) -> (World, Skr, Vec<String>) {
-    let mut world = World::new();
-    let (skr, before) = with_customers(&world).await;
-    world.start();
-    world.until_ready("a").await;
-    world.settle().await;
-    skr.webhook_runs(copies);
-    skr.take();
-    (world, skr, before)
+async fn installed(copies: usize) -> (Env, RuntimeCluster, Vec<String>) {
+    let mut env = Env::new();
+    let (cluster, before) = with_customers(&env, copies).await;
+    env.start();
+    env.until_ready("a").await;
+    env.settle().await;
+    cluster.webhook_runs(namespaces(copies));
+    cluster.take();
+    (env, cluster, before)
 }
 
-fn is_gone(world: &World) -> bool {
-    world.kcp.get("runtimebootstrappers", "a").is_none()
+fn is_gone(env: &Env) -> bool {
+    env.kcp.object("runtimebootstrappers", "a").is_none()
 }
 
-fn message(world: &World) -> Value {
-    let conditions = world.status("a")["conditions"].clone();
+fn message(env: &Env) -> Value {
+    let conditions = env.status("a")["conditions"].clone();
     let all = conditions.as_array().unwrap();
     let found = all.iter().find(|it| it["type"] == "Installed");
     found.unwrap()["message"].clone()
@@ -44,11 +51,20 @@ fn message(world: &World) -> Value {
 /// More copies than one page of a list holds.
 #[tokio::test]
 async fn uninstallation_leaves_the_runtime_as_it_was_before_the_installation() {
-    let (world, skr, before) = installed(150).await;
-    world.kcp.delete("runtimebootstrappers", "a");
-    world.until("the resource is gone", is_gone).await;
-    assert_eq!(skr.inventory(), before);
-    let writes = skr.take();
+    let (env, cluster, before) = installed(150).await;
+    env.kcp.delete("runtimebootstrappers", "a");
+    env.until("the resource is gone", is_gone).await;
+    assert_eq!(cluster.inventory(), before);
+    for list in cluster.requests_of("list secrets") {
+        for part in [
+            "labelSelector=rt-bootstrapper.kyma-project.io%2Fpull-secret-copy%3Dtrue",
+            "fieldSelector=type%3Dkubernetes.io%2Fdockerconfigjson",
+            "limit=",
+        ] {
+            assert!(list.uri.contains(part), "{}", list.uri);
+        }
+    }
+    let writes = cluster.take();
     let at = |start: &str| {
         writes
             .iter()
@@ -56,14 +72,14 @@ async fn uninstallation_leaves_the_runtime_as_it_was_before_the_installation() {
             .unwrap_or_else(|| panic!("{start}: {writes:?}"))
     };
     let order = [
-        "delete MutatingWebhookConfiguration/",
-        "delete Deployment/",
-        "delete ServiceAccount/",
-        "delete Secret/registry-credentials",
-        "delete Secret/rt-bootstrapper-webhook-cert",
-        "delete Lease/",
-        "delete ConfigMap/rt-bootstrapper-config",
-        "delete ConfigMap/rt-bootstrapper-owner",
+        "delete mutatingwebhookconfigurations ",
+        "delete deployments ",
+        "delete serviceaccounts ",
+        "delete secrets customer-000/registry-credentials",
+        "delete secrets kyma-system/rt-bootstrapper-webhook-cert",
+        "delete leases ",
+        "delete configmaps kyma-system/rt-bootstrapper-config",
+        "delete configmaps kyma-system/rt-bootstrapper-owner",
     ]
     .map(at);
     assert!(order.is_sorted(), "{writes:?}");
@@ -72,58 +88,74 @@ async fn uninstallation_leaves_the_runtime_as_it_was_before_the_installation() {
 /// A webhook that runs writes a copy anew that is deleted under it.
 #[tokio::test]
 async fn copies_are_deleted_once_the_webhooks_pods_are_gone() {
-    let (world, skr, before) = installed(3).await;
-    skr.lock().pods_stay = true;
-    world.kcp.delete("runtimebootstrappers", "a");
-    world
-        .until("the webhook is being deleted", |_| {
-            skr.lock()
-                .writes
-                .iter()
-                .any(|it| it == "delete Deployment/rt-bootstrapper-controller-manager")
-        })
-        .await;
-    let passes = world.passes();
-    world
-        .until("some more passes", |it| it.passes() > passes + 3)
+    let (env, cluster, before) = installed(3).await;
+    cluster.behave(|it| it.dependents = true);
+    env.kcp.delete("runtimebootstrappers", "a");
+    env.until("the webhook is being deleted", |_| {
+        cluster.answered("delete deployments")
+    })
+    .await;
+    let passes = env.passes();
+    env.until("some more passes", |it| it.passes() > passes + 3)
         .await;
     assert_eq!(
-        skr.take(),
+        cluster.take(),
         [
-            "delete MutatingWebhookConfiguration/rt-bootstrapper",
-            "delete Deployment/rt-bootstrapper-controller-manager"
+            "delete mutatingwebhookconfigurations rt-bootstrapper",
+            "delete deployments kyma-system/rt-bootstrapper-controller-manager"
         ]
     );
-    assert_eq!(world.condition("a", "Installed"), "False Uninstalling");
-    skr.pods_end();
-    world.until("the resource is gone", is_gone).await;
-    assert_eq!(skr.inventory(), before);
+    assert_eq!(env.condition("a", "Installed"), "False Uninstalling");
+    cluster.behave(|it| it.dependents = false);
+    cluster.drop_object(DEPLOYMENT);
+    env.until("the resource is gone", is_gone).await;
+    assert_eq!(cluster.inventory(), before);
+}
+
+/// Everything but this verb on Secrets outside of the product's namespace.
+fn all_but(verb: &str) -> Rights {
+    let mut verbs = vec![
+        "get", "list", "watch", "create", "update", "patch", "delete",
+    ];
+    let everything = json!([{"verbs": verbs, "apiGroups": ["*"], "resources": ["*"]}]);
+    verbs.retain(|it| *it != verb);
+    let others = [
+        "configmaps",
+        "deployments",
+        "mutatingwebhookconfigurations",
+        "clustertrustbundles",
+    ];
+    Rights::of_roles(&[
+        json!({"kind": "ClusterRole", "rules": [
+            {"verbs": verbs, "apiGroups": ["*"], "resources": ["*"]},
+            {"verbs": [verb], "apiGroups": ["*"], "resources": others},
+        ]}),
+        json!({"kind": "Role", "metadata": {"namespace": "kyma-system"}, "rules": everything}),
+    ])
 }
 
 /// Nothing is begun of what cannot be completed, and a deletion that cannot be carried out is not claimed as done.
 #[rstest]
-#[case::may_not_list(|it: &mut State| it.unreadable = Some("/api/v1/secrets"), "list secrets in all namespaces")]
-#[case::may_not_delete(|it: &mut State| it.allows = false, "delete secrets in all namespaces")]
+#[case::may_not_list("list", "list secrets in all namespaces")]
+#[case::may_not_delete("delete", "delete secrets in all namespaces")]
 #[tokio::test]
 async fn uninstallation_without_rights_to_the_copies_says_so_and_begins_nothing(
-    #[case] take_away: fn(&mut State),
+    #[case] verb: &str,
     #[case] right: &str,
 ) {
-    let (world, skr, before) = installed(3).await;
-    take_away(&mut skr.lock());
-    world.kcp.delete("runtimebootstrappers", "a");
-    world
-        .until_condition("a", "Installed", "False InsufficientPermissions")
+    let (env, cluster, before) = installed(3).await;
+    cluster.behave(|it| it.rights = all_but(verb));
+    env.kcp.delete("runtimebootstrappers", "a");
+    env.until_condition("a", "Installed", "False InsufficientPermissions")
         .await;
     assert_eq!(
-        message(&world),
+        message(&env),
         json!(format!("missing permissions: {right}"))
     );
-    world.settle().await;
-    assert_eq!(skr.take(), [""; 0]);
-    assert!(!is_gone(&world));
-    skr.lock().unreadable = None;
-    skr.lock().allows = true;
-    world.until("the resource is gone", is_gone).await;
-    assert_eq!(skr.inventory(), before);
+    env.settle().await;
+    assert_eq!(cluster.take(), [""; 0]);
+    assert!(!is_gone(&env));
+    cluster.behave(|it| it.rights = Rights::default());
+    env.until("the resource is gone", is_gone).await;
+    assert_eq!(cluster.inventory(), before);
 }

@@ -6,46 +6,54 @@ use std::time::Duration;
 use kube::core::Selector;
 use rstest::rstest;
 use serde_json::{Value, json};
+use testkit::apiserver::Recorded;
 use tokio::time::{Instant, sleep};
 
 use super::super::*;
-use super::world::*;
+use super::env::*;
 
 const MODE: &str = "rt-bootstrapper.kyma-project.io/mode";
 
 #[tokio::test(start_paused = true)]
-async fn the_first_start_ever_records_and_signals_nobody() {
-    let mut world = World::new(&["a", "b"]);
-    world.kcp.put("secrets", pull_secret("one"));
-    world.start().await;
-    world.quiet().await;
-    assert!(world.signals().is_empty());
-    assert_eq!(world.kcp.writes("configmaps").len(), 1);
-    assert!(world.record().is_empty());
-    assert_eq!(world.events(), ["StateInitialized"]);
-    assert!(world.readiness.is_ready(), "{:?}", world.readiness.report());
+async fn the_first_start_ever_records_and_signals_no_runtime() {
+    let mut env = Env::new(&["a", "b"]);
+    env.kcp.put(pull_secret("one"));
+    env.start().await;
+    env.quiet().await;
+    assert!(env.signals().is_empty());
+    assert_eq!(env.records().len(), 1);
+    assert!(env.record().is_empty());
+    assert_eq!(env.events(), ["StateInitialized"]);
+    assert!(env.readiness.is_ready(), "{:?}", env.readiness.report());
 }
 
 #[tokio::test(start_paused = true)]
 async fn nothing_to_do_is_nothing_written() {
-    let mut world = World::recorded(&["a"]).await;
-    world.forget();
-    world.stop().await;
-    world.start().await;
-    world.quiet().await;
-    world.kcp.behind_the_watch("runtimes", |_| {});
-    world.kcp.behind_the_watch("runtimebootstrappers", |_| {});
-    world
-        .kcp
+    let mut env = Env::recorded(&["a"]).await;
+    env.forget();
+    env.stop().await;
+    env.start().await;
+    env.quiet().await;
+    env.kcp.store().expire_watches();
+    env.kcp.store().expire_watches();
+    env.kcp
         .merge("runtimes", "a", &json!({"status": {"state": "Pending"}}));
-    world.kcp.put("runtimes", runtime("new"));
-    world.quiet().await;
-    assert!(
-        world.kcp.lock().writes.is_empty(),
-        "{:?}",
-        world.kcp.lock().writes
-    );
-    assert!(world.metric("signal_pending_runtimes 0"));
+    env.kcp.put(runtime("new"));
+    env.quiet().await;
+    assert!(env.writes().is_empty(), "{:?}", env.writes());
+    assert!(env.metric("signal_pending_runtimes", 0));
+}
+
+/// Thousands of them would be held for nothing but their names.
+#[tokio::test(start_paused = true)]
+async fn resources_of_direct_runtimes_are_listed_and_watched_as_metadata() {
+    let env = Env::recorded(&["a"]).await;
+    for verb in ["list", "watch"] {
+        let requests = env.kcp.requests_of(&format!("{verb} runtimebootstrappers"));
+        assert!(!requests.is_empty(), "{verb}");
+        let partial = |it: &Recorded| it.accept.contains("as=PartialObjectMetadata");
+        assert!(requests.iter().all(partial), "{requests:?}");
+    }
 }
 
 #[rstest]
@@ -54,350 +62,320 @@ async fn nothing_to_do_is_nothing_written() {
 #[case::both(SignalKeys::default(), json!({"labels": {KEY: "true"}, "annotations": {KEY: "true"}}))]
 #[tokio::test(start_paused = true)]
 async fn signal_writes_its_key_alone(#[case] keys: SignalKeys, #[case] metadata: Value) {
-    let mut world = World::new(&["a"]);
-    world.settings.keys = keys;
-    world.start().await;
-    world.quiet().await;
-    let before = world.kcp.object("runtimes", "a").unwrap();
-    world.change("two.example");
-    world.until_signalled(&["a"]).await;
-    world.quiet().await;
+    let mut env = Env::new(&["a"]);
+    env.settings.keys = keys;
+    env.start().await;
+    env.quiet().await;
+    let before = env.kcp.object("runtimes", "a").unwrap();
+    env.change("two.example");
+    env.until_signalled(&["a"]).await;
+    env.quiet().await;
     assert_eq!(
-        world.signals(),
+        env.signals(),
         [format!("a {}", json!({"metadata": metadata}))]
     );
     // Everything else is as it was: specification, status, generation, finalizers, labels and annotations of others.
-    let mut after = world.kcp.object("runtimes", "a").unwrap();
+    let mut after = env.kcp.object("runtimes", "a").unwrap();
     for map in ["labels", "annotations"] {
         after["metadata"][map].as_object_mut().unwrap().remove(KEY);
     }
     after["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"].clone();
+    let metadata = after["metadata"].as_object_mut().unwrap();
+    assert!(metadata.remove("managedFields").is_some());
     assert_eq!(after, before);
 }
 
 #[tokio::test(start_paused = true)]
 async fn creation_change_and_deletion_of_each_source_are_signalled() {
-    let world = World::recorded(&["a", "b"]).await;
+    let env = Env::recorded(&["a", "b"]).await;
     let settle = async |what: &str| {
         let grace = if what.ends_with("deleted") {
-            world.settings.deletion_grace
+            env.settings.deletion_grace
         } else {
             Duration::ZERO
         };
         let began = Instant::now();
-        world.until_signalled(&["a", "b"]).await;
+        env.until_signalled(&["a", "b"]).await;
         let took = began.elapsed();
         let late = took.checked_sub(grace);
         assert!(
             late.is_some_and(|it| it < Duration::from_secs(1)),
             "{what}: {took:?}"
         );
-        world.take("a", "annotations");
-        world.take("b", "annotations");
-        world.quiet().await;
-        assert_eq!(world.signalled(), ["a", "b"], "{what}");
-        assert!(world.record().is_empty(), "{what}");
-        world.forget();
+        env.take("a", "annotations");
+        env.take("b", "annotations");
+        env.quiet().await;
+        assert_eq!(env.signalled(), ["a", "b"], "{what}");
+        assert!(env.record().is_empty(), "{what}");
+        let events = env.events();
+        env.forget();
+        events
     };
-    world.kcp.put("secrets", pull_secret("one"));
-    settle("Secret created").await;
-    assert_eq!(world.events(), ["StateInitialized", "SourcesChanged"]);
-    world.kcp.put("secrets", pull_secret("two"));
+    env.kcp.put(pull_secret("one"));
+    let events = settle("Secret created").await;
+    assert_eq!(events, ["StateInitialized", "SourcesChanged"]);
+    env.kcp.put(pull_secret("two"));
     settle("Secret changed").await;
-    world.kcp.delete("secrets", "pull");
+    env.kcp.delete("secrets", "pull");
     settle("Secret deleted").await;
-    world.kcp.put("clustertrustbundles", trust_bundle());
+    env.kcp.put(trust_bundle());
     settle("bundle created").await;
-    world.kcp.put("clustertrustbundles", trust_bundle());
+    env.kcp.put(trust_bundle());
     settle("bundle changed").await;
-    world.kcp.delete("clustertrustbundles", "roots");
+    env.kcp.delete("clustertrustbundles", "roots");
     settle("bundle deleted").await;
-    world.change("two.example");
+    env.change("two.example");
     settle("ConfigMap changed").await;
-    world.kcp.delete("configmaps", "rt-bootstrapper-config");
+    env.kcp.delete("configmaps", "rt-bootstrapper-config");
     settle("ConfigMap deleted").await;
-    world.change("three.example");
+    env.change("three.example");
     settle("ConfigMap created").await;
 }
 
 #[rstest]
-#[case::changed(|world: &World| world.change("two.example"))]
-#[case::created(|world: &World| world.kcp.put("secrets", pull_secret("one")))]
-#[case::deleted(|world: &World| world.kcp.delete("configmaps", "rt-bootstrapper-config"))]
+#[case::changed(|env: &Env| env.change("two.example"))]
+#[case::created(|env: &Env| env.kcp.put(pull_secret("one")))]
+#[case::deleted(|env: &Env| env.kcp.delete("configmaps", "rt-bootstrapper-config"))]
 #[tokio::test(start_paused = true)]
-async fn change_while_no_process_ran_is_signalled_at_the_start(#[case] change: fn(&World)) {
-    let mut world = World::recorded(&["a", "b"]).await;
-    world.kill().await;
-    change(&world);
-    world.start().await;
-    world.until_signalled(&["a", "b"]).await;
+async fn change_while_no_process_ran_is_signalled_at_the_start(#[case] change: fn(&Env)) {
+    let mut env = Env::recorded(&["a", "b"]).await;
+    env.kill().await;
+    change(&env);
+    env.start().await;
+    env.until_signalled(&["a", "b"]).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn source_that_is_absent_under_another_name_signals_no_runtime() {
-    let mut world = World::new(&["a"]);
-    world.kcp.put("secrets", pull_secret("one"));
-    world.start().await;
-    world.quiet().await;
-    world.stop().await;
-    "pul".clone_into(&mut world.pull_secret);
-    world.start().await;
-    world.quiet().await;
-    assert!(world.signals().is_empty(), "{:?}", world.signals());
+    let mut env = Env::new(&["a"]);
+    env.kcp.put(pull_secret("one"));
+    env.start().await;
+    env.quiet().await;
+    env.stop().await;
+    "pul".clone_into(&mut env.pull_secret);
+    env.start().await;
+    env.quiet().await;
+    assert!(env.signals().is_empty(), "{:?}", env.signals());
 }
 
 /// A source that is named and was never there is said, and the others are signaled all the same.
 #[tokio::test(start_paused = true)]
 async fn source_that_was_never_there_is_reported_and_holds_no_other_back() {
-    let mut world = World::new(&["a"]);
-    world.kcp.put("clustertrustbundles", trust_bundle());
-    world.start().await;
-    world.quiet().await;
-    let mut events = world.kcp.lock().events.clone();
+    let mut env = Env::new(&["a"]);
+    env.kcp.put(trust_bundle());
+    env.start().await;
+    env.quiet().await;
+    let mut events = env.kcp.events();
     events.sort();
     assert_eq!(events, ["SourceNotFound", "StateInitialized"]);
     let gauge = "source_not_found{source=\"pullSecret\",controller=\"signal\"}";
-    assert!(world.metric(&format!("{gauge} 1")));
-    world.change("two.example");
-    world.until_signalled(&["a"]).await;
-    world.kcp.put("secrets", pull_secret("one"));
-    world.quiet().await;
-    assert!(world.metric(&format!("{gauge} 0")));
+    assert!(env.metric(gauge, 1));
+    env.change("two.example");
+    env.until_signalled(&["a"]).await;
+    env.kcp.put(pull_secret("one"));
+    env.quiet().await;
+    assert!(env.metric(gauge, 0));
 }
 
 #[tokio::test(start_paused = true)]
 async fn other_objects_and_metadata_are_not_signalled() {
-    let world = World::recorded(&["a"]).await;
-    world.forget();
+    let env = Env::recorded(&["a"]).await;
+    env.forget();
     let mut other = config_map("two.example");
     other["metadata"]["name"] = json!("other");
-    world.kcp.put("configmaps", other);
+    env.kcp.put(other);
     let noted = json!({"metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}});
-    world
-        .kcp
+    env.kcp
         .merge("configmaps", "rt-bootstrapper-config", &noted);
-    world.kcp.behind_the_watch("configmaps", |_| {});
-    world.quiet().await;
-    assert!(world.kcp.lock().writes.is_empty());
+    env.kcp.store().expire_watches();
+    env.quiet().await;
+    assert!(env.writes().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_unusable_source_changes_nothing_and_neither_does_its_repair() {
-    let world = World::recorded(&["a"]).await;
+    let env = Env::recorded(&["a"]).await;
     let mut broken = config_map("one.example");
     broken["data"]["rt-bootstrapper-config.json"] = json!("{");
-    world.kcp.put("configmaps", broken);
-    world.quiet().await;
-    world.change("one.example");
-    world.quiet().await;
-    assert!(world.signals().is_empty());
-    world.change("two.example");
-    world.until_signalled(&["a"]).await;
+    env.kcp.put(broken);
+    env.quiet().await;
+    env.change("one.example");
+    env.quiet().await;
+    assert!(env.signals().is_empty());
+    env.change("two.example");
+    env.until_signalled(&["a"]).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn only_affected_runtimes_are_signalled() {
-    let mut world = World::new(&["plain"]);
-    world.settings.selector = Selector::from_iter([("plan", "aws")]);
-    let kcp = &world.kcp;
-    kcp.put("runtimes", labelled("signal", MODE, "signal"));
-    kcp.put("runtimes", labelled("direct", MODE, "direct"));
-    kcp.put("runtimes", labelled("trial", "plan", "trial"));
+    let mut env = Env::new(&["plain"]);
+    env.settings.selector = Selector::from_iter([("plan", "aws")]);
+    let kcp = &env.kcp;
+    kcp.put(labelled("signal", MODE, "signal"));
+    kcp.put(labelled("direct", MODE, "direct"));
+    kcp.put(labelled("trial", "plan", "trial"));
     let mut deleting = runtime("deleting");
     deleting["metadata"]["deletionTimestamp"] = json!("2026-11-21T00:00:00Z");
-    kcp.put("runtimes", deleting);
+    kcp.put(deleting);
     let mut terminating = runtime("terminating");
     terminating["status"]["state"] = json!("Terminating");
-    kcp.put("runtimes", terminating);
-    kcp.put("runtimes", runtime("lifecycle"));
-    kcp.put(
-        "runtimebootstrappers",
-        json!({"metadata": {"name": "lifecycle"}}),
-    );
+    kcp.put(terminating);
+    kcp.put(runtime("lifecycle"));
+    kcp.put(bootstrapper("lifecycle"));
     let mut unnamed = runtime("without-id");
     unnamed["metadata"]["labels"] = json!({"plan": "aws"});
-    kcp.put("runtimes", unnamed);
-    world.start().await;
-    world.quiet().await;
-    world.change("two.example");
-    world.quiet().await;
-    assert_eq!(world.signalled(), ["plain", "signal", "without-id"]);
+    kcp.put(unnamed);
+    env.start().await;
+    env.quiet().await;
+    env.change("two.example");
+    env.quiet().await;
+    assert_eq!(env.signalled(), ["plain", "signal", "without-id"]);
 }
 
 /// Sources, Runtimes, resources and record are all where the controller is.
 #[tokio::test(start_paused = true)]
 async fn all_of_it_may_be_in_another_namespace() {
-    let mut world = World::new(&["a", "b"]);
-    world.kcp.lock().store.namespace = "elsewhere";
-    "elsewhere".clone_into(&mut world.settings.namespace);
-    world
-        .kcp
-        .put("runtimebootstrappers", json!({"metadata": {"name": "b"}}));
-    world.start().await;
-    world
-        .until("recorded", |it| {
-            it.kcp.object("configmaps", RECORD).is_some()
-        })
-        .await;
-    world.change("two.example");
-    world.until_signalled(&["a"]).await;
-    world.quiet().await;
-    assert_eq!(world.signalled(), ["a"]);
-    assert!(world.readiness.is_ready(), "{:?}", world.readiness.report());
+    let kcp = ControlPlane::in_namespace(Mode::Signal, "elsewhere");
+    let mut env = Env::on(kcp, &["a", "b"]);
+    env.kcp.put(bootstrapper("b"));
+    env.start().await;
+    env.until("recorded", |it| {
+        it.kcp.object("configmaps", RECORD).is_some()
+    })
+    .await;
+    env.change("two.example");
+    env.until_signalled(&["a"]).await;
+    env.quiet().await;
+    assert_eq!(env.signalled(), ["a"]);
+    assert!(env.readiness.is_ready(), "{:?}", env.readiness.report());
 }
 
-/// Direct mode has let it go; that another finalizer is on the resource keeps the runtime from nobody.
+/// Direct mode has removed its finalizer; a finalizer of another client does not keep the runtime from being signaled.
 #[rstest]
 #[case::seen_from_the_start(true)]
 #[case::seen_later(false)]
 #[tokio::test(start_paused = true)]
-async fn a_resource_that_was_let_go_is_in_nobodys_way(#[case] first: bool) {
-    let mut world = World::new(&["a"]);
-    let metadata = |more: Value| {
-        let mut metadata = json!({"name": "a", "finalizers": ["someone.else/holds"]});
-        metadata
-            .as_object_mut()
-            .unwrap()
-            .extend(more.as_object().unwrap().clone());
-        json!({ "metadata": metadata })
-    };
-    let let_go = metadata(json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}));
-    let before = if first {
-        let_go.clone()
-    } else {
-        metadata(json!({}))
-    };
-    world.kcp.put("runtimebootstrappers", before);
-    world.start().await;
-    world.quiet().await;
-    world.kcp.put("runtimebootstrappers", let_go);
-    world.quiet().await;
-    world.change("two.example");
-    world.until_signalled(&["a"]).await;
+async fn a_resource_that_was_released_does_not_prevent_signals(#[case] first: bool) {
+    let mut env = Env::new(&["a"]);
+    let mut resource = bootstrapper("a");
+    resource["metadata"]["finalizers"] = json!(["example.com/another"]);
+    env.kcp.put(resource);
+    if !first {
+        env.start().await;
+        env.quiet().await;
+    }
+    env.kcp.delete("runtimebootstrappers", "a");
+    if first {
+        env.start().await;
+    }
+    env.quiet().await;
+    env.change("two.example");
+    env.until_signalled(&["a"]).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn nobody_is_signalled_before_it_is_known_who_is_direct() {
-    let mut world = World::recorded(&["a"]).await;
-    world.kill().await;
-    world
-        .kcp
-        .put("runtimebootstrappers", json!({"metadata": {"name": "a"}}));
-    world.kcp.lock().unreadable.insert("runtimebootstrappers");
-    world.change("two.example");
-    world.start().await;
-    world.quiet().await;
-    assert!(world.signals().is_empty());
-    assert!(!world.readiness.is_ready());
-    world.kcp.lock().unreadable.clear();
-    world.quiet().await;
-    assert!(world.signals().is_empty());
+async fn no_runtime_is_signalled_before_direct_runtimes_are_known() {
+    let mut env = Env::recorded(&["a"]).await;
+    env.kill().await;
+    env.kcp.put(bootstrapper("a"));
+    let forbidden = env.kcp.forbid_reads("runtimebootstrappers");
+    env.change("two.example");
+    env.start().await;
+    env.quiet().await;
+    assert!(env.signals().is_empty());
+    assert!(!env.readiness.is_ready());
+    forbidden.stop();
+    env.quiet().await;
+    assert!(env.signals().is_empty());
     // And from then on one that is handed back is as any other.
-    world.kcp.delete("runtimebootstrappers", "a");
-    world.quiet().await;
-    world.change("three.example");
-    world.until_signalled(&["a"]).await;
+    env.kcp.delete("runtimebootstrappers", "a");
+    env.quiet().await;
+    env.change("three.example");
+    env.until_signalled(&["a"]).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_control_plane_without_the_lifecycle_kind_has_no_direct_runtimes() {
-    let mut world = World::new(&["a"]);
-    world
-        .kcp
-        .lock()
-        .served
-        .remove("operator.kyma-project.io/v1alpha1");
-    world.start().await;
-    world.quiet().await;
-    world.change("two.example");
-    world.until_signalled(&["a"]).await;
-    world.take("a", "annotations");
+    let mut env = Env::new(&["a"]);
+    env.kcp.serve(&BOOTSTRAPPERS, false);
+    env.start().await;
+    env.quiet().await;
+    env.change("two.example");
+    env.until_signalled(&["a"]).await;
+    env.take("a", "annotations");
     // Installed later, it counts from then on.
-    let kind = ("operator.kyma-project.io/v1alpha1", "runtimebootstrappers");
-    world.kcp.lock().served.extend([kind]);
-    world
-        .kcp
-        .put("runtimebootstrappers", json!({"metadata": {"name": "a"}}));
-    world.quiet().await;
-    world.forget();
-    world.change("three.example");
-    world.quiet().await;
-    assert!(world.signals().is_empty());
+    env.kcp.serve(&BOOTSTRAPPERS, true);
+    env.kcp.put(bootstrapper("a"));
+    env.quiet().await;
+    env.forget();
+    env.change("three.example");
+    env.quiet().await;
+    assert!(env.signals().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_runtime_that_leaves_before_its_turn_is_not_signalled() {
-    let mut world = World::new(&["a", "b", "c", "d"]);
-    world.settings.per_second = NonZeroU32::MIN;
-    world.start().await;
-    world.quiet().await;
-    world.change("two.example");
-    world
-        .until("the first", |it| !it.signals().is_empty())
-        .await;
-    let first = world.signalled().remove(0);
+    let mut env = Env::new(&["a", "b", "c", "d"]);
+    env.settings.per_second = NonZeroU32::MIN;
+    env.start().await;
+    env.quiet().await;
+    env.change("two.example");
+    env.until("the first", |it| !it.signals().is_empty()).await;
+    let first = env.signalled().remove(0);
     let rest: Vec<&str> = ["a", "b", "c", "d"]
         .into_iter()
         .filter(|it| *it != first)
         .collect();
-    world.kcp.merge(
+    env.kcp.merge(
         "runtimes",
         rest[0],
         &json!({"metadata": {"labels": {MODE: "direct"}}}),
     );
-    world.kcp.put(
-        "runtimebootstrappers",
-        json!({"metadata": {"name": rest[1]}}),
-    );
-    world.kcp.delete("runtimes", rest[2]);
-    world.quiet().await;
-    assert_eq!(world.signalled(), std::slice::from_ref(&first));
-    world.take(&first, "annotations");
-    world.quiet().await;
-    assert!(world.record().is_empty());
+    env.kcp.put(bootstrapper(rest[1]));
+    env.kcp.delete("runtimes", rest[2]);
+    env.quiet().await;
+    assert_eq!(env.signalled(), std::slice::from_ref(&first));
+    env.take(&first, "annotations");
+    env.quiet().await;
+    assert!(env.record().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
 async fn signals_to_five_thousand_runtimes_are_paced_counted_and_recorded() {
-    let mut world = World::new(&[]);
+    let mut env = Env::new(&[]);
     for index in 0..5000 {
-        world
-            .kcp
-            .put("runtimes", runtime(&format!("runtime-{index:04}")));
+        env.kcp.put(runtime(&format!("runtime-{index:04}")));
     }
-    world.settings.per_second = NonZeroU32::new(50).unwrap();
-    world.start().await;
-    world.quiet().await;
-    world.forget();
+    env.settings.per_second = NonZeroU32::new(50).unwrap();
+    env.start().await;
+    env.quiet().await;
+    env.forget();
     let began = Instant::now();
-    world.change("two.example");
-    // Beside them, some writes of the record.
-    world
-        .until("all are signalled", |it| {
-            it.kcp.lock().writes.len() >= 5000
-                && it.metric("signal_writes_total{action=\"set\"} 5000")
-        })
-        .await;
+    env.change("two.example");
+    env.until("all are signalled", |it| {
+        it.metric("signal_writes_total{action=\"set\"}", 5000)
+    })
+    .await;
     let took = began.elapsed();
     assert!(
         took > Duration::from_secs(95) && took < Duration::from_secs(105),
         "{took:?}"
     );
-    assert!(world.kcp.lock().most_writing <= 16);
+    assert!(env.kcp.most_at_once("patch runtimes") <= 16);
     // No burst: in no second more than a fifth above the rate.
-    let writes = world.kcp.instants("runtimes/");
+    let writes = env.kcp.writes_of("runtimes");
     for (first, last) in writes.iter().zip(writes.iter().skip(61)) {
-        assert!(*last - *first >= Duration::from_secs(1));
+        assert!(last.begin - first.begin >= Duration::from_secs(1));
     }
     sleep(Duration::from_secs(20)).await;
     assert!(
-        world.metric("signal_unacknowledged_runtimes 5000"),
-        "{}",
-        world.metrics_text()
+        env.metric("signal_unacknowledged_runtimes", 5000),
+        "{:?}",
+        env.samples()
     );
-    assert!(world.metric("signal_writes_total{action=\"set\"} 5000"));
+    assert!(env.metric("signal_writes_total{action=\"set\"}", 5000));
     // A write of the record every five seconds, and not one for each runtime.
-    let records = world.kcp.writes("configmaps");
+    let records = env.records();
     assert!(records.len() < 30, "{}", records.len());
     let largest = records.iter().map(String::len).max().unwrap();
     assert!(largest < 200_000, "{largest}");

@@ -1,24 +1,27 @@
-//! A running signal, the control plane that it talks to, and what somebody else does there.
+//! A running signal, the control plane that it talks to, and what other clients do there.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
+use testkit::apiserver::Recorded;
+use testkit::metrics::Samples;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep};
+use tokio::time::sleep;
 
 use super::super::*;
-use super::kcp::Kcp;
 use crate::bootstrapper::sources::{self, SourceMetrics, SourceNames, SourceOptions};
+pub(super) use crate::bootstrapper::tests::*;
 
 pub(super) const KEY: &str = "operator.kyma-project.io/force-patch-reconciliation";
 pub(super) const RECORD: &str = "rt-bootstrapper-signal-state";
 
-pub(super) struct World {
-    pub(super) kcp: Kcp,
+/// How long a write takes.
+const LATENCY: Duration = Duration::from_millis(20);
+
+pub(super) struct Env {
+    pub(super) kcp: ControlPlane,
     pub(super) readiness: Readiness,
     registry: Registry,
     metrics: SignalMetrics,
@@ -35,36 +38,6 @@ struct Running {
     sources: JoinHandle<()>,
 }
 
-/// A configuration document that sends pulls to that registry.
-pub(super) fn config_map(registry: &str) -> Value {
-    let document = json!({"overrides": {"docker.io": registry}}).to_string();
-    json!({
-        "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "rt-bootstrapper-config"},
-        "data": {"rt-bootstrapper-config.json": document},
-    })
-}
-
-/// A Secret that opens a registry by that password.
-pub(super) fn pull_secret(password: &str) -> Value {
-    let config = json!({"auths": {"registry.example": {"username": "u", "password": password}}});
-    json!({
-        "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "pull"},
-        "type": "kubernetes.io/dockerconfigjson",
-        "data": {".dockerconfigjson": STANDARD.encode(config.to_string())},
-    })
-}
-
-/// A bundle that was never there before.
-pub(super) fn trust_bundle() -> Value {
-    let key = rcgen::KeyPair::generate().unwrap();
-    let parameters = rcgen::CertificateParams::new(vec!["root.example".to_owned()]).unwrap();
-    let pem = parameters.self_signed(&key).unwrap().pem();
-    json!({
-        "apiVersion": "certificates.k8s.io/v1beta1", "kind": "ClusterTrustBundle",
-        "metadata": {"name": "roots"}, "spec": {"trustBundle": pem},
-    })
-}
-
 pub(super) fn runtime(name: &str) -> Value {
     json!({
         "apiVersion": "infrastructuremanager.kyma-project.io/v1", "kind": "Runtime",
@@ -73,8 +46,7 @@ pub(super) fn runtime(name: &str) -> Value {
             "labels": {"kyma-project.io/runtime-id": name, "plan": "aws"},
             "annotations": {"note": "kept"},
             "finalizers": ["runtime-controller.infrastructure-manager.kyma-project.io/deletion-hook"],
-            "managedFields": [{"manager": "keb"}],
-        },
+                    },
         "spec": {"shoot": {"name": "s"}},
         "status": {"state": "Ready"},
     })
@@ -86,40 +58,46 @@ pub(super) fn labelled(name: &str, key: &str, value: &str) -> Value {
     runtime
 }
 
-impl World {
+impl Env {
     /// Sources and the Runtimes of these names; nothing runs yet.
     pub(super) fn new(names: &[&str]) -> Self {
-        let kcp = Kcp::new();
-        kcp.put("configmaps", config_map("one.example"));
+        Self::on(ControlPlane::new(Mode::Signal), names)
+    }
+
+    /// The same on this control plane.
+    pub(super) fn on(kcp: ControlPlane, names: &[&str]) -> Self {
+        kcp.delay_writes(LATENCY);
+        kcp.put(config_map("one.example"));
         for name in names {
-            kcp.put("runtimes", runtime(name));
+            kcp.put(runtime(name));
         }
         let mut registry = Registry::default();
         let metrics = SignalMetrics::register(&mut registry);
         let source_metrics = SourceMetrics::register(&mut registry);
         Self {
+            settings: SignalSettings {
+                namespace: kcp.namespace.to_owned(),
+                per_second: NonZeroU32::new(100).unwrap(),
+                keys: SignalKeys::Only(Place::Annotation),
+                ..SignalSettings::default()
+            },
             kcp,
             readiness: Readiness::default(),
             registry,
             metrics,
             source_metrics,
-            settings: SignalSettings {
-                per_second: NonZeroU32::new(100).unwrap(),
-                keys: SignalKeys::Only(Place::Annotation),
-                ..SignalSettings::default()
-            },
             pull_secret: "pull".to_owned(),
             running: None,
         }
     }
 
-    /// One that has begun its record and signalled nobody.
+    /// An environment whose state is initialized and in which no Runtime was signaled.
     pub(super) async fn recorded(names: &[&str]) -> Self {
-        let mut world = Self::new(names);
-        world.start().await;
-        world.quiet().await;
-        assert!(world.signals().is_empty(), "{:?}", world.signals());
-        world
+        let mut env = Self::new(names);
+        env.start().await;
+        env.quiet().await;
+        assert!(env.signals().is_empty(), "{:?}", env.signals());
+        env
     }
 
     pub(super) async fn start(&mut self) {
@@ -182,25 +160,48 @@ impl World {
     }
 
     pub(super) fn change(&self, registry: &str) {
-        self.kcp.put("configmaps", config_map(registry));
+        self.kcp.put(config_map(registry));
     }
 
     /// All writes of Runtimes so far: `name {patch}`.
     pub(super) fn signals(&self) -> Vec<String> {
-        self.kcp.writes("runtimes")
+        self.texts("runtimes")
+    }
+
+    /// All writes of the state so far: `name {object}`.
+    pub(super) fn records(&self) -> Vec<String> {
+        self.texts("configmaps")
+    }
+
+    fn texts(&self, plural: &str) -> Vec<String> {
+        let text = |it: &Recorded| format!("{} {}", it.asked.name, it.body);
+        self.kcp.writes_of(plural).iter().map(text).collect()
+    }
+
+    /// All writes so far but Events.
+    pub(super) fn writes(&self) -> Vec<String> {
+        let mut writes = self.kcp.writes();
+        writes.retain(|it| !it.starts_with("create events "));
+        writes
     }
 
     /// Names of the Runtimes that were written, in alphabetical order, as often as they were.
     pub(super) fn signalled(&self) -> Vec<String> {
-        let name = |text: &String| text.split(' ').next().unwrap().to_owned();
-        let mut names: Vec<String> = self.signals().iter().map(name).collect();
+        let writes = self.kcp.writes_of("runtimes").into_iter();
+        let mut names: Vec<String> = writes.map(|it| it.asked.name).collect();
         names.sort();
         names
     }
 
-    /// Forgets the writes so far.
+    /// Whether a write of a Runtime is under way.
+    pub(super) fn is_writing(&self) -> bool {
+        let writes = self.kcp.writes_of("runtimes");
+        writes.iter().any(|it| it.end.is_none())
+    }
+
+    /// Forgets the requests so far.
     pub(super) fn forget(&self) {
-        self.kcp.lock().writes.clear();
+        drop(self.kcp.take_requests());
     }
 
     /// The key on a Runtime: label, annotation.
@@ -228,39 +229,34 @@ impl World {
 
     /// Reasons of the Events so far, without those about a source that was never there.
     pub(super) fn events(&self) -> Vec<String> {
-        let mut events = self.kcp.lock().events.clone();
+        let mut events = self.kcp.events();
         events.retain(|it| it != "SourceNotFound");
         events
     }
 
-    pub(super) fn metric(&self, line: &str) -> bool {
-        self.metrics_text().lines().any(|it| it == line)
+    pub(super) fn samples(&self) -> Samples {
+        Samples::of(&self.registry)
     }
 
-    pub(super) fn metrics_text(&self) -> String {
-        let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
-        text
+    /// Whether the one sample of the series has that value.
+    pub(super) fn metric(&self, series: &str, value: u32) -> bool {
+        self.samples().value(series) == Some(value.into())
     }
 
     /// Waits (the clock is paused: this takes no time) until the condition holds.
     pub(super) async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
-        let deadline = Instant::now() + Duration::from_mins(30);
-        while !holds(self) {
-            assert!(
-                Instant::now() < deadline,
-                "never: {what}; {:?}; {}",
-                self.signals(),
-                self.readiness.report().1
-            );
-            sleep(Duration::from_millis(5)).await;
-        }
+        let limit = Duration::from_mins(30);
+        let reached = testkit::until::until(what, limit, || async {
+            let report = || format!("{:?}; {}", self.signals(), self.readiness.report().1);
+            if holds(self) { Ok(()) } else { Err(report()) }
+        });
+        reached.await.unwrap();
     }
 
     /// Waits until these were written, and each write is done.
     pub(super) async fn until_signalled(&self, names: &[&str]) {
         let what = format!("{names:?} signalled");
-        self.until(&what, |it| it.signalled() == names && !it.kcp.is_writing())
+        self.until(&what, |it| it.signalled() == names && !it.is_writing())
             .await;
     }
 

@@ -1,4 +1,4 @@
-//! A running controller, the control plane and the runtimes that it talks to, and what somebody else does there.
+//! A running controller, the control plane and the runtimes that it talks to, and what other clients do there.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,36 +10,37 @@ use base64::engine::general_purpose::STANDARD;
 use policy::convergence::sources::{SourceNames, Sources};
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
+use testkit::metrics::Samples;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::super::*;
-use super::content::pem;
-pub(super) use super::content::{Content, roots, salt};
-use super::kcp::Kcp;
-use super::skr::Skr;
-use crate::runtimes::tests::server::PKI;
+pub(super) use super::content::{Content, salt};
+use super::runtime_cluster::{PKI, RuntimeCluster};
+pub(super) use crate::bootstrapper::tests::{ControlPlane, Mode, roots};
 use crate::runtimes::{FleetMetrics, FleetOptions, Rate};
 
-pub(super) const DEPLOYMENT: &str =
-    "/apis/apps/v1/namespaces/kyma-system/deployments/rt-bootstrapper-controller-manager";
-pub(super) const WEBHOOK: &str =
-    "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/rt-bootstrapper";
-pub(super) const BUNDLE: &str = "/apis/certificates.k8s.io/v1beta1/clustertrustbundles/roots";
+pub(super) const DEPLOYMENT: &str = "deployments kyma-system/rt-bootstrapper-controller-manager";
+pub(super) const WEBHOOK: &str = "mutatingwebhookconfigurations rt-bootstrapper";
+pub(super) const BUNDLE: &str = "clustertrustbundles roots";
+pub(super) const DOCUMENT: &str = "configmaps kyma-system/rt-bootstrapper-config";
 
 /// Everything of an installation, the webhook configuration last.
 pub(super) const INSTALL: [&str; 7] = [
-    "apply ConfigMap/rt-bootstrapper-owner",
-    "apply ServiceAccount/rt-bootstrapper",
-    "apply Secret/registry-credentials",
-    "apply ClusterTrustBundle/roots",
-    "apply ConfigMap/rt-bootstrapper-config",
-    "apply Deployment/rt-bootstrapper-controller-manager",
-    "apply MutatingWebhookConfiguration/rt-bootstrapper",
+    "apply configmaps kyma-system/rt-bootstrapper-owner",
+    "apply serviceaccounts kyma-system/rt-bootstrapper",
+    "apply secrets kyma-system/registry-credentials",
+    "apply clustertrustbundles roots",
+    "apply configmaps kyma-system/rt-bootstrapper-config",
+    "apply deployments kyma-system/rt-bootstrapper-controller-manager",
+    "apply mutatingwebhookconfigurations rt-bootstrapper",
 ];
 
-pub(super) struct World {
-    pub(super) kcp: Kcp,
+/// Every write.
+const WRITES: &str = "create|update|patch|apply|delete";
+
+pub(super) struct Env {
+    pub(super) kcp: ControlPlane,
     pub(super) settings: DirectSettings,
     /// The webhook's, where a resource names no other.
     pub(super) image: String,
@@ -62,7 +63,7 @@ struct Running {
 }
 
 pub(super) fn kubeconfig(address: &str, token: &str) -> String {
-    let authority = STANDARD.encode(pem(&PKI.authority));
+    let authority = STANDARD.encode(PKI.pem());
     json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "c",
         "clusters": [{"name": "k", "cluster": {"server": address, "certificate-authority-data": authority}}],
@@ -137,10 +138,17 @@ fn manifests(settings: &WebhookSettings, named_secret: Option<&str>) -> Result<V
     Ok(all)
 }
 
-impl World {
+impl Env {
     /// Sources, and nothing else; nothing runs yet.
     pub(super) fn new() -> Self {
+        Self::on(ControlPlane::new(Mode::Direct))
+    }
+
+    /// The same on this control plane, which gives two objects in a page at most.
+    pub(super) fn on(kcp: ControlPlane) -> Self {
+        kcp.behave(|it| it.page = 2);
         let mut settings = DirectSettings {
+            namespace: kcp.namespace.to_owned(),
             together: Duration::from_millis(50),
             deletion_grace: Duration::from_millis(50),
             backoff: Backoff {
@@ -167,7 +175,7 @@ impl World {
         };
         content.registry("one.example");
         Self {
-            kcp: Kcp::new(),
+            kcp,
             settings,
             image: "registry.example/webhook:0.1.0".to_owned(),
             webhook: WebhookSettings::default(),
@@ -182,46 +190,44 @@ impl World {
     }
 
     /// One whose runtimes, of these names, have converged.
-    pub(super) async fn converged(names: &[&str]) -> (Self, Vec<Skr>) {
-        let mut world = Self::new();
-        let skrs = world.converge(names).await;
-        (world, skrs)
+    pub(super) async fn converged(names: &[&str]) -> (Self, Vec<RuntimeCluster>) {
+        let mut env = Self::new();
+        let clusters = env.converge(names).await;
+        (env, clusters)
     }
 
     /// Adds runtimes of these names, which converge.
-    pub(super) async fn converge(&mut self, names: &[&str]) -> Vec<Skr> {
-        let skrs = self.add_all(names).await;
+    pub(super) async fn converge(&mut self, names: &[&str]) -> Vec<RuntimeCluster> {
+        let clusters = self.add_all(names).await;
         self.start();
-        for (name, skr) in names.iter().zip(&skrs) {
+        for (name, cluster) in names.iter().zip(&clusters) {
             self.until_ready(name).await;
-            skr.take();
+            cluster.take();
         }
         self.settle().await;
-        skrs
+        clusters
     }
 
-    pub(super) async fn add_all(&self, names: &[&str]) -> Vec<Skr> {
-        let mut skrs = Vec::new();
+    pub(super) async fn add_all(&self, names: &[&str]) -> Vec<RuntimeCluster> {
+        let mut clusters = Vec::new();
         for name in names {
-            skrs.push(self.add(name).await);
+            clusters.push(self.add(name).await);
         }
-        skrs
+        clusters
     }
 
     /// A runtime, its Runtime, its kubeconfig and its resource.
-    pub(super) async fn add(&self, name: &str) -> Skr {
-        let skr = Skr::new(&format!("cluster-{name}")).await;
-        self.kcp
-            .put("runtimes", runtime(name, &format!("id-{name}"), &[]));
-        self.connect(name, &skr, "first");
-        self.kcp
-            .put("runtimebootstrappers", bootstrapper(name, &json!({})));
-        skr
+    pub(super) async fn add(&self, name: &str) -> RuntimeCluster {
+        let cluster = RuntimeCluster::new(&format!("cluster-{name}")).await;
+        self.kcp.put(runtime(name, &format!("id-{name}"), &[]));
+        self.connect(name, &cluster, "first");
+        self.kcp.put(bootstrapper(name, &json!({})));
+        cluster
     }
 
     /// The runtime's kubeconfig leads there from now on.
-    pub(super) fn connect(&self, name: &str, skr: &Skr, token: &str) {
-        self.kubeconfig(name, &kubeconfig(&skr.address(), token));
+    pub(super) fn connect(&self, name: &str, cluster: &RuntimeCluster, token: &str) {
+        self.kubeconfig(name, &kubeconfig(&cluster.address(), token));
     }
 
     pub(super) fn kubeconfig(&self, name: &str, text: &str) {
@@ -231,7 +237,7 @@ impl World {
             "metadata": {"name": format!("kubeconfig-{id}"), "labels": {"kyma-project.io/runtime-id": id}},
             "data": {"config": STANDARD.encode(text)},
         });
-        self.kcp.put("secrets", secret);
+        self.kcp.put(secret);
     }
 
     pub(super) fn start(&mut self) {
@@ -294,7 +300,7 @@ impl World {
         self.sources.send_replace(Some(Arc::new(sources)));
     }
 
-    /// A pass over this one: somebody touches its resource.
+    /// A pass over this one: its resource is touched.
     pub(super) async fn pass(&self, name: &str) {
         let before = self.passes();
         let now = format!("{:?}", Instant::now());
@@ -306,24 +312,18 @@ impl World {
 
     /// How many passes there were.
     pub(super) fn passes(&self) -> u64 {
-        let lines = self.metrics();
-        let counts = lines
-            .lines()
-            .filter(|it| it.starts_with("reconcile_total"))
-            .filter_map(|it| it.rsplit(' ').next()?.parse::<u64>().ok());
-        counts.sum()
+        Samples::of(&self.registry).count("reconcile_total")
     }
 
-    pub(super) fn metrics(&self) -> String {
-        let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
-        text
+    /// Whether the one sample of the series has that value.
+    pub(super) fn metric(&self, series: &str, value: u32) -> bool {
+        Samples::of(&self.registry).value(series) == Some(value.into())
     }
 
     /// The status of a resource.
     pub(super) fn status(&self, name: &str) -> Value {
         self.kcp
-            .get("runtimebootstrappers", name)
+            .object("runtimebootstrappers", name)
             .map_or(Value::Null, |it| it["status"].clone())
     }
 
@@ -354,42 +354,25 @@ impl World {
     }
 
     pub(super) async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
-        let deadline = Instant::now() + self.patience;
-        while !holds(self) {
-            assert!(
-                Instant::now() < deadline,
-                "never: {what}; {:#?}",
-                self.kcp.lock().writes
-            );
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
+        let reached = testkit::until::until(what, self.patience, || async {
+            let writes = || format!("{:#?}", self.kcp.writes());
+            if holds(self) { Ok(()) } else { Err(writes()) }
+        });
+        reached.await.unwrap();
     }
 
     /// Until no pass has begun and nothing was written for much longer than anything here waits.
     pub(super) async fn settle(&self) {
-        let state = |it: &Self| (it.passes(), it.kcp.lock().writes.len());
-        let mut last = (state(self), Instant::now());
-        let deadline = Instant::now() + self.patience;
-        while last.1.elapsed() < Duration::from_millis(150) {
-            assert!(
-                Instant::now() < deadline,
-                "it does not settle: {:?}",
-                last.0
-            );
-            if state(self) != last.0 {
-                last = (state(self), Instant::now());
+        let state = || (self.passes(), self.kcp.count(WRITES));
+        let mut last = (state(), Instant::now());
+        let settled = testkit::until::until("it settles", self.patience, || {
+            let now = state();
+            if now != last.0 {
+                last = (now, Instant::now());
             }
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    }
-
-    /// Writes on the control plane of which the text begins so.
-    pub(super) fn written(&self, start: &str) -> usize {
-        let state = self.kcp.lock();
-        state
-            .writes
-            .iter()
-            .filter(|it| it.starts_with(start))
-            .count()
+            let quiet = last.1.elapsed() >= Duration::from_millis(150);
+            async move { quiet.then_some(()).ok_or_else(|| format!("{now:?}")) }
+        });
+        settled.await.unwrap();
     }
 }

@@ -1,0 +1,221 @@
+//! Faults of runtimes, of the control plane, and of the controller itself.
+
+use std::time::Duration;
+
+use rstest::rstest;
+use serde_json::json;
+use testkit::apiserver::Hold;
+use tokio::time::Instant;
+
+use super::env::*;
+use super::runtime_cluster::RESET;
+
+#[tokio::test]
+async fn unreachable_runtime_delays_no_other_and_is_asked_at_growing_intervals() {
+    let mut env = Env::new();
+    env.settings.passes = 1;
+    let dead = env.add("a").await;
+    dead.outage(503);
+    let clusters = env.add_all(&["b", "c"]).await;
+    env.start();
+    for name in ["b", "c"] {
+        env.until_ready(name).await;
+    }
+    env.until_condition("a", "Reachable", "False APIServerError")
+        .await;
+    dead.take();
+    // A pass asks for several things at once, so only the longest silence tells how rare passes are.
+    let faults = || -> Vec<Instant> { dead.requests().iter().map(|it| it.begin).collect() };
+    let span = |all: &[Instant]| {
+        all.last()
+            .map_or(Duration::ZERO, |it| it.duration_since(all[0]))
+    };
+    env.until("asked", |_| span(&faults()) > Duration::from_secs(1))
+        .await;
+    let silences = faults();
+    let silences = silences.windows(2).map(|it| it[1].duration_since(it[0]));
+    let longest = silences.max().unwrap();
+    assert!(longest >= Duration::from_millis(190), "{longest:?}");
+    let writes = env
+        .kcp
+        .count("apply runtimebootstrappers/status kcp-system/a");
+    assert!(
+        writes <= 2,
+        "the same fault is not reported again: {writes}"
+    );
+    drop(clusters);
+}
+
+#[tokio::test]
+async fn runtime_that_waits_for_a_permit_is_connected_and_asked_for_nothing() {
+    let mut env = Env::new();
+    env.settings.connected = 1;
+    env.settings.handshakes = 2;
+    let clusters = env.add_all(&["a", "b", "c", "d"]).await;
+    let holds: Vec<Hold> = clusters.iter().map(|it| it.fault("*").hold()).collect();
+    env.start();
+    let connected = || clusters.iter().filter(|it| it.open() > 0).count();
+    env.until("three are connected", |_| connected() == 3).await;
+    let asked = || holds.iter().filter(|it| it.hits() > 0).count();
+    env.until("one is asked", |_| asked() > 0).await;
+    assert_eq!(asked(), 1);
+    assert_eq!(connected(), 3);
+    drop(holds);
+    for name in ["a", "b", "c", "d"] {
+        env.until_ready(name).await;
+    }
+}
+
+#[tokio::test]
+async fn retry_after_is_honoured_whatever_changes() {
+    let (mut env, clusters) = Env::converged(&["a"]).await;
+    let outage = clusters[0].fault("*").status_after(429, 1);
+    env.content.registry("two.example");
+    env.publish();
+    env.until_condition("a", "Reachable", "False APIServerError")
+        .await;
+    let asked = clusters[0].requests().last().unwrap().begin;
+    outage.stop();
+    clusters[0].take();
+    env.content.registry("three.example");
+    env.publish();
+    let touch = json!({"metadata": {"annotations": {"touched": "now"}}});
+    env.kcp.merge("runtimebootstrappers", "a", &touch);
+    env.until("asked again", |_| !clusters[0].tokens().is_empty())
+        .await;
+    assert!(
+        asked.elapsed() >= Duration::from_millis(990),
+        "{:?}",
+        asked.elapsed()
+    );
+    env.until_ready("a").await;
+}
+
+#[rstest]
+#[case::error(500)]
+#[case::conflict(409)]
+#[case::reset(RESET)]
+#[tokio::test]
+async fn failed_write_is_followed_by_the_missing_writes_alone(#[case] status: u16) {
+    let (mut env, clusters) = Env::converged(&["a"]).await;
+    match status {
+        RESET => clusters[0].fault(INSTALL[4]).times(1).reset(),
+        status => clusters[0].fault(INSTALL[4]).times(1).status(status),
+    };
+    env.content.password = Some("two");
+    env.publish();
+    env.until("twice", |_| clusters[0].writes().len() == 3)
+        .await;
+    env.until_ready("a").await;
+    assert_eq!(clusters[0].take(), [INSTALL[2], INSTALL[4], INSTALL[4]]);
+}
+
+#[tokio::test]
+async fn a_panic_in_a_pass_does_not_lose_the_runtime() {
+    let mut env = Env::new();
+    let _cluster = env.add("a").await;
+    let reads = env.kcp.fault("get secrets").times(2);
+    let panics = reads.before(|_| panic!("a fault of the controller, as the test wants it"));
+    env.start();
+    env.until_ready("a").await;
+    assert_eq!(panics.hits(), 2);
+}
+
+#[tokio::test]
+async fn a_change_during_a_pass_leads_to_another_one_and_never_to_two_at_once() {
+    let (env, _clusters) = Env::converged(&["a"]).await;
+    let hold = env.kcp.fault("get secrets").hold();
+    let touch = |text: &str| {
+        let annotation = json!({"metadata": {"annotations": {"touched": text}}});
+        env.kcp.merge("runtimebootstrappers", "a", &annotation);
+    };
+    touch("once");
+    env.until("begun", |_| hold.hits() == 1).await;
+    touch("twice");
+    touch("three times");
+    env.settle().await;
+    assert_eq!(hold.hits(), 1);
+    let before = env.kcp.count("get secrets");
+    drop(hold);
+    env.until("again", |it| it.kcp.count("get secrets") == before + 1)
+        .await;
+    env.settle().await;
+    assert_eq!(env.kcp.count("get secrets"), before + 1);
+}
+
+#[tokio::test]
+async fn a_change_while_an_unreachable_runtime_is_tried_again_reaches_it() {
+    let (mut env, clusters) = Env::converged(&["a"]).await;
+    let outage = clusters[0].outage(503);
+    env.content.registry("two.example");
+    env.publish();
+    env.until_condition("a", "Reachable", "False APIServerError")
+        .await;
+    // It is there again, and the pass that finds it so was begun for the second document.
+    let hold = env.kcp.fault("get secrets").hold();
+    env.until("tried again", |_| hold.hits() > 0).await;
+    outage.stop();
+    env.content.registry("three.example");
+    env.publish();
+    env.settle().await;
+    drop(hold);
+    let document = || {
+        let map = clusters[0].kyma("configmaps/rt-bootstrapper-config");
+        map.unwrap_or_default()["data"].to_string()
+    };
+    env.until("it has the third", |_| document().contains("three.example"))
+        .await;
+}
+
+#[tokio::test]
+async fn a_lost_lease_stops_the_writes() {
+    let mut env = Env::new();
+    let cluster = env.add("a").await;
+    let hold = env.kcp.fault("get secrets").hold();
+    env.start();
+    env.until("begun", |_| hold.hits() == 1).await;
+    env.stop().await;
+    let writes = env.kcp.writes();
+    drop(hold);
+    env.settle().await;
+    assert_eq!(cluster.tokens(), [""; 0]);
+    assert_eq!(env.kcp.writes(), writes);
+    env.start();
+    env.until_ready("a").await;
+}
+
+#[tokio::test]
+async fn the_control_plane_may_refuse_statuses_and_finalizers_for_a_while() {
+    let mut env = Env::new();
+    let _cluster = env.add("a").await;
+    let finalizers = env.kcp.fault("patch runtimebootstrappers");
+    let finalizers = finalizers.times(2).status(409);
+    let statuses = env.kcp.fault("apply runtimebootstrappers/status");
+    let statuses = statuses.times(1).status(409);
+    env.start();
+    env.until_ready("a").await;
+    assert_eq!((finalizers.hits(), statuses.hits()), (2, 1));
+}
+
+#[tokio::test]
+async fn a_conflict_of_the_finalizer_is_looked_at_once_more() {
+    let (env, clusters) = Env::converged(&["a"]).await;
+    // The pass that is about to end knows an older version of the resource than there is then.
+    let finalizers = env.kcp.fault("patch runtimebootstrappers");
+    finalizers.times(1).status(409);
+    env.kcp.delete("runtimebootstrappers", "a");
+    env.until("gone", |it| {
+        it.kcp.object("runtimebootstrappers", "a").is_none()
+    })
+    .await;
+    assert!(clusters[0].find(WEBHOOK).is_none());
+    let patches = env
+        .kcp
+        .requests_of("patch runtimebootstrappers kcp-system/a");
+    let codes: Vec<Option<u16>> = patches.iter().map(|it| it.status).collect();
+    assert_eq!(
+        codes,
+        [Some(200), Some(409), Some(200)],
+        "put there and, at the second try, taken away"
+    );
+}

@@ -1,0 +1,177 @@
+//! A runtime: an API server over TLS.
+
+use std::ops::Deref;
+use std::sync::LazyLock;
+
+use serde_json::{Value, json};
+use testkit::apiserver::{ApiServer, FaultHandle, Recorded, Rollout};
+use testkit::pki::Authority;
+use testkit::tls::TlsServer;
+
+/// The authority of all runtimes.
+pub(super) static PKI: LazyLock<Authority> =
+    LazyLock::new(|| Authority::new("kubernetes").unwrap());
+
+/// In place of a status: the connection breaks.
+pub(super) const RESET: u16 = 0;
+
+/// All objects of a runtime on which nothing is installed.
+pub(super) const BARE: [&str; 3] = [
+    "namespaces default",
+    "namespaces kube-system",
+    "namespaces kyma-system",
+];
+
+/// See the module. Objects are named as in `secrets kyma-system/a` and `clusterroles a`.
+pub(super) struct RuntimeCluster {
+    server: ApiServer,
+    tls: TlsServer,
+}
+
+impl Deref for RuntimeCluster {
+    type Target = ApiServer;
+
+    fn deref(&self) -> &ApiServer {
+        &self.server
+    }
+}
+
+/// Resource, namespace and name.
+fn parts(object: &str) -> (&str, &str, &str) {
+    let (resource, name) = object.split_once(' ').unwrap();
+    let (namespace, name) = name.split_once('/').unwrap_or(("", name));
+    (resource, namespace, name)
+}
+
+impl RuntimeCluster {
+    /// One with that UID, which takes the token `first`.
+    pub(super) async fn new(uid: &str) -> Self {
+        let server = ApiServer::new();
+        server.expect_token("first");
+        server.namespace("kyma-system");
+        let leaf = PKI.leaf("kube-apiserver").unwrap();
+        let config = leaf.server_config(&["h2", "http/1.1"], None).unwrap();
+        let tls = TlsServer::of(config, server.clone()).await.unwrap();
+        let cluster = Self { server, tls };
+        cluster.set_uid(uid);
+        cluster
+    }
+
+    pub(super) fn set_uid(&self, uid: &str) {
+        self.change("namespaces kube-system", |it| {
+            it["metadata"]["uid"] = json!(uid);
+        });
+    }
+
+    pub(super) fn address(&self) -> String {
+        format!("https://{}", self.tls.address())
+    }
+
+    /// Connections that are open.
+    pub(super) fn open(&self) -> usize {
+        self.tls.open()
+    }
+
+    /// The writes so far. All requests are forgotten.
+    pub(super) fn take(&self) -> Vec<String> {
+        let requests = self.take_requests().into_iter();
+        let writes = requests.filter(Recorded::is_write);
+        writes.map(|it| it.asked.to_string()).collect()
+    }
+
+    /// Whether a write of that pattern was answered, whatever the answer.
+    pub(super) fn answered(&self, write: &str) -> bool {
+        self.requests_of(write).iter().any(|it| it.end.is_some())
+    }
+
+    /// Credentials of all requests, in order.
+    pub(super) fn tokens(&self) -> Vec<String> {
+        self.requests().into_iter().map(|it| it.token).collect()
+    }
+
+    pub(super) fn find(&self, object: &str) -> Option<Value> {
+        let (resource, namespace, name) = parts(object);
+        self.server.get(resource, namespace, name)
+    }
+
+    /// An object of the product's namespace, as in `secrets/a`.
+    pub(super) fn kyma(&self, object: &str) -> Option<Value> {
+        let (resource, name) = object.split_once('/').unwrap();
+        self.server.get(resource, "kyma-system", name)
+    }
+
+    /// Another client changes an object.
+    pub(super) fn change(&self, object: &str, change: impl FnOnce(&mut Value)) {
+        let (resource, namespace, name) = parts(object);
+        assert!(self.find(object).is_some(), "{object}");
+        self.edit(resource, (namespace, name), change);
+    }
+
+    /// Another client deletes an object.
+    pub(super) fn drop_object(&self, object: &str) {
+        let (resource, namespace, name) = parts(object);
+        assert!(self.find(object).is_some(), "{object}");
+        self.remove(resource, namespace, name);
+    }
+
+    /// All objects.
+    pub(super) fn inventory(&self) -> Vec<String> {
+        let places = self.store().places().into_iter();
+        let text = places.map(|it| match it.namespace.as_str() {
+            "" => format!("{} {}", it.resource, it.name),
+            namespace => format!("{} {namespace}/{}", it.resource, it.name),
+        });
+        text.collect()
+    }
+
+    /// Pods of Deployments do not become ready from the next write of one on.
+    pub(super) fn stop_rollouts(&self) {
+        let write = self.fault("apply deployments").times(1);
+        write.before(|server| server.behave(|it| it.rollout = Rollout::Stuck));
+    }
+
+    /// Pods of Deployments are ready, those of earlier ones too.
+    pub(super) fn roll_out(&self) {
+        self.behave(|it| it.rollout = Rollout::Immediate);
+    }
+
+    /// Requests are answered with this status until the handle stops that.
+    pub(super) fn outage(&self, status: u16) -> FaultHandle {
+        self.fault("*").status(status)
+    }
+
+    /// Writes of a pattern are rejected with this status until the handle stops that.
+    pub(super) fn refuse(&self, write: &str, status: u16) -> FaultHandle {
+        match status {
+            RESET => self.fault(write).reset(),
+            status => self.fault(write).status(status),
+        }
+    }
+
+    /// Another client creates a Secret.
+    pub(super) fn make_secret(&self, namespace: &str, name: &str, kind: &str, copy: bool) {
+        let labels = if copy {
+            json!({"rt-bootstrapper.kyma-project.io/pull-secret-copy": "true"})
+        } else {
+            json!({})
+        };
+        self.put(&json!({
+            "apiVersion": "v1", "kind": "Secret", "type": kind,
+            "metadata": {"name": name, "namespace": namespace, "labels": labels},
+        }));
+    }
+
+    /// The webhook runs: it has its certificate and its Lease, and copies in these namespaces.
+    pub(super) fn webhook_runs(&self, copies: impl Iterator<Item = String>) {
+        for namespace in copies {
+            let kind = "kubernetes.io/dockerconfigjson";
+            self.make_secret(&namespace, "registry-credentials", kind, true);
+        }
+        let certificate = "rt-bootstrapper-webhook-cert";
+        self.make_secret("kyma-system", certificate, "kubernetes.io/tls", false);
+        self.put(&json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": "rt-bootstrapper-webhook", "namespace": "kyma-system"},
+        }));
+    }
+}
