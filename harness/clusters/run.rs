@@ -1,6 +1,6 @@
 //! A run of the harness: its ID, its network, its labels, and the removal of what earlier runs left behind.
 //!
-//! Every container and network that the harness makes carries [`RUN`] or [`KEPT`]. A sweep removes what a run left
+//! Every container and network that the harness makes carries [`RUN`] or a label of what is kept. A sweep removes what a run left
 //! whose process is known to be gone. Several machines, or several containers of one CI machine, can share one Docker
 //! socket; whether a process of another PID namespace lives cannot be seen, so what such a run made is removed only
 //! when the run began more than 24 hours ago.
