@@ -316,7 +316,7 @@ pub fn fault(code: u16, retry_after: Option<u64>) -> Response<Body> {
     refused(&refusal)
 }
 
-/// A real API server rejects a request for which there is no room before it looks at it, and so without a `Status`.
+/// A real API server rejects a request for which it has no capacity before it looks at it, and so without a `Status`.
 fn throttled(retry_after: u64) -> Response<Body> {
     let text = "Too many requests, please try again later.\n";
     let mut response = Response::new(Full::new(text.into()).boxed_unsync());
