@@ -2,7 +2,7 @@
 //!
 //! All share one port of loopback; a runtime is chosen by its server name (SNI), which a kubeconfig can say
 //! (`tls-server-name`). Invariants: what a runtime answers to the calls of the product's controller is what a real API
-//! server answers (tests/fidelity.rs compares); every write is counted by object; what a runtime is like
+//! server answers (harness/testkit/tests/fidelity.rs compares); every write is counted by object; what a runtime is like
 //! ([`Conditions`]) can be changed at any time. What API servers are is [`testkit::apiserver`].
 
 mod answer;

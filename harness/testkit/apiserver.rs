@@ -2,7 +2,7 @@
 //!
 //! It stores objects, answers reads, lists in pages, watches, creates, updates, patches, server-side applies with field
 //! owners, deletes with finalizers and preconditions, and checks rights; see [`store`] and [`respond`]. `tests/fidelity.rs`
-//! of the crate `bench` compares its answers with those of a real API server. Not served: admission, schemas (lists and
+//! compares its answers with those of a real API server. Not served: admission, schemas (lists and
 //! maps are merged by the names of fields), conversion between versions, subresources other than `status`, OpenAPI.
 //!
 //! [`ApiServer`] adds what tests need: a client without sockets (so that tokio's clock may be paused), a record of all

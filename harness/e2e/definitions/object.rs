@@ -6,6 +6,7 @@ use cucumber::{given, when};
 use http::{Method, StatusCode};
 use serde_json::{Value, json};
 
+use super::observation::strip_server_fields;
 use super::{PATIENCE, pod};
 use crate::client::{Answer, Client, Write};
 use crate::scenario::{ObjectRef, Scenario};
@@ -249,17 +250,7 @@ pub(crate) async fn restore_later(
 async fn put(client: &Client, object: &ObjectRef, state: &Value) -> anyhow::Result<()> {
     let path = path(client, object).await?;
     let mut state = state.clone();
-    if let Some(metadata) = state["metadata"].as_object_mut() {
-        for key in [
-            "uid",
-            "resourceVersion",
-            "creationTimestamp",
-            "managedFields",
-            "generation",
-        ] {
-            metadata.remove(key);
-        }
-    }
+    strip_server_fields(&mut state);
     let answer = client.ask(Method::GET, &path, None).await?;
     if answer.status == StatusCode::NOT_FOUND {
         let namespace = object.namespace.as_deref();

@@ -171,6 +171,12 @@ async fn restored(scenario: &mut Scenario, object: ObjectRef) -> anyhow::Result<
 pub(crate) fn content(object: &Value) -> Value {
     let mut object = object.clone();
     object["status"] = Value::Null;
+    strip_server_fields(&mut object);
+    object
+}
+
+/// Removes what the API server writes into the metadata of every object.
+pub(crate) fn strip_server_fields(object: &mut Value) {
     if let Some(metadata) = object["metadata"].as_object_mut() {
         for key in [
             "uid",
@@ -182,7 +188,6 @@ pub(crate) fn content(object: &Value) -> Value {
             metadata.remove(key);
         }
     }
-    object
 }
 
 #[then(regex = r"^field ([\w.]+) of (.+) is ([^ ].*)$")]

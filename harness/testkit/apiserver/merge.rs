@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value};
 
 use super::fields::{Fields, Shape, children, element_key};
+use super::object::KEPT_APART;
 
 /// How a manager came to own fields.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -325,7 +326,7 @@ const ALWAYS_THERE: [&str; 4] = ["f:metadata", "f:spec", "f:status", "f:template
 /// What the API server fills in itself; nobody owns it.
 fn server_owned() -> Fields {
     let place = || Value::Object(Map::new());
-    let mut metadata: Map<String, Value> = METADATA
+    let mut metadata: Map<String, Value> = KEPT_APART
         .iter()
         .map(|field| (format!("f:{field}"), place()))
         .collect();
@@ -336,18 +337,6 @@ fn server_owned() -> Fields {
         "f:metadata": metadata,
     }))
 }
-
-const METADATA: [&str; 9] = [
-    "creationTimestamp",
-    "generation",
-    "managedFields",
-    "name",
-    "namespace",
-    "resourceVersion",
-    "selfLink",
-    "uid",
-    "deletionTimestamp",
-];
 
 #[cfg(test)]
 mod tests;
