@@ -27,6 +27,8 @@ use crate::client::Client;
 #[derive(Default, cucumber::World)]
 pub struct Scenario {
     environment: Option<Arc<dyn Environment>>,
+    /// The environment that a step started for this scenario alone; steps use it instead of the other one.
+    own_environment: Option<Arc<dyn Environment>>,
     title: String,
     /// Name in the feature → name on the cluster.
     names: BTreeMap<String, String>,
@@ -52,8 +54,9 @@ impl Scenario {
     /// # Errors
     /// When the runner gave it none.
     pub fn environment(&self) -> anyhow::Result<&dyn Environment> {
-        self.environment
-            .as_deref()
+        let environment = self.own_environment.as_ref().or(self.environment.as_ref());
+        environment
+            .map(|it| &**it)
             .context("the scenario has no environment")
     }
 
@@ -62,8 +65,10 @@ impl Scenario {
     /// # Errors
     /// When the runner gave it none.
     pub fn environment_handle(&self) -> anyhow::Result<Arc<dyn Environment>> {
-        let environment = self.environment.clone();
-        environment.context("the scenario has no environment")
+        let environment = self.own_environment.as_ref().or(self.environment.as_ref());
+        environment
+            .cloned()
+            .context("the scenario has no environment")
     }
 
     /// The environment of a suite.
@@ -71,9 +76,7 @@ impl Scenario {
     /// # Errors
     /// When the scenario runs in another environment: the step belongs to another suite or driver.
     pub fn environment_of<E: Environment>(&self) -> anyhow::Result<Arc<E>> {
-        let environment = self.environment.clone();
-        let environment: Arc<dyn Any + Send + Sync> =
-            environment.context("the scenario has no environment")?;
+        let environment: Arc<dyn Any + Send + Sync> = self.environment_handle()?;
         environment.downcast().ok().with_context(|| {
             format!(
                 "this step needs the environment {}",
@@ -82,9 +85,9 @@ impl Scenario {
         })
     }
 
-    /// Moves the scenario to another environment, which ends with its clean-up.
+    /// Moves the scenario to an environment of its own, which the clean-up stops.
     pub fn move_to(&mut self, environment: Arc<dyn Environment>) {
-        self.environment = Some(environment);
+        self.own_environment = Some(environment);
     }
 
     /// Client of the cluster that holds an object.
@@ -112,6 +115,12 @@ impl Scenario {
         let unique = format!("{name}-{:016x}", fastrand::u64(..));
         self.names.insert(name.to_owned(), unique.clone());
         unique
+    }
+
+    /// Makes `name` stand for a name on the cluster that something else chose.
+    pub fn alias(&mut self, name: &str, name_on_cluster: &str) {
+        self.names
+            .insert(name.to_owned(), name_on_cluster.to_owned());
     }
 
     /// The name on the cluster; names that the scenario did not make are taken literally.
@@ -167,8 +176,8 @@ impl Scenario {
     /// # Errors
     /// Each failure, in the order in which it happened.
     pub async fn end(&mut self) -> Result<(), Vec<String>> {
-        // An action may stop the scenario's own environment, which has to have no other user then.
-        self.environment = None;
+        // An action stops the scenario's own environment, which has to have no other user then.
+        self.own_environment = None;
         let mut errors = Vec::new();
         while let Some(undo) = self.undo.pop() {
             let done = tokio::time::timeout(UNDO_LIMIT, undo.action).await;
@@ -177,6 +186,8 @@ impl Scenario {
                 errors.push(format!("{}: {error:#}", undo.what));
             }
         }
+        // Only now: another scenario may wait for the environment. Cucumber keeps a failed scenario for its report.
+        self.environment = None;
         if errors.is_empty() {
             Ok(())
         } else {
@@ -221,6 +232,33 @@ mod tests {
         assert_eq!(*ran.borrow(), [3, 2, 1]);
         assert_eq!(errors, ["action 3: broken", "action 2: broken"]);
         assert!(scenario.end().await.is_ok(), "each action runs once");
+    }
+
+    #[tokio::test]
+    async fn the_environment_is_released_after_the_clean_up() {
+        struct Pooled;
+
+        impl Environment for Pooled {
+            fn client(&self, _: &Cluster) -> anyhow::Result<Client> {
+                anyhow::bail!("no cluster")
+            }
+
+            fn diagnose<'a>(&'a self, _: &'a std::path::Path) -> LocalBoxFuture<'a, ()> {
+                Box::pin(std::future::ready(()))
+            }
+        }
+
+        let environment = Arc::new(Pooled);
+        let pool = Arc::downgrade(&environment);
+        let mut scenario = Scenario::default();
+        scenario.begin(environment, "title");
+        let in_use = pool.clone();
+        scenario.undo("restore the cluster", async move {
+            anyhow::ensure!(in_use.strong_count() == 1, "another scenario has it");
+            Ok(())
+        });
+        assert_eq!(scenario.end().await, Ok(()));
+        assert_eq!(pool.strong_count(), 0);
     }
 
     #[test]
