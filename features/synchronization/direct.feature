@@ -1,40 +1,57 @@
-Feature: In direct mode a change on KCP is on the runtime in seconds
-  The controller writes the three objects itself; today's manager has no part in it.
+Feature: Synchronization in mode direct
+  The controller writes the pull Secret, the ClusterTrustBundle and the ConfigMap of KCP to the runtime itself.
 
   Background:
-    Given the manager runs
-    And a runtime in direct mode
+    Given Runtime "one" in mode direct
 
-  @smoke
-  Scenario Outline: A source is changed
-    When the <source> changes on KCP
-    Then the runtime has the new <source>
-    And the webhook on the runtime decides by it
-    And the manager reconciled nobody
+  @node @smoke
+  Scenario Outline: In mode direct an updated <source> is synchronized and used by the webhook
+    When source <source> on KCP is updated
+    Then runtime "one" has source <source> of KCP
+    And the webhook on runtime "one" uses source <source>
 
     Examples:
-      | source        |
-      | pull Secret   |
-      | trust bundle  |
-      | configuration |
+      | source             |
+      | pull Secret        |
+      | ClusterTrustBundle |
+      | ConfigMap          |
 
-  Scenario: A key that is removed on KCP goes on the runtime
-    Given the configuration on KCP has a second key
-    When the configuration on KCP loses its second key
-    Then the runtime has the new configuration
+  @node
+  Scenario: In mode direct sources that are updated together are synchronized as one revision
+    When all sources on KCP are updated
+    Then runtime "one" has the revision of the sources
+    And RuntimeBootstrapper "one" has condition ConfigurationSynchronized=True with reason "Synchronized"
 
-  Scenario: Only the metadata of a source changes
-    When somebody labels the pull Secret on KCP
-    Then the runtime is not written to
+  Scenario: In mode direct a key that is removed from the ConfigMap on KCP is removed on the runtime
+    When ConfigMap "kcp-system/rt-bootstrapper-config" is patched with:
+      """
+      data: {second.json: "{}"}
+      """
+    Then ConfigMap "kyma-system/rt-bootstrapper-config" on runtime "one" matches:
+      """
+      data: {second.json: "{}"}
+      """
+    When ConfigMap "kcp-system/rt-bootstrapper-config" is patched with:
+      """
+      data: {second.json: null}
+      """
+    Then runtime "one" has source ConfigMap of KCP
 
-  Scenario Outline: A source changes while the controller is down
-    When the controller is down
-    And the <source> changes on KCP
-    And the controller is up again
-    Then the runtime has the new <source>
+  # The ConfigMap is synchronized after the change of the pull Secret was observed.
+  Scenario: In mode direct a change of the metadata of a source is not synchronized
+    When label "touched" of Secret "kcp-system/registry-credentials" is set to "true"
+    And source ConfigMap on KCP is updated
+    Then runtime "one" has source ConfigMap of KCP
+    And Secret "kyma-system/registry-credentials" on runtime "one" is not modified
+
+  Scenario Outline: In mode direct a <source> that is updated while the controller is stopped is synchronized after its start
+    When component controller is stopped
+    And source <source> on KCP is updated
+    And component controller is started
+    Then runtime "one" has source <source> of KCP
 
     Examples:
-      | source        |
-      | pull Secret   |
-      | trust bundle  |
-      | configuration |
+      | source             |
+      | pull Secret        |
+      | ClusterTrustBundle |
+      | ConfigMap          |

@@ -1,21 +1,20 @@
-Feature: Two controllers are as good as one
-  A second replica is there for the day on which the first dies; it must not do the work twice.
+Feature: Leader election of the controller
+  Of two replicas one leads; each change is written once, also when the leader changes.
 
   Background:
-    Given a runtime in direct mode
+    Given Runtime "one" in mode direct
 
-  Scenario: One of two replicas works
-    Given one replica of two leads
-    When the trust bundle changes on KCP
-    Then the runtime has the new trust bundle
-    And it becomes Ready
-    And its trust bundle and its configuration were applied once, whoever led
+  Scenario: Only the leader of two replicas writes to the runtime
+    When all sources on KCP are updated
+    Then runtime "one" has the revision of the sources
+    And Lease "kcp-system/rt-bootstrapper-controller" is held by exactly one replica of controller
+    And the ClusterTrustBundle and the ConfigMap on runtime "one" are applied exactly once
 
-  Scenario: The controller is killed in the middle of a pass
-    Given the runtime takes its time over the configuration
-    When the three sources change on KCP
-    And the controller is killed in the middle of its pass
-    And the runtime is quick again
-    Then the runtime has the three sources of KCP
-    And one replica leads
-    And its trust bundle and its configuration were applied once, whoever led
+  Scenario: Another replica takes over when the leader is killed during a reconcile
+    When the API server of runtime "one" delays writes to ConfigMaps
+    And all sources on KCP are updated
+    And the leader of controller is killed while it writes to runtime "one"
+    Then Lease "kcp-system/rt-bootstrapper-controller" is held by another replica of controller
+    When the API server of runtime "one" accepts writes again
+    Then runtime "one" has the revision of the sources
+    And the ClusterTrustBundle and the ConfigMap on runtime "one" are applied exactly once

@@ -1,30 +1,39 @@
-Feature: Sources change while Pods are created, and no Pod is half configured
-  A rotation happens in the middle of the day; every Pod of that minute is of the old version or of the new one.
+Feature: Update of the sources while Pods are created
+  Every Pod that is created during an update gets the old or the new configuration, never parts of both.
 
   Background:
-    Given a runtime in direct mode
+    Given Runtime "one" in mode direct
 
   @node
-  Scenario Outline: A source changes
-    Given Pods that opt in are created on the runtime all the while
-    When the <source> changes on KCP
-    Then the runtime has the new <source>
-    And the webhook on the runtime decides by it
-    And every Pod was admitted and carries the marker
-    And every Pod mounts the trust bundle
+  Scenario Outline: Every Pod is mutated while the <source> is updated
+    Given Pods that opt in are created continuously on runtime "one"
+    When source <source> on KCP is updated
+    Then the webhook on runtime "one" uses source <source>
+    And every created Pod is mutated
+    And every created Pod mounts the ClusterTrustBundle
 
     Examples:
-      | source        |
-      | pull Secret   |
-      | trust bundle  |
-      | configuration |
+      | source             |
+      | pull Secret        |
+      | ClusterTrustBundle |
+      | ConfigMap          |
+
+  # The new pull Secret has credentials for the registry of the old and of the new configuration.
+  @node
+  Scenario: No Pod gets parts of two revisions while all sources are updated together
+    When all sources on KCP are updated
+    Then the webhook on runtime "one" uses all sources
+    Given Pods that opt in are created continuously on runtime "one"
+    When all sources on KCP are updated
+    Then the webhook on runtime "one" uses all sources
+    And every created Pod is mutated
+    And every created Pod has the image and the pull Secret of one revision
 
   @node
-  Scenario: All three change together
-    Given the three sources belong together
-    And Pods that opt in are created on the runtime all the while
-    When the three sources change on KCP
-    Then the runtime has the three sources of KCP
-    And the webhook on the runtime decides by them
-    And every Pod was admitted and carries the marker
-    And none of them is half of one version and half of another
+  Scenario: A running Pod is not restarted while all sources are updated
+    Given Pods that opt in are created continuously on runtime "one"
+    And Pod "running" that opts in runs on runtime "one"
+    When all sources on KCP are updated
+    Then the webhook on runtime "one" uses all sources
+    And Pod "running" on runtime "one" was not restarted
+    And every created Pod is mutated

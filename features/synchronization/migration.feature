@@ -1,43 +1,50 @@
-Feature: A runtime moves between the two modes, and no Pod notices
-  Migration is a label; while it happens there is always exactly one webhook.
+Feature: Migration of a runtime between the modes
+  A label on the Runtime changes the mode; during the change exactly one webhook is registered on the runtime.
 
   Background:
-    Given the manager runs
-    And a runtime on which the manager installed the webhook
+    Given the KIM double is running
+    And runtime "two" installed by KIM
 
   @node @slow
-  Scenario: There and back, with Pods created all the while
-    Given Pods that opt in are created on the runtime all the while
-    When the Runtime is labelled for direct mode
-    Then it becomes Ready
-    When the Runtime is labelled for signals
-    Then the runtime is handed back
-    And every Pod was admitted and carries the marker
-    And there was one webhook all the while, never another
+  Scenario: Every Pod is mutated while a runtime is migrated to mode direct and back
+    Given Pods that opt in are created continuously on runtime "two"
+    And Pod "running" that opts in runs on runtime "two"
+    When Runtime "two" is migrated to mode direct
+    And Runtime "two" is migrated to mode signal
+    Then every created Pod is mutated
+    And every created Pod finds exactly one webhook configuration
+    And Pod "running" on runtime "two" was not restarted
 
   @node
-  Scenario: What the manager installed is taken over
-    When the Runtime is labelled for direct mode
-    Then it becomes Ready
-    And the objects have no field of the manager any more
-    And the webhook's Pods are still those of the manager
+  Scenario: A migration to mode direct adopts the objects that KIM installed
+    When Runtime "two" is migrated to mode direct
+    Then RuntimeBootstrapper "two" has condition Ready=True with reason "Ready"
+    And no object on runtime "two" has fields of field manager "kim-bootstrapper"
+    And the Pods of the webhook on runtime "two" are not replaced
+
+  @node
+  Scenario: A migration to mode signal orphans the objects of the controller
+    When Runtime "two" is migrated to mode direct
+    And Runtime "two" is migrated to mode signal
+    Then RuntimeBootstrapper "two" does not exist
+    And ConfigMap "kyma-system/rt-bootstrapper-owner" on runtime "two" does not exist
+    And no object on runtime "two" has fields of field manager "rt-bootstrapper-controller"
+    And the Pods of the webhook on runtime "two" are not replaced
 
   @node @slow
-  Scenario: After the way back signals hold again
-    When the Runtime is labelled for direct mode
-    Then it becomes Ready
-    When the Runtime is labelled for signals
-    Then the runtime is handed back
-    When the pull Secret changes on KCP
-    Then the manager reconciles the runtime
-    And the runtime has the new pull Secret
+  Scenario: After a migration back to mode signal an updated source is synchronized by KIM
+    When Runtime "two" is migrated to mode direct
+    And Runtime "two" is migrated to mode signal
+    And source pull Secret on KCP is updated
+    Then KIM reconciles Runtime "two"
+    And runtime "two" has source pull Secret of KCP
 
   @node @slow
-  Scenario: A change that comes on the way back is brought by the manager
-    Given the Runtime has moved to direct mode
-    When its cluster is away
-    And the Runtime is labelled for signals
-    And the pull Secret changes on KCP
-    And its cluster is back
-    Then the manager reconciles the runtime
-    And the runtime has the new pull Secret
+  Scenario: A source that is updated during a migration of an unreachable runtime is synchronized by KIM
+    When Runtime "two" is migrated to mode direct
+    And runtime "two" becomes unreachable
+    And label "rt-bootstrapper.kyma-project.io/mode" of Runtime "two" is set to "signal"
+    And source pull Secret on KCP is updated
+    And runtime "two" becomes reachable
+    Then KIM reconciles Runtime "two"
+    And runtime "two" has source pull Secret of KCP

@@ -1,47 +1,34 @@
-Feature: A change on KCP makes today's manager reconcile
-  An operator changes a source once; every runtime that it concerns is reconciled, and nobody else.
-
-  Background:
-    Given the manager runs
+Feature: Synchronization in mode signal
+  A changed source marks the selected Runtimes with a key that KIM acknowledges; KIM then writes the sources to the runtime.
 
   @smoke
-  Scenario Outline: A source is changed
-    Given the manager obeys the <key>
-    And a runtime kept by signals
-    When the <source> changes on KCP
-    Then the manager reconciles the runtime
-    And the runtime has the new <source>
-    And nothing of the signal is left
+  Scenario Outline: In mode signal an updated <source> is synchronized by KIM that acknowledges the <key>
+    Given the KIM double is running and acknowledges the <key>
+    And Runtime "two" in mode signal
+    When source <source> on KCP is updated
+    Then KIM reconciles Runtime "two"
+    And runtime "two" has source <source> of KCP
+    And Runtime "two" is not signaled
 
     Examples:
-      | source        | key        |
-      | pull Secret   | label      |
-      | pull Secret   | annotation |
-      | trust bundle  | label      |
-      | trust bundle  | annotation |
-      | configuration | label      |
-      | configuration | annotation |
+      | source             | key        |
+      | pull Secret        | label      |
+      | pull Secret        | annotation |
+      | ClusterTrustBundle | label      |
+      | ClusterTrustBundle | annotation |
+      | ConfigMap          | label      |
+      | ConfigMap          | annotation |
 
-  Scenario: Only the metadata of a source changes
-    Given a runtime kept by signals
-    When somebody labels the pull Secret on KCP
-    Then the manager reconciles nobody
+  # The update at the end shows that the controller did observe the change before.
+  Scenario Outline: A change of <what> on KCP signals no Runtime
+    Given Runtime "a" in mode signal without a cluster
+    When label "touched" of <object> is set to "true"
+    Then Runtime "a" is not modified
+    When source pull Secret on KCP is updated
+    Then Runtime "a" is signaled
 
-  Scenario: A source becomes unusable
-    Given a runtime kept by signals
-    When the configuration on KCP becomes an invalid document
-    Then the manager reconciles nobody
-
-  Scenario: A neighbour of the sources changes
-    Given a runtime kept by signals
-    When another Secret changes on KCP
-    Then the manager reconciles nobody
-
-  Scenario: A change that comes while a signal stands is not lost
-    Given a runtime kept by signals
-    And the manager is slow
-    When the pull Secret changes on KCP
-    And the pull Secret changes on KCP again before the manager took the signal
-    Then the manager reconciles the runtime
-    And the runtime has the new pull Secret
-    And nothing of the signal is left
+    Examples:
+      | what                       | object                                         |
+      | the metadata of the Secret | Secret "kcp-system/registry-credentials"       |
+      | the ConfigMap's metadata   | ConfigMap "kcp-system/rt-bootstrapper-config"  |
+      | another ConfigMap          | ConfigMap "kcp-system/kube-root-ca.crt"        |

@@ -1,42 +1,45 @@
-Feature: What happened while nobody looked is caught up with
-  Controllers restart; a change made in between has to arrive all the same.
+Feature: Signals after a downtime of the controller
+  What changed while no controller ran is signaled after the start; an unchanged state is not.
 
-  Scenario Outline: A source changes while the controller is down
-    Given a Runtime without a cluster
-    When the controller is down
-    And the <source> changes on KCP
-    And the controller is up again
-    Then the Runtime carries the signal
+  Background:
+    Given Runtime "a" in mode signal without a cluster
+
+  Scenario Outline: Runtimes are signaled after the <source> was updated while the controller was stopped
+    When component controller is stopped
+    And source <source> on KCP is updated
+    And component controller is started
+    Then Runtime "a" is signaled
 
     Examples:
-      | source        |
-      | pull Secret   |
-      | trust bundle  |
-      | configuration |
+      | source             |
+      | pull Secret        |
+      | ClusterTrustBundle |
+      | ConfigMap          |
 
-  Scenario: Nothing changed while the controller was down
-    Given a Runtime without a cluster
-    When the controller is down
-    And the controller is up again
-    Then the Runtime is not written
+  Scenario: No Runtime is signaled after a restart without an update
+    When component controller is restarted
+    Then Runtime "a" is not modified
+    When source pull Secret on KCP is updated
+    Then Runtime "a" is signaled
 
-  Scenario: The first start ever signals nobody
-    Given a Runtime without a cluster
-    When the controller is down
-    And its record is lost
-    And the controller is up again
-    Then the Runtime is not written
-    And the record knows the sources
+  Scenario: No Runtime is signaled after the state ConfigMap was deleted
+    When component controller is stopped
+    And ConfigMap "kcp-system/rt-bootstrapper-signal-state" is deleted
+    And component controller is started
+    Then ConfigMap "kcp-system/rt-bootstrapper-signal-state" exists
+    And Runtime "a" is not modified
+    When source pull Secret on KCP is updated
+    Then Runtime "a" is signaled
 
-  Scenario: A source that never existed signals nobody
-    Given a Runtime without a cluster
-    And the controller never knew a trust bundle
-    Then the Runtime is not written
-    When the trust bundle is created on KCP
-    Then the Runtime carries the signal
+  Scenario: A source that has never existed signals Runtimes when it is created
+    Given source ClusterTrustBundle has never existed on KCP
+    Then Runtime "a" is not modified
+    When source ClusterTrustBundle on KCP is created
+    Then Runtime "a" is signaled
 
-  Scenario: The controller dies in the middle of its signals
-    Given 50 Runtimes without a cluster
-    When the pull Secret changes on KCP
-    And the controller is killed after the first signals
-    Then every Runtime carries the signal
+  Scenario: Every Runtime is signaled although the leader is killed after the first signals
+    Given 50 Runtimes in mode signal without a cluster
+    When source pull Secret on KCP is updated
+    And the leader of controller is killed after it signaled the first Runtime
+    Then Lease "kcp-system/rt-bootstrapper-controller" is held by another replica of controller
+    And 50 Runtimes are signaled

@@ -1,44 +1,38 @@
-Feature: Invalid sources
-  A typing error on KCP does not reach any runtime.
+Feature: Invalid sources in mode direct
+  An invalid source is reported and not synchronized; runtimes keep the copies of its last valid content.
 
   Background:
-    Given a runtime in direct mode
+    Given Runtime "one" in mode direct
 
-  Scenario Outline: A <source> that becomes <content> is not synchronized
-    When the <source> on KCP becomes <content>
-    Then its condition ConfigurationSynchronized is False with the reason "InvalidSource", naming "<fault>"
-    And the runtime is not written to
-    When the <source> changes on KCP
-    Then the runtime has the new <source>
+  Scenario Outline: A <source> with <content> is not synchronized
+    When <object> is patched with:
+      """
+      <patch>
+      """
+    Then RuntimeBootstrapper "one" has condition ConfigurationSynchronized=False with reason "InvalidSource" and message containing "<message>"
+    And no object of the controller on runtime "one" is modified
+    When source <source> on KCP is updated
+    Then runtime "one" has source <source> of KCP
 
     Examples:
-      | source        | content                     | fault              |
-      | pull Secret   | no docker configuration     | expected an object |
-      | configuration | a ConfigMap without the key | missing or empty   |
-      | configuration | an invalid document         | expected a mapping |
+      | source      | content             | object                                        | patch                                                          | message            |
+      | pull Secret | invalid credentials | Secret "kcp-system/registry-credentials"      | stringData: {.dockerconfigjson: '{"auths": 7}'}                | expected an object |
+      | ConfigMap   | another key         | ConfigMap "kcp-system/rt-bootstrapper-config" | data: {rt-bootstrapper-config.json: null, other.json: "{}"}    | missing or empty   |
+      | ConfigMap   | an invalid document | ConfigMap "kcp-system/rt-bootstrapper-config" | data: {rt-bootstrapper-config.json: '{"overrides": 7}'}        | expected a mapping |
 
-  # The type of a Secret cannot be changed in place.
   Scenario: A Secret of another type is not synchronized
-    When the pull Secret is deleted on KCP
-    And the pull Secret on KCP becomes a Secret of another type
-    Then its condition ConfigurationSynchronized is False with the reason "InvalidSource", naming "Opaque"
-    And the runtime is not written to
+    When source pull Secret on KCP is deleted
+    And Secret "kcp-system/registry-credentials" is created with:
+      """
+      type: Opaque
+      stringData: {.dockerconfigjson: '{"auths": {}}'}
+      """
+    Then RuntimeBootstrapper "one" has condition ConfigurationSynchronized=False with reason "InvalidSource" and message containing "Opaque"
+    And no object of the controller on runtime "one" is modified
 
-  Scenario: A trust bundle that is not PEM is rejected by the API server
-    When somebody writes a trust bundle to KCP that is no PEM
-    Then the API server refuses it, naming "spec.trustBundle"
-    And the runtime is not written to
-
-  Scenario: A source that never existed
-    Given the controller never knew a trust bundle
-    When the configuration changes on KCP
-    Then the runtime has the new configuration
-    And the runtime keeps its trust bundle
-    And its condition ConfigurationSynchronized is False with the reason "SourceNotFound", naming "ClusterTrustBundle"
-
-  Scenario: A source that is deleted by mistake and created again is not taken from the runtime
-    When the pull Secret is deleted on KCP
-    Then its condition ConfigurationSynchronized is False with the reason "DeletionPending", naming "Secret kcp-system/"
-    And the runtime is not written to
-    When the pull Secret is created on KCP
-    Then the runtime has the new pull Secret
+  Scenario: A source that has never existed is reported and the other sources are synchronized
+    Given source ClusterTrustBundle has never existed on KCP
+    When source ConfigMap on KCP is updated
+    Then runtime "one" has source ConfigMap of KCP
+    And ClusterTrustBundle "rt-bootstrapper-k3d.test:ctb:1" on runtime "one" is not modified
+    And RuntimeBootstrapper "one" has condition ConfigurationSynchronized=False with reason "SourceNotFound" and message containing "ClusterTrustBundle"

@@ -1,41 +1,55 @@
-Feature: One runtime's trouble is its own
-  Some of thousands of clusters are always away; the others must not notice.
+Feature: Failures of one runtime
+  A runtime that is unreachable or rejects writes does not delay other runtimes, and is synchronized afterwards.
 
-  Scenario: A runtime that does not answer delays nobody
-    Given a Runtime whose cluster does not answer, in direct mode
-    And a runtime in direct mode
-    When the pull Secret changes on KCP
-    Then the runtime has the new pull Secret
-    And the other one's condition Reachable is False
+  Scenario: An unreachable runtime does not delay the synchronization of other runtimes
+    Given Runtime "silent" in mode direct with an address that does not respond
+    And Runtime "one" in mode direct
+    When source pull Secret on KCP is updated
+    Then runtime "one" has source pull Secret of KCP within 5 seconds
+    And RuntimeBootstrapper "silent" has condition Reachable=False
 
-  Scenario: A runtime that is away comes back
-    Given a runtime in direct mode
-    When its cluster is away
-    And the pull Secret changes on KCP
-    Then its condition Reachable is False, for it does not answer
-    When its cluster is back
-    Then the runtime has the new pull Secret
-    And it becomes Ready
+  Scenario: A runtime that becomes reachable again is synchronized
+    Given Runtime "one" in mode direct
+    When runtime "one" becomes unreachable
+    And source pull Secret on KCP is updated
+    Then RuntimeBootstrapper "one" has condition Reachable=False
+    When runtime "one" becomes reachable
+    Then runtime "one" has source pull Secret of KCP
+    And RuntimeBootstrapper "one" has condition Reachable=True with reason "Connected"
 
-  Scenario: A kubeconfig is rotated in two steps
-    Given a runtime in direct mode
-    When its kubeconfig loses its key
-    And the pull Secret changes on KCP
-    Then its condition Reachable is False with the reason "KubeconfigNotFound"
-    When its kubeconfig is written anew
-    Then the runtime has the new pull Secret
-    And it becomes Ready
+  Scenario: A kubeconfig that is removed and written again is used
+    Given Runtime "one" in mode direct
+    When the kubeconfig of Runtime "one" contains "another key"
+    And source pull Secret on KCP is updated
+    Then RuntimeBootstrapper "one" has condition Reachable=False with reason "KubeconfigNotFound"
+    When the kubeconfig of Runtime "one" leads to runtime "one"
+    Then runtime "one" has source pull Secret of KCP
+    And RuntimeBootstrapper "one" has condition Reachable=True with reason "Connected"
 
-  Scenario Outline: The runtime refuses
-    Given a runtime in direct mode
-    When on the runtime <obstacle>
-    And the pull Secret changes on KCP
-    Then its condition ConfigurationSynchronized is False with the reason "<reason>", naming "<fault>"
-    When on the runtime the obstacle is removed
-    Then the runtime has the new pull Secret
+  Scenario: Missing permissions on a runtime are reported and the runtime is synchronized when they are granted
+    Given Runtime "one" in mode direct
+    When the kubeconfig of Runtime "one" contains "a read-only user"
+    And source pull Secret on KCP is updated
+    Then RuntimeBootstrapper "one" has condition ConfigurationSynchronized=False with reason "InsufficientPermissions" and message containing "patch secrets"
+    When the kubeconfig of Runtime "one" leads to runtime "one"
+    Then runtime "one" has source pull Secret of KCP
 
-    Examples:
-      | obstacle                              | reason        | fault               |
-      | our account loses its rights          | InsufficientPermissions | patch secrets       |
-      | an admission policy denies our Secret | ApplyFailed   | Secret              |
-      | a quota leaves no room for our Secret | ApplyFailed   | a quota is exceeded |
+  Scenario: A write that an admission policy denies is reported and repeated when the policy is deleted
+    Given Runtime "one" in mode direct
+    When the API server of runtime "one" denies writes to Secrets
+    And source pull Secret on KCP is updated
+    Then RuntimeBootstrapper "one" has condition ConfigurationSynchronized=False with reason "ApplyFailed" and message containing "Secret"
+    When the API server of runtime "one" accepts writes again
+    Then runtime "one" has source pull Secret of KCP
+
+  Scenario: A write that a quota rejects is reported and repeated when the quota is deleted
+    Given Runtime "one" in mode direct
+    And ResourceQuota "kyma-system/scenario" on runtime "one" exists with:
+      """
+      spec: {hard: {count/secrets: "0"}}
+      """
+    When source pull Secret on runtime "one" is deleted
+    And source pull Secret on KCP is updated
+    Then RuntimeBootstrapper "one" has condition ConfigurationSynchronized=False with reason "ApplyFailed" and message containing "a quota is exceeded"
+    When ResourceQuota "kyma-system/scenario" on runtime "one" is deleted
+    Then runtime "one" has source pull Secret of KCP

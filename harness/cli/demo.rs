@@ -22,7 +22,8 @@ use clusters::setup::{self, Setup};
 use clusters::workspace;
 use comparison::{Comparison, Environment};
 use e2e::landscape::Scenario;
-use e2e::{kcp, watching};
+use e2e::synchronization::{Clusters, Rotation};
+use e2e::watching;
 use report::Colors;
 
 /// Sets the machine up, runs the demo steps, and removes everything that was started, unless `keep`.
@@ -88,8 +89,8 @@ async fn compare(
     stopped.map(|()| comparison)
 }
 
-async fn rotate(progress: &Progress, setup: &Setup, keep: bool) -> anyhow::Result<kcp::Rotation> {
-    let environment = Box::pin(kcp::Stage::start(progress, setup, keep)).await?;
+async fn rotate(progress: &Progress, setup: &Setup, keep: bool) -> anyhow::Result<Rotation> {
+    let environment = Box::pin(Clusters::start(progress, setup, keep)).await?;
     let rotation = Box::pin(environment.rotate());
     let rotation = progress
         .show("change the pull Secret on KCP", rotation)

@@ -39,12 +39,15 @@ pub struct E2eArgs {
 enum Suite {
     /// features/admission
     Admission,
+    /// features/synchronization
+    Synchronization,
 }
 
 impl Suite {
     fn target(self) -> &'static str {
         match self {
             Self::Admission => "admission",
+            Self::Synchronization => "synchronization",
         }
     }
 }

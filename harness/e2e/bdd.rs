@@ -27,7 +27,7 @@ use cucumber::codegen::WorldInventory;
 use cucumber::event::ScenarioFinished;
 use cucumber::writer::{self, Coloring, Stats as _};
 use e2e::turns::{Turn, Turns};
-use e2e::{kcp, watching};
+use e2e::watching;
 use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
 use tokio::sync::Mutex;
@@ -74,18 +74,15 @@ async fn run(options: Options) -> anyhow::Result<bool> {
         starting: Mutex::new(()),
     };
     // The longest one first. One that does not come up fails the run, and the others are played all the same.
-    let (synchronization, watching) = tokio::join!(
-        played.folder::<kcp::World>(SYNCHRONIZATION),
-        played.folder::<watching::World>(WATCHING),
-    );
-    outcome([synchronization?, watching?])
+    let watching = played.folder::<watching::World>(WATCHING).await;
+    outcome([watching?])
 }
 
 /// Whether all scenarios that were run passed. A folder without a run is `None` and counts neither way.
 ///
 /// # Errors
 /// When nothing was run at all.
-fn outcome(folders: [Option<bool>; 2]) -> anyhow::Result<bool> {
+fn outcome(folders: [Option<bool>; 1]) -> anyhow::Result<bool> {
     let mut run = folders.into_iter().flatten().peekable();
     anyhow::ensure!(
         run.peek().is_some(),
@@ -184,8 +181,7 @@ macro_rules! played {
     };
 }
 
-// All scenarios of a folder run on one thread; those of synchronization each have a stage for themselves.
-played!(kcp::World, kcp::Stages, kcp::Stages::COUNT);
+// All scenarios of a folder run on one thread.
 played!(watching::World, watching::Stage, 4);
 
 async fn features<W: Played>(
@@ -281,8 +277,7 @@ fn report(panic: &PanicHookInfo<'_>) {
     }
 }
 
-const SYNCHRONIZATION: &str = "synchronization";
 const WATCHING: &str = "watching";
-const FOLDERS: [&str; 2] = [SYNCHRONIZATION, WATCHING];
+const FOLDERS: [&str; 1] = [WATCHING];
 /// 128 and the number of SIGINT, as shells have it.
 const INTERRUPTED: u8 = 130;

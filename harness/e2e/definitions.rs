@@ -9,7 +9,10 @@
 
 #[cfg(feature = "clusters")]
 mod component;
+mod condition;
 mod configuration;
+#[cfg(feature = "clusters")]
+mod controller;
 mod effect;
 #[cfg(feature = "clusters")]
 mod node;
@@ -17,6 +20,16 @@ mod object;
 mod observation;
 pub(crate) mod pod;
 mod request;
+#[cfg(feature = "clusters")]
+mod running_pod;
+#[cfg(feature = "clusters")]
+mod runtime;
+#[cfg(feature = "clusters")]
+mod runtime_cluster;
+#[cfg(feature = "clusters")]
+pub(crate) mod signal;
+#[cfg(feature = "clusters")]
+mod source;
 #[cfg(feature = "clusters")]
 mod tls;
 #[cfg(feature = "clusters")]

@@ -16,11 +16,11 @@ pub mod gateway;
 #[cfg(feature = "clusters")]
 pub mod install;
 #[cfg(feature = "clusters")]
-pub mod kcp;
-#[cfg(feature = "clusters")]
 pub mod landscape;
 #[cfg(feature = "clusters")]
 pub mod rollout;
+#[cfg(feature = "clusters")]
+pub mod synchronization;
 #[cfg(feature = "clusters")]
 pub mod turns;
 #[cfg(feature = "clusters")]

@@ -7,7 +7,7 @@ mod private;
 pub(crate) mod supplies;
 
 pub(crate) use crate::admission::webhook::usual_configuration as shared_configuration;
-pub(crate) use crate::client::{Answer, Client as Dialogue};
+pub(crate) use crate::client::Client as Dialogue;
 pub(crate) use draft::Draft;
 
 /// A text that no other run uses.

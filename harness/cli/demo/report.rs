@@ -13,8 +13,8 @@ use similar::{ChangeTag, TextDiff};
 
 use super::comparison::{Comparison, WITH, WITHOUT};
 use super::pod::{PodResult, readable, waiting};
-use e2e::kcp::Rotation;
 use e2e::landscape::shown;
+use e2e::synchronization::Rotation;
 use e2e::watching::Arrival;
 
 /// Whether text is colored.

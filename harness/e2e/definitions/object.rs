@@ -251,6 +251,7 @@ async fn put(client: &Client, object: &ObjectRef, state: &Value) -> anyhow::Resu
     let path = path(client, object).await?;
     let mut state = state.clone();
     strip_server_fields(&mut state);
+    super::observation::remove_assigned(&mut state);
     let answer = client.ask(Method::GET, &path, None).await?;
     if answer.status == StatusCode::NOT_FOUND {
         let namespace = object.namespace.as_deref();
@@ -258,11 +259,18 @@ async fn put(client: &Client, object: &ObjectRef, state: &Value) -> anyhow::Resu
             .write(Write::Create, namespace, &state)
             .await?
             .good()?;
-    } else {
-        // Some kinds are replaced only by clients that name the version that they replace.
-        state["metadata"]["resourceVersion"] = answer.at("/metadata/resourceVersion").clone();
-        client.ask(Method::PUT, &path, Some(&state)).await?.good()?;
+        return Ok(());
     }
+    // Custom resources are not replaced without their version, which others may change in between.
+    let (path, state) = (&path, &state);
+    until(&format!("{object} is restored"), PATIENCE, || async move {
+        let mut state = state.clone();
+        let live = client.get(path).await?;
+        state["metadata"]["resourceVersion"] = live.at("/metadata/resourceVersion").clone();
+        let answer = client.ask(Method::PUT, path, Some(&state)).await?;
+        answer.good().map(drop)
+    })
+    .await?;
     Ok(())
 }
 

@@ -167,10 +167,18 @@ async fn restored(scenario: &mut Scenario, object: ObjectRef) -> anyhow::Result<
     Ok(())
 }
 
+/// Removes what the cluster assigns to a Service.
+pub(crate) fn remove_assigned(object: &mut Value) {
+    if let Some(spec) = object["spec"].as_object_mut() {
+        spec.retain(|key, _| !["clusterIP", "clusterIPs"].contains(&key.as_str()));
+    }
+}
+
 /// An object without what the API server writes into it.
 pub(crate) fn content(object: &Value) -> Value {
     let mut object = object.clone();
     object["status"] = Value::Null;
+    remove_assigned(&mut object);
     strip_server_fields(&mut object);
     object
 }

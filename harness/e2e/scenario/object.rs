@@ -62,6 +62,9 @@ impl FromStr for ObjectRef {
         };
         let (namespace, name) = match name.split_once('/') {
             Some((namespace, name)) => (Some(namespace), name),
+            None if RUNTIME_KINDS.contains(&kind.trim_end()) => {
+                (Some(api::runtimes::KCP_NAMESPACE), *name)
+            }
             None => (None, *name),
         };
         Ok(Self {
@@ -81,6 +84,8 @@ impl fmt::Display for ObjectRef {
     }
 }
 
+/// Kinds whose objects are all in the namespace of the control plane, so that a step needs not name it.
+const RUNTIME_KINDS: [&str; 2] = ["Runtime", "RuntimeBootstrapper"];
 /// Cluster-wide kinds of the control plane.
 const KCP_KINDS: [&str; 4] = ["Runtime", "RuntimeBootstrapper", "Watcher", "Kyma"];
 

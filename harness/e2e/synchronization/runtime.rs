@@ -1,4 +1,4 @@
-//! A Runtime of the control plane, as KEB and KIM would write it.
+//! A Runtime on KCP, as KEB and KIM write it.
 
 use api::runtimes::{
     INFRASTRUCTURE_MANAGER, KCP_NAMESPACE, KUBECONFIG_KEY, MANAGED_BY, MODE, RUNTIME_GROUP,
@@ -8,41 +8,46 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Value, json};
 
-use crate::world::random;
+use crate::scenario::ObjectRef;
 
 /// One Runtime.
 #[derive(Debug, Clone)]
-pub(super) struct Runtime {
+pub(crate) struct Runtime {
     /// Its name; that of its RuntimeBootstrapper is the same.
-    pub(super) name: String,
-    /// The runtime id; empty for none.
-    pub(super) id: String,
-    /// Its cluster, if it has one.
-    pub(super) skr: Option<usize>,
+    pub(crate) name: String,
+    /// The runtime ID; empty if it has none.
+    pub(crate) id: String,
+    /// The number of its cluster, if it has one.
+    pub(crate) cluster: Option<usize>,
 }
 
 impl Runtime {
-    /// One that nobody has seen before.
-    pub(super) fn fresh(skr: Option<usize>) -> Self {
-        let chance = random();
+    /// A Runtime with a name that begins so and did not exist before.
+    pub(crate) fn fresh(alias: &str, cluster: Option<usize>) -> Self {
+        let chance = fastrand::u64(..) & 0xffff_ffff_ffff;
         Self {
-            name: format!("runtime-{chance}"),
-            id: format!("00000000-0000-4000-8000-0000000{chance}"),
-            skr,
+            name: format!("{alias}-{chance:012x}"),
+            id: format!("00000000-0000-4000-8000-{chance:012x}"),
+            cluster,
         }
     }
 
-    /// The one that keeps a cluster in direct mode.
-    pub(super) fn resident(skr: usize) -> Self {
+    /// The Runtime that keeps a cluster in mode direct through all scenarios.
+    pub(crate) fn permanent(cluster: usize) -> Self {
         Self {
-            name: format!("resident-{skr}"),
-            id: format!("10000000-0000-4000-8000-{skr:012}"),
-            skr: Some(skr),
+            name: format!("permanent-{cluster}"),
+            id: format!("10000000-0000-4000-8000-{cluster:012}"),
+            cluster: Some(cluster),
         }
     }
 
-    /// The object, in a mode or in none.
-    pub(super) fn object(&self, mode: Option<&str>, wave: Option<u32>) -> Value {
+    /// How steps name the object, by its name on the cluster.
+    pub(crate) fn reference(&self) -> ObjectRef {
+        ObjectRef::new(RUNTIME_KIND, Some(KCP_NAMESPACE), &self.name)
+    }
+
+    /// The object, with the labels of mode and wave if they are given.
+    pub(crate) fn object(&self, mode: Option<&str>, wave: Option<u32>) -> Value {
         let mut labels = json!({ "kyma-project.io/provider": "AWS" });
         if !self.id.is_empty() {
             labels[RUNTIME_ID] = json!(self.id);
@@ -60,8 +65,8 @@ impl Runtime {
         })
     }
 
-    /// The Secret of a kubeconfig, with the name, key and labels that KIM writes.
-    pub(super) fn kubeconfig_object(&self, text: &str) -> Value {
+    /// The Secret with a kubeconfig, with the name, key and labels that KIM writes.
+    pub(crate) fn kubeconfig_object(&self, text: &str) -> Value {
         json!({
             "apiVersion": "v1", "kind": "Secret",
             "metadata": {

@@ -1,11 +1,11 @@
-//! The three sources on the control plane, and what becomes of them in a scenario.
+//! The three sources on KCP and their content.
 //!
-//! Invariant: each change makes a content that was never there before and that the webhook can be asked about: the pull
-//! Secret opens a further host, the configuration rewrites a further one, the bundle has a further certificate.
+//! Every change writes content that did not exist before and that decisions of the webhook show: the pull Secret has
+//! credentials for another host, the configuration rewrites another host, the bundle has another certificate.
 
 use std::str::FromStr;
 
-use anyhow::{Context as _, ensure};
+use anyhow::Context as _;
 use api::names::{
     CONFIG_KEY, CONFIG_MAP, DOCKER_CONFIG_KEY, DOCKER_CONFIG_TYPE, PULL_SECRET, SKR_NAMESPACE,
 };
@@ -16,17 +16,18 @@ use cucumber::Parameter;
 use serde_json::{Value, json};
 
 use super::objects;
+use crate::scenario::ObjectRef;
 use crate::world::{bundle, random, shared_configuration};
 
-/// One of the three.
+/// A source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Parameter)]
-#[param(name = "source", regex = "pull Secret|trust bundle|configuration")]
-pub(super) enum Source {
+#[param(name = "source", regex = "pull Secret|ClusterTrustBundle|ConfigMap")]
+pub(crate) enum Source {
     /// The pull Secret.
     PullSecret,
     /// The ClusterTrustBundle.
     TrustBundle,
-    /// The ConfigMap with the webhook's document.
+    /// The ConfigMap with the configuration document.
     Configuration,
 }
 
@@ -36,8 +37,8 @@ impl FromStr for Source {
     fn from_str(text: &str) -> Result<Self, String> {
         Ok(match text {
             "pull Secret" => Self::PullSecret,
-            "trust bundle" => Self::TrustBundle,
-            "configuration" => Self::Configuration,
+            "ClusterTrustBundle" => Self::TrustBundle,
+            "ConfigMap" => Self::Configuration,
             other => return Err(other.to_owned()),
         })
     }
@@ -45,7 +46,7 @@ impl FromStr for Source {
 
 impl Source {
     /// All of them.
-    pub(super) const ALL: [Self; 3] = [Self::PullSecret, Self::TrustBundle, Self::Configuration];
+    pub(crate) const ALL: [Self; 3] = [Self::PullSecret, Self::TrustBundle, Self::Configuration];
 
     fn path(self, namespace: &str) -> String {
         match self {
@@ -55,18 +56,28 @@ impl Source {
         }
     }
 
-    /// Its path on the control plane.
-    pub(super) fn on_kcp(self) -> String {
+    /// How steps name its copy on a runtime.
+    pub(crate) fn object(self) -> ObjectRef {
+        let (kind, namespace, name) = match self {
+            Self::PullSecret => ("Secret", Some(SKR_NAMESPACE), PULL_SECRET),
+            Self::TrustBundle => ("ClusterTrustBundle", None, bundle::NAME),
+            Self::Configuration => ("ConfigMap", Some(SKR_NAMESPACE), CONFIG_MAP),
+        };
+        ObjectRef::new(kind, namespace, name)
+    }
+
+    /// Its path on KCP.
+    pub(crate) fn on_kcp(self) -> String {
         self.path(KCP_NAMESPACE)
     }
 
     /// Its path on a runtime.
-    pub(super) fn on_skr(self) -> String {
+    pub(crate) fn on_skr(self) -> String {
         self.path(SKR_NAMESPACE)
     }
 
-    /// The key of its hash in the controller's record.
-    pub(super) fn in_record(self) -> &'static str {
+    /// The key of its hash in the state ConfigMap.
+    pub(crate) fn state_key(self) -> &'static str {
         match self {
             Self::PullSecret => "lastSeen.pullSecret",
             Self::TrustBundle => "lastSeen.trustBundle",
@@ -74,8 +85,8 @@ impl Source {
         }
     }
 
-    /// What is compared of an object.
-    pub(super) fn content(self, object: &Value) -> Value {
+    /// The fields that are synchronized.
+    pub(crate) fn content(self, object: &Value) -> Value {
         match self {
             Self::PullSecret => json!([object["type"], object["data"]]),
             Self::TrustBundle => object["spec"].clone(),
@@ -83,35 +94,35 @@ impl Source {
         }
     }
 
-    /// The object on the control plane with a content that was never there before.
-    pub(super) fn fresh(self) -> anyhow::Result<Value> {
+    /// The object on KCP, with content that did not exist before.
+    pub(crate) fn fresh(self) -> anyhow::Result<Value> {
         self.marked(&random())
     }
 
-    /// The same with a mark. Sources of one mark belong together: the pull Secret opens the host to which the
-    /// configuration leads [`LIVE`].
-    pub(super) fn marked(self, mark: &str) -> anyhow::Result<Value> {
+    /// The same with a mark. Sources of one mark belong together: the pull Secret has credentials for the host that replaces
+    /// [`LIVE`] in the configuration.
+    pub(crate) fn marked(self, mark: &str) -> anyhow::Result<Value> {
         Ok(match self {
             Self::PullSecret => pull_secret(&docker_config(mark)),
             Self::TrustBundle => bundle::object(&certificates(mark)?),
             Self::Configuration => {
                 let mut document = shared_configuration()?;
                 document["overrides"][format!("mark-{mark}.test")] =
-                    json!(format!("in-force-{mark}.test"));
+                    json!(format!("replaced-{mark}.test"));
                 document["overrides"][LIVE] = json!(further(mark));
                 config_map(&document.to_string())
             }
         })
     }
 
-    /// An image whose Pod shows that the webhook knows a content, and what is then in its answer.
-    pub(super) fn probe(self, object: &Value) -> anyhow::Result<(String, String)> {
+    /// An image, and a text that the patch for a Pod with this image contains once the webhook uses the content.
+    pub(crate) fn probe(self, object: &Value) -> anyhow::Result<(String, String)> {
         match self {
             Self::PullSecret => {
                 let hosts = hosts(object)?;
                 let newest = |(_, entry): &(&String, &Value)| entry["password"] != KEPT;
-                let mut ours = hosts.iter().filter(|(host, _)| host.starts_with(FURTHER));
-                let (host, _) = ours.find(newest).context("a host of ours")?;
+                let mut known = hosts.iter().filter(|(host, _)| host.starts_with(FURTHER));
+                let (host, _) = known.find(newest).context("a host with new credentials")?;
                 Ok((format!("{host}/x"), PULL_SECRET.to_owned()))
             }
             Self::TrustBundle => Ok(("any/x".to_owned(), crate::world::effects::VOLUME.to_owned())),
@@ -120,15 +131,15 @@ impl Source {
                 let document: Value = serde_json::from_str(text)?;
                 let overrides = document["overrides"].as_object().context("overrides")?;
                 let mark = overrides.iter().find(|(key, _)| key.starts_with("mark-"));
-                let (mark, replacement) = mark.context("a mark of ours")?;
+                let (mark, replacement) = mark.context("a host with a mark")?;
                 let replacement = replacement.as_str().unwrap_or_default();
                 Ok((format!("{mark}/x"), replacement.to_owned()))
             }
         }
     }
 
-    /// The feature that shows it.
-    pub(super) fn feature(self) -> api::Feature {
+    /// The feature that uses it.
+    pub(crate) fn feature(self) -> api::Feature {
         match self {
             Self::PullSecret => api::Feature::PullSecret,
             Self::TrustBundle => api::Feature::TrustBundle,
@@ -137,32 +148,8 @@ impl Source {
     }
 }
 
-/// The object of the control plane that nobody can use, by the words of the features.
-pub(super) fn unusable(source: Source, words: &str) -> anyhow::Result<Value> {
-    let object = match (source, words) {
-        (Source::PullSecret, "no docker configuration") => pull_secret("{ \"auths\": 7 }"),
-        (Source::PullSecret, "a Secret of another type") => {
-            let mut object = Source::PullSecret.fresh()?;
-            object["type"] = json!("Opaque");
-            object
-        }
-        (Source::Configuration, "a ConfigMap without the key") => json!({
-            "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": { "name": CONFIG_MAP, "namespace": KCP_NAMESPACE },
-            "data": { "another-key.json": "{}" },
-        }),
-        (Source::Configuration, "an invalid document") => config_map("{ \"overrides\": 7 }"),
-        _ => Value::Null,
-    };
-    ensure!(
-        !object.is_null(),
-        "{source:?}: {words}: not in the vocabulary"
-    );
-    Ok(object)
-}
-
-/// A pull Secret that opens what another one opens as well: how credentials are rotated.
-pub(super) fn opening_also(object: &Value, earlier: &Value) -> anyhow::Result<Value> {
+/// A pull Secret that has the credentials of an earlier one too, as in a rotation.
+pub(crate) fn with_hosts_of(object: &Value, earlier: &Value) -> anyhow::Result<Value> {
     let mut auths = hosts(object)?;
     for host in hosts(earlier)?.keys() {
         let kept = json!({ "username": "anyone", "password": KEPT });
@@ -213,8 +200,8 @@ fn certificates(mark: &str) -> anyhow::Result<String> {
     Ok(params.self_signed(&rcgen::KeyPair::generate()?)?.pem())
 }
 
-/// A registry that every configuration leads elsewhere.
-pub(super) const LIVE: &str = "live.test";
+/// A registry host that every configuration rewrites.
+pub(crate) const LIVE: &str = "live.test";
 const KEPT: &str = "kept";
-/// How the hosts begin that pull Secrets open.
-pub(super) const FURTHER: &str = "further-";
+/// Prefix of the hosts for which pull Secrets have credentials.
+pub(crate) const FURTHER: &str = "further-";

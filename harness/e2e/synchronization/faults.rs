@@ -1,7 +1,6 @@
-//! What stands in the way of writes to a runtime, and its removal.
+//! Faults of a runtime cluster, injected on its node and in its API.
 //!
-//! Invariant: none of it is on the control plane, and what was put there is gone after [`Stage::clear_obstacles`] and
-//! [`Stage::admit`], however often they are called.
+//! [`Clusters::admit`] and [`Clusters::accept_writes`] end them, also when there is none.
 
 use std::time::Duration;
 
@@ -11,16 +10,16 @@ use http::Method;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
-use super::PATIENCE;
-use super::objects::{delete, found};
+use super::DEADLINE;
+
+use super::clusters::Clusters;
 use super::source::Source;
-use super::stage::Stage;
 use testkit::until::until;
 
-impl Stage {
-    /// Keeps the control plane out of a runtime; the harness comes another way.
-    pub(super) async fn shut_out(&self, number: usize) -> anyhow::Result<()> {
-        let address = self.plane.cluster.node_address().await?;
+impl Clusters {
+    /// Rejects connections from KCP; the test uses another address.
+    pub(crate) async fn shut_out(&self, number: usize) -> anyhow::Result<()> {
+        let address = self.kcp.cluster.node_address().await?;
         self.on_node(
             number,
             &["iptables", "-I", "INPUT", "-s", &address, "-j", "REJECT"],
@@ -28,62 +27,57 @@ impl Stage {
         .await
     }
 
-    /// Lets the control plane in again.
-    pub(super) async fn admit(&self, number: usize) -> anyhow::Result<()> {
-        let address = self.plane.cluster.node_address().await?;
+    /// Accepts connections from KCP again.
+    pub(crate) async fn admit(&self, number: usize) -> anyhow::Result<()> {
+        let address = self.kcp.cluster.node_address().await?;
         let rule = format!("while iptables -D INPUT -s {address} -j REJECT; do :; done; true");
         self.on_node(number, &["sh", "-c", &rule]).await
     }
 
     async fn on_node(&self, number: usize, argv: &[&str]) -> anyhow::Result<()> {
-        let output = self.skrs[number].cluster.exec_on_node(argv).await?;
+        let output = self.runtimes[number].cluster.exec_on_node(argv).await?;
         ensure!(output.code == 0, "{argv:?}: {output:?}");
         Ok(())
     }
 
-    /// An admission policy on a runtime that denies the pull Secret in the product's namespace.
-    pub(super) async fn deny_secret(&self, number: usize) -> anyhow::Result<()> {
+    /// Denies writes to the pull Secret by an admission policy, and waits until the policy is active.
+    pub(crate) async fn deny_secret(&self, number: usize) -> anyhow::Result<()> {
+        let cluster = &self.runtimes[number];
         for object in denial() {
-            self.skrs[number].cluster.apply(&object.to_string()).await?;
+            cluster.cluster.apply(&object.to_string()).await?;
         }
-        Ok(())
-    }
-
-    /// A quota on a runtime for which the pull Secret is one too many: it has to be made anew.
-    pub(super) async fn crowd(&self, number: usize) -> anyhow::Result<()> {
-        let skr = &self.skrs[number];
-        skr.cluster.apply(&quota().to_string()).await?;
-        let path = quota_path();
-        until("the quota is in force", PATIENCE, || async {
-            let live = found(&skr.dialogue, &path).await?.unwrap_or_default();
-            ensure!(!live["status"]["used"].is_null(), "{}", live["status"]);
+        let path = format!("{}?dryRun=All", Source::PullSecret.on_skr());
+        let touch = json!({ "metadata": { "labels": { "touched": "x" } } });
+        until("the policy is active", DEADLINE, || async {
+            let answer = cluster.api.ask(Method::PATCH, &path, Some(&touch)).await?;
+            ensure!(!answer.status.is_success(), "{}", answer.status);
             anyhow::Ok(())
         })
         .await?;
-        delete(&skr.dialogue, &Source::PullSecret.on_skr()).await
+        Ok(())
     }
 
-    /// Writes of the configuration to a runtime wait for a webhook that never answers, and then go through.
-    pub(super) async fn stall(&self, number: usize) -> anyhow::Result<()> {
+    /// Delays writes to the ConfigMap by a webhook that does not respond.
+    pub(crate) async fn delay_config_map(&self, number: usize) -> anyhow::Result<()> {
         let rule = format!("iptables -I {SILENCE}");
         self.on_node(number, &["sh", "-c", &rule]).await?;
-        let skr = &self.skrs[number];
-        skr.cluster.apply(&silent_webhook().to_string()).await?;
+        let cluster = &self.runtimes[number];
+        cluster.cluster.apply(&silent_webhook().to_string()).await?;
         let path = format!("{}?dryRun=All", Source::Configuration.on_skr());
         let touch = json!({ "metadata": { "labels": { "touched": "x" } } });
-        until("writes wait", PATIENCE, || async {
-            let write = skr.dialogue.ask(Method::PATCH, &path, Some(&touch));
+        until("writes wait", DEADLINE, || async {
+            let write = cluster.api.ask(Method::PATCH, &path, Some(&touch));
             timeout(Duration::from_secs(1), write).await.is_err()
         })
         .await?;
         Ok(())
     }
 
-    /// Takes it away, whichever it is.
-    pub(super) async fn clear_obstacles(&self, number: usize) -> anyhow::Result<()> {
-        let objects = denial().into_iter().chain([quota(), silent_webhook()]);
+    /// Ends what denies or delays writes.
+    pub(crate) async fn accept_writes(&self, number: usize) -> anyhow::Result<()> {
+        let objects = denial().into_iter().chain([silent_webhook()]);
         for object in objects {
-            self.skrs[number]
+            self.runtimes[number]
                 .cluster
                 .delete(&object.to_string())
                 .await?;
@@ -91,18 +85,6 @@ impl Stage {
         let rule = format!("while iptables -D {SILENCE}; do :; done; true");
         self.on_node(number, &["sh", "-c", &rule]).await
     }
-}
-
-fn quota() -> Value {
-    json!({
-        "apiVersion": "v1", "kind": "ResourceQuota",
-        "metadata": { "name": "scenario-quota", "namespace": SKR_NAMESPACE },
-        "spec": { "hard": { "count/secrets": "0" } },
-    })
-}
-
-fn quota_path() -> String {
-    format!("/api/v1/namespaces/{SKR_NAMESPACE}/resourcequotas/scenario-quota")
 }
 
 fn silent_webhook() -> Value {
@@ -150,5 +132,5 @@ fn denial() -> [Value; 2] {
     ]
 }
 
-/// Packets to the port of [`silent_webhook`] get lost, so that nobody is refused there.
+/// Packets to the port of [`silent_webhook`] are dropped, so that connections are not refused.
 const SILENCE: &str = "OUTPUT -p tcp -d 127.0.0.1 --dport 9 -j DROP";

@@ -1,76 +1,74 @@
-//! A runtime's cluster, as its customer sees it.
+//! A runtime cluster: copies of the sources, and the webhook.
 
 use anyhow::{Context as _, ensure};
 use api::names::{SKR_NAMESPACE, WEBHOOK_CERTIFICATE, WEBHOOK_CONFIGURATION, WEBHOOK_LEASE};
 use api::runtimes::{
     CONTENT_HASH, OWNER_MARKER, REQUIRES_PULL_SECRET, REQUIRES_TRUST_BUNDLE, WEBHOOK_DEPLOYMENT,
 };
+use http::Method;
 use serde_json::{Value, json};
 
-use super::PATIENCE;
-use super::objects::{delete, found, named_config_map};
+use super::DEADLINE;
+use super::objects::{delete, get_opt, named_config_map};
 use super::source::Source;
 use crate::admission::webhook::{Webhook, opted_in};
-use crate::world::Dialogue;
+use crate::client::Client;
 use crate::world::effects::items;
 use clusters::cluster::Cluster;
 use testkit::until::until;
 
-/// See the module.
-pub(super) struct Skr {
-    pub(super) cluster: Cluster,
-    pub(super) dialogue: Dialogue,
-    /// What leads there from another container.
-    pub(super) kubeconfig: Value,
+/// A runtime cluster as the test sees it.
+pub(crate) struct RuntimeCluster {
+    pub(crate) cluster: Cluster,
+    pub(crate) api: Client,
+    /// The kubeconfig with which another container reaches it.
+    pub(crate) kubeconfig: Value,
 }
 
-impl Skr {
-    pub(super) async fn of(cluster: Cluster) -> anyhow::Result<Self> {
+impl RuntimeCluster {
+    pub(crate) async fn of(cluster: Cluster) -> anyhow::Result<Self> {
         let namespace = json!({
             "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": SKR_NAMESPACE },
         });
         cluster.apply(&namespace.to_string()).await?;
         Ok(Self {
-            dialogue: Dialogue::with(cluster.kubeconfig()).await?,
+            api: Client::with(cluster.kubeconfig()).await?,
             kubeconfig: cluster.direct_kubeconfig().await?,
             cluster,
         })
     }
 
-    /// The copy of a source; null while there is none.
-    pub(super) async fn copy(&self, source: Source) -> anyhow::Result<Value> {
-        let found = found(&self.dialogue, &source.on_skr()).await?;
+    /// The copy of a source; null if it does not exist.
+    pub(crate) async fn copy(&self, source: Source) -> anyhow::Result<Value> {
+        let found = get_opt(&self.api, &source.on_skr()).await?;
         Ok(found.unwrap_or_default())
     }
 
-    /// Waits until the copy of a source says what an object of the control plane says.
-    pub(super) async fn has(&self, source: Source, original: &Value) -> anyhow::Result<()> {
+    /// Waits until the copy of a source has the content of an object of KCP.
+    pub(crate) async fn has(&self, source: Source, original: &Value) -> anyhow::Result<()> {
         let wanted = source.content(original);
         let what = format!("{} has the {source:?}", self.cluster.name());
-        until(&what, PATIENCE, || async {
+        until(&what, DEADLINE, || async {
             let copy = self.copy(source).await?;
-            ensure!(
-                source.content(&copy) == wanted,
-                "{}",
-                if copy.is_null() {
-                    "none"
-                } else {
-                    "another content"
-                }
-            );
+            let state = if copy.is_null() {
+                "does not exist"
+            } else {
+                "has other content"
+            };
+            ensure!(source.content(&copy) == wanted, "it {state}");
             anyhow::Ok(())
         })
         .await?;
         Ok(())
     }
 
-    /// Waits until the configuration asks for the pull Secret and the trust bundle that are there.
-    pub(super) async fn is_of_one_version(&self) -> anyhow::Result<()> {
+    /// Waits until the annotations of the ConfigMap name the copies of the pull Secret and the bundle.
+    pub(crate) async fn has_one_revision(&self) -> anyhow::Result<()> {
         let parts = [
             (Source::PullSecret, REQUIRES_PULL_SECRET),
             (Source::TrustBundle, REQUIRES_TRUST_BUNDLE),
         ];
-        until("the runtime is of one version", PATIENCE, || async {
+        until("the copies are of one revision", DEADLINE, || async {
             let document = self.copy(Source::Configuration).await?;
             for (source, key) in parts {
                 let copy = self.copy(source).await?;
@@ -84,11 +82,11 @@ impl Skr {
         Ok(())
     }
 
-    /// Waits until the webhook has put its authority into its registration: that is a write, too.
-    pub(super) async fn is_registered(&self) -> anyhow::Result<()> {
-        until("the webhook is registered", PATIENCE, || async {
-            let live = found(&self.dialogue, &webhook_path()).await?;
-            let live = live.context("no registration")?;
+    /// Waits until the webhook has written the caBundle of its configuration.
+    pub(crate) async fn is_registered(&self) -> anyhow::Result<()> {
+        until("the webhook is registered", DEADLINE, || async {
+            let live = get_opt(&self.api, &webhook_path()).await?;
+            let live = live.context("no webhook configuration")?;
             let trusted = items(&live["webhooks"])
                 .all(|entry| entry["clientConfig"]["caBundle"].as_str() > Some(""));
             ensure!(trusted, "an entry without a caBundle");
@@ -98,34 +96,34 @@ impl Skr {
         Ok(())
     }
 
-    /// How often each of our objects was written: any write changes this.
-    pub(super) async fn writes(&self) -> anyhow::Result<Value> {
+    /// UID and version of each object of the controller: any write changes the value.
+    pub(crate) async fn writes(&self) -> anyhow::Result<Value> {
         let mut writes = serde_json::Map::new();
         let marker = named_config_map(SKR_NAMESPACE, OWNER_MARKER);
         let copies = Source::ALL.map(Source::on_skr);
         for path in copies.iter().chain([&marker]) {
-            let object = found(&self.dialogue, path).await?.unwrap_or_default();
+            let object = get_opt(&self.api, path).await?.unwrap_or_default();
             let metadata = &object["metadata"];
             writes.insert(
                 path.clone(),
                 json!([metadata["uid"], metadata["resourceVersion"]]),
             );
         }
-        // Their statuses and the authority are others' to write.
+        // Status and caBundle are written by others.
         for path in [deployment_path(), webhook_path()] {
-            let object = found(&self.dialogue, &path).await?.unwrap_or_default();
+            let object = get_opt(&self.api, &path).await?.unwrap_or_default();
             let metadata = &object["metadata"];
             writes.insert(path, json!([metadata["uid"], metadata["generation"]]));
         }
         Ok(Value::Object(writes))
     }
 
-    /// Waits until every replica of the webhook decides by a content.
-    pub(super) async fn decides_by(&self, source: Source, original: &Value) -> anyhow::Result<()> {
+    /// Waits until every replica of the webhook uses a content.
+    pub(crate) async fn uses(&self, source: Source, original: &Value) -> anyhow::Result<()> {
         let (image, expected) = source.probe(original)?;
         let draft = opted_in(source.feature(), &image);
-        until("the webhook decides by it", PATIENCE, || async {
-            let replicas = Webhook::new(self.dialogue.clone()).replicas().await?;
+        until("the webhook uses the content", DEADLINE, || async {
+            let replicas = Webhook::new(self.api.clone()).replicas().await?;
             ensure!(!replicas.is_empty(), "no replica");
             for replica in replicas {
                 let response = replica.review("default", &draft).await?;
@@ -140,16 +138,9 @@ impl Skr {
         Ok(())
     }
 
-    /// Gives the webhook's Pods so many seconds to start; after that the Deployment says that it failed.
-    pub(super) async fn gives(&self, seconds: u32) -> anyhow::Result<()> {
-        let change = json!({ "spec": { "progressDeadlineSeconds": seconds } });
-        let path = deployment_path();
-        self.dialogue.patch(&path, &change).await.map(drop)
-    }
-
-    /// How often objects of a kind were applied by anyone with success, without change too: no object says that.
-    pub(super) async fn applied(&self, resource: &str) -> anyhow::Result<u64> {
-        let metrics = self.dialogue.get("/metrics").await?.object;
+    /// Number of successful server-side applies to a resource, by all clients; those without a change count.
+    pub(crate) async fn applied(&self, resource: &str) -> anyhow::Result<u64> {
+        let metrics = self.api.get("/metrics").await?.object;
         let marks = [
             "verb=\"APPLY\"".to_owned(),
             "code=\"20".to_owned(),
@@ -167,9 +158,30 @@ impl Skr {
             .sum()
     }
 
-    /// Removes every object of the product by hand, as after a rebuild: those of the manifests and those that controller
-    /// and webhook wrote.
-    pub(super) async fn clear(&self, manifests: &[Value]) -> anyhow::Result<()> {
+    /// Names and UIDs of the Pods of the webhook.
+    pub(crate) async fn webhook_pods(&self) -> anyhow::Result<Value> {
+        let mut uids = serde_json::Map::new();
+        for replica in Webhook::new(self.api.clone()).replicas().await? {
+            let path = format!("/api/v1/namespaces/{SKR_NAMESPACE}/pods/{}", replica.pod);
+            let pod = self.api.get(&path).await?;
+            uids.insert(replica.pod, pod.at("/metadata/uid").clone());
+        }
+        Ok(Value::Object(uids))
+    }
+
+    /// Token of a ServiceAccount that may read all objects and write none.
+    pub(crate) async fn read_only_token(&self) -> anyhow::Result<Value> {
+        self.cluster.apply(READER).await?;
+        let path = format!("/api/v1/namespaces/{SKR_NAMESPACE}/serviceaccounts/default/token");
+        let request = json!({
+            "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {},
+        });
+        let asked = self.api.ask(Method::POST, &path, Some(&request));
+        Ok(asked.await?.good()?.at("/status/token").clone())
+    }
+
+    /// Deletes every object of the product: those of the manifests, and those that controller and webhook wrote.
+    pub(crate) async fn clear(&self, manifests: &[Value]) -> anyhow::Result<()> {
         for object in manifests.iter().rev() {
             self.cluster.delete(&object.to_string()).await?;
         }
@@ -186,21 +198,34 @@ impl Skr {
         }
         let marker = named_config_map(SKR_NAMESPACE, OWNER_MARKER);
         for path in [webhook_path(), deployment_path(), marker] {
-            delete(&self.dialogue, &path).await?;
+            delete(&self.api, &path).await?;
         }
         for source in Source::ALL {
-            delete(&self.dialogue, &source.on_skr()).await?;
+            delete(&self.api, &source.on_skr()).await?;
         }
         Ok(())
     }
 }
 
-pub(super) fn deployment_path() -> String {
+pub(crate) fn deployment_path() -> String {
     format!("/apis/apps/v1/namespaces/{SKR_NAMESPACE}/deployments/{WEBHOOK_DEPLOYMENT}")
 }
 
-pub(super) fn webhook_path() -> String {
+pub(crate) fn webhook_path() -> String {
     format!(
         "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/{WEBHOOK_CONFIGURATION}"
     )
 }
+
+const READER: &str = "
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: scenario-reader}
+rules: [{apiGroups: ['*'], resources: ['*'], verbs: [get, list, watch]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: scenario-reader}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: scenario-reader}
+subjects: [{kind: ServiceAccount, name: default, namespace: kyma-system}]
+";

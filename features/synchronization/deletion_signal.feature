@@ -1,0 +1,41 @@
+Feature: Deletion of a source in mode signal
+  Runtimes are signaled after the grace period, so that KIM deletes the copies.
+
+  Background:
+    Given the KIM double is running
+    And the controller runs with flags "--deletion-grace-period=5s"
+
+  Scenario Outline: In mode signal Runtimes are signaled when the <source> is deleted and when it is created again
+    Given Runtime "two" in mode signal
+    When source <source> on KCP is deleted
+    Then KIM reconciles Runtime "two"
+    When source <source> on KCP is created
+    Then KIM reconciles Runtime "two"
+    And runtime "two" has source <source> of KCP
+
+    Examples:
+      | source             |
+      | pull Secret        |
+      | ClusterTrustBundle |
+      | ConfigMap          |
+
+  Scenario Outline: In mode signal a deleted <source> is deleted on a runtime that has a copy
+    Given Runtime "two" in mode signal
+    When source <source> on KCP is updated
+    Then runtime "two" has source <source> of KCP
+    When source <source> on KCP is deleted
+    Then <object> on runtime "two" is deleted
+
+    Examples:
+      | source             | object                                              |
+      | pull Secret        | Secret "kyma-system/registry-credentials"           |
+      | ClusterTrustBundle | ClusterTrustBundle "rt-bootstrapper-k3d.test:ctb:1" |
+      | ConfigMap          | ConfigMap "kyma-system/rt-bootstrapper-config"      |
+
+  Scenario: In mode signal Runtimes are signaled after a source was deleted while the controller was stopped
+    Given Runtime "a" in mode signal without a cluster
+    And the KIM double is stopped
+    When component controller is stopped
+    And source ClusterTrustBundle on KCP is deleted
+    And component controller is started
+    Then Runtime "a" is signaled

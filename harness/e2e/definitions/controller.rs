@@ -1,0 +1,221 @@
+//! The controller on KCP: its flags, replicas, Lease, permissions, metrics, and the rollout.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail, ensure};
+use api::runtimes::{KCP_NAMESPACE, ROLLOUT};
+use cucumber::{given, then, when};
+use http::Method;
+use serde_json::{Value, json};
+
+use super::PATIENCE;
+use super::runtime::{record, synchronization};
+use crate::scenario::{ObjectRef, Scenario};
+use crate::synchronization::Leased;
+use crate::synchronization::controller::{ACCOUNT, Controller};
+use crate::synchronization::objects::{get_opt, named_config_map};
+use crate::synchronization::source::Source;
+use testkit::until::until;
+
+/// Installs the controller without more flags at the end of the scenario.
+fn reinstall_later(scenario: &mut Scenario, env: &Leased) {
+    let clusters = env.clusters();
+    scenario.undo("install the controller", async move {
+        Box::pin(clusters.controller.install(&clusters.kcp)).await
+    });
+}
+
+/// A `Given` records the state after the installation, a `When` keeps the state before it.
+#[given(regex = r#"^the controller runs (?:with flags "([^"]+)"|without mode direct)$"#)]
+async fn runs_with(scenario: &mut Scenario, flags: String) -> anyhow::Result<()> {
+    install(scenario, &flags).await?;
+    record(scenario).await
+}
+
+#[when(expr = "the controller runs with flags {string}")]
+async fn restarted_with(scenario: &mut Scenario, flags: String) -> anyhow::Result<()> {
+    if flags.is_empty() {
+        let env = synchronization(scenario)?;
+        return Box::pin(env.controller.install(&env.kcp)).await;
+    }
+    install(scenario, &flags).await
+}
+
+async fn install(scenario: &mut Scenario, flags: &str) -> anyhow::Result<()> {
+    let env = synchronization(scenario)?;
+    reinstall_later(scenario, &env);
+    if flags.is_empty() {
+        return Box::pin(env.controller.install_signals(&env.kcp)).await;
+    }
+    let flags: Vec<&str> = flags.split_whitespace().collect();
+    Box::pin(env.controller.install_with(&env.kcp, &flags)).await
+}
+
+#[when(regex = "^component controller is (stopped|started|restarted)$")]
+async fn component(scenario: &mut Scenario, change: String) -> anyhow::Result<()> {
+    let env = synchronization(scenario)?;
+    if change != "started" {
+        reinstall_later(scenario, &env);
+        Controller::stop(&env.kcp).await?;
+    }
+    if change != "stopped" {
+        Controller::start(&env.kcp).await?;
+    }
+    Ok(())
+}
+
+#[when(
+    regex = r#"^the leader of controller is killed (?:while it writes to runtime "([^"]+)"|after it signaled the first Runtime)$"#
+)]
+async fn killed(scenario: &mut Scenario, runtime: String) -> anyhow::Result<()> {
+    let env = synchronization(scenario)?;
+    if runtime.is_empty() {
+        kill_during_signals(&env).await
+    } else {
+        kill_during_reconcile(&env, &runtime).await
+    }
+}
+
+/// The first writes of the reconcile are done, that of the ConfigMap is not.
+async fn kill_during_reconcile(env: &Arc<Leased>, name: &str) -> anyhow::Result<()> {
+    let before = env.state().writes[name].clone();
+    let (cluster, before) = (env.cluster(name)?, &before);
+    until("the reconcile has started", PATIENCE, || async move {
+        let now = cluster.writes().await?;
+        ensure!(now != *before, "no object is written yet");
+        anyhow::Ok(())
+    })
+    .await?;
+    kill_leader(env).await?;
+    let last = Source::Configuration.on_skr();
+    let now = cluster.writes().await?;
+    ensure!(now[&last] == before[&last], "the reconcile was complete");
+    Ok(())
+}
+
+async fn kill_during_signals(env: &Arc<Leased>) -> anyhow::Result<()> {
+    let runtimes = env.state().many.clone();
+    let (leased, runtimes) = (env, &runtimes);
+    until("the first Runtime is signaled", PATIENCE, || async move {
+        for runtime in runtimes {
+            if leased.is_signaled(runtime).await? {
+                return Ok(());
+            }
+        }
+        bail!("none is signaled")
+    })
+    .await?;
+    kill_leader(env).await
+}
+
+async fn kill_leader(env: &Arc<Leased>) -> anyhow::Result<()> {
+    let leader = Controller::leader(&env.kcp).await?;
+    env.state().leader = Some(leader.clone());
+    Controller::kill(&env.kcp, &leader).await
+}
+
+#[then(regex = r#"^(Lease "[^"]+") is held by (exactly one|another) replica of controller$"#)]
+async fn held(scenario: &mut Scenario, lease: ObjectRef, which: String) -> anyhow::Result<()> {
+    let env = synchronization(scenario)?;
+    if which == "exactly one" {
+        return one_leader(&env).await;
+    }
+    let before = env.state().leader.clone().context("no leader was killed")?;
+    super::observation::expect(scenario, &lease, |seen| {
+        let holder = seen["spec"]["holderIdentity"].as_str().unwrap_or_default();
+        ensure!(!holder.is_empty() && holder != before, "held by {holder:?}");
+        Ok(())
+    })
+    .await
+}
+
+/// The Lease and the metrics of both replicas name the same leader.
+async fn one_leader(env: &Leased) -> anyhow::Result<()> {
+    let holder = Controller::leader(&env.kcp).await?;
+    let metrics = Controller::metric(&env.kcp, "leader_election_master_status").await?;
+    let leaders = metrics.iter().filter(|(_, value)| **value > 0.5);
+    let leaders: Vec<&String> = leaders.map(|(pod, _)| pod).collect();
+    ensure!(
+        leaders == [&holder] && metrics.len() == 2,
+        "the Lease is held by {holder}, metrics: {metrics:?}"
+    );
+    Ok(())
+}
+
+#[then(expr = "metric {string} of controller increases by at least {float}")]
+async fn metric(scenario: &mut Scenario, name: String, least: f64) -> anyhow::Result<()> {
+    let env = synchronization(scenario)?;
+    let sum = |env: Arc<Leased>, name: String| async move {
+        let values = Controller::metric(&env.kcp, &name).await?;
+        anyhow::Ok(values.values().sum::<f64>())
+    };
+    let before = sum(Arc::clone(&env), name.clone()).await?;
+    until(&format!("{name} increases"), PATIENCE, || {
+        let now = sum(Arc::clone(&env), name.clone());
+        async move {
+            let now = now.await?;
+            ensure!(now >= before + least, "it was {before}, it is {now}");
+            anyhow::Ok(())
+        }
+    })
+    .await?;
+    Ok(())
+}
+
+#[then(regex = r#"^the controller is not permitted to (\w+) Secret "([^"/]+)/([^"]+)"$"#)]
+async fn not_permitted(
+    scenario: &mut Scenario,
+    verb: String,
+    namespace: String,
+    name: String,
+) -> anyhow::Result<()> {
+    let env = synchronization(scenario)?;
+    let attributes = json!({
+        "namespace": namespace, "verb": verb, "resource": "secrets", "name": name,
+    });
+    let review = json!({
+        "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+        "spec": { "user": ACCOUNT, "resourceAttributes": attributes },
+    });
+    let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
+    let answer = env
+        .kcp
+        .api
+        .ask(Method::POST, path, Some(&review))
+        .await?
+        .good()?;
+    ensure!(*answer.at("/status/allowed") == json!(false), "it is");
+    // The same question about an object that it needs is answered the other way round.
+    let mut needed = review;
+    needed["spec"]["resourceAttributes"]["name"] = json!(api::names::PULL_SECRET);
+    needed["spec"]["resourceAttributes"]["verb"] = json!("watch");
+    let answer = env
+        .kcp
+        .api
+        .ask(Method::POST, path, Some(&needed))
+        .await?
+        .good()?;
+    ensure!(
+        *answer.at("/status/allowed") == json!(true),
+        "no permission at all"
+    );
+    Ok(())
+}
+
+#[then(expr = "the rollout is stopped with reason {string}")]
+async fn stopped(scenario: &mut Scenario, reason: String) -> anyhow::Result<()> {
+    let env = synchronization(scenario)?;
+    let path = named_config_map(KCP_NAMESPACE, ROLLOUT);
+    let (leased, path, reason) = (&env, &path, reason.as_str());
+    until("the rollout is stopped", PATIENCE, || async move {
+        let published = get_opt(&leased.kcp.api, path).await?.unwrap_or_default();
+        let text = published["data"]["progress"]
+            .as_str()
+            .context("no progress")?;
+        let progress: Value = serde_json::from_str(text)?;
+        ensure!(progress["stopped"] == reason, "{progress}");
+        anyhow::Ok(())
+    })
+    .await?;
+    Ok(())
+}

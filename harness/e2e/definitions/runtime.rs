@@ -1,0 +1,334 @@
+//! Runtimes on KCP: how they exist, their kubeconfigs, and their migration between the modes.
+
+use std::sync::Arc;
+
+use anyhow::{bail, ensure};
+use api::runtimes::{FORCE_RECONCILIATION, MODE, MODE_DIRECT, MODE_SIGNAL, OWNER_MARKER};
+use cucumber::{given, when};
+use http::Method;
+use serde_json::{Value, json};
+
+use super::PATIENCE;
+use crate::client::Write;
+use crate::doubles::kim::Destination;
+use crate::scenario::{ObjectRef, Scenario};
+use crate::synchronization::objects::{get_opt, named_config_map};
+use crate::synchronization::runtime::Runtime;
+use crate::synchronization::source::Source;
+use crate::synchronization::{Leased, RUNTIMES, number};
+use testkit::until::until;
+
+/// The environment of the scenario; the first call makes the end of the scenario wait for the controller.
+pub(crate) fn synchronization(scenario: &mut Scenario) -> anyhow::Result<Arc<Leased>> {
+    let env = scenario.environment_of::<Leased>()?;
+    if !std::mem::replace(&mut env.state().is_begun, true) {
+        let clusters = env.clusters();
+        scenario.undo("wait for the controller", async move {
+            Box::pin(clusters.sources_observed()).await
+        });
+    }
+    Ok(env)
+}
+
+/// Records the state that "is not modified" compares with. Every `Given` of this suite does it, so the last one counts.
+pub(crate) async fn record(scenario: &mut Scenario) -> anyhow::Result<()> {
+    let env = synchronization(scenario)?;
+    for name in RUNTIMES {
+        let cluster = env.cluster(name)?;
+        let system = cluster.api.get("/api/v1/namespaces/kube-system").await?;
+        let uid = system.at("/metadata/uid").as_str().unwrap_or_default();
+        scenario.alias(&format!("UID of runtime {name}"), uid);
+        let writes = cluster.writes().await?;
+        env.state().writes.insert(name.to_owned(), writes);
+        for source in Source::ALL {
+            let object = ObjectRef {
+                runtime: Some(name.to_owned()),
+                ..source.object()
+            };
+            let copy = cluster.copy(source).await?;
+            scenario.observed.before.insert(object, copy);
+        }
+    }
+    let runtimes: Vec<Runtime> = env.state().runtimes.values().cloned().collect();
+    for runtime in runtimes {
+        let live = env.kcp.runtime(&runtime.name).await?;
+        scenario.observed.before.insert(runtime.reference(), live);
+    }
+    Ok(())
+}
+
+/// Names a Runtime; unless it is the permanent one, it is deleted at the end of the scenario.
+async fn add(scenario: &mut Scenario, name: &str, runtime: Runtime) -> anyhow::Result<()> {
+    let env = synchronization(scenario)?;
+    scenario.alias(name, &runtime.name);
+    if runtime.name != Runtime::permanent(0).name {
+        let (clusters, runtime) = (env.clusters(), runtime.clone());
+        scenario.undo(format!("remove Runtime {}", runtime.name), async move {
+            Box::pin(clusters.remove(&runtime)).await
+        });
+    }
+    scenario.alias(&format!("ID of Runtime {name}"), &runtime.id);
+    env.state()
+        .runtimes
+        .insert(name.to_owned(), runtime.clone());
+    // The scenario owns the object: nothing has to be restored after a step that changes it.
+    let path = crate::synchronization::control_plane::runtime_path(&runtime.name);
+    if let Ok(answer) = env.kcp.api.ask(Method::GET, &path, None).await {
+        let how = Write::Create;
+        scenario.observed.wrote(&runtime.reference(), answer, how);
+    }
+    record(scenario).await
+}
+
+#[given(
+    regex = r#"^(Runtime "[^"]+"|\d+ Runtimes)(?: in mode (signal|direct))?(?: and wave (\d+))?(?: with(?:out an?)? (cluster|webhook|runtime ID|an address that does not respond))?$"#
+)]
+async fn exists(
+    scenario: &mut Scenario,
+    runtimes: String,
+    mode: String,
+    wave: String,
+    special: String,
+) -> anyhow::Result<()> {
+    let is_direct = mode == MODE_DIRECT;
+    if let Some(count) = runtimes.strip_suffix(" Runtimes") {
+        return many(scenario, count.parse()?).await;
+    }
+    let name = runtimes.split('"').nth(1).unwrap_or_default();
+    let wave = wave.parse().ok();
+    match special.as_str() {
+        "webhook" | "runtime ID" => without(scenario, name, &special).await,
+        "cluster" => elsewhere(scenario, name, is_direct, false).await,
+        "" => synchronized(scenario, name, is_direct, wave).await,
+        _ => elsewhere(scenario, name, is_direct, true).await,
+    }
+}
+
+/// A Runtime with a cluster; in mode direct it is synchronized, in mode signal the KIM double knows it.
+async fn synchronized(
+    scenario: &mut Scenario,
+    name: &str,
+    is_direct: bool,
+    wave: Option<u32>,
+) -> anyhow::Result<()> {
+    let env = synchronization(scenario)?;
+    let number = number(name)?;
+    if is_direct && number == 0 {
+        let runtime = env.direct(number, wave).await?;
+        return add(scenario, name, runtime).await;
+    }
+    let runtime = Runtime::fresh(name, Some(number));
+    if is_direct {
+        env.put_direct(&runtime, wave).await?;
+        add(scenario, name, runtime.clone()).await?;
+        env.is_synchronized(&runtime).await?;
+        return record(scenario).await;
+    }
+    env.kcp.put_runtime(&runtime.object(None, wave)).await?;
+    let kim = env.state().kim.clone();
+    if let Some(kim) = kim {
+        let client = env.cluster(name)?.cluster.client();
+        let manifests = Vec::new();
+        kim.serve(&runtime.name, Destination { client, manifests });
+    }
+    add(scenario, name, runtime).await
+}
+
+/// A Runtime without a kubeconfig, or with an address in a network for documentation, from which nothing responds.
+async fn elsewhere(
+    scenario: &mut Scenario,
+    name: &str,
+    is_direct: bool,
+    has_address: bool,
+) -> anyhow::Result<()> {
+    let env = synchronization(scenario)?;
+    let runtime = Runtime::fresh(name, None);
+    let label = is_direct.then_some(MODE_DIRECT);
+    env.kcp.put_runtime(&runtime.object(label, None)).await?;
+    if has_address {
+        let mut kubeconfig = env.runtimes[1].kubeconfig.clone();
+        kubeconfig["clusters"][0]["cluster"]["server"] = json!("https://192.0.2.1:6443");
+        let text = kubeconfig.to_string();
+        env.kcp.put_kubeconfig(&runtime, &text).await?;
+    }
+    add(scenario, name, runtime).await
+}
+
+async fn without(scenario: &mut Scenario, name: &str, what: &str) -> anyhow::Result<()> {
+    let env = synchronization(scenario)?;
+    let mut runtime = Runtime::fresh(name, number(name).ok());
+    if what == "runtime ID" {
+        runtime.id.clear();
+    }
+    env.kcp.put_runtime(&runtime.object(None, None)).await?;
+    if runtime.cluster.is_some() {
+        let kubeconfig = env.cluster_of(&runtime)?.kubeconfig.to_string();
+        env.kcp.put_kubeconfig(&runtime, &kubeconfig).await?;
+    }
+    add(scenario, name, runtime).await
+}
+
+async fn many(scenario: &mut Scenario, count: usize) -> anyhow::Result<()> {
+    let env = synchronization(scenario)?;
+    let runtimes: Vec<Runtime> = (0..count).map(|_| Runtime::fresh("many", None)).collect();
+    for runtime in &runtimes {
+        env.kcp.put_runtime(&runtime.object(None, None)).await?;
+    }
+    env.state().many.clone_from(&runtimes);
+    let clusters = env.clusters();
+    scenario.undo(format!("remove {count} Runtimes"), async move {
+        for runtime in &runtimes {
+            Box::pin(clusters.remove(runtime)).await?;
+        }
+        Ok(())
+    });
+    Ok(())
+}
+
+#[when(
+    regex = r#"^the kubeconfig of Runtime "([^"]+)" (?:leads to runtime "([^"]+)"|contains "([^"]+)"|is deleted)$"#
+)]
+async fn kubeconfig(
+    scenario: &mut Scenario,
+    name: String,
+    cluster: String,
+    content: String,
+) -> anyhow::Result<()> {
+    if !cluster.is_empty() {
+        return leads_to(scenario, &name, &cluster).await;
+    }
+    if !content.is_empty() {
+        return contains(scenario, &name, &content).await;
+    }
+    let env = synchronization(scenario)?;
+    let runtime = env.runtime(&name)?;
+    env.kcp.delete_kubeconfig(&runtime).await
+}
+
+async fn leads_to(scenario: &mut Scenario, name: &str, cluster: &str) -> anyhow::Result<()> {
+    let env = synchronization(scenario)?;
+    let runtime = env.runtime(name)?;
+    let kubeconfig = env.cluster(cluster)?.kubeconfig.to_string();
+    env.kcp.put_kubeconfig(&runtime, &kubeconfig).await?;
+    let elsewhere = Some(number(cluster)?);
+    if runtime.cluster.is_some() && runtime.cluster != elsewhere {
+        // Both clusters and the RuntimeBootstrapper are removed, the permanent one too.
+        let moved = Runtime {
+            cluster: elsewhere,
+            ..runtime.clone()
+        };
+        let clusters = env.clusters();
+        scenario.undo("remove what was moved", async move {
+            Box::pin(clusters.remove(&moved)).await?;
+            Box::pin(clusters.remove(&runtime)).await
+        });
+    }
+    Ok(())
+}
+
+async fn contains(scenario: &mut Scenario, name: &str, content: &str) -> anyhow::Result<()> {
+    let env = synchronization(scenario)?;
+    let runtime = env.runtime(name)?;
+    let cluster = env.cluster_of(&runtime)?;
+    let (clusters, restored) = (env.clusters(), runtime.clone());
+    scenario.undo("restore the kubeconfig", async move {
+        let kubeconfig = clusters.cluster_of(&restored)?.kubeconfig.to_string();
+        clusters.kcp.put_kubeconfig(&restored, &kubeconfig).await
+    });
+    let mut secret = runtime.kubeconfig_object("");
+    match content {
+        "another key" => {
+            secret["data"] = json!({ "another": "e30=" });
+            return env.kcp.put_kubeconfig_object(&runtime, &secret).await;
+        }
+        "an empty key config" => return env.kcp.put_kubeconfig_object(&runtime, &secret).await,
+        "invalid YAML" => return env.kcp.put_kubeconfig(&runtime, "{").await,
+        _ => {}
+    }
+    let mut kubeconfig = cluster.kubeconfig.clone();
+    if content == "a read-only user" {
+        let token = cluster.read_only_token().await?;
+        kubeconfig["users"][0]["user"] = json!({ "token": token });
+    } else {
+        reject(&mut kubeconfig, content)?;
+    }
+    let text = kubeconfig.to_string();
+    env.kcp.put_kubeconfig(&runtime, &text).await
+}
+
+/// Adds to a kubeconfig what the controller must reject.
+fn reject(kubeconfig: &mut Value, content: &str) -> anyhow::Result<()> {
+    let leaf = kubeconfig["users"][0]["user"]["client-certificate-data"].clone();
+    let cluster = &mut kubeconfig["clusters"][0]["cluster"];
+    match content {
+        "an exec plugin" => {
+            let exec = json!({ "apiVersion": "client.authentication.k8s.io/v1", "command": "id" });
+            kubeconfig["users"][0]["user"] = json!({ "exec": exec });
+        }
+        "the path of a file" => {
+            cluster["certificate-authority-data"].take();
+            cluster["certificate-authority"] = json!("/etc/ssl/ca.pem");
+        }
+        "a proxy" => cluster["proxy-url"] = json!("http://proxy.test:3128"),
+        "a plain http address" => {
+            let server = cluster["server"].as_str().unwrap_or_default();
+            cluster["server"] = json!(server.replace("https:", "http:"));
+        }
+        "insecure-skip-tls-verify" => cluster["insecure-skip-tls-verify"] = json!(true),
+        "a leaf certificate as CA" => cluster["certificate-authority-data"] = leaf,
+        other => bail!("unknown content of a kubeconfig: {other:?}"),
+    }
+    Ok(())
+}
+
+/// The webhook and the sources as KIM writes them, and every replica of the webhook uses the sources.
+#[given(expr = "runtime {string} installed by KIM")]
+async fn installed_by_kim(scenario: &mut Scenario, name: String) -> anyhow::Result<()> {
+    without(scenario, &name, "webhook").await?;
+    let env = synchronization(scenario)?;
+    let (runtime, cluster) = (env.runtime(&name)?, env.cluster(&name)?);
+    let destination = Destination {
+        client: cluster.cluster.client(),
+        manifests: env.controller.webhook().await?,
+    };
+    env.kim()?.serve(&runtime.name, destination);
+    let signal = json!({ "metadata": { "labels": { (FORCE_RECONCILIATION): "true" } } });
+    env.kcp.patch_runtime(&runtime.name, &signal).await?;
+    for source in Source::ALL {
+        let original = env.kcp.source(source).await?;
+        cluster.has(source, &original).await?;
+        cluster.uses(source, &original).await?;
+    }
+    let pods = cluster.webhook_pods().await?;
+    env.state().pod_uids.insert("webhook".to_owned(), pods);
+    record(scenario).await
+}
+
+#[when(regex = r#"^Runtime "([^"]+)" is migrated to mode (direct|signal)$"#)]
+async fn migrated(scenario: &mut Scenario, name: String, mode: String) -> anyhow::Result<()> {
+    let env = synchronization(scenario)?;
+    let runtime = env.runtime(&name)?;
+    let change = json!({ "metadata": { "labels": { (MODE): mode } } });
+    env.kcp.patch_runtime(&runtime.name, &change).await?;
+    if mode == MODE_SIGNAL {
+        is_orphaned(&env, &runtime).await?;
+    } else {
+        env.is_synchronized(&runtime).await?;
+    }
+    env.record_reconciles();
+    Ok(())
+}
+
+async fn is_orphaned(env: &Leased, runtime: &Runtime) -> anyhow::Result<()> {
+    let api = &env.cluster_of(runtime)?.api;
+    let owner = named_config_map(api::names::SKR_NAMESPACE, OWNER_MARKER);
+    let owner = &owner;
+    until("the runtime is orphaned", PATIENCE, || async move {
+        let left = env.kcp.bootstrapper(&runtime.name).await?;
+        ensure!(left.is_null(), "{}", left["status"]["conditions"]);
+        ensure!(get_opt(api, owner).await?.is_none(), "{owner} exists");
+        anyhow::Ok(())
+    })
+    .await?;
+    Ok(())
+}

@@ -1,0 +1,257 @@
+//! Runtime clusters: what the controller has written there, their faults, and Pods that run on them.
+
+use std::cell::Cell;
+use std::collections::BTreeSet;
+
+use anyhow::{Context as _, bail, ensure};
+use api::names::MARKER;
+use cucumber::{given, then, when};
+use http::Method;
+use serde_json::json;
+use tokio::sync::Mutex;
+
+use super::runtime::synchronization;
+use super::{A_WHILE, PATIENCE};
+use crate::scenario::Scenario;
+use crate::synchronization::inventory::{inventory, with_fields_of};
+use crate::synchronization::number;
+use crate::synchronization::objects::get_opt;
+use crate::synchronization::runtime_cluster::{deployment_path, webhook_path};
+use crate::synchronization::source::Source;
+use crate::world::Draft;
+use testkit::until::{holds, until};
+
+#[then(expr = "no object of the controller on runtime {string} is modified")]
+async fn unmodified(scenario: &mut Scenario, name: String) -> anyhow::Result<()> {
+    let env = synchronization(scenario)?;
+    let before = env.state().writes.get(&name).cloned();
+    let before = before.context("the objects were not recorded")?;
+    let (cluster, before) = (env.cluster(&name)?, &before);
+    holds("no object is modified", A_WHILE, || async move {
+        let now = cluster.writes().await?;
+        ensure!(now == *before, "before {before}\nnow {now}");
+        anyhow::Ok(())
+    })
+    .await?;
+    Ok(())
+}
+
+#[then(
+    expr = "the ClusterTrustBundle and the ConfigMap on runtime {string} are applied exactly once"
+)]
+async fn applied_once(scenario: &mut Scenario, name: String) -> anyhow::Result<()> {
+    let env = synchronization(scenario)?;
+    let cluster = env.cluster(&name)?;
+    let before = env.state().applies.get(&name).cloned();
+    let before = before.context("applies were not counted before")?;
+    let before = &before;
+    holds(
+        "the number of applies is constant",
+        A_WHILE,
+        || async move {
+            for (resource, before) in before {
+                let applied = cluster.applied(resource).await?.saturating_sub(*before);
+                ensure!(applied == 1, "{resource}: {applied} times");
+            }
+            anyhow::Ok(())
+        },
+    )
+    .await?;
+    Ok(())
+}
+
+#[then(expr = "no object on runtime {string} has fields of field manager {string}")]
+async fn no_fields(scenario: &mut Scenario, name: String, manager: String) -> anyhow::Result<()> {
+    let env = synchronization(scenario)?;
+    let (api, manager) = (&env.cluster(&name)?.api, manager.as_str());
+    until(
+        "no object has fields of the manager",
+        PATIENCE,
+        || async move {
+            let objects = with_fields_of(api, manager).await?;
+            ensure!(objects.is_empty(), "{objects:?}");
+            anyhow::Ok(())
+        },
+    )
+    .await?;
+    Ok(())
+}
+
+/// Waits until the cluster itself creates and deletes nothing more, and nothing of an earlier installation exists.
+#[given(expr = "the inventory of runtime {string} is recorded")]
+async fn inventory_recorded(scenario: &mut Scenario, name: String) -> anyhow::Result<()> {
+    let env = synchronization(scenario)?;
+    let api = &env.cluster(&name)?.api;
+    let last = Mutex::new(BTreeSet::new());
+    let last = &last;
+    until(
+        "the objects of the cluster are stable",
+        PATIENCE,
+        || async move {
+            let now = inventory(api).await?;
+            let before = std::mem::replace(&mut *last.lock().await, now.clone());
+            let changed: Vec<_> = before.symmetric_difference(&now).collect();
+            ensure!(changed.is_empty(), "{changed:?}");
+            let old: Vec<_> = now
+                .iter()
+                .filter(|it| it.contains("rt-bootstrapper"))
+                .collect();
+            ensure!(
+                old.is_empty(),
+                "objects of an earlier installation: {old:?}"
+            );
+            anyhow::Ok(())
+        },
+    )
+    .await?;
+    env.state().inventory = Some(last.lock().await.clone());
+    Ok(())
+}
+
+#[then(expr = "the inventory of runtime {string} equals the recorded one")]
+async fn inventory_equal(scenario: &mut Scenario, name: String) -> anyhow::Result<()> {
+    let env = synchronization(scenario)?;
+    let before = env
+        .state()
+        .inventory
+        .clone()
+        .context("no inventory was recorded")?;
+    let (api, before) = (&env.cluster(&name)?.api, &before);
+    until("the inventory is as recorded", PATIENCE, || async move {
+        let now = inventory(api).await?;
+        let left: Vec<_> = now.difference(before).collect();
+        let lost: Vec<_> = before.difference(&now).collect();
+        ensure!(now == *before, "left: {left:?}, lost: {lost:?}");
+        anyhow::Ok(())
+    })
+    .await?;
+    Ok(())
+}
+
+#[when(expr = "runtime {string} becomes {word}")]
+async fn becomes(scenario: &mut Scenario, name: String, state: String) -> anyhow::Result<()> {
+    let env = synchronization(scenario)?;
+    let number = number(&name)?;
+    match state.as_str() {
+        "reachable" => env.admit(number).await,
+        "unreachable" => {
+            let clusters = env.clusters();
+            scenario.undo("make the runtime reachable", async move {
+                clusters.admit(number).await
+            });
+            env.shut_out(number).await
+        }
+        other => bail!("expected reachable or unreachable, got {other}"),
+    }
+}
+
+#[when(
+    regex = r#"^the API server of runtime "([^"]+)" (denies writes to Secrets|delays writes to ConfigMaps|accepts writes again)$"#
+)]
+async fn writes(scenario: &mut Scenario, name: String, how: String) -> anyhow::Result<()> {
+    let env = synchronization(scenario)?;
+    let number = number(&name)?;
+    if how.starts_with("accepts") {
+        return env.accept_writes(number).await;
+    }
+    let clusters = env.clusters();
+    scenario.undo("accept writes", async move {
+        clusters.accept_writes(number).await
+    });
+    if how.starts_with("denies") {
+        env.deny_secret(number).await
+    } else {
+        env.delay_config_map(number).await
+    }
+}
+
+#[then(expr = "the webhook on runtime {string} mutates a Pod that opts in")]
+async fn mutates(scenario: &mut Scenario, name: String) -> anyhow::Result<()> {
+    let env = synchronization(scenario)?;
+    let api = &env.cluster(&name)?.api;
+    let mut pod = Draft::plain("dry-run").0;
+    pod["metadata"]["annotations"][api::Feature::FipsMode.key()] = json!("true");
+    let (pod, path) = (&pod, "/api/v1/namespaces/default/pods?dryRun=All");
+    until("the Pod is mutated", PATIENCE, || async move {
+        let answer = api.ask(Method::POST, path, Some(pod)).await?.good()?;
+        let annotations = &answer.object["metadata"]["annotations"];
+        ensure!(annotations[MARKER] == "true", "{annotations}");
+        anyhow::Ok(())
+    })
+    .await?;
+    Ok(())
+}
+
+/// The annotation of each copy has the hash that the status must name.
+#[then(
+    regex = r#"^the status of RuntimeBootstrapper "([^"]+)" has the version, the ready replicas and the hashes of runtime "([^"]+)"$"#
+)]
+async fn status(scenario: &mut Scenario, name: String, cluster: String) -> anyhow::Result<()> {
+    let env = synchronization(scenario)?;
+    let name = env.runtime(&name)?.name;
+    let (leased, name) = (&env, name.as_str());
+    let cluster = env.cluster(&cluster)?;
+    until("the status is complete", PATIENCE, || async move {
+        let object = leased.kcp.bootstrapper(name).await?;
+        let (status, webhook) = (&object["status"], &object["status"]["webhook"]);
+        ensure!(
+            webhook["version"].is_string()
+                && webhook["readyReplicas"] == webhook["replicas"]
+                && webhook["replicas"].as_u64() > Some(0)
+                && status["observedGeneration"] == object["metadata"]["generation"],
+            "{status}"
+        );
+        for (source, field) in [
+            (Source::PullSecret, "pullSecretHash"),
+            (Source::TrustBundle, "trustBundleHash"),
+            (Source::Configuration, "configMapHash"),
+        ] {
+            let copy = cluster.copy(source).await?;
+            let hash = &copy["metadata"]["annotations"][api::runtimes::CONTENT_HASH];
+            ensure!(hash.is_string(), "the {source:?} has no hash");
+            let named = &status["configuration"][field];
+            ensure!(named == hash, "{field}: {named}, not {hash}");
+        }
+        ensure!(status["configuration"]["revision"].is_string(), "{status}");
+        anyhow::Ok(())
+    })
+    .await?;
+    Ok(())
+}
+
+#[then(
+    expr = "the webhook configuration on runtime {string} is deleted before the Deployment of the webhook"
+)]
+async fn deleted_first(scenario: &mut Scenario, name: String) -> anyhow::Result<()> {
+    let env = synchronization(scenario)?;
+    let api = &env.cluster(&name)?.api;
+    let wrong = Cell::new(false);
+    let wrong = &wrong;
+    until("the webhook is deleted", PATIENCE, || async move {
+        // In this order: a deletion between the two reads cannot look like the wrong order.
+        let deployment = get_opt(api, &deployment_path()).await?;
+        let runs = deployment.is_some_and(|it| it["metadata"]["deletionTimestamp"].is_null());
+        let is_called = get_opt(api, &webhook_path()).await?.is_some();
+        wrong.set(wrong.get() || (is_called && !runs));
+        ensure!(
+            !runs && !is_called,
+            "Deployment: {runs}, configuration: {is_called}"
+        );
+        anyhow::Ok(())
+    })
+    .await?;
+    ensure!(!wrong.get(), "Pods were sent to a deleted webhook");
+    Ok(())
+}
+
+#[then(expr = "the Pods of the webhook on runtime {string} are not replaced")]
+async fn same_pods(scenario: &mut Scenario, name: String) -> anyhow::Result<()> {
+    let env = synchronization(scenario)?;
+    let before = env.state().pod_uids.get("webhook").cloned();
+    let now = env.cluster(&name)?.webhook_pods().await?;
+    ensure!(
+        before.as_ref() == Some(&now),
+        "before {before:?}, now {now}"
+    );
+    Ok(())
+}

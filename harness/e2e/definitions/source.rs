@@ -1,0 +1,149 @@
+//! The sources on KCP, and their copies on runtimes.
+
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use cucumber::{given, then, when};
+use serde_json::json;
+
+use super::PATIENCE;
+use super::runtime::{record, synchronization};
+use crate::client::Answer;
+use crate::scenario::Scenario;
+use crate::synchronization::Leased;
+use crate::synchronization::controller::{Controller, DIRECT_STATE, SIGNAL_STATE};
+use crate::synchronization::objects::{delete, get_opt, named_config_map};
+use crate::synchronization::source::{Source, with_hosts_of};
+use crate::world::random;
+use testkit::until::until;
+
+#[when(
+    regex = r#"^(?:source (pull Secret|ClusterTrustBundle|ConfigMap)|all sources) on (?:KCP|runtime "([^"]+)") (?:is|are) (created|updated|deleted)$"#
+)]
+async fn changes(
+    scenario: &mut Scenario,
+    source: String,
+    runtime: String,
+    change: String,
+) -> anyhow::Result<()> {
+    let env = synchronization(scenario)?;
+    env.record_reconciles();
+    let Ok(source) = source.parse::<Source>() else {
+        return all_change(&env).await;
+    };
+    if !runtime.is_empty() {
+        let api = &env.cluster(&runtime)?.api;
+        if change == "deleted" {
+            return delete(api, &source.on_skr()).await;
+        }
+        let fresh = source.fresh()?;
+        let key = match source {
+            Source::TrustBundle => "spec",
+            Source::PullSecret | Source::Configuration => "data",
+        };
+        let content = json!({ (key): fresh[key] });
+        return api.patch(&source.on_skr(), &content).await.map(drop);
+    }
+    if change == "deleted" {
+        let clusters = env.clusters();
+        scenario.undo("create the source", async move {
+            clusters.kcp.renew(source).await
+        });
+        return env.kcp.delete(source).await;
+    }
+    env.kcp.renew(source).await?;
+    scenario.observed.last = Some(Answer {
+        status: http::StatusCode::OK,
+        object: env.kcp.source(source).await?,
+        warnings: Vec::new(),
+    });
+    Ok(())
+}
+
+/// The new pull Secret keeps the credentials of the old one, as in a rotation.
+async fn all_change(env: &Leased) -> anyhow::Result<()> {
+    env.record_applies().await?;
+    let mark = random();
+    for source in Source::ALL {
+        let mut object = source.marked(&mark)?;
+        if source == Source::PullSecret {
+            object = with_hosts_of(&object, &env.kcp.source(source).await?)?;
+        }
+        env.kcp.write(source, &object).await?;
+    }
+    Ok(())
+}
+
+/// Deletes the object and what the controller has stored about it.
+#[given(regex = r"^source (pull Secret|ClusterTrustBundle|ConfigMap) has never existed on KCP$")]
+async fn never_existed(scenario: &mut Scenario, source: Source) -> anyhow::Result<()> {
+    let env = synchronization(scenario)?;
+    let clusters = env.clusters();
+    scenario.undo("create the source", async move {
+        clusters.kcp.renew(source).await
+    });
+    Controller::stop(&env.kcp).await?;
+    env.kcp.delete(source).await?;
+    let [signal, direct] = [SIGNAL_STATE, DIRECT_STATE]
+        .map(|name| named_config_map(api::runtimes::KCP_NAMESPACE, name));
+    for state in [&signal, &direct] {
+        delete(&env.kcp.api, state).await?;
+    }
+    Controller::start(&env.kcp).await?;
+    let (env, signal) = (&env, &signal);
+    until(
+        "the controller has observed the others",
+        PATIENCE,
+        || async move {
+            let state = get_opt(&env.kcp.api, signal).await?.unwrap_or_default();
+            for other in Source::ALL {
+                let is_known = state["data"][other.state_key()].is_string();
+                ensure!(is_known == (other != source), "{}", state["data"]);
+            }
+            anyhow::Ok(())
+        },
+    )
+    .await?;
+    record(scenario).await
+}
+
+#[then(
+    regex = r#"^runtime "([^"]+)" has (?:source (pull Secret|ClusterTrustBundle|ConfigMap) of KCP|the revision of the sources)(?: within (\d+) seconds)?$"#
+)]
+async fn has(
+    scenario: &mut Scenario,
+    runtime: String,
+    source: String,
+    limit: String,
+) -> anyhow::Result<()> {
+    let env = synchronization(scenario)?;
+    let cluster = env.cluster(&runtime)?;
+    let Ok(source) = source.parse::<Source>() else {
+        return Box::pin(env.has_sources(cluster)).await;
+    };
+    let original = env.kcp.source(source).await?;
+    ensure!(!original.is_null(), "{source:?} does not exist on KCP");
+    let begin = Instant::now();
+    cluster.has(source, &original).await?;
+    if let Ok(limit) = limit.parse() {
+        let taken = begin.elapsed();
+        ensure!(taken <= Duration::from_secs(limit), "it took {taken:?}");
+    }
+    Ok(())
+}
+
+#[then(
+    regex = r#"^the webhook on runtime "([^"]+)" uses (?:source (pull Secret|ClusterTrustBundle|ConfigMap)|all sources)$"#
+)]
+async fn uses(scenario: &mut Scenario, runtime: String, source: String) -> anyhow::Result<()> {
+    let env = synchronization(scenario)?;
+    let sources = match source.parse::<Source>() {
+        Ok(source) => vec![source],
+        Err(_) => Source::ALL.to_vec(),
+    };
+    for source in sources {
+        let original = env.kcp.source(source).await?;
+        env.cluster(&runtime)?.uses(source, &original).await?;
+    }
+    Ok(())
+}

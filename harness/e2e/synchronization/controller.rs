@@ -1,0 +1,251 @@
+//! The controller, installed as a user does: the output of `manifests controller --direct` and `crds` is applied.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context as _, ensure};
+use api::runtimes::KCP_NAMESPACE;
+use http::Method;
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use super::DEADLINE;
+use super::control_plane::ControlPlane;
+use super::objects::{delete, get_opt};
+use crate::rollout::replicas_at;
+use crate::world::bundle;
+use crate::world::effects::items;
+use clusters::evidence::Evidence;
+use testkit::until::until;
+
+/// The installation: binary that prints the manifests, and images.
+pub(crate) struct Controller {
+    binary: std::path::PathBuf,
+    image: String,
+    webhook_image: String,
+}
+
+impl Controller {
+    pub(crate) fn new(binary: &Path, image: &str, webhook_image: &str) -> Self {
+        Self {
+            binary: binary.to_owned(),
+            image: image.to_owned(),
+            webhook_image: webhook_image.to_owned(),
+        }
+    }
+
+    /// The objects that the binary prints.
+    pub(crate) async fn printed(&self, arguments: &[&str]) -> anyhow::Result<Vec<Value>> {
+        let printed = Command::new(&self.binary)
+            .args(arguments)
+            .output()
+            .await
+            .with_context(|| format!("run {}", self.binary.display()))?;
+        ensure!(
+            printed.status.success(),
+            "{arguments:?} ended with {}: {}",
+            printed.status,
+            String::from_utf8_lossy(&printed.stderr)
+        );
+        let text = String::from_utf8(printed.stdout)?;
+        let mut objects: Vec<Value> = serde_saphyr::from_multiple(&text)?;
+        objects.retain(|object| !object.is_null());
+        Ok(objects)
+    }
+
+    /// The manifests of the webhook, as KIM installs them.
+    pub(crate) async fn webhook(&self) -> anyhow::Result<Vec<Value>> {
+        self.printed(&["manifests", "webhook", "--image", &self.webhook_image])
+            .await
+    }
+
+    /// Installs the controller with both modes, or restores this installation.
+    pub(crate) async fn install(&self, kcp: &ControlPlane) -> anyhow::Result<()> {
+        self.install_with(kcp, &[]).await
+    }
+
+    /// Installs it with more flags of the controller, which may name another image of the webhook.
+    pub(crate) async fn install_with(
+        &self,
+        kcp: &ControlPlane,
+        flags: &[&str],
+    ) -> anyhow::Result<()> {
+        let bundle = format!("--kcp-cluster-trust-bundle={}", bundle::NAME);
+        let webhook = format!("--webhook-image={}", self.webhook_image);
+        let image = ["--image", &self.image, "--", &bundle];
+        let mut arguments = vec!["manifests", "controller", "--direct"];
+        arguments.extend(image);
+        if !flags.iter().any(|it| it.starts_with("--webhook-image=")) {
+            arguments.push(&webhook);
+        }
+        arguments.extend(flags);
+        let mut objects = self.printed(&["crds"]).await?;
+        objects.extend(self.printed(&arguments).await?);
+        apply(kcp, &objects).await?;
+        until("the controller is running", DEADLINE, || is_up(kcp)).await?;
+        Ok(())
+    }
+
+    /// Installs it without mode direct.
+    pub(crate) async fn install_signals(&self, kcp: &ControlPlane) -> anyhow::Result<()> {
+        let bundle = format!("--kcp-cluster-trust-bundle={}", bundle::NAME);
+        let arguments = [
+            "manifests",
+            "controller",
+            "--image",
+            &self.image,
+            "--",
+            &bundle,
+        ];
+        apply(kcp, &self.printed(&arguments).await?).await?;
+        for kind in ["rolebindings", "roles"] {
+            let path = format!(
+                "/apis/rbac.authorization.k8s.io/v1/namespaces/{KCP_NAMESPACE}/{kind}/{NAME}-direct"
+            );
+            delete(&kcp.api, &path).await?;
+        }
+        until("the controller is running", DEADLINE, || is_up(kcp)).await?;
+        Ok(())
+    }
+
+    /// Stops all replicas and waits until their Pods are deleted.
+    pub(crate) async fn stop(kcp: &ControlPlane) -> anyhow::Result<()> {
+        scale(kcp, 0).await?;
+        until("the controller is stopped", DEADLINE, || async {
+            let left = pods(kcp).await?.len();
+            ensure!(left == 0, "{left} Pods");
+            anyhow::Ok(())
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// Starts all replicas and waits until one leads.
+    pub(crate) async fn start(kcp: &ControlPlane) -> anyhow::Result<()> {
+        scale(kcp, REPLICAS).await?;
+        until("the controller is running", DEADLINE, || is_up(kcp)).await?;
+        Ok(())
+    }
+
+    /// Name of the Pod that holds the Lease.
+    pub(crate) async fn leader(kcp: &ControlPlane) -> anyhow::Result<String> {
+        let lease = get_opt(&kcp.api, &lease()).await?.context("no Lease")?;
+        let holder = lease["spec"]["holderIdentity"].as_str();
+        Ok(holder.context("the Lease has no holder")?.to_owned())
+    }
+
+    /// Kills the process of a Pod and deletes the Pod, as when its node fails: another process must take the Lease.
+    pub(crate) async fn kill(kcp: &ControlPlane, pod: &str) -> anyhow::Result<()> {
+        let script = KILL.replace("{pod}", pod);
+        let killed = kcp.cluster.exec_on_node(&["sh", "-c", &script]).await?;
+        ensure!(
+            killed.code == 0 && killed.stdout.lines().count() == 1,
+            "kill {pod}: {killed:?}"
+        );
+        let path = format!("{}/{pod}?gracePeriodSeconds=0", pods_path());
+        delete(&kcp.api, &path).await
+    }
+
+    /// Sum of a metric over its labels, for each replica.
+    pub(crate) async fn metric(
+        kcp: &ControlPlane,
+        name: &str,
+    ) -> anyhow::Result<BTreeMap<String, f64>> {
+        let mut sums = BTreeMap::new();
+        let mut pods = pods(kcp).await?;
+        pods.retain(|pod| pod["metadata"]["deletionTimestamp"].is_null());
+        for pod in pods {
+            let pod = pod["metadata"]["name"]
+                .as_str()
+                .context("a name")?
+                .to_owned();
+            let path = format!("{}/{pod}:8080/proxy/metrics", pods_path());
+            let text = kcp.api.get(&path).await?.object;
+            let lines = text.as_str().context("no metrics")?.lines();
+            let of_it = lines.filter(|line| {
+                let rest = line.strip_prefix(name);
+                rest.is_some_and(|rest| rest.starts_with(['{', ' ']))
+            });
+            let values = of_it.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+            sums.insert(pod, values.sum());
+        }
+        Ok(sums)
+    }
+
+    /// Keeps the logs of all replicas.
+    pub(crate) async fn collect(kcp: &ControlPlane, evidence: &Evidence) {
+        for pod in pods(kcp).await.unwrap_or_default() {
+            let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+            let path = format!("/api/v1/namespaces/{KCP_NAMESPACE}/pods/{name}/log");
+            let log = kcp.api.get(&path).await;
+            let text = log.map(|log| match log.object {
+                Value::String(text) => text,
+                other => other.to_string(),
+            });
+            evidence.keep_result(&format!("controller/{name}.log"), text);
+        }
+    }
+}
+
+async fn apply(kcp: &ControlPlane, objects: &[Value]) -> anyhow::Result<()> {
+    for object in objects {
+        kcp.cluster.apply(&object.to_string()).await?;
+    }
+    Ok(())
+}
+
+async fn scale(kcp: &ControlPlane, replicas: u32) -> anyhow::Result<()> {
+    let change = json!({ "spec": { "replicas": replicas } });
+    kcp.api.patch(&deployment(), &change).await.map(drop)
+}
+
+/// All replicas are available, and one of them holds the Lease.
+async fn is_up(kcp: &ControlPlane) -> anyhow::Result<()> {
+    replicas_at(&kcp.api, &deployment()).await?;
+    let pods = pods(kcp).await?;
+    let names: Vec<&str> = pods
+        .iter()
+        .filter_map(|pod| pod["metadata"]["name"].as_str())
+        .collect();
+    let lease = get_opt(&kcp.api, &lease()).await?.unwrap_or_default();
+    let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
+    ensure!(
+        names.contains(&holder),
+        "the Lease is held by `{holder}`, not by one of {names:?}"
+    );
+    Ok(())
+}
+
+async fn pods(kcp: &ControlPlane) -> anyhow::Result<Vec<Value>> {
+    let path = format!(
+        "{}?labelSelector=app.kubernetes.io/name={NAME}",
+        pods_path()
+    );
+    let listed = kcp.api.ask(Method::GET, &path, None).await?.good()?;
+    Ok(items(listed.at("/items")).cloned().collect())
+}
+
+fn pods_path() -> String {
+    format!("/api/v1/namespaces/{KCP_NAMESPACE}/pods")
+}
+
+fn deployment() -> String {
+    format!("/apis/apps/v1/namespaces/{KCP_NAMESPACE}/deployments/{NAME}")
+}
+
+fn lease() -> String {
+    format!("/apis/coordination.k8s.io/v1/namespaces/{KCP_NAMESPACE}/leases/{NAME}")
+}
+
+/// Its ServiceAccount.
+pub(crate) const ACCOUNT: &str = "system:serviceaccount:kcp-system:rt-bootstrapper-controller";
+/// ConfigMap with the state of the controller `signal`.
+pub(crate) const SIGNAL_STATE: &str = "rt-bootstrapper-signal-state";
+/// ConfigMap with the state of the controller `direct`.
+pub(crate) const DIRECT_STATE: &str = "rt-bootstrapper-direct-state";
+const NAME: &str = "rt-bootstrapper-controller";
+const REPLICAS: u32 = 2;
+/// Kills the process whose environment names the Pod; processes of Pods are visible on the node.
+const KILL: &str = "for file in /proc/[0-9]*/environ; do \
+     if tr '\\0' '\\n' <$file 2>/dev/null | grep -qx 'POD_NAME={pod}'; then \
+     pid=${file#/proc/}; pid=${pid%/environ}; kill -9 $pid && echo $pid; fi; done";

@@ -1,0 +1,163 @@
+//! Pods that are created continuously on a runtime, and what became of them.
+//!
+//! The Pods are stored and deleted again. No node matches their node selector, so their images are not pulled.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use api::names::{MARKER, SKR_NAMESPACE};
+use http::Method;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use tokio::time::{MissedTickBehavior, interval};
+
+use super::DEADLINE;
+use super::source::{FURTHER, LIVE};
+use crate::client::{Answer, Client};
+use crate::world::effects::{VOLUME, containers, items, pull_secrets, started};
+use crate::world::{Draft, bundle, random};
+use testkit::until::until;
+
+/// Pods that are created until [`PodStream::end`].
+pub(crate) struct PodStream {
+    over: Arc<AtomicBool>,
+    task: JoinHandle<Tally>,
+}
+
+/// What became of the Pods; each list has one text for each Pod that is not as expected.
+#[derive(Debug, Default)]
+pub(crate) struct Tally {
+    pub(crate) pods: u32,
+    /// Denied, or without the annotation of the webhook.
+    pub(crate) not_mutated: Vec<String>,
+    /// With an image of a registry whose pull Secret is missing, or the other way round.
+    pub(crate) mixed: Vec<String>,
+    /// Without the ClusterTrustBundle in each container.
+    pub(crate) without_bundle: Vec<String>,
+    /// Times at which not exactly one webhook configuration existed.
+    pub(crate) registrations: Vec<String>,
+}
+
+impl PodStream {
+    /// Starts as soon as the API server sends Pods to the webhook.
+    pub(crate) async fn start(api: Client) -> anyhow::Result<Self> {
+        let prefix = format!("stream-{}", random());
+        until("Pods are sent to the webhook", DEADLINE, || async {
+            let mut tally = Tally::default();
+            tally.add(create(&api, &format!("{prefix}-0")).await);
+            ensure!(tally.not_mutated.is_empty(), "{:?}", tally.not_mutated);
+            anyhow::Ok(())
+        })
+        .await?;
+        let over = Arc::new(AtomicBool::new(false));
+        let task = tokio::spawn(run(api, prefix, Arc::clone(&over)));
+        Ok(Self { over, task })
+    }
+
+    /// Ends after a minimum number of Pods.
+    pub(crate) async fn end(self) -> anyhow::Result<Tally> {
+        self.over.store(true, Ordering::Relaxed);
+        let tally = self.task.await.context("the creation of Pods")?;
+        ensure!(
+            tally.pods >= MINIMUM,
+            "only {} Pods were created",
+            tally.pods
+        );
+        Ok(tally)
+    }
+
+    /// Ends at once.
+    pub(crate) fn abort(self) {
+        self.task.abort();
+    }
+}
+
+async fn run(api: Client, prefix: String, over: Arc<AtomicBool>) -> Tally {
+    #[expect(clippy::disallowed_methods, reason = "a fixed rate, not a wait")]
+    let mut ticks = interval(PERIOD);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut tally = Tally::default();
+    while tally.pods < MINIMUM || !over.load(Ordering::Relaxed) {
+        ticks.tick().await;
+        tally.pods += 1;
+        let created = create(&api, &format!("{prefix}-{}", tally.pods)).await;
+        tally.add(created);
+        tally.add_registrations(registrations(&api).await);
+    }
+    tally
+}
+
+/// Creates a Pod and deletes it again.
+async fn create(api: &Client, name: &str) -> anyhow::Result<Answer> {
+    let mut pod = Draft::plain(name).0;
+    pod["metadata"]["annotations"][api::ALL_KEY] = json!("true");
+    pod["spec"]["containers"][0]["image"] = json!(format!("{LIVE}/x"));
+    pod["spec"]["nodeSelector"] = json!({ "example.test/none": "true" });
+    let created = api.ask(Method::POST, PODS, Some(&pod)).await?.good()?;
+    let path = format!("{PODS}/{name}");
+    api.ask(Method::DELETE, &path, None).await?.good()?;
+    Ok(created)
+}
+
+/// Names of the webhook configurations that send Pods to the namespace of the product.
+async fn registrations(api: &Client) -> anyhow::Result<Vec<String>> {
+    let path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
+    let listed = api.get(path).await?;
+    let of_product = items(listed.at("/items")).filter(|it| {
+        items(&it["webhooks"])
+            .any(|entry| entry["clientConfig"]["service"]["namespace"] == SKR_NAMESPACE)
+    });
+    Ok(of_product
+        .map(|it| it["metadata"]["name"].to_string())
+        .collect())
+}
+
+impl Tally {
+    fn add_registrations(&mut self, registrations: anyhow::Result<Vec<String>>) {
+        match registrations {
+            Ok(names) if names.len() == 1 => {}
+            Ok(names) => self.registrations.push(format!("{names:?}")),
+            Err(error) => self.registrations.push(format!("{error:#}")),
+        }
+    }
+
+    fn add(&mut self, created: anyhow::Result<Answer>) {
+        let pod = match created {
+            Err(error) => return self.not_mutated.push(format!("{error:#}")),
+            Ok(answer) => answer.object,
+        };
+        let name = pod["metadata"]["name"].to_string();
+        if pod["metadata"]["annotations"][MARKER] != "true" {
+            self.not_mutated.push(name.clone());
+        }
+        let image = containers(&pod).find_map(|it| it["image"].as_str());
+        let is_rewritten = image.is_some_and(|image| image.starts_with(FURTHER));
+        let has_secret = pull_secrets(&pod).contains(&api::names::PULL_SECRET);
+        if !is_rewritten || !has_secret {
+            self.mixed.push(format!(
+                "{name}: {image:?}, with a pull Secret: {has_secret}"
+            ));
+        }
+        if !mounts_bundle(&pod) {
+            self.without_bundle.push(pod["spec"].to_string());
+        }
+    }
+}
+
+fn mounts_bundle(pod: &Value) -> bool {
+    let bundle = json!({ "name": bundle::NAME, "path": bundle::FILE });
+    let volume = items(&pod["spec"]["volumes"]).find(|it| it["name"] == VOLUME);
+    let is_projected = volume.is_some_and(|volume| {
+        items(&volume["projected"]["sources"]).any(|it| it["clusterTrustBundle"] == bundle)
+    });
+    let is_mounted = started(pod)
+        .all(|container| items(&container["volumeMounts"]).any(|mount| mount["name"] == VOLUME));
+    is_projected && is_mounted
+}
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const PERIOD: Duration = Duration::from_millis(50);
+/// Fewer Pods show nothing.
+const MINIMUM: u32 = 20;

@@ -1,0 +1,261 @@
+//! Several sets of clusters, so that scenarios that each need one alone run side by side.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anyhow::Context as _;
+use futures::FutureExt as _;
+use futures::future::LocalBoxFuture;
+use serde_json::Value;
+use tokio::sync::Mutex as AsyncMutex;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::clusters::Clusters;
+use super::pods::{PodStream, Tally};
+use super::runtime::Runtime;
+use super::runtime_cluster::RuntimeCluster;
+use crate::client::Client;
+use crate::definitions::signal::keys;
+use crate::doubles::kim::Kim;
+use crate::runner::{Environments, Selection};
+use crate::scenario::{Cluster, Environment};
+use crate::world::supplies::Supplies;
+use clusters::evidence::Evidence;
+use clusters::images::{self, Role};
+use clusters::progress::Progress;
+use clusters::setup::Setup;
+
+/// Sets of clusters that are free, and the way back for those that are in use.
+pub struct ClustersPool {
+    returns: UnboundedSender<Arc<Clusters>>,
+    free: AsyncMutex<UnboundedReceiver<Arc<Clusters>>>,
+    size: usize,
+}
+
+/// The environment of one scenario: a set of clusters, which dropping it returns to the pool, and the state of the steps.
+pub(crate) struct Leased {
+    clusters: Arc<Clusters>,
+    returns: UnboundedSender<Arc<Clusters>>,
+    state: Mutex<State>,
+}
+
+/// What steps of a scenario share beside objects.
+#[derive(Default)]
+pub(crate) struct State {
+    /// Whether a step of the suite has run.
+    pub(crate) is_begun: bool,
+    /// The KIM double, if the scenario has one.
+    pub(crate) kim: Option<Arc<Kim>>,
+    /// Runtimes by the names in the steps.
+    pub(crate) runtimes: BTreeMap<String, Runtime>,
+    /// Runtimes of a step that creates many.
+    pub(crate) many: Vec<Runtime>,
+    /// Versions of the objects of the controller, by runtime cluster.
+    pub(crate) writes: BTreeMap<String, Value>,
+    /// How often KIM had reconciled each Runtime before the last change.
+    pub(crate) reconciles: BTreeMap<String, u64>,
+    /// Number of applies to each resource, by runtime cluster.
+    pub(crate) applies: BTreeMap<String, BTreeMap<&'static str, u64>>,
+    /// Pods that are being created.
+    pub(crate) pods: Option<PodStream>,
+    /// What became of them.
+    pub(crate) tally: Option<Arc<Tally>>,
+    /// Holder of the Lease before a kill.
+    pub(crate) leader: Option<String>,
+    /// Inventory of a runtime cluster, as a step recorded it.
+    pub(crate) inventory: Option<BTreeSet<String>>,
+    /// UIDs of Pods that must not be replaced, by name.
+    pub(crate) pod_uids: BTreeMap<String, Value>,
+}
+
+/// Starts the sets that the selected scenarios need, or takes those that an earlier run kept.
+///
+/// # Errors
+/// When a cluster or a controller does not become ready.
+pub async fn start(
+    progress: &Progress,
+    selection: &Selection,
+    keep: bool,
+) -> anyhow::Result<Rc<dyn Environments>> {
+    let setup = Setup::load()?;
+    progress.say(&format!("clusters run on {}", setup.provider));
+    let size = selection.scenarios.min(ClustersPool::SIZE);
+    Ok(Rc::new(
+        ClustersPool::start(progress, &setup, keep, size).await?,
+    ))
+}
+
+impl ClustersPool {
+    /// Number of sets; a third one is too much for two cores.
+    pub const SIZE: usize = SUFFIXES.len();
+
+    async fn start(
+        progress: &Progress,
+        setup: &Setup,
+        keep: bool,
+        size: usize,
+    ) -> anyhow::Result<Self> {
+        let supplies = Arc::new(Supplies::gather(progress, setup, keep).await?);
+        let image = images::product(progress, Role::Controller).await?;
+        let start = |suffix| {
+            let supplies = Arc::clone(&supplies);
+            Box::pin(Clusters::with(progress, supplies, &image, suffix))
+        };
+        let suffixes = SUFFIXES.into_iter().take(size);
+        let started = futures::future::try_join_all(suffixes.map(start)).await?;
+        let size = started.len();
+        let (returns, free) = unbounded_channel();
+        for clusters in started {
+            returns
+                .send(Arc::new(clusters))
+                .context("the pool is closed")?;
+        }
+        let free = AsyncMutex::new(free);
+        Ok(Self {
+            returns,
+            free,
+            size,
+        })
+    }
+
+    async fn lease(&self) -> anyhow::Result<Arc<Leased>> {
+        let clusters = self.free.lock().await.recv().await;
+        Ok(Arc::new(Leased {
+            clusters: clusters.context("the pool is closed")?,
+            returns: self.returns.clone(),
+            state: Mutex::default(),
+        }))
+    }
+}
+
+impl Environments for ClustersPool {
+    fn next(&self) -> LocalBoxFuture<'_, anyhow::Result<Arc<dyn Environment>>> {
+        let lease = async { self.lease().await.map(|it| it as Arc<dyn Environment>) };
+        lease.boxed_local()
+    }
+
+    fn stop(self: Rc<Self>) -> LocalBoxFuture<'static, anyhow::Result<()>> {
+        let stop = async move {
+            let mut free = self.free.lock().await;
+            for _ in 0..self.size {
+                let clusters = free.try_recv().context("a scenario still uses clusters")?;
+                let clusters = Arc::into_inner(clusters);
+                Box::pin(clusters.context("a scenario still uses clusters")?.stop()).await?;
+            }
+            Ok(())
+        };
+        stop.boxed_local()
+    }
+}
+
+impl Leased {
+    /// The state; the guard must not be held across an await.
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The set of clusters, for an action at the end of the scenario.
+    pub(crate) fn clusters(&self) -> Arc<Clusters> {
+        Arc::clone(&self.clusters)
+    }
+
+    /// A Runtime by its name in the steps.
+    pub(crate) fn runtime(&self, name: &str) -> anyhow::Result<Runtime> {
+        let runtime = self.state().runtimes.get(name).cloned();
+        runtime.with_context(|| format!("the scenario has no Runtime {name:?}"))
+    }
+
+    /// A runtime cluster by its name in the steps.
+    pub(crate) fn cluster(&self, name: &str) -> anyhow::Result<&RuntimeCluster> {
+        Ok(&self.clusters.runtimes[number(name)?])
+    }
+
+    /// Records how often KIM has reconciled each Runtime.
+    pub(crate) fn record_reconciles(&self) {
+        let mut state = self.state();
+        state.reconciles = state
+            .kim
+            .as_ref()
+            .map(|kim| kim.counts())
+            .unwrap_or_default();
+    }
+
+    /// Records how often objects were applied on each runtime cluster.
+    pub(crate) async fn record_applies(&self) -> anyhow::Result<()> {
+        for (name, cluster) in RUNTIMES.into_iter().zip(&self.clusters.runtimes) {
+            let mut applies = BTreeMap::new();
+            // Secrets are applied by the webhook too.
+            for resource in ["clustertrustbundles", "configmaps"] {
+                applies.insert(resource, cluster.applied(resource).await?);
+            }
+            self.state().applies.insert(name.to_owned(), applies);
+        }
+        Ok(())
+    }
+
+    /// Whether a Runtime has both keys of the signal.
+    pub(crate) async fn is_signaled(&self, runtime: &Runtime) -> anyhow::Result<bool> {
+        let live = self.kcp.runtime(&runtime.name).await?;
+        Ok(keys(&live).iter().all(|it| *it == "true"))
+    }
+
+    /// The KIM double.
+    pub(crate) fn kim(&self) -> anyhow::Result<Arc<Kim>> {
+        self.state()
+            .kim
+            .clone()
+            .context("the KIM double does not run")
+    }
+}
+
+/// Number of a runtime cluster by its name in the steps.
+pub(crate) fn number(name: &str) -> anyhow::Result<usize> {
+    let found = RUNTIMES.iter().position(|it| *it == name);
+    found.with_context(|| format!("runtime {name:?} is not one of {RUNTIMES:?}"))
+}
+
+impl Environment for Leased {
+    fn client(&self, cluster: &Cluster) -> anyhow::Result<Client> {
+        match cluster {
+            Cluster::Kcp => Ok(self.kcp.api.clone()),
+            Cluster::Runtime(Some(name)) => Ok(self.cluster(name)?.api.clone()),
+            Cluster::Runtime(None) => anyhow::bail!("the step does not name the runtime"),
+        }
+    }
+
+    fn diagnose<'a>(&'a self, folder: &'a Path) -> LocalBoxFuture<'a, ()> {
+        let collect = async {
+            match Evidence::in_folder(folder.to_owned()) {
+                Ok(evidence) => self.collect(&evidence).await,
+                Err(error) => tracing::warn!(%error, "no diagnostics"),
+            }
+        };
+        collect.boxed_local()
+    }
+}
+
+impl Deref for Leased {
+    type Target = Clusters;
+
+    fn deref(&self) -> &Clusters {
+        &self.clusters
+    }
+}
+
+impl Drop for Leased {
+    fn drop(&mut self) {
+        if let Some(pods) = self.state().pods.take() {
+            pods.abort();
+        }
+        // Without a receiver the run has ended, which removes the clusters.
+        let _ = self.returns.send(Arc::clone(&self.clusters));
+    }
+}
+
+/// Names of the runtime clusters in the steps.
+pub(crate) const RUNTIMES: [&str; 2] = ["one", "two"];
+/// Suffixes of the names of clusters, one for each set.
+const SUFFIXES: [&str; 2] = ["a", "b"];
