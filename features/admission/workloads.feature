@@ -23,7 +23,7 @@ Feature: Pods of workloads are mutated and the templates of workloads are not
             restartPolicy: <restart>
             containers: [{name: app, image: "localhost/probe:1", imagePullPolicy: IfNotPresent}]
       """
-    Then a Pod with label "app=web" in Namespace "shop" matches:
+    Then the Pod with label "app=web" in Namespace "shop" matches:
       """
       metadata: {annotations: {rt-bootstrapper.kyma-project.io/defaulted: "true"}}
       spec: {containers: [{env: [{name: KYMA_FIPS_MODE_ENABLED, value: "true"}]}]}
@@ -52,7 +52,7 @@ Feature: Pods of workloads are mutated and the templates of workloads are not
                 restartPolicy: Never
                 containers: [{name: app, image: "localhost/probe:1", imagePullPolicy: IfNotPresent, args: ["exit", "0"]}]
       """
-    Then a Pod with label "app=web" in Namespace "shop" matches:
+    Then the Pod with label "app=web" in Namespace "shop" matches:
       """
       metadata: {annotations: {rt-bootstrapper.kyma-project.io/defaulted: "true"}}
       spec: {containers: [{env: [{name: KYMA_FIPS_MODE_ENABLED, value: "true"}]}]}

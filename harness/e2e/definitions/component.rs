@@ -4,17 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use cucumber::{given, then, when};
 use http::Method;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::PATIENCE;
 use super::configuration::webhook;
 use super::object::{change, create, restore_later};
 use super::pod::plain;
+use super::{PATIENCE, controller};
 use crate::admission::Admission;
 use crate::admission::second;
 use crate::admission::webhook::{DEPLOYMENT, NAMESPACE};
@@ -49,8 +49,18 @@ async fn without_flag(scenario: &mut Scenario, flag: String) -> anyhow::Result<(
     product.rolled_out(environment.cluster()).await
 }
 
-#[when("component webhook is restarted")]
-async fn restarted(scenario: &mut Scenario) -> anyhow::Result<()> {
+#[given(regex = "^component (webhook|controller) is (stopped|started|restarted)$")]
+#[when(regex = "^component (webhook|controller) is (stopped|started|restarted)$")]
+async fn component(scenario: &mut Scenario, name: String, change: String) -> anyhow::Result<()> {
+    match (name.as_str(), change.as_str()) {
+        ("controller", change) => controller::component(scenario, change).await,
+        (_, "stopped") => stop(scenario).await,
+        (_, "restarted") => restart(scenario).await,
+        (_, change) => bail!("the webhook is never {change} by a scenario; its clean-up starts it"),
+    }
+}
+
+async fn restart(scenario: &Scenario) -> anyhow::Result<()> {
     let webhook = webhook(scenario)?;
     let before = webhook.replicas().await?;
     for replica in &before {
@@ -82,8 +92,7 @@ async fn restarted(scenario: &mut Scenario) -> anyhow::Result<()> {
     Ok(())
 }
 
-#[given("component webhook is stopped")]
-async fn stopped(scenario: &mut Scenario) -> anyhow::Result<()> {
+async fn stop(scenario: &mut Scenario) -> anyhow::Result<()> {
     note_failed_open(scenario).await?;
     let scale = json!({ "spec": { "replicas": 0 } });
     change(scenario, &deployment(), scale, Write::Merge).await?;
@@ -156,8 +165,8 @@ async fn rolled_out(scenario: &mut Scenario, rate: u32, namespace: String) -> an
     Ok(())
 }
 
-#[then("every created Pod was admitted and mutated")]
-fn all_mutated(scenario: &mut Scenario) -> anyhow::Result<()> {
+/// Fails unless every Pod that was created during the rollout was admitted and mutated.
+pub(crate) fn all_mutated(scenario: &Scenario) -> anyhow::Result<()> {
     let noted = scenario.observed.noted("created Pods")?;
     ensure!(
         noted[0].as_u64() > noted[1].as_u64(),

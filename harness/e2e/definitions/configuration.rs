@@ -5,45 +5,36 @@ use cucumber::gherkin::Step;
 use cucumber::{given, then, when};
 use serde_json::{Value, json};
 
-use super::object::restore_later;
+use super::object::{file_of_project, restore_later};
 use crate::admission::webhook::{NAMESPACE, Replica, Webhook};
 use crate::scenario::{Cluster, ObjectRef, Scenario};
 
-#[given(regex = r"^(\w+) in the configuration is (.+)$")]
+/// Changes one field, or removes it, and waits until the document is active.
+#[given(regex = r"^(\w+) (?:in the configuration is (.+)|is absent from the configuration)$")]
 #[when(regex = r"^(\w+) in the configuration is set to (.+)$")]
 async fn field(scenario: &mut Scenario, key: String, value: String) -> anyhow::Result<()> {
-    let value = scenario.yaml(&value)?;
-    configure(scenario, |document| {
-        document.insert(key, value);
-    })
-    .await
-}
-
-#[given(regex = r"^(\w+) is absent from the configuration$")]
-async fn no_field(scenario: &mut Scenario, key: String) -> anyhow::Result<()> {
-    configure(scenario, |document| {
-        document.remove(&key);
-    })
-    .await
-}
-
-async fn configure(
-    scenario: &mut Scenario,
-    edit: impl FnOnce(&mut serde_json::Map<String, Value>),
-) -> anyhow::Result<()> {
     restore_later(scenario, &config_map()).await?;
     let webhook = webhook(scenario)?;
     let mut document = webhook.configuration().await?;
-    edit(document.as_object_mut().context("not a JSON object")?);
+    let fields = document.as_object_mut().context("not a JSON object")?;
+    if value.is_empty() {
+        fields.remove(&key);
+    } else {
+        fields.insert(key, scenario.yaml(&value)?);
+    }
     note_starts(scenario).await?;
     webhook.configure(document).await
 }
 
 /// Replaces the whole document by a valid one, and waits until it is active.
-#[given(regex = r"^the configuration is (\{.+\})$")]
-async fn replaced(scenario: &mut Scenario, document: String) -> anyhow::Result<()> {
+#[given(regex = r#"^the configuration is (?:(\{.+\})|file "([^"]+)")$"#)]
+async fn replaced(scenario: &mut Scenario, document: String, file: String) -> anyhow::Result<()> {
     restore_later(scenario, &config_map()).await?;
-    let document = scenario.yaml(&document)?;
+    let document = if file.is_empty() {
+        scenario.yaml(&document)?
+    } else {
+        serde_json::from_str(&file_of_project(&file)?)?
+    };
     webhook(scenario)?.configure(document).await
 }
 

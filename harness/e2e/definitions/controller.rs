@@ -51,8 +51,8 @@ async fn install(scenario: &mut Scenario, flags: &str) -> anyhow::Result<()> {
     Box::pin(env.controller.install_with(&env.kcp, &flags)).await
 }
 
-#[when(regex = "^component controller is (stopped|started|restarted)$")]
-async fn component(scenario: &mut Scenario, change: String) -> anyhow::Result<()> {
+/// Stops, starts or restarts the controller.
+pub(crate) async fn component(scenario: &mut Scenario, change: &str) -> anyhow::Result<()> {
     let env = synchronization(scenario)?;
     if change != "started" {
         reinstall_later(scenario, &env);

@@ -9,46 +9,35 @@ use super::pod::{containers, env, items, pod, pull_secrets, sent};
 use crate::admission::webhook::{LANDSCAPE, VOLUME};
 use crate::scenario::Scenario;
 
-#[then(expr = "Pod {string} is mutated by {string}")]
-async fn mutated(scenario: &mut Scenario, name: String, wanted: String) -> anyhow::Result<()> {
-    let wanted = features(&wanted)?;
-    check(scenario, &name, |effects| {
-        let lacking = effects
-            .iter()
-            .find(|it| wanted.contains(&it.feature) && !it.in_every_container);
-        lacking.map(|effect| format!("{} is not applied", effect.feature))
-    })
-    .await
-}
-
-#[then(expr = "Pod {string} is mutated only by {string}")]
-async fn mutated_only(scenario: &mut Scenario, name: String, wanted: String) -> anyhow::Result<()> {
-    let wanted = features(&wanted)?;
-    check(scenario, &name, |effects| {
-        let odd = effects.iter().find(|it| {
-            if wanted.contains(&it.feature) {
-                !it.in_every_container
-            } else {
-                it.in_any_container
-            }
-        });
-        odd.map(|effect| format!("{effect:?}, expected {wanted:?}"))
-    })
-    .await?;
-    marked(scenario, &name).await
-}
-
-#[then(expr = "Pod {string} is not mutated by {string}")]
-async fn not_mutated(scenario: &mut Scenario, name: String, other: String) -> anyhow::Result<()> {
-    let other = features(&other)?;
-    check(scenario, &name, |effects| {
-        let found = effects
-            .iter()
-            .find(|it| other.contains(&it.feature) && it.in_any_container);
-        found.map(|effect| format!("{effect:?}"))
+/// "only" and "not" show too that the webhook has mutated the Pod: it has the product's annotation.
+#[then(regex = r#"^Pod "([^"]+)" is (not )?mutated (only )?by "([^"]+)"$"#)]
+async fn mutated(
+    scenario: &mut Scenario,
+    name: String,
+    not: String,
+    only: String,
+    named: String,
+) -> anyhow::Result<()> {
+    let named = features(&named)?;
+    let (not, only) = (!not.is_empty(), !only.is_empty());
+    let is_wrong = |effect: &Effect| match named.contains(&effect.feature) {
+        true if not => effect.in_any_container,
+        true => !effect.in_every_container,
+        false => only && effect.in_any_container,
+    };
+    let pod_name = pod(&name)?;
+    let sent = sent(scenario, &scenario.resolved(&pod_name))?;
+    expect(scenario, &pod_name, |seen| {
+        let effects = effects(&sent, seen);
+        let wrong = effects.iter().find(|effect| is_wrong(effect));
+        ensure!(wrong.is_none(), "{wrong:?}: {seen}");
+        Ok(())
     })
     .await?;
-    marked(scenario, &name).await
+    if not || only {
+        marked(scenario, &name).await?;
+    }
+    Ok(())
 }
 
 /// Every mutated Pod has the product's one annotation.
@@ -61,21 +50,6 @@ async fn marked(scenario: &mut Scenario, name: &str) -> anyhow::Result<()> {
             annotations[api::names::MARKER] == "true" && own.count() == 1,
             "{annotations}"
         );
-        Ok(())
-    })
-    .await
-}
-
-async fn check(
-    scenario: &mut Scenario,
-    name: &str,
-    wrong: impl Fn(&[Effect]) -> Option<String>,
-) -> anyhow::Result<()> {
-    let pod = pod(name)?;
-    let sent = sent(scenario, &scenario.resolved(&pod))?;
-    expect(scenario, &pod, |seen| {
-        let wrong = wrong(&effects(&sent, seen));
-        ensure!(wrong.is_none(), "{}: {seen}", wrong.unwrap_or_default());
         Ok(())
     })
     .await

@@ -81,7 +81,9 @@ async fn not_restarted(scenario: &mut Scenario, name: String) -> anyhow::Result<
     Ok(())
 }
 
-#[then(expr = "command {string} in container {string} of Pod {string} prints {string}")]
+#[then(
+    regex = r#"^command "([^"]+)" in container "([^"]+)" of Pod "([^"]+)" prints ((?:ClusterTrustBundle )?"[^"]*")$"#
+)]
 async fn prints(
     scenario: &mut Scenario,
     command: String,
@@ -90,25 +92,13 @@ async fn prints(
     expected: String,
 ) -> anyhow::Result<()> {
     let target = Target::new(scenario, &container, &name)?;
+    let expected = text_or_bundle(scenario, &expected).await?;
     target.prints(scenario, &command, &expected).await
 }
 
 #[then(
-    expr = "command {string} in container {string} of Pod {string} prints ClusterTrustBundle {string}"
+    regex = r#"^log of container "([^"]+)" in Pod "([^"]+)" is ((?:ClusterTrustBundle )?"[^"]*")$"#
 )]
-async fn prints_bundle(
-    scenario: &mut Scenario,
-    command: String,
-    container: String,
-    name: String,
-    bundle: String,
-) -> anyhow::Result<()> {
-    let target = Target::new(scenario, &container, &name)?;
-    let expected = trust_bundle(scenario, &bundle).await?;
-    target.prints(scenario, &command, &expected).await
-}
-
-#[then(expr = "log of container {string} in Pod {string} is {string}")]
 async fn logs(
     scenario: &mut Scenario,
     container: String,
@@ -116,23 +106,16 @@ async fn logs(
     expected: String,
 ) -> anyhow::Result<()> {
     let target = Target::new(scenario, &container, &name)?;
+    let expected = text_or_bundle(scenario, &expected).await?;
     target.logged(scenario, &expected).await
 }
 
-#[then(expr = "log of container {string} in Pod {string} is ClusterTrustBundle {string}")]
-async fn logs_bundle(
-    scenario: &mut Scenario,
-    container: String,
-    name: String,
-    bundle: String,
-) -> anyhow::Result<()> {
-    let target = Target::new(scenario, &container, &name)?;
-    let expected = trust_bundle(scenario, &bundle).await?;
-    target.logged(scenario, &expected).await
-}
-
-async fn trust_bundle(scenario: &Scenario, name: &str) -> anyhow::Result<String> {
-    let object = ObjectRef::new("ClusterTrustBundle", None, name);
+/// The text itself, or the certificates of the bundle that it names.
+async fn text_or_bundle(scenario: &Scenario, expected: &str) -> anyhow::Result<String> {
+    let Some(name) = expected.strip_prefix("ClusterTrustBundle ") else {
+        return Ok(expected.trim_matches('"').to_owned());
+    };
+    let object = ObjectRef::new("ClusterTrustBundle", None, name.trim_matches('"'));
     let seen = read(scenario, &object).await?.context("no such bundle")?;
     let text = seen["spec"]["trustBundle"].as_str();
     text.map(str::to_owned).context("an empty bundle")

@@ -9,36 +9,23 @@ use serde_json::{Value, json};
 use super::observation::strip_server_fields;
 use super::{PATIENCE, pod};
 use crate::client::{Answer, Client, Write};
+use crate::runner::root;
 use crate::scenario::{ObjectRef, Scenario};
 use testkit::until::until;
 
-#[given(expr = "Namespace {string}")]
-async fn namespace(scenario: &mut Scenario, name: String) -> anyhow::Result<()> {
-    make_namespace(scenario, &name, json!({})).await
-}
-
-#[given(regex = r#"^Namespace "([^"]+)" with (annotation|label) "([^"]+)"$"#)]
-async fn namespace_with(
+#[given(regex = r#"^Namespace "([^"]+)"(?: with (annotation|label) "([^"]+)")?$"#)]
+async fn namespace(
     scenario: &mut Scenario,
     name: String,
     field: String,
     entry: String,
 ) -> anyhow::Result<()> {
-    let (key, value) = pair(&entry);
-    make_namespace(
-        scenario,
-        &name,
-        json!({ (format!("{field}s")): { (key): value } }),
-    )
-    .await
-}
-
-async fn make_namespace(
-    scenario: &mut Scenario,
-    name: &str,
-    metadata: Value,
-) -> anyhow::Result<()> {
-    let name = scenario.name(name);
+    let mut metadata = json!({});
+    if !field.is_empty() {
+        let (key, value) = pair(&entry);
+        metadata[format!("{field}s")] = json!({ (key): value });
+    }
+    let name = scenario.name(&name);
     let object = ObjectRef::new("Namespace", None, &name);
     create(
         scenario,
@@ -67,8 +54,7 @@ fn described(scenario: &mut Scenario, object: ObjectRef, step: &Step) -> anyhow:
 }
 
 #[given(expr = "{object} exists with:")]
-#[when(expr = "{object} is created with:")]
-async fn created_with(
+async fn exists_with(
     scenario: &mut Scenario,
     object: ObjectRef,
     step: &Step,
@@ -78,27 +64,51 @@ async fn created_with(
     create(scenario, &object, text, Write::Create).await
 }
 
-#[when(expr = "{object} is created")]
-async fn created(scenario: &mut Scenario, object: ObjectRef) -> anyhow::Result<()> {
-    send_described(scenario, object, Write::Create).await
-}
-
-#[when(expr = "{object} is created with dry run")]
-async fn created_dry(scenario: &mut Scenario, object: ObjectRef) -> anyhow::Result<()> {
-    send_described(scenario, object, Write::DryRun).await
-}
-
-async fn send_described(
+/// The object comes from the step's document, from a file, from the step that described it, or (`again`) from the
+/// cluster before the scenario deleted it.
+#[when(regex = r#"^([A-Z].+) is created( with:| with dry run| again| from file "[^"]+")?$"#)]
+async fn created(
     scenario: &mut Scenario,
     object: ObjectRef,
-    how: Write,
+    how: String,
+    step: &Step,
 ) -> anyhow::Result<()> {
     let object = scenario.resolved(&object);
-    let text = scenario.observed.described.get(&object);
-    let text = text
-        .cloned()
-        .with_context(|| format!("no step describes {object}"))?;
+    let text = match how.trim() {
+        "again" => return create_again(scenario, &object).await,
+        "with:" => document(scenario, step)?,
+        "" | "with dry run" => {
+            let text = scenario.observed.described.get(&object).cloned();
+            text.with_context(|| format!("no step describes {object}"))?
+        }
+        file => {
+            let file = file.trim_start_matches("from file ").trim_matches('"');
+            serde_saphyr::from_str(&file_of_project(file)?)?
+        }
+    };
+    let is_dry_run = how == " with dry run";
+    let how = if is_dry_run {
+        Write::DryRun
+    } else {
+        Write::Create
+    };
     create(scenario, &object, text, how).await
+}
+
+/// Creates an object that the scenario deleted as it was.
+async fn create_again(scenario: &mut Scenario, object: &ObjectRef) -> anyhow::Result<()> {
+    let before = scenario.observed.before.get(object);
+    let before = before
+        .cloned()
+        .with_context(|| format!("{object} was not deleted"))?;
+    put(&scenario.client_of(object)?, object, &before).await?;
+    scenario.environment()?.settle(object).await
+}
+
+/// A file of the project, by its path from the root.
+pub(crate) fn file_of_project(file: &str) -> anyhow::Result<String> {
+    let path = root().join(file);
+    std::fs::read_to_string(&path).with_context(|| path.display().to_string())
 }
 
 #[given(expr = "{object} is patched with:")]
@@ -109,29 +119,20 @@ async fn patched(scenario: &mut Scenario, object: ObjectRef, step: &Step) -> any
     change(scenario, &object, text, Write::Merge).await
 }
 
-#[given(regex = r#"^(annotation|label) "([^"]+)" of (.+) is set to "([^"]*)"$"#)]
-#[when(regex = r#"^(annotation|label) "([^"]+)" of (.+) is set to "([^"]*)"$"#)]
+#[given(regex = r#"^(annotation|label) "([^"]+)" of (.+) is (set to "[^"]*"|removed)$"#)]
+#[when(regex = r#"^(annotation|label) "([^"]+)" of (.+) is (set to "[^"]*"|removed)$"#)]
 async fn labelled(
     scenario: &mut Scenario,
     field: String,
     key: String,
     object: ObjectRef,
-    value: String,
+    effect: String,
 ) -> anyhow::Result<()> {
     let object = scenario.resolved(&object);
+    let value = effect
+        .strip_prefix("set to ")
+        .map(|it| it.trim_matches('"'));
     let text = json!({ "metadata": { (format!("{field}s")): { (key): value } } });
-    change(scenario, &object, text, Write::Merge).await
-}
-
-#[when(regex = r#"^(annotation|label) "([^"]+)" of (.+) is removed$"#)]
-async fn unlabelled(
-    scenario: &mut Scenario,
-    field: String,
-    key: String,
-    object: ObjectRef,
-) -> anyhow::Result<()> {
-    let object = scenario.resolved(&object);
-    let text = json!({ "metadata": { (format!("{field}s")): { (key): null } } });
     change(scenario, &object, text, Write::Merge).await
 }
 
@@ -163,18 +164,6 @@ async fn deleted(scenario: &mut Scenario, object: ObjectRef) -> anyhow::Result<(
     let path = path(&client, &object).await?;
     let answer = client.ask(Method::DELETE, &path, None).await?.good()?;
     scenario.observed.last = Some(answer);
-    scenario.environment()?.settle(&object).await
-}
-
-/// Creates an object that the scenario deleted as it was.
-#[when(expr = "{object} is created again")]
-async fn recreated(scenario: &mut Scenario, object: ObjectRef) -> anyhow::Result<()> {
-    let object = scenario.resolved(&object);
-    let before = scenario.observed.before.get(&object);
-    let before = before
-        .cloned()
-        .with_context(|| format!("{object} was not deleted"))?;
-    put(&scenario.client_of(&object)?, &object, &before).await?;
     scenario.environment()?.settle(&object).await
 }
 

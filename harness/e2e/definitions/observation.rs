@@ -15,35 +15,28 @@ use crate::matching::differences;
 use crate::scenario::{ObjectRef, Scenario};
 use testkit::until::{holds, until};
 
-#[given(expr = "{object} exists")]
-#[then(expr = "{object} exists")]
-async fn exists(scenario: &mut Scenario, object: ObjectRef) -> anyhow::Result<()> {
-    expect(scenario, &object, |_| Ok(())).await
-}
-
-#[then(expr = "{object} is deleted")]
-async fn disappears(scenario: &mut Scenario, object: ObjectRef) -> anyhow::Result<()> {
+/// "is deleted" waits and needs an earlier step that saw the object; "does not exist" looks for a while.
+#[given(regex = "^(.+) (exists)$")]
+#[then(regex = "^(.+) (exists|does not exist|is deleted)$")]
+async fn exists(scenario: &mut Scenario, object: ObjectRef, state: String) -> anyhow::Result<()> {
+    if state == "exists" {
+        return expect(scenario, &object, |_| Ok(())).await;
+    }
     let object = scenario.resolved(&object);
+    let what = format!("{object} {state}");
+    let is_absent = || async {
+        ensure!(read(scenario, &object).await?.is_none(), "it exists");
+        anyhow::Ok(())
+    };
+    if state == "does not exist" {
+        holds(&what, A_WHILE, is_absent).await?;
+        return Ok(());
+    }
     ensure!(
         scenario.observed.before.contains_key(&object),
         "no earlier step saw {object}, so its absence shows nothing"
     );
-    until(&format!("{object} is deleted"), PATIENCE, || async {
-        ensure!(read(scenario, &object).await?.is_none(), "it exists");
-        anyhow::Ok(())
-    })
-    .await?;
-    Ok(())
-}
-
-#[then(expr = "{object} does not exist")]
-async fn absent(scenario: &mut Scenario, object: ObjectRef) -> anyhow::Result<()> {
-    let object = scenario.resolved(&object);
-    holds(&format!("{object} does not exist"), A_WHILE, || async {
-        ensure!(read(scenario, &object).await?.is_none(), "it exists");
-        anyhow::Ok(())
-    })
-    .await?;
+    until(&what, PATIENCE, is_absent).await?;
     Ok(())
 }
 
@@ -58,57 +51,32 @@ async fn matches(scenario: &mut Scenario, object: ObjectRef, step: &Step) -> any
     .await
 }
 
-#[then(regex = r#"^(.+) has (annotation|label) "([^"]+)"$"#)]
+#[then(regex = r#"^(.+) has (no )?(annotation|label) "([^"]+)"$"#)]
 async fn labelled(
     scenario: &mut Scenario,
     object: ObjectRef,
+    no: String,
     field: String,
     entry: String,
 ) -> anyhow::Result<()> {
     let (key, value) = pair(&entry);
+    let expected = no.is_empty().then(|| Value::from(value));
     expect(scenario, &object, |seen| {
         let found = &seen["metadata"][format!("{field}s")];
-        ensure!(found[key] == value, "{field}s: {found}");
+        ensure!(found.get(key) == expected.as_ref(), "{field}s: {found}");
         Ok(())
     })
     .await
 }
 
-#[then(regex = r#"^(.+) has no (annotation|label) "([^"]+)"$"#)]
-async fn not_labelled(
+#[then(regex = r"^(.+) is not modified(?: for (\d+) seconds)?$")]
+async fn not_modified(
     scenario: &mut Scenario,
     object: ObjectRef,
-    field: String,
-    key: String,
+    seconds: String,
 ) -> anyhow::Result<()> {
-    expect(scenario, &object, |seen| {
-        let found = &seen["metadata"][format!("{field}s")];
-        ensure!(found[&key].is_null(), "{field}s: {found}");
-        Ok(())
-    })
-    .await
-}
-
-#[then(expr = "{object} is not modified")]
-async fn not_modified(scenario: &mut Scenario, object: ObjectRef) -> anyhow::Result<()> {
-    same(scenario, &object, A_WHILE).await
-}
-
-#[then(expr = "{object} is not modified for {int} seconds")]
-async fn not_modified_for(
-    scenario: &mut Scenario,
-    object: ObjectRef,
-    seconds: u64,
-) -> anyhow::Result<()> {
-    same(scenario, &object, Duration::from_secs(seconds)).await
-}
-
-async fn same(
-    scenario: &mut Scenario,
-    object: &ObjectRef,
-    duration: Duration,
-) -> anyhow::Result<()> {
-    let object = scenario.resolved(object);
+    let object = scenario.resolved(&object);
+    let duration = seconds.parse().map_or(A_WHILE, Duration::from_secs);
     let before = scenario.observed.before.get(&object);
     let before = before.with_context(|| format!("no earlier step saw {object}"))?;
     let version = &before["metadata"]["resourceVersion"];

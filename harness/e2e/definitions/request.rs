@@ -71,20 +71,14 @@ async fn has_status(scenario: &mut Scenario, status: u16) -> anyhow::Result<()> 
     webhook(scenario)?.each("it is ready", ready).await
 }
 
-#[then(expr = "the AdmissionReview is allowed without patch and with warning {string}")]
-fn allowed(scenario: &mut Scenario, warning: String) -> anyhow::Result<()> {
+#[then(
+    regex = r#"^the AdmissionReview is allowed (?:without patch and with warning "([^"]+)"|with a JSON patch of operations "([^"]+)")$"#
+)]
+fn allowed(scenario: &mut Scenario, warning: String, operations: String) -> anyhow::Result<()> {
     let response = response(scenario.observed.last()?)?;
-    let warnings = response["warnings"].to_string();
-    ensure!(
-        response["allowed"] == true && response["patch"].is_null() && warnings.contains(&warning),
-        "{response}"
-    );
-    Ok(())
-}
-
-#[then(expr = "the AdmissionReview is allowed with a JSON patch of operations {string}")]
-fn patched(scenario: &mut Scenario, operations: String) -> anyhow::Result<()> {
-    let response = response(scenario.observed.last()?)?;
+    if !warning.is_empty() {
+        return unchanged(&response, &warning);
+    }
     let patch = response["patch"].as_array().cloned().unwrap_or_default();
     let known = |it: &Value| operations.split(", ").any(|known| it["op"] == known);
     ensure!(
@@ -92,6 +86,16 @@ fn patched(scenario: &mut Scenario, operations: String) -> anyhow::Result<()> {
             && response["patchType"] == "JSONPatch"
             && !patch.is_empty()
             && patch.iter().all(known),
+        "{response}"
+    );
+    Ok(())
+}
+
+/// The response allows the Pod, has no patch and warns.
+fn unchanged(response: &Value, warning: &str) -> anyhow::Result<()> {
+    let warnings = response["warnings"].to_string();
+    ensure!(
+        response["allowed"] == true && response["patch"].is_null() && warnings.contains(warning),
         "{response}"
     );
     Ok(())
@@ -191,14 +195,7 @@ async fn serves(scenario: &mut Scenario, warning: String) -> anyhow::Result<()> 
         let warning = warning.clone();
         async move {
             let response = replica.review("default", &plain()).await?;
-            let warnings = response["warnings"].to_string();
-            ensure!(
-                response["allowed"] == true
-                    && response["patch"].is_null()
-                    && warnings.contains(&warning),
-                "{response}"
-            );
-            Ok(())
+            unchanged(&response, &warning)
         }
     };
     webhook(scenario)?.each("it serves", serves).await

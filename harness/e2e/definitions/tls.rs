@@ -26,11 +26,20 @@ use crate::client::Write;
 use crate::scenario::{ObjectRef, Scenario};
 use testkit::until::{holds, until};
 
-#[when(expr = "a client connects with TLS {string} and ALPN {string}")]
-async fn connects(scenario: &mut Scenario, tls: String, alpn: String) -> anyhow::Result<()> {
+#[when(
+    regex = r#"^a client connects (?:with TLS "([^"]+)" and ALPN "([^"]*)"|(without TLS)|and sends part of a handshake)$"#
+)]
+async fn connects(
+    scenario: &mut Scenario,
+    tls: String,
+    alpn: String,
+    plain: String,
+) -> anyhow::Result<()> {
     let tls = match tls.as_str() {
         "1.2" => &version::TLS12,
-        _ => &version::TLS13,
+        "1.3" => &version::TLS13,
+        _ if plain.is_empty() => return send(scenario, PART_OF_CLIENT_HELLO).await,
+        _ => return send(scenario, b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await,
     };
     let offered: Vec<&str> = alpn.split(", ").collect();
     let outcome = match handshake(scenario, tls, &offered).await {
@@ -41,34 +50,8 @@ async fn connects(scenario: &mut Scenario, tls: String, alpn: String) -> anyhow:
     Ok(())
 }
 
-#[then(expr = "the connection has {string} and ALPN {string}")]
-fn connected(scenario: &mut Scenario, tls: String, alpn: String) -> anyhow::Result<()> {
-    let seen = scenario.observed.noted("connection")?;
-    ensure!(*seen == json!({ "tls": tls, "alpn": alpn }), "{seen}");
-    Ok(())
-}
-
-#[then(expr = "the connection is rejected with {string}")]
-fn rejected(scenario: &mut Scenario, reason: String) -> anyhow::Result<()> {
-    let seen = scenario.observed.noted("connection")?;
-    let error = seen["error"].as_str().context("it was accepted")?;
-    ensure!(error.contains(&reason), "{error}");
-    Ok(())
-}
-
-#[when("a client connects without TLS")]
-async fn plain_http(scenario: &mut Scenario) -> anyhow::Result<()> {
-    say(scenario, b"GET / HTTP/1.1\r\nhost: x\r\n\r\n").await
-}
-
-#[when("a client connects and sends part of a handshake")]
-async fn silent(scenario: &mut Scenario) -> anyhow::Result<()> {
-    // The first bytes of a ClientHello that announces more.
-    say(scenario, &[0x16, 0x03, 0x01, 0x02, 0x00, 0x01, 0x00]).await
-}
-
 /// Sends bytes and keeps what comes back until the other side closes.
-async fn say(scenario: &mut Scenario, bytes: &[u8]) -> anyhow::Result<()> {
+async fn send(scenario: &mut Scenario, bytes: &[u8]) -> anyhow::Result<()> {
     let mut stream = connect(scenario).await?;
     stream.write_all(bytes).await?;
     let mut answer = Vec::new();
@@ -83,18 +66,30 @@ async fn say(scenario: &mut Scenario, bytes: &[u8]) -> anyhow::Result<()> {
     Ok(())
 }
 
-#[then(regex = r"^the connection is closed after (no answer|an answer with status (\d+))$")]
-fn closed(scenario: &mut Scenario, answer: String, status: String) -> anyhow::Result<()> {
+#[then(regex = r#"^the connection has "([^"]+)" and ALPN "([^"]*)"$"#)]
+fn connected(scenario: &mut Scenario, tls: String, alpn: String) -> anyhow::Result<()> {
     let seen = scenario.observed.noted("connection")?;
-    let seen = seen.as_str().unwrap_or_default();
-    ensure!(
-        if answer == "no answer" {
-            seen.is_empty()
-        } else {
-            seen.starts_with(&format!("HTTP/1.0 {status} "))
-        },
-        "{seen:?}"
-    );
+    ensure!(*seen == json!({ "tls": tls, "alpn": alpn }), "{seen}");
+    Ok(())
+}
+
+#[then(
+    regex = r#"^the connection is (?:rejected with "([^"]+)"|closed after (?:no answer|an answer with status (\d+)))$"#
+)]
+fn closed(scenario: &mut Scenario, reason: String, status: String) -> anyhow::Result<()> {
+    let seen = scenario.observed.noted("connection")?;
+    if !reason.is_empty() {
+        let error = seen["error"].as_str().context("it was accepted")?;
+        ensure!(error.contains(&reason), "{error}");
+        return Ok(());
+    }
+    let answer = seen.as_str().context("a handshake was made")?;
+    let is_expected = if status.is_empty() {
+        answer.is_empty()
+    } else {
+        answer.starts_with(&format!("HTTP/1.0 {status} "))
+    };
+    ensure!(is_expected, "{answer:?}");
     Ok(())
 }
 
@@ -226,6 +221,8 @@ async fn authorities(scenario: &Scenario) -> anyhow::Result<RootCertStore> {
     Ok(roots)
 }
 
+/// The first bytes of a ClientHello that announces more.
+const PART_OF_CLIENT_HELLO: &[u8] = &[0x16, 0x03, 0x01, 0x02, 0x00, 0x01, 0x00];
 const SERVICE: &str = "rt-bootstrapper-webhook-service";
 const CONNECT: Duration = Duration::from_secs(10);
 /// As many handshakes reach every replica, whichever the Service chooses.

@@ -2,32 +2,17 @@
 
 use anyhow::{Context as _, ensure};
 use cucumber::gherkin::Step;
-use cucumber::{given, then, when};
+use cucumber::then;
 use serde_json::Value;
 
 use super::PATIENCE;
-use super::configuration::{config_map, webhook};
-use super::object::{create, document, pair, read, restore_later};
+use super::configuration::webhook;
+use super::object::{document, file_of_project, pair, read};
 use super::pod::{comparable, items};
 use crate::client::Write;
 use crate::matching::differences;
-use crate::runner::root;
 use crate::scenario::{ObjectRef, Scenario};
 use testkit::until::until;
-
-#[given(expr = "the configuration is file {string}")]
-async fn configured(scenario: &mut Scenario, file: String) -> anyhow::Result<()> {
-    restore_later(scenario, &config_map()).await?;
-    let document = serde_json::from_str(&example(&file)?)?;
-    webhook(scenario)?.configure(document).await
-}
-
-#[when(expr = "{object} is created from file {string}")]
-async fn from_file(scenario: &mut Scenario, object: ObjectRef, file: String) -> anyhow::Result<()> {
-    let object = scenario.resolved(&object);
-    let text = serde_saphyr::from_str(&example(&file)?)?;
-    create(scenario, &object, text, Write::Create).await
-}
 
 /// Compares with the same object in a Namespace that the webhook's rules leave out: what was sent, with defaults.
 #[then(expr = "{object} is stored as it was sent")]
@@ -57,30 +42,30 @@ async fn as_sent(scenario: &mut Scenario, object: ObjectRef) -> anyhow::Result<(
     Ok(())
 }
 
-#[then(expr = "a Pod with label {string} in Namespace {string} matches:")]
+/// "matches" compares the fields of the step's document, "equals" the whole Pod.
+#[then(
+    regex = r#"^the Pod with label "([^"]+)" in Namespace "([^"]+)" (?:matches:|equals file "([^"]+)")$"#
+)]
 async fn pod_matches(
     scenario: &mut Scenario,
     label: String,
     namespace: String,
+    file: String,
     step: &Step,
 ) -> anyhow::Result<()> {
-    let expected = document(scenario, step)?;
     let pod = pod_of(scenario, &label, &namespace).await?;
+    if !file.is_empty() {
+        return equals(scenario, &pod, &file).await;
+    }
+    let expected = document(scenario, step)?;
     let found = differences(&expected, &pod);
     ensure!(found.is_empty(), "{}", found.join("; "));
     Ok(())
 }
 
-/// The whole Pod: nothing more and nothing less is changed.
-#[then(expr = "the Pod with label {string} in Namespace {string} equals file {string}")]
-async fn pod_equals(
-    scenario: &mut Scenario,
-    label: String,
-    namespace: String,
-    file: String,
-) -> anyhow::Result<()> {
-    let mut seen = comparable(&pod_of(scenario, &label, &namespace).await?);
-    let file: Value = serde_saphyr::from_str(&example(&file)?)?;
+async fn equals(scenario: &Scenario, pod: &Value, file: &str) -> anyhow::Result<()> {
+    let mut seen = comparable(pod);
+    let file: Value = serde_saphyr::from_str(&file_of_project(file)?)?;
     // What the API server adds to any Pod.
     let client = webhook(scenario)?.client().clone();
     let expected = client
@@ -116,12 +101,6 @@ async fn pod_of(scenario: &Scenario, label: &str, namespace: &str) -> anyhow::Re
         first.context("no Pod yet")
     })
     .await?)
-}
-
-/// A file of the example that the crate `policy` has in its tests.
-fn example(file: &str) -> anyhow::Result<String> {
-    let path = root().join(file);
-    std::fs::read_to_string(&path).with_context(|| path.display().to_string())
 }
 
 fn remove(object: &mut Value, key: &str) {
