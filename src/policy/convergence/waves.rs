@@ -5,13 +5,15 @@
 //! Invariants: no wave is larger than the settings say; nobody starts before the waves before are settled, nor after the
 //! budget is spent or while paused. A member that may not start becomes neither [`State::Running`] nor [`State::Failed`],
 //! whoever asks for it: members in these states may be written to. Members that were unreachable before they were written to
-//! are not failures and delay no wave; afterwards they are. No member runs permanently. Deliberately absent: the clock.
+//! are not failures and delay no wave; afterwards they are, until they arrive, also under the next leader. No member runs
+//! permanently. Deliberately absent: the clock.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
 mod progress;
+mod recall;
 
 pub use progress::{Counts, Progress, Stopped};
 
@@ -80,6 +82,8 @@ pub struct Rollout {
     settings: Settings,
     members: BTreeMap<String, Member>,
     failed: BTreeSet<String>,
+    /// Those to which something was written and that have not arrived since.
+    written: BTreeSet<String>,
     waves: Vec<Wave>,
     current: usize,
     /// How many waves have more failures than their budget.
@@ -92,8 +96,6 @@ struct Member {
     state: State,
     /// Since when it is Running, also where it failed meanwhile.
     since: Option<Duration>,
-    /// Whether something was written since then.
-    is_written: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -116,6 +118,7 @@ impl Rollout {
             settings,
             members: BTreeMap::new(),
             failed: BTreeSet::new(),
+            written: BTreeSet::new(),
             waves: Vec::new(),
             current: 0,
             spent: 0,
@@ -150,6 +153,7 @@ impl Rollout {
     pub fn leave(&mut self, name: &str) {
         if let Some(member) = self.members.remove(name) {
             self.failed.remove(name);
+            self.written.remove(name);
             *self.waves[member.wave].counts.of(member.state) -= 1;
             self.recount(member.wave);
             self.proceed();
@@ -180,9 +184,7 @@ impl Rollout {
             (ReconcileResult::Done, _) => State::Done,
             (ReconcileResult::Failed, _) => State::Failed,
             // What was written may be why.
-            (ReconcileResult::Unreachable, State::Running | State::Failed) if member.is_written => {
-                State::Failed
-            }
+            (ReconcileResult::Unreachable, _) if self.written.contains(name) => State::Failed,
             (ReconcileResult::Unreachable, _) => State::Unreachable,
             (ReconcileResult::Withheld, State::Unreachable) => State::Waiting,
             // Nothing new is known.
@@ -204,18 +206,14 @@ impl Rollout {
         self.mark(name, wrote, now);
     }
 
-    fn mark_written(&mut self, name: &str) {
-        if let Some(member) = self.members.get_mut(name) {
-            member.is_written = true;
-        }
-    }
-
     fn mark(&mut self, name: &str, wrote: bool, now: Duration) {
         if let Some(member) = self.members.get_mut(name)
             && matches!(member.state, State::Running | State::Failed)
         {
             member.since.get_or_insert(now);
-            member.is_written |= wrote;
+            if wrote {
+                self.written.insert(name.to_owned());
+            }
         }
     }
 
@@ -235,7 +233,8 @@ impl Rollout {
             *counts.of(state) += 1;
             member.state = state;
             if !matches!(state, State::Running | State::Failed) {
-                (member.since, member.is_written) = (None, false);
+                member.since = None;
+                self.written.remove(name);
             }
             let wave = member.wave;
             if state == State::Failed {
@@ -253,22 +252,6 @@ impl Rollout {
         self.settings = settings;
         (0..self.waves.len()).for_each(|wave| self.recount(wave));
         self.proceed();
-    }
-
-    /// Members that an earlier leader or an earlier rollout saw fail: those that wait here, or cannot be reached, have
-    /// begun there, and count against the budget until they arrive. Of the others something newer is known.
-    pub fn recall<'a>(&mut self, failed: impl IntoIterator<Item = &'a str>) {
-        for name in failed {
-            if matches!(self.state(name), Some(State::Waiting | State::Unreachable)) {
-                self.put(name, State::Failed);
-                self.mark_written(name);
-            }
-        }
-    }
-
-    /// Members that failed, by name.
-    pub fn failed(&self) -> impl Iterator<Item = &str> {
-        self.failed.iter().map(String::as_str)
     }
 
     /// Where a member is.
@@ -362,7 +345,6 @@ impl Rollout {
             wave,
             state: State::Waiting,
             since: None,
-            is_written: false,
         };
         self.members.insert(name, member);
         self.waves[wave].counts.waiting += 1;

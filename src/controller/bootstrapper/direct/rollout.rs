@@ -1,7 +1,7 @@
 //! The rollout of one target version over all runtimes: who may begin, and how far it is.
 //!
 //! Invariants: a new target begins a new rollout, in which whoever holds it already is done; what is published is enough
-//! for the next leader to go on with the same one, failures included. Deliberately absent: the rules of waves
+//! for the next leader to go on with the same one: who failed, and who was written to and has not arrived. Deliberately absent: the rules of waves
 //! (`policy::convergence::waves`).
 
 use std::time::Duration;
@@ -40,6 +40,8 @@ struct Published<'a> {
     progress: Progress,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     failed_runtimes: Vec<&'a str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    started_runtimes: Vec<&'a str>,
 }
 
 /// What of it an earlier leader leaves to the next one.
@@ -50,13 +52,18 @@ pub(super) struct Earlier {
     webhook_manifests: String,
     #[serde(default)]
     failed_runtimes: Vec<String>,
+    /// Those that were written to, and have neither arrived nor failed.
+    #[serde(default)]
+    started_runtimes: Vec<String>,
 }
 
 impl Earlier {
     /// `None` for what is not ours, or says nothing that a next leader needs.
     pub(super) fn read(text: &str) -> Option<Self> {
         let earlier: Self = serde_json::from_str(text).ok()?;
-        (!earlier.failed_runtimes.is_empty()).then_some(earlier)
+        let says_nothing =
+            earlier.failed_runtimes.is_empty() && earlier.started_runtimes.is_empty();
+        (!says_nothing).then_some(earlier)
     }
 
     fn is_about(&self, aim: Aim) -> bool {
@@ -92,16 +99,19 @@ impl Rollouts {
         if earlier.is_about(self.aim) {
             let failed = earlier.failed_runtimes.iter().map(String::as_str);
             self.current.recall(failed);
+            let started = earlier.started_runtimes.iter().map(String::as_str);
+            self.current.recall_written(started);
         }
     }
 
-    /// Goes on with what the rollout before knew: whoever failed there and cannot be reached any more may have been lost
-    /// to what was written, so it is not passed over as one that was never reached.
+    /// Goes on with what the rollout before knew: whoever failed there, or was written to there, and cannot be reached any
+    /// more may have been lost to what was written, so it is not passed over as one that was never reached.
     pub(super) fn follow(&mut self, before: &Self) {
         let lost = before.current.failed();
         let lost = lost.filter(|it| self.state(it) == Some(State::Unreachable));
         let lost: Vec<&str> = lost.collect();
         self.current.recall(lost);
+        self.current.recall_written(before.current.written());
     }
 
     /// What it is about.
@@ -169,6 +179,7 @@ impl Rollouts {
             webhook_manifests: self.aim.webhook.to_string(),
             progress: self.current.progress(),
             failed_runtimes: self.current.failed().collect(),
+            started_runtimes: self.current.written().collect(),
         };
         serde_json::to_string(&published).unwrap_or_default()
     }

@@ -7,6 +7,8 @@ use crate::convergence::waves::{
     Budget, Counts, ReconcileResult, Rollout, Settings, State, Stopped, order,
 };
 
+mod recall;
+
 const DEADLINE: Duration = Duration::from_mins(15);
 
 fn settings(size: u32, budget: Budget) -> Settings {
@@ -146,30 +148,6 @@ fn members_come_and_go() {
     assert_eq!(starters(&rollout, &FIVE), ["b", "c"]);
     assert_eq!(rollout.state("a"), None);
     assert_eq!(rollout.progress().counts.all(), 3);
-}
-
-/// A stop outlives the leader that saw it, and ends as it would have there.
-#[test]
-fn what_failed_under_an_earlier_leader_counts() {
-    let members = FIVE.map(|it| (it.to_owned(), 0));
-    let settings = settings(0, Budget::Count(1));
-    let mut before = Rollout::begin(settings, members.clone());
-    for name in ["a", "b", "c"] {
-        before.set(name, State::Failed);
-    }
-    before.leave("c");
-    let failed: Vec<&str> = before.failed().collect();
-    assert_eq!(failed, ["a", "b"]);
-
-    let mut rollout = Rollout::begin(settings, members);
-    rollout.recall(failed.iter().copied().chain(["stranger"]));
-    assert_eq!(rollout.progress().stopped, Some(Stopped::BudgetSpent));
-    assert_eq!(starters(&rollout, &FIVE), ["a", "b"], "they may try again");
-    rollout.set("a", State::Done);
-    assert_eq!(starters(&rollout, &FIVE), FIVE);
-    rollout.recall(["a"]);
-    assert_eq!(rollout.state("a"), Some(State::Done), "it arrived since");
-    assert_eq!(rollout.failed().collect::<Vec<_>>(), ["b"]);
 }
 
 #[test]
@@ -341,17 +319,4 @@ fn an_unreachable_member_that_comes_back_into_a_pause_waits() {
     });
     rollout.note("a", ReconcileResult::Progressing, true, Duration::ZERO);
     assert_eq!(rollout.state("a"), Some(State::Waiting));
-}
-
-#[test]
-fn a_failure_that_an_earlier_leader_saw_counts_also_where_the_member_is_lost_since() {
-    let all = settings(0, Budget::Count(0));
-    let mut rollout = Rollout::begin(all, members(&[("a", 0), ("b", 0)]));
-    rollout.set("a", State::Unreachable);
-    rollout.recall(["a"]);
-    assert!(!rollout.may_start("b"));
-    rollout.note("a", ReconcileResult::Unreachable, false, Duration::ZERO);
-    assert!(!rollout.may_start("b"));
-    rollout.note("a", ReconcileResult::Done, true, Duration::ZERO);
-    assert!(rollout.may_start("b"));
 }

@@ -3,7 +3,8 @@
 //! Invariant: nobody who cannot arrive holds up a wave: neither a paused runtime nor one on its way out takes part.
 
 use api::bootstrapper::{
-    ConditionStatus, IDENTITY_VERIFIED, REACHABLE, RuntimeBootstrapper, RuntimeBootstrapperStatus,
+    ConditionStatus, IDENTITY_VERIFIED, INSTALLED, REACHABLE, RuntimeBootstrapper,
+    RuntimeBootstrapperStatus,
 };
 use policy::convergence::desired::Desired;
 use policy::convergence::status::{Purpose, Withheld};
@@ -162,12 +163,14 @@ fn takes_part((_, entry): &(&Name, &Entry)) -> bool {
         .is_some_and(|it| purpose(it.shape()) == Purpose::Keep && !it.shape().spec.paused)
 }
 
-/// Where a runtime stands on the way to an aim, by what was last said about it.
+/// Where a runtime stands on the way to an aim, by what was last said about it. The hash says only that all manifests are
+/// there: a runtime whose Pods are not ready yet, or that cannot be reached since, may not have arrived.
 fn state(status: &RuntimeBootstrapperStatus, aim: Aim, desired: &Desired) -> State {
     let webhook = status.webhook.as_ref();
     let installed = webhook.and_then(|it| it.manifest_hash.as_deref());
     if desired.is_held(status.configuration.as_ref())
         && installed == Some(&*aim.webhook.to_string())
+        && has_condition(status, &[INSTALLED], ConditionStatus::True)
     {
         State::Done
     } else if is_reached(status) {
@@ -179,7 +182,17 @@ fn state(status: &RuntimeBootstrapperStatus, aim: Aim, desired: &Desired) -> Sta
 
 /// Whether the last reconcile reached the runtime and verified its identity, so that writes to it were possible.
 pub(super) fn is_reached(status: &RuntimeBootstrapperStatus) -> bool {
-    !status.conditions.iter().any(|it| {
-        matches!(&*it.kind, REACHABLE | IDENTITY_VERIFIED) && it.status == ConditionStatus::False
-    })
+    let kinds = [REACHABLE, IDENTITY_VERIFIED];
+    !has_condition(status, &kinds, ConditionStatus::False)
+}
+
+/// Whether one of these conditions has that status.
+fn has_condition(
+    status: &RuntimeBootstrapperStatus,
+    kinds: &[&str],
+    wanted: ConditionStatus,
+) -> bool {
+    let conditions = status.conditions.iter();
+    let mut of_kinds = conditions.filter(|it| kinds.contains(&&*it.kind));
+    of_kinds.any(|it| it.status == wanted)
 }

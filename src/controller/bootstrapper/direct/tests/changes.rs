@@ -356,3 +356,17 @@ async fn a_runtime_that_serves_no_bundles_gets_the_rest_and_says_so() {
     let requires = "rt-bootstrapper.kyma-project.io/requires-trust-bundle";
     assert_eq!(map["metadata"]["annotations"][requires], "none");
 }
+
+/// The change itself makes runtimes due, not the progress that comes back through the watch.
+#[tokio::test]
+async fn a_changed_source_is_applied_also_while_the_progress_cannot_be_written() {
+    let mut env = Env::new();
+    let progress = "apply configmaps kcp-system/rt-bootstrapper-rollout";
+    let refusal = env.kcp.fault(progress).status(500);
+    let clusters = env.converge(&["a"]).await;
+    env.content.registry("two.example");
+    env.publish();
+    env.until("written", |_| clusters[0].take() == [INSTALL[4]])
+        .await;
+    env.until("refused", |_| refusal.hits() > 0).await;
+}

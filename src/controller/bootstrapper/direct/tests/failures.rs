@@ -177,3 +177,107 @@ async fn a_runtime_that_is_lost_after_it_was_written_is_a_failure_also_for_the_n
     env.until("the second wave", |_| second.answered(INSTALL[5]))
         .await;
 }
+
+fn manifest_hash(env: &Env, name: &str) -> Value {
+    env.status(name)["webhook"]["manifestHash"].clone()
+}
+
+/// Upgrades the first of two waves as far as it goes without Pods: all manifests are there, and their hash is in the status.
+async fn upgrade_without_pods() -> (Env, RuntimeCluster, RuntimeCluster) {
+    let (mut env, first, second) = waves(0, None).await;
+    let before = manifest_hash(&env, "a");
+    first.stop_rollouts();
+    upgrade(&mut env).await;
+    env.until("the manifests are there", |it| {
+        ![&Value::Null, &before].contains(&&manifest_hash(it, "a"))
+    })
+    .await;
+    env.until_condition("a", "Installed", "False Installing")
+        .await;
+    env.until("the progress says so", |it| {
+        progress(it)["startedRuntimes"] == json!(["a"])
+    })
+    .await;
+    assert_eq!(second.take(), [""; 0]);
+    (env, first, second)
+}
+
+#[tokio::test]
+async fn a_wave_without_ready_pods_holds_the_next_one_under_the_next_leader_too() {
+    let (mut env, first, second) = upgrade_without_pods().await;
+    env.stop().await;
+    env.start();
+    env.until("reconciles", |it| it.passes() >= 6).await;
+    assert_eq!(second.take(), [""; 0]);
+    assert_eq!(progress(&env)["counts"]["done"], 0);
+    first.roll_out();
+    env.until("the second wave", |_| second.answered(INSTALL[5]))
+        .await;
+}
+
+#[rstest]
+#[case::before_the_leader_changes(true)]
+#[case::while_the_leader_changes(false)]
+#[tokio::test]
+async fn a_runtime_without_ready_pods_that_is_lost_is_a_failure_for_the_next_leader(
+    #[case] is_noticed: bool,
+) {
+    let (mut env, first, second) = upgrade_without_pods().await;
+    if is_noticed {
+        first.outage(503);
+        env.until("stopped", is_stopped).await;
+        env.until_condition("a", "Reachable", "False APIServerError")
+            .await;
+        env.stop().await;
+    } else {
+        env.stop().await;
+        first.outage(503);
+    }
+    env.start();
+    env.until("reconciles", |it| it.passes() >= 6).await;
+    env.until("stopped", is_stopped).await;
+    assert_eq!(second.take(), [""; 0]);
+}
+
+/// The webhook configuration is not there before the Pods are, so no hash says that all manifests are.
+#[tokio::test]
+async fn a_runtime_that_is_lost_during_its_first_installation_is_a_failure_for_the_next_leader() {
+    let mut env = Env::new();
+    env.settings.waves = Settings {
+        size: NonZeroU32::new(1),
+        failure_budget: Budget::Count(0),
+        ..env.settings.waves
+    };
+    let clusters = env.add_all(&["a", "b"]).await;
+    clusters[0].stop_rollouts();
+    env.start();
+    env.until_condition("a", "Installed", "False Installing")
+        .await;
+    env.until("the progress says so", |it| {
+        progress(it)["startedRuntimes"] == json!(["a"])
+    })
+    .await;
+    env.stop().await;
+    clusters[0].outage(503);
+    env.start();
+    env.until("stopped", is_stopped).await;
+    assert_eq!(clusters[1].take(), [""; 0]);
+}
+
+/// The runtime is lost in a reconcile that began before the other configuration, whose result says nothing about it.
+#[tokio::test]
+async fn a_runtime_without_ready_pods_that_is_lost_is_a_failure_for_another_configuration_too() {
+    let (mut env, first, second) = upgrade_without_pods().await;
+    let before = progress(&env)["contentVersion"].clone();
+    let hold = first.fault("*").hold();
+    env.until("the reconcile has begun", |_| hold.hits() > 0)
+        .await;
+    env.content.registry("two.example");
+    env.publish();
+    let is_another = |it: &Env| progress(it)["contentVersion"] != before;
+    env.until("another rollout", is_another).await;
+    first.outage(503);
+    drop(hold);
+    env.until("stopped", is_stopped).await;
+    assert_eq!(second.take(), [""; 0]);
+}

@@ -1,0 +1,143 @@
+//! The component `controller` as a process: what it does without the lease.
+#![cfg(test)]
+
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rstest::rstest;
+use serde_json::json;
+use tempfile::TempDir;
+use testkit::apiserver::{ApiServer, Kind, Recorded};
+use testkit::pki::Authority;
+use testkit::tls::TlsServer;
+use testkit::until::until;
+
+/// The time limit of all waits, long enough for a busy machine.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+const LEASE: &str = "rt-bootstrapper-controller";
+
+static RUNTIMES: Kind = Kind::custom(
+    "infrastructuremanager.kyma-project.io",
+    "v1",
+    "runtimes",
+    "Runtime",
+);
+static BOOTSTRAPPERS: Kind = Kind::custom(
+    "operator.kyma-project.io",
+    "v1alpha1",
+    "runtimebootstrappers",
+    "RuntimeBootstrapper",
+);
+
+/// A running controller and the KCP that it talks to.
+struct Env {
+    kcp: ApiServer,
+    _tls: TlsServer,
+    _folder: TempDir,
+    child: Child,
+}
+
+impl Drop for Env {
+    fn drop(&mut self) {
+        // Both fail for a process that has ended.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Env {
+    /// Another replica holds the lease for an hour.
+    async fn start(controllers: &str) -> Self {
+        let kcp = ApiServer::with_kinds([&RUNTIMES, &BOOTSTRAPPERS]);
+        kcp.namespace("kcp-system");
+        kcp.put(&json!({
+            "apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+            "metadata": {"name": LEASE, "namespace": "kcp-system"},
+            "spec": {"holderIdentity": "other", "leaseDurationSeconds": 3600, "leaseTransitions": 1},
+        }));
+        kcp.put(&json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "rt-bootstrapper-config", "namespace": "kcp-system"},
+            "data": {"rt-bootstrapper-config.json": "{\"overrides\": {\"docker.io\": \"one.example\"}}"},
+        }));
+        let authority = Authority::new("kubernetes").unwrap();
+        let leaf = authority.leaf("kube-apiserver").unwrap();
+        let config = leaf.server_config(&["h2", "http/1.1"], None).unwrap();
+        let tls = TlsServer::of(config, kcp.clone()).await.unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = folder.path().join("kubeconfig");
+        let address = format!("https://{}", tls.address());
+        let certificates = STANDARD.encode(authority.pem());
+        let text = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "k", "cluster": {"server": address, "certificate-authority-data": certificates}}],
+            "users": [{"name": "u", "user": {"token": "t"}}],
+            "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+        });
+        std::fs::write(&kubeconfig, text.to_string()).unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_runtime-bootstrapper"))
+            .args(["controller", "--controllers", controllers])
+            .args(["--health-probe-bind-address", "127.0.0.1:0"])
+            .args(["--metrics-bind-address", "127.0.0.1:0"])
+            .env_clear()
+            .env("KUBECONFIG", kubeconfig)
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        Self {
+            kcp,
+            _tls: tls,
+            _folder: folder,
+            child,
+        }
+    }
+
+    async fn until(&self, what: &str, holds: impl Fn(&ApiServer) -> bool) {
+        let reached = until(what, PATIENCE, || async {
+            let requests = self.kcp.requests();
+            let asked: Vec<String> = requests.iter().map(|it| it.asked.to_string()).collect();
+            holds(&self.kcp)
+                .then_some(())
+                .ok_or_else(|| asked.join("\n"))
+        });
+        reached.await.unwrap();
+    }
+
+    /// The writes so far, without those of the lease.
+    fn writes(&self) -> Vec<String> {
+        let requests = self.kcp.requests().into_iter();
+        let writes = requests.filter(|it: &Recorded| it.is_write() && !it.asked.is_of("* leases"));
+        writes.map(|it| it.asked.to_string()).collect()
+    }
+}
+
+#[rstest]
+#[case::signal("signal", "rt-bootstrapper-signal-state")]
+#[case::direct("direct", "rt-bootstrapper-direct-state")]
+#[tokio::test]
+async fn a_replica_without_the_lease_reads_the_sources_and_writes_nothing(
+    #[case] controllers: &str,
+    #[case] state: &str,
+) {
+    let env = Env::start(controllers).await;
+    env.until("the sources are watched", |it| {
+        it.count("watch configmaps") > 0
+    })
+    .await;
+    // A leader writes the state as soon as it knows the sources; the lease is asked for again seconds later.
+    let asked = env.kcp.count("get leases");
+    env.until("the lease is asked for again", |it| {
+        it.count("get leases") >= asked + 2
+    })
+    .await;
+    assert_eq!(env.writes(), [""; 0]);
+    env.kcp.edit("leases", ("kcp-system", LEASE), |it| {
+        it["spec"]["holderIdentity"] = json!("");
+    });
+    let write = format!("create configmaps kcp-system/{state}");
+    env.until("it leads", |it| it.count(&write) > 0).await;
+}
