@@ -65,8 +65,8 @@ pub struct Selection {
 
 /// Gives every scenario its environment.
 pub trait Environments {
-    /// The environment of the next scenario.
-    fn next(&self) -> LocalBoxFuture<'_, anyhow::Result<Arc<dyn Environment>>>;
+    /// The environment of the next scenario, whose steps tell what it has to be like.
+    fn next(&self, steps: Vec<String>) -> LocalBoxFuture<'_, anyhow::Result<Arc<dyn Environment>>>;
 
     /// Removes what was started and is not kept, after the last scenario.
     fn stop(self: Rc<Self>) -> LocalBoxFuture<'static, anyhow::Result<()>> {
@@ -142,12 +142,15 @@ pub async fn run<O: Write + 'static>(
     let writer = Scenario::cucumber::<PathBuf>()
         .with_parser(Parsed(selection.features))
         .max_concurrent_scenarios(suite.at_once)
-        .before(move |_, _, example, scenario| {
+        .before(move |feature, _, example, scenario| {
             // Cucumber puts an empty hook in place when it begins.
             std::panic::set_hook(Box::new(report));
             let environments = Rc::clone(&environments);
+            let background = feature.background.iter().flat_map(|it| &it.steps);
+            let steps = background.chain(&example.steps);
+            let steps = steps.map(|step| step.value.clone()).collect();
             async move {
-                match environments.next().await {
+                match environments.next(steps).await {
                     Ok(environment) => scenario.begin(environment, &example.name),
                     Err(error) => fail(format!("no environment: {error:#}")),
                 }

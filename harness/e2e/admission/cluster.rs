@@ -56,7 +56,7 @@ pub async fn start(
 struct Shared(Arc<Admission>);
 
 impl Environments for Shared {
-    fn next(&self) -> LocalBoxFuture<'_, anyhow::Result<Arc<dyn Environment>>> {
+    fn next(&self, _: Vec<String>) -> LocalBoxFuture<'_, anyhow::Result<Arc<dyn Environment>>> {
         let shared: Arc<dyn Environment> = Arc::<Admission>::clone(&self.0);
         futures::future::ready(Ok(shared)).boxed_local()
     }

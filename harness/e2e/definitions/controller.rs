@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail, ensure};
 use api::runtimes::{KCP_NAMESPACE, ROLLOUT};
+use cucumber::gherkin::{Step, StepType};
 use cucumber::{given, then, when};
 use http::Method;
 use serde_json::{Value, json};
@@ -12,43 +13,37 @@ use super::PATIENCE;
 use super::runtime::{record, synchronization};
 use crate::scenario::{ObjectRef, Scenario};
 use crate::synchronization::Leased;
-use crate::synchronization::controller::{ACCOUNT, Controller};
+use crate::synchronization::controller::{ACCOUNT, Controller, Installation};
 use crate::synchronization::objects::{get_opt, named_config_map};
 use crate::synchronization::source::Source;
 use testkit::until::until;
 
-/// Installs the controller without more flags at the end of the scenario.
+/// Installs the controller with its default flags at the end of the scenario.
 fn reinstall_later(scenario: &mut Scenario, env: &Leased) {
     let clusters = env.clusters();
     scenario.undo("install the controller", async move {
-        Box::pin(clusters.controller.install(&clusters.kcp)).await
+        let default = Installation::default();
+        Box::pin(clusters.controller.install(&clusters.kcp, &default)).await
     });
 }
 
-/// A `Given` records the state after the installation, a `When` keeps the state before it.
-#[given(regex = r#"^the controller runs (?:with flags "([^"]+)"|without mode direct)$"#)]
-async fn runs_with(scenario: &mut Scenario, flags: String) -> anyhow::Result<()> {
-    install(scenario, &flags).await?;
-    record(scenario).await
-}
-
-#[when(expr = "the controller runs with flags {string}")]
-async fn restarted_with(scenario: &mut Scenario, flags: String) -> anyhow::Result<()> {
-    if flags.is_empty() {
-        let env = synchronization(scenario)?;
-        return Box::pin(env.controller.install(&env.kcp)).await;
-    }
-    install(scenario, &flags).await
-}
-
-async fn install(scenario: &mut Scenario, flags: &str) -> anyhow::Result<()> {
+/// A `Given` is done before the scenario begins, and what it installs stays until a scenario needs something else; the
+/// step records the state after it. A `When` keeps the recorded state.
+#[given(regex = r#"^the controller runs (with flags "[^"]*"|without mode direct)$"#)]
+#[when(regex = r#"^the controller runs (with flags "[^"]*"|without mode direct)$"#)]
+async fn runs(scenario: &mut Scenario, how: String, step: &Step) -> anyhow::Result<()> {
     let env = synchronization(scenario)?;
-    reinstall_later(scenario, &env);
-    if flags.is_empty() {
-        return Box::pin(env.controller.install_signals(&env.kcp)).await;
+    let wanted = Installation::of_step(&format!("the controller runs {how}"));
+    let wanted = wanted.context("not an installation")?;
+    let is_given = step.ty == StepType::Given;
+    if !is_given || how == "without mode direct" {
+        reinstall_later(scenario, &env);
     }
-    let flags: Vec<&str> = flags.split_whitespace().collect();
-    Box::pin(env.controller.install_with(&env.kcp, &flags)).await
+    Box::pin(env.controller.install(&env.kcp, &wanted)).await?;
+    if is_given {
+        record(scenario).await?;
+    }
+    Ok(())
 }
 
 /// Stops, starts or restarts the controller.

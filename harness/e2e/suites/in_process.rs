@@ -43,7 +43,7 @@ async fn admission_decisions() {
 struct InProcess;
 
 impl Environments for InProcess {
-    fn next(&self) -> LocalBoxFuture<'_, anyhow::Result<Arc<dyn Environment>>> {
+    fn next(&self, _: Vec<String>) -> LocalBoxFuture<'_, anyhow::Result<Arc<dyn Environment>>> {
         async {
             let client = Client::new(StandIn::start()?.client());
             let environment: Arc<dyn Environment> = Arc::new(Decisions { client });

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use super::DEADLINE;
 use super::control_plane::{ControlPlane, bootstrappers_path, runtime_path};
-use super::controller::{Controller, SIGNAL_STATE};
+use super::controller::{Controller, Installation, SIGNAL_STATE};
 use super::objects::{get_opt, named_config_map};
 use super::runtime::Runtime;
 use super::runtime_cluster::RuntimeCluster;
@@ -89,7 +89,8 @@ impl Clusters {
         for source in Source::ALL {
             self.kcp.renew(source).await?;
         }
-        self.controller.install(&self.kcp).await
+        let default = Installation::default();
+        self.controller.install(&self.kcp, &default).await
     }
 
     /// Stops all clusters that are not kept.

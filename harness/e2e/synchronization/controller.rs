@@ -8,6 +8,7 @@ use api::runtimes::KCP_NAMESPACE;
 use http::Method;
 use serde_json::{Value, json};
 use tokio::process::Command;
+use tokio::sync::Mutex;
 
 use super::DEADLINE;
 use super::control_plane::ControlPlane;
@@ -18,11 +19,37 @@ use crate::world::effects::items;
 use clusters::evidence::Evidence;
 use testkit::until::until;
 
-/// The installation: binary that prints the manifests, and images.
+/// The binary that prints the manifests, the images, and what is installed.
 pub(crate) struct Controller {
     binary: std::path::PathBuf,
     image: String,
     webhook_image: String,
+    installed: Mutex<Option<Installation>>,
+}
+
+/// How the controller is installed: by default with both modes and no flags of its own.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Installation {
+    flags: Vec<String>,
+    without_direct: bool,
+}
+
+impl Installation {
+    /// The installation that a step describes, if it describes one.
+    pub(crate) fn of_step(text: &str) -> Option<Self> {
+        let how = text.strip_prefix("the controller runs with")?;
+        if how == "out mode direct" {
+            return Some(Self {
+                without_direct: true,
+                ..Self::default()
+            });
+        }
+        let flags = how.strip_prefix(" flags \"")?.strip_suffix('"')?;
+        Some(Self {
+            flags: flags.split_whitespace().map(str::to_owned).collect(),
+            without_direct: false,
+        })
+    }
 }
 
 impl Controller {
@@ -31,6 +58,7 @@ impl Controller {
             binary: binary.to_owned(),
             image: image.to_owned(),
             webhook_image: webhook_image.to_owned(),
+            installed: Mutex::new(None),
         }
     }
 
@@ -59,53 +87,50 @@ impl Controller {
             .await
     }
 
-    /// Installs the controller with both modes, or restores this installation.
-    pub(crate) async fn install(&self, kcp: &ControlPlane) -> anyhow::Result<()> {
-        self.install_with(kcp, &[]).await
-    }
-
-    /// Installs it with more flags of the controller, which may name another image of the webhook.
-    pub(crate) async fn install_with(
+    /// Installs the controller like this, and waits until a replica leads. It does nothing where it runs like this.
+    pub(crate) async fn install(
         &self,
         kcp: &ControlPlane,
-        flags: &[&str],
+        installation: &Installation,
     ) -> anyhow::Result<()> {
+        let mut installed = self.installed.lock().await;
+        if installed.as_ref() == Some(installation) && is_up(kcp).await.is_ok() {
+            return Ok(());
+        }
+        *installed = None;
+        let mut objects = self.printed(&["crds"]).await?;
+        objects.extend(self.manifests(installation).await?);
+        for object in &objects {
+            kcp.cluster.apply(&object.to_string()).await?;
+        }
+        if installation.without_direct {
+            for kind in ["rolebindings", "roles"] {
+                let path = format!(
+                    "/apis/rbac.authorization.k8s.io/v1/namespaces/{KCP_NAMESPACE}/{kind}/{NAME}-direct"
+                );
+                delete(&kcp.api, &path).await?;
+            }
+        }
+        until("the controller is running", DEADLINE, || is_up(kcp)).await?;
+        *installed = Some(installation.clone());
+        Ok(())
+    }
+
+    async fn manifests(&self, installation: &Installation) -> anyhow::Result<Vec<Value>> {
         let bundle = format!("--kcp-cluster-trust-bundle={}", bundle::NAME);
         let webhook = format!("--webhook-image={}", self.webhook_image);
-        let image = ["--image", &self.image, "--", &bundle];
-        let mut arguments = vec!["manifests", "controller", "--direct"];
-        arguments.extend(image);
-        if !flags.iter().any(|it| it.starts_with("--webhook-image=")) {
+        let mut arguments = vec!["manifests", "controller"];
+        if !installation.without_direct {
+            arguments.push("--direct");
+        }
+        arguments.extend(["--image", &self.image, "--", &bundle]);
+        let flags = installation.flags.iter().map(String::as_str);
+        let names_webhook = flags.clone().any(|it| it.starts_with("--webhook-image="));
+        if !installation.without_direct && !names_webhook {
             arguments.push(&webhook);
         }
         arguments.extend(flags);
-        let mut objects = self.printed(&["crds"]).await?;
-        objects.extend(self.printed(&arguments).await?);
-        apply(kcp, &objects).await?;
-        until("the controller is running", DEADLINE, || is_up(kcp)).await?;
-        Ok(())
-    }
-
-    /// Installs it without mode direct.
-    pub(crate) async fn install_signals(&self, kcp: &ControlPlane) -> anyhow::Result<()> {
-        let bundle = format!("--kcp-cluster-trust-bundle={}", bundle::NAME);
-        let arguments = [
-            "manifests",
-            "controller",
-            "--image",
-            &self.image,
-            "--",
-            &bundle,
-        ];
-        apply(kcp, &self.printed(&arguments).await?).await?;
-        for kind in ["rolebindings", "roles"] {
-            let path = format!(
-                "/apis/rbac.authorization.k8s.io/v1/namespaces/{KCP_NAMESPACE}/{kind}/{NAME}-direct"
-            );
-            delete(&kcp.api, &path).await?;
-        }
-        until("the controller is running", DEADLINE, || is_up(kcp)).await?;
-        Ok(())
+        self.printed(&arguments).await
     }
 
     /// Stops all replicas and waits until their Pods are deleted.
@@ -185,13 +210,6 @@ impl Controller {
             evidence.keep_result(&format!("controller/{name}.log"), text);
         }
     }
-}
-
-async fn apply(kcp: &ControlPlane, objects: &[Value]) -> anyhow::Result<()> {
-    for object in objects {
-        kcp.cluster.apply(&object.to_string()).await?;
-    }
-    Ok(())
 }
 
 async fn scale(kcp: &ControlPlane, replicas: u32) -> anyhow::Result<()> {

@@ -14,6 +14,7 @@ use tokio::sync::Mutex as AsyncMutex;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::clusters::Clusters;
+use super::controller::Installation;
 use super::pods::{PodStream, Tally};
 use super::runtime::Runtime;
 use super::runtime_cluster::RuntimeCluster;
@@ -121,19 +122,30 @@ impl ClustersPool {
         })
     }
 
-    async fn lease(&self) -> anyhow::Result<Arc<Leased>> {
+    /// Takes a free set, with the controller as the scenario's steps say.
+    async fn lease(&self, steps: &[String]) -> anyhow::Result<Arc<Leased>> {
         let clusters = self.free.lock().await.recv().await;
-        Ok(Arc::new(Leased {
+        let leased = Leased {
             clusters: clusters.context("the pool is closed")?,
             returns: self.returns.clone(),
             state: Mutex::default(),
-        }))
+        };
+        let installation = steps.iter().find_map(|step| Installation::of_step(step));
+        let installation = installation.unwrap_or_default();
+        leased
+            .controller
+            .install(&leased.kcp, &installation)
+            .await?;
+        Ok(Arc::new(leased))
     }
 }
 
 impl Environments for ClustersPool {
-    fn next(&self) -> LocalBoxFuture<'_, anyhow::Result<Arc<dyn Environment>>> {
-        let lease = async { self.lease().await.map(|it| it as Arc<dyn Environment>) };
+    fn next(&self, steps: Vec<String>) -> LocalBoxFuture<'_, anyhow::Result<Arc<dyn Environment>>> {
+        let lease = async move {
+            let leased = self.lease(&steps).await?;
+            Ok(leased as Arc<dyn Environment>)
+        };
         lease.boxed_local()
     }
 
