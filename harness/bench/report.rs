@@ -31,9 +31,9 @@ pub(crate) struct Options {
     /// Binary of the product to measure instead of the built one.
     #[arg(long, value_name = "FILE")]
     pub(crate) product: Option<PathBuf>,
-    /// Core of the system under test and core of everything else; set by the harness for its own second process.
-    #[arg(long, hide = true, value_delimiter = ',')]
-    pub(crate) cores: Vec<u32>,
+    /// Core of the system under test; set by the harness for its own second process.
+    #[arg(long, hide = true)]
+    pub(crate) core: Option<u32>,
 }
 
 /// How much is measured and which bounds apply.
@@ -41,8 +41,8 @@ pub(crate) struct Options {
 pub(crate) enum Effort {
     /// For results that are published.
     Full,
-    /// For CI: a tenth of the load; the bounds allow for a slow, busy machine and are missed by a regression to three
-    /// times the cost.
+    /// For CI: a tenth of the load; the bounds allow for a slow, busy machine and are missed by a regression to ten times
+    /// the cost.
     Quick,
 }
 
@@ -282,7 +282,7 @@ mod tests {
             quick: true,
             built: false,
             product: None,
-            cores: Vec::new(),
+            core: None,
         };
         let report = |missed| Report {
             text: String::new(),

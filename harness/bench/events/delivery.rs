@@ -8,14 +8,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use testkit::pki::Authority;
 use testkit::until::{holds, until};
 
 use super::kcp::{Gateway, Mode, Operator, ReceivedEvents};
 use super::watcher::{Program, Reviews, load};
 use crate::environment::Bench;
-use crate::http::Target;
-use crate::load::{CONNECTIONS, latencies};
-use crate::pki::Authority;
+use crate::load::{CONNECTIONS, Target, latencies};
 use crate::process::Process;
 use crate::report::{Bound, Row, Table};
 use crate::statistics::{Estimate, number};
@@ -33,8 +32,8 @@ struct Setting<'a, 'b> {
 
 impl<'a, 'b> Setting<'a, 'b> {
     async fn start(bench: &'a Bench<'b>) -> anyhow::Result<Self> {
-        let authority = Authority::new()?;
-        let (operator, events) = ReceivedEvents::recorded(&authority.pem).await?;
+        let authority = Authority::new("bench")?;
+        let (operator, events) = ReceivedEvents::recorded(authority.pem()).await?;
         let gateway = Gateway::start(&authority, operator.address).await?;
         let start = async |name, mode| {
             let program = Program::new(bench, &authority, name, gateway.address)?;

@@ -11,16 +11,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
+use testkit::pki::Authority;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::kcp::{Expected, Gateway, Mode, ReceivedEvents};
-use super::watcher::{ALLOWED, Program, Reviews, load};
+use super::watcher::{Program, Reviews, load};
 use crate::environment::Bench;
-use crate::http::{Connection, Target};
-use crate::load::latencies;
-use crate::pki::Authority;
+use crate::load::{Connection, Target, latencies};
 use crate::report::{Bound, Row, Table};
 use crate::statistics::Estimate;
 
@@ -91,8 +90,8 @@ struct Killed {
 
 impl Kills {
     async fn run(self, bench: &Bench<'_>) -> anyhow::Result<Killed> {
-        let authority = Authority::new()?;
-        let (operator, events) = ReceivedEvents::recorded(&authority.pem).await?;
+        let authority = Authority::new("bench")?;
+        let (operator, events) = ReceivedEvents::recorded(authority.pem()).await?;
         let mut gateway = Gateway::start(&authority, operator.address).await?;
         let program = Program::new(bench, &authority, "watcher", gateway.address)?;
         if !self.spool {
@@ -214,11 +213,7 @@ impl ChangeClient {
             Some(open) => open,
             None => self.target.connect().await?,
         };
-        let response = connection
-            .request(&(reviews.requests().make)(number))
-            .await?;
-        let body = String::from_utf8_lossy(response.body()).into_owned();
-        ensure!(body.contains(ALLOWED), "{}: {body}", response.status());
+        reviews.requests().send(&mut connection, number).await?;
         self.connection = Some(connection);
         Ok(())
     }
@@ -226,8 +221,8 @@ impl ChangeClient {
 
 /// Part `outage`.
 pub(super) async fn outage(bench: &Bench<'_>) -> anyhow::Result<Table> {
-    let authority = Authority::new()?;
-    let (operator, events) = ReceivedEvents::recorded(&authority.pem).await?;
+    let authority = Authority::new("bench")?;
+    let (operator, events) = ReceivedEvents::recorded(authority.pem()).await?;
     let mut gateway = Gateway::start(&authority, operator.address).await?;
     let program = Program::new(bench, &authority, "watcher", gateway.address)?;
     let mut process = program.start_ready("async").await?;

@@ -11,13 +11,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use futures::StreamExt as _;
 use listener::{
     Authentication, Authorities, CertificateCheck, Event, Liveness, Options,
     RuntimeIdFromCommonName, register_listener_component,
 };
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use rustls::ServerConfig;
+use rustls_pki_types::CertificateDer;
+use sha2::{Digest as _, Sha256};
+use testkit::pki::Authority;
+use testkit::tls::{Message, RawResponse, read_message};
 use testkit::until::until;
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
@@ -25,8 +33,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use crate::http::{Connection, Message, Target};
-use crate::pki::{Authority, forwarded};
+use crate::load::{Connection, Target};
 use crate::process::free_address;
 
 /// How the gateway behaves.
@@ -107,7 +114,7 @@ impl Gateway {
         let leaf = authority.leaf("gateway")?;
         let ending = CancellationToken::new();
         let forwarder = Forwarder {
-            tls: authority.server(&leaf)?,
+            tls: Arc::new(leaf.server_config(&[], Some(authority))?),
             upstream: Target {
                 address: listener,
                 tls: None,
@@ -177,33 +184,39 @@ impl Forwarder {
 
     async fn serve(&self, tcp: TcpStream, mode: Mode) -> anyhow::Result<()> {
         tcp.set_nodelay(true)?;
-        let stream = TlsAcceptor::from(Arc::clone(&self.tls)).accept(tcp).await?;
+        let mut stream = TlsAcceptor::from(Arc::clone(&self.tls)).accept(tcp).await?;
         self.handshakes.fetch_add(1, Ordering::Relaxed);
         let chain = stream.get_ref().1.peer_certificates();
-        let leaf = chain.and_then(<[_]>::first).context("no certificate")?;
-        let header = forwarded(leaf, "bench");
-        let mut downstream = Connection::new(stream);
-        while let Some(request) = downstream.read().await? {
+        let header = forwarded(chain.and_then(<[_]>::first).context("no certificate")?);
+        let mut received = Vec::new();
+        loop {
+            let request = read_message(&mut stream, &mut received, KEEP_ALIVE).await?;
             if mode == Mode::Hanging {
                 std::future::pending::<()>().await;
             }
-            let response = self.forward(&request.with_header(&header)).await?;
-            downstream.write(response.bytes()).await?;
+            let response = self.forward(&request, &header).await?;
+            let RawResponse { head, body, .. } = &response;
+            stream
+                .write_all(format!("{head}\r\n\r\n{body}").as_bytes())
+                .await?;
+            stream.flush().await?;
             if response.closes() {
-                break;
+                return Ok(());
             }
         }
-        Ok(())
     }
 
-    async fn forward(&self, request: &[u8]) -> anyhow::Result<Message> {
+    async fn forward(&self, request: &Message, header: &str) -> anyhow::Result<RawResponse> {
         let _permit = self.permits.acquire().await?;
         let idle = self.idle().pop();
         let mut upstream = match idle {
             Some(idle) => idle,
             None => self.upstream.connect().await?,
         };
-        let response = upstream.request(request).await?;
+        let Message { head, body } = request;
+        let (line, headers) = head.split_once("\r\n").context("no headers")?;
+        let request = format!("{line}\r\n{header}{headers}\r\n\r\n{body}");
+        let response = upstream.ask(request).await?;
         if !response.closes() {
             self.idle().push(upstream);
         }
@@ -213,6 +226,24 @@ impl Forwarder {
     fn idle(&self) -> MutexGuard<'_, Vec<Connection>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The header line of a gateway for requests of this client (Envoy, `SANITIZE_SET` with `cert` and `subject`).
+pub(super) fn forwarded(client: &CertificateDer<'_>) -> String {
+    let hash: String = Sha256::digest(client)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let base64 = BASE64.encode(client).into_bytes();
+    let lines = base64
+        .chunks(64)
+        .map(|line| String::from_utf8_lossy(line) + "\n");
+    let pem = format!(
+        "-----BEGIN CERTIFICATE-----\n{}-----END CERTIFICATE-----\n",
+        lines.collect::<String>()
+    );
+    let certificate = utf8_percent_encode(&pem, ENCODED);
+    format!("x-forwarded-client-cert: Hash={hash};Cert=\"{certificate}\";Subject=\"CN=bench\"\r\n")
 }
 
 /// When events of an object were received.
@@ -314,12 +345,27 @@ impl Expected {
 
 /// The manager that all events are for.
 pub(super) const MANAGER: &str = "bench";
+/// What Envoy encodes in a certificate.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
+/// How long connections without a request are kept.
+const KEEP_ALIVE: Duration = Duration::from_hours(1);
 /// A quarter of what the listener accepts.
 const UPSTREAM: usize = 256;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn certificate_is_forwarded_as_envoy_does_it() {
+        let line = forwarded(&CertificateDer::from(vec![0_u8; 60]));
+        assert!(line.starts_with("x-forwarded-client-cert: Hash="), "{line}");
+        let begin = "Cert=\"-----BEGIN%20CERTIFICATE-----%0AAAAA";
+        assert!(line.contains(begin), "{line}");
+        assert!(line.contains("AAAA%0AAAAA"), "lines of 64: {line}");
+        let end = "-----END%20CERTIFICATE-----%0A\";Subject=\"CN=bench\"\r\n";
+        assert!(line.ends_with(end), "{line}");
+    }
 
     #[test]
     fn final_state_is_unknown_until_an_event_follows_its_answer() {

@@ -14,13 +14,12 @@ use api::event::{BOOT_ID_HEADER, BootId, Heartbeat, SEQUENCE_HEADER};
 use rustls_pki_types::{CertificateDer, UnixTime};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use testkit::pki::Authority;
 use tokio::task::JoinSet;
 
-use super::kcp::{Gateway, MANAGER, Operator, verifying};
+use super::kcp::{Gateway, MANAGER, Operator, forwarded, verifying};
 use crate::environment::Bench;
-use crate::http::{Connection, Target, post};
-use crate::load::{Client, Load, Requests};
-use crate::pki::{Authority, forwarded};
+use crate::load::{Client, Connection, Load, Requests, Target, post};
 use crate::process::Process;
 use crate::report::{Bound, Row, Table};
 use crate::statistics::{Estimate, milliseconds, number};
@@ -82,8 +81,8 @@ impl Listener {
     async fn start(bench: &Bench<'_>, name: &str, authority: &Authority) -> anyhow::Result<Self> {
         let arguments = ["bench", "operator"].map(str::to_owned);
         let harness = &bench.programs.harness;
-        let mut process = Process::start_with_pipes(name, bench.cores.system, harness, &arguments)?;
-        process.send(&authority.pem).await?;
+        let mut process = Process::start_with_pipes(name, bench.core, harness, &arguments)?;
+        process.send(&authority.pem()).await?;
         let address = process.receive().await?;
         Ok(Self {
             process,
@@ -99,7 +98,7 @@ impl Listener {
 
 /// Measures it.
 pub(super) async fn measure(bench: &Bench<'_>) -> anyhow::Result<Table> {
-    let authority = Authority::new()?;
+    let authority = Authority::new("bench")?;
     let mut rows = bench
         .progress
         .show("listener: rate", rates(bench, &authority))
@@ -192,10 +191,11 @@ struct Capacity {
 }
 
 async fn rates(bench: &Bench<'_>, authority: &Authority) -> anyhow::Result<Vec<Row>> {
-    let name = |number| format!("runtime-{number}");
-    let certificates = authority.certificates((0..COLD_HEADERS).map(name))?;
-    let header = |(number, certificate)| forwarded(certificate, &name(number));
-    let headers: Vec<String> = (0..).zip(&certificates).map(header).collect();
+    let name = |number: u32| format!("runtime-{number}");
+    let certificate = |number| anyhow::Ok(authority.leaf(&name(number))?.der);
+    let certificates: anyhow::Result<Vec<_>> = (0..COLD_HEADERS).map(certificate).collect();
+    let certificates = certificates?;
+    let headers: Vec<String> = certificates.iter().map(forwarded).collect();
     let warm_headers = headers[..WARM_HEADERS].to_vec();
     let mut cold = Side::start(bench, authority, "listener-cold", headers).await?;
     let mut warm = Side::start(bench, authority, "listener-warm", warm_headers).await?;
@@ -220,7 +220,7 @@ fn verification(
     authority: &Authority,
     certificates: &[CertificateDer<'static>],
 ) -> anyhow::Result<Estimate> {
-    let verifier = authority.verifier()?;
+    let verifier = authority.client_verifier()?;
     let mut rounds = Vec::new();
     for chunk in certificates.chunks(1_000) {
         let begin = Instant::now();
@@ -280,9 +280,7 @@ async fn reconnects(bench: &Bench<'_>, authority: &Authority) -> anyhow::Result<
     let mut clients = Vec::new();
     for number in 0..count {
         let leaf = authority.leaf(&format!("runtime-{number}"))?;
-        let tls = Some(authority.client(Some(&leaf))?);
-        let address = gateway.address;
-        clients.push(Target { address, tls });
+        clients.push(Target::tls(gateway.address, authority, Some(&leaf))?);
     }
     let cpu = listener.process.cpu()?;
     let (times, errors) = connect_all(clients).await?;
@@ -353,7 +351,7 @@ async fn reconnect(target: &Target, number: usize) -> anyhow::Result<Connection>
     let heartbeat = serde_json::to_string(&heartbeat)?;
     let heartbeat = post(&format!("/v2/{MANAGER}/event/heartbeat"), "", &heartbeat);
     for request in [heartbeat, event("", number, 1)] {
-        let status = connection.request(&request).await?.status();
+        let status = connection.ask(request).await?.status;
         ensure!(status == 200, "{status}");
     }
     Ok(connection)

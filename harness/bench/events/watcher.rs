@@ -8,13 +8,12 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use testkit::pki::Authority;
 use testkit::until::holds;
 
 use super::kcp::{Expected, MANAGER};
-use crate::environment::Bench;
-use crate::http::{Target, post};
-use crate::load::{Client, Exchange, Load, PLACEHOLDER, Requests};
-use crate::pki::Authority;
+use crate::environment::{Bench, write_certificate};
+use crate::load::{Client, Exchange, Load, PLACEHOLDER, Requests, Target, post};
 use crate::process::{Process, free_address, is_ready};
 
 /// A watcher that can be started.
@@ -41,17 +40,14 @@ impl Program {
     ) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         std::fs::create_dir(folder.path().join(SPOOL))?;
-        authority.write(&authority.leaf(name)?, folder.path())?;
+        write_certificate(authority, &authority.leaf(name)?, folder.path())?;
         Ok(Self {
             name: name.to_owned(),
             binary: bench.programs.product.clone(),
-            core: bench.cores.system,
+            core: bench.core,
             folder,
             kcp,
-            target: Target {
-                address: free_address()?,
-                tls: Some(authority.client(None)?),
-            },
+            target: Target::tls(free_address()?, authority, None)?,
             metrics: free_address()?,
             health: free_address()?,
         })
@@ -209,7 +205,7 @@ fn kyma(name: &str, channel: &str) -> Value {
     })
 }
 
-pub(super) const ALLOWED: &str = "\"allowed\":true";
+const ALLOWED: &str = "\"allowed\":true";
 /// `timeoutSeconds` of the webhook configuration that lifecycle-manager installs.
 const GIVE_UP: Duration = Duration::from_secs(15);
 const SPOOL: &str = "spool";
