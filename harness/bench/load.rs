@@ -21,7 +21,8 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use crate::statistics::milliseconds;
+use crate::process::Process;
+use crate::statistics::{milliseconds, number};
 
 /// A server, and how clients connect to it.
 #[derive(Clone)]
@@ -206,6 +207,31 @@ impl Client {
     }
 }
 
+/// Both values of one round: CPU time of the server in microseconds per request, and requests per second.
+pub(crate) type Cost = [f64; 2];
+
+impl Client {
+    /// What the requests of a closed loop cost the server.
+    pub(crate) async fn cost(
+        &mut self,
+        server: &Process,
+        first: u32,
+        requests: u32,
+    ) -> anyhow::Result<Cost> {
+        let load = Load {
+            first,
+            requests,
+            rate: 0,
+            give_up: GIVE_UP,
+        };
+        let (cpu, begin) = (server.cpu()?, Instant::now());
+        self.run(load).await?;
+        let elapsed = begin.elapsed().as_secs_f64();
+        let cpu = server.cpu()?.saturating_sub(cpu).as_secs_f64();
+        Ok([cpu * 1e6 / number(requests), number(requests) / elapsed])
+    }
+}
+
 struct Schedule {
     load: Load,
     begin: Instant,
@@ -266,6 +292,8 @@ async fn work(
 pub(crate) const PLACEHOLDER: &str = "%%number%%%%";
 /// About as many as an API server keeps open to a busy webhook.
 pub(crate) const CONNECTIONS: u32 = 16;
+/// No response of a closed loop takes so long.
+const GIVE_UP: Duration = Duration::from_secs(30);
 const TIMER: Duration = Duration::from_millis(2);
 /// Longer than any client waits for a response.
 const PATIENCE: Duration = Duration::from_mins(10);

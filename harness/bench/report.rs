@@ -128,6 +128,16 @@ impl Row {
         }
     }
 
+    /// Estimates with so many digits.
+    pub(crate) fn of(
+        measure: &str,
+        results: impl IntoIterator<Item = Estimate>,
+        digits: usize,
+    ) -> Self {
+        let results = results.into_iter().map(|it| format!("{it:.digits$}"));
+        Self::new([measure.to_owned()].into_iter().chain(results))
+    }
+
     pub(crate) fn bound(mut self, bound: impl Into<Option<Bound>>) -> Self {
         self.bounds.extend(bound.into());
         self

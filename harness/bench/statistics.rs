@@ -163,7 +163,7 @@ pub(crate) fn chart(curves: &[(String, Curve)]) -> String {
         let percents = seconds
             .iter()
             .map(|it| curve.percent_after(*it).to_string());
-        chart += &format!("    line [{}]\n", joined(percents.collect()));
+        chart += &["    line [", &joined(percents.collect()), "]\n"].concat();
     }
     chart + "```"
 }

@@ -14,7 +14,7 @@ use testkit::until::{holds, until};
 use super::kcp::{Gateway, Mode, Operator, ReceivedEvents};
 use super::watcher::{Program, Reviews, load};
 use crate::environment::Bench;
-use crate::load::{CONNECTIONS, Target, latencies};
+use crate::load::{CONNECTIONS, Exchange, Target, latencies};
 use crate::process::Process;
 use crate::report::{Bound, Row, Table};
 use crate::statistics::{Estimate, number};
@@ -134,11 +134,13 @@ async fn admission_rows(setting: &Setting<'_, '_>, mode: Mode) -> anyhow::Result
         sync.push(latencies(&client.run(load(0, CONNECTIONS, 0)).await?)?);
     }
     let row = |index: usize, kind: &str, limit: Option<f64>| {
-        let spool = Estimate::of_rounds(&spool, index)?;
-        let sync = Estimate::of_rounds(&sync, index)?;
+        let results = [
+            Estimate::of_rounds(&spool, index)?,
+            Estimate::of_rounds(&sync, index)?,
+        ];
         let measure = format!("admission {kind}, ms, KCP {}, {RATE}/s", mode.name());
-        let row = Row::new([measure, format!("{spool:.2}"), format!("{sync:.2}")]);
-        anyhow::Ok(row.bound(limit.map(|limit| Bound::at_most(spool, limit, " ms"))))
+        let bound = limit.map(|limit| Bound::at_most(results[0], limit, " ms"));
+        anyhow::Ok(Row::of(&measure, results, 2).bound(bound))
     };
     // On a busy machine it is shown that no review waits for KCP, which takes seconds.
     let quick = (mode != Mode::Up).then_some(1_000.0);
@@ -180,28 +182,18 @@ async fn end_to_end(setting: &Setting<'_, '_>) -> anyhow::Result<Row> {
             .run(load(0, count, IDLE_RATE))
             .await?;
         setting.received(&reviews, exchanges.len()).await?;
-        let mut times = Vec::new();
-        for exchange in &exchanges {
+        let time = |exchange: &Exchange| {
             let received = setting.events.of(&reviews.object(exchange.number));
-            let first = received.context("no event")?.first;
-            times.push(
-                first
-                    .saturating_duration_since(exchange.begin)
-                    .as_secs_f64()
-                    * 1e3,
-            );
-        }
-        Estimate::of(&times)
+            let time = received?.first.saturating_duration_since(exchange.begin);
+            Some(time.as_secs_f64() * 1e3)
+        };
+        Estimate::of(&exchanges.iter().filter_map(time).collect::<Vec<_>>())
     };
     let spool = measure("spool", &setting.spool.0.target).await?;
     let sync = measure("sync", &setting.sync.0.target).await?;
     let limit = setting.bench.effort.choose(50.0, 1_000.0);
-    let cells = [
-        "end to end p50, ms: review sent → event received",
-        &format!("{spool:.2}"),
-        &format!("{sync:.2}"),
-    ];
-    Ok(Row::new(cells).bound(Bound::at_most(spool, limit, " ms")))
+    let name = "end to end p50, ms: review sent → event received";
+    Ok(Row::of(name, [spool, sync], 2).bound(Bound::at_most(spool, limit, " ms")))
 }
 
 /// CPU time per event in microseconds, and events per second, of each half round.
@@ -250,12 +242,11 @@ impl Costs {
     fn rows(&self, bench: &Bench<'_>, reviews: u32) -> anyhow::Result<Vec<Row>> {
         let row = |measure: &str, index: usize| {
             let spool = Estimate::of_rounds(&self.spool, index)?;
-            let sync = Estimate::of_rounds(&self.sync, index)?;
-            anyhow::Ok(Row::new([
+            anyhow::Ok(Row::of(
                 measure,
-                &format!("{spool:.0}"),
-                &format!("{sync:.0}"),
-            ]))
+                [spool, Estimate::of_rounds(&self.sync, index)?],
+                0,
+            ))
         };
         let ratio = Estimate::of(&self.ratios)?;
         let limit = bench.effort.choose(None, Some(MOST_OF_BASELINE));
@@ -264,7 +255,7 @@ impl Costs {
         let by_baseline = "… by CPU of a baseline server for the same review";
         Ok(vec![
             row("CPU, µs per event: review and delivery", 0)?,
-            Row::new([by_baseline, &format!("{ratio:.2}")])
+            Row::of(by_baseline, [ratio], 2)
                 .bound(limit.map(|limit| Bound::at_most(ratio, limit, " ×"))),
             row(
                 "events per second, reviewed and delivered, 16 connections",

@@ -230,10 +230,7 @@ impl Forwarder {
 
 /// The header line of a gateway for requests of this client (Envoy, `SANITIZE_SET` with `cert` and `subject`).
 pub(super) fn forwarded(client: &CertificateDer<'_>) -> String {
-    let hash: String = Sha256::digest(client)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
+    let hash = Sha256::digest(client);
     let base64 = BASE64.encode(client).into_bytes();
     let lines = base64
         .chunks(64)
@@ -243,7 +240,9 @@ pub(super) fn forwarded(client: &CertificateDer<'_>) -> String {
         lines.collect::<String>()
     );
     let certificate = utf8_percent_encode(&pem, ENCODED);
-    format!("x-forwarded-client-cert: Hash={hash};Cert=\"{certificate}\";Subject=\"CN=bench\"\r\n")
+    format!(
+        "x-forwarded-client-cert: Hash={hash:x};Cert=\"{certificate}\";Subject=\"CN=bench\"\r\n"
+    )
 }
 
 /// When events of an object were received.

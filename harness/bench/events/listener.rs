@@ -1,6 +1,6 @@
 //! The capacity of one listener on one core: events per second with and without its cache, and 5,000 clients at once.
 //!
-//! The listener remembers the client of an `X-Forwarded-Client-Cert` header that it has verified, for up to 20,000 headers.
+//! The listener caches the client of an `X-Forwarded-Client-Cert` header that it has verified, for up to 20,000 headers.
 //! *Cold* requests go through more headers than that, in order, so each one is parsed and its certificate chain verified;
 //! *warm* requests repeat 1,000 headers. No two events are equal, so none is coalesced.
 
@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 
 use super::kcp::{Gateway, MANAGER, Operator, forwarded, verifying};
 use crate::environment::Bench;
-use crate::load::{Client, Connection, Load, Requests, Target, post};
+use crate::load::{Client, Connection, Cost, Requests, Target, post};
 use crate::process::Process;
 use crate::report::{Bound, Row, Table};
 use crate::statistics::{Estimate, milliseconds, number};
@@ -34,7 +34,7 @@ struct Seen {
 }
 
 /// Runs an operator with the listener until standard input ends: reads the authority as a line of JSON, writes the
-/// listener's address, and answers each further line with [`Seen`].
+/// listener's address, and responds to each further line with [`Seen`].
 pub(crate) async fn operate() -> anyhow::Result<()> {
     let authority: String = serde_json::from_str(&read_line().await?.context("no authority")?)?;
     let events = Arc::new(AtomicU64::new(0));
@@ -112,13 +112,12 @@ pub(super) async fn measure(bench: &Bench<'_>) -> anyhow::Result<Table> {
     Ok(Table::new(&["measure", "listener"], rows))
 }
 
-/// A listener under load from a gateway, with headers of so many runtimes.
+/// A listener under load from a gateway, with these headers in turn.
 struct Side {
     listener: Listener,
     client: Client,
     sent: u32,
-    cpu: Vec<f64>,
-    rates: Vec<f64>,
+    rounds: Vec<Cost>,
 }
 
 impl Side {
@@ -130,8 +129,7 @@ impl Side {
     ) -> anyhow::Result<Self> {
         let listener = Listener::start(bench, name, authority).await?;
         let make = move |number: u32| {
-            let runtimes = headers.len();
-            let index = number as usize % runtimes;
+            let index = number as usize % headers.len();
             event(&headers[index], index, number)
         };
         let requests = Requests {
@@ -143,76 +141,65 @@ impl Side {
             listener,
             client,
             sent: 0,
-            cpu: Vec::new(),
-            rates: Vec::new(),
+            rounds: Vec::new(),
         })
     }
 
     async fn round(&mut self, events: u32) -> anyhow::Result<()> {
-        let load = Load {
-            first: self.sent,
-            requests: events,
-            rate: 0,
-            give_up: GIVE_UP,
-        };
-        let (cpu, begin) = (self.listener.process.cpu()?, Instant::now());
-        self.client.run(load).await?;
-        let elapsed = begin.elapsed().as_secs_f64();
-        let cpu = self.listener.process.cpu()?.saturating_sub(cpu);
+        let cost = self.client.cost(&self.listener.process, self.sent, events);
+        self.rounds.push(cost.await?);
         self.sent += events;
-        self.cpu.push(cpu.as_secs_f64() * 1e6 / number(events));
-        self.rates.push(number(events) / elapsed);
         Ok(())
     }
 
-    /// The results, after a check that no event is missing.
-    async fn end(mut self, kind: &str) -> anyhow::Result<Capacity> {
-        let seen = self.listener.seen().await?.events;
-        let sent = self.sent;
-        ensure!(seen == u64::from(sent), "{kind}: {seen} events of {sent}");
+    /// Both estimates and the RSS in MiB, after a check that no event is missing.
+    async fn end(mut self) -> anyhow::Result<([Estimate; 2], Estimate)> {
+        let (seen, sent) = (self.listener.seen().await?.events, self.sent);
+        ensure!(seen == u64::from(sent), "{seen} events of {sent}");
         let memory = self.listener.process.memory("VmRSS")?;
         self.listener.process.kill().await?;
-        Ok(Capacity {
-            rate: Estimate::of(&self.rates)?,
-            cpu: Estimate::of(&self.cpu)?,
-            memory,
-        })
+        let [cpu, rate] = [0, 1].map(|index| Estimate::of_rounds(&self.rounds, index));
+        Ok(([cpu?, rate?], Estimate::exact(memory)))
     }
 }
 
-/// What one listener carries.
-struct Capacity {
-    /// Events per second.
-    rate: Estimate,
-    /// Microseconds of CPU time per event.
-    cpu: Estimate,
-    /// Resident MiB after all events.
-    memory: f64,
-}
-
 async fn rates(bench: &Bench<'_>, authority: &Authority) -> anyhow::Result<Vec<Row>> {
-    let name = |number: u32| format!("runtime-{number}");
-    let certificate = |number| anyhow::Ok(authority.leaf(&name(number))?.der);
+    let certificate = |number| anyhow::Ok(authority.leaf(&format!("runtime-{number}"))?.der);
     let certificates: anyhow::Result<Vec<_>> = (0..COLD_HEADERS).map(certificate).collect();
     let certificates = certificates?;
     let headers: Vec<String> = certificates.iter().map(forwarded).collect();
     let warm_headers = headers[..WARM_HEADERS].to_vec();
     let mut cold = Side::start(bench, authority, "listener-cold", headers).await?;
     let mut warm = Side::start(bench, authority, "listener-warm", warm_headers).await?;
-    let events = bench.effort.choose(6_000, 4_000);
+    let (events, effort) = (bench.effort.choose(6_000, 4_000), bench.effort);
     // Fills the cache of the warm one.
     warm.round(u32::try_from(WARM_HEADERS)?).await?;
-    (warm.cpu, warm.rates) = (Vec::new(), Vec::new());
-    for _ in 0..bench.effort.choose(10, 3) {
+    warm.rounds.clear();
+    for _ in 0..effort.choose(10, 3) {
         cold.round(events).await?;
         warm.round(events).await?;
         warm.round(events).await?;
         cold.round(events).await?;
     }
     let check = verification(authority, &certificates)?;
-    let cold = cold.end("cold").await?;
-    let warm = warm.end("warm").await?;
-    Ok(rate_rows(bench, &cold, &warm, check))
+    let ([cold_cpu, cold_rate], cold_memory) = cold.end().await?;
+    let ([warm_cpu, warm_rate], warm_memory) = warm.end().await?;
+    // The speed of the machine cancels out in these ratios, which are therefore the bounds of a quick run.
+    let ratio = |cpu: Estimate, limit| {
+        let bound = Bound::at_most(cpu.times(1.0 / check.median), limit, " × a verification");
+        effort.choose(None, Some(bound))
+    };
+    let rate = effort.choose(Some(Bound::at_least(cold_rate, COLD_RATE, "/s")), None);
+    let memory = Bound::at_most(cold_memory, MOST_MEMORY, " MiB");
+    Ok(vec![
+        Row::of("events per second on one core, cold", [cold_rate], 0).bound(rate),
+        Row::of("events per second on one core, warm", [warm_rate], 0),
+        Row::of("CPU, µs per event, cold", [cold_cpu], 1).bound(ratio(cold_cpu, MOST_COLD)),
+        Row::of("CPU, µs per event, warm", [warm_cpu], 1).bound(ratio(warm_cpu, MOST_WARM)),
+        Row::of("… verification of one certificate alone, µs", [check], 1),
+        Row::of("RSS, MiB, 20,000 clients in the cache", [cold_memory], 1).bound(memory),
+        Row::of("RSS, MiB, 1,000 clients in the cache", [warm_memory], 1),
+    ])
 }
 
 /// Microseconds for the chain of one certificate, on the core of the load generator.
@@ -232,46 +219,6 @@ fn verification(
     Estimate::of(&rounds)
 }
 
-fn rate_rows(bench: &Bench<'_>, cold: &Capacity, warm: &Capacity, check: Estimate) -> Vec<Row> {
-    let effort = bench.effort;
-    // The speed of the machine cancels out in these ratios, which are therefore the bounds of a quick run.
-    let in_checks = |side: &Capacity| side.cpu.times(1.0 / check.median);
-    let ratio = |side, limit| {
-        let bound = Bound::at_most(in_checks(side), limit, " × a verification");
-        effort.choose(None, Some(bound))
-    };
-    let rate = Bound::at_least(cold.rate, COLD_RATE, "/s");
-    let memory = Bound::at_most(Estimate::exact(cold.memory), MOST_MEMORY, " MiB");
-    vec![
-        Row::new([
-            "events per second on one core, cold",
-            &format!("{:.0}", cold.rate),
-        ])
-        .bound(effort.choose(Some(rate), None)),
-        Row::new([
-            "events per second on one core, warm",
-            &format!("{:.0}", warm.rate),
-        ]),
-        Row::new(["CPU, µs per event, cold", &format!("{:.1}", cold.cpu)])
-            .bound(ratio(cold, MOST_COLD)),
-        Row::new(["CPU, µs per event, warm", &format!("{:.1}", warm.cpu)])
-            .bound(ratio(warm, MOST_WARM)),
-        Row::new([
-            "… verification of one certificate alone, µs",
-            &format!("{check:.1}"),
-        ]),
-        Row::new([
-            "RSS, MiB, 20,000 clients remembered",
-            &format!("{:.1}", cold.memory),
-        ])
-        .bound(memory),
-        Row::new([
-            "RSS, MiB, 1,000 clients remembered",
-            &format!("{:.1}", warm.memory),
-        ]),
-    ]
-}
-
 /// 5,000 runtimes with certificates of their own connect to the gateway at one moment, each with a heartbeat and an event.
 async fn reconnects(bench: &Bench<'_>, authority: &Authority) -> anyhow::Result<Vec<Row>> {
     let mut listener = Listener::start(bench, "listener", authority).await?;
@@ -288,29 +235,24 @@ async fn reconnects(bench: &Bench<'_>, authority: &Authority) -> anyhow::Result<
     let last = times
         .iter()
         .max()
-        .copied()
-        .unwrap_or(Duration::MAX)
-        .as_secs_f64();
+        .map_or(f64::INFINITY, Duration::as_secs_f64);
     let median = milliseconds(times.iter().copied(), 0.5).unwrap_or_default() / 1e3;
     let seen = listener.seen().await?;
     listener.process.kill().await?;
     let missing = usize::try_from(u64::from(count).saturating_sub(seen.events))?;
     let unknown = (count as usize).saturating_sub(seen.runtimes);
-    let error = errors
+    let failed = errors.len();
+    let first = errors
         .first()
         .map_or_else(String::new, |error| format!("; {error}"));
-    let failed = errors.len();
+    let name = format!("{count} clients connect at once: TLS, heartbeat, event; last, s");
+    let result = format!("{last:.1}; p50 {median:.1} s; listener CPU {cpu:.2} s");
+    let bound = Bound::at_most(Estimate::exact(last), 60.0, " s");
+    let errors = "… clients with an error, unknown runtimes, missing events";
     Ok(vec![
-        Row::new([
-            format!("{count} clients connect at once: TLS, heartbeat, event; last, s"),
-            format!("{last:.1}; p50 {median:.1} s; listener CPU {cpu:.2} s"),
-        ])
-        .bound(Bound::at_most(Estimate::exact(last), 60.0, " s")),
-        Row::new([
-            "… clients with an error, unknown runtimes, missing events",
-            &format!("{failed}, {unknown}, {missing}{error}"),
-        ])
-        .bound(Bound::zero(failed + unknown + missing)),
+        Row::new([name, result]).bound(bound),
+        Row::new([errors, &format!("{failed}, {unknown}, {missing}{first}")])
+            .bound(Bound::zero(failed + unknown + missing)),
     ])
 }
 
@@ -374,7 +316,7 @@ fn event(header: &str, runtime: usize, number: u32) -> Vec<u8> {
     )
 }
 
-/// More than the listener remembers.
+/// More than the listener caches.
 const COLD_HEADERS: u32 = 24_000;
 const WARM_HEADERS: usize = 1_000;
 /// Events per second: 10,000 runtimes whose certificates are all new to a listener send an event within two seconds.
@@ -382,6 +324,5 @@ const COLD_RATE: f64 = 5_000.0;
 /// CPU time of an event by that of a verification, in a quick run, whose listener is a development build.
 const MOST_COLD: f64 = 12.0;
 const MOST_WARM: f64 = 2.0;
-/// MiB. A remembered client takes about two kilobytes.
+/// MiB. A cached client takes about two kilobytes.
 const MOST_MEMORY: f64 = 128.0;
-const GIVE_UP: Duration = Duration::from_secs(30);

@@ -97,7 +97,7 @@ impl Scenarios<'_, '_> {
         let since = (self.started, 0);
         let curve = self.watch(name, Change::AllThree, since).await?;
         let p99 = self.p99(&curve, 30.0);
-        self.record(name, Some(curve), 20, vec![p99]).await?;
+        self.record(name, Some(curve), 20, vec![p99])?;
         self.settle().await
     }
 
@@ -118,8 +118,7 @@ impl Scenarios<'_, '_> {
             30.0
         };
         let p99 = self.p99(&curve, seconds);
-        self.record(name, Some(curve.clone()), 13, vec![p99])
-            .await?;
+        self.record(name, Some(curve.clone()), 13, vec![p99])?;
         self.settle().await?;
         Ok(curve)
     }
@@ -149,7 +148,6 @@ impl Scenarios<'_, '_> {
             Bound::required("every runtime visited", visited),
         ];
         self.record("restart without a change", None, 13, bounds)
-            .await
     }
 
     /// One percent is silent and one percent never answers; the others must not notice.
@@ -179,7 +177,7 @@ impl Scenarios<'_, '_> {
         let percent = self.bench.effort.choose(5.0, 200.0);
         let near = is_near(&curve, healthy, percent);
         let near = Bound::required(format!("p99 of the others + < {percent} %"), near);
-        self.record(name, Some(curve), 13, vec![near]).await?;
+        self.record(name, Some(curve), 13, vec![near])?;
         let all = 0..self.testbed.settings.runtimes;
         self.testbed.fleet.set(all, &good);
         self.watch("the others follow", Change::AllThree, (since, 0))
@@ -198,7 +196,7 @@ impl Scenarios<'_, '_> {
         let name = "three changed, all kubeconfigs rotated";
         let curve = self.watch(name, Change::AllThree, (since, 0)).await?;
         let p99 = self.p99(&curve, 30.0);
-        self.record(name, Some(curve), 20, vec![p99]).await
+        self.record(name, Some(curve), 20, vec![p99])
     }
 
     /// SIGKILL at points that are spread over a change, while some kubeconfigs lead to another cluster.
@@ -241,7 +239,7 @@ impl Scenarios<'_, '_> {
         let enough = self.bench.effort.choose(9, 2);
         bounds.push(Bound::required(text, during * 10 >= kills * enough));
         let name = format!("SIGKILL during a change, slowest of {kills}");
-        self.record(&name, slowest, 30, bounds).await
+        self.record(&name, slowest, 30, bounds)
     }
 
     async fn settle(&mut self) -> anyhow::Result<()> {
@@ -292,7 +290,7 @@ impl Scenarios<'_, '_> {
     }
 
     /// Adds a row; each runtime may be sent so many requests.
-    async fn record(
+    fn record(
         &mut self,
         name: &str,
         curve: Option<Curve>,

@@ -12,7 +12,6 @@ use clusters::cluster::{Cluster, ClusterOptions, write_kubeconfig};
 use clusters::control_plane::{ControlPlane, Member, Sources, controller_flags};
 use clusters::run::Run;
 use clusters::setup::Setup;
-use serde_json::{Map, Value, json};
 use testkit::until::{holds, until};
 use tokio::process::Command;
 
@@ -115,7 +114,7 @@ impl Testbed {
         cluster.apply(str::from_utf8(&crds.stdout)?).await?;
         let mut control_plane = ControlPlane::prepare(cluster.client(), Some(MODE_DIRECT)).await?;
         if settings.production {
-            control_plane = control_plane.with_shoot(shoot());
+            control_plane = control_plane.with_shoot(serde_json::from_str(SHOOT)?);
         }
         let fleet = Fleet::start(settings.fleet()).await?;
         let kubeconfig = cluster.direct_kubeconfig().await?.to_string();
@@ -294,54 +293,8 @@ pub(super) struct Controller {
     metrics: SocketAddr,
 }
 
-/// Fields of a `Runtime` as KEB writes them: about 5 kB with three worker pools and ten administrators.
-fn shoot() -> Map<String, Value> {
-    let worker = |number: usize| {
-        json!({
-            "name": format!("cpu-worker-{number}"), "minimum": 3, "maximum": 20, "maxSurge": 3, "maxUnavailable": 0,
-            "machine": {"type": "m6i.large", "image": {"name": "gardenlinux", "version": "1592.3.0"}},
-            "volume": {"type": "gp3", "size": "80Gi"},
-            "zones": ["eu-central-1a", "eu-central-1b", "eu-central-1c"],
-        })
-    };
-    let oidc = |number: usize| {
-        json!({
-            "clientID": format!("9bd05ed7-a930-44e6-8c79-e6defeb7dec{number}"), "groupsClaim": "groups",
-            "issuerURL": "https://kymatest.accounts400.ondemand.example", "signingAlgs": ["RS256"],
-            "usernameClaim": "sub", "usernamePrefix": "-",
-            "requiredClaims": {"aud": "https://api.kyma.example", "tenant": format!("tenant-{number:04}")},
-        })
-    };
-    let zone = |number: usize| {
-        json!({
-            "name": format!("eu-central-1{}", ["a", "b", "c"][number]), "workers": format!("10.250.{}.0/19", number * 64),
-            "public": format!("10.250.{}.0/20", number * 64 + 32), "internal": format!("10.250.{}.0/20", number * 64 + 48),
-        })
-    };
-    let administrators: Vec<String> = (0..10)
-        .map(|it| format!("administrator-{it}@example.com"))
-        .collect();
-    let shoot = json!({
-        "purpose": "production", "licenceType": "TestDevelopmentAndDemo", "enforceSeedLocation": false,
-        "kubernetes": {"version": "1.33.4", "kubeAPIServer": {
-            "oidcConfig": oidc(0), "additionalOidcConfig": (0..4).map(oidc).collect::<Vec<_>>(),
-        }},
-        "networking": {"type": "calico", "nodes": "10.250.0.0/16", "pods": "10.96.0.0/13", "services": "10.104.0.0/13"},
-        "controlPlane": {"highAvailability": {"failureTolerance": {"type": "zone"}}},
-        "provider": {
-            "type": "aws", "workers": [worker(0)],
-            "additionalWorkers": (1..3).map(worker).collect::<Vec<_>>(),
-            "controlPlaneConfig": {"apiVersion": "aws.provider.extensions.gardener.cloud/v1alpha1", "kind": "ControlPlaneConfig"},
-            "infrastructureConfig": {
-                "apiVersion": "aws.provider.extensions.gardener.cloud/v1alpha1", "kind": "InfrastructureConfig",
-                "networks": {"vpc": {"cidr": "10.250.0.0/16"}, "zones": (0..3).map(zone).collect::<Vec<_>>()},
-            },
-        },
-        "security": {"administrators": administrators, "networking": {"filter": {"egress": {"enabled": true}}}},
-    });
-    shoot.as_object().cloned().unwrap_or_default()
-}
-
+/// Fields of `spec.shoot` of a `Runtime` as KEB writes them: three worker pools in three zones.
+const SHOOT: &str = include_str!("shoot.json");
 const STATUSES: &str = "rt_bootstrapper_controller_status_updates_total";
 /// Certificates in the trust bundle of a landscape.
 const BUNDLE: usize = 40;

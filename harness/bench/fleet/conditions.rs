@@ -64,10 +64,10 @@ pub enum Certificate {
     Expired,
 }
 
-/// What happens to one request.
+/// What is wrong with one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fate {
-    Answered,
+pub(super) enum RequestFault {
+    None,
     Throttled,
     Failing,
     Conflicting,
@@ -85,42 +85,42 @@ impl Conditions {
         }
     }
 
-    /// The fate of a request, and how long its response takes.
-    pub(super) fn draw(&self, runtime: &str, request: u64) -> (Fate, Duration) {
+    /// The fault of a request, and how long its response takes.
+    pub(super) fn draw(&self, runtime: &str, request: u64) -> (RequestFault, Duration) {
         let runtime = runtime
             .bytes()
             .fold(0_u64, |seed, byte| seed.wrapping_mul(31) + u64::from(byte));
         let mut random = fastrand::Rng::with_seed(runtime ^ request << 40);
-        let fate = match self.reach {
-            Reach::Up => self.faults.fate(&mut random),
-            Reach::Silent => Fate::Stalled,
-            Reach::Refusing => Fate::ResetBefore,
+        let injected = match self.reach {
+            Reach::Up => self.faults.draw(&mut random),
+            Reach::Silent => RequestFault::Stalled,
+            Reach::Refusing => RequestFault::ResetBefore,
         };
-        (fate, self.latency + self.jitter.mul_f64(random.f64()))
+        (injected, self.latency + self.jitter.mul_f64(random.f64()))
     }
 }
 
 impl Faults {
-    fn fate(self, random: &mut fastrand::Rng) -> Fate {
+    fn draw(self, random: &mut fastrand::Rng) -> RequestFault {
         let reset = if random.bool() {
-            Fate::ResetBefore
+            RequestFault::ResetBefore
         } else {
-            Fate::ResetAfter
+            RequestFault::ResetAfter
         };
         let mut drawn = random.u16(0..1000);
-        for (share, fate) in [
-            (self.throttled, Fate::Throttled),
-            (self.failing, Fate::Failing),
-            (self.conflicting, Fate::Conflicting),
-            (self.stalled, Fate::Stalled),
+        for (share, injected) in [
+            (self.throttled, RequestFault::Throttled),
+            (self.failing, RequestFault::Failing),
+            (self.conflicting, RequestFault::Conflicting),
+            (self.stalled, RequestFault::Stalled),
             (self.reset, reset),
         ] {
             match drawn.checked_sub(share) {
-                None => return fate,
-                Some(rest) => drawn = rest,
+                None => return injected,
+                Some(others) => drawn = others,
             }
         }
-        Fate::Answered
+        RequestFault::None
     }
 }
 
@@ -140,16 +140,21 @@ mod tests {
             faults,
             ..Conditions::default()
         };
-        let fates: Vec<(Fate, Duration)> = (0..10_000)
+        let faults: Vec<(RequestFault, Duration)> = (0..10_000)
             .map(|number| conditions.draw("a", number))
             .collect();
-        let count = |wanted: Fate| fates.iter().filter(|(fate, _)| *fate == wanted).count();
-        assert!((900..1100).contains(&count(Fate::Throttled)));
-        assert!((150..350).contains(&count(Fate::ResetBefore)));
-        assert!((150..350).contains(&count(Fate::ResetAfter)));
-        assert_eq!(count(Fate::Stalled), 0);
-        let longest = fates.iter().map(|(_, takes)| *takes).max().unwrap();
+        let count = |wanted: RequestFault| {
+            faults
+                .iter()
+                .filter(|(injected, _)| *injected == wanted)
+                .count()
+        };
+        assert!((900..1100).contains(&count(RequestFault::Throttled)));
+        assert!((150..350).contains(&count(RequestFault::ResetBefore)));
+        assert!((150..350).contains(&count(RequestFault::ResetAfter)));
+        assert_eq!(count(RequestFault::Stalled), 0);
+        let longest = faults.iter().map(|(_, takes)| *takes).max().unwrap();
         assert!((35..=40).contains(&longest.as_millis()), "{longest:?}");
-        assert_eq!(conditions.draw("a", 77), fates[77]);
+        assert_eq!(conditions.draw("a", 77), faults[77]);
     }
 }

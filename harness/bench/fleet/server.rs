@@ -28,7 +28,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
-use super::conditions::{Conditions, Fate, Reach};
+use super::conditions::{Conditions, Reach, RequestFault};
 use super::{Runtime, Shared};
 
 /// Serves until `closing` is canceled.
@@ -148,14 +148,14 @@ impl Session {
         let runtime = self.runtime();
         let conditions = runtime.conditions();
         let number = runtime.requests.fetch_add(1, Ordering::Relaxed);
-        let (fate, takes) = conditions.draw(&runtime.identity.id, number);
-        self.shared.counts().faults += u64::from(fate != Fate::Answered);
+        let (injected, takes) = conditions.draw(&runtime.identity.id, number);
+        self.shared.counts().faults += u64::from(injected != RequestFault::None);
         let (head, body) = request.into_parts();
         let body = Limited::new(body, LARGEST_BODY).collect().await;
         wait(takes / 2).await;
-        match fate {
-            Fate::Stalled => std::future::pending().await,
-            Fate::ResetBefore => self.reset().await,
+        match injected {
+            RequestFault::Stalled => std::future::pending().await,
+            RequestFault::ResetBefore => self.reset().await,
             _ => {}
         }
         let response = match body {
@@ -166,11 +166,11 @@ impl Session {
                     headers: &head.headers,
                     body: &body.to_bytes(),
                 };
-                self.carry_out(&call, fate, &conditions)
+                self.carry_out(&call, injected, &conditions)
             }
             Err(_) => fault(413, None),
         };
-        if fate == Fate::ResetAfter {
+        if injected == RequestFault::ResetAfter {
             self.reset().await;
         }
         wait(takes / 2).await;
@@ -182,7 +182,12 @@ impl Session {
         std::future::pending().await
     }
 
-    fn carry_out(&self, call: &Call<'_>, fate: Fate, conditions: &Conditions) -> Response<Body> {
+    fn carry_out(
+        &self,
+        call: &Call<'_>,
+        injected: RequestFault,
+        conditions: &Conditions,
+    ) -> Response<Body> {
         let runtime = self.runtime();
         let token = call
             .headers
@@ -197,16 +202,18 @@ impl Session {
             self.shared.counts().unauthorized += 1;
             return fault(401, None);
         }
-        match fate {
-            Fate::Throttled => return fault(429, Some(conditions.faults.retry_after.into())),
-            Fate::Failing => return fault(500, None),
+        match injected {
+            RequestFault::Throttled => {
+                return fault(429, Some(conditions.faults.retry_after.into()));
+            }
+            RequestFault::Failing => return fault(500, None),
             _ => {}
         }
         let asked = runtime.store.asked(call);
         let is_object = !asked.verb.is_empty() && !asked.resource.starts_with("selfsubject");
         let is_write = is_object && !matches!(*call.method, Method::GET | Method::HEAD);
         self.shared.counts().reads += u64::from(!is_write);
-        if is_write && fate == Fate::Conflicting {
+        if is_write && injected == RequestFault::Conflicting {
             return runtime.store.conflict(call);
         }
         let answer = runtime.store.respond(call);

@@ -50,22 +50,11 @@ async fn faults_of_some_runtimes_do_not_affect_others() {
 
 async fn run_cases(cluster: &Cluster, binary: &Path) -> anyhow::Result<()> {
     let cases = cases();
+    let all = 0..cases.len() * OF_EACH;
     let crds = Command::new(binary).arg("crds").output().await?;
     cluster.apply(str::from_utf8(&crds.stdout)?).await?;
     let control_plane = ControlPlane::prepare(cluster.client(), Some(MODE_DIRECT)).await?;
-    let all = 0..cases.len() * OF_EACH;
-    let options = FleetOptions {
-        runtimes: all.end,
-        ..FleetOptions::default()
-    };
-    let fleet = Fleet::start(options).await?;
-    let members = all.clone().map(|number| {
-        let kubeconfig = fleet.kubeconfig(number)?;
-        anyhow::Ok(Member { number, kubeconfig })
-    });
-    control_plane
-        .fill(&members.collect::<anyhow::Result<Vec<_>>>()?)
-        .await?;
+    let fleet = fleet(&control_plane, all.end).await?;
     let (first, second) = (Sources::of_version(1)?, Sources::of_version(2)?);
     control_plane.put_sources(&first).await?;
     let _controller = start(binary, cluster.kubeconfig_path())?;
@@ -98,9 +87,8 @@ async fn run_cases(cluster: &Cluster, binary: &Path) -> anyhow::Result<()> {
     // Each of the others was tried as long as the slowest that converged.
     for (case, numbers) in cases.iter().zip(groups()) {
         if let Some(reason) = case.reason {
-            let is_false = ConditionStatus::False;
-            let reported =
-                || has_condition(&resources, numbers.clone(), is_false.clone(), Some(reason));
+            let status = ConditionStatus::False;
+            let reported = || has_condition(&resources, numbers.clone(), status, Some(reason));
             until("each has the reason", PATIENCE, reported)
                 .await
                 .context(case.what)?;
@@ -115,6 +103,22 @@ async fn run_cases(cluster: &Cluster, binary: &Path) -> anyhow::Result<()> {
         "writes to other clusters: {counts:?}"
     );
     Ok(())
+}
+
+/// Simulated runtimes that the control plane has.
+async fn fleet(control_plane: &ControlPlane, runtimes: usize) -> anyhow::Result<Fleet> {
+    let options = FleetOptions {
+        runtimes,
+        ..FleetOptions::default()
+    };
+    let fleet = Fleet::start(options).await?;
+    let member = |number| {
+        let kubeconfig = fleet.kubeconfig(number)?;
+        anyhow::Ok(Member { number, kubeconfig })
+    };
+    let members: anyhow::Result<Vec<Member>> = (0..runtimes).map(member).collect();
+    control_plane.fill(&members?).await?;
+    Ok(fleet)
 }
 
 /// Whether condition `Ready` of all runtimes has this status and reason.
