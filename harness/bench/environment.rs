@@ -3,7 +3,6 @@
 //! The system under test has one core, everything else another one. A full run measures what is released; a quick run
 //! measures the binaries that tests use (profile `e2e`), which CI has built anyway.
 
-use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
@@ -23,46 +22,34 @@ use clusters::workspace;
 use testkit::pki::{Authority, Leaf};
 use testkit::until::until;
 
-/// The binaries that are started.
-#[derive(Debug, Clone)]
-pub(crate) struct Programs {
-    pub(crate) product: PathBuf,
-    /// `src/serve/examples/baseline.rs`.
-    pub(crate) baseline: PathBuf,
-    /// This harness.
-    pub(crate) harness: PathBuf,
-}
-
 /// What the parts of a bench share.
 pub(crate) struct Bench<'a> {
     pub(crate) progress: &'a Progress,
     pub(crate) effort: Effort,
     /// The core of the system under test. The load generator and everything else have the other one.
     pub(crate) core: u32,
-    pub(crate) programs: Programs,
+    /// The binary of the product.
+    pub(crate) product: PathBuf,
+    /// The binary of `src/serve/examples/baseline.rs`.
+    baseline: PathBuf,
 }
 
 impl<'a> Bench<'a> {
     /// The bench in the second process, which [`run_pinned`] starts.
     pub(crate) fn new(progress: &'a Progress, options: &Options) -> anyhow::Result<Self> {
-        let core = options.core.context("no core for the system under test")?;
-        let mut programs = Programs {
-            product: images::built_binary(profile(options)),
-            baseline: baseline_path(profile(options)),
-            harness: std::env::current_exe()?,
+        let profile = profile(options);
+        let product = options.product.clone();
+        let effort = if options.quick {
+            Effort::Quick
+        } else {
+            Effort::Full
         };
-        if let Some(product) = &options.product {
-            programs.product.clone_from(product);
-        }
         Ok(Self {
             progress,
-            effort: if options.quick {
-                Effort::Quick
-            } else {
-                Effort::Full
-            },
-            core,
-            programs,
+            effort,
+            core: options.core.context("no core for the system under test")?,
+            product: product.unwrap_or_else(|| images::built_binary(profile)),
+            baseline: baseline_path(profile),
         })
     }
 
@@ -75,8 +62,7 @@ impl<'a> Bench<'a> {
         write_certificate(authority, &authority.leaf("baseline")?, folder.path())?;
         let file = |name: &str| folder.path().join(name).display().to_string();
         let arguments = [address.to_string(), file("tls.crt"), file("tls.key")];
-        let program = &self.programs.baseline;
-        let process = Process::start("baseline", self.core, program, &arguments)?;
+        let process = Process::start("baseline", self.core, &self.baseline, &arguments)?;
         let connect = || TcpStream::connect(address);
         until("the baseline server", PATIENCE, connect).await?;
         Ok((Target::tls(address, authority, None)?, process))
@@ -199,66 +185,34 @@ fn parse_list(text: &str) -> Option<Vec<u32>> {
     Some(cores)
 }
 
-/// When, where and on which commit a part was measured.
-#[derive(Debug)]
-pub(crate) struct Environment {
-    pub(crate) effort: Effort,
-    command: String,
-    date: String,
-    commit: String,
-    machine: String,
-    load: String,
-}
-
-impl Environment {
-    /// The present one; the load average is that from before the measurement.
-    pub(crate) async fn now(effort: Effort, section: &str) -> anyhow::Result<Self> {
-        let commit = git(&["rev-parse", "--short=12", "HEAD"]).await?;
-        // Results are written into docs/.
-        let changed = git(&["status", "--porcelain", "--", ".", ":!docs"]).await?;
-        let suffix = if changed.is_empty() {
-            ""
-        } else {
-            " with changes"
-        };
-        let read = |file| fs::read_to_string(file).unwrap_or_default();
-        let cpus = read("/proc/cpuinfo");
-        let model = cpus
-            .lines()
-            .find_map(|line| line.strip_prefix("model name")?.split_once(": "))
-            .map_or("unknown CPU", |(_, model)| model);
-        let cores = cpus
-            .lines()
-            .filter(|it| it.starts_with("processor"))
-            .count();
-        let kernel = read("/proc/sys/kernel/osrelease");
-        Ok(Self {
-            effort,
-            command: format!("cargo harness bench {}", section.replace(' ', " --parts ")),
-            date: jiff::Zoned::now().strftime("%Y-%m-%d %H:%M %Z").to_string(),
-            commit: format!("{commit}{suffix}"),
-            machine: format!("{model}, {cores} cores, Linux {}", kernel.trim()),
-            load: read("/proc/loadavg").split(' ').take(1).collect(),
-        })
-    }
-}
-
-impl fmt::Display for Environment {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            effort,
-            command,
-            date,
-            commit,
-            machine,
-            load,
-        } = self;
-        let build = effort.choose("", ", quick run on profile e2e");
-        write!(
-            f,
-            "`{command}`{build} · {date} · commit {commit} · {machine} · load average before {load}"
-        )
-    }
+/// When, where and on which commit a part is measured, and the load average before that.
+pub(crate) async fn describe(effort: Effort, section: &str) -> anyhow::Result<String> {
+    let commit = git(&["rev-parse", "--short=12", "HEAD"]).await?;
+    // Results are written into docs/.
+    let changed = git(&["status", "--porcelain", "--", ".", ":!docs"]).await?;
+    let suffix = if changed.is_empty() {
+        ""
+    } else {
+        " with changes"
+    };
+    let read = |file| fs::read_to_string(file).unwrap_or_default();
+    let (cpus, kernel) = (read("/proc/cpuinfo"), read("/proc/sys/kernel/osrelease"));
+    let mut models = cpus
+        .lines()
+        .filter_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let cores = cpus
+        .lines()
+        .filter(|it| it.starts_with("processor"))
+        .count();
+    Ok(format!(
+        "`cargo harness bench {}`{} · {} · commit {commit}{suffix} · {}, {cores} cores, Linux {} · load average before {}",
+        section.replace(' ', " --parts "),
+        effort.choose("", ", quick run on profile e2e"),
+        jiff::Zoned::now().strftime("%Y-%m-%d %H:%M %Z"),
+        models.next().map_or("unknown CPU", |(_, model)| model),
+        kernel.trim(),
+        read("/proc/loadavg").split(' ').next().unwrap_or_default(),
+    ))
 }
 
 async fn git(arguments: &[&str]) -> anyhow::Result<String> {

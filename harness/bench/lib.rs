@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand, ValueEnum};
 use clusters::progress::Progress;
 
-use self::environment::{Bench, Environment, run_pinned};
+use self::environment::{Bench, describe, run_pinned};
 use self::report::{Options, Report, Table};
 
 /// What to measure.
@@ -75,9 +75,9 @@ pub async fn run(progress: &Progress, command: &BenchCommand) -> anyhow::Result<
     let mut report = Report::default();
     for part in parts(command) {
         let section = part.section();
-        let environment = Environment::now(bench.effort, &section).await?;
+        let environment = describe(bench.effort, &section).await?;
         let table = measure(&bench, command, part).await?;
-        report.add(&section, &environment, &table)?;
+        report.add((&section, &environment), bench.effort, &table)?;
     }
     Ok(report.finish(options))
 }

@@ -12,7 +12,6 @@ use clap::Args;
 use comfy_table::{Table as Cells, TableStyle, presets};
 
 use crate::Outcome;
-use crate::environment::Environment;
 use crate::statistics::Estimate;
 use clusters::workspace;
 
@@ -197,18 +196,18 @@ impl Report {
     /// When the page has no section for the part or cannot be written.
     pub(crate) fn add(
         &mut self,
-        section: &str,
-        environment: &Environment,
+        (section, environment): (&str, &str),
+        effort: Effort,
         table: &Table,
     ) -> anyhow::Result<()> {
-        if environment.effort == Effort::Full {
+        if effort == Effort::Full {
             let markdown = table.render(presets::ASCII_MARKDOWN);
             let appendix = &table.appendix;
             put(section, &format!("{environment}\n\n{markdown}{appendix}"))?;
         }
         let shown = table.render(presets::UTF8_FULL_CONDENSED);
         self.text
-            .push_str(&[section, ": ", &environment.to_string(), "\n", &shown, "\n"].concat());
+            .push_str(&[section, ": ", environment, "\n", &shown, "\n"].concat());
         self.missed |= !table.meets_its_bounds();
         Ok(())
     }

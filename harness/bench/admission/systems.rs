@@ -90,7 +90,7 @@ impl Systems {
             "--leader-elect-identity=bench".to_owned(),
             "--shutdown-delay-duration=0s".to_owned(),
         ];
-        let (core, program) = (bench.core, &bench.programs.product);
+        let (core, program) = (bench.core, &bench.product);
         let mut process = Process::start("webhook", core, program, &arguments)?;
         process.ready(health).await?;
         let target = Target::tls(address, &authority, None)?;

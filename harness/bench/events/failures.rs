@@ -122,7 +122,9 @@ impl Kills {
         stop.cancel();
         let mut expected = Expected::default();
         while let Some(client) = clients.join_next().await {
-            expected.merge(client??);
+            for (object, at) in client?? {
+                expected.add(object, at);
+            }
         }
         gateway.set(Mode::Up).await?;
         let mut process = program.start("async")?;
@@ -156,8 +158,9 @@ struct ChangeClient {
 }
 
 impl ChangeClient {
-    async fn run(mut self, stop: CancellationToken) -> anyhow::Result<Expected> {
-        let mut expected = Expected::default();
+    /// Runs until `stop`; gives the object and the time of every response.
+    async fn run(mut self, stop: CancellationToken) -> anyhow::Result<Vec<(String, Instant)>> {
+        let mut changed = Vec::new();
         #[expect(clippy::disallowed_methods, reason = "a fixed rate, not a wait")]
         let mut pace = interval(PACE);
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -166,13 +169,13 @@ impl ChangeClient {
             let reviews = Reviews::new(format!("{}-{process}", self.prefix), OBJECTS);
             let number = self.random.u32(0..OBJECTS);
             match timeout(NO_RESPONSE, self.change(&reviews, number)).await {
-                Ok(Ok(())) => expected.add(reviews.object(number), Instant::now()),
+                Ok(Ok(())) => changed.push((reviews.object(number), Instant::now())),
                 Ok(Err(error)) if error.downcast_ref::<io::Error>().is_none() => return Err(error),
                 // Killed before it listened or before it responded.
                 Ok(Err(_)) | Err(_) => {}
             }
         }
-        Ok(expected)
+        Ok(changed)
     }
 
     async fn change(&mut self, reviews: &Reviews, number: u32) -> anyhow::Result<()> {

@@ -49,14 +49,6 @@ pub(super) enum Mode {
 
 impl Mode {
     pub(super) const ALL: [Self; 3] = [Self::Up, Self::Refusing, Self::Hanging];
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Up => "up",
-            Self::Refusing => "refusing",
-            Self::Hanging => "hanging",
-        }
-    }
 }
 
 /// An operator with the listener; it ends with this handle.
@@ -290,7 +282,7 @@ impl ReceivedEvents {
     }
 }
 
-/// What KCP has to know in the end: for each object, an event that was received after its last answered review. An event
+/// What KCP has to receive in the end: for each object, an event that was received after its last answered review. An event
 /// that was received before the answer does not count.
 #[derive(Default)]
 pub(super) struct Expected {
@@ -306,19 +298,11 @@ impl Expected {
         self.reviews += 1;
     }
 
-    pub(super) fn merge(&mut self, other: Self) {
-        let reviews = self.reviews + other.reviews;
-        for (object, at) in other.answered {
-            self.add(object, at);
-        }
-        self.reviews = reviews;
-    }
-
     pub(super) fn objects(&self) -> usize {
         self.answered.len()
     }
 
-    /// Objects whose final state KCP does not know.
+    /// Objects whose final state KCP has not received.
     pub(super) fn unknown(&self, events: &ReceivedEvents) -> usize {
         let unknown = |(object, at): &(&String, &Instant)| {
             events
@@ -328,7 +312,7 @@ impl Expected {
         self.answered.iter().filter(unknown).count()
     }
 
-    /// Waits until KCP knows every final state; gives the number of those lost after the deadline, and the time.
+    /// Waits until KCP has received every final state; gives the number of those lost after the deadline, and the time.
     pub(super) async fn settle(
         &self,
         events: &ReceivedEvents,
@@ -337,7 +321,7 @@ impl Expected {
         let begin = Instant::now();
         let known = || async { self.unknown(events) == 0 };
         // What is unknown after the deadline is the result.
-        let _ = until("KCP knows every final state", deadline, known).await;
+        let _ = until("every final state", deadline, known).await;
         (self.unknown(events), begin.elapsed())
     }
 }
@@ -377,9 +361,7 @@ mod tests {
         assert_eq!(expected.unknown(&events), 1, "an event before the answer");
         events.record("a".to_owned(), at(2));
         assert_eq!(expected.unknown(&events), 0);
-        let mut later = Expected::default();
-        later.add("a".to_owned(), at(3));
-        expected.merge(later);
+        expected.add("a".to_owned(), at(3));
         assert_eq!(
             (expected.unknown(&events), expected.reviews),
             (1, 2),

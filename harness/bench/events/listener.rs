@@ -80,8 +80,8 @@ struct Listener {
 impl Listener {
     async fn start(bench: &Bench<'_>, name: &str, authority: &Authority) -> anyhow::Result<Self> {
         let arguments = ["bench", "operator"].map(str::to_owned);
-        let harness = &bench.programs.harness;
-        let mut process = Process::start_with_pipes(name, bench.core, harness, &arguments)?;
+        let harness = std::env::current_exe()?;
+        let mut process = Process::start_with_pipes(name, bench.core, &harness, &arguments)?;
         process.send(&authority.pem()).await?;
         let address = process.receive().await?;
         Ok(Self {

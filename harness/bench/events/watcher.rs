@@ -43,7 +43,7 @@ impl Program {
         write_certificate(authority, &authority.leaf(name)?, folder.path())?;
         Ok(Self {
             name: name.to_owned(),
-            binary: bench.programs.product.clone(),
+            binary: bench.product.clone(),
             core: bench.core,
             folder,
             kcp,

@@ -31,23 +31,15 @@ pub(super) async fn measure(
         controller: testbed.start_controller()?,
         bench,
         testbed,
-        kills,
         rows: Vec::new(),
         curves: Vec::new(),
     };
-    let ran = scenarios.run(part).await;
-    let Scenarios {
-        testbed,
-        mut controller,
-        rows,
-        curves,
-        ..
-    } = scenarios;
-    controller.process.kill().await?;
-    testbed.end().await?;
+    let ran = scenarios.run(part, kills).await;
+    scenarios.controller.process.kill().await?;
+    scenarios.testbed.end().await?;
     ran?;
-    let mut table = Table::new(&COLUMNS, rows);
-    table.appendix = chart(&curves);
+    let mut table = Table::new(&COLUMNS, scenarios.rows);
+    table.appendix = chart(&scenarios.curves);
     Ok(table)
 }
 
@@ -57,7 +49,6 @@ struct Scenarios<'a, 'b> {
     controller: Controller,
     /// This process, which is little more than the simulator while the controller works.
     simulator: Account,
-    kills: usize,
     rows: Vec<Row>,
     curves: Vec<(String, Curve)>,
     /// When the first controller was started, on the simulator's clock.
@@ -67,45 +58,31 @@ struct Scenarios<'a, 'b> {
 }
 
 impl Scenarios<'_, '_> {
-    async fn run(&mut self, part: Part) -> anyhow::Result<()> {
+    async fn run(&mut self, part: Part, kills: usize) -> anyhow::Result<()> {
         let all = "three sources changed";
+        let start = self
+            .watch("cold start", Change::AllThree, (self.started, 0))
+            .await?;
+        if matches!(part, Part::Changes | Part::Large | Part::Production) {
+            let p99 = self.p99(&start, 30.0);
+            self.record("cold start", Some(start), 20, vec![p99])?;
+        }
+        self.settle().await?;
         match part {
             Part::Changes | Part::Large | Part::Production => {
-                self.cold_start().await?;
                 self.changed(Change::AllThree, all).await?;
                 self.changed(Change::PullSecret, "pull Secret changed")
                     .await?;
                 self.restart_without_change().await
             }
             Part::Faults => {
-                self.converge().await?;
                 let healthy = self.changed(Change::AllThree, all).await?;
                 self.some_unreachable(&healthy).await?;
                 self.settle().await?;
                 self.rotated().await
             }
-            Part::Kills => {
-                self.converge().await?;
-                self.killed().await
-            }
+            Part::Kills => self.killed(kills).await,
         }
-    }
-
-    /// The controller was started with everything still to do.
-    async fn cold_start(&mut self) -> anyhow::Result<()> {
-        let name = "cold start";
-        let since = (self.started, 0);
-        let curve = self.watch(name, Change::AllThree, since).await?;
-        let p99 = self.p99(&curve, 30.0);
-        self.record(name, Some(curve), 20, vec![p99])?;
-        self.settle().await
-    }
-
-    /// A cold start that another part reports.
-    async fn converge(&mut self) -> anyhow::Result<()> {
-        self.watch("cold start", Change::AllThree, (self.started, 0))
-            .await?;
-        self.settle().await
     }
 
     async fn changed(&mut self, change: Change, name: &str) -> anyhow::Result<Curve> {
@@ -135,22 +112,18 @@ impl Scenarios<'_, '_> {
             ensure!(writes == 0, "{writes} writes");
             Ok(())
         });
-        let quiet = self
-            .bench
-            .progress
-            .show("restart without a change", quiet)
-            .await
-            .is_ok();
+        let name = "restart without a change";
+        let quiet = self.bench.progress.show(name, quiet).await.is_ok();
         let handshakes = fleet.counts().handshakes;
         let visited = handshakes >= self.testbed.settings.runtimes as u64;
         let bounds = vec![
             Bound::required("0 writes", quiet),
             Bound::required("every runtime visited", visited),
         ];
-        self.record("restart without a change", None, 13, bounds)
+        self.record(name, None, 13, bounds)
     }
 
-    /// One percent is silent and one percent never answers; the others must not notice.
+    /// One percent is silent and one percent never responds; the others must not be delayed.
     async fn some_unreachable(&mut self, healthy: &Curve) -> anyhow::Result<()> {
         let share = self.one_percent();
         let good = self.testbed.settings.conditions();
@@ -200,7 +173,7 @@ impl Scenarios<'_, '_> {
     }
 
     /// SIGKILL at points that are spread over a change, while some kubeconfigs lead to another cluster.
-    async fn killed(&mut self) -> anyhow::Result<()> {
+    async fn killed(&mut self, kills: usize) -> anyhow::Result<()> {
         let wrong = self.one_percent();
         let identity = Some("another-cluster".to_owned());
         let other = Conditions {
@@ -210,7 +183,7 @@ impl Scenarios<'_, '_> {
         self.testbed.fleet.set(0..wrong, &other);
         let right = self.testbed.settings.runtimes - wrong;
         let mut slowest: Option<Curve> = None;
-        let (mut violations, mut during, kills) = (Violations::default(), 0, self.kills);
+        let (mut violations, mut during) = (Violations::default(), 0);
         for number in 1..=kills {
             self.reset()?;
             let since = self.testbed.change(Change::AllThree).await?;
@@ -358,21 +331,13 @@ impl Violations {
     }
 
     fn bounds(&self) -> Vec<Bound> {
-        let Self {
-            redundant,
-            foreign,
-            unauthorized,
-        } = *self;
+        let bound = |text: &str, count: u64, most| {
+            Bound::required(format!("{text} ({count})"), count <= most)
+        };
         vec![
-            Bound::required(format!("≤ 1 redundant apply ({redundant})"), redundant <= 1),
-            Bound::required(
-                format!("0 writes to another cluster ({foreign})"),
-                foreign == 0,
-            ),
-            Bound::required(
-                format!("0 requests with other credentials ({unauthorized})"),
-                unauthorized == 0,
-            ),
+            bound("≤ 1 redundant apply", self.redundant.into(), 1),
+            bound("0 writes to another cluster", self.foreign, 0),
+            bound("0 requests with other credentials", self.unauthorized, 0),
         ]
     }
 }

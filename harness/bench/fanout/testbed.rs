@@ -105,10 +105,7 @@ impl Testbed {
             .progress
             .show("start the control plane", start)
             .await?;
-        let crds = Command::new(&bench.programs.product)
-            .arg("crds")
-            .output()
-            .await?;
+        let crds = Command::new(&bench.product).arg("crds").output().await?;
         let errors = String::from_utf8_lossy(&crds.stderr);
         ensure!(crds.status.success(), "crds: {errors}");
         cluster.apply(str::from_utf8(&crds.stdout)?).await?;
@@ -123,7 +120,7 @@ impl Testbed {
             control_plane,
             fleet,
             settings,
-            binary: bench.programs.product.clone(),
+            binary: bench.product.clone(),
             core: bench.core,
             kubeconfig: write_kubeconfig("kcp-direct", &kubeconfig)?,
             cluster,
