@@ -127,7 +127,7 @@ impl Row {
         }
     }
 
-    /// Estimates with so many digits.
+    /// Estimates with this number of digits.
     pub(crate) fn of(
         measure: &str,
         results: impl IntoIterator<Item = Estimate>,

@@ -27,7 +27,7 @@ use crate::process::{self, Process, free_address, is_ready};
 pub(super) struct System {
     pub(super) process: Process,
     pub(super) target: Target,
-    /// Resident memory in MiB after the start, before the first review.
+    /// RSS in MiB after the start, before the first review.
     pub(super) idle: f64,
 }
 

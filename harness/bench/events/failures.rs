@@ -277,7 +277,7 @@ async fn an_hour(
 const CONTROL: u32 = 50;
 /// Most processes end earlier, uniformly, in microseconds; some before they listen.
 const SHORT: u64 = 200_000;
-/// One of so many processes runs until events are confirmed.
+/// One of this number of processes runs until events are confirmed.
 const LONG_EVERY: u32 = 100;
 const LONG: Duration = Duration::from_secs(6);
 const CLIENTS: u64 = 4;

@@ -2,7 +2,7 @@
 //!
 //! The gateway is a substitute for Envoy and is not measured: it accepts clients with a certificate of the authority, adds
 //! `X-Forwarded-Client-Cert`, and forwards over at most [`UPSTREAM`] kept connections; it has no routes and no retries.
-//! An event counts as received when it comes out of the listener's stream, which is when an operator would act on it.
+//! An event counts as received when it comes out of the listener's stream, which is when an operator would react to it.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -270,7 +270,7 @@ impl ReceivedEvents {
         self.objects().get(object).copied()
     }
 
-    /// The times of the first events of all objects whose names begin so.
+    /// The times of the first events of all objects with this prefix.
     pub(super) fn first_of(&self, prefix: &str) -> Vec<Instant> {
         let objects = self.objects();
         let chosen = objects.iter().filter(|(name, _)| name.starts_with(prefix));

@@ -15,7 +15,7 @@ use crate::process::Account;
 use crate::report::{Bound, Row, Table};
 use crate::statistics::{Curve, Estimate, chart, number};
 
-/// Measures a part with so many kills.
+/// Measures a part with this number of kills.
 pub(super) async fn measure(
     bench: &Bench<'_>,
     settings: Settings,
@@ -262,7 +262,7 @@ impl Scenarios<'_, '_> {
         (self.testbed.settings.runtimes / 100).max(1)
     }
 
-    /// Adds a row; each runtime may be sent so many requests.
+    /// Adds a row; `requests` is the limit for each runtime.
     fn record(
         &mut self,
         name: &str,
@@ -342,7 +342,7 @@ impl Violations {
     }
 }
 
-/// Whether the 99th percentile is later by less than so many percent.
+/// Whether the 99th percentile is later by less than this percentage.
 fn is_near(curve: &Curve, healthy: &Curve, percent: f64) -> bool {
     curve.quantile(0.99) < healthy.quantile(0.99) * (1.0 + percent / 100.0)
 }

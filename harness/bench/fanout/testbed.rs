@@ -233,7 +233,7 @@ impl Testbed {
         ]
     }
 
-    /// Waits until the first object of a change is on so many runtimes.
+    /// Waits until the first object of a change is on this number of runtimes.
     pub(super) async fn reached(&self, since: Duration, expected: usize) -> anyhow::Result<()> {
         let reached = until("the change spreads", LONGEST, || async {
             let arrived = self.arrived(since);
@@ -250,7 +250,7 @@ impl Testbed {
         arrivals.iter().filter(|it| it.is_some()).count()
     }
 
-    /// Waits until every runtime was connected to again since so many handshakes, and no request is open.
+    /// Waits until every runtime was connected to again since this number of handshakes, and no request is open.
     pub(super) async fn visited_again(&self, handshakes: u64) -> anyhow::Result<()> {
         let wanted = handshakes + self.settings.runtimes as u64;
         let visited = until("a connection to every runtime", LONGEST, || async {
