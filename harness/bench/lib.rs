@@ -34,7 +34,7 @@ pub enum BenchCommand {
     Events(events::EventsArgs),
     /// An operator with the listener, as a process of `bench events`.
     #[command(hide = true)]
-    Operator,
+    Operator(events::OperatorArgs),
 }
 
 /// How to measure admission.
@@ -62,9 +62,8 @@ pub async fn run(progress: &Progress, command: &BenchCommand) -> anyhow::Result<
         BenchCommand::Admission(arguments) => &arguments.options,
         BenchCommand::Fanout(arguments) => &arguments.options,
         BenchCommand::Events(arguments) => &arguments.options,
-        BenchCommand::Operator => {
-            events::operate().await?;
-            let (text, code) = (String::new(), ExitCode::SUCCESS);
+        BenchCommand::Operator(arguments) => {
+            let (text, code) = (events::operate(arguments).await?, ExitCode::SUCCESS);
             return Ok(Outcome { text, code });
         }
     };
@@ -116,7 +115,7 @@ fn parts(command: &BenchCommand) -> Vec<Part> {
             let parts = chosen(&arguments.parts, false, &[]);
             parts.into_iter().map(Part::Events).collect()
         }
-        BenchCommand::Operator => Vec::new(),
+        BenchCommand::Operator(_) => Vec::new(),
     }
 }
 

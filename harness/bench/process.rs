@@ -13,10 +13,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::process::{Child, Command};
 
 use clusters::progress::tail;
 use clusters::workspace;
@@ -28,7 +25,6 @@ pub(crate) struct Process {
     name: String,
     child: Child,
     id: u32,
-    pipes: Option<(ChildStdin, Lines<BufReader<ChildStdout>>)>,
     account: Account,
 }
 
@@ -40,58 +36,33 @@ impl Process {
         program: &Path,
         arguments: &[String],
     ) -> anyhow::Result<Self> {
-        let mut command = command(name, core, program, arguments)?;
-        let log = File::create(log(name, "log"))?;
-        Self::spawn(name, command.stdin(Stdio::null()).stdout(log))
-    }
-
-    /// Starts a program that reads and writes lines of JSON.
-    pub(crate) fn start_with_pipes(
-        name: &str,
-        core: u32,
-        program: &Path,
-        arguments: &[String],
-    ) -> anyhow::Result<Self> {
-        let mut command = command(name, core, program, arguments)?;
-        Self::spawn(name, command.stdin(Stdio::piped()).stdout(Stdio::piped()))
-    }
-
-    fn spawn(name: &str, command: &mut Command) -> anyhow::Result<Self> {
-        let spawned = command.kill_on_drop(true).spawn();
-        let mut child = spawned.with_context(|| format!("{name}: taskset is needed"))?;
+        fs::create_dir_all(workspace::logs())?;
+        let spawned = Command::new("taskset")
+            .args(["-c", &core.to_string()])
+            .arg(program)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(File::create(log(name, "log"))?)
+            .stderr(File::create(log(name, "err.log"))?)
+            .kill_on_drop(true)
+            .spawn();
+        let child = spawned.with_context(|| format!("{name}: taskset is needed"))?;
         let id = child.id().context("a process without an ID")?;
-        let pipes = child.stdin.take().zip(child.stdout.take());
         Ok(Self {
             name: name.to_owned(),
             child,
             id,
-            pipes: pipes.map(|(input, output)| (input, BufReader::new(output).lines())),
             account: Account::of(id),
         })
     }
 
-    /// Sends a line of JSON.
-    pub(crate) async fn send(&mut self, value: &impl Serialize) -> anyhow::Result<()> {
-        let (input, _) = self.pipes.as_mut().context("no pipes")?;
-        let line = serde_json::to_string(value)? + "\n";
-        input.write_all(line.as_bytes()).await?;
-        Ok(input.flush().await?)
-    }
-
-    /// Receives a line of JSON.
-    pub(crate) async fn receive<T: DeserializeOwned>(&mut self) -> anyhow::Result<T> {
-        let (_, output) = self.pipes.as_mut().context("no pipes")?;
-        let line = tokio::time::timeout(LONGEST_LINE, output.next_line()).await;
-        let line =
-            line.with_context(|| format!("{}: no line within {LONGEST_LINE:?}", self.name))?;
-        let Some(line) = line? else {
-            bail!(
-                "{} ended:\n{}",
-                self.name,
-                tail(&log(&self.name, "err.log"), 5)
-            );
-        };
-        serde_json::from_str(&line).with_context(|| format!("{}: {line}", self.name))
+    /// Closes its standard input and waits until it has ended; gives its output.
+    pub(crate) async fn finish(mut self) -> anyhow::Result<String> {
+        let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await;
+        let status = ended.with_context(|| format!("{} does not end", self.name))??;
+        let errors = tail(&log(&self.name, "err.log"), 5);
+        ensure!(status.success(), "{}: {status}:\n{errors}", self.name);
+        Ok(fs::read_to_string(log(&self.name, "log"))?)
     }
 
     /// Fails with the end of the log if the process has ended.
@@ -190,23 +161,11 @@ pub(crate) fn free_address() -> anyhow::Result<SocketAddr> {
     Ok(free.context("no free port")?.local_addr()?)
 }
 
-fn command(name: &str, core: u32, program: &Path, arguments: &[String]) -> anyhow::Result<Command> {
-    fs::create_dir_all(workspace::logs())?;
-    let mut command = Command::new("taskset");
-    command
-        .args(["-c", &core.to_string()])
-        .arg(program)
-        .args(arguments)
-        .stderr(File::create(log(name, "err.log"))?);
-    Ok(command)
-}
-
 fn log(name: &str, suffix: &str) -> PathBuf {
     workspace::logs().join(format!("bench-{name}.{suffix}"))
 }
 
 static USED: AtomicU16 = AtomicU16::new(0);
-const LONGEST_LINE: Duration = Duration::from_mins(1);
 const PATIENCE: Duration = Duration::from_mins(1);
 
 #[cfg(test)]

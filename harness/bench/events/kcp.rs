@@ -61,12 +61,12 @@ pub(super) struct Operator {
 impl Operator {
     /// Calls `take` with every event.
     pub(super) async fn start(
+        address: SocketAddr,
         authentication: Authentication,
         mut take: impl FnMut(Event) + Send + 'static,
     ) -> anyhow::Result<Self> {
         let options = Options::new(authentication);
-        let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
-        let (runnable, mut events) = register_listener_component(loopback, MANAGER, options)?;
+        let (runnable, mut events) = register_listener_component(address, MANAGER, options)?;
         let liveness = runnable.liveness();
         let bound = runnable.bind().await?;
         let address = bound.local_addr();
@@ -254,7 +254,10 @@ impl ReceivedEvents {
         let events = Arc::new(Self::default());
         let recorded = Arc::clone(&events);
         let take = move |event: Event| recorded.record(event.watched.name, Instant::now());
-        Ok((Operator::start(verifying(authority)?, take).await?, events))
+        Ok((
+            Operator::start(free_address()?, verifying(authority)?, take).await?,
+            events,
+        ))
     }
 
     pub(super) fn record(&self, object: String, now: Instant) {
