@@ -195,12 +195,6 @@ impl Fleet {
         })
     }
 
-    /// The number of runtimes.
-    #[must_use]
-    pub fn size(&self) -> usize {
-        self.shared.runtimes.len()
-    }
-
     /// The kubeconfig of a runtime. With client certificates each call creates a new one, which replaces the one before.
     ///
     /// # Errors
