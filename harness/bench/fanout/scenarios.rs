@@ -10,7 +10,7 @@ use testkit::until::holds;
 use super::Part;
 use super::testbed::{Change, Controller, Settings, Testbed};
 use crate::environment::Bench;
-use crate::fleet::{Conditions, Counts, Faults, Fleet, Reach};
+use crate::fleet::{Counts, Fleet, Reach};
 use crate::process::Account;
 use crate::report::{Bound, Row, Table};
 use crate::statistics::{Curve, Estimate, chart, number};
@@ -127,18 +127,9 @@ impl Scenarios<'_, '_> {
     async fn some_unreachable(&mut self, healthy: &Curve) -> anyhow::Result<()> {
         let share = self.one_percent();
         let good = self.testbed.settings.conditions();
-        let silent = Conditions {
-            reach: Reach::Silent,
-            ..good.clone()
-        };
-        let faults = Faults {
-            stalled: 1000,
-            ..Faults::default()
-        };
-        let stalled = Conditions {
-            faults,
-            ..good.clone()
-        };
+        let (mut silent, mut stalled) = (good.clone(), good.clone());
+        silent.reach = Reach::Silent;
+        stalled.faults.stalled = 1000;
         self.testbed.fleet.set(0..share, &silent);
         self.testbed.fleet.set(share..2 * share, &stalled);
         self.reset()?;
@@ -175,11 +166,8 @@ impl Scenarios<'_, '_> {
     /// SIGKILL at points that are spread over a change, while some kubeconfigs lead to another cluster.
     async fn killed(&mut self, kills: usize) -> anyhow::Result<()> {
         let wrong = self.one_percent();
-        let identity = Some("another-cluster".to_owned());
-        let other = Conditions {
-            identity,
-            ..self.testbed.settings.conditions()
-        };
+        let mut other = self.testbed.settings.conditions();
+        other.identity = Some("another-cluster".to_owned());
         self.testbed.fleet.set(0..wrong, &other);
         let right = self.testbed.settings.runtimes - wrong;
         let mut slowest: Option<Curve> = None;

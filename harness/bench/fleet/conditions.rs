@@ -77,6 +77,14 @@ pub(super) enum RequestFault {
 }
 
 impl Conditions {
+    /// Good conditions with a change.
+    #[must_use]
+    pub fn with(change: impl FnOnce(&mut Self)) -> Self {
+        let mut conditions = Self::default();
+        change(&mut conditions);
+        conditions
+    }
+
     /// The part of the conditions that the API server itself implements.
     pub(super) fn behaviour(&self) -> Behaviour {
         Behaviour {
@@ -130,16 +138,10 @@ mod tests {
 
     #[test]
     fn faults_have_their_shares_and_can_be_repeated() {
-        let faults = Faults {
-            throttled: 100,
-            reset: 50,
-            ..Faults::default()
-        };
-        let conditions = Conditions {
-            jitter: Duration::from_millis(40),
-            faults,
-            ..Conditions::default()
-        };
+        let conditions = Conditions::with(|it| {
+            it.jitter = Duration::from_millis(40);
+            (it.faults.throttled, it.faults.reset) = (100, 50);
+        });
         let faults: Vec<(RequestFault, Duration)> = (0..10_000)
             .map(|number| conditions.draw("a", number))
             .collect();

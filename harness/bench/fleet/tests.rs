@@ -70,27 +70,16 @@ async fn status(client: &Client, request: Request<Body>) -> StatusCode {
     call(client, request).await.unwrap().0
 }
 
-fn with_faults(faults: Faults) -> Conditions {
-    Conditions {
-        faults,
-        ..Conditions::default()
-    }
-}
-
-fn with_reach(reach: Reach) -> Conditions {
-    Conditions {
-        reach,
-        ..Conditions::default()
-    }
-}
-
 #[rstest]
-#[case::throttled(Faults { throttled: 1000, retry_after: 7, ..Faults::default() }, 429)]
-#[case::failing(Faults { failing: 1000, ..Faults::default() }, 500)]
-#[case::conflicting(Faults { conflicting: 1000, ..Faults::default() }, 409)]
+#[case::throttled(|it: &mut Conditions| (it.faults.throttled, it.faults.retry_after) = (1000, 7), 429)]
+#[case::failing(|it: &mut Conditions| it.faults.failing = 1000, 500)]
+#[case::conflicting(|it: &mut Conditions| it.faults.conflicting = 1000, 409)]
 #[tokio::test]
-async fn fault_is_the_response_to_a_write(#[case] faults: Faults, #[case] expected: u16) {
-    let fleet = fleet(1, with_faults(faults)).await;
+async fn fault_is_the_response_to_a_write(
+    #[case] change: fn(&mut Conditions),
+    #[case] expected: u16,
+) {
+    let fleet = fleet(1, Conditions::with(change)).await;
     let client = client(&fleet, 0).await;
     let (status, headers, body) = call(&client, apply(SECRET, &secret("eA=="))).await.unwrap();
     assert_eq!(status, expected);
@@ -103,18 +92,18 @@ async fn fault_is_the_response_to_a_write(#[case] faults: Faults, #[case] expect
 }
 
 #[rstest]
-#[case::stalled(with_faults(Faults { stalled: 1000, ..Faults::default() }), false)]
-#[case::silent(with_reach(Reach::Silent), false)]
-#[case::refusing(with_reach(Reach::Refusing), true)]
-#[case::reset(with_faults(Faults { reset: 1000, ..Faults::default() }), true)]
-#[case::expired(Conditions { certificate: Certificate::Expired, ..Conditions::default() }, true)]
+#[case::stalled(|it: &mut Conditions| it.faults.stalled = 1000, false)]
+#[case::silent(|it: &mut Conditions| it.reach = Reach::Silent, false)]
+#[case::refusing(|it: &mut Conditions| it.reach = Reach::Refusing, true)]
+#[case::reset(|it: &mut Conditions| it.faults.reset = 1000, true)]
+#[case::expired(|it: &mut Conditions| it.certificate = Certificate::Expired, true)]
 #[tokio::test]
 async fn unreachable_runtime_does_not_delay_another(
-    #[case] conditions: Conditions,
+    #[case] change: fn(&mut Conditions),
     #[case] fails: bool,
 ) {
     let fleet = fleet(2, Conditions::default()).await;
-    fleet.set(0..1, &conditions);
+    fleet.set(0..1, &Conditions::with(change));
     let (bad, good) = (client(&fleet, 0).await, client(&fleet, 1).await);
     let response = tokio::time::timeout(Duration::from_millis(500), call(&bad, get("/version")));
     // Either an error at once, or no response until the client gives up.
@@ -127,11 +116,7 @@ async fn unreachable_runtime_does_not_delay_another(
 
 #[tokio::test]
 async fn reset_comes_before_the_write_or_after_it() {
-    let reset = Faults {
-        reset: 1000,
-        ..Faults::default()
-    };
-    let fleet = fleet(1, with_faults(reset)).await;
+    let fleet = fleet(1, Conditions::with(|it| it.faults.reset = 1000)).await;
     for number in 0..16 {
         let client = client(&fleet, 0).await;
         call(&client, apply(SECRET, &secret(&format!("{number:04}"))))
@@ -145,11 +130,7 @@ async fn reset_comes_before_the_write_or_after_it() {
 #[tokio::test]
 async fn latency_and_drip_take_their_time() {
     let latency = Duration::from_millis(40);
-    let conditions = Conditions {
-        latency,
-        ..Conditions::default()
-    };
-    let fleet = fleet(1, conditions).await;
+    let fleet = fleet(1, Conditions::with(|it| it.latency = latency)).await;
     let client = client(&fleet, 0).await;
     let timed = async |path: &str| {
         let begin = Instant::now();
@@ -159,11 +140,10 @@ async fn latency_and_drip_take_their_time() {
     let (first, second) = (timed("/version").await, timed("/version").await);
     assert!(first >= latency * 3, "{first:?}");
     assert!(second >= latency && second < first, "{second:?}");
-    let slow = Conditions {
-        drip: Duration::from_millis(20),
-        ..Conditions::default()
-    };
-    fleet.set(0..1, &slow);
+    fleet.set(
+        0..1,
+        &Conditions::with(|it| it.drip = Duration::from_millis(20)),
+    );
     let dripped = timed("/api/v1").await;
     assert!(dripped >= Duration::from_millis(100), "{dripped:?}");
 }
@@ -221,10 +201,7 @@ async fn runtimes_are_clusters_of_their_own() {
     let first = uid(&one).await;
     assert!(first.is_string());
     assert_ne!(first, uid(&two).await);
-    let swapped = Conditions {
-        identity: first.as_str().map(str::to_owned),
-        ..Conditions::default()
-    };
+    let swapped = Conditions::with(|it| it.identity = first.as_str().map(str::to_owned));
     fleet.set(1..2, &swapped);
     assert_eq!(uid(&two).await, first);
     assert_eq!(
@@ -293,11 +270,11 @@ async fn writes_are_counted_and_arrivals_are_timed() {
 
 #[tokio::test]
 async fn requests_in_flight_are_counted() {
-    let conditions = Conditions {
-        latency: Duration::from_millis(100),
-        ..Conditions::default()
-    };
-    let fleet = fleet(1, conditions).await;
+    let fleet = fleet(
+        1,
+        Conditions::with(|it| it.latency = Duration::from_millis(100)),
+    )
+    .await;
     let client = client(&fleet, 0).await;
     let paths = ["/version", "/apis", "/api/v1/namespaces/kube-system"];
     let statuses = paths.map(|path| status(&client, get(path)));

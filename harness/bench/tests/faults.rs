@@ -14,7 +14,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use api::bootstrapper::{ConditionStatus, READY, RuntimeBootstrapper};
 use api::runtimes::MODE_DIRECT;
-use bench::fleet::{Certificate, Conditions, Expected, Faults, Fleet, FleetOptions, runtime_id};
+use bench::fleet::{Certificate, Conditions, Expected, Fleet, FleetOptions, runtime_id};
 use clusters::cluster::{Cluster, ClusterOptions};
 use clusters::control_plane::{ControlPlane, Member, Sources, controller_flags};
 use clusters::progress::{Progress, tail};
@@ -151,49 +151,33 @@ struct FaultCase {
 }
 
 fn cases() -> Vec<FaultCase> {
-    let none = Conditions::default;
-    let faults = |faults| Conditions { faults, ..none() };
-    let throttled = Faults {
-        throttled: SHARE,
-        retry_after: 1,
-        ..Faults::default()
-    };
-    let failing = Faults {
-        failing: SHARE,
-        ..Faults::default()
-    };
+    let throttled =
+        Conditions::with(|it| (it.faults.throttled, it.faults.retry_after) = (SHARE, 1));
     // Of the writes alone.
-    let conflicting = Faults {
-        conflicting: SHARE * 8,
-        ..Faults::default()
-    };
-    let reset = Faults {
-        reset: SHARE,
-        ..Faults::default()
-    };
-    let drip = Duration::from_millis(2);
-    let certificate = Certificate::Expired;
-    let identity = Some("00000000-another-cluster".to_owned());
+    let conflicting = Conditions::with(|it| it.faults.conflicting = SHARE * 8);
+    let another = Conditions::with(|it| it.identity = Some("00000000-another-cluster".to_owned()));
+    let expired = Conditions::with(|it| it.certificate = Certificate::Expired);
     let cases = [
-        ("no fault", none(), None),
-        ("status 429", faults(throttled), None),
-        ("status 500", faults(failing), None),
-        ("status 409", faults(conflicting), None),
-        ("resets", faults(reset), None),
-        ("slow bodies", Conditions { drip, ..none() }, None),
+        ("no fault", Conditions::default(), None),
+        ("status 429", throttled, None),
         (
-            "expired certificate",
-            Conditions {
-                certificate,
-                ..none()
-            },
-            Some("TLSHandshakeFailed"),
+            "status 500",
+            Conditions::with(|it| it.faults.failing = SHARE),
+            None,
+        ),
+        ("status 409", conflicting, None),
+        (
+            "resets",
+            Conditions::with(|it| it.faults.reset = SHARE),
+            None,
         ),
         (
-            "another cluster",
-            Conditions { identity, ..none() },
-            Some("ClusterUIDChanged"),
+            "slow bodies",
+            Conditions::with(|it| it.drip = Duration::from_millis(2)),
+            None,
         ),
+        ("expired certificate", expired, Some("TLSHandshakeFailed")),
+        ("another cluster", another, Some("ClusterUIDChanged")),
     ];
     let case = |(what, conditions, reason)| FaultCase {
         what,
