@@ -12,6 +12,7 @@ mod server;
 pub use clusters::control_plane::runtime_id;
 pub use conditions::{Certificate, Conditions, Faults, Reach};
 pub use identity::Credentials;
+pub(crate) use identity::kubeconfig;
 
 use std::net::Ipv4Addr;
 use std::ops::Range;

@@ -78,7 +78,7 @@ pub async fn run(progress: &Progress, command: &BenchCommand) -> anyhow::Result<
         let table = measure(&bench, command, part).await?;
         report.add((&section, &environment), bench.effort, &table)?;
     }
-    Ok(report.finish(options))
+    Ok(report.finish(options.check))
 }
 
 /// A part of a bench, which has a section of the page.

@@ -20,7 +20,7 @@ use clusters::workspace;
 pub(crate) struct Options {
     /// Exit with 1 if a required bound is missed.
     #[arg(long)]
-    check: bool,
+    pub(crate) check: bool,
     /// A tenth of the load with loose bounds, on binaries of profile e2e; docs/benchmarks.md is not written.
     #[arg(long)]
     pub(crate) quick: bool,
@@ -213,20 +213,16 @@ impl Report {
     }
 
     /// The text for the terminal and the exit code.
-    pub(crate) fn finish(self, options: &Options) -> Outcome {
-        let failed = options.check && self.missed;
-        let code = if failed {
-            ExitCode::FAILURE
-        } else {
-            ExitCode::SUCCESS
-        };
+    pub(crate) fn finish(self, check: bool) -> Outcome {
         let end = if self.missed {
             "a required bound is missed"
         } else {
             "all required bounds are met"
         };
-        let text = self.text + end;
-        Outcome { text, code }
+        Outcome {
+            text: self.text + end,
+            code: ExitCode::from(u8::from(check && self.missed)),
+        }
     }
 }
 
@@ -286,13 +282,6 @@ mod tests {
 
     #[test]
     fn exit_code_is_1_only_with_check_and_a_missed_bound() {
-        let options = |check| Options {
-            check,
-            quick: true,
-            built: false,
-            product: None,
-            core: None,
-        };
         let report = |missed| Report {
             text: String::new(),
             missed,
@@ -302,7 +291,7 @@ mod tests {
             (true, false, true),
             (false, true, true),
         ] {
-            let code = report(missed).finish(&options(check)).code;
+            let code = report(missed).finish(check).code;
             assert_eq!(code == ExitCode::SUCCESS, success, "{check} {missed}");
         }
     }

@@ -20,6 +20,7 @@ use testkit::until::holds;
 
 use super::reviews::{self, Size};
 use crate::environment::{Bench, write_certificate};
+use crate::fleet::kubeconfig;
 use crate::load::{Requests, Target, post};
 use crate::process::{self, Process, free_address, is_ready};
 
@@ -72,10 +73,12 @@ impl Systems {
             .server_config(&["h2", "http/1.1"], None)?;
         let api_server = TlsServer::of(server, api.clone()).await?;
         let file = |name: &str| folder.path().join(name).display().to_string();
-        std::fs::write(
-            file("kubeconfig"),
-            kubeconfig(&authority, api_server.address()),
-        )?;
+        let cluster = json!({
+            "server": format!("https://{}", api_server.address()),
+            "certificate-authority-data": BASE64.encode(authority.pem()),
+        });
+        let kubeconfig = kubeconfig("bench", &cluster, &json!({"token": "bench"}));
+        std::fs::write(file("kubeconfig"), kubeconfig)?;
         let baseline = bench.start_baseline(&authority).await?;
         let [address, health, metrics] = [free_address()?, free_address()?, free_address()?];
         let arguments = [
@@ -278,18 +281,6 @@ fn objects(authority: &str) -> anyhow::Result<Vec<Value>> {
         objects.push(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}));
     }
     Ok(objects)
-}
-
-fn kubeconfig(authority: &Authority, address: SocketAddr) -> String {
-    let ca = BASE64.encode(authority.pem());
-    let cluster = json!({"server": format!("https://{address}"), "certificate-authority-data": ca});
-    json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "bench",
-        "contexts": [{"name": "bench", "context": {"cluster": "bench", "user": "bench"}}],
-        "clusters": [{"name": "bench", "cluster": cluster}],
-        "users": [{"name": "bench", "user": {"token": "bench"}}],
-    })
-    .to_string()
 }
 
 const SERVICE: &str = "rt-bootstrapper-webhook-service";

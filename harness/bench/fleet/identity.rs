@@ -88,15 +88,19 @@ impl Identity {
             "tls-server-name": self.server_name,
             "certificate-authority-data": BASE64.encode(self.authority.pem()),
         });
-        // JSON is YAML.
-        json!({
-            "apiVersion": "v1", "kind": "Config", "current-context": id,
-            "contexts": [{"name": id, "context": {"cluster": id, "user": id}}],
-            "clusters": [{"name": id, "cluster": cluster}],
-            "users": [{"name": id, "user": user}],
-        })
-        .to_string()
+        kubeconfig(id, &cluster, user)
     }
+}
+
+/// A kubeconfig with one cluster and one user of this name; JSON is YAML.
+pub(crate) fn kubeconfig(name: &str, cluster: &Value, user: &Value) -> String {
+    json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": name,
+        "contexts": [{"name": name, "context": {"cluster": name, "user": name}}],
+        "clusters": [{"name": name, "cluster": cluster}],
+        "users": [{"name": name, "user": user}],
+    })
+    .to_string()
 }
 
 impl Accepted {
