@@ -283,7 +283,7 @@ impl Scenarios<'_, '_> {
         let row = bounds.into_iter().fold(row, Row::bound);
         let mut row = row.bound(Bound::at_most(sent, f64::from(requests), " requests each"));
         // The speed of the machine cancels out.
-        let cpu_bound = Bound::at_most(Estimate::exact(ratio), 1.5, " × simulator");
+        let cpu_bound = Bound::at_most(Estimate::exact(ratio), 2.0, " × simulator");
         row = row.bound(self.bench.effort.choose(None, Some(cpu_bound)));
         if runtimes <= 5_000 {
             let bound = Bound::at_most(Estimate::exact(most), 64.0, " MiB");
