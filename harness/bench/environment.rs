@@ -3,76 +3,53 @@
 //! The system under test has one core, everything else another one. A full run measures what is released; a quick run
 //! measures the binaries that tests use (profile `e2e`), which CI has built anyway.
 
-use std::fmt;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use tokio::net::TcpStream;
 use tokio::process::Command;
 
 use crate::Outcome;
-use crate::http::Target;
-use crate::pki::Authority;
+use crate::load::Target;
 use crate::process::{Process, free_address};
 use crate::report::{Effort, Options};
 use clusters::images::{self, Profile};
 use clusters::progress::Progress;
 use clusters::workspace;
+use testkit::pki::{Authority, Leaf};
 use testkit::until::until;
-
-/// The two cores of a bench.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Cores {
-    /// Of the system under test.
-    pub(crate) system: u32,
-    /// Of the load generator and of every program around the system.
-    pub(crate) load: u32,
-}
-
-/// The binaries that are started.
-#[derive(Debug, Clone)]
-pub(crate) struct Programs {
-    pub(crate) product: PathBuf,
-    /// `src/serve/examples/baseline.rs`.
-    pub(crate) baseline: PathBuf,
-    /// This harness.
-    pub(crate) harness: PathBuf,
-}
 
 /// What the parts of a bench share.
 pub(crate) struct Bench<'a> {
     pub(crate) progress: &'a Progress,
     pub(crate) effort: Effort,
-    pub(crate) cores: Cores,
-    pub(crate) programs: Programs,
+    /// The core of the system under test. The load generator and everything else have the other one.
+    pub(crate) core: u32,
+    /// The binary of the product.
+    pub(crate) product: PathBuf,
+    /// The binary of `src/serve/examples/baseline.rs`.
+    baseline: PathBuf,
 }
 
 impl<'a> Bench<'a> {
     /// The bench in the second process, which [`run_pinned`] starts.
     pub(crate) fn new(progress: &'a Progress, options: &Options) -> anyhow::Result<Self> {
-        let [system, load] = options.cores[..] else {
-            bail!("two cores are needed");
+        let profile = profile(options);
+        let product = options.product.clone();
+        let effort = if options.quick {
+            Effort::Quick
+        } else {
+            Effort::Full
         };
-        let mut programs = Programs {
-            product: images::built_binary(profile(options)),
-            baseline: baseline_path(profile(options)),
-            harness: std::env::current_exe()?,
-        };
-        if let Some(product) = &options.product {
-            programs.product.clone_from(product);
-        }
         Ok(Self {
             progress,
-            effort: if options.quick {
-                Effort::Quick
-            } else {
-                Effort::Full
-            },
-            cores: Cores { system, load },
-            programs,
+            effort,
+            core: options.core.context("no core for the system under test")?,
+            product: product.unwrap_or_else(|| images::built_binary(profile)),
+            baseline: baseline_path(profile),
         })
     }
 
@@ -82,41 +59,48 @@ impl<'a> Bench<'a> {
         authority: &Authority,
     ) -> anyhow::Result<(Target, Process)> {
         let (folder, address) = (tempfile::tempdir()?, free_address()?);
-        authority.write(&authority.leaf("baseline")?, folder.path())?;
+        write_certificate(authority, &authority.leaf("baseline")?, folder.path())?;
         let file = |name: &str| folder.path().join(name).display().to_string();
         let arguments = [address.to_string(), file("tls.crt"), file("tls.key")];
-        let (core, program) = (self.cores.system, &self.programs.baseline);
-        let process = Process::start("baseline", core, program, &arguments)?;
-        until("the baseline server", PATIENCE, || {
-            TcpStream::connect(address)
-        })
-        .await?;
-        let tls = Some(authority.client(None)?);
-        Ok((Target { address, tls }, process))
+        let process = Process::start("baseline", self.core, &self.baseline, &arguments)?;
+        let connect = || TcpStream::connect(address);
+        until("the baseline server", PATIENCE, connect).await?;
+        Ok((Target::tls(address, authority, None)?, process))
     }
+}
+
+/// Writes `ca.crt` of an authority, and `tls.crt` and `tls.key` of a certificate.
+pub(crate) fn write_certificate(
+    authority: &Authority,
+    leaf: &Leaf,
+    folder: &Path,
+) -> anyhow::Result<()> {
+    let key = leaf.key_pem();
+    for (file, content) in [
+        ("ca.crt", authority.pem()),
+        ("tls.crt", &leaf.pem),
+        ("tls.key", &key),
+    ] {
+        fs::write(folder.join(file), content).context(file)?;
+    }
+    Ok(())
 }
 
 /// Builds what is measured, then runs this command again on the core of the load generator; for a full run as a release
 /// build, since a generator of a development build would be measured itself.
 pub(crate) async fn run_pinned(progress: &Progress, options: &Options) -> anyhow::Result<Outcome> {
-    let Cores { system, load } = allowed_cores()?;
+    let [system, load] = allowed_cores()?;
     if !options.built {
         if options.product.is_none() {
             images::binary(progress, profile(options)).await?;
         }
         build_baseline(progress, profile(options)).await?;
         if !options.quick {
-            let arguments = [
-                "build",
-                "--release",
-                "--locked",
-                "-p",
-                "harness",
-                "--bin",
-                "harness",
-            ];
+            let arguments = "build --release --locked -p harness --bin harness";
             let mut cargo = Command::new("cargo");
-            cargo.current_dir(workspace::root()).args(arguments);
+            cargo
+                .current_dir(workspace::root())
+                .args(arguments.split(' '));
             progress.run("build the harness", &mut cargo).await?;
         }
     }
@@ -125,17 +109,19 @@ pub(crate) async fn run_pinned(progress: &Progress, options: &Options) -> anyhow
     } else {
         workspace::target().join("release/harness")
     };
-    let mut command = Command::new("taskset");
+    // Other processes, the threads of an API server above all, get what is left. A user who may not raise a priority gets
+    // a warning of `nice`. Programs inherit the priority.
+    let mut command = Command::new("nice");
     command
-        .args(["-c", &load.to_string()])
+        .args(["-n", "-10", "taskset", "-c", &load.to_string()])
         .arg(harness)
         .args(std::env::args_os().skip(1))
-        .arg(format!("--cores={system},{load}"))
+        .arg(format!("--core={system}"))
         .stdin(Stdio::null())
         // `output` would capture the standard error as well, which shows the progress.
         .stdout(Stdio::piped())
         .kill_on_drop(true);
-    let running = command.spawn().context("taskset (util-linux)")?;
+    let running = command.spawn().context("nice and taskset are needed")?;
     let ran = running.wait_with_output().await?;
     let code = ran.status.code().and_then(|code| u8::try_from(code).ok());
     Ok(Outcome {
@@ -152,19 +138,12 @@ fn profile(options: &Options) -> Profile {
     }
 }
 
-fn profile_name(profile: Profile) -> &'static str {
-    match profile {
-        Profile::E2e => "e2e",
-        Profile::Release => "release",
-    }
-}
-
 /// Built with the target and flags of the product, so that only the work differs.
 async fn build_baseline(progress: &Progress, profile: Profile) -> anyhow::Result<()> {
     let mut cargo = Command::new("cargo");
     cargo
         .current_dir(workspace::root())
-        .args(["build", "--profile", profile_name(profile), "--locked"])
+        .args(["build", "--profile", profile.name(), "--locked"])
         .args(["-p", "serve", "--example", "baseline", "--target", TARGET])
         .env(
             "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS",
@@ -181,25 +160,19 @@ async fn build_baseline(progress: &Progress, profile: Profile) -> anyhow::Result
 
 fn baseline_path(profile: Profile) -> PathBuf {
     let folder = workspace::target().join(TARGET);
-    folder.join(profile_name(profile)).join("examples/baseline")
+    folder.join(profile.name()).join("examples/baseline")
 }
 
 /// The first two cores that this process may use.
-fn allowed_cores() -> anyhow::Result<Cores> {
+fn allowed_cores() -> anyhow::Result<[u32; 2]> {
     let status = fs::read_to_string("/proc/self/status").context("/proc/self/status")?;
     let list = status
         .lines()
         .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))
         .context("/proc/self/status has no Cpus_allowed_list")?;
     let cores = parse_list(list.trim()).context("Cpus_allowed_list cannot be read")?;
-    ensure!(
-        cores.len() >= 2,
-        "two cores are needed, this process may use {list}"
-    );
-    Ok(Cores {
-        system: cores[0],
-        load: cores[1],
-    })
+    let two = cores.first_chunk().copied();
+    two.with_context(|| format!("two cores are needed, this process may use {list}"))
 }
 
 /// `0-1,4` → 0, 1, 4.
@@ -212,66 +185,34 @@ fn parse_list(text: &str) -> Option<Vec<u32>> {
     Some(cores)
 }
 
-/// When, where and on which commit a part was measured.
-#[derive(Debug)]
-pub(crate) struct Environment {
-    pub(crate) effort: Effort,
-    command: String,
-    date: String,
-    commit: String,
-    machine: String,
-    load: String,
-}
-
-impl Environment {
-    /// The present one; the load average is that from before the measurement.
-    pub(crate) async fn now(effort: Effort, command: String) -> anyhow::Result<Self> {
-        let commit = git(&["rev-parse", "--short=12", "HEAD"]).await?;
-        // Results are written into docs/.
-        let changed = git(&["status", "--porcelain", "--", ".", ":!docs"]).await?;
-        let suffix = if changed.is_empty() {
-            ""
-        } else {
-            " with changes"
-        };
-        let read = |file| fs::read_to_string(file).unwrap_or_default();
-        let cpus = read("/proc/cpuinfo");
-        let model = cpus
-            .lines()
-            .find_map(|line| line.strip_prefix("model name")?.split_once(": "))
-            .map_or("unknown CPU", |(_, model)| model);
-        let cores = cpus
-            .lines()
-            .filter(|it| it.starts_with("processor"))
-            .count();
-        let kernel = read("/proc/sys/kernel/osrelease");
-        Ok(Self {
-            effort,
-            command,
-            date: jiff::Zoned::now().strftime("%Y-%m-%d %H:%M %Z").to_string(),
-            commit: format!("{commit}{suffix}"),
-            machine: format!("{model}, {cores} cores, Linux {}", kernel.trim()),
-            load: read("/proc/loadavg").split(' ').take(1).collect(),
-        })
-    }
-}
-
-impl fmt::Display for Environment {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            effort,
-            command,
-            date,
-            commit,
-            machine,
-            load,
-        } = self;
-        let build = effort.choose("", ", quick run on profile e2e");
-        write!(
-            f,
-            "`{command}`{build} · {date} · commit {commit} · {machine} · load average before {load}"
-        )
-    }
+/// When, where and on which commit a part is measured, and the load average before that.
+pub(crate) async fn describe(effort: Effort, section: &str) -> anyhow::Result<String> {
+    let commit = git(&["rev-parse", "--short=12", "HEAD"]).await?;
+    // Results are written into docs/.
+    let changed = git(&["status", "--porcelain", "--", ".", ":!docs"]).await?;
+    let suffix = if changed.is_empty() {
+        ""
+    } else {
+        " with changes"
+    };
+    let read = |file| fs::read_to_string(file).unwrap_or_default();
+    let (cpus, kernel) = (read("/proc/cpuinfo"), read("/proc/sys/kernel/osrelease"));
+    let mut models = cpus
+        .lines()
+        .filter_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let cores = cpus
+        .lines()
+        .filter(|it| it.starts_with("processor"))
+        .count();
+    Ok(format!(
+        "`cargo harness bench {}`{} · {} · commit {commit}{suffix} · {}, {cores} cores, Linux {} · load average before {}",
+        section.replace(' ', " --parts "),
+        effort.choose("", ", quick run on profile e2e"),
+        jiff::Zoned::now().strftime("%Y-%m-%d %H:%M %Z"),
+        models.next().map_or("unknown CPU", |(_, model)| model),
+        kernel.trim(),
+        read("/proc/loadavg").split(' ').next().unwrap_or_default(),
+    ))
 }
 
 async fn git(arguments: &[&str]) -> anyhow::Result<String> {

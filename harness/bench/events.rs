@@ -11,7 +11,7 @@ mod watcher;
 
 use clap::{Args, ValueEnum};
 
-pub(crate) use self::listener::operate;
+pub(crate) use self::listener::{OperatorArgs, operate};
 use crate::environment::Bench;
 use crate::report::{Options, Table};
 

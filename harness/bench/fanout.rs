@@ -1,10 +1,9 @@
 //! `harness bench fanout`: how long a change on the control plane takes to reach thousands of runtimes.
 //!
-//! The controller is the product's binary on one core. The simulator of the runtimes ([`crate::fleet`]) has the other one,
-//! with a round trip between them; the control plane is a real API server and gets what both leave. A change has arrived
-//! when the runtime holds the content that was sent.
+//! The controller is the product's binary on one core. The simulated runtimes ([`crate::fleet`]) are part of this process
+//! on the other core, with a round trip between them; the control plane is a real API server and gets what both leave. A
+//! runtime has a change when it stores the content that was sent.
 
-mod curve;
 mod scenarios;
 mod testbed;
 
@@ -40,7 +39,7 @@ pub struct FanoutArgs {
 pub(crate) enum Part {
     /// Cold start and changes.
     Changes,
-    /// The same with client certificates, jitter, a large trust bundle and default garbage collection of the API server.
+    /// The same with the settings of a landscape, as far as one machine can have them.
     Production,
     /// Runtimes that do not answer, and kubeconfigs that are no longer valid.
     Faults,
@@ -48,17 +47,6 @@ pub(crate) enum Part {
     Large,
     /// SIGKILL during changes.
     Kills,
-}
-
-impl FanoutArgs {
-    /// The parts of a run that names none.
-    pub(crate) fn default_parts(&self) -> &'static [Part] {
-        if self.options.quick {
-            &[Part::Changes]
-        } else {
-            Part::value_variants()
-        }
-    }
 }
 
 pub(crate) async fn measure(

@@ -1,344 +1,284 @@
-//! Thousands of runtimes' API servers in one process, so that a controller of thousands can be measured and tested.
+//! Simulated API servers of thousands of runtimes in one process, for measurements and tests of a controller.
 //!
-//! All share one port of loopback; a runtime is chosen by its server name (SNI), which a kubeconfig can say
-//! (`tls-server-name`). Invariants: what a runtime answers to the calls of the product's controller is what a real API
-//! server answers (harness/testkit/tests/fidelity.rs compares); every write is counted by object; what a runtime is like
-//! ([`Conditions`]) can be changed at any time. What API servers are is [`testkit::apiserver`].
+//! Each runtime has an address of loopback (127.1.0.0 and following; all share a port), a server name, a certificate, and
+//! credentials that open no other one. What it stores is a [`testkit::apiserver`], whose responses to the calls of the
+//! controller `harness/testkit/tests/fidelity.rs` compares with those of a real API server. [`Conditions`] may change at
+//! any time. Linux only: other systems have one address of loopback.
 
-mod answer;
-pub mod command;
 mod conditions;
-pub mod control;
 mod identity;
-mod ledger;
-mod wire;
+mod server;
 
 pub use clusters::control_plane::runtime_id;
-pub use conditions::{Certificate, Conditions, Faults, Reach, Writes};
+pub use conditions::{Certificate, Conditions, Faults, Reach};
 pub use identity::Credentials;
-pub use ledger::{Arrival, Counts, Entry, Totals, content_of};
-pub use testkit::apiserver::Rollout;
+pub(crate) use identity::kubeconfig;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::net::Ipv4Addr;
+use std::ops::Range;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use api::names;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 use testkit::Place;
-use testkit::apiserver::Behaviour;
-use testkit::apiserver::store::{Common, Store};
+use testkit::apiserver::store::{Common, Seen, Store};
+use testkit::pki;
 use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
-use identity::{Accepted, Access, Authority};
+use identity::{Accepted, Identity};
 
-/// What a fleet shall be.
+/// What a fleet is like.
 #[derive(Debug, Clone, Default)]
 pub struct FleetOptions {
-    /// How many runtimes.
+    /// The number of runtimes.
     pub runtimes: usize,
-    /// The port that all of them share; 0 takes a free one.
-    pub port: u16,
-    /// How clients show who they are.
+    /// How clients authenticate.
     pub credentials: Credentials,
-    /// What all of them are like at first.
+    /// Whether each runtime has a certificate authority of its own; otherwise one signs the certificates of all.
+    pub own_authorities: bool,
+    /// The conditions of all runtimes at first.
     pub conditions: Conditions,
 }
 
-/// A running fleet; dropping it ends it and all its connections.
+/// A running fleet; it ends with this handle, and so do its connections.
 #[derive(Debug)]
 pub struct Fleet {
     shared: Arc<Shared>,
-    port: u16,
-    credentials: Credentials,
+    _ends: DropGuard,
 }
 
-/// Some runtimes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Selection {
-    /// Each.
-    All,
-    /// Those with these numbers; the first is 0.
-    Numbers(Vec<usize>),
-}
-
-/// What connections share.
 #[derive(Debug)]
 struct Shared {
+    port: u16,
+    credentials: Credentials,
     runtimes: Vec<Runtime>,
     common: Arc<Common>,
-    authority: Authority,
-    /// What tokens are made of.
-    secret: Digest,
-    closing: CancellationToken,
-    connections: AtomicU64,
-    in_flight: AtomicU64,
-    most_in_flight: AtomicU64,
+    counts: Mutex<Counts>,
 }
 
 /// One runtime.
 #[derive(Debug)]
 struct Runtime {
-    id: String,
-    number: usize,
+    identity: Identity,
     store: Arc<Store>,
-    inner: Mutex<Inner>,
+    /// Requests so far, which decide about faults.
+    requests: AtomicU64,
+    state: Mutex<State>,
 }
 
 #[derive(Debug)]
-struct Inner {
+struct State {
     conditions: Arc<Conditions>,
     accepted: Accepted,
-    counts: Counts,
+}
+
+/// What all runtimes counted since the counters were reset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Completed TLS handshakes.
+    pub handshakes: u64,
+    /// Requests that cannot change an object: GET, discovery, reviews of permissions.
+    pub reads: u64,
+    /// Writes that changed an object.
+    pub writes: u64,
+    /// Writes to another cluster than the client expects, and owner markers that name another runtime.
+    pub foreign_writes: u64,
+    /// Requests that met an injected fault.
+    pub faults: u64,
+    /// Requests without valid credentials of the runtime.
+    pub unauthorized: u64,
+    /// Requests without a response yet.
+    pub in_flight: u64,
+    /// The largest number of them.
+    pub most_in_flight: u64,
+}
+
+/// An object that every runtime is to have.
+#[derive(Debug, Clone)]
+pub struct Expected {
+    /// Where it is.
+    pub place: Place,
+    /// The digest of its content, as in [`Seen::content`].
+    content: Option<[u8; 16]>,
+}
+
+impl Expected {
+    /// The content of this object in another place.
+    #[must_use]
+    pub fn new(place: Place, object: &Value) -> Self {
+        let mut object = object.clone();
+        object["metadata"] = json!({"name": place.name, "namespace": place.namespace});
+        let store = Store::new(Arc::default(), 0, Arc::default());
+        store.put(&object);
+        let content = store.seen(&place).content;
+        Self { place, content }
+    }
 }
 
 impl Runtime {
     fn new(
         common: Arc<Common>,
         number: usize,
-        conditions: Arc<Conditions>,
-        behaviour: Arc<Behaviour>,
+        identity: Identity,
+        conditions: &Conditions,
     ) -> Self {
-        let store = Store::new(common, u32::try_from(number).unwrap_or(u32::MAX), behaviour);
-        store.put(&json!({
-            "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": names::SKR_NAMESPACE},
-        }));
+        let number = u32::try_from(number).unwrap_or(u32::MAX);
+        let store = Store::new(common, number, Arc::new(conditions.behaviour()));
+        let metadata = json!({"name": names::SKR_NAMESPACE});
+        store.put(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}));
         Self {
-            id: runtime_id(number),
-            number,
+            identity,
             store: Arc::new(store),
-            inner: Mutex::new(Inner {
-                conditions,
+            requests: AtomicU64::new(0),
+            state: Mutex::new(State {
+                conditions: Arc::new(conditions.clone()),
                 accepted: Accepted::default(),
-                counts: Counts::default(),
             }),
         }
     }
 
-    fn inner(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
 
-/// One more, as long as it lives.
-struct Counted<'a>(&'a AtomicU64);
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+    fn conditions(&self) -> Arc<Conditions> {
+        Arc::clone(&self.state().conditions)
     }
 }
 
 impl Shared {
-    fn connect(&self) -> Counted<'_> {
-        self.connections.fetch_add(1, Ordering::Relaxed);
-        Counted(&self.connections)
-    }
-
-    fn enter(&self) -> Counted<'_> {
-        let now = self.in_flight.fetch_add(1, Ordering::Relaxed) + 1;
-        self.most_in_flight.fetch_max(now, Ordering::Relaxed);
-        Counted(&self.in_flight)
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Fleet {
-    /// Starts the runtimes: each with its three Namespaces and nothing else.
+    /// Starts the runtimes, which have Namespaces and no other objects.
     ///
     /// # Errors
-    /// When no certificates can be made or the port is taken.
+    /// When certificates cannot be created or no port is free.
     pub async fn start(options: FleetOptions) -> anyhow::Result<Self> {
-        let FleetOptions {
-            runtimes,
-            port,
-            credentials,
-            conditions,
-        } = options;
-        let authority = Authority::new().context("the fleet's certificates")?;
+        let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).await?;
         let common = Arc::<Common>::default();
-        let behaviour = Arc::new(conditions.behaviour());
-        let conditions = Arc::new(conditions);
+        let authority = || pki::Authority::new("runtimes").map(Arc::new);
+        let shared_authority = authority()?;
         let runtime = |number| {
-            Runtime::new(
-                Arc::clone(&common),
-                number,
-                Arc::clone(&conditions),
-                Arc::clone(&behaviour),
-            )
+            let authority = if options.own_authorities {
+                authority()?
+            } else {
+                Arc::clone(&shared_authority)
+            };
+            let identity = Identity::new(number, authority)?;
+            let common = Arc::clone(&common);
+            anyhow::Ok(Runtime::new(common, number, identity, &options.conditions))
         };
+        let runtimes: anyhow::Result<Vec<Runtime>> = (0..options.runtimes).map(runtime).collect();
         let shared = Arc::new(Shared {
-            runtimes: (0..runtimes).map(runtime).collect(),
-            secret: digest(authority.pem().as_bytes()),
+            port: listener.local_addr()?.port(),
+            credentials: options.credentials,
+            runtimes: runtimes?,
             common,
-            authority,
-            closing: CancellationToken::new(),
-            connections: AtomicU64::new(0),
-            in_flight: AtomicU64::new(0),
-            most_in_flight: AtomicU64::new(0),
+            counts: Mutex::default(),
         });
-        let listener = TcpListener::bind(("127.0.0.1", port))
-            .await
-            .with_context(|| format!("port {port}"))?;
-        let port = listener.local_addr()?.port();
-        tokio::spawn(wire::serve(Arc::clone(&shared), listener));
+        let closing = CancellationToken::new();
+        tokio::spawn(server::serve(
+            Arc::clone(&shared),
+            listener,
+            closing.clone(),
+        ));
         Ok(Self {
             shared,
-            port,
-            credentials,
+            _ends: closing.drop_guard(),
         })
     }
 
-    /// The port that all runtimes share.
-    #[must_use]
-    pub fn port(&self) -> u16 {
-        self.port
-    }
-
-    /// The kubeconfig of a runtime. With client certificates every call mints a new one, and the last one counts.
+    /// The kubeconfig of a runtime. With client certificates each call creates a new one, which replaces the one before.
     ///
     /// # Errors
-    /// When there is no such runtime or no certificate can be made.
+    /// When there is no such runtime or the certificate cannot be created.
     pub fn kubeconfig(&self, number: usize) -> anyhow::Result<String> {
-        let shared = &self.shared;
-        let runtime = shared.runtimes.get(number);
-        let runtime = runtime.with_context(|| format!("there is no runtime {number}"))?;
-        let user = match self.credentials {
-            Credentials::Token => {
-                let epoch = runtime.inner().accepted.epoch;
-                json!({ "token": identity::token(&shared.secret, &runtime.id, epoch) })
-            }
-            Credentials::Certificate => {
-                let (user, certificate) = shared.authority.client(&runtime.id)?;
-                runtime.inner().accepted.certificate = Some(certificate);
-                user
-            }
-        };
-        let access = Access {
-            runtime_id: &runtime.id,
-            port: self.port,
-            authority: shared.authority.pem(),
-            user,
-        };
-        Ok(access.kubeconfig())
+        let runtime = self.shared.runtimes.get(number);
+        let Runtime {
+            identity, state, ..
+        } = runtime.with_context(|| format!("no runtime {number}"))?;
+        let accepted = &mut state
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .accepted;
+        let user = identity.user(self.shared.credentials, accepted)?;
+        Ok(identity.kubeconfig(self.shared.port, &user))
     }
 
-    /// Gives runtimes other conditions, from their next request on.
-    pub fn set(&self, runtimes: &Selection, conditions: Conditions) {
-        let behaviour = Arc::new(conditions.behaviour());
-        let conditions = Arc::new(conditions);
-        for runtime in self.selected(runtimes) {
-            runtime.inner().conditions = Arc::clone(&conditions);
+    /// Changes the conditions of runtimes, from their next connection and request on.
+    pub fn set(&self, runtimes: Range<usize>, conditions: &Conditions) {
+        let (behaviour, conditions) = (
+            Arc::new(conditions.behaviour()),
+            Arc::new(conditions.clone()),
+        );
+        for runtime in &self.shared.runtimes[runtimes] {
+            runtime.state().conditions = Arc::clone(&conditions);
             runtime.store.behave(Arc::clone(&behaviour));
         }
     }
 
-    /// Makes all credentials of runtimes that were handed out so far invalid.
-    pub fn rotate(&self, runtimes: &Selection) {
-        for runtime in self.selected(runtimes) {
-            let mut inner = runtime.inner();
-            inner.accepted.epoch += 1;
-            inner.accepted.certificate = None;
-        }
-    }
-
-    /// What happened since the counters were reset.
-    #[must_use]
-    pub fn totals(&self) -> Totals {
-        let shared = &self.shared;
-        let mut totals = Totals {
-            now: shared.common.elapsed(),
-            connections: shared.connections.load(Ordering::Relaxed),
-            in_flight: shared.in_flight.load(Ordering::Relaxed),
-            most_in_flight: shared.most_in_flight.load(Ordering::Relaxed),
-            ..Totals::default()
-        };
-        for runtime in &shared.runtimes {
-            totals.counts.add(runtime.inner().counts);
-            totals.most_idle_applies = totals
-                .most_idle_applies
-                .max(runtime.store.most_idle_applies());
-        }
-        totals
-    }
-
-    /// Sets all counters to zero; times of changes stay.
-    pub fn reset_counters(&self) {
-        self.shared.most_in_flight.store(0, Ordering::Relaxed);
+    /// Revokes all credentials of all runtimes.
+    pub fn rotate(&self) {
         for runtime in &self.shared.runtimes {
-            runtime.inner().counts = Counts::default();
+            runtime.state().accepted.rotate();
+        }
+    }
+
+    /// The time since the start.
+    #[must_use]
+    pub fn now(&self) -> Duration {
+        self.shared.common.elapsed()
+    }
+
+    /// The counters since the last reset.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        *self.shared.counts()
+    }
+
+    /// The largest number of applies of one object that changed nothing, since the last reset.
+    #[must_use]
+    pub fn most_redundant_applies(&self) -> u32 {
+        let applies = self
+            .shared
+            .runtimes
+            .iter()
+            .map(|it| it.store.most_idle_applies());
+        applies.max().unwrap_or_default()
+    }
+
+    /// Sets all counters to zero.
+    pub fn reset_counters(&self) {
+        let mut counts = self.shared.counts();
+        *counts = Counts {
+            in_flight: counts.in_flight,
+            ..Counts::default()
+        };
+        for runtime in &self.shared.runtimes {
             runtime.store.reset_counts();
         }
     }
 
-    /// One object on every runtime.
+    /// When each runtime got the expected content after a time; `None` for a runtime that does not have it.
     #[must_use]
-    pub fn entries(&self, place: &Place) -> Vec<Entry> {
-        let entry = |runtime: &Runtime| {
-            let seen = runtime.store.seen(place);
-            Entry {
-                runtime: runtime.number,
-                content: seen.content.as_ref().map(hex),
-                changed: seen.changed,
-                changing_applies: seen.changing_applies,
-                idle_applies: seen.idle_applies,
-            }
+    pub fn arrivals(&self, expected: &Expected, since: Duration) -> Vec<Option<Duration>> {
+        let arrival = |runtime: &Runtime| {
+            let Seen {
+                content, changed, ..
+            } = runtime.store.seen(&expected.place);
+            let arrived = content.is_some() && content == expected.content && changed > since;
+            arrived.then_some(changed)
         };
-        self.shared.runtimes.iter().map(entry).collect()
+        self.shared.runtimes.iter().map(arrival).collect()
     }
-
-    /// On how many runtimes an object has arrived.
-    #[must_use]
-    pub fn arrived(&self, arrival: &Arrival) -> usize {
-        let arrived = |runtime: &&Runtime| {
-            let seen = runtime.store.seen(&arrival.place);
-            seen.changed > arrival.since
-                && seen.content.is_some_and(|it| hex(&it) == arrival.content)
-        };
-        self.shared.runtimes.iter().filter(arrived).count()
-    }
-
-    /// One object of one runtime, as it would be answered.
-    #[must_use]
-    pub fn object(&self, number: usize, place: &Place) -> Option<Value> {
-        self.shared.runtimes.get(number)?.store.object(place)
-    }
-
-    fn selected(&self, runtimes: &Selection) -> Vec<&Runtime> {
-        let all = &self.shared.runtimes;
-        match runtimes {
-            Selection::All => all.iter().collect(),
-            Selection::Numbers(numbers) => numbers
-                .iter()
-                .filter_map(|number| all.get(*number))
-                .collect(),
-        }
-    }
-}
-
-impl Drop for Fleet {
-    fn drop(&mut self) {
-        self.shared.closing.cancel();
-    }
-}
-
-/// Enough of SHA-256 that two contents never meet.
-type Digest = [u8; 16];
-
-fn digest(bytes: &[u8]) -> Digest {
-    short(Sha256::new_with_prefix(bytes))
-}
-
-fn short(hash: Sha256) -> Digest {
-    let full = hash.finalize();
-    std::array::from_fn(|index| full[index])
-}
-
-fn hex(digest: &Digest) -> String {
-    format!("{:032x}", u128::from_be_bytes(*digest))
 }
 
 #[cfg(test)]

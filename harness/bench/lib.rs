@@ -1,17 +1,16 @@
-//! Benchmarks of the product, and the simulator of many runtimes.
+//! Benchmarks of the product, and a simulator of many runtimes.
 //!
-//! Three benches (`admission`, `fanout`, `events`) share the load generator, the report and the CPU accounting. Everything
-//! runs on one machine over loopback; the counts are fixed, so a bench ends by itself, and what it started ends with it.
-//! Absolute numbers vary with load from other VMs, so required bounds are on ratios, counts or generous limits.
+//! Three benches (`admission`, `fanout`, `events`) share the load generator, the statistics, the report and the CPU
+//! accounting. They run on one machine over loopback with fixed counts, so a bench ends by itself, and what it started
+//! ends with it. Absolute numbers vary with load from other VMs, so required bounds are on ratios, counts or generous
+//! limits.
 
 mod admission;
 mod environment;
 mod events;
 mod fanout;
 pub mod fleet;
-mod http;
 mod load;
-mod pki;
 mod process;
 mod report;
 mod statistics;
@@ -19,10 +18,10 @@ mod statistics;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand, ValueEnum};
-
-use self::environment::{Bench, Environment, run_pinned};
-use self::report::{Options, Report};
 use clusters::progress::Progress;
+
+use self::environment::{Bench, describe, run_pinned};
+use self::report::{Options, Report, Table};
 
 /// What to measure.
 #[derive(Debug, Clone, Subcommand)]
@@ -35,7 +34,7 @@ pub enum BenchCommand {
     Events(events::EventsArgs),
     /// An operator with the listener, as a process of `bench events`.
     #[command(hide = true)]
-    Operator,
+    Operator(events::OperatorArgs),
 }
 
 /// How to measure admission.
@@ -63,66 +62,70 @@ pub async fn run(progress: &Progress, command: &BenchCommand) -> anyhow::Result<
         BenchCommand::Admission(arguments) => &arguments.options,
         BenchCommand::Fanout(arguments) => &arguments.options,
         BenchCommand::Events(arguments) => &arguments.options,
-        BenchCommand::Operator => {
-            events::operate().await?;
-            let (text, code) = (String::new(), ExitCode::SUCCESS);
+        BenchCommand::Operator(arguments) => {
+            let (text, code) = (events::operate(arguments).await?, ExitCode::SUCCESS);
             return Ok(Outcome { text, code });
         }
     };
-    if options.cores.is_empty() {
+    if options.core.is_none() {
         return run_pinned(progress, options).await;
     }
-    measure(progress, command, options).await
-}
-
-async fn measure(
-    progress: &Progress,
-    command: &BenchCommand,
-    options: &Options,
-) -> anyhow::Result<Outcome> {
     let bench = Bench::new(progress, options)?;
     let mut report = Report::default();
-    match command {
-        BenchCommand::Admission(_) => {
-            let environment = environment(&bench, "admission", "").await?;
-            report.add(
-                "admission",
-                &environment,
-                &admission::measure(&bench).await?,
-            )?;
+    for part in parts(command) {
+        let section = part.section();
+        let environment = describe(bench.effort, &section).await?;
+        let table = measure(&bench, command, part).await?;
+        report.add((&section, &environment), bench.effort, &table)?;
+    }
+    Ok(report.finish(options.check))
+}
+
+/// A part of a bench, which has a section of the page.
+#[derive(Debug, Clone, Copy)]
+enum Part {
+    Admission,
+    Fanout(fanout::Part),
+    Events(events::Part),
+}
+
+impl Part {
+    fn section(self) -> String {
+        match self {
+            Self::Admission => "admission".to_owned(),
+            Self::Fanout(part) => format!("fanout {}", name(&part)),
+            Self::Events(part) => format!("events {}", name(&part)),
         }
+    }
+}
+
+/// The chosen parts.
+fn parts(command: &BenchCommand) -> Vec<Part> {
+    match command {
+        BenchCommand::Admission(_) => vec![Part::Admission],
         BenchCommand::Fanout(arguments) => {
-            for part in chosen(&arguments.parts, arguments.default_parts()) {
-                let environment = environment(&bench, "fanout", &name(&part)).await?;
-                let table = fanout::measure(&bench, arguments, part).await?;
-                report.add(&format!("fanout {}", name(&part)), &environment, &table)?;
-            }
+            let parts = chosen(
+                &arguments.parts,
+                arguments.options.quick,
+                &[fanout::Part::Changes],
+            );
+            parts.into_iter().map(Part::Fanout).collect()
         }
         BenchCommand::Events(arguments) => {
-            for part in chosen(&arguments.parts, events::Part::value_variants()) {
-                let environment = environment(&bench, "events", &name(&part)).await?;
-                let table = events::measure(&bench, arguments, part).await?;
-                report.add(&format!("events {}", name(&part)), &environment, &table)?;
-            }
+            let parts = chosen(&arguments.parts, false, &[]);
+            parts.into_iter().map(Part::Events).collect()
         }
-        BenchCommand::Operator => {}
+        BenchCommand::Operator(_) => Vec::new(),
     }
-    Ok(report.finish(options))
 }
 
-async fn environment(bench: &Bench<'_>, name: &str, part: &str) -> anyhow::Result<Environment> {
-    let parts = if part.is_empty() {
-        String::new()
-    } else {
-        format!(" --parts {part}")
-    };
-    let command = format!("cargo harness bench {name}{parts}");
-    Environment::now(bench.effort, command).await
-}
-
-/// The parts that were named, or else the default ones.
-fn chosen<P: Copy>(named: &[P], default: &[P]) -> Vec<P> {
-    if named.is_empty() { default } else { named }.to_vec()
+/// The parts that were named, or else those of a quick run, or else all.
+fn chosen<P: ValueEnum>(named: &[P], quick: bool, quick_parts: &[P]) -> Vec<P> {
+    match named {
+        [] if quick => quick_parts.to_vec(),
+        [] => P::value_variants().to_vec(),
+        _ => named.to_vec(),
+    }
 }
 
 /// The name of a part on the command line.
@@ -131,17 +134,27 @@ fn name(part: &impl ValueEnum) -> String {
     value.map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
+async fn measure(bench: &Bench<'_>, command: &BenchCommand, part: Part) -> anyhow::Result<Table> {
+    match (command, part) {
+        (BenchCommand::Fanout(arguments), Part::Fanout(part)) => {
+            fanout::measure(bench, arguments, part).await
+        }
+        (BenchCommand::Events(arguments), Part::Events(part)) => {
+            events::measure(bench, arguments, part).await
+        }
+        _ => admission::measure(bench).await,
+    }
+}
+
 /// The sections of the page: one for each part of each bench.
 #[cfg(test)]
 fn sections() -> Vec<String> {
     let fanout = fanout::Part::value_variants()
         .iter()
-        .map(|part| format!("fanout {}", name(part)));
+        .map(|it| Part::Fanout(*it));
     let events = events::Part::value_variants()
         .iter()
-        .map(|part| format!("events {}", name(part)));
-    fanout
-        .chain(events)
-        .chain(["admission".to_owned()])
-        .collect()
+        .map(|it| Part::Events(*it));
+    let parts = fanout.chain(events).chain([Part::Admission]);
+    parts.map(Part::section).collect()
 }

@@ -3,23 +3,95 @@
 //! A wrong response is an error, not a result. At a fixed rate (open loop) a request has a time at which it is due and its
 //! latency counts from there, also if no connection was free then (no coordinated omission).
 
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use rustls::ClientConfig;
+use rustls::client::Resumption;
+use rustls_pki_types::ServerName;
+use testkit::pki::{self, Authority, Leaf};
+use testkit::tls::{RawClient, RawResponse};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
 
-use crate::http::{Connection, Target};
-use crate::statistics::milliseconds;
+use crate::process::Process;
+use crate::statistics::{milliseconds, number};
+
+/// A server, and how clients connect to it.
+#[derive(Clone)]
+pub(crate) struct Target {
+    pub(crate) address: SocketAddr,
+    /// Without it, connections are not encrypted.
+    pub(crate) tls: Option<Arc<ClientConfig>>,
+}
+
+/// A byte stream with or without TLS.
+pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
+
+/// An open connection, on which one request follows another.
+pub(crate) type Connection = RawClient<Box<dyn Stream>>;
+
+impl Target {
+    /// A server with a certificate of the authority; clients present `leaf`, if any, and do not resume TLS sessions, so a
+    /// counted handshake is a whole one.
+    pub(crate) fn tls(
+        address: SocketAddr,
+        authority: &Authority,
+        leaf: Option<&Leaf>,
+    ) -> anyhow::Result<Self> {
+        let versions = &[&rustls::version::TLS13];
+        let mut config = pki::client_config_of(versions, authority.roots(), leaf, &[])?;
+        config.resumption = Resumption::disabled();
+        Ok(Self {
+            address,
+            tls: Some(Arc::new(config)),
+        })
+    }
+
+    pub(crate) async fn connect(&self) -> io::Result<Connection> {
+        let tcp = TcpStream::connect(self.address).await?;
+        tcp.set_nodelay(true)?;
+        let stream: Box<dyn Stream> = match &self.tls {
+            None => Box::new(tcp),
+            Some(tls) => {
+                let name = ServerName::from(self.address.ip());
+                Box::new(
+                    TlsConnector::from(Arc::clone(tls))
+                        .connect(name, tcp)
+                        .await?,
+                )
+            }
+        };
+        let mut connection = RawClient::new(stream);
+        connection.patience = PATIENCE;
+        Ok(connection)
+    }
+}
+
+/// A POST request as a Go client writes it; each header line ends in CRLF.
+pub(crate) fn post(path: &str, headers: &str, body: &str) -> Vec<u8> {
+    let length = body.len();
+    format!(
+        "POST {path} HTTP/1.1\r\nHost: bench\r\nUser-Agent: bench\r\nAccept: application/json\r\n{headers}\
+         Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+    )
+    .into_bytes()
+}
 
 /// What is sent and what is expected.
 #[derive(Clone)]
 pub(crate) struct Requests {
     /// The bytes of the request with this number.
     pub(crate) make: Arc<dyn Fn(u32) -> Vec<u8> + Send + Sync>,
-    /// Bytes that the body of every response has.
+    /// Text that the body of every response has.
     pub(crate) expect: &'static str,
 }
 
@@ -27,9 +99,8 @@ impl Requests {
     /// The same request each time, but for its number, which replaces [`PLACEHOLDER`].
     pub(crate) fn numbered(template: Vec<u8>, expect: &'static str) -> Self {
         let placeholder = PLACEHOLDER.as_bytes();
-        let at = template
-            .windows(placeholder.len())
-            .position(|it| it == placeholder);
+        let mut windows = template.windows(placeholder.len());
+        let at = windows.position(|it| it == placeholder);
         let make = move |number| {
             let mut request = template.clone();
             if let Some(at) = at {
@@ -44,20 +115,20 @@ impl Requests {
         }
     }
 
-    async fn send(&self, connection: &mut Connection, number: u32) -> anyhow::Result<()> {
-        let response = connection.request(&(self.make)(number)).await?;
-        let body = response.body();
-        let expected = self.expect.is_empty()
-            || body
-                .windows(self.expect.len())
-                .any(|it| it == self.expect.as_bytes());
-        ensure!(
-            response.status() == 200 && expected,
-            "response {} to request {number}: {}",
-            response.status(),
-            String::from_utf8_lossy(body)
-        );
-        Ok(())
+    /// Sends a request.
+    ///
+    /// # Errors
+    /// An [`io::Error`] of the connection, or another one for a response that is not the expected one.
+    pub(crate) async fn send(
+        &self,
+        connection: &mut Connection,
+        number: u32,
+    ) -> anyhow::Result<RawResponse> {
+        let response = connection.ask((self.make)(number)).await?;
+        let RawResponse { status, body, .. } = &response;
+        let expected = *status == 200 && body.contains(self.expect);
+        ensure!(expected, "response {status} to request {number}: {body}");
+        Ok(response)
     }
 }
 
@@ -116,7 +187,7 @@ impl Client {
 
     /// Sends all requests of the load and returns when every one has its response.
     pub(crate) async fn run(&mut self, load: Load) -> anyhow::Result<Vec<Exchange>> {
-        let plan = Arc::new(Plan {
+        let schedule = Arc::new(Schedule {
             load,
             begin: Instant::now(),
             next: AtomicU32::new(0),
@@ -124,7 +195,7 @@ impl Client {
         let mut tasks = JoinSet::new();
         for connection in self.connections.drain(..) {
             let (target, requests) = (self.target.clone(), self.requests.clone());
-            tasks.spawn(work(Arc::clone(&plan), target, requests, connection));
+            tasks.spawn(work(Arc::clone(&schedule), target, requests, connection));
         }
         let mut all = Vec::new();
         while let Some(done) = tasks.join_next().await {
@@ -136,15 +207,40 @@ impl Client {
     }
 }
 
-struct Plan {
+/// Both values of one round: CPU time of the server in microseconds per request, and requests per second.
+pub(crate) type Cost = [f64; 2];
+
+impl Client {
+    /// What the requests of a closed loop cost the server.
+    pub(crate) async fn cost(
+        &mut self,
+        server: &Process,
+        first: u32,
+        requests: u32,
+    ) -> anyhow::Result<Cost> {
+        let load = Load {
+            first,
+            requests,
+            rate: 0,
+            give_up: GIVE_UP,
+        };
+        let (cpu, begin) = (server.cpu()?, Instant::now());
+        self.run(load).await?;
+        let elapsed = begin.elapsed().as_secs_f64();
+        let cpu = server.cpu()?.saturating_sub(cpu).as_secs_f64();
+        Ok([cpu * 1e6 / number(requests), number(requests) / elapsed])
+    }
+}
+
+struct Schedule {
     load: Load,
     begin: Instant,
     next: AtomicU32,
 }
 
-impl Plan {
+impl Schedule {
     /// The number of the next request and the time at which it is due.
-    fn take(&self) -> Option<(u32, Instant)> {
+    fn next(&self) -> Option<(u32, Instant)> {
         let Load {
             first,
             requests,
@@ -152,22 +248,22 @@ impl Plan {
             ..
         } = self.load;
         let index = self.next.fetch_add(1, Ordering::Relaxed);
-        let after = match rate {
-            0 => return (index < requests).then(|| (first + index, Instant::now())),
-            _ => Duration::from_secs(1) * index / rate,
+        let due = match rate {
+            0 => Instant::now(),
+            _ => self.begin + Duration::from_secs(1) * index / rate,
         };
-        (index < requests).then(|| (first + index, self.begin + after))
+        (index < requests).then_some((first + index, due))
     }
 }
 
 async fn work(
-    plan: Arc<Plan>,
+    schedule: Arc<Schedule>,
     target: Target,
     requests: Requests,
     mut connection: Connection,
 ) -> anyhow::Result<(Connection, Vec<Exchange>)> {
     let mut exchanges = Vec::new();
-    while let Some((number, begin)) = plan.take() {
+    while let Some((number, begin)) = schedule.next() {
         // A timer has the precision of a millisecond, which is longer than most responses take.
         let early = begin.checked_sub(TIMER).unwrap_or(begin);
         if early > Instant::now() {
@@ -176,18 +272,17 @@ async fn work(
         while Instant::now() < begin {
             tokio::task::yield_now().await;
         }
-        let response = timeout(plan.load.give_up, requests.send(&mut connection, number)).await;
-        let answered = response.is_ok();
+        let give_up = schedule.load.give_up;
+        let response = timeout(give_up, requests.send(&mut connection, number)).await;
         exchanges.push(Exchange {
             number,
             begin,
             end: Instant::now(),
-            answered,
+            answered: response.is_ok(),
         });
-        if let Ok(response) = response {
-            response?;
-        } else {
-            connection = target.connect().await.context("after a timeout")?;
+        match response {
+            Ok(response) => drop(response?),
+            Err(_) => connection = target.connect().await.context("after a timeout")?,
         }
     }
     Ok((connection, exchanges))
@@ -197,32 +292,34 @@ async fn work(
 pub(crate) const PLACEHOLDER: &str = "%%number%%%%";
 /// About as many as an API server keeps open to a busy webhook.
 pub(crate) const CONNECTIONS: u32 = 16;
+/// No response of a closed loop takes so long.
+const GIVE_UP: Duration = Duration::from_secs(30);
 const TIMER: Duration = Duration::from_millis(2);
+/// Longer than any client waits for a response.
+const PATIENCE: Duration = Duration::from_mins(10);
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::AsyncWriteExt as _;
+
     use super::*;
 
-    fn plan(rate: u32) -> Plan {
-        Plan {
+    #[test]
+    fn requests_are_due_at_their_rate() {
+        let schedule = Schedule {
             load: Load {
                 first: 7,
                 requests: 2,
-                rate,
+                rate: 10,
                 give_up: TIMER,
             },
             begin: Instant::now(),
             next: AtomicU32::new(0),
-        }
-    }
-
-    #[test]
-    fn requests_are_due_at_their_rate() {
-        let plan = plan(10);
-        let due = |millis| plan.begin + Duration::from_millis(millis);
-        assert_eq!(plan.take(), Some((7, due(0))));
-        assert_eq!(plan.take(), Some((8, due(100))));
-        assert_eq!(plan.take(), None);
+        };
+        let due = |millis| schedule.begin + Duration::from_millis(millis);
+        assert_eq!(schedule.next(), Some((7, due(0))));
+        assert_eq!(schedule.next(), Some((8, due(100))));
+        assert_eq!(schedule.next(), None);
     }
 
     #[test]
@@ -234,19 +331,14 @@ mod tests {
 
     #[tokio::test]
     async fn response_that_is_not_the_expected_one_is_an_error() {
-        let (near, far) = tokio::io::duplex(1024);
-        tokio::spawn(async move {
-            let mut server = Connection::new(far);
-            for (status, body) in [(200, "yes"), (200, "no"), (500, "yes")] {
-                let length = body.len();
-                let response =
-                    format!("HTTP/1.1 {status} X\r\nContent-Length: {length}\r\n\r\n{body}");
-                server.read().await.unwrap();
-                server.write(response.as_bytes()).await.unwrap();
-            }
-        });
-        let requests = Requests::numbered(crate::http::post("/", "", ""), "yes");
-        let mut connection = Connection::new(near);
+        let (near, mut far) = tokio::io::duplex(1024);
+        for (status, body) in [(200, "yes"), (200, "no"), (500, "yes")] {
+            let length = body.len();
+            let response = format!("HTTP/1.1 {status} X\r\nContent-Length: {length}\r\n\r\n{body}");
+            far.write_all(response.as_bytes()).await.unwrap();
+        }
+        let requests = Requests::numbered(post("/", "", ""), "yes");
+        let mut connection = Connection::new(Box::new(near));
         assert!(requests.send(&mut connection, 0).await.is_ok());
         assert!(
             requests.send(&mut connection, 1).await.is_err(),

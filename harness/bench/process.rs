@@ -1,7 +1,7 @@
 //! A process on a core of its own, and the kernel's account of it.
 //!
-//! It is pinned by `taskset` and preferred by `nice`; both replace themselves by the program, so the process ID is the
-//! program's. The process ends with its handle.
+//! It is pinned by `taskset`, which replaces itself by the program, so the process ID is the program's. The process ends
+//! with its handle.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -13,13 +13,11 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines};
-use tokio::process::{Child, ChildStdin, ChildStdout, Command};
+use tokio::process::{Child, Command};
 
 use clusters::progress::tail;
 use clusters::workspace;
+use testkit::metrics::Samples;
 use testkit::until::until;
 
 /// A started program.
@@ -27,9 +25,7 @@ pub(crate) struct Process {
     name: String,
     child: Child,
     id: u32,
-    pipes: Option<(ChildStdin, Lines<BufReader<ChildStdout>>)>,
-    /// Nanoseconds on a CPU by thread, as last seen: what an ended thread has used is kept.
-    threads: Mutex<BTreeMap<u64, u64>>,
+    account: Account,
 }
 
 impl Process {
@@ -40,58 +36,33 @@ impl Process {
         program: &Path,
         arguments: &[String],
     ) -> anyhow::Result<Self> {
-        let mut command = command(name, core, program, arguments)?;
-        let log = File::create(log(name, "log"))?;
-        Self::spawn(name, command.stdin(Stdio::null()).stdout(log))
-    }
-
-    /// Starts a program that reads and writes lines of JSON.
-    pub(crate) fn start_with_pipes(
-        name: &str,
-        core: u32,
-        program: &Path,
-        arguments: &[String],
-    ) -> anyhow::Result<Self> {
-        let mut command = command(name, core, program, arguments)?;
-        Self::spawn(name, command.stdin(Stdio::piped()).stdout(Stdio::piped()))
-    }
-
-    fn spawn(name: &str, command: &mut Command) -> anyhow::Result<Self> {
-        let spawned = command.kill_on_drop(true).spawn();
-        let mut child = spawned.with_context(|| format!("{name}: nice and taskset are needed"))?;
+        fs::create_dir_all(workspace::logs())?;
+        let spawned = Command::new("taskset")
+            .args(["-c", &core.to_string()])
+            .arg(program)
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(File::create(log(name, "log"))?)
+            .stderr(File::create(log(name, "err.log"))?)
+            .kill_on_drop(true)
+            .spawn();
+        let child = spawned.with_context(|| format!("{name}: taskset is needed"))?;
         let id = child.id().context("a process without an ID")?;
-        let pipes = child.stdin.take().zip(child.stdout.take());
         Ok(Self {
             name: name.to_owned(),
             child,
             id,
-            pipes: pipes.map(|(input, output)| (input, BufReader::new(output).lines())),
-            threads: Mutex::default(),
+            account: Account::of(id),
         })
     }
 
-    /// Sends a line of JSON.
-    pub(crate) async fn send(&mut self, value: &impl Serialize) -> anyhow::Result<()> {
-        let (input, _) = self.pipes.as_mut().context("no pipes")?;
-        let line = serde_json::to_string(value)? + "\n";
-        input.write_all(line.as_bytes()).await?;
-        Ok(input.flush().await?)
-    }
-
-    /// Receives a line of JSON.
-    pub(crate) async fn receive<T: DeserializeOwned>(&mut self) -> anyhow::Result<T> {
-        let (_, output) = self.pipes.as_mut().context("no pipes")?;
-        let line = tokio::time::timeout(LONGEST_ANSWER, output.next_line()).await;
-        let line =
-            line.with_context(|| format!("{}: no line within {LONGEST_ANSWER:?}", self.name))?;
-        let Some(line) = line? else {
-            bail!(
-                "{} ended:\n{}",
-                self.name,
-                tail(&log(&self.name, "err.log"), 5)
-            );
-        };
-        serde_json::from_str(&line).with_context(|| format!("{}: {line}", self.name))
+    /// Closes its standard input and waits until it has ended; gives its output.
+    pub(crate) async fn finish(mut self) -> anyhow::Result<String> {
+        let ended = tokio::time::timeout(PATIENCE, self.child.wait()).await;
+        let status = ended.with_context(|| format!("{} does not end", self.name))??;
+        let errors = tail(&log(&self.name, "err.log"), 5);
+        ensure!(status.success(), "{}: {status}:\n{errors}", self.name);
+        Ok(fs::read_to_string(log(&self.name, "log"))?)
     }
 
     /// Fails with the end of the log if the process has ended.
@@ -103,31 +74,16 @@ impl Process {
         bail!("{} ended ({status}):\n{log}\n{errors}", self.name)
     }
 
-    /// Waits until `/readyz` at this address answers 200.
+    /// Waits until `/readyz` at this address responds with 200.
     pub(crate) async fn ready(&mut self, health: SocketAddr) -> anyhow::Result<()> {
         let waited = until("/readyz", PATIENCE, || is_ready(health)).await;
         self.check_running()?;
         waited.with_context(|| format!("see target/harness/logs/bench-{}.err.log", self.name))
     }
 
-    /// CPU time of all threads so far, user and system: in nanoseconds, by the scheduler's account
-    /// (`/proc/PID/task/*/schedstat`). The account of a thread is exact whenever it is not running.
+    /// CPU time so far.
     pub(crate) fn cpu(&self) -> anyhow::Result<Duration> {
-        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
-        let tasks = fs::read_dir(format!("/proc/{}/task", self.id));
-        for task in tasks.with_context(|| format!("{} has ended", self.name))? {
-            let task = task?;
-            // A thread may end between the two calls.
-            let Ok(text) = fs::read_to_string(task.path().join("schedstat")) else {
-                continue;
-            };
-            let thread = task.file_name().to_string_lossy().parse()?;
-            threads.insert(
-                thread,
-                on_cpu(&text).context("schedstat: no time on a CPU")?,
-            );
-        }
-        Ok(Duration::from_nanos(threads.values().sum()))
+        self.account.cpu().with_context(|| self.name.clone())
     }
 
     /// A field of `/proc/PID/status` such as `VmRSS`, in MiB.
@@ -147,34 +103,52 @@ impl Process {
     }
 }
 
+/// The CPU time of a process.
+pub(crate) struct Account {
+    process: u32,
+    /// Nanoseconds on a CPU by thread, as last seen: what an ended thread has used is kept.
+    threads: Mutex<BTreeMap<u64, u64>>,
+}
+
+impl Account {
+    pub(crate) fn of(process: u32) -> Self {
+        let threads = Mutex::default();
+        Self { process, threads }
+    }
+
+    /// CPU time of all threads so far, user and system: in nanoseconds, by the scheduler's account
+    /// (`/proc/PID/task/*/schedstat`). The account of a thread is exact whenever it is not running.
+    pub(crate) fn cpu(&self) -> anyhow::Result<Duration> {
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        for task in fs::read_dir(format!("/proc/{}/task", self.process)).context("has ended")? {
+            let task = task?;
+            // A thread may end between the two calls.
+            let Ok(text) = fs::read_to_string(task.path().join("schedstat")) else {
+                continue;
+            };
+            let used = text
+                .split_whitespace()
+                .next()
+                .and_then(|it| it.parse().ok());
+            let thread = task.file_name().to_string_lossy().parse()?;
+            threads.insert(thread, used.context("schedstat: no time on a CPU")?);
+        }
+        Ok(Duration::from_nanos(threads.values().sum()))
+    }
+}
+
 /// Whether a component with this health address is ready.
 pub(crate) async fn is_ready(health: SocketAddr) -> anyhow::Result<()> {
-    let answer = reqwest::get(format!("http://{health}/readyz")).await?;
-    let status = answer.status();
-    ensure!(status.is_success(), "{status}: {}", answer.text().await?);
+    let response = reqwest::get(format!("http://{health}/readyz")).await?;
+    let status = response.status();
+    ensure!(status.is_success(), "{status}: {}", response.text().await?);
     Ok(())
 }
 
-/// The metrics of a component, in the text format.
-pub(crate) async fn metrics(address: SocketAddr) -> anyhow::Result<String> {
-    let answer = reqwest::get(format!("http://{address}/metrics")).await?;
-    Ok(answer.error_for_status()?.text().await?)
-}
-
-/// The sum of a counter over the label sets that are chosen; `None` if there is no such counter.
-pub(crate) fn counter(metrics: &str, suffix: &str, chosen: impl Fn(&str) -> bool) -> Option<u64> {
-    let mut series = metrics
-        .lines()
-        .filter(|line| !line.starts_with('#'))
-        .filter_map(|line| line.rsplit_once(' '))
-        .filter_map(|(series, value)| {
-            let (metric, labels) = series.split_once('{').unwrap_or((series, ""));
-            metric.ends_with(suffix).then_some((labels, value))
-        })
-        .peekable();
-    series.peek()?;
-    let chosen = series.filter(|(labels, _)| chosen(labels));
-    chosen.map(|(_, value)| value.parse::<u64>().ok()).sum()
+/// The metrics of a component.
+pub(crate) async fn metrics(address: SocketAddr) -> anyhow::Result<Samples> {
+    let response = reqwest::get(format!("http://{address}/metrics")).await?;
+    Ok(Samples::parse(&response.error_for_status()?.text().await?))
 }
 
 /// A free port of loopback, below the ports that the kernel gives to clients, one of which might take it while a process
@@ -187,31 +161,11 @@ pub(crate) fn free_address() -> anyhow::Result<SocketAddr> {
     Ok(free.context("no free port")?.local_addr()?)
 }
 
-fn command(name: &str, core: u32, program: &Path, arguments: &[String]) -> anyhow::Result<Command> {
-    fs::create_dir_all(workspace::logs())?;
-    let mut command = Command::new("nice");
-    command
-        .args(["-n", PRIORITY, "taskset", "-c", &core.to_string()])
-        .arg(program)
-        .args(arguments)
-        .stderr(File::create(log(name, "err.log"))?);
-    Ok(command)
-}
-
 fn log(name: &str, suffix: &str) -> PathBuf {
     workspace::logs().join(format!("bench-{name}.{suffix}"))
 }
 
-/// The first field of `schedstat`.
-fn on_cpu(text: &str) -> Option<u64> {
-    text.split_whitespace().next()?.parse().ok()
-}
-
 static USED: AtomicU16 = AtomicU16::new(0);
-/// Other processes, the threads of an API server above all, get what is left. A user who may not raise a priority gets a
-/// warning of `nice`, and the program runs with the normal one.
-const PRIORITY: &str = "-10";
-const LONGEST_ANSWER: Duration = Duration::from_mins(1);
 const PATIENCE: Duration = Duration::from_mins(1);
 
 #[cfg(test)]
@@ -219,15 +173,6 @@ mod tests {
     use std::time::Instant;
 
     use super::*;
-
-    #[test]
-    fn counters_are_summed_over_the_chosen_labels() {
-        let text = "# TYPE x_calls counter\nx_calls_total{verb=\"get\"} 2\nx_calls_total{verb=\"watch\"} 5\ny 1\n";
-        assert_eq!(counter(text, "_calls_total", |_| true), Some(7));
-        let unwatched = |labels: &str| !labels.contains("watch");
-        assert_eq!(counter(text, "_calls_total", unwatched), Some(2));
-        assert_eq!(counter(text, "_absent_total", |_| true), None);
-    }
 
     #[tokio::test]
     async fn cpu_time_is_counted_below_the_tick_of_the_kernel() {

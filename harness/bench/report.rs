@@ -12,7 +12,6 @@ use clap::Args;
 use comfy_table::{Table as Cells, TableStyle, presets};
 
 use crate::Outcome;
-use crate::environment::Environment;
 use crate::statistics::Estimate;
 use clusters::workspace;
 
@@ -21,7 +20,7 @@ use clusters::workspace;
 pub(crate) struct Options {
     /// Exit with 1 if a required bound is missed.
     #[arg(long)]
-    check: bool,
+    pub(crate) check: bool,
     /// A tenth of the load with loose bounds, on binaries of profile e2e; docs/benchmarks.md is not written.
     #[arg(long)]
     pub(crate) quick: bool,
@@ -31,9 +30,9 @@ pub(crate) struct Options {
     /// Binary of the product to measure instead of the built one.
     #[arg(long, value_name = "FILE")]
     pub(crate) product: Option<PathBuf>,
-    /// Core of the system under test and core of everything else; set by the harness for its own second process.
-    #[arg(long, hide = true, value_delimiter = ',')]
-    pub(crate) cores: Vec<u32>,
+    /// Core of the system under test; set by the harness for its own second process.
+    #[arg(long, hide = true)]
+    pub(crate) core: Option<u32>,
 }
 
 /// How much is measured and which bounds apply.
@@ -41,8 +40,8 @@ pub(crate) struct Options {
 pub(crate) enum Effort {
     /// For results that are published.
     Full,
-    /// For CI: a tenth of the load; the bounds allow for a slow, busy machine and are missed by a regression to three
-    /// times the cost.
+    /// For CI: a tenth of the load; the bounds allow for a slow, busy machine and are missed by a regression to ten times
+    /// the cost.
     Quick,
 }
 
@@ -128,6 +127,16 @@ impl Row {
         }
     }
 
+    /// Estimates with this number of digits.
+    pub(crate) fn of(
+        measure: &str,
+        results: impl IntoIterator<Item = Estimate>,
+        digits: usize,
+    ) -> Self {
+        let results = results.into_iter().map(|it| format!("{it:.digits$}"));
+        Self::new([measure.to_owned()].into_iter().chain(results))
+    }
+
     pub(crate) fn bound(mut self, bound: impl Into<Option<Bound>>) -> Self {
         self.bounds.extend(bound.into());
         self
@@ -187,37 +196,33 @@ impl Report {
     /// When the page has no section for the part or cannot be written.
     pub(crate) fn add(
         &mut self,
-        section: &str,
-        environment: &Environment,
+        (section, environment): (&str, &str),
+        effort: Effort,
         table: &Table,
     ) -> anyhow::Result<()> {
-        if environment.effort == Effort::Full {
+        if effort == Effort::Full {
             let markdown = table.render(presets::ASCII_MARKDOWN);
             let appendix = &table.appendix;
             put(section, &format!("{environment}\n\n{markdown}{appendix}"))?;
         }
         let shown = table.render(presets::UTF8_FULL_CONDENSED);
         self.text
-            .push_str(&[section, ": ", &environment.to_string(), "\n", &shown, "\n"].concat());
+            .push_str(&[section, ": ", environment, "\n", &shown, "\n"].concat());
         self.missed |= !table.meets_its_bounds();
         Ok(())
     }
 
     /// The text for the terminal and the exit code.
-    pub(crate) fn finish(self, options: &Options) -> Outcome {
-        let failed = options.check && self.missed;
-        let code = if failed {
-            ExitCode::FAILURE
-        } else {
-            ExitCode::SUCCESS
-        };
+    pub(crate) fn finish(self, check: bool) -> Outcome {
         let end = if self.missed {
             "a required bound is missed"
         } else {
             "all required bounds are met"
         };
-        let text = self.text + end;
-        Outcome { text, code }
+        Outcome {
+            text: self.text + end,
+            code: ExitCode::from(u8::from(check && self.missed)),
+        }
     }
 }
 
@@ -277,13 +282,6 @@ mod tests {
 
     #[test]
     fn exit_code_is_1_only_with_check_and_a_missed_bound() {
-        let options = |check| Options {
-            check,
-            quick: true,
-            built: false,
-            product: None,
-            cores: Vec::new(),
-        };
         let report = |missed| Report {
             text: String::new(),
             missed,
@@ -293,7 +291,7 @@ mod tests {
             (true, false, true),
             (false, true, true),
         ] {
-            let code = report(missed).finish(&options(check)).code;
+            let code = report(missed).finish(check).code;
             assert_eq!(code == ExitCode::SUCCESS, success, "{check} {missed}");
         }
     }

@@ -1,4 +1,4 @@
-//! Estimates from repeated rounds: a median with a bootstrap confidence interval, and quantiles of latencies.
+//! Estimates from repeated rounds: a median with a bootstrap confidence interval, quantiles, and curves of convergence.
 //!
 //! A bound is compared with the end of the interval, not with the median, so a result inside the noise of the machine does
 //! not pass. No round is left out. Means are not used: one disturbed round moves them.
@@ -112,12 +112,70 @@ pub(crate) fn milliseconds(durations: impl Iterator<Item = Duration>, share: f64
     quantile(&mut samples, share)
 }
 
+/// When runtimes got a change: seconds in ascending order, infinite for a runtime that never gets it.
+#[derive(Debug, Clone)]
+pub(crate) struct Curve(Vec<f64>);
+
+impl Curve {
+    pub(crate) fn new(times: impl IntoIterator<Item = Option<Duration>>) -> Self {
+        let seconds = |time: Option<Duration>| time.map_or(f64::INFINITY, |it| it.as_secs_f64());
+        let mut times: Vec<f64> = times.into_iter().map(seconds).collect();
+        times.sort_unstable_by(f64::total_cmp);
+        Self(times)
+    }
+
+    /// The time after which this share of the runtimes has the change.
+    pub(crate) fn quantile(&self, share: f64) -> f64 {
+        quantile(&mut self.0.clone(), share).unwrap_or(f64::INFINITY)
+    }
+
+    /// p50, p99 and last.
+    pub(crate) fn cells(&self) -> [String; 3] {
+        [0.5, 0.99, 1.0].map(|share| match self.quantile(share) {
+            time if time.is_finite() => format!("{time:.1}"),
+            _ => "never".to_owned(),
+        })
+    }
+
+    fn percent_after(&self, seconds: f64) -> usize {
+        self.0.partition_point(|it| *it <= seconds) * 100 / self.0.len().max(1)
+    }
+}
+
+/// A Mermaid chart of curves, which GitHub draws: percent of the runtimes by seconds.
+pub(crate) fn chart(curves: &[(String, Curve)]) -> String {
+    let times = curves.iter().flat_map(|(_, curve)| &curve.0);
+    let slowest = times
+        .copied()
+        .filter(|it| it.is_finite())
+        .fold(0.0, f64::max);
+    let step = (slowest / number(POINTS)).ceil().max(1.0);
+    let seconds: Vec<f64> = (0..=POINTS).map(|point| step * number(point)).collect();
+    let joined = |values: Vec<String>| values.join(", ");
+    let names: Vec<&str> = curves.iter().map(|(name, _)| name.as_str()).collect();
+    let axis = joined(seconds.iter().map(ToString::to_string).collect());
+    let mut chart = format!(
+        "\n\n```mermaid\nxychart-beta\n    title \"{}\"\n    x-axis \"seconds\" [{axis}]\n    \
+         y-axis \"% of the runtimes\" 0 --> 100\n",
+        names.join(" · ")
+    );
+    for (_, curve) in curves {
+        let percents = seconds
+            .iter()
+            .map(|it| curve.percent_after(*it).to_string());
+        chart += &["    line [", &joined(percents.collect()), "]\n"].concat();
+    }
+    chart + "```"
+}
+
 /// A count as a number; exact up to 2³², which no count of these benches reaches.
 pub(crate) fn number(count: impl TryInto<u32>) -> f64 {
     f64::from(count.try_into().unwrap_or(u32::MAX))
 }
 
 const RESAMPLES: usize = 4_000;
+/// Points of a chart after the first.
+const POINTS: u32 = 24;
 
 #[cfg(test)]
 mod tests {
@@ -166,6 +224,38 @@ mod tests {
     fn quantile_is_the_sample_of_its_rank(#[case] share: f64, #[case] expected: f64) {
         let mut samples: Vec<f64> = (1..=100).rev().map(f64::from).collect();
         assert_eq!(quantile(&mut samples, share), Some(expected));
+    }
+
+    #[test]
+    fn runtime_that_never_gets_the_change_moves_the_quantiles() {
+        let times = (1..=98)
+            .map(|it| Some(Duration::from_secs(it)))
+            .chain([None, None]);
+        let curve = Curve::new(times);
+        assert_eq!(curve.cells(), ["50.0", "never", "never"]);
+        assert!(Curve::new([]).quantile(0.5).is_infinite());
+    }
+
+    #[test]
+    fn chart_has_a_line_for_each_curve() {
+        let times = [1, 12, 24].map(|it| Some(Duration::from_secs(it)));
+        let (all, half) = (
+            Curve::new(times),
+            Curve::new(times.into_iter().chain([None; 3])),
+        );
+        let chart = chart(&[("a".to_owned(), all), ("b".to_owned(), half)]);
+        assert!(
+            chart.contains("title \"a · b\"") && chart.contains("[0, 1, 2, "),
+            "{chart}"
+        );
+        assert!(
+            chart.contains("line [0, 33, 33, ") && chart.contains(", 100]"),
+            "{chart}"
+        );
+        assert!(
+            chart.contains("line [0, 16, 16, ") && chart.contains(", 50]"),
+            "{chart}"
+        );
     }
 
     #[test]

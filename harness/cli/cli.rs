@@ -17,7 +17,6 @@ use crate::demo;
 use crate::e2e::{self, E2eArgs};
 use crate::verify;
 use ::e2e::landscape;
-use bench::fleet::command::{self as fleet, FleetArgs};
 use bench::{self, BenchCommand};
 use clusters::cluster::{Cluster, ClusterOptions, ProviderChoice, selfcheck};
 use clusters::docker::Docker;
@@ -58,15 +57,12 @@ enum Command {
         #[arg(long)]
         keep: bool,
     },
-    /// Measure the product beside the least that could do its job.
+    /// Measure the product: admission, fan-out, events.
     #[command(subcommand)]
     Bench(BenchCommand),
     /// Landscapes as data (`scenarios/`).
     #[command(subcommand)]
     Landscape(LandscapeCommand),
-    /// Simulate the API servers of many runtimes, on one port of loopback.
-    #[command(hide = true)]
-    Fleet(FleetArgs),
 }
 
 #[derive(Debug, Subcommand)]
@@ -148,11 +144,6 @@ async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
             return Ok(outcome.code);
         }
         Command::Landscape(LandscapeCommand::Schema) => print!("{}", landscape::schema()),
-        Command::Fleet(arguments) => {
-            let fleet = fleet::start(&arguments).await?;
-            println!("{}", fleet.announcement()?);
-            fleet.serve().await?;
-        }
         Command::E2e(arguments) => return e2e::run(&progress, arguments).await,
         Command::Verify(choice) => return verify::run(&progress, choice.cluster).await,
     }

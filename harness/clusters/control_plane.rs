@@ -17,7 +17,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
 use http::Request;
 use kube::Client;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use testkit::Place;
 use testkit::until::until;
@@ -41,6 +41,8 @@ pub struct ControlPlane {
     client: Client,
     /// The value of the label that says how runtimes are kept in step.
     mode: Option<&'static str>,
+    /// Further fields of `spec.shoot` of every Runtime.
+    shoot: Map<String, Value>,
 }
 
 impl ControlPlane {
@@ -49,7 +51,12 @@ impl ControlPlane {
     /// # Errors
     /// When the API server refuses, or has a CRD of `Runtime` that the harness did not create.
     pub async fn prepare(client: Client, mode: Option<&'static str>) -> anyhow::Result<Self> {
-        let control_plane = Self { client, mode };
+        let shoot = Map::new();
+        let control_plane = Self {
+            client,
+            mode,
+            shoot,
+        };
         let crd = runtime_crd();
         let name = crd["metadata"]["name"].as_str().unwrap_or_default();
         let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
@@ -73,6 +80,12 @@ impl ControlPlane {
         })
         .await?;
         Ok(control_plane)
+    }
+
+    /// Gives every Runtime these further fields of `spec.shoot`, such as those that KIM reads.
+    #[must_use]
+    pub fn with_shoot(self, shoot: Map<String, Value>) -> Self {
+        Self { shoot, ..self }
     }
 
     /// Puts runtimes in, with their kubeconfigs; or new kubeconfigs, where they are there.
@@ -102,7 +115,10 @@ impl ControlPlane {
     }
 
     async fn put(&self, member: &Member) -> anyhow::Result<()> {
-        let runtime = runtime(member.number, self.mode);
+        let mut runtime = runtime(member.number, self.mode);
+        if let Some(shoot) = runtime["spec"]["shoot"].as_object_mut() {
+            shoot.extend(self.shoot.clone());
+        }
         let path = format!("{}/{}", runtimes_path(), runtime_id(member.number));
         self.apply(&path, &runtime).await?;
         let status = json!({

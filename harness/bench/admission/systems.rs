@@ -1,7 +1,7 @@
-//! The two systems that are compared, and proof that both answer correctly before they are timed.
+//! The two systems that are compared, and a check that both respond correctly before they are timed.
 //!
-//! Both have a certificate of the same kind and run on the same core. The webhook has the configuration, the Namespaces, the pull Secret
-//! and the trust bundle of a landscape, from an [`ApiServer`] that counts its requests; metrics and logs are on.
+//! Both have a certificate of the same kind and run on the same core. The webhook has the configuration, the Namespaces, the
+//! pull Secret and the trust bundle of a landscape, from an [`ApiServer`] that records its requests; metrics and logs are on.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -13,21 +13,22 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use clusters::control_plane::Sources;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use testkit::apiserver::{ApiServer, Asked};
+use testkit::pki::{Authority, rcgen::SanType};
+use testkit::tls::TlsServer;
 use testkit::until::holds;
 
-use super::api_server::ApiServer;
 use super::reviews::{self, Size};
-use crate::environment::Bench;
-use crate::http::{Target, post};
-use crate::load::Requests;
-use crate::pki::Authority;
-use crate::process::{self, Process, counter, free_address, is_ready};
+use crate::environment::{Bench, write_certificate};
+use crate::fleet::kubeconfig;
+use crate::load::{Requests, Target, post};
+use crate::process::{self, Process, free_address, is_ready};
 
 /// A server under load.
 pub(super) struct System {
     pub(super) process: Process,
     pub(super) target: Target,
-    /// Resident memory in MiB after the start, before the first review.
+    /// RSS in MiB after the start, before the first review.
     pub(super) idle: f64,
 }
 
@@ -49,17 +50,35 @@ pub(super) struct Systems {
     pub(super) webhook: System,
     api: ApiServer,
     metrics: SocketAddr,
+    _api_server: TlsServer,
     _folder: TempDir,
 }
 
 impl Systems {
     /// Starts both and waits until they are ready.
     pub(super) async fn start(bench: &Bench<'_>) -> anyhow::Result<Self> {
-        let (authority, folder) = (Authority::new()?, tempfile::tempdir()?);
-        authority.write(&authority.leaf("webhook")?, folder.path())?;
-        let api = ApiServer::start(objects(&authority.pem)?).await?;
+        let (authority, folder) = (Authority::new("bench")?, tempfile::tempdir()?);
+        // The webhook requires the name of its Service.
+        let service =
+            SanType::DnsName(format!("{SERVICE}.{}.svc", names::SKR_NAMESPACE).try_into()?);
+        let leaf =
+            authority.leaf_with("webhook", |params| params.subject_alt_names.push(service))?;
+        write_certificate(&authority, &leaf, folder.path())?;
+        let api = ApiServer::new();
+        for object in objects(authority.pem())? {
+            api.put(&object);
+        }
+        let server = authority
+            .leaf("kube-apiserver")?
+            .server_config(&["h2", "http/1.1"], None)?;
+        let api_server = TlsServer::of(server, api.clone()).await?;
         let file = |name: &str| folder.path().join(name).display().to_string();
-        std::fs::write(file("kubeconfig"), api.kubeconfig())?;
+        let cluster = json!({
+            "server": format!("https://{}", api_server.address()),
+            "certificate-authority-data": BASE64.encode(authority.pem()),
+        });
+        let kubeconfig = kubeconfig("bench", &cluster, &json!({"token": "bench"}));
+        std::fs::write(file("kubeconfig"), kubeconfig)?;
         let baseline = bench.start_baseline(&authority).await?;
         let [address, health, metrics] = [free_address()?, free_address()?, free_address()?];
         let arguments = [
@@ -74,11 +93,10 @@ impl Systems {
             "--leader-elect-identity=bench".to_owned(),
             "--shutdown-delay-duration=0s".to_owned(),
         ];
-        let (core, program) = (bench.cores.system, &bench.programs.product);
+        let (core, program) = (bench.core, &bench.product);
         let mut process = Process::start("webhook", core, program, &arguments)?;
         process.ready(health).await?;
-        let tls = Some(authority.client(None)?);
-        let target = Target { address, tls };
+        let target = Target::tls(address, &authority, None)?;
         // Its first lists and writes are not part of its idle state.
         holds("the webhook stays ready", SETTLING, || is_ready(health)).await?;
         Ok(Self {
@@ -86,45 +104,18 @@ impl Systems {
             webhook: System::new((target, process))?,
             api,
             metrics,
+            _api_server: api_server,
             _folder: folder,
         })
     }
 
-    /// Counters of the webhook and of its API server so far.
-    pub(super) async fn calls(&self) -> anyhow::Result<Calls> {
-        let metrics = process::metrics(self.metrics).await?;
-        let watches = self.api.requests(|verb, _| verb == "watch");
-        let unleased = |labels: &str| !labels.contains("resource=\"leases\"");
-        let reported = counter(&metrics, "rest_client_requests_total", unleased);
-        Ok(Calls {
-            reviews: counter(&metrics, "_admission_reviews_total", |_| true)
-                .context("no metric of reviews")?,
-            received: self
-                .api
-                .requests(|verb, resource| verb != "watch" && resource != "leases"),
-            // The metric counts a watch as a GET.
-            reported: reported
-                .context("no metric of API requests")?
-                .saturating_sub(watches),
-        })
-    }
-}
-
-/// Requests to the API server other than watches and leases, and reviews.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Calls {
-    pub(super) reviews: u64,
-    /// By the count of the API server.
-    received: u64,
-    /// By the metric of the webhook.
-    reported: u64,
-}
-
-impl Calls {
-    pub(super) fn since(self, earlier: Self) -> (u64, u64) {
-        let received = self.received - earlier.received;
-        let requests = received.max(self.reported.saturating_sub(earlier.reported));
-        (requests, self.reviews - earlier.reviews)
+    /// Requests to the API server other than watches and those of leases, and reviews, so far.
+    pub(super) async fn calls(&self) -> anyhow::Result<[u64; 2]> {
+        let reviews = process::metrics(self.metrics).await?.count(REVIEWS);
+        let requests = self.api.requests();
+        let is_counted = |asked: &Asked| asked.verb != "watch" && asked.resource != "leases";
+        let requests = requests.iter().filter(|it| is_counted(&it.asked)).count();
+        Ok([u64::try_from(requests)?, reviews])
     }
 }
 
@@ -200,9 +191,10 @@ fn requests(pod: &Value, expect: &'static str) -> Requests {
 
 /// The `response` of one review.
 async fn ask(system: &System, requests: &Requests) -> anyhow::Result<Value> {
-    let mut connection = system.target.connect().await?;
-    let message = connection.request(&(requests.make)(0)).await?;
-    let mut review: Value = serde_json::from_slice(message.body())?;
+    let response = requests
+        .send(&mut system.target.connect().await?, 0)
+        .await?;
+    let mut review: Value = serde_json::from_str(&response.body)?;
     Ok(review["response"].take())
 }
 
@@ -215,40 +207,42 @@ fn patched(pod: &Value, response: &Value) -> anyhow::Result<Value> {
     Ok(patched)
 }
 
-/// Whether all five features were applied, and nothing else was changed.
+/// Whether all five features were applied, and what the Pod had is kept.
 fn check_mutation(before: &Value, after: &Value) -> anyhow::Result<()> {
-    let has = |list: &Value, wanted: &Value| {
-        list.as_array()
-            .is_some_and(|members| members.contains(wanted))
-    };
+    let has = |list: &Value, wanted: &Value| list.as_array().is_some_and(|it| it.contains(wanted));
     let mount = json!({"name": VOLUME, "mountPath": "/etc/ssl/certs", "readOnly": true});
     let fips = json!({"name": names::FIPS_VARIABLE, "value": "true"});
     let landscape = json!({"name": names::LANDSCAPE_VARIABLE, "value": LANDSCAPE});
     let prefix = "r0.landscape.example/ghcr/kyma-project/prod/";
-    for list in ["containers", "initContainers"] {
-        let containers = after["spec"][list].as_array().into_iter().flatten();
-        let earlier = before["spec"][list].as_array().into_iter().flatten();
-        for (container, earlier) in containers.zip(earlier) {
-            let mutated = container["image"]
-                .as_str()
-                .is_some_and(|it| it.starts_with(prefix))
-                && has(&container["env"], &fips)
-                && has(&container["env"], &landscape)
-                && has(&container["volumeMounts"], &mount);
-            let mut variables = earlier["env"].as_array().into_iter().flatten();
-            let kept = variables.all(|it| has(&container["env"], it))
-                && container["resources"] == earlier["resources"];
-            ensure!(
-                mutated && kept,
-                "a container that was not mutated: {container}"
-            );
-        }
+    let containers = |pod: &'_ Value| -> Vec<Value> {
+        let lists = ["containers", "initContainers"].map(|list| pod["spec"][list].clone());
+        lists
+            .iter()
+            .filter_map(Value::as_array)
+            .flatten()
+            .cloned()
+            .collect()
+    };
+    for (container, earlier) in containers(after).iter().zip(&containers(before)) {
+        let mutated = container["image"]
+            .as_str()
+            .is_some_and(|it| it.starts_with(prefix))
+            && has(&container["env"], &fips)
+            && has(&container["env"], &landscape)
+            && has(&container["volumeMounts"], &mount);
+        let mut variables = earlier["env"].as_array().into_iter().flatten();
+        let kept = variables.all(|it| has(&container["env"], it))
+            && container["resources"] == earlier["resources"];
+        ensure!(
+            mutated && kept,
+            "a container that was not mutated: {container}"
+        );
     }
-    let volumes = after["spec"]["volumes"].as_array().into_iter().flatten();
-    let metadata = &after["metadata"];
-    let mutated = volumes.into_iter().any(|it| it["name"] == VOLUME)
+    let (spec, metadata) = (&after["spec"], &after["metadata"]);
+    let mut volumes = spec["volumes"].as_array().into_iter().flatten();
+    let mutated = volumes.any(|it| it["name"] == VOLUME)
         && has(
-            &after["spec"]["imagePullSecrets"],
+            &spec["imagePullSecrets"],
             &json!({"name": names::PULL_SECRET}),
         )
         && metadata["annotations"][names::MARKER] == "true"
@@ -261,9 +255,7 @@ fn check_mutation(before: &Value, after: &Value) -> anyhow::Result<()> {
 fn objects(authority: &str) -> anyhow::Result<Vec<Value>> {
     let mut objects = Sources::of_version(0)?.objects().to_vec();
     for object in &mut objects {
-        if object["kind"] == "ClusterTrustBundle" {
-            object["apiVersion"] = json!("certificates.k8s.io/v1");
-        } else {
+        if object["kind"] != "ClusterTrustBundle" {
             object["metadata"]["namespace"] = json!(names::SKR_NAMESPACE);
         }
     }
@@ -273,7 +265,7 @@ fn objects(authority: &str) -> anyhow::Result<Vec<Value>> {
         "webhooks": [{
             "name": names::WEBHOOK_ENTRY, "admissionReviewVersions": ["v1"], "sideEffects": "NoneOnDryRun",
             "clientConfig": {"caBundle": BASE64.encode(authority), "service": {
-                "name": "rt-bootstrapper-webhook-service", "namespace": names::SKR_NAMESPACE,
+                "name": SERVICE, "namespace": names::SKR_NAMESPACE,
                 "path": names::WEBHOOK_PATH,
             }},
         }],
@@ -291,6 +283,8 @@ fn objects(authority: &str) -> anyhow::Result<Vec<Value>> {
     Ok(objects)
 }
 
+const SERVICE: &str = "rt-bootstrapper-webhook-service";
+const REVIEWS: &str = "rt_bootstrapper_admission_reviews_total";
 /// A Namespace that opts in to all features, and one that opts in to none.
 const OPTED_IN: &str = "orders";
 const PLAIN: &str = "plain";

@@ -8,14 +8,13 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use testkit::pki::Authority;
 use testkit::until::{holds, until};
 
 use super::kcp::{Gateway, Mode, Operator, ReceivedEvents};
 use super::watcher::{Program, Reviews, load};
 use crate::environment::Bench;
-use crate::http::Target;
-use crate::load::{CONNECTIONS, latencies};
-use crate::pki::Authority;
+use crate::load::{CONNECTIONS, Exchange, Target, latencies};
 use crate::process::Process;
 use crate::report::{Bound, Row, Table};
 use crate::statistics::{Estimate, number};
@@ -33,8 +32,8 @@ struct Setting<'a, 'b> {
 
 impl<'a, 'b> Setting<'a, 'b> {
     async fn start(bench: &'a Bench<'b>) -> anyhow::Result<Self> {
-        let authority = Authority::new()?;
-        let (operator, events) = ReceivedEvents::recorded(&authority.pem).await?;
+        let authority = Authority::new("bench")?;
+        let (operator, events) = ReceivedEvents::recorded(authority.pem()).await?;
         let gateway = Gateway::start(&authority, operator.address).await?;
         let start = async |name, mode| {
             let program = Program::new(bench, &authority, name, gateway.address)?;
@@ -54,11 +53,6 @@ impl<'a, 'b> Setting<'a, 'b> {
         })
     }
 
-    async fn end(mut self) -> anyhow::Result<()> {
-        self.spool.1.kill().await?;
-        self.sync.1.kill().await
-    }
-
     /// Waits for an event of every object that was reviewed; gives the times of the first events.
     async fn received(&self, reviews: &Reviews, objects: usize) -> anyhow::Result<Vec<Instant>> {
         let received = until("an event of every object", LONGEST, || async {
@@ -68,9 +62,7 @@ impl<'a, 'b> Setting<'a, 'b> {
         });
         Ok(received.await?)
     }
-}
 
-impl Setting<'_, '_> {
     /// CPU time per review in microseconds, and reviews per second, until the events of the reviews were received. Reviews
     /// without a name are for the baseline server and have no events.
     async fn cost(
@@ -79,9 +71,8 @@ impl Setting<'_, '_> {
         named: Option<Reviews>,
         count: u32,
     ) -> anyhow::Result<[f64; 2]> {
-        let reviews = named
-            .clone()
-            .unwrap_or_else(|| Reviews::new("baseline", u32::MAX));
+        let baseline = || Reviews::new("baseline", u32::MAX);
+        let reviews = named.clone().unwrap_or_else(baseline);
         let mut client = reviews.client(target).await?;
         let (cpu, begin) = (process.cpu()?, Instant::now());
         client.run(load(0, count, 0)).await?;
@@ -102,11 +93,10 @@ pub(super) async fn admission(bench: &Bench<'_>) -> anyhow::Result<Table> {
     let mut rows = Vec::new();
     for mode in Mode::ALL {
         setting.gateway.set(mode).await?;
-        let title = format!("admission, KCP {}", mode.name());
+        let title = format!("admission, KCP {mode:?}");
         let measure = admission_rows(&setting, mode);
         rows.extend(bench.progress.show(&title, measure).await?);
     }
-    setting.end().await?;
     Ok(Table::new(
         &["measure", "watcher", "watcher, `--delivery-mode=sync`"],
         rows,
@@ -116,7 +106,8 @@ pub(super) async fn admission(bench: &Bench<'_>) -> anyhow::Result<Table> {
 async fn admission_rows(setting: &Setting<'_, '_>, mode: Mode) -> anyhow::Result<Vec<Row>> {
     let effort = setting.bench.effort;
     let rounds = effort.choose(15, 5);
-    let name = |kind: &str, round: u32| format!("{kind}-{}-{round}", mode.name());
+    let kcp = format!("{mode:?}").to_lowercase();
+    let name = |kind: &str, round: u32| format!("{kind}-{kcp}-{round}");
     let (mut spool, mut sync) = (Vec::new(), Vec::new());
     for round in 0..rounds {
         let reviews = Reviews::new(name("spool", round), u32::MAX);
@@ -135,11 +126,13 @@ async fn admission_rows(setting: &Setting<'_, '_>, mode: Mode) -> anyhow::Result
         sync.push(latencies(&client.run(load(0, CONNECTIONS, 0)).await?)?);
     }
     let row = |index: usize, kind: &str, limit: Option<f64>| {
-        let spool = Estimate::of_rounds(&spool, index)?;
-        let sync = Estimate::of_rounds(&sync, index)?;
-        let measure = format!("admission {kind}, ms, KCP {}, {RATE}/s", mode.name());
-        let row = Row::new([measure, format!("{spool:.2}"), format!("{sync:.2}")]);
-        anyhow::Ok(row.bound(limit.map(|limit| Bound::at_most(spool, limit, " ms"))))
+        let results = [
+            Estimate::of_rounds(&spool, index)?,
+            Estimate::of_rounds(&sync, index)?,
+        ];
+        let measure = format!("admission {kind}, ms, KCP {kcp}, {RATE}/s");
+        let bound = limit.map(|limit| Bound::at_most(results[0], limit, " ms"));
+        anyhow::Ok(Row::of(&measure, results, 2).bound(bound))
     };
     // On a busy machine it is shown that no review waits for KCP, which takes seconds.
     let quick = (mode != Mode::Up).then_some(1_000.0);
@@ -163,7 +156,6 @@ pub(super) async fn delivery(bench: &Bench<'_>) -> anyhow::Result<Table> {
         .await?;
     rows.extend(costs);
     rows.push(backlog(&mut setting).await?);
-    setting.end().await?;
     Ok(Table::new(
         &["measure", "watcher", "watcher, `--delivery-mode=sync`"],
         rows,
@@ -181,38 +173,18 @@ async fn end_to_end(setting: &Setting<'_, '_>) -> anyhow::Result<Row> {
             .run(load(0, count, IDLE_RATE))
             .await?;
         setting.received(&reviews, exchanges.len()).await?;
-        let mut times = Vec::new();
-        for exchange in &exchanges {
+        let time = |exchange: &Exchange| {
             let received = setting.events.of(&reviews.object(exchange.number));
-            let first = received.context("no event")?.first;
-            times.push(
-                first
-                    .saturating_duration_since(exchange.begin)
-                    .as_secs_f64()
-                    * 1e3,
-            );
-        }
-        Estimate::of(&times)
+            let time = received?.first.saturating_duration_since(exchange.begin);
+            Some(time.as_secs_f64() * 1e3)
+        };
+        Estimate::of(&exchanges.iter().filter_map(time).collect::<Vec<_>>())
     };
     let spool = measure("spool", &setting.spool.0.target).await?;
     let sync = measure("sync", &setting.sync.0.target).await?;
     let limit = setting.bench.effort.choose(50.0, 1_000.0);
-    let cells = [
-        "end to end p50, ms: review sent → event received",
-        &format!("{spool:.2}"),
-        &format!("{sync:.2}"),
-    ];
-    Ok(Row::new(cells).bound(Bound::at_most(spool, limit, " ms")))
-}
-
-/// CPU time per event in microseconds, and events per second, of each half round.
-#[derive(Default)]
-struct Costs {
-    spool: Vec<[f64; 2]>,
-    sync: Vec<[f64; 2]>,
-    /// CPU time of the watcher by that of the baseline server, of each round.
-    ratios: Vec<f64>,
-    handshakes: u64,
+    let name = "end to end p50, ms: review sent → event received";
+    Ok(Row::of(name, [spool, sync], 2).bound(Bound::at_most(spool, limit, " ms")))
 }
 
 /// The cost of an event, with the reviews of all connections in a closed loop.
@@ -221,59 +193,40 @@ async fn costs(setting: &Setting<'_, '_>) -> anyhow::Result<Vec<Row>> {
     let (target, process) = bench.start_baseline(&setting.authority).await?;
     let baseline = (&target, &process);
     let watcher = (&setting.spool.0.target, &setting.spool.1);
-    let sync = (&setting.sync.0.target, &setting.sync.1);
+    let with_sync = (&setting.sync.0.target, &setting.sync.1);
     let reviews = bench.effort.choose(2_000, 500);
-    let mut costs = Costs::default();
+    let (mut spool, mut sync, mut ratios, mut handshakes) = (Vec::new(), Vec::new(), Vec::new(), 0);
     for round in 0..bench.effort.choose(15, 6) {
         let before = setting.gateway.handshakes();
-        let name = |kind: &str| Reviews::new(format!("{kind}-{round}"), u32::MAX);
+        let name = |kind: &str| Some(Reviews::new(format!("{kind}-{round}"), u32::MAX));
         let first = setting.cost(baseline, None, reviews).await?;
-        let one = setting
-            .cost(watcher, Some(name("spool-a")), reviews)
-            .await?;
-        let other = setting
-            .cost(watcher, Some(name("spool-b")), reviews)
-            .await?;
+        let one = setting.cost(watcher, name("spool-a"), reviews).await?;
+        let other = setting.cost(watcher, name("spool-b"), reviews).await?;
         let last = setting.cost(baseline, None, reviews).await?;
-        costs.handshakes += setting.gateway.handshakes() - before;
-        costs
-            .ratios
-            .push((one[0] + other[0]) / (first[0] + last[0]));
-        costs.spool.extend([one, other]);
-        costs
-            .sync
-            .push(setting.cost(sync, Some(name("sync")), reviews).await?);
+        handshakes += setting.gateway.handshakes() - before;
+        ratios.push((one[0] + other[0]) / (first[0] + last[0]));
+        spool.extend([one, other]);
+        sync.push(setting.cost(with_sync, name("sync"), reviews).await?);
     }
-    costs.rows(bench, reviews)
-}
-
-impl Costs {
-    fn rows(&self, bench: &Bench<'_>, reviews: u32) -> anyhow::Result<Vec<Row>> {
-        let row = |measure: &str, index: usize| {
-            let spool = Estimate::of_rounds(&self.spool, index)?;
-            let sync = Estimate::of_rounds(&self.sync, index)?;
-            anyhow::Ok(Row::new([
-                measure,
-                &format!("{spool:.0}"),
-                &format!("{sync:.0}"),
-            ]))
-        };
-        let ratio = Estimate::of(&self.ratios)?;
-        let limit = bench.effort.choose(None, Some(MOST_OF_BASELINE));
-        let events = number(self.spool.len()) * number(reviews);
-        let handshakes = format!("{:.1}", number(self.handshakes) * 1e3 / events);
-        let by_baseline = "… by CPU of a baseline server for the same review";
-        Ok(vec![
-            row("CPU, µs per event: review and delivery", 0)?,
-            Row::new([by_baseline, &format!("{ratio:.2}")])
-                .bound(limit.map(|limit| Bound::at_most(ratio, limit, " ×"))),
-            row(
-                "events per second, reviewed and delivered, 16 connections",
-                1,
-            )?,
-            Row::new(["TLS handshakes with KCP, per 1000 events", &handshakes]),
-        ])
-    }
+    let row = |measure: &str, index: usize| {
+        let results = [
+            Estimate::of_rounds(&spool, index)?,
+            Estimate::of_rounds(&sync, index)?,
+        ];
+        anyhow::Ok(Row::of(measure, results, 0))
+    };
+    let ratio = Estimate::of(&ratios)?;
+    let bound = Bound::at_most(ratio, MOST_OF_BASELINE, " ×");
+    let events = number(spool.len()) * number(reviews);
+    let handshakes = format!("{:.1}", number(handshakes) * 1e3 / events);
+    let by_baseline = "… by CPU of a baseline server for the same review";
+    let rate = "events per second, reviewed and delivered, 16 connections";
+    Ok(vec![
+        row("CPU, µs per event: review and delivery", 0)?,
+        Row::of(by_baseline, [ratio], 2).bound(bench.effort.choose(None, Some(bound))),
+        row(rate, 1)?,
+        Row::new(["TLS handshakes with KCP, per 1000 events", &handshakes]),
+    ])
 }
 
 /// Events that waited while KCP was unreachable.
@@ -283,31 +236,26 @@ async fn backlog(setting: &mut Setting<'_, '_>) -> anyhow::Result<Row> {
     setting.gateway.set(Mode::Refusing).await?;
     let count = setting.bench.effort.count(20_000);
     let reviews = Reviews::new("backlog", u32::MAX);
-    let exchanges = reviews
-        .client(&setting.spool.0.target)
-        .await?
-        .run(load(0, count, 0))
-        .await?;
+    let mut client = reviews.client(&setting.spool.0.target).await?;
+    let exchanges = client.run(load(0, count, 0)).await?;
     ensure!(
         exchanges.iter().all(|it| it.answered),
-        "reviews without an answer"
+        "reviews without a response"
     );
     let process = &setting.spool.1;
     let (memory, cpu) = (process.memory("VmRSS")?, process.cpu()?);
     setting.gateway.set(Mode::Up).await?;
     let received = setting.received(&reviews, exchanges.len()).await?;
     let cpu = setting.spool.1.cpu()?.saturating_sub(cpu).as_secs_f64() * 1e6 / number(count);
-    let (first, last) = received
+    let span = received
         .iter()
         .min()
         .zip(received.iter().max())
         .context("no event")?;
-    let rate = number(count) / last.saturating_duration_since(*first).as_secs_f64();
+    let rate = number(count) / span.1.saturating_duration_since(*span.0).as_secs_f64();
+    let name = format!("events per second of a backlog of {count} objects");
     let result = format!("{rate:.0}; {cpu:.0} µs CPU per event; RSS {memory:.1} MiB before");
-    Ok(Row::new([
-        format!("events per second of a backlog of {count} objects"),
-        result,
-    ]))
+    Ok(Row::new([name, result]))
 }
 
 /// Reviews per second: more changes of watched objects than a runtime has.

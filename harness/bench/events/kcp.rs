@@ -2,7 +2,7 @@
 //!
 //! The gateway is a substitute for Envoy and is not measured: it accepts clients with a certificate of the authority, adds
 //! `X-Forwarded-Client-Cert`, and forwards over at most [`UPSTREAM`] kept connections; it has no routes and no retries.
-//! An event counts as received when it comes out of the listener's stream, which is when an operator would act on it.
+//! An event counts as received when it comes out of the listener's stream, which is when an operator would react to it.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -11,13 +11,21 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use futures::StreamExt as _;
 use listener::{
     Authentication, Authorities, CertificateCheck, Event, Liveness, Options,
     RuntimeIdFromCommonName, register_listener_component,
 };
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use rustls::ServerConfig;
+use rustls_pki_types::CertificateDer;
+use sha2::{Digest as _, Sha256};
+use testkit::pki::Authority;
+use testkit::tls::{Message, RawResponse, read_message};
 use testkit::until::until;
+use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
@@ -25,8 +33,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use crate::http::{Connection, Message, Target};
-use crate::pki::{Authority, forwarded};
+use crate::load::{Connection, Target};
 use crate::process::free_address;
 
 /// How the gateway behaves.
@@ -42,14 +49,6 @@ pub(super) enum Mode {
 
 impl Mode {
     pub(super) const ALL: [Self; 3] = [Self::Up, Self::Refusing, Self::Hanging];
-
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Up => "up",
-            Self::Refusing => "refusing",
-            Self::Hanging => "hanging",
-        }
-    }
 }
 
 /// An operator with the listener; it ends with this handle.
@@ -62,12 +61,12 @@ pub(super) struct Operator {
 impl Operator {
     /// Calls `take` with every event.
     pub(super) async fn start(
+        address: SocketAddr,
         authentication: Authentication,
         mut take: impl FnMut(Event) + Send + 'static,
     ) -> anyhow::Result<Self> {
         let options = Options::new(authentication);
-        let loopback = SocketAddr::from(([127, 0, 0, 1], 0));
-        let (runnable, mut events) = register_listener_component(loopback, MANAGER, options)?;
+        let (runnable, mut events) = register_listener_component(address, MANAGER, options)?;
         let liveness = runnable.liveness();
         let bound = runnable.bind().await?;
         let address = bound.local_addr();
@@ -107,7 +106,7 @@ impl Gateway {
         let leaf = authority.leaf("gateway")?;
         let ending = CancellationToken::new();
         let forwarder = Forwarder {
-            tls: authority.server(&leaf)?,
+            tls: Arc::new(leaf.server_config(&[], Some(authority))?),
             upstream: Target {
                 address: listener,
                 tls: None,
@@ -177,33 +176,39 @@ impl Forwarder {
 
     async fn serve(&self, tcp: TcpStream, mode: Mode) -> anyhow::Result<()> {
         tcp.set_nodelay(true)?;
-        let stream = TlsAcceptor::from(Arc::clone(&self.tls)).accept(tcp).await?;
+        let mut stream = TlsAcceptor::from(Arc::clone(&self.tls)).accept(tcp).await?;
         self.handshakes.fetch_add(1, Ordering::Relaxed);
         let chain = stream.get_ref().1.peer_certificates();
-        let leaf = chain.and_then(<[_]>::first).context("no certificate")?;
-        let header = forwarded(leaf, "bench");
-        let mut downstream = Connection::new(stream);
-        while let Some(request) = downstream.read().await? {
+        let header = forwarded(chain.and_then(<[_]>::first).context("no certificate")?);
+        let mut received = Vec::new();
+        loop {
+            let request = read_message(&mut stream, &mut received, KEEP_ALIVE).await?;
             if mode == Mode::Hanging {
                 std::future::pending::<()>().await;
             }
-            let response = self.forward(&request.with_header(&header)).await?;
-            downstream.write(response.bytes()).await?;
+            let response = self.forward(&request, &header).await?;
+            let RawResponse { head, body, .. } = &response;
+            stream
+                .write_all(format!("{head}\r\n\r\n{body}").as_bytes())
+                .await?;
+            stream.flush().await?;
             if response.closes() {
-                break;
+                return Ok(());
             }
         }
-        Ok(())
     }
 
-    async fn forward(&self, request: &[u8]) -> anyhow::Result<Message> {
+    async fn forward(&self, request: &Message, header: &str) -> anyhow::Result<RawResponse> {
         let _permit = self.permits.acquire().await?;
         let idle = self.idle().pop();
         let mut upstream = match idle {
             Some(idle) => idle,
             None => self.upstream.connect().await?,
         };
-        let response = upstream.request(request).await?;
+        let Message { head, body } = request;
+        let (line, headers) = head.split_once("\r\n").context("no headers")?;
+        let request = format!("{line}\r\n{header}{headers}\r\n\r\n{body}");
+        let response = upstream.ask(request).await?;
         if !response.closes() {
             self.idle().push(upstream);
         }
@@ -213,6 +218,23 @@ impl Forwarder {
     fn idle(&self) -> MutexGuard<'_, Vec<Connection>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The header line of a gateway for requests of this client (Envoy, `SANITIZE_SET` with `cert` and `subject`).
+pub(super) fn forwarded(client: &CertificateDer<'_>) -> String {
+    let hash = Sha256::digest(client);
+    let base64 = BASE64.encode(client).into_bytes();
+    let lines = base64
+        .chunks(64)
+        .map(|line| String::from_utf8_lossy(line) + "\n");
+    let pem = format!(
+        "-----BEGIN CERTIFICATE-----\n{}-----END CERTIFICATE-----\n",
+        lines.collect::<String>()
+    );
+    let certificate = utf8_percent_encode(&pem, ENCODED);
+    format!(
+        "x-forwarded-client-cert: Hash={hash:x};Cert=\"{certificate}\";Subject=\"CN=bench\"\r\n"
+    )
 }
 
 /// When events of an object were received.
@@ -232,7 +254,10 @@ impl ReceivedEvents {
         let events = Arc::new(Self::default());
         let recorded = Arc::clone(&events);
         let take = move |event: Event| recorded.record(event.watched.name, Instant::now());
-        Ok((Operator::start(verifying(authority)?, take).await?, events))
+        Ok((
+            Operator::start(free_address()?, verifying(authority)?, take).await?,
+            events,
+        ))
     }
 
     pub(super) fn record(&self, object: String, now: Instant) {
@@ -248,7 +273,7 @@ impl ReceivedEvents {
         self.objects().get(object).copied()
     }
 
-    /// The times of the first events of all objects whose names begin so.
+    /// The times of the first events of all objects with this prefix.
     pub(super) fn first_of(&self, prefix: &str) -> Vec<Instant> {
         let objects = self.objects();
         let chosen = objects.iter().filter(|(name, _)| name.starts_with(prefix));
@@ -260,7 +285,7 @@ impl ReceivedEvents {
     }
 }
 
-/// What KCP has to know in the end: for each object, an event that was received after its last answered review. An event
+/// What KCP has to receive in the end: for each object, an event that was received after its last answered review. An event
 /// that was received before the answer does not count.
 #[derive(Default)]
 pub(super) struct Expected {
@@ -276,19 +301,11 @@ impl Expected {
         self.reviews += 1;
     }
 
-    pub(super) fn merge(&mut self, other: Self) {
-        let reviews = self.reviews + other.reviews;
-        for (object, at) in other.answered {
-            self.add(object, at);
-        }
-        self.reviews = reviews;
-    }
-
     pub(super) fn objects(&self) -> usize {
         self.answered.len()
     }
 
-    /// Objects whose final state KCP does not know.
+    /// Objects whose final state KCP has not received.
     pub(super) fn unknown(&self, events: &ReceivedEvents) -> usize {
         let unknown = |(object, at): &(&String, &Instant)| {
             events
@@ -298,7 +315,7 @@ impl Expected {
         self.answered.iter().filter(unknown).count()
     }
 
-    /// Waits until KCP knows every final state; gives the number of those lost after the deadline, and the time.
+    /// Waits until KCP has received every final state; gives the number of those lost after the deadline, and the time.
     pub(super) async fn settle(
         &self,
         events: &ReceivedEvents,
@@ -307,19 +324,36 @@ impl Expected {
         let begin = Instant::now();
         let known = || async { self.unknown(events) == 0 };
         // What is unknown after the deadline is the result.
-        let _ = until("KCP knows every final state", deadline, known).await;
+        let _ = until("every final state", deadline, known).await;
         (self.unknown(events), begin.elapsed())
     }
 }
 
 /// The manager that all events are for.
 pub(super) const MANAGER: &str = "bench";
+/// What Envoy encodes in a certificate.
+const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
+/// How long connections without a request are kept.
+const KEEP_ALIVE: Duration = Duration::from_hours(1);
 /// A quarter of what the listener accepts.
 const UPSTREAM: usize = 256;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn certificate_is_forwarded_as_envoy_does_it() {
+        let line = forwarded(&CertificateDer::from(vec![0_u8; 60]));
+        assert!(line.starts_with("x-forwarded-client-cert: Hash="), "{line}");
+        let line_of_64 = format!(
+            "Cert=\"-----BEGIN%20CERTIFICATE-----%0A{}%0AA",
+            "A".repeat(64)
+        );
+        assert!(line.contains(&line_of_64), "{line}");
+        let end = "-----END%20CERTIFICATE-----%0A\";Subject=\"CN=bench\"\r\n";
+        assert!(line.ends_with(end), "{line}");
+    }
 
     #[test]
     fn final_state_is_unknown_until_an_event_follows_its_answer() {
@@ -332,9 +366,7 @@ mod tests {
         assert_eq!(expected.unknown(&events), 1, "an event before the answer");
         events.record("a".to_owned(), at(2));
         assert_eq!(expected.unknown(&events), 0);
-        let mut later = Expected::default();
-        later.add("a".to_owned(), at(3));
-        expected.merge(later);
+        expected.add("a".to_owned(), at(3));
         assert_eq!(
             (expected.unknown(&events), expected.reviews),
             (1, 2),

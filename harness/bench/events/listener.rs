@@ -1,105 +1,108 @@
 //! The capacity of one listener on one core: events per second with and without its cache, and 5,000 clients at once.
 //!
-//! The listener remembers the client of an `X-Forwarded-Client-Cert` header that it has verified, for up to 20,000 headers.
+//! The listener caches the client of an `X-Forwarded-Client-Cert` header that it has verified, for up to 20,000 headers.
 //! *Cold* requests go through more headers than that, in order, so each one is parsed and its certificate chain verified;
 //! *warm* requests repeat 1,000 headers. No two events are equal, so none is coalesced.
 
 use std::io::{self, Write as _};
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use api::event::{BOOT_ID_HEADER, BootId, Heartbeat, SEQUENCE_HEADER};
+use clap::Args;
 use rustls_pki_types::{CertificateDer, UnixTime};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
+use tempfile::NamedTempFile;
+use testkit::pki::Authority;
+use testkit::until::until;
 use tokio::task::JoinSet;
 
-use super::kcp::{Gateway, MANAGER, Operator, verifying};
+use super::kcp::{Gateway, MANAGER, Operator, forwarded, verifying};
 use crate::environment::Bench;
-use crate::http::{Connection, Target, post};
-use crate::load::{Client, Load, Requests};
-use crate::pki::{Authority, forwarded};
-use crate::process::Process;
+use crate::load::{Client, Connection, Cost, Requests, Target, post};
+use crate::process::{Process, free_address};
 use crate::report::{Bound, Row, Table};
 use crate::statistics::{Estimate, milliseconds, number};
 
-/// What an operator process has seen.
+/// How an operator is started.
+#[derive(Debug, Clone, Args)]
+pub struct OperatorArgs {
+    /// Where the listener listens.
+    #[arg(long)]
+    address: SocketAddr,
+    /// File with the certificate authority of watchers.
+    #[arg(long)]
+    authority: PathBuf,
+}
+
+/// What an operator process has received.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-struct Seen {
+struct Received {
     /// Events that came out of the listener's stream.
     events: u64,
     /// Runtimes with a heartbeat.
     runtimes: usize,
 }
 
-/// Runs an operator with the listener until standard input ends: reads the authority as a line of JSON, writes the
-/// listener's address, and answers each further line with [`Seen`].
-pub(crate) async fn operate() -> anyhow::Result<()> {
-    let authority: String = serde_json::from_str(&read_line().await?.context("no authority")?)?;
+/// Runs an operator with the listener until standard input ends; gives [`Received`] as JSON.
+pub(crate) async fn operate(arguments: &OperatorArgs) -> anyhow::Result<String> {
+    let authority = std::fs::read_to_string(&arguments.authority)?;
     let events = Arc::new(AtomicU64::new(0));
     let counted = Arc::clone(&events);
     let take = move |_| {
         counted.fetch_add(1, Ordering::Relaxed);
     };
-    let operator = Operator::start(verifying(&authority)?, take).await?;
-    write_line(&operator.address)?;
-    while read_line().await?.is_some() {
-        let known = operator.liveness.snapshot();
-        let runtimes = known
-            .iter()
-            .filter(|it| it.since_heartbeat.is_some())
-            .count();
-        write_line(&Seen {
-            events: events.load(Ordering::Relaxed),
-            runtimes,
-        })?;
-    }
-    Ok(())
-}
-
-/// The next line; `None` when the input has ended.
-async fn read_line() -> anyhow::Result<Option<String>> {
-    let next = || io::stdin().lines().next().transpose();
-    Ok(tokio::task::spawn_blocking(next).await??)
-}
-
-fn write_line(value: &impl Serialize) -> anyhow::Result<()> {
-    let line = serde_json::to_string(value)? + "\n";
-    let mut output = io::stdout();
-    output.write_all(line.as_bytes())?;
-    Ok(output.flush()?)
+    let operator = Operator::start(arguments.address, verifying(&authority)?, take).await?;
+    tokio::task::spawn_blocking(|| io::read_to_string(io::stdin())).await??;
+    let known = operator.liveness.snapshot();
+    let alive = known.iter().filter(|it| it.since_heartbeat.is_some());
+    Ok(serde_json::to_string(&Received {
+        events: events.load(Ordering::Relaxed),
+        runtimes: alive.count(),
+    })?)
 }
 
 /// An operator process.
 struct Listener {
     process: Process,
     target: Target,
+    _authority: NamedTempFile,
 }
 
 impl Listener {
     async fn start(bench: &Bench<'_>, name: &str, authority: &Authority) -> anyhow::Result<Self> {
-        let arguments = ["bench", "operator"].map(str::to_owned);
-        let harness = &bench.programs.harness;
-        let mut process = Process::start_with_pipes(name, bench.cores.system, harness, &arguments)?;
-        process.send(&authority.pem).await?;
-        let address = process.receive().await?;
+        let (mut file, address) = (NamedTempFile::new()?, free_address()?);
+        file.write_all(authority.pem().as_bytes())?;
+        let arguments = [
+            "bench".to_owned(),
+            "operator".to_owned(),
+            format!("--address={address}"),
+            format!("--authority={}", file.path().display()),
+        ];
+        let harness = std::env::current_exe()?;
+        let process = Process::start(name, bench.core, &harness, &arguments)?;
+        let target = Target { address, tls: None };
+        until("the listener", START, || target.connect()).await?;
         Ok(Self {
             process,
-            target: Target { address, tls: None },
+            target,
+            _authority: file,
         })
     }
 
-    async fn seen(&mut self) -> anyhow::Result<Seen> {
-        self.process.send(&()).await?;
-        self.process.receive().await
+    async fn finish(self) -> anyhow::Result<Received> {
+        Ok(serde_json::from_str(&self.process.finish().await?)?)
     }
 }
 
 /// Measures it.
 pub(super) async fn measure(bench: &Bench<'_>) -> anyhow::Result<Table> {
-    let authority = Authority::new()?;
+    let authority = Authority::new("bench")?;
     let mut rows = bench
         .progress
         .show("listener: rate", rates(bench, &authority))
@@ -113,13 +116,12 @@ pub(super) async fn measure(bench: &Bench<'_>) -> anyhow::Result<Table> {
     Ok(Table::new(&["measure", "listener"], rows))
 }
 
-/// A listener under load from a gateway, with headers of so many runtimes.
+/// A listener under load from a gateway, with these headers in turn.
 struct Side {
     listener: Listener,
     client: Client,
     sent: u32,
-    cpu: Vec<f64>,
-    rates: Vec<f64>,
+    rounds: Vec<Cost>,
 }
 
 impl Side {
@@ -131,8 +133,7 @@ impl Side {
     ) -> anyhow::Result<Self> {
         let listener = Listener::start(bench, name, authority).await?;
         let make = move |number: u32| {
-            let runtimes = headers.len();
-            let index = number as usize % runtimes;
+            let index = number as usize % headers.len();
             event(&headers[index], index, number)
         };
         let requests = Requests {
@@ -144,75 +145,64 @@ impl Side {
             listener,
             client,
             sent: 0,
-            cpu: Vec::new(),
-            rates: Vec::new(),
+            rounds: Vec::new(),
         })
     }
 
     async fn round(&mut self, events: u32) -> anyhow::Result<()> {
-        let load = Load {
-            first: self.sent,
-            requests: events,
-            rate: 0,
-            give_up: GIVE_UP,
-        };
-        let (cpu, begin) = (self.listener.process.cpu()?, Instant::now());
-        self.client.run(load).await?;
-        let elapsed = begin.elapsed().as_secs_f64();
-        let cpu = self.listener.process.cpu()?.saturating_sub(cpu);
+        let cost = self.client.cost(&self.listener.process, self.sent, events);
+        self.rounds.push(cost.await?);
         self.sent += events;
-        self.cpu.push(cpu.as_secs_f64() * 1e6 / number(events));
-        self.rates.push(number(events) / elapsed);
         Ok(())
     }
 
-    /// The results, after a check that no event is missing.
-    async fn end(mut self, kind: &str) -> anyhow::Result<Capacity> {
-        let seen = self.listener.seen().await?.events;
-        let sent = self.sent;
-        ensure!(seen == u64::from(sent), "{kind}: {seen} events of {sent}");
+    /// Both estimates and the RSS in MiB, after a check that no event is missing.
+    async fn end(self) -> anyhow::Result<([Estimate; 2], Estimate)> {
         let memory = self.listener.process.memory("VmRSS")?;
-        self.listener.process.kill().await?;
-        Ok(Capacity {
-            rate: Estimate::of(&self.rates)?,
-            cpu: Estimate::of(&self.cpu)?,
-            memory,
-        })
+        let (received, sent) = (self.listener.finish().await?.events, self.sent);
+        ensure!(received == u64::from(sent), "{received} events of {sent}");
+        let [cpu, rate] = [0, 1].map(|index| Estimate::of_rounds(&self.rounds, index));
+        Ok(([cpu?, rate?], Estimate::exact(memory)))
     }
 }
 
-/// What one listener carries.
-struct Capacity {
-    /// Events per second.
-    rate: Estimate,
-    /// Microseconds of CPU time per event.
-    cpu: Estimate,
-    /// Resident MiB after all events.
-    memory: f64,
-}
-
 async fn rates(bench: &Bench<'_>, authority: &Authority) -> anyhow::Result<Vec<Row>> {
-    let name = |number| format!("runtime-{number}");
-    let certificates = authority.certificates((0..COLD_HEADERS).map(name))?;
-    let header = |(number, certificate)| forwarded(certificate, &name(number));
-    let headers: Vec<String> = (0..).zip(&certificates).map(header).collect();
+    let certificate = |number| anyhow::Ok(authority.leaf(&format!("runtime-{number}"))?.der);
+    let certificates: anyhow::Result<Vec<_>> = (0..COLD_HEADERS).map(certificate).collect();
+    let certificates = certificates?;
+    let headers: Vec<String> = certificates.iter().map(forwarded).collect();
     let warm_headers = headers[..WARM_HEADERS].to_vec();
     let mut cold = Side::start(bench, authority, "listener-cold", headers).await?;
     let mut warm = Side::start(bench, authority, "listener-warm", warm_headers).await?;
-    let events = bench.effort.choose(6_000, 4_000);
+    let (events, effort) = (bench.effort.choose(6_000, 4_000), bench.effort);
     // Fills the cache of the warm one.
     warm.round(u32::try_from(WARM_HEADERS)?).await?;
-    (warm.cpu, warm.rates) = (Vec::new(), Vec::new());
-    for _ in 0..bench.effort.choose(10, 3) {
+    warm.rounds.clear();
+    for _ in 0..effort.choose(10, 3) {
         cold.round(events).await?;
         warm.round(events).await?;
         warm.round(events).await?;
         cold.round(events).await?;
     }
     let check = verification(authority, &certificates)?;
-    let cold = cold.end("cold").await?;
-    let warm = warm.end("warm").await?;
-    Ok(rate_rows(bench, &cold, &warm, check))
+    let ([cold_cpu, cold_rate], cold_memory) = cold.end().await?;
+    let ([warm_cpu, warm_rate], warm_memory) = warm.end().await?;
+    // The speed of the machine cancels out in these ratios, which are therefore the bounds of a quick run.
+    let ratio = |cpu: Estimate, limit| {
+        let bound = Bound::at_most(cpu.times(1.0 / check.median), limit, " × a verification");
+        effort.choose(None, Some(bound))
+    };
+    let rate = effort.choose(Some(Bound::at_least(cold_rate, COLD_RATE, "/s")), None);
+    let memory = Bound::at_most(cold_memory, MOST_MEMORY, " MiB");
+    Ok(vec![
+        Row::of("events per second on one core, cold", [cold_rate], 0).bound(rate),
+        Row::of("events per second on one core, warm", [warm_rate], 0),
+        Row::of("CPU, µs per event, cold", [cold_cpu], 1).bound(ratio(cold_cpu, MOST_COLD)),
+        Row::of("CPU, µs per event, warm", [warm_cpu], 1).bound(ratio(warm_cpu, MOST_WARM)),
+        Row::of("… verification of one certificate alone, µs", [check], 1),
+        Row::of("RSS, MiB, 20,000 clients in the cache", [cold_memory], 1).bound(memory),
+        Row::of("RSS, MiB, 1,000 clients in the cache", [warm_memory], 1),
+    ])
 }
 
 /// Microseconds for the chain of one certificate, on the core of the load generator.
@@ -220,7 +210,7 @@ fn verification(
     authority: &Authority,
     certificates: &[CertificateDer<'static>],
 ) -> anyhow::Result<Estimate> {
-    let verifier = authority.verifier()?;
+    let verifier = authority.client_verifier()?;
     let mut rounds = Vec::new();
     for chunk in certificates.chunks(1_000) {
         let begin = Instant::now();
@@ -232,57 +222,15 @@ fn verification(
     Estimate::of(&rounds)
 }
 
-fn rate_rows(bench: &Bench<'_>, cold: &Capacity, warm: &Capacity, check: Estimate) -> Vec<Row> {
-    let effort = bench.effort;
-    // The speed of the machine cancels out in these ratios, which are therefore the bounds of a quick run.
-    let in_checks = |side: &Capacity| side.cpu.times(1.0 / check.median);
-    let ratio = |side, limit| {
-        let bound = Bound::at_most(in_checks(side), limit, " × a verification");
-        effort.choose(None, Some(bound))
-    };
-    let rate = Bound::at_least(cold.rate, COLD_RATE, "/s");
-    let memory = Bound::at_most(Estimate::exact(cold.memory), MOST_MEMORY, " MiB");
-    vec![
-        Row::new([
-            "events per second on one core, cold",
-            &format!("{:.0}", cold.rate),
-        ])
-        .bound(effort.choose(Some(rate), None)),
-        Row::new([
-            "events per second on one core, warm",
-            &format!("{:.0}", warm.rate),
-        ]),
-        Row::new(["CPU, µs per event, cold", &format!("{:.1}", cold.cpu)])
-            .bound(ratio(cold, MOST_COLD)),
-        Row::new(["CPU, µs per event, warm", &format!("{:.1}", warm.cpu)])
-            .bound(ratio(warm, MOST_WARM)),
-        Row::new([
-            "… verification of one certificate alone, µs",
-            &format!("{check:.1}"),
-        ]),
-        Row::new([
-            "RSS, MiB, 20,000 clients remembered",
-            &format!("{:.1}", cold.memory),
-        ])
-        .bound(memory),
-        Row::new([
-            "RSS, MiB, 1,000 clients remembered",
-            &format!("{:.1}", warm.memory),
-        ]),
-    ]
-}
-
 /// 5,000 runtimes with certificates of their own connect to the gateway at one moment, each with a heartbeat and an event.
 async fn reconnects(bench: &Bench<'_>, authority: &Authority) -> anyhow::Result<Vec<Row>> {
-    let mut listener = Listener::start(bench, "listener", authority).await?;
+    let listener = Listener::start(bench, "listener", authority).await?;
     let gateway = Gateway::start(authority, listener.target.address).await?;
     let count = bench.effort.count(5_000);
     let mut clients = Vec::new();
     for number in 0..count {
         let leaf = authority.leaf(&format!("runtime-{number}"))?;
-        let tls = Some(authority.client(Some(&leaf))?);
-        let address = gateway.address;
-        clients.push(Target { address, tls });
+        clients.push(Target::tls(gateway.address, authority, Some(&leaf))?);
     }
     let cpu = listener.process.cpu()?;
     let (times, errors) = connect_all(clients).await?;
@@ -290,29 +238,23 @@ async fn reconnects(bench: &Bench<'_>, authority: &Authority) -> anyhow::Result<
     let last = times
         .iter()
         .max()
-        .copied()
-        .unwrap_or(Duration::MAX)
-        .as_secs_f64();
+        .map_or(f64::INFINITY, Duration::as_secs_f64);
     let median = milliseconds(times.iter().copied(), 0.5).unwrap_or_default() / 1e3;
-    let seen = listener.seen().await?;
-    listener.process.kill().await?;
-    let missing = usize::try_from(u64::from(count).saturating_sub(seen.events))?;
-    let unknown = (count as usize).saturating_sub(seen.runtimes);
-    let error = errors
+    let received = listener.finish().await?;
+    let missing = usize::try_from(u64::from(count).saturating_sub(received.events))?;
+    let unknown = (count as usize).saturating_sub(received.runtimes);
+    let failed = errors.len();
+    let first = errors
         .first()
         .map_or_else(String::new, |error| format!("; {error}"));
-    let failed = errors.len();
+    let name = format!("{count} clients connect at once: TLS, heartbeat, event; last, s");
+    let result = format!("{last:.1}; p50 {median:.1} s; listener CPU {cpu:.2} s");
+    let bound = Bound::at_most(Estimate::exact(last), 60.0, " s");
+    let errors = "… clients with an error, unknown runtimes, missing events";
     Ok(vec![
-        Row::new([
-            format!("{count} clients connect at once: TLS, heartbeat, event; last, s"),
-            format!("{last:.1}; p50 {median:.1} s; listener CPU {cpu:.2} s"),
-        ])
-        .bound(Bound::at_most(Estimate::exact(last), 60.0, " s")),
-        Row::new([
-            "… clients with an error, unknown runtimes, missing events",
-            &format!("{failed}, {unknown}, {missing}{error}"),
-        ])
-        .bound(Bound::zero(failed + unknown + missing)),
+        Row::new([name, result]).bound(bound),
+        Row::new([errors, &format!("{failed}, {unknown}, {missing}{first}")])
+            .bound(Bound::zero(failed + unknown + missing)),
     ])
 }
 
@@ -353,7 +295,7 @@ async fn reconnect(target: &Target, number: usize) -> anyhow::Result<Connection>
     let heartbeat = serde_json::to_string(&heartbeat)?;
     let heartbeat = post(&format!("/v2/{MANAGER}/event/heartbeat"), "", &heartbeat);
     for request in [heartbeat, event("", number, 1)] {
-        let status = connection.request(&request).await?.status();
+        let status = connection.ask(request).await?.status;
         ensure!(status == 200, "{status}");
     }
     Ok(connection)
@@ -376,14 +318,15 @@ fn event(header: &str, runtime: usize, number: u32) -> Vec<u8> {
     )
 }
 
-/// More than the listener remembers.
+const START: Duration = Duration::from_mins(1);
+/// More than the listener caches.
 const COLD_HEADERS: u32 = 24_000;
 const WARM_HEADERS: usize = 1_000;
 /// Events per second: 10,000 runtimes whose certificates are all new to a listener send an event within two seconds.
 const COLD_RATE: f64 = 5_000.0;
-/// CPU time of an event by that of a verification, in a quick run, whose listener is a development build.
-const MOST_COLD: f64 = 12.0;
-const MOST_WARM: f64 = 2.0;
-/// MiB. A remembered client takes about two kilobytes.
+/// CPU time of an event by that of a verification, in a quick run, whose listener is a development build: about 3.5 times
+/// what a busy machine shows (11 and 2.3).
+const MOST_COLD: f64 = 40.0;
+const MOST_WARM: f64 = 8.0;
+/// MiB. A cached client takes about two kilobytes.
 const MOST_MEMORY: f64 = 128.0;
-const GIVE_UP: Duration = Duration::from_secs(30);

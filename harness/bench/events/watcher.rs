@@ -6,15 +6,14 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use tempfile::TempDir;
+use testkit::pki::Authority;
 use testkit::until::holds;
 
 use super::kcp::{Expected, MANAGER};
-use crate::environment::Bench;
-use crate::http::{Target, post};
-use crate::load::{Client, Exchange, Load, PLACEHOLDER, Requests};
-use crate::pki::Authority;
+use crate::environment::{Bench, write_certificate};
+use crate::load::{Client, Exchange, Load, PLACEHOLDER, Requests, Target, post};
 use crate::process::{Process, free_address, is_ready};
 
 /// A watcher that can be started.
@@ -41,17 +40,14 @@ impl Program {
     ) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         std::fs::create_dir(folder.path().join(SPOOL))?;
-        authority.write(&authority.leaf(name)?, folder.path())?;
+        write_certificate(authority, &authority.leaf(name)?, folder.path())?;
         Ok(Self {
             name: name.to_owned(),
-            binary: bench.programs.product.clone(),
-            core: bench.cores.system,
+            binary: bench.product.clone(),
+            core: bench.core,
             folder,
             kcp,
-            target: Target {
-                address: free_address()?,
-                tls: Some(authority.client(None)?),
-            },
+            target: Target::tls(free_address()?, authority, None)?,
             metrics: free_address()?,
             health: free_address()?,
         })
@@ -84,7 +80,7 @@ impl Program {
         Ok(process)
     }
 
-    /// The resident memory of a ready process after its start, in MiB.
+    /// The RSS of a ready process after its start, in MiB.
     pub(super) async fn idle_memory(&self, process: &Process) -> anyhow::Result<f64> {
         holds("the watcher stays ready", SETTLING, || {
             is_ready(self.health)
@@ -124,7 +120,7 @@ impl Reviews {
         Self { prefix, objects }
     }
 
-    /// How the names of all objects begin.
+    /// The prefix of the names of all objects.
     pub(super) fn prefix(&self) -> String {
         format!("{}-", self.prefix)
     }
@@ -133,21 +129,21 @@ impl Reviews {
         format!("{}{:012}", self.prefix(), number % self.objects)
     }
 
-    pub(super) fn requests(&self) -> Requests {
+    pub(super) fn requests(&self) -> anyhow::Result<Requests> {
         let (objects, name) = (self.objects, format!("{}-{PLACEHOLDER}", self.prefix));
         let path = format!("/validate/{MANAGER}?timeout={}s", GIVE_UP.as_secs());
-        let numbered = Requests::numbered(post(&path, "", &review(&name)), ALLOWED);
-        Requests {
+        let numbered = Requests::numbered(post(&path, "", &review(&name)?), ALLOWED);
+        Ok(Requests {
             make: std::sync::Arc::new(move |number| (numbered.make)(number % objects)),
             ..numbered
-        }
+        })
     }
 
     pub(super) async fn client(&self, target: &Target) -> anyhow::Result<Client> {
-        Client::connect(target, self.requests()).await
+        Client::connect(target, self.requests()?).await
     }
 
-    /// What KCP has to know after these reviews.
+    /// What KCP has to have observed after these reviews.
     pub(super) fn expected(&self, exchanges: &[Exchange]) -> Expected {
         let mut expected = Expected::default();
         for exchange in exchanges.iter().filter(|it| it.answered) {
@@ -168,48 +164,12 @@ pub(super) fn load(first: u32, requests: u32, rate: u32) -> Load {
 }
 
 /// The review of an update of a Kyma, about 5 kB. The event takes its name from `object.metadata`.
-fn review(name: &str) -> String {
-    let kind = json!({"group": "operator.kyma-project.io", "version": "v1beta2", "kind": "Kyma"});
-    let resource =
-        json!({"group": "operator.kyma-project.io", "version": "v1beta2", "resource": "kymas"});
-    json!({
-        "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1",
-        "request": {
-            "uid": "705ab4f5-6393-11e8-b7cc-42010a800002", "operation": "UPDATE", "dryRun": false,
-            "name": "default", "namespace": "kyma-system", "kind": kind, "resource": resource,
-            "userInfo": {"username": "user", "groups": ["system:authenticated"]},
-            "object": kyma(name, "fast"),
-            "oldObject": kyma("default", "regular"),
-        },
-    })
-    .to_string()
+fn review(name: &str) -> anyhow::Result<String> {
+    let review: Value = serde_json::from_str(include_str!("review.json"))?;
+    Ok(review.to_string().replace("OBJECT", name))
 }
 
-fn kyma(name: &str, channel: &str) -> Value {
-    let module =
-        |number| json!({"name": format!("module-{number}"), "channel": channel, "managed": true});
-    let modules: Vec<Value> = (0..10).map(module).collect();
-    let field = |number| {
-        let key = format!("k:{{\"name\":\"module-{number}\"}}");
-        (key, json!({".": {}, "f:name": {}}))
-    };
-    let fields: serde_json::Map<String, Value> = (0..10).map(field).collect();
-    json!({
-        "apiVersion": "operator.kyma-project.io/v1beta2", "kind": "Kyma",
-        "metadata": {
-            "name": name, "namespace": "kyma-system", "generation": 7, "resourceVersion": "123456",
-            "labels": {"operator.kyma-project.io/watched-by": "kyma"},
-            "managedFields": [{
-                "manager": "kubectl", "operation": "Update", "fieldsType": "FieldsV1",
-                "fieldsV1": {"f:spec": {"f:channel": {}, "f:modules": fields}},
-            }],
-        },
-        "spec": {"channel": channel, "modules": modules},
-        "status": {"state": "Ready", "lastOperation": {"operation": "kyma is ready"}},
-    })
-}
-
-pub(super) const ALLOWED: &str = "\"allowed\":true";
+const ALLOWED: &str = "\"allowed\":true";
 /// `timeoutSeconds` of the webhook configuration that lifecycle-manager installs.
 const GIVE_UP: Duration = Duration::from_secs(15);
 const SPOOL: &str = "spool";
@@ -222,7 +182,7 @@ mod tests {
     #[test]
     fn review_names_its_object_in_the_metadata_of_the_new_object_only() {
         let reviews = Reviews::new("a", 10);
-        let request = String::from_utf8((reviews.requests().make)(12)).unwrap();
+        let request = String::from_utf8((reviews.requests().unwrap().make)(12)).unwrap();
         assert_eq!(reviews.object(12), "a-000000000002");
         assert_eq!(request.matches("a-000000000002").count(), 1, "{request}");
         let body = request.split("\r\n\r\n").nth(1).unwrap();

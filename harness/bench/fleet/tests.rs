@@ -1,22 +1,17 @@
-//! The fleet as its clients see it, each test with a fleet of its own.
+//! Each test has a fleet of its own, and the client of the product's client library.
 
-mod conditions;
-mod identities;
-mod objects;
-mod transport;
-
-use std::time::Duration;
+use std::time::Instant;
 
 use http::{HeaderMap, Request, StatusCode};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config as KubeConfig};
+use rstest::rstest;
 
 use super::*;
 
 const SECRET: &str = "/api/v1/namespaces/kyma-system/secrets/registry-credentials";
-const PATIENCE: Duration = Duration::from_secs(10);
 
 async fn fleet(runtimes: usize, conditions: Conditions) -> Fleet {
     let options = FleetOptions {
@@ -27,9 +22,10 @@ async fn fleet(runtimes: usize, conditions: Conditions) -> Fleet {
     Fleet::start(options).await.unwrap()
 }
 
-async fn config(kubeconfig: &str) -> KubeConfig {
-    let kubeconfig = Kubeconfig::from_yaml(kubeconfig).unwrap();
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
+async fn config(fleet: &Fleet, number: usize) -> KubeConfig {
+    let kubeconfig = Kubeconfig::from_yaml(&fleet.kubeconfig(number).unwrap()).unwrap();
+    let options = KubeConfigOptions::default();
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &options)
         .await
         .unwrap();
     config.default_retry = false;
@@ -37,8 +33,7 @@ async fn config(kubeconfig: &str) -> KubeConfig {
 }
 
 async fn client(fleet: &Fleet, number: usize) -> Client {
-    let kubeconfig = fleet.kubeconfig(number).unwrap();
-    Client::try_from(config(&kubeconfig).await).unwrap()
+    Client::try_from(config(fleet, number).await).unwrap()
 }
 
 type Answered = (StatusCode, HeaderMap, Value);
@@ -71,14 +66,225 @@ fn secret(password: &str) -> Value {
     })
 }
 
-fn secret_place() -> Place {
-    Place {
-        resource: "secrets".to_owned(),
-        namespace: "kyma-system".to_owned(),
-        name: "registry-credentials".to_owned(),
+async fn status(client: &Client, request: Request<Body>) -> StatusCode {
+    call(client, request).await.unwrap().0
+}
+
+#[rstest]
+#[case::throttled(|it: &mut Conditions| (it.faults.throttled, it.faults.retry_after) = (1000, 7), 429)]
+#[case::failing(|it: &mut Conditions| it.faults.failing = 1000, 500)]
+#[case::conflicting(|it: &mut Conditions| it.faults.conflicting = 1000, 409)]
+#[tokio::test]
+async fn fault_is_the_response_to_a_write(
+    #[case] change: fn(&mut Conditions),
+    #[case] expected: u16,
+) {
+    let fleet = fleet(1, Conditions::with(change)).await;
+    let client = client(&fleet, 0).await;
+    let (status, headers, body) = call(&client, apply(SECRET, &secret("eA=="))).await.unwrap();
+    assert_eq!(status, expected);
+    // Priority and fairness responds with text.
+    let code = (expected != 429).then(|| json!(expected));
+    assert_eq!(body["code"], code.unwrap_or_default());
+    let retry_after = headers.get("retry-after").map(|it| it.to_str().unwrap());
+    assert_eq!(retry_after, (expected == 429).then_some("7"));
+    assert_eq!((fleet.counts().faults, fleet.counts().writes), (1, 0));
+}
+
+#[rstest]
+#[case::stalled(|it: &mut Conditions| it.faults.stalled = 1000, false)]
+#[case::silent(|it: &mut Conditions| it.reach = Reach::Silent, false)]
+#[case::refusing(|it: &mut Conditions| it.reach = Reach::Refusing, true)]
+#[case::reset(|it: &mut Conditions| it.faults.reset = 1000, true)]
+#[case::expired(|it: &mut Conditions| it.certificate = Certificate::Expired, true)]
+#[tokio::test]
+async fn unreachable_runtime_does_not_delay_another(
+    #[case] change: fn(&mut Conditions),
+    #[case] fails: bool,
+) {
+    let fleet = fleet(2, Conditions::default()).await;
+    fleet.set(0..1, &Conditions::with(change));
+    let (bad, good) = (client(&fleet, 0).await, client(&fleet, 1).await);
+    let response = tokio::time::timeout(Duration::from_millis(500), call(&bad, get("/version")));
+    // Either an error at once, or no response until the client gives up.
+    match response.await {
+        Ok(response) => assert!(fails && response.is_err(), "{response:?}"),
+        Err(_) => assert!(!fails, "no response"),
+    }
+    assert_eq!(status(&good, get("/version")).await, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn reset_comes_before_the_write_or_after_it() {
+    let fleet = fleet(1, Conditions::with(|it| it.faults.reset = 1000)).await;
+    for number in 0..16 {
+        let client = client(&fleet, 0).await;
+        call(&client, apply(SECRET, &secret(&format!("{number:04}"))))
+            .await
+            .unwrap_err();
+    }
+    let writes = fleet.counts().writes;
+    assert!((1..16).contains(&writes), "{writes} of 16 were carried out");
+}
+
+#[tokio::test]
+async fn latency_and_drip_take_their_time() {
+    let latency = Duration::from_millis(40);
+    let fleet = fleet(1, Conditions::with(|it| it.latency = latency)).await;
+    let client = client(&fleet, 0).await;
+    let timed = async |path: &str| {
+        let begin = Instant::now();
+        assert_eq!(status(&client, get(path)).await, StatusCode::OK);
+        begin.elapsed()
+    };
+    let (first, second) = (timed("/version").await, timed("/version").await);
+    assert!(first >= latency * 3, "{first:?}");
+    assert!(second >= latency && second < first, "{second:?}");
+    fleet.set(
+        0..1,
+        &Conditions::with(|it| it.drip = Duration::from_millis(20)),
+    );
+    let dripped = timed("/api/v1").await;
+    assert!(dripped >= Duration::from_millis(100), "{dripped:?}");
+}
+
+#[rstest]
+#[case(Credentials::Token, false)]
+#[case(Credentials::Certificate, false)]
+#[case(Credentials::Certificate, true)]
+#[tokio::test]
+async fn credentials_open_one_runtime_until_they_are_rotated(
+    #[case] credentials: Credentials,
+    #[case] own_authorities: bool,
+) {
+    let options = FleetOptions {
+        runtimes: 2,
+        credentials,
+        own_authorities,
+        ..FleetOptions::default()
+    };
+    let fleet = Fleet::start(options).await.unwrap();
+    let own = client(&fleet, 0).await;
+    assert_eq!(status(&own, get("/version")).await, StatusCode::OK);
+
+    // The credentials of one runtime at the address of the other.
+    let (mut stray, other) = (config(&fleet, 0).await, config(&fleet, 1).await);
+    (stray.cluster_url, stray.tls_server_name) = (other.cluster_url, other.tls_server_name);
+    let stray = Client::try_from(stray).unwrap();
+    let response = call(&stray, get("/version")).await;
+    if own_authorities {
+        response.expect_err("the certificate of another authority");
+    } else {
+        assert_eq!(response.unwrap().0, StatusCode::UNAUTHORIZED);
+    }
+    fleet.reset_counters();
+
+    let own = client(&fleet, 0).await;
+    fleet.rotate();
+    assert_eq!(
+        status(&own, get("/version")).await,
+        StatusCode::UNAUTHORIZED
+    );
+    let renewed = client(&fleet, 0).await;
+    assert_eq!(status(&renewed, get("/version")).await, StatusCode::OK);
+    assert_eq!(fleet.counts().unauthorized, 1);
+}
+
+#[tokio::test]
+async fn runtimes_are_clusters_of_their_own() {
+    let fleet = fleet(2, Conditions::default()).await;
+    let (one, two) = (client(&fleet, 0).await, client(&fleet, 1).await);
+    let uid = async |client: &Client| {
+        let request = get("/api/v1/namespaces/kube-system");
+        call(client, request).await.unwrap().2["metadata"]["uid"].clone()
+    };
+    let first = uid(&one).await;
+    assert!(first.is_string());
+    assert_ne!(first, uid(&two).await);
+    let swapped = Conditions::with(|it| it.identity = first.as_str().map(str::to_owned));
+    fleet.set(1..2, &swapped);
+    assert_eq!(uid(&two).await, first);
+    assert_eq!(
+        status(&two, apply(SECRET, &secret("eA=="))).await,
+        StatusCode::CREATED
+    );
+    assert_eq!(status(&one, get(SECRET)).await, StatusCode::NOT_FOUND);
+    assert_eq!(fleet.counts().foreign_writes, 1);
+}
+
+#[tokio::test]
+async fn owner_marker_of_another_runtime_is_a_foreign_write() {
+    let fleet = fleet(1, Conditions::default()).await;
+    let client = client(&fleet, 0).await;
+    let path = "/api/v1/namespaces/kyma-system/configmaps/rt-bootstrapper-owner";
+    for (id, foreign) in [(runtime_id(0), 0), (runtime_id(1), 1)] {
+        let marker = json!({
+            "apiVersion": "v1", "kind": "ConfigMap",
+            "metadata": {"name": "rt-bootstrapper-owner"}, "data": {"runtimeID": id},
+        });
+        assert!(status(&client, apply(path, &marker)).await.is_success());
+        assert_eq!(fleet.counts().foreign_writes, foreign);
     }
 }
 
-async fn status(client: &Client, request: Request<Body>) -> StatusCode {
-    call(client, request).await.unwrap().0
+#[tokio::test]
+async fn writes_are_counted_and_arrivals_are_timed() {
+    let fleet = fleet(2, Conditions::default()).await;
+    let client = client(&fleet, 0).await;
+    let place = testkit::apiserver::place("secrets", "kyma-system", "registry-credentials");
+    let expected = |password| Expected::new(place.clone(), &secret(password));
+    let start = fleet.now();
+    for _ in 0..2 {
+        assert!(
+            status(&client, apply(SECRET, &secret("eA==")))
+                .await
+                .is_success()
+        );
+    }
+    assert_eq!(
+        (fleet.counts().writes, fleet.most_redundant_applies()),
+        (1, 1)
+    );
+    let arrivals = fleet.arrivals(&expected("eA=="), start);
+    assert!(arrivals[0].is_some_and(|it| it > start && it < fleet.now()));
+    assert_eq!(arrivals[1], None);
+    assert_eq!(
+        fleet.arrivals(&expected("eA=="), fleet.now())[0],
+        None,
+        "before that time"
+    );
+    assert_eq!(
+        fleet.arrivals(&expected("eQ=="), start)[0],
+        None,
+        "other content"
+    );
+    let delete = Request::delete(SECRET).body(Body::empty()).unwrap();
+    assert_eq!(status(&client, delete).await, StatusCode::OK);
+    assert_eq!(fleet.arrivals(&expected("eA=="), start)[0], None, "deleted");
+    fleet.reset_counters();
+    assert_eq!(
+        (fleet.counts(), fleet.most_redundant_applies()),
+        (Counts::default(), 0)
+    );
+}
+
+#[tokio::test]
+async fn requests_in_flight_are_counted() {
+    let fleet = fleet(
+        1,
+        Conditions::with(|it| it.latency = Duration::from_millis(100)),
+    )
+    .await;
+    let client = client(&fleet, 0).await;
+    let paths = ["/version", "/apis", "/api/v1/namespaces/kube-system"];
+    let statuses = paths.map(|path| status(&client, get(path)));
+    assert_eq!(
+        futures::future::join_all(statuses).await,
+        [StatusCode::OK; 3]
+    );
+    let counts = fleet.counts();
+    assert_eq!(
+        (counts.reads, counts.most_in_flight, counts.in_flight),
+        (3, 3, 0)
+    );
 }

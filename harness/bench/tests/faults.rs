@@ -1,8 +1,7 @@
-//! The product's controller and two hundred simulated runtimes, most of them with an injected fault.
+//! The product's controller and 200 simulated runtimes, most of them with an injected fault.
 //!
-//! Invariant: the controller is the binary that ships, the control plane a real API server; chance is the fleet's, which
-//! is the same in every run. Every runtime has converged before its fault is injected, so that one with the second
-//! version got it despite the fault. Runtimes that never answer are part of `harness bench fanout`.
+//! The control plane is a real API server. Every runtime has converged before its fault is injected, so one with the second
+//! version got it despite the fault. Runtimes that never respond are part of `harness bench fanout`.
 
 #![cfg(test)]
 
@@ -15,9 +14,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use api::bootstrapper::{ConditionStatus, READY, RuntimeBootstrapper};
 use api::runtimes::MODE_DIRECT;
-use bench::fleet::{
-    Certificate, Conditions, Faults, Fleet, FleetOptions, Selection, content_of, runtime_id,
-};
+use bench::fleet::{Certificate, Conditions, Expected, Fleet, FleetOptions, runtime_id};
 use clusters::cluster::{Cluster, ClusterOptions};
 use clusters::control_plane::{ControlPlane, Member, Sources, controller_flags};
 use clusters::progress::{Progress, tail};
@@ -31,7 +28,8 @@ use tokio::process::{Child, Command};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn faults_of_some_runtimes_do_not_affect_others() {
-    let binary = images::binary(&Progress::new(), images::Profile::E2e)
+    let progress = Progress::new();
+    let binary = images::binary(&progress, images::Profile::E2e)
         .await
         .unwrap();
     let setup = Setup::load().unwrap();
@@ -43,193 +41,166 @@ async fn faults_of_some_runtimes_do_not_affect_others() {
     let ran = run_cases(&cluster, &binary).await;
     cluster.stop().await.unwrap();
     run.end().await.unwrap();
-    let log = workspace::logs().join(LOG);
-    assert!(ran.is_ok(), "{ran:?}\n{}", tail(&log, 20));
+    assert!(
+        ran.is_ok(),
+        "{ran:?}\n{}",
+        tail(&workspace::logs().join(LOG), 20)
+    );
 }
 
 async fn run_cases(cluster: &Cluster, binary: &Path) -> anyhow::Result<()> {
+    let cases = cases();
+    let all = 0..cases.len() * OF_EACH;
     let crds = Command::new(binary).arg("crds").output().await?;
-    cluster.apply(std::str::from_utf8(&crds.stdout)?).await?;
+    cluster.apply(str::from_utf8(&crds.stdout)?).await?;
     let control_plane = ControlPlane::prepare(cluster.client(), Some(MODE_DIRECT)).await?;
-    let fleet = Fleet::start(FleetOptions {
-        runtimes: cases().len() * OF_EACH,
-        ..FleetOptions::default()
-    })
-    .await?;
-    let all = 0..cases().len() * OF_EACH;
-    let members = all.clone().map(|number| {
-        let kubeconfig = fleet.kubeconfig(number)?;
-        anyhow::Ok(Member { number, kubeconfig })
-    });
-    control_plane
-        .fill(&members.collect::<anyhow::Result<Vec<_>>>()?)
-        .await?;
+    let fleet = fleet(&control_plane, all.end).await?;
     let (first, second) = (Sources::of_version(1)?, Sources::of_version(2)?);
     control_plane.put_sources(&first).await?;
     let _controller = start(binary, cluster.kubeconfig_path())?;
-    have(&fleet, all.clone(), &first).await?;
-    // Content is written before the installation ends, which would otherwise write to another cluster.
+    let have = async |what: &str, numbers: Range<usize>, sources: &Sources| {
+        let has = || async { has(&fleet, numbers.clone(), sources) };
+        until("the sources on the runtimes", PATIENCE, has)
+            .await
+            .with_context(|| what.to_owned())
+    };
+    have("first version", all.clone(), &first).await?;
+    // Sources are written before the installation ends, which would otherwise write to another cluster.
     let resources = Api::<RuntimeBootstrapper>::all(cluster.client());
-    until("the runtimes are as they should be", PATIENCE, || {
-        are_ready(&resources, all.len())
-    })
-    .await?;
+    let ready = || has_condition(&resources, all.clone(), ConditionStatus::True, None);
+    until("every runtime is ready", PATIENCE, ready).await?;
 
-    for (case, numbers) in cases().iter().zip(groups()) {
+    for (case, numbers) in cases.iter().zip(groups()) {
         for number in numbers {
             let mut conditions = case.conditions.clone();
             // Two runtimes with the same cluster would be another fault.
             conditions.identity = conditions.identity.map(|it| format!("{it}-{number}"));
-            fleet.set(&Selection::Numbers(vec![number]), conditions);
+            fleet.set(number..number + 1, &conditions);
         }
     }
     control_plane.put_sources(&second).await?;
-    for (case, numbers) in cases().iter().zip(groups()) {
-        if case.refused.is_none() {
-            let arrived = have(&fleet, numbers, &second).await;
-            arrived.with_context(|| format!("{}: {:?}", case.what, fleet.totals()))?;
+    for (case, numbers) in cases.iter().zip(groups()) {
+        if case.reason.is_none() {
+            have(case.what, numbers, &second).await?;
         }
     }
-    // Each of the others was tried as long as the slowest that arrived.
-    for (case, numbers) in cases().iter().zip(groups()) {
-        if let Some(reason) = case.refused {
-            let said = until("each says why", PATIENCE, || {
-                are_refused(&resources, numbers.clone(), reason)
-            });
-            said.await.context(case.what)?;
-            let kept = has(&fleet, numbers, &first);
+    // Each of the others was tried as long as the slowest that converged.
+    for (case, numbers) in cases.iter().zip(groups()) {
+        if let Some(reason) = case.reason {
+            let status = ConditionStatus::False;
+            let reported = || has_condition(&resources, numbers.clone(), status, Some(reason));
+            until("each has the reason", PATIENCE, reported)
+                .await
+                .context(case.what)?;
+            let kept = has(&fleet, numbers.clone(), &first);
             kept.with_context(|| format!("{}: written to", case.what))?;
         }
     }
-    let counts = fleet.totals().counts;
-    ensure!(counts.spoiled > 0, "nothing went wrong: {counts:?}");
-    ensure!(counts.foreign_writes == 0, "gone astray: {counts:?}");
+    let counts = fleet.counts();
+    ensure!(counts.faults > 0, "no fault was injected: {counts:?}");
+    ensure!(
+        counts.foreign_writes == 0,
+        "writes to other clusters: {counts:?}"
+    );
     Ok(())
 }
 
-async fn are_refused(
+/// Simulated runtimes that the control plane has.
+async fn fleet(control_plane: &ControlPlane, runtimes: usize) -> anyhow::Result<Fleet> {
+    let options = FleetOptions {
+        runtimes,
+        ..FleetOptions::default()
+    };
+    let fleet = Fleet::start(options).await?;
+    let member = |number| {
+        let kubeconfig = fleet.kubeconfig(number)?;
+        anyhow::Ok(Member { number, kubeconfig })
+    };
+    let members: anyhow::Result<Vec<Member>> = (0..runtimes).map(member).collect();
+    control_plane.fill(&members?).await?;
+    Ok(fleet)
+}
+
+/// Whether condition `Ready` of all runtimes has this status and reason.
+async fn has_condition(
     resources: &Api<RuntimeBootstrapper>,
     numbers: Range<usize>,
-    reason: &str,
+    status: ConditionStatus,
+    reason: Option<&str>,
 ) -> anyhow::Result<()> {
     let resources = resources.list(&ListParams::default()).await?;
     for name in numbers.map(runtime_id) {
         let resource = resources.iter().find(|it| it.name_any() == name);
-        let status = resource.and_then(|it| it.status.as_ref());
-        let mut conditions = status.iter().flat_map(|status| &status.conditions);
-        let said = conditions.find(|it| it.kind == READY);
-        ensure!(
-            said.is_some_and(|it| it.status == ConditionStatus::False && it.reason == reason),
-            "{name}: {said:?}"
-        );
+        let conditions = resource
+            .and_then(|it| it.status.as_ref())
+            .map(|it| &it.conditions);
+        let ready = conditions.into_iter().flatten().find(|it| it.kind == READY);
+        let same = |reason| ready.is_some_and(|it| it.reason == reason);
+        let has_status = ready.is_some_and(|it| it.status == status);
+        ensure!(has_status && reason.is_none_or(same), "{name}: {ready:?}");
     }
     Ok(())
 }
 
-async fn are_ready(resources: &Api<RuntimeBootstrapper>, expected: usize) -> anyhow::Result<()> {
-    let resources = resources.list(&ListParams::default()).await?;
-    let ready = resources.iter().filter(|resource| {
-        let status = resource.status.as_ref();
-        let mut conditions = status.iter().flat_map(|status| &status.conditions);
-        conditions.any(|it| it.kind == READY && it.status == ConditionStatus::True)
-    });
-    let ready = ready.count();
-    ensure!(ready == expected, "{ready} of {expected}");
-    Ok(())
-}
-
-/// What is wrong with some runtimes.
+/// Runtimes with a fault.
 struct FaultCase {
     what: &'static str,
     conditions: Conditions,
     /// The reason of `Ready` for not writing to them; those without one converge all the same.
-    refused: Option<&'static str>,
+    reason: Option<&'static str>,
 }
 
 fn cases() -> Vec<FaultCase> {
-    let case = |what, conditions, refused| FaultCase {
+    let throttled =
+        Conditions::with(|it| (it.faults.throttled, it.faults.retry_after) = (SHARE, 1));
+    // Of the writes alone.
+    let conflicting = Conditions::with(|it| it.faults.conflicting = SHARE * 8);
+    let another = Conditions::with(|it| it.identity = Some("00000000-another-cluster".to_owned()));
+    let expired = Conditions::with(|it| it.certificate = Certificate::Expired);
+    let cases = [
+        ("no fault", Conditions::default(), None),
+        ("status 429", throttled, None),
+        (
+            "status 500",
+            Conditions::with(|it| it.faults.failing = SHARE),
+            None,
+        ),
+        ("status 409", conflicting, None),
+        (
+            "resets",
+            Conditions::with(|it| it.faults.reset = SHARE),
+            None,
+        ),
+        (
+            "slow bodies",
+            Conditions::with(|it| it.drip = Duration::from_millis(2)),
+            None,
+        ),
+        ("expired certificate", expired, Some("TLSHandshakeFailed")),
+        ("another cluster", another, Some("ClusterUIDChanged")),
+    ];
+    let case = |(what, conditions, reason)| FaultCase {
         what,
         conditions,
-        refused,
+        reason,
     };
-    let faults = |faults| Conditions {
-        faults,
-        ..Conditions::default()
-    };
-    let none = Faults::default();
-    let throttled = Faults {
-        throttled: SHARE,
-        retry_after: 1,
-        ..none
-    };
-    let failing = Faults {
-        failing: SHARE,
-        ..none
-    };
-    // Of the writes alone.
-    let conflicting = Faults {
-        conflicting: SHARE * 8,
-        ..none
-    };
-    let reset = Faults {
-        reset: SHARE,
-        ..none
-    };
-    let slow = Conditions {
-        drip: Duration::from_millis(2),
-        ..Conditions::default()
-    };
-    let expired = Conditions {
-        certificate: Certificate::Expired,
-        ..Conditions::default()
-    };
-    let another = Conditions {
-        identity: Some("00000000-another-cluster".to_owned()),
-        ..Conditions::default()
-    };
-    vec![
-        case("nothing", Conditions::default(), None),
-        case("429", faults(throttled), None),
-        case("500", faults(failing), None),
-        case("409", faults(conflicting), None),
-        case("connections are reset", faults(reset), None),
-        case("bodies drip", slow, None),
-        case(
-            "the certificate is over",
-            expired,
-            Some("TLSHandshakeFailed"),
-        ),
-        case(
-            "another cluster is there",
-            another,
-            Some("ClusterUIDChanged"),
-        ),
-    ]
+    cases.map(case).into()
 }
 
 fn groups() -> impl Iterator<Item = Range<usize>> {
     (0..).map(|number| number * OF_EACH..(number + 1) * OF_EACH)
 }
 
-/// Waits until runtimes have what the sources say.
-async fn have(fleet: &Fleet, numbers: Range<usize>, sources: &Sources) -> anyhow::Result<()> {
-    until("the runtimes have it", PATIENCE, || async {
-        has(fleet, numbers.clone(), sources)
-    })
-    .await?;
-    Ok(())
-}
-
+/// Whether all runtimes have these sources.
 fn has(fleet: &Fleet, numbers: Range<usize>, sources: &Sources) -> anyhow::Result<()> {
-    for (place, object) in Sources::places().iter().zip(&sources.objects()) {
-        let wanted = Some(content_of(object));
-        let entries = fleet.entries(place);
-        let others = entries[numbers.clone()]
-            .iter()
-            .filter(|entry| entry.content != wanted)
-            .map(|entry| entry.runtime);
-        let others: Vec<usize> = others.collect();
-        ensure!(others.is_empty(), "{}: not {others:?}", place.name);
+    for (place, object) in Sources::places().into_iter().zip(&sources.objects()) {
+        let expected = Expected::new(place, object);
+        let arrivals = fleet.arrivals(&expected, Duration::ZERO);
+        let others: Vec<usize> = numbers
+            .clone()
+            .filter(|it| arrivals[*it].is_none())
+            .collect();
+        ensure!(others.is_empty(), "{}: not {others:?}", expected.place.name);
     }
     Ok(())
 }
@@ -239,7 +210,7 @@ fn start(binary: &Path, kubeconfig: &Path) -> anyhow::Result<Child> {
     let mut command = Command::new(binary);
     command
         .args(controller_flags(kubeconfig, "faults"))
-        // Most of them fail now and then, and all of them shall try.
+        // Most runtimes fail at times, and all of them are to be tried.
         .arg("--max-failures=100%")
         .arg("--health-probe-bind-address=127.0.0.1:0")
         .arg("--metrics-bind-address=127.0.0.1:0")
@@ -249,10 +220,10 @@ fn start(binary: &Path, kubeconfig: &Path) -> anyhow::Result<Child> {
     command.spawn().context("the controller")
 }
 
-/// Two hundred in all.
+/// 200 in all.
 const OF_EACH: usize = 25;
-/// Of a thousand requests: a pass over a runtime asks dozens, and most shall come to their end.
+/// Per mille: a reconcile of a runtime has dozens of requests, and most reconciles are to succeed.
 const SHARE: u16 = 10;
 const LOG: &str = "faults-controller.log";
-/// A runtime that is refused again and again is left alone for longer and longer.
+/// The time between two reconciles of a runtime that fails increases.
 const PATIENCE: Duration = Duration::from_mins(5);

@@ -13,7 +13,6 @@ const RETIRED: &[&str] = &[
 /// Beginnings of paths that still have such words. This list only shrinks: an entry without a finding fails the test.
 const NOT_CONVERTED: &[&str] = &[
     "features/watching/",
-    "harness/bench/",
     // Uses the names of e2e.
     "harness/cli/demo.rs",
     "harness/e2e/bdd.rs",

@@ -54,7 +54,8 @@ pub enum Profile {
 
 impl Profile {
     /// Its name in `Cargo.toml`, and its folder below `target`.
-    fn name(self) -> &'static str {
+    #[must_use]
+    pub fn name(self) -> &'static str {
         match self {
             Self::E2e => "e2e",
             Self::Release => "release",

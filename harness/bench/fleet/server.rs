@@ -1,0 +1,264 @@
+//! The connections and requests of simulated runtimes.
+//!
+//! Half of a round trip passes before a request is carried out and half after it, without a lock. A reset is a real one
+//! (RST). HTTP/2 and HTTP/1.1 are served.
+
+use std::convert::Infallible;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use api::runtimes::{OWNER_MARKER, OWNER_RUNTIME_ID};
+use bytes::Bytes;
+use futures::{StreamExt as _, stream};
+use http::header::AUTHORIZATION;
+use http::{Method, Request, Response};
+use http_body_util::{BodyExt as _, Limited, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustls_pki_types::CertificateDer;
+use serde_json::Value;
+use testkit::apiserver::respond::{Call, fault};
+use testkit::apiserver::{Asked, Body};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tokio_util::sync::CancellationToken;
+
+use super::conditions::{Conditions, Reach, RequestFault};
+use super::{Runtime, Shared};
+
+/// Serves until `closing` is canceled.
+pub(super) async fn serve(shared: Arc<Shared>, listener: TcpListener, closing: CancellationToken) {
+    while let Some(accepted) = closing.run_until_cancelled(listener.accept()).await {
+        // Without descriptors, or after a client has closed its connection, the next one is accepted.
+        let Ok((tcp, peer)) = accepted else { continue };
+        if peer.ip().is_loopback() {
+            let (shared, closing) = (Arc::clone(&shared), closing.clone());
+            tokio::spawn(async move {
+                // The counters have what matters of a connection that fails.
+                let _ = closing
+                    .run_until_cancelled(Box::pin(connection(shared, tcp)))
+                    .await;
+            });
+        }
+    }
+}
+
+/// One connection after its handshake.
+struct Session {
+    shared: Arc<Shared>,
+    /// The number of the runtime.
+    number: usize,
+    /// The client's certificate.
+    certificate: Option<CertificateDer<'static>>,
+    /// Resets the connection.
+    reset: CancellationToken,
+}
+
+async fn connection(shared: Arc<Shared>, tcp: TcpStream) -> anyhow::Result<()> {
+    tcp.set_nodelay(true)?;
+    let number = match tcp.local_addr()?.ip() {
+        IpAddr::V4(address) => super::identity::number_of(address),
+        IpAddr::V6(_) => None,
+    };
+    let Some((number, runtime)) = number.and_then(|it| Some((it, shared.runtimes.get(it)?))) else {
+        return Ok(());
+    };
+    let conditions = runtime.conditions();
+    match conditions.reach {
+        Reach::Up => {}
+        Reach::Refusing => return Ok(tcp.set_zero_linger()?),
+        Reach::Silent => {
+            let mut tcp = tcp;
+            tokio::io::copy(&mut tcp, &mut tokio::io::sink()).await?;
+            return Ok(());
+        }
+    }
+    // A round trip for the handshake of TCP, which loopback does not have, and one for that of TLS.
+    wait(conditions.latency * 2).await;
+    let config = runtime.identity.server(conditions.certificate)?;
+    let mut stream = TlsAcceptor::from(config).accept(tcp).await?;
+    shared.counts().handshakes += 1;
+    let chain = stream.get_ref().1.peer_certificates();
+    let reset = CancellationToken::new();
+    let session = Arc::new(Session {
+        number,
+        certificate: chain
+            .and_then(<[_]>::first)
+            .map(|leaf| leaf.clone().into_owned()),
+        reset: reset.clone(),
+        shared: Arc::clone(&shared),
+    });
+    if reset
+        .run_until_cancelled(respond_all(&mut stream, session))
+        .await
+        .is_none()
+    {
+        stream.get_ref().0.set_zero_linger()?;
+    }
+    Ok(())
+}
+
+async fn respond_all(stream: &mut TlsStream<TcpStream>, session: Arc<Session>) {
+    let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    let service = service_fn(move |request| {
+        let session = Arc::clone(&session);
+        async move { Ok::<_, Infallible>(session.respond(request).await) }
+    });
+    let io = TokioIo::new(stream);
+    // How a connection ends is decided by the client.
+    if is_h2 {
+        let _ = http2::Builder::new(TokioExecutor::new())
+            .serve_connection(io, service)
+            .await;
+    } else {
+        let _ = http1::Builder::new().serve_connection(io, service).await;
+    }
+}
+
+/// A request that has no response yet; a canceled one ends as well.
+struct InFlight<'a>(&'a Shared);
+
+impl<'a> InFlight<'a> {
+    fn new(shared: &'a Shared) -> Self {
+        let mut counts = shared.counts();
+        counts.in_flight += 1;
+        counts.most_in_flight = counts.most_in_flight.max(counts.in_flight);
+        Self(shared)
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.counts().in_flight -= 1;
+    }
+}
+
+impl Session {
+    fn runtime(&self) -> &Runtime {
+        &self.shared.runtimes[self.number]
+    }
+
+    async fn respond(&self, request: Request<Incoming>) -> Response<Body> {
+        let _in_flight = InFlight::new(&self.shared);
+        let runtime = self.runtime();
+        let conditions = runtime.conditions();
+        let number = runtime.requests.fetch_add(1, Ordering::Relaxed);
+        let (injected, takes) = conditions.draw(&runtime.identity.id, number);
+        self.shared.counts().faults += u64::from(injected != RequestFault::None);
+        let (head, body) = request.into_parts();
+        let body = Limited::new(body, LARGEST_BODY).collect().await;
+        wait(takes / 2).await;
+        match injected {
+            RequestFault::Stalled => std::future::pending().await,
+            RequestFault::ResetBefore => self.reset().await,
+            _ => {}
+        }
+        let response = match body {
+            Ok(body) => {
+                let call = Call {
+                    method: &head.method,
+                    uri: &head.uri,
+                    headers: &head.headers,
+                    body: &body.to_bytes(),
+                };
+                self.carry_out(&call, injected, &conditions)
+            }
+            Err(_) => fault(413, None),
+        };
+        if injected == RequestFault::ResetAfter {
+            self.reset().await;
+        }
+        wait(takes / 2).await;
+        in_pieces(response, conditions.drip)
+    }
+
+    async fn reset(&self) -> ! {
+        self.reset.cancel();
+        std::future::pending().await
+    }
+
+    fn carry_out(
+        &self,
+        call: &Call<'_>,
+        injected: RequestFault,
+        conditions: &Conditions,
+    ) -> Response<Body> {
+        let runtime = self.runtime();
+        let token = call
+            .headers
+            .get(AUTHORIZATION)
+            .and_then(|it| it.to_str().ok());
+        let token = token.and_then(|it| it.strip_prefix("Bearer "));
+        if !runtime
+            .state()
+            .accepted
+            .admits(token, self.certificate.as_ref())
+        {
+            self.shared.counts().unauthorized += 1;
+            return fault(401, None);
+        }
+        match injected {
+            RequestFault::Throttled => {
+                return fault(429, Some(conditions.faults.retry_after.into()));
+            }
+            RequestFault::Failing => return fault(500, None),
+            _ => {}
+        }
+        let asked = runtime.store.asked(call);
+        let is_object = !asked.verb.is_empty() && !asked.resource.starts_with("selfsubject");
+        let is_write = is_object && !matches!(*call.method, Method::GET | Method::HEAD);
+        self.shared.counts().reads += u64::from(!is_write);
+        if is_write && injected == RequestFault::Conflicting {
+            return runtime.store.conflict(call);
+        }
+        let answer = runtime.store.respond(call);
+        if answer.changed {
+            let is_foreign = conditions.identity.is_some() || marks_other(runtime, &asked, call);
+            let mut counts = self.shared.counts();
+            counts.writes += 1;
+            counts.foreign_writes += u64::from(is_foreign);
+        }
+        answer.response
+    }
+}
+
+/// Whether a write is an owner marker with the ID of another runtime.
+fn marks_other(runtime: &Runtime, asked: &Asked, call: &Call<'_>) -> bool {
+    let is_marker = asked.resource == "configmaps" && asked.name == OWNER_MARKER;
+    let body: Value = serde_json::from_slice(call.body).unwrap_or_default();
+    is_marker && asked.verb != "delete" && body["data"][OWNER_RUNTIME_ID] != *runtime.identity.id
+}
+
+/// The response with pauses between small pieces of its body.
+fn in_pieces(response: Response<Body>, pause: Duration) -> Response<Body> {
+    if pause.is_zero() {
+        return response;
+    }
+    response.map(|body| {
+        let pieces = body.into_data_stream().flat_map(move |bytes| {
+            let bytes = bytes.unwrap_or_default();
+            let pieces: Vec<Bytes> = bytes.chunks(PIECE).map(Bytes::copy_from_slice).collect();
+            stream::iter(pieces).then(move |piece| async move {
+                wait(pause).await;
+                Ok(Frame::data(piece))
+            })
+        });
+        StreamBody::new(pieces).boxed_unsync()
+    })
+}
+
+/// Simulates a distance; this is not a wait for a state.
+async fn wait(time: Duration) {
+    if !time.is_zero() {
+        tokio::time::sleep_until(tokio::time::Instant::now() + time).await;
+    }
+}
+
+const PIECE: usize = 64;
+/// The limit of an API server.
+const LARGEST_BODY: usize = 3 << 20;
