@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use super::{Authority, LandscapeError, Trust};
+use super::{Authority, Trust};
 use clusters::evidence::slug;
 use clusters::workspace;
 use testkit::pki;
@@ -15,11 +15,11 @@ impl Trust {
     ///
     /// # Errors
     /// When one can be neither read nor made.
-    pub fn pem(&self) -> Result<String, LandscapeError> {
+    pub fn pem(&self) -> anyhow::Result<String> {
         self.pem_at(&workspace::state().join("authorities"))
     }
 
-    fn pem_at(&self, folder: &Path) -> Result<String, LandscapeError> {
+    fn pem_at(&self, folder: &Path) -> anyhow::Result<String> {
         let mut text = String::new();
         for authority in &self.authorities {
             match authority {
@@ -34,13 +34,9 @@ impl Trust {
     }
 }
 
-fn get_or_create(folder: &Path, name: &str) -> Result<String, LandscapeError> {
+fn get_or_create(folder: &Path, name: &str) -> anyhow::Result<String> {
     let file = folder.join(format!("{}.pem", slug(name)));
-    let make = || Ok(pki::Authority::new(name)?.pem().to_owned());
-    workspace::get_or_create(&file, make).map_err(|error| LandscapeError::Authority {
-        name: name.to_owned(),
-        reason: format!("{error:#}"),
-    })
+    workspace::get_or_create(&file, || Ok(pki::Authority::new(name)?.pem().to_owned()))
 }
 
 #[cfg(test)]
