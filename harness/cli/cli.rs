@@ -19,7 +19,6 @@ use crate::verify;
 use ::e2e::landscape;
 use bench::{self, BenchCommand};
 use clusters::cluster::{Cluster, ClusterOptions, ProviderChoice, selfcheck};
-use clusters::docker::Docker;
 use clusters::images::{self, Role};
 use clusters::progress::Progress;
 use clusters::registry::{Identity, Registry};
@@ -170,7 +169,7 @@ async fn up(progress: &Progress, choice: &Choice, name: &str) -> anyhow::Result<
 }
 
 async fn down() -> anyhow::Result<()> {
-    let removed = run::forget_kept(&Docker::connect().await?).await?;
+    let removed = run::forget_kept().await?;
     if removed.is_empty() {
         println!("nothing is kept");
     }
@@ -183,7 +182,7 @@ async fn down() -> anyhow::Result<()> {
 async fn status() -> anyhow::Result<()> {
     let setup = Setup::load()?;
     println!("clusters run on {}", setup.provider);
-    for container in run::kept_containers(&Docker::connect().await?).await? {
+    for container in run::kept_containers().await? {
         let state = if container.running { "runs" } else { "stopped" };
         println!("{} {state}", container.name);
     }
@@ -196,7 +195,7 @@ async fn print_images(progress: &Progress) -> anyhow::Result<()> {
         images.push(images::product(progress, role).await?);
     }
     for image in images {
-        println!("{}\t{}", image.reference, image.path.display());
+        println!("{}\t{}", image.reference, image.id);
     }
     Ok(())
 }

@@ -2,10 +2,9 @@
 //!
 //! A cluster that was there before is never used: no option, file or variable leads to one.
 //!
-//! Invariant: a [`Cluster`] that `start` returned is ready (the API server says so, the node is Ready, the default
-//! ServiceAccount exists), and its API is reachable on loopback only. Ports, names and labels are ours, so a sweep
-//! finds every container. Deliberately absent: a `Drop` that tears down (teardown is [`Cluster::stop`], in `main`,
-//! so that it can be awaited and can fail), and sharing through statics.
+//! A [`Cluster`] that `start` returned is ready (the API server says so, the node is Ready, the default ServiceAccount
+//! exists), and its API is reachable on loopback only. It has no `Drop` that tears down: [`Cluster::stop`] can be awaited
+//! and can fail.
 
 mod container;
 mod node;
@@ -14,7 +13,7 @@ mod options;
 mod report;
 pub mod selfcheck;
 
-pub(crate) use container::{append, publish, split_reference};
+pub(crate) use container::request;
 pub use node::PodTarget;
 pub use objects::MANAGER;
 pub(crate) use options::k3s_image;
@@ -23,14 +22,15 @@ pub use options::{ClusterOptions, KUBERNETES_VERSION, Provider, ProviderChoice, 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::Api;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use testkit::until::until;
 
-use crate::docker::DockerError;
 use crate::run::Run;
 use crate::workspace;
 use node::Node;
-use testkit::until::{TooLate, until};
 
 /// A running cluster.
 pub struct Cluster {
@@ -52,7 +52,7 @@ impl Cluster {
         run: &Run,
         provider: &Provider,
         options: &ClusterOptions,
-    ) -> Result<Self, ClusterError> {
+    ) -> anyhow::Result<Self> {
         // testcontainers' futures are large; callers shall not carry them.
         let node = Box::pin(Node::start(run, provider, options)).await?;
         let kubeconfig = node.kubeconfig().await?;
@@ -73,8 +73,8 @@ impl Cluster {
     /// Removes the container, unless it is kept.
     ///
     /// # Errors
-    /// When Docker refuses.
-    pub async fn stop(self) -> Result<(), ClusterError> {
+    /// When Docker reports an error.
+    pub async fn stop(self) -> anyhow::Result<()> {
         self.node.stop().await
     }
 
@@ -115,163 +115,57 @@ impl Cluster {
     }
 }
 
-async fn client(kubeconfig: &str) -> Result<kube::Client, ClusterError> {
-    let parsed =
-        kube::config::Kubeconfig::from_yaml(kubeconfig).map_err(ClusterError::Kubeconfig)?;
-    let config =
-        kube::Config::from_custom_kubeconfig(parsed, &kube::config::KubeConfigOptions::default())
-            .await
-            .map_err(ClusterError::Kubeconfig)?;
-    kube::Client::try_from(config).map_err(|source| ClusterError::Api {
-        what: "make a client".to_owned(),
-        source: Box::new(source),
-    })
+async fn client(kubeconfig: &str) -> anyhow::Result<kube::Client> {
+    let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
+    let options = KubeConfigOptions::default();
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await?;
+    Ok(kube::Client::try_from(config)?)
 }
 
 /// Keeps a kubeconfig where users and other processes find it.
 ///
 /// # Errors
 /// When the file cannot be written.
-pub fn write_kubeconfig(name: &str, text: &str) -> Result<PathBuf, ClusterError> {
+pub fn write_kubeconfig(name: &str, text: &str) -> anyhow::Result<PathBuf> {
     let folder = workspace::state().join("clusters");
-    std::fs::create_dir_all(&folder).map_err(ClusterError::file(&folder))?;
     let path = folder.join(format!("{name}.yaml"));
-    std::fs::write(&path, text).map_err(ClusterError::file(&path))?;
+    let written = std::fs::create_dir_all(&folder).and_then(|()| std::fs::write(&path, text));
+    written.with_context(|| path.display().to_string())?;
     Ok(path)
 }
 
 /// Waits until the API server is ready, Pods could be created and, where there is one, the node is Ready.
-async fn ready(client: &kube::Client, has_node: bool) -> Result<(), ClusterError> {
-    until("the API server is ready", READY_TIMEOUT, || healthy(client))
-        .await
-        .map_err(ClusterError::NotReady)?;
+async fn ready(client: &kube::Client, has_node: bool) -> anyhow::Result<()> {
+    let healthy = async || {
+        let request = http::Request::get("/readyz").body(Vec::new())?;
+        let text = client.request_text(request).await?;
+        ensure!(text == "ok", text);
+        anyhow::Ok(())
+    };
+    until("the API server is ready", READY_TIMEOUT, healthy).await?;
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
+    let account = || accounts.get("default");
     until(
         "the ServiceAccount default/default exists",
         READY_TIMEOUT,
-        || accounts.get("default"),
+        account,
     )
-    .await
-    .map_err(ClusterError::NotReady)?;
+    .await?;
     if has_node {
         let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(client.clone());
-        until("a node is Ready", READY_TIMEOUT, || a_node_is_ready(&nodes))
-            .await
-            .map_err(ClusterError::NotReady)?;
+        let node_ready = || a_node_is_ready(&nodes);
+        until("a node is Ready", READY_TIMEOUT, node_ready).await?;
     }
     Ok(())
 }
 
-async fn healthy(client: &kube::Client) -> Result<(), String> {
-    let request = http::Request::get("/readyz")
-        .body(Vec::new())
-        .map_err(|error| error.to_string())?;
-    let answer = client
-        .request_text(request)
-        .await
-        .map_err(|error| error.to_string())?;
-    if answer == "ok" { Ok(()) } else { Err(answer) }
-}
-
-async fn a_node_is_ready(nodes: &Api<k8s_openapi::api::core::v1::Node>) -> Result<(), String> {
-    let found = nodes
-        .list(&kube::api::ListParams::default())
-        .await
-        .map_err(|error| error.to_string())?;
-    let ready = found.iter().any(|node| {
-        let conditions = node
-            .status
-            .as_ref()
-            .and_then(|status| status.conditions.as_ref());
-        conditions
-            .into_iter()
-            .flatten()
-            .any(|condition| condition.type_ == "Ready" && condition.status == "True")
-    });
-    if ready {
-        Ok(())
-    } else {
-        Err(format!("{} nodes, none Ready", found.items.len()))
-    }
+async fn a_node_is_ready(nodes: &Api<k8s_openapi::api::core::v1::Node>) -> anyhow::Result<()> {
+    let found = nodes.list(&kube::api::ListParams::default()).await?;
+    let statuses = found.iter().filter_map(|node| node.status.as_ref());
+    let mut conditions = statuses.flat_map(|status| status.conditions.iter().flatten());
+    let ready = conditions.any(|it| it.type_ == "Ready" && it.status == "True");
+    ensure!(ready, "{} nodes, none Ready", found.items.len());
+    Ok(())
 }
 
 const READY_TIMEOUT: Duration = Duration::from_mins(2);
-
-/// A cluster could not be started, or did not do what it was asked.
-#[derive(Debug, thiserror::Error)]
-pub enum ClusterError {
-    /// Docker refused.
-    #[error("the cluster's container")]
-    Docker(#[source] DockerError),
-    /// The container ended, or did not become ready in time.
-    #[error("{container} did not start; the end of its log:\n{tail}")]
-    Start {
-        /// Its name.
-        container: String,
-        /// The end of its log.
-        tail: String,
-        /// What testcontainers says.
-        source: Box<testcontainers::TestcontainersError>,
-    },
-    /// A kubeconfig cannot be used.
-    #[error("the kubeconfig cannot be used")]
-    Kubeconfig(#[source] kube::config::KubeconfigError),
-    /// Something did not become ready in time.
-    #[error("the cluster is not ready")]
-    NotReady(#[source] TooLate),
-    /// The API server refused.
-    #[error("could not {what}")]
-    Api {
-        /// What was asked.
-        what: String,
-        /// The answer.
-        source: Box<kube::Error>,
-    },
-    /// A manifest is not a stream of Kubernetes objects.
-    #[error("no Kubernetes manifest: {reason}")]
-    Manifest {
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// A program on the node failed.
-    #[error("{program} on the node ended with {code}: {stderr}")]
-    Program {
-        /// Its command line.
-        program: String,
-        /// Its exit code.
-        code: i64,
-        /// What it said.
-        stderr: String,
-    },
-    /// The container of the cluster is not in the network of the run.
-    #[error("cluster {cluster}: its container has no address in network {network}")]
-    NoAddress {
-        /// Name of the cluster.
-        cluster: String,
-        /// Name of the network.
-        network: String,
-    },
-    /// A file of ours cannot be read or written.
-    #[error("{}: cannot be read or written", path.display())]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-}
-
-impl ClusterError {
-    fn file(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
-        let path = path.to_owned();
-        move |source| Self::File { path, source }
-    }
-
-    fn api(what: impl Into<String>) -> impl FnOnce(kube::Error) -> Self {
-        let what = what.into();
-        move |source| Self::Api {
-            what,
-            source: Box::new(source),
-        }
-    }
-}

@@ -6,20 +6,23 @@
 
 use std::path::Path;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use api::names;
 use api::runtimes::{
     INFRASTRUCTURE_MANAGER, KCP_NAMESPACE, KUBECONFIG_KEY, MANAGED_BY, MODE, RUNTIME_GROUP,
-    RUNTIME_ID, RUNTIME_KIND, RUNTIME_PLURAL, RUNTIME_VERSION, kubeconfig_secret,
+    RUNTIME_ID, RUNTIME_KIND, RUNTIME_VERSION, kubeconfig_secret,
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use futures::{StreamExt as _, TryStreamExt as _, stream};
-use http::Request;
-use kube::Client;
+use kube::api::{
+    Api, ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams,
+};
+use kube::{Client, ResourceExt as _};
 use serde_json::{Map, Value, json};
 
 use testkit::Place;
+use testkit::pki::Authority;
 use testkit::until::until;
 
 mod crd;
@@ -31,7 +34,7 @@ use crd::{OWN, runtime_crd};
 pub struct Member {
     /// Its number in the fleet.
     pub number: usize,
-    /// What leads to it.
+    /// The kubeconfig of its cluster.
     pub kubeconfig: String,
 }
 
@@ -58,27 +61,21 @@ impl ControlPlane {
             shoot,
         };
         let crd = runtime_crd();
-        let name = crd["metadata"]["name"].as_str().unwrap_or_default();
-        let path = format!("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{name}");
-        match control_plane.get(&path).await {
-            Ok(found) => ensure!(
-                found["metadata"]["labels"][OWN] == "true",
+        let (crds, name) = control_plane.api(&crd)?;
+        if let Some(found) = crds.get_opt(&name).await? {
+            ensure!(
+                found.labels().contains_key(OWN),
                 "the cluster is not one of the harness: CustomResourceDefinition {name} has no label {OWN}"
-            ),
-            Err(kube::Error::Api(status)) if status.is_not_found() => {}
-            Err(error) => return Err(error.into()),
+            );
         }
         let namespace = json!({
             "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": KCP_NAMESPACE},
         });
-        control_plane
-            .apply(&format!("/api/v1/namespaces/{KCP_NAMESPACE}"), &namespace)
-            .await?;
-        control_plane.apply(&path, &crd).await?;
-        until("the CRD is served", PATIENCE, || async {
-            control_plane.get(&runtimes_path()).await.map(|_| ())
-        })
-        .await?;
+        control_plane.apply(&namespace).await?;
+        control_plane.apply(&crd).await?;
+        let (runtimes, _) = control_plane.api(&runtime(0, None))?;
+        let some = ListParams::default().limit(1);
+        until("the CRD is served", PATIENCE, || runtimes.list(&some)).await?;
         Ok(control_plane)
     }
 
@@ -93,12 +90,8 @@ impl ControlPlane {
     /// # Errors
     /// When the API server refuses one.
     pub async fn fill(&self, members: &[Member]) -> anyhow::Result<()> {
-        stream::iter(members)
-            .map(|member| self.put(member))
-            .buffer_unordered(AT_ONCE)
-            .try_collect::<Vec<()>>()
-            .await?;
-        Ok(())
+        let put = stream::iter(members).map(|member| self.put(member));
+        put.buffer_unordered(AT_ONCE).try_collect().await
     }
 
     /// Puts new kubeconfigs in; nothing else is touched.
@@ -106,12 +99,8 @@ impl ControlPlane {
     /// # Errors
     /// When the API server refuses one.
     pub async fn renew(&self, members: &[Member]) -> anyhow::Result<()> {
-        stream::iter(members)
-            .map(|member| self.put_kubeconfig(member))
-            .buffer_unordered(AT_ONCE)
-            .try_collect::<Vec<()>>()
-            .await?;
-        Ok(())
+        let put = stream::iter(members).map(|member| self.put_kubeconfig(member));
+        put.buffer_unordered(AT_ONCE).try_collect().await
     }
 
     async fn put(&self, member: &Member) -> anyhow::Result<()> {
@@ -119,22 +108,16 @@ impl ControlPlane {
         if let Some(shoot) = runtime["spec"]["shoot"].as_object_mut() {
             shoot.extend(self.shoot.clone());
         }
-        let path = format!("{}/{}", runtimes_path(), runtime_id(member.number));
-        self.apply(&path, &runtime).await?;
-        let status = json!({
-            "apiVersion": runtime["apiVersion"],
-            "kind": RUNTIME_KIND,
-            "metadata": {"name": runtime_id(member.number)},
-            "status": {"state": "Ready", "provisioningCompleted": true},
-        });
-        self.apply(&format!("{path}/status"), &status).await?;
+        self.apply(&runtime).await?;
+        runtime["status"] = json!({"state": "Ready", "provisioningCompleted": true});
+        let (api, name) = self.api(&runtime)?;
+        api.patch_status(&name, &params(), &Patch::Apply(&runtime))
+            .await?;
         self.put_kubeconfig(member).await
     }
 
     async fn put_kubeconfig(&self, member: &Member) -> anyhow::Result<()> {
-        let secret = kubeconfig(member);
-        let name = kubeconfig_secret(&runtime_id(member.number));
-        self.apply(&secret_path(&name), &secret).await
+        self.apply(&kubeconfig(member)).await
     }
 
     /// Puts the three sources in: a pull Secret, a trust bundle, a configuration.
@@ -142,32 +125,35 @@ impl ControlPlane {
     /// # Errors
     /// When the API server refuses one.
     pub async fn put_sources(&self, sources: &Sources) -> anyhow::Result<()> {
-        let [secret, bundle, configuration] = sources.objects();
-        self.apply(&secret_path(names::PULL_SECRET), &secret)
-            .await?;
-        let path = format!("/apis/certificates.k8s.io/v1beta1/clustertrustbundles/{TRUST_BUNDLE}");
-        self.apply(&path, &bundle).await?;
-        let path = format!(
-            "/api/v1/namespaces/{KCP_NAMESPACE}/configmaps/{}",
-            names::CONFIG_MAP
-        );
-        self.apply(&path, &configuration).await
-    }
-
-    async fn get(&self, path: &str) -> Result<Value, kube::Error> {
-        let request = Request::get(path).body(Vec::new());
-        self.client
-            .request(request.map_err(kube::Error::HttpError)?)
-            .await
-    }
-
-    async fn apply(&self, path: &str, object: &Value) -> anyhow::Result<()> {
-        let request = Request::patch(format!("{path}?fieldManager=fleet&force=true"))
-            .header("content-type", "application/apply-patch+yaml")
-            .body(object.to_string().into_bytes())?;
-        let _: Value = self.client.request(request).await?;
+        for object in sources.objects() {
+            self.apply(&object).await?;
+        }
         Ok(())
     }
+
+    /// Where an object is written, and its name.
+    fn api(&self, object: &Value) -> anyhow::Result<(Api<DynamicObject>, String)> {
+        let DynamicObject {
+            types, metadata, ..
+        } = serde_json::from_value(object.clone())?;
+        let kind = GroupVersionKind::try_from(types.context("an object has no kind")?)?;
+        let (client, resource) = (self.client.clone(), ApiResource::from_gvk(&kind));
+        let api = match metadata.namespace {
+            Some(namespace) => Api::namespaced_with(client, &namespace, &resource),
+            None => Api::all_with(client, &resource),
+        };
+        Ok((api, metadata.name.context("an object has no name")?))
+    }
+
+    async fn apply(&self, object: &Value) -> anyhow::Result<()> {
+        let (api, name) = self.api(object)?;
+        api.patch(&name, &params(), &Patch::Apply(object)).await?;
+        Ok(())
+    }
+}
+
+fn params() -> PatchParams {
+    PatchParams::apply("fleet").force()
 }
 
 /// The command line of a controller in direct mode that leads a fleet from a control plane filled here.
@@ -204,11 +190,9 @@ impl Sources {
     /// # Errors
     /// When no certificate can be made.
     pub fn of_version(version: u32) -> anyhow::Result<Self> {
-        let mut ca = rcgen::CertificateParams::new(Vec::new())?;
-        ca.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
         Ok(Self {
             password: format!("password-{version}"),
-            bundle: ca.self_signed(&rcgen::KeyPair::generate()?)?.pem(),
+            bundle: Authority::new("landscape")?.pem().to_owned(),
             mirror: format!("r{version}.landscape.example"),
         })
     }
@@ -269,14 +253,6 @@ impl Sources {
             }),
         ]
     }
-}
-
-fn runtimes_path() -> String {
-    format!("/apis/{RUNTIME_GROUP}/{RUNTIME_VERSION}/namespaces/{KCP_NAMESPACE}/{RUNTIME_PLURAL}")
-}
-
-fn secret_path(name: &str) -> String {
-    format!("/api/v1/namespaces/{KCP_NAMESPACE}/secrets/{name}")
 }
 
 /// Labels that both objects of a runtime carry.
@@ -353,7 +329,7 @@ const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
 mod tests {
     use std::sync::{Arc, Mutex};
 
-    use http::{Method, Response};
+    use http::{Method, Request, Response};
     use kube::client::Body;
 
     use super::*;

@@ -1,36 +1,52 @@
-//! The few things that the harness asks of Docker beside what testcontainers does.
+//! What the harness asks of Docker beside starting containers, which testcontainers does.
 //!
-//! Invariant: a handle holds no container; whatever is made here carries a label of [`crate::run`], so that a sweep
-//! finds it. Deliberately absent: starting containers (testcontainers does) and building images (the `docker`
-//! program does, because only it speaks BuildKit).
+//! Lists, networks, pushes and removals go through the API; programs in containers, logs and copies through the `docker`
+//! program, which pairs their streams and unpacks archives. Removing what is gone already is no error, so that teardown
+//! and sweep may overlap.
 
-mod labelled;
-
-pub use labelled::Labelled;
-
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 use std::time::Duration;
 
-use bytes::Bytes;
-use futures::{StreamExt as _, TryStreamExt as _};
-use testcontainers::bollard::container::LogOutput;
-use testcontainers::bollard::errors::Error as ApiError;
-use testcontainers::bollard::exec::{CreateExecOptions, StartExecOptions, StartExecResults};
-use testcontainers::bollard::query_parameters::{
-    DownloadFromContainerOptionsBuilder, LogsOptionsBuilder, UploadToContainerOptionsBuilder,
+use anyhow::{Context as _, bail, ensure};
+use futures::TryStreamExt as _;
+use testcontainers::bollard::Docker as Api;
+use testcontainers::bollard::auth::DockerCredentials;
+use testcontainers::bollard::errors::Error;
+use testcontainers::bollard::models::{
+    EndpointSettings, NetworkConnectRequest, NetworkCreateRequest,
 };
-use testcontainers::bollard::{Docker as Api, body_full};
+use testcontainers::bollard::query_parameters::{
+    ListContainersOptionsBuilder, ListNetworksOptionsBuilder, PushImageOptionsBuilder,
+    RemoveContainerOptionsBuilder, RemoveImageOptions, TagImageOptionsBuilder,
+};
+use testcontainers::{ContainerAsync, Image};
+use tokio::process::Command;
 use tokio::time::timeout;
 
 /// A connection to the Docker daemon.
 #[derive(Debug, Clone)]
-pub struct Docker(Api);
+pub(crate) struct Docker(Api);
 
-/// What a program in a container said.
-#[derive(Debug, Clone, Default)]
+/// A container or network that a run made.
+#[derive(Debug, Clone)]
+pub struct Labelled {
+    /// Docker's ID.
+    pub id: String,
+    /// Docker's name.
+    pub name: String,
+    /// All its labels.
+    pub labels: HashMap<String, String>,
+    /// For containers: whether it runs.
+    pub running: bool,
+}
+
+/// What a program in a container wrote, and how it ended.
+#[derive(Debug, Clone)]
 pub struct Output {
     /// Its exit code.
-    pub code: i64,
+    pub code: i32,
     /// Its standard output.
     pub stdout: String,
     /// Its standard error.
@@ -38,160 +54,193 @@ pub struct Output {
 }
 
 impl Docker {
-    /// Connects, and asks the daemon for the version that both speak.
-    ///
-    /// # Errors
-    /// When no daemon answers.
-    pub async fn connect() -> Result<Self, DockerError> {
-        let api = Api::connect_with_defaults().map_err(DockerError::at("connect"))?;
-        let api = api
-            .negotiate_version()
-            .await
-            .map_err(DockerError::at("agree on a version"))?;
-        Ok(Self(api))
+    /// Connects, and agrees with the daemon on a version of the API.
+    pub(crate) async fn connect() -> anyhow::Result<Self> {
+        let api = Api::connect_with_defaults().context("connect to Docker")?;
+        let api = api.negotiate_version().await;
+        Ok(Self(api.context("Docker does not answer")?))
     }
 
-    /// The id of an image, if the daemon has it.
-    ///
-    /// # Errors
-    /// When the daemon does not answer.
-    pub async fn image_id(&self, reference: &str) -> Result<Option<String>, DockerError> {
+    /// The ID of an image, if the daemon has it.
+    pub(crate) async fn image_id(&self, reference: &str) -> anyhow::Result<Option<String>> {
         match self.0.inspect_image(reference).await {
             Ok(image) => Ok(image.id),
-            Err(ApiError::DockerResponseServerError {
-                status_code: 404, ..
-            }) => Ok(None),
-            Err(error) => Err(DockerError::at("look for an image")(error)),
+            Err(error) if is_gone(&error) => Ok(None),
+            Err(error) => Err(error).context(format!("look for the image {reference}")),
         }
     }
 
-    /// Runs a program in a running container.
-    ///
-    /// # Errors
-    /// When it cannot be started, or does not end in time; its own failure is in [`Output::code`].
-    pub async fn exec(&self, container: &str, argv: &[&str]) -> Result<Output, DockerError> {
-        let ended = timeout(PATIENCE, self.exec_to_the_end(container, argv)).await;
-        ended.map_err(|_| DockerError {
-            action: "wait any longer for a program in a container",
-            source: ApiError::RequestTimeoutError,
-        })?
+    /// Pushes an image of the daemon to `repository:tag`, whose first part is the registry.
+    pub(crate) async fn push(
+        &self,
+        image: &str,
+        (repository, tag): (&str, &str),
+        credentials: DockerCredentials,
+    ) -> anyhow::Result<()> {
+        let name = TagImageOptionsBuilder::new().repo(repository).tag(tag);
+        self.0.tag_image(image, Some(name.build())).await?;
+        let options = PushImageOptionsBuilder::new().tag(tag).build();
+        let pushing = self
+            .0
+            .push_image(repository, Some(options), Some(credentials));
+        let pushed = pushing.try_for_each(async |_| Ok(())).await;
+        // Only the name: the image has another one.
+        let name = format!("{repository}:{tag}");
+        self.0
+            .remove_image(&name, None::<RemoveImageOptions>, None)
+            .await?;
+        pushed.with_context(|| format!("push {name}"))
     }
 
-    async fn exec_to_the_end(&self, container: &str, argv: &[&str]) -> Result<Output, DockerError> {
-        let failed = DockerError::at("run a program in a container");
-        let options = CreateExecOptions {
-            cmd: Some(argv.to_vec()),
-            attach_stdout: Some(true),
-            attach_stderr: Some(true),
+    /// Containers that carry the label `key`, stopped ones too.
+    pub(crate) async fn containers(&self, key: &str) -> anyhow::Result<Vec<Labelled>> {
+        let filters = HashMap::from([("label", vec![key])]);
+        let options = ListContainersOptionsBuilder::new()
+            .all(true)
+            .filters(&filters);
+        let found = self.0.list_containers(Some(options.build())).await?;
+        let labelled = found.into_iter().map(|container| {
+            let names = container.names.unwrap_or_default();
+            let name = names
+                .first()
+                .map_or("", |name| name.trim_start_matches('/'));
+            Labelled {
+                id: container.id.unwrap_or_default(),
+                name: name.to_owned(),
+                labels: container.labels.unwrap_or_default(),
+                running: container
+                    .state
+                    .is_some_and(|it| it.to_string() == "running"),
+            }
+        });
+        Ok(labelled.collect())
+    }
+
+    /// Networks that carry the label `key`.
+    pub(crate) async fn networks(&self, key: &str) -> anyhow::Result<Vec<Labelled>> {
+        let filters = HashMap::from([("label", vec![key])]);
+        let options = ListNetworksOptionsBuilder::new().filters(&filters).build();
+        let found = self.0.list_networks(Some(options)).await?;
+        let labelled = found.into_iter().map(|network| Labelled {
+            id: network.id.unwrap_or_default(),
+            name: network.name.unwrap_or_default(),
+            labels: network.labels.unwrap_or_default(),
+            running: false,
+        });
+        Ok(labelled.collect())
+    }
+
+    /// Creates a bridge network. Where `bridge` names its bridge, the daemon accepts that name once, whichever clients ask
+    /// at the same time; the name of a network it accepts several times.
+    pub(crate) async fn create_network(
+        &self,
+        name: &str,
+        bridge: Option<&str>,
+        labels: HashMap<String, String>,
+    ) -> anyhow::Result<()> {
+        let option = |bridge: &str| {
+            [(
+                "com.docker.network.bridge.name".to_owned(),
+                bridge.to_owned(),
+            )]
+        };
+        let request = NetworkCreateRequest {
+            name: name.to_owned(),
+            driver: Some("bridge".to_owned()),
+            options: bridge.map(|bridge| option(bridge).into()),
+            labels: Some(labels),
             ..Default::default()
         };
-        let exec = self
-            .0
-            .create_exec(container, options)
-            .await
-            .map_err(&failed)?
-            .id;
-        let mut output = Output::default();
-        let started = self
-            .0
-            .start_exec(&exec, None::<StartExecOptions>)
-            .await
-            .map_err(&failed)?;
-        if let StartExecResults::Attached {
-            output: mut stream, ..
-        } = started
-        {
-            let (mut out, mut err) = (Vec::new(), Vec::new());
-            while let Some(part) = stream.try_next().await.map_err(&failed)? {
-                match part {
-                    LogOutput::StdErr { message } => err.extend_from_slice(&message),
-                    other => out.extend_from_slice(&other.into_bytes()),
-                }
-            }
-            // Bytes are joined first: a part may end within a character.
-            output.stdout = String::from_utf8_lossy(&out).into_owned();
-            output.stderr = String::from_utf8_lossy(&err).into_owned();
+        let created = self.0.create_network(request).await;
+        created
+            .map(drop)
+            .with_context(|| format!("create the network {name}"))
+    }
+
+    /// Puts a container into a network under a further name.
+    pub(crate) async fn join(&self, id: &str, network: &str, alias: &str) -> anyhow::Result<()> {
+        let request = NetworkConnectRequest {
+            container: id.to_owned(),
+            endpoint_config: Some(EndpointSettings {
+                aliases: Some(vec![alias.to_owned()]),
+                ..Default::default()
+            }),
+        };
+        let joined = self.0.connect_network(network, request).await;
+        joined.with_context(|| format!("join the network {network}"))
+    }
+
+    /// Removes a container at once, with its anonymous volumes; one that is gone already is no error.
+    pub(crate) async fn remove_container(&self, id: &str) -> anyhow::Result<()> {
+        let options = RemoveContainerOptionsBuilder::new().force(true).v(true);
+        match self.0.remove_container(id, Some(options.build())).await {
+            Err(error) if !is_gone(&error) => Err(error).context("remove a container"),
+            _ => Ok(()),
         }
-        let ended = self.0.inspect_exec(&exec).await.map_err(&failed)?;
-        output.code = ended.exit_code.unwrap_or_default();
-        Ok(output)
     }
 
-    /// Unpacks a tar archive at the root of a container's file system.
-    ///
-    /// # Errors
-    /// When the container is not there or refuses.
-    pub async fn upload(&self, container: &str, archive: Vec<u8>) -> Result<(), DockerError> {
-        let options = UploadToContainerOptionsBuilder::new().path("/").build();
-        self.0
-            .upload_to_container(container, Some(options), body_full(archive.into()))
-            .await
-            .map_err(DockerError::at("copy into a container"))
-    }
-
-    /// A file or folder of a container, as a tar archive.
-    ///
-    /// # Errors
-    /// When it is not there.
-    pub async fn download(&self, container: &str, path: &str) -> Result<Vec<u8>, DockerError> {
-        let options = DownloadFromContainerOptionsBuilder::new()
-            .path(path)
-            .build();
-        let parts: Vec<Bytes> = self
-            .0
-            .download_from_container(container, Some(options))
-            .try_collect()
-            .await
-            .map_err(DockerError::at("copy out of a container"))?;
-        Ok(parts.concat())
-    }
-
-    /// Both streams of a container, in the order of their lines, at most the last `lines`.
-    ///
-    /// # Errors
-    /// When the container is not there.
-    pub async fn logs(&self, container: &str, lines: usize) -> Result<String, DockerError> {
-        let options = LogsOptionsBuilder::new()
-            .stdout(true)
-            .stderr(true)
-            .tail(&lines.to_string())
-            .build();
-        let mut text = String::new();
-        let mut stream = self.0.logs(container, Some(options)).boxed();
-        while let Some(part) = stream.next().await {
-            let part = part.map_err(DockerError::at("read a container's log"))?;
-            text.push_str(&String::from_utf8_lossy(&part.into_bytes()));
+    /// Removes a container that testcontainers started.
+    pub(crate) async fn dispose<I: Image>(&self, it: ContainerAsync<I>) -> anyhow::Result<()> {
+        let id = it.id().to_owned();
+        match it.rm().await {
+            Ok(()) => Ok(()),
+            // This one succeeds when the container is gone.
+            Err(_) => self.remove_container(&id).await,
         }
-        Ok(text)
+    }
+
+    /// Removes a network; one that is gone already is no error.
+    pub(crate) async fn remove_network(&self, network: &str) -> anyhow::Result<()> {
+        match self.0.remove_network(network).await {
+            Err(error) if !is_gone(&error) => Err(error).context("remove a network"),
+            _ => Ok(()),
+        }
     }
 }
 
-/// How long a program in a container may take: the longest one that we run imports an image into a busy node.
-const PATIENCE: Duration = Duration::from_mins(5);
+fn is_gone(error: &Error) -> bool {
+    // 409: another removal of the same container is under way.
+    let Error::DockerResponseServerError { status_code, .. } = error else {
+        return false;
+    };
+    matches!(status_code, 404 | 409)
+}
+
+/// Runs the `docker` program to its end; what the program in a container returns is the exit code.
+pub(crate) async fn run(args: &[&str]) -> anyhow::Result<Output> {
+    let mut command = Command::new(program());
+    command.args(args).stdin(Stdio::null()).kill_on_drop(true);
+    let Ok(ended) = timeout(TIME_LIMIT, command.output()).await else {
+        bail!("docker {args:?}: no end within {TIME_LIMIT:?}");
+    };
+    let ended = ended.context("run docker")?;
+    Ok(Output {
+        code: ended.status.code().unwrap_or(-1),
+        stdout: String::from_utf8_lossy(&ended.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&ended.stderr).into_owned(),
+    })
+}
+
+/// The same, where another exit code than 0 is an error.
+pub(crate) async fn must(args: &[&str]) -> anyhow::Result<Output> {
+    let output = run(args).await?;
+    let Output { code, stderr, .. } = &output;
+    ensure!(*code == 0, "docker {args:?} ended with {code}: {stderr}");
+    Ok(output)
+}
+
+/// The longest program in a container imports an image into a busy node.
+const TIME_LIMIT: Duration = Duration::from_mins(5);
 
 /// The `docker` program that can use BuildKit.
 ///
 /// Debian's can; a newer client that comes first on the PATH without its buildx plugin cannot.
 #[must_use]
-pub fn program() -> PathBuf {
+pub(crate) fn program() -> PathBuf {
     let debian = Path::new("/usr/bin/docker");
     if debian.exists() {
         debian.to_owned()
     } else {
         PathBuf::from("docker")
-    }
-}
-
-/// The daemon does not answer or refuses.
-#[derive(Debug, thiserror::Error)]
-#[error("Docker: could not {action}")]
-pub struct DockerError {
-    action: &'static str,
-    source: ApiError,
-}
-
-impl DockerError {
-    fn at(action: &'static str) -> impl Fn(ApiError) -> Self {
-        move |source| Self { action, source }
     }
 }

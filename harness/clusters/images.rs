@@ -1,58 +1,86 @@
-//! The images that run in the clusters: the product's, one a role, the harness's own probe, and Envoy.
+//! The images that run in the clusters: the product's, one for each component, the harness's own probe, and Envoy.
 //!
-//! Invariant: an image's reference changes when its bytes change, so a node that has the reference has the image;
-//! the probe alone has a fixed name, because features write it down, and nodes compare its id. Deliberately absent:
-//! a registry; images go into nodes and into [`crate::registry`] as archives.
+//! All are built by `docker build` and taken from the daemon. The reference of an image changes when its content changes, so
+//! a node that has the reference has the image; the probe alone has a fixed name, because features name it, and nodes
+//! compare its ID.
 
-mod archive;
 mod product;
 mod tools;
 
-pub use archive::digest;
-pub(crate) use archive::tar;
-pub use archive::{Contents, ImageTar};
 pub use product::{Profile, ReleaseSize, Role, binary, built_binary, product, release_size};
-pub use tools::{PROBE, gateway, probe};
+pub use tools::{PROBE, gateway, private_probe, probe};
 
-use std::path::PathBuf;
+use std::path::Path;
 
-use crate::progress::StepError;
+use anyhow::Context as _;
+use sha2::{Digest as _, Sha256};
+use tempfile::TempDir;
+use tokio::process::Command;
+
+use crate::docker::{self, Docker};
+use crate::progress::Progress;
 use crate::workspace;
 
-/// An image could not be made or read.
-#[derive(Debug, thiserror::Error)]
-pub enum ImageError {
-    /// A compiler or `docker` failed.
-    #[error("an image could not be built")]
-    Build(#[source] StepError),
-    /// A program that is not ours could not be had.
-    #[error("the set-up lacks a program")]
-    Setup(#[source] Box<crate::setup::SetupError>),
-    /// A file of ours cannot be read or written.
-    #[error("{}: cannot be read or written", path.display())]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// An archive is not what `docker save` writes.
-    #[error("{}: no image archive: {reason}", path.display())]
-    Archive {
-        /// Which.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
+/// An image that the Docker daemon has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Image {
+    /// Its name and tag.
+    pub reference: String,
+    /// The digest of its configuration, `sha256:…`.
+    pub id: String,
 }
 
-impl ImageError {
-    fn file(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
-        let path = path.into();
-        move |source| Self::File { path, source }
+impl Image {
+    /// The image of a reference, if the daemon has it.
+    async fn find(reference: &str) -> anyhow::Result<Option<Self>> {
+        let id = Docker::connect().await?.image_id(reference).await?;
+        Ok(id.map(|id| Self {
+            reference: reference.to_owned(),
+            id,
+        }))
+    }
+
+    /// Builds an image of a Dockerfile from a folder, of which nothing else is sent to the daemon.
+    async fn build(
+        progress: &Progress,
+        reference: &str,
+        (dockerfile, folder): (&Path, &Path),
+        options: &[&str],
+    ) -> anyhow::Result<Self> {
+        let mut build = Command::new(docker::program());
+        build
+            .env("DOCKER_BUILDKIT", "1")
+            .args(["build", "--quiet"])
+            .args(options);
+        build
+            .args(["--tag", reference, "--file"])
+            .args([dockerfile, folder]);
+        progress
+            .run(&format!("build the image {reference}"), &mut build)
+            .await?;
+        let found = Self::find(reference).await?;
+        found.with_context(|| format!("Docker lacks {reference}, which it has built"))
     }
 }
 
-fn folder() -> PathBuf {
-    workspace::state().join("images")
+/// The digest that registries and runtimes use: `sha256:` and 64 hexadecimal digits.
+#[must_use]
+pub fn digest(bytes: &[u8]) -> String {
+    format!("sha256:{:x}", Sha256::digest(bytes))
+}
+
+/// A tag that changes with the content of the files.
+fn content_tag<'a>(files: impl IntoIterator<Item = &'a Path>) -> anyhow::Result<String> {
+    let mut hash = Sha256::new();
+    for file in files {
+        hash.update(std::fs::read(file).with_context(|| file.display().to_string())?);
+    }
+    Ok(format!("{:x}", hash.finalize())[..12].to_owned())
+}
+
+/// An empty folder for what becomes part of an image.
+fn context() -> anyhow::Result<TempDir> {
+    let folder = workspace::state().join("images");
+    std::fs::create_dir_all(&folder)?;
+    Ok(tempfile::tempdir_in(folder)?)
 }

@@ -5,7 +5,7 @@
 
 pub mod cluster;
 pub mod control_plane;
-pub mod docker;
+mod docker;
 pub mod evidence;
 pub mod images;
 pub mod progress;
@@ -13,3 +13,5 @@ pub mod registry;
 pub mod run;
 pub mod setup;
 pub mod workspace;
+
+pub use docker::{Labelled, Output};

@@ -1,8 +1,7 @@
 //! Steps that run a program and take a while: their log, their progress, their failure.
 //!
-//! Invariant: a step that takes over two seconds is seen (a spinner on a terminal, plain lines elsewhere), its whole
-//! output is in one log file, and a failure shows the end of that file. Deliberately absent: any wait for something
-//! other than a program (see [`testkit::until`]).
+//! A step that takes over two seconds is shown (a spinner on a terminal, plain lines elsewhere), its whole output is in one
+//! log file, and a failure shows the end of that file.
 #![expect(
     clippy::print_stderr,
     reason = "this file talks to the person at the terminal"
@@ -10,10 +9,11 @@
 
 use std::fs::File;
 use std::io::IsTerminal as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
+use anyhow::{Context as _, ensure};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use tokio::process::Command;
 use tokio::time::Instant;
@@ -48,35 +48,26 @@ impl Progress {
     ///
     /// # Errors
     /// When the program cannot be started or does not exit with 0.
-    pub async fn run(&self, title: &str, command: &mut Command) -> Result<(), StepError> {
+    pub async fn run(&self, title: &str, command: &mut Command) -> anyhow::Result<()> {
         let log = workspace::logs().join(format!("{}.log", slug(title)));
-        let unstarted = |source| StepError::Unstarted {
-            title: title.to_owned(),
-            source,
-        };
-        let (out, err) = outputs(&log).map_err(unstarted)?;
-        let mut child = command
+        std::fs::create_dir_all(workspace::logs())?;
+        let out = File::create(&log)?;
+        command
             .stdin(Stdio::null())
-            .stdout(out)
-            .stderr(err)
-            .kill_on_drop(true)
-            .spawn()
-            .map_err(unstarted)?;
-        let ended = self
-            .watch(title, &log, child.wait(), |ended| {
-                ended.as_ref().is_ok_and(ExitStatus::success)
-            })
-            .await;
-        let status = ended.map_err(unstarted)?;
-        if status.success() {
-            return Ok(());
-        }
-        Err(StepError::Failed {
-            title: title.to_owned(),
-            status,
-            tail: tail(&log, TAIL_LINES),
-            log,
-        })
+            .stdout(out.try_clone()?)
+            .stderr(out);
+        let child = command.kill_on_drop(true).spawn();
+        let mut child = child.with_context(|| format!("{title}: the program cannot be run"))?;
+        let good =
+            |ended: &std::io::Result<ExitStatus>| ended.as_ref().is_ok_and(ExitStatus::success);
+        let status = self.watch(title, &log, child.wait(), good).await?;
+        ensure!(
+            status.success(),
+            "{title}: failed ({status}); the end of {}:\n{}",
+            log.display(),
+            tail(&log, TAIL_LINES)
+        );
+        Ok(())
     }
 
     /// Shows `title` for as long as `work` takes, if that is longer than a moment.
@@ -93,18 +84,36 @@ impl Progress {
         good: impl FnOnce(&T) -> bool,
     ) -> T {
         let begin = Instant::now();
-        let mut line = Line::new(self.bars.as_ref(), title);
+        let mut bar = None;
+        // The next plain line.
+        let mut due = begin;
         let mut work = std::pin::pin!(work);
-        let mut beat = tokio::time::interval_at(begin + MOMENT, BEAT);
-        loop {
+        let mut tick = tokio::time::interval_at(begin + MOMENT, BEAT);
+        let done = loop {
             tokio::select! {
-                done = &mut work => {
-                    line.close(begin.elapsed(), good(&done));
-                    return done;
+                done = &mut work => break done,
+                now = tick.tick() => {
+                    if let Some(bars) = &self.bars {
+                        let bar = bar.get_or_insert_with(|| spinner(bars, title));
+                        bar.set_message(tail(log, 1));
+                    } else if now >= due {
+                        eprintln!("… {title} ({} s) {}", begin.elapsed().as_secs(), tail(log, 1));
+                        due = now + SILENCE;
+                    }
                 }
-                _ = beat.tick() => line.beat(begin.elapsed(), &tail(log, 1)),
             }
+        };
+        if let Some(bar) = &bar {
+            bar.finish_and_clear();
         }
+        if bar.is_some() || due > begin {
+            let mark = if good(&done) { '✓' } else { '✗' };
+            self.say(&format!(
+                "{mark} {title} ({:.1} s)",
+                begin.elapsed().as_secs_f64()
+            ));
+        }
+        done
     }
 }
 
@@ -114,67 +123,13 @@ impl Default for Progress {
     }
 }
 
-/// One step on the screen.
-struct Line<'a> {
-    bars: Option<&'a MultiProgress>,
-    bar: Option<ProgressBar>,
-    title: &'a str,
-    spoken: Option<Duration>,
-}
-
-impl<'a> Line<'a> {
-    fn new(bars: Option<&'a MultiProgress>, title: &'a str) -> Self {
-        Self {
-            bars,
-            bar: None,
-            title,
-            spoken: None,
-        }
-    }
-
-    fn beat(&mut self, elapsed: Duration, last: &str) {
-        if let Some(bars) = self.bars {
-            let bar = self.bar.get_or_insert_with(|| {
-                let bar = bars.add(ProgressBar::new_spinner());
-                bar.set_style(
-                    ProgressStyle::with_template("{spinner} {prefix} ({elapsed}) {wide_msg:.dim}")
-                        .unwrap_or_else(|_| ProgressStyle::default_spinner()),
-                );
-                bar.set_prefix(self.title.to_owned());
-                bar.enable_steady_tick(Duration::from_millis(120));
-                bar
-            });
-            bar.set_message(last.to_owned());
-        } else if self.spoken.is_none() {
-            eprintln!("… {}", self.title);
-            self.spoken = Some(elapsed);
-        } else if self.spoken.is_some_and(|at| elapsed >= at + SILENCE) {
-            eprintln!("… {} ({} s) {last}", self.title, elapsed.as_secs());
-            self.spoken = Some(elapsed);
-        }
-    }
-
-    fn close(self, elapsed: Duration, good: bool) {
-        let mark = if good { '✓' } else { '✗' };
-        let done = format!("{mark} {} ({:.1} s)", self.title, elapsed.as_secs_f64());
-        match (self.bars, self.bar) {
-            (Some(bars), Some(bar)) => {
-                bar.finish_and_clear();
-                bars.suspend(|| eprintln!("{done}"));
-            }
-            _ if self.spoken.is_some() => eprintln!("{done}"),
-            _ => {}
-        }
-    }
-}
-
-fn outputs(log: &Path) -> std::io::Result<(File, File)> {
-    if let Some(folder) = log.parent() {
-        std::fs::create_dir_all(folder)?;
-    }
-    let out = File::create(log)?;
-    let err = out.try_clone()?;
-    Ok((out, err))
+fn spinner(bars: &MultiProgress, title: &str) -> ProgressBar {
+    let style = ProgressStyle::with_template("{spinner} {prefix} ({elapsed}) {wide_msg:.dim}");
+    let bar = bars.add(ProgressBar::new_spinner());
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()));
+    bar.set_prefix(title.to_owned());
+    bar.enable_steady_tick(Duration::from_millis(120));
+    bar
 }
 
 /// The last `lines` lines of a file; nothing when it cannot be read.
@@ -187,31 +142,6 @@ pub fn tail(file: &Path, lines: usize) -> String {
         .filter(|line| !line.trim().is_empty())
         .collect();
     all[all.len().saturating_sub(lines)..].join("\n")
-}
-
-/// A step did not come to its end.
-#[derive(Debug, thiserror::Error)]
-pub enum StepError {
-    /// The program is not there or could not be run.
-    #[error("{title}: the program could not be run")]
-    Unstarted {
-        /// What the step was to do.
-        title: String,
-        /// Why not.
-        source: std::io::Error,
-    },
-    /// The program says that it failed.
-    #[error("{title}: failed ({status}); the end of {}:\n{tail}", log.display())]
-    Failed {
-        /// What the step was to do.
-        title: String,
-        /// How the program ended.
-        status: ExitStatus,
-        /// The whole output.
-        log: PathBuf,
-        /// Its last lines.
-        tail: String,
-    },
 }
 
 /// Steps shorter than this are not shown.
@@ -229,11 +159,8 @@ mod tests {
     async fn a_failure_shows_the_end_of_the_log() {
         let mut command = Command::new("sh");
         command.args(["-c", "echo first; echo last >&2; exit 3"]);
-        let error = Progress::new()
-            .run("a test that fails", &mut command)
-            .await
-            .unwrap_err();
-        let text = error.to_string();
+        let failed = Progress::new().run("a test that fails", &mut command).await;
+        let text = failed.unwrap_err().to_string();
         assert!(
             text.contains("exit status: 3") && text.ends_with("first\nlast"),
             "{text}"
@@ -242,10 +169,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_missing_program_is_named() {
-        let error = Progress::new()
-            .run("no such step", &mut Command::new("/no/such/program"))
-            .await
-            .unwrap_err();
-        assert!(matches!(error, StepError::Unstarted { .. }), "{error}");
+        let mut missing = Command::new("/no/such/program");
+        let failed = Progress::new().run("no such step", &mut missing).await;
+        let text = format!("{:#}", failed.unwrap_err());
+        assert!(
+            text.starts_with("no such step: the program cannot be run: "),
+            "{text}"
+        );
     }
 }

@@ -1,8 +1,8 @@
 //! Setting a machine up: what clusters need is installed, started and built, once.
 //!
-//! Invariant: it says what it is about to do and why before it does it, changes nothing when nothing is missing (and
-//! is then done in under two seconds), and leaves one file, [`Setup`], which says what the harness runs on. It installs
-//! on a root Debian machine only; elsewhere it names what to install. Deliberately absent: any question to the user.
+//! It says what it is about to do and why before it does it, changes nothing when nothing is missing (and is then done in
+//! under two seconds), and leaves one file, [`Setup`], which says what the harness runs on. It installs on a root Debian
+//! machine only; elsewhere it names what to install. It asks the user nothing.
 
 mod images;
 mod machine;
@@ -11,15 +11,14 @@ pub(crate) use images::{ENVOY_VERSION, Pulled, ensure_envoy};
 
 use std::path::PathBuf;
 
+use anyhow::Context as _;
 use clap::ValueEnum as _;
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::{Provider, ProviderChoice};
-use crate::docker::DockerError;
-use crate::images::{self as product, ImageError};
-use crate::progress::{Progress, StepError};
+use crate::images as product;
+use crate::progress::Progress;
 use crate::workspace;
-use testkit::until::TooLate;
 
 /// What the harness runs on; chosen once, kept in `target/harness/setup.json`, printed in every report.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,32 +33,32 @@ impl Setup {
     /// What an earlier set-up chose; [`CLUSTER`] in the environment replaces the provider.
     ///
     /// # Errors
-    /// [`SetupError::Missing`] when there was none: tests show it, because it names the command. Also when the variable
-    /// is set to something else than a value of `--cluster`.
-    pub fn load() -> Result<Self, SetupError> {
+    /// When there was none: tests show the error, because it names the command. Also when the variable is set to something
+    /// else than a value of `--cluster`.
+    pub fn load() -> anyhow::Result<Self> {
         if let Some(value) = std::env::var_os(CLUSTER) {
             let choice = value
                 .to_str()
                 .and_then(|value| ProviderChoice::from_str(value, false).ok());
-            return images::chosen(choice.ok_or(SetupError::Cluster { value })?);
+            let expected = || format!("{CLUSTER}: {}: expected k3s or kube", value.display());
+            return images::chosen(choice.with_context(expected)?);
         }
-        let text = std::fs::read(file()).map_err(|_| SetupError::Missing)?;
-        serde_json::from_slice(&text).map_err(|_| SetupError::Missing)
+        let text = std::fs::read(file()).context(MISSING)?;
+        serde_json::from_slice(&text).context(MISSING)
     }
 
     /// The same on another provider, for one run; for [`ProviderChoice::Kube`] an earlier set-up must have built it.
     ///
     /// # Errors
-    /// When our own image was never built.
-    pub fn with_choice(self, choice: Option<ProviderChoice>) -> Result<Self, SetupError> {
+    /// When that image was never built.
+    pub fn with_choice(self, choice: Option<ProviderChoice>) -> anyhow::Result<Self> {
         choice.map_or(Ok(self), images::chosen)
     }
 
-    fn save(&self) -> Result<(), SetupError> {
-        let text = serde_json::to_string_pretty(self).unwrap_or_default();
-        std::fs::create_dir_all(workspace::state())
-            .and_then(|()| std::fs::write(file(), text))
-            .map_err(SetupError::file(file()))
+    fn save(&self) -> anyhow::Result<()> {
+        let text = serde_json::to_string_pretty(self)?;
+        std::fs::create_dir_all(workspace::state())?;
+        Ok(std::fs::write(file(), text)?)
     }
 }
 
@@ -67,7 +66,7 @@ impl Setup {
 ///
 /// # Errors
 /// When something cannot be installed, started or built; the text says what to do or shows the end of the log.
-pub async fn run(progress: &Progress, choice: Option<ProviderChoice>) -> Result<Setup, SetupError> {
+pub async fn run(progress: &Progress, choice: Option<ProviderChoice>) -> anyhow::Result<Setup> {
     let before = Setup::load().ok();
     machine::ensure_inotify(progress)?;
     let docker = machine::ensure_docker(progress).await?;
@@ -87,13 +86,13 @@ pub async fn run(progress: &Progress, choice: Option<ProviderChoice>) -> Result<
 pub async fn run_with_product(
     progress: &Progress,
     choice: Option<ProviderChoice>,
-) -> Result<Setup, SetupError> {
+) -> anyhow::Result<Setup> {
     let (setup, binary) = tokio::join!(
         run(progress, choice),
         product::binary(progress, product::Profile::E2e)
     );
     let setup = setup?;
-    binary.map_err(SetupError::Product)?;
+    binary?;
     Ok(setup)
 }
 
@@ -104,58 +103,5 @@ fn file() -> PathBuf {
 /// Environment variable with a value of `--cluster`: how `cargo verify --cluster` reaches the tests that it starts.
 pub const CLUSTER: &str = "HARNESS_CLUSTER";
 
-/// The machine is not ready.
-#[derive(Debug, thiserror::Error)]
-pub enum SetupError {
-    /// No set-up ran here.
-    #[error("this machine is not set up for clusters; run: cargo run -p harness -- setup")]
-    Missing,
-    /// The environment names a cluster image that does not exist.
-    #[error("{CLUSTER}: {}: expected k3s or kube", value.display())]
-    Cluster {
-        /// Value of the variable.
-        value: std::ffi::OsString,
-    },
-    /// Something must be installed by hand.
-    #[error("{program} is missing ({why}); install {package} and run this again")]
-    Install {
-        /// What is missing.
-        program: String,
-        /// What it is needed for.
-        why: &'static str,
-        /// What brings it.
-        package: &'static str,
-    },
-    /// A program that installs or builds failed.
-    #[error("the set-up stopped")]
-    Step(#[source] StepError),
-    /// Docker does not do its part.
-    #[error("the set-up stopped at Docker")]
-    Docker(#[source] DockerError),
-    /// The daemon was started and does not answer.
-    #[error("dockerd was started, see {}", log.display())]
-    Daemon {
-        /// Its log.
-        log: PathBuf,
-        /// What was seen last.
-        source: TooLate,
-    },
-    /// The product does not compile.
-    #[error("the product's binary could not be built")]
-    Product(#[source] ImageError),
-    /// A file of ours cannot be read or written.
-    #[error("{}: cannot be read or written", path.display())]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-}
-
-impl SetupError {
-    fn file(path: impl Into<PathBuf>) -> impl FnOnce(std::io::Error) -> Self {
-        let path = path.into();
-        move |source| Self::File { path, source }
-    }
-}
+/// Shown where no set-up ran.
+const MISSING: &str = "this machine is not set up for clusters; run: cargo harness setup";

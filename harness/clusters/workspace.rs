@@ -1,8 +1,8 @@
-//! Where the workspace lies, and where the harness keeps what it makes.
-//!
-//! Invariant: everything that the harness writes is under `target/`, so `cargo clean` forgets it.
+//! Where the workspace is, and where the harness keeps what it makes: under `target/`, so `cargo clean` removes it.
 
 use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
 
 /// The folder of the root `Cargo.toml`.
 #[must_use]
@@ -27,4 +27,25 @@ pub fn state() -> PathBuf {
 #[must_use]
 pub fn logs() -> PathBuf {
     state().join("logs")
+}
+
+/// The content of a file, which is made and written if there is none.
+///
+/// # Errors
+/// When the content cannot be made or written.
+pub fn get_or_create(
+    file: &Path,
+    make: impl FnOnce() -> anyhow::Result<String>,
+) -> anyhow::Result<String> {
+    if let Ok(text) = std::fs::read_to_string(file) {
+        return Ok(text);
+    }
+    let text = make()?;
+    // Whole or not at all: two runs may make one at the same time.
+    let partial = file.with_extension(std::process::id().to_string());
+    std::fs::create_dir_all(file.parent().unwrap_or(file))
+        .and_then(|()| std::fs::write(&partial, &text))
+        .and_then(|()| std::fs::rename(&partial, file))
+        .with_context(|| file.display().to_string())?;
+    Ok(text)
 }

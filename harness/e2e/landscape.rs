@@ -1,7 +1,7 @@
 //! Landscapes as data: `scenarios/*.yaml` read, checked, and turned into what a cluster needs.
 //!
-//! Invariant: a scenario file is data alone; where it runs is said by a [`Place`]. Whoever reads a bad file learns the
-//! file, the line and what is wrong. Deliberately absent: the runner that judges a user's own clusters, and reports.
+//! A scenario file is data alone; where it runs is said by a [`Place`]. The error of a bad file names the file, the line and
+//! what is wrong.
 
 mod authority;
 
@@ -19,6 +19,7 @@ pub use schema::schema;
 
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context as _, ensure};
 use serde_json::{Map, Value};
 
 use clusters::workspace;
@@ -36,17 +37,16 @@ impl Scenario {
     /// Reads and checks a file.
     ///
     /// # Errors
-    /// [`LandscapeError`] when it is not there, is no landscape, or names what is not there.
-    pub fn load(file: &Path) -> Result<Self, LandscapeError> {
-        let text = std::fs::read_to_string(file).map_err(LandscapeError::file(file))?;
+    /// When it does not exist, is not a landscape, or names a file that does not exist.
+    pub fn load(file: &Path) -> anyhow::Result<Self> {
+        let text = read(file)?;
         let options = serde_saphyr::options! { with_snippet: false, strict_booleans: true };
-        let landscape: Landscape =
-            serde_saphyr::from_str_with_options(&text, options).map_err(|source| {
-                LandscapeError::Shape {
-                    place: place(file, source.location().map(|location| location.line())),
-                    source: Box::new(source),
-                }
-            })?;
+        let landscape = serde_saphyr::from_str_with_options(&text, options);
+        let landscape: Landscape = landscape.map_err(|error| {
+            let at = place(file, error.location().map(|location| location.line()));
+            let what = format!("{at}: no landscape (its shape: scenarios/schema.json)");
+            anyhow::Error::new(error).context(what)
+        })?;
         let scenario = Self {
             file: file.to_owned(),
             landscape,
@@ -59,18 +59,16 @@ impl Scenario {
     ///
     /// # Errors
     /// When the folder cannot be read or holds no scenario.
-    pub fn files() -> Result<Vec<PathBuf>, LandscapeError> {
+    pub fn files() -> anyhow::Result<Vec<PathBuf>> {
         let folder = workspace::root().join("scenarios");
-        let entries = std::fs::read_dir(&folder).map_err(LandscapeError::file(&folder))?;
+        let entries = std::fs::read_dir(&folder).with_context(|| shown(&folder))?;
         let mut files: Vec<PathBuf> = entries
             .flatten()
             .map(|entry| entry.path())
             .filter(|path| path.extension().is_some_and(|ending| ending == "yaml"))
             .collect();
         files.sort();
-        if files.is_empty() {
-            return Err(LandscapeError::None { folder });
-        }
+        ensure!(!files.is_empty(), "{}: no scenario in it", shown(&folder));
         Ok(files)
     }
 
@@ -78,7 +76,7 @@ impl Scenario {
     ///
     /// # Errors
     /// As [`Scenario::files`] and [`Scenario::load`].
-    pub fn first() -> Result<Self, LandscapeError> {
+    pub fn first() -> anyhow::Result<Self> {
         let files = Self::files()?;
         Self::load(&files[0])
     }
@@ -86,10 +84,9 @@ impl Scenario {
     /// The text of a workload's manifest.
     ///
     /// # Errors
-    /// When the file is not there.
-    pub fn manifest(&self, workload: &Workload) -> Result<String, LandscapeError> {
-        let file = self.manifest_file(workload);
-        std::fs::read_to_string(&file).map_err(LandscapeError::file(&file))
+    /// When the file cannot be read.
+    pub fn manifest(&self, workload: &Workload) -> anyhow::Result<String> {
+        read(&self.manifest_file(workload))
     }
 
     /// The file of a workload's manifest.
@@ -107,30 +104,35 @@ impl Scenario {
         shown(&self.file)
     }
 
-    fn check(&self, text: &str) -> Result<(), LandscapeError> {
-        let odd = |key: &str, reason: String| LandscapeError::Content {
-            place: place(&self.file, line_of(text, key)),
-            reason,
-        };
+    /// Whether no part contradicts another one or the files around it.
+    fn check(&self, text: &str) -> anyhow::Result<()> {
+        let at = |key: &str| place(&self.file, line_of(text, key));
         let stem = self.file.file_stem().unwrap_or_default();
-        if stem != self.landscape.name.as_str() {
-            let reason = format!("the file is called {}", stem.display());
-            return Err(odd("name:", reason));
-        }
+        ensure!(
+            stem == self.landscape.name.as_str(),
+            "{}: the file is called {}",
+            at("name:"),
+            stem.display()
+        );
         let document = Value::Object(self.landscape.config.clone()).to_string();
-        api::config::Document::parse(&document).map_err(|source| LandscapeError::Config {
-            place: place(&self.file, line_of(text, "config:")),
-            source,
-        })?;
+        let parsed = api::config::Document::parse(&document);
+        parsed
+            .with_context(|| format!("{}: `config` is no configuration document", at("config:")))?;
         for workload in &self.landscape.workloads {
             let file = self.manifest_file(workload);
-            if !file.is_file() {
-                let reason = format!("{} is not there", shown(&file));
-                return Err(odd(&workload.manifest, reason));
-            }
+            ensure!(
+                file.is_file(),
+                "{}: {} does not exist",
+                at(&workload.manifest),
+                shown(&file)
+            );
         }
         Ok(())
     }
+}
+
+fn read(file: &Path) -> anyhow::Result<String> {
+    std::fs::read_to_string(file).with_context(|| shown(file))
 }
 
 /// Puts the registry's real host wherever `${registry}` stands.
@@ -162,64 +164,6 @@ fn line_of(text: &str, wanted: &str) -> Option<u64> {
         line.starts_with(wanted) || (!wanted.ends_with(':') && line.contains(wanted))
     })?;
     u64::try_from(found + 1).ok()
-}
-
-/// A scenario file cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum LandscapeError {
-    /// It cannot be read, or what was made for it not be written.
-    #[error("{}: cannot be read or written", shown(path))]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// There is none.
-    #[error("{}: no scenario in it", shown(folder))]
-    None {
-        /// Where they are looked for.
-        folder: PathBuf,
-    },
-    /// It is no YAML of the landscape's shape, which scenarios/schema.json describes.
-    #[error("{place}: no landscape (its shape: scenarios/schema.json)")]
-    Shape {
-        /// File and line.
-        place: String,
-        /// What is wrong.
-        source: Box<serde_saphyr::Error>,
-    },
-    /// A part contradicts another one or the files around it.
-    #[error("{place}: {reason}")]
-    Content {
-        /// File and line.
-        place: String,
-        /// What is wrong.
-        reason: String,
-    },
-    /// The webhook would refuse its configuration document.
-    #[error("{place}: `config` is no configuration document")]
-    Config {
-        /// File and line.
-        place: String,
-        /// What is wrong.
-        source: api::config::DocumentError,
-    },
-    /// A certificate of its own could not be made.
-    #[error("the authority {name} could not be made: {reason}")]
-    Authority {
-        /// Its common name.
-        name: String,
-        /// Why.
-        reason: String,
-    },
-}
-
-impl LandscapeError {
-    fn file(path: &Path) -> impl FnOnce(std::io::Error) -> Self {
-        let path = path.to_owned();
-        move |source| Self::File { path, source }
-    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 pub(crate) mod bundle;
 mod draft;
 pub(crate) mod effects;
-mod private;
 pub(crate) mod supplies;
 
 pub(crate) use crate::admission::webhook::usual_configuration as shared_configuration;

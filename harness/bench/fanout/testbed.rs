@@ -136,7 +136,7 @@ impl Testbed {
 
     pub(super) async fn end(self) -> anyhow::Result<()> {
         self.cluster.stop().await?;
-        Ok(self.run.end().await?)
+        self.run.end().await
     }
 
     /// Starts the controller, which is not ready yet.

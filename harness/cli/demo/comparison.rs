@@ -16,7 +16,7 @@ use tokio::process::Command;
 
 use super::pod::{self, PodResult};
 use clusters::cluster::{Cluster, ClusterOptions};
-use clusters::images::{self, ImageTar, Role};
+use clusters::images::{self, Image, Role};
 use clusters::progress::Progress;
 use clusters::registry::{Identity, Registry};
 use clusters::run::Run;
@@ -62,8 +62,8 @@ pub(super) struct Environment {
     run: Run,
     pub(super) cluster: Cluster,
     registry: Registry,
-    product: ImageTar,
-    probe: ImageTar,
+    product: Image,
+    probe: Image,
 }
 
 impl Environment {
@@ -94,7 +94,7 @@ impl Environment {
     pub(super) async fn stop(self) -> anyhow::Result<()> {
         self.cluster.stop().await?;
         self.registry.stop().await?;
-        Ok(self.run.end().await?)
+        self.run.end().await
     }
 
     /// Applies the Deployment without and with the webhook and waits for the outcome of both.

@@ -1,12 +1,12 @@
 //! Objects of any kind: applied and deleted as YAML, found through discovery.
 //!
-//! Invariant: every write is a server-side apply by the field manager [`MANAGER`], with force, so that applying twice
-//! is applying once. A kind that is not served *yet* (its CRD was applied a moment ago) is waited for. Deliberately
-//! absent: typed objects; use [`Cluster::client`] for those.
+//! Every write is a server-side apply by the field manager [`MANAGER`], with force, so that applying twice is applying
+//! once. A kind that is not served *yet* (its CRD was applied a moment ago) is waited for.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, LogParams, Patch, PatchParams};
 use kube::core::GroupVersionKind;
@@ -14,14 +14,14 @@ use kube::discovery::{ApiCapabilities, Scope, pinned_kind};
 use kube::{Client, ResourceExt as _};
 use tokio::sync::Mutex;
 
+use super::Cluster;
 use super::node::PodTarget;
-use super::{Cluster, ClusterError};
-use testkit::until::until;
+use testkit::until::{TooLate, until};
 
-/// Who the API server says wrote what the harness applied.
+/// The field manager of what the harness applied.
 pub const MANAGER: &str = "harness";
 
-/// What the API server said about kinds, remembered.
+/// The kinds that the API server serves, as far as they were asked for.
 pub(super) struct Kinds {
     client: Client,
     known: Mutex<HashMap<GroupVersionKind, (ApiResource, ApiCapabilities)>>,
@@ -35,39 +35,27 @@ impl Kinds {
         }
     }
 
-    async fn find(
-        &self,
-        kind: &GroupVersionKind,
-        patience: Duration,
-    ) -> Result<(ApiResource, bool), ClusterError> {
-        let mut known = self.known.lock().await;
-        if !known.contains_key(kind) {
-            let what = format!(
-                "the API server serves {}/{} {}",
-                kind.group, kind.version, kind.kind
-            );
-            let found = until(&what, patience, || pinned_kind(&self.client, kind))
-                .await
-                .map_err(ClusterError::NotReady)?;
-            known.insert(kind.clone(), found);
-        }
-        let (resource, capabilities) = &known[kind];
-        Ok((resource.clone(), capabilities.scope == Scope::Namespaced))
-    }
-
     async fn api(
         &self,
         object: &DynamicObject,
         namespace: &str,
         patience: Duration,
-    ) -> Result<Api<DynamicObject>, ClusterError> {
-        let (resource, namespaced) = self.find(&kind_of(object)?, patience).await?;
-        let namespace = object.namespace().unwrap_or_else(|| namespace.to_owned());
-        Ok(if namespaced {
-            Api::namespaced_with(self.client.clone(), &namespace, &resource)
-        } else {
-            Api::all_with(self.client.clone(), &resource)
-        })
+    ) -> anyhow::Result<Result<Api<DynamicObject>, TooLate>> {
+        let kind = kind_of(object)?;
+        let mut known = self.known.lock().await;
+        if !known.contains_key(&kind) {
+            let what = format!("the API server serves {kind:?}");
+            match until(&what, patience, || pinned_kind(&self.client, &kind)).await {
+                Ok(found) => known.insert(kind.clone(), found),
+                Err(late) => return Ok(Err(late)),
+            };
+        }
+        let (resource, capabilities) = &known[&kind];
+        let namespace = object.metadata.namespace.as_deref().unwrap_or(namespace);
+        Ok(Ok(match capabilities.scope {
+            Scope::Namespaced => Api::namespaced_with(self.client.clone(), namespace, resource),
+            Scope::Cluster => Api::all_with(self.client.clone(), resource),
+        }))
     }
 }
 
@@ -78,7 +66,7 @@ impl Cluster {
     ///
     /// # Errors
     /// When the text is no manifest, a kind is not served, or the API server refuses an object.
-    pub async fn apply(&self, yaml: &str) -> Result<Vec<DynamicObject>, ClusterError> {
+    pub async fn apply(&self, yaml: &str) -> anyhow::Result<Vec<DynamicObject>> {
         self.apply_in("default", yaml).await
     }
 
@@ -90,15 +78,14 @@ impl Cluster {
         &self,
         namespace: &str,
         yaml: &str,
-    ) -> Result<Vec<DynamicObject>, ClusterError> {
+    ) -> anyhow::Result<Vec<DynamicObject>> {
         let params = PatchParams::apply(MANAGER).force();
         let mut stored = Vec::new();
         for object in parse(yaml)? {
-            let api = self.kinds.api(&object, namespace, KIND_PATIENCE).await?;
-            let applied = api
-                .patch(&object.name_any(), &params, &Patch::Apply(&object))
-                .await;
-            stored.push(applied.map_err(ClusterError::api(format!("apply {}", label(&object))))?);
+            let api = self.kinds.api(&object, namespace, KIND_PATIENCE).await??;
+            let (name, patch) = (object.name_any(), Patch::Apply(&object));
+            let applied = api.patch(&name, &params, &patch).await;
+            stored.push(applied.with_context(|| format!("apply {}", label(&object)))?);
         }
         Ok(stored)
     }
@@ -107,7 +94,7 @@ impl Cluster {
     ///
     /// # Errors
     /// When the text is no manifest or the API server refuses.
-    pub async fn delete(&self, yaml: &str) -> Result<(), ClusterError> {
+    pub async fn delete(&self, yaml: &str) -> anyhow::Result<()> {
         self.delete_in("default", yaml).await
     }
 
@@ -115,23 +102,18 @@ impl Cluster {
     ///
     /// # Errors
     /// As [`Cluster::delete`].
-    pub async fn delete_in(&self, namespace: &str, yaml: &str) -> Result<(), ClusterError> {
+    pub async fn delete_in(&self, namespace: &str, yaml: &str) -> anyhow::Result<()> {
         for object in parse(yaml)?.into_iter().rev() {
-            let api = match self.kinds.api(&object, namespace, GONE_PATIENCE).await {
-                Err(ClusterError::NotReady(_)) => continue,
-                found => found?,
+            let Ok(api) = self.kinds.api(&object, namespace, GONE_PATIENCE).await? else {
+                continue;
             };
-            match api
+            let deleted = api
                 .delete(&object.name_any(), &DeleteParams::background())
-                .await
-            {
-                Ok(_) => {}
+                .await;
+            match deleted {
                 Err(kube::Error::Api(status)) if status.is_not_found() => {}
-                Err(error) => {
-                    return Err(ClusterError::api(format!("delete {}", label(&object)))(
-                        error,
-                    ));
-                }
+                Err(error) => return Err(error).context(format!("delete {}", label(&object))),
+                Ok(_) => {}
             }
         }
         Ok(())
@@ -141,41 +123,32 @@ impl Cluster {
     ///
     /// # Errors
     /// When there is none yet.
-    pub async fn pod_logs(&self, target: PodTarget<'_>) -> Result<String, ClusterError> {
+    pub async fn pod_logs(&self, target: PodTarget<'_>) -> anyhow::Result<String> {
         let params = LogParams {
             container: target.container.map(str::to_owned),
             ..LogParams::default()
         };
         let pods: Api<Pod> = Api::namespaced(self.client(), target.namespace);
         let what = format!("read the log of Pod {}/{}", target.namespace, target.pod);
-        pods.logs(target.pod, &params)
-            .await
-            .map_err(ClusterError::api(what))
+        pods.logs(target.pod, &params).await.context(what)
     }
 }
 
-fn parse(yaml: &str) -> Result<Vec<DynamicObject>, ClusterError> {
-    let odd = |reason: String| ClusterError::Manifest { reason };
+fn parse(yaml: &str) -> anyhow::Result<Vec<DynamicObject>> {
     let documents: Vec<serde_json::Value> =
-        serde_saphyr::from_multiple(yaml).map_err(|error| odd(error.to_string()))?;
-    documents
-        .into_iter()
-        // A document of comments only.
-        .filter(|document| !document.is_null())
-        .map(|document| serde_json::from_value(document).map_err(|error| odd(error.to_string())))
-        .collect()
+        serde_saphyr::from_multiple(yaml).context("not a YAML stream")?;
+    // A document of comments only is null.
+    let objects = documents.into_iter().filter(|document| !document.is_null());
+    let objects = objects
+        .map(serde_json::from_value)
+        .collect::<Result<_, _>>();
+    objects.context("not a Kubernetes object")
 }
 
-fn kind_of(object: &DynamicObject) -> Result<GroupVersionKind, ClusterError> {
-    let types = object
-        .types
-        .as_ref()
-        .ok_or_else(|| ClusterError::Manifest {
-            reason: format!("{} has no apiVersion and kind", object.name_any()),
-        })?;
-    GroupVersionKind::try_from(types).map_err(|error| ClusterError::Manifest {
-        reason: error.to_string(),
-    })
+fn kind_of(object: &DynamicObject) -> anyhow::Result<GroupVersionKind> {
+    let types = object.types.as_ref();
+    let types = types.with_context(|| format!("{}: no apiVersion and kind", object.name_any()))?;
+    Ok(GroupVersionKind::try_from(types)?)
 }
 
 fn label(object: &DynamicObject) -> String {
@@ -212,19 +185,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_object_is_refused() {
-        assert!(matches!(
-            parse("a: [").unwrap_err(),
-            ClusterError::Manifest { .. }
-        ));
-        assert!(matches!(
-            parse("- list").unwrap_err(),
-            ClusterError::Manifest { .. }
-        ));
+    fn what_is_not_an_object_is_an_error() {
+        assert!(parse("a: [").is_err());
+        assert!(parse("- list").is_err());
         let nameless = parse("metadata: {name: x}").unwrap();
-        assert!(matches!(
-            kind_of(&nameless[0]).unwrap_err(),
-            ClusterError::Manifest { .. }
-        ));
+        assert!(kind_of(&nameless[0]).is_err());
     }
 }

@@ -6,8 +6,6 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::images::digest;
-
 /// Environment variable with the Kubernetes version of the clusters, for example `1.36.3`. The image `kube` has the
 /// version of `harness/images/kube/go.mod`; another value is an error of the set-up there.
 pub const KUBERNETES_VERSION: &str = "HARNESS_KUBERNETES_VERSION";
@@ -69,8 +67,6 @@ pub struct ClusterOptions {
     pub feature_gates: BTreeMap<String, bool>,
     /// API groups, versions or resources to serve or not, as `--runtime-config` has them.
     pub runtime_config: BTreeMap<String, bool>,
-    /// Further arguments of `k3s server`.
-    pub server_args: Vec<String>,
     /// Environment of the container, and so of all that runs in it.
     pub environment: BTreeMap<String, String>,
     /// Whether it has a node, or is an API server with controllers only.
@@ -95,7 +91,6 @@ impl ClusterOptions {
             name: name.to_owned(),
             feature_gates: gates.map(|gate| (gate.to_owned(), true)).into(),
             runtime_config: [(TRUST_BUNDLES.to_owned(), true)].into(),
-            server_args: Vec::new(),
             environment: BTreeMap::new(),
             node: true,
             registries: BTreeMap::new(),
@@ -117,13 +112,6 @@ impl ClusterOptions {
         self
     }
 
-    /// With a feature gate on or off.
-    #[must_use]
-    pub fn with_feature_gate(mut self, gate: &str, on: bool) -> Self {
-        self.feature_gates.insert(gate.to_owned(), on);
-        self
-    }
-
     /// With a registry that the node trusts.
     #[must_use]
     pub fn with_registry(mut self, host: &str, ca_pem: &str) -> Self {
@@ -131,13 +119,6 @@ impl ClusterOptions {
             ca_pem: ca_pem.to_owned(),
         };
         self.registries.insert(host.to_owned(), trust);
-        self
-    }
-
-    /// With a further argument of `k3s server`.
-    #[must_use]
-    pub fn with_arg(mut self, argument: &str) -> Self {
-        self.server_args.push(argument.to_owned());
         self
     }
 
@@ -165,7 +146,6 @@ impl ClusterOptions {
         if !self.node {
             args.push("--disable-agent".to_owned());
         }
-        args.extend(self.server_args.iter().cloned());
         args
     }
 
@@ -190,14 +170,9 @@ impl ClusterOptions {
         files
     }
 
-    /// A digest of everything that shapes the cluster: equal digests, interchangeable clusters.
-    pub(super) fn digest(&self, image_id: &str) -> String {
-        let shape = serde_json::json!([self, image_id]).to_string();
-        digest(shape.as_bytes())
-            .trim_start_matches("sha256:")
-            .chars()
-            .take(32)
-            .collect()
+    /// Everything that shapes the cluster beside its image: equal shapes, interchangeable clusters.
+    pub(super) fn shape(&self) -> String {
+        serde_json::json!(self).to_string()
     }
 }
 
@@ -211,7 +186,7 @@ fn joined(switches: &BTreeMap<String, bool>) -> Option<String> {
 
 const TRUST_BUNDLES: &str = "certificates.k8s.io/v1beta1/clustertrustbundles";
 
-/// What k3s brings along and nobody here needs; `native` because overlayfs cannot lie on overlayfs; the kubelet
+/// What k3s brings along and no suite needs; `native` because overlayfs cannot lie on overlayfs; the kubelet
 /// refuses version 1 of control groups unless it is told not to.
 const K3S_ARGS: [&str; 5] = [
     "--disable=traefik",
@@ -227,9 +202,7 @@ mod tests {
 
     #[test]
     fn options_become_flags_of_k3s() {
-        let options = ClusterOptions::new("skr")
-            .without_node()
-            .with_arg("--debug");
+        let options = ClusterOptions::new("skr").without_node();
         let command = options.command(&Provider::Kube("x".to_owned()));
         let gates = "feature-gates=ClusterTrustBundle=true,ClusterTrustBundleProjection=true";
         let expected = [
@@ -240,7 +213,6 @@ mod tests {
             format!("--kubelet-arg={gates}"),
             "--kube-apiserver-arg=runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true".to_owned(),
             "--disable-agent".to_owned(),
-            "--debug".to_owned(),
         ];
         assert_eq!(command, expected);
     }
@@ -266,21 +238,19 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_knows_every_option_and_the_image() {
+    fn every_option_shapes_the_cluster() {
         let options = ClusterOptions::new("skr");
-        let digests = [
-            options.digest("a"),
-            options.digest("b"),
-            options.clone().without_node().digest("a"),
-            options.clone().without_trust_bundles().digest("a"),
-            options.clone().with_registry("r:5000", "pem").digest("a"),
-            options.clone().with_registry("r:5000", "other").digest("a"),
-            options.clone().with_arg("--debug").digest("a"),
-            options.clone().with_env("GOGC", "400").digest("a"),
+        let shapes = [
+            options.shape(),
+            options.clone().without_node().shape(),
+            options.clone().without_trust_bundles().shape(),
+            options.clone().with_registry("r:5000", "pem").shape(),
+            options.clone().with_registry("r:5000", "other").shape(),
+            options.clone().with_env("GOGC", "400").shape(),
         ];
-        let distinct: std::collections::BTreeSet<_> = digests.iter().collect();
-        assert_eq!(distinct.len(), digests.len());
-        assert_eq!(ClusterOptions::new("skr").digest("a"), digests[0]);
+        let distinct: std::collections::BTreeSet<_> = shapes.iter().collect();
+        assert_eq!(distinct.len(), shapes.len());
+        assert_eq!(ClusterOptions::new("skr").shape(), shapes[0]);
     }
 
     #[test]

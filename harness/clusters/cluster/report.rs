@@ -1,6 +1,6 @@
-//! What a cluster can tell about a failure: objects, events, logs of Pods and of the node's own parts.
+//! What a cluster can tell about a failure: objects, Events, logs of Pods and of the node's own parts.
 //!
-//! Invariant: collecting never fails; what cannot be had is noted in the evidence itself. Secrets are not collected.
+//! Collecting never fails; what cannot be had is noted in the evidence itself. Secrets are not collected.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Node, Pod};
 use kube::api::{Api, ListParams};
@@ -8,8 +8,8 @@ use kube::{Resource, ResourceExt as _};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::Cluster;
-use super::node::PodTarget;
+use super::{Cluster, PodTarget};
+use crate::docker;
 use crate::evidence::Evidence;
 
 impl Cluster {
@@ -25,16 +25,14 @@ impl Cluster {
         for pod in &pods {
             self.keep_logs(evidence, pod).await;
         }
-        let node = &self.node;
-        evidence.keep_result(
-            &format!("{name}/container.log"),
-            node.container_log().await.map_err(chain),
-        );
-        match node.folder(NODE_LOGS).await {
-            Ok(archive) => unpack(evidence, name, &archive),
-            Err(error) => {
-                evidence.keep_result(&format!("{name}{NODE_LOGS}"), Err::<&str, _>(chain(error)));
-            }
+        let id = self.node.id();
+        let log = docker::must(&["logs", "--tail=5000", id]).await;
+        let log = log.map(|log| log.stdout + &log.stderr);
+        evidence.keep_result(&format!("{name}/container.log"), log);
+        let folder = evidence.folder().join(name).join("node");
+        let (from, to) = (format!("{id}:{NODE_LOGS}"), folder.display().to_string());
+        if let Err(error) = docker::must(&["cp", &from, &to]).await {
+            evidence.keep_result(&format!("{name}{NODE_LOGS}"), Err::<&str, _>(error));
         }
     }
 
@@ -42,10 +40,10 @@ impl Cluster {
     where
         K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Serialize,
     {
+        let file = format!("{}/{file}.yaml", self.name());
         let listed = Api::<K>::all(self.client())
             .list(&ListParams::default())
             .await;
-        let file = format!("{}/{file}.yaml", self.name());
         match listed {
             Ok(mut list) => {
                 for item in &mut list.items {
@@ -63,34 +61,17 @@ impl Cluster {
 
     async fn keep_logs(&self, evidence: &Evidence, pod: &Pod) {
         let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
-        let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
-        for container in containers {
+        for container in pod.spec.iter().flat_map(|spec| &spec.containers) {
             let target = PodTarget {
                 namespace: &namespace,
                 pod: &name,
                 container: Some(&container.name),
             };
-            let file = format!(
-                "{}/logs/{namespace}/{name}/{}.log",
-                self.name(),
-                container.name
-            );
-            evidence.keep_result(&file, self.pod_logs(target).await.map_err(chain));
+            let file = format!("{namespace}/{name}/{}.log", container.name);
+            let log = self.pod_logs(target).await;
+            evidence.keep_result(&format!("{}/logs/{file}", self.name()), log);
         }
     }
-}
-
-fn unpack(evidence: &Evidence, name: &str, archive: &[u8]) {
-    let folder = evidence.folder().join(name).join("node");
-    let unpacked =
-        std::fs::create_dir_all(&folder).and_then(|()| tar::Archive::new(archive).unpack(&folder));
-    if let Err(error) = unpacked {
-        evidence.keep_result(&format!("{name}/node"), Err::<&str, _>(error));
-    }
-}
-
-fn chain(error: impl Into<anyhow::Error>) -> anyhow::Error {
-    error.into()
 }
 
 const NODE_LOGS: &str = "/var/log/kube";

@@ -1,18 +1,18 @@
-//! `harness cluster check`: does everything that the features rely on work on this machine?
+//! `cargo harness cluster check`: does everything that the features rely on work on this machine?
 //!
-//! Invariant: it ends with nothing left behind, whether it succeeded or not, and says how long each part took.
+//! It ends with nothing left behind, whether it succeeded or not, and says how long each part took.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 use kube::Api;
 
 use super::node::PodTarget;
 use super::{Cluster, ClusterOptions};
 use crate::evidence::Evidence;
-use crate::images::{self, ImageTar};
+use crate::images::{self, Image};
 use crate::progress::Progress;
 use crate::registry::{Identity, Registry};
 use crate::run::Run;
@@ -65,7 +65,7 @@ async fn in_run(
 async fn parts(
     cluster: &Cluster,
     registry: &Registry,
-    probe: &ImageTar,
+    probe: &Image,
     times: &mut Times,
 ) -> anyhow::Result<()> {
     cluster.load_image(probe).await?;
@@ -98,10 +98,10 @@ async fn parts(
     });
     cluster.apply(&secret.to_string()).await?;
     cluster
-        .apply(&pod("stranger", &image, "Always", ""))
+        .apply(&pod("anonymous", &image, "Always", ""))
         .await?;
-    refused(cluster, "stranger").await?;
-    times.lap("without credentials: refused");
+    not_pulled(cluster, "anonymous").await?;
+    times.lap("without credentials: not pulled");
     cluster
         .apply(&pod(
             "selfcheck",
@@ -141,50 +141,41 @@ async fn ask(cluster: &Cluster, argv: &[&str], expected: &str) -> anyhow::Result
 }
 
 async fn ready(cluster: &Cluster, name: &str) -> anyhow::Result<()> {
-    let pods: Api<Pod> = Api::default_namespaced(cluster.client());
-    until(&format!("Pod {name} is Ready"), PATIENCE, || async {
-        let found = pods.get(name).await.map_err(|error| error.to_string())?;
-        let status = found.status.unwrap_or_default();
-        let conditions = status.conditions.iter().flatten();
-        if conditions
-            .clone()
-            .any(|condition| condition.type_ == "Ready" && condition.status == "True")
-        {
-            return Ok(());
-        }
-        Err(format!("{:?} {:?}", status.phase, waiting(&status)))
+    reaches(cluster, name, "Ready", |status| {
+        let mut conditions = status.conditions.iter().flatten();
+        conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
     })
     .await
-    .map_err(anyhow::Error::from)
 }
 
-async fn refused(cluster: &Cluster, name: &str) -> anyhow::Result<()> {
-    let pods: Api<Pod> = Api::default_namespaced(cluster.client());
-    until(
-        &format!("Pod {name} cannot be pulled"),
-        PATIENCE,
-        || async {
-            let found = pods.get(name).await.map_err(|error| error.to_string())?;
-            let waiting = waiting(&found.status.unwrap_or_default());
-            let is_refused = waiting
-                .iter()
-                .any(|reason| reason == "ErrImagePull" || reason == "ImagePullBackOff");
-            if is_refused {
-                Ok(())
-            } else {
-                Err(format!("{waiting:?}"))
-            }
-        },
-    )
+async fn not_pulled(cluster: &Cluster, name: &str) -> anyhow::Result<()> {
+    reaches(cluster, name, "not pulled", |status| {
+        let containers = status.container_statuses.iter().flatten();
+        let waiting = |it: &ContainerStatus| it.state.as_ref()?.waiting.as_ref()?.reason.clone();
+        let mut reasons = containers.filter_map(waiting);
+        reasons.any(|reason| reason == "ErrImagePull" || reason == "ImagePullBackOff")
+    })
     .await
-    .map_err(anyhow::Error::from)
 }
 
-fn waiting(status: &k8s_openapi::api::core::v1::PodStatus) -> Vec<String> {
-    let containers = status.container_statuses.iter().flatten();
-    containers
-        .filter_map(|container| container.state.as_ref()?.waiting.as_ref()?.reason.clone())
-        .collect()
+async fn reaches(
+    cluster: &Cluster,
+    name: &str,
+    what: &str,
+    is_so: impl Fn(&PodStatus) -> bool,
+) -> anyhow::Result<()> {
+    let pods: Api<Pod> = Api::default_namespaced(cluster.client());
+    let probe = async || {
+        let status = pods.get(name).await?.status.unwrap_or_default();
+        ensure!(
+            is_so(&status),
+            "{:?} {:?}",
+            status.phase,
+            status.container_statuses
+        );
+        anyhow::Ok(())
+    };
+    Ok(until(&format!("Pod {name} is {what}"), PATIENCE, probe).await?)
 }
 
 /// How long each part took.

@@ -4,13 +4,11 @@
 //! of the size use profile `release`, built with the command of the Dockerfile's target `builder`. An explicit `--target`
 //! gives both a folder of their own, apart from the development build.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use sha2::{Digest as _, Sha256};
 use tokio::process::Command;
 
-use super::{ImageError, ImageTar, folder};
-use crate::docker;
+use super::{Image, content_tag, context};
 use crate::progress::Progress;
 use crate::workspace;
 
@@ -67,20 +65,12 @@ impl Profile {
 ///
 /// # Errors
 /// When it does not compile.
-pub async fn binary(progress: &Progress, profile: Profile) -> Result<PathBuf, ImageError> {
+pub async fn binary(progress: &Progress, profile: Profile) -> anyhow::Result<PathBuf> {
     let mut cargo = Command::new("cargo");
     cargo
         .current_dir(workspace::root())
-        .args([
-            "build",
-            "--profile",
-            profile.name(),
-            "--locked",
-            "-p",
-            BINARY,
-            "--target",
-            TARGET,
-        ])
+        .args(["build", "--locked", "--profile", profile.name()])
+        .args(["-p", BINARY, "--target", TARGET])
         .env(
             "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS",
             "-C target-feature=+crt-static",
@@ -88,16 +78,11 @@ pub async fn binary(progress: &Progress, profile: Profile) -> Result<PathBuf, Im
         // Either would win over the line above.
         .env_remove("RUSTFLAGS")
         .env_remove("CARGO_ENCODED_RUSTFLAGS");
-    progress
-        .run(
-            &format!(
-                "build the product's static binary, profile {}",
-                profile.name()
-            ),
-            &mut cargo,
-        )
-        .await
-        .map_err(ImageError::Build)?;
+    let title = format!(
+        "build the product's static binary, profile {}",
+        profile.name()
+    );
+    progress.run(&title, &mut cargo).await?;
     Ok(built_binary(profile))
 }
 
@@ -114,12 +99,9 @@ pub fn built_binary(profile: Profile) -> PathBuf {
 ///
 /// # Errors
 /// When it does not compile or cannot be read.
-pub async fn release_size(progress: &Progress) -> Result<ReleaseSize, ImageError> {
-    let path = binary(progress, Profile::Release).await?;
-    let metadata = std::fs::metadata(&path).map_err(ImageError::file(&path))?;
-    Ok(ReleaseSize {
-        bytes: metadata.len(),
-    })
+pub async fn release_size(progress: &Progress) -> anyhow::Result<ReleaseSize> {
+    let bytes = std::fs::metadata(binary(progress, Profile::Release).await?)?.len();
+    Ok(ReleaseSize { bytes })
 }
 
 /// Size of the release binary, which is all that an image of the product holds.
@@ -150,96 +132,22 @@ impl std::fmt::Display for ReleaseSize {
     }
 }
 
-/// The image of a role, built if Docker or the folder of images lacks it.
+/// The image of a component, built if the daemon lacks it.
 ///
 /// # Errors
 /// When the binary does not compile or `docker` fails.
-pub async fn product(progress: &Progress, role: Role) -> Result<ImageTar, ImageError> {
+pub async fn product(progress: &Progress, role: Role) -> anyhow::Result<Image> {
     let binary = binary(progress, Profile::E2e).await?;
     let dockerfile = workspace::root().join("Dockerfile");
-    let tag = content_tag(&[&binary, &dockerfile])?;
-    let archive = folder().join(format!("{}-{tag}.tar", role.name()));
-    if let Ok(image) = ImageTar::open(&archive) {
+    let tag = content_tag([binary.as_path(), &dockerfile])?;
+    let reference = format!("localhost/{BINARY}-{}:{tag}", role.name());
+    if let Some(image) = Image::find(&reference).await? {
         return Ok(image);
     }
-    let reference = format!("localhost/{BINARY}-{}:{tag}", role.name());
-    let context = context(&binary)?;
-    let title = format!("build the image of {}", role.name());
-    let mut build = Command::new(docker::program());
-    build
-        .env("DOCKER_BUILDKIT", "1")
-        .args([
-            "build",
-            "--quiet",
-            "--build-arg",
-            "BINARY=prebuilt",
-            "--target",
-            role.name(),
-        ])
-        .args(["--tag", &reference, "--file"])
-        .args([&dockerfile, &context]);
-    progress
-        .run(&title, &mut build)
-        .await
-        .map_err(ImageError::Build)?;
-    forget_older(role);
-    save(progress, &reference, &archive).await
-}
-
-/// Writes an image that Docker has into an archive.
-///
-/// # Errors
-/// When `docker` fails.
-pub(super) async fn save(
-    progress: &Progress,
-    reference: &str,
-    archive: &Path,
-) -> Result<ImageTar, ImageError> {
-    let folder = folder();
-    std::fs::create_dir_all(&folder).map_err(ImageError::file(&folder))?;
-    // Under another name first: an archive that is there is whole.
-    let partial = archive.with_extension("partial");
-    let mut save = Command::new(docker::program());
-    save.args(["save", "--output"]).arg(&partial).arg(reference);
-    let title = format!("save the image {reference}");
-    progress
-        .run(&title, &mut save)
-        .await
-        .map_err(ImageError::Build)?;
-    std::fs::rename(&partial, archive).map_err(ImageError::file(archive))?;
-    ImageTar::open(archive)
-}
-
-/// A folder that holds the binary alone, so that nothing else is sent to the daemon.
-fn context(binary: &Path) -> Result<PathBuf, ImageError> {
-    let context = folder().join("context");
-    std::fs::create_dir_all(&context).map_err(ImageError::file(&context))?;
-    let copy = context.join(BINARY);
-    std::fs::copy(binary, &copy).map_err(ImageError::file(&copy))?;
-    Ok(context)
-}
-
-fn content_tag(files: &[&Path]) -> Result<String, ImageError> {
-    let mut hash = Sha256::new();
-    for file in files {
-        hash.update(std::fs::read(file).map_err(ImageError::file(*file))?);
-    }
-    let mut tag = format!("{:x}", hash.finalize());
-    tag.truncate(12);
-    Ok(tag)
-}
-
-/// Archives of earlier builds are of no use; Docker's own copies share their layers and are left to `docker prune`.
-fn forget_older(role: Role) {
-    let prefix = format!("{}-", role.name());
-    for entry in std::fs::read_dir(folder()).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        if name.starts_with(&prefix) && name.ends_with(".tar") {
-            // What cannot be removed only takes space.
-            let _ = std::fs::remove_file(entry.path());
-        }
-    }
+    let folder = context()?;
+    std::fs::copy(&binary, folder.path().join(BINARY))?;
+    let options = ["--build-arg", "BINARY=prebuilt", "--target", role.name()];
+    Image::build(progress, &reference, (&dockerfile, folder.path()), &options).await
 }
 
 const BINARY: &str = "runtime-bootstrapper";

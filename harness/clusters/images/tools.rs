@@ -4,12 +4,12 @@
 //! `rustc` in about a second, from `harness/images/probe/main.rs`. A built gateway is Envoy with the C library of this
 //! machine that it is linked against, and nothing else; its name changes with both.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use sha2::{Digest as _, Sha256};
+use anyhow::Context as _;
 use tokio::process::Command;
 
-use super::{ImageError, ImageTar, folder};
+use super::{Image, content_tag, context};
 use crate::progress::Progress;
 use crate::setup::{ENVOY_VERSION, Pulled, Setup, ensure_envoy};
 use crate::workspace;
@@ -17,118 +17,92 @@ use crate::workspace;
 /// The name under which nodes know the probe.
 pub const PROBE: &str = "localhost/probe:1";
 
-/// Builds the probe's image, if its source changed.
+/// Builds the probe's image.
 ///
 /// # Errors
 /// When it does not compile.
-pub async fn probe(progress: &Progress) -> Result<ImageTar, ImageError> {
-    let source = workspace::root().join("harness/images/probe/main.rs");
-    let program = folder().join("probe");
-    if is_older(&program, &source) {
-        std::fs::create_dir_all(folder()).map_err(ImageError::file(folder()))?;
+pub async fn probe(progress: &Progress) -> anyhow::Result<Image> {
+    build_probe(progress, PROBE, &[]).await
+}
+
+/// The probe under another identity, for the private registry alone. A kubelet remembers by ID that an image was pulled
+/// with credentials, and from then on refuses it to Pods without them, even where it was loaded into the node.
+///
+/// # Errors
+/// When it does not compile.
+pub async fn private_probe(progress: &Progress) -> anyhow::Result<Image> {
+    let label = ["--label", "from=the private registry"];
+    build_probe(progress, "localhost/private-probe:1", &label).await
+}
+
+async fn build_probe(
+    progress: &Progress,
+    reference: &str,
+    options: &[&str],
+) -> anyhow::Result<Image> {
+    let sources = workspace::root().join("harness/images/probe");
+    let source = sources.join("main.rs");
+    let name = format!("images/probe-{}", content_tag([source.as_path()])?);
+    let folder = workspace::state().join(name);
+    let program = folder.join("probe");
+    if !program.exists() {
+        std::fs::create_dir_all(&folder)?;
         let mut rustc = Command::new("rustc");
         rustc
             .args([
-                "--edition",
-                "2024",
-                "--crate-name",
-                "probe",
+                "--edition=2024",
+                "--crate-name=probe",
                 "--target",
                 super::product::TARGET,
             ])
             .args([
                 "-O",
-                "-C",
-                "panic=abort",
-                "-C",
-                "strip=symbols",
-                "-C",
-                "target-feature=+crt-static",
+                "-Cpanic=abort",
+                "-Cstrip=symbols",
+                "-Ctarget-feature=+crt-static",
                 "-o",
             ])
-            .arg(&program)
-            .arg(&source);
-        progress
-            .run("build the probe", &mut rustc)
-            .await
-            .map_err(ImageError::Build)?;
+            .args([&program, &source]);
+        progress.run("build the probe", &mut rustc).await?;
     }
-    let bytes = std::fs::read(&program).map_err(ImageError::file(&program))?;
-    let settings = serde_json::json!({
-        "User": "65532:65532",
-        "Entrypoint": ["/probe"],
-        "Env": ["PATH=/"],
-        // A first process without a handler ignores SIGTERM, and a handler needs unsafe code or a dependency.
-        "StopSignal": "SIGKILL",
-    });
-    ImageTar::write(
-        &folder().join("probe.tar"),
-        PROBE,
-        ("probe", &bytes),
-        &settings,
-    )
+    let dockerfile = sources.join("Dockerfile");
+    Image::build(progress, reference, (&dockerfile, &folder), options).await
 }
 
-fn is_older(made: &Path, from: &Path) -> bool {
-    let time = |path: &Path| path.metadata().and_then(|data| data.modified()).ok();
-    match (time(made), time(from)) {
-        (Some(made), Some(from)) => made < from,
-        _ => true,
-    }
-}
-
-/// The gateway's image: pulled or built, as the set-up chose, if the folder of images lacks it.
+/// The gateway's image: pulled or built, as the set-up chose, if the daemon lacks it.
 ///
 /// # Errors
-/// When Envoy cannot be had, or the image cannot be written.
-pub async fn gateway(progress: &Progress, setup: &Setup) -> Result<ImageTar, ImageError> {
+/// When Envoy cannot be fetched, or the image cannot be built.
+pub async fn gateway(progress: &Progress, setup: &Setup) -> anyhow::Result<Image> {
     if let Some(pulled) = Pulled::of(&setup.provider) {
-        let archive = folder().join(format!("gateway-{ENVOY_VERSION}-pulled.tar"));
-        return match ImageTar::open(&archive) {
-            Ok(image) => Ok(image),
-            Err(_) => super::product::save(progress, &pulled.gateway, &archive).await,
-        };
+        let found = Image::find(&pulled.gateway).await?;
+        return found.context("the set-up has not pulled the gateway");
     }
-    let program = ensure_envoy(progress)
-        .await
-        .map_err(|error| ImageError::Setup(Box::new(error)))?;
+    let program = ensure_envoy(progress).await?;
     let libraries = libraries(&program).await?;
-    let mut hash = Sha256::new();
-    for (_, bytes) in &libraries {
-        hash.update(bytes);
-    }
-    let mut tag = format!("{}-{:x}", ENVOY_VERSION, hash.finalize());
-    tag.truncate(ENVOY_VERSION.len() + 13);
-    let archive = folder().join(format!("gateway-{tag}.tar"));
-    if let Ok(image) = ImageTar::open(&archive) {
+    let tag = content_tag(libraries.iter().map(PathBuf::as_path))?;
+    let reference = format!("localhost/gateway:{ENVOY_VERSION}-{tag}");
+    if let Some(image) = Image::find(&reference).await? {
         return Ok(image);
     }
-    let bytes = std::fs::read(&program).map_err(ImageError::file(&program))?;
-    let settings = serde_json::json!({
-        "User": "65532:65532", "Entrypoint": ["/envoy"], "Env": ["PATH=/"],
-    });
-    let files = libraries
-        .iter()
-        .map(|(name, bytes)| (name.as_str(), bytes.as_slice()));
-    let files = files.chain([("envoy", bytes.as_slice())]);
-    let partial = archive.with_extension("partial");
-    let reference = format!("localhost/gateway:{tag}");
-    ImageTar::write_files(&partial, &reference, files, &settings)?;
-    std::fs::rename(&partial, &archive).map_err(ImageError::file(&archive))?;
-    ImageTar::open(&archive)
+    let folder = context()?;
+    std::fs::copy(&program, folder.path().join("envoy"))?;
+    for library in &libraries {
+        let copy = folder.path().join(library.strip_prefix("/")?);
+        std::fs::create_dir_all(copy.parent().unwrap_or(folder.path()))?;
+        std::fs::copy(library, copy)?;
+    }
+    let dockerfile = workspace::root().join("harness/images/gateway/Dockerfile");
+    Image::build(progress, &reference, (&dockerfile, folder.path()), &[]).await
 }
 
 /// What the program is linked against, by the paths where the dynamic linker looks, which is one of them.
-async fn libraries(program: &Path) -> Result<Vec<(String, Vec<u8>)>, ImageError> {
+async fn libraries(program: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let listed = Command::new("ldd").arg(program).output().await;
-    let listed = listed.map_err(ImageError::file("ldd"))?;
-    let text = String::from_utf8_lossy(&listed.stdout).into_owned();
-    paths(&text)
-        .map(|path| {
-            let bytes = std::fs::read(path).map_err(ImageError::file(path))?;
-            Ok((path.trim_start_matches('/').to_owned(), bytes))
-        })
-        .collect()
+    let listed = listed.context("run ldd")?.stdout;
+    Ok(paths(&String::from_utf8_lossy(&listed))
+        .map(PathBuf::from)
+        .collect())
 }
 
 /// The paths in what `ldd` says: `name => path (address)`, and `path (address)` of the linker itself.

@@ -1,19 +1,21 @@
-//! Who the registry is: authority, certificate, user and password.
+//! The identity of the registry: authority, certificate, user and password.
 //!
-//! Invariant: made once and then read again, so that what trusts it today trusts it tomorrow. Nothing of it is of
-//! use outside this machine: the name does not exist elsewhere.
+//! Made once and then read again, so that kept clusters go on trusting it. It is of no use outside this machine: the name
+//! does not exist elsewhere.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose};
 use serde::{Deserialize, Serialize};
+use testkit::pki::Authority;
+use testkit::pki::rcgen::SanType;
 
-use super::{NAME, RegistryError, host};
+use super::{NAME, host};
+use crate::images::digest;
 use crate::workspace;
 
-/// What the registry shows, and what one shows to it.
+/// What the registry presents, and what its clients present to it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// The authority's certificate.
@@ -22,9 +24,9 @@ pub struct Identity {
     pub certificate_pem: String,
     /// Its key.
     pub key_pem: String,
-    /// Who may pull and push.
+    /// The user who may pull and push.
     pub user: String,
-    /// How that is shown.
+    /// The password of that user.
     pub password: String,
 }
 
@@ -33,64 +35,38 @@ impl Identity {
     ///
     /// # Errors
     /// When none can be made or kept.
-    pub fn load_or_make() -> Result<Self, RegistryError> {
+    pub fn load_or_make() -> anyhow::Result<Self> {
         Self::at(&workspace::state().join("registry.json"))
     }
 
-    fn at(file: &Path) -> Result<Self, RegistryError> {
-        let kept = std::fs::read(file)
-            .ok()
-            .and_then(|text| serde_json::from_slice(&text).ok());
-        if let Some(kept) = kept {
-            return Ok(kept);
-        }
-        let made = Self::make()?;
-        keep(file, &made).map_err(|error| failed(&error))?;
-        Ok(made)
+    fn at(file: &Path) -> anyhow::Result<Self> {
+        let text =
+            workspace::get_or_create(file, || Ok(serde_json::to_string_pretty(&Self::make()?)?))?;
+        Ok(serde_json::from_str(&text)?)
     }
 
-    fn make() -> Result<Self, RegistryError> {
-        let rcgen = |error: rcgen::Error| failed(&error);
-        let mut ca = CertificateParams::new(Vec::new()).map_err(rcgen)?;
-        ca.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        ca.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-        ca.distinguished_name
-            .push(DnType::CommonName, "registry authority of the harness");
-        let ca_key = KeyPair::generate().map_err(rcgen)?;
-        let ca_pem = ca.self_signed(&ca_key).map_err(rcgen)?.pem();
-
-        let key = KeyPair::generate().map_err(rcgen)?;
-        let mut leaf = CertificateParams::new([NAME.to_owned()]).map_err(rcgen)?;
-        leaf.distinguished_name.push(DnType::CommonName, NAME);
-        let certificate_pem = leaf
-            .signed_by(&key, &Issuer::new(ca, ca_key))
-            .map_err(rcgen)?
-            .pem();
-
-        let user = "landscape".to_owned();
-        // A fresh key's digest is a password that nobody knows and that needs no further source of chance.
-        let mut password = crate::images::digest(key.serialized_der()).replace("sha256:", "");
-        password.truncate(24);
+    fn make() -> anyhow::Result<Self> {
+        let ca = Authority::new("registry authority of the harness")?;
+        let name = SanType::DnsName(NAME.try_into()?);
+        let leaf = ca.leaf_with(NAME, |params| params.subject_alt_names.push(name))?;
         Ok(Self {
-            ca_pem,
-            certificate_pem,
-            key_pem: key.serialize_pem(),
-            user,
-            password,
+            ca_pem: ca.pem().to_owned(),
+            certificate_pem: leaf.pem.clone(),
+            key_pem: leaf.key_pem(),
+            user: "landscape".to_owned(),
+            // The digest of a fresh key is as random as a key, and needs no further source of chance.
+            password: digest(leaf.key.serialized_der())["sha256:".len()..][..24].to_owned(),
         })
     }
 
     /// The file by which the registry knows user and password: the format of `htpasswd -B`.
-    ///
-    /// # Errors
-    /// When the password cannot be hashed.
-    pub(super) fn htpasswd(&self) -> Result<String, RegistryError> {
+    pub(super) fn htpasswd(&self) -> anyhow::Result<String> {
         // The least cost: every request is checked.
-        let hash = bcrypt::hash(&self.password, 4).map_err(|error| failed(&error))?;
+        let hash = bcrypt::hash(&self.password, 4)?;
         Ok(format!("{}:{hash}\n", self.user))
     }
 
-    /// The content of a Secret of type `kubernetes.io/dockerconfigjson` that opens the registry.
+    /// The content of a Secret of type `kubernetes.io/dockerconfigjson` with user and password.
     #[must_use]
     pub fn docker_config(&self) -> String {
         let auth = BASE64.encode(format!("{}:{}", self.user, self.password));
@@ -98,22 +74,6 @@ impl Identity {
             "username": self.user, "password": self.password, "auth": auth,
         } } })
         .to_string()
-    }
-}
-
-fn keep(file: &Path, identity: &Identity) -> std::io::Result<()> {
-    if let Some(folder) = file.parent() {
-        std::fs::create_dir_all(folder)?;
-    }
-    // Whole or not at all: two runs may make one at the same time.
-    let partial: PathBuf = file.with_extension(std::process::id().to_string());
-    std::fs::write(&partial, serde_json::to_vec_pretty(identity)?)?;
-    std::fs::rename(partial, file)
-}
-
-fn failed(error: &dyn std::fmt::Display) -> RegistryError {
-    RegistryError::Identity {
-        reason: error.to_string(),
     }
 }
 
@@ -130,18 +90,13 @@ mod tests {
     }
 
     #[test]
-    fn htpasswd_has_the_password_hashed_with_bcrypt() {
+    fn user_and_password_are_in_htpasswd_as_a_hash_and_in_the_docker_config() {
         let identity = Identity::make().unwrap();
         let file = identity.htpasswd().unwrap();
         let (user, hash) = file.trim_end().split_once(':').unwrap();
         assert_eq!(user, identity.user);
         assert!(bcrypt::verify(&identity.password, hash).unwrap());
         assert!(!bcrypt::verify("other", hash).unwrap());
-    }
-
-    #[test]
-    fn the_docker_config_carries_user_and_password() {
-        let identity = Identity::make().unwrap();
         let config: serde_json::Value = serde_json::from_str(&identity.docker_config()).unwrap();
         let auth = config["auths"][host()]["auth"].as_str().unwrap();
         let decoded = String::from_utf8(BASE64.decode(auth).unwrap()).unwrap();

@@ -1,136 +1,149 @@
-//! The one network that kept containers share.
+//! What is kept on request, until `cargo harness cluster down`: containers, and the one network that they share.
 //!
-//! Docker accepts several networks of one name, and refuses every container of such a name as ambiguous. A bridge has
-//! a name too, and that one the daemon accepts once: of several processes that create the network at the same time,
-//! one succeeds and the others find what it made.
+//! It belongs to one checkout on one host: names and labels carry a hash of both, so that neither another checkout nor
+//! another host with the same Docker socket uses or removes it.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
-use super::{KEPT, Owner, short_hash};
-use crate::docker::{Docker, DockerError, Labelled};
+use anyhow::Context as _;
 use testkit::until::until;
+
+use crate::docker::{Docker, Labelled};
+use crate::images::digest;
+use crate::workspace;
+
+/// Label: kept on request; the value is a digest of everything that shaped it.
+pub(super) const KEPT: &str = "kyma.harness.kept";
+/// Label: the checkout and the host that something is kept for.
+const OWNER: &str = "kyma.harness.owner";
+
+/// A checkout on a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Owner(String);
+
+impl Owner {
+    /// The owner on whose behalf this process runs. The host name is the container's own where the harness runs in one.
+    pub(super) fn this() -> Self {
+        let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+        Self(format!("{}:{}", host.trim(), workspace::root().display()))
+    }
+
+    /// Name of the network of what is kept, and what the names of kept containers begin with.
+    fn prefix(&self) -> String {
+        format!("kyma-kept-{}", short_hash(&self.0))
+    }
+
+    pub(super) fn container_name(&self, name: &str) -> String {
+        format!("{}-{name}", self.prefix())
+    }
+
+    pub(super) fn labels(&self, digest: &str) -> HashMap<String, String> {
+        let labels = [(KEPT, digest), (OWNER, self.0.as_str())];
+        labels
+            .map(|(key, value)| (key.to_owned(), value.to_owned()))
+            .into()
+    }
+
+    pub(super) fn own(&self, mut found: Vec<Labelled>) -> Vec<Labelled> {
+        found.retain(|found| found.labels.get(OWNER) == Some(&self.0));
+        found
+    }
+}
+
+/// The first 32 bits of a SHA-256 hash.
+pub(super) fn short_hash(text: &str) -> String {
+    digest(text.as_bytes())["sha256:".len()..][..8].to_owned()
+}
 
 /// Name of the kept network, which `create` makes if there is none; without it `None` says that nothing is kept.
 ///
-/// Several networks of the name, as earlier versions could leave them, are removed with the kept containers in them:
-/// Docker starts no further container there.
-///
-/// # Errors
-/// When Docker does not answer or refuses.
+/// Docker accepts several networks of one name, and then refuses containers in them. A bridge has a name too, which the
+/// daemon accepts once: of several processes that create the network at the same time, one succeeds and the others find
+/// its network.
 pub(super) async fn network(
     docker: &Docker,
-    name: &str,
+    owner: &Owner,
     create: bool,
-) -> Result<Option<String>, DockerError> {
-    // One after the other within this process, so that only one removes what is ambiguous.
-    static LOCK: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-    let _guard = LOCK.lock().await;
-    let mut found = named(docker, name).await?;
-    if found.len() > 1 {
-        remove_all(docker, &found).await?;
-        found.clear();
+) -> anyhow::Result<Option<String>> {
+    let name = owner.prefix();
+    let exists = async || -> anyhow::Result<bool> {
+        let networks = docker.networks(KEPT).await?;
+        Ok(networks.iter().any(|network| network.name == name))
+    };
+    if exists().await? {
+        return Ok(Some(name));
     }
-    if found.is_empty() && !create {
+    if !create {
         return Ok(None);
     }
-    if found.is_empty() {
-        get_or_create(docker, name).await?;
+    // Linux allows 15 characters.
+    let bridge = format!("kyma-{}", short_hash(&name));
+    let labels = owner.labels("network");
+    if let Err(refused) = docker.create_network(&name, Some(&bridge), labels).await {
+        // Another process has the bridge; its network may not be listed yet.
+        let listed = async || exists().await?.then_some(()).context("it is not");
+        let listed = until("the kept network is listed", LISTED, listed).await;
+        listed.map_err(|_| refused)?;
     }
-    Ok(Some(name.to_owned()))
+    Ok(Some(name))
 }
 
-async fn get_or_create(docker: &Docker, name: &str) -> Result<(), DockerError> {
-    let labels = Owner::this().labels("network");
-    let Err(refused) = docker
-        .create_network_once(name, &bridge(name), labels)
-        .await
-    else {
-        return Ok(());
-    };
-    // Another process has the bridge; its network may not be listed yet.
-    let listed = until("the kept network is listed", LISTED, || async {
-        match named(docker, name).await {
-            Ok(found) if found.is_empty() => Err("it is not".to_owned()),
-            Ok(_) => Ok(()),
-            Err(error) => Err(error.to_string()),
-        }
-    });
-    listed.await.map_err(|_| refused)
-}
-
-async fn named(docker: &Docker, name: &str) -> Result<Vec<Labelled>, DockerError> {
-    let mut networks = docker.networks(KEPT).await?;
-    networks.retain(|network| network.name == name);
-    Ok(networks)
-}
-
-async fn remove_all(docker: &Docker, networks: &[Labelled]) -> Result<(), DockerError> {
-    for network in networks {
-        for container in docker.containers_in(&network.id, KEPT).await? {
-            docker.remove_container(&container.id).await?;
-        }
+/// Removes what was kept for an owner and returns its names.
+pub(super) async fn forget(docker: &Docker, owner: &Owner) -> anyhow::Result<Vec<String>> {
+    let mut removed = Vec::new();
+    for container in owner.own(docker.containers(KEPT).await?) {
+        docker.remove_container(&container.id).await?;
+        removed.push(container.name);
+    }
+    for network in owner.own(docker.networks(KEPT).await?) {
         docker.remove_network(&network.id).await?;
+        removed.push(network.name);
     }
-    Ok(())
-}
-
-/// Name of the bridge of a network: Linux allows 15 characters.
-fn bridge(network: &str) -> String {
-    format!("kyma-{}", short_hash(network))
+    Ok(removed)
 }
 
 const LISTED: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests {
-    use super::*;
-    use crate::run::RunId;
+    use futures::future::join_all;
 
-    /// As several processes at once: without the lock of one process.
+    use super::*;
+    use crate::run::id::RunId;
+
+    /// Unique, because test runs of several checkouts may overlap.
+    fn owner(name: &str) -> Owner {
+        Owner(format!("{name}-{}", RunId::next()))
+    }
+
     #[tokio::test]
     async fn several_processes_that_create_the_kept_network_get_one() {
         let docker = Docker::connect().await.unwrap();
-        let name = format!("kyma-test-{}", RunId::next());
-        let creators = (0..8).map(|_| get_or_create(&docker, &name));
-        let created = futures::future::join_all(creators).await;
-        let found = named(&docker, &name).await.unwrap();
-        remove(&docker, &found).await;
-        assert_eq!(found.len(), 1);
+        let owner = owner("host:/own");
+        assert_eq!(network(&docker, &owner, false).await.unwrap(), None);
+        let created = join_all((0..8).map(|_| network(&docker, &owner, true))).await;
+        let removed = forget(&docker, &owner).await.unwrap();
+        assert_eq!(removed, [owner.prefix()]);
         for result in created {
-            result.unwrap();
+            assert_eq!(result.unwrap(), Some(owner.prefix()));
         }
     }
 
     #[tokio::test]
-    async fn an_ambiguous_kept_network_is_replaced_by_one() {
+    async fn what_is_kept_for_another_checkout_is_neither_listed_nor_removed() {
         let docker = Docker::connect().await.unwrap();
-        let name = format!("kyma-test-{}", RunId::next());
-        for _ in 0..3 {
-            let labels = Owner::this().labels("network");
-            docker.create_network(&name, labels).await.unwrap();
+        let owners = ["host:/own", "other-host:/own", "host:/other"].map(owner);
+        for owner in &owners {
+            network(&docker, owner, true).await.unwrap();
         }
-        let before = named(&docker, &name).await.unwrap();
-        let network = network(&docker, &name, true).await;
-        let after = named(&docker, &name).await.unwrap();
-        remove(&docker, &before).await;
-        remove(&docker, &after).await;
-        assert_eq!(before.len(), 3, "the daemon refuses duplicates by itself");
-        assert_eq!(network.unwrap(), Some(name));
-        assert_eq!(after.len(), 1);
-        assert!(before.iter().all(|network| network.id != after[0].id));
-    }
-
-    #[tokio::test]
-    async fn nothing_is_created_for_a_run_that_keeps_nothing() {
-        let docker = Docker::connect().await.unwrap();
-        let name = format!("kyma-test-{}", RunId::next());
-        assert_eq!(network(&docker, &name, false).await.unwrap(), None);
-        assert!(named(&docker, &name).await.unwrap().is_empty());
-    }
-
-    async fn remove(docker: &Docker, networks: &[Labelled]) {
-        for network in networks {
-            docker.remove_network(&network.id).await.unwrap();
+        let removed = forget(&docker, &owners[0]).await;
+        let left = docker.networks(KEPT).await.unwrap();
+        let left = owners.clone().map(|owner| owner.own(left.clone()).len());
+        for owner in &owners[1..] {
+            forget(&docker, owner).await.unwrap();
         }
+        assert_eq!(removed.unwrap(), [owners[0].prefix()]);
+        assert_eq!(left, [0, 1, 1]);
     }
 }

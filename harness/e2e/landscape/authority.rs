@@ -1,31 +1,30 @@
 //! Certificate authorities that a landscape wants to have made.
 //!
-//! Invariant: made once a machine and then read again, so that a kept cluster's bundle does not change from run to
-//! run. The keys are thrown away: nothing is ever signed.
+//! They are made once a machine and then read again, so that a kept cluster's bundle does not change from run to run.
+//! Their keys are not kept: nothing is ever signed.
 
 use std::path::Path;
 
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair, KeyUsagePurpose};
-
-use super::{Authority, LandscapeError, Trust};
+use super::{Authority, Trust};
 use clusters::evidence::slug;
 use clusters::workspace;
+use testkit::pki;
 
 impl Trust {
     /// The certificates of all authorities, PEM.
     ///
     /// # Errors
     /// When one can be neither read nor made.
-    pub fn pem(&self) -> Result<String, LandscapeError> {
+    pub fn pem(&self) -> anyhow::Result<String> {
         self.pem_at(&workspace::state().join("authorities"))
     }
 
-    fn pem_at(&self, folder: &Path) -> Result<String, LandscapeError> {
+    fn pem_at(&self, folder: &Path) -> anyhow::Result<String> {
         let mut text = String::new();
         for authority in &self.authorities {
             match authority {
                 Authority::Pem(pem) => text.push_str(pem),
-                Authority::Generate(name) => text.push_str(&load_or_make(folder, name)?),
+                Authority::Generate(name) => text.push_str(&get_or_create(folder, name)?),
             }
             if !text.ends_with('\n') {
                 text.push('\n');
@@ -35,30 +34,9 @@ impl Trust {
     }
 }
 
-fn load_or_make(folder: &Path, name: &str) -> Result<String, LandscapeError> {
+fn get_or_create(folder: &Path, name: &str) -> anyhow::Result<String> {
     let file = folder.join(format!("{}.pem", slug(name)));
-    if let Ok(pem) = std::fs::read_to_string(&file) {
-        return Ok(pem);
-    }
-    let pem = make(name).map_err(|error| LandscapeError::Authority {
-        name: name.to_owned(),
-        reason: error.to_string(),
-    })?;
-    // Whole or not at all: two runs may make one at the same time.
-    let partial = file.with_extension(std::process::id().to_string());
-    std::fs::create_dir_all(folder)
-        .and_then(|()| std::fs::write(&partial, &pem))
-        .and_then(|()| std::fs::rename(&partial, &file))
-        .map_err(LandscapeError::file(&file))?;
-    Ok(pem)
-}
-
-fn make(name: &str) -> Result<String, rcgen::Error> {
-    let mut authority = CertificateParams::new(Vec::new())?;
-    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    authority.distinguished_name.push(DnType::CommonName, name);
-    Ok(authority.self_signed(&KeyPair::generate()?)?.pem())
+    workspace::get_or_create(&file, || Ok(pki::Authority::new(name)?.pem().to_owned()))
 }
 
 #[cfg(test)]

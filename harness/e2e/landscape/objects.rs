@@ -5,7 +5,7 @@
 use api::names;
 use serde_json::{Value, json};
 
-use super::{Landscape, LandscapeError, placed};
+use super::{Landscape, placed};
 
 /// Where a landscape is run.
 #[derive(Debug, Clone, Copy)]
@@ -20,7 +20,7 @@ pub struct Place<'a> {
 ///
 /// # Errors
 /// When an authority can be neither read nor made.
-pub fn objects(landscape: &Landscape, place: Place<'_>) -> Result<String, LandscapeError> {
+pub fn objects(landscape: &Landscape, place: Place<'_>) -> anyhow::Result<String> {
     let namespace = names::SKR_NAMESPACE;
     let document = placed(&landscape.config, place.registry);
     let mut objects = vec![

@@ -7,7 +7,7 @@ fn loaded(text: &str) -> Result<Scenario, String> {
     let file = folder.path().join("x.yaml");
     std::fs::write(&file, text).unwrap();
     Scenario::load(&file).map_err(|error| {
-        let text = format!("{:#}", anyhow::Error::from(error));
+        let text = format!("{error:#}");
         text.replace(&format!("{}/", folder.path().display()), "")
     })
 }
@@ -73,7 +73,7 @@ fn the_registrys_host_takes_the_place_of_its_name() {
 #[case::no_config(&GOOD.replace("overrides", "overridden"), "x.yaml:3: `config` is no configuration document: overrides: required")]
 #[case::no_manifest(
     &GOOD.replace("[]", "[{manifest: fixtures/none.yaml, expect: {runs: true, pod: {}}}]"),
-    "x.yaml:4: fixtures/none.yaml is not there"
+    "x.yaml:4: fixtures/none.yaml does not exist"
 )]
 #[case::another_registry(&format!("{GOOD}pullSecret: {{name: x, registry: docker.io}}\n"), "x.yaml:5: no landscape")]
 fn a_bad_file_is_named_with_its_line(#[case] text: &str, #[case] said: &str) {

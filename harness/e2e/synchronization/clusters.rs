@@ -21,7 +21,7 @@ use crate::world::supplies::Supplies;
 use clusters::cluster::{Cluster, ClusterOptions};
 use clusters::control_plane;
 use clusters::evidence::Evidence;
-use clusters::images::{self, ImageTar, Role};
+use clusters::images::{self, Image, Role};
 use clusters::progress::Progress;
 use clusters::setup::Setup;
 use testkit::until::until;
@@ -49,7 +49,7 @@ impl Clusters {
     pub(crate) async fn with(
         progress: &Progress,
         supplies: Arc<Supplies>,
-        image: &ImageTar,
+        image: &Image,
         suffix: &str,
     ) -> anyhow::Result<Self> {
         let start = |name| {

@@ -21,7 +21,7 @@ use super::{Changed, DOMAIN, PATIENCE, RUNTIME};
 use crate::gateway::{self, Authority, Gateway, Leaf, Pair, Validity, entrance};
 use clusters::cluster::{Cluster, ClusterOptions};
 use clusters::evidence::Evidence;
-use clusters::images::{self, ImageTar, Role};
+use clusters::images::{self, Image, Role};
 use clusters::progress::Progress;
 use clusters::run::Run;
 use clusters::setup::Setup;
@@ -65,8 +65,8 @@ impl Domains {
 
 /// The images of a stage.
 struct Images {
-    gateway: ImageTar,
-    watcher: ImageTar,
+    gateway: Image,
+    watcher: Image,
 }
 
 impl Stage {
@@ -155,7 +155,7 @@ impl Stage {
         }
         self.kcp.stop().await?;
         self.skr.cluster.stop().await?;
-        Ok(self.run.end().await?)
+        self.run.end().await
     }
 
     /// A manager by its name.

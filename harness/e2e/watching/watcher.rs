@@ -16,7 +16,7 @@ use crate::rollout::replicas_at;
 use crate::world::Dialogue;
 use clusters::cluster::Cluster;
 use clusters::evidence::Evidence;
-use clusters::images::ImageTar;
+use clusters::images::Image;
 use testkit::until::until;
 
 /// See the module.
@@ -37,7 +37,7 @@ impl Skr {
     pub(super) async fn install(
         &self,
         binary: &Path,
-        image: &ImageTar,
+        image: &Image,
         certificates: &Pair,
     ) -> anyhow::Result<()> {
         self.make_namespace(NAMESPACE).await?;

@@ -4,14 +4,13 @@
 
 use crate::install::Product;
 use clusters::cluster::{Cluster, ClusterOptions, Provider};
-use clusters::images::{self, ImageTar, Role};
+use clusters::images::{self, Image, Role};
 use clusters::progress::Progress;
 use clusters::registry::{Identity, Registry};
 use clusters::run::Run;
 use clusters::setup::Setup;
 
 use super::effects::LANDSCAPE;
-use super::private;
 
 /// Registry, images and manifests, and the run that they belong to.
 pub(crate) struct Supplies {
@@ -22,8 +21,8 @@ pub(crate) struct Supplies {
     pub(crate) product: Product,
     /// The product, by an image that only the private registry has.
     pub(crate) private_product: Product,
-    probe: ImageTar,
-    pub(crate) webhook: ImageTar,
+    probe: Image,
+    pub(crate) webhook: Image,
 }
 
 impl Supplies {
@@ -41,9 +40,8 @@ impl Supplies {
         let identity = Identity::load_or_make()?;
         let run = Run::begin(keep).await?;
         let registry = Box::pin(Registry::start(&run, &setup.registry_image, &identity)).await?;
-        registry
-            .push(&private::image(&probe)?, "harness/probe:1")
-            .await?;
+        let private = images::private_probe(progress).await?;
+        registry.push(&private, "harness/probe:1").await?;
         let pushed = registry.push(&webhook, "harness/webhook:1").await?;
         let secret = ["--webhook-image-pull-secret", api::names::PULL_SECRET];
         let flags = [flags, secret].concat();
@@ -81,6 +79,6 @@ impl Supplies {
     /// Removes what is not kept, after the last cluster.
     pub(crate) async fn remove(self) -> anyhow::Result<()> {
         self.registry.stop().await?;
-        Ok(self.run.end().await?)
+        self.run.end().await
     }
 }

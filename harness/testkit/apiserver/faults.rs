@@ -22,8 +22,8 @@ pub(super) enum Effect {
     Status(u16, Option<u64>),
     /// It is carried out and never answered, or neither.
     Silence { carried_out: bool },
-    /// The connection breaks, after it was carried out or before.
-    Reset { carried_out: bool },
+    /// The connection breaks, and it is not carried out.
+    Reset,
     /// It waits.
     Hold(watch::Receiver<bool>),
     /// Something happens first.
@@ -35,7 +35,7 @@ impl std::fmt::Debug for Effect {
         match self {
             Self::Status(code, _) => write!(f, "status {code}"),
             Self::Silence { .. } => f.write_str("silence"),
-            Self::Reset { .. } => f.write_str("reset"),
+            Self::Reset => f.write_str("reset"),
             Self::Hold(_) => f.write_str("hold"),
             Self::Before(_) => f.write_str("before"),
         }
@@ -83,12 +83,7 @@ impl FaultBuilder {
 
     /// The connection breaks before requests are carried out.
     pub fn reset(self) -> FaultHandle {
-        self.with(Effect::Reset { carried_out: false })
-    }
-
-    /// The connection breaks after requests were carried out.
-    pub fn reset_after(self) -> FaultHandle {
-        self.with(Effect::Reset { carried_out: true })
+        self.with(Effect::Reset)
     }
 
     /// Something happens before each request is carried out; it may panic, which the client's task then does.

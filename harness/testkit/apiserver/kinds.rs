@@ -262,19 +262,17 @@ pub fn builtin() -> Vec<&'static Kind> {
 }
 
 #[rustfmt::skip]
-static KINDS: [Kind; 25] = [
+static KINDS: [Kind; 23] = [
     Kind::new("", "configmaps", "ConfigMap").namespaced(),
     Kind::new("", "events", "Event").namespaced(),
     Kind::new("", "namespaces", "Namespace"),
     Kind::new("", "pods", "Pod").namespaced().with_generation().with_status(),
-    Kind::new("", "persistentvolumeclaims", "PersistentVolumeClaim").namespaced().with_status(),
     Kind::new("", "secrets", "Secret").namespaced(),
     Kind::new("", "serviceaccounts", "ServiceAccount").namespaced(),
     Kind::new("", "services", "Service").namespaced(),
     Kind::new(ADMISSION, "mutatingwebhookconfigurations", "MutatingWebhookConfiguration").with_generation(),
     Kind::new(ADMISSION, "validatingwebhookconfigurations", "ValidatingWebhookConfiguration").with_generation(),
     Kind::new("apps", "deployments", "Deployment").namespaced().with_generation().with_status(),
-    Kind::new("apps", "replicasets", "ReplicaSet").namespaced().with_generation().with_status(),
     Kind::new(AUTHORIZATION, "selfsubjectaccessreviews", "SelfSubjectAccessReview").review(),
     Kind::new(AUTHORIZATION, "selfsubjectrulesreviews", "SelfSubjectRulesReview").review(),
     Kind::new("certificates.k8s.io", "certificatesigningrequests", "CertificateSigningRequest"),

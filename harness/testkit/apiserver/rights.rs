@@ -57,12 +57,6 @@ impl Rights {
         Self(rules)
     }
 
-    /// Those of `rules` of a role that holds everywhere.
-    #[must_use]
-    pub fn of_rules(rules: &Value) -> Self {
-        Self(rules.as_array().into_iter().flatten().map(read).collect())
-    }
-
     /// Whether a request is allowed. A list or watch of one name is a request for that name.
     pub(super) fn allow(&self, verb: &str, target: &Target, query: &Query) -> bool {
         let name = if target.name.is_empty() {

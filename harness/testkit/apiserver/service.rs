@@ -88,7 +88,7 @@ impl ApiServer {
         if !authorized {
             return Ok(self.answered(index, fault(401, None), false));
         }
-        let mut carried_out = None;
+        let mut answers = true;
         let mut met = Vec::new();
         while let Some((hits, effect)) = self.next_fault(&asked, &met) {
             met.push(hits);
@@ -99,29 +99,20 @@ impl ApiServer {
                 Effect::Before(run) => run(self),
                 // The end of a hold that was dropped is its end as well.
                 Effect::Hold(mut hold) => drop(hold.wait_for(|held| !held).await),
-                Effect::Silence { carried_out: done } | Effect::Reset { carried_out: done } => {
-                    carried_out = Some((matches!(effect, Effect::Reset { .. }), done));
+                Effect::Reset => return Err(Reset),
+                Effect::Silence { carried_out: true } => {
+                    answers = false;
                     break;
                 }
+                Effect::Silence { carried_out: false } => std::future::pending().await,
             }
-        }
-        if let Some((reset, false)) = carried_out {
-            return self.broken(reset).await;
         }
         let answer = self.0.store.respond(&call);
         let response = self.answered(index, answer.response, answer.changed);
-        match carried_out {
-            Some((reset, _)) => self.broken(reset).await,
-            None => Ok(response),
+        if answers {
+            return Ok(response);
         }
-    }
-
-    async fn broken(&self, reset: bool) -> Result<Response<Body>, Reset> {
-        if reset {
-            Err(Reset)
-        } else {
-            std::future::pending().await
-        }
+        std::future::pending().await
     }
 
     fn recorded(&self, call: &Call<'_>) -> Recorded {

@@ -1,0 +1,169 @@
+//! The ID of a run, and whether the run has ended.
+//!
+//! Several machines, or several containers of one CI machine, can share one Docker socket. Whether a process of another
+//! PID namespace lives cannot be seen, so a run of one counts as ended when it began more than 24 hours ago.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use super::RUN;
+use super::kept::short_hash;
+
+/// Identifies a run: the PID namespace it is in, when it began, its process, and which of the process's runs it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct RunId {
+    /// Digest of the kernel's boot ID and the PID namespace: process numbers mean something within one of them only.
+    namespace: String,
+    /// Unix time in seconds.
+    began: u64,
+    process: u32,
+    /// Start time of the process in clock ticks, because numbers are used again.
+    started: String,
+    number: u32,
+}
+
+impl RunId {
+    /// The ID of a new run of this process.
+    pub(super) fn next() -> Self {
+        static NUMBER: AtomicU32 = AtomicU32::new(1);
+        let process = std::process::id();
+        Self {
+            namespace: pid_namespace(),
+            began: unix_seconds(),
+            process,
+            started: start_time(process).unwrap_or_default(),
+            number: NUMBER.fetch_add(1, Ordering::Relaxed),
+        }
+    }
+
+    pub(super) fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.splitn(5, '-');
+        Some(Self {
+            namespace: parts.next()?.to_owned(),
+            began: parts.next()?.parse().ok()?,
+            process: parts.next()?.parse().ok()?,
+            started: parts.next()?.to_owned(),
+            number: parts.next()?.parse().ok()?,
+        })
+    }
+
+    /// Name of the run's network, and what the names of its containers begin with.
+    pub(super) fn prefix(&self) -> String {
+        format!("kyma-{self}")
+    }
+
+    pub(super) fn labels(&self) -> HashMap<String, String> {
+        HashMap::from([(RUN.to_owned(), self.to_string())])
+    }
+
+    /// Whether the run has ended: its process is gone, or, where that cannot be seen, it is older than [`EXPIRY`].
+    pub(super) fn is_gone(&self) -> bool {
+        if self.namespace == pid_namespace() {
+            return start_time(self.process).is_none_or(|started| started != self.started);
+        }
+        Duration::from_secs(unix_seconds().saturating_sub(self.began)) > EXPIRY
+    }
+
+    /// Whether this process made it.
+    pub(super) fn is_own(&self) -> bool {
+        let is_this_process = self.process == std::process::id();
+        is_this_process && self.namespace == pid_namespace() && !self.is_gone()
+    }
+}
+
+impl std::fmt::Display for RunId {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self {
+            namespace,
+            began,
+            process,
+            started,
+            number,
+        } = self;
+        write!(f, "{namespace}-{began}-{process}-{started}-{number}")
+    }
+}
+
+/// The boot ID differs between machines and boots, the namespace's inode between the containers of one machine.
+fn pid_namespace() -> String {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let namespace = std::fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+    short_hash(&format!("{} {}", boot.trim(), namespace.display()))
+}
+
+fn unix_seconds() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.unwrap_or_default().as_secs()
+}
+
+/// Age at which a run of another PID namespace counts as ended. No run takes a day.
+const EXPIRY: Duration = Duration::from_hours(24);
+
+/// Field 22 of `/proc/PID/stat`, of a process that still runs; one that only waits to be reaped has none.
+fn start_time(process: u32) -> Option<String> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The program's name before it may itself contain blanks and brackets.
+    let (_, after_name) = stat.rsplit_once(')')?;
+    let mut fields = after_name.split_whitespace();
+    let state = fields.next()?;
+    let started = fields.nth(18)?;
+    (!matches!(state, "Z" | "X")).then(|| started.to_owned())
+}
+
+/// A run of this PID namespace whose process number was used again, and the same of another namespace.
+#[cfg(test)]
+pub(super) fn dead_and_foreign() -> [RunId; 2] {
+    let dead = RunId {
+        started: "1".to_owned(),
+        ..RunId::next()
+    };
+    let foreign = RunId {
+        namespace: "00000000".to_owned(),
+        ..dead.clone()
+    };
+    [dead, foreign]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_gone_with_its_process_and_in_another_pid_namespace_after_a_day() {
+        let own = RunId::next();
+        assert!(!own.is_gone() && own.is_own());
+        assert_eq!(RunId::parse(&own.to_string()), Some(own.clone()));
+        assert_ne!(RunId::next(), own);
+        let [dead, foreign] = dead_and_foreign();
+        assert!(
+            dead.is_gone() && !dead.is_own(),
+            "the number alone is not the process"
+        );
+        assert!(
+            !foreign.is_gone() && !foreign.is_own(),
+            "its process cannot be seen"
+        );
+        let old = RunId {
+            began: foreign.began - EXPIRY.as_secs() - 1,
+            ..foreign
+        };
+        assert!(old.is_gone());
+    }
+
+    #[test]
+    fn a_process_that_waits_to_be_reaped_is_gone() {
+        let mut child = std::process::Command::new("cat")
+            .stdin(std::process::Stdio::piped())
+            .spawn()
+            .unwrap();
+        let id = child.id();
+        assert!(start_time(id).is_some());
+        child.kill().unwrap();
+        // Dead, not yet waited for: the kernel keeps its entry until then.
+        while start_time(id).is_some() {
+            std::thread::yield_now();
+        }
+        child.wait().unwrap();
+    }
+}
