@@ -40,7 +40,7 @@ enum Command {
     /// Clusters that stay until they are taken down.
     #[command(subcommand)]
     Cluster(ClusterCommand),
-    /// Build the product's images, as tests use them, and the probe; print their names and archives.
+    /// Build the product's images, as tests use them, and the probe; print their names and IDs.
     Images,
     /// Build the release binary and check that it is not larger than allowed.
     ReleaseSize,

@@ -18,6 +18,7 @@ fn config_map(data: &Value) -> Value {
     })
 }
 
+#[rustfmt::skip]
 pub(super) fn configuration() -> Vec<Call> {
     let both = config_map(&json!({"a": "1", "b": "2"}));
     let mut unmarked = config_map(&json!({"a": "1"}));
@@ -40,27 +41,11 @@ pub(super) fn configuration() -> Vec<Call> {
         apply("made", OURS, &both),
         apply("applied again", OURS, &both),
         Call::new("read", "GET", CONFIG),
-        apply(
-            "one key changed",
-            OURS,
-            &config_map(&json!({"a": "9", "b": "2"})),
-        ),
+        apply("one key changed", OURS, &config_map(&json!({"a": "9", "b": "2"}))),
         apply("key and annotation no longer applied", OURS, &unmarked),
-        apply(
-            "another manager adds a key",
-            THEIRS,
-            &theirs(json!({"c": "3"})),
-        ),
-        apply(
-            "another manager shares a key",
-            THEIRS,
-            &theirs(json!({"a": "1", "c": "3"})),
-        ),
-        apply(
-            "conflict with the other",
-            GENTLE,
-            &config_map(&json!({"a": "1", "c": "4"})),
-        ),
+        apply("another manager adds a key", THEIRS, &theirs(json!({"c": "3"}))),
+        apply("another manager shares a key", THEIRS, &theirs(json!({"a": "1", "c": "3"}))),
+        apply("conflict with the other", GENTLE, &config_map(&json!({"a": "1", "c": "4"}))),
         apply(
             "two conflicts",
             THEIRS,
@@ -68,11 +53,7 @@ pub(super) fn configuration() -> Vec<Call> {
             "metadata": {"name": "rt-bootstrapper-config", "labels": {"fidelity": "no"}}, "data": {"a": "7", "c": "3"}}),
         ),
         apply("forced", OURS, &both),
-        apply(
-            "all taken over",
-            OURS,
-            &config_map(&json!({"a": "1", "b": "2", "c": "4"})),
-        ),
+        apply("all taken over", OURS, &config_map(&json!({"a": "1", "b": "2", "c": "4"}))),
         apply("the other lets go", THEIRS, &theirs(json!({}))),
         list("labelSelector=fidelity%3Dyes"),
         list("labelSelector=fidelity%3Dno"),
@@ -80,6 +61,7 @@ pub(super) fn configuration() -> Vec<Call> {
     ]
 }
 
+#[rustfmt::skip]
 pub(super) fn bad_bodies() -> Vec<Call> {
     let other_name =
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other"}});
@@ -99,12 +81,7 @@ pub(super) fn bad_bodies() -> Vec<Call> {
     vec![
         Call::apply("no manager", CONFIG, "force=true", &good),
         Call::apply("an absent namespace", &absent, OURS, &good),
-        Call::apply(
-            "no name",
-            CONFIG,
-            OURS,
-            &json!({"apiVersion": "v1", "kind": "ConfigMap"}),
-        ),
+        Call::apply("no name", CONFIG, OURS, &json!({"apiVersion": "v1", "kind": "ConfigMap"})),
         Call::apply("another name", CONFIG, OURS, &other_name),
         Call::apply("another namespace", CONFIG, OURS, &other_namespace),
         Call::apply("another kind", CONFIG, OURS, &other_kind),
@@ -117,30 +94,16 @@ pub(super) fn bad_bodies() -> Vec<Call> {
     ]
 }
 
+#[rustfmt::skip]
 pub(super) fn edits() -> Vec<Call> {
     let patch = |what: &str, operations: Value| Call::patch(what, CONFIG, &operations);
     let test = |path: &str, value: &str| json!({"op": "test", "path": path, "value": value});
     let add = |path: &str, value: Value| json!({"op": "add", "path": path, "value": value});
     vec![
-        patch(
-            "edited",
-            json!([
-                test("/metadata/resourceVersion", "VERSION"),
-                add("/data/a", json!("edited"))
-            ]),
-        ),
-        patch(
-            "edited to the same",
-            json!([add("/data/a", json!("edited"))]),
-        ),
-        patch(
-            "a test that fails",
-            json!([test("/data/a", "other"), add("/data/a", json!("x"))]),
-        ),
-        patch(
-            "a version that is old",
-            json!([test("/metadata/resourceVersion", "1")]),
-        ),
+        patch("edited", json!([test("/metadata/resourceVersion", "VERSION"), add("/data/a", json!("edited"))])),
+        patch("edited to the same", json!([add("/data/a", json!("edited"))])),
+        patch("a test that fails", json!([test("/data/a", "other"), add("/data/a", json!("x"))])),
+        patch("a version that is old", json!([test("/metadata/resourceVersion", "1")])),
         patch(
             "a version that is claimed",
             json!([
@@ -148,10 +111,7 @@ pub(super) fn edits() -> Vec<Call> {
                 add("/data/a", json!("x"))
             ]),
         ),
-        patch(
-            "a place that is not there",
-            json!([{"op": "remove", "path": "/data/absent"}]),
-        ),
+        patch("a place that is not there", json!([{"op": "remove", "path": "/data/absent"}])),
         patch("no operations", json!({"op": "add"})),
     ]
 }

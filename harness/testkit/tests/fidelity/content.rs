@@ -11,6 +11,7 @@ use super::{Call, OURS};
 const SECRET: &str = "/api/v1/namespaces/kyma-system/secrets/registry-credentials";
 const BUNDLES: &str = "/apis/certificates.k8s.io/v1beta1/clustertrustbundles";
 
+#[rustfmt::skip]
 pub(super) fn secrets() -> Vec<Call> {
     let secret = |data: Value| {
         json!({
@@ -35,23 +36,15 @@ pub(super) fn secrets() -> Vec<Call> {
         apply("a pull Secret again", &good),
         apply("another password", &secret(encoded(r#"{"auths":{}}"#))),
         apply("another type", &other_type),
-        delete(
-            "deleted with another uid",
-            r#"{"preconditions": {"uid": "x"}}"#,
-        ),
-        delete(
-            "deleted with another version",
-            r#"{"preconditions": {"resourceVersion": "1"}}"#,
-        ),
-        delete(
-            "deleted with its uid",
-            r#"{"preconditions": {"uid": "UID", "resourceVersion": "VERSION"}}"#,
-        ),
+        delete("deleted with another uid", r#"{"preconditions": {"uid": "x"}}"#),
+        delete("deleted with another version", r#"{"preconditions": {"resourceVersion": "1"}}"#),
+        delete("deleted with its uid", r#"{"preconditions": {"uid": "UID", "resourceVersion": "VERSION"}}"#),
         delete("deleted twice", ""),
         apply("type by default", &opaque),
     ]
 }
 
+#[rustfmt::skip]
 pub(super) fn bundles() -> Vec<Call> {
     let path = format!("{BUNDLES}/landscape");
     let bundle = |pem: &str| {
@@ -83,11 +76,7 @@ pub(super) fn bundles() -> Vec<Call> {
         Call::new("list bundles", "GET", BUNDLES),
         Call::apply("a bundle of a signer", &of_signer_path, OURS, &of_signer),
         Call::new("ask for one", "GET", &only("landscape")),
-        Call::new(
-            "ask for the signer's",
-            "GET",
-            &only("landscape.test%3Abundle%3A1"),
-        ),
+        Call::new("ask for the signer's", "GET", &only("landscape.test%3Abundle%3A1")),
         Call::new("ask for one that is not there", "GET", &only("another")),
         Call::new("delete the signer's", "DELETE", &of_signer_path),
         Call::new("delete a bundle", "DELETE", &path),

@@ -19,6 +19,7 @@ fn map(metadata: &Value, data: &Value) -> Value {
     map
 }
 
+#[rustfmt::skip]
 pub(super) fn replacements() -> Vec<Call> {
     let first = map(&json!({}), &json!({"a": "1"}));
     let stale = map(&json!({"resourceVersion": "1"}), &json!({"a": "2"}));
@@ -33,39 +34,29 @@ pub(super) fn replacements() -> Vec<Call> {
         Call::new("read before it is replaced", "GET", MAP),
         Call::put("replaced in a stale version", MAP, &stale),
         Call::put("replaced in the version seen", MAP, &seen),
-        Call::put(
-            "replaced by the same without a version",
-            MAP,
-            &map(&json!({}), &json!({"a": "2"})),
-        ),
+        Call::put("replaced by the same without a version", MAP, &map(&json!({}), &json!({"a": "2"}))),
         Call::put("replaced without a version", MAP, &first),
         Call::put("replaced under another uid", MAP, &other),
     ]
 }
 
+#[rustfmt::skip]
 pub(super) fn merge_patches() -> Vec<Call> {
     vec![
         Call::merge("a key more", MAP, &json!({"data": {"b": "1"}})),
         Call::merge("nothing new", MAP, &json!({"data": {"b": "1"}})),
         Call::merge("a key less", MAP, &json!({"data": {"a": null}})),
-        Call::merge(
-            "in a stale version",
-            MAP,
-            &json!({"metadata": {"resourceVersion": "1"}, "data": {"b": "2"}}),
-        ),
+        Call::merge("in a stale version", MAP, &json!({"metadata": {"resourceVersion": "1"}, "data": {"b": "2"}})),
         Call::merge(
             "in the version seen",
             MAP,
             &json!({"metadata": {"resourceVersion": "VERSION"}, "data": {"b": "2"}}),
         ),
-        Call::merge(
-            "of what is absent",
-            "/api/v1/namespaces/kyma-system/configmaps/absent",
-            &json!({"data": {}}),
-        ),
+        Call::merge("of what is absent", "/api/v1/namespaces/kyma-system/configmaps/absent", &json!({"data": {}})),
     ]
 }
 
+#[rustfmt::skip]
 pub(super) fn status() -> Vec<Call> {
     let path = format!("{RUNTIMES}/lifecycle");
     let runtime = |metadata: Value, size: u32, state: &str| {
@@ -81,34 +72,12 @@ pub(super) fn status() -> Vec<Call> {
     let seen = || json!({"resourceVersion": "VERSION"});
     let of_status = format!("{path}/status");
     vec![
-        Call::post(
-            "created with a status",
-            RUNTIMES,
-            &runtime(json!({}), 1, "Ready"),
-        ),
+        Call::post("created with a status", RUNTIMES, &runtime(json!({}), 1, "Ready")),
         Call::new("read without a status", "GET", &path),
-        Call::put(
-            "a custom resource replaced without a version",
-            &path,
-            &runtime(json!({}), 2, "Ready"),
-        ),
-        Call::put(
-            "a custom resource replaced",
-            &path,
-            &runtime(seen(), 2, "Ready"),
-        ),
-        Call::apply(
-            "status applied",
-            &of_status,
-            OURS,
-            &runtime(json!({}), 3, "Pending"),
-        ),
-        Call::apply(
-            "status applied again",
-            &of_status,
-            OURS,
-            &runtime(json!({}), 4, "Pending"),
-        ),
+        Call::put("a custom resource replaced without a version", &path, &runtime(json!({}), 2, "Ready")),
+        Call::put("a custom resource replaced", &path, &runtime(seen(), 2, "Ready")),
+        Call::apply("status applied", &of_status, OURS, &runtime(json!({}), 3, "Pending")),
+        Call::apply("status applied again", &of_status, OURS, &runtime(json!({}), 4, "Pending")),
         Call::new("read with a status", "GET", &path),
         Call::merge(
             "a patch of the object leaves the status",
@@ -120,23 +89,16 @@ pub(super) fn status() -> Vec<Call> {
             &of_status,
             &json!({"spec": {"size": 6}, "status": {"state": "Ready"}}),
         ),
-        Call::new(
-            "status of what is absent",
-            "GET",
-            &format!("{RUNTIMES}/absent/status"),
-        ),
+        Call::new("status of what is absent", "GET", &format!("{RUNTIMES}/absent/status")),
         Call::new("removed", "DELETE", &path),
     ]
 }
 
+#[rustfmt::skip]
 pub(super) fn finalizers() -> Vec<Call> {
     let release = json!({"metadata": {"finalizers": null}});
     vec![
-        Call::merge(
-            "a finalizer",
-            MAP,
-            &json!({"metadata": {"finalizers": ["fidelity.test/kept"]}}),
-        ),
+        Call::merge("a finalizer", MAP, &json!({"metadata": {"finalizers": ["fidelity.test/kept"]}})),
         Call::new("deleted but kept", "DELETE", MAP),
         Call::new("still there", "GET", MAP),
         Call::new("deleted once more", "DELETE", MAP),
@@ -183,6 +145,7 @@ pub(super) fn pages_and_selectors() -> Vec<Call> {
     ]
 }
 
+#[rustfmt::skip]
 pub(super) fn terminating_namespace() -> Vec<Call> {
     let path = "/api/v1/namespaces/terminating";
     let maps = "/api/v1/namespaces/terminating/configmaps";
@@ -192,18 +155,10 @@ pub(super) fn terminating_namespace() -> Vec<Call> {
     let namespace =
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "terminating"}});
     vec![
-        Call::post(
-            "a Namespace that will be deleted",
-            "/api/v1/namespaces",
-            &namespace,
-        ),
+        Call::post("a Namespace that will be deleted", "/api/v1/namespaces", &namespace),
         Call::post("what keeps it", maps, &kept),
         Call::new("deleted with content", "DELETE", path).of_controllers(),
         Call::post("created in a Namespace that is being deleted", maps, &other),
-        Call::post(
-            "created in a Namespace that is absent",
-            "/api/v1/namespaces/absent/configmaps",
-            &other,
-        ),
+        Call::post("created in a Namespace that is absent", "/api/v1/namespaces/absent/configmaps", &other),
     ]
 }
