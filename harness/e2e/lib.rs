@@ -12,6 +12,8 @@ pub mod scenario;
 #[cfg(feature = "clusters")]
 pub mod doubles;
 #[cfg(feature = "clusters")]
+mod fixtures;
+#[cfg(feature = "clusters")]
 pub mod gateway;
 #[cfg(feature = "clusters")]
 pub mod install;
@@ -22,8 +24,4 @@ pub mod rollout;
 #[cfg(feature = "clusters")]
 pub mod synchronization;
 #[cfg(feature = "clusters")]
-pub mod turns;
-#[cfg(feature = "clusters")]
 pub mod watching;
-#[cfg(feature = "clusters")]
-mod world;

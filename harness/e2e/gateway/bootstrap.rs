@@ -1,29 +1,31 @@
-//! Envoy's configuration, as Istio would give it for a Gateway of mode `MUTUAL` and one VirtualService a manager.
+//! Configuration of Envoy, as Istio generates it for a Gateway of mode `MUTUAL` and one VirtualService per manager.
 
 use api::runtimes::KCP_NAMESPACE;
 use serde_json::{Value, json};
 
-/// Where it listens in its Pod.
+/// Port of TLS in the Pod.
 pub(super) const PORT: u16 = 8443;
-/// Where it tells of itself.
+/// Port of the admin pages.
 pub(super) const ADMIN_PORT: u16 = 9901;
 /// The folder of the ConfigMap.
 pub(super) const FOLDER: &str = "/etc/gateway";
 /// The folder of the Secret.
 pub(super) const CERTIFICATES: &str = "/etc/gateway-tls";
-/// Where listeners listen: that of the public lifecycle manager.
+/// Port of listeners: that of the public lifecycle manager.
 pub(super) const EVENTS_PORT: u16 = 8082;
 
-/// How many of a hundred requests are handed on five seconds late, as Envoy's runtime calls it.
+/// Seconds by which requests are delayed.
+pub(super) const DELAY_SECONDS: u32 = 5;
+/// Runtime key of Envoy: the percentage of requests that are delayed.
 pub(super) const DELAYED: &str = "fault.http.delay.fixed_delay_percent";
 
-/// The whole of it.
+/// The configuration.
 pub(super) fn bootstrap(managers: &[&str]) -> Value {
     json!({
-        // Secrets have to be asked for by somebody.
+        // Without a node, Envoy does not load Secrets.
         "node": { "id": super::NAME, "cluster": super::NAME },
         "admin": { "address": address("0.0.0.0", ADMIN_PORT) },
-        "layered_runtime": { "layers": [{ "name": "by hand", "admin_layer": {} }] },
+        "layered_runtime": { "layers": [{ "name": "admin", "admin_layer": {} }] },
         "static_resources": {
             "listeners": [{
                 "name": "watchers",
@@ -44,7 +46,7 @@ pub(super) fn bootstrap(managers: &[&str]) -> Value {
     })
 }
 
-/// Secrets that Envoy takes from files by itself, again whenever their folder changes.
+/// Secrets that Envoy reads from files, again whenever their folder changes.
 pub(super) fn secrets() -> [(&'static str, Value); 2] {
     let folder = json!({ "path": CERTIFICATES });
     let file = |name: &str| json!({ "filename": format!("{CERTIFICATES}/{name}") });
@@ -105,12 +107,12 @@ fn connection_manager(managers: &[&str]) -> Value {
             "name": "managers",
             "virtual_hosts": [{ "name": "kcp", "domains": ["*"], "routes": routes }],
         },
-        // As Istio has it for a VirtualService with `fault.delay`; of none until somebody says so.
+        // As Istio generates it for a VirtualService with `fault.delay`; no request until the runtime key is set.
         "http_filters": [{
             "name": "envoy.filters.http.fault",
             "typed_config": {
                 "@type": "type.googleapis.com/envoy.extensions.filters.http.fault.v3.HTTPFault",
-                "delay": { "fixed_delay": "5s", "percentage": { "numerator": 0 } },
+                "delay": { "fixed_delay": format!("{DELAY_SECONDS}s"), "percentage": { "numerator": 0 } },
             },
         }, {
             "name": "envoy.filters.http.router",

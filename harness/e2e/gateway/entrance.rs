@@ -1,8 +1,7 @@
-//! The gateway by its name, as SKRs know it.
+//! The host name of the gateway on a runtime.
 //!
-//! In production that name is in the public DNS. Here it is a Service without a selector on the SKR, whose one endpoint
-//! is KCP's node in the container network: the cluster's own name server answers for it, and the watcher is installed
-//! as ever.
+//! In production it is in the public DNS. Here it is a Service without a selector on the runtime, whose endpoint is the node
+//! of KCP in the container network, so that the watcher is installed as in production.
 
 use serde_json::{Value, json};
 
@@ -10,17 +9,17 @@ use super::NODE_PORT;
 use super::objects::{endpoints, namespace};
 use clusters::cluster::Cluster;
 
-/// The name, at port 443; the gateway's certificate carries it.
+/// The host name, which is in the gateway's certificate. Port 443.
 pub const HOST: &str = "gateway.kcp.svc.cluster.local";
 
-/// Makes the name known on a runtime.
+/// Makes the host name resolvable on a runtime.
 ///
 /// # Errors
-/// When KCP has no node of ours, or the API server refuses.
-pub async fn entrance(skr: &Cluster, kcp: &Cluster) -> anyhow::Result<()> {
+/// When KCP has no node, or the API server refuses.
+pub async fn entrance(runtime: &Cluster, kcp: &Cluster) -> anyhow::Result<()> {
     let address = kcp.node_address().await?;
     for object in objects(&address) {
-        skr.apply(&object.to_string()).await?;
+        runtime.apply(&object.to_string()).await?;
     }
     Ok(())
 }

@@ -1,12 +1,12 @@
-//! The gateway's Kubernetes objects.
+//! Kubernetes objects of the gateway.
 
 use std::net::SocketAddr;
 
 use api::runtimes::KCP_NAMESPACE;
 use serde_json::{Value, json};
 
-use super::authority::Pair;
 use super::bootstrap::{ADMIN_PORT, CERTIFICATES, EVENTS_PORT, FOLDER, PORT, secrets, service};
+use super::certificates::Certificates;
 use super::{NAME, NAMESPACE, NODE_PORT};
 use clusters::images::digest;
 
@@ -16,16 +16,12 @@ pub(super) fn namespace(name: &str) -> Value {
     json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } })
 }
 
-pub(super) fn secret(certificates: &Pair) -> Value {
+pub(super) fn secret(certificates: &Certificates) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
         "metadata": metadata(SECRET),
         "stringData": certificates.files(),
     })
-}
-
-pub(super) fn deployment_path() -> String {
-    format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{NAME}")
 }
 
 /// ConfigMap, Service and Deployment.
@@ -70,7 +66,7 @@ fn pod(image: &str) -> Value {
     let mount = |name: &str, path: &str| json!({ "name": name, "mountPath": path });
     json!({
         "automountServiceAccountToken": false,
-        // Long enough for nothing: scenarios take it away to see what then happens.
+        // Scenarios stop it, and connections need not end in order.
         "terminationGracePeriodSeconds": 1,
         "containers": [{
             "name": "envoy", "image": image, "imagePullPolicy": "Never",
@@ -95,7 +91,7 @@ fn pod(image: &str) -> Value {
     })
 }
 
-/// The Service of a manager's listener, which is at an address of its own.
+/// The Service of a manager's listener, which is outside of the cluster.
 pub(super) fn events_service(manager: &str, address: SocketAddr) -> [Value; 2] {
     let name = service(manager);
     let metadata =
@@ -114,7 +110,7 @@ pub(super) fn events_service(manager: &str, address: SocketAddr) -> [Value; 2] {
     ]
 }
 
-/// An EndpointSlice that is not made of Pods.
+/// An EndpointSlice without Pods.
 pub(super) fn endpoints(metadata: &Value, address: &str, (name, port): (&str, u16)) -> Value {
     json!({
         "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",

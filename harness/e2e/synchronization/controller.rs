@@ -12,9 +12,9 @@ use tokio::process::Command;
 use super::DEADLINE;
 use super::control_plane::ControlPlane;
 use super::objects::{delete, get_opt};
+use crate::admission::cluster::TRUST_BUNDLE;
+use crate::definitions::pod::items;
 use crate::rollout::replicas_at;
-use crate::world::bundle;
-use crate::world::effects::items;
 use clusters::evidence::Evidence;
 use testkit::until::until;
 
@@ -70,7 +70,7 @@ impl Controller {
         kcp: &ControlPlane,
         flags: &[&str],
     ) -> anyhow::Result<()> {
-        let bundle = format!("--kcp-cluster-trust-bundle={}", bundle::NAME);
+        let bundle = format!("--kcp-cluster-trust-bundle={}", TRUST_BUNDLE);
         let webhook = format!("--webhook-image={}", self.webhook_image);
         let image = ["--image", &self.image, "--", &bundle];
         let mut arguments = vec!["manifests", "controller", "--direct"];
@@ -88,7 +88,7 @@ impl Controller {
 
     /// Installs it without mode direct.
     pub(crate) async fn install_signals(&self, kcp: &ControlPlane) -> anyhow::Result<()> {
-        let bundle = format!("--kcp-cluster-trust-bundle={}", bundle::NAME);
+        let bundle = format!("--kcp-cluster-trust-bundle={}", TRUST_BUNDLE);
         let arguments = [
             "manifests",
             "controller",

@@ -20,9 +20,9 @@ use super::runtime_cluster::RuntimeCluster;
 use crate::client::Client;
 use crate::definitions::signal::keys;
 use crate::doubles::kim::Kim;
+use crate::fixtures::Fixtures;
 use crate::runner::{Environments, Selection};
 use crate::scenario::{Cluster, Environment};
-use crate::world::supplies::Supplies;
 use clusters::evidence::Evidence;
 use clusters::images::{self, Role};
 use clusters::progress::Progress;
@@ -98,11 +98,11 @@ impl ClustersPool {
         keep: bool,
         size: usize,
     ) -> anyhow::Result<Self> {
-        let supplies = Arc::new(Supplies::gather(progress, setup, keep).await?);
+        let fixtures = Arc::new(Fixtures::prepare(progress, setup, keep).await?);
         let image = images::product(progress, Role::Controller).await?;
         let start = |suffix| {
-            let supplies = Arc::clone(&supplies);
-            Box::pin(Clusters::with(progress, supplies, &image, suffix))
+            let fixtures = Arc::clone(&fixtures);
+            Box::pin(Clusters::with(progress, fixtures, &image, suffix))
         };
         let suffixes = SUFFIXES.into_iter().take(size);
         let started = futures::future::try_join_all(suffixes.map(start)).await?;

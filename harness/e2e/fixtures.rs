@@ -1,7 +1,13 @@
-//! What every cluster of a run gets: the registry's trust, the images, the product.
+//! What every cluster of a run gets: the images, the trust in the private registry, the manifests of the webhook.
 //!
-//! Invariant: gathered once a run; a cluster of a scenario's own differs from the shared one in its options alone.
+//! It is prepared once a run; a cluster of a scenario's own differs from the shared one in its options only.
 
+use std::io::Read as _;
+
+use anyhow::Context as _;
+use serde_json::json;
+
+use crate::admission::webhook::LANDSCAPE;
 use crate::install::Product;
 use clusters::cluster::{Cluster, ClusterOptions, Provider};
 use clusters::images::{self, ImageTar, Role};
@@ -9,12 +15,10 @@ use clusters::progress::Progress;
 use clusters::registry::{Identity, Registry};
 use clusters::run::Run;
 use clusters::setup::Setup;
-
-use super::effects::LANDSCAPE;
-use super::private;
+use clusters::workspace;
 
 /// Registry, images and manifests, and the run that they belong to.
-pub(crate) struct Supplies {
+pub(crate) struct Fixtures {
     run: Run,
     pub(crate) provider: Provider,
     pub(crate) registry: Registry,
@@ -26,9 +30,9 @@ pub(crate) struct Supplies {
     pub(crate) webhook: ImageTar,
 }
 
-impl Supplies {
+impl Fixtures {
     /// Builds the images and starts the registry.
-    pub(crate) async fn gather(
+    pub(crate) async fn prepare(
         progress: &Progress,
         setup: &Setup,
         keep: bool,
@@ -42,7 +46,7 @@ impl Supplies {
         let run = Run::begin(keep).await?;
         let registry = Box::pin(Registry::start(&run, &setup.registry_image, &identity)).await?;
         registry
-            .push(&private::image(&probe)?, "harness/probe:1")
+            .push(&private_probe(&probe)?, "harness/probe:1")
             .await?;
         let pushed = registry.push(&webhook, "harness/webhook:1").await?;
         let secret = ["--webhook-image-pull-secret", api::names::PULL_SECRET];
@@ -83,4 +87,29 @@ impl Supplies {
         self.registry.stop().await?;
         Ok(self.run.end().await?)
     }
+}
+
+/// The image that only the private registry has: the program of the probe under another image ID. A kubelet remembers by
+/// ID that an image was pulled with credentials, and denies it to Pods without them, also where it was loaded.
+fn private_probe(probe: &ImageTar) -> anyhow::Result<ImageTar> {
+    let layers = probe.contents()?.layers;
+    let layer = layers.first().context("the probe has a layer")?;
+    let mut archive = tar::Archive::new(layer.as_slice());
+    let mut program = Vec::new();
+    let mut file = archive
+        .entries()?
+        .next()
+        .context("the layer has a file")??;
+    file.read_to_end(&mut program)?;
+    let settings = json!({
+        "User": "65532:65532", "Entrypoint": ["/probe"], "Env": ["PATH=/"], "StopSignal": "SIGKILL",
+        "Labels": { "from": "the private registry" },
+    });
+    let path = workspace::state().join("images/private-probe.tar");
+    Ok(ImageTar::write(
+        &path,
+        "localhost/private-probe:1",
+        ("probe", &program),
+        &settings,
+    )?)
 }
