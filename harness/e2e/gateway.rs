@@ -5,19 +5,16 @@
 //! `/v2/<manager>/event…` to the Service of the manager's listener. Its configuration is static, in one ConfigMap;
 //! certificates come from one Secret and are reloaded while it runs.
 
-mod bootstrap;
 mod certificates;
-mod entrance;
 mod objects;
 
-pub use certificates::{Certificates, leaf};
-pub use entrance::{HOST, entrance};
+pub(crate) use certificates::{Certificates, leaf};
+pub(crate) use objects::{HOST, publish_host};
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context as _, ensure};
-use api::runtimes::KCP_NAMESPACE;
 use http::Method;
 
 use crate::client::Client;
@@ -27,35 +24,29 @@ use clusters::cluster::Cluster;
 use testkit::until::until;
 
 /// Port of every KCP node that leads to the gateway.
-pub const NODE_PORT: u16 = 30443;
+pub(crate) const NODE_PORT: u16 = 30443;
 
 /// A gateway on a cluster.
-pub struct Gateway {
+pub(crate) struct Gateway {
     workload: Workload,
     certificates: Mutex<Certificates>,
 }
 
 impl Gateway {
     /// Installs it with a route for each manager.
-    ///
-    /// # Errors
-    /// When it is not rolled out in time.
-    pub async fn install(
+    pub(crate) async fn install(
         cluster: &Cluster,
         image: &str,
         managers: &[&str],
         certificates: &Certificates,
     ) -> anyhow::Result<Self> {
         let client = Client::with(cluster.kubeconfig()).await?;
-        let configuration = bootstrap::bootstrap(managers).to_string();
-        let namespaces = [NAMESPACE, KCP_NAMESPACE].map(objects::namespace);
-        for object in namespaces
-            .into_iter()
-            .chain([objects::secret(certificates)])
-            .chain(objects::deployed(image, &configuration))
-        {
+        for object in objects::objects(image, managers)? {
             cluster.apply(&object.to_string()).await?;
         }
+        cluster
+            .apply(&objects::secret(certificates).to_string())
+            .await?;
         let workload = Workload {
             client,
             namespace: NAMESPACE,
@@ -71,10 +62,7 @@ impl Gateway {
     }
 
     /// Routes the events of a manager to an address outside of the cluster.
-    ///
-    /// # Errors
-    /// When the API server refuses.
-    pub async fn route(
+    pub(crate) async fn route(
         cluster: &Cluster,
         manager: &str,
         address: SocketAddr,
@@ -86,10 +74,7 @@ impl Gateway {
     }
 
     /// Replaces its certificates and waits until it has loaded them.
-    ///
-    /// # Errors
-    /// When it does not load them in time.
-    pub async fn renew(
+    pub(crate) async fn renew(
         &self,
         cluster: &Cluster,
         certificates: &Certificates,
@@ -123,26 +108,17 @@ impl Gateway {
     }
 
     /// Stops it, so that KCP refuses connections.
-    ///
-    /// # Errors
-    /// When its Pod is not deleted in time.
-    pub async fn stop(&self) -> anyhow::Result<()> {
+    pub(crate) async fn stop(&self) -> anyhow::Result<()> {
         self.workload.stop().await
     }
 
     /// Starts it again.
-    ///
-    /// # Errors
-    /// When it is not rolled out in time.
-    pub async fn start(&self) -> anyhow::Result<()> {
+    pub(crate) async fn start(&self) -> anyhow::Result<()> {
         self.workload.start(1).await
     }
 
     /// Number of TLS handshakes that it rejected, for any reason.
-    ///
-    /// # Errors
-    /// When it does not answer.
-    pub async fn handshake_errors(&self) -> anyhow::Result<u64> {
+    pub(crate) async fn handshake_errors(&self) -> anyhow::Result<u64> {
         let mut errors = 0;
         for counter in [
             "ssl.connection_error",
@@ -168,24 +144,16 @@ impl Gateway {
     }
 
     /// A page of its admin port.
-    ///
-    /// # Errors
-    /// When it has no Pod, or does not answer.
-    pub async fn page(&self, page: &str) -> anyhow::Result<String> {
+    pub(crate) async fn page(&self, page: &str) -> anyhow::Result<String> {
         let pod = self.pod().await?;
-        self.workload.page(&pod, bootstrap::ADMIN_PORT, page).await
+        self.workload.page(&pod, ADMIN_PORT, page).await
     }
 
-    /// Delays every request by [`DELAY_SECONDS`], or none.
-    ///
-    /// # Errors
-    /// When it does not answer.
-    ///
-    /// [`DELAY_SECONDS`]: bootstrap::DELAY_SECONDS
-    pub async fn delay(&self, every: bool) -> anyhow::Result<()> {
+    /// Delays every request by five seconds, or none.
+    pub(crate) async fn delay(&self, every: bool) -> anyhow::Result<()> {
         let percent = if every { 100 } else { 0 };
         let pod = self.workload.pod_path(&self.pod().await?);
-        let (port, key) = (bootstrap::ADMIN_PORT, bootstrap::DELAYED);
+        let (port, key) = (ADMIN_PORT, DELAYED);
         let path = format!("{pod}:{port}/proxy/runtime_modify?{key}={percent}");
         let answer = self.workload.client.ask(Method::POST, &path, None).await?;
         answer.good_for(path).map(drop)
@@ -197,6 +165,10 @@ impl Gateway {
     }
 }
 
+/// Port of Envoy's admin pages.
+const ADMIN_PORT: u16 = 9901;
+/// Runtime key of Envoy: the percentage of requests that are delayed.
+const DELAYED: &str = "fault.http.delay.fixed_delay_percent";
 /// Namespace of Istio's ingress gateway.
 const NAMESPACE: &str = "istio-system";
 /// Deployment, Service, ConfigMap and the value of the label `app`.

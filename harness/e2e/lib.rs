@@ -14,13 +14,13 @@ pub mod doubles;
 #[cfg(feature = "clusters")]
 mod fixtures;
 #[cfg(feature = "clusters")]
-pub mod gateway;
+mod gateway;
 #[cfg(feature = "clusters")]
 pub mod install;
 #[cfg(feature = "clusters")]
 pub mod landscape;
 #[cfg(feature = "clusters")]
-pub mod rollout;
+mod rollout;
 #[cfg(feature = "clusters")]
 pub mod synchronization;
 #[cfg(feature = "clusters")]

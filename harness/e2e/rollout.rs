@@ -13,21 +13,18 @@ use testkit::until::until;
 
 /// A Deployment whose Pods have its name as label `app`.
 #[derive(Clone)]
-pub struct Workload {
+pub(crate) struct Workload {
     /// Client of its cluster.
-    pub client: Client,
+    pub(crate) client: Client,
     /// Namespace.
-    pub namespace: &'static str,
+    pub(crate) namespace: &'static str,
     /// Name.
-    pub name: &'static str,
+    pub(crate) name: &'static str,
 }
 
 impl Workload {
     /// Its Pods, also those that are being deleted.
-    ///
-    /// # Errors
-    /// When the API server refuses.
-    pub async fn pods(&self) -> anyhow::Result<Vec<Value>> {
+    pub(crate) async fn pods(&self) -> anyhow::Result<Vec<Value>> {
         let Self {
             namespace, name, ..
         } = self;
@@ -37,10 +34,7 @@ impl Workload {
     }
 
     /// Names of its Pods.
-    ///
-    /// # Errors
-    /// When the API server refuses.
-    pub async fn pod_names(&self) -> anyhow::Result<Vec<String>> {
+    pub(crate) async fn pod_names(&self) -> anyhow::Result<Vec<String>> {
         let pods = self.pods().await?;
         let names = pods.iter().map(|pod| pod["metadata"]["name"].as_str());
         Ok(names
@@ -49,16 +43,12 @@ impl Workload {
     }
 
     /// Path of a Pod in the API.
-    #[must_use]
-    pub fn pod_path(&self, pod: &str) -> String {
+    pub(crate) fn pod_path(&self, pod: &str) -> String {
         format!("/api/v1/namespaces/{}/pods/{pod}", self.namespace)
     }
 
     /// Text of a page of a Pod, over plain HTTP through the API server.
-    ///
-    /// # Errors
-    /// When the Pod does not answer with success.
-    pub async fn page(&self, pod: &str, port: u16, page: &str) -> anyhow::Result<String> {
+    pub(crate) async fn page(&self, pod: &str, port: u16, page: &str) -> anyhow::Result<String> {
         let path = format!("{}:{port}/proxy/{page}", self.pod_path(pod));
         Ok(match self.client.get(&path).await?.object {
             Value::String(text) => text,
@@ -67,10 +57,7 @@ impl Workload {
     }
 
     /// Waits until it is rolled out.
-    ///
-    /// # Errors
-    /// With what is missing.
-    pub async fn is_rolled_out(&self) -> anyhow::Result<()> {
+    pub(crate) async fn is_rolled_out(&self) -> anyhow::Result<()> {
         let what = format!("Deployment {} is rolled out", self.name);
         let path = self.path();
         until(&what, PATIENCE, || replicas_at(&self.client, &path)).await?;
@@ -78,10 +65,7 @@ impl Workload {
     }
 
     /// Scales it to zero and waits until it has no Pod.
-    ///
-    /// # Errors
-    /// When Pods remain.
-    pub async fn stop(&self) -> anyhow::Result<()> {
+    pub(crate) async fn stop(&self) -> anyhow::Result<()> {
         self.scale(0).await?;
         let what = format!("Deployment {} has no Pod", self.name);
         until(&what, PATIENCE, || async {
@@ -94,19 +78,13 @@ impl Workload {
     }
 
     /// Scales it up and waits until it is rolled out.
-    ///
-    /// # Errors
-    /// With what is missing.
-    pub async fn start(&self, replicas: usize) -> anyhow::Result<()> {
+    pub(crate) async fn start(&self, replicas: usize) -> anyhow::Result<()> {
         self.scale(replicas).await?;
         self.is_rolled_out().await
     }
 
     /// Replaces all Pods, as `kubectl rollout restart`, and waits until the old ones are deleted.
-    ///
-    /// # Errors
-    /// With what is missing.
-    pub async fn restart(&self) -> anyhow::Result<()> {
+    pub(crate) async fn restart(&self) -> anyhow::Result<()> {
         let before = self.pod_names().await?;
         let annotations = json!({ "harness.test/restarted": stamp() });
         let change =
@@ -123,10 +101,7 @@ impl Workload {
     }
 
     /// Changes an annotation of each Pod: the kubelet then updates mounted Secrets at once, not within a minute.
-    ///
-    /// # Errors
-    /// When the API server refuses.
-    pub async fn update_mounts(&self) -> anyhow::Result<()> {
+    pub(crate) async fn update_mounts(&self) -> anyhow::Result<()> {
         for pod in self.pod_names().await? {
             let change =
                 json!({ "metadata": { "annotations": { "harness.test/updated": stamp() } } });
@@ -153,10 +128,7 @@ fn stamp() -> String {
 }
 
 /// Number of replicas of a Deployment that is rolled out.
-///
-/// # Errors
-/// When it is not rolled out, with what is missing.
-pub fn replicas(deployment: &Deployment) -> anyhow::Result<i32> {
+pub(crate) fn replicas(deployment: &Deployment) -> anyhow::Result<i32> {
     let wanted = deployment.spec.replicas.unwrap_or(1);
     let status = deployment.status.as_ref().context("no status yet")?;
     ensure!(
@@ -175,10 +147,7 @@ pub fn replicas(deployment: &Deployment) -> anyhow::Result<i32> {
 }
 
 /// The same of the Deployment at a path.
-///
-/// # Errors
-/// The same, and when it cannot be read.
-pub async fn replicas_at(client: &Client, path: &str) -> anyhow::Result<i32> {
+pub(crate) async fn replicas_at(client: &Client, path: &str) -> anyhow::Result<i32> {
     let live = client.get(path).await?;
     replicas(&serde_json::from_value(live.object)?)
 }

@@ -90,7 +90,7 @@ async fn subresource_patched(
     client.patch(&path, &text).await.map(drop)
 }
 
-#[when(regex = r#"^(.+) is (patched|deleted) with dry run:?$"#)]
+#[when(regex = r"^(.+) is (patched|deleted) with dry run:?$")]
 async fn dry_run(
     scenario: &mut Scenario,
     object: ObjectRef,

@@ -6,20 +6,17 @@ use testkit::pki::{Authority, Leaf};
 
 /// A certificate, its key and the trusted authorities, all PEM.
 #[derive(Debug, Clone)]
-pub struct Certificates {
+pub(crate) struct Certificates {
     /// The trusted authorities.
-    pub trusted: String,
+    pub(crate) trusted: String,
     /// The certificate.
-    pub certificate: String,
+    pub(crate) certificate: String,
     key: String,
 }
 
 impl Certificates {
     /// A new certificate of `signer`, whose holder trusts these authorities.
-    ///
-    /// # Errors
-    /// When a DNS name is invalid.
-    pub fn issue(
+    pub(crate) fn issue(
         signer: &Authority,
         common_name: &str,
         names: &[&str],
@@ -34,17 +31,13 @@ impl Certificates {
     }
 
     /// Content of the Secret.
-    #[must_use]
-    pub fn files(&self) -> Value {
+    pub(crate) fn files(&self) -> Value {
         json!({ "ca.crt": self.trusted, "tls.crt": self.certificate, "tls.key": self.key })
     }
 }
 
 /// A certificate for DNS names, with changed parameters.
-///
-/// # Errors
-/// When a DNS name is invalid.
-pub fn leaf(
+pub(crate) fn leaf(
     signer: &Authority,
     common_name: &str,
     names: &[&str],

@@ -70,7 +70,7 @@ impl Controller {
         kcp: &ControlPlane,
         flags: &[&str],
     ) -> anyhow::Result<()> {
-        let bundle = format!("--kcp-cluster-trust-bundle={}", TRUST_BUNDLE);
+        let bundle = format!("--kcp-cluster-trust-bundle={TRUST_BUNDLE}");
         let webhook = format!("--webhook-image={}", self.webhook_image);
         let image = ["--image", &self.image, "--", &bundle];
         let mut arguments = vec!["manifests", "controller", "--direct"];
@@ -88,7 +88,7 @@ impl Controller {
 
     /// Installs it without mode direct.
     pub(crate) async fn install_signals(&self, kcp: &ControlPlane) -> anyhow::Result<()> {
-        let bundle = format!("--kcp-cluster-trust-bundle={}", TRUST_BUNDLE);
+        let bundle = format!("--kcp-cluster-trust-bundle={TRUST_BUNDLE}");
         let arguments = [
             "manifests",
             "controller",

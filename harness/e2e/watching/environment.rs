@@ -20,7 +20,7 @@ use super::runtime::{REPLICAS, WatchedRuntime};
 use super::{DOMAIN, RUNTIME};
 use crate::client::Client;
 use crate::definitions::PATIENCE;
-use crate::gateway::{self, Certificates, Gateway, entrance};
+use crate::gateway::{self, Certificates, Gateway, publish_host};
 use clusters::cluster::{Cluster, ClusterOptions};
 use clusters::evidence::Evidence;
 use clusters::images::{self, ImageTar, Role};
@@ -116,7 +116,7 @@ impl Watching {
             Gateway::route(&kcp, manager.name, manager.address).await?;
         }
         runtime.load_image(&images.watcher).await?;
-        entrance(&runtime, &kcp).await?;
+        publish_host(&runtime, &kcp).await?;
         let runtime = WatchedRuntime::new(runtime).await?;
         let certificates = watcher_certificates(&authority, &[&authority])?;
         let binary = images::built_binary(images::Profile::E2e);
