@@ -4,6 +4,7 @@
 //! one are not mistaken for another's. A scenario that stops, kills or rotates something is `@serial`, and its clean-up
 //! restores the state that [`Watching::start`] leaves.
 
+mod certificates;
 mod client;
 mod delivery;
 mod environment;

@@ -14,13 +14,14 @@ use listener::{
 };
 use testkit::pki::Authority;
 
+use super::certificates::{fresh_authority, gateway_certificates, watcher_certificates};
 use super::manager::Manager;
 use super::objects::{LIFECYCLE, MANAGERS, PINNED};
 use super::runtime::{REPLICAS, WatchedRuntime};
 use super::{DOMAIN, RUNTIME};
 use crate::client::Client;
 use crate::definitions::PATIENCE;
-use crate::gateway::{self, Certificates, Gateway, publish_host};
+use crate::gateway::{Gateway, publish_host};
 use clusters::cluster::{Cluster, ClusterOptions};
 use clusters::evidence::Evidence;
 use clusters::images::{self, ImageTar, Role};
@@ -38,9 +39,9 @@ pub struct Watching {
     pub(crate) managers: Vec<Manager>,
     pub(crate) runtime: WatchedRuntime,
     /// The CA of KCP and the runtime.
-    authority: Mutex<Arc<Authority>>,
+    pub(super) authority: Mutex<Arc<Authority>>,
     /// The CAs that the managers trust.
-    trusted: Authorities,
+    pub(super) trusted: Authorities,
     domains: Domains,
 }
 
@@ -157,12 +158,6 @@ impl Watching {
         found.with_context(|| format!("manager {name:?} is not one of {MANAGERS:?}"))
     }
 
-    /// The CA that signs now.
-    pub(crate) fn authority(&self) -> Arc<Authority> {
-        let current = self.authority.lock();
-        Arc::clone(&current.unwrap_or_else(PoisonError::into_inner))
-    }
-
     /// Waits until a new Kyma leads to an event; the API server does not ask the watcher at once.
     async fn delivers(&self) -> anyhow::Result<()> {
         let namespace = self.create_namespace("installation").await?;
@@ -210,37 +205,6 @@ impl Watching {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         domains.insert(RUNTIME.to_owned(), domain.to_owned());
-    }
-
-    /// Rotates the CA of both sides without an interruption: first both CAs are trusted, then the new one signs, then the
-    /// old one is no longer trusted.
-    pub(crate) async fn rotate(&self) -> anyhow::Result<()> {
-        let old = self.authority();
-        let new = Arc::new(fresh_authority()?);
-        let both = [old.as_ref(), new.as_ref()];
-        self.distribute(&old, &both).await?;
-        self.distribute(&new, &both).await?;
-        *self
-            .authority
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Arc::clone(&new);
-        self.distribute(&new, &[&new]).await
-    }
-
-    /// Gives certificates of the current CA to both sides, which then trust no other one.
-    pub(crate) async fn restore_certificates(&self) -> anyhow::Result<()> {
-        let current = self.authority();
-        self.distribute(&current, &[&current]).await
-    }
-
-    async fn distribute(&self, signer: &Authority, trusted: &[&Authority]) -> anyhow::Result<()> {
-        let bundle: String = trusted.iter().map(|it| it.pem()).collect();
-        self.trusted.replace(bundle.as_bytes())?;
-        let certificates = gateway_certificates(signer, trusted)?;
-        self.gateway.renew(&self.kcp, &certificates).await?;
-        self.runtime
-            .renew(&watcher_certificates(signer, trusted)?)
-            .await
     }
 
     /// Keeps what explains a failure: objects, Events and logs of both clusters, Envoy's among them, and metrics.
@@ -295,34 +259,6 @@ fn default_route(table: &str) -> Option<IpAddr> {
     })?;
     let bytes = u32::from_str_radix(gateway, 16).ok()?.to_le_bytes();
     Some(IpAddr::from(bytes))
-}
-
-fn fresh_authority() -> anyhow::Result<Authority> {
-    Ok(Authority::new(&format!(
-        "watcher CA {:016x}",
-        fastrand::u64(..)
-    ))?)
-}
-
-fn gateway_certificates(
-    signer: &Authority,
-    trusted: &[&Authority],
-) -> anyhow::Result<Certificates> {
-    let host = gateway::HOST;
-    Ok(Certificates::issue(signer, host, &[host], trusted)?)
-}
-
-/// One certificate for both directions, as the lifecycle manager orders it: for the Service of the webhook, and for KCP.
-fn watcher_certificates(
-    signer: &Authority,
-    trusted: &[&Authority],
-) -> anyhow::Result<Certificates> {
-    let names = [
-        DOMAIN,
-        "skr-webhook.kyma-system.svc",
-        "skr-webhook.kyma-system.svc.cluster.local",
-    ];
-    Ok(Certificates::issue(signer, RUNTIME, &names, trusted)?)
 }
 
 /// Longest time that one event takes when the watcher was asked.
