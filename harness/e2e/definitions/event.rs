@@ -11,7 +11,7 @@ use super::{PATIENCE, manager};
 use crate::client::Write;
 use crate::scenario::{ObjectRef, Scenario};
 use crate::watching::manager::EventObject;
-use crate::watching::objects::{WATCHED_BY, kyma, watchers};
+use crate::watching::objects::{GROUP, WATCHED_BY, kyma, watchers};
 use crate::watching::{KymaStream, Kymas, View};
 use testkit::until::until;
 
@@ -45,13 +45,9 @@ async fn watcher(
         .webhook_configuration()
         .await?;
     let mut entries = live["webhooks"].as_array().into_iter().flatten();
-    let is_registered = entries.any(|entry| {
-        entry["clientConfig"]["service"]["path"] == format!("/validate/{manager}")
-            && entry["rules"]
-                .to_string()
-                .contains(&json!(resource).to_string())
-    });
-    ensure!(is_registered, "{live}");
+    let entry = entries.find(|it| it["name"] == format!("kcp-system.{name}.{GROUP}"));
+    let path = &entry.context("no entry of the Watcher")?["clientConfig"]["service"]["path"];
+    ensure!(*path == format!("/validate/{manager}"), "{path}");
     Ok(())
 }
 
