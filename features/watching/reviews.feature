@@ -1,33 +1,20 @@
-Feature: Every review is allowed, and KCP is told of what matters
-  A watcher must cost users nothing; what it is silent about, it says why.
+Feature: Answers of the watcher
+  Every AdmissionReview is allowed; the message says whether an event was queued, and if not, why.
 
-  Scenario Outline: <operation> with <change>
-    When the watcher reviews a <operation> with <change>
-    Then it is allowed with "<message>"
-    And lifecycle-manager <hears> of it
+  # "event queued" continues with "for KCP", or with "in memory only" where the disk takes longer than two milliseconds.
+  Scenario Outline: An AdmissionReview for <operation> with <change> is allowed with message "<message>"
+    Given Namespace "shop"
+    When an AdmissionReview for <operation> of Kyma "shop/app" with <change> is posted to the watcher
+    Then the AdmissionReview is allowed with message "<message>"
+    And manager "lifecycle-manager" receives <event> for Kyma "shop/app"
 
-    # "event queued" is completed by "for KCP", or by "in memory only" where the disk takes longer than 2 ms.
-    Examples: Something was made or is gone
-      | operation | change           | message               | hears |
-      | CREATE    | no change        | event queued          | hears |
-      | CREATE    | a changed spec   | event queued          | hears |
-      | CREATE    | a changed status | event queued          | hears |
-      | CREATE    | no spec          | event queued          | hears |
-      | DELETE    | no change        | event queued          | hears |
-      | DELETE    | a changed spec   | event queued          | hears |
-      | DELETE    | a changed status | event queued          | hears |
-      | DELETE    | no spec          | event queued          | hears |
-
-    Examples: Something is different
-      | operation | change           | message                                  | hears         |
-      | UPDATE    | no change        | no change detected on watched resource … | does not hear |
-      | UPDATE    | a changed spec   | event queued                             | hears         |
-      | UPDATE    | a changed status | event queued                             | hears         |
-      | UPDATE    | no spec          | event queued                             | hears         |
-
-    Examples: Nothing can be
-      | operation | change           | message                                                                         | hears         |
-      | CONNECT   | no change        | operation CONNECT not supported for operator.kyma-project.io/v1beta2, Kind=Kyma | does not hear |
-      | CONNECT   | a changed spec   | operation CONNECT not supported for operator.kyma-project.io/v1beta2, Kind=Kyma | does not hear |
-      | CONNECT   | a changed status | operation CONNECT not supported for operator.kyma-project.io/v1beta2, Kind=Kyma | does not hear |
-      | CONNECT   | no spec          | operation CONNECT not supported for operator.kyma-project.io/v1beta2, Kind=Kyma | does not hear |
+    Examples:
+      | operation | change           | message                                                                         | event    |
+      | CREATE    | no change        | event queued                                                                    | an event |
+      | CREATE    | no spec          | event queued                                                                    | an event |
+      | UPDATE    | no change        | no change detected on watched resource shop/app                                 | no event |
+      | UPDATE    | a changed spec   | event queued                                                                    | an event |
+      | UPDATE    | a changed status | event queued                                                                    | an event |
+      | UPDATE    | no spec          | event queued                                                                    | an event |
+      | DELETE    | no change        | event queued                                                                    | an event |
+      | CONNECT   | no change        | operation CONNECT not supported for operator.kyma-project.io/v1beta2, Kind=Kyma | no event |

@@ -1,39 +1,50 @@
-Feature: Each manager hears of what its Watchers name, and of nothing else
-  Several operators on KCP share one runtime, and none is to be woken for another's objects.
+Feature: Selection of watched objects
+  A Watcher selects objects by resource, subresource, field and labels; each manager receives events of its Watchers only.
 
-  Scenario: Labels say what is watched
-    Given a Kyma that nobody watches
-    When a user changes its spec
-    Then lifecycle-manager does not hear of it
+  Background:
+    Given Watcher "config-maps" for configmaps with field spec and manager "module-manager"
+    And Watcher "roles" for clusterroles with field spec and manager "module-manager"
+    And Watcher "scales" for deployments/scale with field spec and manager "module-manager"
+    And Namespace "shop"
 
-  Scenario Outline: A type without a spec: <kind>
-    Given a <kind> that KCP knows
-    When a user <does>
-    Then module-manager hears of it
-    And lifecycle-manager does not hear of it
+  Scenario: An object without the label of the Watcher is not reported
+    Given Kyma "shop/app" exists with:
+      """
+      spec: {channel: regular}
+      """
+    When Kyma "shop/app" is patched with:
+      """
+      spec: {channel: fast}
+      """
+    Then manager "lifecycle-manager" receives no event for Kyma "shop/app"
+
+  Scenario Outline: A change of <object>, which has no spec, is reported
+    Given <object> that manager "module-manager" has received an event for
+    When <object> is patched with:
+      """
+      <patch>
+      """
+    Then manager "module-manager" receives an event for <object>
+    And manager "lifecycle-manager" receives no event for <object>
 
     Examples:
-      | kind        | does              |
-      | ConfigMap   | changes its data  |
-      | ClusterRole | changes its rules |
+      | object                     | patch                                                       |
+      | ConfigMap "shop/app"       | data: {key: two}                                            |
+      | ClusterRole "watched-role" | rules: [{apiGroups: [""], resources: [pods], verbs: [get]}] |
 
-  # Any subresource that a Watcher names.
-  Scenario: A subresource
-    Given a Deployment that nobody watches
-    When a user scales it
-    Then module-manager hears of it
-    And lifecycle-manager does not hear of it
-
-  # A certificate that KCP's managers tell apart by its name alone, and one that is pinned to its domain.
-  Scenario: A manager that pins the runtime's domain
-    When a user creates a ConfigMap watched by "pinned"
-    Then pinned-manager hears of it
-    And module-manager does not hear of it
-
-  @serial
-  Scenario: A certificate of another domain is refused until KCP knows it
-    Given KCP knows another domain for the runtime
-    When a user creates a ConfigMap watched by "pinned"
-    Then pinned-manager does not hear of it
-    When KCP knows the runtime's domain
-    Then pinned-manager hears of it
+  Scenario: A change of a subresource that a Watcher names is reported
+    Given Deployment "shop/app" exists with:
+      """
+      spec:
+        replicas: 0
+        selector: {matchLabels: {app: app}}
+        template:
+          metadata: {labels: {app: app}}
+          spec: {nodeSelector: {example.test/none: "true"}, containers: [{name: app, image: "localhost/none:1"}]}
+      """
+    When subresource scale of Deployment "shop/app" is patched with:
+      """
+      spec: {replicas: 1}
+      """
+    Then manager "module-manager" receives an event for Scale "shop/app"
+    And manager "lifecycle-manager" receives no event for Scale "shop/app"

@@ -46,7 +46,7 @@ pub async fn run(
     }
     images::gateway(progress, &setup).await?;
     let set_up = begin.elapsed();
-    let (comparison, rotation, arrival) = tokio::join!(
+    let (comparison, rotation, delivery) = tokio::join!(
         Box::pin(compare(progress, &setup, &scenario, keep)),
         Box::pin(rotate(progress, &setup, keep)),
         Box::pin(watch(progress, &setup, keep)),
@@ -54,7 +54,7 @@ pub async fn run(
     let (colors, comparison) = (Colors::of_stdout(), comparison?);
     print!("{}", report::comparison(&comparison, colors));
     print!("{}", report::rotation(&rotation?, colors));
-    print!("{}", report::arrival(&arrival?, colors));
+    print!("{}", report::delivery(&delivery?, colors));
     let is_kept = comparison.kept.is_some();
     println!("{}", report::closing(is_kept, begin.elapsed(), set_up));
     let is_as_expected = comparison.differences.is_empty();
@@ -104,11 +104,11 @@ async fn watch(
     progress: &Progress,
     setup: &Setup,
     keep: bool,
-) -> anyhow::Result<watching::Arrival> {
-    let environment = Box::pin(watching::Stage::start(progress, setup, keep)).await?;
-    let arrival = Box::pin(environment.tell());
-    let arrival = progress.show("change a Kyma on a runtime", arrival).await;
+) -> anyhow::Result<watching::Delivery> {
+    let environment = Box::pin(watching::Watching::start(progress, setup, keep)).await?;
+    let delivery = Box::pin(environment.deliver());
+    let delivery = progress.show("create Kymas on a runtime", delivery).await;
     let stopped = Box::pin(environment.stop()).await;
-    let arrival = arrival?;
-    stopped.map(|()| arrival)
+    let delivery = delivery?;
+    stopped.map(|()| delivery)
 }

@@ -41,6 +41,8 @@ enum Suite {
     Admission,
     /// features/synchronization
     Synchronization,
+    /// features/watching
+    Watching,
 }
 
 impl Suite {
@@ -48,6 +50,7 @@ impl Suite {
         match self {
             Self::Admission => "admission",
             Self::Synchronization => "synchronization",
+            Self::Watching => "watching",
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The webhook in a cluster, as scenarios see it: its replicas, its configuration, and the environment of the suite.
 
 #[cfg(feature = "clusters")]
-mod cluster;
+pub(crate) mod cluster;
 #[cfg(feature = "clusters")]
 pub(crate) mod second;
 pub mod webhook;

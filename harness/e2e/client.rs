@@ -241,6 +241,14 @@ impl Client {
         ))
     }
 
+    /// Group and version of a kind, as in `apiVersion`.
+    ///
+    /// # Errors
+    /// When the kind is not served.
+    pub async fn api_version(&self, kind: &str) -> anyhow::Result<String> {
+        Ok(self.kind(kind).await?.resource.api_version)
+    }
+
     /// Resolves a kind; discovery runs again for one that is not known yet.
     async fn kind(&self, name: &str) -> anyhow::Result<Kind> {
         let mut kinds = self.kinds.lock().await;

@@ -15,8 +15,14 @@ mod configuration;
 mod controller;
 mod effect;
 #[cfg(feature = "clusters")]
+mod event;
+#[cfg(feature = "clusters")]
+mod gateway;
+#[cfg(feature = "clusters")]
+mod manager;
+#[cfg(feature = "clusters")]
 mod node;
-mod object;
+pub(crate) mod object;
 mod observation;
 pub(crate) mod pod;
 mod request;
@@ -32,6 +38,8 @@ pub(crate) mod signal;
 mod source;
 #[cfg(feature = "clusters")]
 mod tls;
+#[cfg(feature = "clusters")]
+mod watcher;
 #[cfg(feature = "clusters")]
 mod workload;
 

@@ -12,18 +12,16 @@ pub mod scenario;
 #[cfg(feature = "clusters")]
 pub mod doubles;
 #[cfg(feature = "clusters")]
-pub mod gateway;
+mod fixtures;
+#[cfg(feature = "clusters")]
+mod gateway;
 #[cfg(feature = "clusters")]
 pub mod install;
 #[cfg(feature = "clusters")]
 pub mod landscape;
 #[cfg(feature = "clusters")]
-pub mod rollout;
+mod rollout;
 #[cfg(feature = "clusters")]
 pub mod synchronization;
 #[cfg(feature = "clusters")]
-pub mod turns;
-#[cfg(feature = "clusters")]
 pub mod watching;
-#[cfg(feature = "clusters")]
-mod world;

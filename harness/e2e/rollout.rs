@@ -1,22 +1,139 @@
-//! When a Deployment is rolled out: all its replicas are of the newest shape and available, and no others are left.
+//! Deployments: whether one is rolled out, and what scenarios do with one.
 //!
-//! Deliberately absent: processes that drain. They have left the counts and may still answer.
+//! A Deployment is rolled out when all its replicas are of the newest template and available, and no others exist.
+//! Processes that drain have left the counts and may still answer.
 
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
+use serde_json::{Value, json};
 
-use crate::world::Dialogue;
+use crate::client::Client;
+use crate::definitions::PATIENCE;
+use testkit::until::until;
 
-/// How many replicas one that is rolled out has.
-///
-/// # Errors
-/// When it is not rolled out, with what is missing.
-pub fn replicas(deployment: &Deployment) -> anyhow::Result<i32> {
+/// A Deployment whose Pods have its name as label `app`.
+#[derive(Clone)]
+pub(crate) struct Workload {
+    /// Client of its cluster.
+    pub(crate) client: Client,
+    /// Namespace.
+    pub(crate) namespace: &'static str,
+    /// Name.
+    pub(crate) name: &'static str,
+}
+
+impl Workload {
+    /// Its Pods, also those that are being deleted.
+    pub(crate) async fn pods(&self) -> anyhow::Result<Vec<Value>> {
+        let Self {
+            namespace, name, ..
+        } = self;
+        let path = format!("/api/v1/namespaces/{namespace}/pods?labelSelector=app={name}");
+        let listed = self.client.get(&path).await?;
+        Ok(listed.at("/items").as_array().cloned().unwrap_or_default())
+    }
+
+    /// Names of its Pods.
+    pub(crate) async fn pod_names(&self) -> anyhow::Result<Vec<String>> {
+        let pods = self.pods().await?;
+        let names = pods.iter().map(|pod| pod["metadata"]["name"].as_str());
+        Ok(names
+            .map(|name| name.unwrap_or_default().to_owned())
+            .collect())
+    }
+
+    /// Path of a Pod in the API.
+    pub(crate) fn pod_path(&self, pod: &str) -> String {
+        format!("/api/v1/namespaces/{}/pods/{pod}", self.namespace)
+    }
+
+    /// Text of a page of a Pod, over plain HTTP through the API server.
+    pub(crate) async fn page(&self, pod: &str, port: u16, page: &str) -> anyhow::Result<String> {
+        let path = format!("{}:{port}/proxy/{page}", self.pod_path(pod));
+        Ok(match self.client.get(&path).await?.object {
+            Value::String(text) => text,
+            other => other.to_string(),
+        })
+    }
+
+    /// Waits until it is rolled out.
+    pub(crate) async fn is_rolled_out(&self) -> anyhow::Result<()> {
+        let what = format!("Deployment {} is rolled out", self.name);
+        let path = self.path();
+        until(&what, PATIENCE, || replicas_at(&self.client, &path)).await?;
+        Ok(())
+    }
+
+    /// Scales it to zero and waits until it has no Pod.
+    pub(crate) async fn stop(&self) -> anyhow::Result<()> {
+        self.scale(0).await?;
+        let what = format!("Deployment {} has no Pod", self.name);
+        until(&what, PATIENCE, || async {
+            let names = self.pod_names().await?;
+            ensure!(names.is_empty(), "{names:?}");
+            anyhow::Ok(())
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// Scales it up and waits until it is rolled out.
+    pub(crate) async fn start(&self, replicas: usize) -> anyhow::Result<()> {
+        self.scale(replicas).await?;
+        self.is_rolled_out().await
+    }
+
+    /// Replaces all Pods, as `kubectl rollout restart`, and waits until the old ones are deleted.
+    pub(crate) async fn restart(&self) -> anyhow::Result<()> {
+        let before = self.pod_names().await?;
+        let annotations = json!({ "harness.test/restarted": stamp() });
+        let change =
+            json!({ "spec": { "template": { "metadata": { "annotations": annotations } } } });
+        self.client.patch(&self.path(), &change).await?;
+        self.is_rolled_out().await?;
+        until("the old Pods are deleted", PATIENCE, || async {
+            let now = self.pod_names().await?;
+            ensure!(now.iter().all(|pod| !before.contains(pod)), "{now:?}");
+            anyhow::Ok(())
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// Changes an annotation of each Pod: the kubelet then updates mounted Secrets at once, not within a minute.
+    pub(crate) async fn update_mounts(&self) -> anyhow::Result<()> {
+        for pod in self.pod_names().await? {
+            let change =
+                json!({ "metadata": { "annotations": { "harness.test/updated": stamp() } } });
+            self.client.patch(&self.pod_path(&pod), &change).await?;
+        }
+        Ok(())
+    }
+
+    async fn scale(&self, replicas: usize) -> anyhow::Result<()> {
+        let change = json!({ "spec": { "replicas": replicas } });
+        self.client.patch(&self.path(), &change).await.map(drop)
+    }
+
+    fn path(&self) -> String {
+        let Self {
+            namespace, name, ..
+        } = self;
+        format!("/apis/apps/v1/namespaces/{namespace}/deployments/{name}")
+    }
+}
+
+fn stamp() -> String {
+    format!("{:016x}", fastrand::u64(..))
+}
+
+/// Number of replicas of a Deployment that is rolled out.
+pub(crate) fn replicas(deployment: &Deployment) -> anyhow::Result<i32> {
     let wanted = deployment.spec.replicas.unwrap_or(1);
     let status = deployment.status.as_ref().context("no status yet")?;
     ensure!(
         status.observed_generation == deployment.metadata.generation,
-        "not looked at yet"
+        "the newest generation is not observed yet"
     );
     // A count of zero is left out.
     let counts = [
@@ -30,11 +147,8 @@ pub fn replicas(deployment: &Deployment) -> anyhow::Result<i32> {
 }
 
 /// The same of the Deployment at a path.
-///
-/// # Errors
-/// The same, and when the API server does not show it.
-pub async fn replicas_at(dialogue: &Dialogue, path: &str) -> anyhow::Result<i32> {
-    let live = dialogue.get(path).await?;
+pub(crate) async fn replicas_at(client: &Client, path: &str) -> anyhow::Result<i32> {
+    let live = client.get(path).await?;
     replicas(&serde_json::from_value(live.object)?)
 }
 
@@ -45,10 +159,10 @@ mod tests {
     use super::*;
 
     #[rstest::rstest]
-    #[case::all_there([2, 2, 2], 3, true)]
-    #[case::one_of_the_old_shape([3, 2, 2], 3, false)]
+    #[case::all_available([2, 2, 2], 3, true)]
+    #[case::one_of_the_old_template([3, 2, 2], 3, false)]
     #[case::one_not_available([2, 2, 1], 3, false)]
-    #[case::not_looked_at([2, 2, 2], 2, false)]
+    #[case::not_observed([2, 2, 2], 2, false)]
     fn rolled_out_means_every_count_of_the_newest_generation(
         #[case] counts: [i32; 3],
         #[case] observed: i64,

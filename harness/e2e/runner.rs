@@ -15,7 +15,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, ensure};
 use cucumber::cli::{Compose, Opts};
 use cucumber::event::ScenarioFinished;
-use cucumber::gherkin::{Feature, Scenario as Example};
+use cucumber::gherkin::{Feature, Scenario as Example, StepType};
 use cucumber::tag::Ext as _;
 use cucumber::writer::{self, Coloring, Stats as _};
 use cucumber::{Parser as _, World as _, WriterExt as _, parser, runner};
@@ -65,8 +65,8 @@ pub struct Selection {
 
 /// Gives every scenario its environment.
 pub trait Environments {
-    /// The environment of the next scenario, whose steps tell what it has to be like.
-    fn next(&self, steps: Vec<String>) -> LocalBoxFuture<'_, anyhow::Result<Arc<dyn Environment>>>;
+    /// The environment of the next scenario, whose `Given` steps tell what it has to be like.
+    fn next(&self, given: Vec<String>) -> LocalBoxFuture<'_, anyhow::Result<Arc<dyn Environment>>>;
 
     /// Removes what was started and is not kept, after the last scenario.
     fn stop(self: Rc<Self>) -> LocalBoxFuture<'static, anyhow::Result<()>> {
@@ -148,9 +148,10 @@ pub async fn run<O: Write + 'static>(
             let environments = Rc::clone(&environments);
             let background = feature.background.iter().flat_map(|it| &it.steps);
             let steps = background.chain(&example.steps);
-            let steps = steps.map(|step| step.value.clone()).collect();
+            let given = steps.filter(|step| step.ty == StepType::Given);
+            let given = given.map(|step| step.value.clone()).collect();
             async move {
-                match environments.next(steps).await {
+                match environments.next(given).await {
                     Ok(environment) => scenario.begin(environment, &example.name),
                     Err(error) => fail(format!("no environment: {error:#}")),
                 }

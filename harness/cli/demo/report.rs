@@ -15,7 +15,7 @@ use super::comparison::{Comparison, WITH, WITHOUT};
 use super::pod::{PodResult, readable, waiting};
 use e2e::landscape::shown;
 use e2e::synchronization::Rotation;
-use e2e::watching::Arrival;
+use e2e::watching::Delivery;
 
 /// Whether text is colored.
 #[derive(Debug, Clone, Copy)]
@@ -121,17 +121,17 @@ pub(super) fn rotation(rotation: &Rotation, colors: Colors) -> String {
 }
 
 /// The third step.
-pub(super) fn arrival(arrival: &Arrival, colors: Colors) -> String {
-    let Arrival {
+pub(super) fn delivery(delivery: &Delivery, colors: Colors) -> String {
+    let Delivery {
         runtime, manager, ..
-    } = arrival;
-    let [write, heard, second] =
-        [arrival.write, arrival.heard, arrival.write_meanwhile].map(millis);
-    let after = seconds(arrival.heard_after);
+    } = delivery;
+    let [write, received, second] =
+        [delivery.write, delivery.received, delivery.write_in_outage].map(millis);
+    let after = seconds(delivery.received_after_outage);
     let note = "a watcher on a runtime, a gateway and a listener on KCP";
     let lines = [
         format!("a Kyma is created on runtime {runtime}; the write took {write}"),
-        format!("within {heard} {manager} on KCP received the event"),
+        format!("within {received} {manager} on KCP received the event"),
         format!("KCP is unreachable, another Kyma is created; the write took {second}"),
         format!("{after} after KCP is reachable again {manager} received that event, too"),
     ];

@@ -18,14 +18,14 @@ use clusters::setup::Setup;
 
 use super::webhook::{DEPLOYMENT, NAMESPACE, PullSecretState, Webhook, usual_configuration};
 use crate::client::{Client, Write};
+use crate::fixtures::Fixtures;
 use crate::install::Product;
 use crate::runner::{Environments, Selection};
 use crate::scenario::{Cluster as Which, Environment, ObjectRef};
-use crate::world::supplies::Supplies;
 
 /// What the scenarios of admission share.
 pub struct Admission {
-    supplies: Arc<Supplies>,
+    fixtures: Arc<Fixtures>,
     cluster: Cluster,
     client: Client,
     product: Product,
@@ -43,11 +43,11 @@ pub async fn start(
 ) -> anyhow::Result<Rc<dyn Environments>> {
     let setup = Setup::load()?;
     progress.say(&format!("clusters run on {}", setup.provider));
-    let supplies = Arc::new(Supplies::gather(progress, &setup, keep).await?);
-    let start = supplies.cluster(ClusterOptions::new("features"));
+    let fixtures = Arc::new(Fixtures::prepare(progress, &setup, keep).await?);
+    let start = fixtures.cluster(ClusterOptions::new("features"));
     let cluster = progress.show("start the cluster", start).await?;
-    let product = supplies.product.clone();
-    let install = Admission::on(cluster, supplies, product, true);
+    let product = fixtures.product.clone();
+    let install = Admission::on(cluster, fixtures, product, true);
     let admission = progress.show("install the product", install).await?;
     Ok(Rc::new(Shared(Arc::new(admission))))
 }
@@ -73,12 +73,12 @@ impl Environments for Shared {
 impl Admission {
     async fn on(
         cluster: Cluster,
-        supplies: Arc<Supplies>,
+        fixtures: Arc<Fixtures>,
         product: Product,
         serves_trust_bundles: bool,
     ) -> anyhow::Result<Self> {
         let admission = Self {
-            supplies,
+            fixtures,
             client: Client::with(cluster.kubeconfig()).await?,
             cluster,
             product,
@@ -99,10 +99,10 @@ impl Admission {
     /// At the first part that does not come up.
     pub async fn without_trust_bundles(&self) -> anyhow::Result<Self> {
         let options = ClusterOptions::new("features-without-bundles").without_trust_bundles();
-        let supplies = Arc::clone(&self.supplies);
-        let cluster = supplies.cluster_without_product(options).await?;
-        let product = supplies.private_product.clone();
-        Self::on(cluster, supplies, product, false).await
+        let fixtures = Arc::clone(&self.fixtures);
+        let cluster = fixtures.cluster_without_product(options).await?;
+        let product = fixtures.private_product.clone();
+        Self::on(cluster, fixtures, product, false).await
     }
 
     async fn install(&self) -> anyhow::Result<()> {
@@ -140,8 +140,8 @@ impl Admission {
     pub async fn stop(this: Arc<Self>) -> anyhow::Result<()> {
         let this = Arc::into_inner(this).context("the environment is still used")?;
         this.cluster.stop().await?;
-        match Arc::into_inner(this.supplies) {
-            Some(supplies) => supplies.remove().await,
+        match Arc::into_inner(this.fixtures) {
+            Some(fixtures) => fixtures.remove().await,
             None => Ok(()),
         }
     }
@@ -155,7 +155,7 @@ impl Admission {
     /// The private registry.
     #[must_use]
     pub fn registry(&self) -> &Registry {
-        &self.supplies.registry
+        &self.fixtures.registry
     }
 
     /// What is installed.
@@ -289,6 +289,6 @@ impl Environment for Admission {
 }
 
 /// Name of the trust bundle in the usual configuration.
-const TRUST_BUNDLE: &str = "rt-bootstrapper-k3d.test:ctb:1";
+pub(crate) const TRUST_BUNDLE: &str = "rt-bootstrapper-k3d.test:ctb:1";
 /// Its signer.
-const SIGNER: &str = "rt-bootstrapper-k3d.test/ctb";
+pub(crate) const SIGNER: &str = "rt-bootstrapper-k3d.test/ctb";

@@ -40,6 +40,16 @@ pub(crate) fn plain() -> Value {
     complete(json!({}))
 }
 
+/// The same with a name, for requests without a step's document.
+pub(crate) fn named(name: &str) -> Value {
+    let mut pod = plain();
+    pod["apiVersion"] = json!("v1");
+    pod["kind"] = json!("Pod");
+    pod["metadata"]["name"] = json!(name);
+    pod["metadata"]["labels"] = json!({ "app": name });
+    pod
+}
+
 /// Adds what a Pod needs and a step left out: a container `app`, its image, a short end.
 pub(crate) fn complete(mut pod: Value) -> Value {
     if pod["metadata"]["annotations"].is_null() {

@@ -8,13 +8,13 @@ use cucumber::{given, then};
 use http::Method;
 use serde_json::{Value, json};
 
+use super::pod::named;
 use super::runtime::synchronization;
 use super::{PATIENCE, component};
 use crate::scenario::Scenario;
 use crate::synchronization::Leased;
 use crate::synchronization::objects::delete;
 use crate::synchronization::pods::{PodStream, Tally};
-use crate::world::Draft;
 use testkit::until::until;
 
 #[given(expr = "Pods that opt in are created continuously on runtime {string}")]
@@ -61,7 +61,7 @@ async fn runs(scenario: &mut Scenario, name: String, cluster: String) -> anyhow:
     let env = synchronization(scenario)?;
     let actual = scenario.name(&name);
     let api = &env.cluster(&cluster)?.api;
-    let mut pod = Draft::plain(&actual).0;
+    let mut pod = named(&actual);
     pod["metadata"]["annotations"][api::Feature::TrustBundle.key()] = json!("true");
     let path = pod_path(&actual);
     let (undo, undo_path) = (api.clone(), path.clone());

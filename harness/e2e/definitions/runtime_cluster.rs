@@ -10,6 +10,7 @@ use http::Method;
 use serde_json::json;
 use tokio::sync::Mutex;
 
+use super::pod::named;
 use super::runtime::synchronization;
 use super::{A_WHILE, PATIENCE};
 use crate::scenario::Scenario;
@@ -18,7 +19,6 @@ use crate::synchronization::number;
 use crate::synchronization::objects::get_opt;
 use crate::synchronization::runtime_cluster::{deployment_path, webhook_path};
 use crate::synchronization::source::Source;
-use crate::world::Draft;
 use testkit::until::{holds, until};
 
 #[then(expr = "no object of the controller on runtime {string} is modified")]
@@ -169,7 +169,7 @@ async fn writes(scenario: &mut Scenario, name: String, how: String) -> anyhow::R
 async fn mutates(scenario: &mut Scenario, name: String) -> anyhow::Result<()> {
     let env = synchronization(scenario)?;
     let api = &env.cluster(&name)?.api;
-    let mut pod = Draft::plain("dry-run").0;
+    let mut pod = named("dry-run");
     pod["metadata"]["annotations"][api::Feature::FipsMode.key()] = json!("true");
     let (pod, path) = (&pod, "/api/v1/namespaces/default/pods?dryRun=All");
     until("the Pod is mutated", PATIENCE, || async move {

@@ -13,8 +13,7 @@ use crate::scenario::Scenario;
 use crate::synchronization::Leased;
 use crate::synchronization::controller::{Controller, DIRECT_STATE, SIGNAL_STATE};
 use crate::synchronization::objects::{delete, get_opt, named_config_map};
-use crate::synchronization::source::{Source, with_hosts_of};
-use crate::world::random;
+use crate::synchronization::source::{Source, random, with_hosts_of};
 use testkit::until::until;
 
 #[when(

@@ -1,129 +1,125 @@
-//! The gateway's Kubernetes objects.
+//! Kubernetes objects of the gateway, from `manifests.yaml` and `envoy.yaml`, and its address on other clusters.
 
 use std::net::SocketAddr;
 
+use anyhow::{Context as _, ensure};
 use api::runtimes::KCP_NAMESPACE;
 use serde_json::{Value, json};
 
-use super::authority::Pair;
-use super::bootstrap::{ADMIN_PORT, CERTIFICATES, EVENTS_PORT, FOLDER, PORT, secrets, service};
+use super::certificates::Certificates;
 use super::{NAME, NAMESPACE, NODE_PORT};
+use clusters::cluster::Cluster;
 use clusters::images::digest;
 
-const SECRET: &str = "kcp-gateway-tls";
+/// Host name of the gateway on a runtime, which is in the gateway's certificate. Port 443.
+pub(crate) const HOST: &str = "gateway.kcp.svc.cluster.local";
 
-pub(super) fn namespace(name: &str) -> Value {
-    json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } })
-}
-
-pub(super) fn secret(certificates: &Pair) -> Value {
+/// The Secret with its certificates.
+pub(super) fn secret(certificates: &Certificates) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
-        "metadata": metadata(SECRET),
+        "metadata": { "name": "kcp-gateway-tls", "namespace": NAMESPACE },
         "stringData": certificates.files(),
     })
 }
 
-pub(super) fn deployment_path() -> String {
-    format!("/apis/apps/v1/namespaces/{NAMESPACE}/deployments/{NAME}")
+/// All other objects, with a route for each manager.
+pub(super) fn objects(image: &str, managers: &[&str]) -> anyhow::Result<Vec<Value>> {
+    let documents: Vec<Value> = serde_saphyr::from_multiple(include_str!("envoy.yaml"))?;
+    let [mut envoy, server, authorities]: [Value; 3] = documents
+        .try_into()
+        .ok()
+        .context("envoy.yaml has three documents")?;
+    let manager = envoy
+        .pointer_mut(ROUTES)
+        .context("no routes in envoy.yaml")?;
+    *manager = managers.iter().map(|it| route(it)).collect();
+    envoy["static_resources"]["clusters"] = managers.iter().map(|it| cluster(it)).collect();
+    let files = json!({
+        "envoy.json": envoy.to_string(),
+        "server.json": server.to_string(),
+        "authorities.json": authorities.to_string(),
+    });
+    let mut objects: Vec<Value> = serde_saphyr::from_multiple(include_str!("manifests.yaml"))?;
+    let deployment = objects.iter_mut().find(|it| it["kind"] == "Deployment");
+    let template = &mut deployment.context("no Deployment")?["spec"]["template"];
+    template["spec"]["containers"][0]["image"] = json!(image);
+    template["metadata"]["annotations"]["harness.test/configuration"] =
+        json!(digest(files.to_string().as_bytes()));
+    let configuration = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "name": NAME, "namespace": NAMESPACE }, "data": files,
+    });
+    let after_namespaces = objects.iter().position(|it| it["kind"] != "Namespace");
+    objects.insert(after_namespaces.unwrap_or_default(), configuration);
+    Ok(objects)
 }
 
-/// ConfigMap, Service and Deployment.
-pub(super) fn deployed(image: &str, configuration: &str) -> [Value; 3] {
-    let mut files = serde_json::Map::new();
-    files.insert("envoy.json".to_owned(), json!(configuration));
-    for (name, secret) in secrets() {
-        files.insert(name.to_owned(), json!(secret.to_string()));
-    }
-    let version = digest(json!(files).to_string().as_bytes());
-    [
-        json!({
-            "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": metadata(NAME), "data": files,
-        }),
-        json!({
-            "apiVersion": "v1", "kind": "Service",
-            "metadata": metadata(NAME),
-            "spec": {
-                "type": "NodePort", "selector": { "app": NAME },
-                "ports": [{ "name": "https", "port": 443, "targetPort": PORT, "nodePort": NODE_PORT }],
-            },
-        }),
-        json!({
-            "apiVersion": "apps/v1", "kind": "Deployment",
-            "metadata": metadata(NAME),
-            "spec": {
-                "selector": { "matchLabels": { "app": NAME } },
-                "strategy": { "type": "Recreate" },
-                "template": {
-                    "metadata": {
-                        "labels": { "app": NAME }, "annotations": { "harness/configuration": version },
-                    },
-                    "spec": pod(image),
-                },
-            },
-        }),
-    ]
-}
-
-fn pod(image: &str) -> Value {
-    let mount = |name: &str, path: &str| json!({ "name": name, "mountPath": path });
+fn route(manager: &str) -> Value {
     json!({
-        "automountServiceAccountToken": false,
-        // Long enough for nothing: scenarios take it away to see what then happens.
-        "terminationGracePeriodSeconds": 1,
-        "containers": [{
-            "name": "envoy", "image": image, "imagePullPolicy": "Never",
-            "args": [
-                "--config-path", format!("{FOLDER}/envoy.json"),
-                "--concurrency", "1", "--disable-hot-restart", "--log-level", "warning",
-            ],
-            "ports": [{ "containerPort": PORT }, { "containerPort": ADMIN_PORT }],
-            "readinessProbe": {
-                "httpGet": { "path": "/ready", "port": ADMIN_PORT }, "periodSeconds": 1,
-            },
-            "securityContext": {
-                "runAsNonRoot": true, "readOnlyRootFilesystem": true,
-                "allowPrivilegeEscalation": false, "capabilities": { "drop": ["ALL"] },
-            },
-            "volumeMounts": [mount("configuration", FOLDER), mount("certificates", CERTIFICATES)],
-        }],
-        "volumes": [
-            { "name": "configuration", "configMap": { "name": NAME } },
-            { "name": "certificates", "secret": { "secretName": SECRET } },
-        ],
+        "name": manager,
+        "match": { "prefix": format!("/v2/{manager}/event") },
+        "route": { "cluster": manager },
     })
 }
 
-/// The Service of a manager's listener, which is at an address of its own.
+fn cluster(manager: &str) -> Value {
+    let address = format!("{manager}-events.{KCP_NAMESPACE}.svc.cluster.local");
+    let address = json!({ "address": address, "port_value": EVENTS_PORT });
+    json!({
+        "name": manager,
+        "type": "STRICT_DNS",
+        "dns_lookup_family": "V4_ONLY",
+        "connect_timeout": "1s",
+        "load_assignment": {
+            "cluster_name": manager,
+            "endpoints": [{ "lb_endpoints": [{ "endpoint": { "address": { "socket_address": address } } }] }],
+        },
+    })
+}
+
+/// The Service of a manager's listener, which is outside of the cluster.
 pub(super) fn events_service(manager: &str, address: SocketAddr) -> [Value; 2] {
-    let name = service(manager);
-    let metadata =
-        |labels: Value| json!({ "name": name, "namespace": KCP_NAMESPACE, "labels": labels });
+    let name = format!("{manager}-events");
+    external_service(KCP_NAMESPACE, &name, EVENTS_PORT, address)
+}
+
+/// Makes [`HOST`] resolvable on a runtime. In production it is in the public DNS. Here it is a Service whose endpoint is the
+/// node of KCP in the container network, so that the watcher is installed as in production.
+pub(crate) async fn publish_host(runtime: &Cluster, kcp: &Cluster) -> anyhow::Result<()> {
+    let (name, namespace) = HOST.split_once('.').context("HOST has no namespace")?;
+    let namespace = namespace.split('.').next().unwrap_or_default();
+    let address = SocketAddr::new(kcp.node_address().await?.parse()?, NODE_PORT);
+    ensure!(address.is_ipv4(), "{address} is not IPv4");
+    let namespace_object =
+        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } });
+    let service = external_service(namespace, name, 443, address);
+    for object in [namespace_object].into_iter().chain(service) {
+        runtime.apply(&object.to_string()).await?;
+    }
+    Ok(())
+}
+
+/// A Service without a selector, whose one endpoint is given.
+fn external_service(namespace: &str, name: &str, port: u16, address: SocketAddr) -> [Value; 2] {
+    let labels = json!({ "kubernetes.io/service-name": name });
     [
         json!({
             "apiVersion": "v1", "kind": "Service",
-            "metadata": metadata(json!({})),
-            "spec": { "ports": [{ "name": "http", "port": EVENTS_PORT }] },
+            "metadata": { "name": name, "namespace": namespace },
+            "spec": { "ports": [{ "name": "events", "port": port }] },
         }),
-        endpoints(
-            &metadata(json!({ "kubernetes.io/service-name": name })),
-            &address.ip().to_string(),
-            ("http", address.port()),
-        ),
+        json!({
+            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+            "metadata": { "name": name, "namespace": namespace, "labels": labels },
+            "addressType": "IPv4",
+            "endpoints": [{ "addresses": [address.ip()], "conditions": { "ready": true } }],
+            "ports": [{ "name": "events", "port": address.port(), "protocol": "TCP" }],
+        }),
     ]
 }
 
-/// An EndpointSlice that is not made of Pods.
-pub(super) fn endpoints(metadata: &Value, address: &str, (name, port): (&str, u16)) -> Value {
-    json!({
-        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
-        "metadata": metadata, "addressType": "IPv4",
-        "endpoints": [{ "addresses": [address], "conditions": { "ready": true } }],
-        "ports": [{ "name": name, "port": port, "protocol": "TCP" }],
-    })
-}
-
-fn metadata(name: &str) -> Value {
-    json!({ "name": name, "namespace": NAMESPACE, "labels": { "app": NAME } })
-}
+const ROUTES: &str = "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config/route_config\
+                      /virtual_hosts/0/routes";
+/// Port of listeners: that of the public lifecycle manager.
+const EVENTS_PORT: u16 = 8082;

@@ -17,7 +17,7 @@ use super::runtime::Runtime;
 use super::runtime_cluster::RuntimeCluster;
 use super::source::Source;
 use crate::client::Client;
-use crate::world::supplies::Supplies;
+use crate::fixtures::Fixtures;
 use clusters::cluster::{Cluster, ClusterOptions};
 use clusters::control_plane;
 use clusters::evidence::Evidence;
@@ -28,7 +28,7 @@ use testkit::until::until;
 
 /// KCP with the controller, and two runtime clusters.
 pub struct Clusters {
-    supplies: Arc<Supplies>,
+    fixtures: Arc<Fixtures>,
     pub(crate) kcp: ControlPlane,
     pub(crate) runtimes: [RuntimeCluster; 2],
     pub(crate) controller: Controller,
@@ -40,27 +40,27 @@ impl Clusters {
     /// # Errors
     /// When a cluster or the controller does not become ready.
     pub async fn start(progress: &Progress, setup: &Setup, keep: bool) -> anyhow::Result<Self> {
-        let supplies = Arc::new(Supplies::gather(progress, setup, keep).await?);
+        let fixtures = Arc::new(Fixtures::prepare(progress, setup, keep).await?);
         let image = images::product(progress, Role::Controller).await?;
-        Box::pin(Self::with(progress, supplies, &image, "a")).await
+        Box::pin(Self::with(progress, fixtures, &image, "a")).await
     }
 
     /// Starts clusters whose names have a suffix.
     pub(crate) async fn with(
         progress: &Progress,
-        supplies: Arc<Supplies>,
+        fixtures: Arc<Fixtures>,
         image: &Image,
         suffix: &str,
     ) -> anyhow::Result<Self> {
         let start = |name| {
             let options = ClusterOptions::new(&format!("{name}-{suffix}"));
-            Box::pin(supplies.cluster(options))
+            Box::pin(fixtures.cluster(options))
         };
         let clusters = async { tokio::try_join!(start("kcp"), start("skr-one"), start("skr-two")) };
         let (kcp, one, two) = progress.show("start three clusters", clusters).await?;
         kcp.load_image(image).await?;
         let binary = images::built_binary(images::Profile::E2e);
-        let webhook = &supplies.webhook.reference;
+        let webhook = &fixtures.webhook.reference;
         let clusters = Self {
             controller: Controller::new(&binary, &image.reference, webhook),
             kcp: ControlPlane {
@@ -71,7 +71,7 @@ impl Clusters {
                 RuntimeCluster::of(one).await?,
                 RuntimeCluster::of(two).await?,
             ],
-            supplies,
+            fixtures,
         };
         let installed = progress
             .show("install the controller", Box::pin(clusters.install()))
@@ -102,8 +102,8 @@ impl Clusters {
         for cluster in [self.kcp.cluster, one.cluster, two.cluster] {
             cluster.stop().await?;
         }
-        match Arc::into_inner(self.supplies) {
-            Some(supplies) => supplies.remove().await,
+        match Arc::into_inner(self.fixtures) {
+            Some(fixtures) => fixtures.remove().await,
             None => Ok(()),
         }
     }

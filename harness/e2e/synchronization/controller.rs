@@ -13,9 +13,9 @@ use tokio::sync::Mutex;
 use super::DEADLINE;
 use super::control_plane::ControlPlane;
 use super::objects::{delete, get_opt};
+use crate::admission::cluster::TRUST_BUNDLE;
+use crate::definitions::pod::items;
 use crate::rollout::replicas_at;
-use crate::world::bundle;
-use crate::world::effects::items;
 use clusters::evidence::Evidence;
 use testkit::until::until;
 
@@ -117,7 +117,7 @@ impl Controller {
     }
 
     async fn manifests(&self, installation: &Installation) -> anyhow::Result<Vec<Value>> {
-        let bundle = format!("--kcp-cluster-trust-bundle={}", bundle::NAME);
+        let bundle = format!("--kcp-cluster-trust-bundle={TRUST_BUNDLE}");
         let webhook = format!("--webhook-image={}", self.webhook_image);
         let mut arguments = vec!["manifests", "controller"];
         if !installation.without_direct {

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use serde_json::Value;
 
 use crate::client::Client;
-use crate::world::effects::items;
+use crate::definitions::pod::items;
 
 /// Kinds whose objects are created and deleted by the cluster itself: group, plural, and why.
 const VOLATILE: [(&str, &str, &str); 5] = [

@@ -4,8 +4,8 @@ use api::names::{CONFIG_MAP, PULL_SECRET};
 use http::{Method, StatusCode};
 use serde_json::Value;
 
+use crate::admission::cluster::TRUST_BUNDLE;
 use crate::client::Client;
-use crate::world::bundle;
 
 /// An object, if it exists.
 pub(crate) async fn get_opt(api: &Client, path: &str) -> anyhow::Result<Option<Value>> {
@@ -48,5 +48,5 @@ pub(crate) fn named_config_map(namespace: &str, name: &str) -> String {
 }
 
 pub(crate) fn trust_bundle(_: &str) -> String {
-    bundle::PATH.to_owned()
+    format!("/apis/certificates.k8s.io/v1beta1/clustertrustbundles/{TRUST_BUNDLE}")
 }

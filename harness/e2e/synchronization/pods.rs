@@ -14,10 +14,11 @@ use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::DEADLINE;
-use super::source::{FURTHER, LIVE};
+use super::source::{FURTHER, LIVE, TRUST_BUNDLE_FILE, random};
+use crate::admission::cluster::TRUST_BUNDLE;
+use crate::admission::webhook::VOLUME;
 use crate::client::{Answer, Client};
-use crate::world::effects::{VOLUME, containers, items, pull_secrets, started};
-use crate::world::{Draft, bundle, random};
+use crate::definitions::pod::{containers, items, named, pull_secrets};
 use testkit::until::until;
 
 /// Pods that are created until [`PodStream::end`].
@@ -91,7 +92,7 @@ async fn run(api: Client, prefix: String, over: Arc<AtomicBool>) -> Tally {
 
 /// Creates a Pod and deletes it again.
 async fn create(api: &Client, name: &str) -> anyhow::Result<Answer> {
-    let mut pod = Draft::plain(name).0;
+    let mut pod = named(name);
     pod["metadata"]["annotations"][api::ALL_KEY] = json!("true");
     pod["spec"]["containers"][0]["image"] = json!(format!("{LIVE}/x"));
     pod["spec"]["nodeSelector"] = json!({ "example.test/none": "true" });
@@ -147,12 +148,14 @@ impl Tally {
 }
 
 fn mounts_bundle(pod: &Value) -> bool {
-    let bundle = json!({ "name": bundle::NAME, "path": bundle::FILE });
+    let bundle = json!({ "name": TRUST_BUNDLE, "path": TRUST_BUNDLE_FILE });
     let volume = items(&pod["spec"]["volumes"]).find(|it| it["name"] == VOLUME);
     let is_projected = volume.is_some_and(|volume| {
         items(&volume["projected"]["sources"]).any(|it| it["clusterTrustBundle"] == bundle)
     });
-    let is_mounted = started(pod)
+    let init_containers = items(&pod["spec"]["initContainers"]);
+    let is_mounted = init_containers
+        .chain(items(&pod["spec"]["containers"]))
         .all(|container| items(&container["volumeMounts"]).any(|mount| mount["name"] == VOLUME));
     is_projected && is_mounted
 }

@@ -21,9 +21,9 @@ use super::runtime_cluster::RuntimeCluster;
 use crate::client::Client;
 use crate::definitions::signal::keys;
 use crate::doubles::kim::Kim;
+use crate::fixtures::Fixtures;
 use crate::runner::{Environments, Selection};
 use crate::scenario::{Cluster, Environment};
-use crate::world::supplies::Supplies;
 use clusters::evidence::Evidence;
 use clusters::images::{self, Role};
 use clusters::progress::Progress;
@@ -99,11 +99,11 @@ impl ClustersPool {
         keep: bool,
         size: usize,
     ) -> anyhow::Result<Self> {
-        let supplies = Arc::new(Supplies::gather(progress, setup, keep).await?);
+        let fixtures = Arc::new(Fixtures::prepare(progress, setup, keep).await?);
         let image = images::product(progress, Role::Controller).await?;
         let start = |suffix| {
-            let supplies = Arc::clone(&supplies);
-            Box::pin(Clusters::with(progress, supplies, &image, suffix))
+            let fixtures = Arc::clone(&fixtures);
+            Box::pin(Clusters::with(progress, fixtures, &image, suffix))
         };
         let suffixes = SUFFIXES.into_iter().take(size);
         let started = futures::future::try_join_all(suffixes.map(start)).await?;
@@ -122,15 +122,15 @@ impl ClustersPool {
         })
     }
 
-    /// Takes a free set, with the controller as the scenario's steps say.
-    async fn lease(&self, steps: &[String]) -> anyhow::Result<Arc<Leased>> {
+    /// Takes a free set, with the controller as the scenario's `Given` steps say.
+    async fn lease(&self, given: &[String]) -> anyhow::Result<Arc<Leased>> {
         let clusters = self.free.lock().await.recv().await;
         let leased = Leased {
             clusters: clusters.context("the pool is closed")?,
             returns: self.returns.clone(),
             state: Mutex::default(),
         };
-        let installation = steps.iter().find_map(|step| Installation::of_step(step));
+        let installation = given.iter().find_map(|step| Installation::of_step(step));
         let installation = installation.unwrap_or_default();
         leased
             .controller
@@ -141,9 +141,9 @@ impl ClustersPool {
 }
 
 impl Environments for ClustersPool {
-    fn next(&self, steps: Vec<String>) -> LocalBoxFuture<'_, anyhow::Result<Arc<dyn Environment>>> {
+    fn next(&self, given: Vec<String>) -> LocalBoxFuture<'_, anyhow::Result<Arc<dyn Environment>>> {
         let lease = async move {
-            let leased = self.lease(&steps).await?;
+            let leased = self.lease(&given).await?;
             Ok(leased as Arc<dyn Environment>)
         };
         lease.boxed_local()

@@ -13,7 +13,7 @@ use super::objects::{delete, get_opt, named_config_map};
 use super::source::Source;
 use crate::admission::webhook::{Webhook, opted_in};
 use crate::client::Client;
-use crate::world::effects::items;
+use crate::definitions::pod::items;
 use clusters::cluster::Cluster;
 use testkit::until::until;
 

@@ -16,8 +16,10 @@ use cucumber::Parameter;
 use serde_json::{Value, json};
 
 use super::objects;
+use crate::admission::cluster::{SIGNER, TRUST_BUNDLE};
+use crate::admission::webhook::{VOLUME, usual_configuration};
 use crate::scenario::ObjectRef;
-use crate::world::{bundle, random, shared_configuration};
+use testkit::pki::Authority;
 
 /// A source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Parameter)]
@@ -60,7 +62,7 @@ impl Source {
     pub(crate) fn object(self) -> ObjectRef {
         let (kind, namespace, name) = match self {
             Self::PullSecret => ("Secret", Some(SKR_NAMESPACE), PULL_SECRET),
-            Self::TrustBundle => ("ClusterTrustBundle", None, bundle::NAME),
+            Self::TrustBundle => ("ClusterTrustBundle", None, TRUST_BUNDLE),
             Self::Configuration => ("ConfigMap", Some(SKR_NAMESPACE), CONFIG_MAP),
         };
         ObjectRef::new(kind, namespace, name)
@@ -104,9 +106,9 @@ impl Source {
     pub(crate) fn marked(self, mark: &str) -> anyhow::Result<Value> {
         Ok(match self {
             Self::PullSecret => pull_secret(&docker_config(mark)),
-            Self::TrustBundle => bundle::object(&certificates(mark)?),
+            Self::TrustBundle => trust_bundle(&certificates(mark)?),
             Self::Configuration => {
-                let mut document = shared_configuration()?;
+                let mut document = usual_configuration()?;
                 document["overrides"][format!("mark-{mark}.test")] =
                     json!(format!("replaced-{mark}.test"));
                 document["overrides"][LIVE] = json!(further(mark));
@@ -125,7 +127,7 @@ impl Source {
                 let (host, _) = known.find(newest).context("a host with new credentials")?;
                 Ok((format!("{host}/x"), PULL_SECRET.to_owned()))
             }
-            Self::TrustBundle => Ok(("any/x".to_owned(), crate::world::effects::VOLUME.to_owned())),
+            Self::TrustBundle => Ok(("any/x".to_owned(), VOLUME.to_owned())),
             Self::Configuration => {
                 let text = object["data"][CONFIG_KEY].as_str().context("a document")?;
                 let document: Value = serde_json::from_str(text)?;
@@ -190,14 +192,23 @@ fn config_map(document: &str) -> Value {
     })
 }
 
+fn trust_bundle(certificates: &str) -> Value {
+    json!({
+        "apiVersion": "certificates.k8s.io/v1beta1", "kind": "ClusterTrustBundle",
+        "metadata": { "name": TRUST_BUNDLE },
+        "spec": { "signerName": SIGNER, "trustBundle": certificates },
+    })
+}
+
 fn certificates(mark: &str) -> anyhow::Result<String> {
-    let mut params = rcgen::CertificateParams::new(Vec::new())?;
-    let name = format!("authority {mark}");
-    params
-        .distinguished_name
-        .push(rcgen::DnType::CommonName, name);
-    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-    Ok(params.self_signed(&rcgen::KeyPair::generate()?)?.pem())
+    Ok(Authority::new(&format!("authority {mark}"))?
+        .pem()
+        .to_owned())
+}
+
+/// A text that no other run uses.
+pub(crate) fn random() -> String {
+    format!("{:016x}", fastrand::u64(..))
 }
 
 /// A registry host that every configuration rewrites.
@@ -205,3 +216,5 @@ pub(crate) const LIVE: &str = "live.test";
 const KEPT: &str = "kept";
 /// Prefix of the hosts for which pull Secrets have credentials.
 pub(crate) const FURTHER: &str = "further-";
+/// File of the ClusterTrustBundle in a container.
+pub(crate) const TRUST_BUNDLE_FILE: &str = "kube-apiserver-serving.pem";

@@ -1,30 +1,54 @@
-//! A manager on KCP, as far as watchers meet it: the listener that it embeds, and what it heard.
+//! A manager on KCP: the listener that it embeds, and the events that it received.
 //!
-//! It runs in this process, at the container network's own address, where Pods on KCP reach it through a Service without
-//! a selector. Invariant: what it heard outlives its listener, which scenarios stop and start.
+//! It runs in this process, at the address of the container network, where Envoy on KCP reaches it through a Service without
+//! a selector. Received events are kept when a scenario stops the listener.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use futures::StreamExt as _;
 use listener::{
-    Authentication, CertificateCheck, Events, Liveness, Options, register_listener_component,
+    Authentication, CertificateCheck, Event, Events, Liveness, Options, register_listener_component,
 };
+use prometheus_client::registry::Registry;
+use testkit::metrics::Samples;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use super::HEARTBEAT;
-use super::heard::Heard;
+use super::HEARTBEAT_INTERVAL;
 
-/// See the module.
-pub(super) struct Manager {
-    name: &'static str,
-    address: SocketAddr,
+/// The object that an event is about.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct EventObject {
+    /// Group, version and kind.
+    pub(crate) gvk: (String, String, String),
+    /// Empty for a cluster-scoped object.
+    pub(crate) namespace: String,
+    /// Name.
+    pub(crate) name: String,
+}
+
+/// An event that arrived.
+#[derive(Debug, Clone)]
+pub(crate) struct Received {
+    /// Runtime in the client certificate; empty without one.
+    pub(crate) runtime: String,
+    /// Time of arrival.
+    pub(crate) at: Instant,
+}
+
+/// A manager.
+pub(crate) struct Manager {
+    pub(crate) name: &'static str,
+    pub(super) address: SocketAddr,
     check: CertificateCheck,
-    pub(super) heard: Heard,
-    busy: watch::Sender<bool>,
+    events: Arc<Mutex<Vec<(Event, Instant)>>>,
+    /// While true, no event is taken out of the queue of the listener.
+    blocked: watch::Sender<bool>,
     running: Mutex<Option<Running>>,
 }
 
@@ -32,10 +56,11 @@ struct Running {
     shutdown: CancellationToken,
     serving: JoinHandle<()>,
     liveness: Liveness,
+    registry: Registry,
 }
 
 impl Manager {
-    /// Listens at an address of this machine, at a free port.
+    /// Listens at a free port of an address of this machine.
     pub(super) async fn start(
         name: &'static str,
         address: IpAddr,
@@ -45,25 +70,17 @@ impl Manager {
             name,
             address: (address, 0).into(),
             check,
-            heard: Heard::default(),
-            busy: watch::channel(false).0,
+            events: Arc::default(),
+            blocked: watch::channel(false).0,
             running: Mutex::default(),
         };
         manager.address = manager.listen().await?;
         Ok(manager)
     }
 
-    pub(super) fn name(&self) -> &'static str {
-        self.name
-    }
-
-    pub(super) fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// Has no listener from now on.
+    /// Stops the listener.
     pub(super) async fn stop(&self) -> anyhow::Result<()> {
-        let running = self.running.lock().ok().and_then(|mut it| it.take());
+        let running = self.running().take();
         let Some(running) = running else {
             return Ok(());
         };
@@ -71,65 +88,127 @@ impl Manager {
         running.serving.await.context("the listener")
     }
 
-    /// Listens again where it did.
-    pub(super) async fn resume(&self) -> anyhow::Result<()> {
+    /// Listens again at the same address.
+    pub(super) async fn restart(&self) -> anyhow::Result<()> {
         self.stop().await?;
         self.listen().await.map(drop)
     }
 
-    /// Takes nothing out of the queue while it is so.
-    pub(super) fn set_busy(&self, busy: bool) {
-        self.busy.send_replace(busy);
+    /// Blocks the queue of the listener, which is then soon full.
+    pub(super) fn block(&self, blocked: bool) {
+        self.blocked.send_replace(blocked);
     }
 
-    /// Who is alive, as the listener says.
-    pub(super) fn liveness(&self) -> anyhow::Result<Liveness> {
-        let running = self.running.lock().ok();
-        let liveness = running.and_then(|it| it.as_ref().map(|it| it.liveness.clone()));
+    /// What the listener knows of the runtimes.
+    pub(crate) fn liveness(&self) -> anyhow::Result<Liveness> {
+        let running = self.running();
+        let liveness = running.as_ref().map(|it| it.liveness.clone());
         liveness.context("no listener runs")
+    }
+
+    /// Metrics of the listener; none while it is stopped.
+    pub(crate) fn metrics(&self) -> Samples {
+        let running = self.running();
+        running
+            .as_ref()
+            .map(|it| Samples::of(&it.registry))
+            .unwrap_or_default()
+    }
+
+    /// Events about an object, in the order of arrival.
+    pub(crate) fn received(&self, object: &EventObject) -> Vec<Received> {
+        let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        let about = events.iter().filter(|(event, _)| object.is_in(event));
+        about
+            .map(|(event, at)| Received {
+                runtime: event
+                    .runtime_id
+                    .as_ref()
+                    .map(|id| id.as_str().to_owned())
+                    .unwrap_or_default(),
+                at: *at,
+            })
+            .collect()
+    }
+
+    /// Names of the objects in a namespace that events were about.
+    pub(crate) fn received_in(&self, namespace: &str) -> BTreeSet<String> {
+        let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        let about = events
+            .iter()
+            .filter(|it| it.0.watched.namespace == namespace);
+        about.map(|(event, _)| event.watched.name.clone()).collect()
+    }
+
+    fn running(&self) -> MutexGuard<'_, Option<Running>> {
+        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn listen(&self) -> anyhow::Result<SocketAddr> {
         let options = Options {
             queued_events: QUEUE,
-            heartbeat_interval: HEARTBEAT,
-            retry_after: std::time::Duration::from_secs(1),
-            linger: std::time::Duration::ZERO,
-            grace: std::time::Duration::from_secs(1),
+            heartbeat_interval: HEARTBEAT_INTERVAL,
+            retry_after: Duration::from_secs(1),
+            linger: Duration::ZERO,
+            grace: Duration::from_secs(1),
             ..Options::new(Authentication::Certificate(self.check.clone()))
         };
         let (listener, events) = register_listener_component(self.address, self.name, options)?;
         let liveness = listener.liveness();
+        let mut registry = Registry::default();
+        listener.register_metrics(&mut registry);
         let bound = listener.bind().await?;
         let address = bound.local_addr();
         let shutdown = CancellationToken::new();
         let serving = tokio::spawn(serve(bound, shutdown.clone()));
-        tokio::spawn(receive(events, self.heard.clone(), self.busy.subscribe()));
-        if let Ok(mut running) = self.running.lock() {
-            *running = Some(Running {
-                shutdown,
-                serving,
-                liveness,
-            });
-        }
+        tokio::spawn(receive(
+            events,
+            Arc::clone(&self.events),
+            self.blocked.subscribe(),
+        ));
+        *self.running() = Some(Running {
+            shutdown,
+            serving,
+            liveness,
+            registry,
+        });
         Ok(address)
+    }
+}
+
+impl EventObject {
+    fn is_in(&self, event: &Event) -> bool {
+        let Event {
+            watched,
+            watched_gvk: gvk,
+            ..
+        } = event;
+        let (group, version, kind) = &self.gvk;
+        self.namespace == watched.namespace
+            && self.name == watched.name
+            && [group, version, kind] == [&gvk.group, &gvk.version, &gvk.kind]
     }
 }
 
 async fn serve(bound: listener::Bound, shutdown: CancellationToken) {
     if let Err(error) = bound.run(shutdown).await {
-        tracing::warn!(%error, "a listener of the stage ended");
+        tracing::warn!(%error, "listener failed");
     }
 }
 
-async fn receive(mut events: Events, heard: Heard, mut busy: watch::Receiver<bool>) {
+async fn receive(
+    mut events: Events,
+    received: Arc<Mutex<Vec<(Event, Instant)>>>,
+    mut blocked: watch::Receiver<bool>,
+) {
     while let Some(event) = events.next().await {
-        if busy.wait_for(|busy| !busy).await.is_err() {
+        if blocked.wait_for(|blocked| !blocked).await.is_err() {
             return;
         }
-        heard.add(event);
+        let mut received = received.lock().unwrap_or_else(PoisonError::into_inner);
+        received.push((event, Instant::now()));
     }
 }
 
-/// Fewer than a scenario's crowd, so that a busy manager has to say no; more than come at once, so that another need not.
+/// Fewer than the Kymas of an outage, so that a blocked manager rejects events; more than arrive at once otherwise.
 const QUEUE: usize = 64;

@@ -1,55 +1,63 @@
-//! What stands on the runtime before anything is watched: the Kyma's type, and who watches what for whom.
+//! What is installed on the runtime: the kind Kyma, and the Watchers with their managers.
 
 use serde_json::{Value, json};
 
-/// Who is told of Kymas' specs.
-pub(super) const LIFECYCLE: &str = "lifecycle-manager";
-/// Who is told of Kymas' statuses.
-pub(super) const STATUS: &str = "status-manager";
-/// Who is told of things that have no spec, no namespace, or are a subresource.
-pub(super) const MODULE: &str = "module-manager";
-/// Who believes a runtime by its domain alone.
+/// Manager of the field spec of Kymas.
+pub(crate) const LIFECYCLE: &str = "lifecycle-manager";
+/// Manager that accepts a runtime by its domain.
 pub(super) const PINNED: &str = "pinned-manager";
-/// All of them.
-pub(super) const WATCHER_MANAGERS: [&str; 4] = [LIFECYCLE, STATUS, MODULE, PINNED];
+/// All managers. The status manager gets events for the field status of Kymas, the module manager for kinds without a spec
+/// and for a subresource.
+pub(super) const MANAGERS: [&str; 4] = [LIFECYCLE, "status-manager", "module-manager", PINNED];
 
-/// The label of what is watched.
-pub(super) const WATCHED_BY: &str = "operator.kyma-project.io/watched-by";
+/// Label by which Watchers select objects.
+pub(crate) const WATCHED_BY: &str = "operator.kyma-project.io/watched-by";
 
-/// The file for `manifests watcher --watchers-file`; JSON is YAML.
-pub(super) fn watchers() -> Value {
-    let kyma = json!({ (WATCHED_BY): "kyma" });
-    let pinned = json!({ (WATCHED_BY): "pinned" });
-    let entry = |name: &str, manager: &str, (group, version, resource): (&str, &str, &str)| {
-        json!({
-            "namespace": "kcp-system", "name": name, "manager": manager, "field": "spec",
-            "resource": { "group": group, "version": version, "resource": resource },
-        })
-    };
-    let kymas = (GROUP, "*", "kymas");
-    let mut watchers = [
-        entry("kymas", LIFECYCLE, kymas),
-        entry("statuses", STATUS, kymas),
-        entry("config-maps", MODULE, ("", "v1", "configmaps")),
-        entry(
-            "roles",
-            MODULE,
-            ("rbac.authorization.k8s.io", "v1", "clusterroles"),
+/// The file for `manifests watcher --watchers-file`; JSON is YAML. A Scale has no labels.
+pub(crate) fn watchers() -> Value {
+    let entries = [
+        ("kymas", LIFECYCLE, "spec", KYMAS, Some("kyma")),
+        ("statuses", "status-manager", "status", KYMAS, Some("kyma")),
+        (
+            "config-maps",
+            "module-manager",
+            "spec",
+            ["", "v1", "configmaps"],
+            Some("kyma"),
         ),
-        entry("scales", MODULE, ("apps", "v1", "deployments/scale")),
-        entry("pinned", PINNED, ("", "v1", "configmaps")),
+        ("roles", "module-manager", "spec", ROLES, Some("kyma")),
+        (
+            "scales",
+            "module-manager",
+            "spec",
+            ["apps", "v1", "deployments/scale"],
+            None,
+        ),
+        (
+            "pinned",
+            PINNED,
+            "spec",
+            ["", "v1", "configmaps"],
+            Some("pinned"),
+        ),
     ];
-    watchers[1]["field"] = json!("status");
-    for labelled in [0, 1, 2, 3] {
-        watchers[labelled]["labels"] = kyma.clone();
-    }
-    // A Scale has no labels.
-    watchers[5]["labels"] = pinned;
+    let watchers = entries.map(
+        |(name, manager, field, [group, version, resource], label)| {
+            let mut watcher = json!({
+                "namespace": "kcp-system", "name": name, "manager": manager, "field": field,
+                "resource": { "group": group, "version": version, "resource": resource },
+            });
+            if let Some(label) = label {
+                watcher["labels"] = json!({ (WATCHED_BY): label });
+            }
+            watcher
+        },
+    );
     json!(watchers)
 }
 
-/// The custom resource, as far as it matters here.
-pub(super) fn kyma_type() -> Value {
+/// The CustomResourceDefinition of Kymas, without a schema.
+pub(super) fn kyma_definition() -> Value {
     json!({
         "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
         "metadata": { "name": format!("kymas.{GROUP}") },
@@ -67,7 +75,17 @@ pub(super) fn kyma_type() -> Value {
     })
 }
 
-/// The Kyma's group.
-pub(super) const GROUP: &str = "operator.kyma-project.io";
-/// Its version.
-pub(super) const VERSION: &str = "v1beta2";
+/// A Kyma that the Watchers select.
+pub(crate) fn kyma() -> Value {
+    json!({
+        "kind": "Kyma", "metadata": { "labels": { (WATCHED_BY): "kyma" } },
+        "spec": { "channel": "regular" },
+    })
+}
+
+/// Group of Kymas.
+pub(crate) const GROUP: &str = "operator.kyma-project.io";
+/// Version of Kymas.
+pub(crate) const VERSION: &str = "v1beta2";
+const KYMAS: [&str; 3] = [GROUP, "*", "kymas"];
+const ROLES: [&str; 3] = ["rbac.authorization.k8s.io", "v1", "clusterroles"];

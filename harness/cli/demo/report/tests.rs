@@ -107,15 +107,15 @@ fn times_of_the_other_steps_are_printed() {
         arrived: Duration::from_millis(320),
         decided: Duration::from_millis(680),
     };
-    let received = Arrival {
+    let received = Delivery {
         runtime: "two".to_owned(),
         manager: "lifecycle-manager",
         write: Duration::from_micros(4_400),
-        heard: Duration::from_millis(42),
-        write_meanwhile: Duration::from_millis(5),
-        heard_after: Duration::from_millis(730),
+        received: Duration::from_millis(42),
+        write_in_outage: Duration::from_millis(5),
+        received_after_outage: Duration::from_millis(730),
     };
-    let text = rotation(&rotated, Colors(false)) + &arrival(&received, Colors(false));
+    let text = rotation(&rotated, Colors(false)) + &delivery(&received, Colors(false));
     let times = [
         "0.3 s later one has",
         "0.7 s later",

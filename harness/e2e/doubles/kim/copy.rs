@@ -9,7 +9,7 @@ use kube::{Api, Client, ResourceExt as _};
 use serde_json::{Value, json};
 
 use super::Destination;
-use crate::world::bundle;
+use crate::admission::cluster::TRUST_BUNDLE;
 
 /// The sources as they are on KCP; `None` is one that does not exist.
 pub(super) struct Sources(Vec<(Part, Option<Value>)>);
@@ -42,7 +42,7 @@ impl Part {
         match self {
             Self::Configuration => CONFIG_MAP,
             Self::PullSecret => PULL_SECRET,
-            Self::TrustBundle => bundle::NAME,
+            Self::TrustBundle => TRUST_BUNDLE,
         }
     }
 

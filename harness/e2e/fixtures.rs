@@ -1,7 +1,8 @@
-//! What every cluster of a run gets: the registry's trust, the images, the product.
+//! What every cluster of a run gets: the images, the trust in the private registry, the manifests of the webhook.
 //!
-//! Invariant: gathered once a run; a cluster of a scenario's own differs from the shared one in its options alone.
+//! It is prepared once a run; a cluster of a scenario's own differs from the shared one in its options only.
 
+use crate::admission::webhook::LANDSCAPE;
 use crate::install::Product;
 use clusters::cluster::{Cluster, ClusterOptions, Provider};
 use clusters::images::{self, Image, Role};
@@ -10,10 +11,8 @@ use clusters::registry::{Identity, Registry};
 use clusters::run::Run;
 use clusters::setup::Setup;
 
-use super::effects::LANDSCAPE;
-
 /// Registry, images and manifests, and the run that they belong to.
-pub(crate) struct Supplies {
+pub(crate) struct Fixtures {
     run: Run,
     pub(crate) provider: Provider,
     pub(crate) registry: Registry,
@@ -25,9 +24,9 @@ pub(crate) struct Supplies {
     pub(crate) webhook: Image,
 }
 
-impl Supplies {
+impl Fixtures {
     /// Builds the images and starts the registry.
-    pub(crate) async fn gather(
+    pub(crate) async fn prepare(
         progress: &Progress,
         setup: &Setup,
         keep: bool,

@@ -1,0 +1,114 @@
+//! The gateway of KCP: its faults, its clients, its certificates, and metrics on KCP.
+
+use anyhow::{Context as _, ensure};
+use cucumber::{then, when};
+use serde_json::json;
+
+use super::PATIENCE;
+use super::event::event;
+use super::manager::event_object;
+use crate::scenario::{ObjectRef, Scenario};
+use crate::watching::{Fault, View};
+use testkit::until::until;
+
+/// Without a fault, the last one ends.
+#[when(regex = "^KCP becomes (?:reachable again|unreachable: (.+))$")]
+async fn fault_changed(scenario: &mut Scenario, fault: String) -> anyhow::Result<()> {
+    let env = scenario.environment_of::<View>()?;
+    if fault.is_empty() {
+        let injected = scenario.observed.noted("fault")?.as_str();
+        let injected: Fault = parse(injected.unwrap_or_default())?;
+        return env.end_fault(injected).await;
+    }
+    let parsed = parse(&fault)?;
+    scenario.observed.noted.insert("fault", json!(fault));
+    let handle = env.clone();
+    scenario.undo(format!("end the fault: {fault}"), async move {
+        handle.end_fault(parsed).await?;
+        handle.runtime.has_delivered().await
+    });
+    env.inject(parsed).await
+}
+
+fn parse(fault: &str) -> anyhow::Result<Fault> {
+    fault.parse().map_err(anyhow::Error::msg)
+}
+
+#[when(
+    regex = r#"^a client with "([^"]+)" posts (?:to the gateway|an event for (.+) to the gateway)$"#
+)]
+async fn posts(scenario: &mut Scenario, client: String, object: String) -> anyhow::Result<()> {
+    let env = scenario.environment_of::<View>()?;
+    if object.is_empty() {
+        let error = env.rejection(&client).await?;
+        scenario
+            .observed
+            .noted
+            .insert("connection", json!({ "error": error }));
+        return Ok(());
+    }
+    ensure!(
+        client == "the certificate of another runtime",
+        "unknown client: {client}"
+    );
+    let object: ObjectRef = object.parse().map_err(anyhow::Error::msg)?;
+    let about = event_object(scenario, &object).await?;
+    env.post_as_other(&event(&about)).await
+}
+
+/// Compares with the state before the first step of the scenario.
+#[then(
+    regex = r#"^metric "([^"]+)" of (?:the gateway|manager "([^"]+)") increases by (at least )?(\d+)$"#
+)]
+async fn metric_increases(
+    scenario: &mut Scenario,
+    metric: String,
+    manager: String,
+    at_least: String,
+    by: u64,
+) -> anyhow::Result<()> {
+    let env = scenario.environment_of::<View>()?;
+    let increase = || async {
+        if manager.is_empty() {
+            ensure!(metric == HANDSHAKE_ERRORS, "unknown metric: {metric}");
+            let now = env.gateway.handshake_errors().await?;
+            let increase = now.checked_sub(env.before.handshake_errors);
+            return increase.context("the gateway was restarted");
+        }
+        let before = env.before.managers.get(manager.as_str());
+        let before = before.map_or(0, |it| it.count(&metric));
+        let now = env.manager(&manager)?.metrics().count(&metric);
+        now.checked_sub(before)
+            .context("the listener was restarted")
+    };
+    if at_least.is_empty() {
+        let now = increase().await?;
+        ensure!(now == by, "it increased by {now}");
+        return Ok(());
+    }
+    until(&format!("{metric} increases"), PATIENCE, || async {
+        let now = increase().await?;
+        ensure!(now >= by, "it increased by {now}");
+        anyhow::Ok(())
+    })
+    .await?;
+    Ok(())
+}
+
+#[when("the CA of both sides is rotated")]
+async fn rotated(scenario: &mut Scenario) -> anyhow::Result<()> {
+    let env = scenario.environment_of::<View>()?;
+    let old = env.authority();
+    let shared = env.clone();
+    scenario.undo("restore the certificates", async move {
+        let is_complete = shared.authority().pem() != old.pem();
+        if !is_complete {
+            shared.restore_certificates().await?;
+        }
+        shared.runtime.has_delivered().await
+    });
+    env.rotate().await
+}
+
+/// Sum of Envoy's counters of rejected TLS handshakes.
+const HANDSHAKE_ERRORS: &str = "listener.ssl.handshake_errors";

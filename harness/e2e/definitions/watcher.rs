@@ -1,0 +1,169 @@
+//! The watcher on the runtime: its replicas, its reviews, and what the API server says about it.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use cucumber::{then, when};
+use serde_json::{Value, json};
+use testkit::metrics::Samples;
+
+use crate::scenario::{ObjectRef, Scenario};
+use crate::watching::objects::{GROUP, LIFECYCLE, VERSION, kyma};
+use crate::watching::{REPLICAS, View};
+
+#[when(regex = "^component watcher is (restarted|stopped|started|killed)$")]
+async fn component(scenario: &mut Scenario, change: String) -> anyhow::Result<()> {
+    let env = scenario.environment_of::<View>()?;
+    let handle = env.clone();
+    scenario.undo("start the watcher", async move {
+        handle.runtime.watcher.start(REPLICAS).await?;
+        handle.has_heartbeats(LIFECYCLE, REPLICAS).await?;
+        handle.runtime.has_delivered().await
+    });
+    match change.as_str() {
+        "restarted" => env.runtime.watcher.restart().await,
+        "stopped" => env.runtime.watcher.stop().await,
+        "started" => env.runtime.watcher.start(REPLICAS).await,
+        _ => env.runtime.kill().await,
+    }
+}
+
+#[then("no replica of component watcher was restarted")]
+async fn not_restarted(scenario: &mut Scenario) -> anyhow::Result<()> {
+    let env = scenario.environment_of::<View>()?;
+    let (before, now) = (&env.before.restarts, env.runtime.restarts().await?);
+    ensure!(*before == now, "restarts by Pod: {before:?}, then {now:?}");
+    Ok(())
+}
+
+/// By the histogram of the watcher, which has a bucket for the limit. A write whose review has no answer takes three
+/// seconds, the time limit of the API server.
+#[then(regex = r"^no AdmissionReview was delayed by more than (\d+)ms$")]
+async fn not_delayed(scenario: &mut Scenario, limit: u64) -> anyhow::Result<()> {
+    let env = scenario.environment_of::<View>()?;
+    let kymas = env.created_kymas().await?;
+    let now = env.runtime.metrics().await?;
+    let limit = Duration::from_millis(limit).as_secs_f64();
+    let quick = format!("watcher_admission_duration_seconds_bucket{{le=\"{limit}\"}}");
+    let has_bucket = now.values().all(|it| it.value(&quick).is_some());
+    ensure!(has_bucket, "the histogram has no bucket {limit}");
+    let increase = |series: &str| {
+        let sum = |samples: &Samples| samples.count(series);
+        let [before, now] = [&env.before.watcher, &now].map(|it| it.values().map(sum).sum::<u64>());
+        now.checked_sub(before).context("a replica was restarted")
+    };
+    let all = increase("watcher_admission_duration_seconds_count")?;
+    let quick = increase(&quick)?;
+    let created = u64::try_from(kymas.names.len())?;
+    ensure!(all >= created, "{all} reviews of {created} Kymas");
+    ensure!(quick == all, "{} of {all} reviews", all - quick);
+    let slowest = kymas.slowest;
+    ensure!(slowest < WITHOUT_ANSWER, "a write took {slowest:?}");
+    Ok(())
+}
+
+#[then("the API server got an answer to every AdmissionReview")]
+async fn answered(scenario: &mut Scenario) -> anyhow::Result<()> {
+    let env = scenario.environment_of::<View>()?;
+    let now = env.runtime.api_server_metrics().await?;
+    let increase = |series: &str| {
+        let now = now
+            .count(series)
+            .checked_sub(env.before.api_server.count(series));
+        now.context("the API server was restarted")
+    };
+    let asked = increase("apiserver_admission_webhook_request_total")?;
+    ensure!(asked > 0, "the API server sent no AdmissionReview");
+    let failed = increase("apiserver_admission_webhook_fail_open_count")?;
+    ensure!(failed == 0, "{failed} of {asked} had no answer");
+    Ok(())
+}
+
+#[when(
+    regex = r#"^an AdmissionReview for (\w+) of (Kyma "[^"]+") with (no change|a changed spec|a changed status|no spec) is posted to the watcher$"#
+)]
+async fn posted(
+    scenario: &mut Scenario,
+    operation: String,
+    object: ObjectRef,
+    change: String,
+) -> anyhow::Result<()> {
+    let env = scenario.environment_of::<View>()?;
+    let actual = scenario.resolved(&object);
+    let review = review(&actual, &operation, &change)?;
+    let answer = env.runtime.review(LIFECYCLE, &review).await?;
+    scenario.observed.last = Some(answer);
+    let shown =
+        |it: &ObjectRef| format!("{}/{}", it.namespace.clone().unwrap_or_default(), it.name);
+    let noted = json!([review["request"]["uid"], shown(&object), shown(&actual)]);
+    scenario
+        .observed
+        .noted
+        .insert("posted AdmissionReview", noted);
+    Ok(())
+}
+
+/// The whole response. The message `event queued` has one of two endings: it depends on the disk of the node.
+#[then(expr = "the AdmissionReview is allowed with message {string}")]
+fn allowed(scenario: &mut Scenario, message: String) -> anyhow::Result<()> {
+    let noted = scenario.observed.noted("posted AdmissionReview")?;
+    let text = |place: usize| noted[place].as_str().unwrap_or_default();
+    let message = message.replace(text(1), text(2));
+    let messages = match message.as_str() {
+        "event queued" => vec!["event queued for KCP", "event queued in memory only"],
+        other => vec![other],
+    };
+    let response = scenario.observed.last()?.at("/response");
+    let is_expected = messages.iter().any(|message| {
+        let status = json!({ "metadata": {}, "status": "Success", "message": message });
+        *response == json!({ "uid": noted[0], "allowed": true, "status": status })
+    });
+    ensure!(is_expected, "expected one of {messages:?}: {response}");
+    Ok(())
+}
+
+/// An AdmissionReview as an API server sends it.
+fn review(object: &ObjectRef, operation: &str, change: &str) -> anyhow::Result<Value> {
+    let mut old = kyma();
+    old["apiVersion"] = json!(format!("{GROUP}/{VERSION}"));
+    old["metadata"]["name"] = json!(object.name);
+    old["metadata"]["namespace"] = json!(object.namespace);
+    old["status"] = json!({ "state": "Processing" });
+    let mut new = old.clone();
+    let mut subresource = Value::Null;
+    match change {
+        "no change" => {}
+        "a changed spec" => new["spec"] = json!({ "channel": "fast" }),
+        "a changed status" => {
+            new["status"] = json!({ "state": "Ready" });
+            subresource = json!("status");
+        }
+        "no spec" => {
+            new["spec"] = Value::Null;
+            old["spec"] = Value::Null;
+        }
+        other => bail!("unknown change: {other}"),
+    }
+    match operation {
+        "CREATE" => old = Value::Null,
+        "DELETE" => new = Value::Null,
+        _ => {}
+    }
+    let mut request = json!({
+        "uid": format!("{:016x}", fastrand::u64(..)), "operation": operation,
+        "kind": { "group": GROUP, "version": VERSION, "kind": "Kyma" },
+        "resource": { "group": GROUP, "version": VERSION, "resource": "kymas" },
+        "name": object.name, "namespace": object.namespace,
+        "object": new, "oldObject": old, "dryRun": false,
+    });
+    if !subresource.is_null() {
+        request["subResource"] = subresource;
+    }
+    Ok(json!({
+        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request,
+    }))
+}
+
+/// Shorter than the time that the API server waits for an answer. Writes themselves have taken up to 1.7 seconds on a busy
+/// machine.
+const WITHOUT_ANSWER: Duration = Duration::from_millis(2_500);

@@ -1,0 +1,263 @@
+//! The runtime cluster, and the watcher on it, installed from what `manifests watcher` prints.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context as _, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use http::Method;
+use serde_json::{Value, json};
+use testkit::metrics::Samples;
+use tokio::process::Command;
+
+use super::objects::{kyma_definition, watchers};
+use super::{FOLLOW_UP_DELAY, HEARTBEAT_INTERVAL};
+use crate::client::{Answer, Client};
+use crate::definitions::PATIENCE;
+use crate::gateway::{Certificates, HOST};
+use crate::rollout::Workload;
+use clusters::cluster::Cluster;
+use clusters::evidence::Evidence;
+use clusters::images::Image;
+use testkit::until::until;
+
+/// A runtime cluster with the watcher.
+pub(crate) struct WatchedRuntime {
+    pub(crate) cluster: Cluster,
+    pub(crate) client: Client,
+    /// The Deployment of the watcher.
+    pub(crate) watcher: Workload,
+}
+
+impl WatchedRuntime {
+    pub(super) async fn new(cluster: Cluster) -> anyhow::Result<Self> {
+        let client = Client::with(cluster.kubeconfig()).await?;
+        let watcher = Workload {
+            client: client.clone(),
+            namespace: NAMESPACE,
+            name: NAME,
+        };
+        Ok(Self {
+            cluster,
+            client,
+            watcher,
+        })
+    }
+
+    /// Installs the watcher and the kind Kyma.
+    pub(super) async fn install(
+        &self,
+        binary: &Path,
+        image: &Image,
+        certificates: &Certificates,
+    ) -> anyhow::Result<()> {
+        self.apply(
+            &json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } }),
+        )
+        .await?;
+        self.apply(&kyma_definition()).await?;
+        for object in printed(binary, &image.reference, certificates).await? {
+            self.apply(&object).await?;
+        }
+        self.watcher.is_rolled_out().await?;
+        // A kept watcher has the certificates of another run.
+        self.watcher.update_mounts().await
+    }
+
+    /// Replaces the certificates of the watcher and the `caBundle`, and waits until each replica has loaded them.
+    pub(super) async fn renew(&self, certificates: &Certificates) -> anyhow::Result<()> {
+        let before = self.certificate_reloads().await?;
+        self.apply(&json!({
+            "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
+            "metadata": { "name": SECRET, "namespace": NAMESPACE },
+            "stringData": certificates.files(),
+        }))
+        .await?;
+        self.trust(&certificates.trusted).await?;
+        self.watcher.update_mounts().await?;
+        until(
+            "the watcher has loaded the certificates",
+            PATIENCE,
+            || async {
+                let now = self.certificate_reloads().await?;
+                for (pod, reloads) in &before {
+                    ensure!(
+                        now.get(pod) > Some(reloads),
+                        "{pod}: {now:?} after {before:?}"
+                    );
+                }
+                anyhow::Ok(())
+            },
+        )
+        .await?;
+        Ok(())
+    }
+
+    /// Writes the `caBundle` of each entry of the webhook configuration.
+    async fn trust(&self, authorities: &str) -> anyhow::Result<()> {
+        let mut live = self.webhook_configuration().await?;
+        let bundle = BASE64.encode(authorities);
+        for entry in live["webhooks"].as_array_mut().context("no webhooks")? {
+            entry["clientConfig"]["caBundle"] = json!(bundle);
+        }
+        let path = configuration_path();
+        let put = self.client.ask(Method::PUT, &path, Some(&live)).await?;
+        put.good_for(path).map(drop)
+    }
+
+    /// The ValidatingWebhookConfiguration of the watcher.
+    pub(crate) async fn webhook_configuration(&self) -> anyhow::Result<Value> {
+        Ok(self.client.get(&configuration_path()).await?.object)
+    }
+
+    async fn certificate_reloads(&self) -> anyhow::Result<BTreeMap<String, u64>> {
+        let series = "watcher_certificate_reloads_total{result=\"success\"}";
+        let metrics = self.metrics().await?;
+        Ok(metrics
+            .into_iter()
+            .map(|(pod, it)| (pod, it.count(series)))
+            .collect())
+    }
+
+    /// Metrics of each replica, by Pod.
+    pub(crate) async fn metrics(&self) -> anyhow::Result<BTreeMap<String, Samples>> {
+        let mut metrics = BTreeMap::new();
+        for pod in self.watcher.pod_names().await? {
+            let text = self.watcher.page(&pod, METRICS_PORT, "metrics").await?;
+            metrics.insert(pod, Samples::parse(&text));
+        }
+        ensure!(!metrics.is_empty(), "the watcher has no replica");
+        Ok(metrics)
+    }
+
+    /// Metrics of the API server.
+    pub(crate) async fn api_server_metrics(&self) -> anyhow::Result<Samples> {
+        let metrics = self.client.get("/metrics").await?.object;
+        Ok(Samples::parse(metrics.as_str().context("no text")?))
+    }
+
+    /// Waits until no replica has an event to deliver, follow-up events included.
+    pub(crate) async fn has_delivered(&self) -> anyhow::Result<()> {
+        until("the queues of the watcher are empty", PATIENCE, || async {
+            for (pod, samples) in self.metrics().await? {
+                let left = samples.value("watcher_outbox_events");
+                let left = left.with_context(|| format!("{pod} has no watcher_outbox_events"))?;
+                ensure!(left < 0.5, "{pod}: {left} events");
+            }
+            anyhow::Ok(())
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// Posts an AdmissionReview to a replica.
+    pub(crate) async fn review(&self, manager: &str, review: &Value) -> anyhow::Result<Answer> {
+        let path = format!(
+            "/api/v1/namespaces/{NAMESPACE}/services/https:{NAME}:443/proxy/validate/{manager}"
+        );
+        let answer = self.client.ask(Method::POST, &path, Some(review)).await?;
+        answer.good_for(path)
+    }
+
+    /// Kills every process of the watcher with SIGKILL, and waits until all containers are started again.
+    pub(crate) async fn kill(&self) -> anyhow::Result<()> {
+        let before = self.restarts().await?;
+        let killed = self.cluster.exec_on_node(&["sh", "-c", KILL]).await?;
+        let count = killed.stdout.lines().count();
+        ensure!(killed.code == 0 && count == REPLICAS, "killed: {killed:?}");
+        until("all containers are started again", PATIENCE, || async {
+            let now = self.restarts().await?;
+            for (pod, count) in &before {
+                ensure!(now.get(pod) > Some(count), "{pod}: {now:?}");
+            }
+            anyhow::Ok(())
+        })
+        .await?;
+        self.watcher.is_rolled_out().await
+    }
+
+    /// Number of restarts of each replica, by Pod.
+    pub(crate) async fn restarts(&self) -> anyhow::Result<BTreeMap<String, u64>> {
+        let pods = self.watcher.pods().await?;
+        let restarts = pods.iter().map(|pod| {
+            let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+            let count = pod["status"]["containerStatuses"][0]["restartCount"].as_u64();
+            (name.to_owned(), count.unwrap_or_default())
+        });
+        Ok(restarts.collect())
+    }
+
+    /// The certificate that the watcher presents to KCP, PEM.
+    pub(super) async fn certificate(&self) -> anyhow::Result<String> {
+        let path = format!("/api/v1/namespaces/{NAMESPACE}/secrets/{SECRET}");
+        let secret = self.client.get(&path).await?;
+        let text = secret.at("/data/tls.crt").as_str().context("no tls.crt")?;
+        Ok(String::from_utf8(BASE64.decode(text)?)?)
+    }
+
+    async fn apply(&self, object: &Value) -> anyhow::Result<()> {
+        self.cluster.apply(&object.to_string()).await?;
+        Ok(())
+    }
+
+    /// Keeps metrics of each replica, and logs of containers that were restarted.
+    pub(super) async fn keep(&self, evidence: &Evidence) {
+        for pod in self.watcher.pod_names().await.unwrap_or_default() {
+            let page = self.watcher.page(&pod, METRICS_PORT, "metrics").await;
+            evidence.keep_result(&format!("watcher/{pod}-metrics.txt"), page);
+            let path = format!("{}/log?previous=true", self.watcher.pod_path(&pod));
+            let log = self.client.get(&path).await;
+            let log = log.map(|it| it.object.as_str().unwrap_or_default().to_owned());
+            evidence.keep_result(&format!("watcher/{pod}-previous.log"), log);
+        }
+    }
+}
+
+/// What `manifests watcher` prints.
+async fn printed(
+    binary: &Path,
+    image: &str,
+    certificates: &Certificates,
+) -> anyhow::Result<Vec<Value>> {
+    let folder = tempfile::tempdir()?;
+    for (name, text) in certificates.files().as_object().into_iter().flatten() {
+        std::fs::write(folder.path().join(name), text.as_str().unwrap_or_default())?;
+    }
+    let list = folder.path().join("watchers.yaml");
+    std::fs::write(&list, watchers().to_string())?;
+    let heartbeat = format!("--heartbeat-interval={}s", HEARTBEAT_INTERVAL.as_secs());
+    let follow_up = format!("--follow-up-delay={}s", FOLLOW_UP_DELAY.as_secs());
+    let printed = Command::new(binary)
+        .args(["manifests", "watcher", "--kcp-addr", HOST])
+        .args(["--image", image, "--watchers-file"])
+        .arg(&list)
+        .arg("--cert-dir")
+        .arg(folder.path())
+        .args(["--", &heartbeat, &follow_up])
+        .output()
+        .await
+        .with_context(|| format!("{} cannot be run", binary.display()))?;
+    let errors = String::from_utf8_lossy(&printed.stderr);
+    ensure!(printed.status.success(), "manifests watcher: {errors}");
+    let text = String::from_utf8(printed.stdout)?;
+    let mut objects: Vec<Value> = serde_saphyr::from_multiple(&text)?;
+    objects.retain(|object| !object.is_null());
+    Ok(objects)
+}
+
+fn configuration_path() -> String {
+    format!("/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/{NAME}")
+}
+
+const NAMESPACE: &str = "kyma-system";
+/// Deployment, Service, webhook configuration and the value of the label `app`.
+const NAME: &str = "skr-webhook";
+const SECRET: &str = "skr-webhook-tls";
+const METRICS_PORT: u16 = 2112;
+/// Replicas in the manifests.
+pub(crate) const REPLICAS: usize = 2;
+/// By the command line, which Pods cannot hide from their node.
+const KILL: &str = "for file in /proc/[0-9]*/cmdline; do \
+     if tr '\\0' ' ' <$file 2>/dev/null | grep -q '^/runtime-bootstrapper watcher'; then \
+     pid=${file#/proc/}; pid=${pid%/cmdline}; kill -9 $pid && echo $pid; fi; done";

@@ -1,0 +1,235 @@
+//! The environment of one scenario: what all share, and the state that its steps compare with.
+
+use std::collections::BTreeMap;
+use std::ops::Deref;
+use std::path::Path;
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use clusters::evidence::Evidence;
+use clusters::progress::Progress;
+use clusters::setup::Setup;
+use futures::FutureExt as _;
+use futures::future::LocalBoxFuture;
+use testkit::metrics::Samples;
+use tokio::task::JoinHandle;
+
+use super::environment::Watching;
+use super::manager::EventObject;
+use crate::client::Client;
+use crate::runner::{Environments, Selection};
+use crate::scenario::{Cluster, Environment};
+
+/// What all scenarios share, and the state of one.
+pub(crate) struct View {
+    watching: Arc<Watching>,
+    /// State before the first step.
+    pub(crate) before: Before,
+    state: Mutex<State>,
+}
+
+/// Counters before the first step.
+pub(crate) struct Before {
+    pub(crate) handshake_errors: u64,
+    pub(crate) managers: BTreeMap<&'static str, Samples>,
+    pub(crate) api_server: Samples,
+    pub(crate) watcher: BTreeMap<String, Samples>,
+    pub(crate) restarts: BTreeMap<String, u64>,
+}
+
+/// What steps of a scenario share beside objects.
+#[derive(Default)]
+pub(crate) struct State {
+    /// Number of events about an object before the scenario's last change, by manager.
+    pub(crate) marks: BTreeMap<(&'static str, EventObject), usize>,
+    /// Kymas that were created.
+    pub(crate) kymas: Kymas,
+    /// Kymas that are being created.
+    pub(crate) stream: Option<KymaStream>,
+}
+
+/// Kymas of one Namespace.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Kymas {
+    pub(crate) namespace: String,
+    pub(crate) names: Vec<String>,
+    /// Duration of the slowest write.
+    pub(crate) slowest: Duration,
+}
+
+/// Kymas that are created until [`KymaStream::end`].
+pub(crate) struct KymaStream {
+    over: Arc<AtomicBool>,
+    task: JoinHandle<anyhow::Result<Kymas>>,
+}
+
+/// Starts the environment, or uses one that an earlier run kept.
+///
+/// # Errors
+/// At the first part that does not become ready.
+pub async fn start(
+    progress: &Progress,
+    _: &Selection,
+    keep: bool,
+) -> anyhow::Result<Rc<dyn Environments>> {
+    let setup = Setup::load()?;
+    progress.say(&format!("clusters run on {}", setup.provider));
+    let watching = Box::pin(Watching::start(progress, &setup, keep)).await?;
+    Ok(Rc::new(Shared(Arc::new(watching))))
+}
+
+struct Shared(Arc<Watching>);
+
+impl Environments for Shared {
+    fn next(&self, _: Vec<String>) -> LocalBoxFuture<'_, anyhow::Result<Arc<dyn Environment>>> {
+        let view = async {
+            let view = View {
+                watching: Arc::clone(&self.0),
+                before: Before::read(&self.0).await?,
+                state: Mutex::default(),
+            };
+            Ok(Arc::new(view) as Arc<dyn Environment>)
+        };
+        view.boxed_local()
+    }
+
+    fn stop(self: Rc<Self>) -> LocalBoxFuture<'static, anyhow::Result<()>> {
+        let stop = async {
+            let shared = Rc::into_inner(self).context("a scenario still runs")?;
+            let watching = Arc::into_inner(shared.0).context("a scenario still runs")?;
+            Box::pin(watching.stop()).await
+        };
+        stop.boxed_local()
+    }
+}
+
+impl Before {
+    async fn read(watching: &Watching) -> anyhow::Result<Self> {
+        let managers = watching.managers.iter();
+        Ok(Self {
+            handshake_errors: watching.gateway.handshake_errors().await?,
+            managers: managers.map(|it| (it.name, it.metrics())).collect(),
+            api_server: watching.runtime.api_server_metrics().await?,
+            watcher: watching.runtime.metrics().await?,
+            restarts: watching.runtime.restarts().await?,
+        })
+    }
+}
+
+impl View {
+    /// The state; the guard must not be held across an await.
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What all scenarios share, for an action at the end of the scenario.
+    pub(crate) fn shared(&self) -> Arc<Watching> {
+        Arc::clone(&self.watching)
+    }
+
+    /// Counts the events about an object until now; later steps look at those that follow.
+    pub(crate) fn mark(&self, object: &EventObject) {
+        for manager in &self.managers {
+            let count = manager.received(object).len();
+            self.state()
+                .marks
+                .insert((manager.name, object.clone()), count);
+        }
+    }
+
+    /// The Kymas that steps created; ends their continuous creation.
+    pub(crate) async fn created_kymas(&self) -> anyhow::Result<Kymas> {
+        let stream = self.state().stream.take();
+        if let Some(stream) = stream {
+            let kymas = stream.end().await?;
+            self.state().kymas = kymas;
+        }
+        let kymas = self.state().kymas.clone();
+        ensure!(!kymas.names.is_empty(), "no Kymas were created");
+        Ok(kymas)
+    }
+}
+
+impl Kymas {
+    /// None yet.
+    pub(crate) fn new(namespace: String) -> Self {
+        Self {
+            namespace,
+            ..Self::default()
+        }
+    }
+
+    /// Creates one more.
+    pub(crate) async fn add(&mut self, watching: &Watching) -> anyhow::Result<()> {
+        let begin = Instant::now();
+        let name = watching.create_kyma(&self.namespace).await?;
+        self.slowest = self.slowest.max(begin.elapsed());
+        self.names.push(name);
+        Ok(())
+    }
+}
+
+impl KymaStream {
+    /// Creates Kymas in a Namespace, one after the other.
+    pub(crate) fn start(watching: Arc<Watching>, namespace: String) -> Self {
+        let over = Arc::new(AtomicBool::new(false));
+        let is_over = Arc::clone(&over);
+        let task = tokio::spawn(async move {
+            let mut kymas = Kymas::new(namespace);
+            while !is_over.load(Ordering::Relaxed) {
+                kymas.add(&watching).await?;
+            }
+            Ok(kymas)
+        });
+        Self { over, task }
+    }
+
+    async fn end(self) -> anyhow::Result<Kymas> {
+        self.over.store(true, Ordering::Relaxed);
+        let kymas = self.task.await.context("the creation of Kymas")??;
+        let count = kymas.names.len();
+        ensure!(count >= MINIMUM, "only {count} Kymas were created");
+        Ok(kymas)
+    }
+
+    /// Ends at once.
+    pub(crate) async fn abort(self) {
+        self.task.abort();
+        // Its handle of the environment is dropped now.
+        let _ = self.task.await;
+    }
+}
+
+impl Environment for View {
+    fn client(&self, cluster: &Cluster) -> anyhow::Result<Client> {
+        match cluster {
+            Cluster::Kcp => Ok(self.kcp_client.clone()),
+            Cluster::Runtime(None) => Ok(self.runtime.client.clone()),
+            Cluster::Runtime(Some(name)) => anyhow::bail!("there is one runtime, not {name:?}"),
+        }
+    }
+
+    fn diagnose<'a>(&'a self, folder: &'a Path) -> LocalBoxFuture<'a, ()> {
+        let collect = async {
+            match Evidence::in_folder(folder.to_owned()) {
+                Ok(evidence) => self.collect(&evidence).await,
+                Err(error) => tracing::warn!(%error, "no diagnostics"),
+            }
+        };
+        collect.boxed_local()
+    }
+}
+
+impl Deref for View {
+    type Target = Watching;
+
+    fn deref(&self) -> &Watching {
+        &self.watching
+    }
+}
+
+/// Fewer Kymas show nothing.
+const MINIMUM: usize = 20;
