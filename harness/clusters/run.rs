@@ -1,7 +1,7 @@
 //! A run of the harness: its network, its labels, and the removal of what earlier runs left behind.
 //!
-//! Every container and network that the harness makes carries [`RUN`] or the labels of what is kept ([`kept`]). A sweep
-//! removes what a run left that has ended ([`id`]).
+//! Every container and network that the harness makes carries `RUN` or the labels of what is kept (`kept`). A sweep
+//! removes what a run left that has ended (`id`).
 
 mod id;
 mod kept;
