@@ -4,6 +4,8 @@
 //! `rustc` in about a second, from `harness/images/probe/main.rs`. A built gateway is Envoy with the C library of this
 //! machine that it is linked against, and nothing else; its name changes with both.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -80,19 +82,22 @@ pub async fn gateway(progress: &Progress, setup: &Setup) -> anyhow::Result<Image
     }
     let program = ensure_envoy(progress).await?;
     let libraries = libraries(&program).await?;
-    let tag = content_tag(libraries.iter().map(PathBuf::as_path))?;
+    let dockerfile = workspace::root().join("harness/images/gateway/Dockerfile");
+    let tag = content_tag(libraries.iter().chain([&dockerfile]).map(PathBuf::as_path))?;
     let reference = format!("localhost/gateway:{ENVOY_VERSION}-{tag}");
     if let Some(image) = Image::find(&reference).await? {
         return Ok(image);
     }
     let folder = context()?;
-    std::fs::copy(&program, folder.path().join("envoy"))?;
+    let envoy = folder.path().join("envoy");
+    std::fs::copy(&program, &envoy)?;
+    // What was downloaded is not executable.
+    std::fs::set_permissions(&envoy, Permissions::from_mode(0o755))?;
     for library in &libraries {
         let copy = folder.path().join(library.strip_prefix("/")?);
         std::fs::create_dir_all(copy.parent().unwrap_or(folder.path()))?;
         std::fs::copy(library, copy)?;
     }
-    let dockerfile = workspace::root().join("harness/images/gateway/Dockerfile");
     Image::build(progress, &reference, (&dockerfile, folder.path()), &[]).await
 }
 
