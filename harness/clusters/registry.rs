@@ -121,7 +121,7 @@ impl Registry {
         Ok(format!("{}/{name}", host()))
     }
 
-    /// Whether it answers by its name with a certificate of its authority, and to nobody without credentials.
+    /// Whether it answers by its name with a certificate of its authority, and rejects requests without credentials.
     async fn requires_credentials(&self) -> anyhow::Result<()> {
         let authority = reqwest::Certificate::from_pem(self.identity.ca_pem.as_bytes())?;
         let client = reqwest::Client::builder()

@@ -17,6 +17,7 @@ use crate::admission::cluster::TRUST_BUNDLE;
 use crate::definitions::pod::items;
 use crate::rollout::replicas_at;
 use clusters::evidence::Evidence;
+use testkit::metrics::Samples;
 use testkit::until::until;
 
 /// The binary that prints the manifests, the images, and what is installed.
@@ -186,13 +187,8 @@ impl Controller {
                 .to_owned();
             let path = format!("{}/{pod}:8080/proxy/metrics", pods_path());
             let text = kcp.api.get(&path).await?.object;
-            let lines = text.as_str().context("no metrics")?.lines();
-            let of_it = lines.filter(|line| {
-                let rest = line.strip_prefix(name);
-                rest.is_some_and(|rest| rest.starts_with(['{', ' ']))
-            });
-            let values = of_it.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
-            sums.insert(pod, values.sum());
+            let samples = Samples::parse(text.as_str().context("no metrics")?);
+            sums.insert(pod, samples.sum(name));
         }
         Ok(sums)
     }

@@ -347,7 +347,7 @@ pub(super) fn strip(object: &mut Value) {
     }
 }
 
-/// Fields of `metadata` that the API server writes itself: nobody owns them, and they are not part of the content.
+/// Fields of `metadata` that the API server writes itself: they have no owner and are not part of the content.
 pub(super) const KEPT_APART: [&str; 9] = [
     "creationTimestamp",
     "deletionTimestamp",

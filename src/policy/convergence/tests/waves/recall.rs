@@ -39,7 +39,7 @@ fn a_failure_that_an_earlier_leader_saw_counts_also_where_the_member_is_lost_sin
     assert!(rollout.may_start("b"));
 }
 
-/// The Pods of `a` were not ready when the leader changed, and nobody is reached since.
+/// The Pods of `a` were not ready when the leader changed, and no runtime can be reached since.
 #[rstest]
 #[case::waits(State::Waiting, true)]
 #[case::was_lost_meanwhile(State::Unreachable, true)]
