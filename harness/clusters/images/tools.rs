@@ -46,29 +46,29 @@ async fn build_probe(
     let source = sources.join("main.rs");
     let name = format!("images/probe-{}", content_tag([source.as_path()])?);
     let folder = workspace::state().join(name);
-    let program = folder.join("probe");
-    if !program.exists() {
-        std::fs::create_dir_all(&folder)?;
-        let mut rustc = Command::new("rustc");
-        rustc
-            .args([
-                "--edition=2024",
-                "--crate-name=probe",
-                "--target",
-                super::product::TARGET,
-            ])
-            .args([
-                "-O",
-                "-Cpanic=abort",
-                "-Cstrip=symbols",
-                "-Ctarget-feature=+crt-static",
-                "-o",
-            ])
-            .args([&program, &source]);
-        progress.run("build the probe", &mut rustc).await?;
-    }
+    compile_probe(progress, &source, &folder).await?;
     let dockerfile = sources.join("Dockerfile");
     Image::build(progress, reference, (&dockerfile, &folder), options).await
+}
+
+/// Leaves the program in the folder, unless it is there. Suites that run beside each other may do so at the same time:
+/// each compiles in a folder of its own and moves the finished program.
+async fn compile_probe(progress: &Progress, source: &Path, folder: &Path) -> anyhow::Result<()> {
+    let program = folder.join("probe");
+    if program.exists() {
+        return Ok(());
+    }
+    let own = context()?;
+    let compiled = own.path().join("probe");
+    let mut rustc = Command::new("rustc");
+    rustc
+        .args(["--edition=2024", "--crate-name=probe", "--target"])
+        .args([super::product::TARGET, "-O", "-Cpanic=abort"])
+        .args(["-Cstrip=symbols", "-Ctarget-feature=+crt-static", "-o"])
+        .args([&compiled, source]);
+    progress.run("build the probe", &mut rustc).await?;
+    std::fs::create_dir_all(folder)?;
+    Ok(std::fs::rename(compiled, program)?)
 }
 
 /// The gateway's image: pulled or built, as the set-up chose, if the daemon lacks it.
@@ -118,6 +118,24 @@ fn paths(text: &str) -> impl Iterator<Item = &str> {
 
 #[cfg(test)]
 mod tests {
+    use crate::progress::Progress;
+    use crate::workspace;
+
+    #[tokio::test]
+    async fn probe_is_compiled_by_several_suites_at_once() {
+        let folder = super::context().unwrap();
+        let source = workspace::root().join("harness/images/probe/main.rs");
+        let progress = Progress::new();
+        let suites = [(); 4].map(|()| super::compile_probe(&progress, &source, folder.path()));
+        for compiled in futures::future::join_all(suites).await {
+            compiled.unwrap();
+        }
+        let program = folder.path().join("probe");
+        let output = tokio::process::Command::new(program).arg("--help").output();
+        let usage = output.await.unwrap();
+        assert!(!usage.stderr.is_empty() || !usage.stdout.is_empty());
+    }
+
     #[test]
     fn libraries_are_where_ldd_says() {
         let text = "\tlinux-vdso.so.1 (0x00007f5f)\n\tlibm.so.6 => /lib/x/libm.so.6 (0x00007f5f)\n\
