@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 
 use super::PATIENCE;
 use crate::client::Write;
-use crate::doubles::kim::Destination;
 use crate::scenario::{ObjectRef, Scenario};
+use crate::synchronization::kim::Destination;
 use crate::synchronization::objects::{get_opt, named_config_map};
 use crate::synchronization::runtime::Runtime;
 use crate::synchronization::source::Source;
@@ -127,9 +127,9 @@ async fn synchronized(
     env.kcp.put_runtime(&runtime.object(None, wave)).await?;
     let kim = env.state().kim.clone();
     if let Some(kim) = kim {
-        let client = env.cluster(name)?.cluster.client();
+        let api = env.cluster(name)?.api.clone();
         let manifests = Vec::new();
-        kim.serve(&runtime.name, Destination { client, manifests });
+        kim.serve(&runtime.name, Destination { api, manifests });
     }
     add(scenario, name, runtime).await
 }
@@ -288,7 +288,7 @@ async fn installed_by_kim(scenario: &mut Scenario, name: String) -> anyhow::Resu
     let env = synchronization(scenario)?;
     let (runtime, cluster) = (env.runtime(&name)?, env.cluster(&name)?);
     let destination = Destination {
-        client: cluster.cluster.client(),
+        api: cluster.api.clone(),
         manifests: env.controller.webhook().await?,
     };
     env.kim()?.serve(&runtime.name, destination);

@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use super::runtime::synchronization;
 use super::{A_WHILE, PATIENCE};
-use crate::doubles::kim::{Kim, Obeys};
 use crate::scenario::Scenario;
 use crate::synchronization::Leased;
+use crate::synchronization::kim::{Key, Kim};
 use crate::synchronization::runtime::Runtime;
 use testkit::until::{holds, until};
 
@@ -21,11 +21,11 @@ use testkit::until::{holds, until};
 async fn double(scenario: &mut Scenario, state: String, key: String) -> anyhow::Result<()> {
     let env = synchronization(scenario)?;
     let key = match key.as_str() {
-        "annotation" => Obeys::Annotation,
-        _ => Obeys::Label,
+        "annotation" => Key::Annotation,
+        _ => Key::Label,
     };
     let is_running = state == "running";
-    let kim = is_running.then(|| Arc::new(Kim::start(env.kcp.cluster.client(), key)));
+    let kim = is_running.then(|| Arc::new(Kim::start(&env.kcp, key)));
     env.state().kim = kim;
     std::future::ready(Ok(())).await
 }
