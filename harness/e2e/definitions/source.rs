@@ -50,6 +50,7 @@ async fn changes(
         });
         return env.kcp.delete(source).await;
     }
+    env.record_applies().await?;
     env.kcp.renew(source).await?;
     scenario.observed.last = Some(Answer {
         status: http::StatusCode::OK,
