@@ -9,10 +9,10 @@
 //! requests, and faults.
 
 mod behaviour;
+mod change;
 mod faults;
 mod fields;
 pub mod kinds;
-mod memo;
 mod merge;
 mod object;
 mod record;

@@ -115,7 +115,7 @@ impl Refusal {
     }
 
     /// A version that the server has not reached.
-    pub(super) fn too_large(wanted: &str, current: u64) -> Self {
+    pub(super) fn too_large(wanted: u64, current: u64) -> Self {
         let message = format!("Too large resource version: {wanted}, current: {current}");
         let mut refusal = Self::new(504, "Timeout", message);
         refusal.details = json!({"causes": [{

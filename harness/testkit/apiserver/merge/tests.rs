@@ -19,18 +19,10 @@ fn applied(live: &Owned, name: &str, content: impl std::borrow::Borrow<Value>) -
 
 /// What every manager owns: `a .data.one, b .data.two`.
 fn owners(owned: &Owned) -> String {
-    let of = |it: &Manager| {
-        let places = it.fields.places().into_iter();
-        places
-            .map(|place| format!("{} {place}", it.name))
-            .collect::<Vec<_>>()
-    };
-    owned
-        .managers
-        .iter()
-        .flat_map(of)
-        .collect::<Vec<_>>()
-        .join(", ")
+    let managers = owned.managers.iter();
+    let places = managers.flat_map(|it| it.fields.iter().map(move |place| (&it.name, place)));
+    let places = places.map(|(name, place)| format!("{name} {}", fields::written(place)));
+    places.collect::<Vec<_>>().join(", ")
 }
 
 fn made_by_a() -> Owned {
