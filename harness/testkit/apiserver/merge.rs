@@ -283,4 +283,68 @@ fn server_owned() -> Fields {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    fn applier(name: &str, force: bool) -> Applier<'_> {
+        Applier {
+            name,
+            api_version: "v1",
+            status: false,
+            custom: false,
+            force,
+        }
+    }
+
+    fn applied(live: &Owned, name: &str, content: impl std::borrow::Borrow<Value>) -> Owned {
+        apply(live, content.borrow(), applier(name, false)).unwrap()
+    }
+
+    /// What every manager owns: `a .data.one, b .data.two`.
+    fn owners(owned: &Owned) -> String {
+        let managers = owned.managers.iter();
+        let places = managers.flat_map(|it| it.fields.iter().map(move |place| (&it.name, place)));
+        let places = places.map(|(name, place)| format!("{name} {}", fields::written(place)));
+        places.collect::<Vec<_>>().join(", ")
+    }
+
+    #[test]
+    fn elements_of_a_keyed_list_are_owned_one_by_one() {
+        let pods = |containers: &[(&str, &str)]| {
+            let containers = containers
+                .iter()
+                .map(|(name, image)| json!({"name": name, "image": image}));
+            let containers: Value = containers.collect();
+            json!({"spec": {"template": {"spec": {"containers": containers}}}})
+        };
+        let live = applied(&Owned::default(), "a", pods(&[("web", "1"), ("log", "1")]));
+        let both = applied(&live, "b", pods(&[("side", "2")]));
+        let less = applied(&both, "a", pods(&[("web", "3")]));
+        assert_eq!(less.content, pods(&[("web", "3"), ("side", "2")]));
+    }
+
+    #[test]
+    fn an_atomic_value_is_replaced_as_one() {
+        let first = json!({"spec": {"selector": {"x": "1"}, "args": ["a"]}});
+        let second = json!({"spec": {"selector": {"y": "2"}, "args": ["b"]}});
+        let live = applied(&Owned::default(), "a", first);
+        assert_eq!(applied(&live, "a", &second).content, second);
+    }
+
+    #[rstest]
+    #[case::changed(json!({"data": {"one": "other", "two": "2"}}), "a .data.two, kubectl .data.one")]
+    #[case::added(json!({"data": {"one": "1", "two": "2", "three": "3"}}), "a .data.one, a .data.two, kubectl .data.three")]
+    #[case::removed(json!({"data": {"two": "2"}}), "a .data.two")]
+    fn a_writer_that_does_not_apply_owns_what_it_changed(
+        #[case] content: Value,
+        #[case] expected: &str,
+    ) {
+        let first = json!({"data": {"one": "1", "two": "2"}});
+        let live = applied(&Owned::default(), "a", first);
+        let next = update(&live, content, applier("kubectl", false));
+        assert_eq!(owners(&next), expected);
+    }
+}

@@ -178,24 +178,22 @@ impl Stored {
             (false, ..=1) => (replicas, replicas, 0),
             (false, _) => (replicas + surge, surge, replicas),
         };
-        let (available, minimum) = match ready == replicas {
-            true => ("True", "MinimumReplicasAvailable"),
-            false => ("False", "MinimumReplicasUnavailable"),
-        };
-        let progressing = if done {
-            "NewReplicaSetAvailable"
-        } else {
-            "ReplicaSetUpdated"
-        };
         let time = scene.time(self.respecified);
-        let condition = |kind: &str, status: &str, reason: &str| json!({"type": kind, "status": status, "reason": reason, "lastUpdateTime": time, "lastTransitionTime": time});
+        let condition = |kind: &str, is_so: bool, reasons: [&str; 2]| {
+            let status = if is_so { "True" } else { "False" };
+            json!({"type": kind, "status": status, "reason": reasons[usize::from(!is_so)],
+                "lastUpdateTime": time, "lastTransitionTime": time})
+        };
+        let minimum = ["MinimumReplicasAvailable", "MinimumReplicasUnavailable"];
+        let mut progressing = condition("Progressing", true, ["ReplicaSetUpdated", ""]);
+        if done {
+            progressing["reason"] = json!("NewReplicaSetAvailable");
+        }
         json!({
             "observedGeneration": self.generation,
             "replicas": all, "updatedReplicas": updated,
             "readyReplicas": ready, "availableReplicas": ready, "unavailableReplicas": all - ready,
-            "conditions": [
-                condition("Available", available, minimum), condition("Progressing", "True", progressing),
-            ],
+            "conditions": [condition("Available", ready == replicas, minimum), progressing],
         })
     }
 }

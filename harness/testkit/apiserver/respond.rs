@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use super::kinds::Served;
 use super::object::{Key, Stored};
-use super::record::Asked;
 use super::request::{Query, Target};
+use super::service::Asked;
 use super::status::Refusal;
 use super::store::{Inner, Store};
 use super::write::Edit;
@@ -124,7 +124,8 @@ impl Store {
             return match served.document(path).filter(|_| reads) {
                 Some(document) => Ok(json_response(StatusCode::OK, document.to_string())),
                 None if served.has_group(path) => Err(Refusal::no_such_path()),
-                None => Ok(no_page()),
+                // A real API server has no `Status` for a group that it does not know.
+                None => Ok(text_response(StatusCode::NOT_FOUND, "404 page not found\n")),
             };
         };
         if target.kind.review {
@@ -141,10 +142,7 @@ impl Store {
             .verb(&target, query.watch)
             .ok_or_else(Refusal::method_not_allowed)?;
         if !behaviour.rights.allow(verb, &target, &query) {
-            return Err(Refusal::not_allowed(
-                if verb == "apply" { "patch" } else { verb },
-                &target,
-            ));
+            return Err(Refusal::not_allowed(verb, &target));
         }
         self.dispatch((verb, &target, &query), call, changed)
     }
@@ -228,9 +226,10 @@ impl Store {
                 break;
             }
         }
-        let (kind, api_version) = match partial {
-            true => ("PartialObjectMetadata", "meta.k8s.io/v1".to_owned()),
-            false => (target.kind.name, target.kind.api_version()),
+        let (kind, api_version) = if partial {
+            ("PartialObjectMetadata", "meta.k8s.io/v1".to_owned())
+        } else {
+            (target.kind.name, target.kind.api_version())
         };
         Ok(format!(
             "{{\"kind\":\"{kind}List\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},\"items\":[{}]}}",
@@ -287,9 +286,15 @@ pub(super) fn refused(refusal: &Refusal) -> Response<Body> {
 /// A `Status` of a fault that no object has caused; of 429 the text that priority and fairness answers.
 #[must_use]
 pub fn fault(code: u16, retry_after: Option<u64>) -> Response<Body> {
+    // A real API server rejects a request for which it has no capacity before it looks at it, and so without a `Status`.
     if code == 429 {
-        return throttled(retry_after.unwrap_or(1));
+        let text = "Too many requests, please try again later.\n";
+        let mut response = text_response(StatusCode::TOO_MANY_REQUESTS, text);
+        let seconds = HeaderValue::from(retry_after.unwrap_or(1));
+        response.headers_mut().insert(RETRY_AFTER, seconds);
+        return response;
     }
+    #[rustfmt::skip]
     let (reason, message) = match code {
         401 => ("Unauthorized", "Unauthorized"),
         403 => ("Forbidden", "forbidden"),
@@ -297,14 +302,8 @@ pub fn fault(code: u16, retry_after: Option<u64>) -> Response<Body> {
         409 => ("Conflict", "the object has been modified"),
         413 => ("RequestEntityTooLarge", "request is too large"),
         422 => ("Invalid", "invalid"),
-        503 => (
-            "ServiceUnavailable",
-            "the server is currently unable to handle the request",
-        ),
-        504 => (
-            "Timeout",
-            "the server was unable to return a response in the time allotted",
-        ),
+        503 => ("ServiceUnavailable", "the server is currently unable to handle the request"),
+        504 => ("Timeout", "request did not complete within the allotted timeout"),
         _ => ("InternalError", "Internal error occurred"),
     };
     let mut refusal = Refusal::new(code, reason, message);
@@ -312,26 +311,14 @@ pub fn fault(code: u16, retry_after: Option<u64>) -> Response<Body> {
     refused(&refusal)
 }
 
-/// A real API server rejects a request for which it has no capacity before it looks at it, and so without a `Status`.
-fn throttled(retry_after: u64) -> Response<Body> {
-    let text = "Too many requests, please try again later.\n";
-    let mut response = Response::new(Full::new(text.into()).boxed_unsync());
-    *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
-    let headers = response.headers_mut();
-    headers.insert(RETRY_AFTER, HeaderValue::from(retry_after));
-    response
-}
-
-/// A real API server has no `Status` for a group that it does not know.
-fn no_page() -> Response<Body> {
-    let mut response = Response::new(Full::new("404 page not found\n".into()).boxed_unsync());
-    *response.status_mut() = StatusCode::NOT_FOUND;
+fn text_response(status: StatusCode, body: impl Into<Bytes>) -> Response<Body> {
+    let mut response = Response::new(Full::new(body.into()).boxed_unsync());
+    *response.status_mut() = status;
     response
 }
 
 fn json_response(status: StatusCode, body: String) -> Response<Body> {
-    let mut response = Response::new(Full::new(Bytes::from(body)).boxed_unsync());
-    *response.status_mut() = status;
+    let mut response = text_response(status, body);
     response.headers_mut().insert(CONTENT_TYPE, JSON);
     response
 }

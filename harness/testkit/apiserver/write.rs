@@ -290,31 +290,28 @@ impl Inner {
 
 /// Whether the object is the one that the client means.
 fn expected(target: &Target, stored: &Stored, preconditions: &Value) -> Result<(), Refusal> {
+    let (uid, version) = (stored.uid.to_string(), stored.version.to_string());
     let own = [
-        ("uid", "UID", stored.uid.to_string()),
-        (
-            "resourceVersion",
-            "ResourceVersion",
-            stored.version.to_string(),
-        ),
+        ("uid", "UID", uid),
+        ("resourceVersion", "ResourceVersion", version),
     ];
     for (field, word, own) in own {
         let wanted = preconditions[field].as_str().filter(|it| !it.is_empty());
         if let Some(wanted) = wanted.filter(|wanted| *wanted != own) {
-            let why = format!("{word} in precondition: {wanted}, {word} in object meta: {own}");
-            return Err(Refusal::precondition(target.kind, &target.name, &why));
+            let why = format!(
+                "Precondition failed: {word} in precondition: {wanted}, {word} in object meta: {own}"
+            );
+            return Err(Refusal::conflict(target.kind, &target.name, &why));
         }
     }
     Ok(())
 }
 
 fn no_manager() -> Refusal {
-    let message = "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch";
+    let text = "Required value: is required for apply patch";
+    let message = format!("PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: {text}");
     let mut refusal = Refusal::new(422, "Invalid", message);
-    refusal.details = json!({"causes": [{
-        "reason": "FieldValueRequired",
-        "message": "Required value: is required for apply patch",
-        "field": "fieldManager",
-    }]});
+    let cause = json!({"reason": "FieldValueRequired", "message": text, "field": "fieldManager"});
+    refusal.details = json!({ "causes": [cause] });
     refusal
 }
