@@ -57,9 +57,6 @@ pub(super) struct Conflict {
 }
 
 /// Merges an applied configuration into what is there.
-///
-/// # Errors
-/// With every conflict, unless forced.
 pub(super) fn apply(
     live: &Owned,
     configuration: &Value,

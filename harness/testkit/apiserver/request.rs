@@ -109,8 +109,6 @@ impl Requirement {
 }
 
 impl Query {
-    /// # Errors
-    /// When a selector or a number cannot be read, or the kind has no such field label.
     pub(super) fn parse(uri: &Uri, kind: &Kind) -> Result<Self, Refusal> {
         let mut query = Self::default();
         let text = uri.query().unwrap_or_default().as_bytes();

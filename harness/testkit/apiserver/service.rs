@@ -126,9 +126,6 @@ struct Index(usize, Instant);
 
 impl ApiServer {
     /// Answers one request.
-    ///
-    /// # Errors
-    /// When a fault breaks the connection.
     pub async fn answer(&self, request: Request<Bytes>) -> Result<Response<Body>, Reset> {
         let (head, body) = request.into_parts();
         let call = Call {
