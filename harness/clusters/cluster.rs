@@ -45,9 +45,6 @@ pub struct Cluster {
 
 impl Cluster {
     /// Starts a cluster, or takes a kept one of the same shape.
-    ///
-    /// # Errors
-    /// When the container ends early (with the end of its log), or something is not ready in time.
     pub async fn start(
         run: &Run,
         provider: &Provider,
@@ -71,9 +68,6 @@ impl Cluster {
     }
 
     /// Removes the container, unless it is kept.
-    ///
-    /// # Errors
-    /// When Docker reports an error.
     pub async fn stop(self) -> anyhow::Result<()> {
         self.node.stop().await
     }
@@ -123,9 +117,6 @@ async fn client(kubeconfig: &str) -> anyhow::Result<kube::Client> {
 }
 
 /// Keeps a kubeconfig where users and other processes find it.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn write_kubeconfig(name: &str, text: &str) -> anyhow::Result<PathBuf> {
     let folder = workspace::state().join("clusters");
     let path = folder.join(format!("{name}.yaml"));

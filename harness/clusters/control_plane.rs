@@ -50,9 +50,6 @@ pub struct ControlPlane {
 
 impl ControlPlane {
     /// Makes namespace and CRD ready, unless the cluster has the CRD of a real control plane: it would be overwritten.
-    ///
-    /// # Errors
-    /// When the API server refuses, or has a CRD of `Runtime` that the harness did not create.
     pub async fn prepare(client: Client, mode: Option<&'static str>) -> anyhow::Result<Self> {
         let shoot = Map::new();
         let control_plane = Self {
@@ -86,18 +83,12 @@ impl ControlPlane {
     }
 
     /// Puts runtimes in, with their kubeconfigs; or new kubeconfigs, where they are there.
-    ///
-    /// # Errors
-    /// When the API server refuses one.
     pub async fn fill(&self, members: &[Member]) -> anyhow::Result<()> {
         let put = stream::iter(members).map(|member| self.put(member));
         put.buffer_unordered(AT_ONCE).try_collect().await
     }
 
     /// Puts new kubeconfigs in; nothing else is touched.
-    ///
-    /// # Errors
-    /// When the API server refuses one.
     pub async fn renew(&self, members: &[Member]) -> anyhow::Result<()> {
         let put = stream::iter(members).map(|member| self.put_kubeconfig(member));
         put.buffer_unordered(AT_ONCE).try_collect().await
@@ -121,9 +112,6 @@ impl ControlPlane {
     }
 
     /// Puts the three sources in: a pull Secret, a trust bundle, a configuration.
-    ///
-    /// # Errors
-    /// When the API server refuses one.
     pub async fn put_sources(&self, sources: &Sources) -> anyhow::Result<()> {
         for object in sources.objects() {
             self.apply(&object).await?;
@@ -186,9 +174,6 @@ pub struct Sources {
 
 impl Sources {
     /// Some that differ from those of every other version in all three.
-    ///
-    /// # Errors
-    /// When no certificate can be made.
     pub fn of_version(version: u32) -> anyhow::Result<Self> {
         Ok(Self {
             password: format!("password-{version}"),

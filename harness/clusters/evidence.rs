@@ -18,17 +18,11 @@ pub struct Evidence {
 
 impl Evidence {
     /// An empty folder `target/harness/evidence/<feature>/<scenario>`.
-    ///
-    /// # Errors
-    /// When the folder cannot be emptied or made.
     pub fn of(feature: &str, scenario: &str) -> std::io::Result<Self> {
         Self::in_folder(root().join(slug(feature)).join(slug(scenario)))
     }
 
     /// The same in a folder of the caller's choice.
-    ///
-    /// # Errors
-    /// When the folder cannot be emptied or made.
     pub fn in_folder(folder: PathBuf) -> std::io::Result<Self> {
         if folder.exists() {
             std::fs::remove_dir_all(&folder)?;

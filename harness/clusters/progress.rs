@@ -45,9 +45,6 @@ impl Progress {
     }
 
     /// Runs `command` to its end with its output in `target/harness/logs/<title>.log`.
-    ///
-    /// # Errors
-    /// When the program cannot be started or does not exit with 0.
     pub async fn run(&self, title: &str, command: &mut Command) -> anyhow::Result<()> {
         let log = workspace::logs().join(format!("{}.log", slug(title)));
         std::fs::create_dir_all(workspace::logs())?;

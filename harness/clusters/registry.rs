@@ -39,9 +39,6 @@ pub struct Registry {
 
 impl Registry {
     /// Starts it in the run's network, or takes a kept one.
-    ///
-    /// # Errors
-    /// When the container does not start or does not answer.
     pub async fn start(run: &Run, image: &str, identity: &Identity) -> anyhow::Result<Self> {
         // Clusters that start simultaneously share the kept registry: the first one creates it, the others find it.
         static LOCK: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
@@ -80,9 +77,6 @@ impl Registry {
     }
 
     /// Removes the container, unless it is kept or was there before the run.
-    ///
-    /// # Errors
-    /// When Docker reports an error.
     pub async fn stop(self) -> anyhow::Result<()> {
         if self.stays {
             return Ok(());
@@ -103,9 +97,6 @@ impl Registry {
     }
 
     /// Pushes an image under `name` (`repository:tag`) and returns the reference by which a node pulls it.
-    ///
-    /// # Errors
-    /// When the daemon lacks the image or the registry reports an error.
     pub async fn push(&self, image: &Image, name: &str) -> anyhow::Result<String> {
         let (repository, tag) = name.split_once(':').context("an image needs a tag")?;
         let target = format!("127.0.0.1:{}/{repository}", self.port);

@@ -30,9 +30,6 @@ pub fn logs() -> PathBuf {
 }
 
 /// The content of a file, which is made and written if there is none.
-///
-/// # Errors
-/// When the content cannot be made or written.
 pub fn get_or_create(
     file: &Path,
     make: impl FnOnce() -> anyhow::Result<String>,

@@ -9,13 +9,11 @@
 //! requests, and faults.
 
 mod behaviour;
-mod faults;
+mod change;
 mod fields;
 pub mod kinds;
-mod memo;
 mod merge;
 mod object;
-mod record;
 mod request;
 pub mod respond;
 mod rights;
@@ -32,16 +30,14 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
-pub use behaviour::{Behaviour, Creation, Rollout};
-pub use faults::{FaultBuilder, FaultHandle, Hold};
+pub use behaviour::{Behaviour, Creation, FaultBuilder, FaultHandle, Hold, Rollout};
 pub use kinds::Kind;
-pub use record::{Asked, Recorded};
 pub use respond::Body;
 pub use rights::Rights;
-pub use service::{InProcess, Reset};
+pub use service::{Asked, InProcess, Recorded, Reset};
 
 use crate::Place;
-use faults::Fault;
+use behaviour::Fault;
 use store::Store;
 
 /// See the module. Clones are the same server.

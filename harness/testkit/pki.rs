@@ -38,17 +38,11 @@ pub struct Authority {
 
 impl Authority {
     /// A self-signed one of that common name.
-    ///
-    /// # Errors
-    /// When its key cannot be made.
     pub fn new(common_name: &str) -> Result<Self, rcgen::Error> {
         Self::with(common_name, |_| ())
     }
 
     /// The same with changed parameters.
-    ///
-    /// # Errors
-    /// When the parameters cannot be signed.
     pub fn with(
         common_name: &str,
         change: impl FnOnce(&mut CertificateParams),
@@ -77,17 +71,11 @@ impl Authority {
     }
 
     /// A certificate of that common name.
-    ///
-    /// # Errors
-    /// When no key can be made.
     pub fn leaf(&self, common_name: &str) -> Result<Leaf, rcgen::Error> {
         self.leaf_with(common_name, |_| ())
     }
 
     /// The same with changed parameters.
-    ///
-    /// # Errors
-    /// When the parameters cannot be signed.
     pub fn leaf_with(
         &self,
         common_name: &str,
@@ -97,9 +85,6 @@ impl Authority {
     }
 
     /// The same for a given key.
-    ///
-    /// # Errors
-    /// When the parameters cannot be signed.
     pub fn leaf_of(
         &self,
         key: KeyPair,
@@ -134,9 +119,6 @@ impl Authority {
     }
 
     /// What checks client certificates of this authority.
-    ///
-    /// # Errors
-    /// When the authority's own certificate is of no use.
     pub fn client_verifier(
         &self,
     ) -> Result<Arc<dyn ClientCertVerifier>, rustls::server::VerifierBuilderError> {
@@ -161,9 +143,6 @@ impl Leaf {
 
     /// A server that shows this certificate and speaks these protocols; with an authority it requires a client
     /// certificate of it.
-    ///
-    /// # Errors
-    /// When certificate and key do not fit.
     pub fn server_config(
         &self,
         alpn: &[&str],
@@ -184,9 +163,6 @@ impl Leaf {
 }
 
 /// A client that trusts these roots, and shows the certificate if there is one.
-///
-/// # Errors
-/// When certificate and key do not fit.
 pub fn client_config(
     roots: RootCertStore,
     certificate: Option<&Leaf>,
@@ -196,9 +172,6 @@ pub fn client_config(
 }
 
 /// The same with these versions of TLS.
-///
-/// # Errors
-/// When certificate and key do not fit.
 pub fn client_config_of(
     versions: &[&'static SupportedProtocolVersion],
     roots: RootCertStore,

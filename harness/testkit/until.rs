@@ -17,9 +17,6 @@ use tokio::time::{Instant, sleep, timeout_at};
 ///
 /// The probe returns an `Option`, a `Result` or a `bool`; `None`, `Err` and `false` mean "not yet". A probe that
 /// hangs is cut off at the deadline.
-///
-/// # Errors
-/// [`TooLate`] with the last answer of the probe.
 pub async fn until<P, F, A>(
     what: &str,
     deadline: Duration,
@@ -55,9 +52,6 @@ where
 }
 
 /// Polls `probe` for the whole of `span` and fails at the first answer that is not a value.
-///
-/// # Errors
-/// [`Broken`] with that answer.
 pub async fn holds<P, F, A>(what: &str, span: Duration, mut probe: P) -> Result<(), Broken>
 where
     P: FnMut() -> F,
@@ -86,9 +80,6 @@ pub trait Answer {
     type Value;
 
     /// The value, or the reason why there is none yet.
-    ///
-    /// # Errors
-    /// The reason, as text for [`TooLate`].
     fn seen(self) -> Result<Self::Value, String>;
 }
 

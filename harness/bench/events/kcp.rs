@@ -205,7 +205,7 @@ impl Forwarder {
             Some(idle) => idle,
             None => self.upstream.connect().await?,
         };
-        let Message { head, body } = request;
+        let Message { head, body, .. } = request;
         let (line, headers) = head.split_once("\r\n").context("no headers")?;
         let request = format!("{line}\r\n{header}{headers}\r\n\r\n{body}");
         let response = upstream.ask(request).await?;

@@ -21,9 +21,6 @@ use crate::workspace;
 use testkit::until::until;
 
 /// Runs all parts and gives a table of their times.
-///
-/// # Errors
-/// At the first part that does not work; evidence is then in `target/harness/evidence/check`.
 pub async fn run(progress: &Progress, setup: &Setup) -> anyhow::Result<String> {
     let mut times = Times::default();
     let run = Run::begin(false).await?;

@@ -62,9 +62,6 @@ impl Profile {
 }
 
 /// Builds the product's static binary; cargo knows whether there is anything to do.
-///
-/// # Errors
-/// When it does not compile.
 pub async fn binary(progress: &Progress, profile: Profile) -> anyhow::Result<PathBuf> {
     let mut cargo = Command::new("cargo");
     cargo
@@ -96,9 +93,6 @@ pub fn built_binary(profile: Profile) -> PathBuf {
 }
 
 /// Builds the release binary and compares its size with the bound.
-///
-/// # Errors
-/// When it does not compile or cannot be read.
 pub async fn release_size(progress: &Progress) -> anyhow::Result<ReleaseSize> {
     let bytes = std::fs::metadata(binary(progress, Profile::Release).await?)?.len();
     Ok(ReleaseSize { bytes })
@@ -133,9 +127,6 @@ impl std::fmt::Display for ReleaseSize {
 }
 
 /// The image of a component, built if the daemon lacks it.
-///
-/// # Errors
-/// When the binary does not compile or `docker` fails.
 pub async fn product(progress: &Progress, role: Role) -> anyhow::Result<Image> {
     let binary = binary(progress, Profile::E2e).await?;
     let dockerfile = workspace::root().join("Dockerfile");

@@ -32,9 +32,6 @@ pub struct Identity {
 
 impl Identity {
     /// The one that was made first on this machine.
-    ///
-    /// # Errors
-    /// When none can be made or kept.
     pub fn load_or_make() -> anyhow::Result<Self> {
         Self::at(&workspace::state().join("registry.json"))
     }

@@ -245,6 +245,20 @@ fn version() -> Value {
     })
 }
 
+/// `Runtime` of the infrastructure manager.
+pub static RUNTIMES: Kind = Kind::custom(
+    "infrastructuremanager.kyma-project.io",
+    "v1",
+    "runtimes",
+    "Runtime",
+);
+/// `RuntimeBootstrapper` of the product.
+pub static BOOTSTRAPPERS: Kind = Kind::custom(
+    "operator.kyma-project.io",
+    "v1alpha1",
+    "runtimebootstrappers",
+    "RuntimeBootstrapper",
+);
 /// The resource of ClusterTrustBundles.
 pub const TRUST_BUNDLES: &str = "clustertrustbundles";
 const VERSION: (&str, &str) = ("1", "36");
@@ -256,8 +270,7 @@ const AUTHORIZATION: &str = "authorization.k8s.io";
 const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// The kinds that every server serves unless told otherwise.
-#[must_use]
-pub fn builtin() -> Vec<&'static Kind> {
+pub(super) fn builtin() -> Vec<&'static Kind> {
     KINDS.iter().collect()
 }
 

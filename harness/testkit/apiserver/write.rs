@@ -6,8 +6,9 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::behaviour::Creation;
-use super::merge::{Applier, Owned, update};
-use super::object::{Applies, Key, State, Stored, managers_of, strip};
+use super::change::edited;
+use super::merge::Applier;
+use super::object::{Key, State, Stored};
 use super::request::{Query, Target};
 use super::status::Refusal;
 use super::store::{Inner, Store};
@@ -16,7 +17,7 @@ use super::validate;
 /// A write that was carried out: status and object, and whether anything changed.
 pub(super) struct Written {
     pub(super) status: StatusCode,
-    pub(super) body: String,
+    pub(super) body: Value,
     pub(super) changed: bool,
 }
 
@@ -67,8 +68,7 @@ impl Store {
         };
         self.store(&mut inner, &key, state, changed);
         if let Some(stored) = inner.objects.get_mut(&key) {
-            let Applies { changing, idle } = &mut stored.applies;
-            *if changed { changing } else { idle } += 1;
+            stored.idle_applies += u32::from(!changed);
         }
         Ok(self.written(&mut inner, &key, status, changed))
     }
@@ -82,12 +82,8 @@ impl Store {
     ) -> Result<Written, Refusal> {
         let decoding = |error| Refusal::bad_request(format!("error decoding patch: {error}"));
         let mut inner = self.inner();
-        let live = inner.live(&target.key());
-        if live.is_none() {
-            return Err(Refusal::not_found(target.kind, &target.name));
-        }
-        let text = inner.render(&target.key(), self.scene(&inner.behaviour));
-        let mut object: Value = serde_json::from_str(&text).unwrap_or_default();
+        let live = self.render(&inner, &target.key());
+        let mut object = live.ok_or_else(|| Refusal::not_found(target.kind, &target.name))?;
         if merge {
             let patch: Value = serde_json::from_slice(edit.body).map_err(decoding)?;
             json_patch::merge(&mut object, &patch);
@@ -177,7 +173,7 @@ impl Store {
         let uid = stored.uid.to_string();
         let foreground = options["propagationPolicy"] == "Foreground" && inner.behaviour.dependents;
         let holds = target.kind.resource == "namespaces" && self.empty(&mut inner, &target.name);
-        if !live.held && !foreground && !holds {
+        if !live.is_held() && !foreground && !holds {
             self.drop_object(&mut inner, &key);
             let status = json!({
                 "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
@@ -186,10 +182,9 @@ impl Store {
                     "kind": target.kind.resource, "uid": uid,
                 },
             });
-            let body = status.to_string();
             return Ok(Written {
                 status: StatusCode::OK,
-                body,
+                body: status,
                 changed: true,
             });
         }
@@ -218,18 +213,15 @@ impl Store {
     /// Deletes what is in a namespace; whether finalizers keep some of it.
     fn empty(&self, inner: &mut Inner, namespace: &str) -> bool {
         let now = self.common.now();
-        let content = inner
-            .objects
-            .iter()
-            .filter(|(it, stored)| *it.namespace == *namespace && stored.state.is_some());
-        let content: Vec<Key> = content.map(|(key, _)| key.clone()).collect();
+        let content: Vec<Key> = inner
+            .inside(namespace)
+            .map(|(key, _)| key.clone())
+            .collect();
         let mut holds = false;
         for key in &content {
-            match inner
-                .objects
-                .get_mut(key)
-                .filter(|it| it.state.as_ref().is_some_and(|it| it.held))
-            {
+            let stored = inner.objects.get_mut(key);
+            let held = |it: &&mut Stored| it.state.as_ref().is_some_and(|it| it.is_held());
+            match stored.filter(held) {
                 Some(stored) => {
                     stored.deleted.get_or_insert(now);
                     holds = true;
@@ -296,92 +288,30 @@ impl Inner {
     }
 }
 
-/// What an object becomes by a write that is no apply.
-fn edited(
-    target: &Target,
-    live: Option<&State>,
-    mut object: Value,
-    manager: &str,
-) -> Result<State, Refusal> {
-    let api_version = target.kind.api_version();
-    let writer = Applier {
-        name: manager,
-        api_version: &api_version,
-        status: target.status,
-        custom: target.kind.custom,
-        force: true,
-    };
-    let live = live.map(State::owned).unwrap_or_default();
-    let managers = match object.pointer("/metadata/managedFields") {
-        Some(_) => managers_of(&object),
-        None => live.managers.clone(),
-    };
-    strip(&mut object);
-    drop_empty_maps(target, &mut object);
-    if target.status {
-        let status = object["status"].take();
-        object = live.content.clone();
-        object["status"] = status;
-    } else if target.kind.status {
-        validate::scope(target, &mut object);
-        if let Some(status) = live.content.get("status") {
-            object["status"] = status.clone();
-        }
-    }
-    validate::types(target, &object)?;
-    validate::defaults(target, &mut object);
-    validate::object(target, &live.content, &object)?;
-    let before = Owned {
-        content: live.content,
-        managers,
-    };
-    let mut next = update(&before, object, writer);
-    validate::settle(target, &mut next.content);
-    Ok(State::new(&next))
-}
-
-/// Types of Go leave empty maps out.
-fn drop_empty_maps(target: &Target, object: &mut Value) {
-    let Some(fields) = object.as_object_mut().filter(|_| !target.kind.custom) else {
-        return;
-    };
-    for field in ["binaryData", "data", "stringData"] {
-        if fields
-            .get(field)
-            .is_some_and(|it| it.as_object().is_some_and(serde_json::Map::is_empty))
-        {
-            fields.remove(field);
-        }
-    }
-}
-
 /// Whether the object is the one that the client means.
 fn expected(target: &Target, stored: &Stored, preconditions: &Value) -> Result<(), Refusal> {
+    let (uid, version) = (stored.uid.to_string(), stored.version.to_string());
     let own = [
-        ("uid", "UID", stored.uid.to_string()),
-        (
-            "resourceVersion",
-            "ResourceVersion",
-            stored.version.to_string(),
-        ),
+        ("uid", "UID", uid),
+        ("resourceVersion", "ResourceVersion", version),
     ];
     for (field, word, own) in own {
         let wanted = preconditions[field].as_str().filter(|it| !it.is_empty());
         if let Some(wanted) = wanted.filter(|wanted| *wanted != own) {
-            let why = format!("{word} in precondition: {wanted}, {word} in object meta: {own}");
-            return Err(Refusal::precondition(target.kind, &target.name, &why));
+            let why = format!(
+                "Precondition failed: {word} in precondition: {wanted}, {word} in object meta: {own}"
+            );
+            return Err(Refusal::conflict(target.kind, &target.name, &why));
         }
     }
     Ok(())
 }
 
 fn no_manager() -> Refusal {
-    let message = "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch";
+    let text = "Required value: is required for apply patch";
+    let message = format!("PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: {text}");
     let mut refusal = Refusal::new(422, "Invalid", message);
-    refusal.details = json!({"causes": [{
-        "reason": "FieldValueRequired",
-        "message": "Required value: is required for apply patch",
-        "field": "fieldManager",
-    }]});
+    let cause = json!({"reason": "FieldValueRequired", "message": text, "field": "fieldManager"});
+    refusal.details = json!({ "causes": [cause] });
     refusal
 }
