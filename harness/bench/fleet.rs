@@ -22,6 +22,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use api::names;
+use clusters::control_plane::Member;
 use serde_json::{Value, json};
 use testkit::Place;
 use testkit::apiserver::store::{Common, Seen, Store};
@@ -211,6 +212,18 @@ impl Fleet {
             .accepted;
         let user = identity.user(self.shared.credentials, accepted)?;
         Ok(identity.kubeconfig(self.shared.port, &user))
+    }
+
+    /// All runtimes with their kubeconfigs, as [`Fleet::kubeconfig`] gives them, for a control plane.
+    ///
+    /// # Errors
+    /// When a certificate cannot be created.
+    pub fn members(&self) -> anyhow::Result<Vec<Member>> {
+        let member = |number| {
+            let kubeconfig = self.kubeconfig(number)?;
+            Ok(Member { number, kubeconfig })
+        };
+        (0..self.shared.runtimes.len()).map(member).collect()
     }
 
     /// Changes the conditions of runtimes, from their next connection and request on.

@@ -12,12 +12,13 @@ use clap::Args;
 use comfy_table::{Table as Cells, TableStyle, presets};
 
 use crate::Outcome;
+use crate::environment::describe;
 use crate::statistics::Estimate;
 use clusters::workspace;
 
 /// The arguments that all benches share.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Options {
+pub struct Options {
     /// Exit with 1 if a required bound is missed.
     #[arg(long)]
     pub(crate) check: bool,
@@ -45,13 +46,20 @@ pub(crate) enum Effort {
     Quick,
 }
 
+impl Options {
+    pub(crate) fn effort(&self) -> Effort {
+        if self.quick {
+            Effort::Quick
+        } else {
+            Effort::Full
+        }
+    }
+}
+
 impl Effort {
     /// A tenth of a count in a quick run.
     pub(crate) fn count(self, full: u32) -> u32 {
-        match self {
-            Self::Full => full,
-            Self::Quick => full.div_ceil(10),
-        }
+        self.choose(full, full.div_ceil(10))
     }
 
     /// The one of two values that applies: a limit, a number of rounds.
@@ -104,6 +112,12 @@ impl Bound {
         }
     }
 
+    /// Whether this bound and the same one of another round are both met.
+    pub(crate) fn and(self, other: &Self) -> Self {
+        let met = self.met && other.met;
+        Self { met, ..self }
+    }
+
     fn cell(&self) -> String {
         let mark = if self.met { "✓" } else { "✗" };
         let kind = if self.required { "" } else { " target" };
@@ -115,7 +129,7 @@ impl Bound {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Row {
     /// What was measured and its unit, then one cell for each further column but the last, which has the bounds.
-    cells: Vec<String>,
+    pub(crate) cells: Vec<String>,
     bounds: Vec<Bound>,
 }
 
@@ -147,16 +161,16 @@ impl Row {
 #[derive(Debug)]
 pub(crate) struct Table {
     /// The columns before `bound`.
-    pub(crate) columns: &'static [&'static str],
+    columns: Vec<&'static str>,
     pub(crate) rows: Vec<Row>,
     /// Markdown below the table, such as a chart; not shown on the terminal.
     pub(crate) appendix: String,
 }
 
 impl Table {
-    pub(crate) fn new(columns: &'static [&'static str], rows: Vec<Row>) -> Self {
+    pub(crate) fn new(columns: impl IntoIterator<Item = &'static str>, rows: Vec<Row>) -> Self {
         Self {
-            columns,
+            columns: columns.into_iter().collect(),
             rows,
             appendix: String::new(),
         }
@@ -183,31 +197,44 @@ impl Table {
 }
 
 /// The results of one command.
-#[derive(Default)]
 pub(crate) struct Report {
+    effort: Effort,
     text: String,
     missed: bool,
 }
 
 impl Report {
-    /// Adds a part, and writes its section of the page unless the run is quick.
+    pub(crate) fn new(effort: Effort) -> Self {
+        let (text, missed) = (String::new(), false);
+        Self {
+            effort,
+            text,
+            missed,
+        }
+    }
+
+    /// Measures a part, and writes its section of the page unless the run is quick.
     ///
     /// # Errors
-    /// When the page has no section for the part or cannot be written.
-    pub(crate) fn add(
+    /// Those of the measurement, and when the page has no such section or cannot be written.
+    pub(crate) async fn add(
         &mut self,
-        (section, environment): (&str, &str),
-        effort: Effort,
-        table: &Table,
+        section: &str,
+        measured: impl Future<Output = anyhow::Result<Table>>,
     ) -> anyhow::Result<()> {
-        if effort == Effort::Full {
+        let environment = describe(self.effort, section).await?;
+        let table = Box::pin(measured).await?;
+        if self.effort == Effort::Full {
+            let page = workspace::root().join(PAGE);
+            let text = std::fs::read_to_string(&page).context(PAGE)?;
             let markdown = table.render(presets::ASCII_MARKDOWN);
-            let appendix = &table.appendix;
-            put(section, &format!("{environment}\n\n{markdown}{appendix}"))?;
+            let content = format!("{environment}\n\n{markdown}{}", table.appendix);
+            let text = replace_section(&text, section, &content);
+            let text = text.with_context(|| format!("{PAGE}: no section `{section}`"))?;
+            std::fs::write(&page, text).context(PAGE)?;
         }
         let shown = table.render(presets::UTF8_FULL_CONDENSED);
-        self.text
-            .push_str(&[section, ": ", environment, "\n", &shown, "\n"].concat());
+        self.text += &[section, ": ", &environment, "\n", &shown, "\n"].concat();
         self.missed |= !table.meets_its_bounds();
         Ok(())
     }
@@ -226,14 +253,6 @@ impl Report {
     }
 }
 
-fn put(section: &str, content: &str) -> anyhow::Result<()> {
-    let page = workspace::root().join(PAGE);
-    let text = std::fs::read_to_string(&page).context(PAGE)?;
-    let text = replace_section(&text, section, content)
-        .with_context(|| format!("{PAGE}: no section `{section}`"))?;
-    std::fs::write(&page, text).context(PAGE)
-}
-
 fn replace_section(page: &str, section: &str, content: &str) -> Option<String> {
     let begin = format!("<!-- begin: bench {section} -->");
     let end = format!("<!-- end: bench {section} -->");
@@ -246,6 +265,9 @@ const PAGE: &str = "docs/benchmarks.md";
 
 #[cfg(test)]
 mod tests {
+    use clap::ValueEnum as _;
+    use rstest::rstest;
+
     use super::*;
 
     fn estimate(low: f64, median: f64, high: f64) -> Estimate {
@@ -266,34 +288,21 @@ mod tests {
         assert!(Bound::zero(0).met && !Bound::zero(1).met && !Bound::zero(-1).met);
     }
 
-    #[test]
-    fn one_missed_required_bound_fails_the_table_and_a_missed_target_does_not() {
-        let missed = || Bound::required("= 0", false);
+    #[rstest]
+    #[case::missed(Bound::required("= 0", false), true, false)]
+    #[case::missed_without_check(Bound::required("= 0", false), false, true)]
+    #[case::missed_target(Bound::required("= 0", false).target(), true, true)]
+    #[case::met(Bound::required("= 0", true), true, true)]
+    fn only_a_missed_required_bound_fails_and_only_with_check(
+        #[case] bound: Bound,
+        #[case] check: bool,
+        #[case] success: bool,
+    ) {
         let met = Row::new(["a"]).bound(Bound::required("= 0", true));
-        let table = |bound| {
-            Table::new(
-                &["measure"],
-                vec![met.clone(), Row::new(["b"]).bound(bound)],
-            )
-        };
-        assert!(!table(missed()).meets_its_bounds());
-        assert!(table(missed().target()).meets_its_bounds());
-    }
-
-    #[test]
-    fn exit_code_is_1_only_with_check_and_a_missed_bound() {
-        let report = |missed| Report {
-            text: String::new(),
-            missed,
-        };
-        for (check, missed, success) in [
-            (true, true, false),
-            (true, false, true),
-            (false, true, true),
-        ] {
-            let code = report(missed).finish(check).code;
-            assert_eq!(code == ExitCode::SUCCESS, success, "{check} {missed}");
-        }
+        let table = Table::new(["measure"], vec![met, Row::new(["b"]).bound(bound)]);
+        let mut report = Report::new(Effort::Quick);
+        report.missed = !table.meets_its_bounds();
+        assert_eq!(report.finish(check).code == ExitCode::SUCCESS, success);
     }
 
     #[test]
@@ -305,7 +314,7 @@ mod tests {
                 .bound(bound.target()),
             Row::new(["other"]),
         ];
-        let text = Table::new(&["measure", "result"], rows).render(presets::ASCII_MARKDOWN);
+        let text = Table::new(["measure", "result"], rows).render(presets::ASCII_MARKDOWN);
         let lines: Vec<Vec<&str>> = text
             .lines()
             .map(|line| line.split('|').map(str::trim).collect())
@@ -333,7 +342,11 @@ mod tests {
     #[test]
     fn page_has_a_section_for_every_part() {
         let page = std::fs::read_to_string(workspace::root().join(PAGE)).unwrap();
-        for section in crate::sections() {
+        let fanout = crate::fanout::Part::value_variants().iter();
+        let events = crate::events::Part::value_variants().iter();
+        let sections = fanout.map(|part| crate::section("fanout", part));
+        let sections = sections.chain(events.map(|part| crate::section("events", part)));
+        for section in sections.chain(["admission".to_owned()]) {
             assert!(replace_section(&page, &section, "").is_some(), "{section}");
         }
     }

@@ -22,7 +22,7 @@ use testkit::pki::Authority;
 use testkit::until::until;
 use tokio::task::JoinSet;
 
-use super::kcp::{Gateway, MANAGER, Operator, forwarded, verifying};
+use super::kcp::{Gateway, MANAGER, Operator, XFCC_HEADER, forwarded};
 use crate::environment::Bench;
 use crate::load::{Client, Connection, Cost, Requests, Target, post};
 use crate::process::{Process, free_address};
@@ -57,7 +57,7 @@ pub(crate) async fn operate(arguments: &OperatorArgs) -> anyhow::Result<String> 
     let take = move |_| {
         counted.fetch_add(1, Ordering::Relaxed);
     };
-    let operator = Operator::start(arguments.address, verifying(&authority)?, take).await?;
+    let operator = Operator::start(arguments.address, &authority, take).await?;
     tokio::task::spawn_blocking(|| io::read_to_string(io::stdin())).await??;
     let known = operator.liveness.snapshot();
     let alive = known.iter().filter(|it| it.since_heartbeat.is_some());
@@ -103,17 +103,11 @@ impl Listener {
 /// Measures it.
 pub(super) async fn measure(bench: &Bench<'_>) -> anyhow::Result<Table> {
     let authority = Authority::new("bench")?;
-    let mut rows = bench
-        .progress
-        .show("listener: rate", rates(bench, &authority))
-        .await?;
-    rows.extend(
-        bench
-            .progress
-            .show("listener: reconnects", reconnects(bench, &authority))
-            .await?,
-    );
-    Ok(Table::new(&["measure", "listener"], rows))
+    let rates = bench.show("listener: rate", rates(bench, &authority));
+    let mut rows = rates.await?;
+    let reconnects = bench.show("listener: reconnects", reconnects(bench, &authority));
+    rows.extend(reconnects.await?);
+    Ok(Table::new(["measure", "listener"], rows))
 }
 
 /// A listener under load from a gateway, with these headers in turn.
@@ -136,11 +130,7 @@ impl Side {
             let index = number as usize % headers.len();
             event(&headers[index], index, number)
         };
-        let requests = Requests {
-            make: Arc::new(make),
-            expect: "",
-        };
-        let client = Client::connect(&listener.target, requests).await?;
+        let client = Client::connect(&listener.target, Requests::new(make, "")).await?;
         Ok(Self {
             listener,
             client,
@@ -150,9 +140,10 @@ impl Side {
     }
 
     async fn round(&mut self, events: u32) -> anyhow::Result<()> {
-        let cost = self.client.cost(&self.listener.process, self.sent, events);
+        let numbers = self.sent..self.sent + events;
+        self.sent = numbers.end;
+        let cost = self.client.cost(&self.listener.process, numbers);
         self.rounds.push(cost.await?);
-        self.sent += events;
         Ok(())
     }
 
@@ -170,7 +161,8 @@ async fn rates(bench: &Bench<'_>, authority: &Authority) -> anyhow::Result<Vec<R
     let certificate = |number| anyhow::Ok(authority.leaf(&format!("runtime-{number}"))?.der);
     let certificates: anyhow::Result<Vec<_>> = (0..COLD_HEADERS).map(certificate).collect();
     let certificates = certificates?;
-    let headers: Vec<String> = certificates.iter().map(forwarded).collect();
+    let header = |it| format!("{XFCC_HEADER}: {}\r\n", forwarded(it));
+    let headers: Vec<String> = certificates.iter().map(header).collect();
     let warm_headers = headers[..WARM_HEADERS].to_vec();
     let mut cold = Side::start(bench, authority, "listener-cold", headers).await?;
     let mut warm = Side::start(bench, authority, "listener-warm", warm_headers).await?;
@@ -189,7 +181,8 @@ async fn rates(bench: &Bench<'_>, authority: &Authority) -> anyhow::Result<Vec<R
     let ([warm_cpu, warm_rate], warm_memory) = warm.end().await?;
     // The speed of the machine cancels out in these ratios, which are therefore the bounds of a quick run.
     let ratio = |cpu: Estimate, limit| {
-        let bound = Bound::at_most(cpu.times(1.0 / check.median), limit, " × a verification");
+        let ratio = Estimate::exact(cpu.high / check.median);
+        let bound = Bound::at_most(ratio, limit, " × a verification");
         effort.choose(None, Some(bound))
     };
     let rate = effort.choose(Some(Bound::at_least(cold_rate, COLD_RATE, "/s")), None);
