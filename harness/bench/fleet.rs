@@ -168,13 +168,11 @@ impl Fleet {
         let authority = || pki::Authority::new("runtimes").map(Arc::new);
         let shared_authority = authority()?;
         let runtime = |number| {
-            let authority = if options.own_authorities {
-                authority()?
-            } else {
-                Arc::clone(&shared_authority)
-            };
-            let identity = Identity::new(number, authority)?;
-            let common = Arc::clone(&common);
+            let mut signer = Arc::clone(&shared_authority);
+            if options.own_authorities {
+                signer = authority()?;
+            }
+            let (identity, common) = (Identity::new(number, signer)?, Arc::clone(&common));
             anyhow::Ok(Runtime::new(common, number, identity, &options.conditions))
         };
         let runtimes: anyhow::Result<Vec<Runtime>> = (0..options.runtimes).map(runtime).collect();
@@ -186,11 +184,8 @@ impl Fleet {
             counts: Mutex::default(),
         });
         let closing = CancellationToken::new();
-        tokio::spawn(server::serve(
-            Arc::clone(&shared),
-            listener,
-            closing.clone(),
-        ));
+        let serving = server::serve(Arc::clone(&shared), listener, closing.clone());
+        tokio::spawn(serving);
         Ok(Self {
             shared,
             _ends: closing.drop_guard(),
@@ -202,14 +197,12 @@ impl Fleet {
     /// # Errors
     /// When there is no such runtime or the certificate cannot be created.
     pub fn kubeconfig(&self, number: usize) -> anyhow::Result<String> {
-        let runtime = self.shared.runtimes.get(number);
-        let Runtime {
-            identity, state, ..
-        } = runtime.with_context(|| format!("no runtime {number}"))?;
-        let accepted = &mut state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .accepted;
+        let runtime = self
+            .shared
+            .runtimes
+            .get(number)
+            .context("no such runtime")?;
+        let (identity, accepted) = (&runtime.identity, &mut runtime.state().accepted);
         let user = identity.user(self.shared.credentials, accepted)?;
         Ok(identity.kubeconfig(self.shared.port, &user))
     }
@@ -228,10 +221,8 @@ impl Fleet {
 
     /// Changes the conditions of runtimes, from their next connection and request on.
     pub fn set(&self, runtimes: Range<usize>, conditions: &Conditions) {
-        let (behaviour, conditions) = (
-            Arc::new(conditions.behaviour()),
-            Arc::new(conditions.clone()),
-        );
+        let behaviour = Arc::new(conditions.behaviour());
+        let conditions = Arc::new(conditions.clone());
         for runtime in &self.shared.runtimes[runtimes] {
             runtime.state().conditions = Arc::clone(&conditions);
             runtime.store.behave(Arc::clone(&behaviour));
@@ -241,7 +232,7 @@ impl Fleet {
     /// Revokes all credentials of all runtimes.
     pub fn rotate(&self) {
         for runtime in &self.shared.runtimes {
-            runtime.state().accepted.rotate();
+            runtime.state().accepted = Accepted::default();
         }
     }
 
@@ -260,11 +251,8 @@ impl Fleet {
     /// The largest number of applies of one object that changed nothing, since the last reset.
     #[must_use]
     pub fn most_redundant_applies(&self) -> u32 {
-        let applies = self
-            .shared
-            .runtimes
-            .iter()
-            .map(|it| it.store.most_idle_applies());
+        let runtimes = self.shared.runtimes.iter();
+        let applies = runtimes.map(|it| it.store.most_idle_applies());
         applies.max().unwrap_or_default()
     }
 

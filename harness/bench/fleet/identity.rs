@@ -1,6 +1,6 @@
 //! The identity of a simulated runtime: address, server name, certificate, and the credentials that open it.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -82,13 +82,12 @@ impl Identity {
     }
 
     pub(super) fn kubeconfig(&self, port: u16, user: &Value) -> String {
-        let id = &self.id;
         let cluster = json!({
             "server": format!("https://{}:{port}", self.address),
             "tls-server-name": self.server_name,
             "certificate-authority-data": BASE64.encode(self.authority.pem()),
         });
-        kubeconfig(id, &cluster, user)
+        kubeconfig(&self.id, &cluster, user)
     }
 }
 
@@ -104,27 +103,21 @@ pub(crate) fn kubeconfig(name: &str, cluster: &Value, user: &Value) -> String {
 }
 
 impl Accepted {
-    /// Revokes all credentials.
-    pub(super) fn rotate(&mut self) {
-        *self = Self::default();
-    }
-
     pub(super) fn admits(
         &self,
         token: Option<&str>,
         certificate: Option<&CertificateDer<'_>>,
     ) -> bool {
-        let known =
-            |given: Option<&[u8]>, accepted: Option<&[u8]>| given.is_some() && given == accepted;
-        known(
-            token.map(str::as_bytes),
-            self.token.as_deref().map(str::as_bytes),
-        ) || known(certificate.map(AsRef::as_ref), self.certificate.as_deref())
+        let is_certificate = certificate.is_some() && certificate == self.certificate.as_ref();
+        is_certificate || (token.is_some() && token == self.token.as_deref())
     }
 }
 
 /// The number of the runtime with this address.
-pub(super) fn number_of(address: Ipv4Addr) -> Option<usize> {
+pub(super) fn number_of(address: IpAddr) -> Option<usize> {
+    let IpAddr::V4(address) = address else {
+        return None;
+    };
     usize::try_from(address.to_bits().checked_sub(FIRST.to_bits())?).ok()
 }
 
