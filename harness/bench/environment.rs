@@ -42,7 +42,7 @@ impl<'a> Bench<'a> {
         let built = workspace::target().join(TARGET).join(profile.name());
         Ok(Self {
             progress,
-            effort: options.effort(),
+            effort: effort(options),
             core: options.core.context("no core for the system under test")?,
             product: product.unwrap_or_else(|| images::built_binary(profile)),
             baseline: built.join("examples/baseline"),
@@ -121,8 +121,13 @@ pub(crate) async fn run_pinned(progress: &Progress, options: &Options) -> anyhow
     })
 }
 
+fn effort(options: &Options) -> Effort {
+    let quick = options.quick;
+    Effort { quick }
+}
+
 fn profile(options: &Options) -> Profile {
-    options.effort().choose(Profile::Release, Profile::E2e)
+    effort(options).choose(Profile::Release, Profile::E2e)
 }
 
 fn cargo(arguments: &str) -> Command {

@@ -63,22 +63,29 @@ pub async fn run(progress: &Progress, command: &BenchCommand) -> anyhow::Result<
         return run_pinned(progress, options).await;
     }
     let bench = Bench::new(progress, options)?;
-    let mut report = Report::new(bench.effort);
+    let (effort, mut report) = (bench.effort, Report::default());
     match command {
         BenchCommand::Fanout(arguments) => {
             let quick = options.quick.then_some(fanout::Part::Changes);
             for part in chosen(&arguments.parts, quick) {
                 let measured = fanout::measure(&bench, arguments, part);
-                report.add(&section("fanout", &part), measured).await?;
+                report
+                    .add(effort, &section("fanout", &part), measured)
+                    .await?;
             }
         }
         BenchCommand::Events(arguments) => {
             for part in chosen(&arguments.parts, None) {
                 let measured = events::measure(&bench, arguments, part);
-                report.add(&section("events", &part), measured).await?;
+                report
+                    .add(effort, &section("events", &part), measured)
+                    .await?;
             }
         }
-        _ => report.add("admission", admission::measure(&bench)).await?,
+        _ => {
+            let measured = admission::measure(&bench);
+            report.add(effort, "admission", measured).await?;
+        }
     }
     Ok(report.finish(options.check))
 }

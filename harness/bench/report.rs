@@ -36,24 +36,11 @@ pub struct Options {
     pub(crate) core: Option<u32>,
 }
 
-/// How much is measured and which bounds apply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Effort {
-    /// For results that are published.
-    Full,
-    /// For CI: a tenth of the load; the bounds allow for a slow, busy machine and are missed by a regression to ten times
-    /// the cost.
-    Quick,
-}
-
-impl Options {
-    pub(crate) fn effort(&self) -> Effort {
-        if self.quick {
-            Effort::Quick
-        } else {
-            Effort::Full
-        }
-    }
+/// How much is measured and which bounds apply: all, or in a quick run for CI a tenth of the load with bounds that allow
+/// for a slow, busy machine and are missed by a regression to ten times the cost.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Effort {
+    pub(crate) quick: bool,
 }
 
 impl Effort {
@@ -64,10 +51,7 @@ impl Effort {
 
     /// The one of two values that applies: a limit, a number of rounds.
     pub(crate) fn choose<T>(self, full: T, quick: T) -> T {
-        match self {
-            Self::Full => full,
-            Self::Quick => quick,
-        }
+        if self.quick { quick } else { full }
     }
 }
 
@@ -197,34 +181,26 @@ impl Table {
 }
 
 /// The results of one command.
+#[derive(Default)]
 pub(crate) struct Report {
-    effort: Effort,
     text: String,
     missed: bool,
 }
 
 impl Report {
-    pub(crate) fn new(effort: Effort) -> Self {
-        let (text, missed) = (String::new(), false);
-        Self {
-            effort,
-            text,
-            missed,
-        }
-    }
-
     /// Measures a part, and writes its section of the page unless the run is quick.
     ///
     /// # Errors
     /// Those of the measurement, and when the page has no such section or cannot be written.
     pub(crate) async fn add(
         &mut self,
+        effort: Effort,
         section: &str,
         measured: impl Future<Output = anyhow::Result<Table>>,
     ) -> anyhow::Result<()> {
-        let environment = describe(self.effort, section).await?;
+        let environment = describe(effort, section).await?;
         let table = Box::pin(measured).await?;
-        if self.effort == Effort::Full {
+        if !effort.quick {
             let page = workspace::root().join(PAGE);
             let text = std::fs::read_to_string(&page).context(PAGE)?;
             let markdown = table.render(presets::ASCII_MARKDOWN);
@@ -241,13 +217,9 @@ impl Report {
 
     /// The text for the terminal and the exit code.
     pub(crate) fn finish(self, check: bool) -> Outcome {
-        let end = if self.missed {
-            "a required bound is missed"
-        } else {
-            "all required bounds are met"
-        };
+        let ends = ["all required bounds are met", "a required bound is missed"];
         Outcome {
-            text: self.text + end,
+            text: self.text + ends[usize::from(self.missed)],
             code: ExitCode::from(u8::from(check && self.missed)),
         }
     }
@@ -300,41 +272,34 @@ mod tests {
     ) {
         let met = Row::new(["a"]).bound(Bound::required("= 0", true));
         let table = Table::new(["measure"], vec![met, Row::new(["b"]).bound(bound)]);
-        let mut report = Report::new(Effort::Quick);
-        report.missed = !table.meets_its_bounds();
+        let (text, missed) = (String::new(), !table.meets_its_bounds());
+        let report = Report { text, missed };
         assert_eq!(report.finish(check).code == ExitCode::SUCCESS, success);
     }
 
     #[test]
     fn table_shows_cells_then_bounds_and_fills_absent_cells() {
         let bound = Bound::at_most(estimate(21.0, 21.0, 21.0), 20.0, " MiB");
-        let rows = vec![
-            Row::new(["RSS, MiB", "21.0"])
-                .bound(bound.clone())
-                .bound(bound.target()),
-            Row::new(["other"]),
-        ];
+        let row = Row::new(["RSS, MiB", "21.0"]).bound(bound.clone());
+        let rows = vec![row.bound(bound.target()), Row::new(["other"])];
         let text = Table::new(["measure", "result"], rows).render(presets::ASCII_MARKDOWN);
-        let lines: Vec<Vec<&str>> = text
-            .lines()
-            .map(|line| line.split('|').map(str::trim).collect())
-            .collect();
-        assert_eq!(lines[0][1..4], ["measure", "result", "bound"]);
-        assert_eq!(
-            lines[2][1..4],
-            ["RSS, MiB", "21.0", "✗ ≤ 20 MiB, ✗ target ≤ 20 MiB"]
-        );
-        assert_eq!(lines[3][1..4], ["other", "", ""]);
+        for (line, expected) in text.lines().step_by(2).zip([
+            ["measure", "result", "bound"],
+            ["RSS, MiB", "21.0", "✗ ≤ 20 MiB, ✗ target ≤ 20 MiB"],
+        ]) {
+            let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+            assert_eq!(cells[1..4], expected);
+        }
+        let last = text.lines().last().unwrap();
+        assert_eq!(last.matches('|').count(), 4, "{last}");
     }
 
     #[test]
     fn only_the_text_between_the_markers_of_a_section_changes() {
-        let page = |content: &str| {
-            format!(
-                "# Title\n<!-- begin: bench a -->\n{content}\n<!-- end: bench a -->\n\
-                 rest\n<!-- begin: bench b -->\n<!-- end: bench b -->\n"
-            )
+        let section = |name, content| {
+            format!("<!-- begin: bench {name} -->\n{content}\n<!-- end: bench {name} -->\n")
         };
+        let page = |content| ["# Title\n", &section("a", content), &section("b", "")].concat();
         assert_eq!(replace_section(&page("old"), "a", "new"), Some(page("new")));
         assert_eq!(replace_section(&page("old"), "c", "new"), None);
     }

@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn review_names_its_object_in_the_metadata_of_the_new_object_only() {
         let reviews = Reviews::new("a", 10);
-        let request = String::from_utf8((reviews.requests().unwrap().make)(12)).unwrap();
+        let request = (reviews.requests().unwrap().make)(12);
         assert_eq!(reviews.object(12), "a-000000000002");
         assert_eq!(request.matches("a-000000000002").count(), 1, "{request}");
         let body = request.split("\r\n\r\n").nth(1).unwrap();
