@@ -54,6 +54,15 @@ impl<'a> Bench<'a> {
         self.progress.show(title, work).await
     }
 
+    /// Starts the product on the core of the system under test; it is not ready yet.
+    pub(crate) fn start_product(
+        &self,
+        name: &str,
+        arguments: &[String],
+    ) -> anyhow::Result<Process> {
+        Process::start(name, self.core, &self.product, arguments)
+    }
+
     /// Starts the baseline server on the core of the system under test.
     pub(crate) async fn start_baseline(
         &self,

@@ -81,8 +81,7 @@ impl Systems {
             "--leader-elect-identity=bench".to_owned(),
             "--shutdown-delay-duration=0s".to_owned(),
         ];
-        let (core, program) = (bench.core, &bench.product);
-        let mut process = Process::start("webhook", core, program, &arguments)?;
+        let mut process = bench.start_product("webhook", &arguments)?;
         process.ready(health).await?;
         let target = Target::tls(address, &authority, None)?;
         // Its first lists and writes are not part of its idle state.

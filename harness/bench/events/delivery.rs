@@ -18,15 +18,15 @@ use crate::report::{Bound, Row, Table};
 use crate::statistics::{Estimate, number};
 
 /// A watcher with the default delivery mode, one with `sync`, and KCP.
-struct Setting<'a, 'b> {
-    bench: &'a Bench<'b>,
+struct Setting<'a> {
+    bench: &'a Bench<'a>,
     kcp: Kcp,
-    spool: (Program, Process),
-    sync: (Program, Process),
+    spool: (Program<'a>, Process),
+    sync: (Program<'a>, Process),
 }
 
-impl<'a, 'b> Setting<'a, 'b> {
-    async fn start(bench: &'a Bench<'b>) -> anyhow::Result<Self> {
+impl<'a> Setting<'a> {
+    async fn start(bench: &'a Bench<'a>) -> anyhow::Result<Self> {
         let kcp = Kcp::start().await?;
         let start = async |name, mode| {
             let program = Program::new(bench, &kcp, name)?;
@@ -91,10 +91,10 @@ pub(super) async fn admission(bench: &Bench<'_>) -> anyhow::Result<Table> {
     Ok(Table::new(COLUMNS, rows))
 }
 
-async fn admission_rows(setting: &Setting<'_, '_>, mode: Mode) -> anyhow::Result<[Row; 2]> {
+async fn admission_rows(setting: &Setting<'_>, mode: Mode) -> anyhow::Result<[Row; 2]> {
     let effort = setting.bench.effort;
     let kcp = format!("{mode:?}").to_lowercase();
-    let measure = async |kind: &str, round: u32, program: &Program, (count, rate)| {
+    let measure = async |kind: &str, round: u32, program: &Program<'_>, (count, rate)| {
         let reviews = Reviews::distinct(format!("{kind}-{kcp}-{round}"));
         latencies(&reviews.run(&program.target, count, rate).await?)
     };
@@ -137,9 +137,9 @@ pub(super) async fn delivery(bench: &Bench<'_>) -> anyhow::Result<Table> {
 }
 
 /// From a review to the event, where nothing else happens.
-async fn end_to_end(setting: &Setting<'_, '_>) -> anyhow::Result<Row> {
+async fn end_to_end(setting: &Setting<'_>) -> anyhow::Result<Row> {
     let count = setting.bench.effort.count(1_000);
-    let measure = async |kind: &str, program: &Program| {
+    let measure = async |kind: &str, program: &Program<'_>| {
         let reviews = Reviews::distinct(format!("idle-{kind}"));
         let exchanges = reviews.run(&program.target, count, IDLE_RATE).await?;
         setting.received(&reviews, count).await?;
@@ -158,7 +158,7 @@ async fn end_to_end(setting: &Setting<'_, '_>) -> anyhow::Result<Row> {
 }
 
 /// The cost of an event, with the reviews of all connections in a closed loop.
-async fn costs(setting: &Setting<'_, '_>) -> anyhow::Result<[Row; 4]> {
+async fn costs(setting: &Setting<'_>) -> anyhow::Result<[Row; 4]> {
     let bench = setting.bench;
     let (target, process) = bench.start_baseline(&setting.kcp.authority).await?;
     let (spool_watcher, sync_watcher) = (&setting.spool, &setting.sync);
@@ -169,7 +169,7 @@ async fn costs(setting: &Setting<'_, '_>) -> anyhow::Result<[Row; 4]> {
             let name = ("baseline".to_owned(), false);
             setting.cost((&target, &process), name).await
         };
-        let watcher = async |kind: &str, (program, process): &(Program, Process)| {
+        let watcher = async |kind: &str, (program, process): &(Program<'_>, Process)| {
             let name = (format!("{kind}-{round}"), true);
             setting.cost((&program.target, process), name).await
         };
@@ -207,7 +207,7 @@ async fn costs(setting: &Setting<'_, '_>) -> anyhow::Result<[Row; 4]> {
 }
 
 /// Events that waited while KCP was unreachable.
-async fn backlog(setting: &mut Setting<'_, '_>) -> anyhow::Result<Row> {
+async fn backlog(setting: &mut Setting<'_>) -> anyhow::Result<Row> {
     // Confirmations of earlier events would be counted here.
     holds("no more confirmations", CONFIRMED, || async { true }).await?;
     setting.kcp.gateway.set(Mode::Refusing).await?;

@@ -209,7 +209,7 @@ pub(super) async fn outage(bench: &Bench<'_>) -> anyhow::Result<Table> {
 async fn an_hour(
     bench: &Bench<'_>,
     reviews: &Reviews,
-    program: &Program,
+    program: &Program<'_>,
     (gateway, process): (&mut Gateway, &Process),
 ) -> anyhow::Result<(Vec<Exchange>, Vec<f64>)> {
     let mut client = reviews.client(&program.target).await?;

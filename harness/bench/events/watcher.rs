@@ -3,7 +3,6 @@
 //! Ports, certificates and spool stay the same when the process is started again, as they do in a Pod.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -16,11 +15,10 @@ use crate::load::{Client, Exchange, PLACEHOLDER, Requests, Target, post};
 use crate::process::{Process, free_address, is_ready};
 
 /// A watcher that can be started.
-pub(super) struct Program {
+pub(super) struct Program<'a> {
+    bench: &'a Bench<'a>,
     /// The common name of its certificate, which names the runtime, and the name of its log.
     name: String,
-    binary: PathBuf,
-    core: u32,
     folder: TempDir,
     kcp: SocketAddr,
     /// Where reviews are sent.
@@ -29,16 +27,15 @@ pub(super) struct Program {
     health: SocketAddr,
 }
 
-impl Program {
+impl<'a> Program<'a> {
     /// With a new certificate and an empty spool.
-    pub(super) fn new(bench: &Bench<'_>, kcp: &Kcp, name: &str) -> anyhow::Result<Self> {
+    pub(super) fn new(bench: &'a Bench<'a>, kcp: &Kcp, name: &str) -> anyhow::Result<Self> {
         let (authority, folder) = (&kcp.authority, tempfile::tempdir()?);
         std::fs::create_dir(folder.path().join(SPOOL))?;
         write_certificate(authority, &authority.leaf(name)?, folder.path())?;
         Ok(Self {
+            bench,
             name: name.to_owned(),
-            binary: bench.product.clone(),
-            core: bench.core,
             folder,
             kcp: kcp.gateway.address,
             target: Target::tls(free_address()?, authority, None)?,
@@ -64,7 +61,7 @@ impl Program {
             format!("--health-probe-bind-address={}", self.health),
             format!("--delivery-mode={mode}"),
         ];
-        Process::start(&self.name, self.core, &self.binary, &arguments)
+        self.bench.start_product(&self.name, &arguments)
     }
 
     /// Starts the process and waits until it is ready.

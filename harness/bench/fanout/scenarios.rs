@@ -93,9 +93,9 @@ fn table(samples: &[Sample], runtimes: usize) -> anyhow::Result<Table> {
     Ok(table)
 }
 
-struct Scenarios<'a, 'b> {
-    bench: &'a Bench<'b>,
-    testbed: Testbed,
+struct Scenarios<'a> {
+    bench: &'a Bench<'a>,
+    testbed: Testbed<'a>,
     controller: Controller,
     /// This process, which is little more than the simulator while the controller works.
     simulator: &'a Account,
@@ -104,7 +104,7 @@ struct Scenarios<'a, 'b> {
     cpu_before: [Duration; 2],
 }
 
-impl Scenarios<'_, '_> {
+impl Scenarios<'_> {
     async fn run(&mut self, part: Part, kills: usize, started: Duration) -> anyhow::Result<()> {
         let all = "three sources changed";
         let start = self.watch("cold start", Change::AllThree, (started, 0));

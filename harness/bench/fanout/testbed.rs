@@ -63,14 +63,13 @@ impl Settings {
 }
 
 /// Everything but the controller.
-pub(super) struct Testbed {
+pub(super) struct Testbed<'a> {
+    bench: &'a Bench<'a>,
     run: Run,
     cluster: Cluster,
     control_plane: ControlPlane,
     pub(super) fleet: Fleet,
     pub(super) settings: Settings,
-    binary: PathBuf,
-    core: u32,
     /// Of the control plane, by the address of its container.
     kubeconfig: PathBuf,
     sources: Sources,
@@ -85,8 +84,8 @@ pub(super) enum Change {
     AllThree,
 }
 
-impl Testbed {
-    pub(super) async fn start(bench: &Bench<'_>, settings: Settings) -> anyhow::Result<Self> {
+impl<'a> Testbed<'a> {
+    pub(super) async fn start(bench: &'a Bench<'a>, settings: Settings) -> anyhow::Result<Self> {
         let setup = Setup::load()?;
         let run = Run::begin(false).await?;
         let mut options = ClusterOptions::new("kcp").without_node();
@@ -105,12 +104,11 @@ impl Testbed {
         let fleet = Fleet::start(settings.fleet()).await?;
         let kubeconfig = cluster.direct_kubeconfig().await?.to_string();
         let testbed = Self {
+            bench,
             run,
             control_plane,
             fleet,
             settings,
-            binary: bench.product.clone(),
-            core: bench.core,
             kubeconfig: write_kubeconfig("kcp-direct", &kubeconfig)?,
             cluster,
             sources: settings.sources(0)?,
@@ -138,7 +136,7 @@ impl Testbed {
         }
         flags.push(format!("--health-probe-bind-address={health}"));
         flags.push(format!("--metrics-bind-address={metrics}"));
-        let process = Process::start("controller", self.core, &self.binary, &flags)?;
+        let process = self.bench.start_product("controller", &flags)?;
         Ok(Controller {
             process,
             health,

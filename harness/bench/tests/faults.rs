@@ -28,8 +28,9 @@ use tokio::process::{Child, Command};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn faults_of_some_runtimes_do_not_affect_others() {
-    let build = images::binary(&Progress::new(), images::Profile::E2e);
-    let (binary, setup) = (build.await.unwrap(), Setup::load().unwrap());
+    let progress = Progress::new();
+    let binary = images::binary(&progress, images::Profile::E2e).await;
+    let (binary, setup) = (binary.unwrap(), Setup::load().unwrap());
     let run = Run::begin(false).await.unwrap();
     let options = ClusterOptions::new("faults").without_node();
     let start = Cluster::start(&run, &setup.provider, &options);

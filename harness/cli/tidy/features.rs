@@ -7,16 +7,7 @@ const STEP: &[&str] = &["Given ", "When ", "Then ", "And ", "But "];
 const LINES: usize = 70;
 const SCENARIOS: usize = 8;
 const STEPS: usize = 7;
-const TAGS: [&str; 8] = [
-    "@cluster",
-    "@contract",
-    "@node",
-    "@own-cluster",
-    "@sample",
-    "@serial",
-    "@slow",
-    "@smoke",
-];
+const TAGS: &str = "@cluster @contract @node @own-cluster @sample @serial @slow @smoke";
 
 #[test]
 fn features_are_short_described_and_have_known_tags() {
@@ -46,7 +37,8 @@ fn features_are_short_described_and_have_known_tags() {
                 "{shown}: more than {STEPS} steps before {line:?}"
             );
             if line.starts_with('@') {
-                let unknown = line.split_whitespace().find(|tag| !TAGS.contains(tag));
+                let mut tags = line.split_whitespace();
+                let unknown = tags.find(|tag| TAGS.split(' ').all(|known| known != *tag));
                 assert_eq!(unknown, None, "{shown}");
             }
         }
