@@ -4,6 +4,7 @@
 //! on the other core, with a round trip between them; the control plane is a real API server and gets what both leave. A
 //! runtime has a change when it stores the content that was sent.
 
+mod rounds;
 mod scenarios;
 mod testbed;
 

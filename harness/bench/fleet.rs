@@ -10,8 +10,7 @@ mod identity;
 mod server;
 
 pub use clusters::control_plane::runtime_id;
-pub use conditions::{Certificate, Conditions, Faults, Reach};
-pub use identity::Credentials;
+pub use conditions::{Conditions, Faults, Reach};
 pub(crate) use identity::kubeconfig;
 
 use std::net::Ipv4Addr;
@@ -37,8 +36,8 @@ use identity::{Accepted, Identity};
 pub struct FleetOptions {
     /// The number of runtimes.
     pub runtimes: usize,
-    /// How clients authenticate.
-    pub credentials: Credentials,
+    /// Whether clients authenticate by a certificate; otherwise by a bearer token.
+    pub client_certificates: bool,
     /// Whether each runtime has a certificate authority of its own; otherwise one signs the certificates of all.
     pub own_authorities: bool,
     /// The conditions of all runtimes at first.
@@ -55,7 +54,7 @@ pub struct Fleet {
 #[derive(Debug)]
 struct Shared {
     port: u16,
-    credentials: Credentials,
+    client_certificates: bool,
     runtimes: Vec<Runtime>,
     common: Arc<Common>,
     counts: Mutex<Counts>,
@@ -178,7 +177,7 @@ impl Fleet {
         let runtimes: anyhow::Result<Vec<Runtime>> = (0..options.runtimes).map(runtime).collect();
         let shared = Arc::new(Shared {
             port: listener.local_addr()?.port(),
-            credentials: options.credentials,
+            client_certificates: options.client_certificates,
             runtimes: runtimes?,
             common,
             counts: Mutex::default(),
@@ -203,7 +202,7 @@ impl Fleet {
             .get(number)
             .context("no such runtime")?;
         let (identity, accepted) = (&runtime.identity, &mut runtime.state().accepted);
-        let user = identity.user(self.shared.credentials, accepted)?;
+        let user = identity.user(self.shared.client_certificates, accepted)?;
         Ok(identity.kubeconfig(self.shared.port, &user))
     }
 

@@ -9,12 +9,13 @@ use anyhow::ensure;
 use testkit::until::holds;
 
 use super::Part;
+use super::rounds::{Sample, table};
 use super::testbed::{Change, Controller, Settings, Testbed};
 use crate::environment::Bench;
 use crate::fleet::{Counts, Reach};
 use crate::process::Account;
-use crate::report::{Bound, Row, Table};
-use crate::statistics::{Curve, Estimate, chart, number};
+use crate::report::{Bound, Table};
+use crate::statistics::{Curve, Estimate, number};
 
 /// Measures a part with this number of kills, each of which is a round; other scenarios have [`ROUNDS`].
 pub(super) async fn measure(
@@ -46,51 +47,6 @@ pub(super) async fn measure(
         samples.extend(scenarios.samples);
     }
     table(&samples, settings.runtimes)
-}
-
-/// One round of a scenario.
-struct Sample {
-    scenario: String,
-    /// Without it, nothing was to change on the runtimes.
-    curve: Option<Curve>,
-    /// What the columns after the times have.
-    values: [f64; VALUES.len()],
-    bounds: Vec<Bound>,
-}
-
-/// A row for each scenario: medians of its rounds, and bounds that every round meets.
-fn table(samples: &[Sample], runtimes: usize) -> anyhow::Result<Table> {
-    let (mut rows, mut curves) = (Vec::new(), Vec::new());
-    for (index, first) in samples.iter().enumerate() {
-        let name = first.scenario.as_str();
-        if samples[..index].iter().any(|it| it.scenario == name) {
-            continue;
-        }
-        let rounds: Vec<&Sample> = samples.iter().filter(|it| it.scenario == name).collect();
-        let of_curves: Vec<&Curve> = rounds.iter().filter_map(|it| it.curve.as_ref()).collect();
-        let mut cells = vec![name.to_owned(), runtimes.to_string()];
-        for share in [0.5, 0.99, 1.0] {
-            let times = Estimate::range(of_curves.iter().map(|it| it.quantile(share)));
-            cells.push(times.map_or("–".to_owned(), |it| format!("{it:.1}")));
-        }
-        for (index, (_, digits)) in VALUES.iter().enumerate() {
-            let values = Estimate::range(rounds.iter().map(|it| it.values[index]))?;
-            cells.push(format!("{values:.digits$}"));
-        }
-        let row = first.bounds.iter().enumerate().map(|(index, bound)| {
-            let others = rounds.iter().filter_map(|it| it.bounds.get(index));
-            others.fold(bound.clone(), Bound::and)
-        });
-        rows.push(row.fold(Row::new(cells), Row::bound));
-        if !of_curves.is_empty() {
-            curves.push((name, Curve::pooled(of_curves)));
-        }
-    }
-    let columns = ["scenario", "runtimes", "p50 s", "p99 s", "last s"].into_iter();
-    let columns = columns.chain(VALUES.map(|(name, _)| name));
-    let mut table = Table::new(columns, rows);
-    table.appendix = chart(&curves);
-    Ok(table)
 }
 
 struct Scenarios<'a> {
@@ -349,17 +305,6 @@ fn is_near(curve: &Curve, healthy: &Curve, percent: f64) -> bool {
     curve.quantile(0.99) < healthy.quantile(0.99) * (1.0 + percent / 100.0)
 }
 
-/// Columns and their digits.
-const VALUES: [(&str, usize); 8] = [
-    ("writes each", 2),
-    ("reads each", 2),
-    ("handshakes each", 2),
-    ("most in flight", 0),
-    ("CPU s", 1),
-    ("CPU ÷ simulator", 2),
-    ("RSS MiB end", 1),
-    ("RSS MiB peak", 1),
-];
 /// Rounds of a full run.
 const ROUNDS: u32 = 3;
 /// Longer than a reconcile of all runtimes takes.
@@ -370,47 +315,26 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-
-    fn sample(scenario: &str, seconds: Option<f64>, bounds: Vec<Bound>) -> Sample {
-        Sample {
-            scenario: scenario.to_owned(),
-            curve: seconds.map(|it| Curve::new([it])),
-            values: [seconds.unwrap_or_default(); 8],
-            bounds,
-        }
-    }
+    use crate::report::Row;
 
     #[rstest]
     #[case::one_redundant_apply([1, 0, 0], true)]
     #[case::two_redundant_applies([2, 0, 0], false)]
     #[case::foreign_write([0, 1, 0], false)]
     #[case::wrong_credentials([0, 0, 1], false)]
-    fn one_kill_of_several_decides(#[case] violations: [u32; 3], #[case] met: bool) {
+    fn bounds_of_kills_allow_one_redundant_apply_only(
+        #[case] violations: [u32; 3],
+        #[case] met: bool,
+    ) {
         let [redundant, foreign, other] = violations;
         let counts = Counts {
             foreign_writes: foreign.into(),
             unauthorized: other.into(),
             ..Counts::default()
         };
-        let good = bounds_of_a_kill(0, Counts::default());
-        let kills = [good.clone(), bounds_of_a_kill(redundant, counts), good];
-        let samples = kills.map(|bounds| sample("kill", None, bounds));
-        assert_eq!(table(&samples, 1).unwrap().meets_its_bounds(), met);
-    }
-
-    #[test]
-    fn row_has_median_and_range_of_the_rounds_of_its_scenario() {
-        let seconds = [
-            ("a", Some(2.0)),
-            ("b", None),
-            ("a", Some(1.0)),
-            ("a", Some(4.0)),
-        ];
-        let samples = seconds.map(|(name, seconds)| sample(name, seconds, Vec::new()));
-        let table = table(&samples, 7).unwrap();
-        assert_eq!(table.rows.len(), 2);
-        assert_eq!(table.rows[0].cells[..3], ["a", "7", "2.0 [1.0–4.0]"]);
-        assert_eq!(table.rows[1].cells[..3], ["b", "7", "–"]);
+        let bounds = bounds_of_a_kill(redundant, counts);
+        let row = bounds.into_iter().fold(Row::new(["a"]), Row::bound);
+        assert_eq!(Table::new(["a"], vec![row]).meets_its_bounds(), met);
     }
 
     #[test]

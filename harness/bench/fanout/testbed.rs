@@ -16,7 +16,7 @@ use testkit::until::{holds, until};
 use tokio::process::Command;
 
 use crate::environment::Bench;
-use crate::fleet::{Conditions, Credentials, Expected, Fleet, FleetOptions};
+use crate::fleet::{Conditions, Expected, Fleet, FleetOptions};
 use crate::process::{self, Process, free_address};
 use crate::statistics::Curve;
 
@@ -43,10 +43,9 @@ impl Settings {
     }
 
     fn fleet(self) -> FleetOptions {
-        let kinds = [Credentials::Token, Credentials::Certificate];
         FleetOptions {
             runtimes: self.runtimes,
-            credentials: kinds[usize::from(self.production)],
+            client_certificates: self.production,
             own_authorities: self.production,
             conditions: self.conditions(),
         }

@@ -19,8 +19,8 @@ pub struct Conditions {
     pub faults: Faults,
     /// The pause between two pieces of 64 bytes of a body; without it, bodies are sent at once.
     pub drip: Duration,
-    /// The certificate that it presents.
-    pub certificate: Certificate,
+    /// Whether the certificate that it presents has expired.
+    pub expired: bool,
     /// The UID of `kube-system` in place of its own: another cluster at the same address.
     pub identity: Option<String>,
 }
@@ -52,16 +52,6 @@ pub struct Faults {
     pub stalled: u16,
     /// The connection is reset, half of the times before the request is carried out and half after that.
     pub reset: u16,
-}
-
-/// The certificate of a runtime.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Certificate {
-    /// A valid one.
-    #[default]
-    Valid,
-    /// An expired one.
-    Expired,
 }
 
 /// What is wrong with one request.

@@ -13,18 +13,6 @@ use rustls_pki_types::CertificateDer;
 use serde_json::{Value, json};
 use testkit::pki;
 
-use super::Certificate;
-
-/// How clients of a fleet authenticate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Credentials {
-    /// By a bearer token.
-    #[default]
-    Token,
-    /// By a client certificate.
-    Certificate,
-}
-
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Identity {
@@ -55,30 +43,26 @@ impl Identity {
         })
     }
 
-    /// The server side of TLS with this certificate.
-    pub(super) fn server(&self, certificate: Certificate) -> anyhow::Result<Arc<ServerConfig>> {
-        match certificate {
-            Certificate::Valid => Ok(Arc::clone(&self.valid)),
-            Certificate::Expired => server(&self.authority, &self.server_name, pki::expired),
+    /// The server side of TLS, with a certificate that may have expired.
+    pub(super) fn server(&self, expired: bool) -> anyhow::Result<Arc<ServerConfig>> {
+        if expired {
+            return server(&self.authority, &self.server_name, pki::expired);
         }
+        Ok(Arc::clone(&self.valid))
     }
 
-    /// The user of a kubeconfig, whose credentials are accepted from now on.
-    pub(super) fn user(&self, kind: Credentials, accepted: &mut Accepted) -> anyhow::Result<Value> {
-        Ok(match kind {
-            Credentials::Token => {
-                let new = || format!("{}-{:032x}", self.id, fastrand::u128(..));
-                json!({"token": accepted.token.get_or_insert_with(new)})
-            }
-            Credentials::Certificate => {
-                let leaf = self.authority.leaf(&self.id)?;
-                accepted.certificate = Some(leaf.der.clone());
-                json!({
-                    "client-certificate-data": BASE64.encode(&leaf.pem),
-                    "client-key-data": BASE64.encode(leaf.key_pem()),
-                })
-            }
-        })
+    /// The user of a kubeconfig, whose credentials are accepted from now on: a client certificate or a token.
+    pub(super) fn user(&self, certificate: bool, accepted: &mut Accepted) -> anyhow::Result<Value> {
+        if !certificate {
+            let new = || format!("{}-{:032x}", self.id, fastrand::u128(..));
+            return Ok(json!({"token": accepted.token.get_or_insert_with(new)}));
+        }
+        let leaf = self.authority.leaf(&self.id)?;
+        accepted.certificate = Some(leaf.der.clone());
+        Ok(json!({
+            "client-certificate-data": BASE64.encode(&leaf.pem),
+            "client-key-data": BASE64.encode(leaf.key_pem()),
+        }))
     }
 
     pub(super) fn kubeconfig(&self, port: u16, user: &Value) -> String {

@@ -71,7 +71,7 @@ async fn connection(shared: Arc<Shared>, mut tcp: TcpStream) -> anyhow::Result<(
     }
     // A round trip for the handshake of TCP, which loopback does not have, and one for that of TLS.
     wait(conditions.latency * 2).await;
-    let config = runtime.identity.server(conditions.certificate)?;
+    let config = runtime.identity.server(conditions.expired)?;
     let mut stream = TlsAcceptor::from(config).accept(tcp).await?;
     shared.counts().handshakes += 1;
     let chain = stream.get_ref().1.peer_certificates();

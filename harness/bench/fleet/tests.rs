@@ -93,7 +93,7 @@ async fn fault_is_the_response_to_a_write(
 #[case::silent(|it: &mut Conditions| it.reach = Reach::Silent, false)]
 #[case::refusing(|it: &mut Conditions| it.reach = Reach::Refusing, true)]
 #[case::reset(|it: &mut Conditions| it.faults.reset = 1000, true)]
-#[case::expired(|it: &mut Conditions| it.certificate = Certificate::Expired, true)]
+#[case::expired(|it: &mut Conditions| it.expired = true, true)]
 #[tokio::test]
 async fn unreachable_runtime_does_not_delay_another(
     #[case] change: fn(&mut Conditions),
@@ -144,17 +144,17 @@ async fn latency_and_drip_take_their_time() {
 }
 
 #[rstest]
-#[case(Credentials::Token, false)]
-#[case(Credentials::Certificate, false)]
-#[case(Credentials::Certificate, true)]
+#[case::tokens(false, false)]
+#[case::certificates(true, false)]
+#[case::certificates_of_own_authorities(true, true)]
 #[tokio::test]
 async fn credentials_open_one_runtime_until_they_are_rotated(
-    #[case] credentials: Credentials,
+    #[case] client_certificates: bool,
     #[case] own_authorities: bool,
 ) {
     let options = FleetOptions {
         runtimes: 2,
-        credentials,
+        client_certificates,
         own_authorities,
         ..FleetOptions::default()
     };

@@ -14,7 +14,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use api::bootstrapper::{ConditionStatus, READY, RuntimeBootstrapper};
 use api::runtimes::MODE_DIRECT;
-use bench::fleet::{Certificate, Conditions, Expected, Fleet, FleetOptions, runtime_id};
+use bench::fleet::{Conditions, Expected, Fleet, FleetOptions, runtime_id};
 use clusters::cluster::{Cluster, ClusterOptions};
 use clusters::control_plane::{ControlPlane, Sources, controller_flags};
 use clusters::progress::{Progress, tail};
@@ -144,7 +144,7 @@ fn cases() -> [FaultCase; 8] {
         case("resets", None, |it| it.faults.reset = SHARE),
         case("slow bodies", None, |it| it.drip = Duration::from_millis(2)),
         case("expired certificate", Some("TLSHandshakeFailed"), |it| {
-            it.certificate = Certificate::Expired;
+            it.expired = true;
         }),
         case("another cluster", Some("ClusterUIDChanged"), |it| {
             it.identity = Some("00000000-another-cluster".to_owned());
