@@ -24,7 +24,7 @@ use testkit::until::until;
 
 /// What the parts of a bench share.
 pub(crate) struct Bench<'a> {
-    pub(crate) progress: &'a Progress,
+    progress: &'a Progress,
     pub(crate) effort: Effort,
     /// The core of the system under test. The load generator and everything else have the other one.
     pub(crate) core: u32,
@@ -39,18 +39,28 @@ impl<'a> Bench<'a> {
     pub(crate) fn new(progress: &'a Progress, options: &Options) -> anyhow::Result<Self> {
         let profile = profile(options);
         let product = options.product.clone();
-        let effort = if options.quick {
-            Effort::Quick
-        } else {
-            Effort::Full
-        };
+        let built = workspace::target().join(TARGET).join(profile.name());
         Ok(Self {
             progress,
-            effort,
+            effort: effort(options),
             core: options.core.context("no core for the system under test")?,
             product: product.unwrap_or_else(|| images::built_binary(profile)),
-            baseline: baseline_path(profile),
+            baseline: built.join("examples/baseline"),
         })
+    }
+
+    /// Shows a title while this part of the bench takes its time.
+    pub(crate) async fn show<T>(&self, title: &str, work: impl Future<Output = T>) -> T {
+        self.progress.show(title, work).await
+    }
+
+    /// Starts the product on the core of the system under test; it is not ready yet.
+    pub(crate) fn start_product(
+        &self,
+        name: &str,
+        arguments: &[String],
+    ) -> anyhow::Result<Process> {
+        Process::start(name, self.core, &self.product, arguments)
     }
 
     /// Starts the baseline server on the core of the system under test.
@@ -75,15 +85,9 @@ pub(crate) fn write_certificate(
     leaf: &Leaf,
     folder: &Path,
 ) -> anyhow::Result<()> {
-    let key = leaf.key_pem();
-    for (file, content) in [
-        ("ca.crt", authority.pem()),
-        ("tls.crt", &leaf.pem),
-        ("tls.key", &key),
-    ] {
-        fs::write(folder.join(file), content).context(file)?;
-    }
-    Ok(())
+    fs::write(folder.join("ca.crt"), authority.pem())?;
+    fs::write(folder.join("tls.crt"), &leaf.pem)?;
+    Ok(fs::write(folder.join("tls.key"), leaf.key_pem())?)
 }
 
 /// Builds what is measured, then runs this command again on the core of the load generator; for a full run as a release
@@ -96,12 +100,8 @@ pub(crate) async fn run_pinned(progress: &Progress, options: &Options) -> anyhow
         }
         build_baseline(progress, profile(options)).await?;
         if !options.quick {
-            let arguments = "build --release --locked -p harness --bin harness";
-            let mut cargo = Command::new("cargo");
-            cargo
-                .current_dir(workspace::root())
-                .args(arguments.split(' '));
-            progress.run("build the harness", &mut cargo).await?;
+            let mut build = cargo("build --release --locked -p harness --bin harness");
+            progress.run("build the harness", &mut build).await?;
         }
     }
     let harness = if options.quick {
@@ -130,46 +130,42 @@ pub(crate) async fn run_pinned(progress: &Progress, options: &Options) -> anyhow
     })
 }
 
+fn effort(options: &Options) -> Effort {
+    let quick = options.quick;
+    Effort { quick }
+}
+
 fn profile(options: &Options) -> Profile {
-    if options.quick {
-        Profile::E2e
-    } else {
-        Profile::Release
-    }
+    effort(options).choose(Profile::Release, Profile::E2e)
+}
+
+fn cargo(arguments: &str) -> Command {
+    let mut cargo = Command::new("cargo");
+    cargo.current_dir(workspace::root());
+    cargo.args(arguments.split(' '));
+    cargo
 }
 
 /// Built with the target and flags of the product, so that only the work differs.
 async fn build_baseline(progress: &Progress, profile: Profile) -> anyhow::Result<()> {
-    let mut cargo = Command::new("cargo");
-    cargo
-        .current_dir(workspace::root())
-        .args(["build", "--profile", profile.name(), "--locked"])
-        .args(["-p", "serve", "--example", "baseline", "--target", TARGET])
-        .env(
-            "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS",
-            "-C target-feature=+crt-static",
-        )
-        // Either would win over the line above.
-        .env_remove("RUSTFLAGS")
-        .env_remove("CARGO_ENCODED_RUSTFLAGS");
-    progress
-        .run("build the baseline server", &mut cargo)
-        .await?;
-    Ok(())
-}
-
-fn baseline_path(profile: Profile) -> PathBuf {
-    let folder = workspace::target().join(TARGET);
-    folder.join(profile.name()).join("examples/baseline")
+    let profile = profile.name();
+    let mut cargo = cargo(&format!(
+        "build --profile {profile} --locked -p serve --example baseline --target {TARGET}"
+    ));
+    let flags = "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS";
+    cargo.env(flags, "-C target-feature=+crt-static");
+    // Either would win over the line above.
+    cargo.env_remove("RUSTFLAGS");
+    cargo.env_remove("CARGO_ENCODED_RUSTFLAGS");
+    progress.run("build the baseline server", &mut cargo).await
 }
 
 /// The first two cores that this process may use.
 fn allowed_cores() -> anyhow::Result<[u32; 2]> {
     let status = fs::read_to_string("/proc/self/status").context("/proc/self/status")?;
-    let list = status
-        .lines()
-        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))
-        .context("/proc/self/status has no Cpus_allowed_list")?;
+    let mut lines = status.lines();
+    let list = lines.find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    let list = list.context("/proc/self/status has no Cpus_allowed_list")?;
     let cores = parse_list(list.trim()).context("Cpus_allowed_list cannot be read")?;
     let two = cores.first_chunk().copied();
     two.with_context(|| format!("two cores are needed, this process may use {list}"))
@@ -197,19 +193,17 @@ pub(crate) async fn describe(effort: Effort, section: &str) -> anyhow::Result<St
     };
     let read = |file| fs::read_to_string(file).unwrap_or_default();
     let (cpus, kernel) = (read("/proc/cpuinfo"), read("/proc/sys/kernel/osrelease"));
-    let mut models = cpus
-        .lines()
-        .filter_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    let cores = cpus
-        .lines()
-        .filter(|it| it.starts_with("processor"))
-        .count();
+    let models = cpus.lines().filter(|it| it.starts_with("model name"));
+    let models: Vec<&str> = models
+        .filter_map(|it| Some(it.split_once(": ")?.1))
+        .collect();
     Ok(format!(
-        "`cargo harness bench {}`{} · {} · commit {commit}{suffix} · {}, {cores} cores, Linux {} · load average before {}",
+        "`cargo harness bench {}`{} · {} · commit {commit}{suffix} · {}, {} cores, Linux {} · load average before {}",
         section.replace(' ', " --parts "),
         effort.choose("", ", quick run on profile e2e"),
         jiff::Zoned::now().strftime("%Y-%m-%d %H:%M %Z"),
-        models.next().map_or("unknown CPU", |(_, model)| model),
+        models.first().unwrap_or(&"unknown CPU"),
+        models.len(),
         kernel.trim(),
         read("/proc/loadavg").split(' ').next().unwrap_or_default(),
     ))
@@ -218,9 +212,9 @@ pub(crate) async fn describe(effort: Effort, section: &str) -> anyhow::Result<St
 async fn git(arguments: &[&str]) -> anyhow::Result<String> {
     let mut command = Command::new("git");
     command.args(arguments).current_dir(workspace::root());
-    let output = command.output().await.context("git cannot be run")?;
-    ensure!(output.status.success(), "git {arguments:?} failed");
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    let output = command.output().await.context("git is needed")?;
+    ensure!(output.status.success(), "git: {}", output.status);
+    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -4,6 +4,7 @@
 //! on the other core, with a round trip between them; the control plane is a real API server and gets what both leave. A
 //! runtime has a change when it stores the content that was sent.
 
+mod rounds;
 mod scenarios;
 mod testbed;
 
@@ -13,7 +14,7 @@ use clap::{Args, ValueEnum};
 
 use self::testbed::Settings;
 use crate::environment::Bench;
-use crate::report::{Effort, Options, Table};
+use crate::report::{Options, Table};
 
 /// How to measure the fan-out.
 #[derive(Debug, Clone, Args)]
@@ -60,7 +61,7 @@ pub(crate) async fn measure(
         runtimes: match part {
             Part::Large => runtimes * 2,
             // Many more than are connected to at once, or every kill would hit the same moment.
-            Part::Kills if bench.effort == Effort::Full => runtimes / 5,
+            Part::Kills if !bench.effort.quick => runtimes / 5,
             _ => runtimes,
         },
         latency: Duration::from_millis(arguments.round_trip),

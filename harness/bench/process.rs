@@ -4,6 +4,7 @@
 //! with its handle.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use tokio::process::{Child, Command};
 
 use clusters::progress::tail;
@@ -24,7 +25,6 @@ use testkit::until::until;
 pub(crate) struct Process {
     name: String,
     child: Child,
-    id: u32,
     account: Account,
 }
 
@@ -51,7 +51,6 @@ impl Process {
         Ok(Self {
             name: name.to_owned(),
             child,
-            id,
             account: Account::of(id),
         })
     }
@@ -67,11 +66,14 @@ impl Process {
 
     /// Fails with the end of the log if the process has ended.
     pub(crate) fn check_running(&mut self) -> anyhow::Result<()> {
-        let Some(status) = self.child.try_wait()? else {
-            return Ok(());
-        };
-        let [log, errors] = ["log", "err.log"].map(|suffix| tail(&log(&self.name, suffix), 10));
-        bail!("{} ended ({status}):\n{log}\n{errors}", self.name)
+        let ended = self.child.try_wait()?;
+        let errors = tail(&log(&self.name, "err.log"), 10);
+        ensure!(
+            ended.is_none(),
+            "{} ended ({ended:?}):\n{errors}",
+            self.name
+        );
+        Ok(())
     }
 
     /// Waits until `/readyz` at this address responds with 200.
@@ -88,13 +90,13 @@ impl Process {
 
     /// A field of `/proc/PID/status` such as `VmRSS`, in MiB.
     pub(crate) fn memory(&self, field: &str) -> anyhow::Result<f64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.id))
-            .with_context(|| format!("{} has ended", self.name))?;
-        let kib = status
-            .lines()
-            .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))
-            .and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<f64>().ok());
-        Ok(kib.with_context(|| format!("no {field} in /proc/PID/status"))? / 1024.0)
+        let status = fs::read_to_string(format!("/proc/{}/status", self.account.process));
+        let status = status.with_context(|| format!("{} has ended", self.name))?;
+        let mut lines = status.lines();
+        let kib = lines.find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        let kib = kib.and_then(|it| it.trim().strip_suffix(" kB"));
+        let kib: f64 = kib.context("no such field in /proc/PID/status")?.parse()?;
+        Ok(kib / 1024.0)
     }
 
     /// Ends it by SIGKILL.
@@ -107,7 +109,7 @@ impl Process {
 pub(crate) struct Account {
     process: u32,
     /// Nanoseconds on a CPU by thread, as last seen: what an ended thread has used is kept.
-    threads: Mutex<BTreeMap<u64, u64>>,
+    threads: Mutex<BTreeMap<OsString, u64>>,
 }
 
 impl Account {
@@ -126,12 +128,8 @@ impl Account {
             let Ok(text) = fs::read_to_string(task.path().join("schedstat")) else {
                 continue;
             };
-            let used = text
-                .split_whitespace()
-                .next()
-                .and_then(|it| it.parse().ok());
-            let thread = task.file_name().to_string_lossy().parse()?;
-            threads.insert(thread, used.context("schedstat: no time on a CPU")?);
+            let used = text.split_whitespace().next().unwrap_or_default();
+            threads.insert(task.file_name(), used.parse()?);
         }
         Ok(Duration::from_nanos(threads.values().sum()))
     }
@@ -139,16 +137,19 @@ impl Account {
 
 /// Whether a component with this health address is ready.
 pub(crate) async fn is_ready(health: SocketAddr) -> anyhow::Result<()> {
-    let response = reqwest::get(format!("http://{health}/readyz")).await?;
-    let status = response.status();
-    ensure!(status.is_success(), "{status}: {}", response.text().await?);
-    Ok(())
+    get(health, "readyz").await.map(drop)
 }
 
 /// The metrics of a component.
 pub(crate) async fn metrics(address: SocketAddr) -> anyhow::Result<Samples> {
-    let response = reqwest::get(format!("http://{address}/metrics")).await?;
-    Ok(Samples::parse(&response.error_for_status()?.text().await?))
+    Ok(Samples::parse(&get(address, "metrics").await?))
+}
+
+async fn get(address: SocketAddr, path: &str) -> anyhow::Result<String> {
+    let response = reqwest::get(format!("http://{address}/{path}")).await?;
+    let (status, body) = (response.status(), response.text().await?);
+    ensure!(status.is_success(), "{status}: {body}");
+    Ok(body)
 }
 
 /// A free port of loopback, below the ports that the kernel gives to clients, one of which might take it while a process

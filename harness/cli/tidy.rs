@@ -18,6 +18,8 @@ mod words;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use serde_json::Value;
+
 /// The repository's root.
 pub(crate) fn root() -> PathBuf {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -47,6 +49,15 @@ pub(crate) fn files(ending: &str) -> Vec<PathBuf> {
 pub(crate) fn shown(path: &Path) -> String {
     let path = path.strip_prefix(root()).unwrap_or(path);
     path.display().to_string()
+}
+
+/// The packages of a workspace.
+pub(crate) fn metadata(manifest: &str) -> Vec<Value> {
+    let arguments = "metadata --format-version 1 --no-deps --offline --manifest-path";
+    let mut arguments: Vec<&str> = arguments.split(' ').collect();
+    arguments.push(manifest);
+    let metadata: Value = serde_json::from_str(&cargo(&arguments)).unwrap();
+    metadata["packages"].as_array().unwrap().clone()
 }
 
 /// Standard output of cargo.

@@ -32,18 +32,6 @@ pub(super) struct System {
     pub(super) idle: f64,
 }
 
-impl System {
-    /// Of an idle process.
-    fn new((target, process): (Target, Process)) -> anyhow::Result<Self> {
-        let idle = process.memory("VmRSS")?;
-        Ok(Self {
-            process,
-            target,
-            idle,
-        })
-    }
-}
-
 /// Both systems, and what the webhook needs.
 pub(super) struct Systems {
     pub(super) baseline: System,
@@ -59,10 +47,10 @@ impl Systems {
     pub(super) async fn start(bench: &Bench<'_>) -> anyhow::Result<Self> {
         let (authority, folder) = (Authority::new("bench")?, tempfile::tempdir()?);
         // The webhook requires the name of its Service.
-        let service =
-            SanType::DnsName(format!("{SERVICE}.{}.svc", names::SKR_NAMESPACE).try_into()?);
-        let leaf =
-            authority.leaf_with("webhook", |params| params.subject_alt_names.push(service))?;
+        let name = format!("{SERVICE}.{}.svc", names::SKR_NAMESPACE).try_into()?;
+        let leaf = authority.leaf_with("webhook", |params| {
+            params.subject_alt_names.push(SanType::DnsName(name));
+        })?;
         write_certificate(&authority, &leaf, folder.path())?;
         let api = ApiServer::new();
         for object in objects(authority.pem())? {
@@ -93,15 +81,22 @@ impl Systems {
             "--leader-elect-identity=bench".to_owned(),
             "--shutdown-delay-duration=0s".to_owned(),
         ];
-        let (core, program) = (bench.core, &bench.product);
-        let mut process = Process::start("webhook", core, program, &arguments)?;
+        let mut process = bench.start_product("webhook", &arguments)?;
         process.ready(health).await?;
         let target = Target::tls(address, &authority, None)?;
         // Its first lists and writes are not part of its idle state.
         holds("the webhook stays ready", SETTLING, || is_ready(health)).await?;
+        let system = |(target, process): (Target, Process)| {
+            let idle = process.memory("VmRSS")?;
+            anyhow::Ok(System {
+                process,
+                target,
+                idle,
+            })
+        };
         Ok(Self {
-            baseline: System::new(baseline)?,
-            webhook: System::new((target, process))?,
+            baseline: system(baseline)?,
+            webhook: system((target, process))?,
             api,
             metrics,
             _api_server: api_server,
@@ -130,7 +125,7 @@ pub(super) enum Kind {
     Mutated,
 }
 
-/// A review in one size.
+/// One review in one size.
 pub(super) struct Case {
     pub(super) size: Size,
     pub(super) kind: Kind,
@@ -141,21 +136,16 @@ pub(super) struct Case {
 impl Case {
     /// The case, answered correctly by both.
     pub(super) async fn checked(systems: &Systems, size: Size, kind: Kind) -> anyhow::Result<Self> {
-        let namespace = if kind == Kind::NoFeature {
-            PLAIN
-        } else {
-            OPTED_IN
+        let (namespace, expect) = match kind {
+            Kind::AllFeatures => (OPTED_IN, "\"patch\":"),
+            Kind::NoFeature => (PLAIN, ALLOWED),
+            Kind::Mutated => (OPTED_IN, ALLOWED),
         };
         let mut pod = reviews::pod(size, namespace)?;
         if kind == Kind::Mutated {
             let response = ask(&systems.webhook, &requests(&pod, "")).await?;
             pod = patched(&pod, &response)?;
         }
-        let expect = if kind == Kind::AllFeatures {
-            "\"patch\":"
-        } else {
-            ALLOWED
-        };
         let case = Self {
             size,
             kind,
@@ -181,7 +171,7 @@ impl Case {
             Kind::NoFeature => "no feature",
             Kind::Mutated => "already mutated",
         };
-        format!("{}, {kind}", self.size.name())
+        format!("{:?}, {kind}", self.size).to_lowercase()
     }
 }
 
@@ -213,41 +203,33 @@ fn check_mutation(before: &Value, after: &Value) -> anyhow::Result<()> {
     let mount = json!({"name": VOLUME, "mountPath": "/etc/ssl/certs", "readOnly": true});
     let fips = json!({"name": names::FIPS_VARIABLE, "value": "true"});
     let landscape = json!({"name": names::LANDSCAPE_VARIABLE, "value": LANDSCAPE});
-    let prefix = "r0.landscape.example/ghcr/kyma-project/prod/";
-    let containers = |pod: &'_ Value| -> Vec<Value> {
-        let lists = ["containers", "initContainers"].map(|list| pod["spec"][list].clone());
-        lists
-            .iter()
-            .filter_map(Value::as_array)
-            .flatten()
-            .cloned()
-            .collect()
+    let containers = |pod: &Value| -> Vec<Value> {
+        let lists = ["containers", "initContainers"].map(|it| pod["spec"][it].as_array().cloned());
+        lists.into_iter().flatten().flatten().collect()
     };
     for (container, earlier) in containers(after).iter().zip(&containers(before)) {
-        let mutated = container["image"]
-            .as_str()
-            .is_some_and(|it| it.starts_with(prefix))
-            && has(&container["env"], &fips)
-            && has(&container["env"], &landscape)
-            && has(&container["volumeMounts"], &mount);
+        let image = container["image"].as_str().unwrap_or_default();
         let mut variables = earlier["env"].as_array().into_iter().flatten();
-        let kept = variables.all(|it| has(&container["env"], it))
-            && container["resources"] == earlier["resources"];
         ensure!(
-            mutated && kept,
+            image.starts_with("r0.landscape.example/ghcr/kyma-project/prod/")
+                && has(&container["env"], &fips)
+                && has(&container["env"], &landscape)
+                && has(&container["volumeMounts"], &mount)
+                && variables.all(|it| has(&container["env"], it))
+                && container["resources"] == earlier["resources"],
             "a container that was not mutated: {container}"
         );
     }
     let (spec, metadata) = (&after["spec"], &after["metadata"]);
+    let secret = json!({"name": names::PULL_SECRET});
     let mut volumes = spec["volumes"].as_array().into_iter().flatten();
-    let mutated = volumes.any(|it| it["name"] == VOLUME)
-        && has(
-            &spec["imagePullSecrets"],
-            &json!({"name": names::PULL_SECRET}),
-        )
-        && metadata["annotations"][names::MARKER] == "true"
-        && metadata["managedFields"] == before["metadata"]["managedFields"];
-    ensure!(mutated, "a Pod that was not mutated: {metadata}");
+    ensure!(
+        volumes.any(|it| it["name"] == VOLUME)
+            && has(&spec["imagePullSecrets"], &secret)
+            && metadata["annotations"][names::MARKER] == "true"
+            && metadata["managedFields"] == before["metadata"]["managedFields"],
+        "a Pod that was not mutated: {metadata}"
+    );
     Ok(())
 }
 
@@ -271,13 +253,10 @@ fn objects(authority: &str) -> anyhow::Result<Vec<Value>> {
         }],
     }));
     for name in [OPTED_IN, PLAIN, names::SKR_NAMESPACE, "kube-system"] {
-        let all = if name == OPTED_IN {
-            json!({"rt-cfg.kyma-project.io/all": "true"})
-        } else {
-            json!({})
-        };
-        let labels = json!({"kubernetes.io/metadata.name": name});
-        let metadata = json!({"name": name, "annotations": all, "labels": labels});
+        let mut metadata = json!({"name": name, "labels": {"kubernetes.io/metadata.name": name}});
+        if name == OPTED_IN {
+            metadata["annotations"] = json!({"rt-cfg.kyma-project.io/all": "true"});
+        }
         objects.push(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}));
     }
     Ok(objects)

@@ -3,25 +3,22 @@
 //! Ports, certificates and spool stay the same when the process is started again, as they do in a Pod.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
-use testkit::pki::Authority;
 use testkit::until::holds;
 
-use super::kcp::{Expected, MANAGER};
+use super::kcp::{Expected, Kcp, MANAGER};
 use crate::environment::{Bench, write_certificate};
-use crate::load::{Client, Exchange, Load, PLACEHOLDER, Requests, Target, post};
+use crate::load::{Client, Exchange, PLACEHOLDER, Requests, Target, post};
 use crate::process::{Process, free_address, is_ready};
 
 /// A watcher that can be started.
-pub(super) struct Program {
+pub(super) struct Program<'a> {
+    bench: &'a Bench<'a>,
     /// The common name of its certificate, which names the runtime, and the name of its log.
     name: String,
-    binary: PathBuf,
-    core: u32,
     folder: TempDir,
     kcp: SocketAddr,
     /// Where reviews are sent.
@@ -30,23 +27,17 @@ pub(super) struct Program {
     health: SocketAddr,
 }
 
-impl Program {
+impl<'a> Program<'a> {
     /// With a new certificate and an empty spool.
-    pub(super) fn new(
-        bench: &Bench<'_>,
-        authority: &Authority,
-        name: &str,
-        kcp: SocketAddr,
-    ) -> anyhow::Result<Self> {
-        let folder = tempfile::tempdir()?;
+    pub(super) fn new(bench: &'a Bench<'a>, kcp: &Kcp, name: &str) -> anyhow::Result<Self> {
+        let (authority, folder) = (&kcp.authority, tempfile::tempdir()?);
         std::fs::create_dir(folder.path().join(SPOOL))?;
         write_certificate(authority, &authority.leaf(name)?, folder.path())?;
         Ok(Self {
+            bench,
             name: name.to_owned(),
-            binary: bench.product.clone(),
-            core: bench.core,
             folder,
-            kcp,
+            kcp: kcp.gateway.address,
             target: Target::tls(free_address()?, authority, None)?,
             metrics: free_address()?,
             health: free_address()?,
@@ -70,7 +61,7 @@ impl Program {
             format!("--health-probe-bind-address={}", self.health),
             format!("--delivery-mode={mode}"),
         ];
-        Process::start(&self.name, self.core, &self.binary, &arguments)
+        self.bench.start_product(&self.name, &arguments)
     }
 
     /// Starts the process and waits until it is ready.
@@ -82,10 +73,8 @@ impl Program {
 
     /// The RSS of a ready process after its start, in MiB.
     pub(super) async fn idle_memory(&self, process: &Process) -> anyhow::Result<f64> {
-        holds("the watcher stays ready", SETTLING, || {
-            is_ready(self.health)
-        })
-        .await?;
+        let ready = || is_ready(self.health);
+        holds("the watcher stays ready", SETTLING, ready).await?;
         process.memory("VmRSS")
     }
 
@@ -96,16 +85,14 @@ impl Program {
 
     /// Bytes on the disk.
     pub(super) fn spool_bytes(&self) -> anyhow::Result<u64> {
-        let mut bytes = 0;
-        for entry in std::fs::read_dir(self.folder.path().join(SPOOL))? {
-            // A segment may be removed between the two calls.
-            bytes += entry?.metadata().map_or(0, |it| it.len());
-        }
-        Ok(bytes)
+        let segments = std::fs::read_dir(self.folder.path().join(SPOOL))?;
+        // A segment may be removed meanwhile.
+        let segments = segments.filter_map(|it| it.ok()?.metadata().ok());
+        Ok(segments.map(|it| it.len()).sum())
     }
 }
 
-/// Reviews of changed objects.
+/// Reviews of changed objects, about 5 kB each. The event takes its name from `object.metadata`.
 #[derive(Clone)]
 pub(super) struct Reviews {
     /// Objects have the name `PREFIX-NUMBER`.
@@ -120,6 +107,11 @@ impl Reviews {
         Self { prefix, objects }
     }
 
+    /// Each review is about another object.
+    pub(super) fn distinct(prefix: impl Into<String>) -> Self {
+        Self::new(prefix, u32::MAX)
+    }
+
     /// The prefix of the names of all objects.
     pub(super) fn prefix(&self) -> String {
         format!("{}-", self.prefix)
@@ -130,17 +122,29 @@ impl Reviews {
     }
 
     pub(super) fn requests(&self) -> anyhow::Result<Requests> {
-        let (objects, name) = (self.objects, format!("{}-{PLACEHOLDER}", self.prefix));
+        let review: Value = serde_json::from_str(include_str!("review.json"))?;
+        let name = format!("{}{PLACEHOLDER}", self.prefix());
         let path = format!("/validate/{MANAGER}?timeout={}s", GIVE_UP.as_secs());
-        let numbered = Requests::numbered(post(&path, "", &review(&name)?), ALLOWED);
-        Ok(Requests {
-            make: std::sync::Arc::new(move |number| (numbered.make)(number % objects)),
-            ..numbered
-        })
+        let request = post(&path, "", &review.to_string().replace("OBJECT", &name));
+        let (objects, numbered) = (self.objects, Requests::numbered(request, ALLOWED));
+        let make = move |number| (numbered.make)(number % objects);
+        let mut requests = Requests::new(make, ALLOWED);
+        requests.give_up = GIVE_UP;
+        Ok(requests)
     }
 
     pub(super) async fn client(&self, target: &Target) -> anyhow::Result<Client> {
         Client::connect(target, self.requests()?).await
+    }
+
+    /// Sends so many reviews over new connections.
+    pub(super) async fn run(
+        &self,
+        target: &Target,
+        count: u32,
+        rate: u32,
+    ) -> anyhow::Result<Vec<Exchange>> {
+        self.client(target).await?.run(0..count, rate).await
     }
 
     /// What KCP has to have observed after these reviews.
@@ -151,22 +155,6 @@ impl Reviews {
         }
         expected
     }
-}
-
-/// A load of reviews by an API server.
-pub(super) fn load(first: u32, requests: u32, rate: u32) -> Load {
-    Load {
-        first,
-        requests,
-        rate,
-        give_up: GIVE_UP,
-    }
-}
-
-/// The review of an update of a Kyma, about 5 kB. The event takes its name from `object.metadata`.
-fn review(name: &str) -> anyhow::Result<String> {
-    let review: Value = serde_json::from_str(include_str!("review.json"))?;
-    Ok(review.to_string().replace("OBJECT", name))
 }
 
 const ALLOWED: &str = "\"allowed\":true";
@@ -182,7 +170,7 @@ mod tests {
     #[test]
     fn review_names_its_object_in_the_metadata_of_the_new_object_only() {
         let reviews = Reviews::new("a", 10);
-        let request = String::from_utf8((reviews.requests().unwrap().make)(12)).unwrap();
+        let request = (reviews.requests().unwrap().make)(12);
         assert_eq!(reviews.object(12), "a-000000000002");
         assert_eq!(request.matches("a-000000000002").count(), 1, "{request}");
         let body = request.split("\r\n\r\n").nth(1).unwrap();

@@ -2,91 +2,49 @@
 
 use crate::{files, shown};
 
+const SCENARIO: &[&str] = &["Scenario:", "Scenario Outline:", "Example:"];
+const STEP: &[&str] = &["Given ", "When ", "Then ", "And ", "But "];
 const LINES: usize = 70;
 const SCENARIOS: usize = 8;
 const STEPS: usize = 7;
-const TAGS: [&str; 8] = [
-    "@cluster",
-    "@contract",
-    "@node",
-    "@own-cluster",
-    "@sample",
-    "@serial",
-    "@slow",
-    "@smoke",
-];
+const TAGS: &str = "@cluster @contract @node @own-cluster @sample @serial @slow @smoke";
 
 #[test]
-fn features_are_short() {
+fn features_are_short_described_and_have_known_tags() {
     for file in files(".feature") {
-        let text = std::fs::read_to_string(&file).unwrap();
-        let shown = shown(&file);
-        assert!(
-            text.lines().count() <= LINES,
-            "{shown} is longer than {LINES} lines"
-        );
-        let scenarios = text.lines().filter(|line| is_scenario(line)).count();
+        let (text, shown) = (std::fs::read_to_string(&file).unwrap(), shown(&file));
+        let lines: Vec<&str> = text.lines().map(str::trim).collect();
+        assert!(lines.len() <= LINES, "{shown} is longer than {LINES} lines");
+        let scenarios = lines.iter().filter(|it| starts(it, SCENARIO)).count();
         assert!(
             (1..=SCENARIOS).contains(&scenarios),
-            "{shown} has {scenarios} scenarios"
+            "{shown}: {scenarios} scenarios"
         );
+        let mut after_title = lines
+            .iter()
+            .skip_while(|it| !it.starts_with("Feature:"))
+            .skip(1);
+        let is_described = after_title.next().is_some_and(|it| !it.is_empty());
+        assert!(is_described, "{shown} has no description under its title");
         let mut steps = 0;
-        for line in text.lines() {
-            if is_scenario(line) || line.trim().starts_with("Background:") {
+        for line in lines {
+            if starts(line, SCENARIO) || line.starts_with("Background:") {
                 steps = 0;
             }
-            if is_step(line) {
-                steps += 1;
-                assert!(
-                    steps <= STEPS,
-                    "{shown}: more than {STEPS} steps before {line:?}"
-                );
+            steps += usize::from(starts(line, STEP));
+            assert!(
+                steps <= STEPS,
+                "{shown}: more than {STEPS} steps before {line:?}"
+            );
+            if line.starts_with('@') {
+                let mut tags = line.split_whitespace();
+                let unknown = tags.find(|tag| TAGS.split(' ').all(|known| known != *tag));
+                assert_eq!(unknown, None, "{shown}");
             }
         }
     }
 }
 
-#[test]
-fn tags_are_a_closed_set() {
-    for file in files(".feature") {
-        let text = std::fs::read_to_string(&file).unwrap();
-        for line in text
-            .lines()
-            .map(str::trim)
-            .filter(|line| line.starts_with('@'))
-        {
-            for tag in line.split_whitespace() {
-                assert!(TAGS.contains(&tag), "{}: {tag}", shown(&file));
-            }
-        }
-    }
-}
-
-#[test]
-fn every_feature_has_a_description() {
-    for file in files(".feature") {
-        let text = std::fs::read_to_string(&file).unwrap();
-        let description = text
-            .lines()
-            .skip_while(|line| !line.starts_with("Feature:"))
-            .nth(1);
-        assert!(
-            description.is_some_and(|line| !line.trim().is_empty()),
-            "{} has no description under its title",
-            shown(&file)
-        );
-    }
-}
-
-fn is_scenario(line: &str) -> bool {
-    let line = line.trim();
-    line.starts_with("Scenario:")
-        || line.starts_with("Scenario Outline:")
-        || line.starts_with("Example:")
-}
-
-fn is_step(line: &str) -> bool {
-    ["Given ", "When ", "Then ", "And ", "But "]
-        .iter()
-        .any(|word| line.trim().starts_with(word))
+fn starts(line: &str, words: &[&str]) -> bool {
+    words.iter().any(|word| line.starts_with(word))
 }
