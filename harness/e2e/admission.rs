@@ -7,4 +7,6 @@ pub(crate) mod second;
 pub mod webhook;
 
 #[cfg(feature = "clusters")]
-pub use cluster::{Admission, start};
+pub(crate) use cluster::Admission;
+#[cfg(feature = "clusters")]
+pub use cluster::start;

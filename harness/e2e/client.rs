@@ -27,10 +27,7 @@ pub struct Answer {
 
 impl Answer {
     /// The same answer if its status is a success.
-    ///
-    /// # Errors
-    /// With the message of the API server otherwise.
-    pub fn good(self) -> anyhow::Result<Self> {
+    pub(crate) fn good(self) -> anyhow::Result<Self> {
         ensure!(
             self.status.is_success(),
             "{}: {}",
@@ -41,22 +38,17 @@ impl Answer {
     }
 
     /// The same, and the error names what was requested. It is one text: cucumber shows no cause of an error.
-    ///
-    /// # Errors
-    /// With the message of the API server unless its status is a success.
-    pub fn good_for(self, what: impl Display) -> anyhow::Result<Self> {
+    pub(crate) fn good_for(self, what: impl Display) -> anyhow::Result<Self> {
         self.good().map_err(|error| anyhow!("{what}: {error}"))
     }
 
     /// The value at a JSON pointer; null when it is absent.
-    #[must_use]
-    pub fn at(&self, pointer: &str) -> &Value {
+    pub(crate) fn at(&self, pointer: &str) -> &Value {
         self.object.pointer(pointer).unwrap_or(&Value::Null)
     }
 
     /// The message of the API server.
-    #[must_use]
-    pub fn message(&self) -> String {
+    pub(crate) fn message(&self) -> String {
         self.at("/message")
             .as_str()
             .map_or_else(|| self.object.to_string(), str::to_owned)
@@ -91,10 +83,7 @@ pub enum Write {
 
 impl Client {
     /// Client of the API server that a kubeconfig names.
-    ///
-    /// # Errors
-    /// When the kubeconfig cannot be used.
-    pub async fn with(kubeconfig: &str) -> anyhow::Result<Self> {
+    pub(crate) async fn with(kubeconfig: &str) -> anyhow::Result<Self> {
         let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
         let options = KubeConfigOptions::default();
         let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
@@ -113,10 +102,7 @@ impl Client {
     }
 
     /// Sends a JSON body; a merge patch where the method is PATCH.
-    ///
-    /// # Errors
-    /// When no answer arrives in time; a refusal is an answer.
-    pub async fn ask(
+    pub(crate) async fn ask(
         &self,
         method: Method,
         path: &str,
@@ -134,10 +120,7 @@ impl Client {
     }
 
     /// Sends a body of any content type.
-    ///
-    /// # Errors
-    /// When no answer arrives in time.
-    pub async fn send(
+    pub(crate) async fn send(
         &self,
         method: Method,
         path: &str,
@@ -174,28 +157,19 @@ impl Client {
     }
 
     /// Reads an object.
-    ///
-    /// # Errors
-    /// When it does not exist.
-    pub async fn get(&self, path: &str) -> anyhow::Result<Answer> {
+    pub(crate) async fn get(&self, path: &str) -> anyhow::Result<Answer> {
         let answer = self.ask(Method::GET, path, None).await?;
         answer.good_for(path)
     }
 
     /// Changes an object by a merge patch.
-    ///
-    /// # Errors
-    /// When the API server refuses.
-    pub async fn patch(&self, path: &str, changes: &Value) -> anyhow::Result<Answer> {
+    pub(crate) async fn patch(&self, path: &str, changes: &Value) -> anyhow::Result<Answer> {
         let answer = self.ask(Method::PATCH, path, Some(changes)).await?;
         answer.good_for(path)
     }
 
     /// Writes `object`, whose kind and name are in it, to `namespace`; gives the answer whatever its status.
-    ///
-    /// # Errors
-    /// When the kind is not served, or no answer arrives in time.
-    pub async fn write(
+    pub(crate) async fn write(
         &self,
         how: Write,
         namespace: Option<&str>,
@@ -229,10 +203,11 @@ impl Client {
     }
 
     /// Path of the objects of a kind, in a namespace unless the kind is cluster-scoped.
-    ///
-    /// # Errors
-    /// When the kind is not served.
-    pub async fn collection(&self, kind: &str, namespace: Option<&str>) -> anyhow::Result<String> {
+    pub(crate) async fn collection(
+        &self,
+        kind: &str,
+        namespace: Option<&str>,
+    ) -> anyhow::Result<String> {
         let kind = self.kind(kind).await?;
         let namespace = kind.namespaced.then_some(namespace.unwrap_or("default"));
         Ok(kube::api::DynamicObject::url_path(
@@ -242,10 +217,7 @@ impl Client {
     }
 
     /// Group and version of a kind, as in `apiVersion`.
-    ///
-    /// # Errors
-    /// When the kind is not served.
-    pub async fn api_version(&self, kind: &str) -> anyhow::Result<String> {
+    pub(crate) async fn api_version(&self, kind: &str) -> anyhow::Result<String> {
         Ok(self.kind(kind).await?.resource.api_version)
     }
 

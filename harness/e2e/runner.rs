@@ -152,7 +152,7 @@ pub async fn run<O: Write + 'static>(
             let given = given.map(|step| step.value.clone()).collect();
             async move {
                 match environments.next(given).await {
-                    Ok(environment) => scenario.begin(environment, &example.name),
+                    Ok(environment) => scenario.begin(environment),
                     Err(error) => fail(format!("no environment: {error:#}")),
                 }
             }
@@ -167,7 +167,8 @@ pub async fn run<O: Write + 'static>(
                     environment.diagnose(&folder).await;
                     tracing::info!(folder = %folder.display(), "diagnostics written");
                 }
-                if let Err(errors) = scenario.end().await {
+                let errors = scenario.end().await;
+                if !errors.is_empty() {
                     fail(format!("clean-up: {}", errors.join("\n")));
                 }
             }
@@ -252,6 +253,18 @@ fn fail(text: String) {
 fn report(panic: &PanicHookInfo<'_>) {
     if tokio::task::try_id().is_some() {
         tracing::error!(%panic, "a task panicked");
+    }
+}
+
+/// Collects evidence in an emptied folder.
+#[cfg(feature = "clusters")]
+pub(crate) async fn diagnosed(
+    folder: &Path,
+    collect: impl AsyncFnOnce(clusters::evidence::Evidence),
+) {
+    match clusters::evidence::Evidence::in_folder(folder.to_owned()) {
+        Ok(evidence) => collect(evidence).await,
+        Err(error) => tracing::warn!(%error, folder = %folder.display(), "no diagnostics"),
     }
 }
 

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, Result, ensure};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use listener::{
@@ -20,7 +20,7 @@ use super::objects::{LIFECYCLE, MANAGERS, PINNED};
 use super::runtime::{REPLICAS, WatchedRuntime};
 use super::{DOMAIN, RUNTIME};
 use crate::client::Client;
-use crate::definitions::PATIENCE;
+use crate::definitions::eventually;
 use crate::gateway::{Gateway, publish_host};
 use clusters::cluster::{Cluster, ClusterOptions};
 use clusters::evidence::Evidence;
@@ -69,7 +69,7 @@ impl Watching {
     ///
     /// # Errors
     /// At the first part that does not become ready.
-    pub async fn start(progress: &Progress, setup: &Setup, keep: bool) -> anyhow::Result<Self> {
+    pub async fn start(progress: &Progress, setup: &Setup, keep: bool) -> Result<Self> {
         let images = Images {
             gateway: images::gateway(progress, setup).await?,
             watcher: images::product(progress, Role::Watcher).await?,
@@ -99,12 +99,7 @@ impl Watching {
         delivers.map(|()| environment)
     }
 
-    async fn install(
-        run: Run,
-        kcp: Cluster,
-        runtime: Cluster,
-        images: &Images,
-    ) -> anyhow::Result<Self> {
+    async fn install(run: Run, kcp: Cluster, runtime: Cluster, images: &Images) -> Result<Self> {
         let authority = fresh_authority()?;
         let trusted = Authorities::from_pem(authority.pem().as_bytes())?;
         let domains = Domains::default();
@@ -143,7 +138,7 @@ impl Watching {
     ///
     /// # Errors
     /// When Docker reports an error.
-    pub async fn stop(self) -> anyhow::Result<()> {
+    pub async fn stop(self) -> Result<()> {
         for manager in &self.managers {
             manager.stop().await?;
         }
@@ -153,22 +148,20 @@ impl Watching {
     }
 
     /// A manager by its name.
-    pub(crate) fn manager(&self, name: &str) -> anyhow::Result<&Manager> {
+    pub(crate) fn manager(&self, name: &str) -> Result<&Manager> {
         let found = self.managers.iter().find(|it| it.name == name);
         found.with_context(|| format!("manager {name:?} is not one of {MANAGERS:?}"))
     }
 
     /// Waits until a new Kyma leads to an event; the API server does not ask the watcher at once.
-    async fn delivers(&self) -> anyhow::Result<()> {
+    async fn delivers(&self) -> Result<()> {
         let namespace = self.create_namespace("installation").await?;
         let manager = self.manager(LIFECYCLE)?;
-        until("an event is delivered", PATIENCE, || async {
+        eventually("an event is delivered", async || {
             let kyma = self.create_kyma(&namespace).await?;
-            until("the event is received", EVENT_LIMIT, || async {
-                manager.received_in(&namespace).contains(&kyma)
-            })
-            .await?;
-            anyhow::Ok(())
+            let is_received = || async { manager.received_in(&namespace).contains(&kyma) };
+            until("the event is received", EVENT_LIMIT, is_received).await?;
+            Ok(())
         })
         .await?;
         self.has_heartbeats(LIFECYCLE, REPLICAS).await?;
@@ -176,7 +169,7 @@ impl Watching {
     }
 
     /// Liveness of the runtime, as a manager's listener reports it.
-    pub(crate) fn liveness(&self, manager: &str) -> anyhow::Result<RuntimeLiveness> {
+    pub(crate) fn liveness(&self, manager: &str) -> Result<RuntimeLiveness> {
         let runtimes = self.manager(manager)?.liveness()?.snapshot();
         let mut found = runtimes.into_iter();
         let found = found.find(|it| it.runtime_id.as_str() == RUNTIME);
@@ -184,17 +177,16 @@ impl Watching {
     }
 
     /// Waits until a manager gets heartbeats from this number of watchers.
-    pub(crate) async fn has_heartbeats(&self, manager: &str, count: usize) -> anyhow::Result<()> {
-        until("each watcher sends heartbeats", PATIENCE, || async {
+    pub(crate) async fn has_heartbeats(&self, manager: &str, count: usize) -> Result<()> {
+        eventually("each watcher sends heartbeats", async || {
             let watchers = self.liveness(manager)?.watchers;
             let alive = watchers
                 .iter()
                 .filter(|it| it.heartbeat.is_some() && !it.silent);
             ensure!(alive.count() == count, "{watchers:?}");
-            anyhow::Ok(())
+            Ok(())
         })
-        .await?;
-        Ok(())
+        .await
     }
 
     /// Sets the domain of the runtime on KCP.
@@ -226,11 +218,7 @@ impl Watching {
 }
 
 /// All managers, at the address by which Pods on KCP reach this machine.
-async fn managers(
-    kcp: &Cluster,
-    trusted: &Authorities,
-    domains: &Domains,
-) -> anyhow::Result<Vec<Manager>> {
+async fn managers(kcp: &Cluster, trusted: &Authorities, domains: &Domains) -> Result<Vec<Manager>> {
     let address = this_machine(kcp).await?;
     let mut managers = Vec::new();
     for name in MANAGERS {
@@ -245,7 +233,7 @@ async fn managers(
 }
 
 /// This machine is the default route of the container network.
-async fn this_machine(kcp: &Cluster) -> anyhow::Result<IpAddr> {
+async fn this_machine(kcp: &Cluster) -> Result<IpAddr> {
     let routes = kcp.exec_on_node(&["cat", "/proc/net/route"]).await?;
     default_route(&routes.stdout).with_context(|| format!("no default route: {routes:?}"))
 }

@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, Result};
 use futures::StreamExt as _;
 use listener::{
     Authentication, CertificateCheck, Event, Events, Liveness, Options, register_listener_component,
@@ -65,7 +65,7 @@ impl Manager {
         name: &'static str,
         address: IpAddr,
         check: CertificateCheck,
-    ) -> anyhow::Result<Self> {
+    ) -> Result<Self> {
         let mut manager = Self {
             name,
             address: (address, 0).into(),
@@ -79,7 +79,7 @@ impl Manager {
     }
 
     /// Stops the listener.
-    pub(super) async fn stop(&self) -> anyhow::Result<()> {
+    pub(super) async fn stop(&self) -> Result<()> {
         let running = self.running().take();
         let Some(running) = running else {
             return Ok(());
@@ -89,7 +89,7 @@ impl Manager {
     }
 
     /// Listens again at the same address.
-    pub(super) async fn restart(&self) -> anyhow::Result<()> {
+    pub(super) async fn restart(&self) -> Result<()> {
         self.stop().await?;
         self.listen().await.map(drop)
     }
@@ -100,7 +100,7 @@ impl Manager {
     }
 
     /// What the listener knows of the runtimes.
-    pub(crate) fn liveness(&self) -> anyhow::Result<Liveness> {
+    pub(crate) fn liveness(&self) -> Result<Liveness> {
         let running = self.running();
         let liveness = running.as_ref().map(|it| it.liveness.clone());
         liveness.context("no listener runs")
@@ -144,7 +144,7 @@ impl Manager {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn listen(&self) -> anyhow::Result<SocketAddr> {
+    async fn listen(&self) -> Result<SocketAddr> {
         let options = Options {
             queued_events: QUEUE,
             heartbeat_interval: HEARTBEAT_INTERVAL,

@@ -8,8 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
-use clusters::evidence::Evidence;
+use anyhow::{Context as _, Result, ensure};
 use clusters::progress::Progress;
 use clusters::setup::Setup;
 use futures::FutureExt as _;
@@ -20,7 +19,7 @@ use tokio::task::JoinHandle;
 use super::environment::Watching;
 use super::manager::EventObject;
 use crate::client::Client;
-use crate::runner::{Environments, Selection};
+use crate::runner::{Environments, Selection, diagnosed};
 use crate::scenario::{Cluster, Environment};
 
 /// What all scenarios share, and the state of one.
@@ -63,18 +62,14 @@ pub(crate) struct Kymas {
 /// Kymas that are created until [`KymaStream::end`].
 pub(crate) struct KymaStream {
     over: Arc<AtomicBool>,
-    task: JoinHandle<anyhow::Result<Kymas>>,
+    task: JoinHandle<Result<Kymas>>,
 }
 
 /// Starts the environment, or uses one that an earlier run kept.
 ///
 /// # Errors
 /// At the first part that does not become ready.
-pub async fn start(
-    progress: &Progress,
-    _: &Selection,
-    keep: bool,
-) -> anyhow::Result<Rc<dyn Environments>> {
+pub async fn start(progress: &Progress, _: &Selection, keep: bool) -> Result<Rc<dyn Environments>> {
     let setup = Setup::load()?;
     progress.say(&format!("clusters run on {}", setup.provider));
     let watching = Box::pin(Watching::start(progress, &setup, keep)).await?;
@@ -84,7 +79,7 @@ pub async fn start(
 struct Shared(Arc<Watching>);
 
 impl Environments for Shared {
-    fn next(&self, _: Vec<String>) -> LocalBoxFuture<'_, anyhow::Result<Arc<dyn Environment>>> {
+    fn next(&self, _: Vec<String>) -> LocalBoxFuture<'_, Result<Arc<dyn Environment>>> {
         let view = async {
             let view = View {
                 watching: Arc::clone(&self.0),
@@ -96,7 +91,7 @@ impl Environments for Shared {
         view.boxed_local()
     }
 
-    fn stop(self: Rc<Self>) -> LocalBoxFuture<'static, anyhow::Result<()>> {
+    fn stop(self: Rc<Self>) -> LocalBoxFuture<'static, Result<()>> {
         let stop = async {
             let shared = Rc::into_inner(self).context("a scenario still runs")?;
             let watching = Arc::into_inner(shared.0).context("a scenario still runs")?;
@@ -107,7 +102,7 @@ impl Environments for Shared {
 }
 
 impl Before {
-    async fn read(watching: &Watching) -> anyhow::Result<Self> {
+    async fn read(watching: &Watching) -> Result<Self> {
         let managers = watching.managers.iter();
         Ok(Self {
             handshake_errors: watching.gateway.handshake_errors().await?,
@@ -141,7 +136,7 @@ impl View {
     }
 
     /// The Kymas that steps created; ends their continuous creation.
-    pub(crate) async fn created_kymas(&self) -> anyhow::Result<Kymas> {
+    pub(crate) async fn created_kymas(&self) -> Result<Kymas> {
         let stream = self.state().stream.take();
         if let Some(stream) = stream {
             let kymas = stream.end().await?;
@@ -163,7 +158,7 @@ impl Kymas {
     }
 
     /// Creates one more.
-    pub(crate) async fn add(&mut self, watching: &Watching) -> anyhow::Result<()> {
+    pub(crate) async fn add(&mut self, watching: &Watching) -> Result<()> {
         let begin = Instant::now();
         let name = watching.create_kyma(&self.namespace).await?;
         self.slowest = self.slowest.max(begin.elapsed());
@@ -187,7 +182,7 @@ impl KymaStream {
         Self { over, task }
     }
 
-    async fn end(self) -> anyhow::Result<Kymas> {
+    async fn end(self) -> Result<Kymas> {
         self.over.store(true, Ordering::Relaxed);
         let kymas = self.task.await.context("the creation of Kymas")??;
         let count = kymas.names.len();
@@ -204,7 +199,7 @@ impl KymaStream {
 }
 
 impl Environment for View {
-    fn client(&self, cluster: &Cluster) -> anyhow::Result<Client> {
+    fn client(&self, cluster: &Cluster) -> Result<Client> {
         match cluster {
             Cluster::Kcp => Ok(self.kcp_client.clone()),
             Cluster::Runtime(None) => Ok(self.runtime.client.clone()),
@@ -213,13 +208,7 @@ impl Environment for View {
     }
 
     fn diagnose<'a>(&'a self, folder: &'a Path) -> LocalBoxFuture<'a, ()> {
-        let collect = async {
-            match Evidence::in_folder(folder.to_owned()) {
-                Ok(evidence) => self.collect(&evidence).await,
-                Err(error) => tracing::warn!(%error, "no diagnostics"),
-            }
-        };
-        collect.boxed_local()
+        diagnosed(folder, async |evidence| self.collect(&evidence).await).boxed_local()
     }
 }
 
