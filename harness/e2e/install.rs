@@ -34,23 +34,8 @@ impl Product {
     /// # Errors
     /// When it cannot be run, does not end well, or prints no manifests.
     pub async fn printed_by(binary: &Path, image: &str, flags: &[&str]) -> anyhow::Result<Self> {
-        let printed = Command::new(binary)
-            .args(["manifests", "webhook", "--image", image])
-            .args(flags)
-            .output()
-            .await
-            .with_context(|| format!("{} cannot be run", binary.display()))?;
-        ensure!(
-            printed.status.success(),
-            "manifests webhook ended with {}: {}",
-            printed.status,
-            String::from_utf8_lossy(&printed.stderr)
-        );
-        let text =
-            String::from_utf8(printed.stdout).context("manifests webhook printed no text")?;
-        let mut objects: Vec<Value> = serde_saphyr::from_multiple(&text)?;
-        // A document of comments only.
-        objects.retain(|object| !object.is_null());
+        let arguments = [&["manifests", "webhook", "--image", image], flags].concat();
+        let objects = printed(binary, &arguments).await?;
         Ok(Self { objects })
     }
 
@@ -121,6 +106,25 @@ impl Product {
             .find(|object| object["kind"] == kind)
             .with_context(|| format!("no {kind} was printed"))
     }
+}
+
+/// The objects that the product's binary prints.
+///
+/// # Errors
+/// When it cannot be run, does not end well, or prints no manifests.
+pub(crate) async fn printed(binary: &Path, arguments: &[&str]) -> anyhow::Result<Vec<Value>> {
+    let output = Command::new(binary).args(arguments).output().await;
+    let output = output.with_context(|| format!("run {}", binary.display()))?;
+    ensure!(
+        output.status.success(),
+        "{arguments:?} ended with {}: {}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let mut objects: Vec<Value> = serde_saphyr::from_multiple(&String::from_utf8(output.stdout)?)?;
+    // A document of comments only.
+    objects.retain(|object| !object.is_null());
+    Ok(objects)
 }
 
 /// Waits until a Pod of `template` that would be created in `namespace` comes out as expected.

@@ -15,8 +15,6 @@ pub mod runner;
 pub mod scenario;
 
 #[cfg(feature = "clusters")]
-pub mod doubles;
-#[cfg(feature = "clusters")]
 mod fixtures;
 #[cfg(feature = "clusters")]
 mod gateway;

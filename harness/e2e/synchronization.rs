@@ -9,6 +9,7 @@ pub(crate) mod control_plane;
 pub(crate) mod controller;
 mod faults;
 pub(crate) mod inventory;
+pub(crate) mod kim;
 pub(crate) mod objects;
 pub(crate) mod pods;
 mod pool;

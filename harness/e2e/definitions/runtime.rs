@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 
 use super::eventually;
 use crate::client::Write;
-use crate::doubles::kim::Destination;
 use crate::scenario::{ObjectRef, Scenario};
 use crate::synchronization::control_plane::runtime_path;
+use crate::synchronization::kim::Destination;
 use crate::synchronization::objects::{get_opt, named_config_map};
 use crate::synchronization::runtime::Runtime;
 use crate::synchronization::source::Source;
@@ -124,9 +124,9 @@ async fn synchronized(
     env.kcp.put_runtime(&runtime.object(None, wave)).await?;
     let kim = env.state().kim.clone();
     if let Some(kim) = kim {
-        let client = env.cluster(name)?.cluster.client();
+        let api = env.cluster(name)?.api.clone();
         let manifests = Vec::new();
-        kim.serve(&runtime.name, Destination { client, manifests });
+        kim.serve(&runtime.name, Destination { api, manifests });
     }
     add(scenario, name, runtime).await
 }
@@ -279,7 +279,7 @@ async fn installed_by_kim(scenario: &mut Scenario, name: String) -> Result<()> {
     let env = synchronization(scenario)?;
     let (runtime, cluster) = (env.runtime(&name)?, env.cluster(&name)?);
     let destination = Destination {
-        client: cluster.cluster.client(),
+        api: cluster.api.clone(),
         manifests: env.controller.webhook().await?,
     };
     env.kim()?.serve(&runtime.name, destination);

@@ -10,8 +10,8 @@ use serde_json::{Value, json};
 use super::object::remove_fields;
 use super::runtime::synchronization;
 use super::{A_WHILE, consistently, eventually};
-use crate::doubles::kim::{Kim, Obeys};
 use crate::scenario::Scenario;
+use crate::synchronization::kim::{Key, Kim};
 
 #[given(
     regex = "^the KIM double is (running|stopped)(?: and acknowledges the (label|annotation))?$"
@@ -19,11 +19,11 @@ use crate::scenario::Scenario;
 fn double(scenario: &mut Scenario, state: String, key: String) -> Result<()> {
     let env = synchronization(scenario)?;
     let key = match key.as_str() {
-        "annotation" => Obeys::Annotation,
-        _ => Obeys::Label,
+        "annotation" => Key::Annotation,
+        _ => Key::Label,
     };
     let is_running = state == "running";
-    let kim = is_running.then(|| Arc::new(Kim::start(env.kcp.cluster.client(), key)));
+    let kim = is_running.then(|| Arc::new(Kim::start(&env.kcp, key)));
     env.state().kim = kim;
     Ok(())
 }

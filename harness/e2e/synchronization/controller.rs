@@ -7,7 +7,6 @@ use anyhow::{Context as _, ensure};
 use api::runtimes::KCP_NAMESPACE;
 use http::Method;
 use serde_json::{Value, json};
-use tokio::process::Command;
 use tokio::sync::Mutex;
 
 use super::DEADLINE;
@@ -15,6 +14,7 @@ use super::control_plane::ControlPlane;
 use super::objects::{delete, get_opt};
 use crate::admission::cluster::TRUST_BUNDLE;
 use crate::definitions::pod::items;
+use crate::install;
 use crate::rollout::replicas_at;
 use clusters::evidence::Evidence;
 use testkit::metrics::Samples;
@@ -65,21 +65,7 @@ impl Controller {
 
     /// The objects that the binary prints.
     pub(crate) async fn printed(&self, arguments: &[&str]) -> anyhow::Result<Vec<Value>> {
-        let printed = Command::new(&self.binary)
-            .args(arguments)
-            .output()
-            .await
-            .with_context(|| format!("run {}", self.binary.display()))?;
-        ensure!(
-            printed.status.success(),
-            "{arguments:?} ended with {}: {}",
-            printed.status,
-            String::from_utf8_lossy(&printed.stderr)
-        );
-        let text = String::from_utf8(printed.stdout)?;
-        let mut objects: Vec<Value> = serde_saphyr::from_multiple(&text)?;
-        objects.retain(|object| !object.is_null());
-        Ok(objects)
+        install::printed(&self.binary, arguments).await
     }
 
     /// The manifests of the webhook, as KIM installs them.

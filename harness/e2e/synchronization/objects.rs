@@ -27,7 +27,17 @@ pub(crate) async fn delete(api: &Client, path: &str) -> anyhow::Result<()> {
 
 /// Writes an object by a forced server-side apply of the field manager `harness`.
 pub(crate) async fn apply(api: &Client, path: &str, object: &Value) -> anyhow::Result<Value> {
-    let path = format!("{path}?fieldManager=harness&force=true");
+    apply_as("harness", api, path, object).await
+}
+
+/// The same by another field manager.
+pub(crate) async fn apply_as(
+    manager: &str,
+    api: &Client,
+    path: &str,
+    object: &Value,
+) -> anyhow::Result<Value> {
+    let path = format!("{path}?fieldManager={manager}&force=true");
     let body = object.to_string().into_bytes();
     let answer = api
         .send(Method::PATCH, &path, "application/apply-patch+yaml", body)

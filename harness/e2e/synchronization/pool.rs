@@ -15,12 +15,12 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::clusters::Clusters;
 use super::controller::Installation;
+use super::kim::Kim;
 use super::pods::{PodStream, Tally};
 use super::runtime::Runtime;
 use super::runtime_cluster::RuntimeCluster;
 use crate::client::Client;
 use crate::definitions::signal::keys;
-use crate::doubles::kim::Kim;
 use crate::fixtures::Fixtures;
 use crate::runner::{Environments, Selection};
 use crate::scenario::{Cluster, Environment};
@@ -90,7 +90,7 @@ pub async fn start(
 }
 
 impl ClustersPool {
-    /// Number of sets; a third one is too much for two cores.
+    /// Number of sets.
     pub const SIZE: usize = SUFFIXES.len();
 
     async fn start(
@@ -270,4 +270,4 @@ impl Drop for Leased {
 /// Names of the runtime clusters in the steps.
 pub(crate) const RUNTIMES: [&str; 2] = ["one", "two"];
 /// Suffixes of the names of clusters, one for each set.
-const SUFFIXES: [&str; 2] = ["a", "b"];
+const SUFFIXES: [&str; 4] = ["a", "b", "c", "d"];

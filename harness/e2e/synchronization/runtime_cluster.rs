@@ -15,6 +15,7 @@ use crate::admission::webhook::{Webhook, opted_in};
 use crate::client::Client;
 use crate::definitions::pod::items;
 use clusters::cluster::Cluster;
+use testkit::metrics::Samples;
 use testkit::until::until;
 
 /// A runtime cluster as the test sees it.
@@ -141,21 +142,13 @@ impl RuntimeCluster {
     /// Number of successful server-side applies to a resource, by all clients; those without a change count.
     pub(crate) async fn applied(&self, resource: &str) -> anyhow::Result<u64> {
         let metrics = self.api.get("/metrics").await?.object;
-        let marks = [
-            "verb=\"APPLY\"".to_owned(),
-            "code=\"20".to_owned(),
-            format!("resource=\"{resource}\""),
-        ];
-        let counts = metrics.as_str().context("no text")?.lines().filter(|line| {
-            line.starts_with("apiserver_request_total{")
-                && marks.iter().all(|mark| line.contains(mark.as_str()))
+        let samples = Samples::parse(metrics.as_str().context("no text")?);
+        let counted = ["200", "201"].map(|code| {
+            samples.count(&format!(
+                "apiserver_request_total{{verb=\"APPLY\",code=\"{code}\",resource=\"{resource}\"}}"
+            ))
         });
-        counts
-            .map(|line| {
-                let count = line.rsplit(' ').next().unwrap_or_default();
-                count.parse::<u64>().with_context(|| line.to_owned())
-            })
-            .sum()
+        Ok(counted.iter().sum())
     }
 
     /// Names and UIDs of the Pods of the webhook.
