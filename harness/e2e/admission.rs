@@ -7,6 +7,4 @@ pub(crate) mod second;
 pub mod webhook;
 
 #[cfg(feature = "clusters")]
-pub(crate) use cluster::Admission;
-#[cfg(feature = "clusters")]
-pub use cluster::start;
+pub use cluster::{Admission, start};

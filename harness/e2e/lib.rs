@@ -4,7 +4,10 @@
 
 #![cfg_attr(
     not(feature = "clusters"),
-    expect(dead_code, reason = "the suites on clusters need more of the same files")
+    expect(
+        dead_code,
+        reason = "the suites on clusters need more of the same files"
+    )
 )]
 
 pub mod admission;

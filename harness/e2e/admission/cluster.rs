@@ -2,7 +2,6 @@
 //! `manifests webhook` prints, with the three objects that KIM writes on a runtime.
 
 use std::path::Path;
-use std::rc::Rc;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
@@ -20,14 +19,14 @@ use clusters::setup::Setup;
 
 use super::webhook::{DEPLOYMENT, NAMESPACE, PullSecretState, Webhook, usual_configuration};
 use crate::client::{Client, Write};
-use crate::definitions::object::{find, path};
+use crate::definitions::object::path;
 use crate::fixtures::Fixtures;
 use crate::install::Product;
 use crate::runner::{Environments, Selection, diagnosed};
 use crate::scenario::{Cluster as Which, Environment, ObjectRef};
 
 /// What the scenarios of admission share.
-pub(crate) struct Admission {
+pub struct Admission {
     fixtures: Arc<Fixtures>,
     pub(crate) cluster: Cluster,
     client: Client,
@@ -40,7 +39,7 @@ pub(crate) struct Admission {
 ///
 /// # Errors
 /// At the first part that does not come up.
-pub async fn start(progress: &Progress, _: &Selection, keep: bool) -> Result<Rc<dyn Environments>> {
+pub async fn start(progress: &Progress, _: &Selection, keep: bool) -> Result<Arc<Admission>> {
     let setup = Setup::load()?;
     progress.say(&format!("clusters run on {}", setup.provider));
     let fixtures = Arc::new(Fixtures::prepare(progress, &setup, keep).await?);
@@ -49,24 +48,16 @@ pub async fn start(progress: &Progress, _: &Selection, keep: bool) -> Result<Rc<
     let product = fixtures.product.clone();
     let install = Admission::on(cluster, fixtures, product, true);
     let admission = progress.show("install the product", install).await?;
-    Ok(Rc::new(Shared(Arc::new(admission))))
+    Ok(Arc::new(admission))
 }
 
-/// One environment for all scenarios.
-struct Shared(Arc<Admission>);
-
-impl Environments for Shared {
-    fn next(&self, _: Vec<String>) -> LocalBoxFuture<'_, Result<Arc<dyn Environment>>> {
-        let shared: Arc<dyn Environment> = Arc::<Admission>::clone(&self.0);
-        futures::future::ready(Ok(shared)).boxed_local()
+impl Environments for Arc<Admission> {
+    async fn next(&self, _: Vec<String>) -> Result<Arc<dyn Environment>> {
+        Ok(Self::clone(self))
     }
 
-    fn stop(self: Rc<Self>) -> LocalBoxFuture<'static, Result<()>> {
-        async {
-            let shared = Rc::into_inner(self).context("a scenario still runs")?;
-            Admission::stop(shared.0).await
-        }
-        .boxed_local()
+    async fn stop(self) -> Result<()> {
+        Admission::stop(self).await
     }
 }
 
@@ -174,7 +165,7 @@ impl Admission {
     async fn uses(&self, object: &ObjectRef) -> Result<()> {
         let webhook = self.webhook();
         let in_namespace = object.namespace.as_deref() == Some(NAMESPACE);
-        let exists = async || find(&self.client, &path(&self.client, object).await?).await;
+        let exists = async || self.client.find(&path(&self.client, object).await?).await;
         match (object.kind.as_str(), object.name.as_str()) {
             ("ConfigMap", api::names::CONFIG_MAP) if in_namespace && exists().await?.is_some() => {
                 webhook.configure(usual_configuration()?).await?;

@@ -3,7 +3,7 @@
 //! The API server calls it after the product's (by its name), on an address of this machine that the container of the
 //! cluster reaches, with a certificate of its own authority.
 
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 
 use anyhow::Result;
 use axum::body::Bytes;
@@ -14,6 +14,8 @@ use serde_json::{Value, json};
 use serve::{Options, Server, TlsHandle, identity_from_pem, server_config};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+
+use crate::fixtures::this_machine;
 
 /// The running webhook.
 #[derive(Debug)]
@@ -27,10 +29,7 @@ pub(crate) struct Second {
 impl Second {
     /// Serves on a free port of this machine's address on the way to the cluster's node.
     pub(crate) async fn serve(node: &str, container: Value) -> Result<Self> {
-        // Connecting a datagram socket sends nothing: it asks the routing table.
-        let socket = UdpSocket::bind("0.0.0.0:0")?;
-        socket.connect((node, 6443))?;
-        let host = socket.local_addr()?.ip();
+        let host = this_machine(node)?;
         let made = rcgen::generate_simple_self_signed([host.to_string()])?;
         let (ca_pem, key) = (made.cert.pem(), made.signing_key.serialize_pem());
         let identity = identity_from_pem(ca_pem.as_bytes(), key.as_bytes())?;

@@ -46,8 +46,7 @@ impl Webhook {
     /// Its Pods, also those that are being deleted.
     pub(crate) async fn pods(&self) -> Result<Vec<Value>> {
         let path = format!("/api/v1/namespaces/{NAMESPACE}/pods?labelSelector={SELECTOR}");
-        let listed = self.client.get(&path).await?;
-        Ok(listed.at("/items").as_array().cloned().unwrap_or_default())
+        self.client.items(&path).await
     }
 
     /// Its Pods that are not being deleted.
@@ -90,8 +89,7 @@ impl Webhook {
 
     /// How often the API server admitted an object because the webhook did not answer.
     pub(crate) async fn failed_open(&self) -> Result<u64> {
-        let metrics = self.client.get("/metrics").await?.object;
-        let metrics = Samples::parse(metrics.as_str().context("metrics are not text")?);
+        let metrics = Samples::parse(&self.client.text("/metrics").await?);
         let entry = api::names::WEBHOOK_ENTRY;
         let series = format!("apiserver_admission_webhook_fail_open_count{{name=\"{entry}\"}}");
         Ok(metrics.count(&series))
@@ -162,34 +160,20 @@ impl Webhook {
     /// Waits until every replica mounts the trust bundle, or does not because it is absent.
     pub(crate) async fn knows_trust_bundle(&self, present: bool) -> Result<()> {
         let pod = opted_in(api::Feature::TrustBundle, "any.test/x");
-        self.patches(
-            "the trust bundle is known",
-            "default",
-            &pod,
-            VOLUME,
-            present,
-        )
-        .await
+        self.patches(("default", &pod), VOLUME, present).await
     }
 
     /// Waits until every replica knows whether a Namespace opts in to FIPS mode.
     pub(crate) async fn knows_namespace(&self, name: &str, fips: bool) -> Result<()> {
         let variable = api::names::FIPS_VARIABLE;
-        self.patches("the Namespace is known", name, &plain(), variable, fips)
-            .await
+        self.patches((name, &plain()), variable, fips).await
     }
 
-    /// Waits until every replica's patch of a Pod contains a text, or does not.
-    async fn patches(
-        &self,
-        what: &str,
-        namespace: &str,
-        pod: &Value,
-        text: &str,
-        expected: bool,
-    ) -> Result<()> {
-        self.each(what, async |replica| {
-            let response = replica.review(namespace, pod).await?;
+    /// Waits until every replica's patch of a Pod in a Namespace contains a text, or does not.
+    async fn patches(&self, draft: (&str, &Value), text: &str, expected: bool) -> Result<()> {
+        let what = format!("patches with {text}: {expected}");
+        self.each(&what, async |replica| {
+            let response = replica.review(draft.0, draft.1).await?;
             let found = response["patch"].to_string().contains(text);
             ensure!(found == expected, "{response}");
             Ok(())
@@ -223,12 +207,7 @@ impl Replica {
     }
 
     pub(crate) async fn metrics_page(&self) -> Result<String> {
-        let page = self
-            .client
-            .get(&self.path("http", 8080, "/metrics"))
-            .await?;
-        let text = page.object.as_str().map(str::to_owned);
-        text.context("metrics are not text")
+        self.client.text(&self.path("http", 8080, "/metrics")).await
     }
 
     /// Whether a health endpoint answers with success, and its text.

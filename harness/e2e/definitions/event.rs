@@ -11,7 +11,6 @@ use super::pod::items;
 use super::{eventually, manager};
 use crate::client::Write;
 use crate::scenario::{ObjectRef, Scenario};
-use crate::watching::manager::EventObject;
 use crate::watching::objects::{GROUP, WATCHED_BY, kyma, watchers};
 use crate::watching::{KymaStream, Kymas, View};
 
@@ -53,7 +52,7 @@ async fn known(scenario: &mut Scenario, object: ObjectRef, name: String) -> Resu
         text = json!({ "metadata": { "labels": { (WATCHED_BY): "kyma" } } });
     }
     create(scenario, &object, text, Write::Create).await?;
-    let about = manager::event_object(scenario, &object).await?;
+    let about = manager::event_about(scenario, &object).await?;
     let manager = env.manager(&name)?;
     let is_received = async || manager.received(&about).pop().context("no event");
     eventually("the manager receives an event", is_received).await?;
@@ -141,13 +140,4 @@ async fn for_kymas(scenario: &mut Scenario, name: String, what: String) -> Resul
         Ok(())
     })
     .await
-}
-
-/// An event about an object, as a watcher posts it.
-pub(super) fn event(about: &EventObject) -> serde_json::Value {
-    let (group, version, kind) = &about.gvk;
-    json!({
-        "watched": { "Namespace": about.namespace, "Name": about.name },
-        "watchedGvk": { "group": group, "version": version, "kind": kind },
-    })
 }

@@ -4,9 +4,8 @@ use anyhow::{Context as _, Result, ensure};
 use cucumber::{then, when};
 use serde_json::json;
 
-use super::event::event;
 use super::eventually;
-use super::manager::event_object;
+use super::manager::event_about;
 use crate::scenario::{ObjectRef, Scenario};
 use crate::watching::{Fault, View};
 
@@ -44,8 +43,8 @@ async fn posts(scenario: &mut Scenario, client: String, object: String) -> Resul
     let is_known = client == "the certificate of another runtime";
     ensure!(is_known, "unknown client: {client}");
     let object: ObjectRef = object.parse().map_err(anyhow::Error::msg)?;
-    let about = event_object(scenario, &object).await?;
-    env.post_as_other(&event(&about)).await
+    let about = event_about(scenario, &object).await?;
+    env.post_as_other(about).await
 }
 
 /// Compares with the state before the first step of the scenario.

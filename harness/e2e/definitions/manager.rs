@@ -8,7 +8,7 @@ use cucumber::{then, when};
 
 use super::{consistently, eventually};
 use crate::scenario::{ObjectRef, Scenario};
-use crate::watching::manager::EventObject;
+use crate::watching::manager::body;
 use crate::watching::{DOMAIN, FOLLOW_UP_DELAY, OTHER_RUNTIME, RUNTIME, View};
 
 /// "receives" waits for events; "has received no event" looks at those until now.
@@ -23,7 +23,7 @@ async fn receives(
     other: String,
 ) -> Result<()> {
     let env = scenario.environment_of::<View>()?;
-    let about = event_object(scenario, &object).await?;
+    let about = event_about(scenario, &object).await?;
     let manager = env.manager(&name)?;
     let key = (manager.name, about.clone());
     let mark = env.state().marks.get(&key).copied().unwrap_or_default();
@@ -42,7 +42,7 @@ async fn receives(
             eventually("the manager receives a follow-up event", async || {
                 let news = news();
                 let ends = news.last().zip(news.first());
-                let span = ends.map(|(last, first)| last.at - first.at);
+                let span = ends.map(|(last, first)| last.1 - first.1);
                 ensure!(
                     span >= Some(FOLLOW_UP_DELAY / 2),
                     "{span:?} from first to last"
@@ -60,7 +60,10 @@ async fn receives(
                 OTHER_RUNTIME
             };
             let received = manager.received(&about);
-            let is_right = received.iter().all(|it| it.runtime == sender);
+            let runtimes = received.iter().map(|(event, _)| event.runtime_id.as_ref());
+            let is_right = runtimes
+                .into_iter()
+                .all(|it| it.is_some_and(|it| it.as_str() == sender));
             ensure!(is_right, "not only from {sender}: {received:?}");
             Ok(())
         }
@@ -79,19 +82,20 @@ pub(super) async fn none_for<T: Debug>(span: Duration, news: impl Fn() -> Vec<T>
 
 pub(super) const SECOND: Duration = Duration::from_secs(1);
 
-/// The object as events name it. A Scale is not an object of its own.
-pub(super) async fn event_object(scenario: &Scenario, object: &ObjectRef) -> Result<EventObject> {
+/// The body of an event about an object. A Scale is not an object of its own.
+pub(super) async fn event_about(scenario: &Scenario, object: &ObjectRef) -> Result<String> {
     let object = scenario.resolved(object);
     let api_version = match object.kind.as_str() {
         "Scale" => "autoscaling/v1".to_owned(),
         kind => scenario.client_of(&object)?.api_version(kind).await?,
     };
     let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
-    Ok(EventObject {
-        gvk: (group.to_owned(), version.to_owned(), object.kind),
-        namespace: object.namespace.unwrap_or_default(),
-        name: object.name,
-    })
+    let namespace = object.namespace.as_deref().unwrap_or_default();
+    Ok(body(
+        [group, version, &object.kind],
+        namespace,
+        &object.name,
+    ))
 }
 
 #[then(expr = "manager {string} receives heartbeats from {int} watchers")]

@@ -47,7 +47,7 @@ fn described(scenario: &mut Scenario, object: ObjectRef, step: &Step) -> Result<
 
 /// The object comes from the step's document, from a file, from the step that described it, or (`again`) from the
 /// cluster before the scenario deleted it.
-#[given(regex = r#"^([A-Z].+) exists( with:)$"#)]
+#[given(regex = "^([A-Z].+) exists( with:)$")]
 #[when(regex = r#"^([A-Z].+) is created( with:| with dry run| again| from file "[^"]+")?$"#)]
 async fn created(
     scenario: &mut Scenario,
@@ -225,7 +225,7 @@ async fn put(client: &Client, object: &ObjectRef, state: &Value) -> Result<()> {
     let path = path(client, object).await?;
     let mut state = state.clone();
     strip_server_fields(&mut state);
-    if find(client, &path).await?.is_none() {
+    if client.find(&path).await?.is_none() {
         let namespace = object.namespace.as_deref();
         let answer = client.write(Write::Create, namespace, &state).await?;
         return answer.good().map(drop);
@@ -244,7 +244,7 @@ async fn put(client: &Client, object: &ObjectRef, state: &Value) -> Result<()> {
 /// Deletes an object, whatever finalizers it has; one that is gone is fine.
 pub(crate) async fn remove(client: &Client, object: &ObjectRef) -> Result<()> {
     let path = path(client, object).await?;
-    let Some(found) = find(client, &path).await? else {
+    let Some(found) = client.find(&path).await? else {
         return Ok(());
     };
     if !found["metadata"]["finalizers"].is_null() {
@@ -262,22 +262,13 @@ pub(crate) async fn remove(client: &Client, object: &ObjectRef) -> Result<()> {
 pub(crate) async fn read(scenario: &Scenario, object: &ObjectRef) -> Result<Option<Value>> {
     let object = scenario.resolved(object);
     let client = scenario.client_of(&object)?;
-    find(&client, &path(&client, &object).await?).await
+    client.find(&path(&client, &object).await?).await
 }
 
 /// Reads an object that exists.
 pub(crate) async fn existing(scenario: &Scenario, object: &ObjectRef) -> Result<Value> {
     let found = read(scenario, object).await?;
     found.context("it does not exist")
-}
-
-/// The object at a path; `None` when it does not exist.
-pub(crate) async fn find(client: &Client, path: &str) -> Result<Option<Value>> {
-    let answer = client.ask(Method::GET, path, None).await?;
-    if answer.status == StatusCode::NOT_FOUND {
-        return Ok(None);
-    }
-    Ok(Some(answer.good()?.object))
 }
 
 /// Path of an object in the API.

@@ -135,8 +135,8 @@ async fn has_field(
 
 /// `a.b` as a JSON pointer; the empty text is the whole object.
 fn pointer(field: &str) -> String {
-    let parts = field.split('.').filter(|it| !it.is_empty());
-    parts.map(|it| format!("/{it}")).collect()
+    let path = format!("/{}", field.replace('.', "/"));
+    path.trim_end_matches('/').to_owned()
 }
 
 #[then(expr = "field manager {string} owns only field {string} of {object}")]

@@ -68,8 +68,8 @@ async fn add(scenario: &mut Scenario, name: &str, runtime: Runtime) -> Result<()
         });
     }
     scenario.alias(&format!("ID of Runtime {name}"), &runtime.id);
-    let (runtimes, named) = (&mut env.state().runtimes, runtime.clone());
-    runtimes.insert(name.to_owned(), named);
+    let named = (name.to_owned(), runtime.clone());
+    env.state().runtimes.extend([named]);
     // The scenario owns the object: nothing has to be restored after a step that changes it.
     let path = runtime_path(&runtime.name);
     if let Ok(answer) = env.kcp.api.ask(Method::GET, &path, None).await {

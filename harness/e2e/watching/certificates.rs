@@ -12,7 +12,6 @@ use reqwest::{Certificate, Client, Identity};
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use rustls::version::{TLS12, TLS13};
-use serde_json::Value;
 use testkit::pki::{Authority, client_config_of, expired, not_yet_valid};
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
@@ -96,7 +95,7 @@ impl Watching {
     }
 
     /// Posts an event with the certificate of another runtime and a header that claims to be this one.
-    pub(crate) async fn post_as_other(&self, event: &Value) -> Result<()> {
+    pub(crate) async fn post_as_other(&self, event: String) -> Result<()> {
         let fleet = self.authority();
         let own = Certificates::issue(&fleet, OTHER_RUNTIME, &[DOMAIN], &[&fleet])?;
         let files = own.files();
@@ -112,11 +111,7 @@ impl Watching {
         let claimed = escaped(&self.runtime.certificate().await?);
         let header = format!("By=spiffe://x;Subject=\"CN={RUNTIME}\";Cert=\"{claimed}\"");
         let request = client.post(url).header(&XFCC_HEADER, header);
-        request
-            .body(event.to_string())
-            .send()
-            .await?
-            .error_for_status()?;
+        request.body(event).send().await?.error_for_status()?;
         Ok(())
     }
 

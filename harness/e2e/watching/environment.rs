@@ -1,7 +1,6 @@
 //! What the scenarios share. [`Watching::start`] returns when a change on the runtime leads to an event on KCP.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -21,6 +20,7 @@ use super::runtime::{REPLICAS, WatchedRuntime};
 use super::{DOMAIN, RUNTIME};
 use crate::client::Client;
 use crate::definitions::eventually;
+use crate::fixtures::this_machine;
 use crate::gateway::{Gateway, publish_host};
 use clusters::cluster::{Cluster, ClusterOptions};
 use clusters::evidence::Evidence;
@@ -59,37 +59,28 @@ impl SkrDomainLookup for Domains {
     }
 }
 
-struct Images {
-    gateway: Image,
-    watcher: Image,
-}
-
 impl Watching {
     /// Starts everything, or uses what an earlier run kept.
     ///
     /// # Errors
     /// At the first part that does not become ready.
     pub async fn start(progress: &Progress, setup: &Setup, keep: bool) -> Result<Self> {
-        let images = Images {
-            gateway: images::gateway(progress, setup).await?,
-            watcher: images::product(progress, Role::Watcher).await?,
-        };
+        let gateway = images::gateway(progress, setup).await?;
+        let watcher = images::product(progress, Role::Watcher).await?;
         let run = Run::begin(keep).await?;
         let start = |name| {
             let (run, provider) = (&run, &setup.provider);
             async move { Cluster::start(run, provider, &ClusterOptions::new(name)).await }
         };
-        let clusters = async {
-            tokio::try_join!(
-                Box::pin(start("watching-kcp")),
-                Box::pin(start("watching-skr"))
-            )
-        };
-        let (kcp, runtime) = progress.show("start two clusters", clusters).await?;
-        let install = Box::pin(Self::install(run, kcp, runtime, &images));
-        let environment = progress
-            .show("install gateway and watcher", install)
-            .await?;
+        let names = ["watching-kcp", "watching-skr"];
+        let clusters = futures::future::try_join_all(names.map(|name| Box::pin(start(name))));
+        let clusters = progress.show("start two clusters", clusters).await?;
+        let [kcp, runtime] = <[Cluster; 2]>::try_from(clusters)
+            .ok()
+            .context("two clusters")?;
+        let install = Box::pin(Self::install(run, (kcp, &gateway), (runtime, &watcher)));
+        let what = "install gateway and watcher";
+        let environment = progress.show(what, install).await?;
         let delivers = Box::pin(environment.delivers());
         let delivers = progress.show("an event is delivered", delivers).await;
         if delivers.is_err() {
@@ -99,26 +90,27 @@ impl Watching {
         delivers.map(|()| environment)
     }
 
-    async fn install(run: Run, kcp: Cluster, runtime: Cluster, images: &Images) -> Result<Self> {
+    async fn install(
+        run: Run,
+        (kcp, gateway): (Cluster, &Image),
+        (runtime, watcher): (Cluster, &Image),
+    ) -> Result<Self> {
         let authority = fresh_authority()?;
         let trusted = Authorities::from_pem(authority.pem().as_bytes())?;
         let domains = Domains::default();
         let managers = managers(&kcp, &trusted, &domains).await?;
-        kcp.load_image(&images.gateway).await?;
+        kcp.load_image(gateway).await?;
         let certificates = gateway_certificates(&authority, &[&authority])?;
-        let image = &images.gateway.reference;
+        let image = &gateway.reference;
         let gateway = Gateway::install(&kcp, image, &MANAGERS, &certificates).await?;
         for manager in &managers {
             Gateway::route(&kcp, manager.name, manager.address).await?;
         }
-        runtime.load_image(&images.watcher).await?;
+        runtime.load_image(watcher).await?;
         publish_host(&runtime, &kcp).await?;
         let runtime = WatchedRuntime::new(runtime).await?;
         let certificates = watcher_certificates(&authority, &[&authority])?;
-        let binary = images::built_binary(images::Profile::E2e);
-        runtime
-            .install(&binary, &images.watcher, &certificates)
-            .await?;
+        runtime.install(&watcher.reference, &certificates).await?;
         let environment = Self {
             run,
             kcp_client: Client::with(kcp.kubeconfig()).await?,
@@ -180,10 +172,9 @@ impl Watching {
     pub(crate) async fn has_heartbeats(&self, manager: &str, count: usize) -> Result<()> {
         eventually("each watcher sends heartbeats", async || {
             let watchers = self.liveness(manager)?.watchers;
-            let alive = watchers
-                .iter()
-                .filter(|it| it.heartbeat.is_some() && !it.silent);
-            ensure!(alive.count() == count, "{watchers:?}");
+            let mut alive = watchers.clone();
+            alive.retain(|it| it.heartbeat.is_some() && !it.silent);
+            ensure!(alive.len() == count, "{watchers:?}");
             Ok(())
         })
         .await
@@ -191,11 +182,8 @@ impl Watching {
 
     /// Sets the domain of the runtime on KCP.
     pub(crate) fn set_domain(&self, domain: &str) {
-        let mut domains = self
-            .domains
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let domains = self.domains.0.lock();
+        let mut domains = domains.unwrap_or_else(PoisonError::into_inner);
         domains.insert(RUNTIME.to_owned(), domain.to_owned());
     }
 
@@ -207,19 +195,15 @@ impl Watching {
         evidence.keep_result("gateway/stats.txt", self.gateway.page("stats").await);
         evidence.keep_result("gateway/certs.json", self.gateway.page("certs").await);
         for manager in &self.managers {
-            let lines: Vec<String> = manager
-                .metrics()
-                .iter()
-                .map(|sample| format!("{}{sample}\n", sample.name))
-                .collect();
-            evidence.keep(&format!("managers/{}.txt", manager.name), lines.concat());
+            let file = format!("managers/{}.txt", manager.name);
+            evidence.keep(&file, manager.metrics_page());
         }
     }
 }
 
 /// All managers, at the address by which Pods on KCP reach this machine.
 async fn managers(kcp: &Cluster, trusted: &Authorities, domains: &Domains) -> Result<Vec<Manager>> {
-    let address = this_machine(kcp).await?;
+    let address = this_machine(&kcp.node_address().await?)?;
     let mut managers = Vec::new();
     for name in MANAGERS {
         let check = if name == PINNED {
@@ -232,35 +216,5 @@ async fn managers(kcp: &Cluster, trusted: &Authorities, domains: &Domains) -> Re
     Ok(managers)
 }
 
-/// This machine is the default route of the container network.
-async fn this_machine(kcp: &Cluster) -> Result<IpAddr> {
-    let routes = kcp.exec_on_node(&["cat", "/proc/net/route"]).await?;
-    default_route(&routes.stdout).with_context(|| format!("no default route: {routes:?}"))
-}
-
-/// The gateway of the default route in the table of the kernel: interface, destination, gateway, in native byte order.
-fn default_route(table: &str) -> Option<IpAddr> {
-    let mut routes = table.lines().map(|line| line.split_whitespace().skip(1));
-    let gateway = routes.find_map(|mut route| match route.next() {
-        Some("00000000") => route.next(),
-        _ => None,
-    })?;
-    let bytes = u32::from_str_radix(gateway, 16).ok()?.to_le_bytes();
-    Some(IpAddr::from(bytes))
-}
-
 /// Longest time that one event takes when the watcher was asked.
 const EVENT_LIMIT: Duration = Duration::from_secs(2);
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn default_route_is_the_one_to_any_destination() {
-        let table = "Iface\tDestination\tGateway\tFlags\neth0\t0000A8C0\t00000000\t0001\n\
-                     eth0\t00000000\t0100A8C0\t0003\n";
-        assert_eq!(
-            super::default_route(table).unwrap().to_string(),
-            "192.168.0.1"
-        );
-    }
-}

@@ -1,7 +1,6 @@
 //! The runtime cluster, and the watcher on it, installed from what `manifests watcher` prints.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use anyhow::{Context as _, Result, ensure};
 use base64::Engine as _;
@@ -9,17 +8,17 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use http::Method;
 use serde_json::{Value, json};
 use testkit::metrics::Samples;
-use tokio::process::Command;
 
 use super::objects::{kyma_definition, watchers};
 use super::{FOLLOW_UP_DELAY, HEARTBEAT_INTERVAL};
 use crate::client::{Answer, Client};
 use crate::definitions::eventually;
 use crate::gateway::{Certificates, HOST};
+use crate::install::printed;
 use crate::rollout::Workload;
 use clusters::cluster::Cluster;
 use clusters::evidence::Evidence;
-use clusters::images::Image;
+use clusters::images::{Profile, built_binary};
 
 /// A runtime cluster with the watcher.
 pub(crate) struct WatchedRuntime {
@@ -45,18 +44,12 @@ impl WatchedRuntime {
     }
 
     /// Installs the watcher and the kind Kyma.
-    pub(super) async fn install(
-        &self,
-        binary: &Path,
-        image: &Image,
-        certificates: &Certificates,
-    ) -> Result<()> {
-        self.apply(
-            &json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } }),
-        )
-        .await?;
+    pub(super) async fn install(&self, image: &str, certificates: &Certificates) -> Result<()> {
+        let metadata = json!({ "name": NAMESPACE });
+        let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": metadata });
+        self.apply(&namespace).await?;
         self.apply(&kyma_definition()).await?;
-        for object in printed(binary, &image.reference, certificates).await? {
+        for object in manifests(image, certificates).await? {
             self.apply(&object).await?;
         }
         self.watcher.is_rolled_out().await?;
@@ -108,10 +101,8 @@ impl WatchedRuntime {
     async fn certificate_reloads(&self) -> Result<BTreeMap<String, u64>> {
         let series = "watcher_certificate_reloads_total{result=\"success\"}";
         let metrics = self.metrics().await?;
-        Ok(metrics
-            .into_iter()
-            .map(|(pod, it)| (pod, it.count(series)))
-            .collect())
+        let reloads = metrics.into_iter().map(|(pod, it)| (pod, it.count(series)));
+        Ok(reloads.collect())
     }
 
     /// Metrics of each replica, by Pod.
@@ -127,8 +118,7 @@ impl WatchedRuntime {
 
     /// Metrics of the API server.
     pub(crate) async fn api_server_metrics(&self) -> Result<Samples> {
-        let metrics = self.client.get("/metrics").await?.object;
-        Ok(Samples::parse(metrics.as_str().context("no text")?))
+        Ok(Samples::parse(&self.client.text("/metrics").await?))
     }
 
     /// Waits until no replica has an event to deliver, follow-up events included.
@@ -200,39 +190,36 @@ impl WatchedRuntime {
             let page = self.watcher.page(&pod, METRICS_PORT, "metrics").await;
             evidence.keep_result(&format!("watcher/{pod}-metrics.txt"), page);
             let path = format!("{}/log?previous=true", self.watcher.pod_path(&pod));
-            let log = self.client.get(&path).await;
-            let log = log.map(|it| it.object.as_str().unwrap_or_default().to_owned());
+            let log = self.client.text(&path).await;
             evidence.keep_result(&format!("watcher/{pod}-previous.log"), log);
         }
     }
 }
 
 /// What `manifests watcher` prints.
-async fn printed(binary: &Path, image: &str, certificates: &Certificates) -> Result<Vec<Value>> {
+async fn manifests(image: &str, certificates: &Certificates) -> Result<Vec<Value>> {
     let folder = tempfile::tempdir()?;
     for (name, text) in certificates.files().as_object().into_iter().flatten() {
         std::fs::write(folder.path().join(name), text.as_str().unwrap_or_default())?;
     }
     let list = folder.path().join("watchers.yaml");
     std::fs::write(&list, watchers().to_string())?;
+    let [list, folder] = [&list, folder.path()].map(|it| it.to_str().unwrap_or_default());
     let heartbeat = format!("--heartbeat-interval={}s", HEARTBEAT_INTERVAL.as_secs());
     let follow_up = format!("--follow-up-delay={}s", FOLLOW_UP_DELAY.as_secs());
-    let printed = Command::new(binary)
-        .args(["manifests", "watcher", "--kcp-addr", HOST])
-        .args(["--image", image, "--watchers-file"])
-        .arg(&list)
-        .arg("--cert-dir")
-        .arg(folder.path())
-        .args(["--", &heartbeat, &follow_up])
-        .output()
-        .await
-        .with_context(|| format!("{} cannot be run", binary.display()))?;
-    let errors = String::from_utf8_lossy(&printed.stderr);
-    ensure!(printed.status.success(), "manifests watcher: {errors}");
-    let text = String::from_utf8(printed.stdout)?;
-    let mut objects: Vec<Value> = serde_saphyr::from_multiple(&text)?;
-    objects.retain(|object| !object.is_null());
-    Ok(objects)
+    let arguments = [
+        ["manifests", "watcher", "--kcp-addr", HOST].as_slice(),
+        &[
+            "--image",
+            image,
+            "--watchers-file",
+            list,
+            "--cert-dir",
+            folder,
+        ],
+        &["--", &heartbeat, &follow_up],
+    ];
+    printed(&built_binary(Profile::E2e), &arguments.concat()).await
 }
 
 fn configuration_path() -> String {

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::path::Path;
-use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -17,7 +16,6 @@ use testkit::metrics::Samples;
 use tokio::task::JoinHandle;
 
 use super::environment::Watching;
-use super::manager::EventObject;
 use crate::client::Client;
 use crate::runner::{Environments, Selection, diagnosed};
 use crate::scenario::{Cluster, Environment};
@@ -43,7 +41,7 @@ pub(crate) struct Before {
 #[derive(Default)]
 pub(crate) struct State {
     /// Number of events about an object before the scenario's last change, by manager.
-    pub(crate) marks: BTreeMap<(&'static str, EventObject), usize>,
+    pub(crate) marks: BTreeMap<(&'static str, String), usize>,
     /// Kymas that were created.
     pub(crate) kymas: Kymas,
     /// Kymas that are being created.
@@ -69,35 +67,26 @@ pub(crate) struct KymaStream {
 ///
 /// # Errors
 /// At the first part that does not become ready.
-pub async fn start(progress: &Progress, _: &Selection, keep: bool) -> Result<Rc<dyn Environments>> {
+pub async fn start(progress: &Progress, _: &Selection, keep: bool) -> Result<Arc<Watching>> {
     let setup = Setup::load()?;
     progress.say(&format!("clusters run on {}", setup.provider));
-    let watching = Box::pin(Watching::start(progress, &setup, keep)).await?;
-    Ok(Rc::new(Shared(Arc::new(watching))))
+    Ok(Arc::new(
+        Box::pin(Watching::start(progress, &setup, keep)).await?,
+    ))
 }
 
-struct Shared(Arc<Watching>);
-
-impl Environments for Shared {
-    fn next(&self, _: Vec<String>) -> LocalBoxFuture<'_, Result<Arc<dyn Environment>>> {
-        let view = async {
-            let view = View {
-                watching: Arc::clone(&self.0),
-                before: Before::read(&self.0).await?,
-                state: Mutex::default(),
-            };
-            Ok(Arc::new(view) as Arc<dyn Environment>)
-        };
-        view.boxed_local()
+impl Environments for Arc<Watching> {
+    async fn next(&self, _: Vec<String>) -> Result<Arc<dyn Environment>> {
+        Ok(Arc::new(View {
+            before: Before::read(self).await?,
+            watching: Arc::clone(self),
+            state: Mutex::default(),
+        }))
     }
 
-    fn stop(self: Rc<Self>) -> LocalBoxFuture<'static, Result<()>> {
-        let stop = async {
-            let shared = Rc::into_inner(self).context("a scenario still runs")?;
-            let watching = Arc::into_inner(shared.0).context("a scenario still runs")?;
-            Box::pin(watching.stop()).await
-        };
-        stop.boxed_local()
+    async fn stop(self) -> Result<()> {
+        let watching = Arc::into_inner(self).context("a scenario still runs")?;
+        Box::pin(watching.stop()).await
     }
 }
 
@@ -126,13 +115,12 @@ impl View {
     }
 
     /// Counts the events about an object until now; later steps look at those that follow.
-    pub(crate) fn mark(&self, object: &EventObject) {
-        for manager in &self.managers {
-            let count = manager.received(object).len();
-            self.state()
-                .marks
-                .insert((manager.name, object.clone()), count);
-        }
+    pub(crate) fn mark(&self, about: &str) {
+        let counts = self.managers.iter().map(|manager| {
+            let key = (manager.name, about.to_owned());
+            (key, manager.received(about).len())
+        });
+        self.state().marks.extend(counts);
     }
 
     /// The Kymas that steps created; ends their continuous creation.
@@ -149,15 +137,11 @@ impl View {
 }
 
 impl Kymas {
-    /// None yet.
     pub(crate) fn new(namespace: String) -> Self {
-        Self {
-            namespace,
-            ..Self::default()
-        }
+        let none = Self::default();
+        Self { namespace, ..none }
     }
 
-    /// Creates one more.
     pub(crate) async fn add(&mut self, watching: &Watching) -> Result<()> {
         let begin = Instant::now();
         let name = watching.create_kyma(&self.namespace).await?;
