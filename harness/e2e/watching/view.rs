@@ -79,13 +79,13 @@ impl Environments for Arc<Watching> {
     async fn next(&self, _: Vec<String>) -> Result<Arc<dyn Environment>> {
         Ok(Arc::new(View {
             before: Before::read(self).await?,
-            watching: Arc::clone(self),
+            watching: Self::clone(self),
             state: Mutex::default(),
         }))
     }
 
     async fn stop(self) -> Result<()> {
-        let watching = Arc::into_inner(self).context("a scenario still runs")?;
+        let watching = Self::into_inner(self).context("a scenario still runs")?;
         Box::pin(watching.stop()).await
     }
 }
