@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use http::{Method, Request, StatusCode};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::discovery::{Discovery, Scope};
@@ -27,10 +27,7 @@ pub struct Answer {
 
 impl Answer {
     /// The same answer if its status is a success.
-    ///
-    /// # Errors
-    /// With the message of the API server otherwise.
-    pub fn good(self) -> anyhow::Result<Self> {
+    pub(crate) fn good(self) -> Result<Self> {
         ensure!(
             self.status.is_success(),
             "{}: {}",
@@ -41,22 +38,17 @@ impl Answer {
     }
 
     /// The same, and the error names what was requested. It is one text: cucumber shows no cause of an error.
-    ///
-    /// # Errors
-    /// With the message of the API server unless its status is a success.
-    pub fn good_for(self, what: impl Display) -> anyhow::Result<Self> {
+    pub(crate) fn good_for(self, what: impl Display) -> Result<Self> {
         self.good().map_err(|error| anyhow!("{what}: {error}"))
     }
 
     /// The value at a JSON pointer; null when it is absent.
-    #[must_use]
-    pub fn at(&self, pointer: &str) -> &Value {
+    pub(crate) fn at(&self, pointer: &str) -> &Value {
         self.object.pointer(pointer).unwrap_or(&Value::Null)
     }
 
     /// The message of the API server.
-    #[must_use]
-    pub fn message(&self) -> String {
+    pub(crate) fn message(&self) -> String {
         self.at("/message")
             .as_str()
             .map_or_else(|| self.object.to_string(), str::to_owned)
@@ -91,10 +83,7 @@ pub enum Write {
 
 impl Client {
     /// Client of the API server that a kubeconfig names.
-    ///
-    /// # Errors
-    /// When the kubeconfig cannot be used.
-    pub async fn with(kubeconfig: &str) -> anyhow::Result<Self> {
+    pub(crate) async fn with(kubeconfig: &str) -> Result<Self> {
         let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
         let options = KubeConfigOptions::default();
         let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
@@ -113,15 +102,12 @@ impl Client {
     }
 
     /// Sends a JSON body; a merge patch where the method is PATCH.
-    ///
-    /// # Errors
-    /// When no answer arrives in time; a refusal is an answer.
-    pub async fn ask(
+    pub(crate) async fn ask(
         &self,
         method: Method,
         path: &str,
         body: Option<&Value>,
-    ) -> anyhow::Result<Answer> {
+    ) -> Result<Answer> {
         let kind = if method == Method::PATCH {
             "application/merge-patch+json"
         } else {
@@ -134,16 +120,13 @@ impl Client {
     }
 
     /// Sends a body of any content type.
-    ///
-    /// # Errors
-    /// When no answer arrives in time.
-    pub async fn send(
+    pub(crate) async fn send(
         &self,
         method: Method,
         path: &str,
         kind: &str,
         body: Vec<u8>,
-    ) -> anyhow::Result<Answer> {
+    ) -> Result<Answer> {
         let request = Request::builder()
             .method(method.clone())
             .uri(path)
@@ -173,34 +156,48 @@ impl Client {
         })
     }
 
-    /// Reads an object.
-    ///
-    /// # Errors
-    /// When it does not exist.
-    pub async fn get(&self, path: &str) -> anyhow::Result<Answer> {
+    /// Reads an object or a page that exists.
+    pub(crate) async fn get(&self, path: &str) -> Result<Answer> {
         let answer = self.ask(Method::GET, path, None).await?;
         answer.good_for(path)
     }
 
+    /// The object at a path; `None` when it does not exist.
+    pub(crate) async fn find(&self, path: &str) -> Result<Option<Value>> {
+        let answer = self.ask(Method::GET, path, None).await?;
+        if answer.status == StatusCode::NOT_FOUND {
+            return Ok(None);
+        }
+        Ok(Some(answer.good_for(path)?.object))
+    }
+
+    /// The items of a list.
+    pub(crate) async fn items(&self, path: &str) -> Result<Vec<Value>> {
+        let list = self.get(path).await?;
+        Ok(list.at("/items").as_array().cloned().unwrap_or_default())
+    }
+
+    /// A page that may not be JSON.
+    pub(crate) async fn text(&self, path: &str) -> Result<String> {
+        Ok(match self.get(path).await?.object {
+            Value::String(text) => text,
+            other => other.to_string(),
+        })
+    }
+
     /// Changes an object by a merge patch.
-    ///
-    /// # Errors
-    /// When the API server refuses.
-    pub async fn patch(&self, path: &str, changes: &Value) -> anyhow::Result<Answer> {
+    pub(crate) async fn patch(&self, path: &str, changes: &Value) -> Result<Answer> {
         let answer = self.ask(Method::PATCH, path, Some(changes)).await?;
         answer.good_for(path)
     }
 
     /// Writes `object`, whose kind and name are in it, to `namespace`; gives the answer whatever its status.
-    ///
-    /// # Errors
-    /// When the kind is not served, or no answer arrives in time.
-    pub async fn write(
+    pub(crate) async fn write(
         &self,
         how: Write,
         namespace: Option<&str>,
         object: &Value,
-    ) -> anyhow::Result<Answer> {
+    ) -> Result<Answer> {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
         let kind = text("/kind").context("the object has no kind")?;
         let name = text("/metadata/name").context("the object has no name")?;
@@ -229,10 +226,7 @@ impl Client {
     }
 
     /// Path of the objects of a kind, in a namespace unless the kind is cluster-scoped.
-    ///
-    /// # Errors
-    /// When the kind is not served.
-    pub async fn collection(&self, kind: &str, namespace: Option<&str>) -> anyhow::Result<String> {
+    pub(crate) async fn collection(&self, kind: &str, namespace: Option<&str>) -> Result<String> {
         let kind = self.kind(kind).await?;
         let namespace = kind.namespaced.then_some(namespace.unwrap_or("default"));
         Ok(kube::api::DynamicObject::url_path(
@@ -242,22 +236,23 @@ impl Client {
     }
 
     /// Group and version of a kind, as in `apiVersion`.
-    ///
-    /// # Errors
-    /// When the kind is not served.
-    pub async fn api_version(&self, kind: &str) -> anyhow::Result<String> {
+    pub(crate) async fn api_version(&self, kind: &str) -> Result<String> {
         Ok(self.kind(kind).await?.resource.api_version)
     }
 
     /// Resolves a kind; discovery runs again for one that is not known yet.
-    async fn kind(&self, name: &str) -> anyhow::Result<Kind> {
+    async fn kind(&self, name: &str) -> Result<Kind> {
         let mut kinds = self.kinds.lock().await;
         let known = |kinds: &[Kind]| kinds.iter().find(|it| it.resource.kind == name).cloned();
         if let Some(kind) = known(&kinds) {
             return Ok(kind);
         }
-        let run = Discovery::new(self.inner.clone()).run_aggregated();
-        let found = tokio::time::timeout(TIME_LIMIT, run).await??;
+        let discovery = || Discovery::new(self.inner.clone());
+        let mut found = tokio::time::timeout(TIME_LIMIT, discovery().run_aggregated()).await??;
+        if found.groups().next().is_none() {
+            // The API server in memory has no aggregated discovery.
+            found = tokio::time::timeout(TIME_LIMIT, discovery().run()).await??;
+        }
         let mut groups: Vec<_> = found.groups().collect();
         // Of kinds with one name, the one of the core group.
         groups.sort_by_key(|group| group.name().to_owned());

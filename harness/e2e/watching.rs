@@ -5,19 +5,17 @@
 //! restores the state that [`Watching::start`] leaves.
 
 mod certificates;
-mod client;
 mod delivery;
 mod environment;
-mod fault;
 pub(crate) mod manager;
 pub(crate) mod objects;
 mod runtime;
 mod view;
 
-pub(crate) use client::OTHER_RUNTIME;
+pub(crate) use certificates::OTHER_RUNTIME;
 pub use delivery::Delivery;
+pub(crate) use delivery::Fault;
 pub use environment::Watching;
-pub(crate) use fault::Fault;
 pub(crate) use runtime::REPLICAS;
 pub use view::start;
 pub(crate) use view::{KymaStream, Kymas, View};

@@ -1,40 +1,36 @@
 //! The TLS port of the webhook, as a client outside of the cluster sees it, and its certificate.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use cucumber::{then, when};
 use http::Method;
-use rustls::crypto::aws_lc_rs::default_provider;
-use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion, version};
+use rustls::{RootCertStore, SupportedProtocolVersion, version};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, ServerName};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::component::{text, webhook_configuration};
-use super::object::{ensure_written, path, read, restore_later};
-use super::{A_WHILE, PATIENCE};
+use super::object::{ensure_written, existing, path, restore_later};
+use super::{A_WHILE, PATIENCE, consistently, eventually};
 use crate::admission::Admission;
 use crate::admission::webhook::NAMESPACE;
 use crate::client::Write;
 use crate::scenario::{ObjectRef, Scenario};
-use testkit::until::{holds, until};
+use testkit::pki::client_config_of;
+use testkit::until::until;
 
 #[when(
     regex = r#"^a client connects (?:with TLS "([^"]+)" and ALPN "([^"]*)"|(without TLS)|and sends part of a handshake)$"#
 )]
-async fn connects(
-    scenario: &mut Scenario,
-    tls: String,
-    alpn: String,
-    plain: String,
-) -> anyhow::Result<()> {
+async fn connects(scenario: &mut Scenario, tls: String, alpn: String, plain: String) -> Result<()> {
     let tls = match tls.as_str() {
         "1.2" => &version::TLS12,
         "1.3" => &version::TLS13,
@@ -46,12 +42,12 @@ async fn connects(
         Ok(made) => json!({ "tls": made.version, "alpn": made.protocol }),
         Err(error) => json!({ "error": format!("{error:#}").to_lowercase() }),
     };
-    scenario.observed.noted.insert("connection", outcome);
+    scenario.observed.note("connection", outcome);
     Ok(())
 }
 
 /// Sends bytes and keeps what comes back until the other side closes.
-async fn send(scenario: &mut Scenario, bytes: &[u8]) -> anyhow::Result<()> {
+async fn send(scenario: &mut Scenario, bytes: &[u8]) -> Result<()> {
     let mut stream = connect(scenario).await?;
     stream.write_all(bytes).await?;
     let mut answer = Vec::new();
@@ -62,12 +58,12 @@ async fn send(scenario: &mut Scenario, bytes: &[u8]) -> anyhow::Result<()> {
         .context("the connection stays open")?
         .ok();
     let answer = String::from_utf8_lossy(&answer).into_owned();
-    scenario.observed.noted.insert("connection", json!(answer));
+    scenario.observed.note("connection", json!(answer));
     Ok(())
 }
 
 #[then(regex = r#"^the connection has "([^"]+)" and ALPN "([^"]*)"$"#)]
-fn connected(scenario: &mut Scenario, tls: String, alpn: String) -> anyhow::Result<()> {
+fn connected(scenario: &mut Scenario, tls: String, alpn: String) -> Result<()> {
     let seen = scenario.observed.noted("connection")?;
     ensure!(*seen == json!({ "tls": tls, "alpn": alpn }), "{seen}");
     Ok(())
@@ -76,7 +72,7 @@ fn connected(scenario: &mut Scenario, tls: String, alpn: String) -> anyhow::Resu
 #[then(
     regex = r#"^the connection is (?:rejected with "([^"]+)"|closed after (?:no answer|an answer with status (\d+)))$"#
 )]
-fn closed(scenario: &mut Scenario, reason: String, status: String) -> anyhow::Result<()> {
+fn closed(scenario: &mut Scenario, reason: String, status: String) -> Result<()> {
     let seen = scenario.observed.noted("connection")?;
     if !reason.is_empty() {
         let error = seen["error"].as_str().context("it was accepted")?;
@@ -94,10 +90,9 @@ fn closed(scenario: &mut Scenario, reason: String, status: String) -> anyhow::Re
 }
 
 #[when("the caBundle of the webhook is overwritten by another client")]
-async fn overwritten(scenario: &mut Scenario) -> anyhow::Result<()> {
+async fn overwritten(scenario: &mut Scenario) -> Result<()> {
     let object = webhook_configuration();
-    let before = restore_later(scenario, &object).await?;
-    scenario.observed.before.insert(object.clone(), before);
+    restore_later(scenario, &object).await?;
     let environment = scenario.environment_of::<Admission>()?;
     let other = BASE64.encode(&environment.registry().identity().ca_pem);
     let change =
@@ -105,38 +100,30 @@ async fn overwritten(scenario: &mut Scenario) -> anyhow::Result<()> {
     let client = scenario.client_of(&object)?;
     let path = path(&client, &object).await?;
     let body = change.to_string().into_bytes();
-    let answer = client
-        .send(Method::PATCH, &path, "application/json-patch+json", body)
-        .await?
-        .good()?;
-    scenario.observed.wrote(&object, answer, Write::Merge);
+    let kind = "application/json-patch+json";
+    let answer = client.send(Method::PATCH, &path, kind, body).await?;
+    scenario
+        .observed
+        .wrote(&object, answer.good()?, Write::Merge);
     Ok(())
 }
 
 #[then("the caBundle of the webhook verifies the serving certificate of every replica")]
-async fn verified(scenario: &mut Scenario) -> anyhow::Result<()> {
-    let scenario: &Scenario = scenario;
-    holds("every handshake is verified", A_WHILE, || {
-        handshake(scenario, &version::TLS13, &["http/1.1"])
+async fn verified(scenario: &mut Scenario) -> Result<()> {
+    consistently("every handshake is verified", A_WHILE, async || {
+        handshake(scenario, &version::TLS13, &["http/1.1"]).await
     })
-    .await?;
-    Ok(())
+    .await
 }
 
 #[then(expr = "{object} is issued anew and every replica serves its certificate")]
-async fn issued(scenario: &mut Scenario, object: ObjectRef) -> anyhow::Result<()> {
-    let scenario: &Scenario = scenario;
-    let before = scenario.observed.before.get(&object);
-    let before = before.with_context(|| format!("no earlier step changed {object}"))?;
-    until("the certificate is issued anew", PATIENCE, || async {
-        let secret = read(scenario, &object)
-            .await?
-            .context("it does not exist")?;
+async fn issued(scenario: &mut Scenario, object: ObjectRef) -> Result<()> {
+    let before = scenario.observed.earlier(&object)?;
+    eventually("the certificate is issued anew", async || {
+        let secret = existing(scenario, &object).await?;
         ensure_written(before, &secret)?;
-        ensure!(
-            secret["data"]["tls.crt"] != before["data"]["tls.crt"],
-            "the old certificate"
-        );
+        let is_new = secret["data"]["tls.crt"] != before["data"]["tls.crt"];
+        ensure!(is_new, "the old certificate");
         let pem = BASE64.decode(text(&secret, "/data/tls.crt")?)?;
         let leaf = CertificateDer::from_pem_slice(&pem).ok();
         let leaf = leaf.context("no certificate")?;
@@ -144,10 +131,9 @@ async fn issued(scenario: &mut Scenario, object: ObjectRef) -> anyhow::Result<()
             let made = handshake(scenario, &version::TLS13, &["http/1.1"]).await?;
             ensure!(made.certificate == *leaf, "another certificate is served");
         }
-        anyhow::Ok(())
+        Ok(())
     })
-    .await?;
-    Ok(())
+    .await
 }
 
 /// What was agreed on.
@@ -162,13 +148,9 @@ async fn handshake(
     scenario: &Scenario,
     version: &'static SupportedProtocolVersion,
     protocols: &[&str],
-) -> anyhow::Result<Handshake> {
-    let mut config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
-        .with_protocol_versions(&[version])?
-        .with_root_certificates(authorities(scenario).await?)
-        .with_no_client_auth();
-    let protocols = protocols.iter().map(|it| it.as_bytes().to_vec());
-    config.alpn_protocols = protocols.collect();
+) -> Result<Handshake> {
+    let roots = authorities(scenario).await?;
+    let config = client_config_of(&[version], roots, None, protocols)?;
     let stream = connect(scenario).await?;
     let name = ServerName::try_from(format!("{SERVICE}.{NAMESPACE}.svc"))?;
     let stream = TlsConnector::from(Arc::new(config))
@@ -177,20 +159,17 @@ async fn handshake(
     let connection = stream.get_ref().1;
     let certificates = connection.peer_certificates();
     let certificate = certificates.and_then(<[_]>::first);
+    let version = connection.protocol_version().context("no version")?;
+    let protocol = connection.alpn_protocol().map(String::from_utf8_lossy);
     Ok(Handshake {
-        version: connection
-            .protocol_version()
-            .map(|version| format!("{version:?}"))
-            .unwrap_or_default(),
-        protocol: connection
-            .alpn_protocol()
-            .map(|name| String::from_utf8_lossy(name).into_owned()),
+        version: format!("{version:?}"),
+        protocol: protocol.map(Cow::into_owned),
         certificate: certificate.context("no certificate")?.to_vec(),
     })
 }
 
 /// A TCP connection to a replica, by a Service of its own: the product's Service has no port outside of the cluster.
-async fn connect(scenario: &Scenario) -> anyhow::Result<TcpStream> {
+async fn connect(scenario: &Scenario) -> Result<TcpStream> {
     let environment = scenario.environment_of::<Admission>()?;
     let service = json!({
         "kind": "Service", "metadata": { "name": "harness-node-port" },
@@ -203,15 +182,14 @@ async fn connect(scenario: &Scenario) -> anyhow::Result<TcpStream> {
         .await?;
     let port = stored.good()?.at("/spec/ports/0/nodePort").clone();
     let port = port.as_u64().context("no node port")?;
-    let address = format!("{}:{port}", environment.cluster().node_address().await?);
+    let address = format!("{}:{port}", environment.cluster.node_address().await?);
     // The node opens the port some time after the Service is created.
     let what = format!("the port {address} is open");
     Ok(until(&what, CONNECT, || TcpStream::connect(&address)).await?)
 }
 
-async fn authorities(scenario: &Scenario) -> anyhow::Result<RootCertStore> {
-    let object = read(scenario, &webhook_configuration()).await?;
-    let object: Value = object.context("no webhook configuration")?;
+async fn authorities(scenario: &Scenario) -> Result<RootCertStore> {
+    let object = existing(scenario, &webhook_configuration()).await?;
     let bundle = text(&object, "/webhooks/0/clientConfig/caBundle")?;
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(&BASE64.decode(bundle)?) {

@@ -11,8 +11,6 @@ use std::sync::Arc;
 use e2e::client::Client;
 use e2e::runner::{self, Buffer, Environments, Options, Suite};
 use e2e::scenario::{Cluster, Environment};
-use futures::FutureExt as _;
-use futures::future::LocalBoxFuture;
 
 use stand_in::StandIn;
 
@@ -43,13 +41,13 @@ async fn admission_decisions() {
 struct InProcess;
 
 impl Environments for InProcess {
-    fn next(&self, _: Vec<String>) -> LocalBoxFuture<'_, anyhow::Result<Arc<dyn Environment>>> {
-        async {
-            let client = Client::new(StandIn::start()?.client());
-            let environment: Arc<dyn Environment> = Arc::new(Decisions { client });
-            Ok(environment)
-        }
-        .boxed_local()
+    async fn next(&self, _: Vec<String>) -> anyhow::Result<Arc<dyn Environment>> {
+        let client = Client::new(StandIn::start()?.client());
+        Ok(Arc::new(Decisions { client }))
+    }
+
+    async fn stop(self) -> anyhow::Result<()> {
+        Ok(())
     }
 }
 
