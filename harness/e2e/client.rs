@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 use http::{Method, Request, StatusCode};
+use kube::api::ApiResource;
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::discovery::{Discovery, Scope};
+use kube::discovery::{Discovery, Scope, verbs};
 use kube::{Config, Resource as _};
 use serde_json::Value;
 use tokio::sync::Mutex;
@@ -64,8 +65,9 @@ pub struct Client {
 
 #[derive(Clone)]
 struct Kind {
-    resource: kube::api::ApiResource,
+    resource: ApiResource,
     namespaced: bool,
+    is_listed: bool,
 }
 
 /// How an object is written.
@@ -191,6 +193,28 @@ impl Client {
         answer.good_for(path)
     }
 
+    /// Deletes the object at a path, if it exists.
+    pub(crate) async fn delete(&self, path: &str) -> anyhow::Result<()> {
+        let answer = self.ask(Method::DELETE, path, None).await?;
+        if answer.status != StatusCode::NOT_FOUND {
+            answer.good_for(path)?;
+        }
+        Ok(())
+    }
+
+    /// Writes an object by a forced server-side apply of a field manager.
+    pub(crate) async fn apply(
+        &self,
+        manager: &str,
+        path: &str,
+        object: &Value,
+    ) -> anyhow::Result<()> {
+        let path = format!("{path}?fieldManager={manager}&force=true");
+        let body = object.to_string().into_bytes();
+        let applied = self.send(Method::PATCH, &path, "application/apply-patch+yaml", body);
+        applied.await?.good_for(path).map(drop)
+    }
+
     /// Writes `object`, whose kind and name are in it, to `namespace`; gives the answer whatever its status.
     pub(crate) async fn write(
         &self,
@@ -240,13 +264,16 @@ impl Client {
         Ok(self.kind(kind).await?.resource.api_version)
     }
 
-    /// Resolves a kind; discovery runs again for one that is not known yet.
-    async fn kind(&self, name: &str) -> Result<Kind> {
-        let mut kinds = self.kinds.lock().await;
-        let known = |kinds: &[Kind]| kinds.iter().find(|it| it.resource.kind == name).cloned();
-        if let Some(kind) = known(&kinds) {
-            return Ok(kind);
-        }
+    /// Kinds whose objects can be listed.
+    pub(crate) async fn listed(&self) -> Result<impl Iterator<Item = ApiResource>> {
+        let kinds = self.discover().await?.into_iter();
+        Ok(kinds
+            .filter(|kind| kind.is_listed)
+            .map(|kind| kind.resource))
+    }
+
+    /// All kinds, those of the core group first, each in its most stable version.
+    async fn discover(&self) -> Result<Vec<Kind>> {
         let discovery = || Discovery::new(self.inner.clone());
         let mut found = tokio::time::timeout(TIME_LIMIT, discovery().run_aggregated()).await??;
         if found.groups().next().is_none() {
@@ -254,16 +281,27 @@ impl Client {
             found = tokio::time::timeout(TIME_LIMIT, discovery().run()).await??;
         }
         let mut groups: Vec<_> = found.groups().collect();
-        // Of kinds with one name, the one of the core group.
         groups.sort_by_key(|group| group.name().to_owned());
-        *kinds = groups
+        let resources = groups
             .iter()
-            .flat_map(|group| group.resources_by_stability())
+            .flat_map(|group| group.resources_by_stability());
+        Ok(resources
             .map(|(resource, capabilities)| Kind {
                 resource,
                 namespaced: capabilities.scope == Scope::Namespaced,
+                is_listed: capabilities.supports_operation(verbs::LIST),
             })
-            .collect();
+            .collect())
+    }
+
+    /// Resolves a kind; discovery runs again for one that is not known yet.
+    async fn kind(&self, name: &str) -> Result<Kind> {
+        let mut kinds = self.kinds.lock().await;
+        let known = |kinds: &[Kind]| kinds.iter().find(|it| it.resource.kind == name).cloned();
+        if let Some(kind) = known(&kinds) {
+            return Ok(kind);
+        }
+        *kinds = self.discover().await?;
         known(&kinds).with_context(|| format!("the API server does not serve kind {name}"))
     }
 }

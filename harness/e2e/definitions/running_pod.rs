@@ -13,7 +13,6 @@ use super::runtime::synchronization;
 use super::{component, eventually};
 use crate::scenario::Scenario;
 use crate::synchronization::Leased;
-use crate::synchronization::objects::delete;
 use crate::synchronization::pods::{PodStream, Tally};
 
 #[given(expr = "Pods that opt in are created continuously on runtime {string}")]
@@ -65,7 +64,7 @@ async fn runs(scenario: &mut Scenario, name: String, cluster: String) -> Result<
     let path = pod_path(&actual);
     let (undo, undo_path) = (api.clone(), path.clone());
     scenario.undo(format!("delete Pod {actual}"), async move {
-        delete(&undo, &undo_path).await
+        undo.delete(&undo_path).await
     });
     api.ask(Method::POST, PODS, Some(&pod)).await?.good()?;
     let running = eventually("the Pod runs", async || {

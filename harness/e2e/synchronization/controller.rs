@@ -10,7 +10,6 @@ use tokio::sync::Mutex;
 
 use super::DEADLINE;
 use super::control_plane::ControlPlane;
-use super::objects::{delete, get_opt};
 use crate::admission::cluster::TRUST_BUNDLE;
 use crate::install;
 use crate::rollout::Workload;
@@ -93,7 +92,7 @@ impl Controller {
                 let path = format!(
                     "/apis/rbac.authorization.k8s.io/v1/namespaces/{KCP_NAMESPACE}/{kind}/{NAME}-direct"
                 );
-                delete(&kcp.api, &path).await?;
+                kcp.api.delete(&path).await?;
             }
         }
         until("the controller is running", DEADLINE, || is_up(kcp)).await?;
@@ -132,7 +131,7 @@ impl Controller {
 
     /// Name of the Pod that holds the Lease.
     pub(crate) async fn leader(kcp: &ControlPlane) -> anyhow::Result<String> {
-        let lease = get_opt(&kcp.api, &lease()).await?.context("no Lease")?;
+        let lease = kcp.api.find(&lease()).await?.context("no Lease")?;
         let holder = lease["spec"]["holderIdentity"].as_str();
         Ok(holder.context("the Lease has no holder")?.to_owned())
     }
@@ -146,7 +145,7 @@ impl Controller {
             "kill {pod}: {killed:?}"
         );
         let path = format!("{}?gracePeriodSeconds=0", workload(kcp).pod_path(pod));
-        delete(&kcp.api, &path).await
+        kcp.api.delete(&path).await
     }
 
     /// Sum of a metric over its labels, for each replica.
@@ -185,7 +184,7 @@ async fn is_up(kcp: &ControlPlane) -> anyhow::Result<()> {
     let workload = workload(kcp);
     workload.replicas().await?;
     let names = workload.pod_names().await?;
-    let lease = get_opt(&kcp.api, &lease()).await?.unwrap_or_default();
+    let lease = kcp.api.find(&lease()).await?.unwrap_or_default();
     let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
     ensure!(
         names.iter().any(|name| name == holder),
