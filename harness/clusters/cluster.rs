@@ -17,7 +17,7 @@ pub(crate) use container::request;
 pub use node::PodTarget;
 pub use objects::MANAGER;
 pub(crate) use options::k3s_image;
-pub use options::{ClusterOptions, KUBERNETES_VERSION, Provider, ProviderChoice, RegistryTrust};
+pub use options::{ClusterOptions, KUBERNETES_VERSION, Provider, ProviderChoice};
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;

@@ -7,7 +7,7 @@
 mod product;
 mod tools;
 
-pub use product::{Profile, ReleaseSize, Role, binary, built_binary, product, release_size};
+pub use product::{LARGEST_RELEASE, Profile, Role, binary, built_binary, product, release_size};
 pub use tools::{PROBE, gateway, private_probe, probe};
 
 use std::path::Path;
