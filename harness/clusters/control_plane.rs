@@ -71,7 +71,6 @@ impl ControlPlane {
     }
 
     /// Gives every Runtime these further fields of `spec.shoot`, such as those that KIM reads.
-    #[must_use]
     pub fn with_shoot(self, shoot: Map<String, Value>) -> Self {
         Self { shoot, ..self }
     }
@@ -135,7 +134,6 @@ fn params() -> PatchParams {
 }
 
 /// The command line of a controller in direct mode that leads a fleet from a control plane filled here.
-#[must_use]
 pub fn controller_flags(kubeconfig: &Path, identity: &str) -> Vec<String> {
     vec![
         "controller".to_owned(),
@@ -173,7 +171,6 @@ impl Sources {
     }
 
     /// Where runtimes have them: pull Secret, trust bundle, configuration.
-    #[must_use]
     pub fn places() -> [Place; 3] {
         [
             place("secrets", names::SKR_NAMESPACE, names::PULL_SECRET),
@@ -183,7 +180,6 @@ impl Sources {
     }
 
     /// The objects on the control plane: pull Secret, trust bundle, configuration.
-    #[must_use]
     pub fn objects(&self) -> [Value; 3] {
         let Self {
             password,
@@ -312,7 +308,6 @@ fn runtime_crd() -> Value {
 }
 
 /// The id of a runtime by its number; ids are UUIDs, as those of the broker.
-#[must_use]
 pub fn runtime_id(number: usize) -> String {
     format!("f1ee7000-0000-4000-8000-{number:012x}")
 }

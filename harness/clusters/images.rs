@@ -64,7 +64,6 @@ impl Image {
 }
 
 /// The digest that registries and runtimes use: `sha256:` and 64 hexadecimal digits.
-#[must_use]
 pub fn digest(bytes: &[u8]) -> String {
     format!("sha256:{:x}", Sha256::digest(bytes))
 }

@@ -89,13 +89,11 @@ impl Registry {
     }
 
     /// Host and port, as image references have them.
-    #[must_use]
     pub fn host(&self) -> String {
         HOST.to_owned()
     }
 
     /// Its authority, user and password.
-    #[must_use]
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
@@ -179,7 +177,6 @@ impl Identity {
     }
 
     /// The content of a Secret of type `kubernetes.io/dockerconfigjson` with user and password.
-    #[must_use]
     pub fn docker_config(&self) -> String {
         let auth = BASE64.encode(format!("{}:{}", self.user, self.password));
         serde_json::json!({ "auths": { (HOST): {

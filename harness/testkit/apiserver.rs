@@ -66,13 +66,11 @@ impl Default for ApiServer {
 
 impl ApiServer {
     /// A server that serves the built-in kinds to a client that may do everything.
-    #[must_use]
     pub fn new() -> Self {
         Self::with(Behaviour::default())
     }
 
     /// A server that serves these kinds of CustomResourceDefinitions as well.
-    #[must_use]
     pub fn with_kinds(custom: impl IntoIterator<Item = &'static Kind>) -> Self {
         let kinds = kinds::builtin().into_iter().chain(custom).collect();
         Self::with(Behaviour {
@@ -82,7 +80,6 @@ impl ApiServer {
     }
 
     /// A server that behaves so.
-    #[must_use]
     pub fn with(behaviour: Behaviour) -> Self {
         let store = Store::new(Arc::default(), 0, Arc::new(behaviour));
         store.keep_history();
@@ -93,7 +90,6 @@ impl ApiServer {
     }
 
     /// The objects.
-    #[must_use]
     pub fn store(&self) -> &Store {
         &self.0.store
     }
@@ -128,7 +124,6 @@ impl ApiServer {
     }
 
     /// One object.
-    #[must_use]
     pub fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
         self.store().object(&place(resource, namespace, name))
     }
@@ -158,13 +153,11 @@ impl ApiServer {
     }
 
     /// Requests so far.
-    #[must_use]
     pub fn requests(&self) -> Vec<Recorded> {
         self.state().requests.clone()
     }
 
     /// The requests of a pattern (see [`Asked::is_of`]).
-    #[must_use]
     pub fn requests_of(&self, pattern: &str) -> Vec<Recorded> {
         let state = self.state();
         let of = state.requests.iter().filter(|it| it.asked.is_of(pattern));
@@ -172,7 +165,6 @@ impl ApiServer {
     }
 
     /// The number of requests of a pattern.
-    #[must_use]
     pub fn count(&self, pattern: &str) -> usize {
         let state = self.state();
         let of = state.requests.iter().filter(|it| it.asked.is_of(pattern));
@@ -180,7 +172,6 @@ impl ApiServer {
     }
 
     /// Writes so far, rejected ones included, as text: `apply secrets a/b`.
-    #[must_use]
     pub fn writes(&self) -> Vec<String> {
         let state = self.state();
         let writes = state.requests.iter().filter(|it| it.is_write());
@@ -188,13 +179,11 @@ impl ApiServer {
     }
 
     /// Forgets the requests so far, and returns them.
-    #[must_use]
     pub fn take_requests(&self) -> Vec<Recorded> {
         std::mem::take(&mut self.state().requests)
     }
 
     /// The most requests of a pattern that were being answered at the same time.
-    #[must_use]
     pub fn most_at_once(&self, pattern: &str) -> usize {
         let spans = self.requests_of(pattern);
         let open = |at: Instant| {
@@ -221,7 +210,6 @@ impl ApiServer {
     }
 
     /// Something that is wrong with the next requests of a pattern.
-    #[must_use]
     pub fn fault(&self, pattern: &str) -> FaultBuilder {
         FaultBuilder {
             server: self.clone(),
@@ -231,20 +219,17 @@ impl ApiServer {
     }
 
     /// A client that calls the server without sockets.
-    #[must_use]
     pub fn client(&self) -> kube::Client {
         kube::Client::new(self.service(), "default")
     }
 
     /// The server as a service; the product's own clients can be built over it.
-    #[must_use]
     pub fn service(&self) -> InProcess {
         InProcess(self.clone())
     }
 }
 
 /// Where an object is; the namespace of cluster-scoped objects is empty.
-#[must_use]
 pub fn place(resource: &str, namespace: &str, name: &str) -> Place {
     Place {
         resource: resource.to_owned(),

@@ -48,7 +48,6 @@ pub enum ProviderChoice {
 
 impl ProviderChoice {
     /// The value as the command line spells it.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::K3s => "k3s",
@@ -74,7 +73,6 @@ pub struct ClusterOptions {
 
 impl ClusterOptions {
     /// A cluster with a node, ClusterTrustBundles served and projected.
-    #[must_use]
     pub fn new(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -86,7 +84,6 @@ impl ClusterOptions {
     }
 
     /// Without the API for trust bundles: as on clusters that do not have it yet.
-    #[must_use]
     pub fn without_trust_bundles(self) -> Self {
         Self {
             trust_bundles: false,
@@ -95,7 +92,6 @@ impl ClusterOptions {
     }
 
     /// Without a node: Pods are admitted and stay Pending.
-    #[must_use]
     pub fn without_node(self) -> Self {
         Self {
             node: false,
@@ -104,14 +100,12 @@ impl ClusterOptions {
     }
 
     /// With a registry that the node trusts.
-    #[must_use]
     pub fn with_registry(self, host: &str, ca_pem: &str) -> Self {
         let registry = Some((host.to_owned(), ca_pem.to_owned()));
         Self { registry, ..self }
     }
 
     /// With a variable in the container's environment.
-    #[must_use]
     pub fn with_env(mut self, name: &str, value: &str) -> Self {
         self.environment.insert(name.to_owned(), value.to_owned());
         self

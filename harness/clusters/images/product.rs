@@ -31,7 +31,6 @@ impl Role {
     pub const ALL: [Self; 3] = [Self::Webhook, Self::Controller, Self::Watcher];
 
     /// Its subcommand, and its target in the Dockerfile.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Webhook => "webhook",
@@ -52,7 +51,6 @@ pub enum Profile {
 
 impl Profile {
     /// Its name in `Cargo.toml`, and its folder below `target`.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::E2e => "e2e",
@@ -84,7 +82,6 @@ pub async fn binary(progress: &Progress, profile: Profile) -> anyhow::Result<Pat
 }
 
 /// Where [`binary`] leaves the binary. [`product`] leaves one of [`Profile::E2e`].
-#[must_use]
 pub fn built_binary(profile: Profile) -> PathBuf {
     workspace::target()
         .join(TARGET)

@@ -34,7 +34,6 @@ pub struct Kind {
 
 impl Kind {
     /// A cluster-scoped kind of version `v1`.
-    #[must_use]
     pub const fn new(group: &'static str, resource: &'static str, name: &'static str) -> Self {
         Self {
             group,
@@ -50,7 +49,6 @@ impl Kind {
     }
 
     /// A namespaced kind of a CustomResourceDefinition, with a generation and a status subresource.
-    #[must_use]
     pub const fn custom(
         group: &'static str,
         version: &'static str,
@@ -67,7 +65,6 @@ impl Kind {
     }
 
     /// Its objects are in namespaces.
-    #[must_use]
     pub const fn namespaced(mut self) -> Self {
         self.namespaced = true;
         self
@@ -89,14 +86,12 @@ impl Kind {
     }
 
     /// Another version.
-    #[must_use]
     pub const fn version(mut self, version: &'static str) -> Self {
         self.version = version;
         self
     }
 
     /// `v1`, `apps/v1`.
-    #[must_use]
     pub fn api_version(&self) -> String {
         if self.group.is_empty() {
             self.version.to_owned()

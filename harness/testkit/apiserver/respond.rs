@@ -71,7 +71,6 @@ impl Call<'_> {
 
 impl Store {
     /// What a request asks for.
-    #[must_use]
     pub fn asked(&self, call: &Call<'_>) -> Asked {
         let behaviour = self.behaviour();
         let Some(target) = Target::parse(call.uri.path(), Served(&behaviour.kinds)) else {
@@ -93,7 +92,6 @@ impl Store {
     }
 
     /// Answers a request.
-    #[must_use]
     pub fn respond(self: &Arc<Self>, call: &Call<'_>) -> Answer {
         let mut changed = false;
         let response = self.route(call, &mut changed);
@@ -102,7 +100,6 @@ impl Store {
     }
 
     /// The answer of an optimistic lock that fails, whatever the object.
-    #[must_use]
     pub fn conflict(&self, call: &Call<'_>) -> Response<Body> {
         let behaviour = self.behaviour();
         match Target::parse(call.uri.path(), Served(&behaviour.kinds)) {
@@ -284,7 +281,6 @@ pub(super) fn refused(refusal: &Refusal) -> Response<Body> {
 }
 
 /// A `Status` of a fault that no object has caused; of 429 the text that priority and fairness answers.
-#[must_use]
 pub fn fault(code: u16, retry_after: Option<u64>) -> Response<Body> {
     // A real API server rejects a request for which it has no capacity before it looks at it, and so without a `Status`.
     if code == 429 {

@@ -26,7 +26,6 @@ impl Default for Rights {
 
 impl Rights {
     /// These verbs, on everything.
-    #[must_use]
     pub fn with_verbs(verbs: &[&str]) -> Self {
         let owned = |texts: &[&str]| texts.iter().map(|it| (*it).to_owned()).collect();
         Self(vec![Rule {

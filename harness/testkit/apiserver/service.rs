@@ -55,7 +55,6 @@ pub struct Recorded {
 
 impl Recorded {
     /// Whether it asked for a write.
-    #[must_use]
     pub fn is_write(&self) -> bool {
         !matches!(self.asked.verb, "" | "get" | "list" | "watch")
             && !self.asked.resource.starts_with("selfsubject")
@@ -77,7 +76,6 @@ impl std::fmt::Display for Asked {
 impl Asked {
     /// Whether it is of a pattern: verb, resource and object (`namespace/name` or `name`), of which the last ones may be
     /// left out and each may be `*` or alternatives that are separated by `|`.
-    #[must_use]
     pub fn is_of(&self, pattern: &str) -> bool {
         let text = self.to_string();
         let own: Vec<&str> = text.split(' ').collect();
