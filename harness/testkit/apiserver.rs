@@ -34,7 +34,7 @@ pub use behaviour::{Behaviour, Creation, FaultBuilder, FaultHandle, Hold, Rollou
 pub use kinds::Kind;
 pub use respond::Body;
 pub use rights::Rights;
-pub use service::{Asked, InProcess, Recorded, Reset};
+pub use service::{Asked, Recorded, Reset};
 
 use crate::Place;
 use behaviour::Fault;
@@ -67,20 +67,15 @@ impl Default for ApiServer {
 impl ApiServer {
     /// A server that serves the built-in kinds to a client that may do everything.
     pub fn new() -> Self {
-        Self::with(Behaviour::default())
+        Self::with_kinds([])
     }
 
     /// A server that serves these kinds of CustomResourceDefinitions as well.
     pub fn with_kinds(custom: impl IntoIterator<Item = &'static Kind>) -> Self {
-        let kinds = kinds::builtin().into_iter().chain(custom).collect();
-        Self::with(Behaviour {
-            kinds,
+        let behaviour = Behaviour {
+            kinds: kinds::builtin().into_iter().chain(custom).collect(),
             ..Behaviour::default()
-        })
-    }
-
-    /// A server that behaves so.
-    pub fn with(behaviour: Behaviour) -> Self {
+        };
         let store = Store::new(Arc::default(), 0, Arc::new(behaviour));
         store.keep_history();
         Self(Arc::new(Shared {
@@ -166,9 +161,7 @@ impl ApiServer {
 
     /// The number of requests of a pattern.
     pub fn count(&self, pattern: &str) -> usize {
-        let state = self.state();
-        let of = state.requests.iter().filter(|it| it.asked.is_of(pattern));
-        of.count()
+        self.requests_of(pattern).len()
     }
 
     /// Writes so far, rejected ones included, as text: `apply secrets a/b`.
@@ -186,17 +179,10 @@ impl ApiServer {
     /// The most requests of a pattern that were being answered at the same time.
     pub fn most_at_once(&self, pattern: &str) -> usize {
         let spans = self.requests_of(pattern);
-        let open = |at: Instant| {
-            spans
-                .iter()
-                .filter(|it| it.begin <= at && it.end.is_none_or(|end| end > at))
-                .count()
-        };
-        spans
-            .iter()
-            .map(|it| open(it.begin))
-            .max()
-            .unwrap_or_default()
+        let is_open = |it: &&Recorded, at| it.begin <= at && it.end.is_none_or(|end| end > at);
+        let open = |at: Instant| spans.iter().filter(|it| is_open(it, at)).count();
+        let most = spans.iter().map(|it| open(it.begin)).max();
+        most.unwrap_or_default()
     }
 
     /// How long every write takes from now on.
@@ -216,16 +202,6 @@ impl ApiServer {
             pattern: pattern.to_owned(),
             times: usize::MAX,
         }
-    }
-
-    /// A client that calls the server without sockets.
-    pub fn client(&self) -> kube::Client {
-        kube::Client::new(self.service(), "default")
-    }
-
-    /// The server as a service; the product's own clients can be built over it.
-    pub fn service(&self) -> InProcess {
-        InProcess(self.clone())
     }
 }
 
