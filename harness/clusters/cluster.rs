@@ -17,7 +17,7 @@ pub(crate) use container::request;
 pub use node::PodTarget;
 pub use objects::MANAGER;
 pub(crate) use options::k3s_image;
-pub use options::{ClusterOptions, KUBERNETES_VERSION, Provider, ProviderChoice, RegistryTrust};
+pub use options::{ClusterOptions, KUBERNETES_VERSION, Provider, ProviderChoice};
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -73,37 +73,31 @@ impl Cluster {
     }
 
     /// The name given in the options.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// What runs it, for reports.
-    #[must_use]
     pub fn provider(&self) -> &str {
         &self.provider
     }
 
     /// Docker's name of the container, if the container stays when the run ends.
-    #[must_use]
     pub fn kept_container(&self) -> Option<&str> {
         self.node.kept_container()
     }
 
     /// A client with all rights. It takes no part in the choice of retries and timeouts that the product makes.
-    #[must_use]
     pub fn client(&self) -> kube::Client {
         self.client.clone()
     }
 
     /// The kubeconfig, usable on this machine.
-    #[must_use]
     pub fn kubeconfig(&self) -> &str {
         &self.kubeconfig
     }
 
     /// The same as a file: `target/harness/clusters/<name>.yaml`.
-    #[must_use]
     pub fn kubeconfig_path(&self) -> &Path {
         &self.kubeconfig_path
     }

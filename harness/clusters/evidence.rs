@@ -32,7 +32,6 @@ impl Evidence {
     }
 
     /// Where it lies.
-    #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -71,13 +70,11 @@ impl Evidence {
 }
 
 /// Where all evidence lies.
-#[must_use]
 pub fn root() -> PathBuf {
     workspace::state().join("evidence")
 }
 
 /// A name that is safe as one path segment: lower-case letters, digits and single hyphens.
-#[must_use]
 pub fn slug(text: &str) -> String {
     let mut slug = String::with_capacity(text.len());
     for part in text

@@ -29,7 +29,6 @@ pub struct Progress {
 
 impl Progress {
     /// On standard error: spinners on a terminal, plain lines elsewhere.
-    #[must_use]
     pub fn new() -> Self {
         Self {
             bars: std::io::stderr().is_terminal().then(MultiProgress::new),
@@ -130,7 +129,6 @@ fn spinner(bars: &MultiProgress, title: &str) -> ProgressBar {
 }
 
 /// The last `lines` lines of a file; nothing when it cannot be read.
-#[must_use]
 pub fn tail(file: &Path, lines: usize) -> String {
     let text = std::fs::read(file).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);

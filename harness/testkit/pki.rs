@@ -65,7 +65,6 @@ impl Authority {
     }
 
     /// Its certificate, PEM.
-    #[must_use]
     pub fn pem(&self) -> &str {
         &self.certificate.pem
     }
@@ -110,7 +109,6 @@ impl Authority {
     }
 
     /// Trust in this authority alone.
-    #[must_use]
     pub fn roots(&self) -> RootCertStore {
         let mut roots = RootCertStore::empty();
         // What was signed here can be read.
@@ -130,13 +128,11 @@ impl Authority {
 
 impl Leaf {
     /// The key in rustls' form.
-    #[must_use]
     pub fn key_der(&self) -> PrivateKeyDer<'static> {
         PrivatePkcs8KeyDer::from(self.key.serialize_der()).into()
     }
 
     /// The key, PEM.
-    #[must_use]
     pub fn key_pem(&self) -> String {
         self.key.serialize_pem()
     }
@@ -194,7 +190,6 @@ fn protocols(alpn: &[&str]) -> Vec<Vec<u8>> {
 }
 
 /// The cryptography of all tests: aws-lc, as in the product.
-#[must_use]
 pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }
@@ -210,7 +205,6 @@ pub fn not_yet_valid(params: &mut CertificateParams) {
 }
 
 /// A moment at which certificates are valid that are neither [`expired`] nor [`not_yet_valid`]: in January 2027.
-#[must_use]
 pub fn today() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_hours(500_000)
 }

@@ -146,7 +146,6 @@ impl TlsServer {
     }
 
     /// Its address.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -158,25 +157,21 @@ impl TlsServer {
     }
 
     /// Connections so far.
-    #[must_use]
     pub fn opened(&self) -> usize {
         self.seen.opened.load(Ordering::SeqCst)
     }
 
     /// Connections that are open.
-    #[must_use]
     pub fn open(&self) -> usize {
         self.seen.open.load(Ordering::SeqCst)
     }
 
     /// Requests so far.
-    #[must_use]
     pub fn requests(&self) -> usize {
         self.seen.requests.load(Ordering::SeqCst)
     }
 
     /// The most requests that were being answered at the same time.
-    #[must_use]
     pub fn busiest(&self) -> usize {
         self.seen.busiest.load(Ordering::SeqCst)
     }
@@ -227,7 +222,6 @@ where
 }
 
 /// A complete answer.
-#[must_use]
 pub fn answer(status: u16, body: impl Into<Bytes>) -> Response<Body> {
     let body = Full::new(body.into()).map_err(|never| match never {});
     let mut response = Response::new(body.boxed_unsync());

@@ -194,7 +194,6 @@ pub struct FaultHandle {
 
 impl FaultHandle {
     /// How many requests it has met.
-    #[must_use]
     pub fn hits(&self) -> usize {
         self.hits.load(Ordering::Relaxed)
     }
@@ -217,7 +216,6 @@ pub struct Hold {
 
 impl Hold {
     /// How many requests have been held.
-    #[must_use]
     pub fn hits(&self) -> usize {
         self.handle.hits()
     }

@@ -85,26 +85,20 @@ pub(super) struct Query {
 /// One part of a selector.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Requirement {
-    pub(super) key: String,
-    pub(super) test: Test,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Test {
-    Exists,
-    Absent,
-    In(Vec<String>),
-    NotIn(Vec<String>),
+    key: String,
+    /// The values of which there must be one; without them there must be any.
+    values: Option<Vec<String>>,
+    /// Whether the opposite is required.
+    not: bool,
 }
 
 impl Requirement {
     fn holds(&self, value: Option<&str>) -> bool {
-        match &self.test {
-            Test::Exists => value.is_some(),
-            Test::Absent => value.is_none(),
-            Test::In(values) => value.is_some_and(|value| values.iter().any(|it| it == value)),
-            Test::NotIn(values) => !value.is_some_and(|value| values.iter().any(|it| it == value)),
-        }
+        let is_one = |value: &str| match &self.values {
+            Some(values) => values.iter().any(|it| it == value),
+            None => true,
+        };
+        value.is_some_and(is_one) != self.not
     }
 }
 
@@ -136,8 +130,8 @@ impl Query {
             "labelSelector" => self.labels = requirements(value)?,
             "fieldSelector" => {
                 self.fields = requirements(value)?;
-                let known = |it: &&Requirement| field_labels(kind).contains(&it.key.as_str());
-                if let Some(unknown) = self.fields.iter().find(|it| !known(it)) {
+                let unknown = self.fields.iter().find(|it| !has_field(kind, &it.key));
+                if let Some(unknown) = unknown {
                     let message = format!("field label not supported: {}", unknown.key);
                     return Err(Refusal::bad_request(message));
                 }
@@ -171,82 +165,64 @@ impl Query {
 
     /// The one name that the field selector picks.
     pub(super) fn only_name(&self) -> Option<&str> {
-        self.fields.iter().find_map(|it| match &it.test {
-            Test::In(names) if it.key == "metadata.name" => names.first().map(String::as_str),
-            _ => None,
-        })
+        let mut fields = self.fields.iter();
+        let name = fields.find(|it| it.key == "metadata.name" && !it.not)?;
+        name.values.as_ref()?.first().map(String::as_str)
     }
 }
 
-/// The fields by which a kind's objects can be selected.
-fn field_labels(kind: &Kind) -> &'static [&'static str] {
-    match kind.resource {
-        "secrets" => &["metadata.name", "metadata.namespace", "type"],
-        "pods" => &[
-            "metadata.name",
-            "metadata.namespace",
-            "spec.nodeName",
-            "status.phase",
-        ],
-        "events" => &["metadata.name", "metadata.namespace", "reason", "type"],
-        "namespaces" => &["metadata.name", "status.phase"],
-        _ => &["metadata.name", "metadata.namespace"],
+/// Whether a kind's objects can be selected by a field.
+fn has_field(kind: &Kind, field: &str) -> bool {
+    match (kind.resource, field) {
+        (_, "metadata.name")
+        | ("secrets" | "events", "type")
+        | ("events", "reason")
+        | ("pods", "spec.nodeName")
+        | ("pods" | "namespaces", "status.phase") => true,
+        (resource, "metadata.namespace") => resource != "namespaces",
+        _ => false,
     }
 }
 
 fn requirements(selector: &str) -> Result<Vec<Requirement>, Refusal> {
-    let mut parts = Vec::new();
     let mut depth = 0;
-    for part in selector.split_inclusive([',', '(', ')']) {
-        if depth == 0 && (parts.is_empty() || ends_part(&parts)) {
-            parts.push(String::new());
-        }
-        if let Some(last) = parts.last_mut() {
-            last.push_str(part);
-        }
-        depth += i32::from(part.ends_with('(')) - i32::from(part.ends_with(')'));
-    }
-    let parts = parts
-        .iter()
-        .map(|it| it.trim().trim_end_matches(',').trim());
+    let ends_part = |it: char| {
+        depth += i32::from(it == '(') - i32::from(it == ')');
+        it == ',' && depth == 0
+    };
+    let parts = selector.split(ends_part).map(str::trim);
     parts.filter(|it| !it.is_empty()).map(requirement).collect()
 }
 
-/// Whether a comma that belongs to no set has ended the last part.
-fn ends_part(parts: &[String]) -> bool {
-    parts
-        .last()
-        .is_some_and(|it| it.ends_with(',') && it.matches('(').count() == it.matches(')').count())
-}
-
 fn requirement(part: &str) -> Result<Requirement, Refusal> {
-    let set = |values: &str| {
-        let values = values.trim().trim_start_matches('(').trim_end_matches(')');
-        values.split(',').map(|it| it.trim().to_owned()).collect()
-    };
-    let one = |value: &str| vec![value.trim_start_matches('=').trim().to_owned()];
-    let (key, test) = if let Some((key, values)) = part.split_once(" notin ") {
-        (key, Test::NotIn(set(values)))
-    } else if let Some((key, values)) = part.split_once(" in ") {
-        (key, Test::In(set(values)))
-    } else if let Some((key, value)) = part.split_once("!=") {
-        (key, Test::NotIn(one(value)))
-    } else if let Some((key, value)) = part.split_once('=') {
-        (key, Test::In(one(value)))
-    } else if let Some(key) = part.strip_prefix('!') {
-        (key, Test::Absent)
-    } else {
-        (part, Test::Exists)
+    let operators = [
+        (" notin ", true),
+        (" in ", false),
+        ("!=", true),
+        ("==", false),
+        ("=", false),
+    ];
+    let mut found = operators
+        .into_iter()
+        .filter_map(|(operator, not)| Some((part.split_once(operator)?, not)));
+    let (key, values, not) = match (found.next(), part.strip_prefix('!')) {
+        (Some(((key, values), not)), _) => (key, Some(values), not),
+        (None, Some(key)) => (key, None, true),
+        (None, None) => (part, None, false),
     };
     let key = key.trim();
     if key.is_empty() || key.contains([' ', '(', ')']) {
-        return Err(Refusal::bad_request(format!(
-            "unable to parse requirement: {part:?}"
-        )));
+        let message = format!("unable to parse requirement: {part:?}");
+        return Err(Refusal::bad_request(message));
     }
+    let texts = |it: &str| {
+        let values = it.trim_matches(['(', ')', ' ']).split(',');
+        values.map(|it| it.trim().to_owned()).collect()
+    };
     Ok(Requirement {
         key: key.to_owned(),
-        test,
+        values: values.map(texts),
+        not,
     })
 }
 

@@ -43,12 +43,19 @@ pub struct Answer {
     pub changed: bool,
 }
 
+impl From<Response<Body>> for Answer {
+    fn from(response: Response<Body>) -> Self {
+        Self {
+            response,
+            changed: false,
+        }
+    }
+}
+
 impl Call<'_> {
-    fn header(&self, name: http::HeaderName) -> &str {
-        let value = self.headers.get(name);
-        value
-            .and_then(|value| value.to_str().ok())
-            .unwrap_or_default()
+    pub(super) fn header(&self, name: http::HeaderName) -> &str {
+        let value = self.headers.get(name).and_then(|it| it.to_str().ok());
+        value.unwrap_or_default()
     }
 
     fn verb(&self, target: &Target, watch: bool) -> Option<&'static str> {
@@ -71,7 +78,6 @@ impl Call<'_> {
 
 impl Store {
     /// What a request asks for.
-    #[must_use]
     pub fn asked(&self, call: &Call<'_>) -> Asked {
         let behaviour = self.behaviour();
         let Some(target) = Target::parse(call.uri.path(), Served(&behaviour.kinds)) else {
@@ -93,16 +99,12 @@ impl Store {
     }
 
     /// Answers a request.
-    #[must_use]
     pub fn respond(self: &Arc<Self>, call: &Call<'_>) -> Answer {
-        let mut changed = false;
-        let response = self.route(call, &mut changed);
-        let response = response.unwrap_or_else(|refusal| refused(&refusal));
-        Answer { response, changed }
+        let answer = self.route(call);
+        answer.unwrap_or_else(|refusal| refused(&refusal).into())
     }
 
     /// The answer of an optimistic lock that fails, whatever the object.
-    #[must_use]
     pub fn conflict(&self, call: &Call<'_>) -> Response<Body> {
         let behaviour = self.behaviour();
         match Target::parse(call.uri.path(), Served(&behaviour.kinds)) {
@@ -111,21 +113,17 @@ impl Store {
         }
     }
 
-    fn route(
-        self: &Arc<Self>,
-        call: &Call<'_>,
-        changed: &mut bool,
-    ) -> Result<Response<Body>, Refusal> {
+    fn route(self: &Arc<Self>, call: &Call<'_>) -> Result<Answer, Refusal> {
         let behaviour = self.behaviour();
         let served = Served(&behaviour.kinds);
         let path = call.uri.path();
         let Some(target) = Target::parse(path, served) else {
             let reads = matches!(*call.method, Method::GET | Method::HEAD);
             return match served.document(path).filter(|_| reads) {
-                Some(document) => Ok(json_response(StatusCode::OK, document.to_string())),
+                Some(document) => Ok(json_response(StatusCode::OK, document.to_string()).into()),
                 None if served.has_group(path) => Err(Refusal::no_such_path()),
                 // A real API server has no `Status` for a group that it does not know.
-                None => Ok(text_response(StatusCode::NOT_FOUND, "404 page not found\n")),
+                None => Ok(text_response(StatusCode::NOT_FOUND, "404 page not found\n").into()),
             };
         };
         if target.kind.review {
@@ -135,7 +133,7 @@ impl Store {
             let review = serde_json::from_slice(call.body)
                 .map_err(|error| Refusal::bad_request(error.to_string()))?;
             let answer = behaviour.rights.review(target.kind.resource, review);
-            return Ok(json_response(StatusCode::CREATED, answer.to_string()));
+            return Ok(json_response(StatusCode::CREATED, answer.to_string()).into());
         }
         let query = Query::parse(call.uri, target.kind)?;
         let verb = call
@@ -144,15 +142,14 @@ impl Store {
         if !behaviour.rights.allow(verb, &target, &query) {
             return Err(Refusal::not_allowed(verb, &target));
         }
-        self.dispatch((verb, &target, &query), call, changed)
+        self.dispatch((verb, &target, &query), call)
     }
 
     fn dispatch(
         self: &Arc<Self>,
         (verb, target, query): (&str, &Target, &Query),
         call: &Call<'_>,
-        changed: &mut bool,
-    ) -> Result<Response<Body>, Refusal> {
+    ) -> Result<Answer, Refusal> {
         let partial = call.header(ACCEPT).contains("as=PartialObjectMetadata");
         let agent = call.header(USER_AGENT).split('/').next();
         let manager = query.field_manager.as_deref().or(agent).unwrap_or_default();
@@ -162,19 +159,17 @@ impl Store {
         };
         let written = match verb {
             "get" => {
-                let object = self.get(target, query)?;
-                return Ok(json_response(
-                    StatusCode::OK,
-                    shown(object, partial).to_string(),
-                ));
+                let object = shown(self.get(target, query)?, partial).to_string();
+                return Ok(json_response(StatusCode::OK, object).into());
             }
             "list" => {
-                return Ok(json_response(
-                    StatusCode::OK,
-                    self.list(target, query, partial)?,
-                ));
+                let list = self.list(target, query, partial)?;
+                return Ok(json_response(StatusCode::OK, list).into());
             }
-            "watch" => return self.watching(target.clone(), query.clone(), partial),
+            "watch" => {
+                let stream = self.watching(target.clone(), query.clone(), partial)?;
+                return Ok(stream.into());
+            }
             "create" => self.create(target, edit)?,
             "update" => self.replace(target, edit)?,
             "delete" => self.delete(target, call.body)?,
@@ -185,11 +180,11 @@ impl Store {
                 other => return Err(Refusal::unsupported_media_type(other)),
             },
         };
-        *changed = written.changed;
-        Ok(json_response(
-            written.status,
-            shown(written.body, partial).to_string(),
-        ))
+        let object = shown(written.body, partial).to_string();
+        Ok(Answer {
+            response: json_response(written.status, object),
+            changed: written.changed,
+        })
     }
 
     fn get(&self, target: &Target, query: &Query) -> Result<Value, Refusal> {
@@ -203,15 +198,12 @@ impl Store {
     fn list(&self, target: &Target, query: &Query, partial: bool) -> Result<String, Refusal> {
         let inner = self.inner();
         inner.reached(query)?;
-        let after = query
-            .continue_from
-            .as_deref()
-            .and_then(|it| it.split_once('/'));
+        let token = query.continue_from.as_deref();
+        let after = token.and_then(|it| it.split_once('/'));
         let limit = query.limit.unwrap_or(usize::MAX).min(inner.behaviour.page);
+        let is_after = |key: &Key| after.is_none_or(|it| it < (&*key.namespace, &*key.name));
         let found = inner.selected(target, query);
-        let mut found = found
-            .filter(|(key, _)| after.is_none_or(|it| it < (&*key.namespace, &*key.name)))
-            .peekable();
+        let mut found = found.filter(|(key, _)| is_after(key)).peekable();
         // Each as text at once: the objects of a whole fleet as values are large.
         let mut items = Vec::new();
         let mut metadata = json!({"resourceVersion": inner.version.to_string()});
@@ -276,15 +268,13 @@ pub(super) fn refused(refusal: &Refusal) -> Response<Body> {
     let status = StatusCode::from_u16(refusal.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = json_response(status, refusal.body().to_string());
     if let Some(seconds) = refusal.retry_after {
-        response
-            .headers_mut()
-            .insert(RETRY_AFTER, HeaderValue::from(seconds));
+        let headers = response.headers_mut();
+        headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
     response
 }
 
 /// A `Status` of a fault that no object has caused; of 429 the text that priority and fairness answers.
-#[must_use]
 pub fn fault(code: u16, retry_after: Option<u64>) -> Response<Body> {
     // A real API server rejects a request for which it has no capacity before it looks at it, and so without a `Status`.
     if code == 429 {

@@ -2,11 +2,8 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use futures::FutureExt as _;
-use futures::future::BoxFuture;
 use http::header::{ACCEPT, AUTHORIZATION};
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
@@ -55,7 +52,6 @@ pub struct Recorded {
 
 impl Recorded {
     /// Whether it asked for a write.
-    #[must_use]
     pub fn is_write(&self) -> bool {
         !matches!(self.asked.verb, "" | "get" | "list" | "watch")
             && !self.asked.resource.starts_with("selfsubject")
@@ -77,7 +73,6 @@ impl std::fmt::Display for Asked {
 impl Asked {
     /// Whether it is of a pattern: verb, resource and object (`namespace/name` or `name`), of which the last ones may be
     /// left out and each may be `*` or alternatives that are separated by `|`.
-    #[must_use]
     pub fn is_of(&self, pattern: &str) -> bool {
         let text = self.to_string();
         let own: Vec<&str> = text.split(' ').collect();
@@ -93,38 +88,37 @@ impl Asked {
 #[error("connection reset")]
 pub struct Reset;
 
-/// See [`ApiServer::service`].
-#[derive(Debug, Clone)]
-pub struct InProcess(pub(super) ApiServer);
-
-impl<B> tower::Service<Request<B>> for InProcess
-where
-    B: http_body::Body<Data = Bytes> + Send + 'static,
-{
-    type Response = Response<Body>;
-    type Error = Reset;
-    type Future = BoxFuture<'static, Result<Response<Body>, Reset>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Reset>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<B>) -> Self::Future {
-        let server = self.0.clone();
-        let (head, body) = request.into_parts();
-        async move {
-            let body = body.collect().await.map_err(|_| Reset)?.to_bytes();
-            server.answer(Request::from_parts(head, body)).await
-        }
-        .boxed()
-    }
-}
-
 /// The place of a request in the record.
 #[derive(Debug, Clone, Copy)]
 struct Index(usize, Instant);
 
 impl ApiServer {
+    /// A client that calls the server without sockets.
+    pub fn client(&self) -> kube::Client {
+        kube::Client::new(self.service(), "default")
+    }
+
+    /// The server as a service; the product's own clients can be built over it.
+    pub fn service(
+        &self,
+    ) -> impl tower::Service<
+        Request<kube::client::Body>,
+        Response = Response<Body>,
+        Error = Reset,
+        Future: Send,
+    > + Clone
+    + use<> {
+        let server = self.clone();
+        tower::service_fn(move |request: Request<kube::client::Body>| {
+            let server = server.clone();
+            let (head, body) = request.into_parts();
+            async move {
+                let body = body.collect().await.map_err(|_| Reset)?.to_bytes();
+                server.answer(Request::from_parts(head, body)).await
+            }
+        })
+    }
+
     /// Answers one request.
     pub async fn answer(&self, request: Request<Bytes>) -> Result<Response<Body>, Reset> {
         let (head, body) = request.into_parts();
@@ -178,23 +172,19 @@ impl ApiServer {
     }
 
     fn recorded(&self, call: &Call<'_>) -> Recorded {
-        let header = |name: http::HeaderName| {
-            let value = call.headers.get(name).and_then(|it| it.to_str().ok());
-            value.unwrap_or_default().to_owned()
-        };
         let mut asked = self.0.store.asked(call);
         let body: Value = serde_json::from_slice(call.body).unwrap_or_default();
         let name = body["metadata"]["name"].as_str();
         if let Some(name) = name.filter(|_| asked.verb == "create") {
             name.clone_into(&mut asked.name);
         }
-        let token = header(AUTHORIZATION);
+        let token = call.header(AUTHORIZATION).strip_prefix("Bearer ");
         Recorded {
             asked,
             body,
             uri: call.uri.to_string(),
-            accept: header(ACCEPT),
-            token: token.strip_prefix("Bearer ").unwrap_or_default().to_owned(),
+            accept: call.header(ACCEPT).to_owned(),
+            token: token.unwrap_or_default().to_owned(),
             begin: Instant::now(),
             end: None,
             status: None,

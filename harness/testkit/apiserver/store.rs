@@ -42,7 +42,6 @@ impl Default for Common {
 
 impl Common {
     /// The time since it was made; times of [`Seen`] are on this clock.
-    #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.clock.elapsed()
     }
@@ -82,7 +81,6 @@ pub(super) struct Inner {
 
 impl Store {
     /// A server with the namespaces `default` and `kube-system`. The number tells its uids from those of others.
-    #[must_use]
     pub fn new(common: Arc<Common>, number: u32, behaviour: Arc<Behaviour>) -> Self {
         let inner = Inner {
             objects: BTreeMap::new(),
@@ -115,7 +113,6 @@ impl Store {
     }
 
     /// How the cluster behaves.
-    #[must_use]
     pub fn behaviour(&self) -> Arc<Behaviour> {
         Arc::clone(&self.inner().behaviour)
     }
@@ -185,7 +182,6 @@ impl Store {
     }
 
     /// One object, as it would be answered.
-    #[must_use]
     pub fn object(&self, place: &Place) -> Option<Value> {
         let inner = self.inner();
         self.render(&inner, &inner.key(place)?)
@@ -216,7 +212,6 @@ impl Store {
     }
 
     /// Where objects are, in order.
-    #[must_use]
     pub fn places(&self) -> Vec<Place> {
         let inner = self.inner();
         let live = inner.objects.iter().filter(|(_, it)| it.state.is_some());
@@ -225,7 +220,6 @@ impl Store {
     }
 
     /// What became of an object.
-    #[must_use]
     pub fn seen(&self, place: &Place) -> Seen {
         let inner = self.inner();
         let stored = inner.key(place).and_then(|key| inner.objects.get(&key));
@@ -236,7 +230,6 @@ impl Store {
     }
 
     /// The most applies of one object that changed nothing.
-    #[must_use]
     pub fn most_idle_applies(&self) -> u32 {
         let inner = self.inner();
         let idle = inner.objects.values().map(|stored| stored.idle_applies);

@@ -28,6 +28,13 @@ pub(super) struct Edit<'a> {
     pub(super) manager: &'a str,
 }
 
+impl Edit<'_> {
+    fn object(&self) -> Result<Value, Refusal> {
+        let parsed = serde_json::from_slice(self.body);
+        parsed.map_err(|error| Refusal::bad_request(error.to_string()))
+    }
+}
+
 impl Store {
     /// Server-side apply.
     pub(super) fn apply(
@@ -55,22 +62,33 @@ impl Store {
             return Err(Refusal::not_allowed("create", target));
         }
         inner.admit(target, live.is_none())?;
-        inner.expect(target, body)?;
-        let state = self
-            .common
-            .memo
-            .apply(target, live.as_ref(), body, applier)?;
-        let changed = live.as_ref().is_none_or(|live| live.digest != state.digest);
-        let status = if live.is_none() {
-            StatusCode::CREATED
-        } else {
-            StatusCode::OK
-        };
-        self.store(&mut inner, &key, state, changed);
-        if let Some(stored) = inner.objects.get_mut(&key) {
-            stored.idle_applies += u32::from(!changed);
+        // Most bodies name neither, and parsing costs. What cannot be read is rejected later, with the right words.
+        let text = std::str::from_utf8(body).unwrap_or_default();
+        if text.contains("resourceVersion") || text.contains("uid") {
+            let body: Value = serde_json::from_str(text).unwrap_or_default();
+            inner.expect(target, &body["metadata"])?;
         }
-        Ok(self.written(&mut inner, &key, status, changed))
+        let memo = &self.common.memo;
+        let state = memo.apply(target, live.as_ref(), body, applier)?;
+        let written = self.put_state(&mut inner, &key, live.as_deref(), state);
+        if let Some(stored) = inner.objects.get_mut(&key) {
+            stored.idle_applies += u32::from(!written.changed);
+        }
+        Ok(written)
+    }
+
+    /// Stores the next state of an object, and answers.
+    fn put_state(
+        &self,
+        inner: &mut Inner,
+        key: &Key,
+        live: Option<&State>,
+        state: Arc<State>,
+    ) -> Written {
+        let changed = live.is_none_or(|live| live.digest != state.digest);
+        let status = live.map_or(StatusCode::CREATED, |_| StatusCode::OK);
+        self.store(inner, key, state, changed);
+        self.written(inner, key, status, changed)
     }
 
     /// JSON patch or merge patch.
@@ -97,8 +115,7 @@ impl Store {
 
     /// PUT of an object.
     pub(super) fn replace(&self, target: &Target, edit: Edit<'_>) -> Result<Written, Refusal> {
-        let object: Value = serde_json::from_slice(edit.body)
-            .map_err(|error| Refusal::bad_request(error.to_string()))?;
+        let object = edit.object()?;
         validate::shape(target, &object)?;
         let mut inner = self.inner();
         if inner.live(&target.key()).is_none() {
@@ -125,27 +142,21 @@ impl Store {
         {
             annotations.remove(annotation);
         }
-        inner.admit(target, false)?;
-        inner.expect(target, object.to_string().as_bytes())?;
+        inner.expect(target, &object["metadata"])?;
         let key = target.key();
         let live = inner.live(&key);
         let state = edited(target, live.as_deref(), object, manager)?;
-        let changed = live.is_none_or(|live| live.digest != state.digest);
-        self.store(inner, &key, Arc::new(state), changed);
-        Ok(self.written(inner, &key, StatusCode::OK, changed))
+        Ok(self.put_state(inner, &key, live.as_deref(), Arc::new(state)))
     }
 
     /// POST of an object to its collection.
     pub(super) fn create(&self, target: &Target, edit: Edit<'_>) -> Result<Written, Refusal> {
-        let mut object: Value = serde_json::from_slice(edit.body)
-            .map_err(|error| Refusal::bad_request(error.to_string()))?;
+        let mut object = edit.object()?;
         let mut inner = self.inner();
-        let generated = object
-            .pointer("/metadata/generateName")
-            .and_then(Value::as_str);
-        if let Some(prefix) = generated.filter(|_| object["metadata"]["name"].is_null()) {
-            let name = format!("{prefix}{:05}", inner.created);
-            object["metadata"]["name"] = json!(name);
+        let metadata = &mut object["metadata"];
+        let prefix = metadata["generateName"].as_str();
+        if let Some(prefix) = prefix.filter(|_| metadata["name"].is_null()) {
+            metadata["name"] = json!(format!("{prefix}{:05}", inner.created));
         }
         let mut target = target.clone();
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
@@ -157,8 +168,7 @@ impl Store {
             return Err(Refusal::already_exists(target.kind, &target.name));
         }
         let state = edited(&target, None, object, edit.manager)?;
-        self.store(&mut inner, &key, Arc::new(state), true);
-        Ok(self.written(&mut inner, &key, StatusCode::CREATED, true))
+        Ok(self.put_state(&mut inner, &key, None, Arc::new(state)))
     }
 
     /// DELETE of one object. Finalizers keep it.
@@ -195,28 +205,22 @@ impl Store {
         if foreground {
             owned.content["metadata"]["finalizers"] = json!(["foregroundDeletion"]);
         }
-        let first = inner
-            .objects
-            .get(&key)
-            .is_some_and(|it| it.deleted.is_none());
-        let now = self.common.now();
-        if let Some(stored) = inner.objects.get_mut(&key).filter(|_| first) {
-            stored.deleted = Some(now);
+        let stored = inner.objects.get_mut(&key);
+        let stored = stored.filter(|it| it.deleted.is_none());
+        let first = stored.is_some();
+        if let Some(stored) = stored {
+            stored.deleted = Some(self.common.now());
             stored.generation += u32::from(key.kind.generation);
         }
         self.store(&mut inner, &key, Arc::new(State::new(&owned)), first);
         Ok(self.written(&mut inner, &key, StatusCode::OK, first))
     }
-}
 
-impl Store {
     /// Deletes what is in a namespace; whether finalizers keep some of it.
     fn empty(&self, inner: &mut Inner, namespace: &str) -> bool {
         let now = self.common.now();
-        let content: Vec<Key> = inner
-            .inside(namespace)
-            .map(|(key, _)| key.clone())
-            .collect();
+        let content = inner.inside(namespace).map(|(key, _)| key.clone());
+        let content: Vec<Key> = content.collect();
         let mut holds = false;
         for key in &content {
             let stored = inner.objects.get_mut(key);
@@ -236,19 +240,14 @@ impl Store {
 impl Inner {
     /// Whether a write may be carried out where it is meant.
     fn admit(&self, target: &Target, is_new: bool) -> Result<(), Refusal> {
-        let Target {
-            kind,
-            namespace,
-            name,
-            ..
-        } = target;
+        let (kind, namespace, name) = (target.kind, &target.namespace, &target.name);
         if !is_new || !kind.namespaced {
             return Ok(());
         }
         let home = self.namespace_key(namespace);
         let stored = home.as_ref().and_then(|home| self.objects.get(home));
         let (Some(_), Some(stored)) = (&home, stored.filter(|it| it.state.is_some())) else {
-            let kind = home.map_or(*kind, |home| home.kind);
+            let kind = home.map_or(kind, |home| home.kind);
             return Err(Refusal::not_found(kind, namespace));
         };
         if self.behaviour.creation == Creation::NamespaceTerminating || stored.deleted.is_some() {
@@ -262,26 +261,14 @@ impl Inner {
     }
 
     /// Whether uid and version that a body names are those of the object.
-    fn expect(&self, target: &Target, body: &[u8]) -> Result<(), Refusal> {
-        let Some(stored) = self
-            .objects
-            .get(&target.key())
-            .filter(|it| it.state.is_some())
-        else {
+    fn expect(&self, target: &Target, metadata: &Value) -> Result<(), Refusal> {
+        let stored = self.objects.get(&target.key());
+        let Some(stored) = stored.filter(|it| it.state.is_some()) else {
             return Ok(());
         };
-        // Most bodies name neither, and parsing costs.
-        let names = |word: &str| std::str::from_utf8(body).is_ok_and(|text| text.contains(word));
-        if !names("resourceVersion") && !names("uid") {
-            return Ok(());
-        }
-        // What cannot be read is rejected later, with the right words.
-        let body: Value = serde_json::from_slice(body).unwrap_or_default();
-        let metadata = &body["metadata"];
-        let version = metadata["resourceVersion"]
-            .as_str()
-            .filter(|it| !it.is_empty());
-        if version.is_some_and(|it| it != stored.version.to_string()) {
+        let version = metadata["resourceVersion"].as_str();
+        let is_other = |it: &str| !it.is_empty() && it != stored.version.to_string();
+        if version.is_some_and(is_other) {
             return Err(Refusal::modified(target.kind, &target.name));
         }
         expected(target, stored, &json!({"uid": metadata["uid"]}))

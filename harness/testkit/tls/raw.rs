@@ -121,19 +121,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> RawClient<S> {
 
 impl Message {
     /// The first line.
-    #[must_use]
     pub fn line(&self) -> &str {
         self.head.lines().next().unwrap_or_default()
     }
 
     /// The value of the first header of that name.
-    #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         header(&self.head, name)
     }
 
     /// Whether it announces the end of the connection.
-    #[must_use]
     pub fn closes(&self) -> bool {
         let connection = self.header("connection");
         connection.is_some_and(|it| it.eq_ignore_ascii_case("close"))
