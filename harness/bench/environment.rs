@@ -28,7 +28,6 @@ pub(crate) struct Bench<'a> {
     pub(crate) effort: Effort,
     /// The core of the system under test. The load generator and everything else have the other one.
     pub(crate) core: u32,
-    /// The binary of the product.
     pub(crate) product: PathBuf,
     /// The binary of `src/serve/examples/baseline.rs`.
     baseline: PathBuf,
@@ -38,13 +37,12 @@ impl<'a> Bench<'a> {
     /// The bench in the second process, which [`run_pinned`] starts.
     pub(crate) fn new(progress: &'a Progress, options: &Options) -> anyhow::Result<Self> {
         let profile = profile(options);
-        let product = options.product.clone();
         let built = workspace::target().join(TARGET).join(profile.name());
         Ok(Self {
             progress,
             effort: effort(options),
             core: options.core.context("no core for the system under test")?,
-            product: product.unwrap_or_else(|| images::built_binary(profile)),
+            product: images::built_binary(profile),
             baseline: built.join("examples/baseline"),
         })
     }
@@ -94,15 +92,11 @@ pub(crate) fn write_certificate(
 /// build, since a generator of a development build would be measured itself.
 pub(crate) async fn run_pinned(progress: &Progress, options: &Options) -> anyhow::Result<Outcome> {
     let [system, load] = allowed_cores()?;
-    if !options.built {
-        if options.product.is_none() {
-            images::binary(progress, profile(options)).await?;
-        }
-        build_baseline(progress, profile(options)).await?;
-        if !options.quick {
-            let mut build = cargo("build --release --locked -p harness --bin harness");
-            progress.run("build the harness", &mut build).await?;
-        }
+    images::binary(progress, profile(options)).await?;
+    build_baseline(progress, profile(options)).await?;
+    if !options.quick {
+        let mut build = cargo("build --release --locked -p harness --bin harness");
+        progress.run("build the harness", &mut build).await?;
     }
     let harness = if options.quick {
         std::env::current_exe()?

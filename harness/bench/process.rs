@@ -21,7 +21,6 @@ use clusters::workspace;
 use testkit::metrics::Samples;
 use testkit::until::until;
 
-/// A started program.
 pub(crate) struct Process {
     name: String,
     child: Child,
@@ -83,7 +82,6 @@ impl Process {
         waited.with_context(|| format!("see target/harness/logs/bench-{}.err.log", self.name))
     }
 
-    /// CPU time so far.
     pub(crate) fn cpu(&self) -> anyhow::Result<Duration> {
         self.account.cpu().with_context(|| self.name.clone())
     }
@@ -140,7 +138,6 @@ pub(crate) async fn is_ready(health: SocketAddr) -> anyhow::Result<()> {
     get(health, "readyz").await.map(drop)
 }
 
-/// The metrics of a component.
 pub(crate) async fn metrics(address: SocketAddr) -> anyhow::Result<Samples> {
     Ok(Samples::parse(&get(address, "metrics").await?))
 }

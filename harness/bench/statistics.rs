@@ -27,17 +27,11 @@ impl Estimate {
     }
 
     /// The median of the samples with a percentile bootstrap interval.
-    ///
-    /// # Errors
-    /// Without samples.
     pub(crate) fn of(samples: &[f64]) -> anyhow::Result<Self> {
         Self::bootstrap(samples).context("no samples")
     }
 
     /// The median of a few rounds with the smallest and the largest.
-    ///
-    /// # Errors
-    /// Without rounds.
     pub(crate) fn range(rounds: impl IntoIterator<Item = f64>) -> anyhow::Result<Self> {
         let mut rounds: Vec<f64> = rounds.into_iter().collect();
         Ok(Self {
@@ -48,9 +42,6 @@ impl Estimate {
     }
 
     /// The estimate of one of two values that every round has, such as CPU time and rate.
-    ///
-    /// # Errors
-    /// Without rounds.
     pub(crate) fn of_rounds(rounds: &[[f64; 2]], index: usize) -> anyhow::Result<Self> {
         let samples: Vec<f64> = rounds.iter().map(|round| round[index]).collect();
         Self::of(&samples)

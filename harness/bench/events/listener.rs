@@ -57,7 +57,6 @@ pub(crate) async fn operate(arguments: &OperatorArgs) -> anyhow::Result<String> 
     Ok(serde_json::to_string(&received)?)
 }
 
-/// An operator process.
 struct Listener {
     process: Process,
     target: Target,
@@ -90,7 +89,6 @@ impl Listener {
     }
 }
 
-/// Measures it.
 pub(super) async fn measure(bench: &Bench<'_>) -> anyhow::Result<Table> {
     let authority = Authority::new("bench")?;
     let rates = bench.show("listener: rate", rates(bench, &authority));

@@ -44,7 +44,6 @@ impl<'a> Program<'a> {
         })
     }
 
-    /// Starts the process, which is not ready yet.
     pub(super) fn start(&self, mode: &str) -> anyhow::Result<Process> {
         let file = |name: &str| self.folder.path().join(name).display().to_string();
         let arguments = [
@@ -64,7 +63,6 @@ impl<'a> Program<'a> {
         self.bench.start_product(&self.name, &arguments)
     }
 
-    /// Starts the process and waits until it is ready.
     pub(super) async fn start_ready(&self, mode: &str) -> anyhow::Result<Process> {
         let mut process = self.start(mode)?;
         process.ready(self.health).await?;
@@ -83,7 +81,6 @@ impl<'a> Program<'a> {
         Ok(std::fs::remove_dir_all(self.folder.path().join(SPOOL))?)
     }
 
-    /// Bytes on the disk.
     pub(super) fn spool_bytes(&self) -> anyhow::Result<u64> {
         let segments = std::fs::read_dir(self.folder.path().join(SPOOL))?;
         // A segment may be removed meanwhile.

@@ -305,7 +305,6 @@ fn is_near(curve: &Curve, healthy: &Curve, percent: f64) -> bool {
     curve.quantile(0.99) < healthy.quantile(0.99) * (1.0 + percent / 100.0)
 }
 
-/// Rounds of a full run.
 const ROUNDS: u32 = 3;
 /// Longer than a reconcile of all runtimes takes.
 const QUIET: Duration = Duration::from_secs(45);

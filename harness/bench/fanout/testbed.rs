@@ -20,12 +20,9 @@ use crate::fleet::{Conditions, Expected, Fleet, FleetOptions};
 use crate::process::{self, Process, free_address};
 use crate::statistics::Curve;
 
-/// What a testbed is like.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Settings {
     pub(super) runtimes: usize,
-    /// One round trip between controller and runtimes.
-    pub(super) latency: Duration,
     /// A certificate authority per runtime, client certificates, jitter of half a round trip, objects of real sizes, both
     /// controllers, and an API server of the control plane with the default garbage collection.
     pub(super) production: bool,
@@ -34,9 +31,9 @@ pub(super) struct Settings {
 impl Settings {
     /// The conditions of a runtime without a fault.
     pub(super) fn conditions(self) -> Conditions {
-        let jitter = self.latency * u32::from(self.production) / 2;
+        let jitter = ROUND_TRIP / 2 * u32::from(self.production);
         Conditions {
-            latency: self.latency,
+            latency: ROUND_TRIP,
             jitter,
             ..Conditions::default()
         }
@@ -76,7 +73,6 @@ pub(super) struct Testbed<'a> {
     version: u32,
 }
 
-/// Which of the sources change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     PullSecret,
@@ -250,7 +246,6 @@ impl<'a> Testbed<'a> {
     }
 }
 
-/// The product's controller.
 pub(super) struct Controller {
     pub(super) process: Process,
     health: SocketAddr,
@@ -259,6 +254,8 @@ pub(super) struct Controller {
 
 /// Fields of `spec.shoot` of a `Runtime` as KEB writes them: three worker pools in three zones.
 const SHOOT: &str = include_str!("shoot.json");
+/// One round trip between controller and runtimes.
+const ROUND_TRIP: Duration = Duration::from_millis(100);
 const STATUSES: &str = "rt_bootstrapper_controller_status_updates_total";
 /// Certificates in the trust bundle of a landscape.
 const BUNDLE: usize = 40;

@@ -13,7 +13,6 @@ use rustls_pki_types::CertificateDer;
 use serde_json::{Value, json};
 use testkit::pki;
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct Identity {
     pub(super) id: String,
