@@ -184,7 +184,7 @@ impl<'a> Testbed<'a> {
     /// each.
     fn arrivals(&self, change: Change, since: Duration) -> Vec<Option<Duration>> {
         let mut last = vec![Some(Duration::ZERO); self.settings.runtimes];
-        for object in self.expected() {
+        for object in Expected::of(&self.sources) {
             if change == Change::PullSecret && object.place.resource == "clustertrustbundles" {
                 continue;
             }
@@ -195,11 +195,6 @@ impl<'a> Testbed<'a> {
         last
     }
 
-    fn expected(&self) -> impl Iterator<Item = Expected> {
-        let objects = Sources::places().into_iter().zip(self.sources.objects());
-        objects.map(|(place, object)| Expected::new(place, &object))
-    }
-
     /// Waits until the pull Secret of a change is on this number of runtimes.
     pub(super) async fn reached(&self, since: Duration, expected: usize) -> anyhow::Result<()> {
         let reached = || async { self.arrived(since) >= expected };
@@ -208,9 +203,9 @@ impl<'a> Testbed<'a> {
 
     /// On how many runtimes the pull Secret of a change is, which is written first.
     pub(super) fn arrived(&self, since: Duration) -> usize {
-        let secret = self.expected().next();
-        let arrivals = secret.map(|it| self.fleet.arrivals(&it, since));
-        arrivals.into_iter().flatten().flatten().count()
+        let [secret, ..] = Expected::of(&self.sources);
+        let arrivals = self.fleet.arrivals(&secret, since);
+        arrivals.into_iter().flatten().count()
     }
 
     /// Waits until every runtime was connected to again since this number of handshakes, and no request is open.
