@@ -67,7 +67,7 @@ impl Comparison {
     /// milliseconds.
     async fn measure(
         bench: &Bench<'_>,
-        systems: &Systems,
+        systems: &Systems<'_>,
         case: &Case,
         (requests, rate): (u32, u32),
     ) -> anyhow::Result<Self> {
@@ -131,7 +131,7 @@ impl Comparison {
     }
 }
 
-fn memory(systems: &Systems) -> anyhow::Result<[Row; 2]> {
+fn memory(systems: &Systems<'_>) -> anyhow::Result<[Row; 2]> {
     let row = |name: &str, [baseline, webhook]: [f64; 2]| {
         let ratio = format!("{:.2}", webhook / baseline);
         let [baseline, webhook] = [baseline, webhook].map(|it| format!("{it:.1}"));

@@ -4,7 +4,7 @@
 //! measures the binaries that tests use (profile `e2e`), which CI has built anyway.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use tokio::process::Command;
 
 use crate::Outcome;
 use crate::load::Target;
-use crate::process::{Process, free_address};
+use crate::process::{Process, Program};
 use crate::report::{Effort, Options};
 use clusters::images::{self, Profile};
 use clusters::progress::Progress;
 use clusters::workspace;
-use testkit::pki::{Authority, Leaf};
+use testkit::pki::Authority;
 use testkit::until::until;
 
 /// What the parts of a bench share.
@@ -52,40 +52,20 @@ impl<'a> Bench<'a> {
         self.progress.show(title, work).await
     }
 
-    /// Starts the product on the core of the system under test; it is not ready yet.
-    pub(crate) fn start_product(
-        &self,
-        name: &str,
-        arguments: &[String],
-    ) -> anyhow::Result<Process> {
-        Process::start(name, self.core, &self.product, arguments)
-    }
-
     /// Starts the baseline server on the core of the system under test.
     pub(crate) async fn start_baseline(
         &self,
         authority: &Authority,
     ) -> anyhow::Result<(Target, Process)> {
-        let (folder, address) = (tempfile::tempdir()?, free_address()?);
-        write_certificate(authority, &authority.leaf("baseline")?, folder.path())?;
-        let file = |name: &str| folder.path().join(name).display().to_string();
-        let arguments = [address.to_string(), file("tls.crt"), file("tls.key")];
-        let process = Process::start("baseline", self.core, &self.baseline, &arguments)?;
+        let program = Program::new(self, "baseline")?;
+        program.write_certificate(authority, &authority.leaf("baseline")?)?;
+        let (address, files) = (program.address, ["tls.crt", "tls.key"]);
+        let [certificate, key] = files.map(|name| program.file(name));
+        let process = program.start_as(&self.baseline, &[address.to_string(), certificate, key])?;
         let connect = || TcpStream::connect(address);
         until("the baseline server", PATIENCE, connect).await?;
         Ok((Target::tls(address, authority, None)?, process))
     }
-}
-
-/// Writes `ca.crt` of an authority, and `tls.crt` and `tls.key` of a certificate.
-pub(crate) fn write_certificate(
-    authority: &Authority,
-    leaf: &Leaf,
-    folder: &Path,
-) -> anyhow::Result<()> {
-    fs::write(folder.join("ca.crt"), authority.pem())?;
-    fs::write(folder.join("tls.crt"), &leaf.pem)?;
-    Ok(fs::write(folder.join("tls.key"), leaf.key_pem())?)
 }
 
 /// Builds what is measured, then runs this command again on the core of the load generator; for a full run as a release

@@ -2,7 +2,6 @@
 //!
 //! Both are filled before anything is timed.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -17,7 +16,7 @@ use tokio::process::Command;
 
 use crate::environment::Bench;
 use crate::fleet::{Conditions, Expected, Fleet, FleetOptions};
-use crate::process::{self, Process, free_address};
+use crate::process::{Process, Program};
 use crate::statistics::Curve;
 
 #[derive(Debug, Clone, Copy)]
@@ -60,12 +59,12 @@ impl Settings {
 
 /// Everything but the controller.
 pub(super) struct Testbed<'a> {
-    bench: &'a Bench<'a>,
     run: Run,
     cluster: Cluster,
     control_plane: ControlPlane,
     pub(super) fleet: Fleet,
     pub(super) settings: Settings,
+    controller: Program<'a>,
     /// Of the control plane, by the address of its container.
     kubeconfig: PathBuf,
     sources: Sources,
@@ -99,11 +98,11 @@ impl<'a> Testbed<'a> {
         let fleet = Fleet::start(settings.fleet()).await?;
         let kubeconfig = cluster.direct_kubeconfig().await?.to_string();
         let testbed = Self {
-            bench,
             run,
             control_plane,
             fleet,
             settings,
+            controller: Program::new(bench, "controller")?,
             kubeconfig: write_kubeconfig("kcp-direct", &kubeconfig)?,
             cluster,
             sources: settings.sources(0)?,
@@ -122,21 +121,15 @@ impl<'a> Testbed<'a> {
     }
 
     /// Starts the controller, which is not ready yet.
-    pub(super) fn start_controller(&self) -> anyhow::Result<Controller> {
-        let [health, metrics] = [free_address()?, free_address()?];
+    pub(super) fn start_controller(&self) -> anyhow::Result<Process> {
         let mut flags = controller_flags(&self.kubeconfig, "bench");
         if self.settings.production {
             flags.retain(|flag| !flag.starts_with("--controllers="));
             flags.push("--controllers=signal,direct".to_owned());
         }
-        flags.push(format!("--health-probe-bind-address={health}"));
+        let metrics = self.controller.metrics;
         flags.push(format!("--metrics-bind-address={metrics}"));
-        let process = self.bench.start_product("controller", &flags)?;
-        Ok(Controller {
-            process,
-            health,
-            metrics,
-        })
+        self.controller.start(flags)
     }
 
     /// Rotates the credentials of all runtimes and updates their kubeconfigs.
@@ -222,10 +215,10 @@ impl<'a> Testbed<'a> {
     }
 
     /// Waits until the controller is ready and nothing is written to runtimes and control plane any more.
-    pub(super) async fn settled(&self, controller: &mut Controller) -> anyhow::Result<()> {
-        controller.process.ready(controller.health).await?;
+    pub(super) async fn settled(&self, controller: &mut Process) -> anyhow::Result<()> {
+        self.controller.ready(controller).await?;
         let written = || async {
-            let metrics = process::metrics(controller.metrics).await?;
+            let metrics = self.controller.metrics().await?;
             anyhow::Ok((self.fleet.counts().writes, metrics.count(STATUSES)))
         };
         let settled = until("no more writes", LONGEST, || async {
@@ -239,12 +232,6 @@ impl<'a> Testbed<'a> {
         });
         Ok(settled.await?)
     }
-}
-
-pub(super) struct Controller {
-    pub(super) process: Process,
-    health: SocketAddr,
-    metrics: SocketAddr,
 }
 
 /// Fields of `spec.shoot` of a `Runtime` as KEB writes them: three worker pools in three zones.
