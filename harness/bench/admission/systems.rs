@@ -59,12 +59,7 @@ impl<'a> Systems<'a> {
         });
         let kubeconfig = kubeconfig("bench", &cluster, &json!({"token": "bench"}));
         std::fs::write(program.file("kubeconfig"), kubeconfig)?;
-        let (target, process) = bench.start_baseline(&authority).await?;
-        let baseline = System {
-            idle: process.memory("VmRSS")?,
-            process,
-            target,
-        };
+        let (target, baseline) = bench.start_baseline(&authority).await?;
         let mut process = program.start(vec![
             "webhook".to_owned(),
             format!("--webhook-bind-address={}", program.address),
@@ -81,6 +76,11 @@ impl<'a> Systems<'a> {
             idle: program.idle_memory(&process).await?,
             process,
             target: Target::tls(program.address, &authority, None)?,
+        };
+        let baseline = System {
+            idle: baseline.memory("VmRSS")?,
+            process: baseline,
+            target,
         };
         Ok(Self {
             baseline,
