@@ -14,7 +14,6 @@ use crate::load::{CLOSED_LOOP, Client, latencies};
 use crate::report::{Bound, Row, Table};
 use crate::statistics::Estimate;
 
-/// Measures everything.
 pub(crate) async fn measure(bench: &Bench<'_>) -> anyhow::Result<Table> {
     let start = Systems::start(bench);
     let start = bench.show("start webhook and baseline server", start);
@@ -68,7 +67,7 @@ impl Comparison {
     /// milliseconds.
     async fn measure(
         bench: &Bench<'_>,
-        systems: &Systems,
+        systems: &Systems<'_>,
         case: &Case,
         (requests, rate): (u32, u32),
     ) -> anyhow::Result<Self> {
@@ -79,7 +78,6 @@ impl Comparison {
         let (baseline, webhook) = (&systems.baseline, &systems.webhook);
         let mut a = Client::connect(&baseline.target, case.baseline.clone()).await?;
         let mut b = Client::connect(&webhook.target, case.webhook.clone()).await?;
-        // Warm-up.
         run(baseline, &mut a).await?;
         run(webhook, &mut b).await?;
         let middle =
@@ -133,7 +131,7 @@ impl Comparison {
     }
 }
 
-fn memory(systems: &Systems) -> anyhow::Result<[Row; 2]> {
+fn memory(systems: &Systems<'_>) -> anyhow::Result<[Row; 2]> {
     let row = |name: &str, [baseline, webhook]: [f64; 2]| {
         let ratio = format!("{:.2}", webhook / baseline);
         let [baseline, webhook] = [baseline, webhook].map(|it| format!("{it:.1}"));

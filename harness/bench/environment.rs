@@ -4,7 +4,7 @@
 //! measures the binaries that tests use (profile `e2e`), which CI has built anyway.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
@@ -14,12 +14,12 @@ use tokio::process::Command;
 
 use crate::Outcome;
 use crate::load::Target;
-use crate::process::{Process, free_address};
+use crate::process::{Process, Program};
 use crate::report::{Effort, Options};
 use clusters::images::{self, Profile};
 use clusters::progress::Progress;
 use clusters::workspace;
-use testkit::pki::{Authority, Leaf};
+use testkit::pki::Authority;
 use testkit::until::until;
 
 /// What the parts of a bench share.
@@ -28,7 +28,6 @@ pub(crate) struct Bench<'a> {
     pub(crate) effort: Effort,
     /// The core of the system under test. The load generator and everything else have the other one.
     pub(crate) core: u32,
-    /// The binary of the product.
     pub(crate) product: PathBuf,
     /// The binary of `src/serve/examples/baseline.rs`.
     baseline: PathBuf,
@@ -38,13 +37,12 @@ impl<'a> Bench<'a> {
     /// The bench in the second process, which [`run_pinned`] starts.
     pub(crate) fn new(progress: &'a Progress, options: &Options) -> anyhow::Result<Self> {
         let profile = profile(options);
-        let product = options.product.clone();
         let built = workspace::target().join(TARGET).join(profile.name());
         Ok(Self {
             progress,
             effort: effort(options),
             core: options.core.context("no core for the system under test")?,
-            product: product.unwrap_or_else(|| images::built_binary(profile)),
+            product: images::built_binary(profile),
             baseline: built.join("examples/baseline"),
         })
     }
@@ -54,55 +52,31 @@ impl<'a> Bench<'a> {
         self.progress.show(title, work).await
     }
 
-    /// Starts the product on the core of the system under test; it is not ready yet.
-    pub(crate) fn start_product(
-        &self,
-        name: &str,
-        arguments: &[String],
-    ) -> anyhow::Result<Process> {
-        Process::start(name, self.core, &self.product, arguments)
-    }
-
     /// Starts the baseline server on the core of the system under test.
     pub(crate) async fn start_baseline(
         &self,
         authority: &Authority,
     ) -> anyhow::Result<(Target, Process)> {
-        let (folder, address) = (tempfile::tempdir()?, free_address()?);
-        write_certificate(authority, &authority.leaf("baseline")?, folder.path())?;
-        let file = |name: &str| folder.path().join(name).display().to_string();
-        let arguments = [address.to_string(), file("tls.crt"), file("tls.key")];
-        let process = Process::start("baseline", self.core, &self.baseline, &arguments)?;
+        let program = Program::new(self, "baseline")?;
+        program.write_certificate(authority, &authority.leaf("baseline")?)?;
+        let (address, files) = (program.address, ["tls.crt", "tls.key"]);
+        let [certificate, key] = files.map(|name| program.file(name));
+        let process = program.start_as(&self.baseline, &[address.to_string(), certificate, key])?;
         let connect = || TcpStream::connect(address);
         until("the baseline server", PATIENCE, connect).await?;
         Ok((Target::tls(address, authority, None)?, process))
     }
 }
 
-/// Writes `ca.crt` of an authority, and `tls.crt` and `tls.key` of a certificate.
-pub(crate) fn write_certificate(
-    authority: &Authority,
-    leaf: &Leaf,
-    folder: &Path,
-) -> anyhow::Result<()> {
-    fs::write(folder.join("ca.crt"), authority.pem())?;
-    fs::write(folder.join("tls.crt"), &leaf.pem)?;
-    Ok(fs::write(folder.join("tls.key"), leaf.key_pem())?)
-}
-
 /// Builds what is measured, then runs this command again on the core of the load generator; for a full run as a release
 /// build, since a generator of a development build would be measured itself.
 pub(crate) async fn run_pinned(progress: &Progress, options: &Options) -> anyhow::Result<Outcome> {
     let [system, load] = allowed_cores()?;
-    if !options.built {
-        if options.product.is_none() {
-            images::binary(progress, profile(options)).await?;
-        }
-        build_baseline(progress, profile(options)).await?;
-        if !options.quick {
-            let mut build = cargo("build --release --locked -p harness --bin harness");
-            progress.run("build the harness", &mut build).await?;
-        }
+    images::binary(progress, profile(options)).await?;
+    build_baseline(progress, profile(options)).await?;
+    if !options.quick {
+        let mut build = cargo("build --release --locked -p harness --bin harness");
+        progress.run("build the harness", &mut build).await?;
     }
     let harness = if options.quick {
         std::env::current_exe()?

@@ -8,8 +8,6 @@ mod rounds;
 mod scenarios;
 mod testbed;
 
-use std::time::Duration;
-
 use clap::{Args, ValueEnum};
 
 use self::testbed::Settings;
@@ -27,9 +25,6 @@ pub struct FanoutArgs {
     /// Runtimes of all parts but `large` and `kills`, which have the double and a fifth of them; 200 in a quick run.
     #[arg(long)]
     runtimes: Option<usize>,
-    /// One round trip between controller and runtimes, in milliseconds.
-    #[arg(long, default_value_t = 100)]
-    round_trip: u64,
     /// How often the controller is killed during a change; a tenth of it in a quick run.
     #[arg(long, default_value_t = 100)]
     kills: u32,
@@ -64,7 +59,6 @@ pub(crate) async fn measure(
             Part::Kills if !bench.effort.quick => runtimes / 5,
             _ => runtimes,
         },
-        latency: Duration::from_millis(arguments.round_trip),
         production: part == Part::Production,
     };
     let kills = usize::try_from(bench.effort.count(arguments.kills))?;

@@ -19,9 +19,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::Context as _;
 use api::names;
-use clusters::control_plane::Member;
+use clusters::control_plane::{Member, Sources};
 use serde_json::{Value, json};
 use testkit::Place;
 use testkit::apiserver::store::{Common, Seen, Store};
@@ -107,10 +106,15 @@ pub struct Expected {
 }
 
 impl Expected {
-    /// The content of this object in another place.
+    /// The pull Secret, the trust bundle and the configuration of these sources.
     #[must_use]
-    pub fn new(place: Place, object: &Value) -> Self {
-        let mut object = object.clone();
+    pub fn of(sources: &Sources) -> [Self; 3] {
+        let mut objects = sources.objects().into_iter();
+        Sources::places().map(|place| Self::new(place, objects.next().unwrap_or_default()))
+    }
+
+    /// The content of this object in another place.
+    fn new(place: Place, mut object: Value) -> Self {
         object["metadata"] = json!({"name": place.name, "namespace": place.namespace});
         let store = Store::new(Arc::default(), 0, Arc::default());
         store.put(&object);
@@ -120,24 +124,19 @@ impl Expected {
 }
 
 impl Runtime {
-    fn new(
-        common: Arc<Common>,
-        number: usize,
-        identity: Identity,
-        conditions: &Conditions,
-    ) -> Self {
-        let number = u32::try_from(number).unwrap_or(u32::MAX);
+    fn new(common: Arc<Common>, number: u32, identity: Identity, conditions: &Conditions) -> Self {
         let store = Store::new(common, number, Arc::new(conditions.behaviour()));
         let metadata = json!({"name": names::SKR_NAMESPACE});
         store.put(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}));
+        let state = State {
+            conditions: Arc::new(conditions.clone()),
+            accepted: Accepted::default(),
+        };
         Self {
             identity,
             store: Arc::new(store),
             requests: AtomicU64::new(0),
-            state: Mutex::new(State {
-                conditions: Arc::new(conditions.clone()),
-                accepted: Accepted::default(),
-            }),
+            state: Mutex::new(state),
         }
     }
 
@@ -174,7 +173,8 @@ impl Fleet {
             let (identity, common) = (Identity::new(number, signer)?, Arc::clone(&common));
             anyhow::Ok(Runtime::new(common, number, identity, &options.conditions))
         };
-        let runtimes: anyhow::Result<Vec<Runtime>> = (0..options.runtimes).map(runtime).collect();
+        let numbers = 0..u32::try_from(options.runtimes)?;
+        let runtimes: anyhow::Result<Vec<Runtime>> = numbers.map(runtime).collect();
         let shared = Arc::new(Shared {
             port: listener.local_addr()?.port(),
             client_certificates: options.client_certificates,
@@ -191,31 +191,23 @@ impl Fleet {
         })
     }
 
-    /// The kubeconfig of a runtime. With client certificates each call creates a new one, which replaces the one before.
-    ///
-    /// # Errors
-    /// When there is no such runtime or the certificate cannot be created.
-    pub fn kubeconfig(&self, number: usize) -> anyhow::Result<String> {
-        let runtime = self
-            .shared
-            .runtimes
-            .get(number)
-            .context("no such runtime")?;
-        let (identity, accepted) = (&runtime.identity, &mut runtime.state().accepted);
-        let user = identity.user(self.shared.client_certificates, accepted)?;
-        Ok(identity.kubeconfig(self.shared.port, &user))
-    }
-
-    /// All runtimes with their kubeconfigs, as [`Fleet::kubeconfig`] gives them, for a control plane.
+    /// All runtimes with their kubeconfigs. With client certificates each call creates new ones, which replace those before.
     ///
     /// # Errors
     /// When a certificate cannot be created.
     pub fn members(&self) -> anyhow::Result<Vec<Member>> {
-        let member = |number| {
-            let kubeconfig = self.kubeconfig(number)?;
+        let member = |(number, runtime): (usize, &Runtime)| {
+            let (identity, accepted) = (&runtime.identity, &mut runtime.state().accepted);
+            let user = identity.user(self.shared.client_certificates, accepted)?;
+            let kubeconfig = identity.kubeconfig(self.shared.port, &user);
             Ok(Member { number, kubeconfig })
         };
-        (0..self.shared.runtimes.len()).map(member).collect()
+        self.shared
+            .runtimes
+            .iter()
+            .enumerate()
+            .map(member)
+            .collect()
     }
 
     /// Changes the conditions of runtimes, from their next connection and request on.

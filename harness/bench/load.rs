@@ -83,7 +83,6 @@ pub(crate) fn post(path: &str, headers: &str, body: &str) -> String {
     )
 }
 
-/// What is sent and what is expected.
 #[derive(Clone)]
 pub(crate) struct Requests {
     /// The request with this number.
@@ -112,10 +111,8 @@ impl Requests {
         Self::new(make, expect)
     }
 
-    /// Sends a request.
-    ///
-    /// # Errors
-    /// An [`io::Error`] of the connection, or another one for a response that is not the expected one.
+    /// Sends a request. The error is an [`io::Error`] of the connection, or another one for a response that is not the expected
+    /// one.
     pub(crate) async fn send(
         &self,
         connection: &mut Connection,
@@ -140,16 +137,12 @@ pub(crate) struct Exchange {
 }
 
 /// The median and the 99th percentile of the latencies, in milliseconds.
-///
-/// # Errors
-/// Without exchanges.
 pub(crate) fn latencies(exchanges: &[Exchange]) -> anyhow::Result<[f64; 2]> {
     let latencies = || exchanges.iter().map(|it| it.end - it.begin);
     let quantile = |share| milliseconds(latencies(), share).context("no requests");
     Ok([quantile(0.5)?, quantile(0.99)?])
 }
 
-/// Open connections to one server.
 pub(crate) struct Client {
     target: Target,
     requests: Requests,

@@ -14,14 +14,16 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
+use crate::environment::Bench;
 use clusters::progress::tail;
 use clusters::workspace;
 use testkit::metrics::Samples;
-use testkit::until::until;
+use testkit::pki::{Authority, Leaf};
+use testkit::until::{holds, until};
 
-/// A started program.
 pub(crate) struct Process {
     name: String,
     child: Child,
@@ -76,14 +78,6 @@ impl Process {
         Ok(())
     }
 
-    /// Waits until `/readyz` at this address responds with 200.
-    pub(crate) async fn ready(&mut self, health: SocketAddr) -> anyhow::Result<()> {
-        let waited = until("/readyz", PATIENCE, || is_ready(health)).await;
-        self.check_running()?;
-        waited.with_context(|| format!("see target/harness/logs/bench-{}.err.log", self.name))
-    }
-
-    /// CPU time so far.
     pub(crate) fn cpu(&self) -> anyhow::Result<Duration> {
         self.account.cpu().with_context(|| self.name.clone())
     }
@@ -135,14 +129,75 @@ impl Account {
     }
 }
 
-/// Whether a component with this health address is ready.
-pub(crate) async fn is_ready(health: SocketAddr) -> anyhow::Result<()> {
-    get(health, "readyz").await.map(drop)
+/// A program with files and ports of its own, which stay the same when it is started again, as in a Pod.
+pub(crate) struct Program<'a> {
+    bench: &'a Bench<'a>,
+    name: &'static str,
+    files: TempDir,
+    /// Where it serves.
+    pub(crate) address: SocketAddr,
+    health: SocketAddr,
+    pub(crate) metrics: SocketAddr,
 }
 
-/// The metrics of a component.
-pub(crate) async fn metrics(address: SocketAddr) -> anyhow::Result<Samples> {
-    Ok(Samples::parse(&get(address, "metrics").await?))
+impl<'a> Program<'a> {
+    pub(crate) fn new(bench: &'a Bench<'a>, name: &'static str) -> anyhow::Result<Self> {
+        Ok(Self {
+            bench,
+            name,
+            files: tempfile::tempdir()?,
+            address: free_address()?,
+            health: free_address()?,
+            metrics: free_address()?,
+        })
+    }
+
+    /// The path of one of its files.
+    pub(crate) fn file(&self, name: &str) -> String {
+        self.files.path().join(name).display().to_string()
+    }
+
+    /// Writes `ca.crt` of an authority, and `tls.crt` and `tls.key` of a certificate.
+    pub(crate) fn write_certificate(
+        &self,
+        authority: &Authority,
+        leaf: &Leaf,
+    ) -> anyhow::Result<()> {
+        fs::write(self.file("ca.crt"), authority.pem())?;
+        fs::write(self.file("tls.crt"), &leaf.pem)?;
+        Ok(fs::write(self.file("tls.key"), leaf.key_pem())?)
+    }
+
+    /// Starts it as another program than the product.
+    pub(crate) fn start_as(&self, binary: &Path, arguments: &[String]) -> anyhow::Result<Process> {
+        Process::start(self.name, self.bench.core, binary, arguments)
+    }
+
+    /// Starts it as the product, which is not ready yet.
+    pub(crate) fn start(&self, mut arguments: Vec<String>) -> anyhow::Result<Process> {
+        arguments.push(format!("--health-probe-bind-address={}", self.health));
+        self.start_as(&self.bench.product, &arguments)
+    }
+
+    /// Waits until the product is ready.
+    pub(crate) async fn ready(&self, process: &mut Process) -> anyhow::Result<()> {
+        let waited = until("/readyz", PATIENCE, || get(self.health, "readyz")).await;
+        process.check_running()?;
+        waited.with_context(|| format!("see target/harness/logs/bench-{}.err.log", self.name))?;
+        Ok(())
+    }
+
+    /// The RSS of the product in MiB, once its first requests and writes are done.
+    pub(crate) async fn idle_memory(&self, process: &Process) -> anyhow::Result<f64> {
+        let is_ready = async || get(self.health, "readyz").await.map(drop);
+        holds("the program stays ready", SETTLING, is_ready).await?;
+        process.memory("VmRSS")
+    }
+
+    /// The metrics of the product.
+    pub(crate) async fn metrics(&self) -> anyhow::Result<Samples> {
+        Ok(Samples::parse(&get(self.metrics, "metrics").await?))
+    }
 }
 
 async fn get(address: SocketAddr, path: &str) -> anyhow::Result<String> {
@@ -167,6 +222,7 @@ fn log(name: &str, suffix: &str) -> PathBuf {
 }
 
 static USED: AtomicU16 = AtomicU16::new(0);
+const SETTLING: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_mins(1);
 
 #[cfg(test)]

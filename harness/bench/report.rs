@@ -1,10 +1,7 @@
 //! The one form of all results: rows with bounds in a table, on the terminal and in `docs/benchmarks.md`.
 //!
-//! Every part of a bench has its own section in the page, between two markers, with the command, the commit and the machine
-//! of its measurement; a run replaces only the sections of the parts that it measured. Text outside the markers is never
-//! changed. A quick run writes nothing into the page.
+//! Every part of a bench has its own section in the page, between two markers, which a full run of the part replaces.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -25,12 +22,6 @@ pub struct Options {
     /// A tenth of the load with loose bounds, on binaries of profile e2e; docs/benchmarks.md is not written.
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Measure the binaries of the last build.
-    #[arg(long)]
-    pub(crate) built: bool,
-    /// Binary of the product to measure instead of the built one.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) product: Option<PathBuf>,
     /// Core of the system under test; set by the harness for its own second process.
     #[arg(long, hide = true)]
     pub(crate) core: Option<u32>,
@@ -189,9 +180,6 @@ pub(crate) struct Report {
 
 impl Report {
     /// Measures a part, and writes its section of the page unless the run is quick.
-    ///
-    /// # Errors
-    /// Those of the measurement, and when the page has no such section or cannot be written.
     pub(crate) async fn add(
         &mut self,
         effort: Effort,

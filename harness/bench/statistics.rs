@@ -27,17 +27,27 @@ impl Estimate {
     }
 
     /// The median of the samples with a percentile bootstrap interval.
-    ///
-    /// # Errors
-    /// Without samples.
     pub(crate) fn of(samples: &[f64]) -> anyhow::Result<Self> {
-        Self::bootstrap(samples).context("no samples")
+        let mut sample = samples.to_vec();
+        let middle = median(&mut sample).context("no samples")?;
+        // The same samples always give the same interval.
+        let mut random = fastrand::Rng::with_seed(1);
+        let mut medians = Vec::with_capacity(RESAMPLES);
+        for _ in 0..RESAMPLES {
+            for value in &mut sample {
+                *value = samples[random.usize(0..samples.len())];
+            }
+            medians.push(median(&mut sample).unwrap_or(middle));
+        }
+        let mut end = |share| quantile(&mut medians, share).unwrap_or(middle);
+        Ok(Self {
+            median: middle,
+            low: end(0.025),
+            high: end(0.975),
+        })
     }
 
     /// The median of a few rounds with the smallest and the largest.
-    ///
-    /// # Errors
-    /// Without rounds.
     pub(crate) fn range(rounds: impl IntoIterator<Item = f64>) -> anyhow::Result<Self> {
         let mut rounds: Vec<f64> = rounds.into_iter().collect();
         Ok(Self {
@@ -48,31 +58,9 @@ impl Estimate {
     }
 
     /// The estimate of one of two values that every round has, such as CPU time and rate.
-    ///
-    /// # Errors
-    /// Without rounds.
     pub(crate) fn of_rounds(rounds: &[[f64; 2]], index: usize) -> anyhow::Result<Self> {
         let samples: Vec<f64> = rounds.iter().map(|round| round[index]).collect();
         Self::of(&samples)
-    }
-
-    fn bootstrap(samples: &[f64]) -> Option<Self> {
-        let mut sample = samples.to_vec();
-        let middle = median(&mut sample)?;
-        // The same samples always give the same interval.
-        let mut random = fastrand::Rng::with_seed(1);
-        let mut medians = Vec::with_capacity(RESAMPLES);
-        for _ in 0..RESAMPLES {
-            for value in &mut sample {
-                *value = samples[random.usize(0..samples.len())];
-            }
-            medians.push(median(&mut sample)?);
-        }
-        Some(Self {
-            median: middle,
-            low: quantile(&mut medians, 0.025)?,
-            high: quantile(&mut medians, 0.975)?,
-        })
     }
 }
 

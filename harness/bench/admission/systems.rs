@@ -3,26 +3,21 @@
 //! Both have a certificate of the same kind and run on the same core. The webhook has the configuration, the Namespaces, the
 //! pull Secret and the trust bundle of a landscape, from an [`ApiServer`] that records its requests; metrics and logs are on.
 
-use std::net::SocketAddr;
-use std::time::Duration;
-
 use anyhow::{Context as _, ensure};
 use api::names;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use clusters::control_plane::Sources;
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use testkit::apiserver::{ApiServer, Asked};
 use testkit::pki::{Authority, rcgen::SanType};
 use testkit::tls::TlsServer;
-use testkit::until::holds;
 
 use super::reviews::{self, Size};
-use crate::environment::{Bench, write_certificate};
+use crate::environment::Bench;
 use crate::fleet::kubeconfig;
 use crate::load::{Requests, Target, post};
-use crate::process::{self, Process, free_address, is_ready};
+use crate::process::{Process, Program};
 
 /// A server under load.
 pub(super) struct System {
@@ -33,80 +28,72 @@ pub(super) struct System {
 }
 
 /// Both systems, and what the webhook needs.
-pub(super) struct Systems {
+pub(super) struct Systems<'a> {
     pub(super) baseline: System,
     pub(super) webhook: System,
+    program: Program<'a>,
     api: ApiServer,
-    metrics: SocketAddr,
     _api_server: TlsServer,
-    _folder: TempDir,
 }
 
-impl Systems {
+impl<'a> Systems<'a> {
     /// Starts both and waits until they are ready.
-    pub(super) async fn start(bench: &Bench<'_>) -> anyhow::Result<Self> {
-        let (authority, folder) = (Authority::new("bench")?, tempfile::tempdir()?);
+    pub(super) async fn start(bench: &'a Bench<'a>) -> anyhow::Result<Self> {
+        let (authority, program) = (Authority::new("bench")?, Program::new(bench, "webhook")?);
         // The webhook requires the name of its Service.
         let name = format!("{SERVICE}.{}.svc", names::SKR_NAMESPACE).try_into()?;
         let leaf = authority.leaf_with("webhook", |params| {
             params.subject_alt_names.push(SanType::DnsName(name));
         })?;
-        write_certificate(&authority, &leaf, folder.path())?;
+        program.write_certificate(&authority, &leaf)?;
         let api = ApiServer::new();
         for object in objects(authority.pem())? {
             api.put(&object);
         }
-        let server = authority
-            .leaf("kube-apiserver")?
-            .server_config(&["h2", "http/1.1"], None)?;
+        let leaf = authority.leaf("kube-apiserver")?;
+        let server = leaf.server_config(&["h2", "http/1.1"], None)?;
         let api_server = TlsServer::of(server, api.clone()).await?;
-        let file = |name: &str| folder.path().join(name).display().to_string();
         let cluster = json!({
             "server": format!("https://{}", api_server.address()),
             "certificate-authority-data": BASE64.encode(authority.pem()),
         });
         let kubeconfig = kubeconfig("bench", &cluster, &json!({"token": "bench"}));
-        std::fs::write(file("kubeconfig"), kubeconfig)?;
-        let baseline = bench.start_baseline(&authority).await?;
-        let [address, health, metrics] = [free_address()?, free_address()?, free_address()?];
-        let arguments = [
+        std::fs::write(program.file("kubeconfig"), kubeconfig)?;
+        let (target, baseline) = bench.start_baseline(&authority).await?;
+        let mut process = program.start(vec![
             "webhook".to_owned(),
-            format!("--webhook-bind-address={address}"),
-            format!("--health-probe-bind-address={health}"),
-            format!("--metrics-bind-address={metrics}"),
-            format!("--kubeconfig={}", file("kubeconfig")),
-            format!("--webhook-cert-path={}", folder.path().display()),
+            format!("--webhook-bind-address={}", program.address),
+            format!("--metrics-bind-address={}", program.metrics),
+            format!("--kubeconfig={}", program.file("kubeconfig")),
+            format!("--webhook-cert-path={}", program.file("")),
             format!("--namespace={}", names::SKR_NAMESPACE),
             format!("--landscape={LANDSCAPE}"),
             "--leader-elect-identity=bench".to_owned(),
             "--shutdown-delay-duration=0s".to_owned(),
-        ];
-        let mut process = bench.start_product("webhook", &arguments)?;
-        process.ready(health).await?;
-        let target = Target::tls(address, &authority, None)?;
-        // Its first lists and writes are not part of its idle state.
-        holds("the webhook stays ready", SETTLING, || is_ready(health)).await?;
-        let system = |(target, process): (Target, Process)| {
-            let idle = process.memory("VmRSS")?;
-            anyhow::Ok(System {
-                process,
-                target,
-                idle,
-            })
+        ])?;
+        program.ready(&mut process).await?;
+        let webhook = System {
+            idle: program.idle_memory(&process).await?,
+            process,
+            target: Target::tls(program.address, &authority, None)?,
+        };
+        let baseline = System {
+            idle: baseline.memory("VmRSS")?,
+            process: baseline,
+            target,
         };
         Ok(Self {
-            baseline: system(baseline)?,
-            webhook: system((target, process))?,
+            baseline,
+            webhook,
+            program,
             api,
-            metrics,
             _api_server: api_server,
-            _folder: folder,
         })
     }
 
     /// Requests to the API server other than watches and those of leases, and reviews, so far.
     pub(super) async fn calls(&self) -> anyhow::Result<[u64; 2]> {
-        let reviews = process::metrics(self.metrics).await?.count(REVIEWS);
+        let reviews = self.program.metrics().await?.count(REVIEWS);
         let requests = self.api.requests();
         let is_counted = |asked: &Asked| asked.verb != "watch" && asked.resource != "leases";
         let requests = requests.iter().filter(|it| is_counted(&it.asked)).count();
@@ -135,7 +122,11 @@ pub(super) struct Case {
 
 impl Case {
     /// The case, answered correctly by both.
-    pub(super) async fn checked(systems: &Systems, size: Size, kind: Kind) -> anyhow::Result<Self> {
+    pub(super) async fn checked(
+        systems: &Systems<'_>,
+        size: Size,
+        kind: Kind,
+    ) -> anyhow::Result<Self> {
         let (namespace, expect) = match kind {
             Kind::AllFeatures => (OPTED_IN, "\"patch\":"),
             Kind::NoFeature => (PLAIN, ALLOWED),
@@ -270,4 +261,3 @@ const PLAIN: &str = "plain";
 const LANDSCAPE: &str = "bench";
 const VOLUME: &str = "rt-bootstrapper-certs";
 const ALLOWED: &str = "\"allowed\":true";
-const SETTLING: Duration = Duration::from_secs(3);

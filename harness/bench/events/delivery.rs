@@ -10,7 +10,7 @@ use anyhow::{Context as _, ensure};
 use testkit::until::{holds, until};
 
 use super::kcp::{Kcp, Mode};
-use super::watcher::{Program, Reviews};
+use super::watcher::{Reviews, Watcher};
 use crate::environment::Bench;
 use crate::load::{CLOSED_LOOP, CONNECTIONS, Cost, Exchange, Target, latencies};
 use crate::process::Process;
@@ -21,15 +21,15 @@ use crate::statistics::{Estimate, number};
 struct Setting<'a> {
     bench: &'a Bench<'a>,
     kcp: Kcp,
-    spool: (Program<'a>, Process),
-    sync: (Program<'a>, Process),
+    spool: (Watcher<'a>, Process),
+    sync: (Watcher<'a>, Process),
 }
 
 impl<'a> Setting<'a> {
     async fn start(bench: &'a Bench<'a>) -> anyhow::Result<Self> {
         let kcp = Kcp::start().await?;
         let start = async |name, mode| {
-            let program = Program::new(bench, &kcp, name)?;
+            let program = Watcher::new(bench, &kcp, name)?;
             let process = program.start_ready(mode).await?;
             anyhow::Ok((program, process))
         };
@@ -94,7 +94,7 @@ pub(super) async fn admission(bench: &Bench<'_>) -> anyhow::Result<Table> {
 async fn admission_rows(setting: &Setting<'_>, mode: Mode) -> anyhow::Result<[Row; 2]> {
     let effort = setting.bench.effort;
     let kcp = format!("{mode:?}").to_lowercase();
-    let measure = async |kind: &str, round: u32, program: &Program<'_>, (count, rate)| {
+    let measure = async |kind: &str, round: u32, program: &Watcher<'_>, (count, rate)| {
         let reviews = Reviews::distinct(format!("{kind}-{kcp}-{round}"));
         latencies(&reviews.run(&program.target, count, rate).await?)
     };
@@ -139,7 +139,7 @@ pub(super) async fn delivery(bench: &Bench<'_>) -> anyhow::Result<Table> {
 /// From a review to the event, where nothing else happens.
 async fn end_to_end(setting: &Setting<'_>) -> anyhow::Result<Row> {
     let count = setting.bench.effort.count(1_000);
-    let measure = async |kind: &str, program: &Program<'_>| {
+    let measure = async |kind: &str, program: &Watcher<'_>| {
         let reviews = Reviews::distinct(format!("idle-{kind}"));
         let exchanges = reviews.run(&program.target, count, IDLE_RATE).await?;
         setting.received(&reviews, count).await?;
@@ -169,7 +169,7 @@ async fn costs(setting: &Setting<'_>) -> anyhow::Result<[Row; 4]> {
             let name = ("baseline".to_owned(), false);
             setting.cost((&target, &process), name).await
         };
-        let watcher = async |kind: &str, (program, process): &(Program<'_>, Process)| {
+        let watcher = async |kind: &str, (program, process): &(Watcher<'_>, Process)| {
             let name = (format!("{kind}-{round}"), true);
             setting.cost((&program.target, process), name).await
         };

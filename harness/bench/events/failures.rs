@@ -16,7 +16,7 @@ use tokio::time::{MissedTickBehavior, interval, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::kcp::{Expected, Gateway, Kcp, Mode};
-use super::watcher::{Program, Reviews};
+use super::watcher::{Reviews, Watcher};
 use crate::environment::Bench;
 use crate::load::{Connection, Exchange, Target, latencies};
 use crate::process::Process;
@@ -62,7 +62,7 @@ struct Killed {
 /// Kills the watcher so many times; without a spool, events are in its memory only.
 async fn kill(bench: &Bench<'_>, count: u32, spool: bool) -> anyhow::Result<Killed> {
     let mut kcp = Kcp::start().await?;
-    let program = Program::new(bench, &kcp, "watcher")?;
+    let program = Watcher::new(bench, &kcp, "watcher")?;
     if !spool {
         program.remove_spool()?;
     }
@@ -160,7 +160,7 @@ impl ChangeClient {
 /// Part `outage`.
 pub(super) async fn outage(bench: &Bench<'_>) -> anyhow::Result<Table> {
     let mut kcp = Kcp::start().await?;
-    let program = Program::new(bench, &kcp, "watcher")?;
+    let program = Watcher::new(bench, &kcp, "watcher")?;
     let mut process = program.start_ready("async").await?;
     let idle = program.idle_memory(&process).await?;
     let reviews = Reviews::new("hour", bench.effort.count(OBJECTS_IN_OUTAGE));
@@ -209,7 +209,7 @@ pub(super) async fn outage(bench: &Bench<'_>) -> anyhow::Result<Table> {
 async fn an_hour(
     bench: &Bench<'_>,
     reviews: &Reviews,
-    program: &Program<'_>,
+    program: &Watcher<'_>,
     (gateway, process): (&mut Gateway, &Process),
 ) -> anyhow::Result<(Vec<Exchange>, Vec<f64>)> {
     let mut client = reviews.client(&program.target).await?;

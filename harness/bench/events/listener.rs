@@ -16,14 +16,13 @@ use api::event::{BOOT_ID_HEADER, BootId, Heartbeat, SEQUENCE_HEADER};
 use clap::Args;
 use rustls_pki_types::{CertificateDer, UnixTime};
 use serde_json::json;
-use tempfile::NamedTempFile;
 use testkit::pki::Authority;
 use testkit::until::until;
 
 use super::kcp::{Gateway, MANAGER, Operator, XFCC_HEADER, forwarded};
 use crate::environment::Bench;
 use crate::load::{Client, Connection, Cost, Requests, Target, post};
-use crate::process::{Process, free_address};
+use crate::process::{Process, Program};
 use crate::report::{Bound, Row, Table};
 use crate::statistics::{Estimate, milliseconds, number};
 
@@ -57,32 +56,30 @@ pub(crate) async fn operate(arguments: &OperatorArgs) -> anyhow::Result<String> 
     Ok(serde_json::to_string(&received)?)
 }
 
-/// An operator process.
 struct Listener {
     process: Process,
     target: Target,
-    _authority: NamedTempFile,
 }
 
 impl Listener {
-    async fn start(bench: &Bench<'_>, name: &str, authority: &Authority) -> anyhow::Result<Self> {
-        let (file, address) = (NamedTempFile::new()?, free_address()?);
-        std::fs::write(&file, authority.pem())?;
+    async fn start(
+        bench: &Bench<'_>,
+        name: &'static str,
+        authority: &Authority,
+    ) -> anyhow::Result<Self> {
+        let program = Program::new(bench, name)?;
+        program.write_certificate(authority, &authority.leaf(name)?)?;
+        let address = program.address;
         let arguments = [
             "bench".to_owned(),
             "operator".to_owned(),
             format!("--address={address}"),
-            format!("--authority={}", file.path().display()),
+            format!("--authority={}", program.file("ca.crt")),
         ];
-        let harness = std::env::current_exe()?;
-        let process = Process::start(name, bench.core, &harness, &arguments)?;
+        let process = program.start_as(&std::env::current_exe()?, &arguments)?;
         let target = Target { address, tls: None };
         until("the listener", START, || target.connect()).await?;
-        Ok(Self {
-            process,
-            target,
-            _authority: file,
-        })
+        Ok(Self { process, target })
     }
 
     async fn finish(self) -> anyhow::Result<Received> {
@@ -90,7 +87,6 @@ impl Listener {
     }
 }
 
-/// Measures it.
 pub(super) async fn measure(bench: &Bench<'_>) -> anyhow::Result<Table> {
     let authority = Authority::new("bench")?;
     let rates = bench.show("listener: rate", rates(bench, &authority));
@@ -112,7 +108,7 @@ impl Side {
     async fn start(
         bench: &Bench<'_>,
         authority: &Authority,
-        name: &str,
+        name: &'static str,
         headers: Vec<String>,
     ) -> anyhow::Result<Self> {
         let listener = Listener::start(bench, name, authority).await?;

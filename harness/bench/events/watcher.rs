@@ -1,91 +1,71 @@
 //! The product's watcher as a process, and the reviews that it is asked.
-//!
-//! Ports, certificates and spool stay the same when the process is started again, as they do in a Pod.
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use serde_json::Value;
-use tempfile::TempDir;
-use testkit::until::holds;
 
 use super::kcp::{Expected, Kcp, MANAGER};
-use crate::environment::{Bench, write_certificate};
+use crate::environment::Bench;
 use crate::load::{Client, Exchange, PLACEHOLDER, Requests, Target, post};
-use crate::process::{Process, free_address, is_ready};
+use crate::process::{Process, Program};
 
 /// A watcher that can be started.
-pub(super) struct Program<'a> {
-    bench: &'a Bench<'a>,
-    /// The common name of its certificate, which names the runtime, and the name of its log.
-    name: String,
-    folder: TempDir,
+pub(super) struct Watcher<'a> {
+    program: Program<'a>,
     kcp: SocketAddr,
     /// Where reviews are sent.
     pub(super) target: Target,
-    metrics: SocketAddr,
-    health: SocketAddr,
 }
 
-impl<'a> Program<'a> {
-    /// With a new certificate and an empty spool.
-    pub(super) fn new(bench: &'a Bench<'a>, kcp: &Kcp, name: &str) -> anyhow::Result<Self> {
-        let (authority, folder) = (&kcp.authority, tempfile::tempdir()?);
-        std::fs::create_dir(folder.path().join(SPOOL))?;
-        write_certificate(authority, &authority.leaf(name)?, folder.path())?;
+impl<'a> Watcher<'a> {
+    /// With a new certificate, whose common name is the runtime, and an empty spool.
+    pub(super) fn new(bench: &'a Bench<'a>, kcp: &Kcp, name: &'static str) -> anyhow::Result<Self> {
+        let (authority, program) = (&kcp.authority, Program::new(bench, name)?);
+        std::fs::create_dir(program.file(SPOOL))?;
+        program.write_certificate(authority, &authority.leaf(name)?)?;
         Ok(Self {
-            bench,
-            name: name.to_owned(),
-            folder,
+            target: Target::tls(program.address, authority, None)?,
             kcp: kcp.gateway.address,
-            target: Target::tls(free_address()?, authority, None)?,
-            metrics: free_address()?,
-            health: free_address()?,
+            program,
         })
     }
 
-    /// Starts the process, which is not ready yet.
     pub(super) fn start(&self, mode: &str) -> anyhow::Result<Process> {
-        let file = |name: &str| self.folder.path().join(name).display().to_string();
-        let arguments = [
+        let program = &self.program;
+        program.start(vec![
             "watcher".to_owned(),
-            format!("--ca-cert={}", file("ca.crt")),
-            format!("--tls-cert={}", file("tls.crt")),
-            format!("--tls-key={}", file("tls.key")),
+            format!("--ca-cert={}", program.file("ca.crt")),
+            format!("--tls-cert={}", program.file("tls.crt")),
+            format!("--tls-key={}", program.file("tls.key")),
             format!("--kcp-addr={}", self.kcp),
             "--kcp-contract=v2".to_owned(),
             format!("--managers={MANAGER}"),
-            format!("--spool-dir={}", file(SPOOL)),
-            format!("--webhook-port={}", self.target.address.port()),
-            format!("--metrics-port={}", self.metrics.port()),
-            format!("--health-probe-bind-address={}", self.health),
+            format!("--spool-dir={}", program.file(SPOOL)),
+            format!("--webhook-port={}", program.address.port()),
+            format!("--metrics-port={}", program.metrics.port()),
             format!("--delivery-mode={mode}"),
-        ];
-        self.bench.start_product(&self.name, &arguments)
+        ])
     }
 
-    /// Starts the process and waits until it is ready.
     pub(super) async fn start_ready(&self, mode: &str) -> anyhow::Result<Process> {
         let mut process = self.start(mode)?;
-        process.ready(self.health).await?;
+        self.program.ready(&mut process).await?;
         Ok(process)
     }
 
     /// The RSS of a ready process after its start, in MiB.
     pub(super) async fn idle_memory(&self, process: &Process) -> anyhow::Result<f64> {
-        let ready = || is_ready(self.health);
-        holds("the watcher stays ready", SETTLING, ready).await?;
-        process.memory("VmRSS")
+        self.program.idle_memory(process).await
     }
 
     /// Removes the spool's folder: the watcher keeps events in memory only.
     pub(super) fn remove_spool(&self) -> anyhow::Result<()> {
-        Ok(std::fs::remove_dir_all(self.folder.path().join(SPOOL))?)
+        Ok(std::fs::remove_dir_all(self.program.file(SPOOL))?)
     }
 
-    /// Bytes on the disk.
     pub(super) fn spool_bytes(&self) -> anyhow::Result<u64> {
-        let segments = std::fs::read_dir(self.folder.path().join(SPOOL))?;
+        let segments = std::fs::read_dir(self.program.file(SPOOL))?;
         // A segment may be removed meanwhile.
         let segments = segments.filter_map(|it| it.ok()?.metadata().ok());
         Ok(segments.map(|it| it.len()).sum())
@@ -161,7 +141,6 @@ const ALLOWED: &str = "\"allowed\":true";
 /// `timeoutSeconds` of the webhook configuration that lifecycle-manager installs.
 const GIVE_UP: Duration = Duration::from_secs(15);
 const SPOOL: &str = "spool";
-const SETTLING: Duration = Duration::from_secs(3);
 
 #[cfg(test)]
 mod tests {

@@ -10,10 +10,10 @@ use testkit::until::holds;
 
 use super::Part;
 use super::rounds::{Sample, table};
-use super::testbed::{Change, Controller, Settings, Testbed};
+use super::testbed::{Change, Settings, Testbed};
 use crate::environment::Bench;
 use crate::fleet::{Counts, Reach};
-use crate::process::Account;
+use crate::process::{Account, Process};
 use crate::report::{Bound, Table};
 use crate::statistics::{Curve, Estimate, number};
 
@@ -41,7 +41,7 @@ pub(super) async fn measure(
             samples: Vec::new(),
         };
         let ran = scenarios.run(part, kills, started).await;
-        scenarios.controller.process.kill().await?;
+        scenarios.controller.kill().await?;
         scenarios.testbed.end().await?;
         ran?;
         samples.extend(scenarios.samples);
@@ -52,7 +52,7 @@ pub(super) async fn measure(
 struct Scenarios<'a> {
     bench: &'a Bench<'a>,
     testbed: Testbed<'a>,
-    controller: Controller,
+    controller: Process,
     /// This process, which is little more than the simulator while the controller works.
     simulator: &'a Account,
     samples: Vec<Sample>,
@@ -100,7 +100,7 @@ impl Scenarios<'_> {
     /// A new process finds everything as it should be.
     async fn restart_without_change(&mut self) -> anyhow::Result<()> {
         self.reset()?;
-        self.controller.process.kill().await?;
+        self.controller.kill().await?;
         self.start()?;
         let name = "restart without a change";
         let visiting = self.testbed.visited_again(0);
@@ -168,7 +168,7 @@ impl Scenarios<'_> {
             // Multiples of the golden ratio are spread evenly.
             let point = right * (number * 618 % 1000) / 1000;
             self.testbed.reached(since, point).await?;
-            self.controller.process.kill().await?;
+            self.controller.kill().await?;
             let reached = self.testbed.arrived(since);
             during += usize::from(reached > 0 && reached < right);
             let before = self.testbed.fleet.counts().handshakes;
@@ -203,7 +203,7 @@ impl Scenarios<'_> {
 
     /// CPU time of controller and simulator.
     fn cpu(&self) -> anyhow::Result<[Duration; 2]> {
-        Ok([self.controller.process.cpu()?, self.simulator.cpu()?])
+        Ok([self.controller.cpu()?, self.simulator.cpu()?])
     }
 
     fn start(&mut self) -> anyhow::Result<()> {
@@ -220,7 +220,7 @@ impl Scenarios<'_> {
     ) -> anyhow::Result<Curve> {
         let converged = self.testbed.converged(change, since, excluded);
         let curve = self.bench.show(name, converged).await;
-        self.controller.process.check_running()?;
+        self.controller.check_running()?;
         curve
     }
 
@@ -254,7 +254,7 @@ impl Scenarios<'_> {
         let each = |count: u64| number(count) / number(runtimes.max(1));
         let (now, before) = (self.cpu()?, self.cpu_before);
         let [cpu, simulator] = [0, 1].map(|it| now[it].saturating_sub(before[it]).as_secs_f64());
-        let process = &self.controller.process;
+        let process = &self.controller;
         let (memory, peak) = (process.memory("VmRSS")?, process.memory("VmHWM")?);
         let sent = each(counts.writes + counts.reads);
         bounds.push(at_most(sent, f64::from(requests), " requests each"));
@@ -305,7 +305,6 @@ fn is_near(curve: &Curve, healthy: &Curve, percent: f64) -> bool {
     curve.quantile(0.99) < healthy.quantile(0.99) * (1.0 + percent / 100.0)
 }
 
-/// Rounds of a full run.
 const ROUNDS: u32 = 3;
 /// Longer than a reconcile of all runtimes takes.
 const QUIET: Duration = Duration::from_secs(45);

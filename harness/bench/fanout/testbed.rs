@@ -2,7 +2,6 @@
 //!
 //! Both are filled before anything is timed.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -17,15 +16,12 @@ use tokio::process::Command;
 
 use crate::environment::Bench;
 use crate::fleet::{Conditions, Expected, Fleet, FleetOptions};
-use crate::process::{self, Process, free_address};
+use crate::process::{Process, Program};
 use crate::statistics::Curve;
 
-/// What a testbed is like.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Settings {
     pub(super) runtimes: usize,
-    /// One round trip between controller and runtimes.
-    pub(super) latency: Duration,
     /// A certificate authority per runtime, client certificates, jitter of half a round trip, objects of real sizes, both
     /// controllers, and an API server of the control plane with the default garbage collection.
     pub(super) production: bool,
@@ -34,9 +30,9 @@ pub(super) struct Settings {
 impl Settings {
     /// The conditions of a runtime without a fault.
     pub(super) fn conditions(self) -> Conditions {
-        let jitter = self.latency * u32::from(self.production) / 2;
+        let jitter = ROUND_TRIP / 2 * u32::from(self.production);
         Conditions {
-            latency: self.latency,
+            latency: ROUND_TRIP,
             jitter,
             ..Conditions::default()
         }
@@ -63,12 +59,12 @@ impl Settings {
 
 /// Everything but the controller.
 pub(super) struct Testbed<'a> {
-    bench: &'a Bench<'a>,
     run: Run,
     cluster: Cluster,
     control_plane: ControlPlane,
     pub(super) fleet: Fleet,
     pub(super) settings: Settings,
+    controller: Program<'a>,
     /// Of the control plane, by the address of its container.
     kubeconfig: PathBuf,
     sources: Sources,
@@ -76,7 +72,6 @@ pub(super) struct Testbed<'a> {
     version: u32,
 }
 
-/// Which of the sources change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     PullSecret,
@@ -103,11 +98,11 @@ impl<'a> Testbed<'a> {
         let fleet = Fleet::start(settings.fleet()).await?;
         let kubeconfig = cluster.direct_kubeconfig().await?.to_string();
         let testbed = Self {
-            bench,
             run,
             control_plane,
             fleet,
             settings,
+            controller: Program::new(bench, "controller")?,
             kubeconfig: write_kubeconfig("kcp-direct", &kubeconfig)?,
             cluster,
             sources: settings.sources(0)?,
@@ -126,21 +121,15 @@ impl<'a> Testbed<'a> {
     }
 
     /// Starts the controller, which is not ready yet.
-    pub(super) fn start_controller(&self) -> anyhow::Result<Controller> {
-        let [health, metrics] = [free_address()?, free_address()?];
+    pub(super) fn start_controller(&self) -> anyhow::Result<Process> {
         let mut flags = controller_flags(&self.kubeconfig, "bench");
         if self.settings.production {
             flags.retain(|flag| !flag.starts_with("--controllers="));
             flags.push("--controllers=signal,direct".to_owned());
         }
-        flags.push(format!("--health-probe-bind-address={health}"));
+        let metrics = self.controller.metrics;
         flags.push(format!("--metrics-bind-address={metrics}"));
-        let process = self.bench.start_product("controller", &flags)?;
-        Ok(Controller {
-            process,
-            health,
-            metrics,
-        })
+        self.controller.start(flags)
     }
 
     /// Rotates the credentials of all runtimes and updates their kubeconfigs.
@@ -188,7 +177,7 @@ impl<'a> Testbed<'a> {
     /// each.
     fn arrivals(&self, change: Change, since: Duration) -> Vec<Option<Duration>> {
         let mut last = vec![Some(Duration::ZERO); self.settings.runtimes];
-        for object in self.expected() {
+        for object in Expected::of(&self.sources) {
             if change == Change::PullSecret && object.place.resource == "clustertrustbundles" {
                 continue;
             }
@@ -199,11 +188,6 @@ impl<'a> Testbed<'a> {
         last
     }
 
-    fn expected(&self) -> impl Iterator<Item = Expected> {
-        let objects = Sources::places().into_iter().zip(self.sources.objects());
-        objects.map(|(place, object)| Expected::new(place, &object))
-    }
-
     /// Waits until the pull Secret of a change is on this number of runtimes.
     pub(super) async fn reached(&self, since: Duration, expected: usize) -> anyhow::Result<()> {
         let reached = || async { self.arrived(since) >= expected };
@@ -212,9 +196,9 @@ impl<'a> Testbed<'a> {
 
     /// On how many runtimes the pull Secret of a change is, which is written first.
     pub(super) fn arrived(&self, since: Duration) -> usize {
-        let secret = self.expected().next();
-        let arrivals = secret.map(|it| self.fleet.arrivals(&it, since));
-        arrivals.into_iter().flatten().flatten().count()
+        let [secret, ..] = Expected::of(&self.sources);
+        let arrivals = self.fleet.arrivals(&secret, since);
+        arrivals.into_iter().flatten().count()
     }
 
     /// Waits until every runtime was connected to again since this number of handshakes, and no request is open.
@@ -231,10 +215,10 @@ impl<'a> Testbed<'a> {
     }
 
     /// Waits until the controller is ready and nothing is written to runtimes and control plane any more.
-    pub(super) async fn settled(&self, controller: &mut Controller) -> anyhow::Result<()> {
-        controller.process.ready(controller.health).await?;
+    pub(super) async fn settled(&self, controller: &mut Process) -> anyhow::Result<()> {
+        self.controller.ready(controller).await?;
         let written = || async {
-            let metrics = process::metrics(controller.metrics).await?;
+            let metrics = self.controller.metrics().await?;
             anyhow::Ok((self.fleet.counts().writes, metrics.count(STATUSES)))
         };
         let settled = until("no more writes", LONGEST, || async {
@@ -250,15 +234,10 @@ impl<'a> Testbed<'a> {
     }
 }
 
-/// The product's controller.
-pub(super) struct Controller {
-    pub(super) process: Process,
-    health: SocketAddr,
-    metrics: SocketAddr,
-}
-
 /// Fields of `spec.shoot` of a `Runtime` as KEB writes them: three worker pools in three zones.
 const SHOOT: &str = include_str!("shoot.json");
+/// One round trip between controller and runtimes.
+const ROUND_TRIP: Duration = Duration::from_millis(100);
 const STATUSES: &str = "rt_bootstrapper_controller_status_updates_total";
 /// Certificates in the trust bundle of a landscape.
 const BUNDLE: usize = 40;

@@ -13,7 +13,6 @@ use rustls_pki_types::CertificateDer;
 use serde_json::{Value, json};
 use testkit::pki;
 
-/// See the module.
 #[derive(Debug)]
 pub(super) struct Identity {
     pub(super) id: String,
@@ -31,12 +30,12 @@ pub(super) struct Accepted {
 }
 
 impl Identity {
-    pub(super) fn new(number: usize, authority: Arc<pki::Authority>) -> anyhow::Result<Self> {
+    pub(super) fn new(number: u32, authority: Arc<pki::Authority>) -> anyhow::Result<Self> {
         // As Gardener names the API server of a shoot; the domain is reserved for examples.
         let server_name = format!("api.c-{number:07x}.kyma.example");
         Ok(Self {
-            id: runtime_id(number),
-            address: Ipv4Addr::from_bits(FIRST.to_bits() + u32::try_from(number)?),
+            id: runtime_id(usize::try_from(number)?),
+            address: Ipv4Addr::from_bits(FIRST.to_bits() + number),
             valid: server(&authority, &server_name, |_| ())?,
             server_name,
             authority,

@@ -46,9 +46,7 @@ pub(super) async fn serve(shared: Arc<Shared>, listener: TcpListener, closing: C
 /// One connection after its handshake.
 struct Session {
     shared: Arc<Shared>,
-    /// The number of the runtime.
     number: usize,
-    /// The client's certificate.
     certificate: Option<CertificateDer<'static>>,
     /// Resets the connection.
     reset: CancellationToken,

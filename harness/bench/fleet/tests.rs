@@ -23,7 +23,8 @@ async fn fleet(runtimes: usize, change: impl FnOnce(&mut Conditions)) -> Fleet {
 }
 
 async fn config(fleet: &Fleet, number: usize) -> KubeConfig {
-    let kubeconfig = Kubeconfig::from_yaml(&fleet.kubeconfig(number).unwrap()).unwrap();
+    let member = fleet.members().unwrap().swap_remove(number);
+    let kubeconfig = Kubeconfig::from_yaml(&member.kubeconfig).unwrap();
     let options = KubeConfigOptions::default();
     let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
     let mut config = config.unwrap();
@@ -232,7 +233,7 @@ async fn writes_are_counted_and_arrivals_are_timed() {
     let client = client(&fleet, 0).await;
     let place = testkit::apiserver::place("secrets", "kyma-system", "registry-credentials");
     let arrivals = |password, since| {
-        let expected = Expected::new(place.clone(), &secret(password));
+        let expected = Expected::new(place.clone(), secret(password));
         fleet.arrivals(&expected, since)
     };
     let start = fleet.now();

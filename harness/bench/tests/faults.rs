@@ -158,8 +158,7 @@ fn groups() -> impl Iterator<Item = Range<usize>> {
 
 /// Whether all runtimes have these sources.
 fn has(fleet: &Fleet, numbers: Range<usize>, sources: &Sources) -> anyhow::Result<()> {
-    for (place, object) in Sources::places().into_iter().zip(&sources.objects()) {
-        let expected = Expected::new(place, object);
+    for expected in Expected::of(sources) {
         let arrivals = fleet.arrivals(&expected, Duration::ZERO);
         let mut others = numbers.clone().filter(|it| arrivals[*it].is_none());
         let first = others.next();

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use k8s_openapi::api::core::v1::{Pod, Secret};
+use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::ListParams;
 use serde_json::{Map, Value, json};
@@ -14,14 +14,12 @@ use e2e::landscape::{Scenario, Workload};
 use testkit::until::until;
 
 /// A Pod and what was found out about it.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct PodResult {
     /// The object as the API server stores it.
     pub(super) pod: Value,
     /// What its container printed, and whether that is what the scenario expects.
     pub(super) answers: Vec<(String, bool)>,
-    /// Whether the pull Secret of the landscape is in its Namespace.
-    pub(super) has_secret: bool,
 }
 
 /// Gives the newest Pod of a Namespace.
@@ -80,16 +78,7 @@ pub(super) async fn running(
         );
         answers.push((text, seen == expected));
     }
-    let mut has_secret = false;
-    if let Some(expected) = &landscape.pull_secret {
-        let secrets: Api<Secret> = Api::namespaced(cluster.client(), namespace);
-        has_secret = secrets.get_metadata_opt(&expected.name).await?.is_some();
-    }
-    Ok(PodResult {
-        pod,
-        answers,
-        has_secret,
-    })
+    Ok(PodResult { pod, answers })
 }
 
 /// Waits until the image of the Pod of a Namespace could not be pulled.
@@ -99,10 +88,9 @@ pub(super) async fn rejected(cluster: &Cluster, namespace: &str) -> anyhow::Resu
         matches!(reason, Some("ErrImagePull" | "ImagePullBackOff"))
     };
     let what = "the image of the Pod cannot be pulled";
-    Ok(PodResult {
-        pod: reached(cluster, namespace, (what, is_rejected)).await?,
-        ..PodResult::default()
-    })
+    let pod = reached(cluster, namespace, (what, is_rejected)).await?;
+    let answers = Vec::new();
+    Ok(PodResult { pod, answers })
 }
 
 /// Reason and message of the first container that waits.

@@ -194,10 +194,6 @@ fn facts_of(result: &PodResult) -> [String; 5] {
             Some(last) => format!("{reason}: … {}", &message[last..]),
         },
     };
-    let mut secret = names(&result.pod["spec"]["imagePullSecrets"], "name");
-    if result.has_secret {
-        secret += ", copied to the Namespace by the webhook";
-    }
     let answers: Vec<&str> = result
         .answers
         .iter()
@@ -208,7 +204,7 @@ fn facts_of(result: &PodResult) -> [String; 5] {
         phase.unwrap_or("unknown").to_owned(),
         container,
         names(&result.pod["spec"]["containers"], "image"),
-        secret,
+        names(&result.pod["spec"]["imagePullSecrets"], "name"),
         answers.join("\n"),
     ]
 }

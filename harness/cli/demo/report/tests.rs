@@ -17,7 +17,7 @@ fn example() -> Comparison {
             },
             "status": status,
         }),
-        ..PodResult::default()
+        answers: Vec::new(),
     };
     let pending = json!({ "phase": "Pending", "containerStatuses": [{ "state": waiting }] });
     let secrets = json!([{ "name": "registry-credentials" }]);
@@ -30,7 +30,6 @@ fn example() -> Comparison {
         without: pod("replace.me", pending, Value::Null),
         with: PodResult {
             answers: vec![("KYMA_FIPS_MODE_ENABLED=true".to_owned(), true)],
-            has_secret: true,
             ..pod("r.test:5000", json!({ "phase": "Running" }), secrets)
         },
         decisions: vec!["applied  alter-img-registry: a long reason, ".repeat(6)],
@@ -59,7 +58,7 @@ fn report_has_diff_result_and_decisions_in_a_hundred_columns() {
             "-   - image: replace.me/kyma-project/rt-bootstrapper/pause:e2e",
             "+   - image: r.test:5000/kyma-project/rt-bootstrapper/pause:e2e",
             "ErrImagePull: … failed to do",
-            "registry-credentials, copied",
+            "┆ registry-credentials",
             "KYMA_FIPS_MODE_ENABLED=true",
             "applied  alter-img-registry: a long",
             "✓ the Pod is as scenarios/eu-sovereign.yaml expects",
