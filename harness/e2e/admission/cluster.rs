@@ -116,8 +116,7 @@ impl Admission {
     }
 
     async fn apply(&self, object: &Value) -> Result<()> {
-        let namespace = object["metadata"]["namespace"].as_str();
-        let answer = self.client.write(Write::Apply, namespace, object).await?;
+        let answer = self.client.write(Write::Apply, object).await?;
         answer.good().map(drop)
     }
 

@@ -133,8 +133,7 @@ impl Webhook {
             "metadata": { "name": api::names::CONFIG_MAP, "namespace": NAMESPACE },
             "data": { (api::names::CONFIG_KEY): document },
         });
-        let answer = self.client.write(Write::Apply, Some(NAMESPACE), &object);
-        answer.await?.good()
+        self.client.write(Write::Apply, &object).await?.good()
     }
 
     /// Waits until every replica uses this state of the pull Secret.

@@ -181,8 +181,9 @@ async fn create_pods(
         let mut pod = named(&format!("pod-{pods}"));
         // No scheduler looks at it: its admission is what is tested.
         pod["spec"]["schedulingGates"] = json!([{ "name": "harness.test/never" }]);
-        let (client, namespace) = (client.clone(), namespace.clone());
-        answers.spawn(async move { client.write(Write::Create, Some(&namespace), &pod).await });
+        pod["metadata"]["namespace"] = json!(namespace);
+        let client = client.clone();
+        answers.spawn(async move { client.write(Write::Create, &pod).await });
         while let Some(answer) = answers.try_join_next() {
             wrong.extend(not_mutated(answer));
         }
@@ -229,9 +230,10 @@ async fn second_webhook(
     let object = ObjectRef::new("MutatingWebhookConfiguration", None, &name);
     create(scenario, &object, configuration, Write::Create).await?;
     let client = webhook(scenario)?.client;
-    let pod = named("is-it-asked");
+    let mut pod = named("is-it-asked");
+    pod["metadata"]["namespace"] = json!(namespace);
     eventually("the other webhook is asked", async || {
-        let answer = client.write(Write::DryRun, Some(&namespace), &pod).await?;
+        let answer = client.write(Write::DryRun, &pod).await?;
         let text = answer.good()?.object.to_string();
         ensure!(text.contains(&container), "not yet");
         Ok(())

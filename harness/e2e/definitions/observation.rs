@@ -254,8 +254,7 @@ async fn denied(
 ) -> Result<()> {
     let fields = named(&object, document(scenario, step)?);
     let client = scenario.client_of(&object)?;
-    let namespace = object.namespace.as_deref();
-    let answer = client.write(Write::DryRun, namespace, &fields).await?;
+    let answer = client.write(Write::DryRun, &fields).await?;
     let (status, message) = (answer.status, answer.message());
     ensure!(
         status.is_client_error() && message.contains(&text),

@@ -104,11 +104,7 @@ async fn unchanged(scenario: &mut Scenario, pod: ObjectRef, how: String) -> Resu
     let series = "rt_bootstrapper_admission_reviews_total{result=\"unchanged\"}";
     let (reviews, failed) = (webhook.sum(series).await?, webhook.failed_open().await?);
     sent["metadata"]["name"] = json!(format!("again-{}", random()));
-    let namespace = pod.namespace.as_deref();
-    client
-        .write(Write::DryRun, namespace, &sent)
-        .await?
-        .good()?;
+    client.write(Write::DryRun, &sent).await?.good()?;
     let (reviews_now, failed_now) = (webhook.sum(series).await?, webhook.failed_open().await?);
     ensure!(
         reviews_now > reviews && failed_now <= failed,
@@ -121,11 +117,8 @@ async fn unchanged(scenario: &mut Scenario, pod: ObjectRef, how: String) -> Resu
 /// An object as the API server would store it in a Namespace where no webhook is asked.
 pub(crate) async fn baseline(client: &Client, sent: &Value) -> Result<Value> {
     let mut sent = sent.clone();
-    remove_fields(&mut sent["metadata"], &["namespace"]);
-    let answer = client
-        .write(Write::DryRun, Some("kube-system"), &sent)
-        .await?;
-    Ok(answer.good()?.object)
+    sent["metadata"]["namespace"] = json!("kube-system");
+    Ok(client.write(Write::DryRun, &sent).await?.good()?.object)
 }
 
 /// A Pod without what differs from request to request.

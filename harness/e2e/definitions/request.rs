@@ -128,13 +128,12 @@ async fn many(
         .observed
         .note("requests", json!([counts[0], counts[1], count]));
     let client = webhook(scenario)?.client;
-    let namespace = scenario.resolve(&namespace);
     let (key, value) = pair(&annotation);
     let mut pod = named("one-of-many");
     pod["metadata"]["annotations"][key] = json!(value);
+    pod["metadata"]["namespace"] = json!(scenario.resolve(&namespace));
     for _ in 0..count {
-        let answer = client.write(Write::DryRun, Some(&namespace), &pod).await?;
-        answer.good()?;
+        client.write(Write::DryRun, &pod).await?.good()?;
     }
     Ok(())
 }

@@ -172,14 +172,12 @@ async fn handshake(
 async fn connect(scenario: &Scenario) -> Result<TcpStream> {
     let environment = scenario.environment_of::<Admission>()?;
     let service = json!({
-        "kind": "Service", "metadata": { "name": "harness-node-port" },
+        "kind": "Service", "metadata": { "name": "harness-node-port", "namespace": NAMESPACE },
         "spec": { "type": "NodePort", "selector": { "control-plane": "controller-manager" },
                   "ports": [{ "port": 443, "targetPort": 9443 }] },
     });
     let client = scenario.client_of(&webhook_configuration())?;
-    let stored = client
-        .write(Write::Apply, Some(NAMESPACE), &service)
-        .await?;
+    let stored = client.write(Write::Apply, &service).await?;
     let port = stored.good()?.at("/spec/ports/0/nodePort").clone();
     let port = port.as_u64().context("no node port")?;
     let address = format!("{}:{port}", environment.cluster.node_address().await?);

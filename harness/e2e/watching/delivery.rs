@@ -142,10 +142,8 @@ impl Watching {
         let name = format!("kyma-{}", random());
         let mut object = kyma();
         object["metadata"]["name"] = json!(name);
-        let client = &self.runtime.client;
-        let answer = client
-            .write(Write::Create, Some(namespace), &object)
-            .await?;
+        object["metadata"]["namespace"] = json!(namespace);
+        let answer = self.runtime.client.write(Write::Create, &object).await?;
         answer.good_for("create a Kyma")?;
         Ok(name)
     }
@@ -154,11 +152,7 @@ impl Watching {
     pub(super) async fn create_namespace(&self, name: &str) -> Result<String> {
         let name = format!("{name}-{}", random());
         let object = json!({ "kind": "Namespace", "metadata": { "name": name } });
-        let answer = self
-            .runtime
-            .client
-            .write(Write::Create, None, &object)
-            .await?;
+        let answer = self.runtime.client.write(Write::Create, &object).await?;
         answer.good_for("create a Namespace")?;
         Ok(name)
     }
