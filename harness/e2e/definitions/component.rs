@@ -2,24 +2,19 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
-use cucumber::{given, then, when};
-use http::Method;
-use serde_json::{Value, json};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::configuration::webhook;
+use super::controller;
 use super::object::{change, create, restore_later};
 use super::pod::named;
-use super::{controller, eventually, random};
+use super::prelude::*;
 use crate::admission::Admission;
 use crate::admission::second::Second;
 use crate::admission::webhook::{DEPLOYMENT, NAMESPACE};
 use crate::client::{Answer, Client, Write};
-use crate::scenario::{ObjectRef, Scenario};
 
 #[given(
     "a runtime that does not serve ClusterTrustBundles and pulls the webhook from the private registry"

@@ -1,16 +1,9 @@
 //! Objects that a Watcher selects: created and changed, so that the watcher sends events.
 
-use anyhow::{Context as _, Result, ensure};
-use cucumber::gherkin::Step;
-use cucumber::{given, then, when};
-use http::Method;
-use serde_json::json;
-
+use super::manager;
 use super::object::{create, document, path};
-use super::pod::items;
-use super::{eventually, manager};
+use super::prelude::*;
 use crate::client::Write;
-use crate::scenario::{ObjectRef, Scenario};
 use crate::watching::objects::{GROUP, WATCHED_BY, kyma, watchers};
 use crate::watching::{KymaStream, Kymas, View};
 

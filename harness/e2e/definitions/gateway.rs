@@ -1,12 +1,7 @@
 //! The gateway of KCP: its faults, its clients, its certificates, and metrics on KCP.
 
-use anyhow::{Context as _, Result, ensure};
-use cucumber::{then, when};
-use serde_json::json;
-
-use super::eventually;
 use super::manager::event_about;
-use crate::scenario::{ObjectRef, Scenario};
+use super::prelude::*;
 use crate::watching::{Fault, View};
 
 /// Without a fault, the last one ends.

@@ -1,13 +1,8 @@
 //! Managers on KCP: the events and heartbeats that they receive.
 
 use std::fmt::Debug;
-use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
-use cucumber::{then, when};
-
-use super::{consistently, eventually};
-use crate::scenario::{ObjectRef, Scenario};
+use super::prelude::*;
 use crate::watching::manager::body;
 use crate::watching::{DOMAIN, FOLLOW_UP_DELAY, OTHER_RUNTIME, RUNTIME, View};
 

@@ -1,15 +1,11 @@
 //! Objects of any kind: created, changed and deleted, with the clean-up that belongs to it.
 
-use anyhow::{Context as _, Result, ensure};
-use cucumber::gherkin::Step;
-use cucumber::{given, when};
-use http::{Method, StatusCode};
-use serde_json::{Value, json};
+use http::StatusCode;
 
-use super::{eventually, pod};
+use super::pod;
+use super::prelude::*;
 use crate::client::{Client, Write};
 use crate::runner::root;
-use crate::scenario::{ObjectRef, Scenario};
 
 #[given(regex = r#"^Namespace "([^"]+)"(?: with (annotation|label) "([^"]+)")?$"#)]
 async fn namespace(

@@ -1,15 +1,10 @@
 //! Pods: how steps describe them, and what a feature changes in them.
 
-use anyhow::{Context as _, Result, ensure};
-use cucumber::{given, then, when};
-use serde_json::{Value, json};
-
 use super::object::{create, pair, remove_fields};
-use super::observation::{content, expect};
-use super::random;
+use super::observation::content;
+use super::prelude::*;
 use crate::admission::webhook::Webhook;
 use crate::client::{Client, Write};
-use crate::scenario::{ObjectRef, Scenario};
 
 /// Image that every node has.
 const IMAGE: &str = "localhost/probe:1";

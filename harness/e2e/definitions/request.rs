@@ -1,16 +1,11 @@
 //! Requests to the admission endpoint: its protocol, and what it answers to anything else.
 
-use anyhow::{Context as _, Result, bail, ensure};
-use cucumber::gherkin::Step;
-use cucumber::{then, when};
-use serde_json::{Value, json};
-
 use super::configuration::webhook;
 use super::object::{document, pair};
-use super::pod::{items, named, plain};
+use super::pod::{named, plain};
+use super::prelude::*;
 use crate::admission::webhook::{response, review};
 use crate::client::Write;
-use crate::scenario::Scenario;
 
 #[when("an AdmissionReview is posted to the webhook with request:")]
 async fn posted(scenario: &mut Scenario, step: &Step) -> Result<()> {

@@ -2,16 +2,12 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, ensure};
 use api::names::MARKER;
-use cucumber::{given, then};
-use http::Method;
-use serde_json::{Value, json};
 
+use super::component;
 use super::pod::named;
+use super::prelude::*;
 use super::runtime::synchronization;
-use super::{component, eventually};
-use crate::scenario::Scenario;
 use crate::synchronization::Leased;
 use crate::synchronization::objects::delete;
 use crate::synchronization::pods::{PodStream, Tally};

@@ -3,17 +3,12 @@
 use std::cell::Cell;
 use std::collections::BTreeSet;
 
-use anyhow::{Context as _, Result, bail, ensure};
 use api::names::MARKER;
-use cucumber::{given, then, when};
-use http::Method;
-use serde_json::json;
 use tokio::sync::Mutex;
 
 use super::pod::named;
+use super::prelude::*;
 use super::runtime::synchronization;
-use super::{A_WHILE, consistently, eventually};
-use crate::scenario::Scenario;
 use crate::synchronization::inventory::{inventory, with_fields_of};
 use crate::synchronization::number;
 use crate::synchronization::objects::get_opt;

@@ -2,28 +2,23 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use cucumber::{then, when};
-use http::Method;
 use rustls::{RootCertStore, SupportedProtocolVersion, version};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, ServerName};
-use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+use super::PATIENCE;
 use super::component::{text, webhook_configuration};
 use super::object::{ensure_written, existing, path, restore_later};
-use super::{A_WHILE, PATIENCE, consistently, eventually};
+use super::prelude::*;
 use crate::admission::Admission;
 use crate::admission::webhook::NAMESPACE;
 use crate::client::Write;
-use crate::scenario::{ObjectRef, Scenario};
 use testkit::pki::client_config_of;
 use testkit::until::until;
 

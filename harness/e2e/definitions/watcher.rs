@@ -1,13 +1,8 @@
 //! The watcher on the runtime: its replicas, its reviews, and what the API server says about it.
 
-use std::time::Duration;
-
-use anyhow::{Context as _, Result, bail, ensure};
-use cucumber::{then, when};
-use serde_json::{Value, json};
 use testkit::metrics::Samples;
 
-use crate::scenario::{ObjectRef, Scenario};
+use super::prelude::*;
 use crate::watching::objects::{GROUP, LIFECYCLE, VERSION, kyma};
 use crate::watching::{REPLICAS, View};
 
