@@ -3,8 +3,7 @@
 use testkit::metrics::Samples;
 
 use super::prelude::*;
-use crate::watching::objects::{GROUP, LIFECYCLE, VERSION, kyma};
-use crate::watching::{REPLICAS, View};
+use crate::watching::{GROUP, LIFECYCLE, REPLICAS, VERSION, View, kyma};
 
 #[when(regex = "^component watcher is (restarted|stopped|started|killed)$")]
 async fn component(scenario: &mut Scenario, change: String) -> Result<()> {

@@ -18,8 +18,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::environment::Watching;
-use super::objects::LIFECYCLE;
-use super::{DOMAIN, RUNTIME};
+use super::{DOMAIN, LIFECYCLE, RUNTIME};
 use crate::definitions::PATIENCE;
 use crate::definitions::random;
 use crate::gateway::{Certificates, HOST, NODE_PORT, leaf};

@@ -7,9 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail, ensure};
 use serde_json::json;
 
-use super::RUNTIME;
 use super::environment::Watching;
-use super::objects::{LIFECYCLE, kyma};
+use super::{LIFECYCLE, RUNTIME, kyma};
 use crate::client::Write;
 use crate::definitions::{eventually, random};
 use crate::gateway::NODE_PORT;
