@@ -13,7 +13,6 @@ mod view;
 
 pub(crate) use certificates::OTHER_RUNTIME;
 pub use delivery::Delivery;
-pub(crate) use delivery::Fault;
 pub use environment::Watching;
 pub(crate) use runtime::REPLICAS;
 pub use view::start;

@@ -59,11 +59,8 @@ async fn restart(scenario: &Scenario) -> Result<()> {
     let before = webhook.replicas().await?;
     for replica in &before {
         let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{}", replica.pod);
-        webhook
-            .client
-            .ask(Method::DELETE, &path, None)
-            .await?
-            .good()?;
+        let answer = webhook.client.ask(Method::DELETE, &path, None).await?;
+        answer.good()?;
     }
     eventually("other replicas run", async || {
         let now = webhook.replicas().await?;

@@ -55,10 +55,8 @@ async fn receives(
                 OTHER_RUNTIME
             };
             let received = manager.received(&about);
-            let runtimes = received.iter().map(|(event, _)| event.runtime_id.as_ref());
-            let is_right = runtimes
-                .into_iter()
-                .all(|it| it.is_some_and(|it| it.as_str() == sender));
+            let mut runtimes = received.iter().map(|it| it.0.runtime_id.as_ref());
+            let is_right = runtimes.all(|it| it.is_some_and(|it| it.as_str() == sender));
             ensure!(is_right, "not only from {sender}: {received:?}");
             Ok(())
         }

@@ -9,6 +9,7 @@ use tokio::sync::Mutex;
 use super::pod::named;
 use super::prelude::*;
 use super::runtime::synchronization;
+use crate::client::Write;
 use crate::synchronization::inventory::{inventory, with_fields_of};
 use crate::synchronization::number;
 use crate::synchronization::objects::get_opt;
@@ -139,9 +140,8 @@ async fn mutates(scenario: &mut Scenario, name: String) -> Result<()> {
     let api = &env.cluster(&name)?.api;
     let mut pod = named("dry-run");
     pod["metadata"]["annotations"][api::Feature::FipsMode.key()] = json!("true");
-    let path = "/api/v1/namespaces/default/pods?dryRun=All";
     eventually("the Pod is mutated", async || {
-        let answer = api.ask(Method::POST, path, Some(&pod)).await?.good()?;
+        let answer = api.write(Write::DryRun, &pod).await?.good()?;
         let annotations = &answer.object["metadata"]["annotations"];
         ensure!(annotations[MARKER] == "true", "{annotations}");
         Ok(())

@@ -1,6 +1,5 @@
 //! The TLS port of the webhook, as a client outside of the cluster sees it, and its certificate.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -34,7 +33,7 @@ async fn connects(scenario: &mut Scenario, tls: String, alpn: String, plain: Str
     };
     let offered: Vec<&str> = alpn.split(", ").collect();
     let outcome = match handshake(scenario, tls, &offered).await {
-        Ok(made) => json!({ "tls": made.version, "alpn": made.protocol }),
+        Ok((agreed, _)) => agreed,
         Err(error) => json!({ "error": format!("{error:#}").to_lowercase() }),
     };
     scenario.observed.note("connection", outcome);
@@ -97,9 +96,8 @@ async fn overwritten(scenario: &mut Scenario) -> Result<()> {
     let body = change.to_string().into_bytes();
     let kind = "application/json-patch+json";
     let answer = client.send(Method::PATCH, &path, kind, body).await?;
-    scenario
-        .observed
-        .wrote(&object, answer.good()?, Write::Merge);
+    let answer = answer.good()?;
+    scenario.observed.wrote(&object, answer, Write::Merge);
     Ok(())
 }
 
@@ -123,44 +121,38 @@ async fn issued(scenario: &mut Scenario, object: ObjectRef) -> Result<()> {
         let leaf = CertificateDer::from_pem_slice(&pem).ok();
         let leaf = leaf.context("no certificate")?;
         for _ in 0..HANDSHAKES {
-            let made = handshake(scenario, &version::TLS13, &["http/1.1"]).await?;
-            ensure!(made.certificate == *leaf, "another certificate is served");
+            let (_, served) = handshake(scenario, &version::TLS13, &["http/1.1"]).await?;
+            ensure!(served == *leaf, "another certificate is served");
         }
         Ok(())
     })
     .await
 }
 
-/// What was agreed on.
-struct Handshake {
-    version: String,
-    protocol: Option<String>,
-    certificate: Vec<u8>,
-}
-
-/// Connects to a replica, verified by the authorities that the API server uses: those of the live `caBundle`.
+/// Connects to a replica, verified by the authorities that the API server uses: those of the live `caBundle`. Gives what
+/// was agreed on, and the certificate of the replica.
 async fn handshake(
     scenario: &Scenario,
     version: &'static SupportedProtocolVersion,
     protocols: &[&str],
-) -> Result<Handshake> {
-    let roots = authorities(scenario).await?;
+) -> Result<(Value, Vec<u8>)> {
+    let object = existing(scenario, &webhook_configuration()).await?;
+    let bundle = text(&object, "/webhooks/0/clientConfig/caBundle")?;
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(&BASE64.decode(bundle)?) {
+        roots.add(certificate?)?;
+    }
+    ensure!(!roots.is_empty(), "an empty caBundle");
     let config = client_config_of(&[version], roots, None, protocols)?;
-    let stream = connect(scenario).await?;
+    let connector = TlsConnector::from(Arc::new(config));
     let name = ServerName::try_from(format!("{SERVICE}.{NAMESPACE}.svc"))?;
-    let stream = TlsConnector::from(Arc::new(config))
-        .connect(name, stream)
-        .await?;
+    let stream = connector.connect(name, connect(scenario).await?).await?;
     let connection = stream.get_ref().1;
-    let certificates = connection.peer_certificates();
-    let certificate = certificates.and_then(<[_]>::first);
+    let certificate = connection.peer_certificates().and_then(<[_]>::first);
     let version = connection.protocol_version().context("no version")?;
     let protocol = connection.alpn_protocol().map(String::from_utf8_lossy);
-    Ok(Handshake {
-        version: format!("{version:?}"),
-        protocol: protocol.map(Cow::into_owned),
-        certificate: certificate.context("no certificate")?.to_vec(),
-    })
+    let agreed = json!({ "tls": format!("{version:?}"), "alpn": protocol });
+    Ok((agreed, certificate.context("no certificate")?.to_vec()))
 }
 
 /// A TCP connection to a replica, by a Service of its own: the product's Service has no port outside of the cluster.
@@ -179,17 +171,6 @@ async fn connect(scenario: &Scenario) -> Result<TcpStream> {
     // The node opens the port some time after the Service is created.
     let what = format!("the port {address} is open");
     Ok(until(&what, CONNECT, || TcpStream::connect(&address)).await?)
-}
-
-async fn authorities(scenario: &Scenario) -> Result<RootCertStore> {
-    let object = existing(scenario, &webhook_configuration()).await?;
-    let bundle = text(&object, "/webhooks/0/clientConfig/caBundle")?;
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_slice_iter(&BASE64.decode(bundle)?) {
-        roots.add(certificate?)?;
-    }
-    ensure!(!roots.is_empty(), "an empty caBundle");
-    Ok(roots)
 }
 
 /// The first bytes of a ClientHello that announces more.

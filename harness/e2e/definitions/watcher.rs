@@ -60,11 +60,10 @@ async fn not_delayed(scenario: &mut Scenario, limit: u64) -> Result<()> {
 async fn answered(scenario: &mut Scenario) -> Result<()> {
     let env = scenario.environment_of::<View>()?;
     let now = env.runtime.api_server_metrics().await?;
+    let before = &env.before.api_server;
     let increase = |series: &str| {
-        let now = now
-            .count(series)
-            .checked_sub(env.before.api_server.count(series));
-        now.context("the API server was restarted")
+        let increase = now.count(series).checked_sub(before.count(series));
+        increase.context("the API server was restarted")
     };
     let asked = increase("apiserver_admission_webhook_request_total")?;
     ensure!(asked > 0, "the API server sent no AdmissionReview");
