@@ -7,34 +7,31 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
+use http::header::{CONTENT_TYPE, WARNING};
 use http::{Method, Request, StatusCode};
-use kube::api::ApiResource;
+use kube::api::{ApiResource, DynamicObject};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::discovery::{Discovery, Scope, verbs};
+use kube::discovery::{ApiCapabilities, Discovery, Scope, verbs};
 use kube::{Config, Resource as _};
 use serde_json::Value;
 use tokio::sync::Mutex;
+use tokio::time::timeout;
 
 /// Answer of an API server.
 #[derive(Debug, Clone)]
-pub struct Answer {
-    /// HTTP status.
-    pub status: StatusCode,
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
     /// The object in the body, or the body as a JSON string.
-    pub object: Value,
+    pub(crate) object: Value,
     /// Texts of the `Warning` headers.
-    pub warnings: Vec<String>,
+    pub(crate) warnings: Vec<String>,
 }
 
 impl Answer {
     /// The same answer if its status is a success.
     pub(crate) fn good(self) -> Result<Self> {
-        ensure!(
-            self.status.is_success(),
-            "{}: {}",
-            self.status,
-            self.message()
-        );
+        let status = self.status;
+        ensure!(status.is_success(), "{status}: {}", self.message());
         Ok(self)
     }
 
@@ -48,13 +45,14 @@ impl Answer {
         self.object.pointer(pointer).unwrap_or(&Value::Null)
     }
 
-    /// The message of the API server.
+    /// The message of the API server, or the whole body.
     pub(crate) fn message(&self) -> String {
-        self.at("/message")
-            .as_str()
-            .map_or_else(|| self.object.to_string(), str::to_owned)
+        let message = self.at("/message").as_str().map(str::to_owned);
+        message.unwrap_or_else(|| self.object.to_string())
     }
 }
+
+type Kind = (ApiResource, ApiCapabilities);
 
 /// Client of one API server; clones share what is known of its kinds.
 #[derive(Clone)]
@@ -63,16 +61,9 @@ pub struct Client {
     kinds: Arc<Mutex<Vec<Kind>>>,
 }
 
-#[derive(Clone)]
-struct Kind {
-    resource: ApiResource,
-    namespaced: bool,
-    is_listed: bool,
-}
-
 /// How an object is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Write {
+pub(crate) enum Write {
     /// POST; fails when the object exists.
     Create,
     /// POST that is not persisted.
@@ -103,22 +94,17 @@ impl Client {
         }
     }
 
-    /// Sends a JSON body; a merge patch where the method is PATCH.
+    /// Sends a JSON body; a merge patch where the method is PATCH. A refusal is an answer.
     pub(crate) async fn ask(
         &self,
         method: Method,
         path: &str,
         body: Option<&Value>,
     ) -> Result<Answer> {
-        let kind = if method == Method::PATCH {
-            "application/merge-patch+json"
-        } else {
-            "application/json"
-        };
-        let bytes = body
-            .map(|body| body.to_string().into_bytes())
-            .unwrap_or_default();
-        self.send(method, path, kind, bytes).await
+        let kind = if method == Method::PATCH { MERGE } else { JSON };
+        let bytes = body.map(|body| body.to_string().into_bytes());
+        self.send(method, path, kind, bytes.unwrap_or_default())
+            .await
     }
 
     /// Sends a body of any content type.
@@ -129,32 +115,22 @@ impl Client {
         kind: &str,
         body: Vec<u8>,
     ) -> Result<Answer> {
-        let request = Request::builder()
-            .method(method.clone())
-            .uri(path)
-            .header(http::header::CONTENT_TYPE, kind)
-            .body(body.into())?;
+        let request = Request::builder().method(method.clone()).uri(path);
+        let request = request.header(CONTENT_TYPE, kind).body(body.into())?;
         let exchange = async {
-            let response = self.inner.send(request).await?;
-            let (parts, body) = response.into_parts();
-            anyhow::Ok((parts, body.collect_bytes().await?))
+            let (parts, body) = self.inner.send(request).await?.into_parts();
+            Ok((parts, body.collect_bytes().await?))
         };
-        let (parts, bytes) = tokio::time::timeout(TIME_LIMIT, exchange)
-            .await
-            .map_err(anyhow::Error::from)
-            .flatten()
-            .map_err(|error| anyhow!("{method} {path}: {error:#}"))?;
+        let exchanged = timeout(TIME_LIMIT, exchange).await;
+        let exchanged: Result<_> = exchanged.map_err(anyhow::Error::from).flatten();
+        let (parts, bytes) = exchanged.map_err(|error| anyhow!("{method} {path}: {error:#}"))?;
         let object = serde_json::from_slice(&bytes)
             .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into_owned()));
-        let headers = parts.headers.get_all(http::header::WARNING);
-        let warnings = headers
-            .iter()
-            .filter_map(|value| warning(value.as_bytes()))
-            .collect();
+        let headers = parts.headers.get_all(WARNING).iter();
         Ok(Answer {
             status: parts.status,
             object,
-            warnings,
+            warnings: headers.filter_map(|it| warning(it.as_bytes())).collect(),
         })
     }
 
@@ -215,89 +191,67 @@ impl Client {
         applied.await?.good_for(path).map(drop)
     }
 
-    /// Writes `object`, whose kind and name are in it, to `namespace`; gives the answer whatever its status.
-    pub(crate) async fn write(
-        &self,
-        how: Write,
-        namespace: Option<&str>,
-        object: &Value,
-    ) -> Result<Answer> {
+    /// Writes `object`, whose kind, name and namespace are in it; gives the answer whatever its status.
+    pub(crate) async fn write(&self, how: Write, object: &Value) -> Result<Answer> {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
         let kind = text("/kind").context("the object has no kind")?;
         let name = text("/metadata/name").context("the object has no name")?;
-        let (mut object, collection) = (object.clone(), self.collection(kind, namespace).await?);
-        object["apiVersion"] = Value::String(self.kind(kind).await?.resource.api_version);
+        let collection = self.collection(kind, text("/metadata/namespace")).await?;
         let (method, path, content) = match how {
-            Write::Create => (Method::POST, collection, "application/json"),
-            Write::DryRun => (
-                Method::POST,
-                format!("{collection}?dryRun=All"),
-                "application/json",
-            ),
-            Write::Apply => (
-                Method::PATCH,
-                format!("{collection}/{name}?fieldManager={MANAGER}&force=true"),
-                "application/apply-patch+yaml",
-            ),
-            Write::Merge => (
-                Method::PATCH,
-                format!("{collection}/{name}"),
-                "application/merge-patch+json",
-            ),
+            Write::Create => (Method::POST, collection, JSON),
+            Write::DryRun => (Method::POST, format!("{collection}?dryRun=All"), JSON),
+            Write::Apply => {
+                let path = format!("{collection}/{name}?fieldManager=harness&force=true");
+                (Method::PATCH, path, "application/apply-patch+yaml")
+            }
+            Write::Merge => (Method::PATCH, format!("{collection}/{name}"), MERGE),
         };
+        let mut object = object.clone();
+        object["apiVersion"] = Value::String(self.api_version(kind).await?);
         let body = object.to_string().into_bytes();
         self.send(method, &path, content, body).await
     }
 
     /// Path of the objects of a kind, in a namespace unless the kind is cluster-scoped.
     pub(crate) async fn collection(&self, kind: &str, namespace: Option<&str>) -> Result<String> {
-        let kind = self.kind(kind).await?;
-        let namespace = kind.namespaced.then_some(namespace.unwrap_or("default"));
-        Ok(kube::api::DynamicObject::url_path(
-            &kind.resource,
-            namespace,
-        ))
+        let (resource, it) = self.kind(kind).await?;
+        let is_namespaced = it.scope == Scope::Namespaced;
+        let namespace = is_namespaced.then_some(namespace.unwrap_or("default"));
+        Ok(DynamicObject::url_path(&resource, namespace))
     }
 
     /// Group and version of a kind, as in `apiVersion`.
     pub(crate) async fn api_version(&self, kind: &str) -> Result<String> {
-        Ok(self.kind(kind).await?.resource.api_version)
+        Ok(self.kind(kind).await?.0.api_version)
     }
 
     /// Kinds whose objects can be listed.
     pub(crate) async fn listed(&self) -> Result<impl Iterator<Item = ApiResource>> {
         let kinds = self.discover().await?.into_iter();
-        Ok(kinds
-            .filter(|kind| kind.is_listed)
-            .map(|kind| kind.resource))
+        let listed = kinds.filter(|(_, it)| it.supports_operation(verbs::LIST));
+        Ok(listed.map(|(resource, _)| resource))
     }
 
     /// All kinds, those of the core group first, each in its most stable version.
     async fn discover(&self) -> Result<Vec<Kind>> {
         let discovery = || Discovery::new(self.inner.clone());
-        let mut found = tokio::time::timeout(TIME_LIMIT, discovery().run_aggregated()).await??;
+        let mut found = timeout(TIME_LIMIT, discovery().run_aggregated()).await??;
         if found.groups().next().is_none() {
             // The API server in memory has no aggregated discovery.
-            found = tokio::time::timeout(TIME_LIMIT, discovery().run()).await??;
+            found = timeout(TIME_LIMIT, discovery().run()).await??;
         }
         let mut groups: Vec<_> = found.groups().collect();
         groups.sort_by_key(|group| group.name().to_owned());
         let resources = groups
             .iter()
             .flat_map(|group| group.resources_by_stability());
-        Ok(resources
-            .map(|(resource, capabilities)| Kind {
-                resource,
-                namespaced: capabilities.scope == Scope::Namespaced,
-                is_listed: capabilities.supports_operation(verbs::LIST),
-            })
-            .collect())
+        Ok(resources.collect())
     }
 
     /// Resolves a kind; discovery runs again for one that is not known yet.
     async fn kind(&self, name: &str) -> Result<Kind> {
         let mut kinds = self.kinds.lock().await;
-        let known = |kinds: &[Kind]| kinds.iter().find(|it| it.resource.kind == name).cloned();
+        let known = |kinds: &[Kind]| kinds.iter().find(|it| it.0.kind == name).cloned();
         if let Some(kind) = known(&kinds) {
             return Ok(kind);
         }
@@ -314,8 +268,8 @@ fn warning(header: &[u8]) -> Option<String> {
     Some(inner.replace("\\\"", "\"").replace("\\\\", "\\"))
 }
 
-/// Field manager of what scenarios apply.
-const MANAGER: &str = "harness";
+const JSON: &str = "application/json";
+const MERGE: &str = "application/merge-patch+json";
 /// Longest time that one request may take.
 const TIME_LIMIT: Duration = Duration::from_secs(30);
 

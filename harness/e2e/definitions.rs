@@ -43,6 +43,20 @@ mod watcher;
 #[cfg(feature = "clusters")]
 mod workload;
 
+/// What most step definitions need.
+mod prelude {
+    pub(super) use super::observation::expect;
+    pub(super) use super::pod::items;
+    pub(super) use super::{A_WHILE, consistently, eventually, random};
+    pub(super) use crate::scenario::{ObjectRef, Scenario};
+    pub(super) use anyhow::{Context as _, Result, bail, ensure};
+    pub(super) use cucumber::gherkin::Step;
+    pub(super) use cucumber::{given, then, when};
+    pub(super) use http::Method;
+    pub(super) use serde_json::{Value, json};
+    pub(super) use std::time::Duration;
+}
+
 use std::time::Duration;
 
 use anyhow::Result;

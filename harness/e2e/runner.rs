@@ -4,7 +4,6 @@
 //! an environment can start only what the selected scenarios need. Steps that are skipped or undefined fail; nothing is
 //! retried.
 
-use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::panic::PanicHookInfo;
@@ -127,8 +126,8 @@ pub async fn run(
             std::panic::set_hook(Box::new(report));
             let environments = Rc::clone(&environments);
             let background = feature.background.iter().flat_map(|it| &it.steps);
-            let steps = background.chain(&example.steps);
-            let given = steps.filter(|step| step.ty == StepType::Given);
+            let given = background.chain(&example.steps);
+            let given = given.filter(|step| step.ty == StepType::Given);
             let given = given.map(|step| step.value.clone()).collect();
             async move {
                 match environments.next(given).await {
@@ -175,7 +174,8 @@ pub async fn main<E: Environments>(
     start: impl AsyncFnOnce(&clusters::progress::Progress, &Selection, bool) -> Result<E>,
 ) -> std::process::ExitCode {
     use std::process::ExitCode;
-    log();
+    let log = tracing_subscriber::fmt().with_writer(std::io::stderr);
+    log.with_max_level(tracing::Level::INFO).init();
     // Cargo starts tests in the folder of their package; `-i` means a path that one sees.
     let moved = std::env::set_current_dir(root());
     let options = Options::parsed();
@@ -255,39 +255,6 @@ fn diagnostics(suite: &str, feature: &Feature, example: &Example) -> PathBuf {
     folder.join(file).join(example)
 }
 
-/// Writes the harness's own log to standard error, from now on.
-pub fn log() {
-    let subscriber = tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_max_level(tracing::Level::INFO)
-        .finish();
-    // A second suite in one process keeps the first subscriber.
-    let _ = tracing::subscriber::set_global_default(subscriber);
-}
-
-/// A writer whose text can be read afterwards.
-#[derive(Debug, Clone, Default)]
-pub struct Buffer(Rc<RefCell<Vec<u8>>>);
-
-impl Buffer {
-    /// What was written.
-    #[must_use]
-    pub fn text(&self) -> String {
-        String::from_utf8_lossy(&self.0.borrow()).into_owned()
-    }
-}
-
-impl Write for Buffer {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.borrow_mut().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
 /// Folder of the root `Cargo.toml`.
 #[must_use]
 pub fn root() -> &'static Path {
@@ -295,7 +262,9 @@ pub fn root() -> &'static Path {
     package.ancestors().nth(2).unwrap_or(package)
 }
 
-fn state() -> PathBuf {
+/// Folder of results.
+#[must_use]
+pub fn state() -> PathBuf {
     root().join("target/harness")
 }
 

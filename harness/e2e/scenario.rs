@@ -74,9 +74,8 @@ impl Scenario {
 
     pub(crate) fn environment(&self) -> Result<Arc<dyn Environment>> {
         let environment = self.own_environment.as_ref().or(self.environment.as_ref());
-        environment
-            .cloned()
-            .context("the scenario has no environment")
+        let environment = environment.cloned();
+        environment.context("the scenario has no environment")
     }
 
     /// The environment of a suite. It fails when the step belongs to another suite or driver.

@@ -17,7 +17,7 @@ use clusters::progress::Progress;
 use clusters::registry::Registry;
 use clusters::setup::Setup;
 
-use super::webhook::{DEPLOYMENT, NAMESPACE, PullSecretState, Webhook, usual_configuration};
+use super::webhook::{DEPLOYMENT, NAMESPACE, Webhook, usual_configuration};
 use crate::client::{Client, Write};
 use crate::definitions::object::path;
 use crate::fixtures::Fixtures;
@@ -94,12 +94,19 @@ impl Admission {
     }
 
     async fn install(&self) -> Result<()> {
-        self.apply(&json!({ "kind": "Namespace", "metadata": { "name": NAMESPACE } }))
-            .await?;
+        let apply = async |object: Value| -> Result<()> {
+            self.client
+                .write(Write::Apply, &object)
+                .await?
+                .good()
+                .map(drop)
+        };
+        apply(json!({ "kind": "Namespace", "metadata": { "name": NAMESPACE } })).await?;
         if self.serves_trust_bundles {
-            self.apply(&self.trust_bundle()).await?;
+            apply(self.trust_bundle()).await?;
         }
-        self.apply(&self.pull_secret()).await?;
+        let secret = self.pull_secret();
+        apply(secret.clone()).await?;
         let webhook = self.webhook();
         let configuration = usual_configuration()?;
         webhook
@@ -108,17 +115,11 @@ impl Admission {
         self.product.apply(&self.cluster).await?;
         self.product.rolled_out(&self.cluster).await?;
         webhook.configure(configuration).await?;
-        webhook.knows_pull_secret(PullSecretState::Valid).await?;
+        webhook.knows_pull_secret(Some(&secret)).await?;
         if self.serves_trust_bundles {
             webhook.knows_trust_bundle(true).await?;
         }
         Ok(())
-    }
-
-    async fn apply(&self, object: &Value) -> Result<()> {
-        let namespace = object["metadata"]["namespace"].as_str();
-        let answer = self.client.write(Write::Apply, namespace, object).await?;
-        answer.good().map(drop)
     }
 
     /// Removes what is not kept. A scenario's own environment ends like the shared one.
@@ -149,7 +150,7 @@ impl Admission {
         json!({
             "kind": "Secret", "type": api::names::DOCKER_CONFIG_TYPE,
             "metadata": { "name": api::names::PULL_SECRET, "namespace": NAMESPACE },
-            "stringData": { (api::names::DOCKER_CONFIG_KEY): config.to_string() },
+            "data": { (api::names::DOCKER_CONFIG_KEY): BASE64.encode(config.to_string()) },
         })
     }
 
@@ -173,8 +174,7 @@ impl Admission {
                 self.product.rolled_out(&self.cluster).await
             }
             ("Secret", api::names::PULL_SECRET) if in_namespace => {
-                let state = state_of(exists().await?.as_ref());
-                webhook.knows_pull_secret(state).await
+                webhook.knows_pull_secret(exists().await?.as_ref()).await
             }
             ("ClusterTrustBundle", TRUST_BUNDLE) => {
                 let present = exists().await?.is_some();
@@ -192,20 +192,6 @@ impl Admission {
             }
             _ => Ok(()),
         }
-    }
-}
-
-fn state_of(secret: Option<&Value>) -> PullSecretState {
-    let Some(secret) = secret else {
-        return PullSecretState::Absent;
-    };
-    let data = secret["data"][api::names::DOCKER_CONFIG_KEY].as_str();
-    let bytes = BASE64.decode(data.unwrap_or_default()).unwrap_or_default();
-    let config: Value = serde_json::from_slice(&bytes).unwrap_or_default();
-    if config["auths"].is_object() {
-        PullSecretState::Valid
-    } else {
-        PullSecretState::Invalid
     }
 }
 

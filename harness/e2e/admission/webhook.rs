@@ -29,15 +29,6 @@ pub(crate) struct Replica {
     client: Client,
 }
 
-/// State of the pull Secret in the namespace of the webhook.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum PullSecretState {
-    Absent,
-    /// Its content is not a docker configuration.
-    Invalid,
-    Valid,
-}
-
 impl Webhook {
     pub(crate) fn new(client: Client) -> Self {
         Self { client }
@@ -133,25 +124,22 @@ impl Webhook {
             "metadata": { "name": api::names::CONFIG_MAP, "namespace": NAMESPACE },
             "data": { (api::names::CONFIG_KEY): document },
         });
-        let answer = self.client.write(Write::Apply, Some(NAMESPACE), &object);
-        answer.await?.good()
+        self.client.write(Write::Apply, &object).await?.good()
     }
 
-    /// Waits until every replica uses this state of the pull Secret.
-    pub(crate) async fn knows_pull_secret(&self, state: PullSecretState) -> Result<()> {
+    /// Waits until every replica uses the pull Secret as it is now. Without credentials for the image, only an unknown
+    /// Secret is named, just in case.
+    pub(crate) async fn knows_pull_secret(&self, secret: Option<&Value>) -> Result<()> {
+        let is_valid = secret.is_some_and(has_credentials);
+        let pod = opted_in(api::Feature::PullSecret, "no-credentials.test/x");
         self.each("the pull Secret is known", async |replica| {
-            // Without credentials for the image, only an unknown Secret is named, just in case.
-            let pod = opted_in(api::Feature::PullSecret, "no-credentials.test/x");
             let response = replica.review("default", &pod).await?;
             let warnings = response["warnings"].to_string();
-            let seen = if !response["patch"].is_null() {
-                PullSecretState::Absent
-            } else if warnings.contains("not a valid docker configuration") {
-                PullSecretState::Invalid
-            } else {
-                PullSecretState::Valid
-            };
-            ensure!(seen == state, "{response}");
+            let is_invalid = warnings.contains("not a valid docker configuration");
+            let is_absent = !response["patch"].is_null();
+            let seen = (is_absent, !is_absent && is_invalid);
+            let expected = (secret.is_none(), secret.is_some() && !is_valid);
+            ensure!(seen == expected, "{response}");
             Ok(())
         })
         .await
@@ -223,6 +211,14 @@ impl Replica {
         let pod = &self.pod;
         format!("/api/v1/namespaces/{NAMESPACE}/pods/{scheme}:{pod}:{port}/proxy{path}")
     }
+}
+
+/// Whether a pull Secret is a docker configuration.
+fn has_credentials(secret: &Value) -> bool {
+    let data = secret["data"][api::names::DOCKER_CONFIG_KEY].as_str();
+    let bytes = BASE64.decode(data.unwrap_or_default()).unwrap_or_default();
+    let config: Value = serde_json::from_slice(&bytes).unwrap_or_default();
+    config["auths"].is_object()
 }
 
 /// `response` of an AdmissionReview, with the patch decoded.

@@ -2,24 +2,19 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
-use cucumber::{given, then, when};
-use http::Method;
-use serde_json::{Value, json};
 use tokio::task::{JoinError, JoinSet};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::configuration::webhook;
+use super::controller;
 use super::object::{change, create, restore_later};
 use super::pod::named;
-use super::{controller, eventually, random};
+use super::prelude::*;
 use crate::admission::Admission;
 use crate::admission::second::Second;
 use crate::admission::webhook::{DEPLOYMENT, NAMESPACE};
 use crate::client::{Answer, Client, Write};
-use crate::scenario::{ObjectRef, Scenario};
 
 #[given(
     "a runtime that does not serve ClusterTrustBundles and pulls the webhook from the private registry"
@@ -64,11 +59,8 @@ async fn restart(scenario: &Scenario) -> Result<()> {
     let before = webhook.replicas().await?;
     for replica in &before {
         let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{}", replica.pod);
-        webhook
-            .client
-            .ask(Method::DELETE, &path, None)
-            .await?
-            .good()?;
+        let answer = webhook.client.ask(Method::DELETE, &path, None).await?;
+        answer.good()?;
     }
     eventually("other replicas run", async || {
         let now = webhook.replicas().await?;
@@ -181,8 +173,9 @@ async fn create_pods(
         let mut pod = named(&format!("pod-{pods}"));
         // No scheduler looks at it: its admission is what is tested.
         pod["spec"]["schedulingGates"] = json!([{ "name": "harness.test/never" }]);
-        let (client, namespace) = (client.clone(), namespace.clone());
-        answers.spawn(async move { client.write(Write::Create, Some(&namespace), &pod).await });
+        pod["metadata"]["namespace"] = json!(namespace);
+        let client = client.clone();
+        answers.spawn(async move { client.write(Write::Create, &pod).await });
         while let Some(answer) = answers.try_join_next() {
             wrong.extend(not_mutated(answer));
         }
@@ -229,9 +222,10 @@ async fn second_webhook(
     let object = ObjectRef::new("MutatingWebhookConfiguration", None, &name);
     create(scenario, &object, configuration, Write::Create).await?;
     let client = webhook(scenario)?.client;
-    let pod = named("is-it-asked");
+    let mut pod = named("is-it-asked");
+    pod["metadata"]["namespace"] = json!(namespace);
     eventually("the other webhook is asked", async || {
-        let answer = client.write(Write::DryRun, Some(&namespace), &pod).await?;
+        let answer = client.write(Write::DryRun, &pod).await?;
         let text = answer.good()?.object.to_string();
         ensure!(text.contains(&container), "not yet");
         Ok(())

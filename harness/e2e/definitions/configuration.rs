@@ -1,13 +1,9 @@
 //! The configuration document of the webhook.
 
-use anyhow::{Context as _, Result, ensure};
-use cucumber::gherkin::Step;
-use cucumber::{given, then, when};
-use serde_json::{Value, json};
-
 use super::object::{file_of_project, restore_later};
+use super::prelude::*;
 use crate::admission::webhook::{NAMESPACE, Webhook};
-use crate::scenario::{Cluster, ObjectRef, Scenario};
+use crate::scenario::Cluster;
 
 /// Changes one field, or removes it, and waits until the document is active.
 #[given(regex = r"^(\w+) (?:in the configuration is (.+)|is absent from the configuration)$")]

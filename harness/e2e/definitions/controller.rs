@@ -2,17 +2,11 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, bail, ensure};
 use api::runtimes::{KCP_NAMESPACE, ROLLOUT};
 use cucumber::gherkin::{Step, StepType};
-use cucumber::{given, then, when};
-use http::Method;
-use serde_json::{Value, json};
 
-use super::eventually;
-use super::observation::expect;
+use super::prelude::*;
 use super::runtime::{record, synchronization};
-use crate::scenario::{ObjectRef, Scenario};
 use crate::synchronization::Leased;
 use crate::synchronization::control_plane::named_config_map;
 use crate::synchronization::controller::{ACCOUNT, Controller, Installation};

@@ -1,13 +1,8 @@
 //! Which features have changed a Pod. It is read from the Pod alone, not from what the webhook reports.
 
-use anyhow::{Result, bail, ensure};
-use cucumber::then;
-use serde_json::Value;
-
-use super::observation::expect;
-use super::pod::{containers, env, items, pull_secrets};
+use super::pod::{containers, env, pull_secrets};
+use super::prelude::*;
 use crate::admission::webhook::{LANDSCAPE, VOLUME};
-use crate::scenario::{ObjectRef, Scenario};
 
 /// "only" and "not" show too that the webhook has mutated the Pod: it has the product's one annotation.
 #[then(regex = r#"^(Pod "[^"]+") is (not )?mutated (only )?by "([^"]+)"$"#)]

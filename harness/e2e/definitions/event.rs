@@ -1,18 +1,10 @@
 //! Objects that a Watcher selects: created and changed, so that the watcher sends events.
 
-use anyhow::{Context as _, Result, ensure};
-use cucumber::gherkin::Step;
-use cucumber::{given, then, when};
-use http::Method;
-use serde_json::json;
-
+use super::manager;
 use super::object::{create, document, path};
-use super::pod::items;
-use super::{eventually, manager};
+use super::prelude::*;
 use crate::client::Write;
-use crate::scenario::{ObjectRef, Scenario};
-use crate::watching::objects::{GROUP, WATCHED_BY, kyma, watchers};
-use crate::watching::{KymaStream, Kymas, View};
+use crate::watching::{GROUP, KymaStream, Kymas, View, WATCHED_BY, WATCHERS, kyma};
 
 /// The Watchers are installed with the suite; the API server asks the watcher for each of them.
 #[given(
@@ -25,7 +17,7 @@ async fn watcher(
     field: String,
     manager: String,
 ) -> Result<()> {
-    let installed = watchers();
+    let installed: Value = serde_saphyr::from_str(WATCHERS)?;
     let found = items(&installed).find(|it| it["name"] == name.as_str());
     let found = found.with_context(|| format!("no Watcher {name:?} is installed"))?;
     let actual = json!([
@@ -110,10 +102,8 @@ fn stream(scenario: &mut Scenario, namespace: String) -> Result<()> {
     let stream = KymaStream::start(env.shared(), scenario.resolve(&namespace));
     env.state().stream = Some(stream);
     scenario.undo("end the creation of Kymas", async move {
-        let stream = env.state().stream.take();
-        if let Some(stream) = stream {
-            stream.abort().await;
-        }
+        // A step about the Kymas has judged them.
+        let _ = env.created_kymas().await;
         env.runtime.has_delivered().await
     });
     Ok(())

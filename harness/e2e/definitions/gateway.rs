@@ -1,13 +1,8 @@
 //! The gateway of KCP: its faults, its clients, its certificates, and metrics on KCP.
 
-use anyhow::{Context as _, Result, ensure};
-use cucumber::{then, when};
-use serde_json::json;
-
-use super::eventually;
 use super::manager::event_about;
-use crate::scenario::{ObjectRef, Scenario};
-use crate::watching::{Fault, View};
+use super::prelude::*;
+use crate::watching::View;
 
 /// Without a fault, the last one ends.
 #[when(regex = "^KCP becomes (?:reachable again|unreachable: (.+))$")]
@@ -15,17 +10,15 @@ async fn fault_changed(scenario: &mut Scenario, fault: String) -> Result<()> {
     let env = scenario.environment_of::<View>()?;
     if fault.is_empty() {
         let injected = scenario.observed.noted("fault")?.as_str();
-        let injected: Fault = injected.unwrap_or_default().parse()?;
-        return env.change_fault(injected, false).await;
+        return env.change_fault(injected.unwrap_or_default(), false).await;
     }
-    let parsed: Fault = fault.parse()?;
-    let handle = env.clone();
+    scenario.observed.note("fault", json!(fault));
+    let (handle, injected) = (env.clone(), fault.clone());
     scenario.undo(format!("end the fault: {fault}"), async move {
-        handle.change_fault(parsed, false).await?;
+        handle.change_fault(&injected, false).await?;
         handle.runtime.has_delivered().await
     });
-    scenario.observed.note("fault", json!(fault));
-    env.change_fault(parsed, true).await
+    env.change_fault(&fault, true).await
 }
 
 #[when(
@@ -35,9 +28,8 @@ async fn posts(scenario: &mut Scenario, client: String, object: String) -> Resul
     let env = scenario.environment_of::<View>()?;
     if object.is_empty() {
         let error = env.rejection(&client).await?;
-        scenario
-            .observed
-            .note("connection", json!({ "error": error }));
+        let outcome = json!({ "error": error });
+        scenario.observed.note("connection", outcome);
         return Ok(());
     }
     let is_known = client == "the certificate of another runtime";
@@ -69,8 +61,8 @@ async fn metric_increases(
         let before = env.before.managers.get(manager.as_str());
         let before = before.map_or(0, |it| it.count(&metric));
         let now = env.manager(&manager)?.metrics().count(&metric);
-        now.checked_sub(before)
-            .context("the listener was restarted")
+        let increase = now.checked_sub(before);
+        increase.context("the listener was restarted")
     };
     if at_least.is_empty() {
         let now = increase().await?;

@@ -1,13 +1,8 @@
 //! Managers on KCP: the events and heartbeats that they receive.
 
 use std::fmt::Debug;
-use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
-use cucumber::{then, when};
-
-use super::{consistently, eventually};
-use crate::scenario::{ObjectRef, Scenario};
+use super::prelude::*;
 use crate::watching::manager::body;
 use crate::watching::{DOMAIN, FOLLOW_UP_DELAY, OTHER_RUNTIME, RUNTIME, View};
 
@@ -60,10 +55,8 @@ async fn receives(
                 OTHER_RUNTIME
             };
             let received = manager.received(&about);
-            let runtimes = received.iter().map(|(event, _)| event.runtime_id.as_ref());
-            let is_right = runtimes
-                .into_iter()
-                .all(|it| it.is_some_and(|it| it.as_str() == sender));
+            let mut runtimes = received.iter().map(|it| it.0.runtime_id.as_ref());
+            let is_right = runtimes.all(|it| it.is_some_and(|it| it.as_str() == sender));
             ensure!(is_right, "not only from {sender}: {received:?}");
             Ok(())
         }

@@ -1,18 +1,12 @@
 //! Pods on a node: whether they run, and what their containers see from inside.
 
-use std::time::Duration;
-
-use anyhow::{Context as _, Result, ensure};
 use clusters::cluster::PodTarget;
-use cucumber::{given, then};
-use serde_json::Value;
 use testkit::until::until;
 
 use super::object::existing;
 use super::observation::expect_within;
-use super::pod::items;
+use super::prelude::*;
 use crate::admission::Admission;
-use crate::scenario::{ObjectRef, Scenario};
 
 #[given(expr = "{object} is Running")]
 #[then(expr = "{object} is Running")]

@@ -1,15 +1,11 @@
 //! Objects of any kind: created, changed and deleted, with the clean-up that belongs to it.
 
-use anyhow::{Context as _, Result, ensure};
-use cucumber::gherkin::Step;
-use cucumber::{given, when};
-use http::{Method, StatusCode};
-use serde_json::{Value, json};
+use http::StatusCode;
 
-use super::{eventually, pod};
+use super::pod;
+use super::prelude::*;
 use crate::client::{Client, Write};
 use crate::runner::root;
-use crate::scenario::{ObjectRef, Scenario};
 
 #[given(regex = r#"^Namespace "([^"]+)"(?: with (annotation|label) "([^"]+)")?$"#)]
 async fn namespace(
@@ -174,9 +170,7 @@ pub(crate) async fn create(
             remove(&client, &object).await
         });
     }
-    let answer = client
-        .write(how, object.namespace.as_deref(), &text)
-        .await?;
+    let answer = client.write(how, &text).await?;
     let answer = answer.good_for(format_args!("create {object}"))?;
     scenario.observed.described.insert(object.clone(), text);
     scenario.observed.wrote(&object, answer, how);
@@ -189,9 +183,7 @@ pub(crate) async fn change(scenario: &mut Scenario, object: &ObjectRef, text: Va
     restore_later(scenario, &object).await?;
     let client = scenario.client_of(&object)?;
     let text = named(&object, text);
-    let answer = client
-        .write(Write::Merge, object.namespace.as_deref(), &text)
-        .await?;
+    let answer = client.write(Write::Merge, &text).await?;
     let answer = answer.good_for(format_args!("change {object}"))?;
     scenario.observed.wrote(&object, answer, Write::Merge);
     scenario.environment()?.settle(&object).await
@@ -226,9 +218,7 @@ async fn put(client: &Client, object: &ObjectRef, state: &Value) -> Result<()> {
     let mut state = state.clone();
     strip_server_fields(&mut state);
     if client.find(&path).await?.is_none() {
-        let namespace = object.namespace.as_deref();
-        let answer = client.write(Write::Create, namespace, &state).await?;
-        return answer.good().map(drop);
+        return client.write(Write::Create, &state).await?.good().map(drop);
     }
     // Custom resources are not replaced without their version, which others may change in between.
     eventually(&format!("{object} is restored"), async || {

@@ -1,19 +1,13 @@
 //! What is seen of objects of any kind: their fields, their life, conditions and Events about them.
 
-use std::time::Duration;
-
-use anyhow::{Context as _, Result, anyhow, ensure};
-use cucumber::gherkin::Step;
-use cucumber::{given, then};
-use serde_json::Value;
+use anyhow::anyhow;
 use testkit::until::until;
 
+use super::PATIENCE;
 use super::object::{document, ensure_written, existing, named, pair, read, strip_server_fields};
-use super::pod::items;
-use super::{A_WHILE, PATIENCE, consistently, eventually};
+use super::prelude::*;
 use crate::client::Write;
 use crate::matching::differences;
-use crate::scenario::{ObjectRef, Scenario};
 
 /// "is deleted" waits and needs an earlier step that saw the object; "does not exist" looks for a while.
 #[given(regex = "^(.+) (exists)$")]
@@ -254,8 +248,7 @@ async fn denied(
 ) -> Result<()> {
     let fields = named(&object, document(scenario, step)?);
     let client = scenario.client_of(&object)?;
-    let namespace = object.namespace.as_deref();
-    let answer = client.write(Write::DryRun, namespace, &fields).await?;
+    let answer = client.write(Write::DryRun, &fields).await?;
     let (status, message) = (answer.status, answer.message());
     ensure!(
         status.is_client_error() && message.contains(&text),

@@ -1,15 +1,10 @@
 //! Pods: how steps describe them, and what a feature changes in them.
 
-use anyhow::{Context as _, Result, ensure};
-use cucumber::{given, then, when};
-use serde_json::{Value, json};
-
 use super::object::{create, pair, remove_fields};
-use super::observation::{content, expect};
-use super::random;
+use super::observation::content;
+use super::prelude::*;
 use crate::admission::webhook::Webhook;
 use crate::client::{Client, Write};
-use crate::scenario::{ObjectRef, Scenario};
 
 /// Image that every node has.
 const IMAGE: &str = "localhost/probe:1";
@@ -104,11 +99,7 @@ async fn unchanged(scenario: &mut Scenario, pod: ObjectRef, how: String) -> Resu
     let series = "rt_bootstrapper_admission_reviews_total{result=\"unchanged\"}";
     let (reviews, failed) = (webhook.sum(series).await?, webhook.failed_open().await?);
     sent["metadata"]["name"] = json!(format!("again-{}", random()));
-    let namespace = pod.namespace.as_deref();
-    client
-        .write(Write::DryRun, namespace, &sent)
-        .await?
-        .good()?;
+    client.write(Write::DryRun, &sent).await?.good()?;
     let (reviews_now, failed_now) = (webhook.sum(series).await?, webhook.failed_open().await?);
     ensure!(
         reviews_now > reviews && failed_now <= failed,
@@ -121,11 +112,8 @@ async fn unchanged(scenario: &mut Scenario, pod: ObjectRef, how: String) -> Resu
 /// An object as the API server would store it in a Namespace where no webhook is asked.
 pub(crate) async fn baseline(client: &Client, sent: &Value) -> Result<Value> {
     let mut sent = sent.clone();
-    remove_fields(&mut sent["metadata"], &["namespace"]);
-    let answer = client
-        .write(Write::DryRun, Some("kube-system"), &sent)
-        .await?;
-    Ok(answer.good()?.object)
+    sent["metadata"]["namespace"] = json!("kube-system");
+    Ok(client.write(Write::DryRun, &sent).await?.good()?.object)
 }
 
 /// A Pod without what differs from request to request.

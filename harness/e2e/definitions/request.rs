@@ -1,16 +1,11 @@
 //! Requests to the admission endpoint: its protocol, and what it answers to anything else.
 
-use anyhow::{Context as _, Result, bail, ensure};
-use cucumber::gherkin::Step;
-use cucumber::{then, when};
-use serde_json::{Value, json};
-
 use super::configuration::webhook;
 use super::object::{document, pair};
-use super::pod::{items, named, plain};
+use super::pod::{named, plain};
+use super::prelude::*;
 use crate::admission::webhook::{response, review};
 use crate::client::Write;
-use crate::scenario::Scenario;
 
 #[when("an AdmissionReview is posted to the webhook with request:")]
 async fn posted(scenario: &mut Scenario, step: &Step) -> Result<()> {
@@ -128,13 +123,12 @@ async fn many(
         .observed
         .note("requests", json!([counts[0], counts[1], count]));
     let client = webhook(scenario)?.client;
-    let namespace = scenario.resolve(&namespace);
     let (key, value) = pair(&annotation);
     let mut pod = named("one-of-many");
     pod["metadata"]["annotations"][key] = json!(value);
+    pod["metadata"]["namespace"] = json!(scenario.resolve(&namespace));
     for _ in 0..count {
-        let answer = client.write(Write::DryRun, Some(&namespace), &pod).await?;
-        answer.good()?;
+        client.write(Write::DryRun, &pod).await?.good()?;
     }
     Ok(())
 }

@@ -2,16 +2,14 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context as _, Result, ensure};
 use api::names::MARKER;
-use cucumber::{given, then};
-use http::Method;
-use serde_json::{Value, json};
 
-use super::pod::named;
+use super::component;
+use super::object::{create, existing};
+use super::pod::plain;
+use super::prelude::*;
 use super::runtime::synchronization;
-use super::{component, eventually};
-use crate::scenario::Scenario;
+use crate::client::Write;
 use crate::synchronization::Leased;
 use crate::synchronization::pods::{PodStream, Tally};
 
@@ -56,51 +54,37 @@ async fn tally(env: &Arc<Leased>) -> Result<Arc<Tally>> {
 /// With the ClusterTrustBundle, which is the only feature whose effect on a running Pod changes.
 #[given(expr = "Pod {string} that opts in runs on runtime {string}")]
 async fn runs(scenario: &mut Scenario, name: String, cluster: String) -> Result<()> {
-    let env = synchronization(scenario)?;
-    let actual = scenario.name(&name);
-    let api = &env.cluster(&cluster)?.api;
-    let mut pod = named(&actual);
+    scenario.name(&name);
+    let object = ObjectRef {
+        runtime: Some(cluster),
+        ..ObjectRef::new("Pod", Some("default"), &name)
+    };
+    let mut pod = plain();
     pod["metadata"]["annotations"][api::Feature::TrustBundle.key()] = json!("true");
-    let path = pod_path(&actual);
-    let (undo, undo_path) = (api.clone(), path.clone());
-    scenario.undo(format!("delete Pod {actual}"), async move {
-        undo.delete(&undo_path).await
-    });
-    api.ask(Method::POST, PODS, Some(&pod)).await?.good()?;
-    let running = eventually("the Pod runs", async || {
-        let live = api.get(&path).await?.object;
+    create(scenario, &object, pod, Write::Create).await?;
+    expect(scenario, &object, |live| {
         let status = &live["status"];
         ensure!(status["containerStatuses"][0]["ready"] == true, "{status}");
         let is_mutated = live["metadata"]["annotations"][MARKER] == "true";
         ensure!(is_mutated, "it is not mutated");
-        Ok(live)
+        Ok(())
     })
-    .await?;
-    env.state().pod_uids.insert(name, identity(&running));
+    .await
+}
+
+#[then(regex = r#"^(Pod "[^"]+" on runtime "[^"]+") was not restarted$"#)]
+async fn not_restarted(scenario: &mut Scenario, mut object: ObjectRef) -> Result<()> {
+    object.namespace = Some("default".to_owned());
+    let object = scenario.resolved(&object);
+    let now = existing(scenario, &object).await?;
+    let [before, now] = [scenario.observed.earlier(&object)?, &now].map(|pod| {
+        let status = &pod["status"]["containerStatuses"][0];
+        json!([
+            pod["metadata"]["uid"],
+            status["restartCount"],
+            status["containerID"]
+        ])
+    });
+    ensure!(before == now, "before {before}, now {now}");
     Ok(())
 }
-
-#[then(expr = "Pod {string} on runtime {string} was not restarted")]
-async fn not_restarted(scenario: &mut Scenario, name: String, cluster: String) -> Result<()> {
-    let env = synchronization(scenario)?;
-    let before = env.state().pod_uids.get(&name).cloned();
-    let path = pod_path(&scenario.resolve(&name));
-    let now = identity(&env.cluster(&cluster)?.api.get(&path).await?.object);
-    ensure!(before == Some(now.clone()), "before {before:?}, now {now}");
-    Ok(())
-}
-
-fn identity(pod: &Value) -> Value {
-    let status = &pod["status"]["containerStatuses"][0];
-    json!([
-        pod["metadata"]["uid"],
-        status["restartCount"],
-        status["containerID"]
-    ])
-}
-
-fn pod_path(name: &str) -> String {
-    format!("{PODS}/{name}")
-}
-
-const PODS: &str = "/api/v1/namespaces/default/pods";

@@ -2,18 +2,12 @@
 
 use std::sync::Arc;
 
-use anyhow::{Result, bail, ensure};
 use api::runtimes::{FORCE_RECONCILIATION, MODE, MODE_DIRECT, MODE_SIGNAL, OWNER_MARKER};
-use cucumber::{given, when};
-use http::Method;
-use serde_json::{Value, json};
 
-use super::eventually;
+use super::prelude::*;
 use crate::client::Write;
-use crate::scenario::{ObjectRef, Scenario};
-use crate::synchronization::control_plane::Runtime;
-use crate::synchronization::control_plane::named_config_map;
 use crate::synchronization::control_plane::runtime_path;
+use crate::synchronization::control_plane::{Runtime, named_config_map};
 use crate::synchronization::kim::Destination;
 use crate::synchronization::source::Source;
 use crate::synchronization::{Leased, RUNTIMES, number};

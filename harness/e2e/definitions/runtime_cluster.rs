@@ -3,17 +3,13 @@
 use std::cell::Cell;
 use std::collections::BTreeSet;
 
-use anyhow::{Context as _, Result, bail, ensure};
 use api::names::MARKER;
-use cucumber::{given, then, when};
-use http::Method;
-use serde_json::json;
 use tokio::sync::Mutex;
 
 use super::pod::named;
+use super::prelude::*;
 use super::runtime::synchronization;
-use super::{A_WHILE, consistently, eventually};
-use crate::scenario::Scenario;
+use crate::client::Write;
 use crate::synchronization::inventory::{inventory, with_fields_of};
 use crate::synchronization::number;
 use crate::synchronization::runtime_cluster::{deployment_path, webhook_path};
@@ -143,9 +139,8 @@ async fn mutates(scenario: &mut Scenario, name: String) -> Result<()> {
     let api = &env.cluster(&name)?.api;
     let mut pod = named("dry-run");
     pod["metadata"]["annotations"][api::Feature::FipsMode.key()] = json!("true");
-    let path = "/api/v1/namespaces/default/pods?dryRun=All";
     eventually("the Pod is mutated", async || {
-        let answer = api.ask(Method::POST, path, Some(&pod)).await?.good()?;
+        let answer = api.write(Write::DryRun, &pod).await?.good()?;
         let annotations = &answer.object["metadata"]["annotations"];
         ensure!(annotations[MARKER] == "true", "{annotations}");
         Ok(())

@@ -2,15 +2,11 @@
 
 use std::sync::Arc;
 
-use anyhow::{Result, ensure};
 use api::runtimes::FORCE_RECONCILIATION;
-use cucumber::{given, then};
-use serde_json::{Value, json};
 
 use super::object::remove_fields;
+use super::prelude::*;
 use super::runtime::synchronization;
-use super::{A_WHILE, consistently, eventually};
-use crate::scenario::Scenario;
 use crate::synchronization::kim::{Key, Kim};
 
 #[given(

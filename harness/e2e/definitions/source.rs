@@ -1,14 +1,9 @@
 //! The sources on KCP, and their copies on runtimes.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use anyhow::{Result, ensure};
-use cucumber::{given, then, when};
-use serde_json::json;
-
-use super::eventually;
+use super::prelude::*;
 use super::runtime::{record, synchronization};
-use crate::scenario::Scenario;
 use crate::synchronization::Leased;
 use crate::synchronization::control_plane::named_config_map;
 use crate::synchronization::controller::{Controller, DIRECT_STATE, SIGNAL_STATE};

@@ -1,29 +1,23 @@
 //! The TLS port of the webhook, as a client outside of the cluster sees it, and its certificate.
 
-use std::borrow::Cow;
 use std::sync::Arc;
-use std::time::Duration;
 
-use anyhow::{Context as _, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use cucumber::{then, when};
-use http::Method;
 use rustls::{RootCertStore, SupportedProtocolVersion, version};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, ServerName};
-use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+use super::PATIENCE;
 use super::component::{text, webhook_configuration};
 use super::object::{ensure_written, existing, path, restore_later};
-use super::{A_WHILE, PATIENCE, consistently, eventually};
+use super::prelude::*;
 use crate::admission::Admission;
 use crate::admission::webhook::NAMESPACE;
 use crate::client::Write;
-use crate::scenario::{ObjectRef, Scenario};
 use testkit::pki::client_config_of;
 use testkit::until::until;
 
@@ -39,7 +33,7 @@ async fn connects(scenario: &mut Scenario, tls: String, alpn: String, plain: Str
     };
     let offered: Vec<&str> = alpn.split(", ").collect();
     let outcome = match handshake(scenario, tls, &offered).await {
-        Ok(made) => json!({ "tls": made.version, "alpn": made.protocol }),
+        Ok((agreed, _)) => agreed,
         Err(error) => json!({ "error": format!("{error:#}").to_lowercase() }),
     };
     scenario.observed.note("connection", outcome);
@@ -102,9 +96,8 @@ async fn overwritten(scenario: &mut Scenario) -> Result<()> {
     let body = change.to_string().into_bytes();
     let kind = "application/json-patch+json";
     let answer = client.send(Method::PATCH, &path, kind, body).await?;
-    scenario
-        .observed
-        .wrote(&object, answer.good()?, Write::Merge);
+    let answer = answer.good()?;
+    scenario.observed.wrote(&object, answer, Write::Merge);
     Ok(())
 }
 
@@ -128,67 +121,21 @@ async fn issued(scenario: &mut Scenario, object: ObjectRef) -> Result<()> {
         let leaf = CertificateDer::from_pem_slice(&pem).ok();
         let leaf = leaf.context("no certificate")?;
         for _ in 0..HANDSHAKES {
-            let made = handshake(scenario, &version::TLS13, &["http/1.1"]).await?;
-            ensure!(made.certificate == *leaf, "another certificate is served");
+            let (_, served) = handshake(scenario, &version::TLS13, &["http/1.1"]).await?;
+            ensure!(served == *leaf, "another certificate is served");
         }
         Ok(())
     })
     .await
 }
 
-/// What was agreed on.
-struct Handshake {
-    version: String,
-    protocol: Option<String>,
-    certificate: Vec<u8>,
-}
-
-/// Connects to a replica, verified by the authorities that the API server uses: those of the live `caBundle`.
+/// Connects to a replica, verified by the authorities that the API server uses: those of the live `caBundle`. Gives what
+/// was agreed on, and the certificate of the replica.
 async fn handshake(
     scenario: &Scenario,
     version: &'static SupportedProtocolVersion,
     protocols: &[&str],
-) -> Result<Handshake> {
-    let roots = authorities(scenario).await?;
-    let config = client_config_of(&[version], roots, None, protocols)?;
-    let stream = connect(scenario).await?;
-    let name = ServerName::try_from(format!("{SERVICE}.{NAMESPACE}.svc"))?;
-    let stream = TlsConnector::from(Arc::new(config))
-        .connect(name, stream)
-        .await?;
-    let connection = stream.get_ref().1;
-    let certificates = connection.peer_certificates();
-    let certificate = certificates.and_then(<[_]>::first);
-    let version = connection.protocol_version().context("no version")?;
-    let protocol = connection.alpn_protocol().map(String::from_utf8_lossy);
-    Ok(Handshake {
-        version: format!("{version:?}"),
-        protocol: protocol.map(Cow::into_owned),
-        certificate: certificate.context("no certificate")?.to_vec(),
-    })
-}
-
-/// A TCP connection to a replica, by a Service of its own: the product's Service has no port outside of the cluster.
-async fn connect(scenario: &Scenario) -> Result<TcpStream> {
-    let environment = scenario.environment_of::<Admission>()?;
-    let service = json!({
-        "kind": "Service", "metadata": { "name": "harness-node-port" },
-        "spec": { "type": "NodePort", "selector": { "control-plane": "controller-manager" },
-                  "ports": [{ "port": 443, "targetPort": 9443 }] },
-    });
-    let client = scenario.client_of(&webhook_configuration())?;
-    let stored = client
-        .write(Write::Apply, Some(NAMESPACE), &service)
-        .await?;
-    let port = stored.good()?.at("/spec/ports/0/nodePort").clone();
-    let port = port.as_u64().context("no node port")?;
-    let address = format!("{}:{port}", environment.cluster.node_address().await?);
-    // The node opens the port some time after the Service is created.
-    let what = format!("the port {address} is open");
-    Ok(until(&what, CONNECT, || TcpStream::connect(&address)).await?)
-}
-
-async fn authorities(scenario: &Scenario) -> Result<RootCertStore> {
+) -> Result<(Value, Vec<u8>)> {
     let object = existing(scenario, &webhook_configuration()).await?;
     let bundle = text(&object, "/webhooks/0/clientConfig/caBundle")?;
     let mut roots = RootCertStore::empty();
@@ -196,7 +143,34 @@ async fn authorities(scenario: &Scenario) -> Result<RootCertStore> {
         roots.add(certificate?)?;
     }
     ensure!(!roots.is_empty(), "an empty caBundle");
-    Ok(roots)
+    let config = client_config_of(&[version], roots, None, protocols)?;
+    let connector = TlsConnector::from(Arc::new(config));
+    let name = ServerName::try_from(format!("{SERVICE}.{NAMESPACE}.svc"))?;
+    let stream = connector.connect(name, connect(scenario).await?).await?;
+    let connection = stream.get_ref().1;
+    let certificate = connection.peer_certificates().and_then(<[_]>::first);
+    let version = connection.protocol_version().context("no version")?;
+    let protocol = connection.alpn_protocol().map(String::from_utf8_lossy);
+    let agreed = json!({ "tls": format!("{version:?}"), "alpn": protocol });
+    Ok((agreed, certificate.context("no certificate")?.to_vec()))
+}
+
+/// A TCP connection to a replica, by a Service of its own: the product's Service has no port outside of the cluster.
+async fn connect(scenario: &Scenario) -> Result<TcpStream> {
+    let environment = scenario.environment_of::<Admission>()?;
+    let service = json!({
+        "kind": "Service", "metadata": { "name": "harness-node-port", "namespace": NAMESPACE },
+        "spec": { "type": "NodePort", "selector": { "control-plane": "controller-manager" },
+                  "ports": [{ "port": 443, "targetPort": 9443 }] },
+    });
+    let client = scenario.client_of(&webhook_configuration())?;
+    let stored = client.write(Write::Apply, &service).await?;
+    let port = stored.good()?.at("/spec/ports/0/nodePort").clone();
+    let port = port.as_u64().context("no node port")?;
+    let address = format!("{}:{port}", environment.cluster.node_address().await?);
+    // The node opens the port some time after the Service is created.
+    let what = format!("the port {address} is open");
+    Ok(until(&what, CONNECT, || TcpStream::connect(&address)).await?)
 }
 
 /// The first bytes of a ClientHello that announces more.

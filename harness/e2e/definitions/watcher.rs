@@ -1,15 +1,9 @@
 //! The watcher on the runtime: its replicas, its reviews, and what the API server says about it.
 
-use std::time::Duration;
-
-use anyhow::{Context as _, Result, bail, ensure};
-use cucumber::{then, when};
-use serde_json::{Value, json};
 use testkit::metrics::Samples;
 
-use crate::scenario::{ObjectRef, Scenario};
-use crate::watching::objects::{GROUP, LIFECYCLE, VERSION, kyma};
-use crate::watching::{REPLICAS, View};
+use super::prelude::*;
+use crate::watching::{GROUP, LIFECYCLE, REPLICAS, VERSION, View, kyma};
 
 #[when(regex = "^component watcher is (restarted|stopped|started|killed)$")]
 async fn component(scenario: &mut Scenario, change: String) -> Result<()> {
@@ -66,11 +60,10 @@ async fn not_delayed(scenario: &mut Scenario, limit: u64) -> Result<()> {
 async fn answered(scenario: &mut Scenario) -> Result<()> {
     let env = scenario.environment_of::<View>()?;
     let now = env.runtime.api_server_metrics().await?;
+    let before = &env.before.api_server;
     let increase = |series: &str| {
-        let now = now
-            .count(series)
-            .checked_sub(env.before.api_server.count(series));
-        now.context("the API server was restarted")
+        let increase = now.count(series).checked_sub(before.count(series));
+        increase.context("the API server was restarted")
     };
     let asked = increase("apiserver_admission_webhook_request_total")?;
     ensure!(asked > 0, "the API server sent no AdmissionReview");

@@ -1,16 +1,10 @@
 //! Workloads: what users apply, and the Pods that controllers create from it.
 
-use anyhow::{Context as _, Result, ensure};
-use cucumber::gherkin::Step;
-use cucumber::then;
-use serde_json::Value;
-
 use super::configuration::webhook;
-use super::eventually;
 use super::object::{document, existing, file_of_project, pair, remove_fields};
-use super::pod::{baseline, comparable, items};
+use super::pod::{baseline, comparable};
+use super::prelude::*;
 use crate::matching::differences;
-use crate::scenario::{ObjectRef, Scenario};
 
 /// Compares with the same object in a Namespace that the webhook's rules leave out: what was sent, with defaults.
 #[then(expr = "{object} is stored as it was sent")]

@@ -18,8 +18,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::environment::Watching;
-use super::objects::LIFECYCLE;
-use super::{DOMAIN, RUNTIME};
+use super::{DOMAIN, LIFECYCLE, RUNTIME};
 use crate::definitions::PATIENCE;
 use crate::definitions::random;
 use crate::gateway::{Certificates, HOST, NODE_PORT, leaf};
@@ -42,10 +41,8 @@ impl Watching {
         let both = [old.as_ref(), new.as_ref()];
         self.distribute(&old, &both).await?;
         self.distribute(&new, &both).await?;
-        *self
-            .authority
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner) = Arc::clone(&new);
+        let current = self.authority.lock();
+        *current.unwrap_or_else(PoisonError::into_inner) = Arc::clone(&new);
         self.distribute(&new, &[&new]).await
     }
 
@@ -60,9 +57,8 @@ impl Watching {
         self.trusted.replace(bundle.as_bytes())?;
         let certificates = gateway_certificates(signer, trusted)?;
         self.gateway.renew(&self.kcp, &certificates).await?;
-        self.runtime
-            .renew(&watcher_certificates(signer, trusted)?)
-            .await
+        let certificates = watcher_certificates(signer, trusted)?;
+        self.runtime.renew(&certificates).await
     }
 
     /// Connects to the gateway as a client that is to be rejected, and gives the error.
@@ -71,20 +67,19 @@ impl Watching {
         let issue = |change: fn(&mut testkit::pki::rcgen::CertificateParams)| {
             leaf(&fleet, OTHER_RUNTIME, &[DOMAIN], change).map(Some)
         };
-        let (certificate, version) = match client {
-            "no certificate" => (None, &TLS13),
+        let certificate = match client {
+            "no certificate" => None,
             "a certificate of another CA" => {
                 let other = Authority::new("CA of no fleet")?;
-                (
-                    Some(leaf(&other, OTHER_RUNTIME, &[DOMAIN], |_| ())?),
-                    &TLS13,
-                )
+                Some(leaf(&other, OTHER_RUNTIME, &[DOMAIN], |_| ())?)
             }
-            "an expired certificate" => (issue(expired)?, &TLS13),
-            "a certificate that is not valid yet" => (issue(not_yet_valid)?, &TLS13),
-            "TLS 1.2 only" => (issue(|_| ())?, &TLS12),
+            "an expired certificate" => issue(expired)?,
+            "a certificate that is not valid yet" => issue(not_yet_valid)?,
+            "TLS 1.2 only" => issue(|_| ())?,
             other => bail!("unknown client: {other}"),
         };
+        let is_old = client == "TLS 1.2 only";
+        let version = if is_old { &TLS12 } else { &TLS13 };
         let config = client_config_of(&[version], fleet.roots(), certificate.as_ref(), &[])?;
         let answer = answer(self.gateway_address().await?, config);
         match tokio::time::timeout(PATIENCE, answer).await {

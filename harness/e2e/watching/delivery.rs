@@ -1,15 +1,13 @@
 //! Faults of KCP, the Kymas that scenarios create without a step's document, and what the demo shows: the delivery of one
 //! event, and of one for a change during an outage of KCP.
 
-use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
 use serde_json::json;
 
-use super::RUNTIME;
 use super::environment::Watching;
-use super::objects::{LIFECYCLE, kyma};
+use super::{LIFECYCLE, RUNTIME, kyma};
 use crate::client::Write;
 use crate::definitions::{eventually, random};
 use crate::gateway::NODE_PORT;
@@ -32,43 +30,14 @@ pub struct Delivery {
     pub received_after_outage: Duration,
 }
 
-/// A fault of KCP.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// The gateway is stopped.
-    Refused,
-    /// Packets to the port of the gateway are dropped before they are forwarded to its Pod.
-    Dropped,
-    /// The managers have no listener.
-    Stopped,
-    /// The queues of the listeners are full.
-    Full,
-    /// The gateway delays requests.
-    Delayed,
-}
-
-impl FromStr for Fault {
-    type Err = anyhow::Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        Ok(match text {
-            "connections are refused" => Self::Refused,
-            "packets are dropped" => Self::Dropped,
-            "the listener is stopped" => Self::Stopped,
-            "the listener is full" => Self::Full,
-            "requests are delayed by 5 seconds" => Self::Delayed,
-            other => bail!("unknown fault: {other}"),
-        })
-    }
-}
-
 impl Watching {
-    /// Injects a fault or ends it, also when there is none.
-    pub(crate) async fn change_fault(&self, fault: Fault, is_injected: bool) -> Result<()> {
+    /// Injects a fault of KCP, by its name in steps, or ends it, also when there is none.
+    pub(crate) async fn change_fault(&self, fault: &str, is_injected: bool) -> Result<()> {
         match fault {
-            Fault::Refused if is_injected => self.gateway.stop().await,
-            Fault::Refused => self.gateway.start().await,
-            Fault::Dropped => {
+            REFUSED if is_injected => self.gateway.stop().await?,
+            REFUSED => self.gateway.start().await?,
+            // Before they are forwarded to the Pod of the gateway.
+            "packets are dropped" => {
                 let rule = format!("PREROUTING -p tcp --dport {NODE_PORT} -j DROP");
                 let command = if is_injected {
                     format!("iptables -t mangle -I {rule}")
@@ -77,9 +46,8 @@ impl Watching {
                 };
                 let output = self.kcp.exec_on_node(&["sh", "-c", &command]).await?;
                 ensure!(output.code == 0, "{command}: {output:?}");
-                Ok(())
             }
-            Fault::Stopped => {
+            "the listener is stopped" => {
                 for manager in &self.managers {
                     if is_injected {
                         manager.stop().await?;
@@ -87,14 +55,15 @@ impl Watching {
                         manager.restart().await?;
                     }
                 }
-                Ok(())
             }
-            Fault::Full => {
+            // The queue of each of them.
+            "the listener is full" => {
                 self.managers.iter().for_each(|it| it.block(is_injected));
-                Ok(())
             }
-            Fault::Delayed => self.gateway.delay(is_injected).await,
+            "requests are delayed by 5 seconds" => self.gateway.delay(is_injected).await?,
+            other => bail!("unknown fault: {other}"),
         }
+        Ok(())
     }
 
     /// Creates two Kymas, the second one while KCP refuses connections.
@@ -109,12 +78,12 @@ impl Watching {
         self.is_received(&namespace, &kyma).await?;
         let received = begin.elapsed();
 
-        self.change_fault(Fault::Refused, true).await?;
+        self.change_fault(REFUSED, true).await?;
         let begin = Instant::now();
         let kyma = self.create_kyma(&namespace).await;
         let write_in_outage = begin.elapsed();
         let end = Instant::now();
-        self.change_fault(Fault::Refused, false).await?;
+        self.change_fault(REFUSED, false).await?;
         self.is_received(&namespace, &kyma?).await?;
         let received_after_outage = end.elapsed();
         self.delete_namespace(&namespace).await?;
@@ -142,10 +111,8 @@ impl Watching {
         let name = format!("kyma-{}", random());
         let mut object = kyma();
         object["metadata"]["name"] = json!(name);
-        let client = &self.runtime.client;
-        let answer = client
-            .write(Write::Create, Some(namespace), &object)
-            .await?;
+        object["metadata"]["namespace"] = json!(namespace);
+        let answer = self.runtime.client.write(Write::Create, &object).await?;
         answer.good_for("create a Kyma")?;
         Ok(name)
     }
@@ -154,11 +121,7 @@ impl Watching {
     pub(super) async fn create_namespace(&self, name: &str) -> Result<String> {
         let name = format!("{name}-{}", random());
         let object = json!({ "kind": "Namespace", "metadata": { "name": name } });
-        let answer = self
-            .runtime
-            .client
-            .write(Write::Create, None, &object)
-            .await?;
+        let answer = self.runtime.client.write(Write::Create, &object).await?;
         answer.good_for("create a Namespace")?;
         Ok(name)
     }
@@ -168,3 +131,6 @@ impl Watching {
         crate::definitions::object::remove(&self.runtime.client, &namespace).await
     }
 }
+
+/// The gateway is stopped.
+const REFUSED: &str = "connections are refused";

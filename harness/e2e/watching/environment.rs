@@ -15,9 +15,8 @@ use testkit::pki::Authority;
 
 use super::certificates::{fresh_authority, gateway_certificates, watcher_certificates};
 use super::manager::Manager;
-use super::objects::{LIFECYCLE, MANAGERS, PINNED};
 use super::runtime::{REPLICAS, WatchedRuntime};
-use super::{DOMAIN, RUNTIME};
+use super::{DOMAIN, LIFECYCLE, MANAGERS, PINNED, RUNTIME};
 use crate::client::Client;
 use crate::definitions::eventually;
 use crate::fixtures::this_machine;
@@ -108,9 +107,9 @@ impl Watching {
         }
         runtime.load_image(watcher).await?;
         publish_host(&runtime, &kcp).await?;
-        let runtime = WatchedRuntime::new(runtime).await?;
         let certificates = watcher_certificates(&authority, &[&authority])?;
-        runtime.install(&watcher.reference, &certificates).await?;
+        let image = &watcher.reference;
+        let runtime = WatchedRuntime::install(runtime, image, &certificates).await?;
         let environment = Self {
             run,
             kcp_client: Client::with(kcp.kubeconfig()).await?,

@@ -9,8 +9,7 @@ use http::Method;
 use serde_json::{Value, json};
 use testkit::metrics::Samples;
 
-use super::objects::{kyma_definition, watchers};
-use super::{FOLLOW_UP_DELAY, HEARTBEAT_INTERVAL};
+use super::{FOLLOW_UP_DELAY, HEARTBEAT_INTERVAL, WATCHERS};
 use crate::client::{Answer, Client};
 use crate::definitions::eventually;
 use crate::gateway::{Certificates, HOST};
@@ -29,13 +28,28 @@ pub(crate) struct WatchedRuntime {
 }
 
 impl WatchedRuntime {
-    pub(super) async fn new(cluster: Cluster) -> Result<Self> {
+    /// Installs the watcher and the kind Kyma.
+    pub(super) async fn install(
+        cluster: Cluster,
+        image: &str,
+        certificates: &Certificates,
+    ) -> Result<Self> {
+        let namespace = json!({ "name": NAMESPACE });
+        let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": namespace });
+        cluster.apply(&namespace.to_string()).await?;
+        cluster.apply(include_str!("kyma.yaml")).await?;
+        for object in manifests(image, certificates).await? {
+            cluster.apply(&object.to_string()).await?;
+        }
         let client = Client::with(cluster.kubeconfig()).await?;
         let watcher = Workload {
             client: client.clone(),
             namespace: NAMESPACE,
             name: NAME,
         };
+        watcher.is_rolled_out().await?;
+        // A kept watcher has the certificates of another run.
+        watcher.update_mounts().await?;
         Ok(Self {
             cluster,
             client,
@@ -43,38 +57,22 @@ impl WatchedRuntime {
         })
     }
 
-    /// Installs the watcher and the kind Kyma.
-    pub(super) async fn install(&self, image: &str, certificates: &Certificates) -> Result<()> {
-        let metadata = json!({ "name": NAMESPACE });
-        let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": metadata });
-        self.apply(&namespace).await?;
-        self.apply(&kyma_definition()).await?;
-        for object in manifests(image, certificates).await? {
-            self.apply(&object).await?;
-        }
-        self.watcher.is_rolled_out().await?;
-        // A kept watcher has the certificates of another run.
-        self.watcher.update_mounts().await
-    }
-
     /// Replaces the certificates of the watcher and the `caBundle`, and waits until each replica has loaded them.
     pub(super) async fn renew(&self, certificates: &Certificates) -> Result<()> {
         let before = self.certificate_reloads().await?;
-        self.apply(&json!({
+        let secret = json!({
             "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
             "metadata": { "name": SECRET, "namespace": NAMESPACE },
             "stringData": certificates.files(),
-        }))
-        .await?;
+        });
+        self.cluster.apply(&secret.to_string()).await?;
         self.trust(&certificates.trusted).await?;
         self.watcher.update_mounts().await?;
         eventually("the watcher has loaded the certificates", async || {
             let now = self.certificate_reloads().await?;
             for (pod, reloads) in &before {
-                ensure!(
-                    now.get(pod) > Some(reloads),
-                    "{pod}: {now:?} after {before:?}"
-                );
+                let is_newer = now.get(pod) > Some(reloads);
+                ensure!(is_newer, "{pod}: {now:?} after {before:?}");
             }
             Ok(())
         })
@@ -179,11 +177,6 @@ impl WatchedRuntime {
         Ok(String::from_utf8(BASE64.decode(text)?)?)
     }
 
-    async fn apply(&self, object: &Value) -> Result<()> {
-        self.cluster.apply(&object.to_string()).await?;
-        Ok(())
-    }
-
     /// Keeps metrics of each replica, and logs of containers that were restarted.
     pub(super) async fn keep(&self, evidence: &Evidence) {
         for pod in self.watcher.pod_names().await.unwrap_or_default() {
@@ -203,7 +196,7 @@ async fn manifests(image: &str, certificates: &Certificates) -> Result<Vec<Value
         std::fs::write(folder.path().join(name), text.as_str().unwrap_or_default())?;
     }
     let list = folder.path().join("watchers.yaml");
-    std::fs::write(&list, watchers().to_string())?;
+    std::fs::write(&list, WATCHERS)?;
     let [list, folder] = [&list, folder.path()].map(|it| it.to_str().unwrap_or_default());
     let heartbeat = format!("--heartbeat-interval={}s", HEARTBEAT_INTERVAL.as_secs());
     let follow_up = format!("--follow-up-delay={}s", FOLLOW_UP_DELAY.as_secs());

@@ -173,13 +173,6 @@ impl KymaStream {
         ensure!(count >= MINIMUM, "only {count} Kymas were created");
         Ok(kymas)
     }
-
-    /// Ends at once.
-    pub(crate) async fn abort(self) {
-        self.task.abort();
-        // Its handle of the environment is dropped now.
-        let _ = self.task.await;
-    }
 }
 
 impl Environment for View {

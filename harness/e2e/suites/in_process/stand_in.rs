@@ -153,8 +153,8 @@ impl StandIn {
         if let Some(before) = &before
             && *method == Method::PATCH
         {
-            let patch = std::mem::replace(&mut pod, before.clone());
-            json_patch::merge(&mut pod, &patch);
+            let change = std::mem::replace(&mut pod, before.clone());
+            json_patch::merge(&mut pod, &change);
         }
         pod["metadata"]["namespace"] = json!(namespace);
         let is_changed = before
@@ -178,9 +178,9 @@ impl StandIn {
         let answer: Value = serde_json::from_slice(&bytes)?;
         let response = &answer["response"];
         ensure!(response["allowed"] == true, "denied: {answer}");
-        if let Some(patch) = response["patch"].as_str() {
-            let patch: json_patch::Patch = serde_json::from_slice(&BASE64.decode(patch)?)?;
-            json_patch::patch(&mut pod, &patch)?;
+        if let Some(encoded) = response["patch"].as_str() {
+            let operations: json_patch::Patch = serde_json::from_slice(&BASE64.decode(encoded)?)?;
+            json_patch::patch(&mut pod, &operations)?;
         }
         let warnings = response["warnings"].as_array().into_iter().flatten();
         let warnings = warnings.filter_map(|it| it.as_str().map(str::to_owned));
