@@ -186,7 +186,11 @@ async fn status() -> anyhow::Result<()> {
     let setup = Setup::load()?;
     println!("clusters run on {}", setup.provider);
     for container in run::kept_containers().await? {
-        let state = if container.running { "runs" } else { "stopped" };
+        let state = if container.running == Some(true) {
+            "runs"
+        } else {
+            "stopped"
+        };
         println!("{} {state}", container.name);
     }
     Ok(())
