@@ -10,7 +10,6 @@ mod container;
 mod node;
 mod objects;
 mod options;
-mod report;
 pub mod selfcheck;
 
 pub(crate) use container::request;
@@ -130,26 +129,20 @@ async fn ready(client: &kube::Client, has_node: bool) -> anyhow::Result<()> {
     until("the API server is ready", READY_TIMEOUT, healthy).await?;
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
     let account = || accounts.get("default");
-    until(
-        "the ServiceAccount default/default exists",
-        READY_TIMEOUT,
-        account,
-    )
-    .await?;
+    let what = "the ServiceAccount default/default exists";
+    until(what, READY_TIMEOUT, account).await?;
     if has_node {
         let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(client.clone());
-        let node_ready = || a_node_is_ready(&nodes);
+        let node_ready = async || {
+            let found = nodes.list(&kube::api::ListParams::default()).await?;
+            let statuses = found.iter().filter_map(|node| node.status.as_ref());
+            let mut conditions = statuses.flat_map(|status| status.conditions.iter().flatten());
+            let ready = conditions.any(|it| it.type_ == "Ready" && it.status == "True");
+            ensure!(ready, "{} nodes, none Ready", found.items.len());
+            anyhow::Ok(())
+        };
         until("a node is Ready", READY_TIMEOUT, node_ready).await?;
     }
-    Ok(())
-}
-
-async fn a_node_is_ready(nodes: &Api<k8s_openapi::api::core::v1::Node>) -> anyhow::Result<()> {
-    let found = nodes.list(&kube::api::ListParams::default()).await?;
-    let statuses = found.iter().filter_map(|node| node.status.as_ref());
-    let mut conditions = statuses.flat_map(|status| status.conditions.iter().flatten());
-    let ready = conditions.any(|it| it.type_ == "Ready" && it.status == "True");
-    ensure!(ready, "{} nodes, none Ready", found.items.len());
     Ok(())
 }
 

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 use testcontainers::runners::AsyncRunner as _;
 use testcontainers::{ContainerAsync, GenericImage, ImageExt as _};
@@ -51,20 +51,23 @@ impl Node {
         options: &ClusterOptions,
     ) -> anyhow::Result<Self> {
         let image = provider.to_string();
-        let slot = run
-            .slot(&options.name, (&image, &options.shape()), false)
-            .await?;
+        let shape = options.shape();
+        let slot = run.slot(&options.name, (&image, &shape), false).await?;
         let log = workspace::logs().join(format!("{}.log", slot.name));
         std::fs::create_dir_all(workspace::logs())?;
         // A file of that name is of an earlier container.
         let _ = std::fs::remove_file(&log);
         let request = of_cluster(provider, options, &slot).with_network(run.network());
         let started = Box::pin(request.start()).await;
+        let failed = || {
+            format!(
+                "{} did not start; the end of its log:\n{}",
+                slot.name,
+                tail(&log, 25)
+            )
+        };
         Ok(Self {
-            container: started.with_context(|| {
-                let (name, tail) = (&slot.name, tail(&log, 25));
-                format!("{name} did not start; the end of its log:\n{tail}")
-            })?,
+            container: started.with_context(failed)?,
             docker: run.docker().clone(),
             name: slot.name,
             stays: slot.stays,
@@ -87,11 +90,9 @@ impl Node {
         let mapped = || self.container.get_host_port_ipv4(API_PORT);
         let port = until("the API's port is mapped", PATIENCE, mapped).await?;
         let read = async || {
-            let text = docker::must(&["exec", self.id(), "cat", KUBECONFIG])
-                .await?
-                .stdout;
-            ensure!(text.contains(INSIDE), "no {INSIDE} in it");
-            anyhow::Ok(text)
+            let read = docker::must(&["exec", self.id(), "cat", KUBECONFIG]).await?;
+            ensure!(read.stdout.contains(INSIDE), "no {INSIDE} in it");
+            anyhow::Ok(read.stdout)
         };
         let inside = until("the kubeconfig is written", PATIENCE, read).await?;
         Ok(inside.replace(INSIDE, &format!("https://127.0.0.1:{port}")))
@@ -109,20 +110,16 @@ impl Node {
         }
         let script = "\"$0\" save \"$1\" | \"$0\" exec --interactive \"$2\" ctr --namespace k8s.io images import -";
         let mut import = Command::new("sh");
-        import.args(["-c", script]).arg(docker::program());
+        let arguments = [docker::program(), &image.reference, self.id()];
         import
-            .args([&image.reference, self.id()])
+            .args(["-c", script])
+            .args(arguments)
             .kill_on_drop(true);
-        let Ok(ended) = timeout(IMPORT_TIME, import.output()).await else {
-            bail!("import {}: no end within {IMPORT_TIME:?}", image.reference);
-        };
-        let ended = ended?;
-        ensure!(
-            ended.status.success(),
-            "import {}: {}",
-            image.reference,
-            String::from_utf8_lossy(&ended.stderr)
-        );
+        let ended = timeout(IMPORT_TIME, import.output()).await;
+        let what = || format!("import {}", image.reference);
+        let ended = ended.with_context(what)??;
+        let errors = String::from_utf8_lossy(&ended.stderr);
+        ensure!(ended.status.success(), "{}: {errors}", what());
         docker::must(&["exec", self.id(), "touch", &marker]).await?;
         Ok(())
     }
