@@ -12,8 +12,9 @@ use anyhow::Context as _;
 use tokio::process::Command;
 
 use super::{Image, content_tag, context};
+use crate::cluster::Provider;
 use crate::progress::Progress;
-use crate::setup::{ENVOY_VERSION, Pulled, Setup, ensure_envoy};
+use crate::setup::{ENVOY_VERSION, Setup, ensure_envoy, pulled_gateway};
 use crate::workspace;
 
 /// The name under which nodes know the probe.
@@ -67,8 +68,8 @@ async fn compile_probe(progress: &Progress, source: &Path, folder: &Path) -> any
 
 /// The gateway's image: pulled or built, as the set-up chose, if the daemon lacks it.
 pub async fn gateway(progress: &Progress, setup: &Setup) -> anyhow::Result<Image> {
-    if let Some(pulled) = Pulled::of(&setup.provider) {
-        let found = Image::find(&pulled.gateway).await?;
+    if matches!(setup.provider, Provider::K3s(_)) {
+        let found = Image::find(&pulled_gateway()).await?;
         return found.context("the set-up has not pulled the gateway");
     }
     let program = ensure_envoy(progress).await?;
