@@ -12,7 +12,7 @@ mod objects;
 mod options;
 pub mod selfcheck;
 
-pub(crate) use container::request;
+pub(crate) use container::{Container, request};
 pub use node::PodTarget;
 pub use objects::MANAGER;
 pub(crate) use options::k3s_image;
@@ -29,7 +29,6 @@ use testkit::until::until;
 
 use crate::run::Run;
 use crate::workspace;
-use node::Node;
 
 /// A running cluster.
 pub struct Cluster {
@@ -39,7 +38,7 @@ pub struct Cluster {
     kubeconfig_path: PathBuf,
     client: kube::Client,
     kinds: objects::Kinds,
-    node: Node,
+    node: Container,
 }
 
 impl Cluster {
@@ -50,7 +49,7 @@ impl Cluster {
         options: &ClusterOptions,
     ) -> anyhow::Result<Self> {
         // testcontainers' futures are large; callers shall not carry them.
-        let node = Box::pin(Node::start(run, provider, options)).await?;
+        let node = Box::pin(node::start(run, provider, options)).await?;
         let kubeconfig = node.kubeconfig().await?;
         let kubeconfig_path = write_kubeconfig(&options.name, &kubeconfig)?;
         let client = client(&kubeconfig).await?;
@@ -83,7 +82,7 @@ impl Cluster {
 
     /// Docker's name of the container, if the container stays when the run ends.
     pub fn kept_container(&self) -> Option<&str> {
-        self.node.kept_container()
+        self.node.kept_name()
     }
 
     /// A client with all rights. It takes no part in the choice of retries and timeouts that the product makes.

@@ -80,11 +80,6 @@ impl Run {
         &self.network
     }
 
-    /// Whether what is started now stays when the run ends.
-    pub(crate) fn keeps(&self) -> bool {
-        self.keep
-    }
-
     /// The daemon.
     pub(crate) fn docker(&self) -> &Docker {
         &self.docker

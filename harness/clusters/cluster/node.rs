@@ -8,30 +8,17 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
-use testcontainers::runners::AsyncRunner as _;
-use testcontainers::{ContainerAsync, GenericImage, ImageExt as _};
+use testcontainers::ImageExt as _;
 use testkit::until::until;
 use tokio::process::Command;
 use tokio::time::timeout;
 
 use super::Cluster;
-use super::container::{API_PORT, of_cluster};
+use super::container::{API_PORT, Container, of_cluster};
 use super::options::{ClusterOptions, Provider};
-use crate::docker::{self, Docker, Output};
+use crate::docker::{self, Output};
 use crate::images::Image;
-use crate::progress::tail;
 use crate::run::Run;
-use crate::workspace;
-
-/// The container and what is needed to reach into it.
-#[derive(Debug)]
-pub(super) struct Node {
-    container: ContainerAsync<GenericImage>,
-    docker: Docker,
-    /// Docker's name of the container.
-    name: String,
-    stays: bool,
-}
 
 /// A container of a Pod.
 #[derive(Debug, Clone, Copy)]
@@ -44,51 +31,22 @@ pub struct PodTarget<'a> {
     pub container: Option<&'a str>,
 }
 
-impl Node {
-    pub(super) async fn start(
-        run: &Run,
-        provider: &Provider,
-        options: &ClusterOptions,
-    ) -> anyhow::Result<Self> {
-        let image = provider.to_string();
-        let shape = options.shape();
-        let slot = run.slot(&options.name, (&image, &shape), false).await?;
-        let log = workspace::logs().join(format!("{}.log", slot.name));
-        std::fs::create_dir_all(workspace::logs())?;
-        // A file of that name is of an earlier container.
-        let _ = std::fs::remove_file(&log);
-        let request = of_cluster(provider, options, &slot).with_network(run.network());
-        let started = Box::pin(request.start()).await;
-        let failed = || {
-            format!(
-                "{} did not start; the end of its log:\n{}",
-                slot.name,
-                tail(&log, 25)
-            )
-        };
-        Ok(Self {
-            container: started.with_context(failed)?,
-            docker: run.docker().clone(),
-            name: slot.name,
-            stays: slot.stays,
-        })
-    }
+/// Starts the container of a cluster.
+pub(super) async fn start(
+    run: &Run,
+    provider: &Provider,
+    options: &ClusterOptions,
+) -> anyhow::Result<Container> {
+    let (image, shape) = (provider.to_string(), options.shape());
+    let slot = run.slot(&options.name, (&image, &shape), false).await?;
+    let request = of_cluster(provider, options, &slot).with_network(run.network());
+    Container::start(run, slot, request).await
+}
 
-    pub(super) fn kept_container(&self) -> Option<&str> {
-        self.stays.then_some(self.name.as_str())
-    }
-
-    pub(super) async fn stop(self) -> anyhow::Result<()> {
-        if self.stays {
-            return Ok(());
-        }
-        self.docker.dispose(self.container).await
-    }
-
+impl Container {
     /// The kubeconfig with the port that Docker mapped.
     pub(super) async fn kubeconfig(&self) -> anyhow::Result<String> {
-        let mapped = || self.container.get_host_port_ipv4(API_PORT);
-        let port = until("the API's port is mapped", PATIENCE, mapped).await?;
+        let port = self.port(API_PORT).await?;
         let read = async || {
             let read = docker::must(&["exec", self.id(), "cat", KUBECONFIG]).await?;
             ensure!(read.stdout.contains(INSIDE), "no {INSIDE} in it");
@@ -96,10 +54,6 @@ impl Node {
         };
         let inside = until("the kubeconfig is written", PATIENCE, read).await?;
         Ok(inside.replace(INSIDE, &format!("https://127.0.0.1:{port}")))
-    }
-
-    pub(super) fn id(&self) -> &str {
-        self.container.id()
     }
 
     async fn load(&self, image: &Image) -> anyhow::Result<()> {
@@ -159,9 +113,7 @@ impl Cluster {
 
     /// The address of the node in the run's network, for other containers.
     pub async fn node_address(&self) -> anyhow::Result<String> {
-        let address = self.node.container.get_bridge_ip_address().await;
-        let address = address.with_context(|| format!("address of cluster {}", self.name))?;
-        Ok(address.to_string())
+        self.node.address().await
     }
 
     /// The kubeconfig by the node's address: for other containers, and for clients that shall not pass through Docker's proxy.
