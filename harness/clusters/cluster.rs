@@ -10,10 +10,9 @@ mod container;
 mod node;
 mod objects;
 mod options;
-mod report;
 pub mod selfcheck;
 
-pub(crate) use container::request;
+pub(crate) use container::{Container, request};
 pub use node::PodTarget;
 pub use objects::MANAGER;
 pub(crate) use options::k3s_image;
@@ -30,7 +29,6 @@ use testkit::until::until;
 
 use crate::run::Run;
 use crate::workspace;
-use node::Node;
 
 /// A running cluster.
 pub struct Cluster {
@@ -40,7 +38,7 @@ pub struct Cluster {
     kubeconfig_path: PathBuf,
     client: kube::Client,
     kinds: objects::Kinds,
-    node: Node,
+    node: Container,
 }
 
 impl Cluster {
@@ -51,7 +49,7 @@ impl Cluster {
         options: &ClusterOptions,
     ) -> anyhow::Result<Self> {
         // testcontainers' futures are large; callers shall not carry them.
-        let node = Box::pin(Node::start(run, provider, options)).await?;
+        let node = Box::pin(node::start(run, provider, options)).await?;
         let kubeconfig = node.kubeconfig().await?;
         let kubeconfig_path = write_kubeconfig(&options.name, &kubeconfig)?;
         let client = client(&kubeconfig).await?;
@@ -84,7 +82,7 @@ impl Cluster {
 
     /// Docker's name of the container, if the container stays when the run ends.
     pub fn kept_container(&self) -> Option<&str> {
-        self.node.kept_container()
+        self.node.kept_name()
     }
 
     /// A client with all rights. It takes no part in the choice of retries and timeouts that the product makes.
@@ -130,26 +128,20 @@ async fn ready(client: &kube::Client, has_node: bool) -> anyhow::Result<()> {
     until("the API server is ready", READY_TIMEOUT, healthy).await?;
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), "default");
     let account = || accounts.get("default");
-    until(
-        "the ServiceAccount default/default exists",
-        READY_TIMEOUT,
-        account,
-    )
-    .await?;
+    let what = "the ServiceAccount default/default exists";
+    until(what, READY_TIMEOUT, account).await?;
     if has_node {
         let nodes: Api<k8s_openapi::api::core::v1::Node> = Api::all(client.clone());
-        let node_ready = || a_node_is_ready(&nodes);
+        let node_ready = async || {
+            let found = nodes.list(&kube::api::ListParams::default()).await?;
+            let statuses = found.iter().filter_map(|node| node.status.as_ref());
+            let mut conditions = statuses.flat_map(|status| status.conditions.iter().flatten());
+            let ready = conditions.any(|it| it.type_ == "Ready" && it.status == "True");
+            ensure!(ready, "{} nodes, none Ready", found.items.len());
+            anyhow::Ok(())
+        };
         until("a node is Ready", READY_TIMEOUT, node_ready).await?;
     }
-    Ok(())
-}
-
-async fn a_node_is_ready(nodes: &Api<k8s_openapi::api::core::v1::Node>) -> anyhow::Result<()> {
-    let found = nodes.list(&kube::api::ListParams::default()).await?;
-    let statuses = found.iter().filter_map(|node| node.status.as_ref());
-    let mut conditions = statuses.flat_map(|status| status.conditions.iter().flatten());
-    let ready = conditions.any(|it| it.type_ == "Ready" && it.status == "True");
-    ensure!(ready, "{} nodes, none Ready", found.items.len());
     Ok(())
 }
 

@@ -5,7 +5,7 @@
 //! and sweep may overlap.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -38,8 +38,8 @@ pub struct Labelled {
     pub name: String,
     /// All its labels.
     pub labels: HashMap<String, String>,
-    /// For containers: whether it runs.
-    pub running: bool,
+    /// Whether it is a container that runs; absent for a network.
+    pub running: Option<bool>,
 }
 
 /// What a program in a container wrote, and how it ended.
@@ -80,54 +80,43 @@ impl Docker {
         let name = TagImageOptionsBuilder::new().repo(repository).tag(tag);
         self.0.tag_image(image, Some(name.build())).await?;
         let options = PushImageOptionsBuilder::new().tag(tag).build();
-        let pushing = self
-            .0
-            .push_image(repository, Some(options), Some(credentials));
+        let api = &self.0;
+        let pushing = api.push_image(repository, Some(options), Some(credentials));
         let pushed = pushing.try_for_each(async |_| Ok(())).await;
         // Only the name: the image has another one.
         let name = format!("{repository}:{tag}");
-        self.0
-            .remove_image(&name, None::<RemoveImageOptions>, None)
-            .await?;
+        let options = None::<RemoveImageOptions>;
+        api.remove_image(&name, options, None).await?;
         pushed.with_context(|| format!("push {name}"))
     }
 
-    /// Containers that carry the label `key`, stopped ones too.
-    pub(crate) async fn containers(&self, key: &str) -> anyhow::Result<Vec<Labelled>> {
+    /// Containers that carry the label `key`, stopped ones too, and then networks.
+    pub(crate) async fn labelled(&self, key: &str) -> anyhow::Result<Vec<Labelled>> {
         let filters = HashMap::from([("label", vec![key])]);
-        let options = ListContainersOptionsBuilder::new()
-            .all(true)
-            .filters(&filters);
-        let found = self.0.list_containers(Some(options.build())).await?;
-        let labelled = found.into_iter().map(|container| {
-            let names = container.names.unwrap_or_default();
-            let name = names
-                .first()
-                .map_or("", |name| name.trim_start_matches('/'));
-            Labelled {
-                id: container.id.unwrap_or_default(),
-                name: name.to_owned(),
-                labels: container.labels.unwrap_or_default(),
-                running: container
-                    .state
-                    .is_some_and(|it| it.to_string() == "running"),
-            }
+        let options = ListContainersOptionsBuilder::new().all(true);
+        let containers = options.filters(&filters).build();
+        let containers = self.0.list_containers(Some(containers)).await?;
+        let networks = ListNetworksOptionsBuilder::new().filters(&filters).build();
+        let networks = self.0.list_networks(Some(networks)).await?;
+        let containers = containers.into_iter().map(|it| Labelled {
+            id: it.id.unwrap_or_default(),
+            name: it
+                .names
+                .iter()
+                .flatten()
+                .take(1)
+                .map(|it| it.replace('/', ""))
+                .collect(),
+            labels: it.labels.unwrap_or_default(),
+            running: Some(it.state.is_some_and(|it| it.to_string() == "running")),
         });
-        Ok(labelled.collect())
-    }
-
-    /// Networks that carry the label `key`.
-    pub(crate) async fn networks(&self, key: &str) -> anyhow::Result<Vec<Labelled>> {
-        let filters = HashMap::from([("label", vec![key])]);
-        let options = ListNetworksOptionsBuilder::new().filters(&filters).build();
-        let found = self.0.list_networks(Some(options)).await?;
-        let labelled = found.into_iter().map(|network| Labelled {
-            id: network.id.unwrap_or_default(),
-            name: network.name.unwrap_or_default(),
-            labels: network.labels.unwrap_or_default(),
-            running: false,
+        let networks = networks.into_iter().map(|it| Labelled {
+            id: it.id.unwrap_or_default(),
+            name: it.name.unwrap_or_default(),
+            labels: it.labels.unwrap_or_default(),
+            running: None,
         });
-        Ok(labelled.collect())
+        Ok(containers.chain(networks).collect())
     }
 
     /// Creates a bridge network. Where `bridge` names its bridge, the daemon accepts that name once, whichever clients ask
@@ -139,22 +128,19 @@ impl Docker {
         labels: HashMap<String, String>,
     ) -> anyhow::Result<()> {
         let option = |bridge: &str| {
-            [(
-                "com.docker.network.bridge.name".to_owned(),
-                bridge.to_owned(),
-            )]
+            let name = "com.docker.network.bridge.name";
+            HashMap::from([(name.to_owned(), bridge.to_owned())])
         };
         let request = NetworkCreateRequest {
             name: name.to_owned(),
             driver: Some("bridge".to_owned()),
-            options: bridge.map(|bridge| option(bridge).into()),
+            options: bridge.map(option),
             labels: Some(labels),
             ..Default::default()
         };
         let created = self.0.create_network(request).await;
-        created
-            .map(drop)
-            .with_context(|| format!("create the network {name}"))
+        created.with_context(|| format!("create the network {name}"))?;
+        Ok(())
     }
 
     /// Puts a container into a network under a further name.
@@ -170,13 +156,19 @@ impl Docker {
         joined.with_context(|| format!("join the network {network}"))
     }
 
-    /// Removes a container at once, with its anonymous volumes; one that is gone already is no error.
-    pub(crate) async fn remove_container(&self, id: &str) -> anyhow::Result<()> {
-        let options = RemoveContainerOptionsBuilder::new().force(true).v(true);
-        match self.0.remove_container(id, Some(options.build())).await {
-            Err(error) if !is_gone(&error) => Err(error).context("remove a container"),
-            _ => Ok(()),
+    /// Removes a container at once, with its anonymous volumes, or a network.
+    pub(crate) async fn remove(&self, it: &Labelled) -> anyhow::Result<()> {
+        if it.running.is_some() {
+            return self.remove_container(&it.id).await;
         }
+        let removed = self.0.remove_network(&it.id).await;
+        unless_gone(removed).context("remove a network")
+    }
+
+    async fn remove_container(&self, id: &str) -> anyhow::Result<()> {
+        let options = RemoveContainerOptionsBuilder::new().force(true).v(true);
+        let removed = self.0.remove_container(id, Some(options.build())).await;
+        unless_gone(removed).context("remove a container")
     }
 
     /// Removes a container that testcontainers started.
@@ -188,22 +180,24 @@ impl Docker {
             Err(_) => self.remove_container(&id).await,
         }
     }
+}
 
-    /// Removes a network; one that is gone already is no error.
-    pub(crate) async fn remove_network(&self, network: &str) -> anyhow::Result<()> {
-        match self.0.remove_network(network).await {
-            Err(error) if !is_gone(&error) => Err(error).context("remove a network"),
-            _ => Ok(()),
-        }
+fn unless_gone(removed: Result<(), Error>) -> Result<(), Error> {
+    match removed {
+        Err(error) if is_gone(&error) => Ok(()),
+        removed => removed,
     }
 }
 
+/// Whether there is nothing to remove; 409: another removal of the same container is under way.
 fn is_gone(error: &Error) -> bool {
-    // 409: another removal of the same container is under way.
-    let Error::DockerResponseServerError { status_code, .. } = error else {
-        return false;
-    };
-    matches!(status_code, 404 | 409)
+    matches!(
+        error,
+        Error::DockerResponseServerError {
+            status_code: 404 | 409,
+            ..
+        }
+    )
 }
 
 /// Runs the `docker` program to its end; what the program in a container returns is the exit code.
@@ -232,14 +226,12 @@ pub(crate) async fn must(args: &[&str]) -> anyhow::Result<Output> {
 /// The longest program in a container imports an image into a busy node.
 const TIME_LIMIT: Duration = Duration::from_mins(5);
 
-/// The `docker` program that can use BuildKit.
-///
-/// Debian's can; a newer client that comes first on the PATH without its buildx plugin cannot.
-pub(crate) fn program() -> PathBuf {
-    let debian = Path::new("/usr/bin/docker");
-    if debian.exists() {
-        debian.to_owned()
+/// The `docker` program that can use BuildKit: Debian's, where a newer one on the PATH may lack its buildx plugin.
+pub(crate) fn program() -> &'static str {
+    let debian = "/usr/bin/docker";
+    if Path::new(debian).exists() {
+        debian
     } else {
-        PathBuf::from("docker")
+        "docker"
     }
 }

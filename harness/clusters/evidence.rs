@@ -1,8 +1,6 @@
-//! Evidence: one folder for everything that explains a failure.
+//! Evidence: one folder for everything that explains the last failure of a scenario.
 //!
-//! Invariant: a folder holds the last failure of its scenario and nothing older. Collecting never fails a run: what
-//! cannot be read is written down as a line in `missing.txt`. Deliberately absent: collecting from a cluster itself
-//! (see [`crate::cluster::Cluster::collect_evidence`]).
+//! Collecting never fails a run: what cannot be read is written down as a line in `missing.txt`.
 
 use std::fmt::Display;
 use std::io::Write as _;
@@ -76,17 +74,9 @@ pub fn root() -> PathBuf {
 
 /// A name that is safe as one path segment: lower-case letters, digits and single hyphens.
 pub fn slug(text: &str) -> String {
-    let mut slug = String::with_capacity(text.len());
-    for part in text
-        .split(|c: char| !c.is_ascii_alphanumeric())
-        .filter(|part| !part.is_empty())
-    {
-        if !slug.is_empty() {
-            slug.push('-');
-        }
-        slug.push_str(&part.to_ascii_lowercase());
-    }
-    slug
+    let parts = text.split(|c: char| !c.is_ascii_alphanumeric());
+    let parts: Vec<&str> = parts.filter(|part| !part.is_empty()).collect();
+    parts.join("-").to_ascii_lowercase()
 }
 
 #[cfg(test)]
@@ -105,14 +95,9 @@ mod tests {
         evidence.keep_result("pods.yaml", Err::<&str, _>("no route to host"));
 
         assert!(!folder.join("old").exists());
-        assert_eq!(
-            std::fs::read_to_string(folder.join("node/kubelet.log")).unwrap(),
-            "line"
-        );
-        assert_eq!(
-            std::fs::read_to_string(folder.join("missing.txt")).unwrap(),
-            "pods.yaml: no route to host\n"
-        );
+        let read = |name: &str| std::fs::read_to_string(folder.join(name)).unwrap();
+        assert_eq!(read("node/kubelet.log"), "line");
+        assert_eq!(read("missing.txt"), "pods.yaml: no route to host\n");
     }
 
     #[test]

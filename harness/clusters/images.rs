@@ -48,16 +48,11 @@ impl Image {
         options: &[&str],
     ) -> anyhow::Result<Self> {
         let mut build = Command::new(docker::program());
-        build
-            .env("DOCKER_BUILDKIT", "1")
-            .args(["build", "--quiet"])
-            .args(options);
-        build
-            .args(["--tag", reference, "--file"])
-            .args([dockerfile, folder]);
-        progress
-            .run(&format!("build the image {reference}"), &mut build)
-            .await?;
+        build.env("DOCKER_BUILDKIT", "1").args(["build", "--quiet"]);
+        build.args(options).args(["--tag", reference, "--file"]);
+        build.args([dockerfile, folder]);
+        let title = format!("build the image {reference}");
+        progress.run(&title, &mut build).await?;
         let found = Self::find(reference).await?;
         found.with_context(|| format!("Docker lacks {reference}, which it has built"))
     }

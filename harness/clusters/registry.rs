@@ -12,16 +12,14 @@ use anyhow::{Context as _, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::{Deserialize, Serialize};
+use testcontainers::ImageExt as _;
 use testcontainers::bollard::auth::DockerCredentials;
 use testcontainers::core::ContainerPort;
-use testcontainers::runners::AsyncRunner as _;
-use testcontainers::{ContainerAsync, GenericImage, ImageExt as _};
 use testkit::pki::Authority;
 use testkit::pki::rcgen::SanType;
 use testkit::until::until;
 
-use crate::cluster::request;
-use crate::docker::Docker;
+use crate::cluster::{Container, request};
 use crate::images::{Image, digest};
 use crate::run::Run;
 use crate::workspace;
@@ -33,24 +31,18 @@ const HOST: &str = "registry.landscape.test:5000";
 /// A running registry.
 #[derive(Debug)]
 pub struct Registry {
-    container: ContainerAsync<GenericImage>,
-    docker: Docker,
+    container: Container,
     identity: Identity,
     /// On loopback.
     port: u16,
-    stays: bool,
 }
 
 impl Registry {
     /// Starts it in the run's network, or takes a kept one.
     pub async fn start(run: &Run, image: &str, identity: &Identity) -> anyhow::Result<Self> {
-        // Clusters that start simultaneously share the kept registry: the first one creates it, the others find it.
+        // Clusters that start simultaneously share a kept registry: the first one creates it, the others find it.
         static LOCK: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-        let _guard = if run.keeps() {
-            Some(LOCK.lock().await)
-        } else {
-            None
-        };
+        let _guard = LOCK.lock().await;
         let shape = (image, identity.certificate_pem.as_str());
         let slot = run.slot("registry", shape, true).await?;
         let mut request = request(image, &slot, PORT, "listening on")
@@ -60,20 +52,16 @@ impl Registry {
         for (name, value) in SETTINGS {
             request = request.with_env_var(name, value);
         }
-        let container = Box::pin(request.start()).await;
-        let container = container.context("start the registry; see target/harness/logs")?;
-        if !slot.exists {
+        let exists = slot.exists;
+        let container = Container::start(run, slot, request).await?;
+        if !exists {
             let joined = run.docker().join(container.id(), run.network(), NAME);
             joined.await?;
         }
-        let mapped = || container.get_host_port_ipv4(PORT);
-        let port = until("the registry's port is mapped", PATIENCE, mapped).await?;
         let registry = Self {
-            docker: run.docker().clone(),
             identity: identity.clone(),
-            stays: slot.stays,
+            port: container.port(PORT).await?,
             container,
-            port,
         };
         let answers = || registry.requires_credentials();
         until("the registry requires credentials", PATIENCE, answers).await?;
@@ -82,10 +70,7 @@ impl Registry {
 
     /// Removes the container, unless it is kept or was there before the run.
     pub async fn stop(self) -> anyhow::Result<()> {
-        if self.stays {
-            return Ok(());
-        }
-        self.docker.dispose(self.container).await
+        self.container.stop().await
     }
 
     /// Host and port, as image references have them.
@@ -108,6 +93,7 @@ impl Registry {
             ..Default::default()
         };
         let pushed = self
+            .container
             .docker
             .push(&image.reference, (&target, tag), credentials);
         pushed.await?;

@@ -26,7 +26,6 @@ pub struct Run {
     id: RunId,
     docker: Docker,
     network: String,
-    owns_network: bool,
     keep: bool,
 }
 
@@ -48,54 +47,37 @@ impl Run {
         sweep(&docker, RunId::is_gone).await?;
         let id = RunId::next();
         let kept = kept::network(&docker, &Owner::this(), keep).await?;
-        let run = Self {
-            owns_network: kept.is_none(),
-            network: kept.unwrap_or_else(|| id.prefix()),
+        let own = kept.is_none().then(|| id.prefix());
+        if let Some(own) = &own {
+            docker.create_network(own, None, id.labels()).await?;
+        }
+        Ok(Self {
+            network: kept.or(own).unwrap_or_default(),
             id,
             docker,
             keep,
-        };
-        if run.owns_network {
-            let labels = run.id.labels();
-            run.docker
-                .create_network(&run.network, None, labels)
-                .await?;
-        }
-        Ok(run)
+        })
     }
 
     /// Removes what is the run's own and is still there: the network, and containers whose handles were lost.
     pub async fn end(self) -> anyhow::Result<()> {
-        for container in self.own(self.docker.containers(RUN).await?) {
-            self.docker.remove_container(&container.id).await?;
-        }
-        if self.owns_network {
-            self.docker.remove_network(&self.network).await?;
+        for found in self.own().await? {
+            self.docker.remove(&found).await?;
         }
         Ok(())
     }
 
-    /// The names of all containers and networks that the run made and that are still there; kept ones are none.
-    pub(crate) async fn leftovers(&self) -> anyhow::Result<Vec<String>> {
-        let mut found = self.docker.containers(RUN).await?;
-        found.extend(self.docker.networks(RUN).await?);
-        Ok(self.own(found).map(|found| found.name).collect())
-    }
-
-    fn own(&self, found: Vec<Labelled>) -> impl Iterator<Item = Labelled> {
-        let own = self.id.labels();
-        let own = move |it: &Labelled| it.labels.get(RUN) == own.get(RUN);
-        found.into_iter().filter(own)
+    /// The containers and networks that the run made and that are still there; kept ones are none.
+    pub(crate) async fn own(&self) -> anyhow::Result<Vec<Labelled>> {
+        let id = self.id.to_string();
+        let mut found = self.docker.labelled(RUN).await?;
+        found.retain(|found| found.labels.get(RUN) == Some(&id));
+        Ok(found)
     }
 
     /// The network that all containers of the run share.
     pub(crate) fn network(&self) -> &str {
         &self.network
-    }
-
-    /// Whether what is started now stays when the run ends.
-    pub(crate) fn keeps(&self) -> bool {
-        self.keep
     }
 
     /// The daemon.
@@ -117,20 +99,18 @@ impl Run {
         let image = self.docker.image_id(image).await?.unwrap_or_default();
         let labels = owner.labels(&digest(format!("{image} {shape}").as_bytes()));
         let kept_name = owner.container_name(name);
-        let found = owner.own(self.docker.containers(KEPT).await?);
+        let found = owner.own(self.docker.labelled(KEPT).await?);
         let found = found.into_iter().find(|found| found.name == kept_name);
-        let fits = |it: &Labelled| it.running && it.labels.get(KEPT) == labels.get(KEPT);
+        let is_same = |it: &Labelled| it.labels.get(KEPT) == labels.get(KEPT);
+        let fits = |it: &Labelled| it.running == Some(true) && is_same(it);
         let exists = found.as_ref().is_some_and(fits);
         if let Some(found) = found.filter(|_| !exists && (self.keep || only_one)) {
-            self.docker.remove_container(&found.id).await?;
+            self.docker.remove(&found).await?;
         }
         let stays = self.keep || exists;
+        let own_name = format!("{}-{name}", self.id.prefix());
         Ok(Slot {
-            name: if stays {
-                kept_name
-            } else {
-                format!("{}-{name}", self.id.prefix())
-            },
+            name: if stays { kept_name } else { own_name },
             labels: if stays { labels } else { self.id.labels() },
             exists,
             stays,
@@ -150,7 +130,9 @@ impl Slot {
 
 /// Containers that were kept for this checkout on this host.
 pub async fn kept_containers() -> anyhow::Result<Vec<Labelled>> {
-    Ok(Owner::this().own(Docker::connect().await?.containers(KEPT).await?))
+    let mut found = Owner::this().own(Docker::connect().await?.labelled(KEPT).await?);
+    found.retain(|found| found.running.is_some());
+    Ok(found)
 }
 
 /// Removes what was kept for this checkout on this host, and what a sweep removes. Returns the names of what was kept.
@@ -163,25 +145,11 @@ pub async fn forget_kept() -> anyhow::Result<Vec<String>> {
 /// Removes what runs made that `gone` names. An ID that this version cannot read belongs to a harness of another version,
 /// which may be running.
 async fn sweep(docker: &Docker, gone: impl Fn(&RunId) -> bool) -> anyhow::Result<()> {
-    let is_orphan = |found: &Labelled| {
+    for found in docker.labelled(RUN).await? {
         let run = found.labels.get(RUN).and_then(|id| RunId::parse(id));
-        run.as_ref().is_some_and(&gone)
-    };
-    for container in docker
-        .containers(RUN)
-        .await?
-        .iter()
-        .filter(|it| is_orphan(it))
-    {
-        docker.remove_container(&container.id).await?;
-    }
-    for network in docker
-        .networks(RUN)
-        .await?
-        .iter()
-        .filter(|it| is_orphan(it))
-    {
-        docker.remove_network(&network.id).await?;
+        if run.as_ref().is_some_and(&gone) {
+            docker.remove(&found).await?;
+        }
     }
     Ok(())
 }
@@ -205,6 +173,8 @@ pub async fn interruptible<T>(work: impl Future<Output = T>) -> anyhow::Result<T
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[tokio::test]
@@ -216,20 +186,18 @@ mod tests {
         let name = |run: &str| format!("kyma-test-{run}");
         for run in &runs {
             let labels = HashMap::from([(RUN.to_owned(), run.clone())]);
-            docker
-                .create_network(&name(run), None, labels)
-                .await
-                .unwrap();
+            let name = name(run);
+            let created = docker.create_network(&name, None, labels);
+            created.await.unwrap();
         }
         let swept = sweep(&docker, RunId::is_gone).await;
-        let left = docker.networks(RUN).await.unwrap();
-        let seen = runs
-            .each_ref()
-            .map(|run| left.iter().any(|it| it.name == name(run)));
-        for run in &runs[1..] {
-            docker.remove_network(&name(run)).await.unwrap();
+        let mut left = docker.labelled(RUN).await.unwrap();
+        left.retain(|it| runs.iter().any(|run| it.name == name(run)));
+        for found in &left {
+            docker.remove(found).await.unwrap();
         }
         swept.unwrap();
-        assert_eq!(seen, [false, true, true]);
+        let left: BTreeSet<_> = left.iter().map(|it| it.labels[RUN].as_str()).collect();
+        assert_eq!(left, runs[1..].iter().map(String::as_str).collect());
     }
 }

@@ -7,7 +7,7 @@
 mod images;
 mod machine;
 
-pub(crate) use images::{ENVOY_VERSION, Pulled, ensure_envoy};
+pub(crate) use images::{ENVOY_VERSION, ensure_envoy, pulled_gateway};
 
 use std::path::PathBuf;
 
@@ -33,19 +33,13 @@ impl Setup {
     /// What an earlier set-up chose; [`CLUSTER`] in the environment replaces the provider.
     pub fn load() -> anyhow::Result<Self> {
         if let Some(value) = std::env::var_os(CLUSTER) {
-            let choice = value
-                .to_str()
-                .and_then(|value| ProviderChoice::from_str(value, false).ok());
-            let expected = || format!("{CLUSTER}: {}: expected k3s or kube", value.display());
+            let text = value.to_string_lossy();
+            let choice = ProviderChoice::from_str(&text, false).ok();
+            let expected = || format!("{CLUSTER}: {text}: expected k3s or kube");
             return images::chosen(choice.with_context(expected)?);
         }
         let text = std::fs::read(file()).context(MISSING)?;
         serde_json::from_slice(&text).context(MISSING)
-    }
-
-    /// The same on another provider, for one run; for [`ProviderChoice::Kube`] an earlier set-up must have built it.
-    pub fn with_choice(self, choice: Option<ProviderChoice>) -> anyhow::Result<Self> {
-        choice.map_or(Ok(self), images::chosen)
     }
 
     fn save(&self) -> anyhow::Result<()> {

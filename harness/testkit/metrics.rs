@@ -22,11 +22,10 @@ pub struct Sample {
 impl std::fmt::Display for Sample {
     /// The labels in the order of their names, and the value: `{code="200"} 3`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let labels = self
-            .labels
-            .iter()
-            .map(|(key, value)| format!("{key}={value:?}"));
-        let labels: Vec<String> = labels.collect();
+        let labels = self.labels.iter();
+        let labels: Vec<String> = labels
+            .map(|(key, value)| format!("{key}={value:?}"))
+            .collect();
         write!(f, "{{{}}} {}", labels.join(","), self.value)
     }
 }
@@ -54,31 +53,25 @@ impl Samples {
     /// Those of a series: a name and, in braces, labels that they have among others: `x_total{code="200"}`.
     pub fn matching(&self, series: &str) -> impl Iterator<Item = &Sample> {
         let wanted = sample(&format!("{series} 0"));
-        self.0.iter().filter(move |it| {
-            wanted.as_ref().is_some_and(|wanted| {
-                it.name == wanted.name
-                    && wanted
-                        .labels
-                        .iter()
-                        .all(|(key, value)| it.labels.get(key) == Some(value))
-            })
-        })
+        let is_of = |it: &Sample, wanted: &Sample| {
+            let mut labels = wanted.labels.iter();
+            it.name == wanted.name && labels.all(|(key, value)| it.labels.get(key) == Some(value))
+        };
+        let samples = self.0.iter();
+        samples.filter(move |it| wanted.as_ref().is_some_and(|wanted| is_of(it, wanted)))
     }
 
     /// The value of the one sample of a series; `None` if there is none or there are several.
     pub fn value(&self, series: &str) -> Option<f64> {
-        let mut matching = self.matching(series);
-        let first = matching.next()?;
-        matching.next().is_none().then_some(first.value)
+        one(self.matching(series))
     }
 
     /// The value of the one sample with these labels and no others: `x_total{code="200"}`.
     pub fn exact(&self, series: &str) -> Option<f64> {
         let wanted = sample(&format!("{series} 0"))?;
-        let mut matching = self.matching(series);
-        let found = matching.find(|it| it.labels == wanted.labels)?;
-        let again = matching.any(|it| it.labels == wanted.labels);
-        (!again).then_some(found.value)
+        one(self
+            .matching(series)
+            .filter(|it| it.labels == wanted.labels))
     }
 
     /// The sum of a series; 0 if there is no sample.
@@ -92,6 +85,11 @@ impl Samples {
         // The text of a number that is neither whole nor positive is no `u64`.
         self.sum(series).to_string().parse().unwrap_or(u64::MAX)
     }
+}
+
+fn one<'a>(mut samples: impl Iterator<Item = &'a Sample>) -> Option<f64> {
+    let first = samples.next()?;
+    samples.next().is_none().then_some(first.value)
 }
 
 fn sample(line: &str) -> Option<Sample> {
@@ -148,24 +146,27 @@ mod tests {
             "up 1\n# EOF\n",
         );
         let samples = Samples::parse(text);
-        assert_eq!(samples.value("up"), Some(1.0));
-        assert_eq!(samples.value("requests_total{code=\"200\"}"), Some(3.0));
-        assert_eq!(
-            samples.value("requests_total{path=\"a \\\"b\\\", c}\"}"),
-            Some(3.0)
-        );
-        assert_eq!(samples.value("requests_total"), None, "two samples");
+        let quoted = r#"requests_total{path="a \"b\", c}"}"#;
         let (some, all) = (
             r#"requests_total{path="x"}"#,
             r#"requests_total{path="x",code="404"}"#,
         );
+        let values = [
+            "up",
+            r#"requests_total{code="200"}"#,
+            quoted,
+            "requests_total",
+            r#"requests_total{code="500"}"#,
+        ];
+        let values = values.map(|series| samples.value(series));
+        assert_eq!(values, [Some(1.0), Some(3.0), Some(3.0), None, None]);
         assert_eq!((samples.exact(some), samples.exact(all)), (None, Some(1.5)));
         let first = samples.iter().next().map(|it| it.name.as_str());
         assert_eq!(first, Some("requests_total"));
         assert!((samples.sum("requests_total") - 4.5).abs() < 1e-9);
-        assert_eq!(samples.value("requests_total{code=\"500\"}"), None);
-        assert_eq!(samples.count("requests_total{code=\"500\"}"), 0);
-        assert_eq!(samples.count("requests_total{code=\"200\"}"), 3);
+        let counts =
+            ["500", "200"].map(|it| samples.count(&format!("requests_total{{code=\"{it}\"}}")));
+        assert_eq!(counts, [0, 3]);
         assert!(samples.sum("requests").abs() < 1e-9, "another metric");
     }
 }

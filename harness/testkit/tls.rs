@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -75,15 +76,12 @@ impl TlsServer {
             let server = server.clone();
             async move {
                 let (head, body) = request.into_parts();
-                let answer = match body.collect().await {
-                    Ok(body) => server
-                        .answer(Request::from_parts(head, body.to_bytes()))
-                        .await
-                        .ok(),
-                    Err(_) => None,
+                let answer = async {
+                    let body = body.collect().await.ok()?.to_bytes();
+                    server.answer(Request::from_parts(head, body)).await.ok()
                 };
                 let never = |never: Infallible| match never {};
-                match answer {
+                match answer.await {
                     Some(response) => response.map(|body| body.map_err(never).boxed_unsync()),
                     None => streamed(futures::stream::once(async {
                         Err(io::ErrorKind::ConnectionReset.into())
@@ -202,23 +200,24 @@ where
         }
     });
     let io = TokioIo::new(stream);
-    // How a connection ends is the client's affair; what matters was counted.
     if multiplexed {
-        let mut connection =
-            std::pin::pin!(http2::Builder::new(TokioExecutor::new()).serve_connection(io, service));
-        tokio::select! {
-            _ = &mut connection => return,
-            () = seen.retire.notified() => connection.as_mut().graceful_shutdown(),
-        }
-        let _ = connection.await;
+        let builder = http2::Builder::new(TokioExecutor::new());
+        let connection = builder.serve_connection(io, service);
+        until_retired(connection, &seen, http2::Connection::graceful_shutdown).await;
     } else {
-        let mut connection = std::pin::pin!(http1::Builder::new().serve_connection(io, service));
-        tokio::select! {
-            _ = &mut connection => return,
-            () = seen.retire.notified() => connection.as_mut().graceful_shutdown(),
-        }
-        let _ = connection.await;
+        let connection = http1::Builder::new().serve_connection(io, service);
+        until_retired(connection, &seen, http1::Connection::graceful_shutdown).await;
     }
+}
+
+/// How a connection ends is the client's affair; what matters was counted.
+async fn until_retired<C: Future>(connection: C, seen: &Seen, retire: fn(Pin<&mut C>)) {
+    let mut connection = pin!(connection);
+    tokio::select! {
+        _ = &mut connection => return,
+        () = seen.retire.notified() => retire(connection.as_mut()),
+    }
+    connection.await;
 }
 
 /// A complete answer.

@@ -4,17 +4,22 @@
 
 use std::collections::HashMap;
 use std::io::Write as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::Context as _;
 use testcontainers::bollard::models::PortBinding;
 use testcontainers::core::logs::LogFrame;
 use testcontainers::core::wait::LogWaitStrategy;
 use testcontainers::core::{CgroupnsMode, ContainerPort, WaitFor};
-use testcontainers::{ContainerRequest, GenericImage, ImageExt as _};
+use testcontainers::runners::AsyncRunner as _;
+use testcontainers::{ContainerAsync, ContainerRequest, GenericImage, ImageExt as _};
+use testkit::until::until;
 
 use super::options::{ClusterOptions, Provider};
-use crate::run::Slot;
+use crate::docker::Docker;
+use crate::progress::tail;
+use crate::run::{Run, Slot};
 use crate::workspace;
 
 /// A container that is ready once its log says so. Its port is published on 127.0.0.1 alone: without this, Docker binds
@@ -26,7 +31,7 @@ pub(crate) fn request(
     ready: &str,
 ) -> ContainerRequest<GenericImage> {
     let (name, tag) = split_reference(image);
-    let log = workspace::logs().join(format!("{}.log", slot.name));
+    let log = log_of(slot);
     GenericImage::new(name, tag)
         .with_exposed_port(port)
         .with_wait_for(WaitFor::log(LogWaitStrategy::stdout_or_stderr(ready)))
@@ -44,6 +49,76 @@ pub(crate) fn request(
         .with_log_consumer(move |frame: &LogFrame| append(&log, frame))
 }
 
+/// A container that is ready, with what is needed to reach and to end it.
+#[derive(Debug)]
+pub(crate) struct Container {
+    pub(crate) docker: Docker,
+    inner: ContainerAsync<GenericImage>,
+    /// Docker's name of it.
+    name: String,
+    stays: bool,
+}
+
+impl Container {
+    pub(crate) async fn start(
+        run: &Run,
+        slot: Slot,
+        request: ContainerRequest<GenericImage>,
+    ) -> anyhow::Result<Self> {
+        let log = log_of(&slot);
+        std::fs::create_dir_all(workspace::logs())?;
+        // A file of that name is of an earlier container.
+        let _ = std::fs::remove_file(&log);
+        let started = Box::pin(request.start()).await;
+        let name = slot.name;
+        let inner = started.with_context(|| {
+            let end = tail(&log, 25);
+            format!("{name} did not start; the end of its log:\n{end}")
+        })?;
+        Ok(Self {
+            docker: run.docker().clone(),
+            inner,
+            name,
+            stays: slot.stays,
+        })
+    }
+
+    /// Removes it, unless it is kept or was there before the run.
+    pub(crate) async fn stop(self) -> anyhow::Result<()> {
+        if self.stays {
+            return Ok(());
+        }
+        self.docker.dispose(self.inner).await
+    }
+
+    pub(crate) fn id(&self) -> &str {
+        self.inner.id()
+    }
+
+    /// Its name, if it stays when the run ends.
+    pub(super) fn kept_name(&self) -> Option<&str> {
+        self.stays.then_some(self.name.as_str())
+    }
+
+    /// The port on loopback that Docker mapped.
+    pub(crate) async fn port(&self, port: ContainerPort) -> anyhow::Result<u16> {
+        let mapped = || self.inner.get_host_port_ipv4(port);
+        let what = format!("port {port} of {} is mapped", self.name);
+        Ok(until(&what, PATIENCE, mapped).await?)
+    }
+
+    /// Its address in the network of the run, for other containers.
+    pub(super) async fn address(&self) -> anyhow::Result<String> {
+        let address = self.inner.get_bridge_ip_address().await;
+        let address = address.with_context(|| format!("address of {}", self.name))?;
+        Ok(address.to_string())
+    }
+}
+
+fn log_of(slot: &Slot) -> PathBuf {
+    workspace::logs().join(format!("{}.log", slot.name))
+}
+
 /// The container of a cluster: `rancher/k3s` or the image `kube`.
 pub(super) fn of_cluster(
     provider: &Provider,
@@ -51,15 +126,11 @@ pub(super) fn of_cluster(
     slot: &Slot,
 ) -> ContainerRequest<GenericImage> {
     // Not "Node controller sync successful": k3s's flannel prints that, so it never comes without a node.
-    let mut request = request(
-        &provider.to_string(),
-        slot,
-        API_PORT,
-        "k3s is up and running",
-    )
-    .with_startup_timeout(START_TIME)
-    .with_hostname(&options.name)
-    .with_cmd(options.command(provider));
+    let (image, ready) = (provider.to_string(), "k3s is up and running");
+    let mut request = request(&image, slot, API_PORT, ready)
+        .with_startup_timeout(START_TIME)
+        .with_hostname(&options.name)
+        .with_cmd(options.command(provider));
     for (name, value) in &options.environment {
         request = request.with_env_var(name, value);
     }
@@ -100,6 +171,7 @@ fn split_reference(reference: &str) -> (&str, &str) {
 
 pub(super) const API_PORT: ContainerPort = ContainerPort::Tcp(6443);
 const START_TIME: Duration = Duration::from_mins(3);
+const PATIENCE: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
 mod tests {

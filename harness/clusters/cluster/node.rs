@@ -6,32 +6,19 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
-use testcontainers::runners::AsyncRunner as _;
-use testcontainers::{ContainerAsync, GenericImage, ImageExt as _};
+use testcontainers::ImageExt as _;
 use testkit::until::until;
 use tokio::process::Command;
 use tokio::time::timeout;
 
 use super::Cluster;
-use super::container::{API_PORT, of_cluster};
+use super::container::{API_PORT, Container, of_cluster};
 use super::options::{ClusterOptions, Provider};
-use crate::docker::{self, Docker, Output};
+use crate::docker::{self, Output};
 use crate::images::Image;
-use crate::progress::tail;
 use crate::run::Run;
-use crate::workspace;
-
-/// The container and what is needed to reach into it.
-#[derive(Debug)]
-pub(super) struct Node {
-    container: ContainerAsync<GenericImage>,
-    docker: Docker,
-    /// Docker's name of the container.
-    name: String,
-    stays: bool,
-}
 
 /// A container of a Pod.
 #[derive(Debug, Clone, Copy)]
@@ -44,61 +31,29 @@ pub struct PodTarget<'a> {
     pub container: Option<&'a str>,
 }
 
-impl Node {
-    pub(super) async fn start(
-        run: &Run,
-        provider: &Provider,
-        options: &ClusterOptions,
-    ) -> anyhow::Result<Self> {
-        let image = provider.to_string();
-        let slot = run
-            .slot(&options.name, (&image, &options.shape()), false)
-            .await?;
-        let log = workspace::logs().join(format!("{}.log", slot.name));
-        std::fs::create_dir_all(workspace::logs())?;
-        // A file of that name is of an earlier container.
-        let _ = std::fs::remove_file(&log);
-        let request = of_cluster(provider, options, &slot).with_network(run.network());
-        let started = Box::pin(request.start()).await;
-        Ok(Self {
-            container: started.with_context(|| {
-                let (name, tail) = (&slot.name, tail(&log, 25));
-                format!("{name} did not start; the end of its log:\n{tail}")
-            })?,
-            docker: run.docker().clone(),
-            name: slot.name,
-            stays: slot.stays,
-        })
-    }
+/// Starts the container of a cluster.
+pub(super) async fn start(
+    run: &Run,
+    provider: &Provider,
+    options: &ClusterOptions,
+) -> anyhow::Result<Container> {
+    let (image, shape) = (provider.to_string(), options.shape());
+    let slot = run.slot(&options.name, (&image, &shape), false).await?;
+    let request = of_cluster(provider, options, &slot).with_network(run.network());
+    Container::start(run, slot, request).await
+}
 
-    pub(super) fn kept_container(&self) -> Option<&str> {
-        self.stays.then_some(self.name.as_str())
-    }
-
-    pub(super) async fn stop(self) -> anyhow::Result<()> {
-        if self.stays {
-            return Ok(());
-        }
-        self.docker.dispose(self.container).await
-    }
-
+impl Container {
     /// The kubeconfig with the port that Docker mapped.
     pub(super) async fn kubeconfig(&self) -> anyhow::Result<String> {
-        let mapped = || self.container.get_host_port_ipv4(API_PORT);
-        let port = until("the API's port is mapped", PATIENCE, mapped).await?;
+        let port = self.port(API_PORT).await?;
         let read = async || {
-            let text = docker::must(&["exec", self.id(), "cat", KUBECONFIG])
-                .await?
-                .stdout;
-            ensure!(text.contains(INSIDE), "no {INSIDE} in it");
-            anyhow::Ok(text)
+            let read = docker::must(&["exec", self.id(), "cat", KUBECONFIG]).await?;
+            ensure!(read.stdout.contains(INSIDE), "no {INSIDE} in it");
+            anyhow::Ok(read.stdout)
         };
         let inside = until("the kubeconfig is written", PATIENCE, read).await?;
         Ok(inside.replace(INSIDE, &format!("https://127.0.0.1:{port}")))
-    }
-
-    pub(super) fn id(&self) -> &str {
-        self.container.id()
     }
 
     async fn load(&self, image: &Image) -> anyhow::Result<()> {
@@ -109,20 +64,16 @@ impl Node {
         }
         let script = "\"$0\" save \"$1\" | \"$0\" exec --interactive \"$2\" ctr --namespace k8s.io images import -";
         let mut import = Command::new("sh");
-        import.args(["-c", script]).arg(docker::program());
+        let arguments = [docker::program(), &image.reference, self.id()];
         import
-            .args([&image.reference, self.id()])
+            .args(["-c", script])
+            .args(arguments)
             .kill_on_drop(true);
-        let Ok(ended) = timeout(IMPORT_TIME, import.output()).await else {
-            bail!("import {}: no end within {IMPORT_TIME:?}", image.reference);
-        };
-        let ended = ended?;
-        ensure!(
-            ended.status.success(),
-            "import {}: {}",
-            image.reference,
-            String::from_utf8_lossy(&ended.stderr)
-        );
+        let ended = timeout(IMPORT_TIME, import.output()).await;
+        let what = || format!("import {}", image.reference);
+        let ended = ended.with_context(what)??;
+        let errors = String::from_utf8_lossy(&ended.stderr);
+        ensure!(ended.status.success(), "{}: {errors}", what());
         docker::must(&["exec", self.id(), "touch", &marker]).await?;
         Ok(())
     }
@@ -162,9 +113,7 @@ impl Cluster {
 
     /// The address of the node in the run's network, for other containers.
     pub async fn node_address(&self) -> anyhow::Result<String> {
-        let address = self.node.container.get_bridge_ip_address().await;
-        let address = address.with_context(|| format!("address of cluster {}", self.name))?;
-        Ok(address.to_string())
+        self.node.address().await
     }
 
     /// The kubeconfig by the node's address: for other containers, and for clients that shall not pass through Docker's proxy.

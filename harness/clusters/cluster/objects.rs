@@ -1,4 +1,4 @@
-//! Objects of any kind: applied and deleted as YAML, found through discovery.
+//! Objects of any kind: applied and deleted as YAML, found through discovery; and what a cluster tells about a failure.
 //!
 //! Every write is a server-side apply by the field manager [`MANAGER`], with force, so that applying twice is applying
 //! once. A kind that is not served *yet* (its CRD was applied a moment ago) is waited for.
@@ -7,16 +7,22 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, LogParams, Patch, PatchParams};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Node, Pod};
+use kube::api::{
+    Api, ApiResource, DeleteParams, DynamicObject, ListParams, LogParams, Patch, PatchParams,
+};
 use kube::core::GroupVersionKind;
 use kube::discovery::{ApiCapabilities, Scope, pinned_kind};
-use kube::{Client, ResourceExt as _};
+use kube::{Client, Resource, ResourceExt as _};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use testkit::until::{TooLate, until};
 use tokio::sync::Mutex;
 
 use super::Cluster;
 use super::node::PodTarget;
-use testkit::until::{TooLate, until};
+use crate::docker;
+use crate::evidence::Evidence;
 
 /// The field manager of what the harness applied.
 pub const MANAGER: &str = "harness";
@@ -29,10 +35,8 @@ pub(super) struct Kinds {
 
 impl Kinds {
     pub(super) fn new(client: Client) -> Self {
-        Self {
-            client,
-            known: Mutex::default(),
-        }
+        let known = Mutex::default();
+        Self { client, known }
     }
 
     async fn api(
@@ -60,9 +64,8 @@ impl Kinds {
 }
 
 impl Cluster {
-    /// Applies a YAML stream of objects of any kind; those that name no namespace go to `default`.
-    ///
-    /// Gives the objects as the API server stored them, in the order of the stream.
+    /// Applies a YAML stream of objects of any kind; those that name no namespace go to `default`. Gives them as the API
+    /// server stored them.
     pub async fn apply(&self, yaml: &str) -> anyhow::Result<Vec<DynamicObject>> {
         self.apply_in("default", yaml).await
     }
@@ -85,23 +88,16 @@ impl Cluster {
     }
 
     /// Deletes what a YAML stream names, last first; what is gone already, or of a kind that is not served, is no error.
+    /// Objects that name no namespace are looked for in `default`.
     pub async fn delete(&self, yaml: &str) -> anyhow::Result<()> {
-        self.delete_in("default", yaml).await
-    }
-
-    /// The same, but those that name no namespace are looked for in `namespace`.
-    pub async fn delete_in(&self, namespace: &str, yaml: &str) -> anyhow::Result<()> {
         for object in parse(yaml)?.into_iter().rev() {
-            let Ok(api) = self.kinds.api(&object, namespace, GONE_PATIENCE).await? else {
+            let Ok(api) = self.kinds.api(&object, "default", GONE_PATIENCE).await? else {
                 continue;
             };
-            let deleted = api
-                .delete(&object.name_any(), &DeleteParams::background())
-                .await;
-            match deleted {
+            let (name, params) = (object.name_any(), DeleteParams::background());
+            match api.delete(&name, &params).await {
                 Err(kube::Error::Api(status)) if status.is_not_found() => {}
-                Err(error) => return Err(error).context(format!("delete {}", label(&object))),
-                Ok(_) => {}
+                deleted => drop(deleted.with_context(|| format!("delete {}", label(&object)))?),
             }
         }
         Ok(())
@@ -117,6 +113,62 @@ impl Cluster {
         let what = format!("read the log of Pod {}/{}", target.namespace, target.pod);
         pods.logs(target.pod, &params).await.context(what)
     }
+
+    /// Collects what explains a failure into a folder named after the cluster: objects without Secrets, Events, logs of Pods
+    /// and of the node's own parts. It never fails; what cannot be had is noted in the evidence itself.
+    pub async fn collect_evidence(&self, evidence: &Evidence) {
+        let name = self.name();
+        evidence.keep(&format!("{name}/provider.txt"), self.provider());
+        let pods = self.keep_all::<Pod>(evidence, "pods").await;
+        self.keep_all::<Event>(evidence, "events").await;
+        self.keep_all::<Node>(evidence, "nodes").await;
+        self.keep_all::<Namespace>(evidence, "namespaces").await;
+        self.keep_all::<ConfigMap>(evidence, "configmaps").await;
+        for pod in &pods {
+            self.keep_logs(evidence, pod).await;
+        }
+        let id = self.node.id();
+        let log = docker::must(&["logs", "--tail=5000", id]).await;
+        let log = log.map(|log| log.stdout + &log.stderr);
+        evidence.keep_result(&format!("{name}/container.log"), log);
+        let folder = evidence.folder().join(name).join("node");
+        let (from, to) = (format!("{id}:{NODE_LOGS}"), folder.display().to_string());
+        if let Err(error) = docker::must(&["cp", &from, &to]).await {
+            evidence.keep_result(&format!("{name}{NODE_LOGS}"), Err::<&str, _>(error));
+        }
+    }
+
+    async fn keep_all<K>(&self, evidence: &Evidence, file: &str) -> Vec<K>
+    where
+        K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Serialize,
+    {
+        let listed = Api::<K>::all(self.client())
+            .list(&ListParams::default())
+            .await;
+        let mut items = listed.map(|list| list.items);
+        for item in items.iter_mut().flatten() {
+            item.managed_fields_mut().clear();
+        }
+        let text = items
+            .as_ref()
+            .map(|it| serde_saphyr::to_string(it).unwrap_or_default());
+        evidence.keep_result(&format!("{}/{file}.yaml", self.name()), text);
+        items.unwrap_or_default()
+    }
+
+    async fn keep_logs(&self, evidence: &Evidence, pod: &Pod) {
+        let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
+        for container in pod.spec.iter().flat_map(|spec| &spec.containers) {
+            let target = PodTarget {
+                namespace: &namespace,
+                pod: &name,
+                container: Some(&container.name),
+            };
+            let file = format!("{namespace}/{name}/{}.log", container.name);
+            let log = self.pod_logs(target).await;
+            evidence.keep_result(&format!("{}/logs/{file}", self.name()), log);
+        }
+    }
 }
 
 fn parse(yaml: &str) -> anyhow::Result<Vec<DynamicObject>> {
@@ -124,9 +176,7 @@ fn parse(yaml: &str) -> anyhow::Result<Vec<DynamicObject>> {
         serde_saphyr::from_multiple(yaml).context("not a YAML stream")?;
     // A document of comments only is null.
     let objects = documents.into_iter().filter(|document| !document.is_null());
-    let objects = objects
-        .map(serde_json::from_value)
-        .collect::<Result<_, _>>();
+    let objects: Result<_, _> = objects.map(serde_json::from_value).collect();
     objects.context("not a Kubernetes object")
 }
 
@@ -137,16 +187,17 @@ fn kind_of(object: &DynamicObject) -> anyhow::Result<GroupVersionKind> {
 }
 
 fn label(object: &DynamicObject) -> String {
-    let kind = object
-        .types
-        .as_ref()
-        .map_or("object", |types| types.kind.as_str());
-    match object.namespace() {
-        Some(namespace) => format!("{kind} {namespace}/{}", object.name_any()),
-        None => format!("{kind} {}", object.name_any()),
-    }
+    let kind = object.types.as_ref().map_or("object", |it| &it.kind);
+    let namespace = object.namespace().map(|it| it + "/");
+    format!(
+        "{kind} {}{}",
+        namespace.unwrap_or_default(),
+        object.name_any()
+    )
 }
 
+/// Logs of the node's own parts, in its container.
+const NODE_LOGS: &str = "/var/log/kube";
 const KIND_PATIENCE: Duration = Duration::from_secs(15);
 
 /// How long to ask for a kind whose objects are to be deleted: an answer takes milliseconds, and where the kind is gone

@@ -197,6 +197,10 @@ mod tests {
         use clap::ValueEnum as _;
         let saved = serde_json::json!({ "kubeconfig": "/root/.kube/config" });
         assert!(serde_json::from_value::<Provider>(saved).is_err());
+        for choice in ProviderChoice::value_variants() {
+            let read = ProviderChoice::from_str(choice.as_str(), false);
+            assert_eq!(read, Ok(*choice));
+        }
         assert!(ProviderChoice::from_str("/root/.kube/config", false).is_err());
     }
 

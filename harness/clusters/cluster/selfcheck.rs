@@ -27,7 +27,7 @@ pub async fn run(progress: &Progress, setup: &Setup) -> anyhow::Result<()> {
     run.clone().end().await?;
     laps.end("remove the network");
     outcome?;
-    let left = run.leftovers().await?;
+    let left = run.own().await?;
     ensure!(left.is_empty(), "left behind: {left:?}");
     progress.say(&format!("clusters and registry work on {}", setup.provider));
     Ok(())

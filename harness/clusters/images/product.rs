@@ -61,32 +61,28 @@ impl Profile {
 
 /// Builds the product's static binary; cargo knows whether there is anything to do.
 pub async fn binary(progress: &Progress, profile: Profile) -> anyhow::Result<PathBuf> {
+    let (name, flags) = (
+        profile.name(),
+        "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS",
+    );
     let mut cargo = Command::new("cargo");
     cargo
         .current_dir(workspace::root())
-        .args(["build", "--locked", "--profile", profile.name()])
+        .args(["build", "--locked", "--profile", name])
         .args(["-p", BINARY, "--target", TARGET])
-        .env(
-            "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS",
-            "-C target-feature=+crt-static",
-        )
+        .env(flags, "-C target-feature=+crt-static")
         // Either would win over the line above.
         .env_remove("RUSTFLAGS")
         .env_remove("CARGO_ENCODED_RUSTFLAGS");
-    let title = format!(
-        "build the product's static binary, profile {}",
-        profile.name()
-    );
+    let title = format!("build the product's static binary, profile {name}");
     progress.run(&title, &mut cargo).await?;
     Ok(built_binary(profile))
 }
 
 /// Where [`binary`] leaves the binary. [`product`] leaves one of [`Profile::E2e`].
 pub fn built_binary(profile: Profile) -> PathBuf {
-    workspace::target()
-        .join(TARGET)
-        .join(profile.name())
-        .join(BINARY)
+    let folder = workspace::target().join(TARGET).join(profile.name());
+    folder.join(BINARY)
 }
 
 /// Builds the release binary, which is all that an image of the product holds, and returns its size in bytes.

@@ -12,8 +12,9 @@ use anyhow::Context as _;
 use tokio::process::Command;
 
 use super::{Image, content_tag, context};
+use crate::cluster::Provider;
 use crate::progress::Progress;
-use crate::setup::{ENVOY_VERSION, Pulled, Setup, ensure_envoy};
+use crate::setup::{ENVOY_VERSION, Setup, ensure_envoy, pulled_gateway};
 use crate::workspace;
 
 /// The name under which nodes know the probe.
@@ -67,8 +68,8 @@ async fn compile_probe(progress: &Progress, source: &Path, folder: &Path) -> any
 
 /// The gateway's image: pulled or built, as the set-up chose, if the daemon lacks it.
 pub async fn gateway(progress: &Progress, setup: &Setup) -> anyhow::Result<Image> {
-    if let Some(pulled) = Pulled::of(&setup.provider) {
-        let found = Image::find(&pulled.gateway).await?;
+    if matches!(setup.provider, Provider::K3s(_)) {
+        let found = Image::find(&pulled_gateway()).await?;
         return found.context("the set-up has not pulled the gateway");
     }
     let program = ensure_envoy(progress).await?;
@@ -109,21 +110,19 @@ fn paths(text: &str) -> impl Iterator<Item = &str> {
 
 #[cfg(test)]
 mod tests {
-    use crate::progress::Progress;
-    use crate::workspace;
+    use super::*;
 
     #[tokio::test]
     async fn probe_is_compiled_by_several_suites_at_once() {
-        let folder = super::context().unwrap();
+        let folder = context().unwrap();
         let source = workspace::root().join("harness/images/probe/main.rs");
         let progress = Progress::new();
-        let suites = [(); 4].map(|()| super::compile_probe(&progress, &source, folder.path()));
+        let suites = [(); 4].map(|()| compile_probe(&progress, &source, folder.path()));
         for compiled in futures::future::join_all(suites).await {
             compiled.unwrap();
         }
         let program = folder.path().join("probe");
-        let output = tokio::process::Command::new(program).arg("--help").output();
-        let usage = output.await.unwrap();
+        let usage = Command::new(program).arg("--help").output().await.unwrap();
         assert!(!usage.stderr.is_empty() || !usage.stdout.is_empty());
     }
 
@@ -131,7 +130,7 @@ mod tests {
     fn libraries_are_where_ldd_says() {
         let text = "\tlinux-vdso.so.1 (0x00007f5f)\n\tlibm.so.6 => /lib/x/libm.so.6 (0x00007f5f)\n\
                     \t/lib64/ld-linux-x86-64.so.2 (0x00007f5f)\n";
-        let paths: Vec<&str> = super::paths(text).collect();
+        let paths: Vec<&str> = paths(text).collect();
         assert_eq!(paths, ["/lib/x/libm.so.6", "/lib64/ld-linux-x86-64.so.2"]);
     }
 }

@@ -40,9 +40,7 @@ impl Owner {
 
     pub(super) fn labels(&self, digest: &str) -> HashMap<String, String> {
         let labels = [(KEPT, digest), (OWNER, self.0.as_str())];
-        labels
-            .map(|(key, value)| (key.to_owned(), value.to_owned()))
-            .into()
+        HashMap::from(labels.map(|(key, value)| (key.to_owned(), value.to_owned())))
     }
 
     pub(super) fn own(&self, mut found: Vec<Labelled>) -> Vec<Labelled> {
@@ -68,7 +66,7 @@ pub(super) async fn network(
 ) -> anyhow::Result<Option<String>> {
     let name = owner.prefix();
     let exists = async || -> anyhow::Result<bool> {
-        let networks = docker.networks(KEPT).await?;
+        let networks = docker.labelled(KEPT).await?;
         Ok(networks.iter().any(|network| network.name == name))
     };
     if exists().await? {
@@ -91,16 +89,11 @@ pub(super) async fn network(
 
 /// Removes what was kept for an owner and returns its names.
 pub(super) async fn forget(docker: &Docker, owner: &Owner) -> anyhow::Result<Vec<String>> {
-    let mut removed = Vec::new();
-    for container in owner.own(docker.containers(KEPT).await?) {
-        docker.remove_container(&container.id).await?;
-        removed.push(container.name);
+    let found = owner.own(docker.labelled(KEPT).await?);
+    for it in &found {
+        docker.remove(it).await?;
     }
-    for network in owner.own(docker.networks(KEPT).await?) {
-        docker.remove_network(&network.id).await?;
-        removed.push(network.name);
-    }
-    Ok(removed)
+    Ok(found.into_iter().map(|it| it.name).collect())
 }
 
 const LISTED: Duration = Duration::from_secs(10);
@@ -138,7 +131,7 @@ mod tests {
             network(&docker, owner, true).await.unwrap();
         }
         let removed = forget(&docker, &owners[0]).await;
-        let left = docker.networks(KEPT).await.unwrap();
+        let left = docker.labelled(KEPT).await.unwrap();
         let left = owners.clone().map(|owner| owner.own(left.clone()).len());
         for owner in &owners[1..] {
             forget(&docker, owner).await.unwrap();

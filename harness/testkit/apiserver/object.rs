@@ -152,11 +152,11 @@ impl Stored {
         if key.kind.generation {
             metadata["generation"] = json!(self.generation);
         }
-        for entry in metadata["managedFields"]
-            .as_array_mut()
-            .into_iter()
-            .flatten()
-        {
+        // Indexing would add what is not there.
+        let managers = metadata
+            .get_mut("managedFields")
+            .and_then(Value::as_array_mut);
+        for entry in managers.into_iter().flatten() {
             entry["time"] = scene.time(self.changed);
         }
         if key.kind.resource == "deployments" && object["status"].is_null() {

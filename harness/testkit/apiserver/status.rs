@@ -57,19 +57,13 @@ impl Refusal {
 
     /// A path that no kind has.
     pub(super) fn no_such_path() -> Self {
-        Self::new(
-            404,
-            "NotFound",
-            "the server could not find the requested resource",
-        )
+        let message = "the server could not find the requested resource";
+        Self::new(404, "NotFound", message)
     }
 
     pub(super) fn method_not_allowed() -> Self {
-        Self::new(
-            405,
-            "MethodNotAllowed",
-            "the server does not allow this method on the requested resource",
-        )
+        let message = "the server does not allow this method on the requested resource";
+        Self::new(405, "MethodNotAllowed", message)
     }
 
     pub(super) fn already_exists(kind: &Kind, name: &str) -> Self {
@@ -91,37 +85,32 @@ impl Refusal {
 
     /// The rights do not allow it.
     pub(super) fn not_allowed(verb: &str, target: &Target) -> Self {
-        let Target {
-            kind,
-            namespace,
-            name,
-            status,
-        } = target;
+        let (kind, namespace) = (target.kind, &target.namespace);
         let verb = if verb == "apply" { "patch" } else { verb };
-        let part = if *status { "/status" } else { "" };
-        let place = if namespace.is_empty() {
-            "at the cluster scope".to_owned()
-        } else {
-            format!("in the namespace \"{namespace}\"")
+        let part = if target.status { "/status" } else { "" };
+        let place = match namespace.as_str() {
+            "" => "at the cluster scope".to_owned(),
+            namespace => format!("in the namespace \"{namespace}\""),
         };
         let why = format!(
             "User \"test\" cannot {verb} resource \"{}{part}\" in API group \"{}\" {place}",
             kind.resource, kind.group
         );
-        Self::forbidden(kind, name, &why)
+        Self::forbidden(kind, &target.name, &why)
     }
 
     /// The namespace is being deleted.
     pub(super) fn terminating(kind: &Kind, name: &str, namespace: &str) -> Self {
-        let why = format!(
-            "unable to create new content in namespace {namespace} because it is being terminated"
-        );
+        let it = format!("namespace {namespace}");
+        let why = format!("unable to create new content in {it} because it is being terminated");
         let mut refusal = Self::forbidden(kind, name, &why);
-        refusal.details["causes"] = json!([{
-            "reason": "NamespaceTerminating",
-            "message": format!("namespace {namespace} is being terminated"),
-            "field": "metadata.namespace",
-        }]);
+        let field = "metadata.namespace".to_owned();
+        let cause = (
+            field,
+            "NamespaceTerminating",
+            format!("{it} is being terminated"),
+        );
+        refusal.details["causes"] = causes(&[cause]);
         refusal
     }
 
@@ -138,11 +127,8 @@ impl Refusal {
 
     /// A version whose changes are forgotten.
     pub(super) fn expired() -> Self {
-        Self::new(
-            410,
-            "Expired",
-            "The resourceVersion for the provided watch is too old.",
-        )
+        let message = "The resourceVersion for the provided watch is too old.";
+        Self::new(410, "Expired", message)
     }
 
     /// The resource version of another write.

@@ -254,6 +254,7 @@ async fn an_administrator_deletes_as_clients_do_and_chooses_the_time() {
     });
     server.put(&object);
     let before = server.get("configmaps", "a", "x").unwrap();
+    assert_eq!(before["metadata"].get("managedFields"), None, "no owners");
     server.delete("configmaps", "a", "x");
     server.delete("configmaps", "a", "none");
     let kept = server.get("configmaps", "a", "x").unwrap();

@@ -46,14 +46,9 @@ pub(super) fn shape(target: &Target, body: &Value) -> Result<(), Refusal> {
 pub(super) fn types(target: &Target, body: &Value) -> Result<(), Refusal> {
     let resource = target.kind.resource;
     let untyped = |field: &str| {
-        let Target {
-            kind,
-            namespace,
-            name,
-            ..
-        } = target;
-        let (version, kind) = (kind.api_version(), kind.name);
-        let object = format!("({namespace}/{name}; {version}, Kind={kind})");
+        let (version, kind) = (target.kind.api_version(), target.kind.name);
+        let place = format!("{}/{}", target.namespace, target.name);
+        let object = format!("({place}; {version}, Kind={kind})");
         let message =
             format!("failed to create typed patch object {object}: {field}: expected string");
         Err(Refusal::new(500, "", message))

@@ -24,23 +24,15 @@ pub(super) async fn events(client: Client) -> Vec<(&'static str, Value)> {
         json!({"data": {"a": "2"}}),
         json!({"metadata": {"labels": {"chosen": "yes"}}}),
     ];
-    for change in changes {
-        let patch = Patch::Merge(change);
-        api.patch("watched", &PatchParams::default(), &patch)
-            .await
-            .unwrap();
+    let merge = PatchParams::default();
+    for change in changes.map(Patch::Merge) {
+        api.patch("watched", &merge, &change).await.unwrap();
     }
-    api.delete("watched", &DeleteParams::default())
-        .await
-        .unwrap();
+    let options = DeleteParams::default();
+    api.delete("watched", &options).await.unwrap();
     let params = WatchParams::default().labels("chosen").timeout(3);
-    let events: Vec<WatchEvent<ConfigMap>> = api
-        .watch(&params, &version)
-        .await
-        .unwrap()
-        .try_collect()
-        .await
-        .unwrap();
+    let stream = api.watch(&params, &version).await.unwrap();
+    let events: Vec<WatchEvent<ConfigMap>> = stream.try_collect().await.unwrap();
     let shown = |name: &'static str, object: ConfigMap| {
         (name, json!([object.data, object.metadata.labels]))
     };
