@@ -64,10 +64,18 @@ pub(super) fn comparison(comparison: &Comparison, colors: Colors) -> String {
             &format!("  ✗ the Pod is not as {file} expects:\n    {all}"),
         ),
     };
+    let workload = format!(
+        "{}, applied unchanged twice: to Namespace {WITHOUT} before the webhook is installed, to Namespace {WITH} after",
+        shown(&comparison.manifest)
+    );
+    let facts = [
+        ["description", &comparison.scenario.landscape.description],
+        ["workload", &workload],
+    ];
     let stored = "as the API server stores them: - without, + with the webhook";
     [
         colors.heading(&title, &file),
-        table(NOTHING, facts(comparison)),
+        table(NOTHING, facts),
         colors.heading("Difference of the Pods", stored),
         diff(comparison, colors),
         colors.heading("Decisions", "as printed by preview for the same file"),
@@ -124,21 +132,6 @@ pub(super) fn closing(is_kept: bool, total: Duration, set_up: Duration) -> Strin
 
 fn seconds(span: Duration) -> String {
     format!("{:.1} s", span.as_secs_f64())
-}
-
-fn facts(comparison: &Comparison) -> [[String; 2]; 4] {
-    let workload = format!(
-        "{}, applied unchanged twice: to Namespace {WITHOUT} before the webhook is installed, to Namespace {WITH} after",
-        shown(&comparison.manifest)
-    );
-    let registry = format!("{}, TLS, with authentication", comparison.registry);
-    let description = comparison.scenario.landscape.description.clone();
-    [
-        ["description".to_owned(), description],
-        ["cluster".to_owned(), comparison.provider.clone()],
-        ["registry".to_owned(), registry],
-        ["workload".to_owned(), workload],
-    ]
 }
 
 /// The whole Pod, not only a patch of it: `-` marks what it has without the webhook, `+` what it has with it.

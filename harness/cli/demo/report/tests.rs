@@ -24,8 +24,6 @@ fn example() -> Comparison {
     Comparison {
         scenario: Scenario::first().unwrap(),
         manifest: "scenarios/fixtures/pause-test1.yaml".into(),
-        provider: "localhost/kyma-kube:1.36.3".to_owned(),
-        registry: "r.test:5000".to_owned(),
         kubeconfig: "demo.yaml".into(),
         without: pod("replace.me", pending, Value::Null),
         with: PodResult {
