@@ -54,7 +54,9 @@ impl Colors {
 pub(super) fn comparison(comparison: &Comparison, colors: Colors) -> String {
     let file = comparison.scenario.shown();
     let title = format!("Landscape {}", comparison.scenario.landscape.name);
-    let decisions = comparison.decisions.iter().map(|decision| [decision]);
+    let decisions = comparison.decisions.iter();
+    let decisions = decisions.map(|it| it.split_once(": ").unwrap_or((it, "")));
+    let decisions = decisions.map(|(feature, reason)| [feature, reason]);
     let verdict = match comparison.differences.join("\n    ") {
         none if none.is_empty() => {
             colors.paint(GREEN, &format!("  ✓ the Pod is as {file} expects"))
@@ -173,7 +175,14 @@ fn results(comparison: &Comparison) -> [[String; 3]; 6] {
     ]
     .map(|name| {
         let (without, with) = columns.next().unwrap_or_default();
-        [name.to_owned(), without, with]
+        let shown = |text: String| {
+            if text.is_empty() {
+                "–".to_owned()
+            } else {
+                text
+            }
+        };
+        [name.to_owned(), shown(without), shown(with)]
     })
 }
 

@@ -58,7 +58,7 @@ fn report_has_diff_result_and_decisions_in_a_hundred_columns() {
             "ErrImagePull: … failed to do",
             "┆ registry-credentials",
             "KYMA_FIPS_MODE_ENABLED=true",
-            "applied  alter-img-registry: a long",
+            "applied  alter-img-registry  a long",
             "✓ the Pod is as scenarios/eu-sovereign.yaml expects",
         ],
     );
