@@ -137,7 +137,7 @@ async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         }
         Command::Cluster(ClusterCommand::Check(choice)) => {
             let setup = setup::run(&progress, choice.cluster).await?;
-            println!("{}", selfcheck::run(&progress, &setup).await?);
+            selfcheck::run(&progress, &setup).await?;
         }
         Command::Images => {
             let mut images = vec![images::probe(&progress).await?];
@@ -149,9 +149,12 @@ async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
             }
         }
         Command::ReleaseSize => {
-            let size = images::release_size(&progress).await?;
-            println!("{size}");
-            if !size.is_within_bound() {
+            let (bytes, bound) = (
+                images::release_size(&progress).await?,
+                images::LARGEST_RELEASE,
+            );
+            println!("release binary: {bytes} bytes, at most {bound} allowed");
+            if bytes > bound {
                 return Ok(ExitCode::FAILURE);
             }
         }

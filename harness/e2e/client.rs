@@ -6,62 +6,53 @@ use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow, ensure};
+use anyhow::{Context as _, Result, anyhow, ensure};
+use http::header::{CONTENT_TYPE, WARNING};
 use http::{Method, Request, StatusCode};
+use kube::api::{ApiResource, DynamicObject};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::discovery::{Discovery, Scope};
+use kube::discovery::{ApiCapabilities, Discovery, Scope, verbs};
 use kube::{Config, Resource as _};
 use serde_json::Value;
 use tokio::sync::Mutex;
+use tokio::time::timeout;
 
 /// Answer of an API server.
 #[derive(Debug, Clone)]
-pub struct Answer {
-    /// HTTP status.
-    pub status: StatusCode,
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
     /// The object in the body, or the body as a JSON string.
-    pub object: Value,
+    pub(crate) object: Value,
     /// Texts of the `Warning` headers.
-    pub warnings: Vec<String>,
+    pub(crate) warnings: Vec<String>,
 }
 
 impl Answer {
     /// The same answer if its status is a success.
-    ///
-    /// # Errors
-    /// With the message of the API server otherwise.
-    pub fn good(self) -> anyhow::Result<Self> {
-        ensure!(
-            self.status.is_success(),
-            "{}: {}",
-            self.status,
-            self.message()
-        );
+    pub(crate) fn good(self) -> Result<Self> {
+        let status = self.status;
+        ensure!(status.is_success(), "{status}: {}", self.message());
         Ok(self)
     }
 
     /// The same, and the error names what was requested. It is one text: cucumber shows no cause of an error.
-    ///
-    /// # Errors
-    /// With the message of the API server unless its status is a success.
-    pub fn good_for(self, what: impl Display) -> anyhow::Result<Self> {
+    pub(crate) fn good_for(self, what: impl Display) -> Result<Self> {
         self.good().map_err(|error| anyhow!("{what}: {error}"))
     }
 
     /// The value at a JSON pointer; null when it is absent.
-    #[must_use]
-    pub fn at(&self, pointer: &str) -> &Value {
+    pub(crate) fn at(&self, pointer: &str) -> &Value {
         self.object.pointer(pointer).unwrap_or(&Value::Null)
     }
 
-    /// The message of the API server.
-    #[must_use]
-    pub fn message(&self) -> String {
-        self.at("/message")
-            .as_str()
-            .map_or_else(|| self.object.to_string(), str::to_owned)
+    /// The message of the API server, or the whole body.
+    pub(crate) fn message(&self) -> String {
+        let message = self.at("/message").as_str().map(str::to_owned);
+        message.unwrap_or_else(|| self.object.to_string())
     }
 }
+
+type Kind = (ApiResource, ApiCapabilities);
 
 /// Client of one API server; clones share what is known of its kinds.
 #[derive(Clone)]
@@ -70,15 +61,9 @@ pub struct Client {
     kinds: Arc<Mutex<Vec<Kind>>>,
 }
 
-#[derive(Clone)]
-struct Kind {
-    resource: kube::api::ApiResource,
-    namespaced: bool,
-}
-
 /// How an object is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Write {
+pub(crate) enum Write {
     /// POST; fails when the object exists.
     Create,
     /// POST that is not persisted.
@@ -91,10 +76,7 @@ pub enum Write {
 
 impl Client {
     /// Client of the API server that a kubeconfig names.
-    ///
-    /// # Errors
-    /// When the kubeconfig cannot be used.
-    pub async fn with(kubeconfig: &str) -> anyhow::Result<Self> {
+    pub(crate) async fn with(kubeconfig: &str) -> Result<Self> {
         let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
         let options = KubeConfigOptions::default();
         let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await?;
@@ -112,163 +94,168 @@ impl Client {
         }
     }
 
-    /// Sends a JSON body; a merge patch where the method is PATCH.
-    ///
-    /// # Errors
-    /// When no answer arrives in time; a refusal is an answer.
-    pub async fn ask(
+    /// Sends a JSON body; a merge patch where the method is PATCH. A refusal is an answer.
+    pub(crate) async fn ask(
         &self,
         method: Method,
         path: &str,
         body: Option<&Value>,
-    ) -> anyhow::Result<Answer> {
-        let kind = if method == Method::PATCH {
-            "application/merge-patch+json"
-        } else {
-            "application/json"
-        };
-        let bytes = body
-            .map(|body| body.to_string().into_bytes())
-            .unwrap_or_default();
-        self.send(method, path, kind, bytes).await
+    ) -> Result<Answer> {
+        let kind = if method == Method::PATCH { MERGE } else { JSON };
+        let bytes = body.map(|body| body.to_string().into_bytes());
+        self.send(method, path, kind, bytes.unwrap_or_default())
+            .await
     }
 
     /// Sends a body of any content type.
-    ///
-    /// # Errors
-    /// When no answer arrives in time.
-    pub async fn send(
+    pub(crate) async fn send(
         &self,
         method: Method,
         path: &str,
         kind: &str,
         body: Vec<u8>,
-    ) -> anyhow::Result<Answer> {
-        let request = Request::builder()
-            .method(method.clone())
-            .uri(path)
-            .header(http::header::CONTENT_TYPE, kind)
-            .body(body.into())?;
+    ) -> Result<Answer> {
+        let request = Request::builder().method(method.clone()).uri(path);
+        let request = request.header(CONTENT_TYPE, kind).body(body.into())?;
         let exchange = async {
-            let response = self.inner.send(request).await?;
-            let (parts, body) = response.into_parts();
-            anyhow::Ok((parts, body.collect_bytes().await?))
+            let (parts, body) = self.inner.send(request).await?.into_parts();
+            Ok((parts, body.collect_bytes().await?))
         };
-        let (parts, bytes) = tokio::time::timeout(TIME_LIMIT, exchange)
-            .await
-            .map_err(anyhow::Error::from)
-            .flatten()
-            .map_err(|error| anyhow!("{method} {path}: {error:#}"))?;
+        let exchanged = timeout(TIME_LIMIT, exchange).await;
+        let exchanged: Result<_> = exchanged.map_err(anyhow::Error::from).flatten();
+        let (parts, bytes) = exchanged.map_err(|error| anyhow!("{method} {path}: {error:#}"))?;
         let object = serde_json::from_slice(&bytes)
             .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into_owned()));
-        let headers = parts.headers.get_all(http::header::WARNING);
-        let warnings = headers
-            .iter()
-            .filter_map(|value| warning(value.as_bytes()))
-            .collect();
+        let headers = parts.headers.get_all(WARNING).iter();
         Ok(Answer {
             status: parts.status,
             object,
-            warnings,
+            warnings: headers.filter_map(|it| warning(it.as_bytes())).collect(),
         })
     }
 
-    /// Reads an object.
-    ///
-    /// # Errors
-    /// When it does not exist.
-    pub async fn get(&self, path: &str) -> anyhow::Result<Answer> {
+    /// Reads an object or a page that exists.
+    pub(crate) async fn get(&self, path: &str) -> Result<Answer> {
         let answer = self.ask(Method::GET, path, None).await?;
         answer.good_for(path)
     }
 
+    /// The object at a path; `None` when it does not exist.
+    pub(crate) async fn find(&self, path: &str) -> Result<Option<Value>> {
+        let answer = self.ask(Method::GET, path, None).await?;
+        if answer.status == StatusCode::NOT_FOUND {
+            return Ok(None);
+        }
+        Ok(Some(answer.good_for(path)?.object))
+    }
+
+    /// The items of a list.
+    pub(crate) async fn items(&self, path: &str) -> Result<Vec<Value>> {
+        let list = self.get(path).await?;
+        Ok(list.at("/items").as_array().cloned().unwrap_or_default())
+    }
+
+    /// A page that may not be JSON.
+    pub(crate) async fn text(&self, path: &str) -> Result<String> {
+        Ok(match self.get(path).await?.object {
+            Value::String(text) => text,
+            other => other.to_string(),
+        })
+    }
+
     /// Changes an object by a merge patch.
-    ///
-    /// # Errors
-    /// When the API server refuses.
-    pub async fn patch(&self, path: &str, changes: &Value) -> anyhow::Result<Answer> {
+    pub(crate) async fn patch(&self, path: &str, changes: &Value) -> Result<Answer> {
         let answer = self.ask(Method::PATCH, path, Some(changes)).await?;
         answer.good_for(path)
     }
 
-    /// Writes `object`, whose kind and name are in it, to `namespace`; gives the answer whatever its status.
-    ///
-    /// # Errors
-    /// When the kind is not served, or no answer arrives in time.
-    pub async fn write(
+    /// Deletes the object at a path, if it exists.
+    pub(crate) async fn delete(&self, path: &str) -> anyhow::Result<()> {
+        let answer = self.ask(Method::DELETE, path, None).await?;
+        if answer.status != StatusCode::NOT_FOUND {
+            answer.good_for(path)?;
+        }
+        Ok(())
+    }
+
+    /// Writes an object by a forced server-side apply of a field manager.
+    pub(crate) async fn apply(
         &self,
-        how: Write,
-        namespace: Option<&str>,
+        manager: &str,
+        path: &str,
         object: &Value,
-    ) -> anyhow::Result<Answer> {
+    ) -> anyhow::Result<()> {
+        let path = format!("{path}?fieldManager={manager}&force=true");
+        let body = object.to_string().into_bytes();
+        let applied = self.send(Method::PATCH, &path, "application/apply-patch+yaml", body);
+        applied.await?.good_for(path).map(drop)
+    }
+
+    /// Writes `object`, whose kind, name and namespace are in it; gives the answer whatever its status.
+    pub(crate) async fn write(&self, how: Write, object: &Value) -> Result<Answer> {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
         let kind = text("/kind").context("the object has no kind")?;
         let name = text("/metadata/name").context("the object has no name")?;
-        let (mut object, collection) = (object.clone(), self.collection(kind, namespace).await?);
-        object["apiVersion"] = Value::String(self.kind(kind).await?.resource.api_version);
+        let collection = self.collection(kind, text("/metadata/namespace")).await?;
         let (method, path, content) = match how {
-            Write::Create => (Method::POST, collection, "application/json"),
-            Write::DryRun => (
-                Method::POST,
-                format!("{collection}?dryRun=All"),
-                "application/json",
-            ),
-            Write::Apply => (
-                Method::PATCH,
-                format!("{collection}/{name}?fieldManager={MANAGER}&force=true"),
-                "application/apply-patch+yaml",
-            ),
-            Write::Merge => (
-                Method::PATCH,
-                format!("{collection}/{name}"),
-                "application/merge-patch+json",
-            ),
+            Write::Create => (Method::POST, collection, JSON),
+            Write::DryRun => (Method::POST, format!("{collection}?dryRun=All"), JSON),
+            Write::Apply => {
+                let path = format!("{collection}/{name}?fieldManager=harness&force=true");
+                (Method::PATCH, path, "application/apply-patch+yaml")
+            }
+            Write::Merge => (Method::PATCH, format!("{collection}/{name}"), MERGE),
         };
+        let mut object = object.clone();
+        object["apiVersion"] = Value::String(self.api_version(kind).await?);
         let body = object.to_string().into_bytes();
         self.send(method, &path, content, body).await
     }
 
     /// Path of the objects of a kind, in a namespace unless the kind is cluster-scoped.
-    ///
-    /// # Errors
-    /// When the kind is not served.
-    pub async fn collection(&self, kind: &str, namespace: Option<&str>) -> anyhow::Result<String> {
-        let kind = self.kind(kind).await?;
-        let namespace = kind.namespaced.then_some(namespace.unwrap_or("default"));
-        Ok(kube::api::DynamicObject::url_path(
-            &kind.resource,
-            namespace,
-        ))
+    pub(crate) async fn collection(&self, kind: &str, namespace: Option<&str>) -> Result<String> {
+        let (resource, it) = self.kind(kind).await?;
+        let is_namespaced = it.scope == Scope::Namespaced;
+        let namespace = is_namespaced.then_some(namespace.unwrap_or("default"));
+        Ok(DynamicObject::url_path(&resource, namespace))
     }
 
     /// Group and version of a kind, as in `apiVersion`.
-    ///
-    /// # Errors
-    /// When the kind is not served.
-    pub async fn api_version(&self, kind: &str) -> anyhow::Result<String> {
-        Ok(self.kind(kind).await?.resource.api_version)
+    pub(crate) async fn api_version(&self, kind: &str) -> Result<String> {
+        Ok(self.kind(kind).await?.0.api_version)
+    }
+
+    /// Kinds whose objects can be listed.
+    pub(crate) async fn listed(&self) -> Result<impl Iterator<Item = ApiResource>> {
+        let kinds = self.discover().await?.into_iter();
+        let listed = kinds.filter(|(_, it)| it.supports_operation(verbs::LIST));
+        Ok(listed.map(|(resource, _)| resource))
+    }
+
+    /// All kinds, those of the core group first, each in its most stable version.
+    async fn discover(&self) -> Result<Vec<Kind>> {
+        let discovery = || Discovery::new(self.inner.clone());
+        let mut found = timeout(TIME_LIMIT, discovery().run_aggregated()).await??;
+        if found.groups().next().is_none() {
+            // The API server in memory has no aggregated discovery.
+            found = timeout(TIME_LIMIT, discovery().run()).await??;
+        }
+        let mut groups: Vec<_> = found.groups().collect();
+        groups.sort_by_key(|group| group.name().to_owned());
+        let resources = groups
+            .iter()
+            .flat_map(|group| group.resources_by_stability());
+        Ok(resources.collect())
     }
 
     /// Resolves a kind; discovery runs again for one that is not known yet.
-    async fn kind(&self, name: &str) -> anyhow::Result<Kind> {
+    async fn kind(&self, name: &str) -> Result<Kind> {
         let mut kinds = self.kinds.lock().await;
-        let known = |kinds: &[Kind]| kinds.iter().find(|it| it.resource.kind == name).cloned();
+        let known = |kinds: &[Kind]| kinds.iter().find(|it| it.0.kind == name).cloned();
         if let Some(kind) = known(&kinds) {
             return Ok(kind);
         }
-        let run = Discovery::new(self.inner.clone()).run_aggregated();
-        let found = tokio::time::timeout(TIME_LIMIT, run).await??;
-        let mut groups: Vec<_> = found.groups().collect();
-        // Of kinds with one name, the one of the core group.
-        groups.sort_by_key(|group| group.name().to_owned());
-        *kinds = groups
-            .iter()
-            .flat_map(|group| group.resources_by_stability())
-            .map(|(resource, capabilities)| Kind {
-                resource,
-                namespaced: capabilities.scope == Scope::Namespaced,
-            })
-            .collect();
+        *kinds = self.discover().await?;
         known(&kinds).with_context(|| format!("the API server does not serve kind {name}"))
     }
 }
@@ -281,8 +268,8 @@ fn warning(header: &[u8]) -> Option<String> {
     Some(inner.replace("\\\"", "\"").replace("\\\\", "\\"))
 }
 
-/// Field manager of what scenarios apply.
-const MANAGER: &str = "harness";
+const JSON: &str = "application/json";
+const MERGE: &str = "application/merge-patch+json";
 /// Longest time that one request may take.
 const TIME_LIMIT: Duration = Duration::from_secs(30);
 

@@ -7,13 +7,17 @@
     reason = "cucumber hands captures over by value"
 )]
 
+mod configuration;
+mod effect;
+pub(crate) mod object;
+mod observation;
+pub(crate) mod pod;
+mod request;
+
 #[cfg(feature = "clusters")]
 mod component;
-mod condition;
-mod configuration;
 #[cfg(feature = "clusters")]
 mod controller;
-mod effect;
 #[cfg(feature = "clusters")]
 mod event;
 #[cfg(feature = "clusters")]
@@ -22,10 +26,6 @@ mod gateway;
 mod manager;
 #[cfg(feature = "clusters")]
 mod node;
-pub(crate) mod object;
-mod observation;
-pub(crate) mod pod;
-mod request;
 #[cfg(feature = "clusters")]
 mod running_pod;
 #[cfg(feature = "clusters")]
@@ -43,9 +43,47 @@ mod watcher;
 #[cfg(feature = "clusters")]
 mod workload;
 
+/// What most step definitions need.
+mod prelude {
+    pub(super) use super::observation::expect;
+    pub(super) use super::pod::items;
+    pub(super) use super::{A_WHILE, consistently, eventually, random};
+    pub(super) use crate::scenario::{ObjectRef, Scenario};
+    pub(super) use anyhow::{Context as _, Result, bail, ensure};
+    pub(super) use cucumber::gherkin::Step;
+    pub(super) use cucumber::{given, then, when};
+    pub(super) use http::Method;
+    pub(super) use serde_json::{Value, json};
+    pub(super) use std::time::Duration;
+}
+
 use std::time::Duration;
+
+use anyhow::Result;
+use testkit::until::{holds, until};
 
 /// Longest wait for anything that a scenario expects.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 /// How long "nothing happens" is looked at.
 pub(crate) const A_WHILE: Duration = Duration::from_secs(2);
+
+/// Waits until a probe succeeds, and gives its value. The error has what the probe saw last.
+pub(crate) async fn eventually<T>(what: &str, probe: impl AsyncFn() -> Result<T>) -> Result<T> {
+    let probe = &probe;
+    Ok(until(what, PATIENCE, move || probe()).await?)
+}
+
+/// Fails unless a probe succeeds during a whole span.
+pub(crate) async fn consistently<T>(
+    what: &str,
+    span: Duration,
+    probe: impl AsyncFn() -> Result<T>,
+) -> Result<()> {
+    let probe = &probe;
+    Ok(holds(what, span, move || probe()).await?)
+}
+
+/// Sixteen hexadecimal digits, for names and values that no other scenario has.
+pub(crate) fn random() -> String {
+    format!("{:016x}", fastrand::u64(..))
+}

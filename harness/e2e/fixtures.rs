@@ -2,6 +2,8 @@
 //!
 //! It is prepared once a run; a cluster of a scenario's own differs from the shared one in its options only.
 
+use std::net::{IpAddr, UdpSocket};
+
 use crate::admission::webhook::LANDSCAPE;
 use crate::install::Product;
 use clusters::cluster::{Cluster, ClusterOptions, Provider};
@@ -80,4 +82,12 @@ impl Fixtures {
         self.registry.stop().await?;
         self.run.end().await
     }
+}
+
+/// This machine's address on the way to a node, by which the node and its Pods reach it.
+pub(crate) fn this_machine(node: &str) -> anyhow::Result<IpAddr> {
+    // Connecting a datagram socket sends nothing: it asks the routing table.
+    let socket = UdpSocket::bind("0.0.0.0:0")?;
+    socket.connect((node, 6443))?;
+    Ok(socket.local_addr()?.ip())
 }

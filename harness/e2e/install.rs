@@ -10,15 +10,15 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
-use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
+use crate::client::Client;
 use crate::landscape::differences;
-use crate::rollout;
+use crate::rollout::Workload;
 use clusters::cluster::Cluster;
 use testkit::until::until;
 
@@ -34,23 +34,8 @@ impl Product {
     /// # Errors
     /// When it cannot be run, does not end well, or prints no manifests.
     pub async fn printed_by(binary: &Path, image: &str, flags: &[&str]) -> anyhow::Result<Self> {
-        let printed = Command::new(binary)
-            .args(["manifests", "webhook", "--image", image])
-            .args(flags)
-            .output()
-            .await
-            .with_context(|| format!("{} cannot be run", binary.display()))?;
-        ensure!(
-            printed.status.success(),
-            "manifests webhook ended with {}: {}",
-            printed.status,
-            String::from_utf8_lossy(&printed.stderr)
-        );
-        let text =
-            String::from_utf8(printed.stdout).context("manifests webhook printed no text")?;
-        let mut objects: Vec<Value> = serde_saphyr::from_multiple(&text)?;
-        // A document of comments only.
-        objects.retain(|object| !object.is_null());
+        let arguments = [&["manifests", "webhook", "--image", image], flags].concat();
+        let objects = printed(binary, &arguments).await?;
         Ok(Self { objects })
     }
 
@@ -84,31 +69,17 @@ impl Product {
         Ok(())
     }
 
-    /// Waits until every replica is of the newest shape and available, and no other answers any more.
+    /// Waits until its Deployment is rolled out.
     ///
     /// # Errors
     /// When that takes too long.
     pub async fn rolled_out(&self, cluster: &Cluster) -> anyhow::Result<()> {
-        let printed: Deployment = serde_json::from_value(self.object("Deployment")?.clone())?;
-        let name = printed.metadata.name.context("a Deployment's name")?;
-        let namespace = printed.metadata.namespace.unwrap_or_default();
-        let labels = printed.spec.selector.match_labels.unwrap_or_default();
-        let labels: Vec<String> = labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
-        let own = ListParams::default().labels(&labels.join(","));
-        let deployments: Api<Deployment> = Api::namespaced(cluster.client(), &namespace);
-        let pods: Api<Pod> = Api::namespaced(cluster.client(), &namespace);
-        until("the product is rolled out", PATIENCE, || async {
-            let wanted = rollout::replicas(&deployments.get(&name).await?)?;
-            // Those that drain have left the counts, and still answer.
-            let processes = pods.list_metadata(&own).await?.items.len();
-            ensure!(
-                i32::try_from(processes) == Ok(wanted),
-                "{processes} processes of {wanted}"
-            );
-            anyhow::Ok(())
-        })
-        .await?;
-        Ok(())
+        let workload = Workload {
+            client: Client::new(cluster.client()),
+            namespace: api::names::SKR_NAMESPACE,
+            name: api::runtimes::WEBHOOK_DEPLOYMENT,
+        };
+        workload.is_rolled_out().await
     }
 
     /// The printed object of a kind.
@@ -121,6 +92,25 @@ impl Product {
             .find(|object| object["kind"] == kind)
             .with_context(|| format!("no {kind} was printed"))
     }
+}
+
+/// The objects that the product's binary prints.
+///
+/// # Errors
+/// When it cannot be run, does not end well, or prints no manifests.
+pub(crate) async fn printed(binary: &Path, arguments: &[&str]) -> anyhow::Result<Vec<Value>> {
+    let output = Command::new(binary).args(arguments).output().await;
+    let output = output.with_context(|| format!("run {}", binary.display()))?;
+    ensure!(
+        output.status.success(),
+        "{arguments:?} ended with {}: {}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let mut objects: Vec<Value> = serde_saphyr::from_multiple(&String::from_utf8(output.stdout)?)?;
+    // A document of comments only.
+    objects.retain(|object| !object.is_null());
+    Ok(objects)
 }
 
 /// Waits until a Pod of `template` that would be created in `namespace` comes out as expected.

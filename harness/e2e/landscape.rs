@@ -3,19 +3,15 @@
 //! A scenario file is data alone; where it runs is said by a [`Place`]. The error of a bad file names the file, the line and
 //! what is wrong.
 
-mod authority;
-
 mod model;
 mod objects;
-mod schema;
 
 pub use crate::matching::differences;
 pub use model::{
     Authority, Content, Expectation, Image, Inside, Landscape, PullSecret, Registry,
-    RegistryReference, Trust, Workload,
+    RegistryReference, Trust, Workload, schema,
 };
 pub use objects::{Place, objects};
-pub use schema::schema;
 
 use std::path::{Path, PathBuf};
 

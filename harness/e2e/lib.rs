@@ -2,6 +2,14 @@
 //!
 //! It judges the built image and the public contract; only the target `in_process` imports crates of the product.
 
+#![cfg_attr(
+    not(feature = "clusters"),
+    expect(
+        dead_code,
+        reason = "the suites on clusters need more of the same files"
+    )
+)]
+
 pub mod admission;
 pub mod client;
 mod definitions;
@@ -9,8 +17,6 @@ pub mod matching;
 pub mod runner;
 pub mod scenario;
 
-#[cfg(feature = "clusters")]
-pub mod doubles;
 #[cfg(feature = "clusters")]
 mod fixtures;
 #[cfg(feature = "clusters")]

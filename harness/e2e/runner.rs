@@ -4,7 +4,6 @@
 //! an environment can start only what the selected scenarios need. Steps that are skipped or undefined fail; nothing is
 //! retried.
 
-use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::panic::PanicHookInfo;
@@ -12,14 +11,13 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, Result, ensure};
 use cucumber::cli::{Compose, Opts};
 use cucumber::event::ScenarioFinished;
 use cucumber::gherkin::{Feature, Scenario as Example, StepType};
 use cucumber::tag::Ext as _;
 use cucumber::writer::{self, Coloring, Stats as _};
 use cucumber::{Parser as _, World as _, WriterExt as _, parser, runner};
-use futures::future::LocalBoxFuture;
 use futures::{FutureExt as _, StreamExt as _};
 
 use crate::scenario::{Environment, Scenario};
@@ -54,53 +52,38 @@ pub type Options = Opts<
 >;
 
 /// What the filters of the command line leave of a suite.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Selection {
     features: Vec<Feature>,
-    /// All tags of the selected scenarios.
-    pub tags: BTreeSet<String>,
     /// Number of scenarios; each example of an outline is one.
     pub scenarios: usize,
 }
 
 /// Gives every scenario its environment.
-pub trait Environments {
+pub trait Environments: 'static {
     /// The environment of the next scenario, whose `Given` steps tell what it has to be like.
-    fn next(&self, given: Vec<String>) -> LocalBoxFuture<'_, anyhow::Result<Arc<dyn Environment>>>;
+    fn next(&self, given: Vec<String>) -> impl Future<Output = Result<Arc<dyn Environment>>>;
 
     /// Removes what was started and is not kept, after the last scenario.
-    fn stop(self: Rc<Self>) -> LocalBoxFuture<'static, anyhow::Result<()>> {
-        futures::future::ready(Ok(())).boxed_local()
-    }
+    fn stop(self) -> impl Future<Output = Result<()>>;
 }
 
 /// The scenarios of a suite that the command line selects.
 ///
 /// # Errors
 /// When a feature cannot be read, or nothing is selected.
-pub async fn select(suite: &Suite, options: &Options) -> anyhow::Result<Selection> {
+pub async fn select(suite: &Suite, options: &Options) -> Result<Selection> {
     let folder = root().join("features").join(suite.folder);
-    let parsed: Vec<_> = parser::Basic::new()
-        .parse(folder, options.parser.clone())
-        .collect()
-        .await;
-    let mut selection = Selection {
-        features: Vec::new(),
-        tags: BTreeSet::new(),
-        scenarios: 0,
-    };
-    for feature in parsed {
+    let parsed = parser::Basic::new().parse(folder, options.parser.clone());
+    let mut selection = Selection::default();
+    for feature in parsed.collect::<Vec<_>>().await {
         let mut feature = feature?;
-        let examples = std::mem::take(&mut feature.scenarios);
-        for example in examples {
-            let tags = tags(&feature, &example);
-            if !(suite.selects)(&tags) || !is_wanted(options, &tags, &example.name) {
-                continue;
-            }
-            selection.tags.extend(tags);
-            selection.scenarios += 1;
-            feature.scenarios.push(example);
-        }
+        let of_feature = feature.tags.clone();
+        feature.scenarios.retain(|example| {
+            let tags = of_feature.iter().chain(&example.tags).cloned().collect();
+            (suite.selects)(&tags) && is_wanted(options, &tags, &example.name)
+        });
+        selection.scenarios += feature.scenarios.len();
         if !feature.scenarios.is_empty() {
             selection.features.push(feature);
         }
@@ -111,10 +94,6 @@ pub async fn select(suite: &Suite, options: &Options) -> anyhow::Result<Selectio
         suite.name
     );
     Ok(selection)
-}
-
-fn tags(feature: &Feature, example: &Example) -> BTreeSet<String> {
-    feature.tags.iter().chain(&example.tags).cloned().collect()
 }
 
 fn is_wanted(options: &Options, tags: &BTreeSet<String>, title: &str) -> bool {
@@ -128,13 +107,13 @@ fn is_wanted(options: &Options, tags: &BTreeSet<String>, title: &str) -> bool {
 ///
 /// # Errors
 /// When the JUnit file cannot be written.
-pub async fn run<O: Write + 'static>(
+pub async fn run(
     suite: &Suite,
     options: Options,
     selection: Selection,
-    environments: Rc<dyn Environments>,
-    out: O,
-) -> anyhow::Result<bool> {
+    environments: Rc<impl Environments>,
+    out: impl Write + 'static,
+) -> Result<bool> {
     let file = state().join(format!("junit-{}.xml", suite.name));
     std::fs::create_dir_all(state())?;
     let junit = std::fs::File::create(&file).with_context(|| file.display().to_string())?;
@@ -147,12 +126,12 @@ pub async fn run<O: Write + 'static>(
             std::panic::set_hook(Box::new(report));
             let environments = Rc::clone(&environments);
             let background = feature.background.iter().flat_map(|it| &it.steps);
-            let steps = background.chain(&example.steps);
-            let given = steps.filter(|step| step.ty == StepType::Given);
+            let given = background.chain(&example.steps);
+            let given = given.filter(|step| step.ty == StepType::Given);
             let given = given.map(|step| step.value.clone()).collect();
             async move {
                 match environments.next(given).await {
-                    Ok(environment) => scenario.begin(environment, &example.name),
+                    Ok(environment) => scenario.begin(environment),
                     Err(error) => fail(format!("no environment: {error:#}")),
                 }
             }
@@ -167,7 +146,8 @@ pub async fn run<O: Write + 'static>(
                     environment.diagnose(&folder).await;
                     tracing::info!(folder = %folder.display(), "diagnostics written");
                 }
-                if let Err(errors) = scenario.end().await {
+                let errors = scenario.end().await;
+                if !errors.is_empty() {
                     fail(format!("clean-up: {}", errors.join("\n")));
                 }
             }
@@ -176,6 +156,7 @@ pub async fn run<O: Write + 'static>(
         .with_writer(
             writer::Basic::new(out, Coloring::Auto, 0)
                 .summarized()
+                .repeat_failed()
                 .tee::<Scenario, _>(writer::JUnit::for_tee(junit, 0).normalized()),
         )
         .fail_on_skipped()
@@ -189,16 +170,13 @@ pub async fn run<O: Write + 'static>(
 ///
 /// `start` brings up what the selected scenarios need. SIGINT and SIGTERM end the run and remove what it made.
 #[cfg(feature = "clusters")]
-pub async fn main<S>(suite: Suite, start: S) -> std::process::ExitCode
-where
-    S: AsyncFnOnce(
-        &clusters::progress::Progress,
-        &Selection,
-        bool,
-    ) -> anyhow::Result<Rc<dyn Environments>>,
-{
+pub async fn main<E: Environments>(
+    suite: Suite,
+    start: impl AsyncFnOnce(&clusters::progress::Progress, &Selection, bool) -> Result<E>,
+) -> std::process::ExitCode {
     use std::process::ExitCode;
-    log();
+    let log = tracing_subscriber::fmt().with_writer(std::io::stderr);
+    log.with_max_level(tracing::Level::INFO).init();
     // Cargo starts tests in the folder of their package; `-i` means a path that one sees.
     let moved = std::env::set_current_dir(root());
     let options = Options::parsed();
@@ -206,9 +184,10 @@ where
         moved?;
         let selection = select(&suite, &options).await?;
         let progress = clusters::progress::Progress::new();
-        let environments = start(&progress, &selection, options.custom.keep).await?;
+        let environments = Rc::new(start(&progress, &selection, options.custom.keep).await?);
         let ran = Rc::clone(&environments);
         let passed = run(&suite, options, selection, ran, std::io::stdout()).await;
+        let environments = Rc::into_inner(environments).context("a scenario still runs")?;
         environments.stop().await?;
         passed
     };
@@ -238,8 +217,7 @@ impl cucumber::Parser<PathBuf> for Parsed {
     type Output = futures::stream::Iter<std::vec::IntoIter<parser::Result<Feature>>>;
 
     fn parse(self, _: PathBuf, _: Self::Cli) -> Self::Output {
-        let features: Vec<_> = self.0.into_iter().map(Ok).collect();
-        futures::stream::iter(features)
+        futures::stream::iter(self.0.into_iter().map(Ok).collect::<Vec<_>>())
     }
 }
 
@@ -255,6 +233,18 @@ fn report(panic: &PanicHookInfo<'_>) {
     }
 }
 
+/// Collects evidence in an emptied folder.
+#[cfg(feature = "clusters")]
+pub(crate) async fn diagnosed(
+    folder: &Path,
+    collect: impl AsyncFnOnce(clusters::evidence::Evidence),
+) {
+    match clusters::evidence::Evidence::in_folder(folder.to_owned()) {
+        Ok(evidence) => collect(evidence).await,
+        Err(error) => tracing::warn!(%error, folder = %folder.display(), "no diagnostics"),
+    }
+}
+
 /// Folder of one example: the line makes examples of one title differ.
 fn diagnostics(suite: &str, feature: &Feature, example: &Example) -> PathBuf {
     let file = feature.path.as_deref().and_then(Path::file_stem);
@@ -262,44 +252,8 @@ fn diagnostics(suite: &str, feature: &Feature, example: &Example) -> PathBuf {
     let letters = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
     let title: String = example.name.chars().map(letters).take(80).collect();
     let example = format!("{title}-line-{}", example.position.line);
-    state()
-        .join("evidence")
-        .join(suite)
-        .join(file)
-        .join(example)
-}
-
-/// Writes the harness's own log to standard error, from now on.
-pub fn log() {
-    let subscriber = tracing_subscriber::fmt()
-        .with_writer(std::io::stderr)
-        .with_max_level(tracing::Level::INFO)
-        .finish();
-    // A second suite in one process keeps the first subscriber.
-    let _ = tracing::subscriber::set_global_default(subscriber);
-}
-
-/// A writer whose text can be read afterwards.
-#[derive(Debug, Clone, Default)]
-pub struct Buffer(Rc<RefCell<Vec<u8>>>);
-
-impl Buffer {
-    /// What was written.
-    #[must_use]
-    pub fn text(&self) -> String {
-        String::from_utf8_lossy(&self.0.borrow()).into_owned()
-    }
-}
-
-impl Write for Buffer {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.borrow_mut().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
+    let folder = state().join("evidence").join(suite);
+    folder.join(file).join(example)
 }
 
 /// Folder of the root `Cargo.toml`.
@@ -309,7 +263,9 @@ pub fn root() -> &'static Path {
     package.ancestors().nth(2).unwrap_or(package)
 }
 
-fn state() -> PathBuf {
+/// Folder of results.
+#[must_use]
+pub fn state() -> PathBuf {
     root().join("target/harness")
 }
 
@@ -326,7 +282,7 @@ mod tests {
         selects: |_| true,
     };
 
-    async fn selected(arguments: &[&str]) -> anyhow::Result<Selection> {
+    async fn selected(arguments: &[&str]) -> Result<Selection> {
         let arguments = ["suite"].iter().chain(arguments);
         select(&ALL, &Options::try_parse_from(arguments)?).await
     }
@@ -343,13 +299,5 @@ mod tests {
     async fn name_selects_examples_by_their_own_title() {
         let one = selected(&["-n", "^Image replace.me/a is rewritten"]).await;
         assert_eq!(one.unwrap().scenarios, 1);
-    }
-
-    #[tokio::test]
-    async fn selection_has_the_tags_of_its_scenarios_only() {
-        let selection = selected(&["-t", "@own-cluster"]).await.unwrap();
-        assert_eq!(selection.scenarios, 1);
-        let tags: Vec<&str> = selection.tags.iter().map(String::as_str).collect();
-        assert_eq!(tags, ["node", "own-cluster"]);
     }
 }

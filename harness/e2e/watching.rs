@@ -5,24 +5,22 @@
 //! restores the state that [`Watching::start`] leaves.
 
 mod certificates;
-mod client;
 mod delivery;
 mod environment;
-mod fault;
 pub(crate) mod manager;
-pub(crate) mod objects;
 mod runtime;
 mod view;
 
-pub(crate) use client::OTHER_RUNTIME;
+pub(crate) use certificates::OTHER_RUNTIME;
 pub use delivery::Delivery;
 pub use environment::Watching;
-pub(crate) use fault::Fault;
 pub(crate) use runtime::REPLICAS;
 pub use view::start;
 pub(crate) use view::{KymaStream, Kymas, View};
 
 use std::time::Duration;
+
+use serde_json::{Value, json};
 
 /// Runtime ID, the common name of the watcher's certificate.
 pub(crate) const RUNTIME: &str = "4d7c1c0e-8f0f-4d34-9d0a-1f6b1d6e8a55";
@@ -32,3 +30,26 @@ pub(crate) const DOMAIN: &str = "one.skr.landscape.test";
 pub(crate) const HEARTBEAT_INTERVAL: Duration = Duration::from_secs(2);
 /// Delay of follow-up events, instead of five seconds.
 pub(crate) const FOLLOW_UP_DELAY: Duration = Duration::from_secs(2);
+/// Manager of the field spec of Kymas.
+pub(crate) const LIFECYCLE: &str = "lifecycle-manager";
+/// Manager that accepts a runtime by its domain.
+const PINNED: &str = "pinned-manager";
+/// All managers. The status manager gets events for the field status of Kymas, the module manager for kinds without a spec
+/// and for a subresource.
+const MANAGERS: [&str; 4] = [LIFECYCLE, "status-manager", "module-manager", PINNED];
+/// The file for `manifests watcher --watchers-file`.
+pub(crate) const WATCHERS: &str = include_str!("watching/watchers.yaml");
+/// Label by which Watchers select objects.
+pub(crate) const WATCHED_BY: &str = "operator.kyma-project.io/watched-by";
+/// Group of Kymas.
+pub(crate) const GROUP: &str = "operator.kyma-project.io";
+/// Version of Kymas.
+pub(crate) const VERSION: &str = "v1beta2";
+
+/// A Kyma that the Watchers select.
+pub(crate) fn kyma() -> Value {
+    json!({
+        "kind": "Kyma", "metadata": { "labels": { (WATCHED_BY): "kyma" } },
+        "spec": { "channel": "regular" },
+    })
+}

@@ -1,6 +1,6 @@
 //! Names of objects and keys that other systems rely on, so they may not change.
 //!
-//! They are those of <https://github.com/kyma-project/rt-bootstrapper>; the requirement names the marker.
+//! They are those of <https://github.com/kyma-project/rt-bootstrapper>.
 
 /// Annotation on a Pod that we changed at CREATE; its value is `"true"`.
 pub const MARKER: &str = "rt-bootstrapper.kyma-project.io/defaulted";

@@ -2,10 +2,11 @@
 //! `manifests webhook` prints, with the three objects that KIM writes on a runtime.
 
 use std::path::Path;
-use std::rc::Rc;
 use std::sync::Arc;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, Result, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
 use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
 use serde_json::{Value, json};
@@ -16,19 +17,21 @@ use clusters::progress::Progress;
 use clusters::registry::Registry;
 use clusters::setup::Setup;
 
-use super::webhook::{DEPLOYMENT, NAMESPACE, PullSecretState, Webhook, usual_configuration};
+use super::webhook::{DEPLOYMENT, NAMESPACE, Webhook, usual_configuration};
 use crate::client::{Client, Write};
+use crate::definitions::object::path;
 use crate::fixtures::Fixtures;
 use crate::install::Product;
-use crate::runner::{Environments, Selection};
+use crate::runner::{Environments, Selection, diagnosed};
 use crate::scenario::{Cluster as Which, Environment, ObjectRef};
 
 /// What the scenarios of admission share.
 pub struct Admission {
     fixtures: Arc<Fixtures>,
-    cluster: Cluster,
+    pub(crate) cluster: Cluster,
     client: Client,
-    product: Product,
+    /// What is installed.
+    pub(crate) product: Product,
     serves_trust_bundles: bool,
 }
 
@@ -36,11 +39,7 @@ pub struct Admission {
 ///
 /// # Errors
 /// At the first part that does not come up.
-pub async fn start(
-    progress: &Progress,
-    _: &Selection,
-    keep: bool,
-) -> anyhow::Result<Rc<dyn Environments>> {
+pub async fn start(progress: &Progress, _: &Selection, keep: bool) -> Result<Arc<Admission>> {
     let setup = Setup::load()?;
     progress.say(&format!("clusters run on {}", setup.provider));
     let fixtures = Arc::new(Fixtures::prepare(progress, &setup, keep).await?);
@@ -49,24 +48,16 @@ pub async fn start(
     let product = fixtures.product.clone();
     let install = Admission::on(cluster, fixtures, product, true);
     let admission = progress.show("install the product", install).await?;
-    Ok(Rc::new(Shared(Arc::new(admission))))
+    Ok(Arc::new(admission))
 }
 
-/// One environment for all scenarios.
-struct Shared(Arc<Admission>);
-
-impl Environments for Shared {
-    fn next(&self, _: Vec<String>) -> LocalBoxFuture<'_, anyhow::Result<Arc<dyn Environment>>> {
-        let shared: Arc<dyn Environment> = Arc::<Admission>::clone(&self.0);
-        futures::future::ready(Ok(shared)).boxed_local()
+impl Environments for Arc<Admission> {
+    async fn next(&self, _: Vec<String>) -> Result<Arc<dyn Environment>> {
+        Ok(Self::clone(self))
     }
 
-    fn stop(self: Rc<Self>) -> LocalBoxFuture<'static, anyhow::Result<()>> {
-        async {
-            let shared = Rc::into_inner(self).context("a scenario still runs")?;
-            Admission::stop(shared.0).await
-        }
-        .boxed_local()
+    async fn stop(self) -> Result<()> {
+        Admission::stop(self).await
     }
 }
 
@@ -76,7 +67,7 @@ impl Admission {
         fixtures: Arc<Fixtures>,
         product: Product,
         serves_trust_bundles: bool,
-    ) -> anyhow::Result<Self> {
+    ) -> Result<Self> {
         let admission = Self {
             fixtures,
             client: Client::with(cluster.kubeconfig()).await?,
@@ -94,10 +85,7 @@ impl Admission {
 
     /// A cluster of a scenario's own that does not serve ClusterTrustBundles, and whose node pulls the product from the
     /// private registry.
-    ///
-    /// # Errors
-    /// At the first part that does not come up.
-    pub async fn without_trust_bundles(&self) -> anyhow::Result<Self> {
+    pub(crate) async fn without_trust_bundles(&self) -> Result<Self> {
         let options = ClusterOptions::new("features-without-bundles").without_trust_bundles();
         let fixtures = Arc::clone(&self.fixtures);
         let cluster = fixtures.cluster_without_product(options).await?;
@@ -105,13 +93,20 @@ impl Admission {
         Self::on(cluster, fixtures, product, false).await
     }
 
-    async fn install(&self) -> anyhow::Result<()> {
-        self.apply(&json!({ "kind": "Namespace", "metadata": { "name": NAMESPACE } }))
-            .await?;
+    async fn install(&self) -> Result<()> {
+        let apply = async |object: Value| -> Result<()> {
+            self.client
+                .write(Write::Apply, &object)
+                .await?
+                .good()
+                .map(drop)
+        };
+        apply(json!({ "kind": "Namespace", "metadata": { "name": NAMESPACE } })).await?;
         if self.serves_trust_bundles {
-            self.apply(&self.trust_bundle()).await?;
+            apply(self.trust_bundle()).await?;
         }
-        self.apply(&self.pull_secret()).await?;
+        let secret = self.pull_secret();
+        apply(secret.clone()).await?;
         let webhook = self.webhook();
         let configuration = usual_configuration()?;
         webhook
@@ -120,24 +115,15 @@ impl Admission {
         self.product.apply(&self.cluster).await?;
         self.product.rolled_out(&self.cluster).await?;
         webhook.configure(configuration).await?;
-        webhook.knows_pull_secret(PullSecretState::Valid).await?;
+        webhook.knows_pull_secret(Some(&secret)).await?;
         if self.serves_trust_bundles {
             webhook.knows_trust_bundle(true).await?;
         }
         Ok(())
     }
 
-    async fn apply(&self, object: &Value) -> anyhow::Result<()> {
-        let namespace = object["metadata"]["namespace"].as_str();
-        let answer = self.client.write(Write::Apply, namespace, object).await?;
-        answer.good().map(drop)
-    }
-
     /// Removes what is not kept. A scenario's own environment ends like the shared one.
-    ///
-    /// # Errors
-    /// When it is still used, or Docker refuses.
-    pub async fn stop(this: Arc<Self>) -> anyhow::Result<()> {
+    pub(crate) async fn stop(this: Arc<Self>) -> Result<()> {
         let this = Arc::into_inner(this).context("the environment is still used")?;
         this.cluster.stop().await?;
         match Arc::into_inner(this.fixtures) {
@@ -146,22 +132,8 @@ impl Admission {
         }
     }
 
-    /// The cluster.
-    #[must_use]
-    pub fn cluster(&self) -> &Cluster {
-        &self.cluster
-    }
-
-    /// The private registry.
-    #[must_use]
-    pub fn registry(&self) -> &Registry {
+    pub(crate) fn registry(&self) -> &Registry {
         &self.fixtures.registry
-    }
-
-    /// What is installed.
-    #[must_use]
-    pub fn product(&self) -> &Product {
-        &self.product
     }
 
     fn webhook(&self) -> Webhook {
@@ -178,7 +150,7 @@ impl Admission {
         json!({
             "kind": "Secret", "type": api::names::DOCKER_CONFIG_TYPE,
             "metadata": { "name": api::names::PULL_SECRET, "namespace": NAMESPACE },
-            "stringData": { (api::names::DOCKER_CONFIG_KEY): config.to_string() },
+            "data": { (api::names::DOCKER_CONFIG_KEY): BASE64.encode(config.to_string()) },
         })
     }
 
@@ -191,99 +163,61 @@ impl Admission {
         })
     }
 
-    async fn exists(&self, object: &ObjectRef) -> anyhow::Result<Option<Value>> {
-        let namespace = object.namespace.as_deref();
-        let collection = self.client.collection(&object.kind, namespace).await?;
-        let path = format!("{collection}/{}", object.name);
-        let answer = self.client.ask(http::Method::GET, &path, None).await?;
-        if answer.status == http::StatusCode::NOT_FOUND {
-            return Ok(None);
-        }
-        Ok(Some(answer.good()?.object))
-    }
-
-    async fn uses(&self, object: &ObjectRef) -> anyhow::Result<()> {
+    async fn uses(&self, object: &ObjectRef) -> Result<()> {
         let webhook = self.webhook();
         let in_namespace = object.namespace.as_deref() == Some(NAMESPACE);
+        let exists = async || self.client.find(&path(&self.client, object).await?).await;
         match (object.kind.as_str(), object.name.as_str()) {
-            ("ConfigMap", api::names::CONFIG_MAP)
-                if in_namespace && self.exists(object).await?.is_some() =>
-            {
+            ("ConfigMap", api::names::CONFIG_MAP) if in_namespace && exists().await?.is_some() => {
                 webhook.configure(usual_configuration()?).await?;
                 // A replica that started without a configuration was not ready.
-                self.product.rolled_out(&self.cluster).await?;
+                self.product.rolled_out(&self.cluster).await
             }
             ("Secret", api::names::PULL_SECRET) if in_namespace => {
-                let state = state_of(self.exists(object).await?.as_ref());
-                webhook.knows_pull_secret(state).await?;
+                webhook.knows_pull_secret(exists().await?.as_ref()).await
             }
             ("ClusterTrustBundle", TRUST_BUNDLE) => {
-                let present = self.exists(object).await?.is_some();
-                webhook.knows_trust_bundle(present).await?;
+                let present = exists().await?.is_some();
+                webhook.knows_trust_bundle(present).await
             }
             ("Deployment", DEPLOYMENT) if in_namespace => {
-                self.product.rolled_out(&self.cluster).await?;
+                self.product.rolled_out(&self.cluster).await
             }
             ("Namespace", name) => {
-                let found = self.exists(object).await?.unwrap_or_default();
+                let found = exists().await?.unwrap_or_default();
                 let annotations = &found["metadata"]["annotations"];
-                let is_set = |key: &str| annotations[key] == "true";
-                let fips = is_set(api::ALL_KEY) || is_set(api::Feature::FipsMode.key());
-                webhook.knows_namespace(name, fips).await?;
+                let keys = [api::ALL_KEY, api::Feature::FipsMode.key()];
+                let fips = keys.iter().any(|key| annotations[key] == "true");
+                webhook.knows_namespace(name, fips).await
             }
-            _ => {}
+            _ => Ok(()),
         }
-        Ok(())
-    }
-}
-
-fn state_of(secret: Option<&Value>) -> PullSecretState {
-    use base64::Engine as _;
-    let Some(secret) = secret else {
-        return PullSecretState::Absent;
-    };
-    let data = secret["data"][api::names::DOCKER_CONFIG_KEY].as_str();
-    let bytes = base64::engine::general_purpose::STANDARD
-        .decode(data.unwrap_or_default())
-        .unwrap_or_default();
-    let config: Value = serde_json::from_slice(&bytes).unwrap_or_default();
-    if config["auths"].is_object() {
-        PullSecretState::Valid
-    } else {
-        PullSecretState::Invalid
     }
 }
 
 impl Environment for Admission {
-    fn client(&self, cluster: &Which) -> anyhow::Result<Client> {
-        anyhow::ensure!(
+    fn client(&self, cluster: &Which) -> Result<Client> {
+        ensure!(
             *cluster == Which::Runtime(None),
             "the admission suite has one runtime and no control plane"
         );
         Ok(self.client.clone())
     }
 
-    fn settle<'a>(&'a self, object: &'a ObjectRef) -> LocalBoxFuture<'a, anyhow::Result<()>> {
+    fn settle<'a>(&'a self, object: &'a ObjectRef) -> LocalBoxFuture<'a, Result<()>> {
         self.uses(object).boxed_local()
     }
 
     fn diagnose<'a>(&'a self, folder: &'a Path) -> LocalBoxFuture<'a, ()> {
-        async {
-            let evidence = match Evidence::in_folder(folder.to_owned()) {
-                Ok(evidence) => evidence,
-                Err(error) => {
-                    tracing::warn!(%error, folder = %folder.display(), "no diagnostics");
-                    return;
-                }
-            };
+        diagnosed(folder, async |evidence| {
             self.cluster.collect_evidence(&evidence).await;
             for replica in self.webhook().replicas().await.unwrap_or_default() {
                 let file = |name: &str| format!("webhook/{}-{name}.txt", replica.pod);
-                evidence.keep_result(&file("metrics"), replica.metrics().await);
+                evidence.keep_result(&file("metrics"), replica.metrics_page().await);
                 let ready = replica.health("/readyz").await;
                 evidence.keep_result(&file("ready"), ready.map(|ready| ready.1));
             }
-        }
+        })
         .boxed_local()
     }
 }

@@ -3,8 +3,9 @@
 //! The API server calls it after the product's (by its name), on an address of this machine that the container of the
 //! cluster reaches, with a certificate of its own authority.
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 
+use anyhow::Result;
 use axum::body::Bytes;
 use axum::routing::post;
 use base64::Engine as _;
@@ -13,6 +14,8 @@ use serde_json::{Value, json};
 use serve::{Options, Server, TlsHandle, identity_from_pem, server_config};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
+
+use crate::fixtures::this_machine;
 
 /// The running webhook.
 #[derive(Debug)]
@@ -23,53 +26,33 @@ pub(crate) struct Second {
     pub(crate) task: JoinHandle<()>,
 }
 
-/// This machine's address on the way to the cluster's node.
-///
-/// # Errors
-/// When there is no way.
-pub(crate) fn address(node: &str) -> anyhow::Result<IpAddr> {
-    // Connecting a datagram socket sends nothing: it asks the routing table.
-    let socket = UdpSocket::bind("0.0.0.0:0")?;
-    socket.connect((node, 6443))?;
-    Ok(socket.local_addr()?.ip())
-}
-
-/// Serves on a free port of `host`.
-///
-/// # Errors
-/// When the port or the certificate cannot be had.
-pub(crate) async fn serve(host: IpAddr, container: Value) -> anyhow::Result<Second> {
-    let made = rcgen::generate_simple_self_signed([host.to_string()])?;
-    let ca_pem = made.cert.pem();
-    let identity = identity_from_pem(
-        ca_pem.as_bytes(),
-        made.signing_key.serialize_pem().as_bytes(),
-    )?;
-    let options = Options::new(TlsHandle::new(server_config(identity)?));
-    let server = Server::bind((host, 0).into(), options).await?;
-    let address = server.local_addr();
-    let router = axum::Router::new().route(
-        "/",
-        post(move |body: Bytes| async move { add(&body, &container) }),
-    );
-    let task = tokio::spawn(async move {
-        if let Err(error) = server.run(router, CancellationToken::new()).await {
-            tracing::error!(%error, "the second webhook ended");
-        }
-    });
-    Ok(Second {
-        address,
-        ca_pem,
-        task,
-    })
-}
-
 impl Second {
+    /// Serves on a free port of this machine's address on the way to the cluster's node.
+    pub(crate) async fn serve(node: &str, container: Value) -> Result<Self> {
+        let host = this_machine(node)?;
+        let made = rcgen::generate_simple_self_signed([host.to_string()])?;
+        let (ca_pem, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+        let identity = identity_from_pem(ca_pem.as_bytes(), key.as_bytes())?;
+        let options = Options::new(TlsHandle::new(server_config(identity)?));
+        let server = Server::bind((host, 0).into(), options).await?;
+        let address = server.local_addr();
+        let answer = post(move |body: Bytes| async move { add(&body, &container) });
+        let router = axum::Router::new().route("/", answer);
+        let task = tokio::spawn(async move {
+            if let Err(error) = server.run(router, CancellationToken::new()).await {
+                tracing::error!(%error, "the second webhook ended");
+            }
+        });
+        Ok(Self {
+            address,
+            ca_pem,
+            task,
+        })
+    }
+
     /// Its registration: for Pods that are created in one Namespace.
     pub(crate) fn configuration(&self, namespace: &str) -> Value {
         json!({
-            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
-            "metadata": { "name": format!("zz-{namespace}") },
             "webhooks": [{
                 "name": "adds-a-container.harness.test",
                 "admissionReviewVersions": ["v1"], "sideEffects": "None", "failurePolicy": "Fail",

@@ -2,30 +2,24 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
-use cucumber::{given, then, when};
-use http::Method;
-use serde_json::{Value, json};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::configuration::webhook;
+use super::controller;
 use super::object::{change, create, restore_later};
-use super::pod::plain;
-use super::{PATIENCE, controller};
+use super::pod::named;
+use super::prelude::*;
 use crate::admission::Admission;
-use crate::admission::second;
+use crate::admission::second::Second;
 use crate::admission::webhook::{DEPLOYMENT, NAMESPACE};
 use crate::client::{Answer, Client, Write};
-use crate::scenario::{ObjectRef, Scenario};
-use testkit::until::until;
 
 #[given(
     "a runtime that does not serve ClusterTrustBundles and pulls the webhook from the private registry"
 )]
-async fn other_runtime(scenario: &mut Scenario) -> anyhow::Result<()> {
+async fn other_runtime(scenario: &mut Scenario) -> Result<()> {
     let shared = scenario.environment_of::<Admission>()?;
     let own = Arc::new(Box::pin(shared.without_trust_bundles()).await?);
     let ended = Arc::clone(&own);
@@ -41,17 +35,17 @@ async fn other_runtime(scenario: &mut Scenario) -> anyhow::Result<()> {
 }
 
 #[given(expr = "component webhook runs without flag {string}")]
-async fn without_flag(scenario: &mut Scenario, flag: String) -> anyhow::Result<()> {
+async fn without_flag(scenario: &mut Scenario, flag: String) -> Result<()> {
     restore_later(scenario, &deployment()).await?;
     let environment = scenario.environment_of::<Admission>()?;
-    let product = environment.product().clone().without_flag(&flag);
-    product.apply(environment.cluster()).await?;
-    product.rolled_out(environment.cluster()).await
+    let product = environment.product.clone().without_flag(&flag);
+    product.apply(&environment.cluster).await?;
+    product.rolled_out(&environment.cluster).await
 }
 
 #[given(regex = "^component (webhook|controller) is (stopped|started|restarted)$")]
 #[when(regex = "^component (webhook|controller) is (stopped|started|restarted)$")]
-async fn component(scenario: &mut Scenario, name: String, change: String) -> anyhow::Result<()> {
+async fn component(scenario: &mut Scenario, name: String, change: String) -> Result<()> {
     match (name.as_str(), change.as_str()) {
         ("controller", change) => controller::component(scenario, change).await,
         (_, "stopped") => stop(scenario).await,
@@ -60,181 +54,147 @@ async fn component(scenario: &mut Scenario, name: String, change: String) -> any
     }
 }
 
-async fn restart(scenario: &Scenario) -> anyhow::Result<()> {
+async fn restart(scenario: &Scenario) -> Result<()> {
     let webhook = webhook(scenario)?;
     let before = webhook.replicas().await?;
     for replica in &before {
         let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{}", replica.pod);
-        webhook
-            .client()
-            .ask(Method::DELETE, &path, None)
-            .await?
-            .good()?;
+        let answer = webhook.client.ask(Method::DELETE, &path, None).await?;
+        answer.good()?;
     }
-    until("other replicas run", PATIENCE, || async {
+    eventually("other replicas run", async || {
         let now = webhook.replicas().await?;
-        let is_new = |pod: &str| before.iter().all(|old| old.pod != pod);
-        ensure!(
-            now.len() >= before.len() && now.iter().all(|replica| is_new(&replica.pod)),
-            "{} replicas",
-            now.len()
-        );
+        ensure!(now.len() >= before.len(), "{} replicas", now.len());
         for replica in &now {
+            let is_new = before.iter().all(|old| old.pod != replica.pod);
+            ensure!(is_new, "{} still runs", replica.pod);
             ensure!(
                 replica.health("/healthz").await?.0,
                 "{} starts",
                 replica.pod
             );
         }
-        anyhow::Ok(())
+        Ok(())
     })
-    .await?;
-    Ok(())
+    .await
 }
 
-async fn stop(scenario: &mut Scenario) -> anyhow::Result<()> {
+async fn stop(scenario: &mut Scenario) -> Result<()> {
     note_failed_open(scenario).await?;
     let scale = json!({ "spec": { "replicas": 0 } });
-    change(scenario, &deployment(), scale, Write::Merge).await?;
+    change(scenario, &deployment(), scale).await?;
     let webhook = webhook(scenario)?;
     let slices = format!("/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices");
-    until("the Service has no endpoint", PATIENCE, || async {
+    eventually("the Service has no endpoint", async || {
         let pods = webhook.pods().await?.len();
-        let slices = webhook.client().get(&slices).await?.object.to_string();
+        let slices = webhook.client.get(&slices).await?.object.to_string();
         ensure!(
             pods == 0 && !slices.contains("\"ready\":true"),
             "{pods} Pods"
         );
-        anyhow::Ok(())
+        Ok(())
     })
-    .await?;
-    Ok(())
+    .await
 }
 
 #[then(regex = r"^the API server admitted (no|the) Pod without asking the webhook$")]
-async fn failed_open(scenario: &mut Scenario, which: String) -> anyhow::Result<()> {
-    let before = scenario.observed.noted("fail-open counter")?.as_f64();
-    let before = before.unwrap_or_default();
+async fn failed_open(scenario: &mut Scenario, which: String) -> Result<()> {
+    let before = scenario.observed.noted("fail-open counter")?.as_u64();
     let now = webhook(scenario)?.failed_open().await?;
     ensure!(
-        (now > before) == (which == "the"),
-        "apiserver_admission_webhook_fail_open_count: {before}, then {now}"
+        (Some(now) > before) == (which == "the"),
+        "apiserver_admission_webhook_fail_open_count: {before:?}, then {now}"
     );
     Ok(())
 }
 
-async fn note_failed_open(scenario: &mut Scenario) -> anyhow::Result<()> {
+async fn note_failed_open(scenario: &mut Scenario) -> Result<()> {
     let count = webhook(scenario)?.failed_open().await?;
-    scenario
-        .observed
-        .noted
-        .insert("fail-open counter", json!(count));
+    scenario.observed.note("fail-open counter", json!(count));
     Ok(())
 }
 
 #[when(
     expr = "component webhook is rolled out while {int} Pods per second are created in Namespace {string}"
 )]
-async fn rolled_out(scenario: &mut Scenario, rate: u32, namespace: String) -> anyhow::Result<()> {
+async fn rolled_out(scenario: &mut Scenario, rate: u32, namespace: String) -> Result<()> {
     note_failed_open(scenario).await?;
     let environment = scenario.environment_of::<Admission>()?;
-    let client = webhook(scenario)?.client().clone();
+    let client = webhook(scenario)?.client;
     let over = Arc::new(AtomicBool::new(false));
-    let load = Load {
-        client,
-        namespace: scenario.resolve(&namespace),
-        rate,
-    };
-    let creating = tokio::spawn(load.create(Arc::clone(&over)));
-    let stamp = format!("{:016x}", fastrand::u64(..));
-    let restart = json!({ "spec": { "template": { "metadata": { "annotations": { "harness.test/restarted": stamp } } } } });
-    let rolled = match change(scenario, &deployment(), restart, Write::Merge).await {
-        Ok(()) => {
-            environment
-                .product()
-                .rolled_out(environment.cluster())
-                .await
-        }
-        failed => failed,
-    };
+    let namespace = scenario.resolve(&namespace);
+    let creating = tokio::spawn(create_pods(client, namespace, rate, Arc::clone(&over)));
+    let annotations = json!({ "harness.test/restarted": random() });
+    let restart = json!({ "spec": { "template": { "metadata": { "annotations": annotations } } } });
+    let mut rolled = change(scenario, &deployment(), restart).await;
+    if rolled.is_ok() {
+        rolled = environment.product.rolled_out(&environment.cluster).await;
+    }
     over.store(true, Ordering::Relaxed);
-    let outcome = creating.await?;
+    let (pods, wrong) = creating.await?;
     rolled?;
-    let noted = json!([outcome.pods, 2 * MARGIN_SECONDS * rate, outcome.wrong]);
-    scenario.observed.noted.insert("created Pods", noted);
+    let noted = json!([pods, 2 * MARGIN_SECONDS * rate, wrong]);
+    scenario.observed.note("created Pods", noted);
     Ok(())
 }
 
 /// Fails unless every Pod that was created during the rollout was admitted and mutated.
-pub(crate) fn all_mutated(scenario: &Scenario) -> anyhow::Result<()> {
+pub(crate) fn all_mutated(scenario: &Scenario) -> Result<()> {
     let noted = scenario.observed.noted("created Pods")?;
+    let [pods, margin, wrong] = [&noted[0], &noted[1], &noted[2]];
     ensure!(
-        noted[0].as_u64() > noted[1].as_u64(),
-        "only {} Pods: none during the rollout",
-        noted[0]
+        pods.as_u64() > margin.as_u64(),
+        "only {pods} Pods: none during the rollout"
     );
-    ensure!(noted[2] == json!([]), "of {} Pods: {}", noted[0], noted[2]);
+    ensure!(*wrong == json!([]), "of {pods} Pods: {wrong}");
     Ok(())
 }
 
-/// Pods that are created at a constant rate, however long each takes.
-struct Load {
+/// Creates Pods at a constant rate, however long each takes, for some seconds before and after `over` is set, so that both
+/// sides of the rollout are seen. Gives their number and what was wrong.
+async fn create_pods(
     client: Client,
     namespace: String,
     rate: u32,
-}
-
-#[derive(Default)]
-struct Outcome {
-    pods: u32,
-    wrong: Vec<String>,
-}
-
-impl Load {
-    /// Creates Pods for some seconds before and after `over` is set, so that both sides of the rollout are seen.
-    async fn create(self, over: Arc<AtomicBool>) -> Outcome {
-        #[expect(clippy::disallowed_methods, reason = "a fixed rate, not a wait")]
-        let mut ticks = interval(Duration::from_secs(1) / self.rate);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
-        let mut answers = JoinSet::new();
-        let mut outcome = Outcome::default();
-        let mut left = MARGIN_SECONDS * self.rate;
-        while left > 0 {
-            ticks.tick().await;
-            if over.load(Ordering::Relaxed) {
-                left -= 1;
-            }
-            outcome.pods += 1;
-            let mut pod = plain();
-            pod["kind"] = json!("Pod");
-            pod["metadata"]["name"] = json!(format!("pod-{}", outcome.pods));
-            // No scheduler looks at it: its admission is what is tested.
-            pod["spec"]["schedulingGates"] = json!([{ "name": "harness.test/never" }]);
-            let (client, namespace) = (self.client.clone(), self.namespace.clone());
-            answers.spawn(async move { client.write(Write::Create, Some(&namespace), &pod).await });
-            while let Some(answer) = answers.try_join_next() {
-                outcome.judge(answer);
-            }
+    over: Arc<AtomicBool>,
+) -> (u32, Vec<String>) {
+    #[expect(clippy::disallowed_methods, reason = "a fixed rate, not a wait")]
+    let mut ticks = interval(Duration::from_secs(1) / rate);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
+    let mut answers = JoinSet::new();
+    let (mut pods, mut wrong) = (0, Vec::new());
+    let mut left = MARGIN_SECONDS * rate;
+    while left > 0 {
+        ticks.tick().await;
+        if over.load(Ordering::Relaxed) {
+            left -= 1;
         }
-        while let Some(answer) = answers.join_next().await {
-            outcome.judge(answer);
+        pods += 1;
+        let mut pod = named(&format!("pod-{pods}"));
+        // No scheduler looks at it: its admission is what is tested.
+        pod["spec"]["schedulingGates"] = json!([{ "name": "harness.test/never" }]);
+        pod["metadata"]["namespace"] = json!(namespace);
+        let client = client.clone();
+        answers.spawn(async move { client.write(Write::Create, &pod).await });
+        while let Some(answer) = answers.try_join_next() {
+            wrong.extend(not_mutated(answer));
         }
-        outcome
     }
+    while let Some(answer) = answers.join_next().await {
+        wrong.extend(not_mutated(answer));
+    }
+    (pods, wrong)
 }
 
-impl Outcome {
-    fn judge(&mut self, answer: Result<anyhow::Result<Answer>, tokio::task::JoinError>) {
-        let answer = answer.map_err(anyhow::Error::from).flatten();
-        match answer.and_then(Answer::good) {
-            Err(error) => self.wrong.push(format!("{error:#}")),
-            Ok(answer) => {
-                let metadata = answer.at("/metadata");
-                if metadata["annotations"][api::names::MARKER] != "true" {
-                    self.wrong
-                        .push(format!("{} is not mutated", metadata["name"]));
-                }
-            }
+/// What is wrong with a created Pod.
+fn not_mutated(answer: Result<Result<Answer>, JoinError>) -> Option<String> {
+    let answer = answer.map_err(anyhow::Error::from).flatten();
+    match answer.and_then(Answer::good) {
+        Err(error) => Some(format!("{error:#}")),
+        Ok(answer) => {
+            let metadata = answer.at("/metadata");
+            let is_mutated = metadata["annotations"][api::names::MARKER] == "true";
+            (!is_mutated).then(|| format!("{} is not mutated", metadata["name"]))
         }
     }
 }
@@ -247,40 +207,33 @@ async fn second_webhook(
     container: String,
     image: String,
     namespace: String,
-) -> anyhow::Result<()> {
+) -> Result<()> {
     let namespace = scenario.resolve(&namespace);
     let environment = scenario.environment_of::<Admission>()?;
-    let host = second::address(&environment.cluster().node_address().await?)?;
     let added = json!({ "name": container, "image": image });
-    let server = second::serve(host, added).await?;
-    let (configuration, task) = (server.configuration(&namespace), server.task);
+    let second = Second::serve(&environment.cluster.node_address().await?, added).await?;
+    let configuration = second.configuration(&namespace);
     // Before the task: a configuration that leads nowhere is in the way of every Pod.
     scenario.undo("stop the other webhook", async move {
-        task.abort();
+        second.task.abort();
         Ok(())
     });
-    let name = configuration["metadata"]["name"].as_str();
-    let object = ObjectRef::new(
-        "MutatingWebhookConfiguration",
-        None,
-        name.context("a name")?,
-    );
+    let name = format!("zz-{namespace}");
+    let object = ObjectRef::new("MutatingWebhookConfiguration", None, &name);
     create(scenario, &object, configuration, Write::Create).await?;
-    let client = webhook(scenario)?.client().clone();
-    let mut pod = plain();
-    pod["kind"] = json!("Pod");
-    pod["metadata"]["name"] = json!("is-it-asked");
-    until("the other webhook is asked", PATIENCE, || async {
-        let answer = client.write(Write::DryRun, Some(&namespace), &pod).await?;
+    let client = webhook(scenario)?.client;
+    let mut pod = named("is-it-asked");
+    pod["metadata"]["namespace"] = json!(namespace);
+    eventually("the other webhook is asked", async || {
+        let answer = client.write(Write::DryRun, &pod).await?;
         let text = answer.good()?.object.to_string();
         ensure!(text.contains(&container), "not yet");
-        anyhow::Ok(())
+        Ok(())
     })
-    .await?;
-    Ok(())
+    .await
 }
 
-pub(crate) fn deployment() -> ObjectRef {
+fn deployment() -> ObjectRef {
     ObjectRef::new("Deployment", Some(NAMESPACE), DEPLOYMENT)
 }
 
@@ -290,8 +243,8 @@ pub(crate) fn webhook_configuration() -> ObjectRef {
     ObjectRef::new("MutatingWebhookConfiguration", None, name)
 }
 
-/// A field of a stored object, for steps that compare.
-pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> anyhow::Result<&'a str> {
+/// A text in a stored object, for steps that compare.
+pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> Result<&'a str> {
     let found = object.pointer(pointer).and_then(Value::as_str);
     found.with_context(|| format!("no {pointer}"))
 }

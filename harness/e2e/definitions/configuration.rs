@@ -1,18 +1,14 @@
 //! The configuration document of the webhook.
 
-use anyhow::{Context as _, ensure};
-use cucumber::gherkin::Step;
-use cucumber::{given, then, when};
-use serde_json::{Value, json};
-
 use super::object::{file_of_project, restore_later};
-use crate::admission::webhook::{NAMESPACE, Replica, Webhook};
-use crate::scenario::{Cluster, ObjectRef, Scenario};
+use super::prelude::*;
+use crate::admission::webhook::{NAMESPACE, Webhook};
+use crate::scenario::Cluster;
 
 /// Changes one field, or removes it, and waits until the document is active.
 #[given(regex = r"^(\w+) (?:in the configuration is (.+)|is absent from the configuration)$")]
 #[when(regex = r"^(\w+) in the configuration is set to (.+)$")]
-async fn field(scenario: &mut Scenario, key: String, value: String) -> anyhow::Result<()> {
+async fn field(scenario: &mut Scenario, key: String, value: String) -> Result<()> {
     restore_later(scenario, &config_map()).await?;
     let webhook = webhook(scenario)?;
     let mut document = webhook.configuration().await?;
@@ -22,13 +18,13 @@ async fn field(scenario: &mut Scenario, key: String, value: String) -> anyhow::R
     } else {
         fields.insert(key, scenario.yaml(&value)?);
     }
-    note_starts(scenario).await?;
+    scenario.observed.note("starts", starts(&webhook).await?);
     webhook.configure(document).await
 }
 
 /// Replaces the whole document by a valid one, and waits until it is active.
 #[given(regex = r#"^the configuration is (?:(\{.+\})|file "([^"]+)")$"#)]
-async fn replaced(scenario: &mut Scenario, document: String, file: String) -> anyhow::Result<()> {
+async fn replaced(scenario: &mut Scenario, document: String, file: String) -> Result<()> {
     restore_later(scenario, &config_map()).await?;
     let document = if file.is_empty() {
         scenario.yaml(&document)?
@@ -40,7 +36,7 @@ async fn replaced(scenario: &mut Scenario, document: String, file: String) -> an
 
 /// Writes a text, valid or not.
 #[when("the configuration document is:")]
-async fn written(scenario: &mut Scenario, step: &Step) -> anyhow::Result<()> {
+async fn written(scenario: &mut Scenario, step: &Step) -> Result<()> {
     restore_later(scenario, &config_map()).await?;
     let text = step.docstring.as_deref().context("no document")?.trim();
     let answer = webhook(scenario)?.write_configuration(text).await?;
@@ -49,43 +45,35 @@ async fn written(scenario: &mut Scenario, step: &Step) -> anyhow::Result<()> {
 }
 
 #[then(regex = r#"^the configuration is rejected with "(.+)"$"#)]
-async fn rejected(scenario: &mut Scenario, reason: String) -> anyhow::Result<()> {
-    let says_why = |replica: Replica| {
-        let reason = reason.clone();
-        async move {
-            let valid = replica
-                .sum("configuration_last_reload_successful", |_| true)
-                .await?;
+async fn rejected(scenario: &mut Scenario, reason: String) -> Result<()> {
+    let series = "rt_bootstrapper_configuration_last_reload_successful";
+    let webhook = webhook(scenario)?;
+    webhook
+        .each("the configuration is rejected", async |replica| {
+            let valid = replica.metrics().await?.value(series);
             let (ready, text) = replica.health("/readyz").await?;
             ensure!(
-                valid < 0.5 && ready && text.contains(&reason),
-                "configuration_last_reload_successful {valid}, ready {ready}: {text}"
+                valid.is_some_and(|it| it < 0.5)
+                    && ready
+                    && text.contains(&reason)
+                    && text.contains("last valid one is active"),
+                "{series} {valid:?}, ready {ready}: {text}"
             );
-            ensure!(text.contains("last valid one is active"), "{text}");
             Ok(())
-        }
-    };
-    webhook(scenario)?
-        .each("the configuration is rejected", says_why)
+        })
         .await
 }
 
-/// Remembers how often each replica was started.
-async fn note_starts(scenario: &mut Scenario) -> anyhow::Result<()> {
-    let starts = starts(&webhook(scenario)?).await?;
-    scenario.observed.noted.insert("starts", starts);
-    Ok(())
-}
-
 #[then("no replica of component webhook was restarted")]
-async fn not_restarted(scenario: &mut Scenario) -> anyhow::Result<()> {
+async fn not_restarted(scenario: &mut Scenario) -> Result<()> {
     let now = starts(&webhook(scenario)?).await?;
     let before = scenario.observed.noted("starts")?;
     ensure!(now == *before, "before {before}, now {now}");
     Ok(())
 }
 
-async fn starts(webhook: &Webhook) -> anyhow::Result<Value> {
+/// How often each replica was started.
+async fn starts(webhook: &Webhook) -> Result<Value> {
     let pods = webhook.pods().await?;
     let starts = pods.iter().map(|pod| {
         let name = pod["metadata"]["name"].as_str().unwrap_or_default();
@@ -96,11 +84,11 @@ async fn starts(webhook: &Webhook) -> anyhow::Result<Value> {
 }
 
 /// The webhook of the cluster that the scenario is about.
-pub(crate) fn webhook(scenario: &Scenario) -> anyhow::Result<Webhook> {
+pub(crate) fn webhook(scenario: &Scenario) -> Result<Webhook> {
     let client = scenario.environment()?.client(&Cluster::Runtime(None))?;
     Ok(Webhook::new(client))
 }
 
-pub(crate) fn config_map() -> ObjectRef {
+fn config_map() -> ObjectRef {
     ObjectRef::new("ConfigMap", Some(NAMESPACE), api::names::CONFIG_MAP)
 }

@@ -2,21 +2,15 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context as _, bail, ensure};
 use api::runtimes::{KCP_NAMESPACE, ROLLOUT};
 use cucumber::gherkin::{Step, StepType};
-use cucumber::{given, then, when};
-use http::Method;
-use serde_json::{Value, json};
 
-use super::PATIENCE;
+use super::prelude::*;
 use super::runtime::{record, synchronization};
-use crate::scenario::{ObjectRef, Scenario};
 use crate::synchronization::Leased;
+use crate::synchronization::control_plane::named_config_map;
 use crate::synchronization::controller::{ACCOUNT, Controller, Installation};
-use crate::synchronization::objects::{get_opt, named_config_map};
 use crate::synchronization::source::Source;
-use testkit::until::until;
 
 /// Installs the controller with its default flags at the end of the scenario.
 fn reinstall_later(scenario: &mut Scenario, env: &Leased) {
@@ -31,7 +25,7 @@ fn reinstall_later(scenario: &mut Scenario, env: &Leased) {
 /// step records the state after it. A `When` keeps the recorded state.
 #[given(regex = r#"^the controller runs (with flags "[^"]*"|without mode direct)$"#)]
 #[when(regex = r#"^the controller runs (with flags "[^"]*"|without mode direct)$"#)]
-async fn runs(scenario: &mut Scenario, how: String, step: &Step) -> anyhow::Result<()> {
+async fn runs(scenario: &mut Scenario, how: String, step: &Step) -> Result<()> {
     let env = synchronization(scenario)?;
     let wanted = Installation::of_step(&format!("the controller runs {how}"));
     let wanted = wanted.context("not an installation")?;
@@ -47,7 +41,7 @@ async fn runs(scenario: &mut Scenario, how: String, step: &Step) -> anyhow::Resu
 }
 
 /// Stops, starts or restarts the controller.
-pub(crate) async fn component(scenario: &mut Scenario, change: &str) -> anyhow::Result<()> {
+pub(crate) async fn component(scenario: &mut Scenario, change: &str) -> Result<()> {
     let env = synchronization(scenario)?;
     if change != "started" {
         reinstall_later(scenario, &env);
@@ -62,7 +56,7 @@ pub(crate) async fn component(scenario: &mut Scenario, change: &str) -> anyhow::
 #[when(
     regex = r#"^the leader of controller is killed (?:while it writes to runtime "([^"]+)"|after it signaled the first Runtime)$"#
 )]
-async fn killed(scenario: &mut Scenario, runtime: String) -> anyhow::Result<()> {
+async fn killed(scenario: &mut Scenario, runtime: String) -> Result<()> {
     let env = synchronization(scenario)?;
     if runtime.is_empty() {
         kill_during_signals(&env).await
@@ -72,13 +66,13 @@ async fn killed(scenario: &mut Scenario, runtime: String) -> anyhow::Result<()> 
 }
 
 /// The first writes of the reconcile are done, that of the ConfigMap is not.
-async fn kill_during_reconcile(env: &Arc<Leased>, name: &str) -> anyhow::Result<()> {
+async fn kill_during_reconcile(env: &Arc<Leased>, name: &str) -> Result<()> {
     let before = env.state().writes[name].clone();
-    let (cluster, before) = (env.cluster(name)?, &before);
-    until("the reconcile has started", PATIENCE, || async move {
+    let cluster = env.cluster(name)?;
+    eventually("the reconcile has started", async || {
         let now = cluster.writes().await?;
-        ensure!(now != *before, "no object is written yet");
-        anyhow::Ok(())
+        ensure!(now != before, "no object is written yet");
+        Ok(())
     })
     .await?;
     kill_leader(env).await?;
@@ -88,12 +82,11 @@ async fn kill_during_reconcile(env: &Arc<Leased>, name: &str) -> anyhow::Result<
     Ok(())
 }
 
-async fn kill_during_signals(env: &Arc<Leased>) -> anyhow::Result<()> {
+async fn kill_during_signals(env: &Arc<Leased>) -> Result<()> {
     let runtimes = env.state().many.clone();
-    let (leased, runtimes) = (env, &runtimes);
-    until("the first Runtime is signaled", PATIENCE, || async move {
-        for runtime in runtimes {
-            if leased.is_signaled(runtime).await? {
+    eventually("the first Runtime is signaled", async || {
+        for runtime in &runtimes {
+            if env.is_signaled(runtime).await? {
                 return Ok(());
             }
         }
@@ -103,20 +96,20 @@ async fn kill_during_signals(env: &Arc<Leased>) -> anyhow::Result<()> {
     kill_leader(env).await
 }
 
-async fn kill_leader(env: &Arc<Leased>) -> anyhow::Result<()> {
+async fn kill_leader(env: &Arc<Leased>) -> Result<()> {
     let leader = Controller::leader(&env.kcp).await?;
     env.state().leader = Some(leader.clone());
     Controller::kill(&env.kcp, &leader).await
 }
 
 #[then(regex = r#"^(Lease "[^"]+") is held by (exactly one|another) replica of controller$"#)]
-async fn held(scenario: &mut Scenario, lease: ObjectRef, which: String) -> anyhow::Result<()> {
+async fn held(scenario: &mut Scenario, lease: ObjectRef, which: String) -> Result<()> {
     let env = synchronization(scenario)?;
     if which == "exactly one" {
         return one_leader(&env).await;
     }
     let before = env.state().leader.clone().context("no leader was killed")?;
-    super::observation::expect(scenario, &lease, |seen| {
+    expect(scenario, &lease, |seen| {
         let holder = seen["spec"]["holderIdentity"].as_str().unwrap_or_default();
         ensure!(!holder.is_empty() && holder != before, "held by {holder:?}");
         Ok(())
@@ -125,7 +118,7 @@ async fn held(scenario: &mut Scenario, lease: ObjectRef, which: String) -> anyho
 }
 
 /// The Lease and the metrics of both replicas name the same leader.
-async fn one_leader(env: &Leased) -> anyhow::Result<()> {
+async fn one_leader(env: &Leased) -> Result<()> {
     let holder = Controller::leader(&env.kcp).await?;
     let metrics = Controller::metric(&env.kcp, "leader_election_master_status").await?;
     let leaders = metrics.iter().filter(|(_, value)| **value > 0.5);
@@ -138,79 +131,58 @@ async fn one_leader(env: &Leased) -> anyhow::Result<()> {
 }
 
 #[then(expr = "metric {string} of controller increases by at least {float}")]
-async fn metric(scenario: &mut Scenario, name: String, least: f64) -> anyhow::Result<()> {
+async fn metric(scenario: &mut Scenario, name: String, least: f64) -> Result<()> {
     let env = synchronization(scenario)?;
-    let sum = |env: Arc<Leased>, name: String| async move {
+    let sum = async || -> Result<f64> {
         let values = Controller::metric(&env.kcp, &name).await?;
-        anyhow::Ok(values.values().sum::<f64>())
+        Ok(values.values().sum())
     };
-    let before = sum(Arc::clone(&env), name.clone()).await?;
-    until(&format!("{name} increases"), PATIENCE, || {
-        let now = sum(Arc::clone(&env), name.clone());
-        async move {
-            let now = now.await?;
-            ensure!(now >= before + least, "it was {before}, it is {now}");
-            anyhow::Ok(())
-        }
+    let before = sum().await?;
+    eventually(&format!("{name} increases"), async || {
+        let now = sum().await?;
+        ensure!(now >= before + least, "it was {before}, it is {now}");
+        Ok(())
     })
-    .await?;
-    Ok(())
+    .await
 }
 
+/// A question about an object that the controller needs shows that it has permissions at all.
 #[then(regex = r#"^the controller is not permitted to (\w+) Secret "([^"/]+)/([^"]+)"$"#)]
 async fn not_permitted(
     scenario: &mut Scenario,
     verb: String,
     namespace: String,
     name: String,
-) -> anyhow::Result<()> {
+) -> Result<()> {
     let env = synchronization(scenario)?;
-    let attributes = json!({
-        "namespace": namespace, "verb": verb, "resource": "secrets", "name": name,
-    });
-    let review = json!({
-        "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
-        "spec": { "user": ACCOUNT, "resourceAttributes": attributes },
-    });
     let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
-    let answer = env
-        .kcp
-        .api
-        .ask(Method::POST, path, Some(&review))
-        .await?
-        .good()?;
-    ensure!(*answer.at("/status/allowed") == json!(false), "it is");
-    // The same question about an object that it needs is answered the other way round.
-    let mut needed = review;
-    needed["spec"]["resourceAttributes"]["name"] = json!(api::names::PULL_SECRET);
-    needed["spec"]["resourceAttributes"]["verb"] = json!("watch");
-    let answer = env
-        .kcp
-        .api
-        .ask(Method::POST, path, Some(&needed))
-        .await?
-        .good()?;
-    ensure!(
-        *answer.at("/status/allowed") == json!(true),
-        "no permission at all"
-    );
+    let needed = ("watch", api::names::PULL_SECRET, true);
+    for (verb, name, expected) in [(verb.as_str(), name.as_str(), false), needed] {
+        let attributes = json!({
+            "namespace": namespace, "verb": verb, "resource": "secrets", "name": name,
+        });
+        let review = json!({
+            "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+            "spec": { "user": ACCOUNT, "resourceAttributes": attributes },
+        });
+        let answer = env.kcp.api.ask(Method::POST, path, Some(&review)).await?;
+        let allowed = answer.good()?.at("/status/allowed").clone();
+        ensure!(allowed == expected, "{verb} {name}: allowed is {allowed}");
+    }
     Ok(())
 }
 
 #[then(expr = "the rollout is stopped with reason {string}")]
-async fn stopped(scenario: &mut Scenario, reason: String) -> anyhow::Result<()> {
+async fn stopped(scenario: &mut Scenario, reason: String) -> Result<()> {
     let env = synchronization(scenario)?;
     let path = named_config_map(KCP_NAMESPACE, ROLLOUT);
-    let (leased, path, reason) = (&env, &path, reason.as_str());
-    until("the rollout is stopped", PATIENCE, || async move {
-        let published = get_opt(&leased.kcp.api, path).await?.unwrap_or_default();
-        let text = published["data"]["progress"]
-            .as_str()
-            .context("no progress")?;
+    eventually("the rollout is stopped", async || {
+        let published = env.kcp.api.find(&path).await?.unwrap_or_default();
+        let text = published["data"]["progress"].as_str();
+        let text = text.context("no progress")?;
         let progress: Value = serde_json::from_str(text)?;
         ensure!(progress["stopped"] == reason, "{progress}");
-        anyhow::Ok(())
+        Ok(())
     })
-    .await?;
-    Ok(())
+    .await
 }

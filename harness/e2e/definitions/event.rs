@@ -1,19 +1,10 @@
 //! Objects that a Watcher selects: created and changed, so that the watcher sends events.
 
-use anyhow::{Context as _, ensure};
-use cucumber::gherkin::Step;
-use cucumber::{given, then, when};
-use http::Method;
-use serde_json::json;
-
+use super::manager;
 use super::object::{create, document, path};
-use super::{PATIENCE, manager};
+use super::prelude::*;
 use crate::client::Write;
-use crate::scenario::{ObjectRef, Scenario};
-use crate::watching::manager::EventObject;
-use crate::watching::objects::{GROUP, WATCHED_BY, kyma, watchers};
-use crate::watching::{KymaStream, Kymas, View};
-use testkit::until::until;
+use crate::watching::{GROUP, KymaStream, Kymas, View, WATCHED_BY, WATCHERS, kyma};
 
 /// The Watchers are installed with the suite; the API server asks the watcher for each of them.
 #[given(
@@ -25,27 +16,20 @@ async fn watcher(
     resource: String,
     field: String,
     manager: String,
-) -> anyhow::Result<()> {
-    let installed = watchers();
-    let mut installed = installed.as_array().into_iter().flatten();
-    let found = installed.find(|it| it["name"] == name.as_str());
+) -> Result<()> {
+    let installed: Value = serde_saphyr::from_str(WATCHERS)?;
+    let found = items(&installed).find(|it| it["name"] == name.as_str());
     let found = found.with_context(|| format!("no Watcher {name:?} is installed"))?;
-    let actual = [
-        &found["resource"]["resource"],
-        &found["field"],
-        &found["manager"],
-    ];
-    ensure!(
-        actual == [&json!(resource), &json!(field), &json!(manager)],
-        "{found}"
-    );
-    let live = scenario
-        .environment_of::<View>()?
-        .runtime
-        .webhook_configuration()
-        .await?;
-    let mut entries = live["webhooks"].as_array().into_iter().flatten();
-    let entry = entries.find(|it| it["name"] == format!("kcp-system.{name}.{GROUP}"));
+    let actual = json!([
+        found["resource"]["resource"],
+        found["field"],
+        found["manager"]
+    ]);
+    ensure!(actual == json!([resource, field, manager]), "{found}");
+    let env = scenario.environment_of::<View>()?;
+    let live = env.runtime.webhook_configuration().await?;
+    let entry =
+        items(&live["webhooks"]).find(|it| it["name"] == format!("kcp-system.{name}.{GROUP}"));
     let path = &entry.context("no entry of the Watcher")?["clientConfig"]["service"]["path"];
     ensure!(*path == format!("/validate/{manager}"), "{path}");
     Ok(())
@@ -53,20 +37,17 @@ async fn watcher(
 
 /// When the step ends, no replica has an event to deliver, and later steps look at further events only.
 #[given(expr = "{object} that manager {string} has received an event for")]
-async fn known(scenario: &mut Scenario, object: ObjectRef, name: String) -> anyhow::Result<()> {
+async fn known(scenario: &mut Scenario, object: ObjectRef, name: String) -> Result<()> {
     let env = scenario.environment_of::<View>()?;
     let mut text = kyma();
     if object.kind != "Kyma" {
         text = json!({ "metadata": { "labels": { (WATCHED_BY): "kyma" } } });
     }
-    let resolved = scenario.resolved(&object);
-    create(scenario, &resolved, text, Write::Create).await?;
-    let about = manager::event_object(scenario, &object).await?;
+    create(scenario, &object, text, Write::Create).await?;
+    let about = manager::event_about(scenario, &object).await?;
     let manager = env.manager(&name)?;
-    until("the manager receives an event", PATIENCE, || async {
-        !manager.received(&about).is_empty()
-    })
-    .await?;
+    let is_received = async || manager.received(&about).pop().context("no event");
+    eventually("the manager receives an event", is_received).await?;
     env.runtime.has_delivered().await?;
     env.mark(&about);
     Ok(())
@@ -78,7 +59,7 @@ async fn subresource_patched(
     subresource: String,
     object: ObjectRef,
     step: &Step,
-) -> anyhow::Result<()> {
+) -> Result<()> {
     let text = document(scenario, step)?;
     let object = scenario.resolved(&object);
     let client = scenario.client_of(&object)?;
@@ -92,7 +73,7 @@ async fn dry_run(
     object: ObjectRef,
     how: String,
     step: &Step,
-) -> anyhow::Result<()> {
+) -> Result<()> {
     let (method, text) = match how.as_str() {
         "patched" => (Method::PATCH, Some(document(scenario, step)?)),
         _ => (Method::DELETE, None),
@@ -105,7 +86,7 @@ async fn dry_run(
 }
 
 #[when(expr = "{int} Kymas are created in Namespace {string}")]
-async fn kymas(scenario: &mut Scenario, count: usize, namespace: String) -> anyhow::Result<()> {
+async fn kymas(scenario: &mut Scenario, count: usize, namespace: String) -> Result<()> {
     let env = scenario.environment_of::<View>()?;
     let mut kymas = Kymas::new(scenario.resolve(&namespace));
     for _ in 0..count {
@@ -116,15 +97,13 @@ async fn kymas(scenario: &mut Scenario, count: usize, namespace: String) -> anyh
 }
 
 #[given(expr = "Kymas are created continuously in Namespace {string}")]
-fn stream(scenario: &mut Scenario, namespace: String) -> anyhow::Result<()> {
+fn stream(scenario: &mut Scenario, namespace: String) -> Result<()> {
     let env = scenario.environment_of::<View>()?;
     let stream = KymaStream::start(env.shared(), scenario.resolve(&namespace));
     env.state().stream = Some(stream);
     scenario.undo("end the creation of Kymas", async move {
-        let stream = env.state().stream.take();
-        if let Some(stream) = stream {
-            stream.abort().await;
-        }
+        // A step about the Kymas has judged them.
+        let _ = env.created_kymas().await;
         env.runtime.has_delivered().await
     });
     Ok(())
@@ -134,30 +113,21 @@ fn stream(scenario: &mut Scenario, namespace: String) -> anyhow::Result<()> {
 #[then(
     regex = r#"^manager "([^"]+)" (receives an event for each of|has received no event for) the created Kymas$"#
 )]
-async fn for_kymas(scenario: &mut Scenario, name: String, what: String) -> anyhow::Result<()> {
+async fn for_kymas(scenario: &mut Scenario, name: String, what: String) -> Result<()> {
     let env = scenario.environment_of::<View>()?;
     let kymas = env.created_kymas().await?;
     let manager = env.manager(&name)?;
     if what == "has received no event for" {
-        return manager::none_until_now(|| manager.received_in(&kymas.namespace).len()).await;
+        let received = || manager.received_in(&kymas.namespace).into_iter().collect();
+        return manager::none_for::<String>(manager::SECOND, received).await;
     }
-    until("the manager receives every event", PATIENCE, || async {
+    eventually("the manager receives every event", async || {
         let received = manager.received_in(&kymas.namespace);
         let mut missing = kymas.names.clone();
         missing.retain(|name| !received.contains(name));
         let count = kymas.names.len();
         ensure!(missing.is_empty(), "of {count} Kymas not {missing:?}");
-        anyhow::Ok(())
+        Ok(())
     })
-    .await?;
-    Ok(())
-}
-
-/// An event about an object, as a watcher posts it.
-pub(super) fn event(about: &EventObject) -> serde_json::Value {
-    let (group, version, kind) = &about.gvk;
-    json!({
-        "watched": { "Namespace": about.namespace, "Name": about.name },
-        "watchedGvk": { "group": group, "version": version, "kind": kind },
-    })
+    .await
 }

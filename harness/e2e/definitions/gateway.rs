@@ -1,59 +1,42 @@
 //! The gateway of KCP: its faults, its clients, its certificates, and metrics on KCP.
 
-use anyhow::{Context as _, ensure};
-use cucumber::{then, when};
-use serde_json::json;
-
-use super::PATIENCE;
-use super::event::event;
-use super::manager::event_object;
-use crate::scenario::{ObjectRef, Scenario};
-use crate::watching::{Fault, View};
-use testkit::until::until;
+use super::manager::event_about;
+use super::prelude::*;
+use crate::watching::View;
 
 /// Without a fault, the last one ends.
 #[when(regex = "^KCP becomes (?:reachable again|unreachable: (.+))$")]
-async fn fault_changed(scenario: &mut Scenario, fault: String) -> anyhow::Result<()> {
+async fn fault_changed(scenario: &mut Scenario, fault: String) -> Result<()> {
     let env = scenario.environment_of::<View>()?;
     if fault.is_empty() {
         let injected = scenario.observed.noted("fault")?.as_str();
-        let injected: Fault = parse(injected.unwrap_or_default())?;
-        return env.end_fault(injected).await;
+        return env.change_fault(injected.unwrap_or_default(), false).await;
     }
-    let parsed = parse(&fault)?;
-    scenario.observed.noted.insert("fault", json!(fault));
-    let handle = env.clone();
+    scenario.observed.note("fault", json!(fault));
+    let (handle, injected) = (env.clone(), fault.clone());
     scenario.undo(format!("end the fault: {fault}"), async move {
-        handle.end_fault(parsed).await?;
+        handle.change_fault(&injected, false).await?;
         handle.runtime.has_delivered().await
     });
-    env.inject(parsed).await
-}
-
-fn parse(fault: &str) -> anyhow::Result<Fault> {
-    fault.parse().map_err(anyhow::Error::msg)
+    env.change_fault(&fault, true).await
 }
 
 #[when(
     regex = r#"^a client with "([^"]+)" posts (?:to the gateway|an event for (.+) to the gateway)$"#
 )]
-async fn posts(scenario: &mut Scenario, client: String, object: String) -> anyhow::Result<()> {
+async fn posts(scenario: &mut Scenario, client: String, object: String) -> Result<()> {
     let env = scenario.environment_of::<View>()?;
     if object.is_empty() {
         let error = env.rejection(&client).await?;
-        scenario
-            .observed
-            .noted
-            .insert("connection", json!({ "error": error }));
+        let outcome = json!({ "error": error });
+        scenario.observed.note("connection", outcome);
         return Ok(());
     }
-    ensure!(
-        client == "the certificate of another runtime",
-        "unknown client: {client}"
-    );
+    let is_known = client == "the certificate of another runtime";
+    ensure!(is_known, "unknown client: {client}");
     let object: ObjectRef = object.parse().map_err(anyhow::Error::msg)?;
-    let about = event_object(scenario, &object).await?;
-    env.post_as_other(&event(&about)).await
+    let about = event_about(scenario, &object).await?;
+    env.post_as_other(about).await
 }
 
 /// Compares with the state before the first step of the scenario.
@@ -66,9 +49,9 @@ async fn metric_increases(
     manager: String,
     at_least: String,
     by: u64,
-) -> anyhow::Result<()> {
+) -> Result<()> {
     let env = scenario.environment_of::<View>()?;
-    let increase = || async {
+    let increase = async || {
         if manager.is_empty() {
             ensure!(metric == HANDSHAKE_ERRORS, "unknown metric: {metric}");
             let now = env.gateway.handshake_errors().await?;
@@ -78,25 +61,24 @@ async fn metric_increases(
         let before = env.before.managers.get(manager.as_str());
         let before = before.map_or(0, |it| it.count(&metric));
         let now = env.manager(&manager)?.metrics().count(&metric);
-        now.checked_sub(before)
-            .context("the listener was restarted")
+        let increase = now.checked_sub(before);
+        increase.context("the listener was restarted")
     };
     if at_least.is_empty() {
         let now = increase().await?;
         ensure!(now == by, "it increased by {now}");
         return Ok(());
     }
-    until(&format!("{metric} increases"), PATIENCE, || async {
+    eventually(&format!("{metric} increases"), async || {
         let now = increase().await?;
         ensure!(now >= by, "it increased by {now}");
-        anyhow::Ok(())
+        Ok(())
     })
-    .await?;
-    Ok(())
+    .await
 }
 
 #[when("the CA of both sides is rotated")]
-async fn rotated(scenario: &mut Scenario) -> anyhow::Result<()> {
+async fn rotated(scenario: &mut Scenario) -> Result<()> {
     let env = scenario.environment_of::<View>()?;
     let old = env.authority();
     let shared = env.clone();

@@ -1,15 +1,10 @@
 //! Managers on KCP: the events and heartbeats that they receive.
 
-use std::time::Duration;
+use std::fmt::Debug;
 
-use anyhow::ensure;
-use cucumber::{then, when};
-
-use super::PATIENCE;
-use crate::scenario::{ObjectRef, Scenario};
-use crate::watching::manager::{EventObject, Manager};
+use super::prelude::*;
+use crate::watching::manager::body;
 use crate::watching::{DOMAIN, FOLLOW_UP_DELAY, OTHER_RUNTIME, RUNTIME, View};
-use testkit::until::{holds, until};
 
 /// "receives" waits for events; "has received no event" looks at those until now.
 #[then(
@@ -21,107 +16,83 @@ async fn receives(
     what: String,
     object: ObjectRef,
     other: String,
-) -> anyhow::Result<()> {
+) -> Result<()> {
     let env = scenario.environment_of::<View>()?;
-    let about = event_object(scenario, &object).await?;
+    let about = event_about(scenario, &object).await?;
     let manager = env.manager(&name)?;
-    let mark = env
-        .state()
-        .marks
-        .get(&(manager.name, about.clone()))
-        .copied();
-    let mark = mark.unwrap_or_default();
-    let news = || manager.received(&about).len().saturating_sub(mark);
+    let key = (manager.name, about.clone());
+    let mark = env.state().marks.get(&key).copied().unwrap_or_default();
+    let news = || manager.received(&about).split_off(mark);
     match what.as_str() {
-        "has received no event" => none_until_now(news).await,
-        "receives no event" => none(&env, news).await,
-        "receives a follow-up event" => follow_up(manager, &about, mark).await,
-        _ => {
-            until("the manager receives an event", PATIENCE, || async {
-                news() > 0
+        "has received no event" => none_for(SECOND, news).await,
+        // The queues are looked at again afterwards: a follow-up event may be delivered late.
+        "receives no event" => {
+            env.runtime.has_delivered().await?;
+            none_for(FOLLOW_UP_DELAY + SECOND, news).await?;
+            env.runtime.has_delivered().await?;
+            none_for(Duration::ZERO, news).await
+        }
+        // Late enough not to be a repetition of the first one.
+        "receives a follow-up event" => {
+            eventually("the manager receives a follow-up event", async || {
+                let news = news();
+                let ends = news.last().zip(news.first());
+                let span = ends.map(|(last, first)| last.1 - first.1);
+                ensure!(
+                    span >= Some(FOLLOW_UP_DELAY / 2),
+                    "{span:?} from first to last"
+                );
+                Ok(())
             })
-            .await?;
+            .await
+        }
+        _ => {
+            let is_received = async || news().pop().context("no event");
+            eventually("the manager receives an event", is_received).await?;
             let sender = if other.is_empty() {
                 RUNTIME
             } else {
                 OTHER_RUNTIME
             };
             let received = manager.received(&about);
-            let is_right = received.iter().all(|it| it.runtime == sender);
+            let mut runtimes = received.iter().map(|it| it.0.runtime_id.as_ref());
+            let is_right = runtimes.all(|it| it.is_some_and(|it| it.as_str() == sender));
             ensure!(is_right, "not only from {sender}: {received:?}");
             Ok(())
         }
     }
 }
 
-/// No event until all queues are empty and the time of a follow-up event has passed. The queues are looked at again
-/// afterwards: a follow-up event may be delivered late.
-async fn none(env: &View, news: impl Fn() -> usize) -> anyhow::Result<()> {
-    env.runtime.has_delivered().await?;
-    let span = FOLLOW_UP_DELAY + Duration::from_secs(1);
-    no_more(span, &news).await?;
-    env.runtime.has_delivered().await?;
-    no_more(Duration::ZERO, &news).await
-}
-
-/// No event during a second.
-pub(super) async fn none_until_now(news: impl Fn() -> usize) -> anyhow::Result<()> {
-    no_more(Duration::from_secs(1), &news).await
-}
-
-async fn no_more(span: Duration, news: impl Fn() -> usize) -> anyhow::Result<()> {
-    holds("the manager receives no event", span, || async {
-        let count = news();
-        ensure!(count == 0, "{count} events");
-        anyhow::Ok(())
+/// No event during a span.
+pub(super) async fn none_for<T: Debug>(span: Duration, news: impl Fn() -> Vec<T>) -> Result<()> {
+    consistently("the manager receives no event", span, async || {
+        let news = news();
+        ensure!(news.is_empty(), "{news:?}");
+        Ok(())
     })
-    .await?;
-    Ok(())
+    .await
 }
 
-/// An event that is late enough not to be a repetition of the first one.
-async fn follow_up(manager: &Manager, about: &EventObject, mark: usize) -> anyhow::Result<()> {
-    until(
-        "the manager receives a follow-up event",
-        PATIENCE,
-        || async {
-            let received = manager.received(about);
-            let times: Vec<_> = received.iter().skip(mark).map(|it| it.at).collect();
-            let span = times
-                .last()
-                .zip(times.first())
-                .map(|(last, first)| *last - *first);
-            ensure!(
-                span >= Some(FOLLOW_UP_DELAY / 2),
-                "{span:?} from first to last"
-            );
-            anyhow::Ok(())
-        },
-    )
-    .await?;
-    Ok(())
-}
+pub(super) const SECOND: Duration = Duration::from_secs(1);
 
-/// The object as events name it. A Scale is not an object of its own.
-pub(super) async fn event_object(
-    scenario: &Scenario,
-    object: &ObjectRef,
-) -> anyhow::Result<EventObject> {
+/// The body of an event about an object. A Scale is not an object of its own.
+pub(super) async fn event_about(scenario: &Scenario, object: &ObjectRef) -> Result<String> {
     let object = scenario.resolved(object);
     let api_version = match object.kind.as_str() {
         "Scale" => "autoscaling/v1".to_owned(),
         kind => scenario.client_of(&object)?.api_version(kind).await?,
     };
     let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
-    Ok(EventObject {
-        gvk: (group.to_owned(), version.to_owned(), object.kind),
-        namespace: object.namespace.unwrap_or_default(),
-        name: object.name,
-    })
+    let namespace = object.namespace.as_deref().unwrap_or_default();
+    Ok(body(
+        [group, version, &object.kind],
+        namespace,
+        &object.name,
+    ))
 }
 
 #[then(expr = "manager {string} receives heartbeats from {int} watchers")]
-async fn heartbeats(scenario: &mut Scenario, name: String, count: usize) -> anyhow::Result<()> {
+async fn heartbeats(scenario: &mut Scenario, name: String, count: usize) -> Result<()> {
     let env = scenario.environment_of::<View>()?;
     env.has_heartbeats(&name, count).await
 }
@@ -129,18 +100,13 @@ async fn heartbeats(scenario: &mut Scenario, name: String, count: usize) -> anyh
 #[then(
     regex = r#"^manager "([^"]+)" reports the runtime as (?:responsive|unresponsive between (\d+) and (\d+) seconds after its last heartbeat)$"#
 )]
-async fn reports(
-    scenario: &mut Scenario,
-    name: String,
-    least: String,
-    most: String,
-) -> anyhow::Result<()> {
+async fn reports(scenario: &mut Scenario, name: String, least: String, most: String) -> Result<()> {
     let env = scenario.environment_of::<View>()?;
     let unresponsive = !least.is_empty();
-    let found = until("the manager reports it", PATIENCE, || async {
+    let found = eventually("the manager reports it", async || {
         let liveness = env.liveness(&name)?;
         ensure!(liveness.silent == unresponsive, "{liveness:?}");
-        anyhow::Ok(liveness)
+        Ok(liveness)
     })
     .await?;
     if unresponsive {
@@ -153,7 +119,7 @@ async fn reports(
 
 /// The annotation of the Kyma on KCP that managers look up.
 #[when(regex = r#"^SkrDomain of Runtime "one" is set to "([^"]+)"$"#)]
-fn domain_set(scenario: &mut Scenario, domain: String) -> anyhow::Result<()> {
+fn domain_set(scenario: &mut Scenario, domain: String) -> Result<()> {
     let env = scenario.environment_of::<View>()?;
     env.set_domain(&domain);
     scenario.undo("restore the domain", async move {

@@ -1,48 +1,56 @@
 //! Pods on a node: whether they run, and what their containers see from inside.
 
-use std::time::Duration;
-
-use anyhow::{Context as _, ensure};
-use cucumber::{given, then};
-
 use clusters::cluster::PodTarget;
-
-use super::object::read;
-use super::observation::expect_within;
-use super::pod::{items, pod};
-use crate::admission::Admission;
-use crate::scenario::{ObjectRef, Scenario};
 use testkit::until::until;
 
-#[given(expr = "Pod {string} is Running")]
-#[then(expr = "Pod {string} is Running")]
-async fn runs(scenario: &mut Scenario, name: String) -> anyhow::Result<()> {
-    expect_within(scenario, &pod(&name)?, PULL, |seen| {
-        let status = &seen["status"];
-        let mut containers = items(&status["containerStatuses"]).peekable();
-        ensure!(
-            status["phase"] == "Running"
-                && containers.peek().is_some()
-                && containers.all(|container| container["ready"] == true),
-            "{status}"
-        );
-        Ok(())
+use super::object::existing;
+use super::observation::expect_within;
+use super::prelude::*;
+use crate::admission::Admission;
+
+#[given(expr = "{object} is Running")]
+#[then(expr = "{object} is Running")]
+async fn runs(scenario: &mut Scenario, pod: ObjectRef) -> Result<()> {
+    expect_within(scenario, &pod, PULL, |seen| {
+        ensure!(seen["status"]["phase"] == "Running", "{}", seen["status"]);
+        are_ready(seen)
     })
     .await
 }
 
-#[then(expr = "Pod {string} fails with reason {string}")]
-async fn fails(scenario: &mut Scenario, name: String, reason: String) -> anyhow::Result<()> {
-    expect_within(scenario, &pod(&name)?, PULL, |seen| {
+#[then(expr = "no container of {object} was restarted")]
+async fn not_restarted(scenario: &mut Scenario, pod: ObjectRef) -> Result<()> {
+    let seen = existing(scenario, &pod).await?;
+    let mut containers = items(&seen["status"]["containerStatuses"]);
+    let is_first = containers.all(|container| container["restartCount"] == 0);
+    ensure!(is_first, "{}", seen["status"]);
+    are_ready(&seen)
+}
+
+/// All containers have started and are ready.
+fn are_ready(pod: &Value) -> Result<()> {
+    let statuses = &pod["status"]["containerStatuses"];
+    let mut containers = items(statuses).peekable();
+    let is_started = containers.peek().is_some();
+    ensure!(
+        is_started && containers.all(|it| it["ready"] == true),
+        "{}",
+        pod["status"]
+    );
+    Ok(())
+}
+
+#[then(expr = "{object} fails with reason {string}")]
+async fn fails(scenario: &mut Scenario, pod: ObjectRef, reason: String) -> Result<()> {
+    // The kubelet alternates between the failure and the pause after it.
+    let reasons = [reason.as_str(), "ImagePullBackOff"];
+    expect_within(scenario, &pod, PULL, |seen| {
         let status = &seen["status"];
         let mut all =
             items(&status["initContainerStatuses"]).chain(items(&status["containerStatuses"]));
-        // The kubelet alternates between the failure and the pause after it.
-        let reasons = [reason.as_str(), BACK_OFF];
         let failed = all.any(|it| {
-            reasons
-                .iter()
-                .any(|reason| it["state"]["waiting"]["reason"] == *reason)
+            let found = it["state"]["waiting"]["reason"].as_str();
+            found.is_some_and(|found| reasons.contains(&found))
         });
         ensure!(failed, "{status}");
         Ok(())
@@ -50,13 +58,9 @@ async fn fails(scenario: &mut Scenario, name: String, reason: String) -> anyhow:
     .await
 }
 
-#[then(expr = "ephemeral container {string} of Pod {string} is Running")]
-async fn ephemeral_runs(
-    scenario: &mut Scenario,
-    container: String,
-    name: String,
-) -> anyhow::Result<()> {
-    expect_within(scenario, &pod(&name)?, PULL, |seen| {
+#[then(expr = "ephemeral container {string} of {object} is Running")]
+async fn ephemeral_runs(scenario: &mut Scenario, container: String, pod: ObjectRef) -> Result<()> {
+    expect_within(scenario, &pod, PULL, |seen| {
         let statuses = &seen["status"]["ephemeralContainerStatuses"];
         let status = items(statuses).find(|it| it["name"] == container);
         let running = status.is_some_and(|it| !it["state"]["running"].is_null());
@@ -66,119 +70,76 @@ async fn ephemeral_runs(
     .await
 }
 
-#[then(expr = "no container of Pod {string} was restarted")]
-async fn not_restarted(scenario: &mut Scenario, name: String) -> anyhow::Result<()> {
-    let pod = scenario.resolved(&pod(&name)?);
-    let seen = read(scenario, &pod).await?.context("it does not exist")?;
-    let mut containers = items(&seen["status"]["containerStatuses"]).peekable();
-    ensure!(containers.peek().is_some(), "no container has started");
-    for status in containers {
-        ensure!(
-            status["restartCount"] == 0 && status["ready"] == true,
-            "{status}"
-        );
-    }
-    Ok(())
-}
-
+/// Waits: a volume is refreshed by the kubelet some time after its source.
 #[then(
-    regex = r#"^command "([^"]+)" in container "([^"]+)" of Pod "([^"]+)" prints ((?:ClusterTrustBundle )?"[^"]*")$"#
+    regex = r#"^command "([^"]+)" in container "([^"]+)" of (Pod "[^"]+") prints ((?:ClusterTrustBundle )?"[^"]*")$"#
 )]
 async fn prints(
     scenario: &mut Scenario,
     command: String,
     container: String,
-    name: String,
+    pod: ObjectRef,
     expected: String,
-) -> anyhow::Result<()> {
-    let target = Target::new(scenario, &container, &name)?;
+) -> Result<()> {
     let expected = text_or_bundle(scenario, &expected).await?;
-    target.prints(scenario, &command, &expected).await
+    let environment = scenario.environment_of::<Admission>()?;
+    let pod = scenario.resolved(&pod);
+    let argv: Vec<&str> = command.split(' ').collect();
+    until(&format!("{command} prints it"), PULL, || async {
+        let target = target(&pod, &container);
+        let output = environment.cluster.exec_in_pod(target, &argv).await?;
+        ensure!(output.code == 0, "{}", output.stderr);
+        same(&expected, &output.stdout)
+    })
+    .await?;
+    Ok(())
 }
 
 #[then(
-    regex = r#"^log of container "([^"]+)" in Pod "([^"]+)" is ((?:ClusterTrustBundle )?"[^"]*")$"#
+    regex = r#"^log of container "([^"]+)" in (Pod "[^"]+") is ((?:ClusterTrustBundle )?"[^"]*")$"#
 )]
 async fn logs(
     scenario: &mut Scenario,
     container: String,
-    name: String,
+    pod: ObjectRef,
     expected: String,
-) -> anyhow::Result<()> {
-    let target = Target::new(scenario, &container, &name)?;
+) -> Result<()> {
     let expected = text_or_bundle(scenario, &expected).await?;
-    target.logged(scenario, &expected).await
+    let environment = scenario.environment_of::<Admission>()?;
+    let pod = scenario.resolved(&pod);
+    let logs = environment
+        .cluster
+        .pod_logs(target(&pod, &container))
+        .await?;
+    same(&expected, &logs)
 }
 
 /// The text itself, or the certificates of the bundle that it names.
-async fn text_or_bundle(scenario: &Scenario, expected: &str) -> anyhow::Result<String> {
-    let Some(name) = expected.strip_prefix("ClusterTrustBundle ") else {
+async fn text_or_bundle(scenario: &Scenario, expected: &str) -> Result<String> {
+    if !expected.starts_with("ClusterTrustBundle ") {
         return Ok(expected.trim_matches('"').to_owned());
-    };
-    let object = ObjectRef::new("ClusterTrustBundle", None, name.trim_matches('"'));
-    let seen = read(scenario, &object).await?.context("no such bundle")?;
+    }
+    let bundle: ObjectRef = expected.parse().map_err(anyhow::Error::msg)?;
+    let seen = existing(scenario, &bundle).await?;
     let text = seen["spec"]["trustBundle"].as_str();
     text.map(str::to_owned).context("an empty bundle")
 }
 
-/// A container of a Pod.
-struct Target {
-    namespace: String,
-    pod: String,
-    container: String,
-}
-
-impl Target {
-    fn new(scenario: &Scenario, container: &str, name: &str) -> anyhow::Result<Self> {
-        let pod = scenario.resolved(&pod(name)?);
-        Ok(Self {
-            namespace: pod.namespace.unwrap_or_default(),
-            pod: pod.name,
-            container: container.to_owned(),
-        })
-    }
-
-    fn at(&self) -> PodTarget<'_> {
-        PodTarget {
-            namespace: &self.namespace,
-            pod: &self.pod,
-            container: Some(&self.container),
-        }
-    }
-
-    /// Waits: a volume is refreshed by the kubelet some time after its source.
-    async fn prints(
-        &self,
-        scenario: &Scenario,
-        command: &str,
-        expected: &str,
-    ) -> anyhow::Result<()> {
-        let environment = scenario.environment_of::<Admission>()?;
-        let argv: Vec<&str> = command.split(' ').collect();
-        until(&format!("{command} prints it"), PULL, || async {
-            let output = environment.cluster().exec_in_pod(self.at(), &argv).await?;
-            ensure!(output.code == 0, "{}", output.stderr);
-            same(expected, &output.stdout)
-        })
-        .await?;
-        Ok(())
-    }
-
-    async fn logged(&self, scenario: &Scenario, expected: &str) -> anyhow::Result<()> {
-        let environment = scenario.environment_of::<Admission>()?;
-        same(expected, &environment.cluster().pod_logs(self.at()).await?)
+fn target<'a>(pod: &'a ObjectRef, container: &'a str) -> PodTarget<'a> {
+    PodTarget {
+        namespace: pod.namespace.as_deref().unwrap_or_default(),
+        pod: &pod.name,
+        container: Some(container),
     }
 }
 
 /// A kubelet writes the certificates of a bundle in an order of its own.
-fn same(expected: &str, seen: &str) -> anyhow::Result<()> {
+fn same(expected: &str, seen: &str) -> Result<()> {
     let parts = |text: &str| {
         let text = text.replace('\r', "");
-        let mut parts: Vec<String> = text
-            .split_inclusive("-----END CERTIFICATE-----")
-            .map(|part| part.trim().to_owned())
-            .filter(|part| !part.is_empty())
-            .collect();
+        let parts = text.split_inclusive("-----END CERTIFICATE-----");
+        let parts = parts.map(|part| part.trim().to_owned());
+        let mut parts: Vec<String> = parts.filter(|part| !part.is_empty()).collect();
         parts.sort();
         parts
     };
@@ -189,7 +150,6 @@ fn same(expected: &str, seen: &str) -> anyhow::Result<()> {
 /// Pulls with a Secret that came after the Pod are tried again with growing pauses, and volumes are refreshed about once
 /// a minute.
 const PULL: Duration = Duration::from_mins(3);
-const BACK_OFF: &str = "ImagePullBackOff";
 
 #[cfg(test)]
 mod tests {

@@ -1,47 +1,37 @@
-//! What is seen of objects of any kind: their fields, their life, Events about them.
+//! What is seen of objects of any kind: their fields, their life, conditions and Events about them.
 
-use std::time::Duration;
+use anyhow::anyhow;
+use testkit::until::until;
 
-use anyhow::{Context as _, anyhow, ensure};
-use cucumber::gherkin::Step;
-use cucumber::{given, then};
-use serde_json::Value;
-
-use super::object::{document, ensure_written, pair, read};
-use super::pod::items;
-use super::{A_WHILE, PATIENCE};
+use super::PATIENCE;
+use super::object::{document, ensure_written, existing, named, pair, read, strip_server_fields};
+use super::prelude::*;
 use crate::client::Write;
 use crate::matching::differences;
-use crate::scenario::{ObjectRef, Scenario};
-use testkit::until::{holds, until};
 
 /// "is deleted" waits and needs an earlier step that saw the object; "does not exist" looks for a while.
 #[given(regex = "^(.+) (exists)$")]
 #[then(regex = "^(.+) (exists|does not exist|is deleted)$")]
-async fn exists(scenario: &mut Scenario, object: ObjectRef, state: String) -> anyhow::Result<()> {
+async fn exists(scenario: &mut Scenario, object: ObjectRef, state: String) -> Result<()> {
     if state == "exists" {
         return expect(scenario, &object, |_| Ok(())).await;
     }
     let object = scenario.resolved(&object);
     let what = format!("{object} {state}");
-    let is_absent = || async {
+    let is_absent = async || {
         ensure!(read(scenario, &object).await?.is_none(), "it exists");
-        anyhow::Ok(())
+        Ok(())
     };
     if state == "does not exist" {
-        holds(&what, A_WHILE, is_absent).await?;
-        return Ok(());
+        return consistently(&what, A_WHILE, is_absent).await;
     }
-    ensure!(
-        scenario.observed.before.contains_key(&object),
-        "no earlier step saw {object}, so its absence shows nothing"
-    );
-    until(&what, PATIENCE, is_absent).await?;
-    Ok(())
+    // Without it the absence shows nothing.
+    scenario.observed.earlier(&object)?;
+    eventually(&what, is_absent).await
 }
 
 #[then(expr = "{object} matches:")]
-async fn matches(scenario: &mut Scenario, object: ObjectRef, step: &Step) -> anyhow::Result<()> {
+async fn matches(scenario: &mut Scenario, object: ObjectRef, step: &Step) -> Result<()> {
     let expected = document(scenario, step)?;
     expect(scenario, &object, |seen| {
         let found = differences(&expected, seen);
@@ -58,7 +48,7 @@ async fn labelled(
     no: String,
     field: String,
     entry: String,
-) -> anyhow::Result<()> {
+) -> Result<()> {
     let (key, value) = pair(&entry);
     let expected = no.is_empty().then(|| Value::from(value));
     expect(scenario, &object, |seen| {
@@ -70,100 +60,55 @@ async fn labelled(
 }
 
 #[then(regex = r"^(.+) is not modified(?: for (\d+) seconds)?$")]
-async fn not_modified(
-    scenario: &mut Scenario,
-    object: ObjectRef,
-    seconds: String,
-) -> anyhow::Result<()> {
+async fn not_modified(scenario: &mut Scenario, object: ObjectRef, seconds: String) -> Result<()> {
     let object = scenario.resolved(&object);
-    let duration = seconds.parse().map_or(A_WHILE, Duration::from_secs);
-    let before = scenario.observed.before.get(&object);
-    let before = before.with_context(|| format!("no earlier step saw {object}"))?;
-    let version = &before["metadata"]["resourceVersion"];
-    holds(&format!("{object} is not modified"), duration, || async {
-        let now = read(scenario, &object)
-            .await?
-            .context("it does not exist")?;
-        let metadata = &now["metadata"];
+    let span = seconds.parse().map_or(A_WHILE, Duration::from_secs);
+    let version = &scenario.observed.earlier(&object)?["metadata"]["resourceVersion"];
+    consistently(&format!("{object} is not modified"), span, async || {
+        let metadata = &existing(scenario, &object).await?["metadata"];
         ensure!(metadata["resourceVersion"] == *version, "{metadata}");
-        anyhow::Ok(())
+        Ok(())
     })
-    .await?;
-    Ok(())
+    .await
 }
 
 /// Compares with the object before the scenario's last change of it.
 #[then(regex = r"^(.+) differs only by field ([\w.]+)$")]
-async fn differs(scenario: &mut Scenario, object: ObjectRef, field: String) -> anyhow::Result<()> {
+async fn differs(scenario: &mut Scenario, object: ObjectRef, field: String) -> Result<()> {
     let object = scenario.resolved(&object);
-    let before = scenario.observed.before.get(&object);
-    let before = before.with_context(|| format!("no earlier step changed {object}"))?;
-    let now = read(scenario, &object)
-        .await?
-        .context("it does not exist")?;
-    let (mut was, mut is) = (content(before), content(&now));
-    let pointer = format!("/{}", field.replace('.', "/"));
-    let old = was.pointer_mut(&pointer).map(Value::take);
-    let new = is.pointer_mut(&pointer).map(Value::take);
+    let now = existing(scenario, &object).await?;
+    let (mut was, mut is) = (content(scenario.observed.earlier(&object)?), content(&now));
+    // A field that is absent on one side is not null on the other.
+    let [old, new] = [&mut was, &mut is].map(|it| {
+        let (parent, key) = field.rsplit_once('.').unwrap_or(("", &field));
+        let parent = it.pointer_mut(&pointer(parent))?.as_object_mut()?;
+        parent.remove(key)
+    });
     ensure!(old != new, "{field} is still {new:?}");
-    for object in [&mut was, &mut is] {
-        if let Some((parent, key)) = pointer.rsplit_once('/')
-            && let Some(fields) = object.pointer_mut(parent).and_then(Value::as_object_mut)
-        {
-            fields.remove(key);
-        }
-    }
     ensure!(was == is, "it was {was}\nit is {is}");
     Ok(())
 }
 
 #[then(expr = "{object} is eventually restored")]
-async fn restored(scenario: &mut Scenario, object: ObjectRef) -> anyhow::Result<()> {
+async fn restored(scenario: &mut Scenario, object: ObjectRef) -> Result<()> {
     let object = scenario.resolved(&object);
-    let before = scenario.observed.before.get(&object).cloned();
-    let before = before.with_context(|| format!("no earlier step changed {object}"))?;
-    until(&format!("{object} is restored"), PATIENCE, || async {
-        let now = read(scenario, &object)
-            .await?
-            .context("it does not exist")?;
-        ensure_written(&before, &now)?;
-        let (was, is) = (content(&before), content(&now));
+    let before = scenario.observed.earlier(&object)?;
+    eventually(&format!("{object} is restored"), async || {
+        let now = existing(scenario, &object).await?;
+        ensure_written(before, &now)?;
+        let (was, is) = (content(before), content(&now));
         ensure!(was == is, "it was {was}, it is {is}");
-        anyhow::Ok(())
+        Ok(())
     })
-    .await?;
-    Ok(())
-}
-
-/// Removes what the cluster assigns to a Service.
-pub(crate) fn remove_assigned(object: &mut Value) {
-    if let Some(spec) = object["spec"].as_object_mut() {
-        spec.retain(|key, _| !["clusterIP", "clusterIPs"].contains(&key.as_str()));
-    }
+    .await
 }
 
 /// An object without what the API server writes into it.
 pub(crate) fn content(object: &Value) -> Value {
     let mut object = object.clone();
     object["status"] = Value::Null;
-    remove_assigned(&mut object);
     strip_server_fields(&mut object);
     object
-}
-
-/// Removes what the API server writes into the metadata of every object.
-pub(crate) fn strip_server_fields(object: &mut Value) {
-    if let Some(metadata) = object["metadata"].as_object_mut() {
-        for key in [
-            "uid",
-            "resourceVersion",
-            "creationTimestamp",
-            "managedFields",
-            "generation",
-        ] {
-            metadata.remove(key);
-        }
-    }
 }
 
 #[then(regex = r"^field ([\w.]+) of (.+) is ([^ ].*)$")]
@@ -172,15 +117,20 @@ async fn has_field(
     field: String,
     object: ObjectRef,
     value: String,
-) -> anyhow::Result<()> {
+) -> Result<()> {
     let expected = scenario.yaml(&value)?;
-    let pointer = format!("/{}", field.replace('.', "/"));
     expect(scenario, &object, |seen| {
-        let found = seen.pointer(&pointer).unwrap_or(&Value::Null);
+        let found = seen.pointer(&pointer(&field)).unwrap_or(&Value::Null);
         ensure!(*found == expected, "{field} is {found}");
         Ok(())
     })
     .await
+}
+
+/// `a.b` as a JSON pointer; the empty text is the whole object.
+fn pointer(field: &str) -> String {
+    let path = format!("/{}", field.replace('.', "/"));
+    path.trim_end_matches('/').to_owned()
 }
 
 #[then(expr = "field manager {string} owns only field {string} of {object}")]
@@ -189,7 +139,7 @@ async fn owner(
     manager: String,
     field: String,
     object: ObjectRef,
-) -> anyhow::Result<()> {
+) -> Result<()> {
     expect(scenario, &object, |seen| {
         let entries = items(&seen["metadata"]["managedFields"]);
         let mut owned = Vec::new();
@@ -213,24 +163,16 @@ fn leaves(fields: &Value, found: &mut Vec<String>) {
 }
 
 #[then(expr = "{object} has the data of {object}")]
-async fn same_data(
-    scenario: &mut Scenario,
-    copy: ObjectRef,
-    source: ObjectRef,
-) -> anyhow::Result<()> {
-    let source = scenario.resolved(&source);
-    let source = read(scenario, &source).await?;
-    let source = source.context("the source does not exist")?;
+async fn same_data(scenario: &mut Scenario, copy: ObjectRef, source: ObjectRef) -> Result<()> {
+    let source = existing(scenario, &source).await?;
     expect(scenario, &copy, |seen| {
         ensure!(
             seen["data"] == source["data"] && seen["type"] == source["type"],
             "type {} and other data",
             seen["type"]
         );
-        ensure!(
-            seen["metadata"]["deletionTimestamp"].is_null(),
-            "it is being deleted"
-        );
+        let deleted = &seen["metadata"]["deletionTimestamp"];
+        ensure!(deleted.is_null(), "it is being deleted");
         Ok(())
     })
     .await
@@ -242,45 +184,85 @@ async fn event(
     object: ObjectRef,
     reason: String,
     text: String,
-) -> anyhow::Result<()> {
+) -> Result<()> {
     let object = scenario.resolved(&object);
     let client = scenario.client_of(&object)?;
+    let revision = |object: &Value| -> Option<u64> {
+        object["metadata"]["resourceVersion"].as_str()?.parse().ok()
+    };
     // An Event of an earlier scenario has an older revision.
-    let since = revision(scenario.observed.last()?.at("/metadata/resourceVersion"));
+    let since = revision(&scenario.observed.last()?.object);
     let namespace = object.namespace.as_deref().unwrap_or("default");
     let path = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
-    let what = format!("{object} has Event {reason}");
-    until(&what, PATIENCE, || async {
+    eventually(&format!("{object} has Event {reason}"), async || {
         let events = client.get(&path).await?;
-        let events = events.at("/items").as_array().cloned().unwrap_or_default();
-        let of_object = events.iter().filter(|event| {
+        let of_object = items(events.at("/items")).filter(|event| {
             event["regarding"]["kind"] == object.kind
                 && event["regarding"]["name"] == object.name
                 && event["reason"] == reason
-                && revision(&event["metadata"]["resourceVersion"]) > since
+                && revision(event) > since
         });
         let notes: Vec<&str> = of_object.filter_map(|it| it["note"].as_str()).collect();
         ensure!(
             notes.iter().any(|note| note.contains(&text)),
             "Events: {notes:?}"
         );
-        anyhow::Ok(())
+        Ok(())
     })
-    .await?;
-    Ok(())
+    .await
 }
 
-fn revision(version: &Value) -> u64 {
-    let text = version.as_str();
-    text.and_then(|text| text.parse().ok()).unwrap_or_default()
+#[then(
+    regex = r#"^([A-Z]\w+ "[^"]+"(?: on runtime "[^"]+")?) has condition (\w+=\w+)(?: with reason "([^"]*)")?(?: and message containing "([^"]*)")?$"#
+)]
+async fn condition(
+    scenario: &mut Scenario,
+    object: ObjectRef,
+    wanted: String,
+    reason: String,
+    message: String,
+) -> Result<()> {
+    let (kind, status) = pair(&wanted);
+    expect(scenario, &object, |seen| {
+        let found = items(&seen["status"]["conditions"]).find(|it| it["type"] == kind);
+        let found = found.context("the condition does not exist")?;
+        let text = |key: &str| found[key].as_str().unwrap_or_default();
+        ensure!(
+            text("status") == status
+                && (reason.is_empty() || text("reason") == reason)
+                && text("message").contains(&message),
+            "{found}"
+        );
+        Ok(())
+    })
+    .await
+}
+
+/// A dry run, so nothing has to be deleted if the object is accepted.
+#[then(expr = "the API server denies {object} with message containing {string}:")]
+async fn denied(
+    scenario: &mut Scenario,
+    object: ObjectRef,
+    text: String,
+    step: &Step,
+) -> Result<()> {
+    let fields = named(&object, document(scenario, step)?);
+    let client = scenario.client_of(&object)?;
+    let answer = client.write(Write::DryRun, &fields).await?;
+    let (status, message) = (answer.status, answer.message());
+    ensure!(
+        status.is_client_error() && message.contains(&text),
+        "{status}: {message}"
+    );
+    Ok(())
 }
 
 /// Waits until the object exists and `is` accepts it. An object of a dry run is the one that was answered.
 pub(crate) async fn expect(
     scenario: &mut Scenario,
     object: &ObjectRef,
-    is: impl Fn(&Value) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
+    is: impl Fn(&Value) -> Result<()>,
+) -> Result<()> {
     expect_within(scenario, object, PATIENCE, is).await
 }
 
@@ -289,18 +271,14 @@ pub(crate) async fn expect_within(
     scenario: &mut Scenario,
     object: &ObjectRef,
     limit: Duration,
-    is: impl Fn(&Value) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
+    is: impl Fn(&Value) -> Result<()>,
+) -> Result<()> {
     let object = scenario.resolved(object);
-    if let Some(written) = scenario.observed.written.get(&object)
-        && written.how == Write::DryRun
-    {
-        return is(&written.answer.object).map_err(|error| anyhow!("{object}: {error:#}"));
+    if let Some((answer, Write::DryRun)) = scenario.observed.written.get(&object) {
+        return is(&answer.object).map_err(|error| anyhow!("{object}: {error:#}"));
     }
     let seen = until(&format!("{object} is as expected"), limit, || async {
-        let seen = read(scenario, &object)
-            .await?
-            .context("it does not exist")?;
+        let seen = existing(scenario, &object).await?;
         is(&seen)?;
         anyhow::Ok(seen)
     })

@@ -1,28 +1,16 @@
 //! Pods: how steps describe them, and what a feature changes in them.
 
-use std::fmt::Write as _;
-
-use anyhow::{Context as _, ensure};
-use cucumber::{given, then, when};
-use serde_json::{Value, json};
-
-use super::object::{create, pair, path};
-use super::observation::expect;
+use super::object::{create, pair, remove_fields};
+use super::observation::content;
+use super::prelude::*;
 use crate::admission::webhook::Webhook;
 use crate::client::{Client, Write};
-use crate::scenario::{ObjectRef, Scenario};
 
 /// Image that every node has.
 const IMAGE: &str = "localhost/probe:1";
 
-#[given(regex = r#"^Pod "([^"]+)"(?: with image "([^"]*)")?(?: and annotation "([^"]+)")?$"#)]
-fn described(
-    scenario: &mut Scenario,
-    name: String,
-    image: String,
-    annotation: String,
-) -> anyhow::Result<()> {
-    let pod = scenario.resolved(&pod(&name)?);
+#[given(regex = r#"^(Pod "[^"]+")(?: with image "([^"]*)")?(?: and annotation "([^"]+)")?$"#)]
+fn described(scenario: &mut Scenario, pod: ObjectRef, image: String, annotation: String) {
     let mut text = plain();
     if !image.is_empty() {
         text["spec"]["containers"][0]["image"] = json!(image);
@@ -31,8 +19,8 @@ fn described(
         let (key, value) = pair(&annotation);
         text["metadata"]["annotations"][key] = json!(value);
     }
+    let pod = scenario.resolved(&pod);
     scenario.observed.described.insert(pod, text);
-    Ok(())
 }
 
 /// A Pod with one container `app` whose image every node has.
@@ -76,10 +64,9 @@ pub(crate) fn complete(mut pod: Value) -> Value {
 }
 
 /// The mutated Pod is sent once more, as another mutating webhook would cause it.
-#[when(expr = "the admitted Pod {string} is created again with dry run")]
-async fn again(scenario: &mut Scenario, name: String) -> anyhow::Result<()> {
-    let pod = scenario.resolved(&pod(&name)?);
-    let mut text = scenario.observed.object(&pod)?.object.clone();
+#[when(expr = "the admitted {object} is created again with dry run")]
+async fn again(scenario: &mut Scenario, pod: ObjectRef) -> Result<()> {
+    let mut text = admitted(scenario, &pod)?.clone();
     text["status"] = Value::Null;
     if let Some(metadata) = text["metadata"].as_object_mut() {
         metadata.retain(|key, _| ["labels", "annotations"].contains(&key.as_str()));
@@ -87,67 +74,54 @@ async fn again(scenario: &mut Scenario, name: String) -> anyhow::Result<()> {
     create(scenario, &pod, text, Write::DryRun).await
 }
 
+/// The Pod as the scenario's last write left it.
+fn admitted<'a>(scenario: &'a Scenario, pod: &ObjectRef) -> Result<&'a Value> {
+    let written = scenario.observed.written.get(&scenario.resolved(pod));
+    let (answer, _) = written.with_context(|| format!("no step wrote {pod}"))?;
+    Ok(&answer.object)
+}
+
 /// Compares with the same Pod in a Namespace that the webhook's rules leave out. To show that the webhook was asked
 /// ("unchanged"), the request is sent again between two readings of the counters; "without review" is for Pods that the
 /// API server does not send to the webhook.
-#[then(regex = r#"^Pod "([^"]+)" is admitted (unchanged|without review)$"#)]
-async fn unchanged(scenario: &mut Scenario, name: String, how: String) -> anyhow::Result<()> {
-    let pod = scenario.resolved(&pod(&name)?);
-    let admitted = comparable(&scenario.observed.object(&pod)?.object);
+#[then(regex = r#"^(Pod "[^"]+") is admitted (unchanged|without review)$"#)]
+async fn unchanged(scenario: &mut Scenario, pod: ObjectRef, how: String) -> Result<()> {
+    let seen = comparable(admitted(scenario, &pod)?);
+    let pod = scenario.resolved(&pod);
     let client = scenario.client_of(&pod)?;
-    let sent = sent(scenario, &pod)?;
-    let baseline = baseline(&client, &sent).await?;
-    ensure!(
-        admitted == baseline,
-        "expected {baseline}\nseen     {admitted}"
-    );
+    let mut sent = scenario.observed.sent(&pod)?.clone();
+    let expected = comparable(&baseline(&client, &sent).await?);
+    ensure!(seen == expected, "expected {expected}\nseen     {seen}");
     if how == "without review" {
         return Ok(());
     }
     let webhook = Webhook::new(client.clone());
-    let before = webhook.counts().await?;
-    let mut copy = sent;
-    copy["metadata"]["name"] = json!(format!("again-{:016x}", fastrand::u64(..)));
-    let namespace = pod.namespace.as_deref();
-    client
-        .write(Write::DryRun, namespace, &copy)
-        .await?
-        .good()?;
-    let after = webhook.counts().await?;
+    let series = "rt_bootstrapper_admission_reviews_total{result=\"unchanged\"}";
+    let (reviews, failed) = (webhook.sum(series).await?, webhook.failed_open().await?);
+    sent["metadata"]["name"] = json!(format!("again-{}", random()));
+    client.write(Write::DryRun, &sent).await?.good()?;
+    let (reviews_now, failed_now) = (webhook.sum(series).await?, webhook.failed_open().await?);
     ensure!(
-        after.unchanged > before.unchanged && after.failed_open <= before.failed_open,
-        "the webhook was not asked about the Pod: {before:?}, then {after:?}"
+        reviews_now > reviews && failed_now <= failed,
+        "the webhook was not asked about the Pod: {reviews} reviews, then {reviews_now}; \
+         admitted without an answer: {failed}, then {failed_now}"
     );
     Ok(())
 }
 
-/// The text that the scenario sent last to create a Pod.
-pub(crate) fn sent(scenario: &Scenario, pod: &ObjectRef) -> anyhow::Result<Value> {
-    let sent = scenario.observed.described.get(pod).cloned();
-    sent.with_context(|| format!("{pod} was not sent by this scenario"))
-}
-
-/// The Pod as the API server would store it where no webhook is asked.
-async fn baseline(client: &Client, sent: &Value) -> anyhow::Result<Value> {
+/// An object as the API server would store it in a Namespace where no webhook is asked.
+pub(crate) async fn baseline(client: &Client, sent: &Value) -> Result<Value> {
     let mut sent = sent.clone();
-    if let Some(metadata) = sent["metadata"].as_object_mut() {
-        metadata.remove("namespace");
-    }
-    let answer = client
-        .write(Write::DryRun, Some("kube-system"), &sent)
-        .await?
-        .good()?;
-    Ok(comparable(&answer.object))
+    sent["metadata"]["namespace"] = json!("kube-system");
+    Ok(client.write(Write::DryRun, &sent).await?.good()?.object)
 }
 
 /// A Pod without what differs from request to request.
 pub(crate) fn comparable(pod: &Value) -> Value {
-    let mut pod = super::observation::content(pod);
-    if let Some(metadata) = pod["metadata"].as_object_mut() {
-        metadata.remove("namespace");
-        if metadata.get("annotations") == Some(&json!({})) {
-            metadata.remove("annotations");
-        }
+    let mut pod = content(pod);
+    remove_fields(&mut pod["metadata"], &["namespace"]);
+    if pod["metadata"]["annotations"] == json!({}) {
+        remove_fields(&mut pod["metadata"], &["annotations"]);
     }
     rename_token(&mut pod);
     pod
@@ -165,14 +139,14 @@ fn rename_token(value: &mut Value) {
     }
 }
 
-#[then(expr = "image of container {string} in Pod {string} is {string}")]
+#[then(expr = "image of container {string} in {object} is {string}")]
 async fn has_image(
     scenario: &mut Scenario,
     container: String,
-    name: String,
+    pod: ObjectRef,
     image: String,
-) -> anyhow::Result<()> {
-    expect(scenario, &pod(&name)?, |seen| {
+) -> Result<()> {
+    expect(scenario, &pod, |seen| {
         let found = containers(seen).find(|it| it["name"] == container);
         let found = &found.context("no such container")?["image"];
         ensure!(*found == image, "{found}");
@@ -181,9 +155,9 @@ async fn has_image(
     .await
 }
 
-#[then(expr = "Pod {string} has imagePullSecrets {string}")]
-async fn secrets(scenario: &mut Scenario, name: String, names: String) -> anyhow::Result<()> {
-    expect(scenario, &pod(&name)?, |seen| {
+#[then(expr = "{object} has imagePullSecrets {string}")]
+async fn secrets(scenario: &mut Scenario, pod: ObjectRef, names: String) -> Result<()> {
+    expect(scenario, &pod, |seen| {
         let found = pull_secrets(seen).join(", ");
         ensure!(found == names, "{found:?}");
         Ok(())
@@ -191,53 +165,46 @@ async fn secrets(scenario: &mut Scenario, name: String, names: String) -> anyhow
     .await
 }
 
-#[then(expr = "every container of Pod {string} has env {string}")]
-async fn variables(scenario: &mut Scenario, name: String, entry: String) -> anyhow::Result<()> {
+#[then(expr = "every container of {object} has env {string}")]
+async fn variables(scenario: &mut Scenario, pod: ObjectRef, entry: String) -> Result<()> {
     let (key, value) = pair(&entry);
-    expect(scenario, &pod(&name)?, |seen| {
+    expect(scenario, &pod, |seen| {
         for container in containers(seen) {
             let entries = items(&container["env"]).filter(|it| it["name"] == key);
-            ensure!(
-                env(container, key) == Some(value) && entries.count() == 1,
-                "{container}"
-            );
+            let is_expected = env(container, key) == Some(value) && entries.count() == 1;
+            ensure!(is_expected, "{container}");
         }
         Ok(())
     })
     .await
 }
 
-#[then(expr = "containers {string} of Pod {string} mount ClusterTrustBundle {string} at {string}")]
+#[then(expr = "containers {string} of {object} mount ClusterTrustBundle {string} at {string}")]
 async fn mounts(
     scenario: &mut Scenario,
     names: String,
-    name: String,
+    pod: ObjectRef,
     bundle: String,
     path: String,
-) -> anyhow::Result<()> {
-    expect(scenario, &pod(&name)?, |seen| {
+) -> Result<()> {
+    expect(scenario, &pod, |seen| {
         let volume = items(&seen["spec"]["volumes"]).find(|volume| {
             items(&volume["projected"]["sources"])
                 .any(|source| source["clusterTrustBundle"]["name"] == bundle)
         });
         let volume = &volume.context("no volume of the bundle")?["name"];
         let expected = json!({ "name": volume, "mountPath": path, "readOnly": true });
-        let mut found = String::new();
-        for container in containers(seen) {
-            if items(&container["volumeMounts"]).any(|mount| *mount == expected) {
-                let name = container["name"].as_str().unwrap_or_default();
-                let separator = if found.is_empty() { "" } else { ", " };
-                write!(found, "{separator}{name}")?;
-            }
-        }
-        ensure!(found == names, "mounted in {found:?}");
+        let with_mount = containers(seen)
+            .filter(|container| items(&container["volumeMounts"]).any(|it| *it == expected));
+        let found: Vec<&str> = with_mount.filter_map(|it| it["name"].as_str()).collect();
+        ensure!(found.join(", ") == names, "mounted in {found:?}");
         Ok(())
     })
     .await
 }
 
 #[then(regex = r#"^(?:the warning contains "([^"]+)"|there is no warning)$"#)]
-fn warned(scenario: &mut Scenario, text: String) -> anyhow::Result<()> {
+fn warned(scenario: &mut Scenario, text: String) -> Result<()> {
     let warnings = &scenario.observed.last()?.warnings;
     let is_expected = if text.is_empty() {
         warnings.is_empty()
@@ -246,12 +213,6 @@ fn warned(scenario: &mut Scenario, text: String) -> anyhow::Result<()> {
     };
     ensure!(is_expected, "{warnings:?}");
     Ok(())
-}
-
-/// The Pod `namespace/name`.
-pub(crate) fn pod(name: &str) -> anyhow::Result<ObjectRef> {
-    let (namespace, name) = name.split_once('/').context("expected namespace/name")?;
-    Ok(ObjectRef::new("Pod", Some(namespace), name))
 }
 
 /// Containers of every kind, init containers first, ephemeral ones last.
@@ -275,21 +236,4 @@ pub(crate) fn env<'a>(container: &'a Value, name: &str) -> Option<&'a str> {
 pub(crate) fn pull_secrets(pod: &Value) -> Vec<&str> {
     let entries = items(&pod["spec"]["imagePullSecrets"]);
     entries.filter_map(|it| it["name"].as_str()).collect()
-}
-
-#[when(expr = "an ephemeral container {string} with image {string} is added to {object}")]
-async fn debugged(
-    scenario: &mut Scenario,
-    container: String,
-    image: String,
-    object: ObjectRef,
-) -> anyhow::Result<()> {
-    let object = scenario.resolved(&object);
-    let client = scenario.client_of(&object)?;
-    let path = format!("{}/ephemeralcontainers", path(&client, &object).await?);
-    let added = json!({ "name": container, "image": image, "imagePullPolicy": "Always" });
-    let change = json!({ "spec": { "ephemeralContainers": [added] } });
-    let answer = client.patch(&path, &change).await?;
-    scenario.observed.wrote(&object, answer, Write::Merge);
-    Ok(())
 }

@@ -2,23 +2,19 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context as _, ensure};
 use api::names::MARKER;
-use cucumber::{given, then};
-use http::Method;
-use serde_json::{Value, json};
 
-use super::pod::named;
+use super::component;
+use super::object::{create, existing};
+use super::pod::plain;
+use super::prelude::*;
 use super::runtime::synchronization;
-use super::{PATIENCE, component};
-use crate::scenario::Scenario;
+use crate::client::Write;
 use crate::synchronization::Leased;
-use crate::synchronization::objects::delete;
 use crate::synchronization::pods::{PodStream, Tally};
-use testkit::until::until;
 
 #[given(expr = "Pods that opt in are created continuously on runtime {string}")]
-async fn stream(scenario: &mut Scenario, name: String) -> anyhow::Result<()> {
+async fn stream(scenario: &mut Scenario, name: String) -> Result<()> {
     let env = synchronization(scenario)?;
     let stream = PodStream::start(env.cluster(&name)?.api.clone()).await?;
     env.state().pods = Some(stream);
@@ -28,7 +24,7 @@ async fn stream(scenario: &mut Scenario, name: String) -> anyhow::Result<()> {
 #[then(
     regex = "^every created Pod (is mutated|mounts the ClusterTrustBundle|has the image and the pull Secret of one revision|finds exactly one webhook configuration)$"
 )]
-async fn every_pod(scenario: &mut Scenario, expected: String) -> anyhow::Result<()> {
+async fn every_pod(scenario: &mut Scenario, expected: String) -> Result<()> {
     if scenario.environment_of::<Leased>().is_err() {
         ensure!(expected == "is mutated", "of this suite's Pods: {expected}");
         return component::all_mutated(scenario);
@@ -46,7 +42,7 @@ async fn every_pod(scenario: &mut Scenario, expected: String) -> anyhow::Result<
 }
 
 /// What became of the Pods; the first call ends their creation.
-async fn tally(env: &Arc<Leased>) -> anyhow::Result<Arc<Tally>> {
+async fn tally(env: &Arc<Leased>) -> Result<Arc<Tally>> {
     let running = env.state().pods.take();
     if let Some(stream) = running {
         let tally = Arc::new(stream.end().await?);
@@ -57,65 +53,38 @@ async fn tally(env: &Arc<Leased>) -> anyhow::Result<Arc<Tally>> {
 
 /// With the ClusterTrustBundle, which is the only feature whose effect on a running Pod changes.
 #[given(expr = "Pod {string} that opts in runs on runtime {string}")]
-async fn runs(scenario: &mut Scenario, name: String, cluster: String) -> anyhow::Result<()> {
-    let env = synchronization(scenario)?;
-    let actual = scenario.name(&name);
-    let api = &env.cluster(&cluster)?.api;
-    let mut pod = named(&actual);
+async fn runs(scenario: &mut Scenario, name: String, cluster: String) -> Result<()> {
+    scenario.name(&name);
+    let object = ObjectRef {
+        runtime: Some(cluster),
+        ..ObjectRef::new("Pod", Some("default"), &name)
+    };
+    let mut pod = plain();
     pod["metadata"]["annotations"][api::Feature::TrustBundle.key()] = json!("true");
-    let path = pod_path(&actual);
-    let (undo, undo_path) = (api.clone(), path.clone());
-    scenario.undo(format!("delete Pod {actual}"), async move {
-        delete(&undo, &undo_path).await
-    });
-    api.ask(Method::POST, PODS, Some(&pod)).await?.good()?;
-    let path = &path;
-    let running = until("the Pod runs", PATIENCE, || async move {
-        let live = api.get(path).await?.object;
-        ensure!(
-            live["status"]["containerStatuses"][0]["ready"] == true,
-            "{}",
-            live["status"]
-        );
-        ensure!(
-            live["metadata"]["annotations"][MARKER] == "true",
-            "it is not mutated"
-        );
-        anyhow::Ok(live)
+    create(scenario, &object, pod, Write::Create).await?;
+    expect(scenario, &object, |live| {
+        let status = &live["status"];
+        ensure!(status["containerStatuses"][0]["ready"] == true, "{status}");
+        let is_mutated = live["metadata"]["annotations"][MARKER] == "true";
+        ensure!(is_mutated, "it is not mutated");
+        Ok(())
     })
-    .await?;
-    env.state().pod_uids.insert(name, identity(&running));
+    .await
+}
+
+#[then(regex = r#"^(Pod "[^"]+" on runtime "[^"]+") was not restarted$"#)]
+async fn not_restarted(scenario: &mut Scenario, mut object: ObjectRef) -> Result<()> {
+    object.namespace = Some("default".to_owned());
+    let object = scenario.resolved(&object);
+    let now = existing(scenario, &object).await?;
+    let [before, now] = [scenario.observed.earlier(&object)?, &now].map(|pod| {
+        let status = &pod["status"]["containerStatuses"][0];
+        json!([
+            pod["metadata"]["uid"],
+            status["restartCount"],
+            status["containerID"]
+        ])
+    });
+    ensure!(before == now, "before {before}, now {now}");
     Ok(())
 }
-
-#[then(expr = "Pod {string} on runtime {string} was not restarted")]
-async fn not_restarted(
-    scenario: &mut Scenario,
-    name: String,
-    cluster: String,
-) -> anyhow::Result<()> {
-    let env = synchronization(scenario)?;
-    let before = env.state().pod_uids.get(&name).cloned();
-    let path = pod_path(&scenario.resolve(&name));
-    let now = identity(&env.cluster(&cluster)?.api.get(&path).await?.object);
-    ensure!(
-        before.as_ref() == Some(&now),
-        "before {before:?}, now {now}"
-    );
-    Ok(())
-}
-
-fn identity(pod: &Value) -> Value {
-    let status = &pod["status"]["containerStatuses"][0];
-    json!([
-        pod["metadata"]["uid"],
-        status["restartCount"],
-        status["containerID"]
-    ])
-}
-
-fn pod_path(name: &str) -> String {
-    format!("{PODS}/{name}")
-}
-
-const PODS: &str = "/api/v1/namespaces/default/pods";

@@ -2,24 +2,18 @@
 
 use std::sync::Arc;
 
-use anyhow::{bail, ensure};
 use api::runtimes::{FORCE_RECONCILIATION, MODE, MODE_DIRECT, MODE_SIGNAL, OWNER_MARKER};
-use cucumber::{given, when};
-use http::Method;
-use serde_json::{Value, json};
 
-use super::PATIENCE;
+use super::prelude::*;
 use crate::client::Write;
-use crate::doubles::kim::Destination;
-use crate::scenario::{ObjectRef, Scenario};
-use crate::synchronization::objects::{get_opt, named_config_map};
-use crate::synchronization::runtime::Runtime;
+use crate::synchronization::control_plane::runtime_path;
+use crate::synchronization::control_plane::{Runtime, named_config_map};
+use crate::synchronization::kim::Destination;
 use crate::synchronization::source::Source;
 use crate::synchronization::{Leased, RUNTIMES, number};
-use testkit::until::until;
 
 /// The environment of the scenario; the first call makes the end of the scenario wait for the controller.
-pub(crate) fn synchronization(scenario: &mut Scenario) -> anyhow::Result<Arc<Leased>> {
+pub(crate) fn synchronization(scenario: &mut Scenario) -> Result<Arc<Leased>> {
     let env = scenario.environment_of::<Leased>()?;
     if !std::mem::replace(&mut env.state().is_begun, true) {
         let clusters = env.clusters();
@@ -31,7 +25,7 @@ pub(crate) fn synchronization(scenario: &mut Scenario) -> anyhow::Result<Arc<Lea
 }
 
 /// Records the state that "is not modified" compares with. Every `Given` of this suite does it, so the last one counts.
-pub(crate) async fn record(scenario: &mut Scenario) -> anyhow::Result<()> {
+pub(crate) async fn record(scenario: &mut Scenario) -> Result<()> {
     let env = synchronization(scenario)?;
     for name in RUNTIMES {
         let cluster = env.cluster(name)?;
@@ -58,7 +52,7 @@ pub(crate) async fn record(scenario: &mut Scenario) -> anyhow::Result<()> {
 }
 
 /// Names a Runtime; unless it is the permanent one, it is deleted at the end of the scenario.
-async fn add(scenario: &mut Scenario, name: &str, runtime: Runtime) -> anyhow::Result<()> {
+async fn add(scenario: &mut Scenario, name: &str, runtime: Runtime) -> Result<()> {
     let env = synchronization(scenario)?;
     scenario.alias(name, &runtime.name);
     if runtime.name != Runtime::permanent(0).name {
@@ -68,11 +62,10 @@ async fn add(scenario: &mut Scenario, name: &str, runtime: Runtime) -> anyhow::R
         });
     }
     scenario.alias(&format!("ID of Runtime {name}"), &runtime.id);
-    env.state()
-        .runtimes
-        .insert(name.to_owned(), runtime.clone());
+    let named = (name.to_owned(), runtime.clone());
+    env.state().runtimes.extend([named]);
     // The scenario owns the object: nothing has to be restored after a step that changes it.
-    let path = crate::synchronization::control_plane::runtime_path(&runtime.name);
+    let path = runtime_path(&runtime.name);
     if let Ok(answer) = env.kcp.api.ask(Method::GET, &path, None).await {
         let how = Write::Create;
         scenario.observed.wrote(&runtime.reference(), answer, how);
@@ -89,19 +82,17 @@ async fn exists(
     mode: String,
     wave: String,
     special: String,
-) -> anyhow::Result<()> {
-    let is_direct = mode == MODE_DIRECT;
+) -> Result<()> {
     if let Some(count) = runtimes.strip_suffix(" Runtimes") {
         return many(scenario, count.parse()?).await;
     }
     let name = runtimes.split('"').nth(1).unwrap_or_default();
     let wave = wave.parse().ok();
-    match special.as_str() {
-        "webhook" | "runtime ID" => without(scenario, name, &special).await,
-        "cluster" => elsewhere(scenario, name, is_direct, false).await,
-        "" => synchronized(scenario, name, is_direct, wave).await,
-        _ => elsewhere(scenario, name, is_direct, true).await,
+    let mode = Some(mode.as_str()).filter(|it| *it == MODE_DIRECT);
+    if special.is_empty() {
+        return synchronized(scenario, name, mode.is_some(), wave).await;
     }
+    incomplete(scenario, name, mode, &special).await
 }
 
 /// A Runtime with a cluster; in mode direct it is synchronized, in mode signal the KIM double knows it.
@@ -110,7 +101,7 @@ async fn synchronized(
     name: &str,
     is_direct: bool,
     wave: Option<u32>,
-) -> anyhow::Result<()> {
+) -> Result<()> {
     let env = synchronization(scenario)?;
     let number = number(name)?;
     if is_direct && number == 0 {
@@ -127,48 +118,45 @@ async fn synchronized(
     env.kcp.put_runtime(&runtime.object(None, wave)).await?;
     let kim = env.state().kim.clone();
     if let Some(kim) = kim {
-        let client = env.cluster(name)?.cluster.client();
+        let api = env.cluster(name)?.api.clone();
         let manifests = Vec::new();
-        kim.serve(&runtime.name, Destination { client, manifests });
+        kim.serve(&runtime.name, Destination { api, manifests });
     }
     add(scenario, name, runtime).await
 }
 
-/// A Runtime without a kubeconfig, or with an address in a network for documentation, from which nothing responds.
-async fn elsewhere(
+/// A Runtime that is not synchronized: without a webhook, a runtime ID or a kubeconfig, or with an address in a network for
+/// documentation, from which nothing responds.
+async fn incomplete(
     scenario: &mut Scenario,
     name: &str,
-    is_direct: bool,
-    has_address: bool,
-) -> anyhow::Result<()> {
+    mode: Option<&str>,
+    special: &str,
+) -> Result<()> {
     let env = synchronization(scenario)?;
-    let runtime = Runtime::fresh(name, None);
-    let label = is_direct.then_some(MODE_DIRECT);
-    env.kcp.put_runtime(&runtime.object(label, None)).await?;
-    if has_address {
-        let mut kubeconfig = env.runtimes[1].kubeconfig.clone();
-        kubeconfig["clusters"][0]["cluster"]["server"] = json!("https://192.0.2.1:6443");
-        let text = kubeconfig.to_string();
-        env.kcp.put_kubeconfig(&runtime, &text).await?;
-    }
-    add(scenario, name, runtime).await
-}
-
-async fn without(scenario: &mut Scenario, name: &str, what: &str) -> anyhow::Result<()> {
-    let env = synchronization(scenario)?;
-    let mut runtime = Runtime::fresh(name, number(name).ok());
-    if what == "runtime ID" {
+    let has_cluster = ["webhook", "runtime ID"].contains(&special);
+    let mut runtime = Runtime::fresh(name, number(name).ok().filter(|_| has_cluster));
+    if special == "runtime ID" {
         runtime.id.clear();
     }
-    env.kcp.put_runtime(&runtime.object(None, None)).await?;
-    if runtime.cluster.is_some() {
-        let kubeconfig = env.cluster_of(&runtime)?.kubeconfig.to_string();
-        env.kcp.put_kubeconfig(&runtime, &kubeconfig).await?;
+    env.kcp.put_runtime(&runtime.object(mode, None)).await?;
+    let mut kubeconfig = runtime
+        .cluster
+        .map(|number| env.runtimes[number].kubeconfig.clone());
+    if special == "an address that does not respond" {
+        let mut elsewhere = env.runtimes[1].kubeconfig.clone();
+        elsewhere["clusters"][0]["cluster"]["server"] = json!("https://192.0.2.1:6443");
+        kubeconfig = Some(elsewhere);
+    }
+    if let Some(kubeconfig) = kubeconfig {
+        env.kcp
+            .put_kubeconfig(&runtime, &kubeconfig.to_string())
+            .await?;
     }
     add(scenario, name, runtime).await
 }
 
-async fn many(scenario: &mut Scenario, count: usize) -> anyhow::Result<()> {
+async fn many(scenario: &mut Scenario, count: usize) -> Result<()> {
     let env = synchronization(scenario)?;
     let runtimes: Vec<Runtime> = (0..count).map(|_| Runtime::fresh("many", None)).collect();
     for runtime in &runtimes {
@@ -193,21 +181,20 @@ async fn kubeconfig(
     name: String,
     cluster: String,
     content: String,
-) -> anyhow::Result<()> {
-    if !cluster.is_empty() {
-        return leads_to(scenario, &name, &cluster).await;
-    }
-    if !content.is_empty() {
-        return contains(scenario, &name, &content).await;
-    }
+) -> Result<()> {
     let env = synchronization(scenario)?;
     let runtime = env.runtime(&name)?;
+    if !cluster.is_empty() {
+        return leads_to(scenario, runtime, &cluster).await;
+    }
+    if !content.is_empty() {
+        return contains(scenario, runtime, &content).await;
+    }
     env.kcp.delete_kubeconfig(&runtime).await
 }
 
-async fn leads_to(scenario: &mut Scenario, name: &str, cluster: &str) -> anyhow::Result<()> {
+async fn leads_to(scenario: &mut Scenario, runtime: Runtime, cluster: &str) -> Result<()> {
     let env = synchronization(scenario)?;
-    let runtime = env.runtime(name)?;
     let kubeconfig = env.cluster(cluster)?.kubeconfig.to_string();
     env.kcp.put_kubeconfig(&runtime, &kubeconfig).await?;
     let elsewhere = Some(number(cluster)?);
@@ -226,9 +213,8 @@ async fn leads_to(scenario: &mut Scenario, name: &str, cluster: &str) -> anyhow:
     Ok(())
 }
 
-async fn contains(scenario: &mut Scenario, name: &str, content: &str) -> anyhow::Result<()> {
+async fn contains(scenario: &mut Scenario, runtime: Runtime, content: &str) -> Result<()> {
     let env = synchronization(scenario)?;
-    let runtime = env.runtime(name)?;
     let cluster = env.cluster_of(&runtime)?;
     let (clusters, restored) = (env.clusters(), runtime.clone());
     scenario.undo("restore the kubeconfig", async move {
@@ -236,6 +222,7 @@ async fn contains(scenario: &mut Scenario, name: &str, content: &str) -> anyhow:
         clusters.kcp.put_kubeconfig(&restored, &kubeconfig).await
     });
     let mut secret = runtime.kubeconfig_object("");
+    let mut kubeconfig = cluster.kubeconfig.clone();
     match content {
         "another key" => {
             secret["data"] = json!({ "another": "e30=" });
@@ -243,21 +230,19 @@ async fn contains(scenario: &mut Scenario, name: &str, content: &str) -> anyhow:
         }
         "an empty key config" => return env.kcp.put_kubeconfig_object(&runtime, &secret).await,
         "invalid YAML" => return env.kcp.put_kubeconfig(&runtime, "{").await,
-        _ => {}
+        "a read-only user" => {
+            let token = cluster.read_only_token().await?;
+            kubeconfig["users"][0]["user"] = json!({ "token": token });
+        }
+        _ => reject(&mut kubeconfig, content)?,
     }
-    let mut kubeconfig = cluster.kubeconfig.clone();
-    if content == "a read-only user" {
-        let token = cluster.read_only_token().await?;
-        kubeconfig["users"][0]["user"] = json!({ "token": token });
-    } else {
-        reject(&mut kubeconfig, content)?;
-    }
-    let text = kubeconfig.to_string();
-    env.kcp.put_kubeconfig(&runtime, &text).await
+    env.kcp
+        .put_kubeconfig(&runtime, &kubeconfig.to_string())
+        .await
 }
 
 /// Adds to a kubeconfig what the controller must reject.
-fn reject(kubeconfig: &mut Value, content: &str) -> anyhow::Result<()> {
+fn reject(kubeconfig: &mut Value, content: &str) -> Result<()> {
     let leaf = kubeconfig["users"][0]["user"]["client-certificate-data"].clone();
     let cluster = &mut kubeconfig["clusters"][0]["cluster"];
     match content {
@@ -283,12 +268,12 @@ fn reject(kubeconfig: &mut Value, content: &str) -> anyhow::Result<()> {
 
 /// The webhook and the sources as KIM writes them, and every replica of the webhook uses the sources.
 #[given(expr = "runtime {string} installed by KIM")]
-async fn installed_by_kim(scenario: &mut Scenario, name: String) -> anyhow::Result<()> {
-    without(scenario, &name, "webhook").await?;
+async fn installed_by_kim(scenario: &mut Scenario, name: String) -> Result<()> {
+    incomplete(scenario, &name, None, "webhook").await?;
     let env = synchronization(scenario)?;
     let (runtime, cluster) = (env.runtime(&name)?, env.cluster(&name)?);
     let destination = Destination {
-        client: cluster.cluster.client(),
+        api: cluster.api.clone(),
         manifests: env.controller.webhook().await?,
     };
     env.kim()?.serve(&runtime.name, destination);
@@ -305,7 +290,7 @@ async fn installed_by_kim(scenario: &mut Scenario, name: String) -> anyhow::Resu
 }
 
 #[when(regex = r#"^Runtime "([^"]+)" is migrated to mode (direct|signal)$"#)]
-async fn migrated(scenario: &mut Scenario, name: String, mode: String) -> anyhow::Result<()> {
+async fn migrated(scenario: &mut Scenario, name: String, mode: String) -> Result<()> {
     let env = synchronization(scenario)?;
     let runtime = env.runtime(&name)?;
     let change = json!({ "metadata": { "labels": { (MODE): mode } } });
@@ -319,16 +304,14 @@ async fn migrated(scenario: &mut Scenario, name: String, mode: String) -> anyhow
     Ok(())
 }
 
-async fn is_orphaned(env: &Leased, runtime: &Runtime) -> anyhow::Result<()> {
+async fn is_orphaned(env: &Leased, runtime: &Runtime) -> Result<()> {
     let api = &env.cluster_of(runtime)?.api;
     let owner = named_config_map(api::names::SKR_NAMESPACE, OWNER_MARKER);
-    let owner = &owner;
-    until("the runtime is orphaned", PATIENCE, || async move {
+    eventually("the runtime is orphaned", async || {
         let left = env.kcp.bootstrapper(&runtime.name).await?;
         ensure!(left.is_null(), "{}", left["status"]["conditions"]);
-        ensure!(get_opt(api, owner).await?.is_none(), "{owner} exists");
-        anyhow::Ok(())
+        ensure!(api.find(&owner).await?.is_none(), "{owner} exists");
+        Ok(())
     })
-    .await?;
-    Ok(())
+    .await
 }

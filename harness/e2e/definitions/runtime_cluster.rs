@@ -3,133 +3,101 @@
 use std::cell::Cell;
 use std::collections::BTreeSet;
 
-use anyhow::{Context as _, bail, ensure};
 use api::names::MARKER;
-use cucumber::{given, then, when};
-use http::Method;
-use serde_json::json;
 use tokio::sync::Mutex;
 
 use super::pod::named;
+use super::prelude::*;
 use super::runtime::synchronization;
-use super::{A_WHILE, PATIENCE};
-use crate::scenario::Scenario;
+use crate::client::Write;
 use crate::synchronization::inventory::{inventory, with_fields_of};
 use crate::synchronization::number;
-use crate::synchronization::objects::get_opt;
 use crate::synchronization::runtime_cluster::{deployment_path, webhook_path};
 use crate::synchronization::source::Source;
-use testkit::until::{holds, until};
 
 #[then(expr = "no object of the controller on runtime {string} is modified")]
-async fn unmodified(scenario: &mut Scenario, name: String) -> anyhow::Result<()> {
+async fn unmodified(scenario: &mut Scenario, name: String) -> Result<()> {
     let env = synchronization(scenario)?;
     let before = env.state().writes.get(&name).cloned();
     let before = before.context("the objects were not recorded")?;
-    let (cluster, before) = (env.cluster(&name)?, &before);
-    holds("no object is modified", A_WHILE, || async move {
+    let cluster = env.cluster(&name)?;
+    consistently("no object is modified", A_WHILE, async || {
         let now = cluster.writes().await?;
-        ensure!(now == *before, "before {before}\nnow {now}");
-        anyhow::Ok(())
+        ensure!(now == before, "before {before}\nnow {now}");
+        Ok(())
     })
-    .await?;
-    Ok(())
+    .await
 }
 
 #[then(
     expr = "the ClusterTrustBundle and the ConfigMap on runtime {string} are applied exactly once"
 )]
-async fn applied_once(scenario: &mut Scenario, name: String) -> anyhow::Result<()> {
+async fn applied_once(scenario: &mut Scenario, name: String) -> Result<()> {
     let env = synchronization(scenario)?;
     let cluster = env.cluster(&name)?;
     let before = env.state().applies.get(&name).cloned();
     let before = before.context("applies were not counted before")?;
-    let before = &before;
-    holds(
-        "the number of applies is constant",
-        A_WHILE,
-        || async move {
-            for (resource, before) in before {
-                let applied = cluster.applied(resource).await?.saturating_sub(*before);
-                ensure!(applied == 1, "{resource}: {applied} times");
-            }
-            anyhow::Ok(())
-        },
-    )
-    .await?;
-    Ok(())
+    consistently("the number of applies is constant", A_WHILE, async || {
+        for (resource, before) in &before {
+            let applied = cluster.applied(resource).await?.saturating_sub(*before);
+            ensure!(applied == 1, "{resource}: {applied} times");
+        }
+        Ok(())
+    })
+    .await
 }
 
 #[then(expr = "no object on runtime {string} has fields of field manager {string}")]
-async fn no_fields(scenario: &mut Scenario, name: String, manager: String) -> anyhow::Result<()> {
+async fn no_fields(scenario: &mut Scenario, name: String, manager: String) -> Result<()> {
     let env = synchronization(scenario)?;
-    let (api, manager) = (&env.cluster(&name)?.api, manager.as_str());
-    until(
-        "no object has fields of the manager",
-        PATIENCE,
-        || async move {
-            let objects = with_fields_of(api, manager).await?;
-            ensure!(objects.is_empty(), "{objects:?}");
-            anyhow::Ok(())
-        },
-    )
-    .await?;
-    Ok(())
+    let api = &env.cluster(&name)?.api;
+    eventually("no object has fields of the manager", async || {
+        let objects = with_fields_of(api, &manager).await?;
+        ensure!(objects.is_empty(), "{objects:?}");
+        Ok(())
+    })
+    .await
 }
 
 /// Waits until the cluster itself creates and deletes nothing more, and nothing of an earlier installation exists.
 #[given(expr = "the inventory of runtime {string} is recorded")]
-async fn inventory_recorded(scenario: &mut Scenario, name: String) -> anyhow::Result<()> {
+async fn inventory_recorded(scenario: &mut Scenario, name: String) -> Result<()> {
     let env = synchronization(scenario)?;
     let api = &env.cluster(&name)?.api;
     let last = Mutex::new(BTreeSet::new());
-    let last = &last;
-    until(
-        "the objects of the cluster are stable",
-        PATIENCE,
-        || async move {
-            let now = inventory(api).await?;
-            let before = std::mem::replace(&mut *last.lock().await, now.clone());
-            let changed: Vec<_> = before.symmetric_difference(&now).collect();
-            ensure!(changed.is_empty(), "{changed:?}");
-            let old: Vec<_> = now
-                .iter()
-                .filter(|it| it.contains("rt-bootstrapper"))
-                .collect();
-            ensure!(
-                old.is_empty(),
-                "objects of an earlier installation: {old:?}"
-            );
-            anyhow::Ok(())
-        },
-    )
+    eventually("the objects of the cluster are stable", async || {
+        let now = inventory(api).await?;
+        let before = std::mem::replace(&mut *last.lock().await, now.clone());
+        let changed: Vec<_> = before.symmetric_difference(&now).collect();
+        ensure!(changed.is_empty(), "{changed:?}");
+        let mut old = now.iter().filter(|it| it.contains("rt-bootstrapper"));
+        let old = old.next();
+        ensure!(old.is_none(), "of an earlier installation: {old:?}");
+        Ok(())
+    })
     .await?;
     env.state().inventory = Some(last.lock().await.clone());
     Ok(())
 }
 
 #[then(expr = "the inventory of runtime {string} equals the recorded one")]
-async fn inventory_equal(scenario: &mut Scenario, name: String) -> anyhow::Result<()> {
+async fn inventory_equal(scenario: &mut Scenario, name: String) -> Result<()> {
     let env = synchronization(scenario)?;
-    let before = env
-        .state()
-        .inventory
-        .clone()
-        .context("no inventory was recorded")?;
-    let (api, before) = (&env.cluster(&name)?.api, &before);
-    until("the inventory is as recorded", PATIENCE, || async move {
+    let before = env.state().inventory.clone();
+    let before = before.context("no inventory was recorded")?;
+    let api = &env.cluster(&name)?.api;
+    eventually("the inventory is as recorded", async || {
         let now = inventory(api).await?;
-        let left: Vec<_> = now.difference(before).collect();
+        let left: Vec<_> = now.difference(&before).collect();
         let lost: Vec<_> = before.difference(&now).collect();
-        ensure!(now == *before, "left: {left:?}, lost: {lost:?}");
-        anyhow::Ok(())
+        ensure!(now == before, "left: {left:?}, lost: {lost:?}");
+        Ok(())
     })
-    .await?;
-    Ok(())
+    .await
 }
 
 #[when(expr = "runtime {string} becomes {word}")]
-async fn becomes(scenario: &mut Scenario, name: String, state: String) -> anyhow::Result<()> {
+async fn becomes(scenario: &mut Scenario, name: String, state: String) -> Result<()> {
     let env = synchronization(scenario)?;
     let number = number(&name)?;
     match state.as_str() {
@@ -148,7 +116,7 @@ async fn becomes(scenario: &mut Scenario, name: String, state: String) -> anyhow
 #[when(
     regex = r#"^the API server of runtime "([^"]+)" (denies writes to Secrets|delays writes to ConfigMaps|accepts writes again)$"#
 )]
-async fn writes(scenario: &mut Scenario, name: String, how: String) -> anyhow::Result<()> {
+async fn writes(scenario: &mut Scenario, name: String, how: String) -> Result<()> {
     let env = synchronization(scenario)?;
     let number = number(&name)?;
     if how.starts_with("accepts") {
@@ -166,33 +134,30 @@ async fn writes(scenario: &mut Scenario, name: String, how: String) -> anyhow::R
 }
 
 #[then(expr = "the webhook on runtime {string} mutates a Pod that opts in")]
-async fn mutates(scenario: &mut Scenario, name: String) -> anyhow::Result<()> {
+async fn mutates(scenario: &mut Scenario, name: String) -> Result<()> {
     let env = synchronization(scenario)?;
     let api = &env.cluster(&name)?.api;
     let mut pod = named("dry-run");
     pod["metadata"]["annotations"][api::Feature::FipsMode.key()] = json!("true");
-    let (pod, path) = (&pod, "/api/v1/namespaces/default/pods?dryRun=All");
-    until("the Pod is mutated", PATIENCE, || async move {
-        let answer = api.ask(Method::POST, path, Some(pod)).await?.good()?;
+    eventually("the Pod is mutated", async || {
+        let answer = api.write(Write::DryRun, &pod).await?.good()?;
         let annotations = &answer.object["metadata"]["annotations"];
         ensure!(annotations[MARKER] == "true", "{annotations}");
-        anyhow::Ok(())
+        Ok(())
     })
-    .await?;
-    Ok(())
+    .await
 }
 
 /// The annotation of each copy has the hash that the status must name.
 #[then(
     regex = r#"^the status of RuntimeBootstrapper "([^"]+)" has the version, the ready replicas and the hashes of runtime "([^"]+)"$"#
 )]
-async fn status(scenario: &mut Scenario, name: String, cluster: String) -> anyhow::Result<()> {
+async fn status(scenario: &mut Scenario, name: String, cluster: String) -> Result<()> {
     let env = synchronization(scenario)?;
     let name = env.runtime(&name)?.name;
-    let (leased, name) = (&env, name.as_str());
     let cluster = env.cluster(&cluster)?;
-    until("the status is complete", PATIENCE, || async move {
-        let object = leased.kcp.bootstrapper(name).await?;
+    eventually("the status is complete", async || {
+        let object = env.kcp.bootstrapper(&name).await?;
         let (status, webhook) = (&object["status"], &object["status"]["webhook"]);
         ensure!(
             webhook["version"].is_string()
@@ -213,31 +178,29 @@ async fn status(scenario: &mut Scenario, name: String, cluster: String) -> anyho
             ensure!(named == hash, "{field}: {named}, not {hash}");
         }
         ensure!(status["configuration"]["revision"].is_string(), "{status}");
-        anyhow::Ok(())
+        Ok(())
     })
-    .await?;
-    Ok(())
+    .await
 }
 
 #[then(
     expr = "the webhook configuration on runtime {string} is deleted before the Deployment of the webhook"
 )]
-async fn deleted_first(scenario: &mut Scenario, name: String) -> anyhow::Result<()> {
+async fn deleted_first(scenario: &mut Scenario, name: String) -> Result<()> {
     let env = synchronization(scenario)?;
     let api = &env.cluster(&name)?.api;
     let wrong = Cell::new(false);
-    let wrong = &wrong;
-    until("the webhook is deleted", PATIENCE, || async move {
+    eventually("the webhook is deleted", async || {
         // In this order: a deletion between the two reads cannot look like the wrong order.
-        let deployment = get_opt(api, &deployment_path()).await?;
+        let deployment = api.find(&deployment_path()).await?;
         let runs = deployment.is_some_and(|it| it["metadata"]["deletionTimestamp"].is_null());
-        let is_called = get_opt(api, &webhook_path()).await?.is_some();
+        let is_called = api.find(&webhook_path()).await?.is_some();
         wrong.set(wrong.get() || (is_called && !runs));
         ensure!(
             !runs && !is_called,
             "Deployment: {runs}, configuration: {is_called}"
         );
-        anyhow::Ok(())
+        Ok(())
     })
     .await?;
     ensure!(!wrong.get(), "Pods were sent to a deleted webhook");
@@ -245,13 +208,10 @@ async fn deleted_first(scenario: &mut Scenario, name: String) -> anyhow::Result<
 }
 
 #[then(expr = "the Pods of the webhook on runtime {string} are not replaced")]
-async fn same_pods(scenario: &mut Scenario, name: String) -> anyhow::Result<()> {
+async fn same_pods(scenario: &mut Scenario, name: String) -> Result<()> {
     let env = synchronization(scenario)?;
     let before = env.state().pod_uids.get("webhook").cloned();
     let now = env.cluster(&name)?.webhook_pods().await?;
-    ensure!(
-        before.as_ref() == Some(&now),
-        "before {before:?}, now {now}"
-    );
+    ensure!(before == Some(now.clone()), "before {before:?}, now {now}");
     Ok(())
 }

@@ -2,56 +2,44 @@
 
 use std::sync::Arc;
 
-use anyhow::{Context as _, ensure};
 use api::runtimes::FORCE_RECONCILIATION;
-use cucumber::{given, then};
-use serde_json::{Value, json};
 
+use super::object::remove_fields;
+use super::prelude::*;
 use super::runtime::synchronization;
-use super::{A_WHILE, PATIENCE};
-use crate::doubles::kim::{Kim, Obeys};
-use crate::scenario::Scenario;
-use crate::synchronization::Leased;
-use crate::synchronization::runtime::Runtime;
-use testkit::until::{holds, until};
+use crate::synchronization::kim::{Key, Kim};
 
 #[given(
     regex = "^the KIM double is (running|stopped)(?: and acknowledges the (label|annotation))?$"
 )]
-async fn double(scenario: &mut Scenario, state: String, key: String) -> anyhow::Result<()> {
+fn double(scenario: &mut Scenario, state: String, key: String) -> Result<()> {
     let env = synchronization(scenario)?;
     let key = match key.as_str() {
-        "annotation" => Obeys::Annotation,
-        _ => Obeys::Label,
+        "annotation" => Key::Annotation,
+        _ => Key::Label,
     };
     let is_running = state == "running";
-    let kim = is_running.then(|| Arc::new(Kim::start(env.kcp.cluster.client(), key)));
+    let kim = is_running.then(|| Arc::new(Kim::start(&env.kcp, key)));
     env.state().kim = kim;
-    std::future::ready(Ok(())).await
+    Ok(())
 }
 
 #[then(expr = "KIM reconciles Runtime {string}")]
-async fn reconciles(scenario: &mut Scenario, name: String) -> anyhow::Result<()> {
+async fn reconciles(scenario: &mut Scenario, name: String) -> Result<()> {
     let env = synchronization(scenario)?;
     let name = env.runtime(&name)?.name;
     let before = env.state().reconciles.get(&name).copied().unwrap_or(0);
     let kim = env.kim()?;
-    until("KIM reconciles the Runtime", PATIENCE, || async {
+    eventually("KIM reconciles the Runtime", async || {
         let now = kim.counts().get(&name).copied().unwrap_or(0);
         ensure!(now > before, "{now} times in total");
-        anyhow::Ok(())
+        Ok(())
     })
-    .await?;
-    Ok(())
+    .await
 }
 
 #[then(regex = r#"^(?:Runtime "([^"]+)"|(\d+) Runtimes) (?:is|are) (not )?signaled$"#)]
-async fn signaled(
-    scenario: &mut Scenario,
-    name: String,
-    count: String,
-    not: String,
-) -> anyhow::Result<()> {
+async fn signaled(scenario: &mut Scenario, name: String, count: String, not: String) -> Result<()> {
     let env = synchronization(scenario)?;
     let runtimes = match count.parse::<usize>() {
         Err(_) => vec![env.runtime(&name)?],
@@ -62,35 +50,34 @@ async fn signaled(
         }
     };
     for runtime in &runtimes {
+        let what = format!("Runtime {} is {not}signaled", runtime.name);
         if not.is_empty() {
-            let what = format!("Runtime {} is signaled", runtime.name);
-            until(&what, PATIENCE, || env.is_signaled(runtime)).await?;
-        } else {
-            not_signaled(&env, runtime).await?;
+            let signaled = async || {
+                ensure!(env.is_signaled(runtime).await?, "it is not");
+                Ok(())
+            };
+            eventually(&what, signaled).await?;
+            continue;
         }
+        // Both keys are removed and stay so.
+        let absent = async || {
+            let live = env.kcp.runtime(&runtime.name).await?;
+            let keys = keys(&live);
+            ensure!(keys == [&Value::Null, &Value::Null], "{keys:?}");
+            Ok(())
+        };
+        eventually(&what, absent).await?;
+        consistently(&what, A_WHILE, absent).await?;
     }
     Ok(())
 }
 
-/// Both keys are removed and stay so.
-async fn not_signaled(env: &Leased, runtime: &Runtime) -> anyhow::Result<()> {
-    let absent = || async move {
-        let live = env.kcp.runtime(&runtime.name).await?;
-        let keys = keys(&live);
-        ensure!(keys == [&Value::Null, &Value::Null], "{keys:?}");
-        anyhow::Ok(())
-    };
-    until("the signal is removed", PATIENCE, absent).await?;
-    holds("the signal is absent", A_WHILE, absent).await?;
-    Ok(())
-}
-
 #[then(expr = "nothing of Runtime {string} is modified except the keys of the signal")]
-async fn only_keys(scenario: &mut Scenario, name: String) -> anyhow::Result<()> {
+async fn only_keys(scenario: &mut Scenario, name: String) -> Result<()> {
     let env = synchronization(scenario)?;
     let runtime = env.runtime(&name)?;
-    let before = scenario.observed.before.get(&runtime.reference());
-    let before = without_keys(before.cloned().context("the Runtime was not recorded")?);
+    let before = scenario.observed.earlier(&runtime.reference())?;
+    let before = without_keys(before.clone());
     let now = without_keys(env.kcp.runtime(&runtime.name).await?);
     ensure!(now == before, "it was {before}, it is {now}");
     Ok(())
@@ -103,13 +90,12 @@ pub(crate) fn keys(runtime: &Value) -> [&Value; 2] {
 
 fn without_keys(mut runtime: Value) -> Value {
     let metadata = &mut runtime["metadata"];
-    for field in ["resourceVersion", "managedFields"] {
-        metadata[field].take();
-    }
+    remove_fields(metadata, &["resourceVersion", "managedFields"]);
     for field in ["labels", "annotations"] {
-        let mut keys = metadata[field].as_object().cloned().unwrap_or_default();
-        keys.remove(FORCE_RECONCILIATION);
-        metadata[field] = json!(keys);
+        remove_fields(&mut metadata[field], &[FORCE_RECONCILIATION]);
+        if metadata[field].is_null() {
+            metadata[field] = json!({});
+        }
     }
     runtime
 }

@@ -1,20 +1,13 @@
 //! The sources on KCP, and their copies on runtimes.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use anyhow::ensure;
-use cucumber::{given, then, when};
-use serde_json::json;
-
-use super::PATIENCE;
+use super::prelude::*;
 use super::runtime::{record, synchronization};
-use crate::client::Answer;
-use crate::scenario::Scenario;
 use crate::synchronization::Leased;
+use crate::synchronization::control_plane::named_config_map;
 use crate::synchronization::controller::{Controller, DIRECT_STATE, SIGNAL_STATE};
-use crate::synchronization::objects::{delete, get_opt, named_config_map};
 use crate::synchronization::source::{Source, random, with_hosts_of};
-use testkit::until::until;
 
 #[when(
     regex = r#"^(?:source (pull Secret|ClusterTrustBundle|ConfigMap)|all sources) on (?:KCP|runtime "([^"]+)") (?:is|are) (created|updated|deleted)$"#
@@ -24,7 +17,7 @@ async fn changes(
     source: String,
     runtime: String,
     change: String,
-) -> anyhow::Result<()> {
+) -> Result<()> {
     let env = synchronization(scenario)?;
     env.record_reconciles();
     let Ok(source) = source.parse::<Source>() else {
@@ -33,7 +26,7 @@ async fn changes(
     if !runtime.is_empty() {
         let api = &env.cluster(&runtime)?.api;
         if change == "deleted" {
-            return delete(api, &source.on_skr()).await;
+            return api.delete(&source.on_skr()).await;
         }
         let fresh = source.fresh()?;
         let key = match source {
@@ -50,17 +43,15 @@ async fn changes(
         });
         return env.kcp.delete(source).await;
     }
+    env.record_applies().await?;
     env.kcp.renew(source).await?;
-    scenario.observed.last = Some(Answer {
-        status: http::StatusCode::OK,
-        object: env.kcp.source(source).await?,
-        warnings: Vec::new(),
-    });
+    let answer = env.kcp.api.get(&source.on_kcp()).await?;
+    scenario.observed.last = Some(answer);
     Ok(())
 }
 
 /// The new pull Secret keeps the credentials of the old one, as in a rotation.
-async fn all_change(env: &Leased) -> anyhow::Result<()> {
+async fn all_change(env: &Leased) -> Result<()> {
     env.record_applies().await?;
     let mark = random();
     for source in Source::ALL {
@@ -75,7 +66,7 @@ async fn all_change(env: &Leased) -> anyhow::Result<()> {
 
 /// Deletes the object and what the controller has stored about it.
 #[given(regex = r"^source (pull Secret|ClusterTrustBundle|ConfigMap) has never existed on KCP$")]
-async fn never_existed(scenario: &mut Scenario, source: Source) -> anyhow::Result<()> {
+async fn never_existed(scenario: &mut Scenario, source: Source) -> Result<()> {
     let env = synchronization(scenario)?;
     let clusters = env.clusters();
     scenario.undo("create the source", async move {
@@ -86,22 +77,17 @@ async fn never_existed(scenario: &mut Scenario, source: Source) -> anyhow::Resul
     let [signal, direct] = [SIGNAL_STATE, DIRECT_STATE]
         .map(|name| named_config_map(api::runtimes::KCP_NAMESPACE, name));
     for state in [&signal, &direct] {
-        delete(&env.kcp.api, state).await?;
+        env.kcp.api.delete(state).await?;
     }
     Controller::start(&env.kcp).await?;
-    let (env, signal) = (&env, &signal);
-    until(
-        "the controller has observed the others",
-        PATIENCE,
-        || async move {
-            let state = get_opt(&env.kcp.api, signal).await?.unwrap_or_default();
-            for other in Source::ALL {
-                let is_known = state["data"][other.state_key()].is_string();
-                ensure!(is_known == (other != source), "{}", state["data"]);
-            }
-            anyhow::Ok(())
-        },
-    )
+    eventually("the controller has observed the others", async || {
+        let state = env.kcp.api.find(&signal).await?.unwrap_or_default();
+        for other in Source::ALL {
+            let is_known = state["data"][other.state_key()].is_string();
+            ensure!(is_known == (other != source), "{}", state["data"]);
+        }
+        Ok(())
+    })
     .await?;
     record(scenario).await
 }
@@ -114,7 +100,7 @@ async fn has(
     runtime: String,
     source: String,
     limit: String,
-) -> anyhow::Result<()> {
+) -> Result<()> {
     let env = synchronization(scenario)?;
     let cluster = env.cluster(&runtime)?;
     let Ok(source) = source.parse::<Source>() else {
@@ -134,7 +120,7 @@ async fn has(
 #[then(
     regex = r#"^the webhook on runtime "([^"]+)" uses (?:source (pull Secret|ClusterTrustBundle|ConfigMap)|all sources)$"#
 )]
-async fn uses(scenario: &mut Scenario, runtime: String, source: String) -> anyhow::Result<()> {
+async fn uses(scenario: &mut Scenario, runtime: String, source: String) -> Result<()> {
     let env = synchronization(scenario)?;
     let sources = match source.parse::<Source>() {
         Ok(source) => vec![source],

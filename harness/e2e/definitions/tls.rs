@@ -1,40 +1,30 @@
 //! The TLS port of the webhook, as a client outside of the cluster sees it, and its certificate.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use cucumber::{then, when};
-use http::Method;
-use rustls::crypto::aws_lc_rs::default_provider;
-use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion, version};
+use rustls::{RootCertStore, SupportedProtocolVersion, version};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, ServerName};
-use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
+use super::PATIENCE;
 use super::component::{text, webhook_configuration};
-use super::object::{ensure_written, path, read, restore_later};
-use super::{A_WHILE, PATIENCE};
+use super::object::{ensure_written, existing, path, restore_later};
+use super::prelude::*;
 use crate::admission::Admission;
 use crate::admission::webhook::NAMESPACE;
 use crate::client::Write;
-use crate::scenario::{ObjectRef, Scenario};
-use testkit::until::{holds, until};
+use testkit::pki::client_config_of;
+use testkit::until::until;
 
 #[when(
     regex = r#"^a client connects (?:with TLS "([^"]+)" and ALPN "([^"]*)"|(without TLS)|and sends part of a handshake)$"#
 )]
-async fn connects(
-    scenario: &mut Scenario,
-    tls: String,
-    alpn: String,
-    plain: String,
-) -> anyhow::Result<()> {
+async fn connects(scenario: &mut Scenario, tls: String, alpn: String, plain: String) -> Result<()> {
     let tls = match tls.as_str() {
         "1.2" => &version::TLS12,
         "1.3" => &version::TLS13,
@@ -43,15 +33,15 @@ async fn connects(
     };
     let offered: Vec<&str> = alpn.split(", ").collect();
     let outcome = match handshake(scenario, tls, &offered).await {
-        Ok(made) => json!({ "tls": made.version, "alpn": made.protocol }),
+        Ok((agreed, _)) => agreed,
         Err(error) => json!({ "error": format!("{error:#}").to_lowercase() }),
     };
-    scenario.observed.noted.insert("connection", outcome);
+    scenario.observed.note("connection", outcome);
     Ok(())
 }
 
 /// Sends bytes and keeps what comes back until the other side closes.
-async fn send(scenario: &mut Scenario, bytes: &[u8]) -> anyhow::Result<()> {
+async fn send(scenario: &mut Scenario, bytes: &[u8]) -> Result<()> {
     let mut stream = connect(scenario).await?;
     stream.write_all(bytes).await?;
     let mut answer = Vec::new();
@@ -62,12 +52,12 @@ async fn send(scenario: &mut Scenario, bytes: &[u8]) -> anyhow::Result<()> {
         .context("the connection stays open")?
         .ok();
     let answer = String::from_utf8_lossy(&answer).into_owned();
-    scenario.observed.noted.insert("connection", json!(answer));
+    scenario.observed.note("connection", json!(answer));
     Ok(())
 }
 
 #[then(regex = r#"^the connection has "([^"]+)" and ALPN "([^"]*)"$"#)]
-fn connected(scenario: &mut Scenario, tls: String, alpn: String) -> anyhow::Result<()> {
+fn connected(scenario: &mut Scenario, tls: String, alpn: String) -> Result<()> {
     let seen = scenario.observed.noted("connection")?;
     ensure!(*seen == json!({ "tls": tls, "alpn": alpn }), "{seen}");
     Ok(())
@@ -76,7 +66,7 @@ fn connected(scenario: &mut Scenario, tls: String, alpn: String) -> anyhow::Resu
 #[then(
     regex = r#"^the connection is (?:rejected with "([^"]+)"|closed after (?:no answer|an answer with status (\d+)))$"#
 )]
-fn closed(scenario: &mut Scenario, reason: String, status: String) -> anyhow::Result<()> {
+fn closed(scenario: &mut Scenario, reason: String, status: String) -> Result<()> {
     let seen = scenario.observed.noted("connection")?;
     if !reason.is_empty() {
         let error = seen["error"].as_str().context("it was accepted")?;
@@ -94,10 +84,9 @@ fn closed(scenario: &mut Scenario, reason: String, status: String) -> anyhow::Re
 }
 
 #[when("the caBundle of the webhook is overwritten by another client")]
-async fn overwritten(scenario: &mut Scenario) -> anyhow::Result<()> {
+async fn overwritten(scenario: &mut Scenario) -> Result<()> {
     let object = webhook_configuration();
-    let before = restore_later(scenario, &object).await?;
-    scenario.observed.before.insert(object.clone(), before);
+    restore_later(scenario, &object).await?;
     let environment = scenario.environment_of::<Admission>()?;
     let other = BASE64.encode(&environment.registry().identity().ca_pem);
     let change =
@@ -105,120 +94,83 @@ async fn overwritten(scenario: &mut Scenario) -> anyhow::Result<()> {
     let client = scenario.client_of(&object)?;
     let path = path(&client, &object).await?;
     let body = change.to_string().into_bytes();
-    let answer = client
-        .send(Method::PATCH, &path, "application/json-patch+json", body)
-        .await?
-        .good()?;
+    let kind = "application/json-patch+json";
+    let answer = client.send(Method::PATCH, &path, kind, body).await?;
+    let answer = answer.good()?;
     scenario.observed.wrote(&object, answer, Write::Merge);
     Ok(())
 }
 
 #[then("the caBundle of the webhook verifies the serving certificate of every replica")]
-async fn verified(scenario: &mut Scenario) -> anyhow::Result<()> {
-    let scenario: &Scenario = scenario;
-    holds("every handshake is verified", A_WHILE, || {
-        handshake(scenario, &version::TLS13, &["http/1.1"])
+async fn verified(scenario: &mut Scenario) -> Result<()> {
+    consistently("every handshake is verified", A_WHILE, async || {
+        handshake(scenario, &version::TLS13, &["http/1.1"]).await
     })
-    .await?;
-    Ok(())
+    .await
 }
 
 #[then(expr = "{object} is issued anew and every replica serves its certificate")]
-async fn issued(scenario: &mut Scenario, object: ObjectRef) -> anyhow::Result<()> {
-    let scenario: &Scenario = scenario;
-    let before = scenario.observed.before.get(&object);
-    let before = before.with_context(|| format!("no earlier step changed {object}"))?;
-    until("the certificate is issued anew", PATIENCE, || async {
-        let secret = read(scenario, &object)
-            .await?
-            .context("it does not exist")?;
+async fn issued(scenario: &mut Scenario, object: ObjectRef) -> Result<()> {
+    let before = scenario.observed.earlier(&object)?;
+    eventually("the certificate is issued anew", async || {
+        let secret = existing(scenario, &object).await?;
         ensure_written(before, &secret)?;
-        ensure!(
-            secret["data"]["tls.crt"] != before["data"]["tls.crt"],
-            "the old certificate"
-        );
+        let is_new = secret["data"]["tls.crt"] != before["data"]["tls.crt"];
+        ensure!(is_new, "the old certificate");
         let pem = BASE64.decode(text(&secret, "/data/tls.crt")?)?;
         let leaf = CertificateDer::from_pem_slice(&pem).ok();
         let leaf = leaf.context("no certificate")?;
         for _ in 0..HANDSHAKES {
-            let made = handshake(scenario, &version::TLS13, &["http/1.1"]).await?;
-            ensure!(made.certificate == *leaf, "another certificate is served");
+            let (_, served) = handshake(scenario, &version::TLS13, &["http/1.1"]).await?;
+            ensure!(served == *leaf, "another certificate is served");
         }
-        anyhow::Ok(())
+        Ok(())
     })
-    .await?;
-    Ok(())
+    .await
 }
 
-/// What was agreed on.
-struct Handshake {
-    version: String,
-    protocol: Option<String>,
-    certificate: Vec<u8>,
-}
-
-/// Connects to a replica, verified by the authorities that the API server uses: those of the live `caBundle`.
+/// Connects to a replica, verified by the authorities that the API server uses: those of the live `caBundle`. Gives what
+/// was agreed on, and the certificate of the replica.
 async fn handshake(
     scenario: &Scenario,
     version: &'static SupportedProtocolVersion,
     protocols: &[&str],
-) -> anyhow::Result<Handshake> {
-    let mut config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
-        .with_protocol_versions(&[version])?
-        .with_root_certificates(authorities(scenario).await?)
-        .with_no_client_auth();
-    let protocols = protocols.iter().map(|it| it.as_bytes().to_vec());
-    config.alpn_protocols = protocols.collect();
-    let stream = connect(scenario).await?;
-    let name = ServerName::try_from(format!("{SERVICE}.{NAMESPACE}.svc"))?;
-    let stream = TlsConnector::from(Arc::new(config))
-        .connect(name, stream)
-        .await?;
-    let connection = stream.get_ref().1;
-    let certificates = connection.peer_certificates();
-    let certificate = certificates.and_then(<[_]>::first);
-    Ok(Handshake {
-        version: connection
-            .protocol_version()
-            .map(|version| format!("{version:?}"))
-            .unwrap_or_default(),
-        protocol: connection
-            .alpn_protocol()
-            .map(|name| String::from_utf8_lossy(name).into_owned()),
-        certificate: certificate.context("no certificate")?.to_vec(),
-    })
-}
-
-/// A TCP connection to a replica, by a Service of its own: the product's Service has no port outside of the cluster.
-async fn connect(scenario: &Scenario) -> anyhow::Result<TcpStream> {
-    let environment = scenario.environment_of::<Admission>()?;
-    let service = json!({
-        "kind": "Service", "metadata": { "name": "harness-node-port" },
-        "spec": { "type": "NodePort", "selector": { "control-plane": "controller-manager" },
-                  "ports": [{ "port": 443, "targetPort": 9443 }] },
-    });
-    let client = scenario.client_of(&webhook_configuration())?;
-    let stored = client
-        .write(Write::Apply, Some(NAMESPACE), &service)
-        .await?;
-    let port = stored.good()?.at("/spec/ports/0/nodePort").clone();
-    let port = port.as_u64().context("no node port")?;
-    let address = format!("{}:{port}", environment.cluster().node_address().await?);
-    // The node opens the port some time after the Service is created.
-    let what = format!("the port {address} is open");
-    Ok(until(&what, CONNECT, || TcpStream::connect(&address)).await?)
-}
-
-async fn authorities(scenario: &Scenario) -> anyhow::Result<RootCertStore> {
-    let object = read(scenario, &webhook_configuration()).await?;
-    let object: Value = object.context("no webhook configuration")?;
+) -> Result<(Value, Vec<u8>)> {
+    let object = existing(scenario, &webhook_configuration()).await?;
     let bundle = text(&object, "/webhooks/0/clientConfig/caBundle")?;
     let mut roots = RootCertStore::empty();
     for certificate in CertificateDer::pem_slice_iter(&BASE64.decode(bundle)?) {
         roots.add(certificate?)?;
     }
     ensure!(!roots.is_empty(), "an empty caBundle");
-    Ok(roots)
+    let config = client_config_of(&[version], roots, None, protocols)?;
+    let connector = TlsConnector::from(Arc::new(config));
+    let name = ServerName::try_from(format!("{SERVICE}.{NAMESPACE}.svc"))?;
+    let stream = connector.connect(name, connect(scenario).await?).await?;
+    let connection = stream.get_ref().1;
+    let certificate = connection.peer_certificates().and_then(<[_]>::first);
+    let version = connection.protocol_version().context("no version")?;
+    let protocol = connection.alpn_protocol().map(String::from_utf8_lossy);
+    let agreed = json!({ "tls": format!("{version:?}"), "alpn": protocol });
+    Ok((agreed, certificate.context("no certificate")?.to_vec()))
+}
+
+/// A TCP connection to a replica, by a Service of its own: the product's Service has no port outside of the cluster.
+async fn connect(scenario: &Scenario) -> Result<TcpStream> {
+    let environment = scenario.environment_of::<Admission>()?;
+    let service = json!({
+        "kind": "Service", "metadata": { "name": "harness-node-port", "namespace": NAMESPACE },
+        "spec": { "type": "NodePort", "selector": { "control-plane": "controller-manager" },
+                  "ports": [{ "port": 443, "targetPort": 9443 }] },
+    });
+    let client = scenario.client_of(&webhook_configuration())?;
+    let stored = client.write(Write::Apply, &service).await?;
+    let port = stored.good()?.at("/spec/ports/0/nodePort").clone();
+    let port = port.as_u64().context("no node port")?;
+    let address = format!("{}:{port}", environment.cluster.node_address().await?);
+    // The node opens the port some time after the Service is created.
+    let what = format!("the port {address} is open");
+    Ok(until(&what, CONNECT, || TcpStream::connect(&address)).await?)
 }
 
 /// The first bytes of a ClientHello that announces more.

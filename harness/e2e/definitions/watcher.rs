@@ -1,18 +1,12 @@
 //! The watcher on the runtime: its replicas, its reviews, and what the API server says about it.
 
-use std::time::Duration;
-
-use anyhow::{Context as _, bail, ensure};
-use cucumber::{then, when};
-use serde_json::{Value, json};
 use testkit::metrics::Samples;
 
-use crate::scenario::{ObjectRef, Scenario};
-use crate::watching::objects::{GROUP, LIFECYCLE, VERSION, kyma};
-use crate::watching::{REPLICAS, View};
+use super::prelude::*;
+use crate::watching::{GROUP, LIFECYCLE, REPLICAS, VERSION, View, kyma};
 
 #[when(regex = "^component watcher is (restarted|stopped|started|killed)$")]
-async fn component(scenario: &mut Scenario, change: String) -> anyhow::Result<()> {
+async fn component(scenario: &mut Scenario, change: String) -> Result<()> {
     let env = scenario.environment_of::<View>()?;
     let handle = env.clone();
     scenario.undo("start the watcher", async move {
@@ -29,7 +23,7 @@ async fn component(scenario: &mut Scenario, change: String) -> anyhow::Result<()
 }
 
 #[then("no replica of component watcher was restarted")]
-async fn not_restarted(scenario: &mut Scenario) -> anyhow::Result<()> {
+async fn not_restarted(scenario: &mut Scenario) -> Result<()> {
     let env = scenario.environment_of::<View>()?;
     let (before, now) = (&env.before.restarts, env.runtime.restarts().await?);
     ensure!(*before == now, "restarts by Pod: {before:?}, then {now:?}");
@@ -39,7 +33,7 @@ async fn not_restarted(scenario: &mut Scenario) -> anyhow::Result<()> {
 /// By the histogram of the watcher, which has a bucket for the limit. A write whose review has no answer takes three
 /// seconds, the time limit of the API server.
 #[then(regex = r"^no AdmissionReview was delayed by more than (\d+)ms$")]
-async fn not_delayed(scenario: &mut Scenario, limit: u64) -> anyhow::Result<()> {
+async fn not_delayed(scenario: &mut Scenario, limit: u64) -> Result<()> {
     let env = scenario.environment_of::<View>()?;
     let kymas = env.created_kymas().await?;
     let now = env.runtime.metrics().await?;
@@ -63,14 +57,13 @@ async fn not_delayed(scenario: &mut Scenario, limit: u64) -> anyhow::Result<()> 
 }
 
 #[then("the API server got an answer to every AdmissionReview")]
-async fn answered(scenario: &mut Scenario) -> anyhow::Result<()> {
+async fn answered(scenario: &mut Scenario) -> Result<()> {
     let env = scenario.environment_of::<View>()?;
     let now = env.runtime.api_server_metrics().await?;
+    let before = &env.before.api_server;
     let increase = |series: &str| {
-        let now = now
-            .count(series)
-            .checked_sub(env.before.api_server.count(series));
-        now.context("the API server was restarted")
+        let increase = now.count(series).checked_sub(before.count(series));
+        increase.context("the API server was restarted")
     };
     let asked = increase("apiserver_admission_webhook_request_total")?;
     ensure!(asked > 0, "the API server sent no AdmissionReview");
@@ -87,7 +80,7 @@ async fn posted(
     operation: String,
     object: ObjectRef,
     change: String,
-) -> anyhow::Result<()> {
+) -> Result<()> {
     let env = scenario.environment_of::<View>()?;
     let actual = scenario.resolved(&object);
     let review = review(&actual, &operation, &change)?;
@@ -96,16 +89,13 @@ async fn posted(
     let shown =
         |it: &ObjectRef| format!("{}/{}", it.namespace.clone().unwrap_or_default(), it.name);
     let noted = json!([review["request"]["uid"], shown(&object), shown(&actual)]);
-    scenario
-        .observed
-        .noted
-        .insert("posted AdmissionReview", noted);
+    scenario.observed.note("posted AdmissionReview", noted);
     Ok(())
 }
 
 /// The whole response. The message `event queued` has one of two endings: it depends on the disk of the node.
 #[then(expr = "the AdmissionReview is allowed with message {string}")]
-fn allowed(scenario: &mut Scenario, message: String) -> anyhow::Result<()> {
+fn allowed(scenario: &mut Scenario, message: String) -> Result<()> {
     let noted = scenario.observed.noted("posted AdmissionReview")?;
     let text = |place: usize| noted[place].as_str().unwrap_or_default();
     let message = message.replace(text(1), text(2));
@@ -123,7 +113,7 @@ fn allowed(scenario: &mut Scenario, message: String) -> anyhow::Result<()> {
 }
 
 /// An AdmissionReview as an API server sends it.
-fn review(object: &ObjectRef, operation: &str, change: &str) -> anyhow::Result<Value> {
+fn review(object: &ObjectRef, operation: &str, change: &str) -> Result<Value> {
     let mut old = kyma();
     old["apiVersion"] = json!(format!("{GROUP}/{VERSION}"));
     old["metadata"]["name"] = json!(object.name);

@@ -1,39 +1,21 @@
 //! Workloads: what users apply, and the Pods that controllers create from it.
 
-use anyhow::{Context as _, ensure};
-use cucumber::gherkin::Step;
-use cucumber::then;
-use serde_json::Value;
-
-use super::PATIENCE;
 use super::configuration::webhook;
-use super::object::{document, file_of_project, pair, read};
-use super::pod::{comparable, items};
-use crate::client::Write;
+use super::object::{document, existing, file_of_project, pair, remove_fields};
+use super::pod::{baseline, comparable};
+use super::prelude::*;
 use crate::matching::differences;
-use crate::scenario::{ObjectRef, Scenario};
-use testkit::until::until;
 
 /// Compares with the same object in a Namespace that the webhook's rules leave out: what was sent, with defaults.
 #[then(expr = "{object} is stored as it was sent")]
-async fn as_sent(scenario: &mut Scenario, object: ObjectRef) -> anyhow::Result<()> {
+async fn as_sent(scenario: &mut Scenario, object: ObjectRef) -> Result<()> {
     let object = scenario.resolved(&object);
-    let sent = scenario.observed.described.get(&object);
-    let mut sent = sent.cloned().context("it was not sent by this scenario")?;
-    if let Some(metadata) = sent["metadata"].as_object_mut() {
-        metadata.remove("namespace");
-    }
-    let client = scenario.client_of(&object)?;
-    let baseline = client
-        .write(Write::DryRun, Some("kube-system"), &sent)
-        .await?
-        .good()?;
-    let stored = read(scenario, &object)
-        .await?
-        .context("it does not exist")?;
-    let version = &stored["metadata"]["generation"];
+    let sent = scenario.observed.sent(&object)?;
+    let mut expected = baseline(&scenario.client_of(&object)?, sent).await?["spec"].take();
+    let mut seen = existing(scenario, &object).await?;
+    let version = &seen["metadata"]["generation"];
     ensure!(*version == 1, "it was written again: generation {version}");
-    let (mut expected, mut seen) = (baseline.at("/spec").clone(), stored["spec"].clone());
+    let mut seen = seen["spec"].take();
     // The API server labels a Job's Pods with the Job's random UID.
     for spec in [&mut expected, &mut seen] {
         remove_keys(spec, "controller-uid");
@@ -52,61 +34,43 @@ async fn pod_matches(
     namespace: String,
     file: String,
     step: &Step,
-) -> anyhow::Result<()> {
-    let pod = pod_of(scenario, &label, &namespace).await?;
-    if !file.is_empty() {
-        return equals(scenario, &pod, &file).await;
-    }
-    let expected = document(scenario, step)?;
-    let found = differences(&expected, &pod);
-    ensure!(found.is_empty(), "{}", found.join("; "));
-    Ok(())
-}
-
-async fn equals(scenario: &Scenario, pod: &Value, file: &str) -> anyhow::Result<()> {
-    let mut seen = comparable(pod);
-    let file: Value = serde_saphyr::from_str(&file_of_project(file)?)?;
-    // What the API server adds to any Pod.
-    let client = webhook(scenario)?.client().clone();
-    let expected = client
-        .write(Write::DryRun, Some("kube-system"), &file)
-        .await?
-        .good()?;
-    let mut expected = comparable(&expected.object);
-    for pod in [&mut expected, &mut seen] {
-        for key in ["name", "generateName", "ownerReferences"] {
-            remove(&mut pod["metadata"], key);
-        }
-        remove(&mut pod["metadata"]["labels"], "pod-template-hash");
-        remove(&mut pod["spec"], "nodeName");
-        remove(pod, "apiVersion");
-        remove(pod, "kind");
-        // The token's volume is added before or after those of the webhook.
-        sort(&mut pod["spec"]["volumes"]);
-        sort(&mut pod["spec"]["containers"][0]["volumeMounts"]);
-    }
-    ensure!(expected == seen, "expected {expected}\nseen     {seen}");
-    Ok(())
-}
-
-async fn pod_of(scenario: &Scenario, label: &str, namespace: &str) -> anyhow::Result<Value> {
-    let namespace = scenario.resolve(namespace);
-    let (key, value) = pair(label);
+) -> Result<()> {
+    let client = webhook(scenario)?.client;
+    let (namespace, (key, value)) = (scenario.resolve(&namespace), pair(&label));
     let path = format!("/api/v1/namespaces/{namespace}/pods?labelSelector={key}={value}");
-    let client = webhook(scenario)?.client().clone();
-    let what = format!("a Pod with label {label}");
-    Ok(until(&what, PATIENCE, || async {
+    let pod = eventually(&format!("a Pod with label {label}"), async || {
         let listed = client.get(&path).await?;
         let first = items(listed.at("/items")).next().cloned();
         first.context("no Pod yet")
     })
-    .await?)
+    .await?;
+    if !file.is_empty() {
+        let file: Value = serde_saphyr::from_str(&file_of_project(&file)?)?;
+        return equals(&pod, &baseline(&client, &file).await?);
+    }
+    let found = differences(&document(scenario, step)?, &pod);
+    ensure!(found.is_empty(), "{}", found.join("; "));
+    Ok(())
 }
 
-fn remove(object: &mut Value, key: &str) {
-    if let Some(map) = object.as_object_mut() {
-        map.remove(key);
-    }
+/// Compares with what the API server makes of the file itself.
+fn equals(pod: &Value, baseline: &Value) -> Result<()> {
+    let [expected, seen] = [baseline, pod].map(|pod| {
+        let mut pod = comparable(pod);
+        remove_fields(
+            &mut pod["metadata"],
+            &["name", "generateName", "ownerReferences"],
+        );
+        remove_fields(&mut pod["metadata"]["labels"], &["pod-template-hash"]);
+        remove_fields(&mut pod["spec"], &["nodeName"]);
+        remove_fields(&mut pod, &["apiVersion", "kind"]);
+        // The token's volume is added before or after those of the webhook.
+        sort(&mut pod["spec"]["volumes"]);
+        sort(&mut pod["spec"]["containers"][0]["volumeMounts"]);
+        pod
+    });
+    ensure!(expected == seen, "expected {expected}\nseen     {seen}");
+    Ok(())
 }
 
 fn remove_keys(value: &mut Value, end: &str) {

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
@@ -137,3 +138,13 @@ pub struct Inside {
 
 /// Stands for host and port of the private registry.
 pub(super) const REGISTRY: &str = "${registry}";
+
+/// The JSON schema of scenario files, which `scenarios/schema.json` publishes.
+#[must_use]
+pub fn schema() -> String {
+    let generator = SchemaSettings::draft2020_12().into_generator();
+    format!(
+        "{:#}\n",
+        generator.into_root_schema_for::<Landscape>().as_value()
+    )
+}

@@ -1,11 +1,17 @@
 //! What a cluster needs to be part of a landscape: the three sources, as KIM would write them.
 //!
-//! Invariant: a pure function of the scenario and the place but for the authorities, which are made on first use.
+//! Certificate authorities of a landscape are generated on first use and kept below `target`, so that the bundle of a kept
+//! cluster does not change from run to run. Their keys are not kept: nothing is signed with them.
+
+use std::path::Path;
 
 use api::names;
 use serde_json::{Value, json};
 
-use super::{Landscape, placed};
+use super::{Authority, Landscape, Trust, placed};
+use clusters::evidence::slug;
+use clusters::workspace;
+use testkit::pki;
 
 /// Where a landscape is run.
 #[derive(Debug, Clone, Copy)]
@@ -51,4 +57,57 @@ pub fn objects(landscape: &Landscape, place: Place<'_>) -> anyhow::Result<String
     }
     let texts: Vec<String> = objects.iter().map(Value::to_string).collect();
     Ok(texts.join("\n---\n"))
+}
+
+impl Trust {
+    /// The certificates of all authorities, PEM.
+    ///
+    /// # Errors
+    /// When one can be neither read nor generated.
+    pub fn pem(&self) -> anyhow::Result<String> {
+        certificates(self, &workspace::state().join("authorities"))
+    }
+}
+
+fn certificates(trust: &Trust, folder: &Path) -> anyhow::Result<String> {
+    let mut text = String::new();
+    for authority in &trust.authorities {
+        match authority {
+            Authority::Pem(pem) => text.push_str(pem),
+            Authority::Generate(name) => {
+                let file = folder.join(format!("{}.pem", slug(name)));
+                let generate = || Ok(pki::Authority::new(name)?.pem().to_owned());
+                text.push_str(&workspace::get_or_create(&file, generate)?);
+            }
+        }
+        if !text.ends_with('\n') {
+            text.push('\n');
+        }
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_authority_is_generated_once_and_pem_is_taken_as_it_is() {
+        let folder = tempfile::tempdir().unwrap();
+        let trust = Trust {
+            name: "x".to_owned(),
+            signer: None,
+            authorities: vec![
+                Authority::Generate("Root R1".to_owned()),
+                Authority::Pem("as it is".to_owned()),
+            ],
+        };
+        let pem = certificates(&trust, folder.path()).unwrap();
+        assert_eq!(certificates(&trust, folder.path()).unwrap(), pem);
+        assert!(pem.starts_with("-----BEGIN CERTIFICATE-----"), "{pem}");
+        assert!(
+            pem.ends_with("-----END CERTIFICATE-----\nas it is\n"),
+            "{pem}"
+        );
+    }
 }

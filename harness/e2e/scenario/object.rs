@@ -25,9 +25,7 @@ pub struct ObjectRef {
 }
 
 impl ObjectRef {
-    /// A reference from its parts.
-    #[must_use]
-    pub fn new(kind: &str, namespace: Option<&str>, name: &str) -> Self {
+    pub(crate) fn new(kind: &str, namespace: Option<&str>, name: &str) -> Self {
         Self {
             kind: kind.to_owned(),
             namespace: namespace.map(str::to_owned),
@@ -37,8 +35,7 @@ impl ObjectRef {
     }
 
     /// The cluster that holds it: KCP for kinds and the namespace of the control plane, else a runtime.
-    #[must_use]
-    pub fn cluster(&self) -> Cluster {
+    pub(crate) fn cluster(&self) -> Cluster {
         let on_kcp = self.namespace.as_deref() == Some(api::runtimes::KCP_NAMESPACE)
             || self.name == api::runtimes::KCP_NAMESPACE
             || KCP_KINDS.contains(&self.kind.as_str());

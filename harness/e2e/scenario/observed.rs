@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, Result};
 use serde_json::Value;
 
 use super::ObjectRef;
@@ -10,61 +10,47 @@ use crate::client::{Answer, Write};
 
 /// What a scenario has sent and seen. Objects have their names on the cluster.
 #[derive(Debug, Default)]
-pub struct Observed {
+pub(crate) struct Observed {
     /// Objects that steps describe and no step has sent yet, or the last text that was sent.
-    pub described: BTreeMap<ObjectRef, Value>,
+    pub(crate) described: BTreeMap<ObjectRef, Value>,
     /// Last request that wrote an object.
-    pub written: BTreeMap<ObjectRef, Written>,
+    pub(crate) written: BTreeMap<ObjectRef, (Answer, Write)>,
     /// Objects as they were before the step that changed or compared them.
-    pub before: BTreeMap<ObjectRef, Value>,
+    pub(crate) before: BTreeMap<ObjectRef, Value>,
     /// Last answer to any request of a step.
-    pub last: Option<Answer>,
+    pub(crate) last: Option<Answer>,
     /// Numbers and texts of one step for a later one, by a name.
-    pub noted: BTreeMap<&'static str, Value>,
-}
-
-/// A request that wrote an object.
-#[derive(Debug)]
-pub struct Written {
-    /// The answer.
-    pub answer: Answer,
-    /// The kind of request.
-    pub how: Write,
+    noted: BTreeMap<&'static str, Value>,
 }
 
 impl Observed {
-    /// Keeps the answer to a write.
-    pub fn wrote(&mut self, object: &ObjectRef, answer: Answer, how: Write) {
+    pub(crate) fn wrote(&mut self, object: &ObjectRef, answer: Answer, how: Write) {
         self.last = Some(answer.clone());
-        self.written.insert(object.clone(), Written { answer, how });
+        self.written.insert(object.clone(), (answer, how));
     }
 
-    /// The object as the last write left it.
-    ///
-    /// # Errors
-    /// When the scenario did not write it.
-    pub fn object(&self, object: &ObjectRef) -> anyhow::Result<&Answer> {
-        let written = self.written.get(object);
-        written
-            .map(|written| &written.answer)
-            .with_context(|| format!("{object} was not written by this scenario"))
-    }
-
-    /// The last answer.
-    ///
-    /// # Errors
-    /// When no step has sent a request.
-    pub fn last(&self) -> anyhow::Result<&Answer> {
+    pub(crate) fn last(&self) -> Result<&Answer> {
         self.last.as_ref().context("no request was sent")
     }
 
-    /// What an earlier step noted.
-    ///
-    /// # Errors
-    /// When it did not.
-    pub fn noted(&self, name: &'static str) -> anyhow::Result<&Value> {
-        self.noted
-            .get(name)
-            .with_context(|| format!("no earlier step noted the {name}"))
+    /// The text that the scenario sent last to create an object.
+    pub(crate) fn sent(&self, object: &ObjectRef) -> Result<&Value> {
+        let sent = self.described.get(object);
+        sent.with_context(|| format!("no step describes or sends {object}"))
+    }
+
+    /// The object before the last step that changed or compared it.
+    pub(crate) fn earlier(&self, object: &ObjectRef) -> Result<&Value> {
+        let before = self.before.get(object);
+        before.with_context(|| format!("no earlier step saw {object}"))
+    }
+
+    pub(crate) fn note(&mut self, name: &'static str, value: Value) {
+        self.noted.insert(name, value);
+    }
+
+    pub(crate) fn noted(&self, name: &'static str) -> Result<&Value> {
+        let noted = self.noted.get(name);
+        noted.with_context(|| format!("no earlier step noted the {name}"))
     }
 }

@@ -9,10 +9,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use e2e::client::Client;
-use e2e::runner::{self, Buffer, Environments, Options, Suite};
+use e2e::runner::{self, Environments, Options, Suite};
 use e2e::scenario::{Cluster, Environment};
-use futures::FutureExt as _;
-use futures::future::LocalBoxFuture;
 
 use stand_in::StandIn;
 
@@ -28,14 +26,12 @@ async fn admission_decisions() {
     let options = Options::default();
     let selection = runner::select(&SUITE, &options).await.unwrap();
     let scenarios = selection.scenarios;
-    let out = Buffer::default();
-    let passed = runner::run(&SUITE, options, selection, Rc::new(InProcess), out.clone())
-        .await
-        .unwrap();
-    if !passed {
-        println!("{}", out.text());
-    }
-    assert!(passed, "a scenario of {scenarios} failed");
+    std::fs::create_dir_all(runner::state()).unwrap();
+    let log = runner::state().join("in-process.log");
+    let out = std::fs::File::create(&log).unwrap();
+    let passed = runner::run(&SUITE, options, selection, Rc::new(InProcess), out);
+    let passed = passed.await.unwrap();
+    assert!(passed, "{}", std::fs::read_to_string(&log).unwrap());
     // Fewer would mean that the tags of the features exclude what belongs here.
     assert!(scenarios >= 90, "only {scenarios} scenarios");
 }
@@ -43,13 +39,13 @@ async fn admission_decisions() {
 struct InProcess;
 
 impl Environments for InProcess {
-    fn next(&self, _: Vec<String>) -> LocalBoxFuture<'_, anyhow::Result<Arc<dyn Environment>>> {
-        async {
-            let client = Client::new(StandIn::start()?.client());
-            let environment: Arc<dyn Environment> = Arc::new(Decisions { client });
-            Ok(environment)
-        }
-        .boxed_local()
+    async fn next(&self, _: Vec<String>) -> anyhow::Result<Arc<dyn Environment>> {
+        let client = Client::new(StandIn::start()?.client());
+        Ok(Arc::new(Decisions { client }))
+    }
+
+    async fn stop(self) -> anyhow::Result<()> {
+        Ok(())
     }
 }
 

@@ -14,6 +14,7 @@ use cucumber::feature::Ext as _;
 use cucumber::gherkin::{Feature, GherkinEnv, StepType};
 use e2e::runner::root;
 use e2e::scenario::Scenario;
+use rstest::rstest;
 
 /// Folders whose scenarios use these definitions.
 const FOLDERS: [&str; 3] = ["admission", "synchronization", "watching"];
@@ -27,8 +28,8 @@ struct Definition {
 }
 
 impl Definition {
-    fn matches(&self, keyword: StepType, text: &str) -> bool {
-        self.keyword == keyword && self.regex.is_match(text)
+    fn matches(&self, (keyword, text, _): &Sentence) -> bool {
+        self.keyword == *keyword && self.regex.is_match(text)
     }
 }
 
@@ -52,21 +53,21 @@ fn definitions() -> Vec<Definition> {
     definitions
 }
 
+/// All features with the examples of their outlines.
 fn features() -> Vec<Feature> {
-    let mut features = Vec::new();
-    for folder in FOLDERS {
-        for entry in std::fs::read_dir(root().join("features").join(folder)).unwrap() {
-            let path = entry.unwrap().path();
-            let feature = Feature::parse_path(&path, GherkinEnv::default());
-            features.push(feature.unwrap().expand_examples().unwrap());
-        }
-    }
-    assert!(!features.is_empty());
-    features
+    let folders = FOLDERS.map(|it| std::fs::read_dir(root().join("features").join(it)).unwrap());
+    let files = folders.into_iter().flatten().map(|it| it.unwrap().path());
+    files
+        .map(|path| Feature::parse_path(path, GherkinEnv::default()).unwrap())
+        .map(|feature| feature.expand_examples().unwrap())
+        .collect()
 }
 
-/// Keyword and text of every step, with the place of its scenario.
-fn steps() -> Vec<(StepType, String, String)> {
+/// Keyword, text and place of a sentence.
+type Sentence = (StepType, String, String);
+
+/// Every step of every scenario.
+fn steps() -> Vec<Sentence> {
     let mut steps = Vec::new();
     for feature in features() {
         for scenario in &feature.scenarios {
@@ -81,7 +82,7 @@ fn steps() -> Vec<(StepType, String, String)> {
 }
 
 /// The example sentences of features/README.md: list items that are one code span.
-fn listed() -> Vec<(StepType, String)> {
+fn listed() -> Vec<Sentence> {
     let text = std::fs::read_to_string(root().join("features/README.md")).unwrap();
     let examples = text.lines().filter_map(|line| {
         let span = line.strip_prefix("- `")?.split('`').next()?;
@@ -92,38 +93,21 @@ fn listed() -> Vec<(StepType, String)> {
             "Then" => StepType::Then,
             _ => return None,
         };
-        Some((keyword, text.to_owned()))
+        Some((keyword, text.to_owned(), "features/README.md".to_owned()))
     });
     examples.collect()
 }
 
-#[test]
-fn every_definition_is_used_by_a_scenario() {
-    let steps = steps();
-    let unused: Vec<String> = definitions()
+#[rstest]
+#[case::is_used_by_a_scenario(steps())]
+#[case::is_listed_in_the_readme(listed())]
+fn every_definition(#[case] sentences: Vec<Sentence>) {
+    let mut missing = definitions();
+    missing.retain(|definition| !sentences.iter().any(|it| definition.matches(it)));
+    let missing = missing
         .iter()
-        .filter(|definition| {
-            !steps
-                .iter()
-                .any(|(keyword, text, _)| definition.matches(*keyword, text))
-        })
-        .map(|definition| format!("{} {}", definition.place, definition.regex))
-        .collect();
-    assert!(unused.is_empty(), "{}", unused.join("\n"));
-}
-
-#[test]
-fn every_definition_is_listed_in_the_readme() {
-    let listed = listed();
-    let missing: Vec<String> = definitions()
-        .iter()
-        .filter(|definition| {
-            !listed
-                .iter()
-                .any(|(keyword, text)| definition.matches(*keyword, text))
-        })
-        .map(|definition| format!("{} {}", definition.place, definition.regex))
-        .collect();
+        .map(|it| format!("{} {}", it.place, it.regex));
+    let missing: Vec<String> = missing.collect();
     assert!(missing.is_empty(), "{}", missing.join("\n"));
 }
 
@@ -131,18 +115,14 @@ fn every_definition_is_listed_in_the_readme() {
 #[test]
 fn every_sentence_of_the_readme_and_the_features_has_one_definition() {
     let definitions = definitions();
-    let listed = listed();
-    let listed = listed
-        .into_iter()
-        .map(|(keyword, text)| (keyword, text, "features/README.md".to_owned()));
     let mut wrong = Vec::new();
-    for (keyword, text, place) in listed.chain(steps()) {
+    for sentence in listed().into_iter().chain(steps()) {
         let found = definitions
             .iter()
-            .filter(|definition| definition.matches(keyword, &text))
+            .filter(|it| it.matches(&sentence))
             .count();
         if found != 1 {
-            wrong.push(format!("{place}: {keyword:?} {text}: {found} definitions"));
+            wrong.push(format!("{sentence:?}: {found} definitions"));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
@@ -153,12 +133,8 @@ fn the_vocabulary_stays_small() {
     // A sentence that two keywords share is one.
     let definitions = definitions();
     let sentences: BTreeSet<&str> = definitions.iter().map(|it| it.regex.as_str()).collect();
-    assert!(!sentences.is_empty());
-    assert!(
-        sentences.len() <= DEFINITIONS,
-        "{} definitions",
-        sentences.len()
-    );
+    let count = sentences.len();
+    assert!((1..=DEFINITIONS).contains(&count), "{count} definitions");
 }
 
 #[test]

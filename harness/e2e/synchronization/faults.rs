@@ -5,13 +5,11 @@
 use std::time::Duration;
 
 use anyhow::ensure;
-use api::names::{CONFIG_MAP, SKR_NAMESPACE};
 use http::Method;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::timeout;
 
 use super::DEADLINE;
-
 use super::clusters::Clusters;
 use super::source::Source;
 use testkit::until::until;
@@ -43,9 +41,7 @@ impl Clusters {
     /// Denies writes to the pull Secret by an admission policy, and waits until the policy is active.
     pub(crate) async fn deny_secret(&self, number: usize) -> anyhow::Result<()> {
         let cluster = &self.runtimes[number];
-        for object in denial() {
-            cluster.cluster.apply(&object.to_string()).await?;
-        }
+        cluster.cluster.apply(DENIAL).await?;
         let path = format!("{}?dryRun=All", Source::PullSecret.on_skr());
         let touch = json!({ "metadata": { "labels": { "touched": "x" } } });
         until("the policy is active", DEADLINE, || async {
@@ -62,7 +58,7 @@ impl Clusters {
         let rule = format!("iptables -I {SILENCE}");
         self.on_node(number, &["sh", "-c", &rule]).await?;
         let cluster = &self.runtimes[number];
-        cluster.cluster.apply(&silent_webhook().to_string()).await?;
+        cluster.cluster.apply(SILENT_WEBHOOK).await?;
         let path = format!("{}?dryRun=All", Source::Configuration.on_skr());
         let touch = json!({ "metadata": { "labels": { "touched": "x" } } });
         until("writes wait", DEADLINE, || async {
@@ -75,62 +71,49 @@ impl Clusters {
 
     /// Ends what denies or delays writes.
     pub(crate) async fn accept_writes(&self, number: usize) -> anyhow::Result<()> {
-        let objects = denial().into_iter().chain([silent_webhook()]);
-        for object in objects {
-            self.runtimes[number]
-                .cluster
-                .delete(&object.to_string())
-                .await?;
-        }
+        let cluster = &self.runtimes[number].cluster;
+        cluster.delete(DENIAL).await?;
+        cluster.delete(SILENT_WEBHOOK).await?;
         let rule = format!("while iptables -D {SILENCE}; do :; done; true");
         self.on_node(number, &["sh", "-c", &rule]).await
     }
 }
 
-fn silent_webhook() -> Value {
-    json!({
-        "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
-        "metadata": { "name": "scenario-silence" },
-        "webhooks": [{
-            "name": "silence.scenario.test",
-            "clientConfig": { "url": "https://127.0.0.1:9/" },
-            "rules": [{
-                "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"],
-                "resources": ["configmaps"],
-            }],
-            "matchConditions": [{
-                "name": "configuration",
-                "expression": format!("request.name == '{CONFIG_MAP}'"),
-            }],
-            "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": SKR_NAMESPACE } },
-            "failurePolicy": "Ignore", "timeoutSeconds": 30, "sideEffects": "None",
-            "admissionReviewVersions": ["v1"],
-        }],
-    })
-}
-
-fn denial() -> [Value; 2] {
-    let name = "scenario-denial";
-    [
-        json!({
-            "apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingAdmissionPolicy",
-            "metadata": { "name": name },
-            "spec": {
-                "matchConstraints": { "resourceRules": [{
-                    "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE", "UPDATE"],
-                    "resources": ["secrets"], "resourceNames": [api::names::PULL_SECRET],
-                }] },
-                "validations": [{ "expression": "false", "message": "not in this cluster" }],
-            },
-        }),
-        json!({
-            "apiVersion": "admissionregistration.k8s.io/v1",
-            "kind": "ValidatingAdmissionPolicyBinding",
-            "metadata": { "name": name },
-            "spec": { "policyName": name, "validationActions": ["Deny"] },
-        }),
-    ]
-}
-
-/// Packets to the port of [`silent_webhook`] are dropped, so that connections are not refused.
+/// A policy that denies writes to the pull Secret.
+const DENIAL: &str = "
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicy
+metadata: {name: scenario-denial}
+spec:
+  matchConstraints:
+    resourceRules:
+    - apiGroups: ['']
+      apiVersions: [v1]
+      operations: [CREATE, UPDATE]
+      resources: [secrets]
+      resourceNames: [registry-credentials]
+  validations: [{expression: 'false', message: not in this cluster}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingAdmissionPolicyBinding
+metadata: {name: scenario-denial}
+spec: {policyName: scenario-denial, validationActions: [Deny]}
+";
+/// A webhook for the ConfigMap on an address where packets are dropped.
+const SILENT_WEBHOOK: &str = "
+apiVersion: admissionregistration.k8s.io/v1
+kind: ValidatingWebhookConfiguration
+metadata: {name: scenario-silence}
+webhooks:
+- name: silence.scenario.test
+  clientConfig: {url: 'https://127.0.0.1:9/'}
+  rules: [{apiGroups: [''], apiVersions: [v1], operations: [CREATE, UPDATE], resources: [configmaps]}]
+  matchConditions: [{name: configuration, expression: request.name == 'rt-bootstrapper-config'}]
+  namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: kyma-system}}
+  failurePolicy: Ignore
+  timeoutSeconds: 30
+  sideEffects: None
+  admissionReviewVersions: [v1]
+";
+/// Packets to the port of [`SILENT_WEBHOOK`] are dropped, so that connections are not refused.
 const SILENCE: &str = "OUTPUT -p tcp -d 127.0.0.1 --dport 9 -j DROP";

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 use std::path::Path;
-use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use anyhow::Context as _;
@@ -14,17 +13,16 @@ use tokio::sync::Mutex as AsyncMutex;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::clusters::Clusters;
+use super::control_plane::Runtime;
 use super::controller::Installation;
+use super::kim::Kim;
 use super::pods::{PodStream, Tally};
-use super::runtime::Runtime;
 use super::runtime_cluster::RuntimeCluster;
 use crate::client::Client;
 use crate::definitions::signal::keys;
-use crate::doubles::kim::Kim;
 use crate::fixtures::Fixtures;
-use crate::runner::{Environments, Selection};
+use crate::runner::{Environments, Selection, diagnosed};
 use crate::scenario::{Cluster, Environment};
-use clusters::evidence::Evidence;
 use clusters::images::{self, Role};
 use clusters::progress::Progress;
 use clusters::setup::Setup;
@@ -80,17 +78,15 @@ pub async fn start(
     progress: &Progress,
     selection: &Selection,
     keep: bool,
-) -> anyhow::Result<Rc<dyn Environments>> {
+) -> anyhow::Result<ClustersPool> {
     let setup = Setup::load()?;
     progress.say(&format!("clusters run on {}", setup.provider));
     let size = selection.scenarios.min(ClustersPool::SIZE);
-    Ok(Rc::new(
-        ClustersPool::start(progress, &setup, keep, size).await?,
-    ))
+    ClustersPool::start(progress, &setup, keep, size).await
 }
 
 impl ClustersPool {
-    /// Number of sets; a third one is too much for two cores.
+    /// Number of sets.
     pub const SIZE: usize = SUFFIXES.len();
 
     async fn start(
@@ -141,25 +137,18 @@ impl ClustersPool {
 }
 
 impl Environments for ClustersPool {
-    fn next(&self, given: Vec<String>) -> LocalBoxFuture<'_, anyhow::Result<Arc<dyn Environment>>> {
-        let lease = async move {
-            let leased = self.lease(&given).await?;
-            Ok(leased as Arc<dyn Environment>)
-        };
-        lease.boxed_local()
+    async fn next(&self, given: Vec<String>) -> anyhow::Result<Arc<dyn Environment>> {
+        Ok(self.lease(&given).await?)
     }
 
-    fn stop(self: Rc<Self>) -> LocalBoxFuture<'static, anyhow::Result<()>> {
-        let stop = async move {
-            let mut free = self.free.lock().await;
-            for _ in 0..self.size {
-                let clusters = free.try_recv().context("a scenario still uses clusters")?;
-                let clusters = Arc::into_inner(clusters);
-                Box::pin(clusters.context("a scenario still uses clusters")?.stop()).await?;
-            }
-            Ok(())
-        };
-        stop.boxed_local()
+    async fn stop(self) -> anyhow::Result<()> {
+        let mut free = self.free.into_inner();
+        for _ in 0..self.size {
+            let clusters = free.try_recv().context("a scenario still uses clusters")?;
+            let clusters = Arc::into_inner(clusters);
+            Box::pin(clusters.context("a scenario still uses clusters")?.stop()).await?;
+        }
+        Ok(())
     }
 }
 
@@ -239,13 +228,7 @@ impl Environment for Leased {
     }
 
     fn diagnose<'a>(&'a self, folder: &'a Path) -> LocalBoxFuture<'a, ()> {
-        let collect = async {
-            match Evidence::in_folder(folder.to_owned()) {
-                Ok(evidence) => self.collect(&evidence).await,
-                Err(error) => tracing::warn!(%error, "no diagnostics"),
-            }
-        };
-        collect.boxed_local()
+        diagnosed(folder, async |evidence| self.collect(&evidence).await).boxed_local()
     }
 }
 
@@ -270,4 +253,4 @@ impl Drop for Leased {
 /// Names of the runtime clusters in the steps.
 pub(crate) const RUNTIMES: [&str; 2] = ["one", "two"];
 /// Suffixes of the names of clusters, one for each set.
-const SUFFIXES: [&str; 2] = ["a", "b"];
+const SUFFIXES: [&str; 4] = ["a", "b", "c", "d"];

@@ -9,12 +9,13 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::DEADLINE;
-use super::objects::{delete, get_opt, named_config_map};
+use super::control_plane::named_config_map;
 use super::source::Source;
 use crate::admission::webhook::{Webhook, opted_in};
 use crate::client::Client;
 use crate::definitions::pod::items;
 use clusters::cluster::Cluster;
+use testkit::metrics::Samples;
 use testkit::until::until;
 
 /// A runtime cluster as the test sees it.
@@ -40,7 +41,7 @@ impl RuntimeCluster {
 
     /// The copy of a source; null if it does not exist.
     pub(crate) async fn copy(&self, source: Source) -> anyhow::Result<Value> {
-        let found = get_opt(&self.api, &source.on_skr()).await?;
+        let found = self.api.find(&source.on_skr()).await?;
         Ok(found.unwrap_or_default())
     }
 
@@ -85,7 +86,7 @@ impl RuntimeCluster {
     /// Waits until the webhook has written the caBundle of its configuration.
     pub(crate) async fn is_registered(&self) -> anyhow::Result<()> {
         until("the webhook is registered", DEADLINE, || async {
-            let live = get_opt(&self.api, &webhook_path()).await?;
+            let live = self.api.find(&webhook_path()).await?;
             let live = live.context("no webhook configuration")?;
             let trusted = items(&live["webhooks"])
                 .all(|entry| entry["clientConfig"]["caBundle"].as_str() > Some(""));
@@ -102,7 +103,7 @@ impl RuntimeCluster {
         let marker = named_config_map(SKR_NAMESPACE, OWNER_MARKER);
         let copies = Source::ALL.map(Source::on_skr);
         for path in copies.iter().chain([&marker]) {
-            let object = get_opt(&self.api, path).await?.unwrap_or_default();
+            let object = self.api.find(path).await?.unwrap_or_default();
             let metadata = &object["metadata"];
             writes.insert(
                 path.clone(),
@@ -111,7 +112,7 @@ impl RuntimeCluster {
         }
         // Status and caBundle are written by others.
         for path in [deployment_path(), webhook_path()] {
-            let object = get_opt(&self.api, &path).await?.unwrap_or_default();
+            let object = self.api.find(&path).await?.unwrap_or_default();
             let metadata = &object["metadata"];
             writes.insert(path, json!([metadata["uid"], metadata["generation"]]));
         }
@@ -141,21 +142,13 @@ impl RuntimeCluster {
     /// Number of successful server-side applies to a resource, by all clients; those without a change count.
     pub(crate) async fn applied(&self, resource: &str) -> anyhow::Result<u64> {
         let metrics = self.api.get("/metrics").await?.object;
-        let marks = [
-            "verb=\"APPLY\"".to_owned(),
-            "code=\"20".to_owned(),
-            format!("resource=\"{resource}\""),
-        ];
-        let counts = metrics.as_str().context("no text")?.lines().filter(|line| {
-            line.starts_with("apiserver_request_total{")
-                && marks.iter().all(|mark| line.contains(mark.as_str()))
+        let samples = Samples::parse(metrics.as_str().context("no text")?);
+        let counted = ["200", "201"].map(|code| {
+            samples.count(&format!(
+                "apiserver_request_total{{verb=\"APPLY\",code=\"{code}\",resource=\"{resource}\"}}"
+            ))
         });
-        counts
-            .map(|line| {
-                let count = line.rsplit(' ').next().unwrap_or_default();
-                count.parse::<u64>().with_context(|| line.to_owned())
-            })
-            .sum()
+        Ok(counted.iter().sum())
     }
 
     /// Names and UIDs of the Pods of the webhook.
@@ -198,10 +191,10 @@ impl RuntimeCluster {
         }
         let marker = named_config_map(SKR_NAMESPACE, OWNER_MARKER);
         for path in [webhook_path(), deployment_path(), marker] {
-            delete(&self.api, &path).await?;
+            self.api.delete(&path).await?;
         }
         for source in Source::ALL {
-            delete(&self.api, &source.on_skr()).await?;
+            self.api.delete(&source.on_skr()).await?;
         }
         Ok(())
     }

@@ -1,17 +1,17 @@
-//! What the demo shows: the delivery of one event, and of one for a change during an outage of KCP. And the Kymas that
-//! scenarios create without a step's document.
+//! Faults of KCP, the Kymas that scenarios create without a step's document, and what the demo shows: the delivery of one
+//! event, and of one for a change during an outage of KCP.
 
 use std::time::{Duration, Instant};
 
-use super::RUNTIME;
-use super::environment::Watching;
-use super::fault::Fault;
-use super::objects::{LIFECYCLE, kyma};
-use crate::client::Write;
-use crate::definitions::PATIENCE;
-use crate::scenario::ObjectRef;
+use anyhow::{Result, bail, ensure};
 use serde_json::json;
-use testkit::until::until;
+
+use super::environment::Watching;
+use super::{LIFECYCLE, RUNTIME, kyma};
+use crate::client::Write;
+use crate::definitions::{eventually, random};
+use crate::gateway::NODE_PORT;
+use crate::scenario::ObjectRef;
 
 /// Deliveries of the events for two Kymas on a runtime to a manager on KCP.
 #[derive(Debug, Clone)]
@@ -31,11 +31,46 @@ pub struct Delivery {
 }
 
 impl Watching {
+    /// Injects a fault of KCP, by its name in steps, or ends it, also when there is none.
+    pub(crate) async fn change_fault(&self, fault: &str, is_injected: bool) -> Result<()> {
+        match fault {
+            REFUSED if is_injected => self.gateway.stop().await?,
+            REFUSED => self.gateway.start().await?,
+            // Before they are forwarded to the Pod of the gateway.
+            "packets are dropped" => {
+                let rule = format!("PREROUTING -p tcp --dport {NODE_PORT} -j DROP");
+                let command = if is_injected {
+                    format!("iptables -t mangle -I {rule}")
+                } else {
+                    format!("while iptables -t mangle -D {rule} 2>/dev/null; do :; done")
+                };
+                let output = self.kcp.exec_on_node(&["sh", "-c", &command]).await?;
+                ensure!(output.code == 0, "{command}: {output:?}");
+            }
+            "the listener is stopped" => {
+                for manager in &self.managers {
+                    if is_injected {
+                        manager.stop().await?;
+                    } else {
+                        manager.restart().await?;
+                    }
+                }
+            }
+            // The queue of each of them.
+            "the listener is full" => {
+                self.managers.iter().for_each(|it| it.block(is_injected));
+            }
+            "requests are delayed by 5 seconds" => self.gateway.delay(is_injected).await?,
+            other => bail!("unknown fault: {other}"),
+        }
+        Ok(())
+    }
+
     /// Creates two Kymas, the second one while KCP refuses connections.
     ///
     /// # Errors
     /// When a write is denied, or an event does not arrive.
-    pub async fn deliver(&self) -> anyhow::Result<Delivery> {
+    pub async fn deliver(&self) -> Result<Delivery> {
         let namespace = self.create_namespace("demo").await?;
         let begin = Instant::now();
         let kyma = self.create_kyma(&namespace).await?;
@@ -43,12 +78,12 @@ impl Watching {
         self.is_received(&namespace, &kyma).await?;
         let received = begin.elapsed();
 
-        self.inject(Fault::Refused).await?;
+        self.change_fault(REFUSED, true).await?;
         let begin = Instant::now();
         let kyma = self.create_kyma(&namespace).await;
         let write_in_outage = begin.elapsed();
         let end = Instant::now();
-        self.end_fault(Fault::Refused).await?;
+        self.change_fault(REFUSED, false).await?;
         self.is_received(&namespace, &kyma?).await?;
         let received_after_outage = end.elapsed();
         self.delete_namespace(&namespace).await?;
@@ -62,43 +97,40 @@ impl Watching {
         })
     }
 
-    async fn is_received(&self, namespace: &str, kyma: &str) -> anyhow::Result<()> {
+    async fn is_received(&self, namespace: &str, kyma: &str) -> Result<()> {
         let manager = self.manager(LIFECYCLE)?;
-        until("the manager has the event", PATIENCE, || async {
-            manager.received_in(namespace).contains(kyma)
+        eventually("the manager has the event", async || {
+            ensure!(manager.received_in(namespace).contains(kyma), "not yet");
+            Ok(())
         })
-        .await?;
-        Ok(())
+        .await
     }
 
     /// Creates a Kyma with a random name, which it returns.
-    pub(crate) async fn create_kyma(&self, namespace: &str) -> anyhow::Result<String> {
-        let name = format!("kyma-{:016x}", fastrand::u64(..));
+    pub(crate) async fn create_kyma(&self, namespace: &str) -> Result<String> {
+        let name = format!("kyma-{}", random());
         let mut object = kyma();
         object["metadata"]["name"] = json!(name);
-        let client = &self.runtime.client;
-        let answer = client
-            .write(Write::Create, Some(namespace), &object)
-            .await?;
+        object["metadata"]["namespace"] = json!(namespace);
+        let answer = self.runtime.client.write(Write::Create, &object).await?;
         answer.good_for("create a Kyma")?;
         Ok(name)
     }
 
     /// Creates a Namespace with a random suffix.
-    pub(super) async fn create_namespace(&self, name: &str) -> anyhow::Result<String> {
-        let name = format!("{name}-{:016x}", fastrand::u64(..));
+    pub(super) async fn create_namespace(&self, name: &str) -> Result<String> {
+        let name = format!("{name}-{}", random());
         let object = json!({ "kind": "Namespace", "metadata": { "name": name } });
-        let answer = self
-            .runtime
-            .client
-            .write(Write::Create, None, &object)
-            .await?;
+        let answer = self.runtime.client.write(Write::Create, &object).await?;
         answer.good_for("create a Namespace")?;
         Ok(name)
     }
 
-    pub(super) async fn delete_namespace(&self, name: &str) -> anyhow::Result<()> {
+    pub(super) async fn delete_namespace(&self, name: &str) -> Result<()> {
         let namespace = ObjectRef::new("Namespace", None, name);
         crate::definitions::object::remove(&self.runtime.client, &namespace).await
     }
 }
+
+/// The gateway is stopped.
+const REFUSED: &str = "connections are refused";

@@ -1,11 +1,10 @@
 //! What the scenarios share. [`Watching::start`] returns when a change on the runtime leads to an event on KCP.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, Result, ensure};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use listener::{
@@ -16,11 +15,11 @@ use testkit::pki::Authority;
 
 use super::certificates::{fresh_authority, gateway_certificates, watcher_certificates};
 use super::manager::Manager;
-use super::objects::{LIFECYCLE, MANAGERS, PINNED};
 use super::runtime::{REPLICAS, WatchedRuntime};
-use super::{DOMAIN, RUNTIME};
+use super::{DOMAIN, LIFECYCLE, MANAGERS, PINNED, RUNTIME};
 use crate::client::Client;
-use crate::definitions::PATIENCE;
+use crate::definitions::eventually;
+use crate::fixtures::this_machine;
 use crate::gateway::{Gateway, publish_host};
 use clusters::cluster::{Cluster, ClusterOptions};
 use clusters::evidence::Evidence;
@@ -59,37 +58,28 @@ impl SkrDomainLookup for Domains {
     }
 }
 
-struct Images {
-    gateway: Image,
-    watcher: Image,
-}
-
 impl Watching {
     /// Starts everything, or uses what an earlier run kept.
     ///
     /// # Errors
     /// At the first part that does not become ready.
-    pub async fn start(progress: &Progress, setup: &Setup, keep: bool) -> anyhow::Result<Self> {
-        let images = Images {
-            gateway: images::gateway(progress, setup).await?,
-            watcher: images::product(progress, Role::Watcher).await?,
-        };
+    pub async fn start(progress: &Progress, setup: &Setup, keep: bool) -> Result<Self> {
+        let gateway = images::gateway(progress, setup).await?;
+        let watcher = images::product(progress, Role::Watcher).await?;
         let run = Run::begin(keep).await?;
         let start = |name| {
             let (run, provider) = (&run, &setup.provider);
             async move { Cluster::start(run, provider, &ClusterOptions::new(name)).await }
         };
-        let clusters = async {
-            tokio::try_join!(
-                Box::pin(start("watching-kcp")),
-                Box::pin(start("watching-skr"))
-            )
-        };
-        let (kcp, runtime) = progress.show("start two clusters", clusters).await?;
-        let install = Box::pin(Self::install(run, kcp, runtime, &images));
-        let environment = progress
-            .show("install gateway and watcher", install)
-            .await?;
+        let names = ["watching-kcp", "watching-skr"];
+        let clusters = futures::future::try_join_all(names.map(|name| Box::pin(start(name))));
+        let clusters = progress.show("start two clusters", clusters).await?;
+        let [kcp, runtime] = <[Cluster; 2]>::try_from(clusters)
+            .ok()
+            .context("two clusters")?;
+        let install = Box::pin(Self::install(run, (kcp, &gateway), (runtime, &watcher)));
+        let what = "install gateway and watcher";
+        let environment = progress.show(what, install).await?;
         let delivers = Box::pin(environment.delivers());
         let delivers = progress.show("an event is delivered", delivers).await;
         if delivers.is_err() {
@@ -101,29 +91,25 @@ impl Watching {
 
     async fn install(
         run: Run,
-        kcp: Cluster,
-        runtime: Cluster,
-        images: &Images,
-    ) -> anyhow::Result<Self> {
+        (kcp, gateway): (Cluster, &Image),
+        (runtime, watcher): (Cluster, &Image),
+    ) -> Result<Self> {
         let authority = fresh_authority()?;
         let trusted = Authorities::from_pem(authority.pem().as_bytes())?;
         let domains = Domains::default();
         let managers = managers(&kcp, &trusted, &domains).await?;
-        kcp.load_image(&images.gateway).await?;
+        kcp.load_image(gateway).await?;
         let certificates = gateway_certificates(&authority, &[&authority])?;
-        let image = &images.gateway.reference;
+        let image = &gateway.reference;
         let gateway = Gateway::install(&kcp, image, &MANAGERS, &certificates).await?;
         for manager in &managers {
             Gateway::route(&kcp, manager.name, manager.address).await?;
         }
-        runtime.load_image(&images.watcher).await?;
+        runtime.load_image(watcher).await?;
         publish_host(&runtime, &kcp).await?;
-        let runtime = WatchedRuntime::new(runtime).await?;
         let certificates = watcher_certificates(&authority, &[&authority])?;
-        let binary = images::built_binary(images::Profile::E2e);
-        runtime
-            .install(&binary, &images.watcher, &certificates)
-            .await?;
+        let image = &watcher.reference;
+        let runtime = WatchedRuntime::install(runtime, image, &certificates).await?;
         let environment = Self {
             run,
             kcp_client: Client::with(kcp.kubeconfig()).await?,
@@ -143,7 +129,7 @@ impl Watching {
     ///
     /// # Errors
     /// When Docker reports an error.
-    pub async fn stop(self) -> anyhow::Result<()> {
+    pub async fn stop(self) -> Result<()> {
         for manager in &self.managers {
             manager.stop().await?;
         }
@@ -153,22 +139,20 @@ impl Watching {
     }
 
     /// A manager by its name.
-    pub(crate) fn manager(&self, name: &str) -> anyhow::Result<&Manager> {
+    pub(crate) fn manager(&self, name: &str) -> Result<&Manager> {
         let found = self.managers.iter().find(|it| it.name == name);
         found.with_context(|| format!("manager {name:?} is not one of {MANAGERS:?}"))
     }
 
     /// Waits until a new Kyma leads to an event; the API server does not ask the watcher at once.
-    async fn delivers(&self) -> anyhow::Result<()> {
+    async fn delivers(&self) -> Result<()> {
         let namespace = self.create_namespace("installation").await?;
         let manager = self.manager(LIFECYCLE)?;
-        until("an event is delivered", PATIENCE, || async {
+        eventually("an event is delivered", async || {
             let kyma = self.create_kyma(&namespace).await?;
-            until("the event is received", EVENT_LIMIT, || async {
-                manager.received_in(&namespace).contains(&kyma)
-            })
-            .await?;
-            anyhow::Ok(())
+            let is_received = || async { manager.received_in(&namespace).contains(&kyma) };
+            until("the event is received", EVENT_LIMIT, is_received).await?;
+            Ok(())
         })
         .await?;
         self.has_heartbeats(LIFECYCLE, REPLICAS).await?;
@@ -176,7 +160,7 @@ impl Watching {
     }
 
     /// Liveness of the runtime, as a manager's listener reports it.
-    pub(crate) fn liveness(&self, manager: &str) -> anyhow::Result<RuntimeLiveness> {
+    pub(crate) fn liveness(&self, manager: &str) -> Result<RuntimeLiveness> {
         let runtimes = self.manager(manager)?.liveness()?.snapshot();
         let mut found = runtimes.into_iter();
         let found = found.find(|it| it.runtime_id.as_str() == RUNTIME);
@@ -184,26 +168,21 @@ impl Watching {
     }
 
     /// Waits until a manager gets heartbeats from this number of watchers.
-    pub(crate) async fn has_heartbeats(&self, manager: &str, count: usize) -> anyhow::Result<()> {
-        until("each watcher sends heartbeats", PATIENCE, || async {
+    pub(crate) async fn has_heartbeats(&self, manager: &str, count: usize) -> Result<()> {
+        eventually("each watcher sends heartbeats", async || {
             let watchers = self.liveness(manager)?.watchers;
-            let alive = watchers
-                .iter()
-                .filter(|it| it.heartbeat.is_some() && !it.silent);
-            ensure!(alive.count() == count, "{watchers:?}");
-            anyhow::Ok(())
+            let mut alive = watchers.clone();
+            alive.retain(|it| it.heartbeat.is_some() && !it.silent);
+            ensure!(alive.len() == count, "{watchers:?}");
+            Ok(())
         })
-        .await?;
-        Ok(())
+        .await
     }
 
     /// Sets the domain of the runtime on KCP.
     pub(crate) fn set_domain(&self, domain: &str) {
-        let mut domains = self
-            .domains
-            .0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let domains = self.domains.0.lock();
+        let mut domains = domains.unwrap_or_else(PoisonError::into_inner);
         domains.insert(RUNTIME.to_owned(), domain.to_owned());
     }
 
@@ -215,23 +194,15 @@ impl Watching {
         evidence.keep_result("gateway/stats.txt", self.gateway.page("stats").await);
         evidence.keep_result("gateway/certs.json", self.gateway.page("certs").await);
         for manager in &self.managers {
-            let lines: Vec<String> = manager
-                .metrics()
-                .iter()
-                .map(|sample| format!("{}{sample}\n", sample.name))
-                .collect();
-            evidence.keep(&format!("managers/{}.txt", manager.name), lines.concat());
+            let file = format!("managers/{}.txt", manager.name);
+            evidence.keep(&file, manager.metrics_page());
         }
     }
 }
 
 /// All managers, at the address by which Pods on KCP reach this machine.
-async fn managers(
-    kcp: &Cluster,
-    trusted: &Authorities,
-    domains: &Domains,
-) -> anyhow::Result<Vec<Manager>> {
-    let address = this_machine(kcp).await?;
+async fn managers(kcp: &Cluster, trusted: &Authorities, domains: &Domains) -> Result<Vec<Manager>> {
+    let address = this_machine(&kcp.node_address().await?)?;
     let mut managers = Vec::new();
     for name in MANAGERS {
         let check = if name == PINNED {
@@ -244,35 +215,5 @@ async fn managers(
     Ok(managers)
 }
 
-/// This machine is the default route of the container network.
-async fn this_machine(kcp: &Cluster) -> anyhow::Result<IpAddr> {
-    let routes = kcp.exec_on_node(&["cat", "/proc/net/route"]).await?;
-    default_route(&routes.stdout).with_context(|| format!("no default route: {routes:?}"))
-}
-
-/// The gateway of the default route in the table of the kernel: interface, destination, gateway, in native byte order.
-fn default_route(table: &str) -> Option<IpAddr> {
-    let mut routes = table.lines().map(|line| line.split_whitespace().skip(1));
-    let gateway = routes.find_map(|mut route| match route.next() {
-        Some("00000000") => route.next(),
-        _ => None,
-    })?;
-    let bytes = u32::from_str_radix(gateway, 16).ok()?.to_le_bytes();
-    Some(IpAddr::from(bytes))
-}
-
 /// Longest time that one event takes when the watcher was asked.
 const EVENT_LIMIT: Duration = Duration::from_secs(2);
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn default_route_is_the_one_to_any_destination() {
-        let table = "Iface\tDestination\tGateway\tFlags\neth0\t0000A8C0\t00000000\t0001\n\
-                     eth0\t00000000\t0100A8C0\t0003\n";
-        assert_eq!(
-            super::default_route(table).unwrap().to_string(),
-            "192.168.0.1"
-        );
-    }
-}

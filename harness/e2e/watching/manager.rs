@@ -8,12 +8,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, Result};
 use futures::StreamExt as _;
 use listener::{
     Authentication, CertificateCheck, Event, Events, Liveness, Options, register_listener_component,
 };
+use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
+use serde_json::json;
 use testkit::metrics::Samples;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -21,24 +23,22 @@ use tokio_util::sync::CancellationToken;
 
 use super::HEARTBEAT_INTERVAL;
 
-/// The object that an event is about.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct EventObject {
-    /// Group, version and kind.
-    pub(crate) gvk: (String, String, String),
-    /// Empty for a cluster-scoped object.
-    pub(crate) namespace: String,
-    /// Name.
-    pub(crate) name: String,
+/// An event that arrived, and when.
+pub(crate) type Received = (Event, Instant);
+
+/// The body by which a watcher posts an event about an object.
+pub(crate) fn body([group, version, kind]: [&str; 3], namespace: &str, name: &str) -> String {
+    let about = json!({
+        "watched": { "Namespace": namespace, "Name": name },
+        "watchedGvk": { "group": group, "version": version, "kind": kind },
+    });
+    about.to_string()
 }
 
-/// An event that arrived.
-#[derive(Debug, Clone)]
-pub(crate) struct Received {
-    /// Runtime in the client certificate; empty without one.
-    pub(crate) runtime: String,
-    /// Time of arrival.
-    pub(crate) at: Instant,
+fn body_of(event: &Event) -> String {
+    let (watched, gvk) = (&event.watched, &event.watched_gvk);
+    let gvk = [gvk.group.as_str(), &gvk.version, &gvk.kind];
+    body(gvk, &watched.namespace, &watched.name)
 }
 
 /// A manager.
@@ -46,7 +46,7 @@ pub(crate) struct Manager {
     pub(crate) name: &'static str,
     pub(super) address: SocketAddr,
     check: CertificateCheck,
-    events: Arc<Mutex<Vec<(Event, Instant)>>>,
+    events: Arc<Mutex<Vec<Received>>>,
     /// While true, no event is taken out of the queue of the listener.
     blocked: watch::Sender<bool>,
     running: Mutex<Option<Running>>,
@@ -65,7 +65,7 @@ impl Manager {
         name: &'static str,
         address: IpAddr,
         check: CertificateCheck,
-    ) -> anyhow::Result<Self> {
+    ) -> Result<Self> {
         let mut manager = Self {
             name,
             address: (address, 0).into(),
@@ -79,7 +79,7 @@ impl Manager {
     }
 
     /// Stops the listener.
-    pub(super) async fn stop(&self) -> anyhow::Result<()> {
+    pub(super) async fn stop(&self) -> Result<()> {
         let running = self.running().take();
         let Some(running) = running else {
             return Ok(());
@@ -89,7 +89,7 @@ impl Manager {
     }
 
     /// Listens again at the same address.
-    pub(super) async fn restart(&self) -> anyhow::Result<()> {
+    pub(super) async fn restart(&self) -> Result<()> {
         self.stop().await?;
         self.listen().await.map(drop)
     }
@@ -100,7 +100,7 @@ impl Manager {
     }
 
     /// What the listener knows of the runtimes.
-    pub(crate) fn liveness(&self) -> anyhow::Result<Liveness> {
+    pub(crate) fn liveness(&self) -> Result<Liveness> {
         let running = self.running();
         let liveness = running.as_ref().map(|it| it.liveness.clone());
         liveness.context("no listener runs")
@@ -108,43 +108,39 @@ impl Manager {
 
     /// Metrics of the listener; none while it is stopped.
     pub(crate) fn metrics(&self) -> Samples {
-        let running = self.running();
-        running
-            .as_ref()
-            .map(|it| Samples::of(&it.registry))
-            .unwrap_or_default()
+        Samples::parse(&self.metrics_page())
     }
 
-    /// Events about an object, in the order of arrival.
-    pub(crate) fn received(&self, object: &EventObject) -> Vec<Received> {
+    /// The same as text.
+    pub(super) fn metrics_page(&self) -> String {
+        let mut text = String::new();
+        if let Some(running) = self.running().as_ref() {
+            // Writing to a string cannot fail.
+            let _ = encode(&mut text, &running.registry);
+        }
+        text
+    }
+
+    /// Events with a body, in the order of arrival.
+    pub(crate) fn received(&self, body: &str) -> Vec<Received> {
         let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
-        let about = events.iter().filter(|(event, _)| object.is_in(event));
-        about
-            .map(|(event, at)| Received {
-                runtime: event
-                    .runtime_id
-                    .as_ref()
-                    .map(|id| id.as_str().to_owned())
-                    .unwrap_or_default(),
-                at: *at,
-            })
-            .collect()
+        let about = events.iter().filter(|(event, _)| body_of(event) == body);
+        about.cloned().collect()
     }
 
     /// Names of the objects in a namespace that events were about.
     pub(crate) fn received_in(&self, namespace: &str) -> BTreeSet<String> {
         let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
-        let about = events
-            .iter()
-            .filter(|it| it.0.watched.namespace == namespace);
-        about.map(|(event, _)| event.watched.name.clone()).collect()
+        let watched = events.iter().map(|(event, _)| &event.watched);
+        let about = watched.filter(|it| it.namespace == namespace);
+        about.map(|it| it.name.clone()).collect()
     }
 
     fn running(&self) -> MutexGuard<'_, Option<Running>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    async fn listen(&self) -> anyhow::Result<SocketAddr> {
+    async fn listen(&self) -> Result<SocketAddr> {
         let options = Options {
             queued_events: QUEUE,
             heartbeat_interval: HEARTBEAT_INTERVAL,
@@ -160,12 +156,14 @@ impl Manager {
         let bound = listener.bind().await?;
         let address = bound.local_addr();
         let shutdown = CancellationToken::new();
-        let serving = tokio::spawn(serve(bound, shutdown.clone()));
-        tokio::spawn(receive(
-            events,
-            Arc::clone(&self.events),
-            self.blocked.subscribe(),
-        ));
+        let run = bound.run(shutdown.clone());
+        let serving = tokio::spawn(async move {
+            if let Err(error) = run.await {
+                tracing::warn!(%error, "listener failed");
+            }
+        });
+        let (received, blocked) = (Arc::clone(&self.events), self.blocked.subscribe());
+        tokio::spawn(receive(events, received, blocked));
         *self.running() = Some(Running {
             shutdown,
             serving,
@@ -176,29 +174,9 @@ impl Manager {
     }
 }
 
-impl EventObject {
-    fn is_in(&self, event: &Event) -> bool {
-        let Event {
-            watched,
-            watched_gvk: gvk,
-            ..
-        } = event;
-        let (group, version, kind) = &self.gvk;
-        self.namespace == watched.namespace
-            && self.name == watched.name
-            && [group, version, kind] == [&gvk.group, &gvk.version, &gvk.kind]
-    }
-}
-
-async fn serve(bound: listener::Bound, shutdown: CancellationToken) {
-    if let Err(error) = bound.run(shutdown).await {
-        tracing::warn!(%error, "listener failed");
-    }
-}
-
 async fn receive(
     mut events: Events,
-    received: Arc<Mutex<Vec<(Event, Instant)>>>,
+    received: Arc<Mutex<Vec<Received>>>,
     mut blocked: watch::Receiver<bool>,
 ) {
     while let Some(event) = events.next().await {

@@ -1,26 +1,23 @@
 //! The runtime cluster, and the watcher on it, installed from what `manifests watcher` prints.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, Result, ensure};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use http::Method;
 use serde_json::{Value, json};
 use testkit::metrics::Samples;
-use tokio::process::Command;
 
-use super::objects::{kyma_definition, watchers};
-use super::{FOLLOW_UP_DELAY, HEARTBEAT_INTERVAL};
+use super::{FOLLOW_UP_DELAY, HEARTBEAT_INTERVAL, WATCHERS};
 use crate::client::{Answer, Client};
-use crate::definitions::PATIENCE;
+use crate::definitions::eventually;
 use crate::gateway::{Certificates, HOST};
+use crate::install::printed;
 use crate::rollout::Workload;
 use clusters::cluster::Cluster;
 use clusters::evidence::Evidence;
-use clusters::images::Image;
-use testkit::until::until;
+use clusters::images::{Profile, built_binary};
 
 /// A runtime cluster with the watcher.
 pub(crate) struct WatchedRuntime {
@@ -31,13 +28,28 @@ pub(crate) struct WatchedRuntime {
 }
 
 impl WatchedRuntime {
-    pub(super) async fn new(cluster: Cluster) -> anyhow::Result<Self> {
+    /// Installs the watcher and the kind Kyma.
+    pub(super) async fn install(
+        cluster: Cluster,
+        image: &str,
+        certificates: &Certificates,
+    ) -> Result<Self> {
+        let namespace = json!({ "name": NAMESPACE });
+        let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": namespace });
+        cluster.apply(&namespace.to_string()).await?;
+        cluster.apply(include_str!("kyma.yaml")).await?;
+        for object in manifests(image, certificates).await? {
+            cluster.apply(&object.to_string()).await?;
+        }
         let client = Client::with(cluster.kubeconfig()).await?;
         let watcher = Workload {
             client: client.clone(),
             namespace: NAMESPACE,
             name: NAME,
         };
+        watcher.is_rolled_out().await?;
+        // A kept watcher has the certificates of another run.
+        watcher.update_mounts().await?;
         Ok(Self {
             cluster,
             client,
@@ -45,57 +57,30 @@ impl WatchedRuntime {
         })
     }
 
-    /// Installs the watcher and the kind Kyma.
-    pub(super) async fn install(
-        &self,
-        binary: &Path,
-        image: &Image,
-        certificates: &Certificates,
-    ) -> anyhow::Result<()> {
-        self.apply(
-            &json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } }),
-        )
-        .await?;
-        self.apply(&kyma_definition()).await?;
-        for object in printed(binary, &image.reference, certificates).await? {
-            self.apply(&object).await?;
-        }
-        self.watcher.is_rolled_out().await?;
-        // A kept watcher has the certificates of another run.
-        self.watcher.update_mounts().await
-    }
-
     /// Replaces the certificates of the watcher and the `caBundle`, and waits until each replica has loaded them.
-    pub(super) async fn renew(&self, certificates: &Certificates) -> anyhow::Result<()> {
+    pub(super) async fn renew(&self, certificates: &Certificates) -> Result<()> {
         let before = self.certificate_reloads().await?;
-        self.apply(&json!({
+        let secret = json!({
             "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
             "metadata": { "name": SECRET, "namespace": NAMESPACE },
             "stringData": certificates.files(),
-        }))
-        .await?;
+        });
+        self.cluster.apply(&secret.to_string()).await?;
         self.trust(&certificates.trusted).await?;
         self.watcher.update_mounts().await?;
-        until(
-            "the watcher has loaded the certificates",
-            PATIENCE,
-            || async {
-                let now = self.certificate_reloads().await?;
-                for (pod, reloads) in &before {
-                    ensure!(
-                        now.get(pod) > Some(reloads),
-                        "{pod}: {now:?} after {before:?}"
-                    );
-                }
-                anyhow::Ok(())
-            },
-        )
-        .await?;
-        Ok(())
+        eventually("the watcher has loaded the certificates", async || {
+            let now = self.certificate_reloads().await?;
+            for (pod, reloads) in &before {
+                let is_newer = now.get(pod) > Some(reloads);
+                ensure!(is_newer, "{pod}: {now:?} after {before:?}");
+            }
+            Ok(())
+        })
+        .await
     }
 
     /// Writes the `caBundle` of each entry of the webhook configuration.
-    async fn trust(&self, authorities: &str) -> anyhow::Result<()> {
+    async fn trust(&self, authorities: &str) -> Result<()> {
         let mut live = self.webhook_configuration().await?;
         let bundle = BASE64.encode(authorities);
         for entry in live["webhooks"].as_array_mut().context("no webhooks")? {
@@ -107,21 +92,19 @@ impl WatchedRuntime {
     }
 
     /// The ValidatingWebhookConfiguration of the watcher.
-    pub(crate) async fn webhook_configuration(&self) -> anyhow::Result<Value> {
+    pub(crate) async fn webhook_configuration(&self) -> Result<Value> {
         Ok(self.client.get(&configuration_path()).await?.object)
     }
 
-    async fn certificate_reloads(&self) -> anyhow::Result<BTreeMap<String, u64>> {
+    async fn certificate_reloads(&self) -> Result<BTreeMap<String, u64>> {
         let series = "watcher_certificate_reloads_total{result=\"success\"}";
         let metrics = self.metrics().await?;
-        Ok(metrics
-            .into_iter()
-            .map(|(pod, it)| (pod, it.count(series)))
-            .collect())
+        let reloads = metrics.into_iter().map(|(pod, it)| (pod, it.count(series)));
+        Ok(reloads.collect())
     }
 
     /// Metrics of each replica, by Pod.
-    pub(crate) async fn metrics(&self) -> anyhow::Result<BTreeMap<String, Samples>> {
+    pub(crate) async fn metrics(&self) -> Result<BTreeMap<String, Samples>> {
         let mut metrics = BTreeMap::new();
         for pod in self.watcher.pod_names().await? {
             let text = self.watcher.page(&pod, METRICS_PORT, "metrics").await?;
@@ -132,27 +115,25 @@ impl WatchedRuntime {
     }
 
     /// Metrics of the API server.
-    pub(crate) async fn api_server_metrics(&self) -> anyhow::Result<Samples> {
-        let metrics = self.client.get("/metrics").await?.object;
-        Ok(Samples::parse(metrics.as_str().context("no text")?))
+    pub(crate) async fn api_server_metrics(&self) -> Result<Samples> {
+        Ok(Samples::parse(&self.client.text("/metrics").await?))
     }
 
     /// Waits until no replica has an event to deliver, follow-up events included.
-    pub(crate) async fn has_delivered(&self) -> anyhow::Result<()> {
-        until("the queues of the watcher are empty", PATIENCE, || async {
+    pub(crate) async fn has_delivered(&self) -> Result<()> {
+        eventually("the queues of the watcher are empty", async || {
             for (pod, samples) in self.metrics().await? {
                 let left = samples.value("watcher_outbox_events");
                 let left = left.with_context(|| format!("{pod} has no watcher_outbox_events"))?;
                 ensure!(left < 0.5, "{pod}: {left} events");
             }
-            anyhow::Ok(())
+            Ok(())
         })
-        .await?;
-        Ok(())
+        .await
     }
 
     /// Posts an AdmissionReview to a replica.
-    pub(crate) async fn review(&self, manager: &str, review: &Value) -> anyhow::Result<Answer> {
+    pub(crate) async fn review(&self, manager: &str, review: &Value) -> Result<Answer> {
         let path = format!(
             "/api/v1/namespaces/{NAMESPACE}/services/https:{NAME}:443/proxy/validate/{manager}"
         );
@@ -161,24 +142,24 @@ impl WatchedRuntime {
     }
 
     /// Kills every process of the watcher with SIGKILL, and waits until all containers are started again.
-    pub(crate) async fn kill(&self) -> anyhow::Result<()> {
+    pub(crate) async fn kill(&self) -> Result<()> {
         let before = self.restarts().await?;
         let killed = self.cluster.exec_on_node(&["sh", "-c", KILL]).await?;
         let count = killed.stdout.lines().count();
         ensure!(killed.code == 0 && count == REPLICAS, "killed: {killed:?}");
-        until("all containers are started again", PATIENCE, || async {
+        eventually("all containers are started again", async || {
             let now = self.restarts().await?;
             for (pod, count) in &before {
                 ensure!(now.get(pod) > Some(count), "{pod}: {now:?}");
             }
-            anyhow::Ok(())
+            Ok(())
         })
         .await?;
         self.watcher.is_rolled_out().await
     }
 
     /// Number of restarts of each replica, by Pod.
-    pub(crate) async fn restarts(&self) -> anyhow::Result<BTreeMap<String, u64>> {
+    pub(crate) async fn restarts(&self) -> Result<BTreeMap<String, u64>> {
         let pods = self.watcher.pods().await?;
         let restarts = pods.iter().map(|pod| {
             let name = pod["metadata"]["name"].as_str().unwrap_or_default();
@@ -189,16 +170,11 @@ impl WatchedRuntime {
     }
 
     /// The certificate that the watcher presents to KCP, PEM.
-    pub(super) async fn certificate(&self) -> anyhow::Result<String> {
+    pub(super) async fn certificate(&self) -> Result<String> {
         let path = format!("/api/v1/namespaces/{NAMESPACE}/secrets/{SECRET}");
         let secret = self.client.get(&path).await?;
         let text = secret.at("/data/tls.crt").as_str().context("no tls.crt")?;
         Ok(String::from_utf8(BASE64.decode(text)?)?)
-    }
-
-    async fn apply(&self, object: &Value) -> anyhow::Result<()> {
-        self.cluster.apply(&object.to_string()).await?;
-        Ok(())
     }
 
     /// Keeps metrics of each replica, and logs of containers that were restarted.
@@ -207,43 +183,36 @@ impl WatchedRuntime {
             let page = self.watcher.page(&pod, METRICS_PORT, "metrics").await;
             evidence.keep_result(&format!("watcher/{pod}-metrics.txt"), page);
             let path = format!("{}/log?previous=true", self.watcher.pod_path(&pod));
-            let log = self.client.get(&path).await;
-            let log = log.map(|it| it.object.as_str().unwrap_or_default().to_owned());
+            let log = self.client.text(&path).await;
             evidence.keep_result(&format!("watcher/{pod}-previous.log"), log);
         }
     }
 }
 
 /// What `manifests watcher` prints.
-async fn printed(
-    binary: &Path,
-    image: &str,
-    certificates: &Certificates,
-) -> anyhow::Result<Vec<Value>> {
+async fn manifests(image: &str, certificates: &Certificates) -> Result<Vec<Value>> {
     let folder = tempfile::tempdir()?;
     for (name, text) in certificates.files().as_object().into_iter().flatten() {
         std::fs::write(folder.path().join(name), text.as_str().unwrap_or_default())?;
     }
     let list = folder.path().join("watchers.yaml");
-    std::fs::write(&list, watchers().to_string())?;
+    std::fs::write(&list, WATCHERS)?;
+    let [list, folder] = [&list, folder.path()].map(|it| it.to_str().unwrap_or_default());
     let heartbeat = format!("--heartbeat-interval={}s", HEARTBEAT_INTERVAL.as_secs());
     let follow_up = format!("--follow-up-delay={}s", FOLLOW_UP_DELAY.as_secs());
-    let printed = Command::new(binary)
-        .args(["manifests", "watcher", "--kcp-addr", HOST])
-        .args(["--image", image, "--watchers-file"])
-        .arg(&list)
-        .arg("--cert-dir")
-        .arg(folder.path())
-        .args(["--", &heartbeat, &follow_up])
-        .output()
-        .await
-        .with_context(|| format!("{} cannot be run", binary.display()))?;
-    let errors = String::from_utf8_lossy(&printed.stderr);
-    ensure!(printed.status.success(), "manifests watcher: {errors}");
-    let text = String::from_utf8(printed.stdout)?;
-    let mut objects: Vec<Value> = serde_saphyr::from_multiple(&text)?;
-    objects.retain(|object| !object.is_null());
-    Ok(objects)
+    let arguments = [
+        ["manifests", "watcher", "--kcp-addr", HOST].as_slice(),
+        &[
+            "--image",
+            image,
+            "--watchers-file",
+            list,
+            "--cert-dir",
+            folder,
+        ],
+        &["--", &heartbeat, &follow_up],
+    ];
+    printed(&built_binary(Profile::E2e), &arguments.concat()).await
 }
 
 fn configuration_path() -> String {

@@ -3,13 +3,11 @@
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::path::Path;
-use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
-use clusters::evidence::Evidence;
+use anyhow::{Context as _, Result, ensure};
 use clusters::progress::Progress;
 use clusters::setup::Setup;
 use futures::FutureExt as _;
@@ -18,9 +16,8 @@ use testkit::metrics::Samples;
 use tokio::task::JoinHandle;
 
 use super::environment::Watching;
-use super::manager::EventObject;
 use crate::client::Client;
-use crate::runner::{Environments, Selection};
+use crate::runner::{Environments, Selection, diagnosed};
 use crate::scenario::{Cluster, Environment};
 
 /// What all scenarios share, and the state of one.
@@ -44,7 +41,7 @@ pub(crate) struct Before {
 #[derive(Default)]
 pub(crate) struct State {
     /// Number of events about an object before the scenario's last change, by manager.
-    pub(crate) marks: BTreeMap<(&'static str, EventObject), usize>,
+    pub(crate) marks: BTreeMap<(&'static str, String), usize>,
     /// Kymas that were created.
     pub(crate) kymas: Kymas,
     /// Kymas that are being created.
@@ -63,51 +60,38 @@ pub(crate) struct Kymas {
 /// Kymas that are created until [`KymaStream::end`].
 pub(crate) struct KymaStream {
     over: Arc<AtomicBool>,
-    task: JoinHandle<anyhow::Result<Kymas>>,
+    task: JoinHandle<Result<Kymas>>,
 }
 
 /// Starts the environment, or uses one that an earlier run kept.
 ///
 /// # Errors
 /// At the first part that does not become ready.
-pub async fn start(
-    progress: &Progress,
-    _: &Selection,
-    keep: bool,
-) -> anyhow::Result<Rc<dyn Environments>> {
+pub async fn start(progress: &Progress, _: &Selection, keep: bool) -> Result<Arc<Watching>> {
     let setup = Setup::load()?;
     progress.say(&format!("clusters run on {}", setup.provider));
-    let watching = Box::pin(Watching::start(progress, &setup, keep)).await?;
-    Ok(Rc::new(Shared(Arc::new(watching))))
+    Ok(Arc::new(
+        Box::pin(Watching::start(progress, &setup, keep)).await?,
+    ))
 }
 
-struct Shared(Arc<Watching>);
-
-impl Environments for Shared {
-    fn next(&self, _: Vec<String>) -> LocalBoxFuture<'_, anyhow::Result<Arc<dyn Environment>>> {
-        let view = async {
-            let view = View {
-                watching: Arc::clone(&self.0),
-                before: Before::read(&self.0).await?,
-                state: Mutex::default(),
-            };
-            Ok(Arc::new(view) as Arc<dyn Environment>)
-        };
-        view.boxed_local()
+impl Environments for Arc<Watching> {
+    async fn next(&self, _: Vec<String>) -> Result<Arc<dyn Environment>> {
+        Ok(Arc::new(View {
+            before: Before::read(self).await?,
+            watching: Self::clone(self),
+            state: Mutex::default(),
+        }))
     }
 
-    fn stop(self: Rc<Self>) -> LocalBoxFuture<'static, anyhow::Result<()>> {
-        let stop = async {
-            let shared = Rc::into_inner(self).context("a scenario still runs")?;
-            let watching = Arc::into_inner(shared.0).context("a scenario still runs")?;
-            Box::pin(watching.stop()).await
-        };
-        stop.boxed_local()
+    async fn stop(self) -> Result<()> {
+        let watching = Self::into_inner(self).context("a scenario still runs")?;
+        Box::pin(watching.stop()).await
     }
 }
 
 impl Before {
-    async fn read(watching: &Watching) -> anyhow::Result<Self> {
+    async fn read(watching: &Watching) -> Result<Self> {
         let managers = watching.managers.iter();
         Ok(Self {
             handshake_errors: watching.gateway.handshake_errors().await?,
@@ -131,17 +115,16 @@ impl View {
     }
 
     /// Counts the events about an object until now; later steps look at those that follow.
-    pub(crate) fn mark(&self, object: &EventObject) {
-        for manager in &self.managers {
-            let count = manager.received(object).len();
-            self.state()
-                .marks
-                .insert((manager.name, object.clone()), count);
-        }
+    pub(crate) fn mark(&self, about: &str) {
+        let counts = self.managers.iter().map(|manager| {
+            let key = (manager.name, about.to_owned());
+            (key, manager.received(about).len())
+        });
+        self.state().marks.extend(counts);
     }
 
     /// The Kymas that steps created; ends their continuous creation.
-    pub(crate) async fn created_kymas(&self) -> anyhow::Result<Kymas> {
+    pub(crate) async fn created_kymas(&self) -> Result<Kymas> {
         let stream = self.state().stream.take();
         if let Some(stream) = stream {
             let kymas = stream.end().await?;
@@ -154,16 +137,12 @@ impl View {
 }
 
 impl Kymas {
-    /// None yet.
     pub(crate) fn new(namespace: String) -> Self {
-        Self {
-            namespace,
-            ..Self::default()
-        }
+        let none = Self::default();
+        Self { namespace, ..none }
     }
 
-    /// Creates one more.
-    pub(crate) async fn add(&mut self, watching: &Watching) -> anyhow::Result<()> {
+    pub(crate) async fn add(&mut self, watching: &Watching) -> Result<()> {
         let begin = Instant::now();
         let name = watching.create_kyma(&self.namespace).await?;
         self.slowest = self.slowest.max(begin.elapsed());
@@ -187,24 +166,17 @@ impl KymaStream {
         Self { over, task }
     }
 
-    async fn end(self) -> anyhow::Result<Kymas> {
+    async fn end(self) -> Result<Kymas> {
         self.over.store(true, Ordering::Relaxed);
         let kymas = self.task.await.context("the creation of Kymas")??;
         let count = kymas.names.len();
         ensure!(count >= MINIMUM, "only {count} Kymas were created");
         Ok(kymas)
     }
-
-    /// Ends at once.
-    pub(crate) async fn abort(self) {
-        self.task.abort();
-        // Its handle of the environment is dropped now.
-        let _ = self.task.await;
-    }
 }
 
 impl Environment for View {
-    fn client(&self, cluster: &Cluster) -> anyhow::Result<Client> {
+    fn client(&self, cluster: &Cluster) -> Result<Client> {
         match cluster {
             Cluster::Kcp => Ok(self.kcp_client.clone()),
             Cluster::Runtime(None) => Ok(self.runtime.client.clone()),
@@ -213,13 +185,7 @@ impl Environment for View {
     }
 
     fn diagnose<'a>(&'a self, folder: &'a Path) -> LocalBoxFuture<'a, ()> {
-        let collect = async {
-            match Evidence::in_folder(folder.to_owned()) {
-                Ok(evidence) => self.collect(&evidence).await,
-                Err(error) => tracing::warn!(%error, "no diagnostics"),
-            }
-        };
-        collect.boxed_local()
+        diagnosed(folder, async |evidence| self.collect(&evidence).await).boxed_local()
     }
 }
 

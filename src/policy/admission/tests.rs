@@ -1,4 +1,4 @@
-//! Golden cases (one file each), the example of the requirements first, then properties.
+//! Golden cases (one file each), the documented example first, then properties.
 
 mod bounds;
 mod case;

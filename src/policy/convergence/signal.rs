@@ -27,14 +27,14 @@ use super::status::Purpose;
 
 mod store;
 
-/// Which keys a signal consists of: the requirement is the label, the public manager reads and removes the annotation.
+/// Which keys of a Runtime a signal consists of. The public infrastructure manager reads and removes the annotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keys {
     /// The label alone.
     Label,
     /// The annotation alone.
     Annotation,
-    /// Both: whichever the manager obeys, we remove the other.
+    /// Both: the controller removes the one that the manager does not remove.
     Both,
 }
 

@@ -1,15 +1,18 @@
-//! A stand-in for an API server: what the creation and the update of a Pod need of one, around the webhook's router.
+//! A stand-in for a cluster with the webhook: testkit's API server, and the webhook's router between it and the clients that
+//! write Pods.
 //!
-//! It keeps objects by path and shows the webhook the four kinds that it watches. It leaves out what is not needed for a
-//! decision: defaults, validation, watches, authorization, field ownership; Namespace kube-system is excluded from
-//! review, as in the product's webhook configuration. Scenarios that need more carry a tag that keeps them out.
+//! The webhook learns its four kinds of objects after each write, without a watch. Of admission there is what a decision
+//! needs: the review, its patch and its warnings; Namespace kube-system is excluded, as in the product's webhook
+//! configuration. Dry runs are answered without the API server's defaults. Scenarios that need more carry a tag that keeps
+//! them out.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use ::webhook::admission::{AdmissionMetrics, Edge, NAMESPACE_PATIENCE, router};
 use ::webhook::knowledge::{Knowledge, KnownNamespace, PullSecretSource};
+use anyhow::{Context as _, Result, ensure};
 use api::config::Document;
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
@@ -17,30 +20,27 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use chassis::metrics::{BuildInfo, Metrics};
 use e2e::admission::webhook::{self, LANDSCAPE, NAMESPACE};
-use http::{Method, Request, Response, StatusCode};
+use http::{Method, Request, Response, StatusCode, header};
 use k8s_openapi::api::core::v1::Secret;
 use policy::admission::{Annotations, Configuration, Namespace, Settings, TrustBundlePresence};
 use serde_json::{Value, json};
+use testkit::apiserver::ApiServer;
+use testkit::pki::Authority;
 use tower::ServiceExt as _;
 
 /// The stand-in; clones share its objects.
 #[derive(Clone)]
 pub(crate) struct StandIn {
-    shared: Arc<Mutex<Objects>>,
+    server: ApiServer,
+    bundle: String,
     knowledge: Knowledge,
     webhook: Router,
     metrics: Arc<Metrics>,
 }
 
-#[derive(Default)]
-struct Objects {
-    by_path: BTreeMap<String, Value>,
-    revision: u64,
-}
-
 impl StandIn {
     /// A stand-in with the usual configuration, pull Secret and trust bundle.
-    pub(crate) fn start() -> anyhow::Result<Self> {
+    pub(crate) fn start() -> Result<Self> {
         let build = BuildInfo {
             version: "0".into(),
             revision: "0".into(),
@@ -52,29 +52,36 @@ impl StandIn {
             metrics: AdmissionMetrics::register(metrics.registry()),
             patience: NAMESPACE_PATIENCE,
         };
+        let configuration = webhook::usual_configuration()?;
+        let bundle = configuration["clusterTrustBundle"]["name"].as_str();
         let stand_in = Self {
-            shared: Arc::default(),
+            server: ApiServer::new(),
+            bundle: bundle.context("no trust bundle")?.to_owned(),
             knowledge,
             webhook: router(edge),
             metrics: Arc::new(metrics),
         };
-        let configuration = webhook::usual_configuration()?;
-        let bundle = configuration["clusterTrustBundle"]["name"].clone();
         let auths = json!({ "registry.landscape.test:5000": {}, "ghcr.io": {}, "private.me": {} });
         let secret = BASE64.encode(json!({ "auths": auths }).to_string());
+        let authority = Authority::new("trust bundle")?;
         for object in [
-            json!({ "kind": "Namespace", "metadata": { "name": NAMESPACE } }),
-            json!({ "kind": "Namespace", "metadata": { "name": "default" } }),
-            json!({ "kind": "ConfigMap", "metadata": { "name": api::names::CONFIG_MAP, "namespace": NAMESPACE },
+            json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "default" } }),
+            json!({ "apiVersion": "v1", "kind": "ConfigMap",
+                    "metadata": { "name": api::names::CONFIG_MAP, "namespace": NAMESPACE },
                     "data": { (api::names::CONFIG_KEY): configuration.to_string() } }),
-            json!({ "kind": "Secret", "metadata": { "name": api::names::PULL_SECRET, "namespace": NAMESPACE },
-                    "type": api::names::DOCKER_CONFIG_TYPE, "data": { (api::names::DOCKER_CONFIG_KEY): secret } }),
-            json!({ "kind": "ClusterTrustBundle", "metadata": { "name": bundle } }),
-            json!({ "kind": "Pod", "metadata": { "name": "webhook", "namespace": NAMESPACE } }),
+            json!({ "apiVersion": "v1", "kind": "Secret", "type": api::names::DOCKER_CONFIG_TYPE,
+                    "metadata": { "name": api::names::PULL_SECRET, "namespace": NAMESPACE },
+                    "data": { (api::names::DOCKER_CONFIG_KEY): secret } }),
+            json!({ "apiVersion": "certificates.k8s.io/v1beta1", "kind": "ClusterTrustBundle",
+                    "metadata": { "name": stand_in.bundle },
+                    "spec": { "signerName": "rt-bootstrapper-k3d.test/ctb", "trustBundle": authority.pem() } }),
+            json!({ "apiVersion": "v1", "kind": "Pod",
+                    "metadata": { "name": "webhook", "namespace": NAMESPACE, "labels": {
+                        "app.kubernetes.io/name": "rt-bootstrapper", "control-plane": "controller-manager" } } }),
         ] {
-            let path = path_of(&object);
-            stand_in.store(&path, Some(object));
+            stand_in.server.put(&object);
         }
+        stand_in.show();
         Ok(stand_in)
     }
 
@@ -83,120 +90,86 @@ impl StandIn {
         let answer = move |request: Request<kube::client::Body>| {
             let stand_in = self.clone();
             async move {
-                let response = stand_in.answer(request).await.unwrap_or_else(|error| {
-                    reply(
-                        StatusCode::INTERNAL_SERVER_ERROR,
-                        &json!({ "message": format!("{error:#}") }),
-                    )
+                let answer = stand_in.answer(request).await.unwrap_or_else(|error| {
+                    let mut failed = Response::new(Body::from(format!("{error:#}")));
+                    *failed.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+                    failed
                 });
-                Ok::<_, Infallible>(response)
+                Ok::<_, Infallible>(answer)
             }
         };
         kube::Client::new(tower::service_fn(answer), "default")
     }
 
-    async fn answer(&self, request: Request<kube::client::Body>) -> anyhow::Result<Response<Body>> {
-        let (parts, body) = request.into_parts();
-        let body = body.collect_bytes().await?;
-        let path = parts.uri.path();
-        let query = parts.uri.query().unwrap_or_default();
+    async fn answer(&self, request: Request<kube::client::Body>) -> Result<Response<Body>> {
+        let (mut parts, body) = request.into_parts();
+        let mut body = body.collect_bytes().await?;
+        let path = parts.uri.path().to_owned();
         if let Some((_, inner)) = path.split_once("/proxy/") {
-            return self.proxy(path, inner, body).await;
+            return self.proxy(&path, inner, body).await;
         }
-        match (parts.method.clone(), path) {
-            (_, "/api" | "/apis") => Ok(reply(StatusCode::OK, &discovery(path))),
+        if path == "/metrics" || path.ends_with("/serviceaccounts/default") {
             // The router always answers, so nothing is ever admitted without it.
-            (_, "/metrics") => Ok(Response::new(Body::empty())),
-            (Method::GET, _) => Ok(self.read(path)),
-            (Method::POST, _) => {
-                let object = serde_json::from_slice(&body)?;
-                self.create(object, query.contains("dryRun=All")).await
-            }
-            (Method::DELETE, _) => {
-                let object = self.get(path);
-                self.store(path, None);
-                Ok(found(object))
-            }
-            (method, _) => {
-                let sent: Value = serde_json::from_slice(&body)?;
-                self.change(&method, path, sent).await
-            }
+            return Ok(Response::new(Body::from("")));
         }
-    }
-
-    fn read(&self, path: &str) -> Response<Body> {
-        if path == format!("/api/v1/namespaces/{NAMESPACE}/pods") {
-            let replica = self.get(&format!("{path}/webhook"));
-            return reply(StatusCode::OK, &json!({ "items": [replica] }));
-        }
-        if path.ends_with("/serviceaccounts/default") {
-            return reply(StatusCode::OK, &json!({}));
-        }
-        found(self.get(path))
-    }
-
-    async fn create(&self, mut object: Value, dry_run: bool) -> anyhow::Result<Response<Body>> {
         let mut warnings = Vec::new();
-        if object["kind"] == "Pod" {
-            (object, warnings) = self.admit(object, None).await?;
+        if path.contains("/pods")
+            && matches!(parts.method, Method::POST | Method::PATCH | Method::PUT)
+        {
+            let (pod, given) = self
+                .admit(&parts.method, &path, serde_json::from_slice(&body)?)
+                .await?;
+            warnings = given;
+            body = pod.to_string().into();
+            if parts.uri.query() == Some("dryRun=All") {
+                return Ok(with_warnings(Response::new(Body::from(body)), &warnings));
+            }
+            if parts.method == Method::PATCH {
+                parts.method = Method::PUT;
+                parts.uri = path.trim_end_matches("/ephemeralcontainers").parse()?;
+            }
         }
-        let path = path_of(&object);
-        if dry_run {
-            return Ok(with_warnings(StatusCode::CREATED, &object, &warnings));
-        }
-        self.store(&path, Some(object));
-        let stored = self.get(&path).unwrap_or_default();
-        Ok(with_warnings(StatusCode::CREATED, &stored, &warnings))
+        let answer = self.server.answer(Request::from_parts(parts, body)).await?;
+        self.show();
+        Ok(with_warnings(answer.map(Body::new), &warnings))
     }
 
-    async fn change(
+    /// The Pod that the API server stores for a request, and the warnings of the webhook.
+    async fn admit(
         &self,
         method: &Method,
         path: &str,
         sent: Value,
-    ) -> anyhow::Result<Response<Body>> {
-        let (path, is_subresource) = match path.strip_suffix("/ephemeralcontainers") {
-            Some(pod) => (pod, true),
-            None => (path, false),
-        };
-        let before = self.get(path);
-        let mut after = sent.clone();
-        if *method == Method::PATCH
-            && let Some(before) = &before
+    ) -> Result<(Value, Vec<String>)> {
+        let mut names = path
+            .split('/')
+            .skip_while(|part| *part != "namespaces")
+            .skip(1);
+        let namespace = names.next().unwrap_or_default().to_owned();
+        let before = names
+            .nth(1)
+            .and_then(|name| self.server.get("pods", &namespace, name));
+        let mut pod = sent;
+        if let Some(before) = &before
+            && *method == Method::PATCH
         {
-            after = before.clone();
-            json_patch::merge(&mut after, &sent);
+            let change = std::mem::replace(&mut pod, before.clone());
+            json_patch::merge(&mut pod, &change);
         }
-        let mut warnings = Vec::new();
-        if after["kind"] == "Pod"
-            && let Some(before) = &before
-            && (is_subresource || before["spec"] != after["spec"])
-        {
-            (after, warnings) = self.admit(after, Some(before)).await?;
-        }
-        self.store(path, Some(after));
-        let stored = self.get(path).unwrap_or_default();
-        Ok(with_warnings(StatusCode::OK, &stored, &warnings))
-    }
-
-    /// Sends a Pod to the webhook and applies its patch.
-    async fn admit(
-        &self,
-        mut pod: Value,
-        before: Option<&Value>,
-    ) -> anyhow::Result<(Value, Vec<String>)> {
-        let namespace = pod["metadata"]["namespace"].as_str();
-        let namespace = namespace.unwrap_or("kube-system").to_owned();
-        if namespace == "kube-system" {
+        pod["metadata"]["namespace"] = json!(namespace);
+        let is_changed = before
+            .as_ref()
+            .is_none_or(|before| before["spec"] != pod["spec"]);
+        if namespace == "kube-system" || !is_changed {
             return Ok((pod, Vec::new()));
         }
         let mut review = webhook::review("stand-in", &namespace, &pod);
         if let Some(before) = before {
             review["request"]["operation"] = json!("UPDATE");
-            review["request"]["oldObject"] = before.clone();
             if before["spec"]["ephemeralContainers"] != pod["spec"]["ephemeralContainers"] {
                 review["request"]["subResource"] = json!("ephemeralcontainers");
             }
+            review["request"]["oldObject"] = before;
         }
         let request =
             Request::post(api::names::WEBHOOK_PATH).body(Body::from(review.to_string()))?;
@@ -204,10 +177,10 @@ impl StandIn {
         let bytes = to_bytes(response.into_body(), usize::MAX).await?;
         let answer: Value = serde_json::from_slice(&bytes)?;
         let response = &answer["response"];
-        anyhow::ensure!(response["allowed"] == true, "denied: {answer}");
-        if let Some(patch) = response["patch"].as_str() {
-            let patch: json_patch::Patch = serde_json::from_slice(&BASE64.decode(patch)?)?;
-            json_patch::patch(&mut pod, &patch)?;
+        ensure!(response["allowed"] == true, "denied: {answer}");
+        if let Some(encoded) = response["patch"].as_str() {
+            let operations: json_patch::Patch = serde_json::from_slice(&BASE64.decode(encoded)?)?;
+            json_patch::patch(&mut pod, &operations)?;
         }
         let warnings = response["warnings"].as_array().into_iter().flatten();
         let warnings = warnings.filter_map(|it| it.as_str().map(str::to_owned));
@@ -215,7 +188,7 @@ impl StandIn {
     }
 
     /// The ports of the webhook's Pod.
-    async fn proxy(&self, path: &str, inner: &str, body: Bytes) -> anyhow::Result<Response<Body>> {
+    async fn proxy(&self, path: &str, inner: &str, body: Bytes) -> Result<Response<Body>> {
         if path.contains(":8080/") {
             return Ok(Response::new(Body::from(self.metrics.encode()?)));
         }
@@ -226,56 +199,36 @@ impl StandIn {
         Ok(self.webhook.clone().oneshot(request).await?)
     }
 
-    fn get(&self, path: &str) -> Option<Value> {
-        let objects = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        objects.by_path.get(path).cloned()
-    }
-
-    /// Stores or deletes an object and shows it to the webhook.
-    fn store(&self, path: &str, object: Option<Value>) {
-        let mut objects = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
-        objects.revision += 1;
-        let revision = objects.revision.to_string();
-        let stored = object.map(|mut object| {
-            object["metadata"]["resourceVersion"] = json!(revision);
-            object
-        });
-        let last = match &stored {
-            Some(object) => objects.by_path.insert(path.to_owned(), object.clone()),
-            None => objects.by_path.remove(path),
-        };
-        drop(objects);
-        let Some(known) = stored.as_ref().or(last.as_ref()) else {
-            return;
-        };
-        self.show(&known["kind"], &known["metadata"]["name"], stored.as_ref());
-    }
-
-    fn show(&self, kind: &Value, name: &Value, object: Option<&Value>) {
-        let name = name.as_str().unwrap_or_default();
-        match kind.as_str() {
-            Some("Namespace") => self.knowledge.set_namespace(name, object.map(namespace)),
-            Some("ConfigMap") => {
-                let document = object.and_then(|it| it["data"][api::names::CONFIG_KEY].as_str());
-                if let Some(configuration) = document.and_then(configuration) {
-                    self.knowledge.set_configuration(Arc::new(configuration));
-                }
+    /// Shows the webhook the objects as they are now.
+    fn show(&self) {
+        for place in self.server.store().places() {
+            if place.resource == "namespaces" {
+                let found = self.server.get("namespaces", "", &place.name);
+                let known = found.as_ref().map(namespace);
+                self.knowledge.set_namespace(&place.name, known);
             }
-            Some("Secret") => self.knowledge.set_pull_secret(pull_secret(object)),
-            Some("ClusterTrustBundle") => self.knowledge.set_trust_bundle(match object {
-                Some(_) => TrustBundlePresence::Present,
-                None => TrustBundlePresence::Absent,
-            }),
-            _ => {}
         }
+        let (map, key) = (api::names::CONFIG_MAP, api::names::CONFIG_KEY);
+        let map = self.server.get("configmaps", NAMESPACE, map);
+        let document = map.as_ref().and_then(|it| it["data"][key].as_str());
+        if let Some(configuration) = document.and_then(configuration) {
+            self.knowledge.set_configuration(Arc::new(configuration));
+        }
+        let secret = self
+            .server
+            .get("secrets", NAMESPACE, api::names::PULL_SECRET);
+        self.knowledge.set_pull_secret(pull_secret(secret));
+        let bundle = self.server.get("clustertrustbundles", "", &self.bundle);
+        self.knowledge.set_trust_bundle(match bundle {
+            Some(_) => TrustBundlePresence::Present,
+            None => TrustBundlePresence::Absent,
+        });
     }
 }
 
 fn namespace(object: &Value) -> KnownNamespace {
     let entries = |field: &str| -> BTreeMap<String, String> {
-        let map = object["metadata"][field].as_object().into_iter().flatten();
-        map.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
-            .collect()
+        serde_json::from_value(object["metadata"][field].clone()).unwrap_or_default()
     };
     let annotations = entries("annotations");
     let annotations = annotations.iter().map(|(key, value)| (&**key, &**value));
@@ -297,81 +250,22 @@ fn configuration(document: &str) -> Option<Configuration> {
     Configuration::new(&document, &settings).ok()
 }
 
-fn pull_secret(object: Option<&Value>) -> PullSecretSource {
-    let secret: Option<Secret> = object.and_then(|it| serde_json::from_value(it.clone()).ok());
+fn pull_secret(object: Option<Value>) -> PullSecretSource {
+    let secret: Option<Secret> = object.and_then(|it| serde_json::from_value(it).ok());
     let Some(secret) = secret else {
         return PullSecretSource::default();
     };
-    match PullSecretSource::read(&secret) {
-        Ok(source) => source,
-        Err(error) => PullSecretSource::unusable(&secret.metadata, &error),
-    }
+    PullSecretSource::read(&secret)
+        .unwrap_or_else(|error| PullSecretSource::unusable(&secret.metadata, &error))
 }
 
-/// Kind, plural, whether it has a namespace.
-const KINDS: [(&str, &str, bool); 5] = [
-    ("ConfigMap", "configmaps", true),
-    ("Namespace", "namespaces", false),
-    ("Pod", "pods", true),
-    ("Secret", "secrets", true),
-    ("ClusterTrustBundle", "clustertrustbundles", false),
-];
-const BUNDLES: &str = "certificates.k8s.io";
-
-fn path_of(object: &Value) -> String {
-    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    let (kind, name) = (text(&object["kind"]), text(&object["metadata"]["name"]));
-    let plural = KINDS.iter().find(|it| it.0 == kind).map_or("", |it| it.1);
-    let namespace = text(&object["metadata"]["namespace"]);
-    match kind.as_str() {
-        "ClusterTrustBundle" => format!("/apis/{BUNDLES}/v1beta1/{plural}/{name}"),
-        "Namespace" => format!("/api/v1/{plural}/{name}"),
-        _ => format!("/api/v1/namespaces/{namespace}/{plural}/{name}"),
-    }
-}
-
-/// The aggregated discovery document of the core group (`/api`) or the others (`/apis`).
-fn discovery(path: &str) -> Value {
-    let (group, version) = if path == "/api" {
-        ("", "v1")
-    } else {
-        (BUNDLES, "v1beta1")
-    };
-    let resources = KINDS
-        .iter()
-        .filter(|(kind, ..)| (*kind == "ClusterTrustBundle") == (path == "/apis"));
-    let resources: Vec<Value> = resources
-        .map(|(kind, plural, namespaced)| {
-            json!({
-                "resource": plural, "singularResource": "", "verbs": ["get"],
-                "responseKind": { "group": group, "version": version, "kind": kind },
-                "scope": if *namespaced { "Namespaced" } else { "Cluster" },
-            })
-        })
-        .collect();
-    json!({
-        "kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {},
-        "items": [{ "metadata": { "name": group }, "versions": [{ "version": version, "resources": resources }] }],
-    })
-}
-
-fn found(object: Option<Value>) -> Response<Body> {
-    match object {
-        Some(object) => reply(StatusCode::OK, &object),
-        None => reply(StatusCode::NOT_FOUND, &json!({ "message": "not found" })),
-    }
-}
-
-fn reply(status: StatusCode, object: &Value) -> Response<Body> {
-    with_warnings(status, object, &[])
-}
-
-fn with_warnings(status: StatusCode, object: &Value, warnings: &[String]) -> Response<Body> {
-    let mut response = Response::builder().status(status);
+fn with_warnings(mut response: Response<Body>, warnings: &[String]) -> Response<Body> {
     for warning in warnings {
         let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"");
-        response = response.header(http::header::WARNING, format!("299 - \"{quoted}\""));
+        let value = format!("299 - \"{quoted}\"").parse();
+        response
+            .headers_mut()
+            .extend(value.ok().map(|value| (header::WARNING, value)));
     }
-    let body = Body::from(object.to_string());
-    response.body(body).unwrap_or_default()
+    response
 }

@@ -175,7 +175,6 @@ mod tests {
         assert_eq!(namespaces, ["elsewhere"; 3]);
     }
 
-    /// The requirement is that drift on a runtime is repaired within 10 minutes.
     #[test]
     fn drift_is_repaired_within_ten_minutes_by_default() {
         assert!(direct(&parsed(&[])).resync <= Duration::from_mins(10));

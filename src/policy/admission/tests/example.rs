@@ -1,13 +1,12 @@
-//! The example of the requirements: `example/deployment.yaml` and `example/pod.yaml` are its two YAML blocks, but for two
-//! trailing dots (`KYMA_FIPS_MODE_ENABLED.`, `…pause:e2e.`), which are typing errors
-//! (docs/decisions/0007-deviations-from-the-requirements.md).
+//! The documented example: the Pod of `example/deployment.yaml` is stored as `example/pod.yaml`. The two files differ from the
+//! text that they come from by two trailing dots (docs/decisions/0007-deviations-from-the-requirements.md).
 
 use serde_json::{Value, json};
 
 use super::case::{Case, Given};
 
 #[test]
-fn deployment_of_the_requirements_gives_the_required_pod() {
+fn pod_of_the_documented_deployment_is_mutated_as_documented() {
     let deployment: Value =
         serde_saphyr::from_str(include_str!("example/deployment.yaml")).unwrap();
     let expected: Value = serde_saphyr::from_str(include_str!("example/pod.yaml")).unwrap();
@@ -17,7 +16,7 @@ fn deployment_of_the_requirements_gives_the_required_pod() {
     let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"], "spec": template["spec"]});
     pod["metadata"]["name"] = deployment["metadata"]["name"].clone();
     let case = Case {
-        shows: "the example of the requirements".into(),
+        shows: "the documented example".into(),
         config,
         given: Given::default(),
         object: pod,

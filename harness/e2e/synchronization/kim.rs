@@ -1,0 +1,202 @@
+//! Double of KIM: it acknowledges a key of the Runtime, copies the three sources to the runtime, and installs the webhook
+//! where there is none.
+//!
+//! Like the public manager (<https://github.com/kyma-project/infrastructure-manager>) it removes the key before it reads the
+//! sources, and skips a Runtime that is suspended or being deleted. Unlike the public manager it deletes the copy of a source
+//! that was deleted on KCP. Nothing of Gardener is part of it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anyhow::Context as _;
+use api::runtimes::{
+    FORCE_RECONCILIATION, INSTALLER_MANAGER, KCP_NAMESPACE, RUNTIME_GROUP, RUNTIME_KIND,
+    RUNTIME_PLURAL, RUNTIME_VERSION, SUSPEND_RECONCILIATION,
+};
+use futures::StreamExt as _;
+use kube::api::{ApiResource, DynamicObject};
+use kube::core::GroupVersionKind;
+use kube::runtime::{WatchStreamExt as _, watcher};
+use kube::{Api, ResourceExt as _};
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+
+use super::DEADLINE;
+use super::control_plane::{ControlPlane, runtime_path};
+use super::runtime_cluster::deployment_path;
+use super::source::Source;
+use crate::client::Client;
+use testkit::until::until;
+
+/// The key that the double reads and removes. The public manager's is the annotation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Key {
+    /// The label.
+    Label,
+    /// The annotation.
+    Annotation,
+}
+
+impl Key {
+    fn field(self) -> &'static str {
+        match self {
+            Self::Label => "labels",
+            Self::Annotation => "annotations",
+        }
+    }
+}
+
+/// A runtime that the double synchronizes.
+#[derive(Clone)]
+pub(crate) struct Destination {
+    /// The runtime's API server.
+    pub(crate) api: Client,
+    /// The webhook's manifests, applied when there is no Deployment yet.
+    pub(crate) manifests: Vec<Value>,
+}
+
+/// The running double.
+pub(crate) struct Kim {
+    shared: Arc<Shared>,
+    task: JoinHandle<()>,
+}
+
+struct Shared {
+    kcp: Client,
+    key: Key,
+    destinations: Mutex<BTreeMap<String, Destination>>,
+    counts: Mutex<BTreeMap<String, u64>>,
+}
+
+impl Kim {
+    /// Starts it. From a Runtime without a destination the key is removed and nothing is written.
+    pub(crate) fn start(kcp: &ControlPlane, key: Key) -> Self {
+        let kind = GroupVersionKind::gvk(RUNTIME_GROUP, RUNTIME_VERSION, RUNTIME_KIND);
+        let resource = ApiResource::from_gvk_with_plural(&kind, RUNTIME_PLURAL);
+        let runtimes = Api::namespaced_with(kcp.cluster.client(), KCP_NAMESPACE, &resource);
+        let shared = Arc::new(Shared {
+            kcp: kcp.api.clone(),
+            key,
+            destinations: Mutex::default(),
+            counts: Mutex::default(),
+        });
+        let task = tokio::spawn(Arc::clone(&shared).run(runtimes));
+        Self { shared, task }
+    }
+
+    /// The runtime to which a Runtime is synchronized from now on.
+    pub(crate) fn serve(&self, runtime: &str, destination: Destination) {
+        locked(&self.shared.destinations).insert(runtime.to_owned(), destination);
+    }
+
+    /// How often it reconciled each Runtime.
+    pub(crate) fn counts(&self) -> BTreeMap<String, u64> {
+        locked(&self.shared.counts).clone()
+    }
+}
+
+impl Drop for Kim {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Shared {
+    async fn run(self: Arc<Self>, runtimes: Api<DynamicObject>) {
+        let changed = watcher(runtimes, watcher::Config::default())
+            .default_backoff()
+            .applied_objects()
+            .filter_map(|event| async { event.ok() });
+        changed
+            .for_each_concurrent(WORKERS, async |runtime| {
+                let runtime = runtime.name_any();
+                if let Err(error) = self.reconcile(&runtime).await {
+                    tracing::warn!(runtime, %error, "the KIM double waits for the next change");
+                }
+            })
+            .await;
+    }
+
+    async fn reconcile(&self, name: &str) -> anyhow::Result<()> {
+        let acknowledge = || self.acknowledge(name);
+        if !until("KIM acknowledges the signal", DEADLINE, acknowledge).await? {
+            return Ok(());
+        }
+        let destination = locked(&self.destinations).get(name).cloned();
+        if let Some(destination) = destination {
+            let synchronize = || destination.synchronize(&self.kcp);
+            until("KIM copies the sources", DEADLINE, synchronize).await?;
+        }
+        *locked(&self.counts).entry(name.to_owned()).or_default() += 1;
+        Ok(())
+    }
+
+    /// Removes the key. Returns false if the Runtime has none, is suspended, or is being deleted.
+    async fn acknowledge(&self, name: &str) -> anyhow::Result<bool> {
+        let path = runtime_path(name);
+        let runtime = self.kcp.find(&path).await?.unwrap_or_default();
+        let metadata = &runtime["metadata"];
+        let field = self.key.field();
+        let is_due = metadata[field][FORCE_RECONCILIATION] == "true"
+            && metadata["annotations"][SUSPEND_RECONCILIATION] != "true"
+            && metadata["deletionTimestamp"].is_null();
+        if is_due {
+            let without = json!({ "metadata": { (field): { (FORCE_RECONCILIATION): null } } });
+            self.kcp.patch(&path, &without).await?;
+        }
+        Ok(is_due)
+    }
+}
+
+impl Destination {
+    async fn synchronize(&self, kcp: &Client) -> anyhow::Result<()> {
+        for source in Source::ALL {
+            let path = source.on_skr();
+            let copy = self.api.find(&path).await?;
+            match kcp.find(&source.on_kcp()).await? {
+                Some(original) => {
+                    let copied = copy.map(|copy| source.content(&copy));
+                    if copied != Some(source.content(&original)) {
+                        let copy = bare(&original);
+                        self.api.apply(INSTALLER_MANAGER, &path, &copy).await?;
+                    }
+                }
+                None if copy.is_some() => self.api.delete(&path).await?,
+                None => {}
+            }
+        }
+        if self.api.find(&deployment_path()).await?.is_some() {
+            return Ok(());
+        }
+        for manifest in &self.manifests {
+            let text = |pointer| manifest.pointer(pointer).and_then(Value::as_str);
+            let kind = text("/kind").context("a manifest without a kind")?;
+            let name = text("/metadata/name").context("a manifest without a name")?;
+            let objects = self
+                .api
+                .collection(kind, text("/metadata/namespace"))
+                .await?;
+            let path = format!("{objects}/{name}");
+            self.api.apply(INSTALLER_MANAGER, &path, manifest).await?;
+        }
+        Ok(())
+    }
+}
+
+/// An object of KCP without its metadata but the name.
+fn bare(object: &Value) -> Value {
+    let mut bare = json!({ "metadata": { "name": object["metadata"]["name"] } });
+    for key in ["apiVersion", "kind", "type", "data", "spec"] {
+        if let Some(value) = object.get(key) {
+            bare[key] = value.clone();
+        }
+    }
+    bare
+}
+
+/// The public manager's default.
+const WORKERS: usize = 25;
