@@ -63,7 +63,7 @@ struct Comparison {
 }
 
 impl Comparison {
-    /// In a closed loop the costs in a closed loop; at a fixed rate the median and the 99th percentile of the latency in
+    /// In a closed loop the costs; at a fixed rate the median and the 99th percentile of the latency in
     /// milliseconds.
     async fn measure(
         bench: &Bench<'_>,

@@ -22,8 +22,7 @@ async fn fleet(runtimes: usize, change: impl FnOnce(&mut Conditions)) -> Fleet {
     Fleet::start(options).await.unwrap()
 }
 
-async fn config(fleet: &Fleet, number: usize) -> KubeConfig {
-    let member = fleet.members().unwrap().swap_remove(number);
+async fn config(member: &Member) -> KubeConfig {
     let kubeconfig = Kubeconfig::from_yaml(&member.kubeconfig).unwrap();
     let options = KubeConfigOptions::default();
     let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
@@ -33,7 +32,8 @@ async fn config(fleet: &Fleet, number: usize) -> KubeConfig {
 }
 
 async fn client(fleet: &Fleet, number: usize) -> Client {
-    Client::try_from(config(fleet, number).await).unwrap()
+    let members = fleet.members().unwrap();
+    Client::try_from(config(&members[number]).await).unwrap()
 }
 
 type Answered = (StatusCode, HeaderMap, Value);
@@ -160,11 +160,12 @@ async fn credentials_open_one_runtime_until_they_are_rotated(
         ..FleetOptions::default()
     };
     let fleet = Fleet::start(options).await.unwrap();
-    let own = client(&fleet, 0).await;
+    let members = fleet.members().unwrap();
+    let (mut stray, other) = (config(&members[0]).await, config(&members[1]).await);
+    let own = Client::try_from(stray.clone()).unwrap();
     assert_eq!(status(&own, get("/version")).await, StatusCode::OK);
 
     // The credentials of one runtime at the address of the other.
-    let (mut stray, other) = (config(&fleet, 0).await, config(&fleet, 1).await);
     (stray.cluster_url, stray.tls_server_name) = (other.cluster_url, other.tls_server_name);
     let stray = Client::try_from(stray).unwrap();
     let response = call(&stray, get("/version")).await;
@@ -174,8 +175,6 @@ async fn credentials_open_one_runtime_until_they_are_rotated(
         assert_eq!(response.unwrap().0, StatusCode::UNAUTHORIZED);
     }
     fleet.reset_counters();
-
-    let own = client(&fleet, 0).await;
     fleet.rotate();
     assert_eq!(
         status(&own, get("/version")).await,

@@ -30,10 +30,6 @@ pub(super) struct Comparison {
     pub(super) scenario: Scenario,
     /// File of the Deployment.
     pub(super) manifest: PathBuf,
-    /// Image that runs the cluster.
-    pub(super) provider: String,
-    /// Host and port of the private registry.
-    pub(super) registry: String,
     pub(super) kubeconfig: PathBuf,
     pub(super) without: PodResult,
     pub(super) with: PodResult,
@@ -117,8 +113,6 @@ impl Environment {
         let (preview, decisions) = self.preview(scenario, &file).await?;
         Ok(Comparison {
             manifest: file,
-            provider: cluster.provider().to_owned(),
-            registry: host,
             kubeconfig: cluster.kubeconfig_path().to_owned(),
             kept: cluster.kept_container().map(str::to_owned),
             scenario: scenario.clone(),

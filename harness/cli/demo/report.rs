@@ -54,7 +54,9 @@ impl Colors {
 pub(super) fn comparison(comparison: &Comparison, colors: Colors) -> String {
     let file = comparison.scenario.shown();
     let title = format!("Landscape {}", comparison.scenario.landscape.name);
-    let decisions = comparison.decisions.iter().map(|decision| [decision]);
+    let decisions = comparison.decisions.iter();
+    let decisions = decisions.map(|it| it.split_once(": ").unwrap_or((it, "")));
+    let decisions = decisions.map(|(feature, reason)| [feature, reason]);
     let verdict = match comparison.differences.join("\n    ") {
         none if none.is_empty() => {
             colors.paint(GREEN, &format!("  ✓ the Pod is as {file} expects"))
@@ -64,10 +66,18 @@ pub(super) fn comparison(comparison: &Comparison, colors: Colors) -> String {
             &format!("  ✗ the Pod is not as {file} expects:\n    {all}"),
         ),
     };
+    let workload = format!(
+        "{}, applied unchanged twice: to Namespace {WITHOUT} before the webhook is installed, to Namespace {WITH} after",
+        shown(&comparison.manifest)
+    );
+    let facts = [
+        ["description", &comparison.scenario.landscape.description],
+        ["workload", &workload],
+    ];
     let stored = "as the API server stores them: - without, + with the webhook";
     [
         colors.heading(&title, &file),
-        table(NOTHING, facts(comparison)),
+        table(NOTHING, facts),
         colors.heading("Difference of the Pods", stored),
         diff(comparison, colors),
         colors.heading("Decisions", "as printed by preview for the same file"),
@@ -126,21 +136,6 @@ fn seconds(span: Duration) -> String {
     format!("{:.1} s", span.as_secs_f64())
 }
 
-fn facts(comparison: &Comparison) -> [[String; 2]; 4] {
-    let workload = format!(
-        "{}, applied unchanged twice: to Namespace {WITHOUT} before the webhook is installed, to Namespace {WITH} after",
-        shown(&comparison.manifest)
-    );
-    let registry = format!("{}, TLS, with authentication", comparison.registry);
-    let description = comparison.scenario.landscape.description.clone();
-    [
-        ["description".to_owned(), description],
-        ["cluster".to_owned(), comparison.provider.clone()],
-        ["registry".to_owned(), registry],
-        ["workload".to_owned(), workload],
-    ]
-}
-
 /// The whole Pod, not only a patch of it: `-` marks what it has without the webhook, `+` what it has with it.
 fn diff(comparison: &Comparison, colors: Colors) -> String {
     let [before, after] = [&comparison.without, &comparison.with].map(|result| {
@@ -180,7 +175,14 @@ fn results(comparison: &Comparison) -> [[String; 3]; 6] {
     ]
     .map(|name| {
         let (without, with) = columns.next().unwrap_or_default();
-        [name.to_owned(), without, with]
+        let shown = |text: String| {
+            if text.is_empty() {
+                "–".to_owned()
+            } else {
+                text
+            }
+        };
+        [name.to_owned(), shown(without), shown(with)]
     })
 }
 

@@ -24,8 +24,6 @@ fn example() -> Comparison {
     Comparison {
         scenario: Scenario::first().unwrap(),
         manifest: "scenarios/fixtures/pause-test1.yaml".into(),
-        provider: "localhost/kyma-kube:1.36.3".to_owned(),
-        registry: "r.test:5000".to_owned(),
         kubeconfig: "demo.yaml".into(),
         without: pod("replace.me", pending, Value::Null),
         with: PodResult {
@@ -60,7 +58,7 @@ fn report_has_diff_result_and_decisions_in_a_hundred_columns() {
             "ErrImagePull: … failed to do",
             "┆ registry-credentials",
             "KYMA_FIPS_MODE_ENABLED=true",
-            "applied  alter-img-registry: a long",
+            "applied  alter-img-registry  a long",
             "✓ the Pod is as scenarios/eu-sovereign.yaml expects",
         ],
     );
