@@ -5,7 +5,7 @@ Feature: Leader election of the controller
     Given Runtime "one" in mode direct
 
   Scenario: Only the leader of two replicas writes to the runtime
-    When all sources on KCP are updated
+    When source ClusterTrustBundle on KCP is updated
     Then runtime "one" has the revision of the sources
     And Lease "kcp-system/rt-bootstrapper-controller" is held by exactly one replica of controller
     And the ClusterTrustBundle and the ConfigMap on runtime "one" are applied exactly once

@@ -7,22 +7,17 @@
 mod reviews;
 mod systems;
 
-use std::time::Duration;
-
 use self::reviews::Size;
 use self::systems::{Case, Kind, System, Systems};
 use crate::environment::Bench;
-use crate::load::{Client, Load, latencies};
+use crate::load::{CLOSED_LOOP, Client, latencies};
 use crate::report::{Bound, Row, Table};
 use crate::statistics::Estimate;
 
-/// Measures everything.
 pub(crate) async fn measure(bench: &Bench<'_>) -> anyhow::Result<Table> {
     let start = Systems::start(bench);
-    let mut systems = bench
-        .progress
-        .show("start webhook and baseline server", start)
-        .await?;
+    let start = bench.show("start webhook and baseline server", start);
+    let systems = start.await?;
     let mut cases = Vec::new();
     for (size, kind) in CASES {
         cases.push(Case::checked(&systems, size, kind).await?);
@@ -34,9 +29,9 @@ pub(crate) async fn measure(bench: &Bench<'_>) -> anyhow::Result<Table> {
             Size::Small | Size::Typical => bench.effort.choose(8_000, 3_000),
             Size::Large => bench.effort.choose(3_000, 1_000),
         };
-        let compare = Comparison::measure(bench, &systems, case, (requests, 0));
+        let compare = Comparison::measure(bench, &systems, case, (requests, CLOSED_LOOP));
         let title = format!("CPU and rate: {}", case.name());
-        let comparison = bench.progress.show(&title, compare).await?;
+        let comparison = bench.show(&title, compare).await?;
         rows.push(comparison.cpu_row(bench, case)?);
         let name = format!("reviews/s on one core: {}", case.name());
         rates.push(comparison.row(&name, 1, 0)?);
@@ -47,7 +42,7 @@ pub(crate) async fn measure(bench: &Bench<'_>) -> anyhow::Result<Table> {
         let requests = bench.effort.choose(rate, rate / 2);
         let compare = Comparison::measure(bench, &systems, case, (requests, rate));
         let title = format!("latency at {rate}/s: {}", case.name());
-        let comparison = bench.progress.show(&title, compare).await?;
+        let comparison = bench.show(&title, compare).await?;
         rows.extend(comparison.latency_rows(case, rate)?);
     }
     let after = systems.calls().await?;
@@ -57,18 +52,7 @@ pub(crate) async fn measure(bench: &Bench<'_>) -> anyhow::Result<Table> {
     let none = Bound::required("= 0", requests == 0 && reviews > 0);
     let name = "API requests other than leases and watches";
     rows.push(Row::new([name, "", "", &counted]).bound(none));
-    for system in [&mut systems.baseline, &mut systems.webhook] {
-        system.process.kill().await?;
-    }
-    Ok(Table::new(
-        &[
-            "measure",
-            "webhook ÷ baseline",
-            "baseline server",
-            "webhook",
-        ],
-        rows,
-    ))
+    Ok(Table::new(COLUMNS, rows))
 }
 
 /// Both servers under the same load: two values for each round.
@@ -79,32 +63,21 @@ struct Comparison {
 }
 
 impl Comparison {
-    /// At rate 0 the costs in a closed loop; at a fixed rate the median and the 99th percentile of the latency in
+    /// In a closed loop the costs in a closed loop; at a fixed rate the median and the 99th percentile of the latency in
     /// milliseconds.
     async fn measure(
         bench: &Bench<'_>,
-        systems: &Systems,
+        systems: &Systems<'_>,
         case: &Case,
         (requests, rate): (u32, u32),
     ) -> anyhow::Result<Self> {
         let run = async |system: &System, client: &mut Client| match rate {
-            0 => client.cost(&system.process, 0, requests).await,
-            _ => latencies(
-                &client
-                    .run(Load {
-                        requests,
-                        rate,
-                        ..AT_RATE
-                    })
-                    .await?,
-            ),
+            CLOSED_LOOP => client.cost(&system.process, 0..requests).await,
+            _ => latencies(&client.run(0..requests, rate).await?),
         };
-        let Systems {
-            baseline, webhook, ..
-        } = systems;
+        let (baseline, webhook) = (&systems.baseline, &systems.webhook);
         let mut a = Client::connect(&baseline.target, case.baseline.clone()).await?;
         let mut b = Client::connect(&webhook.target, case.webhook.clone()).await?;
-        // Warm-up.
         run(baseline, &mut a).await?;
         run(webhook, &mut b).await?;
         let middle =
@@ -158,29 +131,27 @@ impl Comparison {
     }
 }
 
-fn memory(systems: &Systems) -> anyhow::Result<Vec<Row>> {
-    let Systems {
-        baseline, webhook, ..
-    } = systems;
-    let row = |name: &str, baseline: f64, webhook: f64| {
+fn memory(systems: &Systems<'_>) -> anyhow::Result<[Row; 2]> {
+    let row = |name: &str, [baseline, webhook]: [f64; 2]| {
         let ratio = format!("{:.2}", webhook / baseline);
-        let cells = [baseline, webhook].map(|it| format!("{it:.1}"));
-        Row::new([name.to_owned(), ratio].into_iter().chain(cells))
+        let [baseline, webhook] = [baseline, webhook].map(|it| format!("{it:.1}"));
+        Row::new([name, &ratio, &baseline, &webhook])
     };
+    let (baseline, webhook) = (&systems.baseline, &systems.webhook);
     let most = |system: &System| system.process.memory("VmHWM");
     let bound = Bound::at_most(Estimate::exact(webhook.idle), 20.0, " MiB");
-    Ok(vec![
-        row("RSS idle, MiB", baseline.idle, webhook.idle).bound(bound),
-        row("RSS peak, MiB", most(baseline)?, most(webhook)?),
+    Ok([
+        row("RSS idle, MiB", [baseline.idle, webhook.idle]).bound(bound),
+        row("RSS peak, MiB", [most(baseline)?, most(webhook)?]),
     ])
 }
 
-const AT_RATE: Load = Load {
-    first: 0,
-    requests: 0,
-    rate: 0,
-    give_up: Duration::from_secs(10),
-};
+const COLUMNS: [&str; 4] = [
+    "measure",
+    "webhook ÷ baseline",
+    "baseline server",
+    "webhook",
+];
 const CASES: [(Size, Kind); 5] = [
     (Size::Typical, Kind::AllFeatures),
     (Size::Small, Kind::AllFeatures),

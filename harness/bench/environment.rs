@@ -4,7 +4,7 @@
 //! measures the binaries that tests use (profile `e2e`), which CI has built anyway.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
@@ -14,21 +14,20 @@ use tokio::process::Command;
 
 use crate::Outcome;
 use crate::load::Target;
-use crate::process::{Process, free_address};
+use crate::process::{Process, Program};
 use crate::report::{Effort, Options};
 use clusters::images::{self, Profile};
 use clusters::progress::Progress;
 use clusters::workspace;
-use testkit::pki::{Authority, Leaf};
+use testkit::pki::Authority;
 use testkit::until::until;
 
 /// What the parts of a bench share.
 pub(crate) struct Bench<'a> {
-    pub(crate) progress: &'a Progress,
+    progress: &'a Progress,
     pub(crate) effort: Effort,
     /// The core of the system under test. The load generator and everything else have the other one.
     pub(crate) core: u32,
-    /// The binary of the product.
     pub(crate) product: PathBuf,
     /// The binary of `src/serve/examples/baseline.rs`.
     baseline: PathBuf,
@@ -38,19 +37,19 @@ impl<'a> Bench<'a> {
     /// The bench in the second process, which [`run_pinned`] starts.
     pub(crate) fn new(progress: &'a Progress, options: &Options) -> anyhow::Result<Self> {
         let profile = profile(options);
-        let product = options.product.clone();
-        let effort = if options.quick {
-            Effort::Quick
-        } else {
-            Effort::Full
-        };
+        let built = workspace::target().join(TARGET).join(profile.name());
         Ok(Self {
             progress,
-            effort,
+            effort: effort(options),
             core: options.core.context("no core for the system under test")?,
-            product: product.unwrap_or_else(|| images::built_binary(profile)),
-            baseline: baseline_path(profile),
+            product: images::built_binary(profile),
+            baseline: built.join("examples/baseline"),
         })
+    }
+
+    /// Shows a title while this part of the bench takes its time.
+    pub(crate) async fn show<T>(&self, title: &str, work: impl Future<Output = T>) -> T {
+        self.progress.show(title, work).await
     }
 
     /// Starts the baseline server on the core of the system under test.
@@ -58,51 +57,26 @@ impl<'a> Bench<'a> {
         &self,
         authority: &Authority,
     ) -> anyhow::Result<(Target, Process)> {
-        let (folder, address) = (tempfile::tempdir()?, free_address()?);
-        write_certificate(authority, &authority.leaf("baseline")?, folder.path())?;
-        let file = |name: &str| folder.path().join(name).display().to_string();
-        let arguments = [address.to_string(), file("tls.crt"), file("tls.key")];
-        let process = Process::start("baseline", self.core, &self.baseline, &arguments)?;
+        let program = Program::new(self, "baseline")?;
+        program.write_certificate(authority, &authority.leaf("baseline")?)?;
+        let (address, files) = (program.address, ["tls.crt", "tls.key"]);
+        let [certificate, key] = files.map(|name| program.file(name));
+        let process = program.start_as(&self.baseline, &[address.to_string(), certificate, key])?;
         let connect = || TcpStream::connect(address);
         until("the baseline server", PATIENCE, connect).await?;
         Ok((Target::tls(address, authority, None)?, process))
     }
 }
 
-/// Writes `ca.crt` of an authority, and `tls.crt` and `tls.key` of a certificate.
-pub(crate) fn write_certificate(
-    authority: &Authority,
-    leaf: &Leaf,
-    folder: &Path,
-) -> anyhow::Result<()> {
-    let key = leaf.key_pem();
-    for (file, content) in [
-        ("ca.crt", authority.pem()),
-        ("tls.crt", &leaf.pem),
-        ("tls.key", &key),
-    ] {
-        fs::write(folder.join(file), content).context(file)?;
-    }
-    Ok(())
-}
-
 /// Builds what is measured, then runs this command again on the core of the load generator; for a full run as a release
 /// build, since a generator of a development build would be measured itself.
 pub(crate) async fn run_pinned(progress: &Progress, options: &Options) -> anyhow::Result<Outcome> {
     let [system, load] = allowed_cores()?;
-    if !options.built {
-        if options.product.is_none() {
-            images::binary(progress, profile(options)).await?;
-        }
-        build_baseline(progress, profile(options)).await?;
-        if !options.quick {
-            let arguments = "build --release --locked -p harness --bin harness";
-            let mut cargo = Command::new("cargo");
-            cargo
-                .current_dir(workspace::root())
-                .args(arguments.split(' '));
-            progress.run("build the harness", &mut cargo).await?;
-        }
+    images::binary(progress, profile(options)).await?;
+    build_baseline(progress, profile(options)).await?;
+    if !options.quick {
+        let mut build = cargo("build --release --locked -p harness --bin harness");
+        progress.run("build the harness", &mut build).await?;
     }
     let harness = if options.quick {
         std::env::current_exe()?
@@ -130,46 +104,42 @@ pub(crate) async fn run_pinned(progress: &Progress, options: &Options) -> anyhow
     })
 }
 
+fn effort(options: &Options) -> Effort {
+    let quick = options.quick;
+    Effort { quick }
+}
+
 fn profile(options: &Options) -> Profile {
-    if options.quick {
-        Profile::E2e
-    } else {
-        Profile::Release
-    }
+    effort(options).choose(Profile::Release, Profile::E2e)
+}
+
+fn cargo(arguments: &str) -> Command {
+    let mut cargo = Command::new("cargo");
+    cargo.current_dir(workspace::root());
+    cargo.args(arguments.split(' '));
+    cargo
 }
 
 /// Built with the target and flags of the product, so that only the work differs.
 async fn build_baseline(progress: &Progress, profile: Profile) -> anyhow::Result<()> {
-    let mut cargo = Command::new("cargo");
-    cargo
-        .current_dir(workspace::root())
-        .args(["build", "--profile", profile.name(), "--locked"])
-        .args(["-p", "serve", "--example", "baseline", "--target", TARGET])
-        .env(
-            "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS",
-            "-C target-feature=+crt-static",
-        )
-        // Either would win over the line above.
-        .env_remove("RUSTFLAGS")
-        .env_remove("CARGO_ENCODED_RUSTFLAGS");
-    progress
-        .run("build the baseline server", &mut cargo)
-        .await?;
-    Ok(())
-}
-
-fn baseline_path(profile: Profile) -> PathBuf {
-    let folder = workspace::target().join(TARGET);
-    folder.join(profile.name()).join("examples/baseline")
+    let profile = profile.name();
+    let mut cargo = cargo(&format!(
+        "build --profile {profile} --locked -p serve --example baseline --target {TARGET}"
+    ));
+    let flags = "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS";
+    cargo.env(flags, "-C target-feature=+crt-static");
+    // Either would win over the line above.
+    cargo.env_remove("RUSTFLAGS");
+    cargo.env_remove("CARGO_ENCODED_RUSTFLAGS");
+    progress.run("build the baseline server", &mut cargo).await
 }
 
 /// The first two cores that this process may use.
 fn allowed_cores() -> anyhow::Result<[u32; 2]> {
     let status = fs::read_to_string("/proc/self/status").context("/proc/self/status")?;
-    let list = status
-        .lines()
-        .find_map(|line| line.strip_prefix("Cpus_allowed_list:"))
-        .context("/proc/self/status has no Cpus_allowed_list")?;
+    let mut lines = status.lines();
+    let list = lines.find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    let list = list.context("/proc/self/status has no Cpus_allowed_list")?;
     let cores = parse_list(list.trim()).context("Cpus_allowed_list cannot be read")?;
     let two = cores.first_chunk().copied();
     two.with_context(|| format!("two cores are needed, this process may use {list}"))
@@ -197,19 +167,17 @@ pub(crate) async fn describe(effort: Effort, section: &str) -> anyhow::Result<St
     };
     let read = |file| fs::read_to_string(file).unwrap_or_default();
     let (cpus, kernel) = (read("/proc/cpuinfo"), read("/proc/sys/kernel/osrelease"));
-    let mut models = cpus
-        .lines()
-        .filter_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    let cores = cpus
-        .lines()
-        .filter(|it| it.starts_with("processor"))
-        .count();
+    let models = cpus.lines().filter(|it| it.starts_with("model name"));
+    let models: Vec<&str> = models
+        .filter_map(|it| Some(it.split_once(": ")?.1))
+        .collect();
     Ok(format!(
-        "`cargo harness bench {}`{} · {} · commit {commit}{suffix} · {}, {cores} cores, Linux {} · load average before {}",
+        "`cargo harness bench {}`{} · {} · commit {commit}{suffix} · {}, {} cores, Linux {} · load average before {}",
         section.replace(' ', " --parts "),
         effort.choose("", ", quick run on profile e2e"),
         jiff::Zoned::now().strftime("%Y-%m-%d %H:%M %Z"),
-        models.next().map_or("unknown CPU", |(_, model)| model),
+        models.first().unwrap_or(&"unknown CPU"),
+        models.len(),
         kernel.trim(),
         read("/proc/loadavg").split(' ').next().unwrap_or_default(),
     ))
@@ -218,9 +186,9 @@ pub(crate) async fn describe(effort: Effort, section: &str) -> anyhow::Result<St
 async fn git(arguments: &[&str]) -> anyhow::Result<String> {
     let mut command = Command::new("git");
     command.args(arguments).current_dir(workspace::root());
-    let output = command.output().await.context("git cannot be run")?;
-    ensure!(output.status.success(), "git {arguments:?} failed");
-    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    let output = command.output().await.context("git is needed")?;
+    ensure!(output.status.success(), "git: {}", output.status);
+    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
 const PATIENCE: Duration = Duration::from_secs(30);

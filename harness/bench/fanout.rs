@@ -4,16 +4,15 @@
 //! on the other core, with a round trip between them; the control plane is a real API server and gets what both leave. A
 //! runtime has a change when it stores the content that was sent.
 
+mod rounds;
 mod scenarios;
 mod testbed;
-
-use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
 use self::testbed::Settings;
 use crate::environment::Bench;
-use crate::report::{Effort, Options, Table};
+use crate::report::{Options, Table};
 
 /// How to measure the fan-out.
 #[derive(Debug, Clone, Args)]
@@ -26,9 +25,6 @@ pub struct FanoutArgs {
     /// Runtimes of all parts but `large` and `kills`, which have the double and a fifth of them; 200 in a quick run.
     #[arg(long)]
     runtimes: Option<usize>,
-    /// One round trip between controller and runtimes, in milliseconds.
-    #[arg(long, default_value_t = 100)]
-    round_trip: u64,
     /// How often the controller is killed during a change; a tenth of it in a quick run.
     #[arg(long, default_value_t = 100)]
     kills: u32,
@@ -60,10 +56,9 @@ pub(crate) async fn measure(
         runtimes: match part {
             Part::Large => runtimes * 2,
             // Many more than are connected to at once, or every kill would hit the same moment.
-            Part::Kills if bench.effort == Effort::Full => runtimes / 5,
+            Part::Kills if !bench.effort.quick => runtimes / 5,
             _ => runtimes,
         },
-        latency: Duration::from_millis(arguments.round_trip),
         production: part == Part::Production,
     };
     let kills = usize::try_from(bench.effort.count(arguments.kills))?;

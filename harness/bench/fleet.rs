@@ -10,8 +10,7 @@ mod identity;
 mod server;
 
 pub use clusters::control_plane::runtime_id;
-pub use conditions::{Certificate, Conditions, Faults, Reach};
-pub use identity::Credentials;
+pub use conditions::{Conditions, Faults, Reach};
 pub(crate) use identity::kubeconfig;
 
 use std::net::Ipv4Addr;
@@ -20,8 +19,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::Context as _;
 use api::names;
+use clusters::control_plane::{Member, Sources};
 use serde_json::{Value, json};
 use testkit::Place;
 use testkit::apiserver::store::{Common, Seen, Store};
@@ -36,8 +35,8 @@ use identity::{Accepted, Identity};
 pub struct FleetOptions {
     /// The number of runtimes.
     pub runtimes: usize,
-    /// How clients authenticate.
-    pub credentials: Credentials,
+    /// Whether clients authenticate by a certificate; otherwise by a bearer token.
+    pub client_certificates: bool,
     /// Whether each runtime has a certificate authority of its own; otherwise one signs the certificates of all.
     pub own_authorities: bool,
     /// The conditions of all runtimes at first.
@@ -54,7 +53,7 @@ pub struct Fleet {
 #[derive(Debug)]
 struct Shared {
     port: u16,
-    credentials: Credentials,
+    client_certificates: bool,
     runtimes: Vec<Runtime>,
     common: Arc<Common>,
     counts: Mutex<Counts>,
@@ -107,10 +106,15 @@ pub struct Expected {
 }
 
 impl Expected {
-    /// The content of this object in another place.
+    /// The pull Secret, the trust bundle and the configuration of these sources.
     #[must_use]
-    pub fn new(place: Place, object: &Value) -> Self {
-        let mut object = object.clone();
+    pub fn of(sources: &Sources) -> [Self; 3] {
+        let mut objects = sources.objects().into_iter();
+        Sources::places().map(|place| Self::new(place, objects.next().unwrap_or_default()))
+    }
+
+    /// The content of this object in another place.
+    fn new(place: Place, mut object: Value) -> Self {
         object["metadata"] = json!({"name": place.name, "namespace": place.namespace});
         let store = Store::new(Arc::default(), 0, Arc::default());
         store.put(&object);
@@ -120,24 +124,19 @@ impl Expected {
 }
 
 impl Runtime {
-    fn new(
-        common: Arc<Common>,
-        number: usize,
-        identity: Identity,
-        conditions: &Conditions,
-    ) -> Self {
-        let number = u32::try_from(number).unwrap_or(u32::MAX);
+    fn new(common: Arc<Common>, number: u32, identity: Identity, conditions: &Conditions) -> Self {
         let store = Store::new(common, number, Arc::new(conditions.behaviour()));
         let metadata = json!({"name": names::SKR_NAMESPACE});
         store.put(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}));
+        let state = State {
+            conditions: Arc::new(conditions.clone()),
+            accepted: Accepted::default(),
+        };
         Self {
             identity,
             store: Arc::new(store),
             requests: AtomicU64::new(0),
-            state: Mutex::new(State {
-                conditions: Arc::new(conditions.clone()),
-                accepted: Accepted::default(),
-            }),
+            state: Mutex::new(state),
         }
     }
 
@@ -167,58 +166,54 @@ impl Fleet {
         let authority = || pki::Authority::new("runtimes").map(Arc::new);
         let shared_authority = authority()?;
         let runtime = |number| {
-            let authority = if options.own_authorities {
-                authority()?
-            } else {
-                Arc::clone(&shared_authority)
-            };
-            let identity = Identity::new(number, authority)?;
-            let common = Arc::clone(&common);
+            let mut signer = Arc::clone(&shared_authority);
+            if options.own_authorities {
+                signer = authority()?;
+            }
+            let (identity, common) = (Identity::new(number, signer)?, Arc::clone(&common));
             anyhow::Ok(Runtime::new(common, number, identity, &options.conditions))
         };
-        let runtimes: anyhow::Result<Vec<Runtime>> = (0..options.runtimes).map(runtime).collect();
+        let numbers = 0..u32::try_from(options.runtimes)?;
+        let runtimes: anyhow::Result<Vec<Runtime>> = numbers.map(runtime).collect();
         let shared = Arc::new(Shared {
             port: listener.local_addr()?.port(),
-            credentials: options.credentials,
+            client_certificates: options.client_certificates,
             runtimes: runtimes?,
             common,
             counts: Mutex::default(),
         });
         let closing = CancellationToken::new();
-        tokio::spawn(server::serve(
-            Arc::clone(&shared),
-            listener,
-            closing.clone(),
-        ));
+        let serving = server::serve(Arc::clone(&shared), listener, closing.clone());
+        tokio::spawn(serving);
         Ok(Self {
             shared,
             _ends: closing.drop_guard(),
         })
     }
 
-    /// The kubeconfig of a runtime. With client certificates each call creates a new one, which replaces the one before.
+    /// All runtimes with their kubeconfigs. With client certificates each call creates new ones, which replace those before.
     ///
     /// # Errors
-    /// When there is no such runtime or the certificate cannot be created.
-    pub fn kubeconfig(&self, number: usize) -> anyhow::Result<String> {
-        let runtime = self.shared.runtimes.get(number);
-        let Runtime {
-            identity, state, ..
-        } = runtime.with_context(|| format!("no runtime {number}"))?;
-        let accepted = &mut state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .accepted;
-        let user = identity.user(self.shared.credentials, accepted)?;
-        Ok(identity.kubeconfig(self.shared.port, &user))
+    /// When a certificate cannot be created.
+    pub fn members(&self) -> anyhow::Result<Vec<Member>> {
+        let member = |(number, runtime): (usize, &Runtime)| {
+            let (identity, accepted) = (&runtime.identity, &mut runtime.state().accepted);
+            let user = identity.user(self.shared.client_certificates, accepted)?;
+            let kubeconfig = identity.kubeconfig(self.shared.port, &user);
+            Ok(Member { number, kubeconfig })
+        };
+        self.shared
+            .runtimes
+            .iter()
+            .enumerate()
+            .map(member)
+            .collect()
     }
 
     /// Changes the conditions of runtimes, from their next connection and request on.
     pub fn set(&self, runtimes: Range<usize>, conditions: &Conditions) {
-        let (behaviour, conditions) = (
-            Arc::new(conditions.behaviour()),
-            Arc::new(conditions.clone()),
-        );
+        let behaviour = Arc::new(conditions.behaviour());
+        let conditions = Arc::new(conditions.clone());
         for runtime in &self.shared.runtimes[runtimes] {
             runtime.state().conditions = Arc::clone(&conditions);
             runtime.store.behave(Arc::clone(&behaviour));
@@ -228,7 +223,7 @@ impl Fleet {
     /// Revokes all credentials of all runtimes.
     pub fn rotate(&self) {
         for runtime in &self.shared.runtimes {
-            runtime.state().accepted.rotate();
+            runtime.state().accepted = Accepted::default();
         }
     }
 
@@ -247,11 +242,8 @@ impl Fleet {
     /// The largest number of applies of one object that changed nothing, since the last reset.
     #[must_use]
     pub fn most_redundant_applies(&self) -> u32 {
-        let applies = self
-            .shared
-            .runtimes
-            .iter()
-            .map(|it| it.store.most_idle_applies());
+        let runtimes = self.shared.runtimes.iter();
+        let applies = runtimes.map(|it| it.store.most_idle_applies());
         applies.max().unwrap_or_default()
     }
 

@@ -1,9 +1,8 @@
 //! Benchmarks of the product, and a simulator of many runtimes.
 //!
 //! Three benches (`admission`, `fanout`, `events`) share the load generator, the statistics, the report and the CPU
-//! accounting. They run on one machine over loopback with fixed counts, so a bench ends by itself, and what it started
-//! ends with it. Absolute numbers vary with load from other VMs, so required bounds are on ratios, counts or generous
-//! limits.
+//! accounting. They run on one machine over loopback with fixed counts. Absolute numbers vary with load from other VMs, so
+//! required bounds are on ratios, counts or generous limits.
 
 mod admission;
 mod environment;
@@ -17,17 +16,17 @@ mod statistics;
 
 use std::process::ExitCode;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Subcommand, ValueEnum};
 use clusters::progress::Progress;
 
-use self::environment::{Bench, describe, run_pinned};
-use self::report::{Options, Report, Table};
+use self::environment::{Bench, run_pinned};
+use self::report::{Options, Report};
 
 /// What to measure.
 #[derive(Debug, Clone, Subcommand)]
 pub enum BenchCommand {
     /// The webhook compared with a baseline server: CPU per review, latency, memory, API requests.
-    Admission(AdmissionArgs),
+    Admission(Options),
     /// The controller with thousands of simulated runtimes: convergence, requests, CPU, memory.
     Fanout(fanout::FanoutArgs),
     /// The watcher and the listener: latency, cost, capacity, loss after kills and an outage.
@@ -35,13 +34,6 @@ pub enum BenchCommand {
     /// An operator with the listener, as a process of `bench events`.
     #[command(hide = true)]
     Operator(events::OperatorArgs),
-}
-
-/// How to measure admission.
-#[derive(Debug, Clone, Args)]
-pub struct AdmissionArgs {
-    #[command(flatten)]
-    options: Options,
 }
 
 /// The result of a bench.
@@ -59,7 +51,7 @@ pub struct Outcome {
 /// When a program cannot be built or started, responds incorrectly, or ends too early.
 pub async fn run(progress: &Progress, command: &BenchCommand) -> anyhow::Result<Outcome> {
     let options = match command {
-        BenchCommand::Admission(arguments) => &arguments.options,
+        BenchCommand::Admission(options) => options,
         BenchCommand::Fanout(arguments) => &arguments.options,
         BenchCommand::Events(arguments) => &arguments.options,
         BenchCommand::Operator(arguments) => {
@@ -71,90 +63,45 @@ pub async fn run(progress: &Progress, command: &BenchCommand) -> anyhow::Result<
         return run_pinned(progress, options).await;
     }
     let bench = Bench::new(progress, options)?;
-    let mut report = Report::default();
-    for part in parts(command) {
-        let section = part.section();
-        let environment = describe(bench.effort, &section).await?;
-        let table = measure(&bench, command, part).await?;
-        report.add((&section, &environment), bench.effort, &table)?;
+    let (effort, mut report) = (bench.effort, Report::default());
+    match command {
+        BenchCommand::Fanout(arguments) => {
+            let quick = options.quick.then_some(fanout::Part::Changes);
+            for part in chosen(&arguments.parts, quick) {
+                let measured = fanout::measure(&bench, arguments, part);
+                report
+                    .add(effort, &section("fanout", &part), measured)
+                    .await?;
+            }
+        }
+        BenchCommand::Events(arguments) => {
+            for part in chosen(&arguments.parts, None) {
+                let measured = events::measure(&bench, arguments, part);
+                report
+                    .add(effort, &section("events", &part), measured)
+                    .await?;
+            }
+        }
+        _ => {
+            let measured = admission::measure(&bench);
+            report.add(effort, "admission", measured).await?;
+        }
     }
     Ok(report.finish(options.check))
 }
 
-/// A part of a bench, which has a section of the page.
-#[derive(Debug, Clone, Copy)]
-enum Part {
-    Admission,
-    Fanout(fanout::Part),
-    Events(events::Part),
-}
-
-impl Part {
-    fn section(self) -> String {
-        match self {
-            Self::Admission => "admission".to_owned(),
-            Self::Fanout(part) => format!("fanout {}", name(&part)),
-            Self::Events(part) => format!("events {}", name(&part)),
-        }
-    }
-}
-
-/// The chosen parts.
-fn parts(command: &BenchCommand) -> Vec<Part> {
-    match command {
-        BenchCommand::Admission(_) => vec![Part::Admission],
-        BenchCommand::Fanout(arguments) => {
-            let parts = chosen(
-                &arguments.parts,
-                arguments.options.quick,
-                &[fanout::Part::Changes],
-            );
-            parts.into_iter().map(Part::Fanout).collect()
-        }
-        BenchCommand::Events(arguments) => {
-            let parts = chosen(&arguments.parts, false, &[]);
-            parts.into_iter().map(Part::Events).collect()
-        }
-        BenchCommand::Operator(_) => Vec::new(),
-    }
-}
-
-/// The parts that were named, or else those of a quick run, or else all.
-fn chosen<P: ValueEnum>(named: &[P], quick: bool, quick_parts: &[P]) -> Vec<P> {
-    match named {
-        [] if quick => quick_parts.to_vec(),
-        [] => P::value_variants().to_vec(),
+/// The parts that were named, or else the one of a quick run, or else all.
+fn chosen<P: ValueEnum>(named: &[P], quick: Option<P>) -> Vec<P> {
+    match (named, quick) {
+        ([], Some(part)) => vec![part],
+        ([], None) => P::value_variants().to_vec(),
         _ => named.to_vec(),
     }
 }
 
-/// The name of a part on the command line.
-fn name(part: &impl ValueEnum) -> String {
+/// The section of docs/benchmarks.md that has the table of a part.
+fn section(bench: &str, part: &impl ValueEnum) -> String {
     let value = part.to_possible_value();
-    value.map_or_else(String::new, |value| value.get_name().to_owned())
-}
-
-async fn measure(bench: &Bench<'_>, command: &BenchCommand, part: Part) -> anyhow::Result<Table> {
-    match (command, part) {
-        (BenchCommand::Fanout(arguments), Part::Fanout(part)) => {
-            fanout::measure(bench, arguments, part).await
-        }
-        (BenchCommand::Events(arguments), Part::Events(part)) => {
-            events::measure(bench, arguments, part).await
-        }
-        _ => admission::measure(bench).await,
-    }
-}
-
-/// The sections of the page: one for each part of each bench.
-#[cfg(test)]
-fn sections() -> Vec<String> {
-    let fanout = fanout::Part::value_variants()
-        .iter()
-        .map(|it| Part::Fanout(*it));
-    let events = events::Part::value_variants()
-        .iter()
-        .map(|it| Part::Events(*it));
-    let parts = fanout.chain(events).chain([Part::Admission]);
-    parts.map(Part::section).collect()
+    let name = value.map_or_else(String::new, |value| value.get_name().to_owned());
+    format!("{bench} {name}")
 }

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -63,11 +64,8 @@ impl Target {
             None => Box::new(tcp),
             Some(tls) => {
                 let name = ServerName::from(self.address.ip());
-                Box::new(
-                    TlsConnector::from(Arc::clone(tls))
-                        .connect(name, tcp)
-                        .await?,
-                )
+                let connector = TlsConnector::from(Arc::clone(tls));
+                Box::new(connector.connect(name, tcp).await?)
             }
         };
         let mut connection = RawClient::new(stream);
@@ -77,71 +75,54 @@ impl Target {
 }
 
 /// A POST request as a Go client writes it; each header line ends in CRLF.
-pub(crate) fn post(path: &str, headers: &str, body: &str) -> Vec<u8> {
+pub(crate) fn post(path: &str, headers: &str, body: &str) -> String {
     let length = body.len();
     format!(
         "POST {path} HTTP/1.1\r\nHost: bench\r\nUser-Agent: bench\r\nAccept: application/json\r\n{headers}\
          Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
     )
-    .into_bytes()
 }
 
-/// What is sent and what is expected.
 #[derive(Clone)]
 pub(crate) struct Requests {
-    /// The bytes of the request with this number.
-    pub(crate) make: Arc<dyn Fn(u32) -> Vec<u8> + Send + Sync>,
+    /// The request with this number.
+    pub(crate) make: Arc<dyn Fn(u32) -> String + Send + Sync>,
     /// Text that the body of every response has.
-    pub(crate) expect: &'static str,
+    expect: &'static str,
+    /// After this time the client closes the connection without a response.
+    pub(crate) give_up: Duration,
 }
 
 impl Requests {
-    /// The same request each time, but for its number, which replaces [`PLACEHOLDER`].
-    pub(crate) fn numbered(template: Vec<u8>, expect: &'static str) -> Self {
-        let placeholder = PLACEHOLDER.as_bytes();
-        let mut windows = template.windows(placeholder.len());
-        let at = windows.position(|it| it == placeholder);
-        let make = move |number| {
-            let mut request = template.clone();
-            if let Some(at) = at {
-                let digits = format!("{number:012}");
-                request[at..at + digits.len()].copy_from_slice(digits.as_bytes());
-            }
-            request
-        };
+    pub(crate) fn new(
+        make: impl Fn(u32) -> String + Send + Sync + 'static,
+        expect: &'static str,
+    ) -> Self {
         Self {
             make: Arc::new(make),
             expect,
+            give_up: GIVE_UP,
         }
     }
 
-    /// Sends a request.
-    ///
-    /// # Errors
-    /// An [`io::Error`] of the connection, or another one for a response that is not the expected one.
+    /// The same request each time, but for its number, which replaces [`PLACEHOLDER`].
+    pub(crate) fn numbered(template: String, expect: &'static str) -> Self {
+        let make = move |number| template.replacen(PLACEHOLDER, &format!("{number:012}"), 1);
+        Self::new(make, expect)
+    }
+
+    /// Sends a request. The error is an [`io::Error`] of the connection, or another one for a response that is not the expected
+    /// one.
     pub(crate) async fn send(
         &self,
         connection: &mut Connection,
         number: u32,
     ) -> anyhow::Result<RawResponse> {
         let response = connection.ask((self.make)(number)).await?;
-        let RawResponse { status, body, .. } = &response;
-        let expected = *status == 200 && body.contains(self.expect);
-        ensure!(expected, "response {status} to request {number}: {body}");
+        let expected = response.status == 200 && response.body.contains(self.expect);
+        ensure!(expected, "request {number}: {response:?}");
         Ok(response)
     }
-}
-
-/// How requests are sent.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Load {
-    /// The number of the first request.
-    pub(crate) first: u32,
-    pub(crate) requests: u32,
-    /// Requests per second; 0 is a closed loop, in which each connection sends as soon as it has its response.
-    pub(crate) rate: u32,
-    /// After this time the client closes the connection without a response.
-    pub(crate) give_up: Duration,
 }
 
 /// One request that was sent.
@@ -156,21 +137,20 @@ pub(crate) struct Exchange {
 }
 
 /// The median and the 99th percentile of the latencies, in milliseconds.
-///
-/// # Errors
-/// Without exchanges.
 pub(crate) fn latencies(exchanges: &[Exchange]) -> anyhow::Result<[f64; 2]> {
     let latencies = || exchanges.iter().map(|it| it.end - it.begin);
     let quantile = |share| milliseconds(latencies(), share).context("no requests");
     Ok([quantile(0.5)?, quantile(0.99)?])
 }
 
-/// Open connections to one server.
 pub(crate) struct Client {
     target: Target,
     requests: Requests,
     connections: Vec<Connection>,
 }
+
+/// Both values of one round: CPU time of the server in microseconds per request, and requests per second.
+pub(crate) type Cost = [f64; 2];
 
 impl Client {
     pub(crate) async fn connect(target: &Target, requests: Requests) -> anyhow::Result<Self> {
@@ -185,13 +165,14 @@ impl Client {
         })
     }
 
-    /// Sends all requests of the load and returns when every one has its response.
-    pub(crate) async fn run(&mut self, load: Load) -> anyhow::Result<Vec<Exchange>> {
-        let schedule = Arc::new(Schedule {
-            load,
-            begin: Instant::now(),
-            next: AtomicU32::new(0),
-        });
+    /// Sends the requests with these numbers at a rate per second, or at [`CLOSED_LOOP`]; returns when every one has its
+    /// response.
+    pub(crate) async fn run(
+        &mut self,
+        numbers: Range<u32>,
+        rate: u32,
+    ) -> anyhow::Result<Vec<Exchange>> {
+        let schedule = Arc::new(Schedule::new(numbers, rate));
         let mut tasks = JoinSet::new();
         for connection in self.connections.drain(..) {
             let (target, requests) = (self.target.clone(), self.requests.clone());
@@ -205,54 +186,48 @@ impl Client {
         }
         Ok(all)
     }
-}
 
-/// Both values of one round: CPU time of the server in microseconds per request, and requests per second.
-pub(crate) type Cost = [f64; 2];
-
-impl Client {
     /// What the requests of a closed loop cost the server.
     pub(crate) async fn cost(
         &mut self,
         server: &Process,
-        first: u32,
-        requests: u32,
+        numbers: Range<u32>,
     ) -> anyhow::Result<Cost> {
-        let load = Load {
-            first,
-            requests,
-            rate: 0,
-            give_up: GIVE_UP,
-        };
+        let requests = number(numbers.len());
         let (cpu, begin) = (server.cpu()?, Instant::now());
-        self.run(load).await?;
+        self.run(numbers, CLOSED_LOOP).await?;
         let elapsed = begin.elapsed().as_secs_f64();
         let cpu = server.cpu()?.saturating_sub(cpu).as_secs_f64();
-        Ok([cpu * 1e6 / number(requests), number(requests) / elapsed])
+        Ok([cpu * 1e6 / requests, requests / elapsed])
     }
 }
 
 struct Schedule {
-    load: Load,
+    numbers: Range<u32>,
+    rate: u32,
     begin: Instant,
     next: AtomicU32,
 }
 
 impl Schedule {
+    fn new(numbers: Range<u32>, rate: u32) -> Self {
+        Self {
+            numbers,
+            rate,
+            begin: Instant::now(),
+            next: AtomicU32::new(0),
+        }
+    }
+
     /// The number of the next request and the time at which it is due.
     fn next(&self) -> Option<(u32, Instant)> {
-        let Load {
-            first,
-            requests,
-            rate,
-            ..
-        } = self.load;
         let index = self.next.fetch_add(1, Ordering::Relaxed);
-        let due = match rate {
-            0 => Instant::now(),
-            _ => self.begin + Duration::from_secs(1) * index / rate,
+        let due = match self.rate {
+            CLOSED_LOOP => Instant::now(),
+            rate => self.begin + Duration::from_secs(1) * index / rate,
         };
-        (index < requests).then_some((first + index, due))
+        let number = self.numbers.start + index;
+        self.numbers.contains(&number).then_some((number, due))
     }
 }
 
@@ -272,8 +247,8 @@ async fn work(
         while Instant::now() < begin {
             tokio::task::yield_now().await;
         }
-        let give_up = schedule.load.give_up;
-        let response = timeout(give_up, requests.send(&mut connection, number)).await;
+        let response = requests.send(&mut connection, number);
+        let response = timeout(requests.give_up, response).await;
         exchanges.push(Exchange {
             number,
             begin,
@@ -292,7 +267,9 @@ async fn work(
 pub(crate) const PLACEHOLDER: &str = "%%number%%%%";
 /// About as many as an API server keeps open to a busy webhook.
 pub(crate) const CONNECTIONS: u32 = 16;
-/// No response of a closed loop takes so long.
+/// The rate at which each connection sends as soon as it has its response.
+pub(crate) const CLOSED_LOOP: u32 = 0;
+/// No response takes so long.
 const GIVE_UP: Duration = Duration::from_secs(30);
 const TIMER: Duration = Duration::from_millis(2);
 /// Longer than any client waits for a response.
@@ -306,27 +283,11 @@ mod tests {
 
     #[test]
     fn requests_are_due_at_their_rate() {
-        let schedule = Schedule {
-            load: Load {
-                first: 7,
-                requests: 2,
-                rate: 10,
-                give_up: TIMER,
-            },
-            begin: Instant::now(),
-            next: AtomicU32::new(0),
-        };
+        let schedule = Schedule::new(7..9, 10);
         let due = |millis| schedule.begin + Duration::from_millis(millis);
         assert_eq!(schedule.next(), Some((7, due(0))));
         assert_eq!(schedule.next(), Some((8, due(100))));
         assert_eq!(schedule.next(), None);
-    }
-
-    #[test]
-    fn request_has_its_number_in_place_of_the_placeholder() {
-        let template = format!("a{PLACEHOLDER}b").into_bytes();
-        let requests = Requests::numbered(template, "");
-        assert_eq!((requests.make)(42), b"a000000000042b");
     }
 
     #[tokio::test]
@@ -339,14 +300,9 @@ mod tests {
         }
         let requests = Requests::numbered(post("/", "", ""), "yes");
         let mut connection = Connection::new(Box::new(near));
-        assert!(requests.send(&mut connection, 0).await.is_ok());
-        assert!(
-            requests.send(&mut connection, 1).await.is_err(),
-            "another body"
-        );
-        assert!(
-            requests.send(&mut connection, 2).await.is_err(),
-            "status 500"
-        );
+        for (number, expected) in [(0, true), (1, false), (2, false)] {
+            let sent = requests.send(&mut connection, number).await;
+            assert_eq!(sent.is_ok(), expected, "{sent:?}");
+        }
     }
 }

@@ -4,6 +4,7 @@
 //! with its handle.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
@@ -12,19 +13,20 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
+use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
+use crate::environment::Bench;
 use clusters::progress::tail;
 use clusters::workspace;
 use testkit::metrics::Samples;
-use testkit::until::until;
+use testkit::pki::{Authority, Leaf};
+use testkit::until::{holds, until};
 
-/// A started program.
 pub(crate) struct Process {
     name: String,
     child: Child,
-    id: u32,
     account: Account,
 }
 
@@ -51,7 +53,6 @@ impl Process {
         Ok(Self {
             name: name.to_owned(),
             child,
-            id,
             account: Account::of(id),
         })
     }
@@ -67,34 +68,29 @@ impl Process {
 
     /// Fails with the end of the log if the process has ended.
     pub(crate) fn check_running(&mut self) -> anyhow::Result<()> {
-        let Some(status) = self.child.try_wait()? else {
-            return Ok(());
-        };
-        let [log, errors] = ["log", "err.log"].map(|suffix| tail(&log(&self.name, suffix), 10));
-        bail!("{} ended ({status}):\n{log}\n{errors}", self.name)
+        let ended = self.child.try_wait()?;
+        let errors = tail(&log(&self.name, "err.log"), 10);
+        ensure!(
+            ended.is_none(),
+            "{} ended ({ended:?}):\n{errors}",
+            self.name
+        );
+        Ok(())
     }
 
-    /// Waits until `/readyz` at this address responds with 200.
-    pub(crate) async fn ready(&mut self, health: SocketAddr) -> anyhow::Result<()> {
-        let waited = until("/readyz", PATIENCE, || is_ready(health)).await;
-        self.check_running()?;
-        waited.with_context(|| format!("see target/harness/logs/bench-{}.err.log", self.name))
-    }
-
-    /// CPU time so far.
     pub(crate) fn cpu(&self) -> anyhow::Result<Duration> {
         self.account.cpu().with_context(|| self.name.clone())
     }
 
     /// A field of `/proc/PID/status` such as `VmRSS`, in MiB.
     pub(crate) fn memory(&self, field: &str) -> anyhow::Result<f64> {
-        let status = fs::read_to_string(format!("/proc/{}/status", self.id))
-            .with_context(|| format!("{} has ended", self.name))?;
-        let kib = status
-            .lines()
-            .find_map(|line| line.strip_prefix(field)?.strip_prefix(':'))
-            .and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<f64>().ok());
-        Ok(kib.with_context(|| format!("no {field} in /proc/PID/status"))? / 1024.0)
+        let status = fs::read_to_string(format!("/proc/{}/status", self.account.process));
+        let status = status.with_context(|| format!("{} has ended", self.name))?;
+        let mut lines = status.lines();
+        let kib = lines.find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+        let kib = kib.and_then(|it| it.trim().strip_suffix(" kB"));
+        let kib: f64 = kib.context("no such field in /proc/PID/status")?.parse()?;
+        Ok(kib / 1024.0)
     }
 
     /// Ends it by SIGKILL.
@@ -107,7 +103,7 @@ impl Process {
 pub(crate) struct Account {
     process: u32,
     /// Nanoseconds on a CPU by thread, as last seen: what an ended thread has used is kept.
-    threads: Mutex<BTreeMap<u64, u64>>,
+    threads: Mutex<BTreeMap<OsString, u64>>,
 }
 
 impl Account {
@@ -126,29 +122,89 @@ impl Account {
             let Ok(text) = fs::read_to_string(task.path().join("schedstat")) else {
                 continue;
             };
-            let used = text
-                .split_whitespace()
-                .next()
-                .and_then(|it| it.parse().ok());
-            let thread = task.file_name().to_string_lossy().parse()?;
-            threads.insert(thread, used.context("schedstat: no time on a CPU")?);
+            let used = text.split_whitespace().next().unwrap_or_default();
+            threads.insert(task.file_name(), used.parse()?);
         }
         Ok(Duration::from_nanos(threads.values().sum()))
     }
 }
 
-/// Whether a component with this health address is ready.
-pub(crate) async fn is_ready(health: SocketAddr) -> anyhow::Result<()> {
-    let response = reqwest::get(format!("http://{health}/readyz")).await?;
-    let status = response.status();
-    ensure!(status.is_success(), "{status}: {}", response.text().await?);
-    Ok(())
+/// A program with files and ports of its own, which stay the same when it is started again, as in a Pod.
+pub(crate) struct Program<'a> {
+    bench: &'a Bench<'a>,
+    name: &'static str,
+    files: TempDir,
+    /// Where it serves.
+    pub(crate) address: SocketAddr,
+    health: SocketAddr,
+    pub(crate) metrics: SocketAddr,
 }
 
-/// The metrics of a component.
-pub(crate) async fn metrics(address: SocketAddr) -> anyhow::Result<Samples> {
-    let response = reqwest::get(format!("http://{address}/metrics")).await?;
-    Ok(Samples::parse(&response.error_for_status()?.text().await?))
+impl<'a> Program<'a> {
+    pub(crate) fn new(bench: &'a Bench<'a>, name: &'static str) -> anyhow::Result<Self> {
+        Ok(Self {
+            bench,
+            name,
+            files: tempfile::tempdir()?,
+            address: free_address()?,
+            health: free_address()?,
+            metrics: free_address()?,
+        })
+    }
+
+    /// The path of one of its files.
+    pub(crate) fn file(&self, name: &str) -> String {
+        self.files.path().join(name).display().to_string()
+    }
+
+    /// Writes `ca.crt` of an authority, and `tls.crt` and `tls.key` of a certificate.
+    pub(crate) fn write_certificate(
+        &self,
+        authority: &Authority,
+        leaf: &Leaf,
+    ) -> anyhow::Result<()> {
+        fs::write(self.file("ca.crt"), authority.pem())?;
+        fs::write(self.file("tls.crt"), &leaf.pem)?;
+        Ok(fs::write(self.file("tls.key"), leaf.key_pem())?)
+    }
+
+    /// Starts it as another program than the product.
+    pub(crate) fn start_as(&self, binary: &Path, arguments: &[String]) -> anyhow::Result<Process> {
+        Process::start(self.name, self.bench.core, binary, arguments)
+    }
+
+    /// Starts it as the product, which is not ready yet.
+    pub(crate) fn start(&self, mut arguments: Vec<String>) -> anyhow::Result<Process> {
+        arguments.push(format!("--health-probe-bind-address={}", self.health));
+        self.start_as(&self.bench.product, &arguments)
+    }
+
+    /// Waits until the product is ready.
+    pub(crate) async fn ready(&self, process: &mut Process) -> anyhow::Result<()> {
+        let waited = until("/readyz", PATIENCE, || get(self.health, "readyz")).await;
+        process.check_running()?;
+        waited.with_context(|| format!("see target/harness/logs/bench-{}.err.log", self.name))?;
+        Ok(())
+    }
+
+    /// The RSS of the product in MiB, once its first requests and writes are done.
+    pub(crate) async fn idle_memory(&self, process: &Process) -> anyhow::Result<f64> {
+        let is_ready = async || get(self.health, "readyz").await.map(drop);
+        holds("the program stays ready", SETTLING, is_ready).await?;
+        process.memory("VmRSS")
+    }
+
+    /// The metrics of the product.
+    pub(crate) async fn metrics(&self) -> anyhow::Result<Samples> {
+        Ok(Samples::parse(&get(self.metrics, "metrics").await?))
+    }
+}
+
+async fn get(address: SocketAddr, path: &str) -> anyhow::Result<String> {
+    let response = reqwest::get(format!("http://{address}/{path}")).await?;
+    let (status, body) = (response.status(), response.text().await?);
+    ensure!(status.is_success(), "{status}: {body}");
+    Ok(body)
 }
 
 /// A free port of loopback, below the ports that the kernel gives to clients, one of which might take it while a process
@@ -166,6 +222,7 @@ fn log(name: &str, suffix: &str) -> PathBuf {
 }
 
 static USED: AtomicU16 = AtomicU16::new(0);
+const SETTLING: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_mins(1);
 
 #[cfg(test)]

@@ -1,10 +1,7 @@
 //! The one form of all results: rows with bounds in a table, on the terminal and in `docs/benchmarks.md`.
 //!
-//! Every part of a bench has its own section in the page, between two markers, with the command, the commit and the machine
-//! of its measurement; a run replaces only the sections of the parts that it measured. Text outside the markers is never
-//! changed. A quick run writes nothing into the page.
+//! Every part of a bench has its own section in the page, between two markers, which a full run of the part replaces.
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -12,54 +9,40 @@ use clap::Args;
 use comfy_table::{Table as Cells, TableStyle, presets};
 
 use crate::Outcome;
+use crate::environment::describe;
 use crate::statistics::Estimate;
 use clusters::workspace;
 
 /// The arguments that all benches share.
 #[derive(Debug, Clone, Args)]
-pub(crate) struct Options {
+pub struct Options {
     /// Exit with 1 if a required bound is missed.
     #[arg(long)]
     pub(crate) check: bool,
     /// A tenth of the load with loose bounds, on binaries of profile e2e; docs/benchmarks.md is not written.
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Measure the binaries of the last build.
-    #[arg(long)]
-    pub(crate) built: bool,
-    /// Binary of the product to measure instead of the built one.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) product: Option<PathBuf>,
     /// Core of the system under test; set by the harness for its own second process.
     #[arg(long, hide = true)]
     pub(crate) core: Option<u32>,
 }
 
-/// How much is measured and which bounds apply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Effort {
-    /// For results that are published.
-    Full,
-    /// For CI: a tenth of the load; the bounds allow for a slow, busy machine and are missed by a regression to ten times
-    /// the cost.
-    Quick,
+/// How much is measured and which bounds apply: all, or in a quick run for CI a tenth of the load with bounds that allow
+/// for a slow, busy machine and are missed by a regression to ten times the cost.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Effort {
+    pub(crate) quick: bool,
 }
 
 impl Effort {
     /// A tenth of a count in a quick run.
     pub(crate) fn count(self, full: u32) -> u32 {
-        match self {
-            Self::Full => full,
-            Self::Quick => full.div_ceil(10),
-        }
+        self.choose(full, full.div_ceil(10))
     }
 
     /// The one of two values that applies: a limit, a number of rounds.
     pub(crate) fn choose<T>(self, full: T, quick: T) -> T {
-        match self {
-            Self::Full => full,
-            Self::Quick => quick,
-        }
+        if self.quick { quick } else { full }
     }
 }
 
@@ -104,6 +87,12 @@ impl Bound {
         }
     }
 
+    /// Whether this bound and the same one of another round are both met.
+    pub(crate) fn and(self, other: &Self) -> Self {
+        let met = self.met && other.met;
+        Self { met, ..self }
+    }
+
     fn cell(&self) -> String {
         let mark = if self.met { "✓" } else { "✗" };
         let kind = if self.required { "" } else { " target" };
@@ -115,7 +104,7 @@ impl Bound {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Row {
     /// What was measured and its unit, then one cell for each further column but the last, which has the bounds.
-    cells: Vec<String>,
+    pub(crate) cells: Vec<String>,
     bounds: Vec<Bound>,
 }
 
@@ -147,16 +136,16 @@ impl Row {
 #[derive(Debug)]
 pub(crate) struct Table {
     /// The columns before `bound`.
-    pub(crate) columns: &'static [&'static str],
+    columns: Vec<&'static str>,
     pub(crate) rows: Vec<Row>,
     /// Markdown below the table, such as a chart; not shown on the terminal.
     pub(crate) appendix: String,
 }
 
 impl Table {
-    pub(crate) fn new(columns: &'static [&'static str], rows: Vec<Row>) -> Self {
+    pub(crate) fn new(columns: impl IntoIterator<Item = &'static str>, rows: Vec<Row>) -> Self {
         Self {
-            columns,
+            columns: columns.into_iter().collect(),
             rows,
             appendix: String::new(),
         }
@@ -190,48 +179,38 @@ pub(crate) struct Report {
 }
 
 impl Report {
-    /// Adds a part, and writes its section of the page unless the run is quick.
-    ///
-    /// # Errors
-    /// When the page has no section for the part or cannot be written.
-    pub(crate) fn add(
+    /// Measures a part, and writes its section of the page unless the run is quick.
+    pub(crate) async fn add(
         &mut self,
-        (section, environment): (&str, &str),
         effort: Effort,
-        table: &Table,
+        section: &str,
+        measured: impl Future<Output = anyhow::Result<Table>>,
     ) -> anyhow::Result<()> {
-        if effort == Effort::Full {
+        let environment = describe(effort, section).await?;
+        let table = Box::pin(measured).await?;
+        if !effort.quick {
+            let page = workspace::root().join(PAGE);
+            let text = std::fs::read_to_string(&page).context(PAGE)?;
             let markdown = table.render(presets::ASCII_MARKDOWN);
-            let appendix = &table.appendix;
-            put(section, &format!("{environment}\n\n{markdown}{appendix}"))?;
+            let content = format!("{environment}\n\n{markdown}{}", table.appendix);
+            let text = replace_section(&text, section, &content);
+            let text = text.with_context(|| format!("{PAGE}: no section `{section}`"))?;
+            std::fs::write(&page, text).context(PAGE)?;
         }
         let shown = table.render(presets::UTF8_FULL_CONDENSED);
-        self.text
-            .push_str(&[section, ": ", environment, "\n", &shown, "\n"].concat());
+        self.text += &[section, ": ", &environment, "\n", &shown, "\n"].concat();
         self.missed |= !table.meets_its_bounds();
         Ok(())
     }
 
     /// The text for the terminal and the exit code.
     pub(crate) fn finish(self, check: bool) -> Outcome {
-        let end = if self.missed {
-            "a required bound is missed"
-        } else {
-            "all required bounds are met"
-        };
+        let ends = ["all required bounds are met", "a required bound is missed"];
         Outcome {
-            text: self.text + end,
+            text: self.text + ends[usize::from(self.missed)],
             code: ExitCode::from(u8::from(check && self.missed)),
         }
     }
-}
-
-fn put(section: &str, content: &str) -> anyhow::Result<()> {
-    let page = workspace::root().join(PAGE);
-    let text = std::fs::read_to_string(&page).context(PAGE)?;
-    let text = replace_section(&text, section, content)
-        .with_context(|| format!("{PAGE}: no section `{section}`"))?;
-    std::fs::write(&page, text).context(PAGE)
 }
 
 fn replace_section(page: &str, section: &str, content: &str) -> Option<String> {
@@ -246,6 +225,9 @@ const PAGE: &str = "docs/benchmarks.md";
 
 #[cfg(test)]
 mod tests {
+    use clap::ValueEnum as _;
+    use rstest::rstest;
+
     use super::*;
 
     fn estimate(low: f64, median: f64, high: f64) -> Estimate {
@@ -266,66 +248,46 @@ mod tests {
         assert!(Bound::zero(0).met && !Bound::zero(1).met && !Bound::zero(-1).met);
     }
 
-    #[test]
-    fn one_missed_required_bound_fails_the_table_and_a_missed_target_does_not() {
-        let missed = || Bound::required("= 0", false);
+    #[rstest]
+    #[case::missed(Bound::required("= 0", false), true, false)]
+    #[case::missed_without_check(Bound::required("= 0", false), false, true)]
+    #[case::missed_target(Bound::required("= 0", false).target(), true, true)]
+    #[case::met(Bound::required("= 0", true), true, true)]
+    fn only_a_missed_required_bound_fails_and_only_with_check(
+        #[case] bound: Bound,
+        #[case] check: bool,
+        #[case] success: bool,
+    ) {
         let met = Row::new(["a"]).bound(Bound::required("= 0", true));
-        let table = |bound| {
-            Table::new(
-                &["measure"],
-                vec![met.clone(), Row::new(["b"]).bound(bound)],
-            )
-        };
-        assert!(!table(missed()).meets_its_bounds());
-        assert!(table(missed().target()).meets_its_bounds());
-    }
-
-    #[test]
-    fn exit_code_is_1_only_with_check_and_a_missed_bound() {
-        let report = |missed| Report {
-            text: String::new(),
-            missed,
-        };
-        for (check, missed, success) in [
-            (true, true, false),
-            (true, false, true),
-            (false, true, true),
-        ] {
-            let code = report(missed).finish(check).code;
-            assert_eq!(code == ExitCode::SUCCESS, success, "{check} {missed}");
-        }
+        let table = Table::new(["measure"], vec![met, Row::new(["b"]).bound(bound)]);
+        let (text, missed) = (String::new(), !table.meets_its_bounds());
+        let report = Report { text, missed };
+        assert_eq!(report.finish(check).code == ExitCode::SUCCESS, success);
     }
 
     #[test]
     fn table_shows_cells_then_bounds_and_fills_absent_cells() {
         let bound = Bound::at_most(estimate(21.0, 21.0, 21.0), 20.0, " MiB");
-        let rows = vec![
-            Row::new(["RSS, MiB", "21.0"])
-                .bound(bound.clone())
-                .bound(bound.target()),
-            Row::new(["other"]),
-        ];
-        let text = Table::new(&["measure", "result"], rows).render(presets::ASCII_MARKDOWN);
-        let lines: Vec<Vec<&str>> = text
-            .lines()
-            .map(|line| line.split('|').map(str::trim).collect())
-            .collect();
-        assert_eq!(lines[0][1..4], ["measure", "result", "bound"]);
-        assert_eq!(
-            lines[2][1..4],
-            ["RSS, MiB", "21.0", "✗ ≤ 20 MiB, ✗ target ≤ 20 MiB"]
-        );
-        assert_eq!(lines[3][1..4], ["other", "", ""]);
+        let row = Row::new(["RSS, MiB", "21.0"]).bound(bound.clone());
+        let rows = vec![row.bound(bound.target()), Row::new(["other"])];
+        let text = Table::new(["measure", "result"], rows).render(presets::ASCII_MARKDOWN);
+        for (line, expected) in text.lines().step_by(2).zip([
+            ["measure", "result", "bound"],
+            ["RSS, MiB", "21.0", "✗ ≤ 20 MiB, ✗ target ≤ 20 MiB"],
+        ]) {
+            let cells: Vec<&str> = line.split('|').map(str::trim).collect();
+            assert_eq!(cells[1..4], expected);
+        }
+        let last = text.lines().last().unwrap();
+        assert_eq!(last.matches('|').count(), 4, "{last}");
     }
 
     #[test]
     fn only_the_text_between_the_markers_of_a_section_changes() {
-        let page = |content: &str| {
-            format!(
-                "# Title\n<!-- begin: bench a -->\n{content}\n<!-- end: bench a -->\n\
-                 rest\n<!-- begin: bench b -->\n<!-- end: bench b -->\n"
-            )
+        let section = |name, content| {
+            format!("<!-- begin: bench {name} -->\n{content}\n<!-- end: bench {name} -->\n")
         };
+        let page = |content| ["# Title\n", &section("a", content), &section("b", "")].concat();
         assert_eq!(replace_section(&page("old"), "a", "new"), Some(page("new")));
         assert_eq!(replace_section(&page("old"), "c", "new"), None);
     }
@@ -333,7 +295,11 @@ mod tests {
     #[test]
     fn page_has_a_section_for_every_part() {
         let page = std::fs::read_to_string(workspace::root().join(PAGE)).unwrap();
-        for section in crate::sections() {
+        let fanout = crate::fanout::Part::value_variants().iter();
+        let events = crate::events::Part::value_variants().iter();
+        let sections = fanout.map(|part| crate::section("fanout", part));
+        let sections = sections.chain(events.map(|part| crate::section("events", part)));
+        for section in sections.chain(["admission".to_owned()]) {
             assert!(replace_section(&page, &section, "").is_some(), "{section}");
         }
     }

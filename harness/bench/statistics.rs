@@ -27,25 +27,9 @@ impl Estimate {
     }
 
     /// The median of the samples with a percentile bootstrap interval.
-    ///
-    /// # Errors
-    /// Without samples.
     pub(crate) fn of(samples: &[f64]) -> anyhow::Result<Self> {
-        Self::bootstrap(samples).context("no samples")
-    }
-
-    /// The estimate of one of two values that every round has, such as CPU time and rate.
-    ///
-    /// # Errors
-    /// Without rounds.
-    pub(crate) fn of_rounds(rounds: &[[f64; 2]], index: usize) -> anyhow::Result<Self> {
-        let samples: Vec<f64> = rounds.iter().map(|round| round[index]).collect();
-        Self::of(&samples)
-    }
-
-    fn bootstrap(samples: &[f64]) -> Option<Self> {
         let mut sample = samples.to_vec();
-        let middle = median(&mut sample)?;
+        let middle = median(&mut sample).context("no samples")?;
         // The same samples always give the same interval.
         let mut random = fastrand::Rng::with_seed(1);
         let mut medians = Vec::with_capacity(RESAMPLES);
@@ -53,22 +37,30 @@ impl Estimate {
             for value in &mut sample {
                 *value = samples[random.usize(0..samples.len())];
             }
-            medians.push(median(&mut sample)?);
+            medians.push(median(&mut sample).unwrap_or(middle));
         }
-        Some(Self {
+        let mut end = |share| quantile(&mut medians, share).unwrap_or(middle);
+        Ok(Self {
             median: middle,
-            low: quantile(&mut medians, 0.025)?,
-            high: quantile(&mut medians, 0.975)?,
+            low: end(0.025),
+            high: end(0.975),
         })
     }
 
-    /// The estimate in another unit.
-    pub(crate) fn times(self, factor: f64) -> Self {
-        Self {
-            median: self.median * factor,
-            low: self.low * factor,
-            high: self.high * factor,
-        }
+    /// The median of a few rounds with the smallest and the largest.
+    pub(crate) fn range(rounds: impl IntoIterator<Item = f64>) -> anyhow::Result<Self> {
+        let mut rounds: Vec<f64> = rounds.into_iter().collect();
+        Ok(Self {
+            median: median(&mut rounds).context("no rounds")?,
+            low: rounds[0],
+            high: rounds[rounds.len() - 1],
+        })
+    }
+
+    /// The estimate of one of two values that every round has, such as CPU time and rate.
+    pub(crate) fn of_rounds(rounds: &[[f64; 2]], index: usize) -> anyhow::Result<Self> {
+        let samples: Vec<f64> = rounds.iter().map(|round| round[index]).collect();
+        Self::of(&samples)
     }
 }
 
@@ -112,29 +104,25 @@ pub(crate) fn milliseconds(durations: impl Iterator<Item = Duration>, share: f64
     quantile(&mut samples, share)
 }
 
-/// When runtimes got a change: seconds in ascending order, infinite for a runtime that never gets it.
+/// When runtimes got a change: seconds in ascending order.
 #[derive(Debug, Clone)]
 pub(crate) struct Curve(Vec<f64>);
 
 impl Curve {
-    pub(crate) fn new(times: impl IntoIterator<Item = Option<Duration>>) -> Self {
-        let seconds = |time: Option<Duration>| time.map_or(f64::INFINITY, |it| it.as_secs_f64());
-        let mut times: Vec<f64> = times.into_iter().map(seconds).collect();
-        times.sort_unstable_by(f64::total_cmp);
-        Self(times)
+    pub(crate) fn new(seconds: impl IntoIterator<Item = f64>) -> Self {
+        let mut seconds: Vec<f64> = seconds.into_iter().collect();
+        seconds.sort_unstable_by(f64::total_cmp);
+        Self(seconds)
     }
 
-    /// The time after which this share of the runtimes has the change.
+    /// The runtimes of all rounds.
+    pub(crate) fn pooled<'a>(rounds: impl IntoIterator<Item = &'a Self>) -> Self {
+        Self::new(rounds.into_iter().flat_map(|round| round.0.iter().copied()))
+    }
+
+    /// The time after which this share of the runtimes has the change; infinite without runtimes.
     pub(crate) fn quantile(&self, share: f64) -> f64 {
         quantile(&mut self.0.clone(), share).unwrap_or(f64::INFINITY)
-    }
-
-    /// p50, p99 and last.
-    pub(crate) fn cells(&self) -> [String; 3] {
-        [0.5, 0.99, 1.0].map(|share| match self.quantile(share) {
-            time if time.is_finite() => format!("{time:.1}"),
-            _ => "never".to_owned(),
-        })
     }
 
     fn percent_after(&self, seconds: f64) -> usize {
@@ -143,26 +131,21 @@ impl Curve {
 }
 
 /// A Mermaid chart of curves, which GitHub draws: percent of the runtimes by seconds.
-pub(crate) fn chart(curves: &[(String, Curve)]) -> String {
-    let times = curves.iter().flat_map(|(_, curve)| &curve.0);
-    let slowest = times
-        .copied()
-        .filter(|it| it.is_finite())
-        .fold(0.0, f64::max);
-    let step = (slowest / number(POINTS)).ceil().max(1.0);
-    let seconds: Vec<f64> = (0..=POINTS).map(|point| step * number(point)).collect();
+pub(crate) fn chart(curves: &[(&str, Curve)]) -> String {
+    let slowest = curves.iter().filter_map(|(_, curve)| curve.0.last());
+    let slowest = slowest.copied().fold(0.0, f64::max);
+    let step = (slowest / f64::from(POINTS)).ceil().max(1.0);
+    let seconds = || (0..=POINTS).map(|point| step * f64::from(point));
     let joined = |values: Vec<String>| values.join(", ");
-    let names: Vec<&str> = curves.iter().map(|(name, _)| name.as_str()).collect();
-    let axis = joined(seconds.iter().map(ToString::to_string).collect());
+    let names: Vec<&str> = curves.iter().map(|(name, _)| *name).collect();
     let mut chart = format!(
-        "\n\n```mermaid\nxychart-beta\n    title \"{}\"\n    x-axis \"seconds\" [{axis}]\n    \
+        "\n\n```mermaid\nxychart-beta\n    title \"{}\"\n    x-axis \"seconds\" [{}]\n    \
          y-axis \"% of the runtimes\" 0 --> 100\n",
-        names.join(" · ")
+        names.join(" · "),
+        joined(seconds().map(|it| it.to_string()).collect()),
     );
     for (_, curve) in curves {
-        let percents = seconds
-            .iter()
-            .map(|it| curve.percent_after(*it).to_string());
+        let percents = seconds().map(|it| curve.percent_after(it).to_string());
         chart += &["    line [", &joined(percents.collect()), "]\n"].concat();
     }
     chart + "```"
@@ -196,26 +179,6 @@ mod tests {
         assert_eq!(Estimate::of(&samples).unwrap(), expected);
     }
 
-    /// 20 draws from the uniform distribution on 0..1, whose median is 0.5, a hundred times.
-    #[test]
-    fn interval_covers_the_true_median_about_95_times_of_100() {
-        let mut random = fastrand::Rng::with_seed(7);
-        let covered = (0..100).filter(|_| {
-            let samples: Vec<f64> = (0..20).map(|_| random.f64()).collect();
-            let Estimate { low, high, .. } = Estimate::of(&samples).unwrap();
-            low <= 0.5 && 0.5 <= high
-        });
-        let covered = covered.count();
-        assert!((88..=99).contains(&covered), "{covered} of 100");
-    }
-
-    #[test]
-    fn one_disturbed_round_does_not_move_the_median() {
-        let estimate = Estimate::of(&[1.0, 1.1, 0.9, 1.0, 50.0]).unwrap();
-        assert_eq!(estimate.median.to_bits(), 1.0_f64.to_bits());
-        assert!(Estimate::of(&[]).is_err());
-    }
-
     #[rstest]
     #[case::median(0.5, 50.0)]
     #[case::p99(0.99, 99.0)]
@@ -227,45 +190,28 @@ mod tests {
     }
 
     #[test]
-    fn runtime_that_never_gets_the_change_moves_the_quantiles() {
-        let times = (1..=98)
-            .map(|it| Some(Duration::from_secs(it)))
-            .chain([None, None]);
-        let curve = Curve::new(times);
-        assert_eq!(curve.cells(), ["50.0", "never", "never"]);
-        assert!(Curve::new([]).quantile(0.5).is_infinite());
-    }
-
-    #[test]
     fn chart_has_a_line_for_each_curve() {
-        let times = [1, 12, 24].map(|it| Some(Duration::from_secs(it)));
-        let (all, half) = (
-            Curve::new(times),
-            Curve::new(times.into_iter().chain([None; 3])),
-        );
-        let chart = chart(&[("a".to_owned(), all), ("b".to_owned(), half)]);
-        assert!(
-            chart.contains("title \"a · b\"") && chart.contains("[0, 1, 2, "),
-            "{chart}"
-        );
-        assert!(
-            chart.contains("line [0, 33, 33, ") && chart.contains(", 100]"),
-            "{chart}"
-        );
-        assert!(
-            chart.contains("line [0, 16, 16, ") && chart.contains(", 50]"),
-            "{chart}"
-        );
+        let fast = Curve::new([24.0, 1.0, 12.0]);
+        let slow = Curve::new([36.0, 48.0, 36.0]);
+        let both = Curve::pooled([&fast, &slow]);
+        assert_eq!(both.quantile(1.0).to_bits(), 48.0_f64.to_bits());
+        let chart = chart(&[("a", fast), ("b", both)]);
+        for expected in [
+            "title \"a · b\"",
+            "[0, 2, 4, ",
+            "line [0, 33, 33, ",
+            "line [0, 16, 16, ",
+            ", 100]\n",
+        ] {
+            assert!(chart.contains(expected), "{expected} is not in\n{chart}");
+        }
     }
 
     #[test]
     fn estimate_is_written_as_median_and_interval() {
-        let estimate = Estimate {
-            median: 2.0,
-            low: 1.0,
-            high: 4.0,
-        };
-        assert_eq!(format!("{:.1}", estimate.times(10.0)), "20.0 [10.0–40.0]");
+        let rounds = Estimate::range([20.0, 10.0, 40.0]).unwrap();
+        assert_eq!(format!("{rounds:.1}"), "20.0 [10.0–40.0]");
         assert_eq!(format!("{:.0}", Estimate::exact(12.0)), "12");
+        assert!(Estimate::range([]).is_err() && Estimate::of(&[]).is_err());
     }
 }

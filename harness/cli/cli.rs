@@ -14,16 +14,15 @@ use anyhow::Context as _;
 use clap::{Args, Parser, Subcommand};
 
 use crate::demo;
-use crate::e2e::{self, E2eArgs};
-use crate::verify;
-use ::e2e::landscape;
-use bench::{self, BenchCommand};
+use crate::verify::{self, E2eArgs};
+use bench::BenchCommand;
 use clusters::cluster::{Cluster, ClusterOptions, ProviderChoice, selfcheck};
 use clusters::images::{self, Role};
 use clusters::progress::Progress;
 use clusters::registry::{Identity, Registry};
 use clusters::run::{self, Run};
 use clusters::setup::{self, Setup};
+use e2e::landscape;
 
 /// End-to-end tests, demo and benchmarks of runtime-bootstrapper.
 #[derive(Debug, Parser)]
@@ -120,17 +119,42 @@ async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Cluster(ClusterCommand::Up { choice, name }) => {
             up(&progress, &choice, &name).await?;
         }
-        Command::Cluster(ClusterCommand::Down) => down().await?,
-        Command::Cluster(ClusterCommand::Status) => status().await?,
+        Command::Cluster(ClusterCommand::Down) => {
+            let removed = run::forget_kept().await?;
+            if removed.is_empty() {
+                println!("nothing is kept");
+            }
+            for name in removed {
+                println!("removed {name}");
+            }
+        }
+        Command::Cluster(ClusterCommand::Status) => {
+            println!("clusters run on {}", Setup::load()?.provider);
+            for container in run::kept_containers().await? {
+                let state = if container.running { "runs" } else { "stopped" };
+                println!("{} {state}", container.name);
+            }
+        }
         Command::Cluster(ClusterCommand::Check(choice)) => {
             let setup = setup::run(&progress, choice.cluster).await?;
-            println!("{}", selfcheck::run(&progress, &setup).await?);
+            selfcheck::run(&progress, &setup).await?;
         }
-        Command::Images => print_images(&progress).await?,
+        Command::Images => {
+            let mut images = vec![images::probe(&progress).await?];
+            for role in Role::ALL {
+                images.push(images::product(&progress, role).await?);
+            }
+            for image in images {
+                println!("{}\t{}", image.reference, image.id);
+            }
+        }
         Command::ReleaseSize => {
-            let size = images::release_size(&progress).await?;
-            println!("{size}");
-            if !size.is_within_bound() {
+            let (bytes, bound) = (
+                images::release_size(&progress).await?,
+                images::LARGEST_RELEASE,
+            );
+            println!("release binary: {bytes} bytes, at most {bound} allowed");
+            if bytes > bound {
                 return Ok(ExitCode::FAILURE);
             }
         }
@@ -143,7 +167,7 @@ async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
             return Ok(outcome.code);
         }
         Command::Landscape(LandscapeCommand::Schema) => print!("{}", landscape::schema()),
-        Command::E2e(arguments) => return e2e::run(&progress, arguments).await,
+        Command::E2e(arguments) => return verify::run_suite(&progress, arguments).await,
         Command::Verify(choice) => return verify::run(&progress, choice.cluster).await,
     }
     Ok(ExitCode::SUCCESS)
@@ -166,38 +190,6 @@ async fn up(progress: &Progress, choice: &Choice, name: &str) -> anyhow::Result<
     cluster.stop().await?;
     registry.stop().await?;
     run.end().await.context("the network of the run")
-}
-
-async fn down() -> anyhow::Result<()> {
-    let removed = run::forget_kept().await?;
-    if removed.is_empty() {
-        println!("nothing is kept");
-    }
-    for name in removed {
-        println!("removed {name}");
-    }
-    Ok(())
-}
-
-async fn status() -> anyhow::Result<()> {
-    let setup = Setup::load()?;
-    println!("clusters run on {}", setup.provider);
-    for container in run::kept_containers().await? {
-        let state = if container.running { "runs" } else { "stopped" };
-        println!("{} {state}", container.name);
-    }
-    Ok(())
-}
-
-async fn print_images(progress: &Progress) -> anyhow::Result<()> {
-    let mut images = vec![images::probe(progress).await?];
-    for role in Role::ALL {
-        images.push(images::product(progress, role).await?);
-    }
-    for image in images {
-        println!("{}\t{}", image.reference, image.id);
-    }
-    Ok(())
 }
 
 /// 128 and the number of SIGINT, as shells have it.

@@ -23,7 +23,7 @@ use clusters::workspace;
 use comparison::{Comparison, Environment};
 use e2e::landscape::Scenario;
 use e2e::synchronization::{Clusters, Rotation};
-use e2e::watching;
+use e2e::watching::{Delivery, Watching};
 use report::Colors;
 
 /// Sets the machine up, runs the demo steps, and removes everything that was started, unless `keep`.
@@ -57,11 +57,10 @@ pub async fn run(
     print!("{}", report::delivery(&delivery?, colors));
     let is_kept = comparison.kept.is_some();
     println!("{}", report::closing(is_kept, begin.elapsed(), set_up));
-    let is_as_expected = comparison.differences.is_empty();
+    let file = scenario.shown();
     ensure!(
-        is_as_expected,
-        "the Pod is not as {} expects",
-        scenario.shown()
+        comparison.differences.is_empty(),
+        "the Pod is not as {file} expects"
     );
     Ok(())
 }
@@ -84,31 +83,25 @@ async fn compare(
             Err(error) => progress.say(&format!("no diagnostics: {error}")),
         }
     }
-    let stopped = environment.stop().await;
-    let comparison = compared?;
-    stopped.map(|()| comparison)
+    ended(compared, environment.stop().await)
 }
 
 async fn rotate(progress: &Progress, setup: &Setup, keep: bool) -> anyhow::Result<Rotation> {
-    let environment = Box::pin(Clusters::start(progress, setup, keep)).await?;
-    let rotation = Box::pin(environment.rotate());
-    let rotation = progress
-        .show("change the pull Secret on KCP", rotation)
-        .await;
-    let stopped = Box::pin(environment.stop()).await;
-    let rotation = rotation?;
-    stopped.map(|()| rotation)
+    let environment = Clusters::start(progress, setup, keep).await?;
+    let rotation = environment.rotate();
+    let rotation = progress.show("change the pull Secret on KCP", rotation);
+    let rotation = rotation.await;
+    ended(rotation, Box::pin(environment.stop()).await)
 }
 
-async fn watch(
-    progress: &Progress,
-    setup: &Setup,
-    keep: bool,
-) -> anyhow::Result<watching::Delivery> {
-    let environment = Box::pin(watching::Watching::start(progress, setup, keep)).await?;
-    let delivery = Box::pin(environment.deliver());
+async fn watch(progress: &Progress, setup: &Setup, keep: bool) -> anyhow::Result<Delivery> {
+    let environment = Watching::start(progress, setup, keep).await?;
+    let delivery = environment.deliver();
     let delivery = progress.show("create Kymas on a runtime", delivery).await;
-    let stopped = Box::pin(environment.stop()).await;
-    let delivery = delivery?;
-    stopped.map(|()| delivery)
+    ended(delivery, Box::pin(environment.stop()).await)
+}
+
+/// The result of a step whose clusters were stopped; its error comes before that of the stop.
+fn ended<T>(result: anyhow::Result<T>, stopped: anyhow::Result<()>) -> anyhow::Result<T> {
+    result.and_then(|result| stopped.map(|()| result))
 }

@@ -2,5 +2,4 @@
 
 pub mod cli;
 pub mod demo;
-pub mod e2e;
 pub mod verify;

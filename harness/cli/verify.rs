@@ -1,7 +1,8 @@
-//! `cargo verify`: the set-up, then every test of the workspace.
+//! `cargo verify`: the set-up, then every test of the workspace; `cargo harness e2e SUITE`: the set-up, then one suite.
 //!
-//! The suites on clusters wait more than they compute, so they run beside each other and beside all other tests. The output
-//! of the other tests passes through; that of each suite goes to a log file, and is printed whole when all have ended.
+//! The suites on clusters wait more than they compute, so `cargo verify` runs them beside each other and beside all other
+//! tests. The output of the other tests passes through; that of each suite goes to a log file, and is printed whole when
+//! all have ended. Both commands select all packages of the workspace, so that nothing is compiled twice.
 #![expect(clippy::print_stdout, reason = "the output of the suites")]
 
 use std::fs::File;
@@ -16,28 +17,70 @@ use clusters::progress::Progress;
 use clusters::setup;
 use clusters::workspace;
 
+/// Which scenarios run.
+#[derive(Debug, clap::Args)]
+pub struct E2eArgs {
+    /// Suite: a folder of features/ and a cargo test target of the crate e2e.
+    #[arg(value_parser = SUITES)]
+    suite: String,
+    /// Regular expression of scenario titles.
+    #[arg(short = 'n', long)]
+    name: Option<String>,
+    /// Tag expression, such as `@node and not @slow`.
+    #[arg(short = 't', long, conflicts_with = "name")]
+    tags: Option<String>,
+    /// Glob of feature files, relative to the workspace.
+    #[arg(short = 'i', long)]
+    input: Option<String>,
+    /// Leave clusters and registry running; the next run uses them (`cargo harness cluster down` removes them).
+    #[arg(long)]
+    keep: bool,
+    /// Image that runs the clusters; without it, what the set-up chose.
+    #[arg(long, value_enum)]
+    cluster: Option<ProviderChoice>,
+}
+
+/// Sets up and runs one suite.
+///
+/// # Errors
+/// When the set-up fails or cargo cannot be run.
+pub async fn run_suite(progress: &Progress, arguments: E2eArgs) -> anyhow::Result<ExitCode> {
+    setup::run(progress, arguments.cluster).await?;
+    let mut cargo = tests(arguments.cluster);
+    cargo.args(["--quiet", "--test", &arguments.suite, "--"]);
+    for (option, value) in [
+        ("--name", arguments.name),
+        ("--tags", arguments.tags),
+        ("--input", arguments.input),
+    ] {
+        cargo.args(value.map(|value| format!("{option}={value}")));
+    }
+    cargo.args(arguments.keep.then_some("--keep"));
+    let status = cargo.status().await.context("cargo cannot be run")?;
+    let code = status.code().and_then(|code| u8::try_from(code).ok());
+    Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
+}
+
 /// Sets up and tests.
 ///
 /// # Errors
 /// When the set-up fails or cargo cannot be run.
 pub async fn run(progress: &Progress, choice: Option<ProviderChoice>) -> anyhow::Result<ExitCode> {
-    let mut compile = tests(choice);
+    let (mut compile, mut compile_suites) = (tests(choice), tests(choice));
     compile.arg("--no-run");
-    let mut compile_suites = tests(choice);
     compile_suites.arg("--no-run");
     compile_suites.args(SUITES.iter().flat_map(|suite| ["--test", suite]));
     let set_up = async { anyhow::Ok(setup::run_with_product(progress, choice).await?) };
     let compiled = async {
         // The runs below report what does not compile; a machine that cannot be set up is reported at once.
         let _ = progress.run("compile the tests", &mut compile).await;
-        let _ = progress
-            .run("compile the suites", &mut compile_suites)
-            .await;
+        let title = "compile the suites";
+        let _ = progress.run(title, &mut compile_suites).await;
         Ok(())
     };
     let (setup, _compiled) = tokio::try_join!(set_up, compiled)?;
     progress.say(&format!("clusters run on {}", setup.provider));
-    let suites = SUITES.map(|suite| run_suite(choice, suite));
+    let suites = SUITES.map(|suite| log_suite(choice, suite));
     let mut others = tests(choice);
     let (others, suites) = tokio::join!(others.status(), futures::future::join_all(suites));
     let mut passed = others.context("cargo cannot be run")?.success();
@@ -46,23 +89,16 @@ pub async fn run(progress: &Progress, choice: Option<ProviderChoice>) -> anyhow:
         std::io::copy(&mut File::open(log(suite))?, &mut std::io::stdout())?;
         passed &= status?.success();
     }
-    Ok(if passed {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(ExitCode::from(u8::from(!passed)))
 }
 
 /// Runs one suite, with its output in its log file.
-async fn run_suite(choice: Option<ProviderChoice>, suite: &str) -> anyhow::Result<ExitStatus> {
+async fn log_suite(choice: Option<ProviderChoice>, suite: &str) -> anyhow::Result<ExitStatus> {
     std::fs::create_dir_all(workspace::logs())?;
     let out = File::create(log(suite))?;
     let mut cargo = tests(choice);
-    cargo.args(["--test", suite]);
-    cargo
-        .stdin(Stdio::null())
-        .stdout(out.try_clone()?)
-        .stderr(out);
+    cargo.args(["--test", suite]).stdin(Stdio::null());
+    cargo.stdout(out.try_clone()?).stderr(out);
     cargo.status().await.context("cargo cannot be run")
 }
 
@@ -70,45 +106,23 @@ fn log(suite: &str) -> PathBuf {
     workspace::logs().join(format!("suite-{suite}.log"))
 }
 
-/// Tests of the whole workspace; the suites on clusters run where they are named.
+/// Tests of the whole workspace, with their clusters on `choice`; the suites on clusters run where they are named.
 fn tests(choice: Option<ProviderChoice>) -> Command {
-    let mut cargo = cargo(choice);
-    cargo.args([
-        "test",
-        "--workspace",
-        "--features",
-        CLUSTERS,
-        "--no-fail-fast",
-    ]);
-    cargo
-}
-
-/// The exit code of cargo as one of this process.
-pub(crate) fn exit_code(status: ExitStatus) -> ExitCode {
-    let code = status.code().and_then(|code| u8::try_from(code).ok());
-    code.map_or(ExitCode::FAILURE, ExitCode::from)
-}
-
-/// Cargo in the workspace; its tests run their clusters on `choice`.
-pub(crate) fn cargo(choice: Option<ProviderChoice>) -> Command {
     let mut cargo = Command::new("cargo");
-    cargo
-        .current_dir(workspace::root())
-        .envs(choice.map(|choice| (setup::CLUSTER, choice.as_str())));
-    // What `cargo run` told us is not true of the packages that are tested, and build scripts watch it.
+    let arguments = "test --workspace --features e2e/clusters --no-fail-fast";
+    cargo.current_dir(workspace::root());
+    cargo.args(arguments.split(' '));
+    cargo.envs(choice.map(|choice| (setup::CLUSTER, choice.as_str())));
+    // What `cargo run` told this process is not true of the packages that are tested, and build scripts watch it.
     for (name, _) in std::env::vars_os() {
-        if name
-            .to_str()
-            .is_some_and(|name| LEAKED.iter().any(|prefix| name.starts_with(prefix)))
-        {
+        let leaked = |name: &str| LEAKED.iter().any(|prefix| name.starts_with(prefix));
+        if name.to_str().is_some_and(leaked) {
             cargo.env_remove(name);
         }
     }
     cargo
 }
 
-/// The feature without which cargo leaves out the suites on clusters.
-pub(crate) const CLUSTERS: &str = "e2e/clusters";
-/// Suites on clusters, the longest first: targets of the crate e2e.
+/// Suites on clusters, the longest first: targets of the crate e2e, which cargo leaves out without its feature `clusters`.
 const SUITES: [&str; 3] = ["synchronization", "admission", "watching"];
 const LEAKED: [&str; 3] = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_"];

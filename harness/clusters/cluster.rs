@@ -17,7 +17,7 @@ pub(crate) use container::request;
 pub use node::PodTarget;
 pub use objects::MANAGER;
 pub(crate) use options::k3s_image;
-pub use options::{ClusterOptions, KUBERNETES_VERSION, Provider, ProviderChoice, RegistryTrust};
+pub use options::{ClusterOptions, KUBERNETES_VERSION, Provider, ProviderChoice};
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -45,9 +45,6 @@ pub struct Cluster {
 
 impl Cluster {
     /// Starts a cluster, or takes a kept one of the same shape.
-    ///
-    /// # Errors
-    /// When the container ends early (with the end of its log), or something is not ready in time.
     pub async fn start(
         run: &Run,
         provider: &Provider,
@@ -71,45 +68,36 @@ impl Cluster {
     }
 
     /// Removes the container, unless it is kept.
-    ///
-    /// # Errors
-    /// When Docker reports an error.
     pub async fn stop(self) -> anyhow::Result<()> {
         self.node.stop().await
     }
 
     /// The name given in the options.
-    #[must_use]
     pub fn name(&self) -> &str {
         &self.name
     }
 
     /// What runs it, for reports.
-    #[must_use]
     pub fn provider(&self) -> &str {
         &self.provider
     }
 
     /// Docker's name of the container, if the container stays when the run ends.
-    #[must_use]
     pub fn kept_container(&self) -> Option<&str> {
         self.node.kept_container()
     }
 
     /// A client with all rights. It takes no part in the choice of retries and timeouts that the product makes.
-    #[must_use]
     pub fn client(&self) -> kube::Client {
         self.client.clone()
     }
 
     /// The kubeconfig, usable on this machine.
-    #[must_use]
     pub fn kubeconfig(&self) -> &str {
         &self.kubeconfig
     }
 
     /// The same as a file: `target/harness/clusters/<name>.yaml`.
-    #[must_use]
     pub fn kubeconfig_path(&self) -> &Path {
         &self.kubeconfig_path
     }
@@ -123,9 +111,6 @@ async fn client(kubeconfig: &str) -> anyhow::Result<kube::Client> {
 }
 
 /// Keeps a kubeconfig where users and other processes find it.
-///
-/// # Errors
-/// When the file cannot be written.
 pub fn write_kubeconfig(name: &str, text: &str) -> anyhow::Result<PathBuf> {
     let folder = workspace::state().join("clusters");
     let path = folder.join(format!("{name}.yaml"));

@@ -1,8 +1,7 @@
 //! Fills a control plane with the runtimes of a fleet: a `Runtime` and a kubeconfig Secret each, and their sources.
 //!
 //! Names, labels and their values are those of the public infrastructure manager; the CRD is a minimal one, whose `status`
-//! is a subresource, as there. Everything is applied by server-side apply, so filling twice is
-//! filling once, and filling again after a rotation changes the kubeconfigs alone.
+//! is a subresource, as there. All is applied server-side, so filling twice is filling once.
 
 use std::path::Path;
 
@@ -10,7 +9,7 @@ use anyhow::{Context as _, ensure};
 use api::names;
 use api::runtimes::{
     INFRASTRUCTURE_MANAGER, KCP_NAMESPACE, KUBECONFIG_KEY, MANAGED_BY, MODE, RUNTIME_GROUP,
-    RUNTIME_ID, RUNTIME_KIND, RUNTIME_VERSION, kubeconfig_secret,
+    RUNTIME_ID, RUNTIME_KIND, RUNTIME_PLURAL, RUNTIME_VERSION, kubeconfig_secret,
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -20,14 +19,10 @@ use kube::api::{
 };
 use kube::{Client, ResourceExt as _};
 use serde_json::{Map, Value, json};
-
 use testkit::Place;
+use testkit::apiserver::place;
 use testkit::pki::Authority;
 use testkit::until::until;
-
-mod crd;
-
-use crd::{OWN, runtime_crd};
 
 /// One runtime, as the control plane knows it.
 #[derive(Debug, Clone)]
@@ -50,15 +45,11 @@ pub struct ControlPlane {
 
 impl ControlPlane {
     /// Makes namespace and CRD ready, unless the cluster has the CRD of a real control plane: it would be overwritten.
-    ///
-    /// # Errors
-    /// When the API server refuses, or has a CRD of `Runtime` that the harness did not create.
     pub async fn prepare(client: Client, mode: Option<&'static str>) -> anyhow::Result<Self> {
-        let shoot = Map::new();
         let control_plane = Self {
             client,
             mode,
-            shoot,
+            shoot: Map::new(),
         };
         let crd = runtime_crd();
         let (crds, name) = control_plane.api(&crd)?;
@@ -80,26 +71,19 @@ impl ControlPlane {
     }
 
     /// Gives every Runtime these further fields of `spec.shoot`, such as those that KIM reads.
-    #[must_use]
     pub fn with_shoot(self, shoot: Map<String, Value>) -> Self {
         Self { shoot, ..self }
     }
 
     /// Puts runtimes in, with their kubeconfigs; or new kubeconfigs, where they are there.
-    ///
-    /// # Errors
-    /// When the API server refuses one.
     pub async fn fill(&self, members: &[Member]) -> anyhow::Result<()> {
         let put = stream::iter(members).map(|member| self.put(member));
         put.buffer_unordered(AT_ONCE).try_collect().await
     }
 
     /// Puts new kubeconfigs in; nothing else is touched.
-    ///
-    /// # Errors
-    /// When the API server refuses one.
     pub async fn renew(&self, members: &[Member]) -> anyhow::Result<()> {
-        let put = stream::iter(members).map(|member| self.put_kubeconfig(member));
+        let put = stream::iter(members).map(async |member| self.apply(&kubeconfig(member)).await);
         put.buffer_unordered(AT_ONCE).try_collect().await
     }
 
@@ -113,17 +97,10 @@ impl ControlPlane {
         let (api, name) = self.api(&runtime)?;
         api.patch_status(&name, &params(), &Patch::Apply(&runtime))
             .await?;
-        self.put_kubeconfig(member).await
-    }
-
-    async fn put_kubeconfig(&self, member: &Member) -> anyhow::Result<()> {
         self.apply(&kubeconfig(member)).await
     }
 
     /// Puts the three sources in: a pull Secret, a trust bundle, a configuration.
-    ///
-    /// # Errors
-    /// When the API server refuses one.
     pub async fn put_sources(&self, sources: &Sources) -> anyhow::Result<()> {
         for object in sources.objects() {
             self.apply(&object).await?;
@@ -157,7 +134,6 @@ fn params() -> PatchParams {
 }
 
 /// The command line of a controller in direct mode that leads a fleet from a control plane filled here.
-#[must_use]
 pub fn controller_flags(kubeconfig: &Path, identity: &str) -> Vec<String> {
     vec![
         "controller".to_owned(),
@@ -186,9 +162,6 @@ pub struct Sources {
 
 impl Sources {
     /// Some that differ from those of every other version in all three.
-    ///
-    /// # Errors
-    /// When no certificate can be made.
     pub fn of_version(version: u32) -> anyhow::Result<Self> {
         Ok(Self {
             password: format!("password-{version}"),
@@ -198,13 +171,7 @@ impl Sources {
     }
 
     /// Where runtimes have them: pull Secret, trust bundle, configuration.
-    #[must_use]
     pub fn places() -> [Place; 3] {
-        let place = |resource: &str, namespace: &str, name: &str| Place {
-            resource: resource.to_owned(),
-            namespace: namespace.to_owned(),
-            name: name.to_owned(),
-        };
         [
             place("secrets", names::SKR_NAMESPACE, names::PULL_SECRET),
             place("clustertrustbundles", "", TRUST_BUNDLE),
@@ -213,7 +180,6 @@ impl Sources {
     }
 
     /// The objects on the control plane: pull Secret, trust bundle, configuration.
-    #[must_use]
     pub fn objects(&self) -> [Value; 3] {
         let Self {
             password,
@@ -280,11 +246,7 @@ fn runtime(number: usize, mode: Option<&str>) -> Value {
     json!({
         "apiVersion": format!("{RUNTIME_GROUP}/{RUNTIME_VERSION}"),
         "kind": RUNTIME_KIND,
-        "metadata": {
-            "name": runtime_id(number),
-            "namespace": KCP_NAMESPACE,
-            "labels": labels,
-        },
+        "metadata": {"name": runtime_id(number), "namespace": KCP_NAMESPACE, "labels": labels},
         "spec": {"shoot": {
             "name": format!("c-{number:07x}"),
             "platformRegion": "cf-eu10",
@@ -313,12 +275,45 @@ fn kubeconfig(member: &Member) -> Value {
     })
 }
 
+/// The definition of `Runtime` that a control plane without its manager lacks: what a structural schema must have.
+fn runtime_crd() -> Value {
+    let any = || json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    let (mut schema, mut status) = (any(), any());
+    status["properties"] = json!({"state": {
+        "type": "string", "enum": ["Pending", "Ready", "Terminating", "Failed"],
+    }});
+    schema["properties"] = json!({"spec": any(), "status": status});
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": format!("{RUNTIME_PLURAL}.{RUNTIME_GROUP}"), "labels": {(OWN): "true"},
+        },
+        "spec": {
+            "group": RUNTIME_GROUP,
+            "scope": "Namespaced",
+            "names": {
+                "kind": RUNTIME_KIND, "listKind": "RuntimeList",
+                "plural": RUNTIME_PLURAL, "singular": "runtime",
+            },
+            "versions": [{
+                "name": RUNTIME_VERSION,
+                "served": true,
+                "storage": true,
+                "subresources": {"status": {}},
+                "schema": {"openAPIV3Schema": schema},
+            }],
+        },
+    })
+}
+
 /// The id of a runtime by its number; ids are UUIDs, as those of the broker.
-#[must_use]
 pub fn runtime_id(number: usize) -> String {
     format!("f1ee7000-0000-4000-8000-{number:012x}")
 }
 
+/// Label of what the harness created: nothing else is overwritten.
+const OWN: &str = "harness.kyma-project.io/created";
 /// The trust bundle on KCP and on every runtime.
 pub const TRUST_BUNDLE: &str = "landscape-trust";
 /// More would only queue in the API server.
@@ -327,26 +322,26 @@ const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Mutex};
-
-    use http::{Method, Request, Response};
-    use kube::client::Body;
+    use testkit::apiserver::{ApiServer, Kind};
 
     use super::*;
 
+    static CRDS: Kind = Kind::new(
+        "apiextensions.k8s.io",
+        "customresourcedefinitions",
+        "CustomResourceDefinition",
+    );
+
     #[tokio::test]
     async fn cluster_with_the_crd_of_a_real_control_plane_is_not_written_to() {
-        let methods = Arc::new(Mutex::new(Vec::new()));
-        let seen = Arc::clone(&methods);
-        let real = json!({"metadata": {"name": "runtimes", "labels": {"app": "kim"}}});
-        let answer = tower::service_fn(move |request: Request<Body>| {
-            seen.lock().unwrap().push(request.method().clone());
-            let body = Body::from(real.to_string().into_bytes());
-            std::future::ready(Ok::<_, std::convert::Infallible>(Response::new(body)))
-        });
-        let prepared = ControlPlane::prepare(Client::new(answer, "default"), None).await;
+        let server = ApiServer::with_kinds([&CRDS]);
+        let mut real = runtime_crd();
+        real["metadata"]["labels"] = json!({"app": "kim"});
+        server.put(&real);
+        let prepared = ControlPlane::prepare(server.client(), None).await;
         let error = prepared.err().map(|error| error.to_string());
         assert!(error.is_some_and(|error| error.contains(OWN)));
-        assert_eq!(*methods.lock().unwrap(), [Method::GET]);
+        assert_eq!(server.requests_of("get").len(), 1);
+        assert!(server.writes().is_empty());
     }
 }

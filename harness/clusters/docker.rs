@@ -235,7 +235,6 @@ const TIME_LIMIT: Duration = Duration::from_mins(5);
 /// The `docker` program that can use BuildKit.
 ///
 /// Debian's can; a newer client that comes first on the PATH without its buildx plugin cannot.
-#[must_use]
 pub(crate) fn program() -> PathBuf {
     let debian = Path::new("/usr/bin/docker");
     if debian.exists() {

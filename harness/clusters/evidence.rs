@@ -18,17 +18,11 @@ pub struct Evidence {
 
 impl Evidence {
     /// An empty folder `target/harness/evidence/<feature>/<scenario>`.
-    ///
-    /// # Errors
-    /// When the folder cannot be emptied or made.
     pub fn of(feature: &str, scenario: &str) -> std::io::Result<Self> {
         Self::in_folder(root().join(slug(feature)).join(slug(scenario)))
     }
 
     /// The same in a folder of the caller's choice.
-    ///
-    /// # Errors
-    /// When the folder cannot be emptied or made.
     pub fn in_folder(folder: PathBuf) -> std::io::Result<Self> {
         if folder.exists() {
             std::fs::remove_dir_all(&folder)?;
@@ -38,7 +32,6 @@ impl Evidence {
     }
 
     /// Where it lies.
-    #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -77,13 +70,11 @@ impl Evidence {
 }
 
 /// Where all evidence lies.
-#[must_use]
 pub fn root() -> PathBuf {
     workspace::state().join("evidence")
 }
 
 /// A name that is safe as one path segment: lower-case letters, digits and single hyphens.
-#[must_use]
 pub fn slug(text: &str) -> String {
     let mut slug = String::with_capacity(text.len());
     for part in text

@@ -7,7 +7,7 @@
 mod product;
 mod tools;
 
-pub use product::{Profile, ReleaseSize, Role, binary, built_binary, product, release_size};
+pub use product::{LARGEST_RELEASE, Profile, Role, binary, built_binary, product, release_size};
 pub use tools::{PROBE, gateway, private_probe, probe};
 
 use std::path::Path;
@@ -64,7 +64,6 @@ impl Image {
 }
 
 /// The digest that registries and runtimes use: `sha256:` and 64 hexadecimal digits.
-#[must_use]
 pub fn digest(bytes: &[u8]) -> String {
     format!("sha256:{:x}", Sha256::digest(bytes))
 }

@@ -2,6 +2,15 @@
 //!
 //! It sets a machine up ([`setup`]), builds images ([`images`]), starts clusters and a registry ([`cluster`],
 //! [`registry`]) inside a [`run`], and keeps diagnostics of them ([`evidence`]).
+#![expect(
+    clippy::must_use_candidate,
+    clippy::return_self_not_must_use,
+    reason = "a value that a test does not use does no harm"
+)]
+#![expect(
+    clippy::missing_errors_doc,
+    reason = "errors are of `anyhow`, with their whole context; no caller tells them apart"
+)]
 
 pub mod cluster;
 pub mod control_plane;

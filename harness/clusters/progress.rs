@@ -29,7 +29,6 @@ pub struct Progress {
 
 impl Progress {
     /// On standard error: spinners on a terminal, plain lines elsewhere.
-    #[must_use]
     pub fn new() -> Self {
         Self {
             bars: std::io::stderr().is_terminal().then(MultiProgress::new),
@@ -45,9 +44,6 @@ impl Progress {
     }
 
     /// Runs `command` to its end with its output in `target/harness/logs/<title>.log`.
-    ///
-    /// # Errors
-    /// When the program cannot be started or does not exit with 0.
     pub async fn run(&self, title: &str, command: &mut Command) -> anyhow::Result<()> {
         let log = workspace::logs().join(format!("{}.log", slug(title)));
         std::fs::create_dir_all(workspace::logs())?;
@@ -133,7 +129,6 @@ fn spinner(bars: &MultiProgress, title: &str) -> ProgressBar {
 }
 
 /// The last `lines` lines of a file; nothing when it cannot be read.
-#[must_use]
 pub fn tail(file: &Path, lines: usize) -> String {
     let text = std::fs::read(file).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);

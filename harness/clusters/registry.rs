@@ -4,27 +4,31 @@
 //! certificate are made once and kept under `target/`, so clusters that trust it can be kept too. The Docker daemon pushes
 //! to its port on loopback, where it accepts any certificate.
 
-mod identity;
-
-pub use identity::Identity;
-
 use std::net::SocketAddr;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use serde::{Deserialize, Serialize};
 use testcontainers::bollard::auth::DockerCredentials;
 use testcontainers::core::ContainerPort;
 use testcontainers::runners::AsyncRunner as _;
 use testcontainers::{ContainerAsync, GenericImage, ImageExt as _};
+use testkit::pki::Authority;
+use testkit::pki::rcgen::SanType;
 use testkit::until::until;
 
 use crate::cluster::request;
 use crate::docker::Docker;
-use crate::images::Image;
+use crate::images::{Image, digest};
 use crate::run::Run;
+use crate::workspace;
 
 /// The name by which nodes and the host know the registry.
-pub const NAME: &str = "registry.landscape.test";
+const NAME: &str = "registry.landscape.test";
+const HOST: &str = "registry.landscape.test:5000";
 
 /// A running registry.
 #[derive(Debug)]
@@ -39,9 +43,6 @@ pub struct Registry {
 
 impl Registry {
     /// Starts it in the run's network, or takes a kept one.
-    ///
-    /// # Errors
-    /// When the container does not start or does not answer.
     pub async fn start(run: &Run, image: &str, identity: &Identity) -> anyhow::Result<Self> {
         // Clusters that start simultaneously share the kept registry: the first one creates it, the others find it.
         static LOCK: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
@@ -80,9 +81,6 @@ impl Registry {
     }
 
     /// Removes the container, unless it is kept or was there before the run.
-    ///
-    /// # Errors
-    /// When Docker reports an error.
     pub async fn stop(self) -> anyhow::Result<()> {
         if self.stays {
             return Ok(());
@@ -91,21 +89,16 @@ impl Registry {
     }
 
     /// Host and port, as image references have them.
-    #[must_use]
     pub fn host(&self) -> String {
-        host()
+        HOST.to_owned()
     }
 
     /// Its authority, user and password.
-    #[must_use]
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
     /// Pushes an image under `name` (`repository:tag`) and returns the reference by which a node pulls it.
-    ///
-    /// # Errors
-    /// When the daemon lacks the image or the registry reports an error.
     pub async fn push(&self, image: &Image, name: &str) -> anyhow::Result<String> {
         let (repository, tag) = name.split_once(':').context("an image needs a tag")?;
         let target = format!("127.0.0.1:{}/{repository}", self.port);
@@ -118,7 +111,7 @@ impl Registry {
             .docker
             .push(&image.reference, (&target, tag), credentials);
         pushed.await?;
-        Ok(format!("{}/{name}", host()))
+        Ok(format!("{HOST}/{name}"))
     }
 
     /// Whether it answers by its name with a certificate of its authority, and rejects requests without credentials.
@@ -128,23 +121,69 @@ impl Registry {
             .tls_certs_only([authority])
             .resolve(NAME, SocketAddr::from(([127, 0, 0, 1], self.port)))
             .build()?;
-        let answer = client
-            .get(format!("https://{NAME}:{}/v2/", self.port))
-            .send()
-            .await?;
-        ensure!(
-            answer.status() == http::StatusCode::UNAUTHORIZED,
-            "{}",
-            answer.status()
-        );
+        let url = format!("https://{NAME}:{}/v2/", self.port);
+        let status = client.get(url).send().await?.status();
+        ensure!(status == http::StatusCode::UNAUTHORIZED, "{status}");
         Ok(())
     }
 }
 
-/// Host and port of the registry, as image references have them.
-#[must_use]
-pub fn host() -> String {
-    format!("{NAME}:5000")
+/// What the registry presents, and what its clients present to it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// The authority's certificate.
+    pub ca_pem: String,
+    /// The registry's own certificate.
+    pub certificate_pem: String,
+    /// Its key.
+    pub key_pem: String,
+    /// The user who may pull and push.
+    pub user: String,
+    /// The password of that user.
+    pub password: String,
+}
+
+impl Identity {
+    /// The one that was made first on this machine, so that kept clusters go on trusting it.
+    pub fn load_or_make() -> anyhow::Result<Self> {
+        Self::at(&workspace::state().join("registry.json"))
+    }
+
+    fn at(file: &Path) -> anyhow::Result<Self> {
+        let text =
+            workspace::get_or_create(file, || Ok(serde_json::to_string_pretty(&Self::make()?)?))?;
+        Ok(serde_json::from_str(&text)?)
+    }
+
+    fn make() -> anyhow::Result<Self> {
+        let ca = Authority::new("registry authority of the harness")?;
+        let name = SanType::DnsName(NAME.try_into()?);
+        let leaf = ca.leaf_with(NAME, |params| params.subject_alt_names.push(name))?;
+        Ok(Self {
+            ca_pem: ca.pem().to_owned(),
+            certificate_pem: leaf.pem.clone(),
+            key_pem: leaf.key_pem(),
+            user: "landscape".to_owned(),
+            // The digest of a fresh key is as random as a key, and needs no further source of chance.
+            password: digest(leaf.key.serialized_der())["sha256:".len()..][..24].to_owned(),
+        })
+    }
+
+    /// The file by which the registry knows user and password: the format of `htpasswd -B`.
+    fn htpasswd(&self) -> anyhow::Result<String> {
+        // The least cost: every request is checked.
+        let hash = bcrypt::hash(&self.password, 4)?;
+        Ok(format!("{}:{hash}\n", self.user))
+    }
+
+    /// The content of a Secret of type `kubernetes.io/dockerconfigjson` with user and password.
+    pub fn docker_config(&self) -> String {
+        let auth = BASE64.encode(format!("{}:{}", self.user, self.password));
+        serde_json::json!({ "auths": { (HOST): {
+            "username": self.user, "password": self.password, "auth": auth,
+        } } })
+        .to_string()
+    }
 }
 
 const CERTIFICATE: &str = "/etc/registry/tls.crt";
@@ -161,3 +200,30 @@ const SETTINGS: [(&str, &str); 6] = [
 ];
 const PORT: ContainerPort = ContainerPort::Tcp(5000);
 const PATIENCE: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_made_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("state/registry.json");
+        let made = Identity::at(&file).unwrap();
+        assert_eq!(Identity::at(&file).unwrap(), made);
+    }
+
+    #[test]
+    fn user_and_password_are_in_htpasswd_as_a_hash_and_in_the_docker_config() {
+        let identity = Identity::make().unwrap();
+        let file = identity.htpasswd().unwrap();
+        let (user, hash) = file.trim_end().split_once(':').unwrap();
+        assert_eq!(user, identity.user);
+        assert!(bcrypt::verify(&identity.password, hash).unwrap());
+        assert!(!bcrypt::verify("other", hash).unwrap());
+        let config: serde_json::Value = serde_json::from_str(&identity.docker_config()).unwrap();
+        let auth = config["auths"][HOST]["auth"].as_str().unwrap();
+        let decoded = String::from_utf8(BASE64.decode(auth).unwrap()).unwrap();
+        assert_eq!(decoded, format!("{}:{}", identity.user, identity.password));
+    }
+}

@@ -43,9 +43,6 @@ impl Run {
     /// Sweeps, then joins the kept network if there is one, else makes a network of its own.
     ///
     /// With `keep`, what is started in this run stays when it ends, and the next run uses it again.
-    ///
-    /// # Errors
-    /// When Docker does not answer.
     pub async fn begin(keep: bool) -> anyhow::Result<Self> {
         let docker = Docker::connect().await?;
         sweep(&docker, RunId::is_gone).await?;
@@ -68,9 +65,6 @@ impl Run {
     }
 
     /// Removes what is the run's own and is still there: the network, and containers whose handles were lost.
-    ///
-    /// # Errors
-    /// When Docker reports an error.
     pub async fn end(self) -> anyhow::Result<()> {
         for container in self.own(self.docker.containers(RUN).await?) {
             self.docker.remove_container(&container.id).await?;
@@ -155,17 +149,11 @@ impl Slot {
 }
 
 /// Containers that were kept for this checkout on this host.
-///
-/// # Errors
-/// When Docker does not answer.
 pub async fn kept_containers() -> anyhow::Result<Vec<Labelled>> {
     Ok(Owner::this().own(Docker::connect().await?.containers(KEPT).await?))
 }
 
 /// Removes what was kept for this checkout on this host, and what a sweep removes. Returns the names of what was kept.
-///
-/// # Errors
-/// When Docker does not answer.
 pub async fn forget_kept() -> anyhow::Result<Vec<String>> {
     let docker = Docker::connect().await?;
     sweep(&docker, RunId::is_gone).await?;
@@ -201,9 +189,6 @@ async fn sweep(docker: &Docker, gone: impl Fn(&RunId) -> bool) -> anyhow::Result
 /// Runs `work`; SIGINT or SIGTERM ends it early, and what this process made is removed then.
 ///
 /// For the `main` of a program that starts clusters. What was kept on request stays.
-///
-/// # Errors
-/// When a signal came.
 pub async fn interruptible<T>(work: impl Future<Output = T>) -> anyhow::Result<T> {
     let mut terminate = signal(SignalKind::terminate())?;
     tokio::select! {

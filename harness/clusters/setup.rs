@@ -31,10 +31,6 @@ pub struct Setup {
 
 impl Setup {
     /// What an earlier set-up chose; [`CLUSTER`] in the environment replaces the provider.
-    ///
-    /// # Errors
-    /// When there was none: tests show the error, because it names the command. Also when the variable is set to something
-    /// else than a value of `--cluster`.
     pub fn load() -> anyhow::Result<Self> {
         if let Some(value) = std::env::var_os(CLUSTER) {
             let choice = value
@@ -48,9 +44,6 @@ impl Setup {
     }
 
     /// The same on another provider, for one run; for [`ProviderChoice::Kube`] an earlier set-up must have built it.
-    ///
-    /// # Errors
-    /// When that image was never built.
     pub fn with_choice(self, choice: Option<ProviderChoice>) -> anyhow::Result<Self> {
         choice.map_or(Ok(self), images::chosen)
     }
@@ -63,9 +56,6 @@ impl Setup {
 }
 
 /// Makes the machine ready and says what the clusters run on. A `choice` is valid for this call: it is not saved.
-///
-/// # Errors
-/// When something cannot be installed, started or built; the text says what to do or shows the end of the log.
 pub async fn run(progress: &Progress, choice: Option<ProviderChoice>) -> anyhow::Result<Setup> {
     let before = Setup::load().ok();
     machine::ensure_inotify(progress)?;
@@ -80,9 +70,6 @@ pub async fn run(progress: &Progress, choice: Option<ProviderChoice>) -> anyhow:
 
 /// The same, and builds the product's binary at the same time: the two wait for different things most of the time
 /// (disk, network, one last link).
-///
-/// # Errors
-/// As [`run`], or when the product does not compile.
 pub async fn run_with_product(
     progress: &Progress,
     choice: Option<ProviderChoice>,

@@ -5,34 +5,27 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 
 /// The folder of the root `Cargo.toml`.
-#[must_use]
 pub fn root() -> &'static Path {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     package.ancestors().nth(2).unwrap_or(package)
 }
 
 /// Cargo's output, and that of the Go builds.
-#[must_use]
 pub fn target() -> PathBuf {
     root().join("target")
 }
 
 /// What the harness keeps from run to run: the choices of the set-up, images, logs, evidence.
-#[must_use]
 pub fn state() -> PathBuf {
     target().join("harness")
 }
 
 /// Logs of steps and containers.
-#[must_use]
 pub fn logs() -> PathBuf {
     state().join("logs")
 }
 
 /// The content of a file, which is made and written if there is none.
-///
-/// # Errors
-/// When the content cannot be made or written.
 pub fn get_or_create(
     file: &Path,
     make: impl FnOnce() -> anyhow::Result<String>,

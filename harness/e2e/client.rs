@@ -11,7 +11,7 @@ use http::header::{CONTENT_TYPE, WARNING};
 use http::{Method, Request, StatusCode};
 use kube::api::{ApiResource, DynamicObject};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::discovery::{Discovery, Scope};
+use kube::discovery::{ApiCapabilities, Discovery, Scope, verbs};
 use kube::{Config, Resource as _};
 use serde_json::Value;
 use tokio::sync::Mutex;
@@ -56,7 +56,7 @@ impl Answer {
 #[derive(Clone)]
 pub struct Client {
     inner: kube::Client,
-    kinds: Arc<Mutex<Vec<(ApiResource, Scope)>>>,
+    kinds: Arc<Mutex<Vec<(ApiResource, ApiCapabilities)>>>,
 }
 
 /// How an object is written.
@@ -167,6 +167,23 @@ impl Client {
         answer.good_for(path)
     }
 
+    /// Deletes the object at a path, if it exists.
+    pub(crate) async fn delete(&self, path: &str) -> Result<()> {
+        let answer = self.ask(Method::DELETE, path, None).await?;
+        if answer.status != StatusCode::NOT_FOUND {
+            answer.good_for(path)?;
+        }
+        Ok(())
+    }
+
+    /// Writes an object by a forced server-side apply of a field manager.
+    pub(crate) async fn apply(&self, manager: &str, path: &str, object: &Value) -> Result<()> {
+        let path = format!("{path}?fieldManager={manager}&force=true");
+        let body = object.to_string().into_bytes();
+        let applied = self.send(Method::PATCH, &path, APPLY, body);
+        applied.await?.good_for(path).map(drop)
+    }
+
     /// Writes `object`, whose kind, name and namespace are in it; gives the answer whatever its status.
     pub(crate) async fn write(&self, how: Write, object: &Value) -> Result<Answer> {
         let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
@@ -178,7 +195,7 @@ impl Client {
             Write::DryRun => (Method::POST, format!("{collection}?dryRun=All"), JSON),
             Write::Apply => {
                 let path = format!("{collection}/{name}?fieldManager=harness&force=true");
-                (Method::PATCH, path, "application/apply-patch+yaml")
+                (Method::PATCH, path, APPLY)
             }
             Write::Merge => (Method::PATCH, format!("{collection}/{name}"), MERGE),
         };
@@ -190,8 +207,8 @@ impl Client {
 
     /// Path of the objects of a kind, in a namespace unless the kind is cluster-scoped.
     pub(crate) async fn collection(&self, kind: &str, namespace: Option<&str>) -> Result<String> {
-        let (resource, scope) = self.kind(kind).await?;
-        let is_namespaced = scope == Scope::Namespaced;
+        let (resource, capabilities) = self.kind(kind).await?;
+        let is_namespaced = capabilities.scope == Scope::Namespaced;
         let namespace = is_namespaced.then_some(namespace.unwrap_or("default"));
         Ok(DynamicObject::url_path(&resource, namespace))
     }
@@ -201,13 +218,15 @@ impl Client {
         Ok(self.kind(kind).await?.0.api_version)
     }
 
-    /// Resolves a kind; discovery runs again for one that is not known yet.
-    async fn kind(&self, name: &str) -> Result<(ApiResource, Scope)> {
-        let mut kinds = self.kinds.lock().await;
-        let known = |kinds: &[(ApiResource, _)]| kinds.iter().find(|it| it.0.kind == name).cloned();
-        if let Some(kind) = known(&kinds) {
-            return Ok(kind);
-        }
+    /// Kinds whose objects can be listed.
+    pub(crate) async fn listed(&self) -> Result<impl Iterator<Item = ApiResource>> {
+        let mut kinds = self.discover().await?;
+        kinds.retain(|(_, capabilities)| capabilities.supports_operation(verbs::LIST));
+        Ok(kinds.into_iter().map(|it| it.0))
+    }
+
+    /// All kinds, those of the core group first, each in its most stable version.
+    async fn discover(&self) -> Result<Vec<(ApiResource, ApiCapabilities)>> {
         let discovery = || Discovery::new(self.inner.clone());
         let mut found = timeout(TIME_LIMIT, discovery().run_aggregated()).await??;
         if found.groups().next().is_none() {
@@ -215,14 +234,21 @@ impl Client {
             found = timeout(TIME_LIMIT, discovery().run()).await??;
         }
         let mut groups: Vec<_> = found.groups().collect();
-        // Of kinds with one name, the one of the core group.
         groups.sort_by_key(|group| group.name().to_owned());
         let resources = groups
             .iter()
             .flat_map(|group| group.resources_by_stability());
-        *kinds = resources
-            .map(|(resource, it)| (resource, it.scope))
-            .collect();
+        Ok(resources.collect())
+    }
+
+    /// Resolves a kind; discovery runs again for one that is not known yet.
+    async fn kind(&self, name: &str) -> Result<(ApiResource, ApiCapabilities)> {
+        let mut kinds = self.kinds.lock().await;
+        let known = |kinds: &[(ApiResource, _)]| kinds.iter().find(|it| it.0.kind == name).cloned();
+        if let Some(kind) = known(&kinds) {
+            return Ok(kind);
+        }
+        *kinds = self.discover().await?;
         known(&kinds).with_context(|| format!("the API server does not serve kind {name}"))
     }
 }
@@ -235,6 +261,7 @@ fn warning(header: &[u8]) -> Option<String> {
     Some(inner.replace("\\\"", "\"").replace("\\\\", "\\"))
 }
 
+const APPLY: &str = "application/apply-patch+yaml";
 const JSON: &str = "application/json";
 const MERGE: &str = "application/merge-patch+json";
 /// Longest time that one request may take.

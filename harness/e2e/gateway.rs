@@ -5,11 +5,9 @@
 //! `/v2/<manager>/event…` to the Service of the manager's listener. Its configuration is static, in one ConfigMap;
 //! certificates come from one Secret and are reloaded while it runs.
 
-mod certificates;
 mod objects;
 
-pub(crate) use certificates::{Certificates, leaf};
-pub(crate) use objects::{HOST, publish_host};
+pub(crate) use objects::{Certificates, HOST, leaf, publish_host};
 
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};

@@ -10,15 +10,15 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
-use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
-use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
+use crate::client::Client;
 use crate::landscape::differences;
-use crate::rollout;
+use crate::rollout::Workload;
 use clusters::cluster::Cluster;
 use testkit::until::until;
 
@@ -69,31 +69,17 @@ impl Product {
         Ok(())
     }
 
-    /// Waits until every replica is of the newest shape and available, and no other answers any more.
+    /// Waits until its Deployment is rolled out.
     ///
     /// # Errors
     /// When that takes too long.
     pub async fn rolled_out(&self, cluster: &Cluster) -> anyhow::Result<()> {
-        let printed: Deployment = serde_json::from_value(self.object("Deployment")?.clone())?;
-        let name = printed.metadata.name.context("a Deployment's name")?;
-        let namespace = printed.metadata.namespace.unwrap_or_default();
-        let labels = printed.spec.selector.match_labels.unwrap_or_default();
-        let labels: Vec<String> = labels.iter().map(|(k, v)| format!("{k}={v}")).collect();
-        let own = ListParams::default().labels(&labels.join(","));
-        let deployments: Api<Deployment> = Api::namespaced(cluster.client(), &namespace);
-        let pods: Api<Pod> = Api::namespaced(cluster.client(), &namespace);
-        until("the product is rolled out", PATIENCE, || async {
-            let wanted = rollout::replicas(&deployments.get(&name).await?)?;
-            // Those that drain have left the counts, and still answer.
-            let processes = pods.list_metadata(&own).await?.items.len();
-            ensure!(
-                i32::try_from(processes) == Ok(wanted),
-                "{processes} processes of {wanted}"
-            );
-            anyhow::Ok(())
-        })
-        .await?;
-        Ok(())
+        let workload = Workload {
+            client: Client::new(cluster.client()),
+            namespace: api::names::SKR_NAMESPACE,
+            name: api::runtimes::WEBHOOK_DEPLOYMENT,
+        };
+        workload.is_rolled_out().await
     }
 
     /// The printed object of a kind.

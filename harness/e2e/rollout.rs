@@ -1,17 +1,19 @@
 //! Deployments: whether one is rolled out, and what scenarios do with one.
 //!
-//! A Deployment is rolled out when all its replicas are of the newest template and available, and no others exist.
-//! Processes that drain have left the counts and may still answer.
+//! A Deployment is rolled out when all its replicas are of the newest template and available, and it has no other Pods: one
+//! that is being deleted may still answer.
+
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::{Value, json};
 
 use crate::client::Client;
-use crate::definitions::PATIENCE;
+
 use testkit::until::until;
 
-/// A Deployment whose Pods have its name as label `app`.
+/// A Deployment of a scenario's cluster.
 #[derive(Clone)]
 pub(crate) struct Workload {
     /// Client of its cluster.
@@ -25,10 +27,14 @@ pub(crate) struct Workload {
 impl Workload {
     /// Its Pods, also those that are being deleted.
     pub(crate) async fn pods(&self) -> anyhow::Result<Vec<Value>> {
-        let Self {
-            namespace, name, ..
-        } = self;
-        let path = format!("/api/v1/namespaces/{namespace}/pods?labelSelector=app={name}");
+        let deployment = self.client.get(&self.path()).await?;
+        let labels = deployment.at("/spec/selector/matchLabels").as_object();
+        let labels = labels.into_iter().flatten();
+        let selector: Vec<String> = labels
+            .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
+            .collect();
+        let (namespace, selector) = (self.namespace, selector.join(","));
+        let path = format!("/api/v1/namespaces/{namespace}/pods?labelSelector={selector}");
         let listed = self.client.get(&path).await?;
         Ok(listed.at("/items").as_array().cloned().unwrap_or_default())
     }
@@ -56,11 +62,20 @@ impl Workload {
         })
     }
 
+    /// Number of its replicas, if it is rolled out.
+    pub(crate) async fn replicas(&self) -> anyhow::Result<usize> {
+        let deployment = self.client.get(&self.path()).await?.object;
+        let wanted = usize::try_from(replicas(&serde_json::from_value(deployment)?)?)?;
+        // Pods that are being deleted have left the counts.
+        let pods = self.pods().await?.len();
+        ensure!(pods == wanted, "{pods} Pods for {wanted} replicas");
+        Ok(wanted)
+    }
+
     /// Waits until it is rolled out.
     pub(crate) async fn is_rolled_out(&self) -> anyhow::Result<()> {
         let what = format!("Deployment {} is rolled out", self.name);
-        let path = self.path();
-        until(&what, PATIENCE, || replicas_at(&self.client, &path)).await?;
+        until(&what, PATIENCE, || self.replicas()).await?;
         Ok(())
     }
 
@@ -83,21 +98,13 @@ impl Workload {
         self.is_rolled_out().await
     }
 
-    /// Replaces all Pods, as `kubectl rollout restart`, and waits until the old ones are deleted.
+    /// Replaces all Pods, as `kubectl rollout restart`, and waits until it is rolled out.
     pub(crate) async fn restart(&self) -> anyhow::Result<()> {
-        let before = self.pod_names().await?;
         let annotations = json!({ "harness.test/restarted": stamp() });
         let change =
             json!({ "spec": { "template": { "metadata": { "annotations": annotations } } } });
         self.client.patch(&self.path(), &change).await?;
-        self.is_rolled_out().await?;
-        until("the old Pods are deleted", PATIENCE, || async {
-            let now = self.pod_names().await?;
-            ensure!(now.iter().all(|pod| !before.contains(pod)), "{now:?}");
-            anyhow::Ok(())
-        })
-        .await?;
-        Ok(())
+        self.is_rolled_out().await
     }
 
     /// Changes an annotation of each Pod: the kubelet then updates mounted Secrets at once, not within a minute.
@@ -128,7 +135,7 @@ fn stamp() -> String {
 }
 
 /// Number of replicas of a Deployment that is rolled out.
-pub(crate) fn replicas(deployment: &Deployment) -> anyhow::Result<i32> {
+fn replicas(deployment: &Deployment) -> anyhow::Result<i32> {
     let wanted = deployment.spec.replicas.unwrap_or(1);
     let status = deployment.status.as_ref().context("no status yet")?;
     ensure!(
@@ -146,11 +153,8 @@ pub(crate) fn replicas(deployment: &Deployment) -> anyhow::Result<i32> {
     Ok(wanted)
 }
 
-/// The same of the Deployment at a path.
-pub(crate) async fn replicas_at(client: &Client, path: &str) -> anyhow::Result<i32> {
-    let live = client.get(path).await?;
-    replicas(&serde_json::from_value(live.object)?)
-}
+/// Longest time that a rollout may take, on a machine that runs several suites.
+const PATIENCE: Duration = Duration::from_mins(2);
 
 #[cfg(test)]
 mod tests {

@@ -10,17 +10,13 @@ pub(crate) mod controller;
 mod faults;
 pub(crate) mod inventory;
 pub(crate) mod kim;
-pub(crate) mod objects;
 pub(crate) mod pods;
 mod pool;
-mod rotation;
-pub(crate) mod runtime;
 pub(crate) mod runtime_cluster;
 pub(crate) mod source;
 
-pub use self::clusters::Clusters;
+pub use self::clusters::{Clusters, Rotation};
 pub use pool::{ClustersPool, start};
 pub(crate) use pool::{Leased, RUNTIMES, number};
-pub use rotation::Rotation;
 
 use crate::definitions::PATIENCE as DEADLINE;

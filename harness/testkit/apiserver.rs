@@ -9,13 +9,11 @@
 //! requests, and faults.
 
 mod behaviour;
-mod faults;
+mod change;
 mod fields;
 pub mod kinds;
-mod memo;
 mod merge;
 mod object;
-mod record;
 mod request;
 pub mod respond;
 mod rights;
@@ -32,16 +30,14 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
-pub use behaviour::{Behaviour, Creation, Rollout};
-pub use faults::{FaultBuilder, FaultHandle, Hold};
+pub use behaviour::{Behaviour, Creation, FaultBuilder, FaultHandle, Hold, Rollout};
 pub use kinds::Kind;
-pub use record::{Asked, Recorded};
 pub use respond::Body;
 pub use rights::Rights;
-pub use service::{InProcess, Reset};
+pub use service::{Asked, Recorded, Reset};
 
 use crate::Place;
-use faults::Fault;
+use behaviour::Fault;
 use store::Store;
 
 /// See the module. Clones are the same server.
@@ -70,24 +66,16 @@ impl Default for ApiServer {
 
 impl ApiServer {
     /// A server that serves the built-in kinds to a client that may do everything.
-    #[must_use]
     pub fn new() -> Self {
-        Self::with(Behaviour::default())
+        Self::with_kinds([])
     }
 
     /// A server that serves these kinds of CustomResourceDefinitions as well.
-    #[must_use]
     pub fn with_kinds(custom: impl IntoIterator<Item = &'static Kind>) -> Self {
-        let kinds = kinds::builtin().into_iter().chain(custom).collect();
-        Self::with(Behaviour {
-            kinds,
+        let behaviour = Behaviour {
+            kinds: kinds::builtin().into_iter().chain(custom).collect(),
             ..Behaviour::default()
-        })
-    }
-
-    /// A server that behaves so.
-    #[must_use]
-    pub fn with(behaviour: Behaviour) -> Self {
+        };
         let store = Store::new(Arc::default(), 0, Arc::new(behaviour));
         store.keep_history();
         Self(Arc::new(Shared {
@@ -97,7 +85,6 @@ impl ApiServer {
     }
 
     /// The objects.
-    #[must_use]
     pub fn store(&self) -> &Store {
         &self.0.store
     }
@@ -132,7 +119,6 @@ impl ApiServer {
     }
 
     /// One object.
-    #[must_use]
     pub fn get(&self, resource: &str, namespace: &str, name: &str) -> Option<Value> {
         self.store().object(&place(resource, namespace, name))
     }
@@ -162,13 +148,11 @@ impl ApiServer {
     }
 
     /// Requests so far.
-    #[must_use]
     pub fn requests(&self) -> Vec<Recorded> {
         self.state().requests.clone()
     }
 
     /// The requests of a pattern (see [`Asked::is_of`]).
-    #[must_use]
     pub fn requests_of(&self, pattern: &str) -> Vec<Recorded> {
         let state = self.state();
         let of = state.requests.iter().filter(|it| it.asked.is_of(pattern));
@@ -176,15 +160,11 @@ impl ApiServer {
     }
 
     /// The number of requests of a pattern.
-    #[must_use]
     pub fn count(&self, pattern: &str) -> usize {
-        let state = self.state();
-        let of = state.requests.iter().filter(|it| it.asked.is_of(pattern));
-        of.count()
+        self.requests_of(pattern).len()
     }
 
     /// Writes so far, rejected ones included, as text: `apply secrets a/b`.
-    #[must_use]
     pub fn writes(&self) -> Vec<String> {
         let state = self.state();
         let writes = state.requests.iter().filter(|it| it.is_write());
@@ -192,26 +172,17 @@ impl ApiServer {
     }
 
     /// Forgets the requests so far, and returns them.
-    #[must_use]
     pub fn take_requests(&self) -> Vec<Recorded> {
         std::mem::take(&mut self.state().requests)
     }
 
     /// The most requests of a pattern that were being answered at the same time.
-    #[must_use]
     pub fn most_at_once(&self, pattern: &str) -> usize {
         let spans = self.requests_of(pattern);
-        let open = |at: Instant| {
-            spans
-                .iter()
-                .filter(|it| it.begin <= at && it.end.is_none_or(|end| end > at))
-                .count()
-        };
-        spans
-            .iter()
-            .map(|it| open(it.begin))
-            .max()
-            .unwrap_or_default()
+        let is_open = |it: &&Recorded, at| it.begin <= at && it.end.is_none_or(|end| end > at);
+        let open = |at: Instant| spans.iter().filter(|it| is_open(it, at)).count();
+        let most = spans.iter().map(|it| open(it.begin)).max();
+        most.unwrap_or_default()
     }
 
     /// How long every write takes from now on.
@@ -225,7 +196,6 @@ impl ApiServer {
     }
 
     /// Something that is wrong with the next requests of a pattern.
-    #[must_use]
     pub fn fault(&self, pattern: &str) -> FaultBuilder {
         FaultBuilder {
             server: self.clone(),
@@ -233,22 +203,9 @@ impl ApiServer {
             times: usize::MAX,
         }
     }
-
-    /// A client that calls the server without sockets.
-    #[must_use]
-    pub fn client(&self) -> kube::Client {
-        kube::Client::new(self.service(), "default")
-    }
-
-    /// The server as a service; the product's own clients can be built over it.
-    #[must_use]
-    pub fn service(&self) -> InProcess {
-        InProcess(self.clone())
-    }
 }
 
 /// Where an object is; the namespace of cluster-scoped objects is empty.
-#[must_use]
 pub fn place(resource: &str, namespace: &str, name: &str) -> Place {
     Place {
         resource: resource.to_owned(),

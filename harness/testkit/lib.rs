@@ -2,6 +2,15 @@
 //!
 //! An API server in memory ([`apiserver`]), certificates ([`pki`]), servers over TLS ([`tls`]), a reader of metrics
 //! ([`metrics`]) and waiting for a condition ([`until`]). It imports no crate of `src`, so that these may use it.
+#![expect(
+    clippy::must_use_candidate,
+    clippy::return_self_not_must_use,
+    reason = "a value that a test does not use does no harm"
+)]
+#![expect(
+    clippy::missing_errors_doc,
+    reason = "an error ends the test with its own text; no caller tells errors apart"
+)]
 
 pub mod apiserver;
 pub mod metrics;

@@ -33,7 +33,6 @@ impl std::fmt::Display for Sample {
 
 impl Samples {
     /// What a registry exposes now.
-    #[must_use]
     pub fn of(registry: &Registry) -> Self {
         let mut text = String::new();
         // Writing to a string cannot fail.
@@ -42,7 +41,6 @@ impl Samples {
     }
 
     /// What a text exposes; lines that are no samples are passed over.
-    #[must_use]
     pub fn parse(text: &str) -> Self {
         let lines = text.lines().filter(|line| !line.starts_with('#'));
         Self(lines.filter_map(sample).collect())
@@ -68,7 +66,6 @@ impl Samples {
     }
 
     /// The value of the one sample of a series; `None` if there is none or there are several.
-    #[must_use]
     pub fn value(&self, series: &str) -> Option<f64> {
         let mut matching = self.matching(series);
         let first = matching.next()?;
@@ -76,7 +73,6 @@ impl Samples {
     }
 
     /// The value of the one sample with these labels and no others: `x_total{code="200"}`.
-    #[must_use]
     pub fn exact(&self, series: &str) -> Option<f64> {
         let wanted = sample(&format!("{series} 0"))?;
         let mut matching = self.matching(series);
@@ -86,14 +82,12 @@ impl Samples {
     }
 
     /// The sum of a series; 0 if there is no sample.
-    #[must_use]
     pub fn sum(&self, series: &str) -> f64 {
         // The sum of no floats is a negative zero.
         self.matching(series).fold(0.0, |sum, it| sum + it.value)
     }
 
     /// The same as a whole number, for what counts.
-    #[must_use]
     pub fn count(&self, series: &str) -> u64 {
         // The text of a number that is neither whole nor positive is no `u64`.
         self.sum(series).to_string().parse().unwrap_or(u64::MAX)

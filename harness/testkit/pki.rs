@@ -38,17 +38,11 @@ pub struct Authority {
 
 impl Authority {
     /// A self-signed one of that common name.
-    ///
-    /// # Errors
-    /// When its key cannot be made.
     pub fn new(common_name: &str) -> Result<Self, rcgen::Error> {
         Self::with(common_name, |_| ())
     }
 
     /// The same with changed parameters.
-    ///
-    /// # Errors
-    /// When the parameters cannot be signed.
     pub fn with(
         common_name: &str,
         change: impl FnOnce(&mut CertificateParams),
@@ -71,23 +65,16 @@ impl Authority {
     }
 
     /// Its certificate, PEM.
-    #[must_use]
     pub fn pem(&self) -> &str {
         &self.certificate.pem
     }
 
     /// A certificate of that common name.
-    ///
-    /// # Errors
-    /// When no key can be made.
     pub fn leaf(&self, common_name: &str) -> Result<Leaf, rcgen::Error> {
         self.leaf_with(common_name, |_| ())
     }
 
     /// The same with changed parameters.
-    ///
-    /// # Errors
-    /// When the parameters cannot be signed.
     pub fn leaf_with(
         &self,
         common_name: &str,
@@ -97,9 +84,6 @@ impl Authority {
     }
 
     /// The same for a given key.
-    ///
-    /// # Errors
-    /// When the parameters cannot be signed.
     pub fn leaf_of(
         &self,
         key: KeyPair,
@@ -125,7 +109,6 @@ impl Authority {
     }
 
     /// Trust in this authority alone.
-    #[must_use]
     pub fn roots(&self) -> RootCertStore {
         let mut roots = RootCertStore::empty();
         // What was signed here can be read.
@@ -134,9 +117,6 @@ impl Authority {
     }
 
     /// What checks client certificates of this authority.
-    ///
-    /// # Errors
-    /// When the authority's own certificate is of no use.
     pub fn client_verifier(
         &self,
     ) -> Result<Arc<dyn ClientCertVerifier>, rustls::server::VerifierBuilderError> {
@@ -148,22 +128,17 @@ impl Authority {
 
 impl Leaf {
     /// The key in rustls' form.
-    #[must_use]
     pub fn key_der(&self) -> PrivateKeyDer<'static> {
         PrivatePkcs8KeyDer::from(self.key.serialize_der()).into()
     }
 
     /// The key, PEM.
-    #[must_use]
     pub fn key_pem(&self) -> String {
         self.key.serialize_pem()
     }
 
     /// A server that shows this certificate and speaks these protocols; with an authority it requires a client
     /// certificate of it.
-    ///
-    /// # Errors
-    /// When certificate and key do not fit.
     pub fn server_config(
         &self,
         alpn: &[&str],
@@ -184,9 +159,6 @@ impl Leaf {
 }
 
 /// A client that trusts these roots, and shows the certificate if there is one.
-///
-/// # Errors
-/// When certificate and key do not fit.
 pub fn client_config(
     roots: RootCertStore,
     certificate: Option<&Leaf>,
@@ -196,9 +168,6 @@ pub fn client_config(
 }
 
 /// The same with these versions of TLS.
-///
-/// # Errors
-/// When certificate and key do not fit.
 pub fn client_config_of(
     versions: &[&'static SupportedProtocolVersion],
     roots: RootCertStore,
@@ -221,7 +190,6 @@ fn protocols(alpn: &[&str]) -> Vec<Vec<u8>> {
 }
 
 /// The cryptography of all tests: aws-lc, as in the product.
-#[must_use]
 pub fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }
@@ -237,7 +205,6 @@ pub fn not_yet_valid(params: &mut CertificateParams) {
 }
 
 /// A moment at which certificates are valid that are neither [`expired`] nor [`not_yet_valid`]: in January 2027.
-#[must_use]
 pub fn today() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_hours(500_000)
 }

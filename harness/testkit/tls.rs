@@ -58,9 +58,6 @@ impl Drop for TlsServer {
 
 impl TlsServer {
     /// Answers every request by the function.
-    ///
-    /// # Errors
-    /// When no port is free.
     pub async fn answering<F, A>(config: ServerConfig, answer: F) -> io::Result<Self>
     where
         F: Fn(Request<Incoming>) -> A + Clone + Send + Sync + 'static,
@@ -73,9 +70,6 @@ impl TlsServer {
     }
 
     /// Serves an API server in memory. A fault that breaks a connection breaks it.
-    ///
-    /// # Errors
-    /// When no port is free.
     pub async fn of(config: ServerConfig, server: ApiServer) -> io::Result<Self> {
         Self::answering(config, move |request| {
             let server = server.clone();
@@ -101,9 +95,6 @@ impl TlsServer {
     }
 
     /// Hands every TLS session to the function.
-    ///
-    /// # Errors
-    /// When no port is free.
     pub async fn over_tls<F>(config: ServerConfig, serve: F) -> io::Result<Self>
     where
         F: Fn(TlsStream<TcpStream>, Arc<Seen>) -> BoxFuture<'static, ()>
@@ -125,9 +116,6 @@ impl TlsServer {
     }
 
     /// Hands every TCP connection to the function.
-    ///
-    /// # Errors
-    /// When no port is free.
     pub async fn over_tcp<F>(serve: F) -> io::Result<Self>
     where
         F: Fn(TcpStream, Arc<Seen>) -> BoxFuture<'static, ()> + Send + Sync + 'static,
@@ -158,7 +146,6 @@ impl TlsServer {
     }
 
     /// Its address.
-    #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -170,25 +157,21 @@ impl TlsServer {
     }
 
     /// Connections so far.
-    #[must_use]
     pub fn opened(&self) -> usize {
         self.seen.opened.load(Ordering::SeqCst)
     }
 
     /// Connections that are open.
-    #[must_use]
     pub fn open(&self) -> usize {
         self.seen.open.load(Ordering::SeqCst)
     }
 
     /// Requests so far.
-    #[must_use]
     pub fn requests(&self) -> usize {
         self.seen.requests.load(Ordering::SeqCst)
     }
 
     /// The most requests that were being answered at the same time.
-    #[must_use]
     pub fn busiest(&self) -> usize {
         self.seen.busiest.load(Ordering::SeqCst)
     }
@@ -239,7 +222,6 @@ where
 }
 
 /// A complete answer.
-#[must_use]
 pub fn answer(status: u16, body: impl Into<Bytes>) -> Response<Body> {
     let body = Full::new(body.into()).map_err(|never| match never {});
     let mut response = Response::new(body.boxed_unsync());

@@ -1,8 +1,7 @@
 //! Waiting: the only file of the harness that may sleep.
 //!
-//! Invariant: every wait is *level-triggered* (it asks for the state again, it never waits for an edge) and has a
-//! deadline; when the deadline passes, the error names what was awaited and what was seen last. Deliberately
-//! absent: a wait for a fixed time. [`holds`] looks at a state all the time, which is how "nothing happens" is shown.
+//! Every wait asks for the state again and has a deadline; when it passes, the error names what was awaited and what was
+//! seen last. [`holds`] looks at a state for a time, which is how "nothing happens" is shown.
 #![expect(
     clippy::disallowed_methods,
     reason = "polling sleeps between two looks at the state"
@@ -17,18 +16,13 @@ use tokio::time::{Instant, sleep, timeout_at};
 ///
 /// The probe returns an `Option`, a `Result` or a `bool`; `None`, `Err` and `false` mean "not yet". A probe that
 /// hangs is cut off at the deadline.
-///
-/// # Errors
-/// [`TooLate`] with the last answer of the probe.
-pub async fn until<P, F, A>(
+pub async fn until<F, A: Answer>(
     what: &str,
     deadline: Duration,
-    mut probe: P,
+    mut probe: impl FnMut() -> F,
 ) -> Result<A::Value, TooLate>
 where
-    P: FnMut() -> F,
     F: Future<Output = A>,
-    A: Answer,
 {
     let end = Instant::now() + deadline;
     let mut pause = FIRST_PAUSE;
@@ -55,14 +49,13 @@ where
 }
 
 /// Polls `probe` for the whole of `span` and fails at the first answer that is not a value.
-///
-/// # Errors
-/// [`Broken`] with that answer.
-pub async fn holds<P, F, A>(what: &str, span: Duration, mut probe: P) -> Result<(), Broken>
+pub async fn holds<F, A: Answer>(
+    what: &str,
+    span: Duration,
+    mut probe: impl FnMut() -> F,
+) -> Result<(), Broken>
 where
-    P: FnMut() -> F,
     F: Future<Output = A>,
-    A: Answer,
 {
     let begin = Instant::now();
     loop {
@@ -86,9 +79,6 @@ pub trait Answer {
     type Value;
 
     /// The value, or the reason why there is none yet.
-    ///
-    /// # Errors
-    /// The reason, as text for [`TooLate`].
     fn seen(self) -> Result<Self::Value, String>;
 }
 
@@ -148,59 +138,33 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn yields_the_value_once_it_is_there() {
-        let mut calls = 0;
-        let value = until("third call", Duration::from_secs(5), || {
-            calls += 1;
-            let seen = (calls == 3).then_some(calls);
-            async move { seen }
-        })
-        .await;
-        assert_eq!(value.unwrap(), 3);
+        let mut calls = 0..;
+        let third = until("third call", Duration::from_secs(5), || {
+            std::future::ready(calls.next().filter(|it| *it == 2))
+        });
+        assert_eq!(third.await.unwrap(), 2);
     }
 
     #[tokio::test(start_paused = true)]
     async fn says_what_was_seen_last() {
-        let begin = Instant::now();
-        let error = until("a Pod", Duration::from_secs(5), || async {
-            Err::<(), _>(anyhow::anyhow!("Pending").context("pod web"))
-        })
-        .await
-        .unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "a Pod: not within 5s; last seen: pod web: Pending"
-        );
-        assert!(begin.elapsed() <= Duration::from_secs(5));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn cuts_off_a_probe_that_hangs() {
-        let error = until(
-            "a hang",
-            Duration::from_secs(1),
-            std::future::pending::<bool>,
-        )
-        .await
-        .unwrap_err();
-        assert!(error.to_string().ends_with("no answer at all"), "{error}");
+        let pending = async || Err::<(), _>(anyhow::anyhow!("Pending").context("pod web"));
+        let error = until("a Pod", Duration::from_secs(5), pending).await;
+        let text = "a Pod: not within 5s; last seen: pod web: Pending";
+        assert_eq!(error.unwrap_err().to_string(), text);
+        let hang = std::future::pending::<bool>;
+        let error = until("a hang", Duration::from_secs(1), hang).await;
+        let text = error.unwrap_err().to_string();
+        assert!(text.ends_with("no answer at all"), "{text}");
     }
 
     #[tokio::test(start_paused = true)]
     async fn holds_fails_at_the_first_break() {
         let begin = Instant::now();
-        let error = holds("quiet", Duration::from_secs(3), || async {
-            begin.elapsed() < Duration::from_secs(1)
-        })
-        .await
-        .unwrap_err();
-        assert!(
-            error
-                .to_string()
-                .starts_with("quiet: no longer true after 1s"),
-            "{error}"
-        );
-        holds("always", Duration::from_secs(3), || async { true })
-            .await
-            .unwrap();
+        let early = async || begin.elapsed() < Duration::from_secs(1);
+        let error = holds("quiet", Duration::from_secs(3), early).await;
+        let text = error.unwrap_err().to_string();
+        assert!(text.starts_with("quiet: no longer true after 1s"), "{text}");
+        let always = holds("always", Duration::from_secs(3), async || true);
+        always.await.unwrap();
     }
 }

@@ -20,14 +20,6 @@ pub(super) enum Size {
 }
 
 impl Size {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Small => "small",
-            Self::Typical => "typical",
-            Self::Large => "large",
-        }
-    }
-
     /// Containers, init containers, variables of each.
     fn counts(self) -> (usize, usize, usize) {
         match self {

@@ -3,26 +3,21 @@
 //! Both have a certificate of the same kind and run on the same core. The webhook has the configuration, the Namespaces, the
 //! pull Secret and the trust bundle of a landscape, from an [`ApiServer`] that records its requests; metrics and logs are on.
 
-use std::net::SocketAddr;
-use std::time::Duration;
-
 use anyhow::{Context as _, ensure};
 use api::names;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use clusters::control_plane::Sources;
 use serde_json::{Value, json};
-use tempfile::TempDir;
 use testkit::apiserver::{ApiServer, Asked};
 use testkit::pki::{Authority, rcgen::SanType};
 use testkit::tls::TlsServer;
-use testkit::until::holds;
 
 use super::reviews::{self, Size};
-use crate::environment::{Bench, write_certificate};
+use crate::environment::Bench;
 use crate::fleet::kubeconfig;
 use crate::load::{Requests, Target, post};
-use crate::process::{self, Process, free_address, is_ready};
+use crate::process::{Process, Program};
 
 /// A server under load.
 pub(super) struct System {
@@ -32,86 +27,73 @@ pub(super) struct System {
     pub(super) idle: f64,
 }
 
-impl System {
-    /// Of an idle process.
-    fn new((target, process): (Target, Process)) -> anyhow::Result<Self> {
-        let idle = process.memory("VmRSS")?;
-        Ok(Self {
-            process,
-            target,
-            idle,
-        })
-    }
-}
-
 /// Both systems, and what the webhook needs.
-pub(super) struct Systems {
+pub(super) struct Systems<'a> {
     pub(super) baseline: System,
     pub(super) webhook: System,
+    program: Program<'a>,
     api: ApiServer,
-    metrics: SocketAddr,
     _api_server: TlsServer,
-    _folder: TempDir,
 }
 
-impl Systems {
+impl<'a> Systems<'a> {
     /// Starts both and waits until they are ready.
-    pub(super) async fn start(bench: &Bench<'_>) -> anyhow::Result<Self> {
-        let (authority, folder) = (Authority::new("bench")?, tempfile::tempdir()?);
+    pub(super) async fn start(bench: &'a Bench<'a>) -> anyhow::Result<Self> {
+        let (authority, program) = (Authority::new("bench")?, Program::new(bench, "webhook")?);
         // The webhook requires the name of its Service.
-        let service =
-            SanType::DnsName(format!("{SERVICE}.{}.svc", names::SKR_NAMESPACE).try_into()?);
-        let leaf =
-            authority.leaf_with("webhook", |params| params.subject_alt_names.push(service))?;
-        write_certificate(&authority, &leaf, folder.path())?;
+        let name = format!("{SERVICE}.{}.svc", names::SKR_NAMESPACE).try_into()?;
+        let leaf = authority.leaf_with("webhook", |params| {
+            params.subject_alt_names.push(SanType::DnsName(name));
+        })?;
+        program.write_certificate(&authority, &leaf)?;
         let api = ApiServer::new();
         for object in objects(authority.pem())? {
             api.put(&object);
         }
-        let server = authority
-            .leaf("kube-apiserver")?
-            .server_config(&["h2", "http/1.1"], None)?;
+        let leaf = authority.leaf("kube-apiserver")?;
+        let server = leaf.server_config(&["h2", "http/1.1"], None)?;
         let api_server = TlsServer::of(server, api.clone()).await?;
-        let file = |name: &str| folder.path().join(name).display().to_string();
         let cluster = json!({
             "server": format!("https://{}", api_server.address()),
             "certificate-authority-data": BASE64.encode(authority.pem()),
         });
         let kubeconfig = kubeconfig("bench", &cluster, &json!({"token": "bench"}));
-        std::fs::write(file("kubeconfig"), kubeconfig)?;
-        let baseline = bench.start_baseline(&authority).await?;
-        let [address, health, metrics] = [free_address()?, free_address()?, free_address()?];
-        let arguments = [
+        std::fs::write(program.file("kubeconfig"), kubeconfig)?;
+        let (target, baseline) = bench.start_baseline(&authority).await?;
+        let mut process = program.start(vec![
             "webhook".to_owned(),
-            format!("--webhook-bind-address={address}"),
-            format!("--health-probe-bind-address={health}"),
-            format!("--metrics-bind-address={metrics}"),
-            format!("--kubeconfig={}", file("kubeconfig")),
-            format!("--webhook-cert-path={}", folder.path().display()),
+            format!("--webhook-bind-address={}", program.address),
+            format!("--metrics-bind-address={}", program.metrics),
+            format!("--kubeconfig={}", program.file("kubeconfig")),
+            format!("--webhook-cert-path={}", program.file("")),
             format!("--namespace={}", names::SKR_NAMESPACE),
             format!("--landscape={LANDSCAPE}"),
             "--leader-elect-identity=bench".to_owned(),
             "--shutdown-delay-duration=0s".to_owned(),
-        ];
-        let (core, program) = (bench.core, &bench.product);
-        let mut process = Process::start("webhook", core, program, &arguments)?;
-        process.ready(health).await?;
-        let target = Target::tls(address, &authority, None)?;
-        // Its first lists and writes are not part of its idle state.
-        holds("the webhook stays ready", SETTLING, || is_ready(health)).await?;
+        ])?;
+        program.ready(&mut process).await?;
+        let webhook = System {
+            idle: program.idle_memory(&process).await?,
+            process,
+            target: Target::tls(program.address, &authority, None)?,
+        };
+        let baseline = System {
+            idle: baseline.memory("VmRSS")?,
+            process: baseline,
+            target,
+        };
         Ok(Self {
-            baseline: System::new(baseline)?,
-            webhook: System::new((target, process))?,
+            baseline,
+            webhook,
+            program,
             api,
-            metrics,
             _api_server: api_server,
-            _folder: folder,
         })
     }
 
     /// Requests to the API server other than watches and those of leases, and reviews, so far.
     pub(super) async fn calls(&self) -> anyhow::Result<[u64; 2]> {
-        let reviews = process::metrics(self.metrics).await?.count(REVIEWS);
+        let reviews = self.program.metrics().await?.count(REVIEWS);
         let requests = self.api.requests();
         let is_counted = |asked: &Asked| asked.verb != "watch" && asked.resource != "leases";
         let requests = requests.iter().filter(|it| is_counted(&it.asked)).count();
@@ -130,7 +112,7 @@ pub(super) enum Kind {
     Mutated,
 }
 
-/// A review in one size.
+/// One review in one size.
 pub(super) struct Case {
     pub(super) size: Size,
     pub(super) kind: Kind,
@@ -140,22 +122,21 @@ pub(super) struct Case {
 
 impl Case {
     /// The case, answered correctly by both.
-    pub(super) async fn checked(systems: &Systems, size: Size, kind: Kind) -> anyhow::Result<Self> {
-        let namespace = if kind == Kind::NoFeature {
-            PLAIN
-        } else {
-            OPTED_IN
+    pub(super) async fn checked(
+        systems: &Systems<'_>,
+        size: Size,
+        kind: Kind,
+    ) -> anyhow::Result<Self> {
+        let (namespace, expect) = match kind {
+            Kind::AllFeatures => (OPTED_IN, "\"patch\":"),
+            Kind::NoFeature => (PLAIN, ALLOWED),
+            Kind::Mutated => (OPTED_IN, ALLOWED),
         };
         let mut pod = reviews::pod(size, namespace)?;
         if kind == Kind::Mutated {
             let response = ask(&systems.webhook, &requests(&pod, "")).await?;
             pod = patched(&pod, &response)?;
         }
-        let expect = if kind == Kind::AllFeatures {
-            "\"patch\":"
-        } else {
-            ALLOWED
-        };
         let case = Self {
             size,
             kind,
@@ -181,7 +162,7 @@ impl Case {
             Kind::NoFeature => "no feature",
             Kind::Mutated => "already mutated",
         };
-        format!("{}, {kind}", self.size.name())
+        format!("{:?}, {kind}", self.size).to_lowercase()
     }
 }
 
@@ -213,41 +194,33 @@ fn check_mutation(before: &Value, after: &Value) -> anyhow::Result<()> {
     let mount = json!({"name": VOLUME, "mountPath": "/etc/ssl/certs", "readOnly": true});
     let fips = json!({"name": names::FIPS_VARIABLE, "value": "true"});
     let landscape = json!({"name": names::LANDSCAPE_VARIABLE, "value": LANDSCAPE});
-    let prefix = "r0.landscape.example/ghcr/kyma-project/prod/";
-    let containers = |pod: &'_ Value| -> Vec<Value> {
-        let lists = ["containers", "initContainers"].map(|list| pod["spec"][list].clone());
-        lists
-            .iter()
-            .filter_map(Value::as_array)
-            .flatten()
-            .cloned()
-            .collect()
+    let containers = |pod: &Value| -> Vec<Value> {
+        let lists = ["containers", "initContainers"].map(|it| pod["spec"][it].as_array().cloned());
+        lists.into_iter().flatten().flatten().collect()
     };
     for (container, earlier) in containers(after).iter().zip(&containers(before)) {
-        let mutated = container["image"]
-            .as_str()
-            .is_some_and(|it| it.starts_with(prefix))
-            && has(&container["env"], &fips)
-            && has(&container["env"], &landscape)
-            && has(&container["volumeMounts"], &mount);
+        let image = container["image"].as_str().unwrap_or_default();
         let mut variables = earlier["env"].as_array().into_iter().flatten();
-        let kept = variables.all(|it| has(&container["env"], it))
-            && container["resources"] == earlier["resources"];
         ensure!(
-            mutated && kept,
+            image.starts_with("r0.landscape.example/ghcr/kyma-project/prod/")
+                && has(&container["env"], &fips)
+                && has(&container["env"], &landscape)
+                && has(&container["volumeMounts"], &mount)
+                && variables.all(|it| has(&container["env"], it))
+                && container["resources"] == earlier["resources"],
             "a container that was not mutated: {container}"
         );
     }
     let (spec, metadata) = (&after["spec"], &after["metadata"]);
+    let secret = json!({"name": names::PULL_SECRET});
     let mut volumes = spec["volumes"].as_array().into_iter().flatten();
-    let mutated = volumes.any(|it| it["name"] == VOLUME)
-        && has(
-            &spec["imagePullSecrets"],
-            &json!({"name": names::PULL_SECRET}),
-        )
-        && metadata["annotations"][names::MARKER] == "true"
-        && metadata["managedFields"] == before["metadata"]["managedFields"];
-    ensure!(mutated, "a Pod that was not mutated: {metadata}");
+    ensure!(
+        volumes.any(|it| it["name"] == VOLUME)
+            && has(&spec["imagePullSecrets"], &secret)
+            && metadata["annotations"][names::MARKER] == "true"
+            && metadata["managedFields"] == before["metadata"]["managedFields"],
+        "a Pod that was not mutated: {metadata}"
+    );
     Ok(())
 }
 
@@ -271,13 +244,10 @@ fn objects(authority: &str) -> anyhow::Result<Vec<Value>> {
         }],
     }));
     for name in [OPTED_IN, PLAIN, names::SKR_NAMESPACE, "kube-system"] {
-        let all = if name == OPTED_IN {
-            json!({"rt-cfg.kyma-project.io/all": "true"})
-        } else {
-            json!({})
-        };
-        let labels = json!({"kubernetes.io/metadata.name": name});
-        let metadata = json!({"name": name, "annotations": all, "labels": labels});
+        let mut metadata = json!({"name": name, "labels": {"kubernetes.io/metadata.name": name}});
+        if name == OPTED_IN {
+            metadata["annotations"] = json!({"rt-cfg.kyma-project.io/all": "true"});
+        }
         objects.push(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}));
     }
     Ok(objects)
@@ -291,4 +261,3 @@ const PLAIN: &str = "plain";
 const LANDSCAPE: &str = "bench";
 const VOLUME: &str = "rt-bootstrapper-certs";
 const ALLOWED: &str = "\"allowed\":true";
-const SETTLING: Duration = Duration::from_secs(3);

@@ -11,13 +11,12 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use testkit::pki::Authority;
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::kcp::{Expected, Gateway, Mode, ReceivedEvents};
-use super::watcher::{Program, Reviews, load};
+use super::kcp::{Expected, Gateway, Kcp, Mode};
+use super::watcher::{Reviews, Watcher};
 use crate::environment::Bench;
 use crate::load::{Connection, Exchange, Target, latencies};
 use crate::process::Process;
@@ -27,32 +26,18 @@ use crate::statistics::Estimate;
 /// Part `kills`.
 pub(super) async fn kills(bench: &Bench<'_>, kills: u32) -> anyhow::Result<Table> {
     let kills = bench.effort.count(kills);
-    let control = Kills {
-        prefix: "control",
-        count: CONTROL,
-        spool: false,
-        deadline: SETTLED,
-    };
-    let control = bench
-        .progress
-        .show("kills without a spool", control.run(bench))
-        .await?;
+    let control = kill(bench, CONTROL, false);
+    let control = bench.show("kills without a spool", control).await?;
     ensure!(
         control.lost > 0,
         "without a spool nothing is lost: a loss would not be detected"
     );
-    let main = Kills {
-        prefix: "process",
-        count: kills,
-        spool: true,
-        deadline: DEADLINE,
-    };
-    let title = format!("{kills} kills");
+    let main = kill(bench, kills, true);
     let Killed {
         lost,
         expected,
         took,
-    } = bench.progress.show(&title, main.run(bench)).await?;
+    } = bench.show(&format!("{kills} kills"), main).await?;
     let objects = expected.objects();
     ensure!(objects > 0, "no review was answered");
     let result = format!(
@@ -64,20 +49,8 @@ pub(super) async fn kills(bench: &Bench<'_>, kills: u32) -> anyhow::Result<Table
         control.expected.objects()
     );
     let row = Row::new([format!("final states lost, {kills} times SIGKILL"), result]);
-    Ok(Table::new(
-        &["measure", "watcher"],
-        vec![row.bound(Bound::zero(lost))],
-    ))
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Kills {
-    /// Of the names of the objects.
-    prefix: &'static str,
-    count: u32,
-    spool: bool,
-    /// For KCP to receive everything after the last start.
-    deadline: Duration,
+    let rows = vec![row.bound(Bound::zero(lost))];
+    Ok(Table::new(["measure", "watcher"], rows))
 }
 
 struct Killed {
@@ -86,57 +59,53 @@ struct Killed {
     took: Duration,
 }
 
-impl Kills {
-    async fn run(self, bench: &Bench<'_>) -> anyhow::Result<Killed> {
-        let authority = Authority::new("bench")?;
-        let (operator, events) = ReceivedEvents::recorded(authority.pem()).await?;
-        let mut gateway = Gateway::start(&authority, operator.address).await?;
-        let program = Program::new(bench, &authority, "watcher", gateway.address)?;
-        if !self.spool {
-            program.remove_spool()?;
-        }
-        let (current, stop) = (Arc::<AtomicU32>::default(), CancellationToken::new());
-        let mut clients = JoinSet::new();
-        for seed in 0..CLIENTS {
-            let client = ChangeClient {
-                prefix: self.prefix,
-                target: program.target.clone(),
-                current: Arc::clone(&current),
-                random: fastrand::Rng::with_seed(seed),
-                connection: None,
-            };
-            clients.spawn(client.run(stop.clone()));
-        }
-        let mut random = fastrand::Rng::with_seed(1);
-        for number in 0..self.count {
-            gateway.set(random_mode(&mut random)).await?;
-            current.store(number, Ordering::Relaxed);
-            let mut process = program.start("async")?;
-            let lifetime = match (number + 1) % LONG_EVERY {
-                0 => LONG,
-                _ => Duration::from_micros(random.u64(0..SHORT)),
-            };
-            sleep_until((Instant::now() + lifetime).into()).await;
-            process.kill().await?;
-        }
-        stop.cancel();
-        let mut expected = Expected::default();
-        while let Some(client) = clients.join_next().await {
-            for (object, at) in client?? {
-                expected.add(object, at);
-            }
-        }
-        gateway.set(Mode::Up).await?;
-        let mut process = program.start("async")?;
-        let (lost, took) = expected.settle(&events, self.deadline).await;
-        process.check_running()?;
-        process.kill().await?;
-        Ok(Killed {
-            lost,
-            expected,
-            took,
-        })
+/// Kills the watcher so many times; without a spool, events are in its memory only.
+async fn kill(bench: &Bench<'_>, count: u32, spool: bool) -> anyhow::Result<Killed> {
+    let mut kcp = Kcp::start().await?;
+    let program = Watcher::new(bench, &kcp, "watcher")?;
+    if !spool {
+        program.remove_spool()?;
     }
+    let (current, stop) = (Arc::<AtomicU32>::default(), CancellationToken::new());
+    let mut clients = JoinSet::new();
+    for seed in 0..CLIENTS {
+        let client = ChangeClient {
+            target: program.target.clone(),
+            current: Arc::clone(&current),
+            random: fastrand::Rng::with_seed(seed),
+            connection: None,
+        };
+        clients.spawn(client.run(stop.clone()));
+    }
+    let mut random = fastrand::Rng::with_seed(1);
+    for number in 0..count {
+        kcp.gateway.set(random_mode(&mut random)).await?;
+        current.store(number, Ordering::Relaxed);
+        let mut process = program.start("async")?;
+        let lifetime = match (number + 1) % LONG_EVERY {
+            0 => LONG,
+            _ => Duration::from_micros(random.u64(0..SHORT)),
+        };
+        sleep_until((Instant::now() + lifetime).into()).await;
+        process.kill().await?;
+    }
+    stop.cancel();
+    let mut expected = Expected::default();
+    while let Some(client) = clients.join_next().await {
+        for (object, at) in client?? {
+            expected.add(object, at);
+        }
+    }
+    kcp.gateway.set(Mode::Up).await?;
+    let mut process = program.start("async")?;
+    let deadline = if spool { DEADLINE } else { SETTLED };
+    let (lost, took) = expected.settle(&kcp.events, deadline).await;
+    process.check_running()?;
+    Ok(Killed {
+        lost,
+        expected,
+        took,
+    })
 }
 
 fn random_mode(random: &mut fastrand::Rng) -> Mode {
@@ -149,7 +118,6 @@ fn random_mode(random: &mut fastrand::Rng) -> Mode {
 
 /// A client that changes objects, whether the watcher runs or not.
 struct ChangeClient {
-    prefix: &'static str,
     target: Target,
     /// The number of the watcher's process.
     current: Arc<AtomicU32>,
@@ -166,7 +134,7 @@ impl ChangeClient {
         pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while stop.run_until_cancelled(pace.tick()).await.is_some() {
             let process = self.current.load(Ordering::Relaxed);
-            let reviews = Reviews::new(format!("{}-{process}", self.prefix), OBJECTS);
+            let reviews = Reviews::new(format!("process-{process}"), OBJECTS);
             let number = self.random.u32(0..OBJECTS);
             match timeout(NO_RESPONSE, self.change(&reviews, number)).await {
                 Ok(Ok(())) => changed.push((reviews.object(number), Instant::now())),
@@ -191,70 +159,57 @@ impl ChangeClient {
 
 /// Part `outage`.
 pub(super) async fn outage(bench: &Bench<'_>) -> anyhow::Result<Table> {
-    let authority = Authority::new("bench")?;
-    let (operator, events) = ReceivedEvents::recorded(authority.pem()).await?;
-    let mut gateway = Gateway::start(&authority, operator.address).await?;
-    let program = Program::new(bench, &authority, "watcher", gateway.address)?;
+    let mut kcp = Kcp::start().await?;
+    let program = Watcher::new(bench, &kcp, "watcher")?;
     let mut process = program.start_ready("async").await?;
     let idle = program.idle_memory(&process).await?;
     let reviews = Reviews::new("hour", bench.effort.count(OBJECTS_IN_OUTAGE));
-    let (exchanges, memory) = an_hour(bench, &reviews, &program, (&mut gateway, &process)).await?;
-    ensure!(
-        exchanges.iter().all(|it| it.answered),
-        "reviews without a response"
-    );
+    let hour = an_hour(bench, &reviews, &program, (&mut kcp.gateway, &process));
+    let (exchanges, memory) = hour.await?;
+    let answered = exchanges.iter().all(|it| it.answered);
+    ensure!(answered, "reviews without a response");
     let spool = program.spool_bytes()? >> 10;
-    gateway.set(Mode::Up).await?;
+    kcp.gateway.set(Mode::Up).await?;
     let expected = reviews.expected(&exchanges);
-    let settling = expected.settle(&events, DEADLINE);
-    let (lost, took) = bench
-        .progress
-        .show("KCP is reachable again", settling)
-        .await;
+    let settling = expected.settle(&kcp.events, DEADLINE);
+    let (lost, took) = bench.show("KCP is reachable again", settling).await;
     process.check_running()?;
-    process.kill().await?;
     let [median, _] = latencies(&exchanges)?;
     let first = memory.first().copied().unwrap_or_default();
     let most = memory.iter().copied().fold(first, f64::max);
-    let bound = |value, limit, unit| Bound::at_most(Estimate::exact(value), limit, unit);
     let (growth, latency) = bench.effort.choose((1.0, 1.0), (3.0, 1_000.0));
     let (objects, sent, took) = (expected.objects(), expected.reviews, took.as_secs_f64());
-    let rows = [
-        (
-            "RSS idle, MiB".to_owned(),
-            format!("{idle:.1}"),
-            bound(idle, 15.0, " MiB"),
-        ),
-        (
-            "RSS, MiB, once every object waits, and the most".to_owned(),
+    let row = |measure: &str, result: String, (value, limit, unit): (f64, f64, &str)| {
+        Row::new([measure, &result]).bound(Bound::at_most(Estimate::exact(value), limit, unit))
+    };
+    let lost_states = format!("{lost} of {objects} objects, {sent} reviews; spool {spool} KiB");
+    let rows = vec![
+        row("RSS idle, MiB", format!("{idle:.1}"), (idle, 15.0, " MiB")),
+        row(
+            "RSS, MiB, once every object waits, and the most",
             format!("{first:.1}, {most:.1}"),
-            bound(most - first, growth, " MiB more"),
+            (most - first, growth, " MiB more"),
         ),
-        (
-            format!("admission p50, ms, {OUTAGE_RATE}/s"),
+        row(
+            &format!("admission p50, ms, {OUTAGE_RATE}/s"),
             format!("{median:.2}"),
-            bound(median, latency, " ms"),
+            (median, latency, " ms"),
         ),
-        (
-            "final states lost".to_owned(),
-            format!("{lost} of {objects} objects, {sent} reviews; spool {spool} KiB"),
-            Bound::zero(lost),
-        ),
-        (
-            "… the last event after KCP is reachable again, s".to_owned(),
+        Row::new(["final states lost", &lost_states]).bound(Bound::zero(lost)),
+        row(
+            "… the last event after KCP is reachable again, s",
             format!("{took:.1}"),
-            bound(took, 90.0, " s"),
+            (took, 90.0, " s"),
         ),
     ];
-    let rows = rows.map(|(measure, result, bound)| Row::new([measure, result]).bound(bound));
-    Ok(Table::new(&["measure", "watcher"], rows.into()))
+    Ok(Table::new(["measure", "watcher"], rows))
 }
 
 /// The reviews of an hour without KCP, and the RSS of the watcher after each tenth of them, in MiB.
 async fn an_hour(
     bench: &Bench<'_>,
     reviews: &Reviews,
-    program: &Program,
+    program: &Watcher<'_>,
     (gateway, process): (&mut Gateway, &Process),
 ) -> anyhow::Result<(Vec<Exchange>, Vec<f64>)> {
     let mut client = reviews.client(&program.target).await?;
@@ -265,9 +220,9 @@ async fn an_hour(
         if number == SLICES / 2 {
             gateway.set(Mode::Hanging).await?;
         }
-        let run = client.run(load(number * slice, slice, OUTAGE_RATE));
+        let run = client.run(number * slice..(number + 1) * slice, OUTAGE_RATE);
         let title = format!("outage, {} of {SLICES}", number + 1);
-        exchanges.extend(bench.progress.show(&title, run).await?);
+        exchanges.extend(bench.show(&title, run).await?);
         memory.push(process.memory("VmRSS")?);
     }
     Ok((exchanges, memory))

@@ -1,8 +1,9 @@
 //! KCP as watchers see it: a gateway that ends TLS and forwards certificates, and an operator with the listener.
 //!
 //! The gateway is a substitute for Envoy and is not measured: it accepts clients with a certificate of the authority, adds
-//! `X-Forwarded-Client-Cert`, and forwards over at most [`UPSTREAM`] kept connections; it has no routes and no retries.
-//! An event counts as received when it comes out of the listener's stream, which is when an operator would react to it.
+//! `X-Forwarded-Client-Cert`, and forwards at most [`UPSTREAM`] requests at once over kept connections; it has no routes and
+//! no retries. An event counts as received when it comes out of the listener's stream, which is when an operator would
+//! react to it.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -10,10 +11,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, anyhow};
+use anyhow::Context as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use futures::StreamExt as _;
+use http::{HeaderValue, Request, Response};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use listener::{
     Authentication, Authorities, CertificateCheck, Event, Liveness, Options,
     RuntimeIdFromCommonName, register_listener_component,
@@ -23,9 +31,7 @@ use rustls::ServerConfig;
 use rustls_pki_types::CertificateDer;
 use sha2::{Digest as _, Sha256};
 use testkit::pki::Authority;
-use testkit::tls::{Message, RawResponse, read_message};
 use testkit::until::until;
-use tokio::io::AsyncWriteExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
@@ -33,8 +39,31 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
-use crate::load::{Connection, Target};
 use crate::process::free_address;
+
+/// KCP with an operator that records its events; it ends with this handle.
+pub(super) struct Kcp {
+    pub(super) authority: Authority,
+    pub(super) gateway: Gateway,
+    pub(super) events: Arc<ReceivedEvents>,
+    _operator: Operator,
+}
+
+impl Kcp {
+    pub(super) async fn start() -> anyhow::Result<Self> {
+        let authority = Authority::new("bench")?;
+        let events = Arc::<ReceivedEvents>::default();
+        let recorded = Arc::clone(&events);
+        let take = move |event: Event| recorded.record(event.watched.name, Instant::now());
+        let operator = Operator::start(free_address()?, authority.pem(), take).await?;
+        Ok(Self {
+            gateway: Gateway::start(&authority, operator.address).await?,
+            authority,
+            events,
+            _operator: operator,
+        })
+    }
+}
 
 /// How the gateway behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -47,25 +76,24 @@ pub(super) enum Mode {
     Hanging,
 }
 
-impl Mode {
-    pub(super) const ALL: [Self; 3] = [Self::Up, Self::Refusing, Self::Hanging];
-}
-
 /// An operator with the listener; it ends with this handle.
 pub(super) struct Operator {
-    pub(super) address: SocketAddr,
+    address: SocketAddr,
     pub(super) liveness: Liveness,
     _ends: DropGuard,
 }
 
 impl Operator {
-    /// Calls `take` with every event.
+    /// Calls `take` with every event of a watcher with a certificate of the authority (PEM), whose common name is the
+    /// runtime.
     pub(super) async fn start(
         address: SocketAddr,
-        authentication: Authentication,
+        authority: &str,
         mut take: impl FnMut(Event) + Send + 'static,
     ) -> anyhow::Result<Self> {
-        let options = Options::new(authentication);
+        let authorities = Authorities::from_pem(authority.as_bytes())?;
+        let check = CertificateCheck::new(authorities, RuntimeIdFromCommonName);
+        let options = Options::new(Authentication::Certificate(check));
         let (runnable, mut events) = register_listener_component(address, MANAGER, options)?;
         let liveness = runnable.liveness();
         let bound = runnable.bind().await?;
@@ -85,42 +113,27 @@ impl Operator {
     }
 }
 
-/// A listener that verifies certificates and takes their common name for the runtime.
-pub(super) fn verifying(authority: &str) -> anyhow::Result<Authentication> {
-    let authorities = Authorities::from_pem(authority.as_bytes())?;
-    let check = CertificateCheck::new(authorities, RuntimeIdFromCommonName);
-    Ok(Authentication::Certificate(check))
-}
-
 /// A gateway with a listener behind it; its address does not change. It ends with this handle.
 pub(super) struct Gateway {
     pub(super) address: SocketAddr,
     forwarder: Arc<Forwarder>,
-    open: Option<(CancellationToken, JoinHandle<()>)>,
-    ending: CancellationToken,
-    _ends: DropGuard,
+    open: Option<(DropGuard, JoinHandle<()>)>,
 }
 
 impl Gateway {
     pub(super) async fn start(authority: &Authority, listener: SocketAddr) -> anyhow::Result<Self> {
         let leaf = authority.leaf("gateway")?;
-        let ending = CancellationToken::new();
         let forwarder = Forwarder {
             tls: Arc::new(leaf.server_config(&[], Some(authority))?),
-            upstream: Target {
-                address: listener,
-                tls: None,
-            },
+            listener,
+            client: Client::builder(TokioExecutor::new()).build_http(),
             handshakes: AtomicU64::new(0),
-            idle: Mutex::default(),
             permits: Semaphore::new(UPSTREAM),
         };
         let mut gateway = Self {
             address: free_address()?,
             forwarder: Arc::new(forwarder),
             open: None,
-            _ends: ending.clone().drop_guard(),
-            ending,
         };
         gateway.set(Mode::Up).await?;
         Ok(gateway)
@@ -129,15 +142,15 @@ impl Gateway {
     /// Changes the mode; open connections are closed.
     pub(super) async fn set(&mut self, mode: Mode) -> anyhow::Result<()> {
         if let Some((closing, closed)) = self.open.take() {
-            closing.cancel();
-            closed.await.map_err(|_| anyhow!("the gateway failed"))?;
+            drop(closing);
+            closed.await?;
         }
         if mode != Mode::Refusing {
             let listener = TcpListener::bind(self.address).await;
             let listener = listener.context("the gateway's port")?;
-            let closing = self.ending.child_token();
+            let closing = CancellationToken::new();
             let running = Arc::clone(&self.forwarder).run(listener, mode, closing.clone());
-            self.open = Some((closing, tokio::spawn(running)));
+            self.open = Some((closing.drop_guard(), tokio::spawn(running)));
         }
         Ok(())
     }
@@ -151,9 +164,9 @@ impl Gateway {
 /// What the connections of a gateway share.
 struct Forwarder {
     tls: Arc<ServerConfig>,
-    upstream: Target,
+    listener: SocketAddr,
+    client: Client<HttpConnector, Incoming>,
     handshakes: AtomicU64,
-    idle: Mutex<Vec<Connection>>,
     permits: Semaphore,
 }
 
@@ -164,10 +177,9 @@ impl Forwarder {
             let Ok((tcp, _)) = accepted else { continue };
             let (forwarder, closing) = (Arc::clone(&self), closing.clone());
             connections.spawn(async move {
+                let served = forwarder.serve(tcp, mode);
                 // A client may break off; lost events are counted at the operator.
-                let _ = closing
-                    .run_until_cancelled(forwarder.serve(tcp, mode))
-                    .await;
+                let _ = closing.run_until_cancelled(served).await;
             });
         }
         connections.close();
@@ -176,117 +188,75 @@ impl Forwarder {
 
     async fn serve(&self, tcp: TcpStream, mode: Mode) -> anyhow::Result<()> {
         tcp.set_nodelay(true)?;
-        let mut stream = TlsAcceptor::from(Arc::clone(&self.tls)).accept(tcp).await?;
+        let stream = TlsAcceptor::from(Arc::clone(&self.tls)).accept(tcp).await?;
         self.handshakes.fetch_add(1, Ordering::Relaxed);
         let chain = stream.get_ref().1.peer_certificates();
-        let header = forwarded(chain.and_then(<[_]>::first).context("no certificate")?);
-        let mut received = Vec::new();
-        loop {
-            let request = read_message(&mut stream, &mut received, KEEP_ALIVE).await?;
+        let certificate = chain.and_then(<[_]>::first).context("no certificate")?;
+        let header = HeaderValue::try_from(forwarded(certificate))?;
+        let service = service_fn(async |request| {
             if mode == Mode::Hanging {
                 std::future::pending::<()>().await;
             }
-            let response = self.forward(&request, &header).await?;
-            let RawResponse { head, body, .. } = &response;
-            stream
-                .write_all(format!("{head}\r\n\r\n{body}").as_bytes())
-                .await?;
-            stream.flush().await?;
-            if response.closes() {
-                return Ok(());
-            }
-        }
+            self.forward(request, header.clone()).await
+        });
+        let io = TokioIo::new(stream);
+        Ok(http1::Builder::new().serve_connection(io, service).await?)
     }
 
-    async fn forward(&self, request: &Message, header: &str) -> anyhow::Result<RawResponse> {
+    async fn forward(
+        &self,
+        mut request: Request<Incoming>,
+        header: HeaderValue,
+    ) -> anyhow::Result<Response<Incoming>> {
         let _permit = self.permits.acquire().await?;
-        let idle = self.idle().pop();
-        let mut upstream = match idle {
-            Some(idle) => idle,
-            None => self.upstream.connect().await?,
-        };
-        let Message { head, body } = request;
-        let (line, headers) = head.split_once("\r\n").context("no headers")?;
-        let request = format!("{line}\r\n{header}{headers}\r\n\r\n{body}");
-        let response = upstream.ask(request).await?;
-        if !response.closes() {
-            self.idle().push(upstream);
-        }
-        Ok(response)
-    }
-
-    fn idle(&self) -> MutexGuard<'_, Vec<Connection>> {
-        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+        *request.uri_mut() = format!("http://{}{}", self.listener, request.uri()).parse()?;
+        request.headers_mut().insert(XFCC_HEADER, header);
+        Ok(self.client.request(request).await?)
     }
 }
 
-/// The header line of a gateway for requests of this client (Envoy, `SANITIZE_SET` with `cert` and `subject`).
+/// The value of [`XFCC_HEADER`] that a gateway adds to requests of this client (Envoy, `SANITIZE_SET` with `cert` and
+/// `subject`).
 pub(super) fn forwarded(client: &CertificateDer<'_>) -> String {
     let hash = Sha256::digest(client);
     let base64 = BASE64.encode(client).into_bytes();
-    let lines = base64
-        .chunks(64)
-        .map(|line| String::from_utf8_lossy(line) + "\n");
+    let lines = base64.chunks(64).map(String::from_utf8_lossy);
+    let lines: Vec<_> = lines.collect();
     let pem = format!(
-        "-----BEGIN CERTIFICATE-----\n{}-----END CERTIFICATE-----\n",
-        lines.collect::<String>()
+        "-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n",
+        lines.join("\n")
     );
     let certificate = utf8_percent_encode(&pem, ENCODED);
-    format!(
-        "x-forwarded-client-cert: Hash={hash:x};Cert=\"{certificate}\";Subject=\"CN=bench\"\r\n"
-    )
+    format!("Hash={hash:x};Cert=\"{certificate}\";Subject=\"CN=bench\"")
 }
 
-/// When events of an object were received.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Received {
-    pub(super) first: Instant,
-    pub(super) last: Instant,
-}
-
-/// The events that an operator received, by the name of the object.
+/// When the first and the last event of each object were received, by the name of the object.
 #[derive(Default)]
-pub(super) struct ReceivedEvents(Mutex<HashMap<String, Received>>);
+pub(super) struct ReceivedEvents(Mutex<HashMap<String, [Instant; 2]>>);
 
 impl ReceivedEvents {
-    /// An operator that records its events.
-    pub(super) async fn recorded(authority: &str) -> anyhow::Result<(Operator, Arc<Self>)> {
-        let events = Arc::new(Self::default());
-        let recorded = Arc::clone(&events);
-        let take = move |event: Event| recorded.record(event.watched.name, Instant::now());
-        Ok((
-            Operator::start(free_address()?, verifying(authority)?, take).await?,
-            events,
-        ))
+    fn record(&self, object: String, now: Instant) {
+        self.objects().entry(object).or_insert([now; 2])[1] = now;
     }
 
-    pub(super) fn record(&self, object: String, now: Instant) {
-        let mut objects = self.objects();
-        let first = Received {
-            first: now,
-            last: now,
-        };
-        objects.entry(object).or_insert(first).last = now;
-    }
-
-    pub(super) fn of(&self, object: &str) -> Option<Received> {
-        self.objects().get(object).copied()
+    /// The time of the first event of an object.
+    pub(super) fn first(&self, object: &str) -> Option<Instant> {
+        Some(self.objects().get(object)?[0])
     }
 
     /// The times of the first events of all objects with this prefix.
     pub(super) fn first_of(&self, prefix: &str) -> Vec<Instant> {
         let objects = self.objects();
         let chosen = objects.iter().filter(|(name, _)| name.starts_with(prefix));
-        chosen.map(|(_, received)| received.first).collect()
+        chosen.map(|(_, received)| received[0]).collect()
     }
 
-    fn objects(&self) -> MutexGuard<'_, HashMap<String, Received>> {
+    fn objects(&self) -> MutexGuard<'_, HashMap<String, [Instant; 2]>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// What KCP has to receive in the end: for each object, an event that was received after its last answered review. An event
-/// that was received before the answer does not count.
+/// What KCP has to receive in the end: for each object, an event that was received after its last answered review.
 #[derive(Default)]
 pub(super) struct Expected {
     answered: HashMap<String, Instant>,
@@ -306,13 +276,15 @@ impl Expected {
     }
 
     /// Objects whose final state KCP has not received.
-    pub(super) fn unknown(&self, events: &ReceivedEvents) -> usize {
-        let unknown = |(object, at): &(&String, &Instant)| {
-            events
-                .of(object)
-                .is_none_or(|received| received.last < **at)
+    fn unknown(&self, events: &ReceivedEvents) -> usize {
+        let received = events.objects();
+        let is_known = |object: &String, at: &Instant| {
+            received.get(object).is_some_and(|[_, last]| last >= at)
         };
-        self.answered.iter().filter(unknown).count()
+        let answered = self.answered.iter();
+        answered
+            .filter(|(object, at)| !is_known(object, at))
+            .count()
     }
 
     /// Waits until KCP has received every final state; gives the number of those lost after the deadline, and the time.
@@ -331,10 +303,10 @@ impl Expected {
 
 /// The manager that all events are for.
 pub(super) const MANAGER: &str = "bench";
+/// The header in which a gateway forwards the certificate of a client.
+pub(super) const XFCC_HEADER: &str = "x-forwarded-client-cert";
 /// What Envoy encodes in a certificate.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
-/// How long connections without a request are kept.
-const KEEP_ALIVE: Duration = Duration::from_hours(1);
 /// A quarter of what the listener accepts.
 const UPSTREAM: usize = 256;
 
@@ -345,13 +317,13 @@ mod tests {
     #[test]
     fn certificate_is_forwarded_as_envoy_does_it() {
         let line = forwarded(&CertificateDer::from(vec![0_u8; 60]));
-        assert!(line.starts_with("x-forwarded-client-cert: Hash="), "{line}");
+        assert!(line.starts_with("Hash="), "{line}");
         let line_of_64 = format!(
             "Cert=\"-----BEGIN%20CERTIFICATE-----%0A{}%0AA",
             "A".repeat(64)
         );
         assert!(line.contains(&line_of_64), "{line}");
-        let end = "-----END%20CERTIFICATE-----%0A\";Subject=\"CN=bench\"\r\n";
+        let end = "-----END%20CERTIFICATE-----%0A\";Subject=\"CN=bench\"";
         assert!(line.ends_with(end), "{line}");
     }
 

@@ -4,28 +4,25 @@
 //! *Cold* requests go through more headers than that, in order, so each one is parsed and its certificate chain verified;
 //! *warm* requests repeat 1,000 headers. No two events are equal, so none is coalesced.
 
-use std::io::{self, Write as _};
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use api::event::{BOOT_ID_HEADER, BootId, Heartbeat, SEQUENCE_HEADER};
 use clap::Args;
 use rustls_pki_types::{CertificateDer, UnixTime};
-use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tempfile::NamedTempFile;
 use testkit::pki::Authority;
 use testkit::until::until;
-use tokio::task::JoinSet;
 
-use super::kcp::{Gateway, MANAGER, Operator, forwarded, verifying};
+use super::kcp::{Gateway, MANAGER, Operator, XFCC_HEADER, forwarded};
 use crate::environment::Bench;
 use crate::load::{Client, Connection, Cost, Requests, Target, post};
-use crate::process::{Process, free_address};
+use crate::process::{Process, Program};
 use crate::report::{Bound, Row, Table};
 use crate::statistics::{Estimate, milliseconds, number};
 
@@ -40,59 +37,49 @@ pub struct OperatorArgs {
     authority: PathBuf,
 }
 
-/// What an operator process has received.
-#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
-struct Received {
-    /// Events that came out of the listener's stream.
-    events: u64,
-    /// Runtimes with a heartbeat.
-    runtimes: usize,
-}
+/// The events that came out of the listener's stream in an operator process, and the runtimes with a heartbeat.
+type Received = (usize, usize);
 
 /// Runs an operator with the listener until standard input ends; gives [`Received`] as JSON.
 pub(crate) async fn operate(arguments: &OperatorArgs) -> anyhow::Result<String> {
     let authority = std::fs::read_to_string(&arguments.authority)?;
-    let events = Arc::new(AtomicU64::new(0));
+    let events = Arc::new(AtomicUsize::new(0));
     let counted = Arc::clone(&events);
     let take = move |_| {
         counted.fetch_add(1, Ordering::Relaxed);
     };
-    let operator = Operator::start(arguments.address, verifying(&authority)?, take).await?;
+    let operator = Operator::start(arguments.address, &authority, take).await?;
     tokio::task::spawn_blocking(|| io::read_to_string(io::stdin())).await??;
     let known = operator.liveness.snapshot();
     let alive = known.iter().filter(|it| it.since_heartbeat.is_some());
-    Ok(serde_json::to_string(&Received {
-        events: events.load(Ordering::Relaxed),
-        runtimes: alive.count(),
-    })?)
+    let received: Received = (events.load(Ordering::Relaxed), alive.count());
+    Ok(serde_json::to_string(&received)?)
 }
 
-/// An operator process.
 struct Listener {
     process: Process,
     target: Target,
-    _authority: NamedTempFile,
 }
 
 impl Listener {
-    async fn start(bench: &Bench<'_>, name: &str, authority: &Authority) -> anyhow::Result<Self> {
-        let (mut file, address) = (NamedTempFile::new()?, free_address()?);
-        file.write_all(authority.pem().as_bytes())?;
+    async fn start(
+        bench: &Bench<'_>,
+        name: &'static str,
+        authority: &Authority,
+    ) -> anyhow::Result<Self> {
+        let program = Program::new(bench, name)?;
+        program.write_certificate(authority, &authority.leaf(name)?)?;
+        let address = program.address;
         let arguments = [
             "bench".to_owned(),
             "operator".to_owned(),
             format!("--address={address}"),
-            format!("--authority={}", file.path().display()),
+            format!("--authority={}", program.file("ca.crt")),
         ];
-        let harness = std::env::current_exe()?;
-        let process = Process::start(name, bench.core, &harness, &arguments)?;
+        let process = program.start_as(&std::env::current_exe()?, &arguments)?;
         let target = Target { address, tls: None };
         until("the listener", START, || target.connect()).await?;
-        Ok(Self {
-            process,
-            target,
-            _authority: file,
-        })
+        Ok(Self { process, target })
     }
 
     async fn finish(self) -> anyhow::Result<Received> {
@@ -100,20 +87,13 @@ impl Listener {
     }
 }
 
-/// Measures it.
 pub(super) async fn measure(bench: &Bench<'_>) -> anyhow::Result<Table> {
     let authority = Authority::new("bench")?;
-    let mut rows = bench
-        .progress
-        .show("listener: rate", rates(bench, &authority))
-        .await?;
-    rows.extend(
-        bench
-            .progress
-            .show("listener: reconnects", reconnects(bench, &authority))
-            .await?,
-    );
-    Ok(Table::new(&["measure", "listener"], rows))
+    let rates = bench.show("listener: rate", rates(bench, &authority));
+    let mut rows = rates.await?;
+    let reconnects = bench.show("listener: reconnects", reconnects(bench, &authority));
+    rows.extend(reconnects.await?);
+    Ok(Table::new(["measure", "listener"], rows))
 }
 
 /// A listener under load from a gateway, with these headers in turn.
@@ -128,7 +108,7 @@ impl Side {
     async fn start(
         bench: &Bench<'_>,
         authority: &Authority,
-        name: &str,
+        name: &'static str,
         headers: Vec<String>,
     ) -> anyhow::Result<Self> {
         let listener = Listener::start(bench, name, authority).await?;
@@ -136,31 +116,27 @@ impl Side {
             let index = number as usize % headers.len();
             event(&headers[index], index, number)
         };
-        let requests = Requests {
-            make: Arc::new(make),
-            expect: "",
-        };
-        let client = Client::connect(&listener.target, requests).await?;
         Ok(Self {
+            client: Client::connect(&listener.target, Requests::new(make, "")).await?,
             listener,
-            client,
             sent: 0,
             rounds: Vec::new(),
         })
     }
 
     async fn round(&mut self, events: u32) -> anyhow::Result<()> {
-        let cost = self.client.cost(&self.listener.process, self.sent, events);
+        let numbers = self.sent..self.sent + events;
+        self.sent = numbers.end;
+        let cost = self.client.cost(&self.listener.process, numbers);
         self.rounds.push(cost.await?);
-        self.sent += events;
         Ok(())
     }
 
     /// Both estimates and the RSS in MiB, after a check that no event is missing.
     async fn end(self) -> anyhow::Result<([Estimate; 2], Estimate)> {
         let memory = self.listener.process.memory("VmRSS")?;
-        let (received, sent) = (self.listener.finish().await?.events, self.sent);
-        ensure!(received == u64::from(sent), "{received} events of {sent}");
+        let ((received, _), sent) = (self.listener.finish().await?, self.sent);
+        ensure!(received == sent as usize, "{received} events of {sent}");
         let [cpu, rate] = [0, 1].map(|index| Estimate::of_rounds(&self.rounds, index));
         Ok(([cpu?, rate?], Estimate::exact(memory)))
     }
@@ -170,7 +146,8 @@ async fn rates(bench: &Bench<'_>, authority: &Authority) -> anyhow::Result<Vec<R
     let certificate = |number| anyhow::Ok(authority.leaf(&format!("runtime-{number}"))?.der);
     let certificates: anyhow::Result<Vec<_>> = (0..COLD_HEADERS).map(certificate).collect();
     let certificates = certificates?;
-    let headers: Vec<String> = certificates.iter().map(forwarded).collect();
+    let header = |it| format!("{XFCC_HEADER}: {}\r\n", forwarded(it));
+    let headers: Vec<String> = certificates.iter().map(header).collect();
     let warm_headers = headers[..WARM_HEADERS].to_vec();
     let mut cold = Side::start(bench, authority, "listener-cold", headers).await?;
     let mut warm = Side::start(bench, authority, "listener-warm", warm_headers).await?;
@@ -189,7 +166,8 @@ async fn rates(bench: &Bench<'_>, authority: &Authority) -> anyhow::Result<Vec<R
     let ([warm_cpu, warm_rate], warm_memory) = warm.end().await?;
     // The speed of the machine cancels out in these ratios, which are therefore the bounds of a quick run.
     let ratio = |cpu: Estimate, limit| {
-        let bound = Bound::at_most(cpu.times(1.0 / check.median), limit, " × a verification");
+        let ratio = Estimate::exact(cpu.high / check.median);
+        let bound = Bound::at_most(ratio, limit, " × a verification");
         effort.choose(None, Some(bound))
     };
     let rate = effort.choose(Some(Bound::at_least(cold_rate, COLD_RATE, "/s")), None);
@@ -223,7 +201,7 @@ fn verification(
 }
 
 /// 5,000 runtimes with certificates of their own connect to the gateway at one moment, each with a heartbeat and an event.
-async fn reconnects(bench: &Bench<'_>, authority: &Authority) -> anyhow::Result<Vec<Row>> {
+async fn reconnects(bench: &Bench<'_>, authority: &Authority) -> anyhow::Result<[Row; 2]> {
     let listener = Listener::start(bench, "listener", authority).await?;
     let gateway = Gateway::start(authority, listener.target.address).await?;
     let count = bench.effort.count(5_000);
@@ -232,53 +210,41 @@ async fn reconnects(bench: &Bench<'_>, authority: &Authority) -> anyhow::Result<
         let leaf = authority.leaf(&format!("runtime-{number}"))?;
         clients.push(Target::tls(gateway.address, authority, Some(&leaf))?);
     }
-    let cpu = listener.process.cpu()?;
-    let (times, errors) = connect_all(clients).await?;
+    let (begin, cpu) = (Instant::now(), listener.process.cpu()?);
+    let connect = |(number, target): (usize, Target)| {
+        tokio::spawn(async move {
+            let connection = reconnect(&target, number).await?;
+            anyhow::Ok((begin.elapsed(), connection))
+        })
+    };
+    // All connections stay open meanwhile.
+    let clients = clients.into_iter().enumerate().map(connect);
+    let clients = futures::future::try_join_all(clients).await?;
     let cpu = listener.process.cpu()?.saturating_sub(cpu).as_secs_f64();
-    let last = times
-        .iter()
-        .max()
-        .map_or(f64::INFINITY, Duration::as_secs_f64);
-    let median = milliseconds(times.iter().copied(), 0.5).unwrap_or_default() / 1e3;
-    let received = listener.finish().await?;
-    let missing = usize::try_from(u64::from(count).saturating_sub(received.events))?;
-    let unknown = (count as usize).saturating_sub(received.runtimes);
-    let failed = errors.len();
-    let first = errors
-        .first()
-        .map_or_else(String::new, |error| format!("; {error}"));
+    let times = || clients.iter().flatten().map(|(time, _)| *time);
+    let [median, last] = [0.5, 1.0].map(|share| milliseconds(times(), share));
+    let [median, last] = [median, last].map(|it| it.unwrap_or(f64::INFINITY) / 1e3);
+    let errors = || clients.iter().filter_map(|it| it.as_ref().err());
+    let first = errors().next().map(|it| format!("; {it:#}"));
+    let (events, runtimes) = listener.finish().await?;
+    let [failed, unknown, missing] = [
+        errors().count(),
+        clients.len().saturating_sub(runtimes),
+        clients.len().saturating_sub(events),
+    ];
     let name = format!("{count} clients connect at once: TLS, heartbeat, event; last, s");
     let result = format!("{last:.1}; p50 {median:.1} s; listener CPU {cpu:.2} s");
     let bound = Bound::at_most(Estimate::exact(last), 60.0, " s");
     let errors = "… clients with an error, unknown runtimes, missing events";
-    Ok(vec![
+    let counted = format!(
+        "{failed}, {unknown}, {missing}{}",
+        first.unwrap_or_default()
+    );
+    let none = Bound::zero(failed + unknown + missing);
+    Ok([
         Row::new([name, result]).bound(bound),
-        Row::new([errors, &format!("{failed}, {unknown}, {missing}{first}")])
-            .bound(Bound::zero(failed + unknown + missing)),
+        Row::new([errors, &counted]).bound(none),
     ])
-}
-
-/// How long each client took, and the errors of the others; all connections stay open meanwhile.
-async fn connect_all(clients: Vec<Target>) -> anyhow::Result<(Vec<Duration>, Vec<String>)> {
-    let begin = Instant::now();
-    let mut tasks = JoinSet::new();
-    for (number, target) in (0..).zip(clients) {
-        tasks.spawn(async move {
-            let connection = reconnect(&target, number).await?;
-            anyhow::Ok((begin.elapsed(), connection))
-        });
-    }
-    let (mut times, mut open, mut errors) = (Vec::new(), Vec::new(), Vec::new());
-    while let Some(done) = tasks.join_next().await {
-        match done? {
-            Ok((time, connection)) => {
-                times.push(time);
-                open.push(connection);
-            }
-            Err(error) => errors.push(format!("{error:#}")),
-        }
-    }
-    Ok((times, errors))
 }
 
 /// Connects a runtime and keeps the connection open, as a watcher does.
@@ -302,20 +268,15 @@ async fn reconnect(target: &Target, number: usize) -> anyhow::Result<Connection>
 }
 
 /// The event with this number, of the watcher of a runtime.
-fn event(header: &str, runtime: usize, number: u32) -> Vec<u8> {
+fn event(header: &str, runtime: usize, number: u32) -> String {
     let event = json!({
         "watched": {"Namespace": "kyma-system", "Name": format!("object-{number:09}")},
         "watchedGvk": {"group": "operator.kyma-project.io", "version": "v1beta2", "kind": "Kyma"},
     });
-    let headers = format!(
-        "{header}{BOOT_ID_HEADER}: {runtime:032x}\r\n{SEQUENCE_HEADER}: {}\r\n",
-        number + 1
-    );
-    post(
-        &format!("/v2/{MANAGER}/event"),
-        &headers,
-        &event.to_string(),
-    )
+    let (path, sequence) = (format!("/v2/{MANAGER}/event"), number + 1);
+    let sequence = format!("{SEQUENCE_HEADER}: {sequence}\r\n");
+    let headers = format!("{header}{BOOT_ID_HEADER}: {runtime:032x}\r\n{sequence}");
+    post(&path, &headers, &event.to_string())
 }
 
 const START: Duration = Duration::from_mins(1);

@@ -1,111 +1,78 @@
 //! The product's watcher as a process, and the reviews that it is asked.
-//!
-//! Ports, certificates and spool stay the same when the process is started again, as they do in a Pod.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use serde_json::Value;
-use tempfile::TempDir;
-use testkit::pki::Authority;
-use testkit::until::holds;
 
-use super::kcp::{Expected, MANAGER};
-use crate::environment::{Bench, write_certificate};
-use crate::load::{Client, Exchange, Load, PLACEHOLDER, Requests, Target, post};
-use crate::process::{Process, free_address, is_ready};
+use super::kcp::{Expected, Kcp, MANAGER};
+use crate::environment::Bench;
+use crate::load::{Client, Exchange, PLACEHOLDER, Requests, Target, post};
+use crate::process::{Process, Program};
 
 /// A watcher that can be started.
-pub(super) struct Program {
-    /// The common name of its certificate, which names the runtime, and the name of its log.
-    name: String,
-    binary: PathBuf,
-    core: u32,
-    folder: TempDir,
+pub(super) struct Watcher<'a> {
+    program: Program<'a>,
     kcp: SocketAddr,
     /// Where reviews are sent.
     pub(super) target: Target,
-    metrics: SocketAddr,
-    health: SocketAddr,
 }
 
-impl Program {
-    /// With a new certificate and an empty spool.
-    pub(super) fn new(
-        bench: &Bench<'_>,
-        authority: &Authority,
-        name: &str,
-        kcp: SocketAddr,
-    ) -> anyhow::Result<Self> {
-        let folder = tempfile::tempdir()?;
-        std::fs::create_dir(folder.path().join(SPOOL))?;
-        write_certificate(authority, &authority.leaf(name)?, folder.path())?;
+impl<'a> Watcher<'a> {
+    /// With a new certificate, whose common name is the runtime, and an empty spool.
+    pub(super) fn new(bench: &'a Bench<'a>, kcp: &Kcp, name: &'static str) -> anyhow::Result<Self> {
+        let (authority, program) = (&kcp.authority, Program::new(bench, name)?);
+        std::fs::create_dir(program.file(SPOOL))?;
+        program.write_certificate(authority, &authority.leaf(name)?)?;
         Ok(Self {
-            name: name.to_owned(),
-            binary: bench.product.clone(),
-            core: bench.core,
-            folder,
-            kcp,
-            target: Target::tls(free_address()?, authority, None)?,
-            metrics: free_address()?,
-            health: free_address()?,
+            target: Target::tls(program.address, authority, None)?,
+            kcp: kcp.gateway.address,
+            program,
         })
     }
 
-    /// Starts the process, which is not ready yet.
     pub(super) fn start(&self, mode: &str) -> anyhow::Result<Process> {
-        let file = |name: &str| self.folder.path().join(name).display().to_string();
-        let arguments = [
+        let program = &self.program;
+        program.start(vec![
             "watcher".to_owned(),
-            format!("--ca-cert={}", file("ca.crt")),
-            format!("--tls-cert={}", file("tls.crt")),
-            format!("--tls-key={}", file("tls.key")),
+            format!("--ca-cert={}", program.file("ca.crt")),
+            format!("--tls-cert={}", program.file("tls.crt")),
+            format!("--tls-key={}", program.file("tls.key")),
             format!("--kcp-addr={}", self.kcp),
             "--kcp-contract=v2".to_owned(),
             format!("--managers={MANAGER}"),
-            format!("--spool-dir={}", file(SPOOL)),
-            format!("--webhook-port={}", self.target.address.port()),
-            format!("--metrics-port={}", self.metrics.port()),
-            format!("--health-probe-bind-address={}", self.health),
+            format!("--spool-dir={}", program.file(SPOOL)),
+            format!("--webhook-port={}", program.address.port()),
+            format!("--metrics-port={}", program.metrics.port()),
             format!("--delivery-mode={mode}"),
-        ];
-        Process::start(&self.name, self.core, &self.binary, &arguments)
+        ])
     }
 
-    /// Starts the process and waits until it is ready.
     pub(super) async fn start_ready(&self, mode: &str) -> anyhow::Result<Process> {
         let mut process = self.start(mode)?;
-        process.ready(self.health).await?;
+        self.program.ready(&mut process).await?;
         Ok(process)
     }
 
     /// The RSS of a ready process after its start, in MiB.
     pub(super) async fn idle_memory(&self, process: &Process) -> anyhow::Result<f64> {
-        holds("the watcher stays ready", SETTLING, || {
-            is_ready(self.health)
-        })
-        .await?;
-        process.memory("VmRSS")
+        self.program.idle_memory(process).await
     }
 
     /// Removes the spool's folder: the watcher keeps events in memory only.
     pub(super) fn remove_spool(&self) -> anyhow::Result<()> {
-        Ok(std::fs::remove_dir_all(self.folder.path().join(SPOOL))?)
+        Ok(std::fs::remove_dir_all(self.program.file(SPOOL))?)
     }
 
-    /// Bytes on the disk.
     pub(super) fn spool_bytes(&self) -> anyhow::Result<u64> {
-        let mut bytes = 0;
-        for entry in std::fs::read_dir(self.folder.path().join(SPOOL))? {
-            // A segment may be removed between the two calls.
-            bytes += entry?.metadata().map_or(0, |it| it.len());
-        }
-        Ok(bytes)
+        let segments = std::fs::read_dir(self.program.file(SPOOL))?;
+        // A segment may be removed meanwhile.
+        let segments = segments.filter_map(|it| it.ok()?.metadata().ok());
+        Ok(segments.map(|it| it.len()).sum())
     }
 }
 
-/// Reviews of changed objects.
+/// Reviews of changed objects, about 5 kB each. The event takes its name from `object.metadata`.
 #[derive(Clone)]
 pub(super) struct Reviews {
     /// Objects have the name `PREFIX-NUMBER`.
@@ -120,6 +87,11 @@ impl Reviews {
         Self { prefix, objects }
     }
 
+    /// Each review is about another object.
+    pub(super) fn distinct(prefix: impl Into<String>) -> Self {
+        Self::new(prefix, u32::MAX)
+    }
+
     /// The prefix of the names of all objects.
     pub(super) fn prefix(&self) -> String {
         format!("{}-", self.prefix)
@@ -130,17 +102,29 @@ impl Reviews {
     }
 
     pub(super) fn requests(&self) -> anyhow::Result<Requests> {
-        let (objects, name) = (self.objects, format!("{}-{PLACEHOLDER}", self.prefix));
+        let review: Value = serde_json::from_str(include_str!("review.json"))?;
+        let name = format!("{}{PLACEHOLDER}", self.prefix());
         let path = format!("/validate/{MANAGER}?timeout={}s", GIVE_UP.as_secs());
-        let numbered = Requests::numbered(post(&path, "", &review(&name)?), ALLOWED);
-        Ok(Requests {
-            make: std::sync::Arc::new(move |number| (numbered.make)(number % objects)),
-            ..numbered
-        })
+        let request = post(&path, "", &review.to_string().replace("OBJECT", &name));
+        let (objects, numbered) = (self.objects, Requests::numbered(request, ALLOWED));
+        let make = move |number| (numbered.make)(number % objects);
+        let mut requests = Requests::new(make, ALLOWED);
+        requests.give_up = GIVE_UP;
+        Ok(requests)
     }
 
     pub(super) async fn client(&self, target: &Target) -> anyhow::Result<Client> {
         Client::connect(target, self.requests()?).await
+    }
+
+    /// Sends so many reviews over new connections.
+    pub(super) async fn run(
+        &self,
+        target: &Target,
+        count: u32,
+        rate: u32,
+    ) -> anyhow::Result<Vec<Exchange>> {
+        self.client(target).await?.run(0..count, rate).await
     }
 
     /// What KCP has to have observed after these reviews.
@@ -153,27 +137,10 @@ impl Reviews {
     }
 }
 
-/// A load of reviews by an API server.
-pub(super) fn load(first: u32, requests: u32, rate: u32) -> Load {
-    Load {
-        first,
-        requests,
-        rate,
-        give_up: GIVE_UP,
-    }
-}
-
-/// The review of an update of a Kyma, about 5 kB. The event takes its name from `object.metadata`.
-fn review(name: &str) -> anyhow::Result<String> {
-    let review: Value = serde_json::from_str(include_str!("review.json"))?;
-    Ok(review.to_string().replace("OBJECT", name))
-}
-
 const ALLOWED: &str = "\"allowed\":true";
 /// `timeoutSeconds` of the webhook configuration that lifecycle-manager installs.
 const GIVE_UP: Duration = Duration::from_secs(15);
 const SPOOL: &str = "spool";
-const SETTLING: Duration = Duration::from_secs(3);
 
 #[cfg(test)]
 mod tests {
@@ -182,7 +149,7 @@ mod tests {
     #[test]
     fn review_names_its_object_in_the_metadata_of_the_new_object_only() {
         let reviews = Reviews::new("a", 10);
-        let request = String::from_utf8((reviews.requests().unwrap().make)(12)).unwrap();
+        let request = (reviews.requests().unwrap().make)(12);
         assert_eq!(reviews.object(12), "a-000000000002");
         assert_eq!(request.matches("a-000000000002").count(), 1, "{request}");
         let body = request.split("\r\n\r\n").nth(1).unwrap();

@@ -1,6 +1,7 @@
 //! The scenarios in their order: each leaves runtimes and control plane converged for the next.
 //!
-//! The simulator's counters are reset before a scenario, so writes and reads are its own.
+//! Every round has a testbed of its own, so the control plane is empty at first. The simulator's counters are reset before
+//! a scenario, so writes and reads are its own.
 
 use std::time::Duration;
 
@@ -8,61 +9,62 @@ use anyhow::ensure;
 use testkit::until::holds;
 
 use super::Part;
-use super::testbed::{Change, Controller, Settings, Testbed};
+use super::rounds::{Sample, table};
+use super::testbed::{Change, Settings, Testbed};
 use crate::environment::Bench;
-use crate::fleet::{Counts, Fleet, Reach};
-use crate::process::Account;
-use crate::report::{Bound, Row, Table};
-use crate::statistics::{Curve, Estimate, chart, number};
+use crate::fleet::{Counts, Reach};
+use crate::process::{Account, Process};
+use crate::report::{Bound, Table};
+use crate::statistics::{Curve, Estimate, number};
 
-/// Measures a part with this number of kills.
+/// Measures a part with this number of kills, each of which is a round; other scenarios have [`ROUNDS`].
 pub(super) async fn measure(
     bench: &Bench<'_>,
     settings: Settings,
     part: Part,
     kills: usize,
 ) -> anyhow::Result<Table> {
-    let testbed = Testbed::start(bench, settings).await?;
-    let simulator = Account::of(std::process::id());
-    let mut scenarios = Scenarios {
-        started: testbed.fleet.now(),
-        cpu_before: [Duration::ZERO, simulator.cpu()?],
-        simulator,
-        controller: testbed.start_controller()?,
-        bench,
-        testbed,
-        rows: Vec::new(),
-        curves: Vec::new(),
+    let rounds = match part {
+        Part::Kills => 1,
+        _ => bench.effort.choose(ROUNDS, 1),
     };
-    let ran = scenarios.run(part, kills).await;
-    scenarios.controller.process.kill().await?;
-    scenarios.testbed.end().await?;
-    ran?;
-    let mut table = Table::new(&COLUMNS, scenarios.rows);
-    table.appendix = chart(&scenarios.curves);
-    Ok(table)
+    let (simulator, mut samples) = (Account::of(std::process::id()), Vec::new());
+    for _ in 0..rounds {
+        let testbed = Testbed::start(bench, settings).await?;
+        let started = testbed.fleet.now();
+        let mut scenarios = Scenarios {
+            cpu_before: [Duration::ZERO, simulator.cpu()?],
+            simulator: &simulator,
+            controller: testbed.start_controller()?,
+            bench,
+            testbed,
+            samples: Vec::new(),
+        };
+        let ran = scenarios.run(part, kills, started).await;
+        scenarios.controller.kill().await?;
+        scenarios.testbed.end().await?;
+        ran?;
+        samples.extend(scenarios.samples);
+    }
+    table(&samples, settings.runtimes)
 }
 
-struct Scenarios<'a, 'b> {
-    bench: &'a Bench<'b>,
-    testbed: Testbed,
-    controller: Controller,
+struct Scenarios<'a> {
+    bench: &'a Bench<'a>,
+    testbed: Testbed<'a>,
+    controller: Process,
     /// This process, which is little more than the simulator while the controller works.
-    simulator: Account,
-    rows: Vec<Row>,
-    curves: Vec<(String, Curve)>,
-    /// When the first controller was started, on the simulator's clock.
-    started: Duration,
+    simulator: &'a Account,
+    samples: Vec<Sample>,
     /// CPU time of controller and simulator when the counters were reset.
     cpu_before: [Duration; 2],
 }
 
-impl Scenarios<'_, '_> {
-    async fn run(&mut self, part: Part, kills: usize) -> anyhow::Result<()> {
+impl Scenarios<'_> {
+    async fn run(&mut self, part: Part, kills: usize, started: Duration) -> anyhow::Result<()> {
         let all = "three sources changed";
-        let start = self
-            .watch("cold start", Change::AllThree, (self.started, 0))
-            .await?;
+        let start = self.watch("cold start", Change::AllThree, (started, 0));
+        let start = start.await?;
         if matches!(part, Part::Changes | Part::Large | Part::Production) {
             let p99 = self.p99(&start, 30.0);
             self.record("cold start", Some(start), 20, vec![p99])?;
@@ -70,13 +72,13 @@ impl Scenarios<'_, '_> {
         self.settle().await?;
         match part {
             Part::Changes | Part::Large | Part::Production => {
-                self.changed(Change::AllThree, all).await?;
-                self.changed(Change::PullSecret, "pull Secret changed")
-                    .await?;
+                self.changed(Change::AllThree, all, 30.0).await?;
+                let name = "pull Secret changed";
+                self.changed(Change::PullSecret, name, 15.0).await?;
                 self.restart_without_change().await
             }
             Part::Faults => {
-                let healthy = self.changed(Change::AllThree, all).await?;
+                let healthy = self.changed(Change::AllThree, all, 30.0).await?;
                 self.some_unreachable(&healthy).await?;
                 self.settle().await?;
                 self.rotated().await
@@ -85,15 +87,10 @@ impl Scenarios<'_, '_> {
         }
     }
 
-    async fn changed(&mut self, change: Change, name: &str) -> anyhow::Result<Curve> {
+    async fn changed(&mut self, change: Change, name: &str, seconds: f64) -> anyhow::Result<Curve> {
         self.reset()?;
         let since = self.testbed.change(change).await?;
         let curve = self.watch(name, change, (since, 0)).await?;
-        let seconds = if change == Change::PullSecret {
-            15.0
-        } else {
-            30.0
-        };
         let p99 = self.p99(&curve, seconds);
         self.record(name, Some(curve.clone()), 13, vec![p99])?;
         self.settle().await?;
@@ -103,15 +100,14 @@ impl Scenarios<'_, '_> {
     /// A new process finds everything as it should be.
     async fn restart_without_change(&mut self) -> anyhow::Result<()> {
         self.reset()?;
-        self.controller.process.kill().await?;
+        self.controller.kill().await?;
         self.start()?;
         let name = "restart without a change";
         let visiting = self.testbed.visited_again(0);
-        let visited = self.bench.progress.show(name, visiting).await.is_ok();
-        let fleet = &self.testbed.fleet;
+        let visited = self.bench.show(name, visiting).await.is_ok();
         let span = self.bench.effort.choose(QUIET, QUIET / 3);
         let quiet = holds("no writes", span, || async {
-            let writes = fleet.counts().writes;
+            let writes = self.testbed.fleet.counts().writes;
             ensure!(writes == 0, "{writes} writes");
             Ok(())
         });
@@ -135,27 +131,22 @@ impl Scenarios<'_, '_> {
         self.reset()?;
         let since = self.testbed.change(Change::AllThree).await?;
         let name = "three changed, 1 % silent and 1 % stalled";
-        let curve = self
-            .watch(name, Change::AllThree, (since, 2 * share))
-            .await?;
+        let others = (since, 2 * share);
+        let curve = self.watch(name, Change::AllThree, others).await?;
         let percent = self.bench.effort.choose(5.0, 200.0);
         let near = is_near(&curve, healthy, percent);
         let near = Bound::required(format!("p99 of the others + < {percent} %"), near);
         self.record(name, Some(curve), 13, vec![near])?;
         let all = 0..self.testbed.settings.runtimes;
         self.testbed.fleet.set(all, &good);
-        self.watch("the others follow", Change::AllThree, (since, 0))
-            .await?;
-        Ok(())
+        let follow = self.watch("the others follow", Change::AllThree, (since, 0));
+        follow.await.map(drop)
     }
 
     async fn rotated(&mut self) -> anyhow::Result<()> {
         self.reset()?;
         let rotate = self.testbed.rotate();
-        self.bench
-            .progress
-            .show("rotate all kubeconfigs", rotate)
-            .await?;
+        self.bench.show("rotate all kubeconfigs", rotate).await?;
         let since = self.testbed.change(Change::AllThree).await?;
         let name = "three changed, all kubeconfigs rotated";
         let curve = self.watch(name, Change::AllThree, (since, 0)).await?;
@@ -170,15 +161,14 @@ impl Scenarios<'_, '_> {
         other.identity = Some("another-cluster".to_owned());
         self.testbed.fleet.set(0..wrong, &other);
         let right = self.testbed.settings.runtimes - wrong;
-        let mut slowest: Option<Curve> = None;
-        let (mut violations, mut during) = (Violations::default(), 0);
+        let mut during = 0;
         for number in 1..=kills {
             self.reset()?;
             let since = self.testbed.change(Change::AllThree).await?;
             // Multiples of the golden ratio are spread evenly.
             let point = right * (number * 618 % 1000) / 1000;
             self.testbed.reached(since, point).await?;
-            self.controller.process.kill().await?;
+            self.controller.kill().await?;
             let reached = self.testbed.arrived(since);
             during += usize::from(reached > 0 && reached < right);
             let before = self.testbed.fleet.counts().handshakes;
@@ -187,25 +177,22 @@ impl Scenarios<'_, '_> {
             let curve = self.watch(&name, Change::AllThree, (since, wrong)).await?;
             // Requests that were open when the controller was killed may have completed the change.
             self.testbed.visited_again(before).await?;
-            violations.add(&self.testbed.fleet);
-            if slowest
-                .as_ref()
-                .is_none_or(|it| it.quantile(1.0) < curve.quantile(1.0))
-            {
-                slowest = Some(curve);
-            }
+            let fleet = &self.testbed.fleet;
+            let bounds = bounds_of_a_kill(fleet.most_redundant_applies(), fleet.counts());
+            let name = format!("SIGKILL during a change, {kills} times");
+            self.record(&name, Some(curve), 30, bounds)?;
         }
-        let mut bounds = violations.bounds();
+        let enough = during * 10 >= kills * self.bench.effort.choose(9, 2);
         let text = format!("{during} of {kills} during the writes");
-        let enough = self.bench.effort.choose(9, 2);
-        bounds.push(Bound::required(text, during * 10 >= kills * enough));
-        let name = format!("SIGKILL during a change, slowest of {kills}");
-        self.record(&name, slowest, 30, bounds)
+        for sample in &mut self.samples {
+            sample.bounds.push(Bound::required(&text, enough));
+        }
+        Ok(())
     }
 
     async fn settle(&mut self) -> anyhow::Result<()> {
         let settled = self.testbed.settled(&mut self.controller);
-        self.bench.progress.show("no more writes", settled).await
+        self.bench.show("no more writes", settled).await
     }
 
     fn reset(&mut self) -> anyhow::Result<()> {
@@ -216,7 +203,7 @@ impl Scenarios<'_, '_> {
 
     /// CPU time of controller and simulator.
     fn cpu(&self) -> anyhow::Result<[Duration; 2]> {
-        Ok([self.controller.process.cpu()?, self.simulator.cpu()?])
+        Ok([self.controller.cpu()?, self.simulator.cpu()?])
     }
 
     fn start(&mut self) -> anyhow::Result<()> {
@@ -232,8 +219,8 @@ impl Scenarios<'_, '_> {
         (since, excluded): (Duration, usize),
     ) -> anyhow::Result<Curve> {
         let converged = self.testbed.converged(change, since, excluded);
-        let curve = self.bench.progress.show(name, converged).await;
-        self.controller.process.check_running()?;
+        let curve = self.bench.show(name, converged).await;
+        self.controller.check_running()?;
         curve
     }
 
@@ -242,95 +229,75 @@ impl Scenarios<'_, '_> {
         let settings = self.testbed.settings;
         let larger = settings.runtimes > 5_000 || settings.production;
         let full = if larger { 60.0 } else { seconds };
-        let p99 = Estimate::exact(curve.quantile(0.99));
-        Bound::at_most(p99, self.bench.effort.choose(full, 60.0), " s (p99)")
+        let limit = self.bench.effort.choose(full, 60.0);
+        at_most(curve.quantile(0.99), limit, " s (p99)")
     }
 
     fn one_percent(&self) -> usize {
         (self.testbed.settings.runtimes / 100).max(1)
     }
 
-    /// Adds a row; `requests` is the limit for each runtime.
+    /// Adds a round of a scenario; `requests` is the limit for each runtime.
     fn record(
         &mut self,
         name: &str,
         curve: Option<Curve>,
         requests: u32,
-        bounds: Vec<Bound>,
+        mut bounds: Vec<Bound>,
     ) -> anyhow::Result<()> {
-        let runtimes = self.testbed.settings.runtimes;
+        let Settings {
+            runtimes,
+            production,
+            ..
+        } = self.testbed.settings;
         let counts = self.testbed.fleet.counts();
         let each = |count: u64| number(count) / number(runtimes.max(1));
         let (now, before) = (self.cpu()?, self.cpu_before);
         let [cpu, simulator] = [0, 1].map(|it| now[it].saturating_sub(before[it]).as_secs_f64());
-        let (ratio, process) = (cpu / simulator, &self.controller.process);
-        let (memory, most) = (process.memory("VmRSS")?, process.memory("VmHWM")?);
-        let times = curve
-            .as_ref()
-            .map_or(["–"; 3].map(str::to_owned), Curve::cells);
-        let counted = [
-            format!("{:.2}", each(counts.writes)),
-            format!("{:.2}", each(counts.reads)),
-            format!("{:.2}", each(counts.handshakes)),
-            counts.most_in_flight.to_string(),
-            format!("{cpu:.1}"),
-            format!("{ratio:.2}"),
-            format!("{memory:.1} / {most:.1}"),
-        ];
-        let named = [name.to_owned(), runtimes.to_string()];
-        let sent = Estimate::exact(each(counts.writes + counts.reads));
-        let row = Row::new(named.into_iter().chain(times).chain(counted));
-        let row = bounds.into_iter().fold(row, Row::bound);
-        let mut row = row.bound(Bound::at_most(sent, f64::from(requests), " requests each"));
+        let process = &self.controller;
+        let (memory, peak) = (process.memory("VmRSS")?, process.memory("VmHWM")?);
+        let sent = each(counts.writes + counts.reads);
+        bounds.push(at_most(sent, f64::from(requests), " requests each"));
         // The speed of the machine cancels out.
-        let cpu_bound = Bound::at_most(Estimate::exact(ratio), 2.0, " × simulator");
-        row = row.bound(self.bench.effort.choose(None, Some(cpu_bound)));
+        let cpu_bound = at_most(cpu / simulator, 2.0, " × simulator");
+        bounds.extend(self.bench.effort.choose(None, Some(cpu_bound)));
         if runtimes <= 5_000 {
-            let bound = Bound::at_most(Estimate::exact(most), 64.0, " MiB");
+            let bound = at_most(peak, 64.0, " MiB");
             // A root store and a TLS configuration per runtime take memory that no bound has been set for.
-            let is_target = self.testbed.settings.production;
-            row = row.bound(if is_target { bound.target() } else { bound });
+            bounds.push(if production { bound.target() } else { bound });
         }
-        self.rows.push(row);
-        self.curves
-            .extend(curve.map(|curve| (name.to_owned(), curve)));
+        self.samples.push(Sample {
+            scenario: name.to_owned(),
+            curve,
+            values: [
+                each(counts.writes),
+                each(counts.reads),
+                each(counts.handshakes),
+                number(counts.most_in_flight),
+                cpu,
+                cpu / simulator,
+                memory,
+                peak,
+            ],
+            bounds,
+        });
         Ok(())
     }
 }
 
-/// What must not happen however often the controller is killed.
-#[derive(Default)]
-struct Violations {
-    /// Applies that changed nothing, of the object with most of them.
-    redundant: u32,
-    /// Writes to clusters that are not the runtime's.
-    foreign: u64,
-    /// Requests with the credentials of another runtime.
-    unauthorized: u64,
+fn at_most(value: f64, limit: f64, unit: &str) -> Bound {
+    Bound::at_most(Estimate::exact(value), limit, unit)
 }
 
-impl Violations {
-    fn add(&mut self, fleet: &Fleet) {
-        let Counts {
-            foreign_writes,
-            unauthorized,
-            ..
-        } = fleet.counts();
-        self.redundant = self.redundant.max(fleet.most_redundant_applies());
-        self.foreign += foreign_writes;
-        self.unauthorized += unauthorized;
-    }
-
-    fn bounds(&self) -> Vec<Bound> {
-        let bound = |text: &str, count: u64, most| {
-            Bound::required(format!("{text} ({count})"), count <= most)
-        };
-        vec![
-            bound("≤ 1 redundant apply", self.redundant.into(), 1),
-            bound("0 writes to another cluster", self.foreign, 0),
-            bound("0 requests with other credentials", self.unauthorized, 0),
-        ]
-    }
+/// What must not happen however often the controller is killed; `redundant` applies are those of the object with most of
+/// them.
+fn bounds_of_a_kill(redundant: u32, counts: Counts) -> Vec<Bound> {
+    let (foreign, other) = (counts.foreign_writes, counts.unauthorized);
+    vec![
+        Bound::required("≤ 1 redundant apply", redundant <= 1),
+        Bound::required("0 writes to another cluster", foreign == 0),
+        Bound::required("0 requests with other credentials", other == 0),
+    ]
 }
 
 /// Whether the 99th percentile is later by less than this percentage.
@@ -338,20 +305,7 @@ fn is_near(curve: &Curve, healthy: &Curve, percent: f64) -> bool {
     curve.quantile(0.99) < healthy.quantile(0.99) * (1.0 + percent / 100.0)
 }
 
-const COLUMNS: [&str; 12] = [
-    "scenario",
-    "runtimes",
-    "p50 s",
-    "p99 s",
-    "last s",
-    "writes each",
-    "reads each",
-    "handshakes each",
-    "most in flight",
-    "CPU s",
-    "CPU ÷ simulator",
-    "RSS MiB end / peak",
-];
+const ROUNDS: u32 = 3;
 /// Longer than a reconcile of all runtimes takes.
 const QUIET: Duration = Duration::from_secs(45);
 
@@ -360,35 +314,32 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
+    use crate::report::Row;
 
     #[rstest]
-    #[case::one_redundant_apply(1, 0, 0, true)]
-    #[case::two_redundant_applies(2, 0, 0, false)]
-    #[case::foreign_write(0, 1, 0, false)]
-    #[case::wrong_credentials(0, 0, 1, false)]
+    #[case::one_redundant_apply([1, 0, 0], true)]
+    #[case::two_redundant_applies([2, 0, 0], false)]
+    #[case::foreign_write([0, 1, 0], false)]
+    #[case::wrong_credentials([0, 0, 1], false)]
     fn bounds_of_kills_allow_one_redundant_apply_only(
-        #[case] redundant: u32,
-        #[case] foreign: u64,
-        #[case] unauthorized: u64,
+        #[case] violations: [u32; 3],
         #[case] met: bool,
     ) {
-        let violations = Violations {
-            redundant,
-            foreign,
-            unauthorized,
+        let [redundant, foreign, other] = violations;
+        let counts = Counts {
+            foreign_writes: foreign.into(),
+            unauthorized: other.into(),
+            ..Counts::default()
         };
-        let row = violations
-            .bounds()
-            .into_iter()
-            .fold(Row::new(["a"]), Row::bound);
-        assert_eq!(Table::new(&["a"], vec![row]).meets_its_bounds(), met);
+        let bounds = bounds_of_a_kill(redundant, counts);
+        let row = bounds.into_iter().fold(Row::new(["a"]), Row::bound);
+        assert_eq!(Table::new(["a"], vec![row]).meets_its_bounds(), met);
     }
 
     #[test]
     fn five_percent_later_is_too_late() {
-        let curve = |millis: u64| Curve::new([Some(Duration::from_millis(millis))]);
-        assert!(is_near(&curve(10_499), &curve(10_000), 5.0));
-        assert!(!is_near(&curve(10_501), &curve(10_000), 5.0));
-        assert!(!is_near(&Curve::new([None]), &curve(10_000), 5.0));
+        let curve = |seconds| Curve::new([seconds]);
+        assert!(is_near(&curve(10.499), &curve(10.0), 5.0));
+        assert!(!is_near(&curve(10.501), &curve(10.0), 5.0));
     }
 }

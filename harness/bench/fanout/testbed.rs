@@ -2,30 +2,26 @@
 //!
 //! Both are filled before anything is timed.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::ensure;
 use api::runtimes::MODE_DIRECT;
 use clusters::cluster::{Cluster, ClusterOptions, write_kubeconfig};
-use clusters::control_plane::{ControlPlane, Member, Sources, controller_flags};
+use clusters::control_plane::{ControlPlane, Sources, controller_flags};
 use clusters::run::Run;
 use clusters::setup::Setup;
 use testkit::until::{holds, until};
 use tokio::process::Command;
 
 use crate::environment::Bench;
-use crate::fleet::{Conditions, Credentials, Expected, Fleet, FleetOptions};
-use crate::process::{self, Process, free_address};
+use crate::fleet::{Conditions, Expected, Fleet, FleetOptions};
+use crate::process::{Process, Program};
 use crate::statistics::Curve;
 
-/// What a testbed is like.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Settings {
     pub(super) runtimes: usize,
-    /// One round trip between controller and runtimes.
-    pub(super) latency: Duration,
     /// A certificate authority per runtime, client certificates, jitter of half a round trip, objects of real sizes, both
     /// controllers, and an API server of the control plane with the default garbage collection.
     pub(super) production: bool,
@@ -34,13 +30,9 @@ pub(super) struct Settings {
 impl Settings {
     /// The conditions of a runtime without a fault.
     pub(super) fn conditions(self) -> Conditions {
-        let jitter = if self.production {
-            self.latency / 2
-        } else {
-            Duration::ZERO
-        };
+        let jitter = ROUND_TRIP / 2 * u32::from(self.production);
         Conditions {
-            latency: self.latency,
+            latency: ROUND_TRIP,
             jitter,
             ..Conditions::default()
         }
@@ -49,11 +41,7 @@ impl Settings {
     fn fleet(self) -> FleetOptions {
         FleetOptions {
             runtimes: self.runtimes,
-            credentials: if self.production {
-                Credentials::Certificate
-            } else {
-                Credentials::Token
-            },
+            client_certificates: self.production,
             own_authorities: self.production,
             conditions: self.conditions(),
         }
@@ -70,14 +58,13 @@ impl Settings {
 }
 
 /// Everything but the controller.
-pub(super) struct Testbed {
+pub(super) struct Testbed<'a> {
     run: Run,
     cluster: Cluster,
     control_plane: ControlPlane,
     pub(super) fleet: Fleet,
     pub(super) settings: Settings,
-    binary: PathBuf,
-    core: u32,
+    controller: Program<'a>,
     /// Of the control plane, by the address of its container.
     kubeconfig: PathBuf,
     sources: Sources,
@@ -85,15 +72,14 @@ pub(super) struct Testbed {
     version: u32,
 }
 
-/// Which of the sources change.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Change {
     PullSecret,
     AllThree,
 }
 
-impl Testbed {
-    pub(super) async fn start(bench: &Bench<'_>, settings: Settings) -> anyhow::Result<Self> {
+impl<'a> Testbed<'a> {
+    pub(super) async fn start(bench: &'a Bench<'a>, settings: Settings) -> anyhow::Result<Self> {
         let setup = Setup::load()?;
         let run = Run::begin(false).await?;
         let mut options = ClusterOptions::new("kcp").without_node();
@@ -101,13 +87,9 @@ impl Testbed {
             options = options.with_env("GOGC", "off").with_env("GOMEMLIMIT", HEAP);
         }
         let start = Cluster::start(&run, &setup.provider, &options);
-        let cluster = bench
-            .progress
-            .show("start the control plane", start)
-            .await?;
+        let cluster = bench.show("start the control plane", start).await?;
         let crds = Command::new(&bench.product).arg("crds").output().await?;
-        let errors = String::from_utf8_lossy(&crds.stderr);
-        ensure!(crds.status.success(), "crds: {errors}");
+        ensure!(crds.status.success(), "crds: {crds:?}");
         cluster.apply(str::from_utf8(&crds.stdout)?).await?;
         let mut control_plane = ControlPlane::prepare(cluster.client(), Some(MODE_DIRECT)).await?;
         if settings.production {
@@ -120,17 +102,16 @@ impl Testbed {
             control_plane,
             fleet,
             settings,
-            binary: bench.product.clone(),
-            core: bench.core,
+            controller: Program::new(bench, "controller")?,
             kubeconfig: write_kubeconfig("kcp-direct", &kubeconfig)?,
             cluster,
             sources: settings.sources(0)?,
             version: 0,
         };
         testbed.control_plane.put_sources(&testbed.sources).await?;
-        let members = testbed.members()?;
+        let members = testbed.fleet.members()?;
         let fill = testbed.control_plane.fill(&members);
-        bench.progress.show("fill the control plane", fill).await?;
+        bench.show("fill the control plane", fill).await?;
         Ok(testbed)
     }
 
@@ -140,35 +121,21 @@ impl Testbed {
     }
 
     /// Starts the controller, which is not ready yet.
-    pub(super) fn start_controller(&self) -> anyhow::Result<Controller> {
-        let [health, metrics] = [free_address()?, free_address()?];
+    pub(super) fn start_controller(&self) -> anyhow::Result<Process> {
         let mut flags = controller_flags(&self.kubeconfig, "bench");
         if self.settings.production {
             flags.retain(|flag| !flag.starts_with("--controllers="));
             flags.push("--controllers=signal,direct".to_owned());
         }
-        flags.push(format!("--health-probe-bind-address={health}"));
+        let metrics = self.controller.metrics;
         flags.push(format!("--metrics-bind-address={metrics}"));
-        let process = Process::start("controller", self.core, &self.binary, &flags)?;
-        Ok(Controller {
-            process,
-            health,
-            metrics,
-        })
+        self.controller.start(flags)
     }
 
     /// Rotates the credentials of all runtimes and updates their kubeconfigs.
     pub(super) async fn rotate(&self) -> anyhow::Result<()> {
         self.fleet.rotate();
-        self.control_plane.renew(&self.members()?).await
-    }
-
-    fn members(&self) -> anyhow::Result<Vec<Member>> {
-        let member = |number| {
-            let kubeconfig = self.fleet.kubeconfig(number)?;
-            Ok(Member { number, kubeconfig })
-        };
-        (0..self.settings.runtimes).map(member).collect()
+        self.control_plane.renew(&self.fleet.members()?).await
     }
 
     /// Changes sources on the control plane; gives the time on the simulator's clock.
@@ -197,25 +164,23 @@ impl Testbed {
         let expected = self.settings.runtimes - excluded;
         let what = format!("the change on {expected} runtimes");
         let times = until(&what, LONGEST, || async {
-            let mut times = self.arrivals(change, since);
-            times.retain(Option::is_some);
+            let arrivals = self.arrivals(change, since).into_iter().flatten();
+            let times: Vec<Duration> = arrivals.collect();
             ensure!(times.len() >= expected, "{}", times.len());
             Ok(times)
         });
-        let seconds = times.await?.into_iter().map(|it| it?.checked_sub(since));
-        Ok(Curve::new(seconds))
+        let seconds = |time: Duration| time.saturating_sub(since).as_secs_f64();
+        Ok(Curve::new(times.await?.into_iter().map(seconds)))
     }
 
     /// When each runtime got the last object of a change. The ConfigMap has the revision of all sources, so it changes with
     /// each.
     fn arrivals(&self, change: Change, since: Duration) -> Vec<Option<Duration>> {
-        let [secret, bundle, configuration] = self.expected();
-        let objects = match change {
-            Change::PullSecret => vec![secret, configuration],
-            Change::AllThree => vec![secret, configuration, bundle],
-        };
         let mut last = vec![Some(Duration::ZERO); self.settings.runtimes];
-        for object in objects {
+        for object in Expected::of(&self.sources) {
+            if change == Change::PullSecret && object.place.resource == "clustertrustbundles" {
+                continue;
+            }
             for (last, time) in last.iter_mut().zip(self.fleet.arrivals(&object, since)) {
                 *last = last.zip(time).map(|(one, other)| one.max(other));
             }
@@ -223,31 +188,17 @@ impl Testbed {
         last
     }
 
-    fn expected(&self) -> [Expected; 3] {
-        let [secret, bundle, configuration] = Sources::places();
-        let [sent_secret, sent_bundle, sent_configuration] = self.sources.objects();
-        [
-            Expected::new(secret, &sent_secret),
-            Expected::new(bundle, &sent_bundle),
-            Expected::new(configuration, &sent_configuration),
-        ]
-    }
-
-    /// Waits until the first object of a change is on this number of runtimes.
+    /// Waits until the pull Secret of a change is on this number of runtimes.
     pub(super) async fn reached(&self, since: Duration, expected: usize) -> anyhow::Result<()> {
-        let reached = until("the change spreads", LONGEST, || async {
-            let arrived = self.arrived(since);
-            ensure!(arrived >= expected, "{arrived} of {expected}");
-            Ok(())
-        });
-        Ok(reached.await?)
+        let reached = || async { self.arrived(since) >= expected };
+        Ok(until("the change spreads", LONGEST, reached).await?)
     }
 
-    /// On how many runtimes the first object of a change is.
+    /// On how many runtimes the pull Secret of a change is, which is written first.
     pub(super) fn arrived(&self, since: Duration) -> usize {
-        let [secret, ..] = self.expected();
+        let [secret, ..] = Expected::of(&self.sources);
         let arrivals = self.fleet.arrivals(&secret, since);
-        arrivals.iter().filter(|it| it.is_some()).count()
+        arrivals.into_iter().flatten().count()
     }
 
     /// Waits until every runtime was connected to again since this number of handshakes, and no request is open.
@@ -264,10 +215,10 @@ impl Testbed {
     }
 
     /// Waits until the controller is ready and nothing is written to runtimes and control plane any more.
-    pub(super) async fn settled(&self, controller: &mut Controller) -> anyhow::Result<()> {
-        controller.process.ready(controller.health).await?;
+    pub(super) async fn settled(&self, controller: &mut Process) -> anyhow::Result<()> {
+        self.controller.ready(controller).await?;
         let written = || async {
-            let metrics = process::metrics(controller.metrics).await?;
+            let metrics = self.controller.metrics().await?;
             anyhow::Ok((self.fleet.counts().writes, metrics.count(STATUSES)))
         };
         let settled = until("no more writes", LONGEST, || async {
@@ -283,15 +234,10 @@ impl Testbed {
     }
 }
 
-/// The product's controller.
-pub(super) struct Controller {
-    pub(super) process: Process,
-    health: SocketAddr,
-    metrics: SocketAddr,
-}
-
 /// Fields of `spec.shoot` of a `Runtime` as KEB writes them: three worker pools in three zones.
 const SHOOT: &str = include_str!("shoot.json");
+/// One round trip between controller and runtimes.
+const ROUND_TRIP: Duration = Duration::from_millis(100);
 const STATUSES: &str = "rt_bootstrapper_controller_status_updates_total";
 /// Certificates in the trust bundle of a landscape.
 const BUNDLE: usize = 40;

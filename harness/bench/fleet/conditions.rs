@@ -19,8 +19,8 @@ pub struct Conditions {
     pub faults: Faults,
     /// The pause between two pieces of 64 bytes of a body; without it, bodies are sent at once.
     pub drip: Duration,
-    /// The certificate that it presents.
-    pub certificate: Certificate,
+    /// Whether the certificate that it presents has expired.
+    pub expired: bool,
     /// The UID of `kube-system` in place of its own: another cluster at the same address.
     pub identity: Option<String>,
 }
@@ -54,16 +54,6 @@ pub struct Faults {
     pub reset: u16,
 }
 
-/// The certificate of a runtime.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Certificate {
-    /// A valid one.
-    #[default]
-    Valid,
-    /// An expired one.
-    Expired,
-}
-
 /// What is wrong with one request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum RequestFault {
@@ -95,9 +85,8 @@ impl Conditions {
 
     /// The fault of a request, and how long its response takes.
     pub(super) fn draw(&self, runtime: &str, request: u64) -> (RequestFault, Duration) {
-        let runtime = runtime
-            .bytes()
-            .fold(0_u64, |seed, byte| seed.wrapping_mul(31) + u64::from(byte));
+        let runtime = runtime.bytes().map(u64::from);
+        let runtime = runtime.fold(0_u64, |seed, byte| seed.wrapping_mul(31) + byte);
         let mut random = fastrand::Rng::with_seed(runtime ^ request << 40);
         let injected = match self.reach {
             Reach::Up => self.faults.draw(&mut random),
@@ -142,15 +131,8 @@ mod tests {
             it.jitter = Duration::from_millis(40);
             (it.faults.throttled, it.faults.reset) = (100, 50);
         });
-        let faults: Vec<(RequestFault, Duration)> = (0..10_000)
-            .map(|number| conditions.draw("a", number))
-            .collect();
-        let count = |wanted: RequestFault| {
-            faults
-                .iter()
-                .filter(|(injected, _)| *injected == wanted)
-                .count()
-        };
+        let faults: Vec<_> = (0..10_000).map(|it| conditions.draw("a", it)).collect();
+        let count = |wanted| faults.iter().filter(|(fault, _)| *fault == wanted).count();
         assert!((900..1100).contains(&count(RequestFault::Throttled)));
         assert!((150..350).contains(&count(RequestFault::ResetBefore)));
         assert!((150..350).contains(&count(RequestFault::ResetAfter)));

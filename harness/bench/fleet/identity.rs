@@ -1,6 +1,6 @@
 //! The identity of a simulated runtime: address, server name, certificate, and the credentials that open it.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
 use base64::Engine as _;
@@ -13,19 +13,6 @@ use rustls_pki_types::CertificateDer;
 use serde_json::{Value, json};
 use testkit::pki;
 
-use super::Certificate;
-
-/// How clients of a fleet authenticate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Credentials {
-    /// By a bearer token.
-    #[default]
-    Token,
-    /// By a client certificate.
-    Certificate,
-}
-
-/// See the module.
 #[derive(Debug)]
 pub(super) struct Identity {
     pub(super) id: String,
@@ -43,52 +30,47 @@ pub(super) struct Accepted {
 }
 
 impl Identity {
-    pub(super) fn new(number: usize, authority: Arc<pki::Authority>) -> anyhow::Result<Self> {
+    pub(super) fn new(number: u32, authority: Arc<pki::Authority>) -> anyhow::Result<Self> {
         // As Gardener names the API server of a shoot; the domain is reserved for examples.
         let server_name = format!("api.c-{number:07x}.kyma.example");
         Ok(Self {
-            id: runtime_id(number),
-            address: Ipv4Addr::from_bits(FIRST.to_bits() + u32::try_from(number)?),
+            id: runtime_id(usize::try_from(number)?),
+            address: Ipv4Addr::from_bits(FIRST.to_bits() + number),
             valid: server(&authority, &server_name, |_| ())?,
             server_name,
             authority,
         })
     }
 
-    /// The server side of TLS with this certificate.
-    pub(super) fn server(&self, certificate: Certificate) -> anyhow::Result<Arc<ServerConfig>> {
-        match certificate {
-            Certificate::Valid => Ok(Arc::clone(&self.valid)),
-            Certificate::Expired => server(&self.authority, &self.server_name, pki::expired),
+    /// The server side of TLS, with a certificate that may have expired.
+    pub(super) fn server(&self, expired: bool) -> anyhow::Result<Arc<ServerConfig>> {
+        if expired {
+            return server(&self.authority, &self.server_name, pki::expired);
         }
+        Ok(Arc::clone(&self.valid))
     }
 
-    /// The user of a kubeconfig, whose credentials are accepted from now on.
-    pub(super) fn user(&self, kind: Credentials, accepted: &mut Accepted) -> anyhow::Result<Value> {
-        Ok(match kind {
-            Credentials::Token => {
-                let new = || format!("{}-{:032x}", self.id, fastrand::u128(..));
-                json!({"token": accepted.token.get_or_insert_with(new)})
-            }
-            Credentials::Certificate => {
-                let leaf = self.authority.leaf(&self.id)?;
-                accepted.certificate = Some(leaf.der.clone());
-                json!({
-                    "client-certificate-data": BASE64.encode(&leaf.pem),
-                    "client-key-data": BASE64.encode(leaf.key_pem()),
-                })
-            }
-        })
+    /// The user of a kubeconfig, whose credentials are accepted from now on: a client certificate or a token.
+    pub(super) fn user(&self, certificate: bool, accepted: &mut Accepted) -> anyhow::Result<Value> {
+        if !certificate {
+            let new = || format!("{}-{:032x}", self.id, fastrand::u128(..));
+            return Ok(json!({"token": accepted.token.get_or_insert_with(new)}));
+        }
+        let leaf = self.authority.leaf(&self.id)?;
+        accepted.certificate = Some(leaf.der.clone());
+        Ok(json!({
+            "client-certificate-data": BASE64.encode(&leaf.pem),
+            "client-key-data": BASE64.encode(leaf.key_pem()),
+        }))
     }
 
     pub(super) fn kubeconfig(&self, port: u16, user: &Value) -> String {
-        let id = &self.id;
         let cluster = json!({
             "server": format!("https://{}:{port}", self.address),
             "tls-server-name": self.server_name,
             "certificate-authority-data": BASE64.encode(self.authority.pem()),
         });
-        kubeconfig(id, &cluster, user)
+        kubeconfig(&self.id, &cluster, user)
     }
 }
 
@@ -104,27 +86,21 @@ pub(crate) fn kubeconfig(name: &str, cluster: &Value, user: &Value) -> String {
 }
 
 impl Accepted {
-    /// Revokes all credentials.
-    pub(super) fn rotate(&mut self) {
-        *self = Self::default();
-    }
-
     pub(super) fn admits(
         &self,
         token: Option<&str>,
         certificate: Option<&CertificateDer<'_>>,
     ) -> bool {
-        let known =
-            |given: Option<&[u8]>, accepted: Option<&[u8]>| given.is_some() && given == accepted;
-        known(
-            token.map(str::as_bytes),
-            self.token.as_deref().map(str::as_bytes),
-        ) || known(certificate.map(AsRef::as_ref), self.certificate.as_deref())
+        let is_certificate = certificate.is_some() && certificate == self.certificate.as_ref();
+        is_certificate || (token.is_some() && token == self.token.as_deref())
     }
 }
 
 /// The number of the runtime with this address.
-pub(super) fn number_of(address: Ipv4Addr) -> Option<usize> {
+pub(super) fn number_of(address: IpAddr) -> Option<usize> {
+    let IpAddr::V4(address) = address else {
+        return None;
+    };
     usize::try_from(address.to_bits().checked_sub(FIRST.to_bits())?).ok()
 }
 

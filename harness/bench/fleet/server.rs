@@ -1,10 +1,9 @@
 //! The connections and requests of simulated runtimes.
 //!
 //! Half of a round trip passes before a request is carried out and half after it, without a lock. A reset is a real one
-//! (RST). HTTP/2 and HTTP/1.1 are served.
+//! (RST).
 
 use std::convert::Infallible;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -37,13 +36,9 @@ pub(super) async fn serve(shared: Arc<Shared>, listener: TcpListener, closing: C
         // Without descriptors, or after a client has closed its connection, the next one is accepted.
         let Ok((tcp, peer)) = accepted else { continue };
         if peer.ip().is_loopback() {
-            let (shared, closing) = (Arc::clone(&shared), closing.clone());
-            tokio::spawn(async move {
-                // The counters have what matters of a connection that fails.
-                let _ = closing
-                    .run_until_cancelled(Box::pin(connection(shared, tcp)))
-                    .await;
-            });
+            let (served, closing) = (connection(Arc::clone(&shared), tcp), closing.clone());
+            // The counters have what matters of a connection that fails.
+            tokio::spawn(async move { closing.run_until_cancelled(Box::pin(served)).await });
         }
     }
 }
@@ -51,20 +46,15 @@ pub(super) async fn serve(shared: Arc<Shared>, listener: TcpListener, closing: C
 /// One connection after its handshake.
 struct Session {
     shared: Arc<Shared>,
-    /// The number of the runtime.
     number: usize,
-    /// The client's certificate.
     certificate: Option<CertificateDer<'static>>,
     /// Resets the connection.
     reset: CancellationToken,
 }
 
-async fn connection(shared: Arc<Shared>, tcp: TcpStream) -> anyhow::Result<()> {
+async fn connection(shared: Arc<Shared>, mut tcp: TcpStream) -> anyhow::Result<()> {
     tcp.set_nodelay(true)?;
-    let number = match tcp.local_addr()?.ip() {
-        IpAddr::V4(address) => super::identity::number_of(address),
-        IpAddr::V6(_) => None,
-    };
+    let number = super::identity::number_of(tcp.local_addr()?.ip());
     let Some((number, runtime)) = number.and_then(|it| Some((it, shared.runtimes.get(it)?))) else {
         return Ok(());
     };
@@ -73,51 +63,45 @@ async fn connection(shared: Arc<Shared>, tcp: TcpStream) -> anyhow::Result<()> {
         Reach::Up => {}
         Reach::Refusing => return Ok(tcp.set_zero_linger()?),
         Reach::Silent => {
-            let mut tcp = tcp;
             tokio::io::copy(&mut tcp, &mut tokio::io::sink()).await?;
             return Ok(());
         }
     }
     // A round trip for the handshake of TCP, which loopback does not have, and one for that of TLS.
     wait(conditions.latency * 2).await;
-    let config = runtime.identity.server(conditions.certificate)?;
+    let config = runtime.identity.server(conditions.expired)?;
     let mut stream = TlsAcceptor::from(config).accept(tcp).await?;
     shared.counts().handshakes += 1;
     let chain = stream.get_ref().1.peer_certificates();
+    let certificate = chain.and_then(<[_]>::first);
     let reset = CancellationToken::new();
     let session = Arc::new(Session {
         number,
-        certificate: chain
-            .and_then(<[_]>::first)
-            .map(|leaf| leaf.clone().into_owned()),
+        certificate: certificate.map(|leaf| leaf.clone().into_owned()),
         reset: reset.clone(),
         shared: Arc::clone(&shared),
     });
-    if reset
-        .run_until_cancelled(respond_all(&mut stream, session))
-        .await
-        .is_none()
-    {
+    let responses = respond_all(&mut stream, session);
+    if reset.run_until_cancelled(responses).await.is_none() {
         stream.get_ref().0.set_zero_linger()?;
     }
     Ok(())
 }
 
 async fn respond_all(stream: &mut TlsStream<TcpStream>, session: Arc<Session>) {
-    let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let service = service_fn(move |request| {
         let session = Arc::clone(&session);
         async move { Ok::<_, Infallible>(session.respond(request).await) }
     });
+    let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let io = TokioIo::new(stream);
     // How a connection ends is decided by the client.
-    if is_h2 {
-        let _ = http2::Builder::new(TokioExecutor::new())
-            .serve_connection(io, service)
-            .await;
+    let _ = if is_h2 {
+        let builder = http2::Builder::new(TokioExecutor::new());
+        builder.serve_connection(io, service).await
     } else {
-        let _ = http1::Builder::new().serve_connection(io, service).await;
-    }
+        http1::Builder::new().serve_connection(io, service).await
+    };
 }
 
 /// A request that has no response yet; a canceled one ends as well.
@@ -189,16 +173,10 @@ impl Session {
         conditions: &Conditions,
     ) -> Response<Body> {
         let runtime = self.runtime();
-        let token = call
-            .headers
-            .get(AUTHORIZATION)
-            .and_then(|it| it.to_str().ok());
-        let token = token.and_then(|it| it.strip_prefix("Bearer "));
-        if !runtime
-            .state()
-            .accepted
-            .admits(token, self.certificate.as_ref())
-        {
+        let authorization = call.headers.get(AUTHORIZATION);
+        let token = authorization.and_then(|it| it.to_str().ok()?.strip_prefix("Bearer "));
+        let certificate = self.certificate.as_ref();
+        if !runtime.state().accepted.admits(token, certificate) {
             self.shared.counts().unauthorized += 1;
             return fault(401, None);
         }

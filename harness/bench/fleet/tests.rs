@@ -13,21 +13,21 @@ use super::*;
 
 const SECRET: &str = "/api/v1/namespaces/kyma-system/secrets/registry-credentials";
 
-async fn fleet(runtimes: usize, conditions: Conditions) -> Fleet {
+async fn fleet(runtimes: usize, change: impl FnOnce(&mut Conditions)) -> Fleet {
     let options = FleetOptions {
         runtimes,
-        conditions,
+        conditions: Conditions::with(change),
         ..FleetOptions::default()
     };
     Fleet::start(options).await.unwrap()
 }
 
 async fn config(fleet: &Fleet, number: usize) -> KubeConfig {
-    let kubeconfig = Kubeconfig::from_yaml(&fleet.kubeconfig(number).unwrap()).unwrap();
+    let member = fleet.members().unwrap().swap_remove(number);
+    let kubeconfig = Kubeconfig::from_yaml(&member.kubeconfig).unwrap();
     let options = KubeConfigOptions::default();
-    let mut config = Config::from_custom_kubeconfig(kubeconfig, &options)
-        .await
-        .unwrap();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &options).await;
+    let mut config = config.unwrap();
     config.default_retry = false;
     config
 }
@@ -50,12 +50,10 @@ fn get(path: &str) -> Request<Body> {
 }
 
 fn apply(path: &str, object: &Value) -> Request<Body> {
-    Request::patch(format!(
-        "{path}?fieldManager=rt-bootstrapper-controller&force=true"
-    ))
-    .header("content-type", "application/apply-patch+yaml")
-    .body(object.to_string().into_bytes().into())
-    .unwrap()
+    let uri = format!("{path}?fieldManager=rt-bootstrapper-controller&force=true");
+    let request = Request::patch(uri).header("content-type", "application/apply-patch+yaml");
+    let body = object.to_string().into_bytes();
+    request.body(body.into()).unwrap()
 }
 
 fn secret(password: &str) -> Value {
@@ -79,7 +77,7 @@ async fn fault_is_the_response_to_a_write(
     #[case] change: fn(&mut Conditions),
     #[case] expected: u16,
 ) {
-    let fleet = fleet(1, Conditions::with(change)).await;
+    let fleet = fleet(1, change).await;
     let client = client(&fleet, 0).await;
     let (status, headers, body) = call(&client, apply(SECRET, &secret("eA=="))).await.unwrap();
     assert_eq!(status, expected);
@@ -96,13 +94,13 @@ async fn fault_is_the_response_to_a_write(
 #[case::silent(|it: &mut Conditions| it.reach = Reach::Silent, false)]
 #[case::refusing(|it: &mut Conditions| it.reach = Reach::Refusing, true)]
 #[case::reset(|it: &mut Conditions| it.faults.reset = 1000, true)]
-#[case::expired(|it: &mut Conditions| it.certificate = Certificate::Expired, true)]
+#[case::expired(|it: &mut Conditions| it.expired = true, true)]
 #[tokio::test]
 async fn unreachable_runtime_does_not_delay_another(
     #[case] change: fn(&mut Conditions),
     #[case] fails: bool,
 ) {
-    let fleet = fleet(2, Conditions::default()).await;
+    let fleet = fleet(2, |_| ()).await;
     fleet.set(0..1, &Conditions::with(change));
     let (bad, good) = (client(&fleet, 0).await, client(&fleet, 1).await);
     let response = tokio::time::timeout(Duration::from_millis(500), call(&bad, get("/version")));
@@ -116,7 +114,7 @@ async fn unreachable_runtime_does_not_delay_another(
 
 #[tokio::test]
 async fn reset_comes_before_the_write_or_after_it() {
-    let fleet = fleet(1, Conditions::with(|it| it.faults.reset = 1000)).await;
+    let fleet = fleet(1, |it| it.faults.reset = 1000).await;
     for number in 0..16 {
         let client = client(&fleet, 0).await;
         call(&client, apply(SECRET, &secret(&format!("{number:04}"))))
@@ -130,7 +128,7 @@ async fn reset_comes_before_the_write_or_after_it() {
 #[tokio::test]
 async fn latency_and_drip_take_their_time() {
     let latency = Duration::from_millis(40);
-    let fleet = fleet(1, Conditions::with(|it| it.latency = latency)).await;
+    let fleet = fleet(1, |it| it.latency = latency).await;
     let client = client(&fleet, 0).await;
     let timed = async |path: &str| {
         let begin = Instant::now();
@@ -140,26 +138,24 @@ async fn latency_and_drip_take_their_time() {
     let (first, second) = (timed("/version").await, timed("/version").await);
     assert!(first >= latency * 3, "{first:?}");
     assert!(second >= latency && second < first, "{second:?}");
-    fleet.set(
-        0..1,
-        &Conditions::with(|it| it.drip = Duration::from_millis(20)),
-    );
+    let slow = Conditions::with(|it| it.drip = Duration::from_millis(20));
+    fleet.set(0..1, &slow);
     let dripped = timed("/api/v1").await;
     assert!(dripped >= Duration::from_millis(100), "{dripped:?}");
 }
 
 #[rstest]
-#[case(Credentials::Token, false)]
-#[case(Credentials::Certificate, false)]
-#[case(Credentials::Certificate, true)]
+#[case::tokens(false, false)]
+#[case::certificates(true, false)]
+#[case::certificates_of_own_authorities(true, true)]
 #[tokio::test]
 async fn credentials_open_one_runtime_until_they_are_rotated(
-    #[case] credentials: Credentials,
+    #[case] client_certificates: bool,
     #[case] own_authorities: bool,
 ) {
     let options = FleetOptions {
         runtimes: 2,
-        credentials,
+        client_certificates,
         own_authorities,
         ..FleetOptions::default()
     };
@@ -192,7 +188,7 @@ async fn credentials_open_one_runtime_until_they_are_rotated(
 
 #[tokio::test]
 async fn runtimes_are_clusters_of_their_own() {
-    let fleet = fleet(2, Conditions::default()).await;
+    let fleet = fleet(2, |_| ()).await;
     let (one, two) = (client(&fleet, 0).await, client(&fleet, 1).await);
     let uid = async |client: &Client| {
         let request = get("/api/v1/namespaces/kube-system");
@@ -212,55 +208,51 @@ async fn runtimes_are_clusters_of_their_own() {
     assert_eq!(fleet.counts().foreign_writes, 1);
 }
 
+#[rstest]
+#[case::own(0, 0)]
+#[case::another(1, 1)]
 #[tokio::test]
-async fn owner_marker_of_another_runtime_is_a_foreign_write() {
-    let fleet = fleet(1, Conditions::default()).await;
-    let client = client(&fleet, 0).await;
+async fn owner_marker_of_another_runtime_is_a_foreign_write(
+    #[case] owner: usize,
+    #[case] foreign: u64,
+) {
+    let fleet = fleet(1, |_| ()).await;
     let path = "/api/v1/namespaces/kyma-system/configmaps/rt-bootstrapper-owner";
-    for (id, foreign) in [(runtime_id(0), 0), (runtime_id(1), 1)] {
-        let marker = json!({
-            "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": {"name": "rt-bootstrapper-owner"}, "data": {"runtimeID": id},
-        });
-        assert!(status(&client, apply(path, &marker)).await.is_success());
-        assert_eq!(fleet.counts().foreign_writes, foreign);
-    }
+    let marker = json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": {"name": "rt-bootstrapper-owner"}, "data": {"runtimeID": runtime_id(owner)},
+    });
+    let status = status(&client(&fleet, 0).await, apply(path, &marker)).await;
+    assert!(status.is_success(), "{status}");
+    assert_eq!(fleet.counts().foreign_writes, foreign);
 }
 
 #[tokio::test]
 async fn writes_are_counted_and_arrivals_are_timed() {
-    let fleet = fleet(2, Conditions::default()).await;
+    let fleet = fleet(2, |_| ()).await;
     let client = client(&fleet, 0).await;
     let place = testkit::apiserver::place("secrets", "kyma-system", "registry-credentials");
-    let expected = |password| Expected::new(place.clone(), &secret(password));
+    let arrivals = |password, since| {
+        let expected = Expected::new(place.clone(), secret(password));
+        fleet.arrivals(&expected, since)
+    };
     let start = fleet.now();
     for _ in 0..2 {
-        assert!(
-            status(&client, apply(SECRET, &secret("eA==")))
-                .await
-                .is_success()
-        );
+        let status = status(&client, apply(SECRET, &secret("eA=="))).await;
+        assert!(status.is_success(), "{status}");
     }
     assert_eq!(
         (fleet.counts().writes, fleet.most_redundant_applies()),
         (1, 1)
     );
-    let arrivals = fleet.arrivals(&expected("eA=="), start);
-    assert!(arrivals[0].is_some_and(|it| it > start && it < fleet.now()));
-    assert_eq!(arrivals[1], None);
-    assert_eq!(
-        fleet.arrivals(&expected("eA=="), fleet.now())[0],
-        None,
-        "before that time"
-    );
-    assert_eq!(
-        fleet.arrivals(&expected("eQ=="), start)[0],
-        None,
-        "other content"
-    );
+    let arrived = arrivals("eA==", start);
+    assert!(arrived[0].is_some_and(|it| it > start && it < fleet.now()));
+    assert_eq!(arrived[1], None);
+    assert_eq!(arrivals("eA==", fleet.now())[0], None, "before that time");
+    assert_eq!(arrivals("eQ==", start)[0], None, "other content");
     let delete = Request::delete(SECRET).body(Body::empty()).unwrap();
     assert_eq!(status(&client, delete).await, StatusCode::OK);
-    assert_eq!(fleet.arrivals(&expected("eA=="), start)[0], None, "deleted");
+    assert_eq!(arrivals("eA==", start)[0], None, "deleted");
     fleet.reset_counters();
     assert_eq!(
         (fleet.counts(), fleet.most_redundant_applies()),
@@ -270,21 +262,13 @@ async fn writes_are_counted_and_arrivals_are_timed() {
 
 #[tokio::test]
 async fn requests_in_flight_are_counted() {
-    let fleet = fleet(
-        1,
-        Conditions::with(|it| it.latency = Duration::from_millis(100)),
-    )
-    .await;
+    let fleet = fleet(1, |it| it.latency = Duration::from_millis(100)).await;
     let client = client(&fleet, 0).await;
     let paths = ["/version", "/apis", "/api/v1/namespaces/kube-system"];
     let statuses = paths.map(|path| status(&client, get(path)));
-    assert_eq!(
-        futures::future::join_all(statuses).await,
-        [StatusCode::OK; 3]
-    );
+    let statuses = futures::future::join_all(statuses).await;
+    assert_eq!(statuses, [StatusCode::OK; 3]);
     let counts = fleet.counts();
-    assert_eq!(
-        (counts.reads, counts.most_in_flight, counts.in_flight),
-        (3, 3, 0)
-    );
+    let counted = [counts.reads, counts.most_in_flight, counts.in_flight];
+    assert_eq!(counted, [3, 3, 0]);
 }

@@ -3,14 +3,12 @@
 //! Both times the same bytes are applied, so the webhook is the only difference. A kept cluster is brought back to the
 //! state without the webhook first.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use kube::Api;
-use kube::api::DeleteParams;
-use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::process::Command;
 
@@ -39,22 +37,14 @@ pub(super) struct Comparison {
     pub(super) kubeconfig: PathBuf,
     pub(super) without: PodResult,
     pub(super) with: PodResult,
-    /// What `runtime-bootstrapper preview` prints for the same file.
-    pub(super) decisions: Vec<Decision>,
+    /// The decisions that `runtime-bootstrapper preview` prints for the same file.
+    pub(super) decisions: Vec<String>,
     /// The command line of that preview.
     pub(super) preview: String,
     /// What the second Pod lacks of what the scenario expects.
     pub(super) differences: Vec<String>,
     /// Docker's name of the cluster's container, if it stays when the demo ends.
     pub(super) kept: Option<String>,
-}
-
-/// One decision of the webhook, in the JSON of `preview`.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub(super) struct Decision {
-    pub(super) feature: String,
-    pub(super) applied: bool,
-    pub(super) message: String,
 }
 
 /// Cluster, private registry and images of this step.
@@ -72,8 +62,6 @@ impl Environment {
         setup: &Setup,
         keep: bool,
     ) -> anyhow::Result<Self> {
-        let probe = images::probe(progress).await?;
-        let product = images::product(progress, Role::Webhook).await?;
         let identity = Identity::load_or_make()?;
         let run = Run::begin(keep).await?;
         let start = Registry::start(&run, &setup.registry_image, &identity);
@@ -85,8 +73,8 @@ impl Environment {
             run,
             cluster,
             registry,
-            product,
-            probe,
+            product: images::product(progress, Role::Webhook).await?,
+            probe: images::probe(progress).await?,
         })
     }
 
@@ -119,16 +107,16 @@ impl Environment {
         cluster.apply_in(WITH, &manifest).await?;
         let running = pod::running(cluster, WITH, scenario, workload);
         let with = progress.show("wait for the Pod to run", running).await?;
+        let rejected = pod::rejected(cluster, WITHOUT);
         let title = "wait for the other Pod's image to be rejected";
-        let without = progress
-            .show(title, pod::rejected(cluster, WITHOUT))
-            .await?;
+        let without = progress.show(title, rejected).await?;
         let mut differences = differences(&placed(&workload.expect.pod, &host), &with.pod);
-        let unexpected = with.answers.iter().filter(|answer| !answer.is_expected);
-        differences.extend(unexpected.map(|answer| format!("in the container: {}", answer.text)));
-        let (preview, decisions) = self.preview(scenario, workload).await?;
+        let unexpected = with.answers.iter().filter(|(_, is_expected)| !is_expected);
+        differences.extend(unexpected.map(|(text, _)| format!("in the container: {text}")));
+        let file = scenario.manifest_file(workload);
+        let (preview, decisions) = self.preview(scenario, &file).await?;
         Ok(Comparison {
-            manifest: scenario.manifest_file(workload),
+            manifest: file,
             provider: cluster.provider().to_owned(),
             registry: host,
             kubeconfig: cluster.kubeconfig_path().to_owned(),
@@ -146,20 +134,14 @@ impl Environment {
     async fn prepare(&self, scenario: &Scenario) -> anyhow::Result<()> {
         let cluster = &self.cluster;
         install::unregister(cluster).await?;
-        let namespaces: Api<Namespace> = Api::all(cluster.client());
-        for namespace in [WITHOUT, WITH] {
-            match namespaces.delete(namespace, &DeleteParams::default()).await {
-                Err(kube::Error::Api(status)) if status.is_not_found() => {}
-                other => drop(other?),
-            }
-        }
-        let (host, docker_config) = (
-            self.registry.host(),
-            self.registry.identity().docker_config(),
-        );
+        let namespaces = [WITHOUT, WITH].map(|name| {
+            json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } })
+                .to_string()
+        });
+        cluster.delete(&namespaces.join("\n---\n")).await?;
         let place = Place {
-            registry: &host,
-            docker_config: &docker_config,
+            registry: &self.registry.host(),
+            docker_config: &self.registry.identity().docker_config(),
         };
         cluster.apply(&objects(&scenario.landscape, place)?).await?;
         for image in &scenario.landscape.registry.images {
@@ -168,8 +150,21 @@ impl Environment {
             };
         }
         cluster.load_image(&self.product).await?;
-        let created = [WITHOUT, WITH].map(|name| create_namespace(cluster, &namespaces, name));
-        futures::future::try_join_all(created).await?;
+        for (name, namespace) in [WITHOUT, WITH].into_iter().zip(&namespaces) {
+            let all: Api<Namespace> = Api::all(cluster.client());
+            let is_deleted = || async { anyhow::Ok(all.get_metadata_opt(name).await?.is_none()) };
+            until(
+                "the Namespace of an earlier demo is deleted",
+                TIMEOUT,
+                is_deleted,
+            )
+            .await?;
+            cluster.apply(namespace).await?;
+            // Without it no Pod can be created.
+            let accounts: Api<ServiceAccount> = Api::namespaced(cluster.client(), name);
+            let account = || accounts.get("default");
+            until("the ServiceAccount default exists", TIMEOUT, account).await?;
+        }
         Ok(())
     }
 
@@ -188,112 +183,36 @@ impl Environment {
     async fn preview(
         &self,
         scenario: &Scenario,
-        workload: &Workload,
-    ) -> anyhow::Result<(String, Vec<Decision>)> {
+        manifest: &Path,
+    ) -> anyhow::Result<(String, Vec<String>)> {
         let document = placed(&scenario.landscape.config, &self.registry.host());
         let config = write("config.json", &format!("{document:#}\n"))?;
-        let secret = write(
-            "pull-secret.json",
-            &self.registry.identity().docker_config(),
-        )?;
-        let manifest = scenario.manifest_file(workload);
+        let docker_config = self.registry.identity().docker_config();
+        let secret = write("pull-secret.json", &docker_config)?;
         let binary = images::built_binary(images::Profile::E2e);
         let mut preview = Command::new(&binary);
-        preview
-            .args(["preview", "--output", "json", "--config"])
-            .arg(&config);
-        preview.arg("--pull-secret").arg(&secret).arg(&manifest);
+        preview.arg("preview").arg("--config").arg(&config);
+        preview.arg("--pull-secret").arg(&secret).arg(manifest);
         let printed = preview.output().await.context("preview cannot be run")?;
-        let errors = String::from_utf8_lossy(&printed.stderr);
-        ensure!(
-            printed.status.success(),
-            "preview: {}: {errors}",
-            printed.status
-        );
+        ensure!(printed.status.success(), "preview: {printed:?}");
         let [binary, config, secret, manifest] =
-            [&binary, &config, &secret, &manifest].map(|path| shown(path));
+            [binary.as_path(), &config, &secret, manifest].map(shown);
         let command =
             format!("{binary} preview --config {config} \\\n  --pull-secret {secret} {manifest}");
-        Ok((command, decisions(&printed.stdout)?))
+        let printed = String::from_utf8_lossy(&printed.stdout);
+        let decisions = printed.lines().filter_map(|line| line.strip_prefix("#   "));
+        Ok((command, decisions.map(str::to_owned).collect()))
     }
-}
-
-async fn create_namespace(
-    cluster: &Cluster,
-    namespaces: &Api<Namespace>,
-    name: &str,
-) -> anyhow::Result<()> {
-    until(
-        "the Namespace of an earlier demo is deleted",
-        TIMEOUT,
-        || async {
-            let left = namespaces.get_metadata_opt(name).await?;
-            ensure!(left.is_none(), "Namespace {name} exists");
-            anyhow::Ok(())
-        },
-    )
-    .await?;
-    let object = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } });
-    cluster.apply(&object.to_string()).await?;
-    // Without it no Pod can be created.
-    let accounts: Api<ServiceAccount> = Api::namespaced(cluster.client(), name);
-    let account = || accounts.get("default");
-    until("the ServiceAccount default exists", TIMEOUT, account).await?;
-    Ok(())
-}
-
-fn decisions(printed: &[u8]) -> anyhow::Result<Vec<Decision>> {
-    #[derive(Deserialize)]
-    struct Report {
-        pods: Vec<PodReport>,
-    }
-    #[derive(Deserialize)]
-    struct PodReport {
-        reasons: Vec<Decision>,
-    }
-    let report: Report = serde_json::from_slice(printed).context("the JSON of preview")?;
-    let decisions = report.pods.into_iter().flat_map(|pod| pod.reasons);
-    let without_prefix = |mut decision: Decision| {
-        if let Some((_, name)) = decision.feature.rsplit_once('/') {
-            decision.feature = name.to_owned();
-        }
-        decision
-    };
-    Ok(decisions.map(without_prefix).collect())
 }
 
 fn write(name: &str, text: &str) -> anyhow::Result<PathBuf> {
     let folder = workspace::state().join("demo");
     let file = folder.join(name);
-    std::fs::create_dir_all(&folder)
-        .and_then(|()| std::fs::write(&file, text))
-        .with_context(|| file.display().to_string())?;
+    std::fs::create_dir_all(&folder)?;
+    std::fs::write(&file, text).with_context(|| file.display().to_string())?;
     Ok(file)
 }
 
 pub(super) const WITHOUT: &str = "without-webhook";
 pub(super) const WITH: &str = "with-webhook";
 const TIMEOUT: Duration = Duration::from_mins(1);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn decisions_are_read_from_the_public_json() {
-        let printed = json!({ "pods": [{
-            "source": { "kind": "Deployment", "namespace": "default", "name": "x" },
-            "changed": true, "pod": {}, "patch": [],
-            "reasons": [{
-                "feature": "rt-cfg.kyma-project.io/set-fips-mode", "applied": true,
-                "reason": "added", "message": "m",
-            }],
-        }] });
-        let [decision] = &decisions(printed.to_string().as_bytes()).unwrap()[..] else {
-            panic!("one decision");
-        };
-        assert_eq!(decision.feature, "set-fips-mode");
-        assert!(decision.applied && decision.message == "m");
-        assert!(decisions(b"not json").is_err());
-    }
-}

@@ -135,11 +135,15 @@ mod tests {
         assert_eq!(request.expose_ports(), [ContainerPort::Tcp(6443)]);
         let ready = format!("{:?}", request.ready_conditions());
         assert!(ready.contains("k3s is up and running"), "{ready}");
-        let files = format!("{:?}", request.copy_to_sources().collect::<Vec<_>>());
-        assert!(
-            files.contains("/etc/rancher/k3s/registries.yaml"),
-            "{files}"
+        let files = options.registry_files();
+        assert_eq!(files[0].1, "PEM");
+        assert_eq!(files[1].0, "/etc/rancher/k3s/registries.yaml");
+        let parsed: serde_json::Value = serde_json::from_str(&files[1].1).unwrap();
+        assert_eq!(
+            parsed["configs"]["r.test:5000"]["tls"]["ca_file"],
+            files[0].0
         );
+        assert_eq!(request.copy_to_sources().count(), files.len());
         assert_eq!(request.privileged(), privileged);
         assert_eq!(request.cap_add().map_or(0, Vec::len), capabilities);
     }

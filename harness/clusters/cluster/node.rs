@@ -130,34 +130,22 @@ impl Node {
 
 impl Cluster {
     /// Puts an image into the node, unless it is there.
-    ///
-    /// # Errors
-    /// When the node's container runtime reports an error.
     pub async fn load_image(&self, image: &Image) -> anyhow::Result<()> {
         self.node.load(image).await
     }
 
     /// Runs a program on the node.
-    ///
-    /// # Errors
-    /// When the program cannot be started; its own failure is in [`Output::code`].
     pub async fn exec_on_node(&self, argv: &[&str]) -> anyhow::Result<Output> {
         docker::run(&[&["exec", self.node.id()], argv].concat()).await
     }
 
     /// Runs the node's own `kubectl` with all rights.
-    ///
-    /// # Errors
-    /// When it cannot be started; its own failure is in [`Output::code`].
     pub async fn kubectl(&self, args: &[&str]) -> anyhow::Result<Output> {
         let command = ["kubectl", "--kubeconfig", KUBECONFIG];
         self.exec_on_node(&[&command, args].concat()).await
     }
 
     /// Runs a program in a container of a Pod.
-    ///
-    /// # Errors
-    /// When `kubectl` cannot be started; any other failure is in [`Output::code`].
     pub async fn exec_in_pod(
         &self,
         target: PodTarget<'_>,
@@ -173,9 +161,6 @@ impl Cluster {
     }
 
     /// The address of the node in the run's network, for other containers.
-    ///
-    /// # Errors
-    /// When the container has no address in the network of the run.
     pub async fn node_address(&self) -> anyhow::Result<String> {
         let address = self.node.container.get_bridge_ip_address().await;
         let address = address.with_context(|| format!("address of cluster {}", self.name))?;
@@ -183,9 +168,6 @@ impl Cluster {
     }
 
     /// The kubeconfig by the node's address: for other containers, and for clients that shall not pass through Docker's proxy.
-    ///
-    /// # Errors
-    /// When the container has no address in the network of the run.
     pub async fn direct_kubeconfig(&self) -> anyhow::Result<Value> {
         let mut kubeconfig: Value = serde_saphyr::from_str(self.kubeconfig())?;
         let entry = kubeconfig.pointer_mut("/clusters/0/cluster");

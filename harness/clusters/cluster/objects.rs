@@ -63,17 +63,11 @@ impl Cluster {
     /// Applies a YAML stream of objects of any kind; those that name no namespace go to `default`.
     ///
     /// Gives the objects as the API server stored them, in the order of the stream.
-    ///
-    /// # Errors
-    /// When the text is no manifest, a kind is not served, or the API server refuses an object.
     pub async fn apply(&self, yaml: &str) -> anyhow::Result<Vec<DynamicObject>> {
         self.apply_in("default", yaml).await
     }
 
     /// The same, but those that name no namespace go to `namespace`.
-    ///
-    /// # Errors
-    /// As [`Cluster::apply`].
     pub async fn apply_in(
         &self,
         namespace: &str,
@@ -91,17 +85,11 @@ impl Cluster {
     }
 
     /// Deletes what a YAML stream names, last first; what is gone already, or of a kind that is not served, is no error.
-    ///
-    /// # Errors
-    /// When the text is no manifest or the API server refuses.
     pub async fn delete(&self, yaml: &str) -> anyhow::Result<()> {
         self.delete_in("default", yaml).await
     }
 
     /// The same, but those that name no namespace are looked for in `namespace`.
-    ///
-    /// # Errors
-    /// As [`Cluster::delete`].
     pub async fn delete_in(&self, namespace: &str, yaml: &str) -> anyhow::Result<()> {
         for object in parse(yaml)?.into_iter().rev() {
             let Ok(api) = self.kinds.api(&object, namespace, GONE_PATIENCE).await? else {
@@ -120,9 +108,6 @@ impl Cluster {
     }
 
     /// The log of a Pod's container.
-    ///
-    /// # Errors
-    /// When there is none yet.
     pub async fn pod_logs(&self, target: PodTarget<'_>) -> anyhow::Result<String> {
         let params = LogParams {
             container: target.container.map(str::to_owned),

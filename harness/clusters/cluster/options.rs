@@ -1,10 +1,9 @@
-//! What a cluster shall be like, and what runs it.
-//!
-//! Invariant: options are typed and become k3s's own flags in one place, so that both images understand them.
+//! What a cluster shall be like, and what runs it. Options become k3s's own flags, so that both images understand them.
 
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
+
+use serde::{Deserialize, Serialize};
 
 /// Environment variable with the Kubernetes version of the clusters, for example `1.36.3`. The image `kube` has the
 /// version of `harness/images/kube/go.mod`; another value is an error of the set-up there.
@@ -49,7 +48,6 @@ pub enum ProviderChoice {
 
 impl ProviderChoice {
     /// The value as the command line spells it.
-    #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
             Self::K3s => "k3s",
@@ -63,67 +61,51 @@ impl ProviderChoice {
 pub struct ClusterOptions {
     /// Its name: of the container, the kubeconfig file, the evidence.
     pub name: String,
-    /// Feature gates of the API server, the controller manager and the kubelet.
-    pub feature_gates: BTreeMap<String, bool>,
-    /// API groups, versions or resources to serve or not, as `--runtime-config` has them.
-    pub runtime_config: BTreeMap<String, bool>,
     /// Environment of the container, and so of all that runs in it.
     pub environment: BTreeMap<String, String>,
     /// Whether it has a node, or is an API server with controllers only.
     pub node: bool,
-    /// Registries that the node shall trust, by `host:port`.
-    pub registries: BTreeMap<String, RegistryTrust>,
-}
-
-/// What a node needs to know about a registry. Credentials are none of it: Pods bring their own.
-#[derive(Debug, Clone, Serialize)]
-pub struct RegistryTrust {
-    /// The certificate of its authority, PEM.
-    pub ca_pem: String,
+    /// Whether it serves and projects ClusterTrustBundles.
+    trust_bundles: bool,
+    /// The registry that the node trusts: `host:port` and the certificate of its authority, PEM.
+    registry: Option<(String, String)>,
 }
 
 impl ClusterOptions {
     /// A cluster with a node, ClusterTrustBundles served and projected.
-    #[must_use]
     pub fn new(name: &str) -> Self {
-        let gates = ["ClusterTrustBundle", "ClusterTrustBundleProjection"];
         Self {
             name: name.to_owned(),
-            feature_gates: gates.map(|gate| (gate.to_owned(), true)).into(),
-            runtime_config: [(TRUST_BUNDLES.to_owned(), true)].into(),
             environment: BTreeMap::new(),
             node: true,
-            registries: BTreeMap::new(),
+            trust_bundles: true,
+            registry: None,
         }
     }
 
     /// Without the API for trust bundles: as on clusters that do not have it yet.
-    #[must_use]
-    pub fn without_trust_bundles(mut self) -> Self {
-        self.feature_gates.values_mut().for_each(|on| *on = false);
-        self.runtime_config.remove(TRUST_BUNDLES);
-        self
+    pub fn without_trust_bundles(self) -> Self {
+        Self {
+            trust_bundles: false,
+            ..self
+        }
     }
 
     /// Without a node: Pods are admitted and stay Pending.
-    #[must_use]
-    pub fn without_node(mut self) -> Self {
-        self.node = false;
-        self
+    pub fn without_node(self) -> Self {
+        Self {
+            node: false,
+            ..self
+        }
     }
 
     /// With a registry that the node trusts.
-    #[must_use]
-    pub fn with_registry(mut self, host: &str, ca_pem: &str) -> Self {
-        let trust = RegistryTrust {
-            ca_pem: ca_pem.to_owned(),
-        };
-        self.registries.insert(host.to_owned(), trust);
-        self
+    pub fn with_registry(self, host: &str, ca_pem: &str) -> Self {
+        let registry = Some((host.to_owned(), ca_pem.to_owned()));
+        Self { registry, ..self }
     }
 
     /// With a variable in the container's environment.
-    #[must_use]
     pub fn with_env(mut self, name: &str, value: &str) -> Self {
         self.environment.insert(name.to_owned(), value.to_owned());
         self
@@ -135,13 +117,15 @@ impl ClusterOptions {
         if matches!(provider, Provider::K3s(_)) {
             args.extend(K3S_ARGS.map(str::to_owned));
         }
-        if let Some(gates) = joined(&self.feature_gates) {
-            for part in ["kube-apiserver", "kube-controller-manager", "kubelet"] {
-                args.push(format!("--{part}-arg=feature-gates={gates}"));
-            }
+        let on = self.trust_bundles;
+        for part in ["kube-apiserver", "kube-controller-manager", "kubelet"] {
+            args.push(format!(
+                "--{part}-arg=feature-gates=ClusterTrustBundle={on},ClusterTrustBundleProjection={on}"
+            ));
         }
-        if let Some(apis) = joined(&self.runtime_config) {
-            args.push(format!("--kube-apiserver-arg=runtime-config={apis}"));
+        if on {
+            let api = "certificates.k8s.io/v1beta1/clustertrustbundles";
+            args.push(format!("--kube-apiserver-arg=runtime-config={api}=true"));
         }
         if !self.node {
             args.push("--disable-agent".to_owned());
@@ -149,25 +133,20 @@ impl ClusterOptions {
         args
     }
 
-    /// The file in which k3s reads of registries, and the certificates that it names.
+    /// The file in which k3s reads of registries, and the certificate that it names.
     pub(super) fn registry_files(&self) -> Vec<(String, String)> {
-        if self.registries.is_empty() {
-            return Vec::new();
-        }
-        let mut files = Vec::new();
-        let mut configs = serde_json::Map::new();
-        for (number, (host, trust)) in self.registries.iter().enumerate() {
-            let ca_file = format!("/etc/rancher/k3s/registry-{number}.pem");
-            configs.insert(
-                host.clone(),
-                serde_json::json!({ "tls": { "ca_file": ca_file } }),
-            );
-            files.push((ca_file, trust.ca_pem.clone()));
-        }
-        // JSON is YAML.
-        let text = serde_json::json!({ "configs": configs }).to_string();
-        files.push(("/etc/rancher/k3s/registries.yaml".to_owned(), text));
-        files
+        let registry = self.registry.iter().flat_map(|(host, ca_pem)| {
+            let ca_file = "/etc/rancher/k3s/registry.pem";
+            let tls = serde_json::json!({"tls": {"ca_file": ca_file}});
+            // JSON is YAML.
+            let text = serde_json::json!({"configs": {(host): tls}}).to_string();
+            let file = "/etc/rancher/k3s/registries.yaml";
+            [
+                (ca_file.to_owned(), ca_pem.clone()),
+                (file.to_owned(), text),
+            ]
+        });
+        registry.collect()
     }
 
     /// Everything that shapes the cluster beside its image: equal shapes, interchangeable clusters.
@@ -176,18 +155,8 @@ impl ClusterOptions {
     }
 }
 
-fn joined(switches: &BTreeMap<String, bool>) -> Option<String> {
-    let pairs: Vec<String> = switches
-        .iter()
-        .map(|(name, on)| format!("{name}={on}"))
-        .collect();
-    (!pairs.is_empty()).then(|| pairs.join(","))
-}
-
-const TRUST_BUNDLES: &str = "certificates.k8s.io/v1beta1/clustertrustbundles";
-
 /// What k3s brings along and no suite needs; `native` because overlayfs cannot lie on overlayfs; the kubelet
-/// refuses version 1 of control groups unless it is told not to.
+/// rejects version 1 of control groups unless it is told not to.
 const K3S_ARGS: [&str; 5] = [
     "--disable=traefik",
     "--disable=servicelb",
@@ -228,12 +197,6 @@ mod tests {
         use clap::ValueEnum as _;
         let saved = serde_json::json!({ "kubeconfig": "/root/.kube/config" });
         assert!(serde_json::from_value::<Provider>(saved).is_err());
-        for choice in ProviderChoice::value_variants() {
-            assert_eq!(
-                ProviderChoice::from_str(choice.as_str(), false),
-                Ok(*choice)
-            );
-        }
         assert!(ProviderChoice::from_str("/root/.kube/config", false).is_err());
     }
 
@@ -250,21 +213,5 @@ mod tests {
         ];
         let distinct: std::collections::BTreeSet<_> = shapes.iter().collect();
         assert_eq!(distinct.len(), shapes.len());
-        assert_eq!(ClusterOptions::new("skr").shape(), shapes[0]);
-    }
-
-    #[test]
-    fn registries_are_named_with_their_certificate() {
-        let files = ClusterOptions::new("skr")
-            .with_registry("r.test:5000", "PEM")
-            .registry_files();
-        let (path, text) = files.last().unwrap();
-        assert_eq!(path, "/etc/rancher/k3s/registries.yaml");
-        let parsed: serde_json::Value = serde_saphyr::from_str(text).unwrap();
-        assert_eq!(
-            parsed["configs"]["r.test:5000"]["tls"]["ca_file"],
-            files[0].0
-        );
-        assert_eq!(files[0].1, "PEM");
     }
 }

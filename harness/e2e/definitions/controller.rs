@@ -8,8 +8,8 @@ use cucumber::gherkin::{Step, StepType};
 use super::prelude::*;
 use super::runtime::{record, synchronization};
 use crate::synchronization::Leased;
+use crate::synchronization::control_plane::named_config_map;
 use crate::synchronization::controller::{ACCOUNT, Controller, Installation};
-use crate::synchronization::objects::{get_opt, named_config_map};
 use crate::synchronization::source::Source;
 
 /// Installs the controller with its default flags at the end of the scenario.
@@ -177,7 +177,7 @@ async fn stopped(scenario: &mut Scenario, reason: String) -> Result<()> {
     let env = synchronization(scenario)?;
     let path = named_config_map(KCP_NAMESPACE, ROLLOUT);
     eventually("the rollout is stopped", async || {
-        let published = get_opt(&env.kcp.api, &path).await?.unwrap_or_default();
+        let published = env.kcp.api.find(&path).await?.unwrap_or_default();
         let text = published["data"]["progress"].as_str();
         let text = text.context("no progress")?;
         let progress: Value = serde_json::from_str(text)?;

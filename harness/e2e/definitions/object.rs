@@ -1,7 +1,5 @@
 //! Objects of any kind: created, changed and deleted, with the clean-up that belongs to it.
 
-use http::StatusCode;
-
 use super::pod;
 use super::prelude::*;
 use crate::client::{Client, Write};
@@ -241,11 +239,7 @@ pub(crate) async fn remove(client: &Client, object: &ObjectRef) -> Result<()> {
         let free = json!({ "metadata": { "finalizers": null } });
         client.ask(Method::PATCH, &path, Some(&free)).await?;
     }
-    let answer = client.ask(Method::DELETE, &path, None).await?;
-    if answer.status == StatusCode::NOT_FOUND {
-        return Ok(());
-    }
-    answer.good().map(drop)
+    client.delete(&path).await
 }
 
 /// Reads an object; `None` when it does not exist.

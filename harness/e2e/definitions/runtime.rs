@@ -6,10 +6,8 @@ use api::runtimes::{FORCE_RECONCILIATION, MODE, MODE_DIRECT, MODE_SIGNAL, OWNER_
 
 use super::prelude::*;
 use crate::client::Write;
-use crate::synchronization::control_plane::runtime_path;
+use crate::synchronization::control_plane::{Runtime, named_config_map, runtime_path};
 use crate::synchronization::kim::Destination;
-use crate::synchronization::objects::{get_opt, named_config_map};
-use crate::synchronization::runtime::Runtime;
 use crate::synchronization::source::Source;
 use crate::synchronization::{Leased, RUNTIMES, number};
 
@@ -311,7 +309,7 @@ async fn is_orphaned(env: &Leased, runtime: &Runtime) -> Result<()> {
     eventually("the runtime is orphaned", async || {
         let left = env.kcp.bootstrapper(&runtime.name).await?;
         ensure!(left.is_null(), "{}", left["status"]["conditions"]);
-        ensure!(get_opt(api, &owner).await?.is_none(), "{owner} exists");
+        ensure!(api.find(&owner).await?.is_none(), "{owner} exists");
         Ok(())
     })
     .await

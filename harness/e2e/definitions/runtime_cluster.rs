@@ -12,7 +12,6 @@ use super::runtime::synchronization;
 use crate::client::Write;
 use crate::synchronization::inventory::{inventory, with_fields_of};
 use crate::synchronization::number;
-use crate::synchronization::objects::get_opt;
 use crate::synchronization::runtime_cluster::{deployment_path, webhook_path};
 use crate::synchronization::source::Source;
 
@@ -193,9 +192,9 @@ async fn deleted_first(scenario: &mut Scenario, name: String) -> Result<()> {
     let wrong = Cell::new(false);
     eventually("the webhook is deleted", async || {
         // In this order: a deletion between the two reads cannot look like the wrong order.
-        let deployment = get_opt(api, &deployment_path()).await?;
+        let deployment = api.find(&deployment_path()).await?;
         let runs = deployment.is_some_and(|it| it["metadata"]["deletionTimestamp"].is_null());
-        let is_called = get_opt(api, &webhook_path()).await?.is_some();
+        let is_called = api.find(&webhook_path()).await?.is_some();
         wrong.set(wrong.get() || (is_called && !runs));
         ensure!(
             !runs && !is_called,

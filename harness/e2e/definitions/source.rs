@@ -5,8 +5,8 @@ use std::time::Instant;
 use super::prelude::*;
 use super::runtime::{record, synchronization};
 use crate::synchronization::Leased;
+use crate::synchronization::control_plane::named_config_map;
 use crate::synchronization::controller::{Controller, DIRECT_STATE, SIGNAL_STATE};
-use crate::synchronization::objects::{delete, get_opt, named_config_map};
 use crate::synchronization::source::{Source, random, with_hosts_of};
 
 #[when(
@@ -26,7 +26,7 @@ async fn changes(
     if !runtime.is_empty() {
         let api = &env.cluster(&runtime)?.api;
         if change == "deleted" {
-            return delete(api, &source.on_skr()).await;
+            return api.delete(&source.on_skr()).await;
         }
         let fresh = source.fresh()?;
         let key = match source {
@@ -43,6 +43,7 @@ async fn changes(
         });
         return env.kcp.delete(source).await;
     }
+    env.record_applies().await?;
     env.kcp.renew(source).await?;
     let answer = env.kcp.api.get(&source.on_kcp()).await?;
     scenario.observed.last = Some(answer);
@@ -76,11 +77,11 @@ async fn never_existed(scenario: &mut Scenario, source: Source) -> Result<()> {
     let [signal, direct] = [SIGNAL_STATE, DIRECT_STATE]
         .map(|name| named_config_map(api::runtimes::KCP_NAMESPACE, name));
     for state in [&signal, &direct] {
-        delete(&env.kcp.api, state).await?;
+        env.kcp.api.delete(state).await?;
     }
     Controller::start(&env.kcp).await?;
     eventually("the controller has observed the others", async || {
-        let state = get_opt(&env.kcp.api, &signal).await?.unwrap_or_default();
+        let state = env.kcp.api.find(&signal).await?.unwrap_or_default();
         for other in Source::ALL {
             let is_known = state["data"][other.state_key()].is_string();
             ensure!(is_known == (other != source), "{}", state["data"]);

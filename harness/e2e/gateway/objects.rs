@@ -6,13 +6,64 @@ use anyhow::{Context as _, ensure};
 use api::runtimes::KCP_NAMESPACE;
 use serde_json::{Value, json};
 
-use super::certificates::Certificates;
 use super::{NAME, NAMESPACE, NODE_PORT};
 use clusters::cluster::Cluster;
 use clusters::images::digest;
+use testkit::pki::rcgen::{CertificateParams, Error, SanType};
+use testkit::pki::{Authority, Leaf};
 
 /// Host name of the gateway on a runtime, which is in the gateway's certificate. Port 443.
 pub(crate) const HOST: &str = "gateway.kcp.svc.cluster.local";
+
+/// A certificate, its key and the trusted authorities, all PEM.
+#[derive(Debug, Clone)]
+pub(crate) struct Certificates {
+    /// The trusted authorities.
+    pub(crate) trusted: String,
+    /// The certificate.
+    pub(crate) certificate: String,
+    key: String,
+}
+
+impl Certificates {
+    /// A new certificate of `signer`, whose holder trusts these authorities.
+    pub(crate) fn issue(
+        signer: &Authority,
+        common_name: &str,
+        names: &[&str],
+        trusted: &[&Authority],
+    ) -> Result<Self, Error> {
+        let leaf = leaf(signer, common_name, names, |_| ())?;
+        Ok(Self {
+            trusted: trusted.iter().map(|it| it.pem()).collect(),
+            key: leaf.key_pem(),
+            certificate: leaf.pem,
+        })
+    }
+
+    /// Content of the Secret.
+    pub(crate) fn files(&self) -> Value {
+        json!({ "ca.crt": self.trusted, "tls.crt": self.certificate, "tls.key": self.key })
+    }
+}
+
+/// A certificate for DNS names, with changed parameters.
+pub(crate) fn leaf(
+    signer: &Authority,
+    common_name: &str,
+    names: &[&str],
+    change: impl FnOnce(&mut CertificateParams),
+) -> Result<Leaf, Error> {
+    let names: Result<Vec<SanType>, Error> = names
+        .iter()
+        .map(|&name| Ok(SanType::DnsName(name.try_into()?)))
+        .collect();
+    let names = names?;
+    signer.leaf_with(common_name, |params| {
+        params.subject_alt_names = names;
+        change(params);
+    })
+}
 
 /// The Secret with its certificates.
 pub(super) fn secret(certificates: &Certificates) -> Value {

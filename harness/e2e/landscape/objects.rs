@@ -46,8 +46,7 @@ pub fn objects(landscape: &Landscape, place: Place<'_>) -> anyhow::Result<String
         }));
     }
     if let Some(trust) = &landscape.trust {
-        let mut spec =
-            json!({ "trustBundle": certificates(trust, &workspace::state().join("authorities"))? });
+        let mut spec = json!({ "trustBundle": trust.pem()? });
         if let Some(signer) = &trust.signer {
             spec["signerName"] = json!(signer);
         }
@@ -60,7 +59,16 @@ pub fn objects(landscape: &Landscape, place: Place<'_>) -> anyhow::Result<String
     Ok(texts.join("\n---\n"))
 }
 
-/// The certificates of all authorities, PEM.
+impl Trust {
+    /// The certificates of all authorities, PEM.
+    ///
+    /// # Errors
+    /// When one can be neither read nor generated.
+    pub fn pem(&self) -> anyhow::Result<String> {
+        certificates(self, &workspace::state().join("authorities"))
+    }
+}
+
 fn certificates(trust: &Trust, folder: &Path) -> anyhow::Result<String> {
     let mut text = String::new();
     for authority in &trust.authorities {

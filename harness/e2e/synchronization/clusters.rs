@@ -4,16 +4,17 @@
 //! direct from its first use on; the second one is empty at the start of each scenario.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use api::runtimes::{CONTENT_HASH, KCP_NAMESPACE, MODE_DIRECT};
 use serde_json::Value;
 
 use super::DEADLINE;
+use super::control_plane::Runtime;
+use super::control_plane::named_config_map;
 use super::control_plane::{ControlPlane, bootstrappers_path, runtime_path};
 use super::controller::{Controller, Installation, SIGNAL_STATE};
-use super::objects::{get_opt, named_config_map};
-use super::runtime::Runtime;
 use super::runtime_cluster::RuntimeCluster;
 use super::source::Source;
 use crate::client::Client;
@@ -25,6 +26,19 @@ use clusters::images::{self, Image, Role};
 use clusters::progress::Progress;
 use clusters::setup::Setup;
 use testkit::until::until;
+
+/// A change of the pull Secret as a runtime received it.
+#[derive(Debug, Clone)]
+pub struct Rotation {
+    /// Name of the Runtime.
+    pub runtime: String,
+    /// Registry for which the Secret has credentials since.
+    pub host: String,
+    /// Time from the write on KCP until the runtime had the Secret.
+    pub arrived: Duration,
+    /// Time from the write on KCP until every replica of the webhook used it.
+    pub decided: Duration,
+}
 
 /// KCP with the controller, and two runtime clusters.
 pub struct Clusters {
@@ -176,7 +190,7 @@ impl Clusters {
             "the controller has observed the sources",
             DEADLINE,
             || async move {
-                let state = get_opt(&self.kcp.api, path).await?;
+                let state = self.kcp.api.find(path).await?;
                 let state = state.context("no state ConfigMap")?;
                 for source in Source::ALL {
                     let copy = cluster.copy(source).await?;
@@ -192,6 +206,28 @@ impl Clusters {
         )
         .await?;
         Ok(())
+    }
+
+    /// Changes the pull Secret on KCP and times the synchronization to a runtime in mode direct.
+    ///
+    /// # Errors
+    /// When the runtime does not become ready, or is not synchronized.
+    pub async fn rotate(&self) -> anyhow::Result<Rotation> {
+        let runtime = self.direct(0, None).await?;
+        let cluster = self.cluster_of(&runtime)?;
+        let source = Source::PullSecret;
+        let object = source.fresh()?;
+        let begin = Instant::now();
+        self.kcp.write(source, &object).await?;
+        cluster.has(source, &object).await?;
+        let arrived = begin.elapsed();
+        cluster.uses(source, &object).await?;
+        Ok(Rotation {
+            runtime: runtime.name,
+            host: source.probe(&object)?.0.replace("/x", ""),
+            arrived,
+            decided: begin.elapsed(),
+        })
     }
 
     /// Keeps what explains a failure: objects, Events and logs of all three clusters.

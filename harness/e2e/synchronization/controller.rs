@@ -5,17 +5,14 @@ use std::path::Path;
 
 use anyhow::{Context as _, ensure};
 use api::runtimes::KCP_NAMESPACE;
-use http::Method;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::sync::Mutex;
 
 use super::DEADLINE;
 use super::control_plane::ControlPlane;
-use super::objects::{delete, get_opt};
 use crate::admission::cluster::TRUST_BUNDLE;
-use crate::definitions::pod::items;
 use crate::install;
-use crate::rollout::replicas_at;
+use crate::rollout::Workload;
 use clusters::evidence::Evidence;
 use testkit::metrics::Samples;
 use testkit::until::until;
@@ -95,7 +92,7 @@ impl Controller {
                 let path = format!(
                     "/apis/rbac.authorization.k8s.io/v1/namespaces/{KCP_NAMESPACE}/{kind}/{NAME}-direct"
                 );
-                delete(&kcp.api, &path).await?;
+                kcp.api.delete(&path).await?;
             }
         }
         until("the controller is running", DEADLINE, || is_up(kcp)).await?;
@@ -122,26 +119,19 @@ impl Controller {
 
     /// Stops all replicas and waits until their Pods are deleted.
     pub(crate) async fn stop(kcp: &ControlPlane) -> anyhow::Result<()> {
-        scale(kcp, 0).await?;
-        until("the controller is stopped", DEADLINE, || async {
-            let left = pods(kcp).await?.len();
-            ensure!(left == 0, "{left} Pods");
-            anyhow::Ok(())
-        })
-        .await?;
-        Ok(())
+        workload(kcp).stop().await
     }
 
     /// Starts all replicas and waits until one leads.
     pub(crate) async fn start(kcp: &ControlPlane) -> anyhow::Result<()> {
-        scale(kcp, REPLICAS).await?;
+        workload(kcp).start(REPLICAS).await?;
         until("the controller is running", DEADLINE, || is_up(kcp)).await?;
         Ok(())
     }
 
     /// Name of the Pod that holds the Lease.
     pub(crate) async fn leader(kcp: &ControlPlane) -> anyhow::Result<String> {
-        let lease = get_opt(&kcp.api, &lease()).await?.context("no Lease")?;
+        let lease = kcp.api.find(&lease()).await?.context("no Lease")?;
         let holder = lease["spec"]["holderIdentity"].as_str();
         Ok(holder.context("the Lease has no holder")?.to_owned())
     }
@@ -154,8 +144,8 @@ impl Controller {
             killed.code == 0 && killed.stdout.lines().count() == 1,
             "kill {pod}: {killed:?}"
         );
-        let path = format!("{}/{pod}?gracePeriodSeconds=0", pods_path());
-        delete(&kcp.api, &path).await
+        let path = format!("{}?gracePeriodSeconds=0", workload(kcp).pod_path(pod));
+        kcp.api.delete(&path).await
     }
 
     /// Sum of a metric over its labels, for each replica.
@@ -163,74 +153,52 @@ impl Controller {
         kcp: &ControlPlane,
         name: &str,
     ) -> anyhow::Result<BTreeMap<String, f64>> {
+        let workload = workload(kcp);
         let mut sums = BTreeMap::new();
-        let mut pods = pods(kcp).await?;
-        pods.retain(|pod| pod["metadata"]["deletionTimestamp"].is_null());
-        for pod in pods {
-            let pod = pod["metadata"]["name"]
-                .as_str()
-                .context("a name")?
-                .to_owned();
-            let path = format!("{}/{pod}:8080/proxy/metrics", pods_path());
-            let text = kcp.api.get(&path).await?.object;
-            let samples = Samples::parse(text.as_str().context("no metrics")?);
-            sums.insert(pod, samples.sum(name));
+        for pod in workload.pods().await? {
+            if pod["metadata"]["deletionTimestamp"].is_null() {
+                let pod = pod["metadata"]["name"].as_str().context("a name")?;
+                let samples = Samples::parse(&workload.page(pod, 8080, "metrics").await?);
+                sums.insert(pod.to_owned(), samples.sum(name));
+            }
         }
         Ok(sums)
     }
 
     /// Keeps the logs of all replicas.
     pub(crate) async fn collect(kcp: &ControlPlane, evidence: &Evidence) {
-        for pod in pods(kcp).await.unwrap_or_default() {
-            let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-            let path = format!("/api/v1/namespaces/{KCP_NAMESPACE}/pods/{name}/log");
-            let log = kcp.api.get(&path).await;
-            let text = log.map(|log| match log.object {
+        let workload = workload(kcp);
+        for pod in workload.pod_names().await.unwrap_or_default() {
+            let path = format!("{}/log", workload.pod_path(&pod));
+            let text = kcp.api.get(&path).await.map(|log| match log.object {
                 Value::String(text) => text,
                 other => other.to_string(),
             });
-            evidence.keep_result(&format!("controller/{name}.log"), text);
+            evidence.keep_result(&format!("controller/{pod}.log"), text);
         }
     }
 }
 
-async fn scale(kcp: &ControlPlane, replicas: u32) -> anyhow::Result<()> {
-    let change = json!({ "spec": { "replicas": replicas } });
-    kcp.api.patch(&deployment(), &change).await.map(drop)
-}
-
 /// All replicas are available, and one of them holds the Lease.
 async fn is_up(kcp: &ControlPlane) -> anyhow::Result<()> {
-    replicas_at(&kcp.api, &deployment()).await?;
-    let pods = pods(kcp).await?;
-    let names: Vec<&str> = pods
-        .iter()
-        .filter_map(|pod| pod["metadata"]["name"].as_str())
-        .collect();
-    let lease = get_opt(&kcp.api, &lease()).await?.unwrap_or_default();
+    let workload = workload(kcp);
+    workload.replicas().await?;
+    let names = workload.pod_names().await?;
+    let lease = kcp.api.find(&lease()).await?.unwrap_or_default();
     let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
     ensure!(
-        names.contains(&holder),
+        names.iter().any(|name| name == holder),
         "the Lease is held by `{holder}`, not by one of {names:?}"
     );
     Ok(())
 }
 
-async fn pods(kcp: &ControlPlane) -> anyhow::Result<Vec<Value>> {
-    let path = format!(
-        "{}?labelSelector=app.kubernetes.io/name={NAME}",
-        pods_path()
-    );
-    let listed = kcp.api.ask(Method::GET, &path, None).await?.good()?;
-    Ok(items(listed.at("/items")).cloned().collect())
-}
-
-fn pods_path() -> String {
-    format!("/api/v1/namespaces/{KCP_NAMESPACE}/pods")
-}
-
-fn deployment() -> String {
-    format!("/apis/apps/v1/namespaces/{KCP_NAMESPACE}/deployments/{NAME}")
+fn workload(kcp: &ControlPlane) -> Workload {
+    Workload {
+        client: kcp.api.clone(),
+        namespace: KCP_NAMESPACE,
+        name: NAME,
+    }
 }
 
 fn lease() -> String {
@@ -244,7 +212,7 @@ pub(crate) const SIGNAL_STATE: &str = "rt-bootstrapper-signal-state";
 /// ConfigMap with the state of the controller `direct`.
 pub(crate) const DIRECT_STATE: &str = "rt-bootstrapper-direct-state";
 const NAME: &str = "rt-bootstrapper-controller";
-const REPLICAS: u32 = 2;
+const REPLICAS: usize = 2;
 /// Kills the process whose environment names the Pod; processes of Pods are visible on the node.
 const KILL: &str = "for file in /proc/[0-9]*/environ; do \
      if tr '\\0' '\\n' <$file 2>/dev/null | grep -qx 'POD_NAME={pod}'; then \

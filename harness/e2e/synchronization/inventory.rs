@@ -2,13 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::Context as _;
+use kube::Resource as _;
+use kube::api::DynamicObject;
 use serde_json::Value;
 
 use crate::client::Client;
 use crate::definitions::pod::items;
 
-/// Kinds whose objects are created and deleted by the cluster itself: group, plural, and why.
+/// Kinds whose objects are created and deleted by the cluster itself: group, plural (empty: all of the group), and why.
 const VOLATILE: [(&str, &str, &str); 5] = [
     ("", "events", "written continuously, and they expire"),
     (
@@ -35,9 +36,15 @@ const VOLATILE_LEASES: [&str; 2] = ["kube-node-lease/", "kube-system/apiserver-"
 /// Every object but those of [`VOLATILE`] kinds, by `group/plural namespace/name`.
 pub(crate) async fn objects(api: &Client) -> anyhow::Result<BTreeMap<String, Value>> {
     let mut objects = BTreeMap::new();
-    for ((group, plural), path) in kinds(api).await? {
-        let listed = api.get(&path).await?;
-        for item in items(listed.at("/items")) {
+    for resource in api.listed().await? {
+        let (group, plural) = (resource.group.as_str(), resource.plural.as_str());
+        if VOLATILE
+            .iter()
+            .any(|(of, kind, _)| *of == group && ["", plural].contains(kind))
+        {
+            continue;
+        }
+        for item in api.items(&DynamicObject::url_path(&resource, None)).await? {
             let metadata = &item["metadata"];
             let text = |key: &str| metadata[key].as_str().unwrap_or_default();
             let place = format!("{}/{}", text("namespace"), text("name"));
@@ -49,43 +56,6 @@ pub(crate) async fn objects(api: &Client) -> anyhow::Result<BTreeMap<String, Val
         }
     }
     Ok(objects)
-}
-
-/// The path of each kind that can be listed.
-async fn kinds(api: &Client) -> anyhow::Result<BTreeMap<(String, String), String>> {
-    let mut versions = vec![(String::new(), "/api/v1".to_owned())];
-    let groups = api.get("/apis").await?;
-    for group in items(groups.at("/groups")) {
-        let name = group["name"].as_str().context("a group has a name")?;
-        for version in items(&group["versions"]) {
-            let version = version["groupVersion"].as_str().context("a version")?;
-            versions.push((name.to_owned(), format!("/apis/{version}")));
-        }
-    }
-    let mut kinds = BTreeMap::new();
-    for (group, root) in versions {
-        if is_volatile(&group, "") {
-            continue;
-        }
-        let served = api.get(&root).await?;
-        for resource in items(served.at("/resources")) {
-            let plural = resource["name"].as_str().context("a resource has a name")?;
-            let lists = items(&resource["verbs"]).any(|verb| verb == "list");
-            if lists && !plural.contains('/') && !is_volatile(&group, plural) {
-                let path = format!("{root}/{plural}");
-                kinds
-                    .entry((group.clone(), plural.to_owned()))
-                    .or_insert(path);
-            }
-        }
-    }
-    Ok(kinds)
-}
-
-fn is_volatile(group: &str, plural: &str) -> bool {
-    VOLATILE
-        .iter()
-        .any(|(of, kind, _)| (*of, *kind) == (group, plural))
 }
 
 /// The names of [`objects`].

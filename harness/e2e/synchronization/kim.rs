@@ -23,7 +23,6 @@ use tokio::task::JoinHandle;
 
 use super::DEADLINE;
 use super::control_plane::{ControlPlane, runtime_path};
-use super::objects::{apply_as, delete, get_opt};
 use super::runtime_cluster::deployment_path;
 use super::source::Source;
 use crate::client::Client;
@@ -139,7 +138,7 @@ impl Shared {
     /// Removes the key. Returns false if the Runtime has none, is suspended, or is being deleted.
     async fn acknowledge(&self, name: &str) -> anyhow::Result<bool> {
         let path = runtime_path(name);
-        let runtime = get_opt(&self.kcp, &path).await?.unwrap_or_default();
+        let runtime = self.kcp.find(&path).await?.unwrap_or_default();
         let metadata = &runtime["metadata"];
         let field = self.key.field();
         let is_due = metadata[field][FORCE_RECONCILIATION] == "true"
@@ -157,20 +156,20 @@ impl Destination {
     async fn synchronize(&self, kcp: &Client) -> anyhow::Result<()> {
         for source in Source::ALL {
             let path = source.on_skr();
-            let copy = get_opt(&self.api, &path).await?;
-            match get_opt(kcp, &source.on_kcp()).await? {
+            let copy = self.api.find(&path).await?;
+            match kcp.find(&source.on_kcp()).await? {
                 Some(original) => {
                     let copied = copy.map(|copy| source.content(&copy));
                     if copied != Some(source.content(&original)) {
                         let copy = bare(&original);
-                        apply_as(INSTALLER_MANAGER, &self.api, &path, &copy).await?;
+                        self.api.apply(INSTALLER_MANAGER, &path, &copy).await?;
                     }
                 }
-                None if copy.is_some() => delete(&self.api, &path).await?,
+                None if copy.is_some() => self.api.delete(&path).await?,
                 None => {}
             }
         }
-        if get_opt(&self.api, &deployment_path()).await?.is_some() {
+        if self.api.find(&deployment_path()).await?.is_some() {
             return Ok(());
         }
         for manifest in &self.manifests {
@@ -182,7 +181,7 @@ impl Destination {
                 .collection(kind, text("/metadata/namespace"))
                 .await?;
             let path = format!("{objects}/{name}");
-            apply_as(INSTALLER_MANAGER, &self.api, &path, manifest).await?;
+            self.api.apply(INSTALLER_MANAGER, &path, manifest).await?;
         }
         Ok(())
     }

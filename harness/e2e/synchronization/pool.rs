@@ -13,10 +13,10 @@ use tokio::sync::Mutex as AsyncMutex;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::clusters::Clusters;
+use super::control_plane::Runtime;
 use super::controller::Installation;
 use super::kim::Kim;
 use super::pods::{PodStream, Tally};
-use super::runtime::Runtime;
 use super::runtime_cluster::RuntimeCluster;
 use crate::client::Client;
 use crate::definitions::signal::keys;

@@ -9,7 +9,7 @@ use http::Method;
 use serde_json::{Value, json};
 
 use super::DEADLINE;
-use super::objects::{delete, get_opt, named_config_map};
+use super::control_plane::named_config_map;
 use super::source::Source;
 use crate::admission::webhook::{Webhook, opted_in};
 use crate::client::Client;
@@ -41,7 +41,7 @@ impl RuntimeCluster {
 
     /// The copy of a source; null if it does not exist.
     pub(crate) async fn copy(&self, source: Source) -> anyhow::Result<Value> {
-        let found = get_opt(&self.api, &source.on_skr()).await?;
+        let found = self.api.find(&source.on_skr()).await?;
         Ok(found.unwrap_or_default())
     }
 
@@ -86,7 +86,7 @@ impl RuntimeCluster {
     /// Waits until the webhook has written the caBundle of its configuration.
     pub(crate) async fn is_registered(&self) -> anyhow::Result<()> {
         until("the webhook is registered", DEADLINE, || async {
-            let live = get_opt(&self.api, &webhook_path()).await?;
+            let live = self.api.find(&webhook_path()).await?;
             let live = live.context("no webhook configuration")?;
             let trusted = items(&live["webhooks"])
                 .all(|entry| entry["clientConfig"]["caBundle"].as_str() > Some(""));
@@ -103,7 +103,7 @@ impl RuntimeCluster {
         let marker = named_config_map(SKR_NAMESPACE, OWNER_MARKER);
         let copies = Source::ALL.map(Source::on_skr);
         for path in copies.iter().chain([&marker]) {
-            let object = get_opt(&self.api, path).await?.unwrap_or_default();
+            let object = self.api.find(path).await?.unwrap_or_default();
             let metadata = &object["metadata"];
             writes.insert(
                 path.clone(),
@@ -112,7 +112,7 @@ impl RuntimeCluster {
         }
         // Status and caBundle are written by others.
         for path in [deployment_path(), webhook_path()] {
-            let object = get_opt(&self.api, &path).await?.unwrap_or_default();
+            let object = self.api.find(&path).await?.unwrap_or_default();
             let metadata = &object["metadata"];
             writes.insert(path, json!([metadata["uid"], metadata["generation"]]));
         }
@@ -191,10 +191,10 @@ impl RuntimeCluster {
         }
         let marker = named_config_map(SKR_NAMESPACE, OWNER_MARKER);
         for path in [webhook_path(), deployment_path(), marker] {
-            delete(&self.api, &path).await?;
+            self.api.delete(&path).await?;
         }
         for source in Source::ALL {
-            delete(&self.api, &source.on_skr()).await?;
+            self.api.delete(&source.on_skr()).await?;
         }
         Ok(())
     }

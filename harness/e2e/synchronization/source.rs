@@ -15,7 +15,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use cucumber::Parameter;
 use serde_json::{Value, json};
 
-use super::objects;
+use super::control_plane::named_config_map;
 use crate::admission::cluster::{SIGNER, TRUST_BUNDLE};
 use crate::admission::webhook::{VOLUME, usual_configuration};
 use crate::scenario::ObjectRef;
@@ -52,9 +52,11 @@ impl Source {
 
     fn path(self, namespace: &str) -> String {
         match self {
-            Self::PullSecret => objects::secret(namespace),
-            Self::TrustBundle => objects::trust_bundle(namespace),
-            Self::Configuration => objects::config_map(namespace),
+            Self::PullSecret => format!("/api/v1/namespaces/{namespace}/secrets/{PULL_SECRET}"),
+            Self::TrustBundle => {
+                format!("/apis/certificates.k8s.io/v1beta1/clustertrustbundles/{TRUST_BUNDLE}")
+            }
+            Self::Configuration => named_config_map(namespace, CONFIG_MAP),
         }
     }
 

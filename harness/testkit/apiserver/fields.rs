@@ -2,125 +2,99 @@
 //!
 //! An API server takes the latter from its schema; here it follows from the names of fields, for the kinds that are
 //! served. Lists and maps that are not named are what most schemas make of them: lists are atomic, maps are owned key by
-//! key. A set has no empty branches, so two sets are equal exactly when they own the same.
+//! key.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
-/// A tree of path elements (`f:name`, `k:{…}`, `v:…`).
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(super) struct Fields {
-    /// Whether the place itself is owned, not only what is in it.
-    pub(super) member: bool,
-    pub(super) inside: BTreeMap<String, Self>,
+/// The places that somebody owns. A place is the sequence of its path elements (`f:name`, `k:{…}`, `v:…`), each ended by
+/// a NUL, so that what is inside a place follows it in the set and begins with it.
+pub(super) type Fields = BTreeSet<String>;
+
+/// Everything that a value of this shape has.
+pub(super) fn all(value: &Value) -> Fields {
+    let mut fields = Fields::new();
+    let is_own = |element: &str| element.starts_with("k:");
+    collect((value, Shape::Map), "", &is_own, &mut fields);
+    fields
 }
 
-impl Fields {
-    fn place() -> Self {
-        Self {
-            member: true,
-            inside: BTreeMap::new(),
+/// The same with every map and list as a place of its own.
+pub(super) fn with_inner_places(value: &Value) -> Fields {
+    let mut fields = Fields::new();
+    collect((value, Shape::Map), "", &|_| true, &mut fields);
+    fields
+}
+
+/// Adds the places of a value at a path: what has nothing inside, and elements that are places of their own.
+pub(super) fn collect(
+    (value, shape): (&Value, Shape),
+    path: &str,
+    is_own: &impl Fn(&str) -> bool,
+    fields: &mut Fields,
+) {
+    let inside = children(value, shape);
+    if inside.is_empty() {
+        fields.insert(path.to_owned());
+    }
+    for (element, child, shape) in inside {
+        let place = at(path, &element);
+        if is_own(&element) {
+            fields.insert(place.clone());
+        }
+        collect((child, shape), &place, is_own, fields);
+    }
+}
+
+/// The place of an element inside another one.
+pub(super) fn at(path: &str, element: &str) -> String {
+    format!("{path}{element}\0")
+}
+
+/// Whether the set has a place or something inside it.
+pub(super) fn has_within(fields: &Fields, place: &str) -> bool {
+    let mut following = fields.range::<str, _>((Bound::Included(place), Bound::Unbounded));
+    following.next().is_some_and(|it| it.starts_with(place))
+}
+
+/// A place as messages of an API server write it: `.data.key`, `.webhooks[name="a"].clientConfig`.
+pub(super) fn written(place: &str) -> String {
+    place.split_terminator('\0').map(written_element).collect()
+}
+
+pub(super) fn to_json(fields: &Fields) -> Value {
+    let mut root = json!({});
+    let mut places = fields.iter().peekable();
+    while let Some(place) = places.next() {
+        let mut node = &mut root;
+        for element in place.split_terminator('\0') {
+            node = &mut node[element];
+            if node.is_null() {
+                *node = json!({});
+            }
+        }
+        if places.peek().is_some_and(|next| next.starts_with(place)) {
+            node["."] = json!({});
         }
     }
+    root
+}
 
-    pub(super) fn is_empty(&self) -> bool {
-        !self.member && self.inside.is_empty()
-    }
-
-    /// Everything that a value of this shape has.
-    pub(super) fn of(value: &Value, shape: Shape) -> Self {
-        let inside: BTreeMap<String, Self> = children(value, shape)
-            .into_iter()
-            .map(|(element, child, shape)| {
-                let mut fields = Self::of(child, shape);
-                fields.member |= element.starts_with("k:");
-                (element, fields)
-            })
-            .collect();
-        if inside.is_empty() {
-            return Self::place();
+pub(super) fn from_json(value: &Value) -> Fields {
+    fn read(value: &Value, path: &str, fields: &mut Fields) {
+        let inside = value.as_object().filter(|map| !map.is_empty());
+        if inside.is_none_or(|map| map.contains_key(".")) {
+            fields.insert(path.to_owned());
         }
-        Self {
-            member: false,
-            inside,
+        for (element, child) in inside.into_iter().flatten().filter(|(it, _)| *it != ".") {
+            read(child, &at(path, element), fields);
         }
     }
-
-    /// Adds what the other has.
-    pub(super) fn add(&mut self, other: &Self) {
-        self.member |= other.member;
-        for (element, fields) in &other.inside {
-            self.inside.entry(element.clone()).or_default().add(fields);
-        }
-    }
-
-    /// Without the places that the other has.
-    pub(super) fn without(&self, other: &Self) -> Self {
-        let inside = self.inside.iter().map(|(element, fields)| {
-            let rest = match other.inside.get(element) {
-                Some(other) => fields.without(other),
-                None => fields.clone(),
-            };
-            (element.clone(), rest)
-        });
-        Self {
-            member: self.member && !other.member,
-            inside: inside.filter(|(_, rest)| !rest.is_empty()).collect(),
-        }
-    }
-
-    /// The places that both have.
-    pub(super) fn common(&self, other: &Self) -> Self {
-        let both = self
-            .inside
-            .iter()
-            .filter_map(|(element, fields)| Some((element, fields, other.inside.get(element)?)));
-        let inside = both.map(|(element, one, two)| (element.clone(), one.common(two)));
-        Self {
-            member: self.member && other.member,
-            inside: inside.filter(|(_, rest)| !rest.is_empty()).collect(),
-        }
-    }
-
-    /// Its places, as messages of an API server write them: `.data.key`, `.webhooks[name="a"].clientConfig`.
-    pub(super) fn places(&self) -> Vec<String> {
-        let mut places = Vec::new();
-        self.collect("", &mut places);
-        places
-    }
-
-    fn collect(&self, path: &str, places: &mut Vec<String>) {
-        if self.member {
-            places.push(path.to_owned());
-        }
-        for (element, fields) in &self.inside {
-            fields.collect(&format!("{path}{}", written(element)), places);
-        }
-    }
-
-    pub(super) fn to_json(&self) -> Value {
-        let own = (self.member && !self.inside.is_empty())
-            .then(|| (".".to_owned(), Value::Object(Map::new())));
-        let inside = self
-            .inside
-            .iter()
-            .map(|(element, fields)| (element.clone(), fields.to_json()));
-        Value::Object(own.into_iter().chain(inside).collect())
-    }
-
-    pub(super) fn from_json(value: &Value) -> Self {
-        let Some(map) = value.as_object().filter(|map| !map.is_empty()) else {
-            return Self::place();
-        };
-        let inside = map.iter().filter(|(element, _)| *element != ".");
-        Self {
-            member: map.contains_key("."),
-            inside: inside
-                .map(|(element, fields)| (element.clone(), Self::from_json(fields)))
-                .collect(),
-        }
-    }
+    let mut fields = Fields::new();
+    read(value, "", &mut fields);
+    fields
 }
 
 /// What a value contains, each with its path element and its own shape; nothing if it is owned as one.
@@ -142,7 +116,7 @@ pub(super) fn children(value: &Value, shape: Shape) -> Vec<(String, &Value, Shap
     }
 }
 
-fn written(element: &str) -> String {
+fn written_element(element: &str) -> String {
     let Some(key) = element.strip_prefix("k:") else {
         let name = element.strip_prefix("f:");
         return name.map_or_else(
@@ -196,7 +170,7 @@ fn identified(items: &[Value], keys: &[&str]) -> bool {
 
 /// What tells an element of a keyed list apart, as field sets write it; absent keys have their default.
 pub(super) fn element_key(item: &Value, keys: &[&str]) -> String {
-    let fields: std::collections::BTreeMap<&str, Value> = keys
+    let fields: BTreeMap<&str, Value> = keys
         .iter()
         .filter_map(|key| {
             let default = || (*key == "protocol").then(|| Value::from("TCP"));
@@ -242,43 +216,3 @@ const LISTS: [(&str, &[&str]); 14] = [
     ("volumes", &["name"]),
     ("webhooks", &["name"]),
 ];
-
-#[cfg(test)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    #[test]
-    fn a_set_is_written_as_an_api_server_writes_it() {
-        let value = json!({
-            "metadata": {"labels": {"a": "b"}, "finalizers": ["x/y"]},
-            "spec": {"selector": {"app": "web"}, "ports": [{"port": 443, "name": "https"}]},
-        });
-        let fields = Fields::of(&value, Shape::Map);
-        let expected = json!({
-            "f:metadata": {"f:labels": {"f:a": {}}, "f:finalizers": {"v:\"x/y\"": {}}},
-            "f:spec": {
-                "f:selector": {},
-                "f:ports": {"k:{\"port\":443,\"protocol\":\"TCP\"}": {
-                    ".": {}, "f:name": {}, "f:port": {},
-                }},
-            },
-        });
-        assert_eq!(fields.to_json(), expected);
-        assert_eq!(Fields::from_json(&expected), fields);
-    }
-
-    #[test]
-    fn sets_are_compared_place_by_place() {
-        let set = |value: Value| Fields::of(&value, Shape::Map);
-        let one = set(json!({"data": {"a": 1, "b": 2}}));
-        let two = set(json!({"data": {"b": 3, "c": 4}, "type": "x"}));
-        assert_eq!(one.common(&two).places(), [".data.b"]);
-        assert_eq!(one.without(&two).places(), [".data.a"]);
-        let mut both = one.clone();
-        both.add(&two);
-        assert_eq!(both.places(), [".data.a", ".data.b", ".data.c", ".type"]);
-        assert!(one.without(&one).is_empty());
-    }
-}

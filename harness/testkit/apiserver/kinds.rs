@@ -3,6 +3,8 @@
 //! A path is served exactly when discovery lists it. Aggregated discovery and OpenAPI are not served, as by an older API
 //! server.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Value, json};
 
 /// One resource of the API.
@@ -34,7 +36,6 @@ pub struct Kind {
 
 impl Kind {
     /// A cluster-scoped kind of version `v1`.
-    #[must_use]
     pub const fn new(group: &'static str, resource: &'static str, name: &'static str) -> Self {
         Self {
             group,
@@ -50,32 +51,35 @@ impl Kind {
     }
 
     /// A namespaced kind of a CustomResourceDefinition, with a generation and a status subresource.
-    #[must_use]
     pub const fn custom(
         group: &'static str,
         version: &'static str,
         resource: &'static str,
         name: &'static str,
     ) -> Self {
-        let mut kind = Self::new(group, resource, name)
-            .namespaced()
-            .with_generation()
-            .with_status()
-            .version(version);
-        kind.custom = true;
-        kind
+        Self {
+            version,
+            custom: true,
+            ..Self::new(group, resource, name).with_status()
+        }
     }
 
     /// Its objects are in namespaces.
-    #[must_use]
     pub const fn namespaced(mut self) -> Self {
         self.namespaced = true;
         self
     }
 
+    /// Another version.
+    pub const fn version(mut self, version: &'static str) -> Self {
+        self.version = version;
+        self
+    }
+
+    /// Its objects are in namespaces and have a generation and a status.
     const fn with_status(mut self) -> Self {
         self.status = true;
-        self
+        self.with_generation().namespaced()
     }
 
     const fn with_generation(mut self) -> Self {
@@ -88,15 +92,7 @@ impl Kind {
         self
     }
 
-    /// Another version.
-    #[must_use]
-    pub const fn version(mut self, version: &'static str) -> Self {
-        self.version = version;
-        self
-    }
-
     /// `v1`, `apps/v1`.
-    #[must_use]
     pub fn api_version(&self) -> String {
         if self.group.is_empty() {
             self.version.to_owned()
@@ -134,25 +130,25 @@ impl Ord for Kind {
 pub(super) struct Served<'a>(pub(super) &'a [&'static Kind]);
 
 impl Served<'_> {
-    fn kinds(self) -> impl Iterator<Item = &'static Kind> {
+    fn kinds(self) -> impl Iterator<Item = &'static Kind> + Clone {
         self.0.iter().copied()
     }
 
     /// The kind that a path means.
     pub(super) fn find(self, group: &str, version: &str, resource: &str) -> Option<&'static Kind> {
-        self.kinds().find(|kind| {
-            kind.group == group && kind.version == version && kind.resource == resource
-        })
+        let wanted = (group, version, resource);
+        let mut kinds = self.kinds();
+        kinds.find(|it| (it.group, it.version, it.resource) == wanted)
     }
 
     /// The document behind a path such as `/apis` or `/api/v1`; `None` if nothing is there.
     pub(super) fn document(self, path: &str) -> Option<Value> {
         match path.trim_matches('/').split('/').collect::<Vec<_>>()[..] {
-            ["version"] => Some(version()),
+            ["version"] => Some(json!({
+                "major": "1", "minor": "36", "gitVersion": "v1.36.3", "platform": "linux/amd64",
+            })),
             ["api"] => Some(json!({
-                "kind": "APIVersions",
-                "versions": ["v1"],
-                "serverAddressByClientCIDRs": [],
+                "kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [],
             })),
             ["apis"] => {
                 let groups: Vec<Value> = self.groups().map(|group| self.group(group)).collect();
@@ -180,84 +176,67 @@ impl Served<'_> {
     }
 
     fn groups(self) -> impl Iterator<Item = &'static str> + use<> {
-        let mut groups: Vec<&str> = self.kinds().map(|kind| kind.group).collect();
-        groups.retain(|group| !group.is_empty());
-        groups.sort_unstable();
-        groups.dedup();
-        groups.into_iter()
+        let groups: BTreeSet<&str> = self.kinds().map(|kind| kind.group).collect();
+        groups.into_iter().filter(|group| !group.is_empty())
     }
 
     fn group(self, group: &str) -> Value {
-        let versions: std::collections::BTreeSet<&str> = self
-            .kinds()
-            .filter(|kind| kind.group == group)
-            .map(|kind| kind.version)
-            .collect();
-        let entry = |version: &str| json!({"groupVersion": format!("{group}/{version}"), "version": version});
-        let entries: Vec<Value> = versions.iter().map(|version| entry(version)).collect();
+        let kinds = self.kinds().filter(|kind| kind.group == group);
+        let versions: BTreeSet<&str> = kinds.map(|kind| kind.version).collect();
+        let entry = |version: &&str| json!({"groupVersion": format!("{group}/{version}"), "version": version});
+        let entries: Vec<Value> = versions.iter().map(entry).collect();
         json!({"name": group, "preferredVersion": entries.first(), "versions": entries})
     }
 
     fn resources(self, group: &str, version: &str) -> Option<Value> {
-        let resources: Vec<Value> = self
+        let kinds = self
             .kinds()
-            .filter(|kind| kind.group == group && kind.version == version)
-            .map(resource)
-            .collect();
-        let group_version = if group.is_empty() {
-            version.to_owned()
-        } else {
-            format!("{group}/{version}")
-        };
-        (!resources.is_empty()).then(|| {
-            let mut list = json!({
-                "kind": "APIResourceList",
-                "groupVersion": group_version,
-                "resources": resources,
-            });
-            // The core group's is older than the convention.
-            if !group.is_empty() {
-                list["apiVersion"] = json!("v1");
-            }
-            list
-        })
+            .filter(|it| it.group == group && it.version == version);
+        let group_version = kinds.clone().next()?.api_version();
+        let resources: Vec<Value> = kinds.map(resource).collect();
+        let mut list = json!({
+            "kind": "APIResourceList", "groupVersion": group_version, "resources": resources,
+        });
+        // The core group's is older than the convention.
+        if !group.is_empty() {
+            list["apiVersion"] = json!("v1");
+        }
+        Some(list)
     }
 }
 
 fn resource(kind: &Kind) -> Value {
-    let verbs: &[&str] = if kind.review { &["create"] } else { &VERBS };
+    let all = "create delete get list patch update watch";
+    let verbs = if kind.review { "create" } else { all };
+    let verbs: Vec<&str> = verbs.split(' ').collect();
     json!({
-        "name": kind.resource,
-        "singularName": kind.name.to_lowercase(),
-        "namespaced": kind.namespaced,
-        "kind": kind.name,
-        "verbs": verbs,
+        "name": kind.resource, "singularName": kind.name.to_lowercase(), "kind": kind.name,
+        "namespaced": kind.namespaced, "verbs": verbs,
     })
 }
 
-fn version() -> Value {
-    let (major, minor) = VERSION;
-    json!({
-        "major": major,
-        "minor": minor,
-        "gitVersion": format!("v{major}.{minor}.3"),
-        "platform": "linux/amd64",
-    })
-}
-
+/// `Runtime` of the infrastructure manager.
+pub static RUNTIMES: Kind = Kind::custom(
+    "infrastructuremanager.kyma-project.io",
+    "v1",
+    "runtimes",
+    "Runtime",
+);
+/// `RuntimeBootstrapper` of the product.
+pub static BOOTSTRAPPERS: Kind = Kind::custom(
+    "operator.kyma-project.io",
+    "v1alpha1",
+    "runtimebootstrappers",
+    "RuntimeBootstrapper",
+);
 /// The resource of ClusterTrustBundles.
 pub const TRUST_BUNDLES: &str = "clustertrustbundles";
-const VERSION: (&str, &str) = ("1", "36");
-const VERBS: [&str; 7] = [
-    "create", "delete", "get", "list", "patch", "update", "watch",
-];
 const ADMISSION: &str = "admissionregistration.k8s.io";
 const AUTHORIZATION: &str = "authorization.k8s.io";
 const RBAC: &str = "rbac.authorization.k8s.io";
 
 /// The kinds that every server serves unless told otherwise.
-#[must_use]
-pub fn builtin() -> Vec<&'static Kind> {
+pub(super) fn builtin() -> Vec<&'static Kind> {
     KINDS.iter().collect()
 }
 
@@ -266,13 +245,13 @@ static KINDS: [Kind; 23] = [
     Kind::new("", "configmaps", "ConfigMap").namespaced(),
     Kind::new("", "events", "Event").namespaced(),
     Kind::new("", "namespaces", "Namespace"),
-    Kind::new("", "pods", "Pod").namespaced().with_generation().with_status(),
+    Kind::new("", "pods", "Pod").with_status(),
     Kind::new("", "secrets", "Secret").namespaced(),
     Kind::new("", "serviceaccounts", "ServiceAccount").namespaced(),
     Kind::new("", "services", "Service").namespaced(),
     Kind::new(ADMISSION, "mutatingwebhookconfigurations", "MutatingWebhookConfiguration").with_generation(),
     Kind::new(ADMISSION, "validatingwebhookconfigurations", "ValidatingWebhookConfiguration").with_generation(),
-    Kind::new("apps", "deployments", "Deployment").namespaced().with_generation().with_status(),
+    Kind::new("apps", "deployments", "Deployment").with_status(),
     Kind::new(AUTHORIZATION, "selfsubjectaccessreviews", "SelfSubjectAccessReview").review(),
     Kind::new(AUTHORIZATION, "selfsubjectrulesreviews", "SelfSubjectRulesReview").review(),
     Kind::new("certificates.k8s.io", "certificatesigningrequests", "CertificateSigningRequest"),
@@ -280,7 +259,7 @@ static KINDS: [Kind; 23] = [
     Kind::new("coordination.k8s.io", "leases", "Lease").namespaced(),
     Kind::new("events.k8s.io", "events", "Event").namespaced(),
     Kind::new("networking.k8s.io", "networkpolicies", "NetworkPolicy").namespaced().with_generation(),
-    Kind::new("policy", "poddisruptionbudgets", "PodDisruptionBudget").namespaced().with_generation().with_status(),
+    Kind::new("policy", "poddisruptionbudgets", "PodDisruptionBudget").with_status(),
     Kind::new(RBAC, "clusterrolebindings", "ClusterRoleBinding"),
     Kind::new(RBAC, "clusterroles", "ClusterRole"),
     Kind::new(RBAC, "rolebindings", "RoleBinding").namespaced(),

@@ -1,30 +1,21 @@
 //! Server-side apply, and who owns what after any other write.
 //!
-//! Pure: the live object and its owners in, the next ones out. Invariant: what a manager applies again is no change.
-//! Source of the rules: the documentation of server-side apply. Deliberately absent: conversion between versions,
-//! subresources, lists whose order an applier moves.
+//! Pure: the live object and its owners in, the next ones out. What a manager applies again is no change. The rules are
+//! those of the documentation of server-side apply; lists keep the order of the live object.
 
 use std::collections::BTreeMap;
 
-use serde_json::{Map, Value};
+use serde::Serialize;
+use serde_json::Value;
 
-use super::fields::{Fields, Shape, children, element_key};
+use super::fields::{self, Fields, Shape, at, children, collect, element_key, has_within};
 use super::object::KEPT_APART;
 
 /// How a manager came to own fields.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(super) enum Operation {
     Apply,
     Update,
-}
-
-impl Operation {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Apply => "Apply",
-            Self::Update => "Update",
-        }
-    }
 }
 
 /// One entry of `metadata.managedFields`.
@@ -66,9 +57,6 @@ pub(super) struct Conflict {
 }
 
 /// Merges an applied configuration into what is there.
-///
-/// # Errors
-/// With every conflict, unless forced.
 pub(super) fn apply(
     live: &Owned,
     configuration: &Value,
@@ -77,23 +65,21 @@ pub(super) fn apply(
     let is_applier = |it: &Manager| is_entry(it, applier, Operation::Apply);
     let (own, mut others): (Vec<Manager>, Vec<Manager>) =
         owners(live, applier).into_iter().partition(is_applier);
-    let now = Fields::of(configuration, Shape::Map).without(&server_owned());
+    let now = &fields::all(configuration) - &server_owned();
     let mut content = live.content.clone();
     merge(&mut content, configuration, Shape::Map);
     if let Some(before) = own.first() {
-        let mut kept = now.clone();
-        for other in &others {
-            kept.add(&other.fields);
-        }
-        prune(&mut content, Shape::Map, &before.fields, &kept);
+        let kept = others.iter().flat_map(|other| &other.fields).chain(&now);
+        let kept = kept.cloned().collect();
+        prune((&mut content, Shape::Map), "", &before.fields, &kept);
     }
-    let changed = changes(&live.content, &content, Shape::Map);
+    let changed = changes(&live.content, &content);
     let conflicts = conflicts(&others, &changed);
     if !applier.force && !conflicts.is_empty() {
         return Err(conflicts);
     }
     for other in &mut others {
-        other.fields = other.fields.without(&changed);
+        other.fields = &other.fields - &changed;
     }
     others.push(Manager {
         name: applier.name.to_owned(),
@@ -108,7 +94,7 @@ pub(super) fn apply(
     })
 }
 
-/// The owners; what nobody owns is treated as written by somebody before the first apply.
+/// The owners; what has none is treated as written by a manager before the first apply.
 fn owners(live: &Owned, applier: Applier<'_>) -> Vec<Manager> {
     if !live.managers.is_empty() || live.content.is_null() {
         return live.managers.clone();
@@ -118,46 +104,40 @@ fn owners(live: &Owned, applier: Applier<'_>) -> Vec<Manager> {
         operation: Operation::Update,
         status: false,
         api_version: applier.api_version.to_owned(),
-        fields: added(&live.content, Shape::Map).without(&server_owned()),
+        fields: &changes(&Value::Null, &live.content) - &server_owned(),
     }]
 }
 
 /// Who owns what after a write that was no apply: the writer owns what it changed.
 pub(super) fn update(live: &Owned, content: Value, writer: Applier<'_>) -> Owned {
-    let mut changed = changes(&live.content, &content, Shape::Map).without(&server_owned());
-    if writer.custom {
-        // A map that was not there before is a place of its own, also at the top.
-        for (element, fields) in &mut changed.inside {
-            let is_new = element
-                .strip_prefix("f:")
-                .is_some_and(|it| live.content[it].is_null());
-            fields.member |= is_new && element != "f:metadata";
+    let mut changed = &changes(&live.content, &content) - &server_owned();
+    // A map of a custom resource that was not there before is a place of its own, also at the top.
+    let fields = content.as_object().into_iter().flatten();
+    for (field, _) in fields.filter(|(field, _)| writer.custom && *field != "metadata") {
+        let place = at("", &format!("f:{field}"));
+        if live.content[field].is_null() && has_within(&changed, &place) {
+            changed.insert(place);
         }
     }
-    let mut present = Fields::of(&content, Shape::Map);
-    keep_inner_places(&mut present);
+    let present = fields::with_inner_places(&content);
     let mut managers = live.managers.clone();
     for manager in &mut managers {
         if !is_entry(manager, writer, Operation::Update) {
-            manager.fields = manager.fields.without(&changed);
+            manager.fields = &manager.fields - &changed;
         }
         // An owner of something that is gone owns it no longer.
-        manager.fields = manager.fields.common(&present);
+        manager.fields = &manager.fields & &present;
     }
-    if !changed.is_empty() {
-        let own = managers
-            .iter_mut()
-            .find(|it| is_entry(it, writer, Operation::Update));
-        match own {
-            Some(own) => own.fields.add(&changed),
-            None => managers.push(Manager {
-                name: writer.name.to_owned(),
-                operation: Operation::Update,
-                status: writer.status,
-                api_version: writer.api_version.to_owned(),
-                fields: changed,
-            }),
-        }
+    let is_own = |it: &&mut Manager| is_entry(it, writer, Operation::Update);
+    match managers.iter_mut().find(is_own) {
+        Some(own) => own.fields.extend(changed),
+        None => managers.push(Manager {
+            name: writer.name.to_owned(),
+            operation: Operation::Update,
+            status: writer.status,
+            api_version: writer.api_version.to_owned(),
+            fields: changed,
+        }),
     }
     Owned {
         content,
@@ -170,7 +150,7 @@ fn is_entry(entry: &Manager, writer: Applier<'_>, operation: Operation) -> bool 
     (entry.name.as_str(), entry.operation, entry.status) == (writer.name, operation, writer.status)
 }
 
-/// Appliers first, each kind by name, and nobody who owns nothing.
+/// Appliers first, each kind by name, without those that own nothing.
 fn orderly(mut managers: Vec<Manager>) -> Vec<Manager> {
     managers.retain(|manager| !manager.fields.is_empty());
     managers.sort_by(|one, two| {
@@ -181,18 +161,13 @@ fn orderly(mut managers: Vec<Manager>) -> Vec<Manager> {
 
 fn conflicts(others: &[Manager], changed: &Fields) -> Vec<Conflict> {
     let of = |other: &Manager| {
-        let places = other.fields.common(changed).places();
-        let Manager {
-            name,
-            operation,
-            api_version,
-            ..
-        } = other.clone();
-        places.into_iter().map(move |field| Conflict {
-            manager: name.clone(),
-            operation,
-            api_version: api_version.clone(),
-            field,
+        let other = other.clone();
+        let places = &other.fields & changed;
+        places.into_iter().map(move |place| Conflict {
+            manager: other.name.clone(),
+            operation: other.operation,
+            api_version: other.api_version.clone(),
+            field: fields::written(&place),
         })
     };
     others.iter().flat_map(of).collect()
@@ -224,41 +199,33 @@ fn merge(live: &mut Value, configuration: &Value, shape: Shape) {
     }
 }
 
-/// Removes what was applied before and nobody wants any more; what becomes empty by that goes too.
-fn prune(value: &mut Value, shape: Shape, before: &Fields, kept: &Fields) {
-    match (&mut *value, shape) {
-        (Value::Object(map), Shape::Map) => {
-            map.retain(|key, child| {
-                let shape = Shape::of(key, child);
-                stays(&format!("f:{key}"), child, shape, (before, kept))
-            });
+/// Removes what was applied before and has no owner any more; what becomes empty by that is removed too.
+fn prune((value, shape): (&mut Value, Shape), path: &str, before: &Fields, kept: &Fields) {
+    let stays = |element: &str, child: &mut Value, shape: Shape| {
+        let place = at(path, element);
+        let was_own = before.contains(&place);
+        if !has_within(before, &place) {
+            return true;
         }
-        (Value::Array(items), Shape::Keyed(keys)) => items.retain_mut(|item| {
-            let element = element_key(item, keys);
-            stays(&element, item, Shape::Map, (before, kept))
+        if was_own && !has_within(kept, &place) {
+            return false;
+        }
+        prune((child, shape), &place, before, kept);
+        was_own || kept.contains(&place) || !is_hollow(child)
+    };
+    match (value, shape) {
+        (Value::Object(map), Shape::Map) => map.retain(|key, child| {
+            let shape = Shape::of(key, child);
+            stays(&format!("f:{key}"), child, shape)
         }),
-        (Value::Array(items), Shape::Set) => items
-            .retain_mut(|item| stays(&format!("v:{item}"), item, Shape::Atomic, (before, kept))),
+        (Value::Array(items), Shape::Keyed(keys)) => {
+            items.retain_mut(|item| stays(&element_key(item, keys), item, Shape::Map));
+        }
+        (Value::Array(items), Shape::Set) => {
+            items.retain_mut(|item| stays(&format!("v:{item}"), item, Shape::Atomic));
+        }
         _ => {}
     }
-}
-
-fn stays(
-    element: &str,
-    child: &mut Value,
-    shape: Shape,
-    (before, kept): (&Fields, &Fields),
-) -> bool {
-    let Some(before) = before.inside.get(element) else {
-        return true;
-    };
-    let nothing = Fields::default();
-    let kept = kept.inside.get(element).unwrap_or(&nothing);
-    if before.member && kept.is_empty() {
-        return false;
-    }
-    prune(child, shape, before, kept);
-    before.member || kept.member || !is_hollow(child)
 }
 
 fn is_hollow(value: &Value) -> bool {
@@ -269,74 +236,112 @@ fn is_hollow(value: &Value) -> bool {
     }
 }
 
-/// The places that are in the new value and differ from the old one.
-pub(super) fn changes(old: &Value, new: &Value, shape: Shape) -> Fields {
-    if old == new {
-        return Fields::default();
-    }
-    let comparable = old.is_object() == new.is_object() && old.is_array() == new.is_array();
-    let new_children = children(new, shape);
-    if !comparable || new_children.is_empty() {
-        return added(new, shape);
-    }
-    let old_children: BTreeMap<String, &Value> = children(old, shape)
-        .into_iter()
-        .map(|(element, child, _)| (element, child))
-        .collect();
-    let mut changed = Fields::default();
-    for (element, child, shape) in new_children {
-        let fields = if let Some(old) = old_children.get(&element) {
-            changes(old, child, shape)
-        } else {
-            let mut fields = added(child, shape);
-            fields.member |= !ALWAYS_THERE.contains(&element.as_str());
-            fields
-        };
-        if !fields.is_empty() {
-            changed.inside.insert(element, fields);
+/// The places that are in the new value and differ from the old one. Maps and lists that were not there before are places
+/// of their own.
+fn changes(old: &Value, new: &Value) -> Fields {
+    fn compare(old: &Value, (new, shape): (&Value, Shape), path: &str, changed: &mut Fields) {
+        if old == new {
+            return;
+        }
+        let comparable = old.is_object() == new.is_object() && old.is_array() == new.is_array();
+        let inside = children(new, shape);
+        if !comparable || inside.is_empty() {
+            return collect((new, shape), path, &is_own, changed);
+        }
+        let before = children(old, shape).into_iter();
+        let before: BTreeMap<String, &Value> = before.map(|(key, it, _)| (key, it)).collect();
+        for (element, child, shape) in inside {
+            let place = at(path, &element);
+            if let Some(old) = before.get(&element) {
+                compare(old, (child, shape), &place, changed);
+                continue;
+            }
+            if is_own(&element) {
+                changed.insert(place.clone());
+            }
+            collect((child, shape), &place, &is_own, changed);
         }
     }
+    // Every object has these, also an empty one.
+    fn is_own(element: &str) -> bool {
+        !matches!(element, "f:metadata" | "f:spec" | "f:status" | "f:template")
+    }
+    let mut changed = Fields::new();
+    compare(old, (new, Shape::Map), "", &mut changed);
     changed
 }
 
-/// The places of a value that was not there before: maps and lists are places of their own then.
-pub(super) fn added(value: &Value, shape: Shape) -> Fields {
-    let inside = children(value, shape);
-    let mut fields = Fields {
-        member: inside.is_empty(),
-        inside: BTreeMap::new(),
-    };
-    for (element, child, shape) in inside {
-        let mut inner = added(child, shape);
-        inner.member |= !ALWAYS_THERE.contains(&element.as_str());
-        fields.inside.insert(element, inner);
-    }
-    fields
-}
-
-/// A map may be owned as a place of its own although it has entries.
-pub(super) fn keep_inner_places(fields: &mut Fields) {
-    fields.member = true;
-    fields.inside.values_mut().for_each(keep_inner_places);
-}
-
-/// What every object has, also an empty one.
-const ALWAYS_THERE: [&str; 4] = ["f:metadata", "f:spec", "f:status", "f:template"];
-
-/// What the API server fills in itself; nobody owns it.
+/// What the API server fills in itself; it has no owner.
 fn server_owned() -> Fields {
-    let place = || Value::Object(Map::new());
-    let mut metadata: Map<String, Value> = KEPT_APART
-        .iter()
-        .map(|field| (format!("f:{field}"), place()))
-        .collect();
-    metadata.insert(".".to_owned(), place());
-    Fields::from_json(&serde_json::json!({
-        "f:apiVersion": {},
-        "f:kind": {},
-        "f:metadata": metadata,
-    }))
+    let top = ["f:apiVersion", "f:kind", "f:metadata"].map(|field| at("", field));
+    let metadata = at("", "f:metadata");
+    let inner = KEPT_APART.map(|field| at(&metadata, &format!("f:{field}")));
+    top.into_iter().chain(inner).collect()
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    fn applier(name: &str, force: bool) -> Applier<'_> {
+        Applier {
+            name,
+            api_version: "v1",
+            status: false,
+            custom: false,
+            force,
+        }
+    }
+
+    fn applied(live: &Owned, name: &str, content: impl std::borrow::Borrow<Value>) -> Owned {
+        apply(live, content.borrow(), applier(name, false)).unwrap()
+    }
+
+    /// What every manager owns: `a .data.one, b .data.two`.
+    fn owners(owned: &Owned) -> String {
+        let managers = owned.managers.iter();
+        let places = managers.flat_map(|it| it.fields.iter().map(move |place| (&it.name, place)));
+        let places = places.map(|(name, place)| format!("{name} {}", fields::written(place)));
+        places.collect::<Vec<_>>().join(", ")
+    }
+
+    #[test]
+    fn elements_of_a_keyed_list_are_owned_one_by_one() {
+        let pods = |containers: &[(&str, &str)]| {
+            let containers = containers
+                .iter()
+                .map(|(name, image)| json!({"name": name, "image": image}));
+            let containers: Value = containers.collect();
+            json!({"spec": {"template": {"spec": {"containers": containers}}}})
+        };
+        let live = applied(&Owned::default(), "a", pods(&[("web", "1"), ("log", "1")]));
+        let both = applied(&live, "b", pods(&[("side", "2")]));
+        let less = applied(&both, "a", pods(&[("web", "3")]));
+        assert_eq!(less.content, pods(&[("web", "3"), ("side", "2")]));
+    }
+
+    #[test]
+    fn an_atomic_value_is_replaced_as_one() {
+        let first = json!({"spec": {"selector": {"x": "1"}, "args": ["a"]}});
+        let second = json!({"spec": {"selector": {"y": "2"}, "args": ["b"]}});
+        let live = applied(&Owned::default(), "a", first);
+        assert_eq!(applied(&live, "a", &second).content, second);
+    }
+
+    #[rstest]
+    #[case::changed(json!({"data": {"one": "other", "two": "2"}}), "a .data.two, kubectl .data.one")]
+    #[case::added(json!({"data": {"one": "1", "two": "2", "three": "3"}}), "a .data.one, a .data.two, kubectl .data.three")]
+    #[case::removed(json!({"data": {"two": "2"}}), "a .data.two")]
+    fn a_writer_that_does_not_apply_owns_what_it_changed(
+        #[case] content: Value,
+        #[case] expected: &str,
+    ) {
+        let first = json!({"data": {"one": "1", "two": "2"}});
+        let live = applied(&Owned::default(), "a", first);
+        let next = update(&live, content, applier("kubectl", false));
+        assert_eq!(owners(&next), expected);
+    }
+}

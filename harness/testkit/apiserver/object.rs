@@ -1,10 +1,9 @@
 //! One stored object.
 //!
 //! A simulator of thousands of clusters keeps hundreds of thousands of them, so what clusters have in common is held once:
-//! a [`State`] is text that is never changed, shared by every cluster that has the same; what differs (uid, versions,
-//! times, counters) is numbers.
+//! a [`State`] never changes and is shared by every cluster that has the same; what differs (uid, versions, times,
+//! counters) is numbers.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,7 +12,7 @@ use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::behaviour::Behaviour;
-use super::fields::Fields;
+use super::fields;
 use super::kinds::Kind;
 use super::merge::{Manager, Operation, Owned};
 
@@ -25,24 +24,15 @@ pub(super) struct Key {
     pub(super) name: Arc<str>,
 }
 
-/// Content and owners, as text.
+/// Content and owners.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct State {
-    /// Of everything below.
+    /// Of the object.
     pub(super) digest: Digest,
     /// Of what is neither metadata nor status.
     pub(super) content: Digest,
-    /// The inside of `metadata`.
-    metadata: Box<str>,
-    /// The inside of the object, but for `metadata`.
-    rest: Box<str>,
-    managers: Vec<(Manager, Box<str>)>,
-    /// `spec.replicas`, which is 1 unless said.
-    replicas: u32,
-    /// Whether finalizers keep the object.
-    pub(super) held: bool,
-    /// Whether it has a status of its own, beside what controllers would write.
-    has_status: bool,
+    /// The object with its owners, without what the server writes itself.
+    pub(super) object: Value,
 }
 
 /// Enough of SHA-256 that two contents never meet.
@@ -50,66 +40,38 @@ pub(super) type Digest = [u8; 16];
 
 impl State {
     pub(super) fn new(owned: &Owned) -> Self {
-        let mut rest = owned.content.as_object().cloned().unwrap_or_default();
-        let metadata = rest.remove("metadata").unwrap_or_default();
-        // What the kind says already.
-        rest.remove("apiVersion");
-        rest.remove("kind");
-        let managers: Vec<(Manager, Box<str>)> = owned
-            .managers
-            .iter()
-            .map(|manager| {
-                let fields = manager.fields.to_json().to_string();
-                (manager.clone(), fields.into_boxed_str())
-            })
-            .collect();
-        let mut spec = rest.clone();
-        let has_status = spec.remove("status").is_some();
-        let replicas = owned
-            .content
-            .pointer("/spec/replicas")
-            .and_then(Value::as_u64);
-        let finalizers = metadata["finalizers"].as_array();
-        let held = finalizers.is_some_and(|it| !it.is_empty());
-        let (metadata, rest) = (inside(&metadata), inside(&Value::Object(rest)));
-        let mut all = Sha256::new();
-        all.update(format!("{metadata}\n{rest}"));
-        for (manager, fields) in &managers {
-            let Manager {
-                name,
-                operation,
-                api_version,
-                status,
-                ..
-            } = manager;
-            let operation = operation.name();
-            all.update(format!(
-                "\n{name}\n{operation}\n{api_version}\n{status}\n{fields}"
-            ));
+        let mut spec = owned.content.clone();
+        if let Some(spec) = spec.as_object_mut() {
+            spec.retain(|field, _| {
+                !matches!(
+                    field.as_str(),
+                    "apiVersion" | "kind" | "metadata" | "status"
+                )
+            });
+        }
+        let mut object = owned.content.clone();
+        if !owned.managers.is_empty() {
+            object["metadata"]["managedFields"] = owned.managers.iter().map(entry_of).collect();
         }
         Self {
-            digest: short(all),
-            content: digest(Value::Object(spec).to_string().as_bytes()),
-            metadata,
-            rest,
-            managers,
-            replicas: replicas.and_then(|it| u32::try_from(it).ok()).unwrap_or(1),
-            held,
-            has_status,
+            digest: digest([object.to_string()]),
+            content: digest([spec.to_string()]),
+            object,
         }
     }
 
     /// The object again, to be merged with something.
     pub(super) fn owned(&self) -> Owned {
-        // Both were written by `new`.
-        let read =
-            |inside: &str| serde_json::from_str(&format!("{{{inside}}}")).unwrap_or_default();
-        let mut content: Value = read(&self.rest);
-        content["metadata"] = read(&self.metadata);
-        Owned {
-            content,
-            managers: self.managers.iter().map(|(it, _)| it.clone()).collect(),
-        }
+        let managers = managers_of(&self.object);
+        let mut content = self.object.clone();
+        strip(&mut content);
+        Owned { content, managers }
+    }
+
+    /// Whether finalizers keep the object.
+    pub(super) fn is_held(&self) -> bool {
+        let finalizers = self.object["metadata"]["finalizers"].as_array();
+        finalizers.is_some_and(|it| !it.is_empty())
     }
 }
 
@@ -128,14 +90,8 @@ pub(super) struct Stored {
     pub(super) respecified: Duration,
     /// When its deletion was asked for, while finalizers keep it: whole seconds.
     pub(super) deleted: Option<Timestamp>,
-    pub(super) applies: Applies,
-}
-
-/// Server-side applies of one object that were accepted.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Applies {
-    pub(super) changing: u32,
-    pub(super) idle: u32,
+    /// Server-side applies that changed nothing.
+    pub(super) idle_applies: u32,
 }
 
 /// A uid: the number of the cluster and that of the object in it, or one that a test has chosen.
@@ -167,155 +123,94 @@ pub(super) struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    fn time(&self, since_start: Duration) -> String {
+    fn time(&self, since_start: Duration) -> Value {
         let seconds = i64::try_from(since_start.as_secs()).unwrap_or_default();
         let time = Timestamp::from_second(self.start.as_second() + seconds);
-        time.unwrap_or(self.start).to_string()
+        json!(time.unwrap_or(self.start).to_string())
     }
 }
 
 impl Stored {
     /// The object as the API server would give it; `None` once it is deleted.
-    pub(super) fn render(&self, key: &Key, scene: Scene<'_>) -> Option<String> {
-        let (api_version, kind) = (key.kind.api_version(), key.kind.name);
-        let item = self.render_item(key, scene)?;
-        Some(format!(
-            "{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",{}",
-            &item[1..]
-        ))
-    }
-
-    /// The same as part of a list, where objects do not say their kind.
-    pub(super) fn render_item(&self, key: &Key, scene: Scene<'_>) -> Option<String> {
-        let state = self.state.as_ref()?;
-        let mut text = String::with_capacity(state.rest.len() + state.metadata.len() + 1024);
-        let uid = match &scene.behaviour.identity {
-            Some(identity) if is_kube_system(key) => identity.clone(),
-            _ => self.uid.to_string(),
-        };
-        // Writing to a string cannot fail.
-        let _ = write!(
-            text,
-            "{{{}{}\"metadata\":{{{}{}\"name\":{},\"uid\":\"{uid}\",\"resourceVersion\":\"{}\",\"creationTimestamp\":\"{}\"",
-            state.rest,
-            if state.rest.is_empty() { "" } else { "," },
-            state.metadata,
-            if state.metadata.is_empty() { "" } else { "," },
-            Value::from(&*key.name),
-            self.version,
-            scene.time(self.created),
-        );
+    pub(super) fn render(&self, key: &Key, scene: Scene<'_>) -> Option<Value> {
+        let mut object = self.state.as_ref()?.object.clone();
+        object["apiVersion"] = json!(key.kind.api_version());
+        object["kind"] = json!(key.kind.name);
+        let metadata = &mut object["metadata"];
+        let is_kube_system = key.kind.resource == "namespaces" && &*key.name == "kube-system";
+        let identity = scene.behaviour.identity.clone().filter(|_| is_kube_system);
+        metadata["name"] = json!(&*key.name);
+        metadata["uid"] = json!(identity.unwrap_or_else(|| self.uid.to_string()));
+        metadata["resourceVersion"] = json!(self.version.to_string());
+        metadata["creationTimestamp"] = scene.time(self.created);
         if !key.namespace.is_empty() {
-            let _ = write!(text, ",\"namespace\":{}", Value::from(&*key.namespace));
+            metadata["namespace"] = json!(&*key.namespace);
         }
         if let Some(deleted) = self.deleted {
-            let _ = write!(text, ",\"deletionTimestamp\":\"{deleted}\"");
+            metadata["deletionTimestamp"] = json!(deleted.to_string());
         }
         if key.kind.generation {
-            let _ = write!(text, ",\"generation\":{}", self.generation);
+            metadata["generation"] = json!(self.generation);
         }
-        self.render_managers(&mut text, &state.managers, scene);
-        text.push('}');
-        if key.kind.resource == "deployments" && !state.has_status {
-            let status = self.deployment_status(state.replicas, scene);
-            let _ = write!(text, ",\"status\":{status}");
+        for entry in metadata["managedFields"]
+            .as_array_mut()
+            .into_iter()
+            .flatten()
+        {
+            entry["time"] = scene.time(self.changed);
         }
-        text.push('}');
-        Some(text)
-    }
-
-    fn render_managers(
-        &self,
-        text: &mut String,
-        managers: &[(Manager, Box<str>)],
-        scene: Scene<'_>,
-    ) {
-        if managers.is_empty() {
-            return;
+        if key.kind.resource == "deployments" && object["status"].is_null() {
+            let replicas = object["spec"]["replicas"].as_u64().unwrap_or(1);
+            object["status"] = self.deployment_status(replicas, scene);
         }
-        let time = scene.time(self.changed);
-        let entries: Vec<String> = managers
-            .iter()
-            .map(|(manager, fields)| {
-                let part = if manager.status { ",\"subresource\":\"status\"" } else { "" };
-                format!(
-                    "{{\"manager\":{},\"operation\":\"{}\",\"apiVersion\":\"{}\",\"time\":\"{time}\",\"fieldsType\":\"FieldsV1\",\"fieldsV1\":{fields}{part}}}",
-                    Value::from(manager.name.as_str()),
-                    manager.operation.name(),
-                    manager.api_version,
-                )
-            })
-            .collect();
-        let _ = write!(text, ",\"managedFields\":[{}]", entries.join(","));
+        Some(object)
     }
 
     /// What the Deployment controller would write: computed, so that a rollout needs no timer and no write.
-    fn deployment_status(&self, replicas: u32, scene: Scene<'_>) -> Value {
+    fn deployment_status(&self, replicas: u64, scene: Scene<'_>) -> Value {
         let takes = scene.behaviour.rollout.time();
         let done = takes.is_some_and(|takes| scene.now >= self.respecified + takes);
-        let condition = |kind: &str, status: bool, reason: &str| {
-            let status = if status { "True" } else { "False" };
-            json!({"type": kind, "status": status, "reason": reason,
-                "lastUpdateTime": scene.time(self.respecified),
-                "lastTransitionTime": scene.time(self.respecified)})
-        };
+        // Pods beyond the wanted ones during a rolling update: a quarter, which is the default.
+        let surge = replicas.div_ceil(4);
         // While Pods of a new template do not become ready, a rolling update keeps those of the earlier one beside them.
         let (all, updated, ready) = match (done, self.generation) {
             (true, _) => (replicas, replicas, replicas),
             (false, ..=1) => (replicas, replicas, 0),
-            (false, _) => (replicas + surge(replicas), surge(replicas), replicas),
+            (false, _) => (replicas + surge, surge, replicas),
         };
-        let available = if ready == replicas {
-            "MinimumReplicasAvailable"
-        } else {
-            "MinimumReplicasUnavailable"
+        let time = scene.time(self.respecified);
+        let condition = |kind: &str, is_so: bool, reasons: [&str; 2]| {
+            let status = if is_so { "True" } else { "False" };
+            json!({"type": kind, "status": status, "reason": reasons[usize::from(!is_so)],
+                "lastUpdateTime": time, "lastTransitionTime": time})
         };
-        let progressing = if done {
-            "NewReplicaSetAvailable"
-        } else {
-            "ReplicaSetUpdated"
-        };
+        let minimum = ["MinimumReplicasAvailable", "MinimumReplicasUnavailable"];
+        let mut progressing = condition("Progressing", true, ["ReplicaSetUpdated", ""]);
+        if done {
+            progressing["reason"] = json!("NewReplicaSetAvailable");
+        }
         json!({
             "observedGeneration": self.generation,
             "replicas": all, "updatedReplicas": updated,
             "readyReplicas": ready, "availableReplicas": ready, "unavailableReplicas": all - ready,
-            "conditions": [
-                condition("Available", ready == replicas, available), condition("Progressing", true, progressing),
-            ],
+            "conditions": [condition("Available", ready == replicas, minimum), progressing],
         })
     }
 }
 
-/// Pods beyond the wanted ones during a rolling update: a quarter, which is the default.
-fn surge(replicas: u32) -> u32 {
-    replicas.div_ceil(4)
-}
-
-pub(super) fn digest(bytes: &[u8]) -> Digest {
-    short(Sha256::new_with_prefix(bytes))
-}
-
-pub(super) fn short(hash: Sha256) -> Digest {
+pub(super) fn digest(parts: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Digest {
+    let mut hash = Sha256::new();
+    for part in parts {
+        hash.update(part);
+        hash.update("\n");
+    }
     let full = hash.finalize();
     std::array::from_fn(|index| full[index])
 }
 
-fn is_kube_system(key: &Key) -> bool {
-    key.kind.resource == "namespaces" && &*key.name == "kube-system"
-}
-
-/// The text of an object without its braces.
-fn inside(value: &Value) -> Box<str> {
-    let text = value.to_string();
-    let inside = text.strip_prefix('{').and_then(|it| it.strip_suffix('}'));
-    inside.unwrap_or_default().into()
-}
-
 /// `managedFields` of an object that a client sent back.
 pub(super) fn managers_of(object: &Value) -> Vec<Manager> {
-    let entries = object
-        .pointer("/metadata/managedFields")
-        .and_then(Value::as_array);
+    let entries = object["metadata"]["managedFields"].as_array();
     let manager = |entry: &Value| {
         Some(Manager {
             name: entry["manager"].as_str()?.to_owned(),
@@ -325,25 +220,34 @@ pub(super) fn managers_of(object: &Value) -> Vec<Manager> {
             },
             status: entry["subresource"] == "status",
             api_version: entry["apiVersion"].as_str()?.to_owned(),
-            fields: Fields::from_json(&entry["fieldsV1"]),
+            fields: fields::from_json(&entry["fieldsV1"]),
         })
     };
     entries.into_iter().flatten().filter_map(manager).collect()
 }
 
-/// Takes away what the store keeps beside the content.
+/// The entry of a manager in `managedFields`, without the time.
+fn entry_of(manager: &Manager) -> Value {
+    let mut entry = json!({
+        "manager": manager.name, "operation": manager.operation, "apiVersion": manager.api_version,
+        "fieldsType": "FieldsV1", "fieldsV1": fields::to_json(&manager.fields),
+    });
+    if manager.status {
+        entry["subresource"] = json!("status");
+    }
+    entry
+}
+
+/// Removes what the store keeps beside the content.
 pub(super) fn strip(object: &mut Value) {
     let Some(object) = object.as_object_mut() else {
         return;
     };
-    let metadata = object
-        .entry("metadata")
-        .or_insert_with(|| Value::Object(Map::new()));
+    let metadata = object.entry("metadata").or_insert_with(|| json!({}));
     if let Some(metadata) = metadata.as_object_mut() {
-        for field in KEPT_APART {
-            metadata.remove(field);
-        }
-        metadata.retain(|_, value| !value.as_object().is_some_and(Map::is_empty));
+        metadata.retain(|field, value| {
+            !KEPT_APART.contains(&field.as_str()) && !value.as_object().is_some_and(Map::is_empty)
+        });
     }
 }
 

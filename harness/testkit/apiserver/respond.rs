@@ -11,12 +11,12 @@ use http_body_util::{BodyExt as _, Full};
 use serde_json::{Value, json};
 
 use super::kinds::Served;
-use super::object::Key;
-use super::record::Asked;
+use super::object::{Key, Stored};
 use super::request::{Query, Target};
+use super::service::Asked;
 use super::status::Refusal;
 use super::store::{Inner, Store};
-use super::write::{Edit, Written};
+use super::write::Edit;
 
 /// The body of an answer.
 pub type Body = UnsyncBoxBody<Bytes, Infallible>;
@@ -43,12 +43,19 @@ pub struct Answer {
     pub changed: bool,
 }
 
+impl From<Response<Body>> for Answer {
+    fn from(response: Response<Body>) -> Self {
+        Self {
+            response,
+            changed: false,
+        }
+    }
+}
+
 impl Call<'_> {
-    fn header(&self, name: http::HeaderName) -> &str {
-        let value = self.headers.get(name);
-        value
-            .and_then(|value| value.to_str().ok())
-            .unwrap_or_default()
+    pub(super) fn header(&self, name: http::HeaderName) -> &str {
+        let value = self.headers.get(name).and_then(|it| it.to_str().ok());
+        value.unwrap_or_default()
     }
 
     fn verb(&self, target: &Target, watch: bool) -> Option<&'static str> {
@@ -71,7 +78,6 @@ impl Call<'_> {
 
 impl Store {
     /// What a request asks for.
-    #[must_use]
     pub fn asked(&self, call: &Call<'_>) -> Asked {
         let behaviour = self.behaviour();
         let Some(target) = Target::parse(call.uri.path(), Served(&behaviour.kinds)) else {
@@ -93,16 +99,12 @@ impl Store {
     }
 
     /// Answers a request.
-    #[must_use]
     pub fn respond(self: &Arc<Self>, call: &Call<'_>) -> Answer {
-        let mut changed = false;
-        let response = self.route(call, &mut changed);
-        let response = response.unwrap_or_else(|refusal| refused(&refusal));
-        Answer { response, changed }
+        let answer = self.route(call);
+        answer.unwrap_or_else(|refusal| refused(&refusal).into())
     }
 
     /// The answer of an optimistic lock that fails, whatever the object.
-    #[must_use]
     pub fn conflict(&self, call: &Call<'_>) -> Response<Body> {
         let behaviour = self.behaviour();
         match Target::parse(call.uri.path(), Served(&behaviour.kinds)) {
@@ -111,20 +113,17 @@ impl Store {
         }
     }
 
-    fn route(
-        self: &Arc<Self>,
-        call: &Call<'_>,
-        changed: &mut bool,
-    ) -> Result<Response<Body>, Refusal> {
+    fn route(self: &Arc<Self>, call: &Call<'_>) -> Result<Answer, Refusal> {
         let behaviour = self.behaviour();
         let served = Served(&behaviour.kinds);
         let path = call.uri.path();
         let Some(target) = Target::parse(path, served) else {
             let reads = matches!(*call.method, Method::GET | Method::HEAD);
             return match served.document(path).filter(|_| reads) {
-                Some(document) => Ok(json_response(StatusCode::OK, document.to_string())),
+                Some(document) => Ok(json_response(StatusCode::OK, document.to_string()).into()),
                 None if served.has_group(path) => Err(Refusal::no_such_path()),
-                None => Ok(no_page()),
+                // A real API server has no `Status` for a group that it does not know.
+                None => Ok(text_response(StatusCode::NOT_FOUND, "404 page not found\n").into()),
             };
         };
         if target.kind.review {
@@ -134,27 +133,23 @@ impl Store {
             let review = serde_json::from_slice(call.body)
                 .map_err(|error| Refusal::bad_request(error.to_string()))?;
             let answer = behaviour.rights.review(target.kind.resource, review);
-            return Ok(json_response(StatusCode::CREATED, answer.to_string()));
+            return Ok(json_response(StatusCode::CREATED, answer.to_string()).into());
         }
         let query = Query::parse(call.uri, target.kind)?;
         let verb = call
             .verb(&target, query.watch)
             .ok_or_else(Refusal::method_not_allowed)?;
         if !behaviour.rights.allow(verb, &target, &query) {
-            return Err(Refusal::not_allowed(
-                if verb == "apply" { "patch" } else { verb },
-                &target,
-            ));
+            return Err(Refusal::not_allowed(verb, &target));
         }
-        self.dispatch((verb, &target, &query), call, changed)
+        self.dispatch((verb, &target, &query), call)
     }
 
     fn dispatch(
         self: &Arc<Self>,
         (verb, target, query): (&str, &Target, &Query),
         call: &Call<'_>,
-        changed: &mut bool,
-    ) -> Result<Response<Body>, Refusal> {
+    ) -> Result<Answer, Refusal> {
         let partial = call.header(ACCEPT).contains("as=PartialObjectMetadata");
         let agent = call.header(USER_AGENT).split('/').next();
         let manager = query.field_manager.as_deref().or(agent).unwrap_or_default();
@@ -164,18 +159,17 @@ impl Store {
         };
         let written = match verb {
             "get" => {
-                return Ok(json_response(
-                    StatusCode::OK,
-                    shown(self.get(target, query)?, partial),
-                ));
+                let object = shown(self.get(target, query)?, partial).to_string();
+                return Ok(json_response(StatusCode::OK, object).into());
             }
             "list" => {
-                return Ok(json_response(
-                    StatusCode::OK,
-                    self.list(target, query, partial)?,
-                ));
+                let list = self.list(target, query, partial)?;
+                return Ok(json_response(StatusCode::OK, list).into());
             }
-            "watch" => return self.watching(target.clone(), query.clone(), partial),
+            "watch" => {
+                let stream = self.watching(target.clone(), query.clone(), partial)?;
+                return Ok(stream.into());
+            }
             "create" => self.create(target, edit)?,
             "update" => self.replace(target, edit)?,
             "delete" => self.delete(target, call.body)?,
@@ -186,53 +180,43 @@ impl Store {
                 other => return Err(Refusal::unsupported_media_type(other)),
             },
         };
-        let Written {
-            status,
-            body,
-            changed: did,
-        } = written;
-        *changed = did;
-        Ok(json_response(status, shown(body, partial)))
+        let object = shown(written.body, partial).to_string();
+        Ok(Answer {
+            response: json_response(written.status, object),
+            changed: written.changed,
+        })
     }
 
-    fn get(&self, target: &Target, query: &Query) -> Result<String, Refusal> {
+    fn get(&self, target: &Target, query: &Query) -> Result<Value, Refusal> {
         let inner = self.inner();
         inner.reached(query)?;
-        let key = target.key();
-        match inner.live(&key) {
-            Some(_) => Ok(inner.render(&key, self.scene(&inner.behaviour))),
-            None => Err(Refusal::not_found(target.kind, &target.name)),
-        }
+        let found = self.render(&inner, &target.key());
+        found.ok_or_else(|| Refusal::not_found(target.kind, &target.name))
     }
 
     /// A page of a collection; the token of the next one is the last object of this one.
     fn list(&self, target: &Target, query: &Query, partial: bool) -> Result<String, Refusal> {
         let inner = self.inner();
         inner.reached(query)?;
-        let scene = self.scene(&inner.behaviour);
-        let after = query
-            .continue_from
-            .as_deref()
-            .and_then(|it| it.split_once('/'));
+        let token = query.continue_from.as_deref();
+        let after = token.and_then(|it| it.split_once('/'));
         let limit = query.limit.unwrap_or(usize::MAX).min(inner.behaviour.page);
+        let is_after = |key: &Key| after.is_none_or(|it| it < (&*key.namespace, &*key.name));
+        let found = inner.selected(target, query);
+        let mut found = found.filter(|(key, _)| is_after(key)).peekable();
+        // Each as text at once: the objects of a whole fleet as values are large.
         let mut items = Vec::new();
         let mut metadata = json!({"resourceVersion": inner.version.to_string()});
-        let mut last: Option<&Key> = None;
-        for (key, stored) in &inner.objects {
-            let place = (&*key.namespace, &*key.name);
-            let selected = stored.state.as_ref().is_some_and(|state| {
-                is_of(target, key) && query.selects(key, || state.owned().content)
-            });
-            if !selected || after.is_some_and(|after| place <= after) {
-                continue;
+        while let Some((key, _)) = found.next() {
+            let mut item = shown(self.render(&inner, key).unwrap_or_default(), partial);
+            if let Some(item) = item.as_object_mut().filter(|_| !partial) {
+                item.retain(|field, _| !matches!(field.as_str(), "apiVersion" | "kind"));
             }
-            if let Some(last) = last.filter(|_| items.len() >= limit) {
-                metadata["continue"] = json!(format!("{}/{}", last.namespace, last.name));
+            items.push(item.to_string());
+            if items.len() >= limit && found.peek().is_some() {
+                metadata["continue"] = json!(format!("{}/{}", key.namespace, key.name));
                 break;
             }
-            let item = stored.render_item(key, scene).unwrap_or_default();
-            items.push(if partial { shown(item, true) } else { item });
-            last = Some(key);
         }
         let (kind, api_version) = if partial {
             ("PartialObjectMetadata", "meta.k8s.io/v1".to_owned())
@@ -250,50 +234,57 @@ impl Inner {
     /// Whether the server is as new as the client wants it.
     pub(super) fn reached(&self, query: &Query) -> Result<(), Refusal> {
         let wanted = query.resource_version.as_deref().unwrap_or_default();
-        if wanted
-            .parse::<u64>()
-            .is_ok_and(|version| version > self.version)
-        {
-            return Err(Refusal::too_large(wanted, self.version));
+        match wanted.parse() {
+            Ok(version) if self.version < version => Err(Refusal::too_large(version, self.version)),
+            _ => Ok(()),
         }
-        Ok(())
     }
-}
 
-/// Whether an object is of the collection that a request means.
-pub(super) fn is_of(target: &Target, key: &Key) -> bool {
-    key.kind == target.kind && (target.namespace.is_empty() || *key.namespace == *target.namespace)
+    /// The objects of the collection that a request means.
+    pub(super) fn selected(
+        &self,
+        target: &Target,
+        query: &Query,
+    ) -> impl Iterator<Item = (&Key, &Stored)> {
+        let is_selected = |(key, stored): &(&Key, &Stored)| {
+            let state = stored.state.as_ref();
+            state.is_some_and(|state| query.selects(target, key, state))
+        };
+        self.objects.iter().filter(is_selected)
+    }
 }
 
 /// The object, or its metadata alone.
-pub(super) fn shown(object: String, partial: bool) -> String {
+pub(super) fn shown(mut object: Value, partial: bool) -> Value {
     if !partial {
         return object;
     }
-    let object: Value = serde_json::from_str(&object).unwrap_or_default();
     json!({
-        "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"],
+        "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"].take(),
     })
-    .to_string()
 }
 
 pub(super) fn refused(refusal: &Refusal) -> Response<Body> {
     let status = StatusCode::from_u16(refusal.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     let mut response = json_response(status, refusal.body().to_string());
     if let Some(seconds) = refusal.retry_after {
-        response
-            .headers_mut()
-            .insert(RETRY_AFTER, HeaderValue::from(seconds));
+        let headers = response.headers_mut();
+        headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
     response
 }
 
 /// A `Status` of a fault that no object has caused; of 429 the text that priority and fairness answers.
-#[must_use]
 pub fn fault(code: u16, retry_after: Option<u64>) -> Response<Body> {
+    // A real API server rejects a request for which it has no capacity before it looks at it, and so without a `Status`.
     if code == 429 {
-        return throttled(retry_after.unwrap_or(1));
+        let text = "Too many requests, please try again later.\n";
+        let mut response = text_response(StatusCode::TOO_MANY_REQUESTS, text);
+        let seconds = HeaderValue::from(retry_after.unwrap_or(1));
+        response.headers_mut().insert(RETRY_AFTER, seconds);
+        return response;
     }
+    #[rustfmt::skip]
     let (reason, message) = match code {
         401 => ("Unauthorized", "Unauthorized"),
         403 => ("Forbidden", "forbidden"),
@@ -301,14 +292,8 @@ pub fn fault(code: u16, retry_after: Option<u64>) -> Response<Body> {
         409 => ("Conflict", "the object has been modified"),
         413 => ("RequestEntityTooLarge", "request is too large"),
         422 => ("Invalid", "invalid"),
-        503 => (
-            "ServiceUnavailable",
-            "the server is currently unable to handle the request",
-        ),
-        504 => (
-            "Timeout",
-            "the server was unable to return a response in the time allotted",
-        ),
+        503 => ("ServiceUnavailable", "the server is currently unable to handle the request"),
+        504 => ("Timeout", "request did not complete within the allotted timeout"),
         _ => ("InternalError", "Internal error occurred"),
     };
     let mut refusal = Refusal::new(code, reason, message);
@@ -316,26 +301,14 @@ pub fn fault(code: u16, retry_after: Option<u64>) -> Response<Body> {
     refused(&refusal)
 }
 
-/// A real API server rejects a request for which it has no capacity before it looks at it, and so without a `Status`.
-fn throttled(retry_after: u64) -> Response<Body> {
-    let text = "Too many requests, please try again later.\n";
-    let mut response = Response::new(Full::new(text.into()).boxed_unsync());
-    *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
-    let headers = response.headers_mut();
-    headers.insert(RETRY_AFTER, HeaderValue::from(retry_after));
-    response
-}
-
-/// A real API server has no `Status` for a group that it does not know.
-fn no_page() -> Response<Body> {
-    let mut response = Response::new(Full::new("404 page not found\n".into()).boxed_unsync());
-    *response.status_mut() = StatusCode::NOT_FOUND;
+fn text_response(status: StatusCode, body: impl Into<Bytes>) -> Response<Body> {
+    let mut response = Response::new(Full::new(body.into()).boxed_unsync());
+    *response.status_mut() = status;
     response
 }
 
 fn json_response(status: StatusCode, body: String) -> Response<Body> {
-    let mut response = Response::new(Full::new(Bytes::from(body)).boxed_unsync());
-    *response.status_mut() = status;
+    let mut response = text_response(status, body);
     response.headers_mut().insert(CONTENT_TYPE, JSON);
     response
 }

@@ -1,5 +1,6 @@
 //! Authorization by roles: what the rules of RBAC allow.
 
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::request::{Query, Target};
@@ -8,14 +9,17 @@ use super::request::{Query, Target};
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rights(Vec<Rule>);
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 struct Rule {
     /// The namespace of a Role; a ClusterRole has none.
+    #[serde(skip)]
     namespace: Option<String>,
     verbs: Vec<String>,
-    groups: Vec<String>,
+    api_groups: Vec<String>,
     resources: Vec<String>,
-    names: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    resource_names: Vec<String>,
 }
 
 impl Default for Rights {
@@ -26,54 +30,44 @@ impl Default for Rights {
 
 impl Rights {
     /// These verbs, on everything.
-    #[must_use]
     pub fn with_verbs(verbs: &[&str]) -> Self {
-        let owned = |texts: &[&str]| texts.iter().map(|it| (*it).to_owned()).collect();
+        let any = || vec!["*".to_owned()];
         Self(vec![Rule {
-            namespace: None,
-            verbs: owned(verbs),
-            groups: owned(&["*"]),
-            resources: owned(&["*"]),
-            names: Vec::new(),
+            verbs: verbs.iter().map(|it| (*it).to_owned()).collect(),
+            api_groups: any(),
+            resources: any(),
+            ..Rule::default()
         }])
     }
 
     /// Those of Roles and ClusterRoles; other objects are passed over.
     pub fn of_roles<'a>(objects: impl IntoIterator<Item = &'a Value>) -> Self {
-        let mut rules = Vec::new();
-        for role in objects {
+        let rules = objects.into_iter().flat_map(|role| {
             let namespace = match role["kind"].as_str() {
                 Some("Role") => role["metadata"]["namespace"].as_str().map(str::to_owned),
                 Some("ClusterRole") => None,
-                _ => continue,
+                _ => return Vec::new(),
             };
-            for rule in role["rules"].as_array().into_iter().flatten() {
-                rules.push(Rule {
-                    namespace: namespace.clone(),
-                    ..read(rule)
-                });
+            let mut rules = Vec::<Rule>::deserialize(&role["rules"]).unwrap_or_default();
+            for rule in &mut rules {
+                rule.namespace.clone_from(&namespace);
             }
-        }
-        Self(rules)
+            rules
+        });
+        Self(rules.collect())
     }
 
     /// Whether a request is allowed. A list or watch of one name is a request for that name.
     pub(super) fn allow(&self, verb: &str, target: &Target, query: &Query) -> bool {
-        let name = if target.name.is_empty() {
-            query.only_name().unwrap_or_default()
-        } else {
-            &target.name
+        let name = match target.name.as_str() {
+            "" => query.only_name().unwrap_or_default(),
+            name => name,
         };
-        let mut resource = target.kind.resource.to_owned();
-        if target.status {
-            resource.push_str("/status");
-        }
         let verb = if verb == "apply" { "patch" } else { verb };
-        self.permits(
-            verb,
-            (target.kind.group, &resource),
-            (&target.namespace, name),
-        )
+        let part = if target.status { "/status" } else { "" };
+        let resource = format!("{}{part}", target.kind.resource);
+        let resource = (target.kind.group, resource.as_str());
+        self.permits(verb, resource, (&target.namespace, name))
     }
 
     /// Whether an apply may create the object: its path names it, where a POST of it does not.
@@ -92,9 +86,10 @@ impl Rights {
         self.0.iter().any(|rule| {
             rule.namespace.as_deref().is_none_or(|it| it == namespace)
                 && any(&rule.verbs, verb)
-                && any(&rule.groups, group)
+                && any(&rule.api_groups, group)
                 && any(&rule.resources, resource)
-                && (rule.names.is_empty() || rule.names.iter().any(|it| it == name))
+                && (rule.resource_names.is_empty()
+                    || rule.resource_names.iter().any(|it| it == name))
         })
     }
 
@@ -102,15 +97,9 @@ impl Rights {
     pub(super) fn review(&self, resource: &str, mut review: Value) -> Value {
         review["metadata"] = json!({});
         if resource == "selfsubjectrulesreviews" {
-            let namespace = review["spec"]["namespace"]
-                .as_str()
-                .unwrap_or_default()
-                .to_owned();
-            let rules = self
-                .0
-                .iter()
-                .filter(|it| it.namespace.as_ref().is_none_or(|it| *it == namespace));
-            let rules: Vec<Value> = rules.map(Rule::to_json).collect();
+            let namespace = review["spec"]["namespace"].take();
+            let is_of = |rule: &&Rule| rule.namespace.as_ref().is_none_or(|it| namespace == **it);
+            let rules: Vec<&Rule> = self.0.iter().filter(is_of).collect();
             review["spec"] = json!({});
             review["status"] = json!({
                 "resourceRules": rules, "nonResourceRules": [], "incomplete": false,
@@ -126,34 +115,6 @@ impl Rights {
         );
         review["status"] = json!({ "allowed": allowed });
         review
-    }
-}
-
-impl Rule {
-    fn to_json(&self) -> Value {
-        let mut rule = json!({
-            "verbs": self.verbs, "apiGroups": self.groups, "resources": self.resources,
-        });
-        if !self.names.is_empty() {
-            rule["resourceNames"] = json!(self.names);
-        }
-        rule
-    }
-}
-
-fn read(rule: &Value) -> Rule {
-    let texts = |field: &str| {
-        let texts = rule[field].as_array().into_iter().flatten();
-        texts
-            .filter_map(|it| it.as_str().map(str::to_owned))
-            .collect()
-    };
-    Rule {
-        namespace: None,
-        verbs: texts("verbs"),
-        groups: texts("apiGroups"),
-        resources: texts("resources"),
-        names: texts("resourceNames"),
     }
 }
 

@@ -1,63 +1,125 @@
-//! How a request is answered: recorded, met by faults, and then carried out.
+//! How a request is answered: recorded, met by faults, and then carried out; and what is recorded.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use futures::FutureExt as _;
-use futures::future::BoxFuture;
 use http::header::{ACCEPT, AUTHORIZATION};
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::faults::{Effect, Fault};
+use super::ApiServer;
+use super::behaviour::{Effect, Fault};
 use super::respond::{Body, Call, fault};
-use super::{ApiServer, Asked, Recorded};
+
+/// What a request asks for, in the words of RBAC; an apply is `apply`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Asked {
+    /// `get`, `list`, `watch`, `create`, `update`, `patch`, `apply`, `delete`; empty for what is no object.
+    pub verb: &'static str,
+    /// The resource, with `/status` for that subresource; the path of what is no object.
+    pub resource: String,
+    /// The namespace; empty for cluster scope and for all namespaces.
+    pub namespace: String,
+    /// The name; empty for a collection.
+    pub name: String,
+}
+
+/// One request that came.
+#[derive(Debug, Clone)]
+pub struct Recorded {
+    /// What it asked for.
+    pub asked: Asked,
+    /// The body, if it is JSON.
+    pub body: Value,
+    /// Path and query.
+    pub uri: String,
+    /// The header `Accept`.
+    pub accept: String,
+    /// The bearer token.
+    pub token: String,
+    /// When it came.
+    pub begin: Instant,
+    /// When it was answered.
+    pub end: Option<Instant>,
+    /// The status of the answer.
+    pub status: Option<u16>,
+    /// Whether an object changed.
+    pub changed: bool,
+}
+
+impl Recorded {
+    /// Whether it asked for a write.
+    pub fn is_write(&self) -> bool {
+        !matches!(self.asked.verb, "" | "get" | "list" | "watch")
+            && !self.asked.resource.starts_with("selfsubject")
+    }
+}
+
+impl std::fmt::Display for Asked {
+    /// `apply secrets a/b`, `list pods`, ` /version`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} {}", self.verb, self.resource)?;
+        match (self.namespace.as_str(), self.name.as_str()) {
+            ("", "") => Ok(()),
+            ("", name) => write!(f, " {name}"),
+            (namespace, name) => write!(f, " {namespace}/{name}"),
+        }
+    }
+}
+
+impl Asked {
+    /// Whether it is of a pattern: verb, resource and object (`namespace/name` or `name`), of which the last ones may be
+    /// left out and each may be `*` or alternatives that are separated by `|`.
+    pub fn is_of(&self, pattern: &str) -> bool {
+        let text = self.to_string();
+        let own: Vec<&str> = text.split(' ').collect();
+        pattern.split(' ').enumerate().all(|(index, wanted)| {
+            let own = own.get(index).copied().unwrap_or_default();
+            wanted == "*" || wanted.split('|').any(|wanted| wanted == own)
+        })
+    }
+}
 
 /// The connection broke in place of an answer.
 #[derive(Debug, thiserror::Error)]
 #[error("connection reset")]
 pub struct Reset;
 
-/// See [`ApiServer::service`].
-#[derive(Debug, Clone)]
-pub struct InProcess(pub(super) ApiServer);
-
-impl<B> tower::Service<Request<B>> for InProcess
-where
-    B: http_body::Body<Data = Bytes> + Send + 'static,
-{
-    type Response = Response<Body>;
-    type Error = Reset;
-    type Future = BoxFuture<'static, Result<Response<Body>, Reset>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Reset>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: Request<B>) -> Self::Future {
-        let server = self.0.clone();
-        let (head, body) = request.into_parts();
-        async move {
-            let body = body.collect().await.map_err(|_| Reset)?.to_bytes();
-            server.answer(Request::from_parts(head, body)).await
-        }
-        .boxed()
-    }
-}
-
 /// The place of a request in the record.
 #[derive(Debug, Clone, Copy)]
 struct Index(usize, Instant);
 
 impl ApiServer {
+    /// A client that calls the server without sockets.
+    pub fn client(&self) -> kube::Client {
+        kube::Client::new(self.service(), "default")
+    }
+
+    /// The server as a service; the product's own clients can be built over it.
+    pub fn service(
+        &self,
+    ) -> impl tower::Service<
+        Request<kube::client::Body>,
+        Response = Response<Body>,
+        Error = Reset,
+        Future: Send,
+    > + Clone
+    + use<> {
+        let server = self.clone();
+        tower::service_fn(move |request: Request<kube::client::Body>| {
+            let server = server.clone();
+            let (head, body) = request.into_parts();
+            async move {
+                let body = body.collect().await.map_err(|_| Reset)?.to_bytes();
+                server.answer(Request::from_parts(head, body)).await
+            }
+        })
+    }
+
     /// Answers one request.
-    ///
-    /// # Errors
-    /// When a fault breaks the connection.
     pub async fn answer(&self, request: Request<Bytes>) -> Result<Response<Body>, Reset> {
         let (head, body) = request.into_parts();
         let call = Call {
@@ -67,20 +129,14 @@ impl ApiServer {
             body: &body,
         };
         let recorded = self.recorded(&call);
-        let (asked, begin) = (recorded.asked.clone(), recorded.begin);
-        let is_write = recorded.is_write();
+        let (asked, is_write) = (recorded.asked.clone(), recorded.is_write());
         let (index, latency, authorized) = {
             let mut state = self.state();
-            let authorized = state
-                .token
-                .as_ref()
-                .is_none_or(|token| *token == recorded.token);
+            let index = Index(state.requests.len(), recorded.begin);
+            let token = state.token.as_ref();
+            let authorized = token.is_none_or(|token| *token == recorded.token);
             state.requests.push(recorded);
-            (
-                Index(state.requests.len() - 1, begin),
-                state.latency,
-                authorized,
-            )
+            (index, state.latency, authorized)
         };
         if is_write {
             tokio::time::sleep_until(Instant::now() + latency).await;
@@ -100,11 +156,11 @@ impl ApiServer {
                 // The end of a hold that was dropped is its end as well.
                 Effect::Hold(mut hold) => drop(hold.wait_for(|held| !held).await),
                 Effect::Reset => return Err(Reset),
-                Effect::Silence { carried_out: true } => {
+                Effect::Silence => std::future::pending().await,
+                Effect::LostAnswer => {
                     answers = false;
                     break;
                 }
-                Effect::Silence { carried_out: false } => std::future::pending().await,
             }
         }
         let answer = self.0.store.respond(&call);
@@ -116,25 +172,19 @@ impl ApiServer {
     }
 
     fn recorded(&self, call: &Call<'_>) -> Recorded {
-        let header = |name: http::HeaderName| {
-            let value = call.headers.get(name).and_then(|it| it.to_str().ok());
-            value.unwrap_or_default().to_owned()
-        };
         let mut asked = self.0.store.asked(call);
         let body: Value = serde_json::from_slice(call.body).unwrap_or_default();
-        if let Some(name) = body["metadata"]["name"]
-            .as_str()
-            .filter(|_| asked.verb == "create")
-        {
+        let name = body["metadata"]["name"].as_str();
+        if let Some(name) = name.filter(|_| asked.verb == "create") {
             name.clone_into(&mut asked.name);
         }
-        let token = header(AUTHORIZATION);
+        let token = call.header(AUTHORIZATION).strip_prefix("Bearer ");
         Recorded {
             asked,
             body,
             uri: call.uri.to_string(),
-            accept: header(ACCEPT),
-            token: token.strip_prefix("Bearer ").unwrap_or_default().to_owned(),
+            accept: call.header(ACCEPT).to_owned(),
+            token: token.unwrap_or_default().to_owned(),
             begin: Instant::now(),
             end: None,
             status: None,
@@ -144,12 +194,9 @@ impl ApiServer {
 
     fn answered(&self, index: Index, response: Response<Body>, changed: bool) -> Response<Body> {
         let mut state = self.state();
+        let recorded = state.requests.get_mut(index.0);
         // Requests may have been taken meanwhile.
-        if let Some(recorded) = state
-            .requests
-            .get_mut(index.0)
-            .filter(|it| it.begin == index.1)
-        {
+        if let Some(recorded) = recorded.filter(|it| it.begin == index.1) {
             recorded.end = Some(Instant::now());
             recorded.status = Some(response.status().as_u16());
             recorded.changed = changed;

@@ -5,8 +5,18 @@
 use serde_json::{Value, json};
 
 use super::kinds::Kind;
-use super::merge::Conflict;
+use super::merge::{Conflict, Operation};
 use super::request::Target;
+
+/// What is wrong with an object: field, kind of fault, text.
+pub(super) type Complaint = (String, &'static str, String);
+
+fn causes(complaints: &[Complaint]) -> Value {
+    let causes = complaints.iter().map(
+        |(field, reason, message)| json!({"reason": reason, "message": message, "field": field}),
+    );
+    causes.collect()
+}
 
 /// A request that is not fulfilled.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,6 +97,7 @@ impl Refusal {
             name,
             status,
         } = target;
+        let verb = if verb == "apply" { "patch" } else { verb };
         let part = if *status { "/status" } else { "" };
         let place = if namespace.is_empty() {
             "at the cluster scope".to_owned()
@@ -115,7 +126,7 @@ impl Refusal {
     }
 
     /// A version that the server has not reached.
-    pub(super) fn too_large(wanted: &str, current: u64) -> Self {
+    pub(super) fn too_large(wanted: u64, current: u64) -> Self {
         let message = format!("Too large resource version: {wanted}, current: {current}");
         let mut refusal = Self::new(504, "Timeout", message);
         refusal.details = json!({"causes": [{
@@ -136,38 +147,27 @@ impl Refusal {
 
     /// The resource version of another write.
     pub(super) fn modified(kind: &Kind, name: &str) -> Self {
-        let message = format!(
-            "Operation cannot be fulfilled on {} \"{name}\": the object has been modified; please apply your changes to the latest version and try again",
-            kind.qualified()
-        );
+        let why = "the object has been modified; please apply your changes to the latest version and try again";
+        Self::conflict(kind, name, why)
+    }
+
+    /// An object that is not the one that the client means.
+    pub(super) fn conflict(kind: &Kind, name: &str, why: &str) -> Self {
+        let object = format!("{} \"{name}\"", kind.qualified());
+        let message = format!("Operation cannot be fulfilled on {object}: {why}");
         Self::new(409, "Conflict", message).about(kind, name)
     }
 
-    pub(super) fn precondition(kind: &Kind, name: &str, why: &str) -> Self {
-        let message = format!(
-            "Operation cannot be fulfilled on {} \"{name}\": Precondition failed: {why}",
-            kind.qualified()
-        );
-        Self::new(409, "Conflict", message).about(kind, name)
-    }
-
-    /// The object itself is wrong; each complaint is field, kind of fault, text.
-    pub(super) fn invalid(kind: &Kind, name: &str, complaints: &[(String, &str, String)]) -> Self {
-        let causes: Vec<Value> = complaints
+    /// The object itself is wrong.
+    pub(super) fn invalid(kind: &Kind, name: &str, complaints: &[Complaint]) -> Self {
+        let texts = complaints
             .iter()
-            .map(|(field, reason, message)| {
-                json!({"reason": reason, "message": message, "field": field})
-            })
-            .collect();
-        let texts: Vec<String> = complaints
-            .iter()
-            .map(|(field, _, message)| format!("{field}: {message}"))
-            .collect();
+            .map(|(field, _, text)| format!("{field}: {text}"));
+        let texts: Vec<String> = texts.collect();
         let message = format!("{} \"{name}\" is invalid: {}", kind.name, texts.join(", "));
-        let mut refusal = Self::new(422, "Invalid", message);
-        refusal.details = json!({
-            "name": name, "group": kind.group, "kind": kind.name, "causes": causes,
-        });
+        let mut refusal = Self::new(422, "Invalid", message).about(kind, name);
+        refusal.details["kind"] = json!(kind.name);
+        refusal.details["causes"] = causes(complaints);
         refusal
     }
 
@@ -179,34 +179,23 @@ impl Refusal {
     }
 
     pub(super) fn field_conflicts(conflicts: &[Conflict]) -> Self {
-        let text = |it: &Conflict| match it.operation {
-            super::merge::Operation::Apply => format!("conflict with {:?}", it.manager),
-            super::merge::Operation::Update => {
-                format!("conflict with {:?} using {}", it.manager, it.api_version)
+        let complaint = |it: &Conflict| {
+            let mut text = format!("conflict with {:?}", it.manager);
+            if it.operation == Operation::Update {
+                text = format!("{text} using {}", it.api_version);
             }
+            (it.field.clone(), "FieldManagerConflict", text)
         };
-        let causes: Vec<Value> = conflicts
-            .iter()
-            .map(|it| {
-                json!({
-                    "reason": "FieldManagerConflict",
-                    "message": text(it),
-                    "field": it.field,
-                })
-            })
-            .collect();
+        let complaints: Vec<Complaint> = conflicts.iter().map(complaint).collect();
         let plural = if conflicts.len() == 1 { "" } else { "s" };
-        let texts: Vec<String> = conflicts
+        let texts = complaints
             .iter()
-            .map(|it| format!("{}: {}", text(it), it.field))
-            .collect();
-        let message = format!(
-            "Apply failed with {} conflict{plural}: {}",
-            conflicts.len(),
-            texts.join(", ")
-        );
+            .map(|(field, _, text)| format!("{text}: {field}"));
+        let texts: Vec<String> = texts.collect();
+        let (count, texts) = (conflicts.len(), texts.join(", "));
+        let message = format!("Apply failed with {count} conflict{plural}: {texts}");
         let mut refusal = Self::new(409, "Conflict", message);
-        refusal.details = json!({ "causes": causes });
+        refusal.details = json!({ "causes": causes(&complaints) });
         refusal
     }
 

@@ -12,9 +12,10 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::behaviour::Behaviour;
-use super::memo::Memo;
+use super::change::Memo;
 use super::merge::Owned;
-use super::object::{Applies, Key, Scene, State, Stored, Uid, managers_of, strip};
+use super::object::{Key, Scene, State, Stored, Uid, managers_of, strip};
+use super::place;
 use super::request::Target;
 use super::validate;
 use super::watch::Log;
@@ -41,7 +42,6 @@ impl Default for Common {
 
 impl Common {
     /// The time since it was made; times of [`Seen`] are on this clock.
-    #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.clock.elapsed()
     }
@@ -60,10 +60,6 @@ pub struct Seen {
     pub content: Option<[u8; 16]>,
     /// When anything of it changed last; zero if it never existed.
     pub changed: Duration,
-    /// Applies that changed something.
-    pub changing_applies: u32,
-    /// Applies that changed nothing.
-    pub idle_applies: u32,
 }
 
 /// The objects of one API server.
@@ -85,7 +81,6 @@ pub(super) struct Inner {
 
 impl Store {
     /// A server with the namespaces `default` and `kube-system`. The number tells its uids from those of others.
-    #[must_use]
     pub fn new(common: Arc<Common>, number: u32, behaviour: Arc<Behaviour>) -> Self {
         let inner = Inner {
             objects: BTreeMap::new(),
@@ -118,7 +113,6 @@ impl Store {
     }
 
     /// How the cluster behaves.
-    #[must_use]
     pub fn behaviour(&self) -> Arc<Behaviour> {
         Arc::clone(&self.inner().behaviour)
     }
@@ -159,21 +153,19 @@ impl Store {
         let key = target.key();
         let live = inner.live(&key);
         let mut content = object.clone();
-        let managers = managers_of(&content);
-        let chosen = object["metadata"]["uid"]
-            .as_str()
-            .map(|uid| Uid::Chosen(uid.into()));
-        let deleted = object["metadata"]["deletionTimestamp"].as_str();
+        let metadata = &object["metadata"];
+        let uid = metadata["uid"].as_str().map(|uid| Uid::Chosen(uid.into()));
+        let deleted = metadata["deletionTimestamp"].as_str();
         let deleted = deleted
             .map(|time| time.parse().unwrap_or_else(|_| self.common.now()))
             .map(whole_seconds);
         strip(&mut content);
         validate::defaults(&target, &mut content);
         validate::settle(&target, &mut content);
-        let managers = match (&live, managers.is_empty()) {
-            (Some(live), true) => live.owned().managers,
-            _ => managers,
-        };
+        let mut managers = managers_of(object);
+        if let (Some(live), true) = (&live, managers.is_empty()) {
+            managers = live.owned().managers;
+        }
         let state = Arc::new(State::new(&Owned { content, managers }));
         let before = inner.objects.get(&key).and_then(|stored| stored.deleted);
         let changing = live.is_none_or(|live| live.digest != state.digest) || before != deleted;
@@ -183,89 +175,72 @@ impl Store {
         }
         self.store(&mut inner, &key, state, changing);
         if let Some(stored) = inner.objects.get_mut(&key) {
-            stored.uid = chosen.unwrap_or_else(|| stored.uid.clone());
+            stored.uid = uid.unwrap_or_else(|| stored.uid.clone());
             stored.deleted = deleted;
         }
-        let text = inner.render(&key, self.scene(&inner.behaviour));
-        serde_json::from_str(&text).ok()
+        self.render(&inner, &key)
     }
 
     /// One object, as it would be answered.
-    #[must_use]
     pub fn object(&self, place: &Place) -> Option<Value> {
         let inner = self.inner();
-        let key = inner.key(place)?;
-        let stored = inner.objects.get(&key)?;
-        let text = stored.render(&key, self.scene(&inner.behaviour))?;
-        serde_json::from_str(&text).ok()
+        self.render(&inner, &inner.key(place)?)
     }
 
     /// Removes an object, whatever its finalizers say.
-    pub fn remove(&self, place: &Place) -> bool {
+    pub fn remove(&self, place: &Place) {
         let mut inner = self.inner();
         let key = inner.key(place).filter(|key| inner.live(key).is_some());
         if let Some(key) = &key {
             self.drop_object(&mut inner, key);
         }
-        key.is_some()
     }
 
     /// Deletes an object as a client does: finalizers keep it.
     pub fn delete_object(&self, place: &Place) {
-        let target = self.inner().key(place).map(|key| Target {
+        let Some(key) = self.inner().key(place) else {
+            return;
+        };
+        let target = Target {
             kind: key.kind,
             namespace: place.namespace.clone(),
             name: place.name.clone(),
             status: false,
-        });
-        if let Some(target) = target {
-            // What does not exist is deleted already.
-            let _ = self.delete(&target, b"");
-        }
+        };
+        // What does not exist is deleted already.
+        let _ = self.delete(&target, b"");
     }
 
     /// Where objects are, in order.
-    #[must_use]
     pub fn places(&self) -> Vec<Place> {
         let inner = self.inner();
-        let live = inner
-            .objects
-            .iter()
-            .filter(|(_, stored)| stored.state.is_some());
-        live.map(|(key, _)| Place {
-            resource: key.kind.resource.to_owned(),
-            namespace: key.namespace.as_ref().to_owned(),
-            name: key.name.as_ref().to_owned(),
-        })
-        .collect()
+        let live = inner.objects.iter().filter(|(_, it)| it.state.is_some());
+        let places = live.map(|(key, _)| place(key.kind.resource, &key.namespace, &key.name));
+        places.collect()
     }
 
     /// What became of an object.
-    #[must_use]
     pub fn seen(&self, place: &Place) -> Seen {
         let inner = self.inner();
         let stored = inner.key(place).and_then(|key| inner.objects.get(&key));
         stored.map_or_else(Seen::default, |stored| Seen {
             content: stored.state.as_ref().map(|state| state.content),
             changed: stored.changed,
-            changing_applies: stored.applies.changing,
-            idle_applies: stored.applies.idle,
         })
     }
 
     /// The most applies of one object that changed nothing.
-    #[must_use]
     pub fn most_idle_applies(&self) -> u32 {
         let inner = self.inner();
-        let idle = inner.objects.values().map(|stored| stored.applies.idle);
+        let idle = inner.objects.values().map(|stored| stored.idle_applies);
         idle.max().unwrap_or_default()
     }
 
     /// Sets the counts of applies to zero.
     pub fn reset_counts(&self) {
-        for stored in self.inner().objects.values_mut() {
-            stored.applies = Applies::default();
-        }
+        let mut inner = self.inner();
+        let stored = inner.objects.values_mut();
+        stored.for_each(|stored| stored.idle_applies = 0);
     }
 
     /// The answer to a write; an object that was waiting for its last finalizer is removed.
@@ -276,7 +251,7 @@ impl Store {
         status: StatusCode,
         changed: bool,
     ) -> Written {
-        let body = inner.render(key, self.scene(&inner.behaviour));
+        let body = self.render(inner, key).unwrap_or_default();
         if inner.is_released(key) {
             self.drop_object(inner, key);
         }
@@ -288,25 +263,20 @@ impl Store {
     }
 
     pub(super) fn drop_object(&self, inner: &mut Inner, key: &Key) {
-        let now = self.common.clock.elapsed();
         inner.version += 1;
         let version = inner.version;
         let Some(stored) = inner.objects.get_mut(key) else {
             return;
         };
         stored.version = version;
-        stored.changed = now;
-        let last = inner.render(key, self.scene(&inner.behaviour));
-        let Some(stored) = inner.objects.get_mut(key) else {
-            return;
-        };
+        stored.changed = self.common.elapsed();
+        let mut last = stored.clone();
         let before = stored.state.take();
         stored.deleted = None;
-        inner.tell(key, before, None, last);
-        let home = inner
-            .namespace_key(&key.namespace)
-            .filter(|home| inner.is_released(home));
-        if let Some(home) = home {
+        last.state.clone_from(&before);
+        self.tell(inner, (key, &last), before, None);
+        let home = inner.namespace_key(&key.namespace);
+        if let Some(home) = home.filter(|home| inner.is_released(home)) {
             self.drop_object(inner, &home);
         }
     }
@@ -315,11 +285,9 @@ impl Store {
         if !changing {
             return;
         }
-        let now = self.common.clock.elapsed();
-        if let Some(stored) = inner
-            .objects
-            .get_mut(key)
-            .filter(|it| it.deleted.is_some() && !state.held)
+        let now = self.common.elapsed();
+        let stored = inner.objects.get_mut(key);
+        if let Some(stored) = stored.filter(|it| it.deleted.is_some() && !state.is_held())
             && key.kind.resource != "namespaces"
         {
             // The last finalizer goes: this is a deletion and no write.
@@ -343,7 +311,7 @@ impl Store {
             changed: now,
             respecified: now,
             deleted: None,
-            applies: Applies::default(),
+            idle_applies: 0,
         });
         let before = stored.state.take();
         if is_new {
@@ -356,18 +324,22 @@ impl Store {
         stored.state = Some(Arc::clone(&state));
         stored.version = version;
         stored.changed = now;
-        if inner.log.is_some() {
-            let text = inner.render(key, self.scene(&inner.behaviour));
-            inner.tell(key, before, Some(state), text);
-        }
+        let stored = stored.clone();
+        self.tell(inner, (key, &stored), before, Some(state));
     }
 
     pub(super) fn scene<'a>(&self, behaviour: &'a Behaviour) -> Scene<'a> {
         Scene {
             start: self.common.start,
-            now: self.common.clock.elapsed(),
+            now: self.common.elapsed(),
             behaviour,
         }
+    }
+
+    /// An object, as it would be answered; `None` for one that does not exist.
+    pub(super) fn render(&self, inner: &Inner, key: &Key) -> Option<Value> {
+        let stored = inner.objects.get(key)?;
+        stored.render(key, self.scene(&inner.behaviour))
     }
 }
 
@@ -376,35 +348,24 @@ impl Inner {
         self.objects.get(key)?.state.clone()
     }
 
-    /// The object's text; empty for one that does not exist.
-    pub(super) fn render(&self, key: &Key, scene: Scene<'_>) -> String {
-        let stored = self.objects.get(key);
-        let text = stored.and_then(|stored| stored.render(key, scene));
-        text.unwrap_or_default()
-    }
-
     /// The key of a namespace's own object; `None` for no namespace.
     pub(super) fn namespace_key(&self, name: &str) -> Option<Key> {
-        let mut kinds = self.behaviour.kinds.iter();
-        let kind = kinds
-            .find(|it| it.resource == "namespaces")
-            .filter(|_| !name.is_empty())?;
-        Some(Key {
-            kind,
-            namespace: "".into(),
-            name: name.into(),
-        })
+        (!name.is_empty()).then(|| self.key(&place("namespaces", "", name)))?
     }
 
     /// Whether nothing keeps an object any more whose deletion was asked for.
     fn is_released(&self, key: &Key) -> bool {
-        let stored = self.objects.get(key);
-        let free = stored.is_some_and(|stored| {
-            stored.deleted.is_some() && stored.state.as_ref().is_some_and(|state| !state.held)
-        });
-        let is_content =
-            |(it, stored): (&Key, &Stored)| it.namespace == key.name && stored.state.is_some();
-        free && (key.kind.resource != "namespaces" || !self.objects.iter().any(is_content))
+        let stored = self.objects.get(key).filter(|it| it.deleted.is_some());
+        let free = stored
+            .and_then(|it| it.state.as_ref())
+            .is_some_and(|it| !it.is_held());
+        free && (key.kind.resource != "namespaces" || self.inside(&key.name).next().is_none())
+    }
+
+    /// The objects in a namespace.
+    pub(super) fn inside(&self, namespace: &str) -> impl Iterator<Item = (&Key, &Stored)> {
+        let objects = self.objects.iter().filter(|(_, it)| it.state.is_some());
+        objects.filter(move |(key, _)| *key.namespace == *namespace)
     }
 
     fn key(&self, place: &Place) -> Option<Key> {
@@ -424,20 +385,19 @@ fn whole_seconds(time: Timestamp) -> Timestamp {
 
 /// The place of an object, by what it says of itself.
 fn target_of(object: &Value, behaviour: &Behaviour) -> Option<Target> {
-    let text = |pointer: &str| {
-        object
-            .pointer(pointer)
-            .and_then(Value::as_str)
+    let mut kinds = behaviour.kinds.iter();
+    let kind =
+        kinds.find(|it| object["kind"] == it.name && object["apiVersion"] == it.api_version())?;
+    let text = |field: &str| {
+        object["metadata"][field]
+            .as_str()
             .unwrap_or_default()
             .to_owned()
     };
-    let (api_version, name) = (text("/apiVersion"), text("/kind"));
-    let mut kinds = behaviour.kinds.iter();
-    let kind = kinds.find(|it| it.name == name && it.api_version() == api_version)?;
     Some(Target {
         kind,
-        namespace: text("/metadata/namespace"),
-        name: text("/metadata/name"),
+        namespace: text("namespace"),
+        name: text("name"),
         status: false,
     })
 }

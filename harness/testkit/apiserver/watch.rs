@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant, sleep_until};
 
-use super::object::{KEPT_APART, Key, State};
+use super::object::{KEPT_APART, Key, State, Stored};
 use super::request::{Query, Target};
-use super::respond::{Body, JSON, is_of, shown};
+use super::respond::{Body, JSON, shown};
 use super::status::Refusal;
 use super::store::{Inner, Store};
 
@@ -49,24 +49,25 @@ impl Log {
     }
 }
 
-impl Inner {
+impl Store {
+    /// Notes a change of an object, which is as it is told of.
     pub(super) fn tell(
-        &mut self,
-        key: &Key,
+        &self,
+        inner: &mut Inner,
+        (key, stored): (&Key, &Stored),
         before: Option<Arc<State>>,
         after: Option<Arc<State>>,
-        object: String,
     ) {
-        let version = self.version;
-        let Some(log) = &mut self.log else {
+        let (version, Some(log)) = (inner.version, &mut inner.log) else {
             return;
         };
+        let object = stored.render(key, self.scene(&inner.behaviour));
         log.changes.push_back(Change {
             version,
             key: key.clone(),
             before,
             after,
-            object: object.into(),
+            object: object.unwrap_or_default().to_string().into(),
         });
         if log.changes.len() > LONGEST_LOG
             && let Some(oldest) = log.changes.pop_front()
@@ -75,9 +76,7 @@ impl Inner {
         }
         log.told.send_replace(version);
     }
-}
 
-impl Store {
     /// A watch: what is there if the client has seen nothing, then every change since the version that it has seen.
     pub(super) fn watching(
         self: &Arc<Self>,
@@ -96,18 +95,12 @@ impl Store {
                 .subscribe();
             match query.resource_version.as_deref() {
                 None | Some("0") => {
-                    let scene = self.scene(&inner.behaviour);
-                    let live = inner.objects.iter().filter(|(key, stored)| {
-                        let selects =
-                            |state: &Arc<State>| query.selects(key, || state.owned().content);
-                        is_of(&target, key) && stored.state.as_ref().is_some_and(selects)
-                    });
-                    let added = live.filter_map(|(key, stored)| stored.render(key, scene));
-                    let lines: Vec<String> =
-                        added.map(|it| line("ADDED", &shown(it, partial))).collect();
-                    (lines, version, told)
+                    let found = inner.selected(&target, &query);
+                    let objects = found.filter_map(|(key, _)| self.render(&inner, key));
+                    let lines = objects.map(|it| line("ADDED", shown(it, partial)));
+                    (lines.collect(), version, told)
                 }
-                Some(seen) => (Vec::new(), seen.parse().unwrap_or_default(), told),
+                Some(seen) => (String::new(), seen.parse().unwrap_or_default(), told),
             }
         };
         let end = query
@@ -126,8 +119,7 @@ impl Store {
             let text = watch.next().await?;
             Some((text, watch))
         });
-        let first = (!first.is_empty()).then(|| first.concat());
-        let lines = stream::iter(first).chain(rest);
+        let lines = stream::iter(Some(first).filter(|it| !it.is_empty())).chain(rest);
         let frames = lines.map(|text| Ok(Frame::data(Bytes::from(text))));
         let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
         response.headers_mut().insert(CONTENT_TYPE, JSON);
@@ -175,9 +167,7 @@ impl Watch {
         let log = inner.log.as_ref()?;
         if log.forgotten > since {
             self.since = None;
-            let mut status = Refusal::expired().body();
-            status["details"] = json!({});
-            return Some(line("ERROR", &status.to_string()));
+            return Some(line("ERROR", Refusal::expired().body()));
         }
         let start = log
             .changes
@@ -195,52 +185,44 @@ impl Watch {
 
     /// The line of a change: an object that begins to be selected is added, one that ends to be is deleted.
     fn told_of(&self, change: &Change) -> Option<String> {
-        let Change {
-            key,
-            before,
-            after,
-            object,
-            ..
-        } = change;
-        if !is_of(&self.target, key) {
-            return None;
-        }
         let selected = |state: &Option<Arc<State>>| {
             let state = state.as_ref();
-            state.is_some_and(|state| self.query.selects(key, || state.owned().content))
+            state.is_some_and(|state| self.query.selects(&self.target, &change.key, state))
         };
-        let event = match (selected(before), selected(after)) {
+        let event = match (selected(&change.before), selected(&change.after)) {
             (false, false) => return None,
             (false, true) => "ADDED",
             (true, true) => "MODIFIED",
             (true, false) => "DELETED",
         };
-        let object = match (event, before, after) {
-            ("DELETED", Some(before), Some(_)) => as_selected(object, before),
-            _ => object.as_ref().to_owned(),
-        };
-        Some(line(event, &shown(object, self.partial)))
+        let mut object = serde_json::from_str(&change.object).unwrap_or_default();
+        if let ("DELETED", Some(before), Some(_)) = (event, &change.before, &change.after) {
+            object = as_selected(&object, before);
+        }
+        Some(line(event, shown(object, self.partial)))
     }
 }
 
 /// An object that is no longer selected, as it was while it was, in its new version.
-fn as_selected(object: &str, before: &State) -> String {
-    let mut object: Value = serde_json::from_str(object).unwrap_or_default();
-    let mut content = before.owned().content;
+fn as_selected(object: &Value, before: &State) -> Value {
+    let mut selected = before.object.clone();
     for field in KEPT_APART {
-        let value = object["metadata"][field].take();
-        if !value.is_null() {
-            content["metadata"][field] = value;
+        if let Some(value) = object["metadata"].get(field) {
+            selected["metadata"][field] = value.clone();
         }
     }
     for field in ["apiVersion", "kind"] {
-        content[field] = object[field].take();
+        selected[field] = object[field].clone();
     }
-    content.to_string()
+    selected
 }
 
-fn line(event: &str, object: &str) -> String {
-    format!("{{\"type\":\"{event}\",\"object\":{object}}}\n")
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "callers make the object for this line"
+)]
+fn line(event: &str, object: Value) -> String {
+    format!("{}\n", json!({"type": event, "object": object}))
 }
 
 /// A watch that falls behind by more has expired.

@@ -6,8 +6,9 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::behaviour::Creation;
-use super::merge::{Applier, Owned, update};
-use super::object::{Applies, Key, State, Stored, managers_of, strip};
+use super::change::edited;
+use super::merge::Applier;
+use super::object::{Key, State, Stored};
 use super::request::{Query, Target};
 use super::status::Refusal;
 use super::store::{Inner, Store};
@@ -16,7 +17,7 @@ use super::validate;
 /// A write that was carried out: status and object, and whether anything changed.
 pub(super) struct Written {
     pub(super) status: StatusCode,
-    pub(super) body: String,
+    pub(super) body: Value,
     pub(super) changed: bool,
 }
 
@@ -25,6 +26,13 @@ pub(super) struct Written {
 pub(super) struct Edit<'a> {
     pub(super) body: &'a [u8],
     pub(super) manager: &'a str,
+}
+
+impl Edit<'_> {
+    fn object(&self) -> Result<Value, Refusal> {
+        let parsed = serde_json::from_slice(self.body);
+        parsed.map_err(|error| Refusal::bad_request(error.to_string()))
+    }
 }
 
 impl Store {
@@ -54,23 +62,33 @@ impl Store {
             return Err(Refusal::not_allowed("create", target));
         }
         inner.admit(target, live.is_none())?;
-        inner.expect(target, body)?;
-        let state = self
-            .common
-            .memo
-            .apply(target, live.as_ref(), body, applier)?;
-        let changed = live.as_ref().is_none_or(|live| live.digest != state.digest);
-        let status = if live.is_none() {
-            StatusCode::CREATED
-        } else {
-            StatusCode::OK
-        };
-        self.store(&mut inner, &key, state, changed);
-        if let Some(stored) = inner.objects.get_mut(&key) {
-            let Applies { changing, idle } = &mut stored.applies;
-            *if changed { changing } else { idle } += 1;
+        // Most bodies name neither, and parsing costs. What cannot be read is rejected later, with the right words.
+        let text = std::str::from_utf8(body).unwrap_or_default();
+        if text.contains("resourceVersion") || text.contains("uid") {
+            let body: Value = serde_json::from_str(text).unwrap_or_default();
+            inner.expect(target, &body["metadata"])?;
         }
-        Ok(self.written(&mut inner, &key, status, changed))
+        let memo = &self.common.memo;
+        let state = memo.apply(target, live.as_ref(), body, applier)?;
+        let written = self.put_state(&mut inner, &key, live.as_deref(), state);
+        if let Some(stored) = inner.objects.get_mut(&key) {
+            stored.idle_applies += u32::from(!written.changed);
+        }
+        Ok(written)
+    }
+
+    /// Stores the next state of an object, and answers.
+    fn put_state(
+        &self,
+        inner: &mut Inner,
+        key: &Key,
+        live: Option<&State>,
+        state: Arc<State>,
+    ) -> Written {
+        let changed = live.is_none_or(|live| live.digest != state.digest);
+        let status = live.map_or(StatusCode::CREATED, |_| StatusCode::OK);
+        self.store(inner, key, state, changed);
+        self.written(inner, key, status, changed)
     }
 
     /// JSON patch or merge patch.
@@ -82,12 +100,8 @@ impl Store {
     ) -> Result<Written, Refusal> {
         let decoding = |error| Refusal::bad_request(format!("error decoding patch: {error}"));
         let mut inner = self.inner();
-        let live = inner.live(&target.key());
-        if live.is_none() {
-            return Err(Refusal::not_found(target.kind, &target.name));
-        }
-        let text = inner.render(&target.key(), self.scene(&inner.behaviour));
-        let mut object: Value = serde_json::from_str(&text).unwrap_or_default();
+        let live = self.render(&inner, &target.key());
+        let mut object = live.ok_or_else(|| Refusal::not_found(target.kind, &target.name))?;
         if merge {
             let patch: Value = serde_json::from_slice(edit.body).map_err(decoding)?;
             json_patch::merge(&mut object, &patch);
@@ -101,8 +115,7 @@ impl Store {
 
     /// PUT of an object.
     pub(super) fn replace(&self, target: &Target, edit: Edit<'_>) -> Result<Written, Refusal> {
-        let object: Value = serde_json::from_slice(edit.body)
-            .map_err(|error| Refusal::bad_request(error.to_string()))?;
+        let object = edit.object()?;
         validate::shape(target, &object)?;
         let mut inner = self.inner();
         if inner.live(&target.key()).is_none() {
@@ -129,27 +142,21 @@ impl Store {
         {
             annotations.remove(annotation);
         }
-        inner.admit(target, false)?;
-        inner.expect(target, object.to_string().as_bytes())?;
+        inner.expect(target, &object["metadata"])?;
         let key = target.key();
         let live = inner.live(&key);
         let state = edited(target, live.as_deref(), object, manager)?;
-        let changed = live.is_none_or(|live| live.digest != state.digest);
-        self.store(inner, &key, Arc::new(state), changed);
-        Ok(self.written(inner, &key, StatusCode::OK, changed))
+        Ok(self.put_state(inner, &key, live.as_deref(), Arc::new(state)))
     }
 
     /// POST of an object to its collection.
     pub(super) fn create(&self, target: &Target, edit: Edit<'_>) -> Result<Written, Refusal> {
-        let mut object: Value = serde_json::from_slice(edit.body)
-            .map_err(|error| Refusal::bad_request(error.to_string()))?;
+        let mut object = edit.object()?;
         let mut inner = self.inner();
-        let generated = object
-            .pointer("/metadata/generateName")
-            .and_then(Value::as_str);
-        if let Some(prefix) = generated.filter(|_| object["metadata"]["name"].is_null()) {
-            let name = format!("{prefix}{:05}", inner.created);
-            object["metadata"]["name"] = json!(name);
+        let metadata = &mut object["metadata"];
+        let prefix = metadata["generateName"].as_str();
+        if let Some(prefix) = prefix.filter(|_| metadata["name"].is_null()) {
+            metadata["name"] = json!(format!("{prefix}{:05}", inner.created));
         }
         let mut target = target.clone();
         let name = object["metadata"]["name"].as_str().unwrap_or_default();
@@ -161,8 +168,7 @@ impl Store {
             return Err(Refusal::already_exists(target.kind, &target.name));
         }
         let state = edited(&target, None, object, edit.manager)?;
-        self.store(&mut inner, &key, Arc::new(state), true);
-        Ok(self.written(&mut inner, &key, StatusCode::CREATED, true))
+        Ok(self.put_state(&mut inner, &key, None, Arc::new(state)))
     }
 
     /// DELETE of one object. Finalizers keep it.
@@ -177,7 +183,7 @@ impl Store {
         let uid = stored.uid.to_string();
         let foreground = options["propagationPolicy"] == "Foreground" && inner.behaviour.dependents;
         let holds = target.kind.resource == "namespaces" && self.empty(&mut inner, &target.name);
-        if !live.held && !foreground && !holds {
+        if !live.is_held() && !foreground && !holds {
             self.drop_object(&mut inner, &key);
             let status = json!({
                 "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
@@ -186,10 +192,9 @@ impl Store {
                     "kind": target.kind.resource, "uid": uid,
                 },
             });
-            let body = status.to_string();
             return Ok(Written {
                 status: StatusCode::OK,
-                body,
+                body: status,
                 changed: true,
             });
         }
@@ -200,36 +205,27 @@ impl Store {
         if foreground {
             owned.content["metadata"]["finalizers"] = json!(["foregroundDeletion"]);
         }
-        let first = inner
-            .objects
-            .get(&key)
-            .is_some_and(|it| it.deleted.is_none());
-        let now = self.common.now();
-        if let Some(stored) = inner.objects.get_mut(&key).filter(|_| first) {
-            stored.deleted = Some(now);
+        let stored = inner.objects.get_mut(&key);
+        let stored = stored.filter(|it| it.deleted.is_none());
+        let first = stored.is_some();
+        if let Some(stored) = stored {
+            stored.deleted = Some(self.common.now());
             stored.generation += u32::from(key.kind.generation);
         }
         self.store(&mut inner, &key, Arc::new(State::new(&owned)), first);
         Ok(self.written(&mut inner, &key, StatusCode::OK, first))
     }
-}
 
-impl Store {
     /// Deletes what is in a namespace; whether finalizers keep some of it.
     fn empty(&self, inner: &mut Inner, namespace: &str) -> bool {
         let now = self.common.now();
-        let content = inner
-            .objects
-            .iter()
-            .filter(|(it, stored)| *it.namespace == *namespace && stored.state.is_some());
-        let content: Vec<Key> = content.map(|(key, _)| key.clone()).collect();
+        let content = inner.inside(namespace).map(|(key, _)| key.clone());
+        let content: Vec<Key> = content.collect();
         let mut holds = false;
         for key in &content {
-            match inner
-                .objects
-                .get_mut(key)
-                .filter(|it| it.state.as_ref().is_some_and(|it| it.held))
-            {
+            let stored = inner.objects.get_mut(key);
+            let held = |it: &&mut Stored| it.state.as_ref().is_some_and(|it| it.is_held());
+            match stored.filter(held) {
                 Some(stored) => {
                     stored.deleted.get_or_insert(now);
                     holds = true;
@@ -244,19 +240,14 @@ impl Store {
 impl Inner {
     /// Whether a write may be carried out where it is meant.
     fn admit(&self, target: &Target, is_new: bool) -> Result<(), Refusal> {
-        let Target {
-            kind,
-            namespace,
-            name,
-            ..
-        } = target;
+        let (kind, namespace, name) = (target.kind, &target.namespace, &target.name);
         if !is_new || !kind.namespaced {
             return Ok(());
         }
         let home = self.namespace_key(namespace);
         let stored = home.as_ref().and_then(|home| self.objects.get(home));
         let (Some(_), Some(stored)) = (&home, stored.filter(|it| it.state.is_some())) else {
-            let kind = home.map_or(*kind, |home| home.kind);
+            let kind = home.map_or(kind, |home| home.kind);
             return Err(Refusal::not_found(kind, namespace));
         };
         if self.behaviour.creation == Creation::NamespaceTerminating || stored.deleted.is_some() {
@@ -270,118 +261,44 @@ impl Inner {
     }
 
     /// Whether uid and version that a body names are those of the object.
-    fn expect(&self, target: &Target, body: &[u8]) -> Result<(), Refusal> {
-        let Some(stored) = self
-            .objects
-            .get(&target.key())
-            .filter(|it| it.state.is_some())
-        else {
+    fn expect(&self, target: &Target, metadata: &Value) -> Result<(), Refusal> {
+        let stored = self.objects.get(&target.key());
+        let Some(stored) = stored.filter(|it| it.state.is_some()) else {
             return Ok(());
         };
-        // Most bodies name neither, and parsing costs.
-        let names = |word: &str| std::str::from_utf8(body).is_ok_and(|text| text.contains(word));
-        if !names("resourceVersion") && !names("uid") {
-            return Ok(());
-        }
-        // What cannot be read is rejected later, with the right words.
-        let body: Value = serde_json::from_slice(body).unwrap_or_default();
-        let metadata = &body["metadata"];
-        let version = metadata["resourceVersion"]
-            .as_str()
-            .filter(|it| !it.is_empty());
-        if version.is_some_and(|it| it != stored.version.to_string()) {
+        let version = metadata["resourceVersion"].as_str();
+        let is_other = |it: &str| !it.is_empty() && it != stored.version.to_string();
+        if version.is_some_and(is_other) {
             return Err(Refusal::modified(target.kind, &target.name));
         }
         expected(target, stored, &json!({"uid": metadata["uid"]}))
     }
 }
 
-/// What an object becomes by a write that is no apply.
-fn edited(
-    target: &Target,
-    live: Option<&State>,
-    mut object: Value,
-    manager: &str,
-) -> Result<State, Refusal> {
-    let api_version = target.kind.api_version();
-    let writer = Applier {
-        name: manager,
-        api_version: &api_version,
-        status: target.status,
-        custom: target.kind.custom,
-        force: true,
-    };
-    let live = live.map(State::owned).unwrap_or_default();
-    let managers = match object.pointer("/metadata/managedFields") {
-        Some(_) => managers_of(&object),
-        None => live.managers.clone(),
-    };
-    strip(&mut object);
-    drop_empty_maps(target, &mut object);
-    if target.status {
-        let status = object["status"].take();
-        object = live.content.clone();
-        object["status"] = status;
-    } else if target.kind.status {
-        validate::scope(target, &mut object);
-        if let Some(status) = live.content.get("status") {
-            object["status"] = status.clone();
-        }
-    }
-    validate::types(target, &object)?;
-    validate::defaults(target, &mut object);
-    validate::object(target, &live.content, &object)?;
-    let before = Owned {
-        content: live.content,
-        managers,
-    };
-    let mut next = update(&before, object, writer);
-    validate::settle(target, &mut next.content);
-    Ok(State::new(&next))
-}
-
-/// Types of Go leave empty maps out.
-fn drop_empty_maps(target: &Target, object: &mut Value) {
-    let Some(fields) = object.as_object_mut().filter(|_| !target.kind.custom) else {
-        return;
-    };
-    for field in ["binaryData", "data", "stringData"] {
-        if fields
-            .get(field)
-            .is_some_and(|it| it.as_object().is_some_and(serde_json::Map::is_empty))
-        {
-            fields.remove(field);
-        }
-    }
-}
-
 /// Whether the object is the one that the client means.
 fn expected(target: &Target, stored: &Stored, preconditions: &Value) -> Result<(), Refusal> {
+    let (uid, version) = (stored.uid.to_string(), stored.version.to_string());
     let own = [
-        ("uid", "UID", stored.uid.to_string()),
-        (
-            "resourceVersion",
-            "ResourceVersion",
-            stored.version.to_string(),
-        ),
+        ("uid", "UID", uid),
+        ("resourceVersion", "ResourceVersion", version),
     ];
     for (field, word, own) in own {
         let wanted = preconditions[field].as_str().filter(|it| !it.is_empty());
         if let Some(wanted) = wanted.filter(|wanted| *wanted != own) {
-            let why = format!("{word} in precondition: {wanted}, {word} in object meta: {own}");
-            return Err(Refusal::precondition(target.kind, &target.name, &why));
+            let why = format!(
+                "Precondition failed: {word} in precondition: {wanted}, {word} in object meta: {own}"
+            );
+            return Err(Refusal::conflict(target.kind, &target.name, &why));
         }
     }
     Ok(())
 }
 
 fn no_manager() -> Refusal {
-    let message = "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: Required value: is required for apply patch";
+    let text = "Required value: is required for apply patch";
+    let message = format!("PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: {text}");
     let mut refusal = Refusal::new(422, "Invalid", message);
-    refusal.details = json!({"causes": [{
-        "reason": "FieldValueRequired",
-        "message": "Required value: is required for apply patch",
-        "field": "fieldManager",
-    }]});
+    let cause = json!({"reason": "FieldValueRequired", "message": text, "field": "fieldManager"});
+    refusal.details = json!({ "causes": [cause] });
     refusal
 }

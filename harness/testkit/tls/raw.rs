@@ -31,28 +31,19 @@ pub type RawTlsClient = RawClient<TlsStream<TcpStream>>;
 /// The head of a request or response, and its body if the head announces a length.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Message {
+    /// The status code; 0 for a request.
+    pub status: u16,
     /// The first line and the header lines as they were sent, without the empty line.
     pub head: String,
     /// The body; empty if there is no `Content-Length`.
     pub body: String,
 }
 
-/// A response.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RawResponse {
-    /// The status code.
-    pub status: u16,
-    /// The status line and the header lines as they were sent, without the empty line.
-    pub head: String,
-    /// The body; empty if there is no `Content-Length`.
-    pub body: String,
-}
+/// A message with a status.
+pub type RawResponse = Message;
 
 impl RawClient<TcpStream> {
     /// Connects without TLS.
-    ///
-    /// # Errors
-    /// The connection is refused.
     pub async fn connect(address: SocketAddr) -> io::Result<Self> {
         Ok(Self::new(TcpStream::connect(address).await?))
     }
@@ -60,9 +51,6 @@ impl RawClient<TcpStream> {
 
 impl RawTlsClient {
     /// Connects with TLS to a server of this name.
-    ///
-    /// # Errors
-    /// The connection is refused, the handshake fails or takes longer than 20 seconds.
     pub async fn connect_tls(
         address: SocketAddr,
         name: &str,
@@ -91,42 +79,28 @@ impl<S: AsyncRead + AsyncWrite + Unpin> RawClient<S> {
     }
 
     /// Sends these bytes.
-    ///
-    /// # Errors
-    /// The server has closed the connection.
     pub async fn send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         self.stream.write_all(bytes.as_ref()).await?;
         self.stream.flush().await
     }
 
     /// Reads the next response.
-    ///
-    /// # Errors
-    /// The connection ends before the response does, the bytes are not a response, or a read exceeds the time limit.
     pub async fn response(&mut self) -> io::Result<RawResponse> {
         let reading = read_message(&mut self.stream, &mut self.read, self.patience);
-        let Message { head, body } = reading.await?;
-        let status = head.split(' ').nth(1).and_then(|it| it.parse().ok());
-        Ok(RawResponse {
-            status: status.ok_or_else(|| invalid(&head))?,
-            head,
-            body,
-        })
+        let message = reading.await?;
+        if message.status == 0 {
+            return Err(invalid(&message.head));
+        }
+        Ok(message)
     }
 
     /// Sends these bytes and reads the next response.
-    ///
-    /// # Errors
-    /// Those of [`RawClient::send`] and [`RawClient::response`].
     pub async fn ask(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<RawResponse> {
         self.send(bytes).await?;
         self.response().await
     }
 
     /// Waits until the server ends the connection, in whichever way, without having sent anything more.
-    ///
-    /// # Errors
-    /// The server has sent something, or a read exceeds the time limit.
     pub async fn closed(&mut self) -> io::Result<()> {
         let rest = self.rest().await?;
         if rest.is_empty() {
@@ -136,9 +110,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> RawClient<S> {
     }
 
     /// Everything that comes until the server ends the connection, in whichever way.
-    ///
-    /// # Errors
-    /// A read exceeds the time limit.
     pub async fn rest(&mut self) -> io::Result<Vec<u8>> {
         while matches!(
             timeout(self.patience, self.stream.read_buf(&mut self.read)).await?,
@@ -150,43 +121,23 @@ impl<S: AsyncRead + AsyncWrite + Unpin> RawClient<S> {
 
 impl Message {
     /// The first line.
-    #[must_use]
     pub fn line(&self) -> &str {
-        first_line(&self.head)
+        self.head.lines().next().unwrap_or_default()
     }
 
     /// The value of the first header of that name.
-    #[must_use]
-    pub fn header(&self, name: &str) -> Option<&str> {
-        header(&self.head, name)
-    }
-}
-
-impl RawResponse {
-    /// The status line.
-    #[must_use]
-    pub fn line(&self) -> &str {
-        first_line(&self.head)
-    }
-
-    /// The value of the first header of that name.
-    #[must_use]
     pub fn header(&self, name: &str) -> Option<&str> {
         header(&self.head, name)
     }
 
     /// Whether it announces the end of the connection.
-    #[must_use]
     pub fn closes(&self) -> bool {
-        self.header("connection")
-            .is_some_and(|it| it.eq_ignore_ascii_case("close"))
+        let connection = self.header("connection");
+        connection.is_some_and(|it| it.eq_ignore_ascii_case("close"))
     }
 }
 
 /// Reads the next message; `read` holds the bytes that came and belong to none yet.
-///
-/// # Errors
-/// The connection ends before the message does, the message is not text, or a read exceeds `patience`.
 pub async fn read_message(
     stream: &mut (impl AsyncRead + Unpin),
     read: &mut Vec<u8>,
@@ -207,7 +158,12 @@ pub async fn read_message(
         more(stream, read, patience).await?;
     }
     let body = text(read.drain(..length).collect())?;
-    Ok(Message { head, body })
+    let status = head.split(' ').nth(1).and_then(|it| it.parse().ok());
+    Ok(Message {
+        status: status.unwrap_or_default(),
+        head,
+        body,
+    })
 }
 
 async fn more(
@@ -221,10 +177,6 @@ async fn more(
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, error));
     }
     Ok(())
-}
-
-fn first_line(head: &str) -> &str {
-    head.lines().next().unwrap_or_default()
 }
 
 fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {

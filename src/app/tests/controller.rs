@@ -9,7 +9,8 @@ use base64::engine::general_purpose::STANDARD;
 use rstest::rstest;
 use serde_json::json;
 use tempfile::TempDir;
-use testkit::apiserver::{ApiServer, Kind, Recorded};
+use testkit::apiserver::kinds::{BOOTSTRAPPERS, RUNTIMES};
+use testkit::apiserver::{ApiServer, Recorded};
 use testkit::pki::Authority;
 use testkit::tls::TlsServer;
 use testkit::until::until;
@@ -18,19 +19,6 @@ use testkit::until::until;
 const PATIENCE: Duration = Duration::from_mins(1);
 
 const LEASE: &str = "rt-bootstrapper-controller";
-
-static RUNTIMES: Kind = Kind::custom(
-    "infrastructuremanager.kyma-project.io",
-    "v1",
-    "runtimes",
-    "Runtime",
-);
-static BOOTSTRAPPERS: Kind = Kind::custom(
-    "operator.kyma-project.io",
-    "v1alpha1",
-    "runtimebootstrappers",
-    "RuntimeBootstrapper",
-);
 
 /// A running controller and the KCP that it talks to.
 struct Env {

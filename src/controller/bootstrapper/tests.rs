@@ -9,7 +9,7 @@ use chassis::client::{Deadline, RequestMetrics};
 use kube::Client;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
-use testkit::apiserver::{ApiServer, Behaviour, FaultHandle, Kind, Recorded, Rights, kinds};
+use testkit::apiserver::{ApiServer, FaultHandle, Kind, Recorded, Rights, kinds};
 use testkit::pki::Authority;
 
 /// The namespace of the controller, unless a test chooses another one.
@@ -17,19 +17,6 @@ pub(in crate::bootstrapper) const NAMESPACE: &str = "kcp-system";
 
 /// The names of the pull Secret that tests configure.
 const PULL_SECRETS: &str = "[pull, pul]";
-
-pub(in crate::bootstrapper) static RUNTIMES: Kind = Kind::custom(
-    "infrastructuremanager.kyma-project.io",
-    "v1",
-    "runtimes",
-    "Runtime",
-);
-pub(in crate::bootstrapper) static BOOTSTRAPPERS: Kind = Kind::custom(
-    "operator.kyma-project.io",
-    "v1alpha1",
-    "runtimebootstrappers",
-    "RuntimeBootstrapper",
-);
 
 /// What the shipped Roles allow the controller.
 #[derive(Clone, Copy)]
@@ -79,12 +66,8 @@ impl ControlPlane {
     }
 
     pub(in crate::bootstrapper) fn in_namespace(mode: Mode, namespace: &'static str) -> Self {
-        let custom = [&RUNTIMES, &BOOTSTRAPPERS];
-        let server = ApiServer::with(Behaviour {
-            kinds: kinds::builtin().into_iter().chain(custom).collect(),
-            rights: mode.rights(namespace),
-            ..Behaviour::default()
-        });
+        let server = ApiServer::with_kinds([&kinds::RUNTIMES, &kinds::BOOTSTRAPPERS]);
+        server.behave(|it| it.rights = mode.rights(namespace));
         server.namespace(namespace);
         Self { server, namespace }
     }

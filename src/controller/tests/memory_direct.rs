@@ -17,25 +17,12 @@ use kube::runtime::events::Reporter;
 use policy::convergence::Salt;
 use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
-use testkit::apiserver::{ApiServer, Kind};
+use testkit::apiserver::{ApiServer, kinds};
 use testkit::until::until;
 use tokio_util::sync::CancellationToken;
 
 /// As many as one controller is to look after.
 const RUNTIMES: usize = 5_000;
-
-static RUNTIME: Kind = Kind::custom(
-    "infrastructuremanager.kyma-project.io",
-    "v1",
-    "runtimes",
-    "Runtime",
-);
-static BOOTSTRAPPER: Kind = Kind::custom(
-    "operator.kyma-project.io",
-    "v1alpha1",
-    "runtimebootstrappers",
-    "RuntimeBootstrapper",
-);
 
 /// What belongs to one runtime: its Runtime, the Secret with its kubeconfig and its `RuntimeBootstrapper`.
 fn objects(index: usize) -> [Value; 3] {
@@ -105,7 +92,7 @@ fn resident() -> usize {
 
 #[tokio::test]
 async fn what_is_kept_of_an_idle_runtime_is_small() {
-    let server = ApiServer::with_kinds([&RUNTIME, &BOOTSTRAPPER]);
+    let server = ApiServer::with_kinds([&kinds::RUNTIMES, &kinds::BOOTSTRAPPERS]);
     (0..RUNTIMES)
         .flat_map(objects)
         .for_each(|it| server.put(&it));

@@ -1,147 +1,185 @@
-//! The calls, in their order.
-
-mod configuration;
-mod content;
-mod discovery;
-mod installation;
-mod lifecycle;
+//! The calls of `calls.yaml`, and the product's own objects among them.
 
 use std::collections::BTreeMap;
+use std::sync::OnceLock;
 
+use clusters::workspace;
 use http::Request;
 use kube::client::Body;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// One request.
 pub(super) struct Call {
     pub(super) what: String,
     method: &'static str,
     pub(super) path: String,
-    query: &'static str,
-    content_type: &'static str,
-    body: Content,
+    query: String,
+    content_type: String,
+    /// With places for the object's uid and version of the last answer.
+    body: String,
     /// Whether a controller of a real cluster writes the object too.
     pub(super) has_controller: bool,
 }
 
-enum Content {
-    Text(String),
-    /// With the object's uid and version of the last answer in the places of `UID` and `VERSION`.
-    Seen(String),
-}
+/// Keys of a call in the file: method, default query, content type, and whether the body is merged into the object.
+const KINDS: [(&str, &str, &str, &str, bool); 7] = [
+    ("get", "GET", "", "application/json", false),
+    ("delete", "DELETE", "", "application/json", false),
+    (
+        "apply",
+        "PATCH",
+        "fieldManager=ours&force=true",
+        "application/apply-patch+yaml",
+        true,
+    ),
+    (
+        "patch",
+        "PATCH",
+        "fieldManager=patcher",
+        "application/json-patch+json",
+        false,
+    ),
+    (
+        "merge",
+        "PATCH",
+        "fieldManager=merger",
+        "application/merge-patch+json",
+        false,
+    ),
+    (
+        "put",
+        "PUT",
+        "fieldManager=putter",
+        "application/json",
+        true,
+    ),
+    (
+        "post",
+        "POST",
+        "fieldManager=poster",
+        "application/json",
+        true,
+    ),
+];
 
 impl Call {
-    fn new(what: &str, method: &'static str, path: &str) -> Self {
+    fn new(group: &Value, call: &Value) -> Self {
+        let kind = KINDS.iter().find(|kind| call.get(kind.0).is_some());
+        let &(key, method, query, content_type, is_merged) = kind.unwrap();
+        let text = |field: &str, default: &str| call[field].as_str().unwrap_or(default).to_owned();
+        let mut body = call[key].clone();
+        if is_merged {
+            let change = std::mem::replace(&mut body, group["object"].clone());
+            json_patch::merge(&mut body, &change);
+        }
+        let body = match &body {
+            Value::Null => String::new(),
+            body => body.to_string(),
+        };
+        let (query, path) = (
+            text("query", query),
+            text("at", group["path"].as_str().unwrap_or_default()),
+        );
+        let default = if key == "get" && !query.is_empty() {
+            &query
+        } else {
+            &path
+        };
         Self {
-            what: what.to_owned(),
+            what: text("what", default),
             method,
-            path: path.to_owned(),
-            query: "",
-            content_type: "application/json",
-            body: Content::Text(String::new()),
-            has_controller: false,
-        }
-    }
-
-    fn apply(what: &str, path: &str, query: &'static str, body: &Value) -> Self {
-        Self {
+            content_type: text("content_type", content_type),
+            body: text("text", &with_authorities(&body)),
+            has_controller: call["has_controller"] == true,
             query,
-            content_type: "application/apply-patch+yaml",
-            body: Content::Text(body.to_string()),
-            ..Self::new(what, "PATCH", path)
-        }
-    }
-
-    fn patch(what: &str, path: &str, operations: &Value) -> Self {
-        Self {
-            query: "fieldManager=patcher",
-            content_type: "application/json-patch+json",
-            body: Content::Seen(operations.to_string()),
-            ..Self::new(what, "PATCH", path)
-        }
-    }
-
-    fn merge(what: &str, path: &str, change: &Value) -> Self {
-        Self {
-            query: "fieldManager=merger",
-            content_type: "application/merge-patch+json",
-            body: Content::Seen(change.to_string()),
-            ..Self::new(what, "PATCH", path)
-        }
-    }
-
-    fn put(what: &str, path: &str, object: &Value) -> Self {
-        Self {
-            query: "fieldManager=putter",
-            body: Content::Seen(object.to_string()),
-            ..Self::new(what, "PUT", path)
-        }
-    }
-
-    fn post(what: &str, path: &str, body: &Value) -> Self {
-        Self {
-            query: "fieldManager=poster",
-            body: Content::Text(body.to_string()),
-            ..Self::new(what, "POST", path)
-        }
-    }
-
-    /// Controllers of a real cluster write the object too.
-    fn of_controllers(self) -> Self {
-        Self {
-            has_controller: true,
-            ..self
-        }
-    }
-
-    fn with(self, body: &str) -> Self {
-        Self {
-            body: Content::Seen(body.to_owned()),
-            ..self
+            path,
         }
     }
 
     pub(super) fn request(&self, seen: &BTreeMap<String, Value>) -> Request<Body> {
-        let body = match &self.body {
-            Content::Text(text) => text.clone(),
-            Content::Seen(text) => {
-                let metadata = seen.get(&self.path).cloned().unwrap_or_default();
-                let of = |field: &str| metadata[field].as_str().unwrap_or_default().to_owned();
-                text.replace("UID", &of("uid"))
-                    .replace("VERSION", &of("resourceVersion"))
-            }
-        };
+        let metadata = seen.get(&self.path).cloned().unwrap_or_default();
+        let of = |field: &str| metadata[field].as_str().unwrap_or_default().to_owned();
+        let body = self.body.replace("$UID", &of("uid"));
+        let body = body.replace("$VERSION", &of("resourceVersion"));
         Request::builder()
             .method(self.method)
             .uri(format!("{}?{}", self.path, self.query))
-            .header("content-type", self.content_type)
+            .header("content-type", &self.content_type)
             .body(body.into_bytes().into())
             .unwrap()
     }
 }
 
-const OURS: &str = "fieldManager=ours&force=true";
-const GENTLE: &str = "fieldManager=ours";
-const THEIRS: &str = "fieldManager=theirs";
-
 pub(super) fn calls() -> Vec<Call> {
-    let mut all = discovery::namespaces();
-    all.extend(discovery::discovery());
-    all.extend(configuration::configuration());
-    all.extend(configuration::bad_bodies());
-    all.extend(configuration::edits());
-    all.extend(configuration::owners_rewritten());
-    all.extend(configuration::posts());
-    all.extend(content::secrets());
-    all.extend(content::bundles());
-    all.extend(installation::manifests());
-    all.extend(installation::deployment());
-    all.extend(configuration::removal());
-    all.extend(lifecycle::replacements());
-    all.extend(lifecycle::merge_patches());
-    all.extend(lifecycle::status());
-    all.extend(lifecycle::finalizers());
-    all.extend(lifecycle::pages_and_selectors());
-    all.extend(lifecycle::terminating_namespace());
-    all
+    let groups: Vec<Value> = serde_saphyr::from_str(include_str!("calls.yaml")).unwrap();
+    let calls = |group: &Value| {
+        if let Some(folder) = group["manifests"].as_str() {
+            return manifests(folder);
+        }
+        let calls = group["calls"].as_array().unwrap().iter();
+        calls.map(|call| Call::new(group, call)).collect()
+    };
+    groups.iter().flat_map(calls).collect()
+}
+
+/// Puts certificates, the same for both servers, in the places of `$ONE` and `$TWO`.
+fn with_authorities(body: &str) -> String {
+    static AUTHORITIES: OnceLock<[String; 2]> = OnceLock::new();
+    let [one, two] = AUTHORITIES.get_or_init(|| {
+        ["one", "two"].map(|name| {
+            let pem = json!(testkit::pki::Authority::new(name).unwrap().pem()).to_string();
+            pem.trim_matches('"').to_owned()
+        })
+    });
+    body.replace("$ONE", one).replace("$TWO", two)
+}
+
+/// The objects of a folder, each applied twice.
+fn manifests(folder: &str) -> Vec<Call> {
+    let files = std::fs::read_dir(workspace::root().join(folder)).unwrap();
+    let mut files: Vec<_> = files.map(|it| it.unwrap().path()).collect();
+    files.sort();
+    let mut calls = Vec::new();
+    for file in files {
+        let text = std::fs::read_to_string(&file).unwrap();
+        let objects: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+        for object in objects.into_iter().filter(|it| !it.is_null()) {
+            let path = path(&object);
+            let kind = object["kind"].as_str().unwrap();
+            let has_controller = matches!(kind, "Deployment" | "PodDisruptionBudget");
+            let group = json!({"path": path, "object": object});
+            calls.extend(["first", "again"].map(|what| {
+                let what = format!("{path} {what}");
+                Call::new(
+                    &group,
+                    &json!({"what": what, "apply": {}, "has_controller": has_controller}),
+                )
+            }));
+        }
+    }
+    assert!(calls.len() >= 20, "the manifests were not found");
+    calls
+}
+
+fn path(object: &Value) -> String {
+    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
+    let plural = match text("/kind").unwrap().to_lowercase() {
+        kind if kind.ends_with('y') => format!("{}ies", kind.trim_end_matches('y')),
+        kind if kind.ends_with("ss") => format!("{kind}es"),
+        kind => format!("{kind}s"),
+    };
+    let (version, name) = (
+        text("/apiVersion").unwrap(),
+        text("/metadata/name").unwrap(),
+    );
+    let root = if version.contains('/') {
+        "/apis"
+    } else {
+        "/api"
+    };
+    let namespace = text("/metadata/namespace").map(|it| format!("/namespaces/{it}"));
+    format!(
+        "{root}/{version}{}/{plural}/{name}",
+        namespace.unwrap_or_default()
+    )
 }

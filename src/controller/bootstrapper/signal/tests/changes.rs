@@ -6,7 +6,7 @@ use std::time::Duration;
 use kube::core::Selector;
 use rstest::rstest;
 use serde_json::{Value, json};
-use testkit::apiserver::Recorded;
+use testkit::apiserver::{Recorded, kinds};
 use tokio::time::{Instant, sleep};
 
 use super::super::*;
@@ -297,14 +297,14 @@ async fn no_runtime_is_signalled_before_direct_runtimes_are_known() {
 #[tokio::test(start_paused = true)]
 async fn a_control_plane_without_the_lifecycle_kind_has_no_direct_runtimes() {
     let mut env = Env::new(&["a"]);
-    env.kcp.serve(&BOOTSTRAPPERS, false);
+    env.kcp.serve(&kinds::BOOTSTRAPPERS, false);
     env.start().await;
     env.quiet().await;
     env.change("two.example");
     env.until_signalled(&["a"]).await;
     env.take("a", "annotations");
     // Installed later, it counts from then on.
-    env.kcp.serve(&BOOTSTRAPPERS, true);
+    env.kcp.serve(&kinds::BOOTSTRAPPERS, true);
     env.kcp.put(bootstrapper("a"));
     env.quiet().await;
     env.forget();
