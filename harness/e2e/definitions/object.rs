@@ -128,8 +128,8 @@ async fn debugged(
     object: ObjectRef,
 ) -> Result<()> {
     let object = scenario.resolved(&object);
-    let client = scenario.client_of(&object)?;
-    let path = format!("{}/ephemeralcontainers", path(&client, &object).await?);
+    let (client, path) = at(scenario, &object).await?;
+    let path = format!("{path}/ephemeralcontainers");
     let added = json!({ "name": container, "image": image, "imagePullPolicy": "Always" });
     let change = json!({ "spec": { "ephemeralContainers": [added] } });
     let answer = client.patch(&path, &change).await?;
@@ -142,8 +142,7 @@ async fn debugged(
 async fn deleted(scenario: &mut Scenario, object: ObjectRef) -> Result<()> {
     let object = scenario.resolved(&object);
     restore_later(scenario, &object).await?;
-    let client = scenario.client_of(&object)?;
-    let path = path(&client, &object).await?;
+    let (client, path) = at(scenario, &object).await?;
     let answer = client.ask(Method::DELETE, &path, None).await?.good()?;
     scenario.observed.last = Some(answer);
     scenario.environment()?.settle(&object).await
@@ -244,15 +243,22 @@ pub(crate) async fn remove(client: &Client, object: &ObjectRef) -> Result<()> {
 
 /// Reads an object; `None` when it does not exist.
 pub(crate) async fn read(scenario: &Scenario, object: &ObjectRef) -> Result<Option<Value>> {
-    let object = scenario.resolved(object);
-    let client = scenario.client_of(&object)?;
-    client.find(&path(&client, &object).await?).await
+    let (client, path) = at(scenario, object).await?;
+    client.find(&path).await
 }
 
 /// Reads an object that exists.
 pub(crate) async fn existing(scenario: &Scenario, object: &ObjectRef) -> Result<Value> {
     let found = read(scenario, object).await?;
     found.context("it does not exist")
+}
+
+/// Client of the cluster that holds an object, and its path there.
+pub(crate) async fn at(scenario: &Scenario, object: &ObjectRef) -> Result<(Client, String)> {
+    let object = scenario.resolved(object);
+    let client = scenario.client_of(&object)?;
+    let path = path(&client, &object).await?;
+    Ok((client, path))
 }
 
 /// Path of an object in the API.
