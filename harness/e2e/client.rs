@@ -73,7 +73,6 @@ pub(crate) enum Write {
 }
 
 impl Client {
-    /// Client of the API server that a kubeconfig names.
     pub(crate) async fn with(kubeconfig: &str) -> Result<Self> {
         let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
         let options = KubeConfigOptions::default();
@@ -105,7 +104,6 @@ impl Client {
             .await
     }
 
-    /// Sends a body of any content type.
     pub(crate) async fn send(
         &self,
         method: Method,
@@ -147,7 +145,6 @@ impl Client {
         Ok(Some(answer.good_for(path)?.object))
     }
 
-    /// The items of a list.
     pub(crate) async fn items(&self, path: &str) -> Result<Vec<Value>> {
         let list = self.get(path).await?;
         Ok(list.at("/items").as_array().cloned().unwrap_or_default())
@@ -161,13 +158,11 @@ impl Client {
         })
     }
 
-    /// Changes an object by a merge patch.
     pub(crate) async fn patch(&self, path: &str, changes: &Value) -> Result<Answer> {
         let answer = self.ask(Method::PATCH, path, Some(changes)).await?;
         answer.good_for(path)
     }
 
-    /// Deletes the object at a path, if it exists.
     pub(crate) async fn delete(&self, path: &str) -> Result<()> {
         let answer = self.ask(Method::DELETE, path, None).await?;
         if answer.status != StatusCode::NOT_FOUND {
@@ -213,7 +208,6 @@ impl Client {
         Ok(DynamicObject::url_path(&resource, namespace))
     }
 
-    /// Group and version of a kind, as in `apiVersion`.
     pub(crate) async fn api_version(&self, kind: &str) -> Result<String> {
         Ok(self.kind(kind).await?.0.api_version)
     }
@@ -264,7 +258,6 @@ fn warning(header: &[u8]) -> Option<String> {
 const APPLY: &str = "application/apply-patch+yaml";
 const JSON: &str = "application/json";
 const MERGE: &str = "application/merge-patch+json";
-/// Longest time that one request may take.
 const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 #[cfg(test)]

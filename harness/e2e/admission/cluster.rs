@@ -30,7 +30,6 @@ pub struct Admission {
     fixtures: Arc<Fixtures>,
     pub(crate) cluster: Cluster,
     client: Client,
-    /// What is installed.
     pub(crate) product: Product,
     serves_trust_bundles: bool,
 }
@@ -224,5 +223,4 @@ impl Environment for Admission {
 
 /// Name of the trust bundle in the usual configuration.
 pub(crate) const TRUST_BUNDLE: &str = "rt-bootstrapper-k3d.test:ctb:1";
-/// Its signer.
 pub(crate) const SIGNER: &str = "rt-bootstrapper-k3d.test/ctb";

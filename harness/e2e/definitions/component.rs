@@ -186,7 +186,6 @@ async fn create_pods(
     (pods, wrong)
 }
 
-/// What is wrong with a created Pod.
 fn not_mutated(answer: Result<Result<Answer>, JoinError>) -> Option<String> {
     let answer = answer.map_err(anyhow::Error::from).flatten();
     match answer.and_then(Answer::good) {
@@ -237,7 +236,6 @@ fn deployment() -> ObjectRef {
     ObjectRef::new("Deployment", Some(NAMESPACE), DEPLOYMENT)
 }
 
-/// The webhook's registration.
 pub(crate) fn webhook_configuration() -> ObjectRef {
     let name = api::names::WEBHOOK_CONFIGURATION;
     ObjectRef::new("MutatingWebhookConfiguration", None, name)

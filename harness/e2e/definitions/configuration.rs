@@ -1,6 +1,7 @@
 //! The configuration document of the webhook.
 
 use super::object::{file_of_project, restore_later};
+use super::pod::restarts;
 use super::prelude::*;
 use crate::admission::webhook::{NAMESPACE, Webhook};
 use crate::scenario::Cluster;
@@ -72,15 +73,8 @@ async fn not_restarted(scenario: &mut Scenario) -> Result<()> {
     Ok(())
 }
 
-/// How often each replica was started.
 async fn starts(webhook: &Webhook) -> Result<Value> {
-    let pods = webhook.pods().await?;
-    let starts = pods.iter().map(|pod| {
-        let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-        let count = &pod["status"]["containerStatuses"][0]["restartCount"];
-        (name.to_owned(), count.clone())
-    });
-    Ok(json!(starts.collect::<serde_json::Map<_, _>>()))
+    Ok(json!(restarts(&webhook.pods().await?)))
 }
 
 /// The webhook of the cluster that the scenario is about.

@@ -27,7 +27,6 @@ async fn not_restarted(scenario: &mut Scenario, pod: ObjectRef) -> Result<()> {
     are_ready(&seen)
 }
 
-/// All containers have started and are ready.
 fn are_ready(pod: &Value) -> Result<()> {
     let statuses = &pod["status"]["containerStatuses"];
     let mut containers = items(statuses).peekable();

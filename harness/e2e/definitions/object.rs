@@ -247,7 +247,6 @@ pub(crate) async fn read(scenario: &Scenario, object: &ObjectRef) -> Result<Opti
     client.find(&path).await
 }
 
-/// Reads an object that exists.
 pub(crate) async fn existing(scenario: &Scenario, object: &ObjectRef) -> Result<Value> {
     let found = read(scenario, object).await?;
     found.context("it does not exist")
@@ -261,14 +260,12 @@ pub(crate) async fn at(scenario: &Scenario, object: &ObjectRef) -> Result<(Clien
     Ok((client, path))
 }
 
-/// Path of an object in the API.
 pub(crate) async fn path(client: &Client, object: &ObjectRef) -> Result<String> {
     let namespace = object.namespace.as_deref();
     let collection = client.collection(&object.kind, namespace).await?;
     Ok(format!("{collection}/{}", object.name))
 }
 
-/// The YAML document of a step.
 pub(crate) fn document(scenario: &Scenario, step: &Step) -> Result<Value> {
     let text = step.docstring.as_deref();
     scenario.yaml(text.context("the step has no document")?)
@@ -296,7 +293,6 @@ pub(crate) fn ensure_written(before: &Value, now: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Removes fields of a mapping.
 pub(crate) fn remove_fields(object: &mut Value, fields: &[&str]) {
     if let Some(map) = object.as_object_mut() {
         map.retain(|key, _| !fields.contains(&key.as_str()));
