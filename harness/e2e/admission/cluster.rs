@@ -94,11 +94,8 @@ impl Admission {
 
     async fn install(&self) -> Result<()> {
         let apply = async |object: Value| -> Result<()> {
-            self.client
-                .write(Write::Apply, &object)
-                .await?
-                .good()
-                .map(drop)
+            let applied = self.client.write(Write::Apply, &object).await?;
+            applied.good().map(drop)
         };
         apply(json!({ "kind": "Namespace", "metadata": { "name": NAMESPACE } })).await?;
         if self.serves_trust_bundles {

@@ -68,11 +68,8 @@ async fn restart(scenario: &Scenario) -> Result<()> {
         for replica in &now {
             let is_new = before.iter().all(|old| old.pod != replica.pod);
             ensure!(is_new, "{} still runs", replica.pod);
-            ensure!(
-                replica.health("/healthz").await?.0,
-                "{} starts",
-                replica.pod
-            );
+            let is_started = replica.health("/healthz").await?.0;
+            ensure!(is_started, "{} starts", replica.pod);
         }
         Ok(())
     })

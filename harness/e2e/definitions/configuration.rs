@@ -3,7 +3,7 @@
 use super::object::{file_of_project, restore_later};
 use super::pod::restarts;
 use super::prelude::*;
-use crate::admission::webhook::{NAMESPACE, Webhook};
+use crate::admission::webhook::{NAMESPACE, Replica, Webhook};
 use crate::scenario::Cluster;
 
 /// Changes one field, or removes it, and waits until the document is active.
@@ -48,21 +48,19 @@ async fn written(scenario: &mut Scenario, step: &Step) -> Result<()> {
 #[then(regex = r#"^the configuration is rejected with "(.+)"$"#)]
 async fn rejected(scenario: &mut Scenario, reason: String) -> Result<()> {
     let series = "rt_bootstrapper_configuration_last_reload_successful";
-    let webhook = webhook(scenario)?;
-    webhook
-        .each("the configuration is rejected", async |replica| {
-            let valid = replica.metrics().await?.value(series);
-            let (ready, text) = replica.health("/readyz").await?;
-            ensure!(
-                valid.is_some_and(|it| it < 0.5)
-                    && ready
-                    && text.contains(&reason)
-                    && text.contains("last valid one is active"),
-                "{series} {valid:?}, ready {ready}: {text}"
-            );
-            Ok(())
-        })
-        .await
+    every_replica(scenario, "the configuration is rejected", async |replica| {
+        let valid = replica.metrics().await?.value(series);
+        let (ready, text) = replica.health("/readyz").await?;
+        ensure!(
+            valid.is_some_and(|it| it < 0.5)
+                && ready
+                && text.contains(&reason)
+                && text.contains("last valid one is active"),
+            "{series} {valid:?}, ready {ready}: {text}"
+        );
+        Ok(())
+    })
+    .await
 }
 
 #[then("no replica of component webhook was restarted")]
@@ -75,6 +73,15 @@ async fn not_restarted(scenario: &mut Scenario) -> Result<()> {
 
 async fn starts(webhook: &Webhook) -> Result<Value> {
     Ok(json!(restarts(&webhook.pods().await?)))
+}
+
+/// Waits until `probe` succeeds for every replica of the webhook.
+pub(crate) async fn every_replica(
+    scenario: &Scenario,
+    what: &str,
+    probe: impl AsyncFn(&Replica) -> Result<()>,
+) -> Result<()> {
+    webhook(scenario)?.each(what, probe).await
 }
 
 /// The webhook of the cluster that the scenario is about.

@@ -106,10 +106,8 @@ async fn logs(
     let expected = text_or_bundle(scenario, &expected).await?;
     let environment = scenario.environment_of::<Admission>()?;
     let pod = scenario.resolved(&pod);
-    let logs = environment
-        .cluster
-        .pod_logs(target(&pod, &container))
-        .await?;
+    let target = target(&pod, &container);
+    let logs = environment.cluster.pod_logs(target).await?;
     same(&expected, &logs)
 }
 

@@ -112,12 +112,8 @@ async fn image_set(
     let mut all = containers.as_array_mut().into_iter().flatten();
     let named = all.find(|it| it["name"] == container);
     named.context("no such container")?["image"] = json!(image);
-    change(
-        scenario,
-        &object,
-        json!({ "spec": { "containers": containers } }),
-    )
-    .await
+    let text = json!({ "spec": { "containers": containers } });
+    change(scenario, &object, text).await
 }
 
 #[when(expr = "an ephemeral container {string} with image {string} is added to {object}")]

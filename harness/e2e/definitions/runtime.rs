@@ -139,18 +139,16 @@ async fn incomplete(
         runtime.id.clear();
     }
     env.kcp.put_runtime(&runtime.object(mode, None)).await?;
-    let mut kubeconfig = runtime
-        .cluster
-        .map(|number| env.runtimes[number].kubeconfig.clone());
+    let own = runtime.cluster.map(|number| &env.runtimes[number]);
+    let mut kubeconfig = own.map(|cluster| cluster.kubeconfig.clone());
     if special == "an address that does not respond" {
         let mut elsewhere = env.runtimes[1].kubeconfig.clone();
         elsewhere["clusters"][0]["cluster"]["server"] = json!("https://192.0.2.1:6443");
         kubeconfig = Some(elsewhere);
     }
     if let Some(kubeconfig) = kubeconfig {
-        env.kcp
-            .put_kubeconfig(&runtime, &kubeconfig.to_string())
-            .await?;
+        let text = kubeconfig.to_string();
+        env.kcp.put_kubeconfig(&runtime, &text).await?;
     }
     add(scenario, name, runtime).await
 }
@@ -235,9 +233,8 @@ async fn contains(scenario: &mut Scenario, runtime: Runtime, content: &str) -> R
         }
         _ => reject(&mut kubeconfig, content)?,
     }
-    env.kcp
-        .put_kubeconfig(&runtime, &kubeconfig.to_string())
-        .await
+    let text = kubeconfig.to_string();
+    env.kcp.put_kubeconfig(&runtime, &text).await
 }
 
 /// Adds to a kubeconfig what the controller must reject.
