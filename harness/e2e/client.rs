@@ -52,11 +52,13 @@ impl Answer {
     }
 }
 
+type Kind = (ApiResource, ApiCapabilities);
+
 /// Client of one API server; clones share what is known of its kinds.
 #[derive(Clone)]
 pub struct Client {
     inner: kube::Client,
-    kinds: Arc<Mutex<Vec<(ApiResource, ApiCapabilities)>>>,
+    kinds: Arc<Mutex<Vec<Kind>>>,
 }
 
 /// How an object is written.
@@ -202,8 +204,8 @@ impl Client {
 
     /// Path of the objects of a kind, in a namespace unless the kind is cluster-scoped.
     pub(crate) async fn collection(&self, kind: &str, namespace: Option<&str>) -> Result<String> {
-        let (resource, capabilities) = self.kind(kind).await?;
-        let is_namespaced = capabilities.scope == Scope::Namespaced;
+        let (resource, it) = self.kind(kind).await?;
+        let is_namespaced = it.scope == Scope::Namespaced;
         let namespace = is_namespaced.then_some(namespace.unwrap_or("default"));
         Ok(DynamicObject::url_path(&resource, namespace))
     }
@@ -214,13 +216,13 @@ impl Client {
 
     /// Kinds whose objects can be listed.
     pub(crate) async fn listed(&self) -> Result<impl Iterator<Item = ApiResource>> {
-        let mut kinds = self.discover().await?;
-        kinds.retain(|(_, capabilities)| capabilities.supports_operation(verbs::LIST));
-        Ok(kinds.into_iter().map(|it| it.0))
+        let kinds = self.discover().await?.into_iter();
+        let listed = kinds.filter(|(_, it)| it.supports_operation(verbs::LIST));
+        Ok(listed.map(|(resource, _)| resource))
     }
 
     /// All kinds, those of the core group first, each in its most stable version.
-    async fn discover(&self) -> Result<Vec<(ApiResource, ApiCapabilities)>> {
+    async fn discover(&self) -> Result<Vec<Kind>> {
         let discovery = || Discovery::new(self.inner.clone());
         let mut found = timeout(TIME_LIMIT, discovery().run_aggregated()).await??;
         if found.groups().next().is_none() {
@@ -229,16 +231,14 @@ impl Client {
         }
         let mut groups: Vec<_> = found.groups().collect();
         groups.sort_by_key(|group| group.name().to_owned());
-        let resources = groups
-            .iter()
-            .flat_map(|group| group.resources_by_stability());
-        Ok(resources.collect())
+        let resources = groups.iter().map(|group| group.resources_by_stability());
+        Ok(resources.flatten().collect())
     }
 
     /// Resolves a kind; discovery runs again for one that is not known yet.
-    async fn kind(&self, name: &str) -> Result<(ApiResource, ApiCapabilities)> {
+    async fn kind(&self, name: &str) -> Result<Kind> {
         let mut kinds = self.kinds.lock().await;
-        let known = |kinds: &[(ApiResource, _)]| kinds.iter().find(|it| it.0.kind == name).cloned();
+        let known = |kinds: &[Kind]| kinds.iter().find(|it| it.0.kind == name).cloned();
         if let Some(kind) = known(&kinds) {
             return Ok(kind);
         }

@@ -156,6 +156,7 @@ pub async fn run(
         .with_writer(
             writer::Basic::new(out, Coloring::Auto, 0)
                 .summarized()
+                .repeat_failed()
                 .tee::<Scenario, _>(writer::JUnit::for_tee(junit, 0).normalized()),
         )
         .fail_on_skipped()
