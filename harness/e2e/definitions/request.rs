@@ -162,7 +162,7 @@ async fn has_metric(scenario: &mut Scenario, metric: String, least: u32) -> Resu
     .await
 }
 
-/// A webhook without configuration answers, lets every Pod pass and tells why.
+/// A webhook without configuration answers, admits every Pod unchanged and warns.
 #[then(expr = "every replica of component webhook admits a Pod unchanged with warning {string}")]
 async fn serves(scenario: &mut Scenario, warning: String) -> Result<()> {
     every_replica(scenario, "it serves", async |replica| {
