@@ -75,7 +75,6 @@ pub(crate) enum Write {
 }
 
 impl Client {
-    /// Client of the API server that a kubeconfig names.
     pub(crate) async fn with(kubeconfig: &str) -> Result<Self> {
         let kubeconfig = Kubeconfig::from_yaml(kubeconfig)?;
         let options = KubeConfigOptions::default();
@@ -107,7 +106,6 @@ impl Client {
             .await
     }
 
-    /// Sends a body of any content type.
     pub(crate) async fn send(
         &self,
         method: Method,
@@ -149,7 +147,6 @@ impl Client {
         Ok(Some(answer.good_for(path)?.object))
     }
 
-    /// The items of a list.
     pub(crate) async fn items(&self, path: &str) -> Result<Vec<Value>> {
         let list = self.get(path).await?;
         Ok(list.at("/items").as_array().cloned().unwrap_or_default())
@@ -163,14 +160,12 @@ impl Client {
         })
     }
 
-    /// Changes an object by a merge patch.
     pub(crate) async fn patch(&self, path: &str, changes: &Value) -> Result<Answer> {
         let answer = self.ask(Method::PATCH, path, Some(changes)).await?;
         answer.good_for(path)
     }
 
-    /// Deletes the object at a path, if it exists.
-    pub(crate) async fn delete(&self, path: &str) -> anyhow::Result<()> {
+    pub(crate) async fn delete(&self, path: &str) -> Result<()> {
         let answer = self.ask(Method::DELETE, path, None).await?;
         if answer.status != StatusCode::NOT_FOUND {
             answer.good_for(path)?;
@@ -179,15 +174,10 @@ impl Client {
     }
 
     /// Writes an object by a forced server-side apply of a field manager.
-    pub(crate) async fn apply(
-        &self,
-        manager: &str,
-        path: &str,
-        object: &Value,
-    ) -> anyhow::Result<()> {
+    pub(crate) async fn apply(&self, manager: &str, path: &str, object: &Value) -> Result<()> {
         let path = format!("{path}?fieldManager={manager}&force=true");
         let body = object.to_string().into_bytes();
-        let applied = self.send(Method::PATCH, &path, "application/apply-patch+yaml", body);
+        let applied = self.send(Method::PATCH, &path, APPLY, body);
         applied.await?.good_for(path).map(drop)
     }
 
@@ -202,7 +192,7 @@ impl Client {
             Write::DryRun => (Method::POST, format!("{collection}?dryRun=All"), JSON),
             Write::Apply => {
                 let path = format!("{collection}/{name}?fieldManager=harness&force=true");
-                (Method::PATCH, path, "application/apply-patch+yaml")
+                (Method::PATCH, path, APPLY)
             }
             Write::Merge => (Method::PATCH, format!("{collection}/{name}"), MERGE),
         };
@@ -220,7 +210,6 @@ impl Client {
         Ok(DynamicObject::url_path(&resource, namespace))
     }
 
-    /// Group and version of a kind, as in `apiVersion`.
     pub(crate) async fn api_version(&self, kind: &str) -> Result<String> {
         Ok(self.kind(kind).await?.0.api_version)
     }
@@ -242,10 +231,8 @@ impl Client {
         }
         let mut groups: Vec<_> = found.groups().collect();
         groups.sort_by_key(|group| group.name().to_owned());
-        let resources = groups
-            .iter()
-            .flat_map(|group| group.resources_by_stability());
-        Ok(resources.collect())
+        let resources = groups.iter().map(|group| group.resources_by_stability());
+        Ok(resources.flatten().collect())
     }
 
     /// Resolves a kind; discovery runs again for one that is not known yet.
@@ -268,9 +255,9 @@ fn warning(header: &[u8]) -> Option<String> {
     Some(inner.replace("\\\"", "\"").replace("\\\\", "\\"))
 }
 
+const APPLY: &str = "application/apply-patch+yaml";
 const JSON: &str = "application/json";
 const MERGE: &str = "application/merge-patch+json";
-/// Longest time that one request may take.
 const TIME_LIMIT: Duration = Duration::from_secs(30);
 
 #[cfg(test)]

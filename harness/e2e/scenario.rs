@@ -62,7 +62,6 @@ pub struct Scenario {
     /// Name in the feature → name on the cluster.
     names: BTreeMap<String, String>,
     undo: Vec<(String, LocalBoxFuture<'static, Result<()>>)>,
-    /// What the steps have seen and sent so far.
     pub(crate) observed: Observed,
 }
 
@@ -91,7 +90,6 @@ impl Scenario {
         self.own_environment = Some(environment);
     }
 
-    /// Client of the cluster that holds an object.
     pub(crate) fn client_of(&self, object: &ObjectRef) -> Result<Client> {
         self.environment()?.client(&object.cluster())
     }
@@ -129,7 +127,6 @@ impl Scenario {
         self.names.values().any(|own| own == name_on_cluster)
     }
 
-    /// The object with its names on the cluster.
     pub(crate) fn resolved(&self, object: &ObjectRef) -> ObjectRef {
         let mut object = object.clone();
         object.namespace = object.namespace.map(|it| self.resolve(&it));

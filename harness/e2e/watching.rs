@@ -41,9 +41,7 @@ const MANAGERS: [&str; 4] = [LIFECYCLE, "status-manager", "module-manager", PINN
 pub(crate) const WATCHERS: &str = include_str!("watching/watchers.yaml");
 /// Label by which Watchers select objects.
 pub(crate) const WATCHED_BY: &str = "operator.kyma-project.io/watched-by";
-/// Group of Kymas.
 pub(crate) const GROUP: &str = "operator.kyma-project.io";
-/// Version of Kymas.
 pub(crate) const VERSION: &str = "v1beta2";
 
 /// A Kyma that the Watchers select.

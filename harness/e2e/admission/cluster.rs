@@ -30,7 +30,6 @@ pub struct Admission {
     fixtures: Arc<Fixtures>,
     pub(crate) cluster: Cluster,
     client: Client,
-    /// What is installed.
     pub(crate) product: Product,
     serves_trust_bundles: bool,
 }
@@ -95,11 +94,8 @@ impl Admission {
 
     async fn install(&self) -> Result<()> {
         let apply = async |object: Value| -> Result<()> {
-            self.client
-                .write(Write::Apply, &object)
-                .await?
-                .good()
-                .map(drop)
+            let applied = self.client.write(Write::Apply, &object).await?;
+            applied.good().map(drop)
         };
         apply(json!({ "kind": "Namespace", "metadata": { "name": NAMESPACE } })).await?;
         if self.serves_trust_bundles {
@@ -224,5 +220,4 @@ impl Environment for Admission {
 
 /// Name of the trust bundle in the usual configuration.
 pub(crate) const TRUST_BUNDLE: &str = "rt-bootstrapper-k3d.test:ctb:1";
-/// Its signer.
 pub(crate) const SIGNER: &str = "rt-bootstrapper-k3d.test/ctb";

@@ -16,8 +16,6 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::fixtures::this_machine;
-
-/// The running webhook.
 #[derive(Debug)]
 pub(crate) struct Second {
     address: SocketAddr,

@@ -18,13 +18,11 @@ use crate::definitions::{eventually, random};
 /// The webhook of one cluster.
 #[derive(Clone)]
 pub(crate) struct Webhook {
-    /// Client of its cluster.
     pub(crate) client: Client,
 }
 
 /// One Pod of the webhook.
 pub(crate) struct Replica {
-    /// Name of the Pod.
     pub(crate) pod: String,
     client: Client,
 }
@@ -86,7 +84,6 @@ impl Webhook {
         Ok(metrics.count(&series))
     }
 
-    /// The configuration document that is stored.
     pub(crate) async fn configuration(&self) -> Result<Value> {
         let name = api::names::CONFIG_MAP;
         let path = format!("/api/v1/namespaces/{NAMESPACE}/configmaps/{name}");
@@ -117,7 +114,6 @@ impl Webhook {
         .await
     }
 
-    /// Writes a text as the configuration document.
     pub(crate) async fn write_configuration(&self, document: &str) -> Result<Answer> {
         let object = json!({
             "kind": "ConfigMap",
@@ -171,7 +167,6 @@ impl Webhook {
 }
 
 impl Replica {
-    /// Posts a body to a path of the admission port.
     pub(crate) async fn post(&self, path: &str, body: Vec<u8>) -> Result<Answer> {
         let path = self.path("https", 9443, path);
         let answer = self

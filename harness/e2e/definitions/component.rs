@@ -68,11 +68,8 @@ async fn restart(scenario: &Scenario) -> Result<()> {
         for replica in &now {
             let is_new = before.iter().all(|old| old.pod != replica.pod);
             ensure!(is_new, "{} still runs", replica.pod);
-            ensure!(
-                replica.health("/healthz").await?.0,
-                "{} starts",
-                replica.pod
-            );
+            let is_started = replica.health("/healthz").await?.0;
+            ensure!(is_started, "{} starts", replica.pod);
         }
         Ok(())
     })
@@ -186,7 +183,6 @@ async fn create_pods(
     (pods, wrong)
 }
 
-/// What is wrong with a created Pod.
 fn not_mutated(answer: Result<Result<Answer>, JoinError>) -> Option<String> {
     let answer = answer.map_err(anyhow::Error::from).flatten();
     match answer.and_then(Answer::good) {
@@ -237,7 +233,6 @@ fn deployment() -> ObjectRef {
     ObjectRef::new("Deployment", Some(NAMESPACE), DEPLOYMENT)
 }
 
-/// The webhook's registration.
 pub(crate) fn webhook_configuration() -> ObjectRef {
     let name = api::names::WEBHOOK_CONFIGURATION;
     ObjectRef::new("MutatingWebhookConfiguration", None, name)

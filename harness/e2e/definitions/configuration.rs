@@ -1,8 +1,9 @@
 //! The configuration document of the webhook.
 
 use super::object::{file_of_project, restore_later};
+use super::pod::restarts;
 use super::prelude::*;
-use crate::admission::webhook::{NAMESPACE, Webhook};
+use crate::admission::webhook::{NAMESPACE, Replica, Webhook};
 use crate::scenario::Cluster;
 
 /// Changes one field, or removes it, and waits until the document is active.
@@ -47,21 +48,19 @@ async fn written(scenario: &mut Scenario, step: &Step) -> Result<()> {
 #[then(regex = r#"^the configuration is rejected with "(.+)"$"#)]
 async fn rejected(scenario: &mut Scenario, reason: String) -> Result<()> {
     let series = "rt_bootstrapper_configuration_last_reload_successful";
-    let webhook = webhook(scenario)?;
-    webhook
-        .each("the configuration is rejected", async |replica| {
-            let valid = replica.metrics().await?.value(series);
-            let (ready, text) = replica.health("/readyz").await?;
-            ensure!(
-                valid.is_some_and(|it| it < 0.5)
-                    && ready
-                    && text.contains(&reason)
-                    && text.contains("last valid one is active"),
-                "{series} {valid:?}, ready {ready}: {text}"
-            );
-            Ok(())
-        })
-        .await
+    every_replica(scenario, "the configuration is rejected", async |replica| {
+        let valid = replica.metrics().await?.value(series);
+        let (ready, text) = replica.health("/readyz").await?;
+        ensure!(
+            valid.is_some_and(|it| it < 0.5)
+                && ready
+                && text.contains(&reason)
+                && text.contains("last valid one is active"),
+            "{series} {valid:?}, ready {ready}: {text}"
+        );
+        Ok(())
+    })
+    .await
 }
 
 #[then("no replica of component webhook was restarted")]
@@ -72,15 +71,17 @@ async fn not_restarted(scenario: &mut Scenario) -> Result<()> {
     Ok(())
 }
 
-/// How often each replica was started.
 async fn starts(webhook: &Webhook) -> Result<Value> {
-    let pods = webhook.pods().await?;
-    let starts = pods.iter().map(|pod| {
-        let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-        let count = &pod["status"]["containerStatuses"][0]["restartCount"];
-        (name.to_owned(), count.clone())
-    });
-    Ok(json!(starts.collect::<serde_json::Map<_, _>>()))
+    Ok(json!(restarts(&webhook.pods().await?)))
+}
+
+/// Waits until `probe` succeeds for every replica of the webhook.
+pub(crate) async fn every_replica(
+    scenario: &Scenario,
+    what: &str,
+    probe: impl AsyncFn(&Replica) -> Result<()>,
+) -> Result<()> {
+    webhook(scenario)?.each(what, probe).await
 }
 
 /// The webhook of the cluster that the scenario is about.

@@ -40,7 +40,6 @@ async fn runs(scenario: &mut Scenario, how: String, step: &Step) -> Result<()> {
     Ok(())
 }
 
-/// Stops, starts or restarts the controller.
 pub(crate) async fn component(scenario: &mut Scenario, change: &str) -> Result<()> {
     let env = synchronization(scenario)?;
     if change != "started" {

@@ -1,7 +1,7 @@
 //! Objects that a Watcher selects: created and changed, so that the watcher sends events.
 
 use super::manager;
-use super::object::{create, document, path};
+use super::object::{at, create, document};
 use super::prelude::*;
 use crate::client::Write;
 use crate::watching::{GROUP, KymaStream, Kymas, View, WATCHED_BY, WATCHERS, kyma};
@@ -61,9 +61,8 @@ async fn subresource_patched(
     step: &Step,
 ) -> Result<()> {
     let text = document(scenario, step)?;
-    let object = scenario.resolved(&object);
-    let client = scenario.client_of(&object)?;
-    let path = format!("{}/{subresource}", path(&client, &object).await?);
+    let (client, path) = at(scenario, &object).await?;
+    let path = format!("{path}/{subresource}");
     client.patch(&path, &text).await.map(drop)
 }
 
@@ -78,9 +77,8 @@ async fn dry_run(
         "patched" => (Method::PATCH, Some(document(scenario, step)?)),
         _ => (Method::DELETE, None),
     };
-    let object = scenario.resolved(&object);
-    let client = scenario.client_of(&object)?;
-    let path = format!("{}?dryRun=All", path(&client, &object).await?);
+    let (client, path) = at(scenario, &object).await?;
+    let path = format!("{path}?dryRun=All");
     let answer = client.ask(method, &path, text.as_ref()).await?;
     answer.good_for(path).map(drop)
 }

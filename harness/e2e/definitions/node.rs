@@ -27,7 +27,6 @@ async fn not_restarted(scenario: &mut Scenario, pod: ObjectRef) -> Result<()> {
     are_ready(&seen)
 }
 
-/// All containers have started and are ready.
 fn are_ready(pod: &Value) -> Result<()> {
     let statuses = &pod["status"]["containerStatuses"];
     let mut containers = items(statuses).peekable();
@@ -107,10 +106,8 @@ async fn logs(
     let expected = text_or_bundle(scenario, &expected).await?;
     let environment = scenario.environment_of::<Admission>()?;
     let pod = scenario.resolved(&pod);
-    let logs = environment
-        .cluster
-        .pod_logs(target(&pod, &container))
-        .await?;
+    let target = target(&pod, &container);
+    let logs = environment.cluster.pod_logs(target).await?;
     same(&expected, &logs)
 }
 

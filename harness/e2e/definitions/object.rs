@@ -1,7 +1,5 @@
 //! Objects of any kind: created, changed and deleted, with the clean-up that belongs to it.
 
-use http::StatusCode;
-
 use super::pod;
 use super::prelude::*;
 use crate::client::{Client, Write};
@@ -114,12 +112,8 @@ async fn image_set(
     let mut all = containers.as_array_mut().into_iter().flatten();
     let named = all.find(|it| it["name"] == container);
     named.context("no such container")?["image"] = json!(image);
-    change(
-        scenario,
-        &object,
-        json!({ "spec": { "containers": containers } }),
-    )
-    .await
+    let text = json!({ "spec": { "containers": containers } });
+    change(scenario, &object, text).await
 }
 
 #[when(expr = "an ephemeral container {string} with image {string} is added to {object}")]
@@ -130,8 +124,8 @@ async fn debugged(
     object: ObjectRef,
 ) -> Result<()> {
     let object = scenario.resolved(&object);
-    let client = scenario.client_of(&object)?;
-    let path = format!("{}/ephemeralcontainers", path(&client, &object).await?);
+    let (client, path) = at(scenario, &object).await?;
+    let path = format!("{path}/ephemeralcontainers");
     let added = json!({ "name": container, "image": image, "imagePullPolicy": "Always" });
     let change = json!({ "spec": { "ephemeralContainers": [added] } });
     let answer = client.patch(&path, &change).await?;
@@ -144,8 +138,7 @@ async fn debugged(
 async fn deleted(scenario: &mut Scenario, object: ObjectRef) -> Result<()> {
     let object = scenario.resolved(&object);
     restore_later(scenario, &object).await?;
-    let client = scenario.client_of(&object)?;
-    let path = path(&client, &object).await?;
+    let (client, path) = at(scenario, &object).await?;
     let answer = client.ask(Method::DELETE, &path, None).await?.good()?;
     scenario.observed.last = Some(answer);
     scenario.environment()?.settle(&object).await
@@ -241,34 +234,34 @@ pub(crate) async fn remove(client: &Client, object: &ObjectRef) -> Result<()> {
         let free = json!({ "metadata": { "finalizers": null } });
         client.ask(Method::PATCH, &path, Some(&free)).await?;
     }
-    let answer = client.ask(Method::DELETE, &path, None).await?;
-    if answer.status == StatusCode::NOT_FOUND {
-        return Ok(());
-    }
-    answer.good().map(drop)
+    client.delete(&path).await
 }
 
 /// Reads an object; `None` when it does not exist.
 pub(crate) async fn read(scenario: &Scenario, object: &ObjectRef) -> Result<Option<Value>> {
-    let object = scenario.resolved(object);
-    let client = scenario.client_of(&object)?;
-    client.find(&path(&client, &object).await?).await
+    let (client, path) = at(scenario, object).await?;
+    client.find(&path).await
 }
 
-/// Reads an object that exists.
 pub(crate) async fn existing(scenario: &Scenario, object: &ObjectRef) -> Result<Value> {
     let found = read(scenario, object).await?;
     found.context("it does not exist")
 }
 
-/// Path of an object in the API.
+/// Client of the cluster that holds an object, and its path there.
+pub(crate) async fn at(scenario: &Scenario, object: &ObjectRef) -> Result<(Client, String)> {
+    let object = scenario.resolved(object);
+    let client = scenario.client_of(&object)?;
+    let path = path(&client, &object).await?;
+    Ok((client, path))
+}
+
 pub(crate) async fn path(client: &Client, object: &ObjectRef) -> Result<String> {
     let namespace = object.namespace.as_deref();
     let collection = client.collection(&object.kind, namespace).await?;
     Ok(format!("{collection}/{}", object.name))
 }
 
-/// The YAML document of a step.
 pub(crate) fn document(scenario: &Scenario, step: &Step) -> Result<Value> {
     let text = step.docstring.as_deref();
     scenario.yaml(text.context("the step has no document")?)
@@ -296,7 +289,6 @@ pub(crate) fn ensure_written(before: &Value, now: &Value) -> Result<()> {
     Ok(())
 }
 
-/// Removes fields of a mapping.
 pub(crate) fn remove_fields(object: &mut Value, fields: &[&str]) {
     if let Some(map) = object.as_object_mut() {
         map.retain(|key, _| !fields.contains(&key.as_str()));

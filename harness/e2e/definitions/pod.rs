@@ -1,5 +1,7 @@
 //! Pods: how steps describe them, and what a feature changes in them.
 
+use std::collections::BTreeMap;
+
 use super::object::{create, pair, remove_fields};
 use super::observation::content;
 use super::prelude::*;
@@ -215,6 +217,16 @@ fn warned(scenario: &mut Scenario, text: String) -> Result<()> {
     Ok(())
 }
 
+/// Number of restarts of the first container of each Pod, by Pod.
+pub(crate) fn restarts(pods: &[Value]) -> BTreeMap<String, u64> {
+    let restarts = pods.iter().map(|pod| {
+        let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+        let count = pod["status"]["containerStatuses"][0]["restartCount"].as_u64();
+        (name.to_owned(), count.unwrap_or_default())
+    });
+    restarts.collect()
+}
+
 /// Containers of every kind, init containers first, ephemeral ones last.
 pub(crate) fn containers(pod: &Value) -> impl Iterator<Item = &Value> {
     ["initContainers", "containers", "ephemeralContainers"]
@@ -227,12 +239,10 @@ pub(crate) fn items(list: &Value) -> impl Iterator<Item = &Value> {
     list.as_array().into_iter().flatten()
 }
 
-/// Value of a variable of a container.
 pub(crate) fn env<'a>(container: &'a Value, name: &str) -> Option<&'a str> {
     items(&container["env"]).find(|entry| entry["name"] == name)?["value"].as_str()
 }
 
-/// Names of the pull Secrets of a Pod.
 pub(crate) fn pull_secrets(pod: &Value) -> Vec<&str> {
     let entries = items(&pod["spec"]["imagePullSecrets"]);
     entries.filter_map(|it| it["name"].as_str()).collect()

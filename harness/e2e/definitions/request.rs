@@ -1,6 +1,6 @@
 //! Requests to the admission endpoint: its protocol, and what it answers to anything else.
 
-use super::configuration::webhook;
+use super::configuration::{every_replica, webhook};
 use super::object::{document, pair};
 use super::pod::{named, plain};
 use super::prelude::*;
@@ -53,12 +53,8 @@ async fn post(scenario: &mut Scenario, body: Vec<u8>) -> Result<()> {
 #[then(expr = "the response has status {int}")]
 async fn has_status(scenario: &mut Scenario, status: u16) -> Result<()> {
     let answer = scenario.observed.last()?;
-    ensure!(
-        answer.status.as_u16() == status,
-        "{} {}",
-        answer.status,
-        answer.object
-    );
+    let seen = answer.status.as_u16();
+    ensure!(seen == status, "{seen} {}", answer.object);
     is_ready(scenario, true, "").await
 }
 
@@ -69,17 +65,15 @@ async fn readiness(scenario: &mut Scenario, expected: String, text: String) -> R
 
 /// Every replica has this readiness, with a message that contains a text.
 async fn is_ready(scenario: &Scenario, expected: bool, text: &str) -> Result<()> {
-    let webhook = webhook(scenario)?;
-    webhook
-        .each("its readiness", async |replica| {
-            let (ready, message) = replica.health("/readyz").await?;
-            ensure!(
-                ready == expected && message.contains(text),
-                "{ready}: {message}"
-            );
-            Ok(())
-        })
-        .await
+    every_replica(scenario, "its readiness", async |replica| {
+        let (ready, message) = replica.health("/readyz").await?;
+        ensure!(
+            ready == expected && message.contains(text),
+            "{ready}: {message}"
+        );
+        Ok(())
+    })
+    .await
 }
 
 #[then(
@@ -118,10 +112,9 @@ async fn many(
     annotation: String,
     namespace: String,
 ) -> Result<()> {
-    let counts = counts(scenario).await?;
-    scenario
-        .observed
-        .note("requests", json!([counts[0], counts[1], count]));
+    let [calls, reviews] = counts(scenario).await?;
+    let noted = json!([calls, reviews, count]);
+    scenario.observed.note("requests", noted);
     let client = webhook(scenario)?.client;
     let (key, value) = pair(&annotation);
     let mut pod = named("one-of-many");
@@ -147,14 +140,11 @@ async fn no_calls(scenario: &mut Scenario) -> Result<()> {
 /// Requests to the API server and reviews of all replicas. Renewals of the Lease depend on time alone.
 async fn counts(scenario: &Scenario) -> Result<[f64; 2]> {
     let webhook = webhook(scenario)?;
-    let all = webhook.sum("rest_client_requests_total").await?;
-    let leases = webhook
-        .sum("rest_client_requests_total{resource=\"leases\"}")
-        .await?;
-    let reviews = webhook
-        .sum("rt_bootstrapper_admission_reviews_total")
-        .await?;
-    Ok([all - leases, reviews])
+    let calls = "rest_client_requests_total";
+    let renewals = "rest_client_requests_total{resource=\"leases\"}";
+    let reviews = "rt_bootstrapper_admission_reviews_total";
+    let calls = webhook.sum(calls).await? - webhook.sum(renewals).await?;
+    Ok([calls, webhook.sum(reviews).await?])
 }
 
 /// The metric without its prefix, and its reason if it has one.
@@ -164,23 +154,19 @@ async fn has_metric(scenario: &mut Scenario, metric: String, least: u32) -> Resu
         Some((name, reason)) => format!("rt_bootstrapper_{name}{{reason=\"{reason}\"}}"),
         None => format!("rt_bootstrapper_{metric}"),
     };
-    let webhook = webhook(scenario)?;
-    webhook
-        .each("its metric", async |replica| {
-            let sum = replica.metrics().await?.sum(&series);
-            ensure!(sum >= f64::from(least), "{series} is {sum}");
-            Ok(())
-        })
-        .await
+    every_replica(scenario, "its metric", async |replica| {
+        let sum = replica.metrics().await?.sum(&series);
+        ensure!(sum >= f64::from(least), "{series} is {sum}");
+        Ok(())
+    })
+    .await
 }
 
-/// A webhook without configuration answers, lets every Pod pass and tells why.
+/// A webhook without configuration answers, admits every Pod unchanged and warns.
 #[then(expr = "every replica of component webhook admits a Pod unchanged with warning {string}")]
 async fn serves(scenario: &mut Scenario, warning: String) -> Result<()> {
-    let webhook = webhook(scenario)?;
-    webhook
-        .each("it serves", async |replica| {
-            unchanged(&replica.review("default", &plain()).await?, &warning)
-        })
-        .await
+    every_replica(scenario, "it serves", async |replica| {
+        unchanged(&replica.review("default", &plain()).await?, &warning)
+    })
+    .await
 }

@@ -6,8 +6,7 @@ use api::runtimes::{FORCE_RECONCILIATION, MODE, MODE_DIRECT, MODE_SIGNAL, OWNER_
 
 use super::prelude::*;
 use crate::client::Write;
-use crate::synchronization::control_plane::runtime_path;
-use crate::synchronization::control_plane::{Runtime, named_config_map};
+use crate::synchronization::control_plane::{Runtime, named_config_map, runtime_path};
 use crate::synchronization::kim::Destination;
 use crate::synchronization::source::Source;
 use crate::synchronization::{Leased, RUNTIMES, number};
@@ -140,18 +139,16 @@ async fn incomplete(
         runtime.id.clear();
     }
     env.kcp.put_runtime(&runtime.object(mode, None)).await?;
-    let mut kubeconfig = runtime
-        .cluster
-        .map(|number| env.runtimes[number].kubeconfig.clone());
+    let own = runtime.cluster.map(|number| &env.runtimes[number]);
+    let mut kubeconfig = own.map(|cluster| cluster.kubeconfig.clone());
     if special == "an address that does not respond" {
         let mut elsewhere = env.runtimes[1].kubeconfig.clone();
         elsewhere["clusters"][0]["cluster"]["server"] = json!("https://192.0.2.1:6443");
         kubeconfig = Some(elsewhere);
     }
     if let Some(kubeconfig) = kubeconfig {
-        env.kcp
-            .put_kubeconfig(&runtime, &kubeconfig.to_string())
-            .await?;
+        let text = kubeconfig.to_string();
+        env.kcp.put_kubeconfig(&runtime, &text).await?;
     }
     add(scenario, name, runtime).await
 }
@@ -236,9 +233,8 @@ async fn contains(scenario: &mut Scenario, runtime: Runtime, content: &str) -> R
         }
         _ => reject(&mut kubeconfig, content)?,
     }
-    env.kcp
-        .put_kubeconfig(&runtime, &kubeconfig.to_string())
-        .await
+    let text = kubeconfig.to_string();
+    env.kcp.put_kubeconfig(&runtime, &text).await
 }
 
 /// Adds to a kubeconfig what the controller must reject.

@@ -83,7 +83,6 @@ async fn only_keys(scenario: &mut Scenario, name: String) -> Result<()> {
     Ok(())
 }
 
-/// Label and annotation of the signal.
 pub(crate) fn keys(runtime: &Value) -> [&Value; 2] {
     ["labels", "annotations"].map(|field| &runtime["metadata"][field][FORCE_RECONCILIATION])
 }

@@ -13,7 +13,7 @@ use tokio_rustls::TlsConnector;
 
 use super::PATIENCE;
 use super::component::{text, webhook_configuration};
-use super::object::{ensure_written, existing, path, restore_later};
+use super::object::{at, ensure_written, existing, restore_later};
 use super::prelude::*;
 use crate::admission::Admission;
 use crate::admission::webhook::NAMESPACE;
@@ -91,8 +91,7 @@ async fn overwritten(scenario: &mut Scenario) -> Result<()> {
     let other = BASE64.encode(&environment.registry().identity().ca_pem);
     let change =
         json!([{ "op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": other }]);
-    let client = scenario.client_of(&object)?;
-    let path = path(&client, &object).await?;
+    let (client, path) = at(scenario, &object).await?;
     let body = change.to_string().into_bytes();
     let kind = "application/json-patch+json";
     let answer = client.send(Method::PATCH, &path, kind, body).await?;

@@ -112,7 +112,6 @@ fn allowed(scenario: &mut Scenario, message: String) -> Result<()> {
     Ok(())
 }
 
-/// An AdmissionReview as an API server sends it.
 fn review(object: &ObjectRef, operation: &str, change: &str) -> Result<Value> {
     let mut old = kyma();
     old["apiVersion"] = json!(format!("{GROUP}/{VERSION}"));

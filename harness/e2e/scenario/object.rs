@@ -14,14 +14,10 @@ use super::Cluster;
     regex = r#"[A-Z][A-Za-z]+ "[^"]+"(?: on runtime "[^"]+")?"#
 )]
 pub struct ObjectRef {
-    /// Kind, as in a manifest.
-    pub kind: String,
-    /// Namespace, unless it is cluster-scoped.
-    pub namespace: Option<String>,
-    /// Name.
-    pub name: String,
-    /// Runtime whose cluster holds it.
-    pub runtime: Option<String>,
+    pub(crate) kind: String,
+    pub(crate) namespace: Option<String>,
+    pub(crate) name: String,
+    pub(crate) runtime: Option<String>,
 }
 
 impl ObjectRef {

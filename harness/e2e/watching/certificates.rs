@@ -27,7 +27,6 @@ use crate::gateway::{Certificates, HOST, NODE_PORT, leaf};
 pub(crate) const OTHER_RUNTIME: &str = "b1b0a9f6-another-runtime";
 
 impl Watching {
-    /// The CA that signs now.
     pub(crate) fn authority(&self) -> Arc<Authority> {
         let current = self.authority.lock();
         Arc::clone(&current.unwrap_or_else(PoisonError::into_inner))
@@ -110,7 +109,6 @@ impl Watching {
         Ok(())
     }
 
-    /// Address of the gateway for this machine.
     async fn gateway_address(&self) -> Result<SocketAddr> {
         let address = self.kcp.node_address().await?.parse()?;
         Ok(SocketAddr::new(address, NODE_PORT))

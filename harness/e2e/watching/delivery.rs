@@ -117,7 +117,6 @@ impl Watching {
         Ok(name)
     }
 
-    /// Creates a Namespace with a random suffix.
     pub(super) async fn create_namespace(&self, name: &str) -> Result<String> {
         let name = format!("{name}-{}", random());
         let object = json!({ "kind": "Namespace", "metadata": { "name": name } });

@@ -138,7 +138,6 @@ impl Watching {
         self.run.end().await
     }
 
-    /// A manager by its name.
     pub(crate) fn manager(&self, name: &str) -> Result<&Manager> {
         let found = self.managers.iter().find(|it| it.name == name);
         found.with_context(|| format!("manager {name:?} is not one of {MANAGERS:?}"))
@@ -179,7 +178,6 @@ impl Watching {
         .await
     }
 
-    /// Sets the domain of the runtime on KCP.
     pub(crate) fn set_domain(&self, domain: &str) {
         let domains = self.domains.0.lock();
         let mut domains = domains.unwrap_or_else(PoisonError::into_inner);

@@ -41,7 +41,6 @@ fn body_of(event: &Event) -> String {
     body(gvk, &watched.namespace, &watched.name)
 }
 
-/// A manager.
 pub(crate) struct Manager {
     pub(crate) name: &'static str,
     pub(super) address: SocketAddr,
@@ -78,7 +77,6 @@ impl Manager {
         Ok(manager)
     }
 
-    /// Stops the listener.
     pub(super) async fn stop(&self) -> Result<()> {
         let running = self.running().take();
         let Some(running) = running else {
@@ -88,7 +86,6 @@ impl Manager {
         running.serving.await.context("the listener")
     }
 
-    /// Listens again at the same address.
     pub(super) async fn restart(&self) -> Result<()> {
         self.stop().await?;
         self.listen().await.map(drop)
@@ -99,7 +96,6 @@ impl Manager {
         self.blocked.send_replace(blocked);
     }
 
-    /// What the listener knows of the runtimes.
     pub(crate) fn liveness(&self) -> Result<Liveness> {
         let running = self.running();
         let liveness = running.as_ref().map(|it| it.liveness.clone());

@@ -12,6 +12,7 @@ use testkit::metrics::Samples;
 use super::{FOLLOW_UP_DELAY, HEARTBEAT_INTERVAL, WATCHERS};
 use crate::client::{Answer, Client};
 use crate::definitions::eventually;
+use crate::definitions::pod::restarts;
 use crate::gateway::{Certificates, HOST};
 use crate::install::printed;
 use crate::rollout::Workload;
@@ -23,7 +24,6 @@ use clusters::images::{Profile, built_binary};
 pub(crate) struct WatchedRuntime {
     pub(crate) cluster: Cluster,
     pub(crate) client: Client,
-    /// The Deployment of the watcher.
     pub(crate) watcher: Workload,
 }
 
@@ -91,7 +91,6 @@ impl WatchedRuntime {
         put.good_for(path).map(drop)
     }
 
-    /// The ValidatingWebhookConfiguration of the watcher.
     pub(crate) async fn webhook_configuration(&self) -> Result<Value> {
         Ok(self.client.get(&configuration_path()).await?.object)
     }
@@ -114,7 +113,6 @@ impl WatchedRuntime {
         Ok(metrics)
     }
 
-    /// Metrics of the API server.
     pub(crate) async fn api_server_metrics(&self) -> Result<Samples> {
         Ok(Samples::parse(&self.client.text("/metrics").await?))
     }
@@ -132,7 +130,6 @@ impl WatchedRuntime {
         .await
     }
 
-    /// Posts an AdmissionReview to a replica.
     pub(crate) async fn review(&self, manager: &str, review: &Value) -> Result<Answer> {
         let path = format!(
             "/api/v1/namespaces/{NAMESPACE}/services/https:{NAME}:443/proxy/validate/{manager}"
@@ -158,15 +155,8 @@ impl WatchedRuntime {
         self.watcher.is_rolled_out().await
     }
 
-    /// Number of restarts of each replica, by Pod.
     pub(crate) async fn restarts(&self) -> Result<BTreeMap<String, u64>> {
-        let pods = self.watcher.pods().await?;
-        let restarts = pods.iter().map(|pod| {
-            let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-            let count = pod["status"]["containerStatuses"][0]["restartCount"].as_u64();
-            (name.to_owned(), count.unwrap_or_default())
-        });
-        Ok(restarts.collect())
+        Ok(restarts(&self.watcher.pods().await?))
     }
 
     /// The certificate that the watcher presents to KCP, PEM.

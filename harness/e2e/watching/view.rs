@@ -42,9 +42,7 @@ pub(crate) struct Before {
 pub(crate) struct State {
     /// Number of events about an object before the scenario's last change, by manager.
     pub(crate) marks: BTreeMap<(&'static str, String), usize>,
-    /// Kymas that were created.
     pub(crate) kymas: Kymas,
-    /// Kymas that are being created.
     pub(crate) stream: Option<KymaStream>,
 }
 

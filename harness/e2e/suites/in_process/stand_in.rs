@@ -116,11 +116,9 @@ impl StandIn {
         if path.contains("/pods")
             && matches!(parts.method, Method::POST | Method::PATCH | Method::PUT)
         {
-            let (pod, given) = self
-                .admit(&parts.method, &path, serde_json::from_slice(&body)?)
-                .await?;
-            warnings = given;
-            body = pod.to_string().into();
+            let sent = serde_json::from_slice(&body)?;
+            let (pod, given) = self.admit(&parts.method, &path, sent).await?;
+            (warnings, body) = (given, pod.to_string().into());
             if parts.uri.query() == Some("dryRun=All") {
                 return Ok(with_warnings(Response::new(Body::from(body)), &warnings));
             }
@@ -141,14 +139,11 @@ impl StandIn {
         path: &str,
         sent: Value,
     ) -> Result<(Value, Vec<String>)> {
-        let mut names = path
-            .split('/')
-            .skip_while(|part| *part != "namespaces")
-            .skip(1);
-        let namespace = names.next().unwrap_or_default().to_owned();
-        let before = names
-            .nth(1)
-            .and_then(|name| self.server.get("pods", &namespace, name));
+        // /api/v1/namespaces/NAMESPACE/pods/NAME
+        let mut names = path.split('/').skip(4);
+        let namespace = names.next().unwrap_or_default();
+        let get = |name| self.server.get("pods", namespace, name);
+        let before = names.nth(1).and_then(get);
         let mut pod = sent;
         if let Some(before) = &before
             && *method == Method::PATCH
@@ -157,13 +152,12 @@ impl StandIn {
             json_patch::merge(&mut pod, &change);
         }
         pod["metadata"]["namespace"] = json!(namespace);
-        let is_changed = before
-            .as_ref()
-            .is_none_or(|before| before["spec"] != pod["spec"]);
+        let spec = before.as_ref().map(|before| &before["spec"]);
+        let is_changed = spec != Some(&pod["spec"]);
         if namespace == "kube-system" || !is_changed {
             return Ok((pod, Vec::new()));
         }
-        let mut review = webhook::review("stand-in", &namespace, &pod);
+        let mut review = webhook::review("stand-in", namespace, &pod);
         if let Some(before) = before {
             review["request"]["operation"] = json!("UPDATE");
             if before["spec"]["ephemeralContainers"] != pod["spec"]["ephemeralContainers"] {
@@ -214,9 +208,8 @@ impl StandIn {
         if let Some(configuration) = document.and_then(configuration) {
             self.knowledge.set_configuration(Arc::new(configuration));
         }
-        let secret = self
-            .server
-            .get("secrets", NAMESPACE, api::names::PULL_SECRET);
+        let name = api::names::PULL_SECRET;
+        let secret = self.server.get("secrets", NAMESPACE, name);
         self.knowledge.set_pull_secret(pull_secret(secret));
         let bundle = self.server.get("clustertrustbundles", "", &self.bundle);
         self.knowledge.set_trust_bundle(match bundle {
@@ -263,9 +256,8 @@ fn with_warnings(mut response: Response<Body>, warnings: &[String]) -> Response<
     for warning in warnings {
         let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"");
         let value = format!("299 - \"{quoted}\"").parse();
-        response
-            .headers_mut()
-            .extend(value.ok().map(|value| (header::WARNING, value)));
+        let header = value.ok().map(|value| (header::WARNING, value));
+        response.headers_mut().extend(header);
     }
     response
 }
