@@ -131,7 +131,11 @@ async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Cluster(ClusterCommand::Status) => {
             println!("clusters run on {}", Setup::load()?.provider);
             for container in run::kept_containers().await? {
-                let state = if container.running { "runs" } else { "stopped" };
+                let state = if container.running == Some(true) {
+                    "runs"
+                } else {
+                    "stopped"
+                };
                 println!("{} {state}", container.name);
             }
         }
