@@ -116,33 +116,7 @@ async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
             let setup = setup::run_with_product(&progress, choice.cluster).await?;
             println!("ready: clusters run on {}", setup.provider);
         }
-        Command::Cluster(ClusterCommand::Up { choice, name }) => {
-            up(&progress, &choice, &name).await?;
-        }
-        Command::Cluster(ClusterCommand::Down) => {
-            let removed = run::forget_kept().await?;
-            if removed.is_empty() {
-                println!("nothing is kept");
-            }
-            for name in removed {
-                println!("removed {name}");
-            }
-        }
-        Command::Cluster(ClusterCommand::Status) => {
-            println!("clusters run on {}", Setup::load()?.provider);
-            for container in run::kept_containers().await? {
-                let state = if container.running == Some(true) {
-                    "runs"
-                } else {
-                    "stopped"
-                };
-                println!("{} {state}", container.name);
-            }
-        }
-        Command::Cluster(ClusterCommand::Check(choice)) => {
-            let setup = setup::run(&progress, choice.cluster).await?;
-            selfcheck::run(&progress, &setup).await?;
-        }
+        Command::Cluster(command) => cluster(&progress, command).await?,
         Command::Images => {
             let mut images = vec![images::probe(&progress).await?];
             for role in Role::ALL {
@@ -153,10 +127,8 @@ async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
             }
         }
         Command::ReleaseSize => {
-            let (bytes, bound) = (
-                images::release_size(&progress).await?,
-                images::LARGEST_RELEASE,
-            );
+            let bytes = images::release_size(&progress).await?;
+            let bound = images::LARGEST_RELEASE;
             println!("release binary: {bytes} bytes, at most {bound} allowed");
             if bytes > bound {
                 return Ok(ExitCode::FAILURE);
@@ -175,6 +147,37 @@ async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Verify(choice) => return verify::run(&progress, choice.cluster).await,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+async fn cluster(progress: &Progress, command: ClusterCommand) -> anyhow::Result<()> {
+    match command {
+        ClusterCommand::Up { choice, name } => up(progress, &choice, &name).await?,
+        ClusterCommand::Down => {
+            let removed = run::forget_kept().await?;
+            if removed.is_empty() {
+                println!("nothing is kept");
+            }
+            for name in removed {
+                println!("removed {name}");
+            }
+        }
+        ClusterCommand::Status => {
+            println!("clusters run on {}", Setup::load()?.provider);
+            for container in run::kept_containers().await? {
+                let state = if container.running == Some(true) {
+                    "runs"
+                } else {
+                    "stopped"
+                };
+                println!("{} {state}", container.name);
+            }
+        }
+        ClusterCommand::Check(choice) => {
+            let setup = setup::run(progress, choice.cluster).await?;
+            selfcheck::run(progress, &setup).await?;
+        }
+    }
+    Ok(())
 }
 
 async fn up(progress: &Progress, choice: &Choice, name: &str) -> anyhow::Result<()> {
