@@ -9,7 +9,7 @@ use std::ops::Bound;
 
 use serde_json::{Map, Value, json};
 
-/// The places that somebody owns. A place is the sequence of its path elements (`f:name`, `k:{…}`, `v:…`), each ended by
+/// The places that field managers own. A place is the sequence of its path elements (`f:name`, `k:{…}`, `v:…`), each ended by
 /// a NUL, so that what is inside a place follows it in the set and begins with it.
 pub(super) type Fields = BTreeSet<String>;
 
