@@ -327,7 +327,7 @@ mod tests {
     use super::*;
 
     static CRDS: Kind = Kind::new(
-        "apiextensions.k8s.io",
+        "apiextensions.k8s.io/v1",
         "customresourcedefinitions",
         "CustomResourceDefinition",
     );

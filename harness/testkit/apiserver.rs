@@ -30,8 +30,8 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
-pub use behaviour::{Behaviour, Creation, FaultBuilder, FaultHandle, Hold, Rollout};
-pub use kinds::Kind;
+pub use behaviour::{Behaviour, FaultBuilder, FaultHandle, Hold};
+pub use kinds::{Handling, Kind};
 pub use respond::Body;
 pub use rights::Rights;
 pub use service::{Asked, Recorded, Reset};
@@ -73,7 +73,7 @@ impl ApiServer {
     /// A server that serves these kinds of CustomResourceDefinitions as well.
     pub fn with_kinds(custom: impl IntoIterator<Item = &'static Kind>) -> Self {
         let behaviour = Behaviour {
-            kinds: kinds::builtin().into_iter().chain(custom).collect(),
+            kinds: kinds::BUILTIN.into_iter().chain(custom).collect(),
             ..Behaviour::default()
         };
         let store = Store::new(Arc::default(), 0, Arc::new(behaviour));

@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use super::ApiServer;
-use super::kinds::{Kind, builtin};
+use super::kinds::{BUILTIN, Kind};
 use super::rights::Rights;
 
 /// How a cluster behaves; it may change at any time and holds from the next request on.
@@ -20,10 +18,10 @@ pub struct Behaviour {
     pub rights: Rights,
     /// The uid that `kube-system` shows instead of its own: another cluster at the same address.
     pub identity: Option<String>,
-    /// How a Deployment's rollout goes.
-    pub rollout: Rollout,
-    /// Whether objects can be created in namespaces.
-    pub creation: Creation,
+    /// Whether Pods of Deployments never become ready.
+    pub stuck: bool,
+    /// Whether a quota is used up: objects cannot be created in namespaces.
+    pub quota_exceeded: bool,
     /// Whether dependents hold up deletions in the foreground, until the finalizer `foregroundDeletion` is removed.
     pub dependents: bool,
     /// An annotation that an admission plugin removes from every object that is replaced or patched.
@@ -35,51 +33,16 @@ pub struct Behaviour {
 impl Default for Behaviour {
     fn default() -> Self {
         Self {
-            kinds: builtin().into(),
+            kinds: BUILTIN.into(),
             rights: Rights::default(),
             identity: None,
-            rollout: Rollout::default(),
-            creation: Creation::default(),
+            stuck: false,
+            quota_exceeded: false,
             dependents: false,
             stripped: None,
             page: usize::MAX,
         }
     }
-}
-
-/// How rollouts of Deployments go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub enum Rollout {
-    /// Available at once.
-    #[default]
-    Immediate,
-    /// Available after this many milliseconds.
-    Takes(u32),
-    /// Never available.
-    Stuck,
-}
-
-impl Rollout {
-    pub(super) fn time(self) -> Option<Duration> {
-        match self {
-            Self::Immediate => Some(Duration::ZERO),
-            Self::Takes(millis) => Some(Duration::from_millis(millis.into())),
-            Self::Stuck => None,
-        }
-    }
-}
-
-/// Whether new objects are accepted in namespaces.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Creation {
-    /// They are.
-    #[default]
-    Allowed,
-    /// 403: every namespace is being deleted.
-    NamespaceTerminating,
-    /// 403: a quota is used up.
-    QuotaExceeded,
 }
 
 #[derive(Debug, Clone)]
@@ -121,13 +84,8 @@ pub struct FaultBuilder {
     pub(super) times: usize,
 }
 
-#[expect(
-    clippy::must_use_candidate,
-    reason = "a fault is in place whether or not its handle is kept"
-)]
 impl FaultBuilder {
     /// It happens this many times; without this, until it is stopped.
-    #[must_use]
     pub fn times(self, times: usize) -> Self {
         Self { times, ..self }
     }
@@ -173,14 +131,13 @@ impl FaultBuilder {
     }
 
     fn with(self, effect: Effect) -> FaultHandle {
-        let hits = Arc::<AtomicUsize>::default();
-        self.server.state().faults.push(Fault {
+        let (server, hits) = (self.server, Arc::<AtomicUsize>::default());
+        server.state().faults.push(Fault {
             pattern: self.pattern,
             left: self.times,
             effect,
             hits: Arc::clone(&hits),
         });
-        let server = self.server;
         FaultHandle { server, hits }
     }
 }

@@ -8,7 +8,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::{Value, json};
 
-use super::merge::{Applier, Owned, apply, update};
+use super::kinds::Handling;
+use super::merge::{Manager, Operation, Owned, apply, update};
 use super::object::{Digest, State, digest, managers_of, strip};
 use super::request::Target;
 use super::status::Refusal;
@@ -28,12 +29,12 @@ impl Memo {
         target: &Target,
         live: Option<&Arc<State>>,
         body: &[u8],
-        applier: Applier<'_>,
+        (manager, force): (&str, bool),
     ) -> Outcome {
         let before = live.map_or([0; 16], |live| live.digest);
         let key = digest([
             &before[..],
-            format!("{target:?} {applier:?}").as_bytes(),
+            format!("{target:?} {manager:?} {force}").as_bytes(),
             body,
         ]);
         // Entries are inserted whole.
@@ -41,7 +42,7 @@ impl Memo {
         if let Some(outcome) = known().get(&key) {
             return outcome.clone();
         }
-        let outcome = merged(target, live, body, applier).map(|state| match live {
+        let outcome = merged(target, live, body, (manager, force)).map(|state| match live {
             Some(live) if live.digest == state.digest => Arc::clone(live),
             _ => Arc::new(state),
         });
@@ -58,7 +59,7 @@ fn merged(
     target: &Target,
     live: Option<&Arc<State>>,
     body: &[u8],
-    applier: Applier<'_>,
+    (manager, force): (&str, bool),
 ) -> Result<State, Refusal> {
     let mut configuration = serde_json::from_slice(body)
         .ok()
@@ -69,8 +70,9 @@ fn merged(
     strip(&mut configuration);
     validate::scope(target, &mut configuration);
     let live = live.map(|live| live.owned()).unwrap_or_default();
-    let mut next: Owned =
-        apply(&live, &configuration, applier).map_err(|it| Refusal::field_conflicts(&it))?;
+    let applier = Manager::of(manager, Operation::Apply, target);
+    let mut next = apply(&live, &configuration, applier, force)
+        .map_err(|conflicts| Refusal::field_conflicts(&conflicts))?;
     validate::defaults(target, &mut next.content);
     validate::object(target, &live.content, &next.content)?;
     validate::settle(target, &mut next.content);
@@ -84,14 +86,6 @@ pub(super) fn edited(
     mut object: Value,
     manager: &str,
 ) -> Result<State, Refusal> {
-    let api_version = target.kind.api_version();
-    let writer = Applier {
-        name: manager,
-        api_version: &api_version,
-        status: target.status,
-        custom: target.kind.custom,
-        force: true,
-    };
     let live = live.map(State::owned).unwrap_or_default();
     let managers = match object.pointer("/metadata/managedFields") {
         Some(_) => managers_of(&object),
@@ -103,7 +97,7 @@ pub(super) fn edited(
         let status = object["status"].take();
         object = live.content.clone();
         object["status"] = status;
-    } else if target.kind.status {
+    } else if target.kind.handling >= Handling::Status {
         validate::scope(target, &mut object);
         if let Some(status) = live.content.get("status") {
             object["status"] = status.clone();
@@ -116,14 +110,19 @@ pub(super) fn edited(
         content: live.content,
         managers,
     };
-    let mut next = update(&before, object, writer);
+    let writer = Manager::of(manager, Operation::Update, target);
+    let custom = target.kind.handling == Handling::Custom;
+    let mut next = update(&before, object, &writer, custom);
     validate::settle(target, &mut next.content);
     Ok(State::new(&next))
 }
 
 /// Removes empty maps, which the types of Go leave out.
 fn drop_empty_maps(target: &Target, object: &mut Value) {
-    if let Some(fields) = object.as_object_mut().filter(|_| !target.kind.custom) {
+    if let Some(fields) = object
+        .as_object_mut()
+        .filter(|_| target.kind.handling != Handling::Custom)
+    {
         let is_map = |field: &str| matches!(field, "binaryData" | "data" | "stringData");
         fields.retain(|field, value| !is_map(field) || *value != json!({}));
     }

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
+use serde::{Deserialize as _, Deserializer, Serialize as _, Serializer};
 use serde_json::{Map, Value, json};
 
 /// The places that field managers own. A place is the sequence of its path elements (`f:name`, `k:{…}`, `v:…`), each ended by
@@ -64,7 +65,8 @@ pub(super) fn written(place: &str) -> String {
     place.split_terminator('\0').map(written_element).collect()
 }
 
-pub(super) fn to_json(fields: &Fields) -> Value {
+/// Writes the form of `fieldsV1`.
+pub(super) fn serialize<S: Serializer>(fields: &Fields, into: S) -> Result<S::Ok, S::Error> {
     let mut root = json!({});
     let mut places = fields.iter().peekable();
     while let Some(place) = places.next() {
@@ -79,10 +81,11 @@ pub(super) fn to_json(fields: &Fields) -> Value {
             node["."] = json!({});
         }
     }
-    root
+    root.serialize(into)
 }
 
-pub(super) fn from_json(value: &Value) -> Fields {
+/// Reads the form of `fieldsV1`.
+pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Fields, D::Error> {
     fn read(value: &Value, path: &str, fields: &mut Fields) {
         let inside = value.as_object().filter(|map| !map.is_empty());
         if inside.is_none_or(|map| map.contains_key(".")) {
@@ -93,8 +96,8 @@ pub(super) fn from_json(value: &Value) -> Fields {
         }
     }
     let mut fields = Fields::new();
-    read(value, "", &mut fields);
-    fields
+    read(&Value::deserialize(from)?, "", &mut fields);
+    Ok(fields)
 }
 
 /// What a value contains, each with its path element and its own shape; nothing if it is owned as one.
@@ -117,19 +120,15 @@ pub(super) fn children(value: &Value, shape: Shape) -> Vec<(String, &Value, Shap
 }
 
 fn written_element(element: &str) -> String {
+    if let Some(name) = element.strip_prefix("f:") {
+        return format!(".{name}");
+    }
     let Some(key) = element.strip_prefix("k:") else {
-        let name = element.strip_prefix("f:");
-        return name.map_or_else(
-            || format!("[={}]", &element[2..]),
-            |name| format!(".{name}"),
-        );
+        return format!("[={}]", &element[2..]);
     };
     let parsed: Map<String, Value> = serde_json::from_str(key).unwrap_or_default();
-    let parts: Vec<String> = parsed
-        .iter()
-        .map(|(name, value)| format!("{name}={value}"))
-        .collect();
-    format!("[{}]", parts.join(","))
+    let parts = parsed.iter().map(|(name, value)| format!("{name}={value}"));
+    format!("[{}]", parts.collect::<Vec<_>>().join(","))
 }
 
 /// How a value is owned.

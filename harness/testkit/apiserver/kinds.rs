@@ -8,59 +8,48 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 /// One resource of the API.
-#[derive(Debug, PartialEq, Eq)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "a table of independent properties"
-)]
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Kind {
-    /// The API group; empty for the core group.
-    pub group: &'static str,
-    /// The version, such as `v1`.
-    pub version: &'static str,
+    /// Group and version: `v1`, `apps/v1`.
+    pub api_version: &'static str,
     /// The plural, as in paths.
     pub resource: &'static str,
     /// As `kind` has it.
     pub name: &'static str,
     /// Whether its objects are in namespaces.
     pub namespaced: bool,
-    /// Whether `metadata.generation` counts changes of what is neither metadata nor status.
-    pub generation: bool,
-    /// Whether `status` is a subresource: writes of the object leave it alone.
-    pub status: bool,
-    /// Whether a CustomResourceDefinition defines it.
-    pub custom: bool,
-    /// Whether it can only be asked: the two reviews.
-    pub review: bool,
+    /// How the server handles its objects.
+    pub handling: Handling,
+}
+
+/// How the server handles the objects of a kind; each adds something to the one before it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Handling {
+    /// It answers them and keeps none: the two reviews.
+    Review,
+    /// It keeps them.
+    Storage,
+    /// It counts changes of what is neither metadata nor status, in `metadata.generation`.
+    Generation,
+    /// It has a subresource `status`: writes of the object leave the status alone.
+    Status,
+    /// It knows them from a CustomResourceDefinition.
+    Custom,
 }
 
 impl Kind {
-    /// A cluster-scoped kind of version `v1`.
-    pub const fn new(group: &'static str, resource: &'static str, name: &'static str) -> Self {
-        Self {
-            group,
-            version: "v1",
-            resource,
-            name,
-            namespaced: false,
-            generation: false,
-            status: false,
-            custom: false,
-            review: false,
-        }
-    }
-
-    /// A namespaced kind of a CustomResourceDefinition, with a generation and a status subresource.
-    pub const fn custom(
-        group: &'static str,
-        version: &'static str,
+    /// A cluster-scoped kind whose objects are kept.
+    pub const fn new(
+        api_version: &'static str,
         resource: &'static str,
         name: &'static str,
     ) -> Self {
         Self {
-            version,
-            custom: true,
-            ..Self::new(group, resource, name).with_status()
+            api_version,
+            resource,
+            name,
+            namespaced: false,
+            handling: Handling::Storage,
         }
     }
 
@@ -70,199 +59,135 @@ impl Kind {
         self
     }
 
-    /// Another version.
-    pub const fn version(mut self, version: &'static str) -> Self {
-        self.version = version;
+    /// The same, handled so.
+    pub const fn with(mut self, handling: Handling) -> Self {
+        self.handling = handling;
         self
     }
 
-    /// Its objects are in namespaces and have a generation and a status.
-    const fn with_status(mut self) -> Self {
-        self.status = true;
-        self.with_generation().namespaced()
-    }
-
-    const fn with_generation(mut self) -> Self {
-        self.generation = true;
-        self
-    }
-
-    const fn review(mut self) -> Self {
-        self.review = true;
-        self
-    }
-
-    /// `v1`, `apps/v1`.
-    pub fn api_version(&self) -> String {
-        if self.group.is_empty() {
-            self.version.to_owned()
-        } else {
-            format!("{}/{}", self.group, self.version)
-        }
-    }
-
-    /// `secrets`, `deployments.apps`: how messages name it.
-    pub(super) fn qualified(&self) -> String {
-        if self.group.is_empty() {
-            self.resource.to_owned()
-        } else {
-            format!("{}.{}", self.resource, self.group)
-        }
+    /// The API group; empty for the core group.
+    pub(super) fn group(&self) -> &'static str {
+        self.api_version.split_once('/').map_or("", |it| it.0)
     }
 }
 
-impl PartialOrd for Kind {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
+/// The document behind a path such as `/apis` or `/api/v1`; `None` if nothing is there.
+pub(super) fn document(kinds: &[&Kind], path: &str) -> Option<Value> {
+    match path.trim_matches('/').split('/').collect::<Vec<_>>()[..] {
+        ["version"] => Some(json!({
+            "major": "1", "minor": "36", "gitVersion": "v1.36.3", "platform": "linux/amd64",
+        })),
+        ["api"] => Some(json!({
+            "kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [],
+        })),
+        ["apis"] => {
+            let groups: BTreeSet<&str> = kinds.iter().map(|kind| kind.group()).collect();
+            let groups = groups.into_iter().filter(|group| !group.is_empty());
+            let groups: Vec<Value> = groups.filter_map(|it| group_document(kinds, it)).collect();
+            Some(json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}))
+        }
+        ["apis", group] => group_document(kinds, group).map(|mut document| {
+            document["kind"] = json!("APIGroup");
+            document["apiVersion"] = json!("v1");
+            document
+        }),
+        ["api", version] => resources(kinds, version),
+        ["apis", group, version] => resources(kinds, &format!("{group}/{version}")),
+        _ => None,
     }
 }
 
-impl Ord for Kind {
-    /// Versions of a resource are kinds of their own.
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        let key = |it: &Self| (it.group, it.resource, it.version);
-        key(self).cmp(&key(other))
+/// Whether a path leads into a group that is served.
+pub(super) fn has_group(kinds: &[&Kind], path: &str) -> bool {
+    let mut segments = path.trim_matches('/').split('/');
+    match (segments.next(), segments.next()) {
+        (Some("apis"), Some(group)) => kinds.iter().any(|kind| kind.group() == group),
+        (root, _) => root == Some("api"),
     }
 }
 
-/// The kinds that are served; those of a group stand together.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Served<'a>(pub(super) &'a [&'static Kind]);
-
-impl Served<'_> {
-    fn kinds(self) -> impl Iterator<Item = &'static Kind> + Clone {
-        self.0.iter().copied()
-    }
-
-    /// The kind that a path means.
-    pub(super) fn find(self, group: &str, version: &str, resource: &str) -> Option<&'static Kind> {
-        let wanted = (group, version, resource);
-        let mut kinds = self.kinds();
-        kinds.find(|it| (it.group, it.version, it.resource) == wanted)
-    }
-
-    /// The document behind a path such as `/apis` or `/api/v1`; `None` if nothing is there.
-    pub(super) fn document(self, path: &str) -> Option<Value> {
-        match path.trim_matches('/').split('/').collect::<Vec<_>>()[..] {
-            ["version"] => Some(json!({
-                "major": "1", "minor": "36", "gitVersion": "v1.36.3", "platform": "linux/amd64",
-            })),
-            ["api"] => Some(json!({
-                "kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": [],
-            })),
-            ["apis"] => {
-                let groups: Vec<Value> = self.groups().map(|group| self.group(group)).collect();
-                Some(json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}))
-            }
-            ["apis", group] => self.groups().find(|it| *it == group).map(|group| {
-                let mut document = self.group(group);
-                document["kind"] = json!("APIGroup");
-                document["apiVersion"] = json!("v1");
-                document
-            }),
-            ["api", version] => self.resources("", version),
-            ["apis", group, version] => self.resources(group, version),
-            _ => None,
-        }
-    }
-
-    /// Whether a path leads into a group that is served.
-    pub(super) fn has_group(self, path: &str) -> bool {
-        let mut segments = path.trim_matches('/').split('/');
-        match (segments.next(), segments.next()) {
-            (Some("apis"), Some(group)) => self.groups().any(|it| it == group),
-            (root, _) => root == Some("api"),
-        }
-    }
-
-    fn groups(self) -> impl Iterator<Item = &'static str> + use<> {
-        let groups: BTreeSet<&str> = self.kinds().map(|kind| kind.group).collect();
-        groups.into_iter().filter(|group| !group.is_empty())
-    }
-
-    fn group(self, group: &str) -> Value {
-        let kinds = self.kinds().filter(|kind| kind.group == group);
-        let versions: BTreeSet<&str> = kinds.map(|kind| kind.version).collect();
-        let entry = |version: &&str| json!({"groupVersion": format!("{group}/{version}"), "version": version});
-        let entries: Vec<Value> = versions.iter().map(entry).collect();
-        json!({"name": group, "preferredVersion": entries.first(), "versions": entries})
-    }
-
-    fn resources(self, group: &str, version: &str) -> Option<Value> {
-        let kinds = self
-            .kinds()
-            .filter(|it| it.group == group && it.version == version);
-        let group_version = kinds.clone().next()?.api_version();
-        let resources: Vec<Value> = kinds.map(resource).collect();
-        let mut list = json!({
-            "kind": "APIResourceList", "groupVersion": group_version, "resources": resources,
-        });
-        // The core group's is older than the convention.
-        if !group.is_empty() {
-            list["apiVersion"] = json!("v1");
-        }
-        Some(list)
-    }
+fn group_document(kinds: &[&Kind], group: &str) -> Option<Value> {
+    let kinds = kinds.iter().filter(|kind| kind.group() == group);
+    let versions: BTreeSet<&str> = kinds.map(|kind| kind.api_version).collect();
+    let entries = versions.iter().map(|api_version| {
+        let version = api_version.rsplit('/').next();
+        json!({"groupVersion": api_version, "version": version})
+    });
+    let entries: Vec<Value> = entries.collect();
+    let preferred = entries.first()?;
+    Some(json!({"name": group, "preferredVersion": preferred, "versions": entries}))
 }
 
-fn resource(kind: &Kind) -> Value {
-    let all = "create delete get list patch update watch";
-    let verbs = if kind.review { "create" } else { all };
-    let verbs: Vec<&str> = verbs.split(' ').collect();
-    json!({
-        "name": kind.resource, "singularName": kind.name.to_lowercase(), "kind": kind.name,
-        "namespaced": kind.namespaced, "verbs": verbs,
-    })
+fn resources(kinds: &[&Kind], api_version: &str) -> Option<Value> {
+    let kinds = kinds.iter().filter(|it| it.api_version == api_version);
+    let resources = kinds.map(|kind| {
+        let all = "create delete get list patch update watch";
+        let is_review = kind.handling == Handling::Review;
+        let verbs = if is_review { "create" } else { all };
+        json!({
+            "name": kind.resource, "singularName": kind.name.to_lowercase(), "kind": kind.name,
+            "namespaced": kind.namespaced, "verbs": verbs.split(' ').collect::<Vec<_>>(),
+        })
+    });
+    let resources: Vec<Value> = resources.collect();
+    let mut list = json!({
+        "kind": "APIResourceList", "groupVersion": api_version, "resources": resources,
+    });
+    // The core group's is older than the convention.
+    if api_version.contains('/') {
+        list["apiVersion"] = json!("v1");
+    }
+    (!resources.is_empty()).then_some(list)
 }
 
 /// `Runtime` of the infrastructure manager.
-pub static RUNTIMES: Kind = Kind::custom(
-    "infrastructuremanager.kyma-project.io",
-    "v1",
+pub static RUNTIMES: Kind = custom(
+    "infrastructuremanager.kyma-project.io/v1",
     "runtimes",
     "Runtime",
 );
 /// `RuntimeBootstrapper` of the product.
-pub static BOOTSTRAPPERS: Kind = Kind::custom(
-    "operator.kyma-project.io",
-    "v1alpha1",
+pub static BOOTSTRAPPERS: Kind = custom(
+    "operator.kyma-project.io/v1alpha1",
     "runtimebootstrappers",
     "RuntimeBootstrapper",
 );
-/// The resource of ClusterTrustBundles.
-pub const TRUST_BUNDLES: &str = "clustertrustbundles";
-const ADMISSION: &str = "admissionregistration.k8s.io";
-const AUTHORIZATION: &str = "authorization.k8s.io";
-const RBAC: &str = "rbac.authorization.k8s.io";
 
-/// The kinds that every server serves unless told otherwise.
-pub(super) fn builtin() -> Vec<&'static Kind> {
-    KINDS.iter().collect()
+const fn custom(api_version: &'static str, resource: &'static str, name: &'static str) -> Kind {
+    let kind = Kind::new(api_version, resource, name);
+    kind.namespaced().with(Handling::Custom)
 }
 
+/// The resource of ClusterTrustBundles.
+pub const TRUST_BUNDLES: &str = "clustertrustbundles";
+const ADMISSION: &str = "admissionregistration.k8s.io/v1";
+const AUTHORIZATION: &str = "authorization.k8s.io/v1";
+const RBAC: &str = "rbac.authorization.k8s.io/v1";
+
+/// The kinds that every server serves unless told otherwise.
 #[rustfmt::skip]
-static KINDS: [Kind; 23] = [
-    Kind::new("", "configmaps", "ConfigMap").namespaced(),
-    Kind::new("", "events", "Event").namespaced(),
-    Kind::new("", "namespaces", "Namespace"),
-    Kind::new("", "pods", "Pod").with_status(),
-    Kind::new("", "secrets", "Secret").namespaced(),
-    Kind::new("", "serviceaccounts", "ServiceAccount").namespaced(),
-    Kind::new("", "services", "Service").namespaced(),
-    Kind::new(ADMISSION, "mutatingwebhookconfigurations", "MutatingWebhookConfiguration").with_generation(),
-    Kind::new(ADMISSION, "validatingwebhookconfigurations", "ValidatingWebhookConfiguration").with_generation(),
-    Kind::new("apps", "deployments", "Deployment").with_status(),
-    Kind::new(AUTHORIZATION, "selfsubjectaccessreviews", "SelfSubjectAccessReview").review(),
-    Kind::new(AUTHORIZATION, "selfsubjectrulesreviews", "SelfSubjectRulesReview").review(),
-    Kind::new("certificates.k8s.io", "certificatesigningrequests", "CertificateSigningRequest"),
-    Kind::new("certificates.k8s.io", TRUST_BUNDLES, "ClusterTrustBundle").version("v1beta1"),
-    Kind::new("coordination.k8s.io", "leases", "Lease").namespaced(),
-    Kind::new("events.k8s.io", "events", "Event").namespaced(),
-    Kind::new("networking.k8s.io", "networkpolicies", "NetworkPolicy").namespaced().with_generation(),
-    Kind::new("policy", "poddisruptionbudgets", "PodDisruptionBudget").with_status(),
-    Kind::new(RBAC, "clusterrolebindings", "ClusterRoleBinding"),
-    Kind::new(RBAC, "clusterroles", "ClusterRole"),
-    Kind::new(RBAC, "rolebindings", "RoleBinding").namespaced(),
-    Kind::new(RBAC, "roles", "Role").namespaced(),
-    Kind::new("scheduling.k8s.io", "priorityclasses", "PriorityClass").with_generation(),
+pub(super) static BUILTIN: [&Kind; 23] = [
+    &Kind::new("v1", "configmaps", "ConfigMap").namespaced(),
+    &Kind::new("v1", "events", "Event").namespaced(),
+    &Kind::new("v1", "namespaces", "Namespace"),
+    &Kind::new("v1", "pods", "Pod").namespaced().with(Handling::Status),
+    &Kind::new("v1", "secrets", "Secret").namespaced(),
+    &Kind::new("v1", "serviceaccounts", "ServiceAccount").namespaced(),
+    &Kind::new("v1", "services", "Service").namespaced(),
+    &Kind::new(ADMISSION, "mutatingwebhookconfigurations", "MutatingWebhookConfiguration").with(Handling::Generation),
+    &Kind::new(ADMISSION, "validatingwebhookconfigurations", "ValidatingWebhookConfiguration").with(Handling::Generation),
+    &Kind::new("apps/v1", "deployments", "Deployment").namespaced().with(Handling::Status),
+    &Kind::new(AUTHORIZATION, "selfsubjectaccessreviews", "SelfSubjectAccessReview").with(Handling::Review),
+    &Kind::new(AUTHORIZATION, "selfsubjectrulesreviews", "SelfSubjectRulesReview").with(Handling::Review),
+    &Kind::new("certificates.k8s.io/v1", "certificatesigningrequests", "CertificateSigningRequest"),
+    &Kind::new("certificates.k8s.io/v1beta1", TRUST_BUNDLES, "ClusterTrustBundle"),
+    &Kind::new("coordination.k8s.io/v1", "leases", "Lease").namespaced(),
+    &Kind::new("events.k8s.io/v1", "events", "Event").namespaced(),
+    &Kind::new("networking.k8s.io/v1", "networkpolicies", "NetworkPolicy").namespaced().with(Handling::Generation),
+    &Kind::new("policy/v1", "poddisruptionbudgets", "PodDisruptionBudget").namespaced().with(Handling::Status),
+    &Kind::new(RBAC, "clusterrolebindings", "ClusterRoleBinding"),
+    &Kind::new(RBAC, "clusterroles", "ClusterRole"),
+    &Kind::new(RBAC, "rolebindings", "RoleBinding").namespaced(),
+    &Kind::new(RBAC, "roles", "Role").namespaced(),
+    &Kind::new("scheduling.k8s.io/v1", "priorityclasses", "PriorityClass").with(Handling::Generation),
 ];

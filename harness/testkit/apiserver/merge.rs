@@ -5,28 +5,51 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::fields::{self, Fields, Shape, at, children, collect, element_key, has_within};
 use super::object::KEPT_APART;
+use super::request::Target;
+use super::status::Complaint;
 
 /// How a manager came to own fields.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(super) enum Operation {
     Apply,
     Update,
 }
 
-/// One entry of `metadata.managedFields`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// One entry of `metadata.managedFields`, without its time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", tag = "fieldsType", rename = "FieldsV1")]
 pub(super) struct Manager {
+    #[serde(rename = "manager")]
     pub(super) name: String,
     pub(super) operation: Operation,
-    /// Whether it wrote the subresource `status`.
-    pub(super) status: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) subresource: Option<String>,
     pub(super) api_version: String,
+    #[serde(rename = "fieldsV1", with = "fields")]
     pub(super) fields: Fields,
+}
+
+impl Manager {
+    /// Who writes a target; it owns nothing yet.
+    pub(super) fn of(name: &str, operation: Operation, target: &Target) -> Self {
+        Self {
+            name: name.to_owned(),
+            operation,
+            subresource: target.status.then(|| "status".to_owned()),
+            api_version: target.kind.api_version.to_owned(),
+            fields: Fields::new(),
+        }
+    }
+
+    /// What tells entries apart.
+    fn key(&self) -> (Operation, &str, Option<&str>) {
+        (self.operation, &self.name, self.subresource.as_deref())
+    }
 }
 
 /// An object as the API server keeps it: without what it writes itself, and its owners.
@@ -36,35 +59,16 @@ pub(super) struct Owned {
     pub(super) managers: Vec<Manager>,
 }
 
-/// Who writes, and how hard.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Applier<'a> {
-    pub(super) name: &'a str,
-    pub(super) api_version: &'a str,
-    pub(super) status: bool,
-    /// Whether the kind is one of a CustomResourceDefinition, whose maps are no structs of Go.
-    pub(super) custom: bool,
-    pub(super) force: bool,
-}
-
-/// A field that another manager owns and that was to be changed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Conflict {
-    pub(super) manager: String,
-    pub(super) operation: Operation,
-    pub(super) api_version: String,
-    pub(super) field: String,
-}
-
-/// Merges an applied configuration into what is there.
+/// Merges an applied configuration into what is there. Without force, fields of other managers are not changed.
 pub(super) fn apply(
     live: &Owned,
     configuration: &Value,
-    applier: Applier<'_>,
-) -> Result<Owned, Vec<Conflict>> {
-    let is_applier = |it: &Manager| is_entry(it, applier, Operation::Apply);
+    applier: Manager,
+    force: bool,
+) -> Result<Owned, Vec<Complaint>> {
+    let is_applier = |it: &Manager| it.key() == applier.key();
     let (own, mut others): (Vec<Manager>, Vec<Manager>) =
-        owners(live, applier).into_iter().partition(is_applier);
+        owners(live, &applier).into_iter().partition(is_applier);
     let now = &fields::all(configuration) - &server_owned();
     let mut content = live.content.clone();
     merge(&mut content, configuration, Shape::Map);
@@ -75,18 +79,15 @@ pub(super) fn apply(
     }
     let changed = changes(&live.content, &content);
     let conflicts = conflicts(&others, &changed);
-    if !applier.force && !conflicts.is_empty() {
+    if !force && !conflicts.is_empty() {
         return Err(conflicts);
     }
     for other in &mut others {
         other.fields = &other.fields - &changed;
     }
     others.push(Manager {
-        name: applier.name.to_owned(),
-        operation: Operation::Apply,
-        status: applier.status,
-        api_version: applier.api_version.to_owned(),
         fields: now,
+        ..applier
     });
     Ok(Owned {
         content,
@@ -95,25 +96,26 @@ pub(super) fn apply(
 }
 
 /// The owners; what has none is treated as written by a manager before the first apply.
-fn owners(live: &Owned, applier: Applier<'_>) -> Vec<Manager> {
+fn owners(live: &Owned, applier: &Manager) -> Vec<Manager> {
     if !live.managers.is_empty() || live.content.is_null() {
         return live.managers.clone();
     }
     vec![Manager {
         name: "before-first-apply".to_owned(),
         operation: Operation::Update,
-        status: false,
-        api_version: applier.api_version.to_owned(),
+        subresource: None,
+        api_version: applier.api_version.clone(),
         fields: &changes(&Value::Null, &live.content) - &server_owned(),
     }]
 }
 
-/// Who owns what after a write that was no apply: the writer owns what it changed.
-pub(super) fn update(live: &Owned, content: Value, writer: Applier<'_>) -> Owned {
+/// Who owns what after a write that was no apply: the writer owns what it changed. Maps of a custom resource are no structs
+/// of Go.
+pub(super) fn update(live: &Owned, content: Value, writer: &Manager, custom: bool) -> Owned {
     let mut changed = &changes(&live.content, &content) - &server_owned();
     // A map of a custom resource that was not there before is a place of its own, also at the top.
     let fields = content.as_object().into_iter().flatten();
-    for (field, _) in fields.filter(|(field, _)| writer.custom && *field != "metadata") {
+    for (field, _) in fields.filter(|(field, _)| custom && *field != "metadata") {
         let place = at("", &format!("f:{field}"));
         if live.content[field].is_null() && has_within(&changed, &place) {
             changed.insert(place);
@@ -121,54 +123,40 @@ pub(super) fn update(live: &Owned, content: Value, writer: Applier<'_>) -> Owned
     }
     let present = fields::with_inner_places(&content);
     let mut managers = live.managers.clone();
+    if !managers.iter().any(|it| it.key() == writer.key()) {
+        managers.push(writer.clone());
+    }
     for manager in &mut managers {
-        if !is_entry(manager, writer, Operation::Update) {
-            manager.fields = &manager.fields - &changed;
-        }
         // An owner of something that is gone owns it no longer.
         manager.fields = &manager.fields & &present;
-    }
-    let is_own = |it: &&mut Manager| is_entry(it, writer, Operation::Update);
-    match managers.iter_mut().find(is_own) {
-        Some(own) => own.fields.extend(changed),
-        None => managers.push(Manager {
-            name: writer.name.to_owned(),
-            operation: Operation::Update,
-            status: writer.status,
-            api_version: writer.api_version.to_owned(),
-            fields: changed,
-        }),
+        manager.fields = if manager.key() == writer.key() {
+            &manager.fields | &changed
+        } else {
+            &manager.fields - &changed
+        };
     }
     Owned {
         content,
         managers: orderly(managers),
     }
 }
-
-/// Whether an entry is that of the writer.
-fn is_entry(entry: &Manager, writer: Applier<'_>, operation: Operation) -> bool {
-    (entry.name.as_str(), entry.operation, entry.status) == (writer.name, operation, writer.status)
-}
-
 /// Appliers first, each kind by name, without those that own nothing.
 fn orderly(mut managers: Vec<Manager>) -> Vec<Manager> {
     managers.retain(|manager| !manager.fields.is_empty());
-    managers.sort_by(|one, two| {
-        (one.operation, &one.name, one.status).cmp(&(two.operation, &two.name, two.status))
-    });
+    managers.sort_by(|one, two| one.key().cmp(&two.key()));
     managers
 }
 
-fn conflicts(others: &[Manager], changed: &Fields) -> Vec<Conflict> {
+/// The fields that other managers own and that were to be changed.
+fn conflicts(others: &[Manager], changed: &Fields) -> Vec<Complaint> {
     let of = |other: &Manager| {
-        let other = other.clone();
-        let places = &other.fields & changed;
-        places.into_iter().map(move |place| Conflict {
-            manager: other.name.clone(),
-            operation: other.operation,
-            api_version: other.api_version.clone(),
-            field: fields::written(&place),
-        })
+        let using = match other.operation {
+            Operation::Apply => String::new(),
+            Operation::Update => format!(" using {}", other.api_version),
+        };
+        let text = format!("conflict with {:?}{using}", other.name);
+        let places = (&other.fields & changed).into_iter();
+        places.map(move |it| (fields::written(&it), "FieldManagerConflict", text.clone()))
     };
     others.iter().flat_map(of).collect()
 }
@@ -277,71 +265,4 @@ fn server_owned() -> Fields {
     let metadata = at("", "f:metadata");
     let inner = KEPT_APART.map(|field| at(&metadata, &format!("f:{field}")));
     top.into_iter().chain(inner).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use rstest::rstest;
-    use serde_json::json;
-
-    use super::*;
-
-    fn applier(name: &str, force: bool) -> Applier<'_> {
-        Applier {
-            name,
-            api_version: "v1",
-            status: false,
-            custom: false,
-            force,
-        }
-    }
-
-    fn applied(live: &Owned, name: &str, content: impl std::borrow::Borrow<Value>) -> Owned {
-        apply(live, content.borrow(), applier(name, false)).unwrap()
-    }
-
-    /// What every manager owns: `a .data.one, b .data.two`.
-    fn owners(owned: &Owned) -> String {
-        let managers = owned.managers.iter();
-        let places = managers.flat_map(|it| it.fields.iter().map(move |place| (&it.name, place)));
-        let places = places.map(|(name, place)| format!("{name} {}", fields::written(place)));
-        places.collect::<Vec<_>>().join(", ")
-    }
-
-    #[test]
-    fn elements_of_a_keyed_list_are_owned_one_by_one() {
-        let pods = |containers: &[(&str, &str)]| {
-            let containers = containers
-                .iter()
-                .map(|(name, image)| json!({"name": name, "image": image}));
-            let containers: Value = containers.collect();
-            json!({"spec": {"template": {"spec": {"containers": containers}}}})
-        };
-        let live = applied(&Owned::default(), "a", pods(&[("web", "1"), ("log", "1")]));
-        let both = applied(&live, "b", pods(&[("side", "2")]));
-        let less = applied(&both, "a", pods(&[("web", "3")]));
-        assert_eq!(less.content, pods(&[("web", "3"), ("side", "2")]));
-    }
-
-    #[test]
-    fn an_atomic_value_is_replaced_as_one() {
-        let first = json!({"spec": {"selector": {"x": "1"}, "args": ["a"]}});
-        let second = json!({"spec": {"selector": {"y": "2"}, "args": ["b"]}});
-        let live = applied(&Owned::default(), "a", first);
-        assert_eq!(applied(&live, "a", &second).content, second);
-    }
-
-    #[rstest]
-    #[case::changed(json!({"data": {"one": "other", "two": "2"}}), "a .data.two, kubectl .data.one")]
-    #[case::added(json!({"data": {"one": "1", "two": "2", "three": "3"}}), "a .data.one, a .data.two, kubectl .data.three")]
-    #[case::removed(json!({"data": {"two": "2"}}), "a .data.two")]
-    fn a_writer_that_does_not_apply_owns_what_it_changed(
-        #[case] content: Value,
-        #[case] expected: &str,
-    ) {
-        let first = json!({"data": {"one": "1", "two": "2"}});
-        let live = applied(&Owned::default(), "a", first);
-        let next = update(&live, content, applier("kubectl", false));
-        assert_eq!(owners(&next), expected);
-    }
 }

@@ -4,17 +4,19 @@
 //! a [`State`] never changes and is shared by every cluster that has the same; what differs (uid, versions, times,
 //! counters) is numbers.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 use sha2::{Digest as _, Sha256};
 
 use super::behaviour::Behaviour;
-use super::fields;
-use super::kinds::Kind;
-use super::merge::{Manager, Operation, Owned};
+use super::kinds::{Handling, Kind};
+use super::merge::{Manager, Owned};
+use super::store::Common;
 
 /// Where an object is.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -22,6 +24,17 @@ pub(super) struct Key {
     pub(super) kind: &'static Kind,
     pub(super) namespace: Arc<str>,
     pub(super) name: Arc<str>,
+}
+
+impl fmt::Display for Key {
+    /// `secrets "a"`, `deployments.apps "a"`: how messages name it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Kind { resource, .. } = self.kind;
+        match self.kind.group() {
+            "" => write!(f, "{resource} \"{}\"", self.name),
+            group => write!(f, "{resource}.{group} \"{}\"", self.name),
+        }
+    }
 }
 
 /// Content and owners.
@@ -51,7 +64,7 @@ impl State {
         }
         let mut object = owned.content.clone();
         if !owned.managers.is_empty() {
-            object["metadata"]["managedFields"] = owned.managers.iter().map(entry_of).collect();
+            object["metadata"]["managedFields"] = json!(owned.managers);
         }
         Self {
             digest: digest([object.to_string()]),
@@ -76,11 +89,11 @@ impl State {
 }
 
 /// One object of one cluster.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Stored {
     /// Absent once it was deleted; the counters stay.
     pub(super) state: Option<Arc<State>>,
-    pub(super) uid: Uid,
+    pub(super) uid: Arc<str>,
     pub(super) version: u64,
     pub(super) generation: u32,
     /// Since the start of the server, like the times below.
@@ -94,62 +107,31 @@ pub(super) struct Stored {
     pub(super) idle_applies: u32,
 }
 
-/// A uid: the number of the cluster and that of the object in it, or one that a test has chosen.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Uid {
-    Numbered { cluster: u32, object: u32 },
-    Chosen(Arc<str>),
-}
-
-impl std::fmt::Display for Uid {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Self::Numbered { cluster, object } => {
-                write!(f, "{cluster:08x}-0000-4000-8000-{object:012x}")
-            }
-            Self::Chosen(uid) => f.write_str(uid),
-        }
-    }
-}
-
-/// What a rendering depends on besides the object.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Scene<'a> {
-    /// When the server started, for times that people read.
-    pub(super) start: Timestamp,
-    /// Since then.
-    pub(super) now: Duration,
-    pub(super) behaviour: &'a Behaviour,
-}
-
-impl Scene<'_> {
-    fn time(&self, since_start: Duration) -> Value {
-        let seconds = i64::try_from(since_start.as_secs()).unwrap_or_default();
-        let time = Timestamp::from_second(self.start.as_second() + seconds);
-        json!(time.unwrap_or(self.start).to_string())
-    }
-}
-
 impl Stored {
     /// The object as the API server would give it; `None` once it is deleted.
-    pub(super) fn render(&self, key: &Key, scene: Scene<'_>) -> Option<Value> {
+    pub(super) fn render(
+        &self,
+        key: &Key,
+        common: &Common,
+        behaviour: &Behaviour,
+    ) -> Option<Value> {
         let mut object = self.state.as_ref()?.object.clone();
-        object["apiVersion"] = json!(key.kind.api_version());
+        object["apiVersion"] = json!(key.kind.api_version);
         object["kind"] = json!(key.kind.name);
         let metadata = &mut object["metadata"];
         let is_kube_system = key.kind.resource == "namespaces" && &*key.name == "kube-system";
-        let identity = scene.behaviour.identity.clone().filter(|_| is_kube_system);
+        let identity = behaviour.identity.as_deref().filter(|_| is_kube_system);
         metadata["name"] = json!(&*key.name);
-        metadata["uid"] = json!(identity.unwrap_or_else(|| self.uid.to_string()));
+        metadata["uid"] = json!(identity.unwrap_or(&self.uid));
         metadata["resourceVersion"] = json!(self.version.to_string());
-        metadata["creationTimestamp"] = scene.time(self.created);
+        metadata["creationTimestamp"] = json!(common.time(self.created).to_string());
         if !key.namespace.is_empty() {
             metadata["namespace"] = json!(&*key.namespace);
         }
         if let Some(deleted) = self.deleted {
             metadata["deletionTimestamp"] = json!(deleted.to_string());
         }
-        if key.kind.generation {
+        if key.kind.handling >= Handling::Generation {
             metadata["generation"] = json!(self.generation);
         }
         // Indexing would add what is not there.
@@ -157,19 +139,17 @@ impl Stored {
             .get_mut("managedFields")
             .and_then(Value::as_array_mut);
         for entry in managers.into_iter().flatten() {
-            entry["time"] = scene.time(self.changed);
+            entry["time"] = json!(common.time(self.changed).to_string());
         }
         if key.kind.resource == "deployments" && object["status"].is_null() {
             let replicas = object["spec"]["replicas"].as_u64().unwrap_or(1);
-            object["status"] = self.deployment_status(replicas, scene);
+            object["status"] = self.deployment_status(replicas, common, !behaviour.stuck);
         }
         Some(object)
     }
 
     /// What the Deployment controller would write: computed, so that a rollout needs no timer and no write.
-    fn deployment_status(&self, replicas: u64, scene: Scene<'_>) -> Value {
-        let takes = scene.behaviour.rollout.time();
-        let done = takes.is_some_and(|takes| scene.now >= self.respecified + takes);
+    fn deployment_status(&self, replicas: u64, common: &Common, done: bool) -> Value {
         // Pods beyond the wanted ones during a rolling update: a quarter, which is the default.
         let surge = replicas.div_ceil(4);
         // While Pods of a new template do not become ready, a rolling update keeps those of the earlier one beside them.
@@ -178,22 +158,25 @@ impl Stored {
             (false, ..=1) => (replicas, replicas, 0),
             (false, _) => (replicas + surge, surge, replicas),
         };
-        let time = scene.time(self.respecified);
-        let condition = |kind: &str, is_so: bool, reasons: [&str; 2]| {
+        let time = common.time(self.respecified).to_string();
+        let condition = |kind: &str, is_so: bool, reason: &str| {
             let status = if is_so { "True" } else { "False" };
-            json!({"type": kind, "status": status, "reason": reasons[usize::from(!is_so)],
+            json!({"type": kind, "status": status, "reason": reason,
                 "lastUpdateTime": time, "lastTransitionTime": time})
         };
-        let minimum = ["MinimumReplicasAvailable", "MinimumReplicasUnavailable"];
-        let mut progressing = condition("Progressing", true, ["ReplicaSetUpdated", ""]);
-        if done {
-            progressing["reason"] = json!("NewReplicaSetAvailable");
-        }
+        let (minimum, progress) = match (ready == replicas, done) {
+            (true, true) => ("MinimumReplicasAvailable", "NewReplicaSetAvailable"),
+            (true, false) => ("MinimumReplicasAvailable", "ReplicaSetUpdated"),
+            (false, _) => ("MinimumReplicasUnavailable", "ReplicaSetUpdated"),
+        };
         json!({
             "observedGeneration": self.generation,
             "replicas": all, "updatedReplicas": updated,
             "readyReplicas": ready, "availableReplicas": ready, "unavailableReplicas": all - ready,
-            "conditions": [condition("Available", ready == replicas, minimum), progressing],
+            "conditions": [
+                condition("Available", ready == replicas, minimum),
+                condition("Progressing", true, progress),
+            ],
         })
     }
 }
@@ -211,31 +194,10 @@ pub(super) fn digest(parts: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Diges
 /// `managedFields` of an object that a client sent back.
 pub(super) fn managers_of(object: &Value) -> Vec<Manager> {
     let entries = object["metadata"]["managedFields"].as_array();
-    let manager = |entry: &Value| {
-        Some(Manager {
-            name: entry["manager"].as_str()?.to_owned(),
-            operation: match entry["operation"].as_str()? {
-                "Apply" => Operation::Apply,
-                _ => Operation::Update,
-            },
-            status: entry["subresource"] == "status",
-            api_version: entry["apiVersion"].as_str()?.to_owned(),
-            fields: fields::from_json(&entry["fieldsV1"]),
-        })
-    };
-    entries.into_iter().flatten().filter_map(manager).collect()
-}
-
-/// The entry of a manager in `managedFields`, without the time.
-fn entry_of(manager: &Manager) -> Value {
-    let mut entry = json!({
-        "manager": manager.name, "operation": manager.operation, "apiVersion": manager.api_version,
-        "fieldsType": "FieldsV1", "fieldsV1": fields::to_json(&manager.fields),
-    });
-    if manager.status {
-        entry["subresource"] = json!("status");
-    }
-    entry
+    let entries = entries.into_iter().flatten();
+    entries
+        .filter_map(|it| Manager::deserialize(it).ok())
+        .collect()
 }
 
 /// Removes what the store keeps beside the content.

@@ -4,31 +4,37 @@
 
 use http::Uri;
 use percent_encoding::percent_decode_str;
+use serde::de::{Deserialize, Deserializer, Error};
 use serde_json::Value;
 
-use super::kinds::{Kind, Served};
+use super::kinds::{Handling, Kind};
 use super::object::{Key, State};
 use super::status::Refusal;
 
 /// Objects of one kind, or one of them.
 #[derive(Debug, Clone)]
 pub(super) struct Target {
-    pub(super) kind: &'static Kind,
-    /// Empty for cluster-scoped kinds, and where all namespaces are meant.
-    pub(super) namespace: String,
-    /// Empty for a collection.
-    pub(super) name: String,
+    /// Its namespace is empty for cluster-scoped kinds, and where all namespaces are meant; its name for a collection.
+    pub(super) key: Key,
     /// Whether the subresource `status` is meant.
     pub(super) status: bool,
 }
 
+impl std::ops::Deref for Target {
+    type Target = Key;
+
+    fn deref(&self) -> &Key {
+        &self.key
+    }
+}
+
 impl Target {
     /// `None` for a path that names no kind that is served.
-    pub(super) fn parse(path: &str, served: Served<'_>) -> Option<Self> {
+    pub(super) fn parse(path: &str, kinds: &[&'static Kind]) -> Option<Self> {
         let segments: Vec<&str> = path.trim_start_matches('/').split('/').collect();
-        let (group, version, rest) = match segments.as_slice() {
-            ["api", version, rest @ ..] => ("", *version, rest),
-            ["apis", group, version, rest @ ..] => (*group, *version, rest),
+        let (api_version, rest) = match segments.as_slice() {
+            ["api", version, rest @ ..] => ((*version).to_owned(), rest),
+            ["apis", group, version, rest @ ..] => (format!("{group}/{version}"), rest),
             _ => return None,
         };
         let (rest, status) = match rest {
@@ -43,48 +49,53 @@ impl Target {
             ["namespaces", namespace, resource, name] => (*namespace, *resource, *name),
             _ => return None,
         };
-        let kind = served.find(group, version, resource)?;
+        let is_meant = |it: &&&Kind| it.api_version == api_version && it.resource == resource;
+        let kind = *kinds.iter().find(is_meant)?;
         // All objects of a namespaced kind may be listed.
         let scope = kind.namespaced != namespace.is_empty() || (kind.namespaced && name.is_empty());
-        let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
-        (scope && (kind.status || !status)).then(|| Self {
-            kind,
-            namespace: decoded(namespace),
-            name: decoded(name),
+        let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into();
+        (scope && (kind.handling >= Handling::Status || !status)).then(|| Self {
+            key: Key {
+                kind,
+                namespace: decoded(namespace),
+                name: decoded(name),
+            },
             status,
         })
     }
 
-    /// Where the object is kept.
-    pub(super) fn key(&self) -> Key {
-        Key {
-            kind: self.kind,
-            namespace: self.namespace.as_str().into(),
-            name: self.name.as_str().into(),
-        }
+    /// The resource in the words of RBAC: `pods`, `pods/status`.
+    pub(super) fn resource(&self) -> String {
+        let part = if self.status { "/status" } else { "" };
+        format!("{}{part}", self.kind.resource)
     }
 }
 
 /// The parameters of a request.
-#[derive(Debug, Default, PartialEq, Eq, Clone)]
+#[derive(Debug, Default, Clone, serde::Deserialize)]
+#[serde(default, rename_all = "camelCase")]
 pub(super) struct Query {
     pub(super) watch: bool,
     pub(super) force: bool,
-    pub(super) field_manager: Option<String>,
-    pub(super) resource_version: Option<String>,
-    /// The largest number of objects in a page.
-    pub(super) limit: Option<usize>,
+    pub(super) field_manager: String,
+    pub(super) resource_version: String,
+    /// The largest number of objects in a page; 0 for no bound.
+    pub(super) limit: usize,
     /// The token of the last page.
-    pub(super) continue_from: Option<String>,
+    pub(super) r#continue: String,
     /// Seconds after which a watch ends.
-    pub(super) timeout: Option<u64>,
-    pub(super) labels: Vec<Requirement>,
-    pub(super) fields: Vec<Requirement>,
+    pub(super) timeout_seconds: Option<u64>,
+    pub(super) label_selector: Selector,
+    pub(super) field_selector: Selector,
 }
 
+/// All of these must hold.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Selector(Vec<Requirement>);
+
 /// One part of a selector.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Requirement {
+#[derive(Debug, Clone)]
+struct Requirement {
     key: String,
     /// The values of which there must be one; without them there must be any.
     values: Option<Vec<String>>,
@@ -92,80 +103,56 @@ pub(super) struct Requirement {
     not: bool,
 }
 
-impl Requirement {
-    fn holds(&self, value: Option<&str>) -> bool {
-        let is_one = |value: &str| match &self.values {
-            Some(values) => values.iter().any(|it| it == value),
-            None => true,
-        };
-        value.is_some_and(is_one) != self.not
+impl Selector {
+    /// Whether it holds for what has these values.
+    fn holds<'a>(&self, value: impl Fn(&str) -> Option<&'a str>) -> bool {
+        self.0.iter().all(|part| {
+            let is_one = |it: &str| match &part.values {
+                Some(values) => values.iter().any(|value| value == it),
+                None => true,
+            };
+            value(&part.key).is_some_and(is_one) != part.not
+        })
     }
 }
 
 impl Query {
     pub(super) fn parse(uri: &Uri, kind: &Kind) -> Result<Self, Refusal> {
-        let mut query = Self::default();
-        let text = uri.query().unwrap_or_default().as_bytes();
-        for (key, value) in form_urlencoded::parse(text) {
-            query.take(&key, &value, kind)?;
-        }
-        Ok(query)
-    }
-
-    fn take(&mut self, key: &str, value: &str, kind: &Kind) -> Result<(), Refusal> {
-        let is_true = matches!(value, "true" | "1");
-        let filled = Some(value).filter(|it| !it.is_empty()).map(str::to_owned);
-        let number = || {
-            let bad = |_| Refusal::bad_request(format!("{key}: {value:?} is not a number"));
-            value.parse::<u64>().map_err(bad)
-        };
-        match key {
-            "watch" => self.watch = is_true,
-            "force" => self.force = is_true,
-            "fieldManager" => self.field_manager = filled,
-            "resourceVersion" => self.resource_version = filled,
-            "limit" => self.limit = usize::try_from(number()?).ok().filter(|it| *it > 0),
-            "continue" => self.continue_from = filled,
-            "timeoutSeconds" => self.timeout = Some(number()?),
-            "labelSelector" => self.labels = requirements(value)?,
-            "fieldSelector" => {
-                self.fields = requirements(value)?;
-                let unknown = self.fields.iter().find(|it| !has_field(kind, &it.key));
-                if let Some(unknown) = unknown {
-                    let message = format!("field label not supported: {}", unknown.key);
-                    return Err(Refusal::bad_request(message));
-                }
+        let text = uri.query().unwrap_or_default();
+        let query: Self = serde_urlencoded::from_str(text)
+            .map_err(|error| Refusal::bad_request(error.to_string()))?;
+        let mut fields = query.field_selector.0.iter();
+        match fields.find(|it| !has_field(kind, &it.key)) {
+            Some(Requirement { key, .. }) => {
+                let message = format!("field label not supported: {key}");
+                Err(Refusal::bad_request(message))
             }
-            _ => {}
+            None => Ok(query),
         }
-        Ok(())
     }
 
     /// Whether an object is one of those that a request means.
     pub(super) fn selects(&self, target: &Target, key: &Key, state: &State) -> bool {
         let object = &state.object;
-        let label = |it: &Requirement| it.holds(object["metadata"]["labels"][&it.key].as_str());
-        let field = |it: &Requirement| {
-            let value = match it.key.as_str() {
-                "metadata.name" => Some(&*key.name),
-                "metadata.namespace" => Some(&*key.namespace),
-                other => {
-                    let pointer = format!("/{}", other.replace('.', "/"));
-                    object.pointer(&pointer).and_then(Value::as_str)
-                }
-            };
-            // The API server takes an absent field for an empty one.
-            it.holds(Some(value.unwrap_or_default()))
+        let label = |label: &str| object["metadata"]["labels"][label].as_str();
+        let field = |field: &str| match field {
+            "metadata.name" => Some(&*key.name),
+            "metadata.namespace" => Some(&*key.namespace),
+            other => {
+                let value = object.pointer(&format!("/{}", other.replace('.', "/")));
+                // The API server takes an absent field for an empty one.
+                Some(value.and_then(Value::as_str).unwrap_or_default())
+            }
         };
         key.kind == target.kind
-            && (target.namespace.is_empty() || *key.namespace == *target.namespace)
-            && self.labels.iter().all(label)
-            && self.fields.iter().all(field)
+            && (target.namespace.is_empty() || key.namespace == target.namespace)
+            && self.label_selector.holds(label)
+            && self.field_selector.holds(field)
     }
 
     /// The one name that the field selector picks.
     pub(super) fn only_name(&self) -> Option<&str> {
-        let mut fields = self.fields.iter();
+        let mut fields = self.field_selector.0.iter();
         let name = fields.find(|it| it.key == "metadata.name" && !it.not)?;
         name.values.as_ref()?.first().map(String::as_str)
     }
@@ -184,17 +171,24 @@ fn has_field(kind: &Kind, field: &str) -> bool {
     }
 }
 
-fn requirements(selector: &str) -> Result<Vec<Requirement>, Refusal> {
-    let mut depth = 0;
-    let ends_part = |it: char| {
-        depth += i32::from(it == '(') - i32::from(it == ')');
-        it == ',' && depth == 0
-    };
-    let parts = selector.split(ends_part).map(str::trim);
-    parts.filter(|it| !it.is_empty()).map(requirement).collect()
+impl<'de> Deserialize<'de> for Selector {
+    fn deserialize<D: Deserializer<'de>>(text: D) -> Result<Self, D::Error> {
+        let mut depth = 0;
+        let ends_part = |it: char| {
+            depth += i32::from(it == '(') - i32::from(it == ')');
+            it == ',' && depth == 0
+        };
+        let text = String::deserialize(text)?;
+        let parts = text.split(ends_part).map(str::trim);
+        let parts = parts.filter(|it| !it.is_empty()).map(|part| {
+            let unreadable = || D::Error::custom(format!("unable to parse requirement: {part:?}"));
+            requirement(part).ok_or_else(unreadable)
+        });
+        parts.collect::<Result<_, _>>().map(Self)
+    }
 }
 
-fn requirement(part: &str) -> Result<Requirement, Refusal> {
+fn requirement(part: &str) -> Option<Requirement> {
     let operators = [
         (" notin ", true),
         (" in ", false),
@@ -211,85 +205,13 @@ fn requirement(part: &str) -> Result<Requirement, Refusal> {
         (None, None) => (part, None, false),
     };
     let key = key.trim();
-    if key.is_empty() || key.contains([' ', '(', ')']) {
-        let message = format!("unable to parse requirement: {part:?}");
-        return Err(Refusal::bad_request(message));
-    }
     let texts = |it: &str| {
         let values = it.trim_matches(['(', ')', ' ']).split(',');
         values.map(|it| it.trim().to_owned()).collect()
     };
-    Ok(Requirement {
+    (!key.is_empty() && !key.contains([' ', '(', ')'])).then(|| Requirement {
         key: key.to_owned(),
         values: values.map(texts),
         not,
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use rstest::rstest;
-    use serde_json::json;
-
-    use super::super::kinds::builtin;
-    use super::super::merge::Owned;
-    use super::*;
-
-    #[rstest]
-    #[case("/api/v1/namespaces/a/secrets/b", Some(("secrets", "a", "b", false)))]
-    #[case("/api/v1/namespaces/a/secrets", Some(("secrets", "a", "", false)))]
-    #[case("/api/v1/secrets", Some(("secrets", "", "", false)))]
-    #[case("/api/v1/namespaces/a", Some(("namespaces", "", "a", false)))]
-    #[case("/apis/apps/v1/namespaces/a/deployments/b/status", Some(("deployments", "a", "b", true)))]
-    #[case("/api/v1/namespaces/a/configmaps/status", Some(("configmaps", "a", "status", false)))]
-    #[case(
-        "/apis/certificates.k8s.io/v1beta1/clustertrustbundles/a%3Ab",
-        Some(("clustertrustbundles", "", "a:b", false))
-    )]
-    #[case::cluster_scope(
-        "/apis/certificates.k8s.io/v1beta1/namespaces/a/clustertrustbundles/b",
-        None
-    )]
-    #[case::without_namespace("/api/v1/secrets/b", None)]
-    #[case::no_status("/api/v1/namespaces/a/secrets/b/status", None)]
-    #[case("/api/v1", None)]
-    #[case("/apis/apps/v2/namespaces/a/deployments/b", None)]
-    #[case("/healthz", None)]
-    fn path_names_its_objects(
-        #[case] path: &str,
-        #[case] expected: Option<(&str, &str, &str, bool)>,
-    ) {
-        let kinds = builtin();
-        let target = Target::parse(path, Served(&kinds));
-        let found = target.as_ref();
-        let found = found.map(|it| (it.kind.resource, &*it.namespace, &*it.name, it.status));
-        assert_eq!(found, expected);
-    }
-
-    #[rstest]
-    #[case("labelSelector=app.kubernetes.io%2Fname%3Dweb%2Ctier", true)]
-    #[case("labelSelector=app.kubernetes.io%2Fname%3D%3Dweb", true)]
-    #[case("labelSelector=tier%21%3Dfront", true)]
-    #[case("labelSelector=tier%21%3Dback", false)]
-    #[case("labelSelector=%21tier", false)]
-    #[case("labelSelector=%21other%2Ctier", true)]
-    #[case("labelSelector=tier+in+%28front%2Cback%29%2C%21other", true)]
-    #[case("labelSelector=tier+notin+%28front%2Cback%29", false)]
-    #[case("labelSelector=other", false)]
-    #[case("fieldSelector=metadata.name%3Da", true)]
-    #[case("fieldSelector=metadata.name%21%3Da", false)]
-    #[case("fieldSelector=metadata.namespace%3Dn%2Ctype%3DOpaque", true)]
-    #[case("fieldSelector=type%3Dother", false)]
-    fn selectors_are_those_of_kubernetes(#[case] text: &str, #[case] selected: bool) {
-        let kinds = builtin();
-        let path = "/api/v1/namespaces/n/secrets/a";
-        let target = Target::parse(path, Served(&kinds)).unwrap();
-        let query = Query::parse(&format!("/x?{text}").parse().unwrap(), target.kind).unwrap();
-        let labels = json!({"app.kubernetes.io/name": "web", "tier": "back"});
-        let state = State::new(&Owned {
-            content: json!({"metadata": {"labels": labels}, "type": "Opaque"}),
-            managers: Vec::new(),
-        });
-        assert_eq!(query.selects(&target, &target.key(), &state), selected);
-    }
 }

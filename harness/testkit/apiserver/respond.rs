@@ -10,13 +10,12 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, Full};
 use serde_json::{Value, json};
 
-use super::kinds::Served;
+use super::kinds::{self, Handling};
 use super::object::{Key, Stored};
 use super::request::{Query, Target};
 use super::service::Asked;
 use super::status::Refusal;
 use super::store::{Inner, Store};
-use super::write::Edit;
 
 /// The body of an answer.
 pub type Body = UnsyncBoxBody<Bytes, Infallible>;
@@ -58,6 +57,11 @@ impl Call<'_> {
         value.unwrap_or_default()
     }
 
+    fn object(&self) -> Result<Value, Refusal> {
+        let parsed = serde_json::from_slice(self.body);
+        parsed.map_err(|error| Refusal::bad_request(error.to_string()))
+    }
+
     fn verb(&self, target: &Target, watch: bool) -> Option<&'static str> {
         let one = !target.name.is_empty();
         Some(match *self.method {
@@ -80,7 +84,7 @@ impl Store {
     /// What a request asks for.
     pub fn asked(&self, call: &Call<'_>) -> Asked {
         let behaviour = self.behaviour();
-        let Some(target) = Target::parse(call.uri.path(), Served(&behaviour.kinds)) else {
+        let Some(target) = Target::parse(call.uri.path(), &behaviour.kinds) else {
             return Asked {
                 verb: "",
                 resource: call.uri.path().to_owned(),
@@ -89,12 +93,11 @@ impl Store {
             };
         };
         let watch = Query::parse(call.uri, target.kind).is_ok_and(|query| query.watch);
-        let part = if target.status { "/status" } else { "" };
         Asked {
             verb: call.verb(&target, watch).unwrap_or_default(),
-            resource: format!("{}{part}", target.kind.resource),
-            namespace: target.namespace,
-            name: target.name,
+            resource: target.resource(),
+            namespace: target.namespace.to_string(),
+            name: target.name.to_string(),
         }
     }
 
@@ -107,40 +110,40 @@ impl Store {
     /// The answer of an optimistic lock that fails, whatever the object.
     pub fn conflict(&self, call: &Call<'_>) -> Response<Body> {
         let behaviour = self.behaviour();
-        match Target::parse(call.uri.path(), Served(&behaviour.kinds)) {
-            Some(target) => refused(&Refusal::modified(target.kind, &target.name)),
+        match Target::parse(call.uri.path(), &behaviour.kinds) {
+            Some(target) => refused(&Refusal::modified(&target)),
             None => refused(&Refusal::no_such_path()),
         }
     }
 
     fn route(self: &Arc<Self>, call: &Call<'_>) -> Result<Answer, Refusal> {
         let behaviour = self.behaviour();
-        let served = Served(&behaviour.kinds);
         let path = call.uri.path();
-        let Some(target) = Target::parse(path, served) else {
+        let Some(target) = Target::parse(path, &behaviour.kinds) else {
             let reads = matches!(*call.method, Method::GET | Method::HEAD);
-            return match served.document(path).filter(|_| reads) {
+            let document = kinds::document(&behaviour.kinds, path).filter(|_| reads);
+            return match document {
                 Some(document) => Ok(json_response(StatusCode::OK, document.to_string()).into()),
-                None if served.has_group(path) => Err(Refusal::no_such_path()),
+                None if kinds::has_group(&behaviour.kinds, path) => Err(Refusal::no_such_path()),
                 // A real API server has no `Status` for a group that it does not know.
                 None => Ok(text_response(StatusCode::NOT_FOUND, "404 page not found\n").into()),
             };
         };
-        if target.kind.review {
+        if target.kind.handling == Handling::Review {
             if *call.method != Method::POST {
                 return Err(Refusal::method_not_allowed());
             }
-            let review = serde_json::from_slice(call.body)
-                .map_err(|error| Refusal::bad_request(error.to_string()))?;
-            let answer = behaviour.rights.review(target.kind.resource, review);
+            let answer = behaviour
+                .rights
+                .review(target.kind.resource, call.object()?);
             return Ok(json_response(StatusCode::CREATED, answer.to_string()).into());
         }
         let query = Query::parse(call.uri, target.kind)?;
-        let verb = call
-            .verb(&target, query.watch)
-            .ok_or_else(Refusal::method_not_allowed)?;
-        if !behaviour.rights.allow(verb, &target, &query) {
-            return Err(Refusal::not_allowed(verb, &target));
+        let verb = call.verb(&target, query.watch);
+        let verb = verb.ok_or_else(Refusal::method_not_allowed)?;
+        let right = if verb == "apply" { "patch" } else { verb };
+        if !behaviour.rights.allow(right, &target, &query) {
+            return Err(Refusal::not_allowed(right, &target.resource(), &target));
         }
         self.dispatch((verb, &target, &query), call)
     }
@@ -152,33 +155,30 @@ impl Store {
     ) -> Result<Answer, Refusal> {
         let partial = call.header(ACCEPT).contains("as=PartialObjectMetadata");
         let agent = call.header(USER_AGENT).split('/').next();
-        let manager = query.field_manager.as_deref().or(agent).unwrap_or_default();
-        let edit = Edit {
-            body: call.body,
-            manager,
+        let manager = match query.field_manager.as_str() {
+            "" => agent.unwrap_or_default(),
+            manager => manager,
         };
-        let written = match verb {
-            "get" => {
+        let written = match (verb, call.header(CONTENT_TYPE)) {
+            ("get", _) => {
                 let object = shown(self.get(target, query)?, partial).to_string();
                 return Ok(json_response(StatusCode::OK, object).into());
             }
-            "list" => {
+            ("list", _) => {
                 let list = self.list(target, query, partial)?;
                 return Ok(json_response(StatusCode::OK, list).into());
             }
-            "watch" => {
+            ("watch", _) => {
                 let stream = self.watching(target.clone(), query.clone(), partial)?;
                 return Ok(stream.into());
             }
-            "create" => self.create(target, edit)?,
-            "update" => self.replace(target, edit)?,
-            "delete" => self.delete(target, call.body)?,
-            "apply" => self.apply(target, query, call.body)?,
-            _ => match call.header(CONTENT_TYPE) {
-                "application/json-patch+json" => self.patch(target, false, edit)?,
-                "application/merge-patch+json" => self.patch(target, true, edit)?,
-                other => return Err(Refusal::unsupported_media_type(other)),
-            },
+            ("create", _) => self.create(target, call.object()?, manager)?,
+            ("update", _) => self.replace(target, call.object()?, manager)?,
+            ("delete", _) => self.delete(target, call.body)?,
+            ("apply", _) => self.apply(target, query, call.body)?,
+            (_, "application/json-patch+json") => self.patch(target, false, call.body, manager)?,
+            (_, "application/merge-patch+json") => self.patch(target, true, call.body, manager)?,
+            (_, other) => return Err(Refusal::unsupported_media_type(other)),
         };
         let object = shown(written.body, partial).to_string();
         Ok(Answer {
@@ -190,17 +190,19 @@ impl Store {
     fn get(&self, target: &Target, query: &Query) -> Result<Value, Refusal> {
         let inner = self.inner();
         inner.reached(query)?;
-        let found = self.render(&inner, &target.key());
-        found.ok_or_else(|| Refusal::not_found(target.kind, &target.name))
+        let found = self.render(&inner, target);
+        found.ok_or_else(|| Refusal::not_found(target))
     }
 
     /// A page of a collection; the token of the next one is the last object of this one.
     fn list(&self, target: &Target, query: &Query, partial: bool) -> Result<String, Refusal> {
         let inner = self.inner();
         inner.reached(query)?;
-        let token = query.continue_from.as_deref();
-        let after = token.and_then(|it| it.split_once('/'));
-        let limit = query.limit.unwrap_or(usize::MAX).min(inner.behaviour.page);
+        let after = query.r#continue.split_once('/');
+        let limit = match query.limit {
+            0 => inner.behaviour.page,
+            limit => limit.min(inner.behaviour.page),
+        };
         let is_after = |key: &Key| after.is_none_or(|it| it < (&*key.namespace, &*key.name));
         let found = inner.selected(target, query);
         let mut found = found.filter(|(key, _)| is_after(key)).peekable();
@@ -219,9 +221,9 @@ impl Store {
             }
         }
         let (kind, api_version) = if partial {
-            ("PartialObjectMetadata", "meta.k8s.io/v1".to_owned())
+            ("PartialObjectMetadata", "meta.k8s.io/v1")
         } else {
-            (target.kind.name, target.kind.api_version())
+            (target.kind.name, target.kind.api_version)
         };
         Ok(format!(
             "{{\"kind\":\"{kind}List\",\"apiVersion\":\"{api_version}\",\"metadata\":{metadata},\"items\":[{}]}}",
@@ -233,8 +235,7 @@ impl Store {
 impl Inner {
     /// Whether the server is as new as the client wants it.
     pub(super) fn reached(&self, query: &Query) -> Result<(), Refusal> {
-        let wanted = query.resource_version.as_deref().unwrap_or_default();
-        match wanted.parse() {
+        match query.resource_version.parse() {
             Ok(version) if self.version < version => Err(Refusal::too_large(version, self.version)),
             _ => Ok(()),
         }
@@ -265,9 +266,12 @@ pub(super) fn shown(mut object: Value, partial: bool) -> Value {
 }
 
 pub(super) fn refused(refusal: &Refusal) -> Response<Body> {
-    let status = StatusCode::from_u16(refusal.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    let mut response = json_response(status, refusal.body().to_string());
-    if let Some(seconds) = refusal.retry_after {
+    let Refusal(body) = refusal;
+    let code = body["code"].as_u64().and_then(|it| u16::try_from(it).ok());
+    let status = code.and_then(|it| StatusCode::from_u16(it).ok());
+    let status = status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    let mut response = json_response(status, body.to_string());
+    if let Some(seconds) = body["details"]["retryAfterSeconds"].as_u64() {
         let headers = response.headers_mut();
         headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
     }
@@ -296,9 +300,7 @@ pub fn fault(code: u16, retry_after: Option<u64>) -> Response<Body> {
         504 => ("Timeout", "request did not complete within the allotted timeout"),
         _ => ("InternalError", "Internal error occurred"),
     };
-    let mut refusal = Refusal::new(code, reason, message);
-    refusal.retry_after = retry_after;
-    refused(&refusal)
+    refused(&Refusal::new(code, reason, message).retry_after(retry_after))
 }
 
 fn text_response(status: StatusCode, body: impl Into<Bytes>) -> Response<Body> {

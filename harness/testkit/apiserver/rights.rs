@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
+use super::object::Key;
 use super::request::{Query, Target};
 
 /// What a client may do; by default everything.
@@ -59,21 +60,18 @@ impl Rights {
 
     /// Whether a request is allowed. A list or watch of one name is a request for that name.
     pub(super) fn allow(&self, verb: &str, target: &Target, query: &Query) -> bool {
-        let name = match target.name.as_str() {
+        let name = match &*target.name {
             "" => query.only_name().unwrap_or_default(),
             name => name,
         };
-        let verb = if verb == "apply" { "patch" } else { verb };
-        let part = if target.status { "/status" } else { "" };
-        let resource = format!("{}{part}", target.kind.resource);
-        let resource = (target.kind.group, resource.as_str());
-        self.permits(verb, resource, (&target.namespace, name))
+        let resource = (target.kind.group(), target.resource());
+        self.permits(verb, (resource.0, &resource.1), (&target.namespace, name))
     }
 
     /// Whether an apply may create the object: its path names it, where a POST of it does not.
-    pub(super) fn allow_creation(&self, target: &Target) -> bool {
-        let resource = (target.kind.group, target.kind.resource);
-        self.permits("create", resource, (&target.namespace, &target.name))
+    pub(super) fn allow_creation(&self, key: &Key) -> bool {
+        let resource = (key.kind.group(), key.kind.resource);
+        self.permits("create", resource, (&key.namespace, &key.name))
     }
 
     fn permits(

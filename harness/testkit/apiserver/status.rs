@@ -4,55 +4,61 @@
 
 use serde_json::{Value, json};
 
-use super::kinds::Kind;
-use super::merge::{Conflict, Operation};
-use super::request::Target;
+use super::object::Key;
 
 /// What is wrong with an object: field, kind of fault, text.
 pub(super) type Complaint = (String, &'static str, String);
 
-fn causes(complaints: &[Complaint]) -> Value {
-    let causes = complaints.iter().map(
-        |(field, reason, message)| json!({"reason": reason, "message": message, "field": field}),
-    );
-    causes.collect()
-}
-
-/// A request that is not fulfilled.
+/// A request that is not fulfilled: the `Status` that says why.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Refusal {
-    pub(super) code: u16,
-    /// Empty for a fault of the server that has none.
-    pub(super) reason: &'static str,
-    pub(super) message: String,
-    pub(super) details: Value,
-    /// Seconds, as `Retry-After` has them.
-    pub(super) retry_after: Option<u64>,
-}
+pub(super) struct Refusal(pub(super) Value);
 
 impl Refusal {
-    pub(super) fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self {
-            code,
-            reason,
-            message: message.into(),
-            details: json!({}),
-            retry_after: None,
-        }
+    pub(super) fn new(code: u16, reason: &str, message: impl Into<String>) -> Self {
+        let mut refusal = Self::without_reason(code, message);
+        refusal.0["reason"] = json!(reason);
+        refusal
     }
 
-    fn about(self, kind: &Kind, name: &str) -> Self {
-        let details = json!({"name": name, "group": kind.group, "kind": kind.resource});
-        Self { details, ..self }
+    /// A fault of the server, which gives no reason.
+    pub(super) fn without_reason(code: u16, message: impl Into<String>) -> Self {
+        let message: String = message.into();
+        Self(json!({
+            "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+            "message": message, "details": {}, "code": code,
+        }))
+    }
+
+    fn about(key: &Key, code: u16, reason: &str, message: impl Into<String>) -> Self {
+        let mut refusal = Self::new(code, reason, message);
+        let (name, group, kind) = (&*key.name, key.kind.group(), key.kind.resource);
+        refusal.0["details"] = json!({"name": name, "group": group, "kind": kind});
+        refusal
+    }
+
+    /// Adds what a client finds in `details.causes`.
+    pub(super) fn because(mut self, complaints: &[Complaint]) -> Self {
+        let causes = complaints.iter().map(|(field, reason, message)| {
+            json!({"reason": reason, "message": message, "field": field})
+        });
+        self.0["details"]["causes"] = causes.collect();
+        self
+    }
+
+    /// Asks the client to come again after some seconds, where there are any.
+    pub(super) fn retry_after(mut self, seconds: Option<u64>) -> Self {
+        if let Some(seconds) = seconds {
+            self.0["details"]["retryAfterSeconds"] = json!(seconds);
+        }
+        self
     }
 
     pub(super) fn bad_request(message: impl Into<String>) -> Self {
         Self::new(400, "BadRequest", message)
     }
 
-    pub(super) fn not_found(kind: &Kind, name: &str) -> Self {
-        let message = format!("{} \"{name}\" not found", kind.qualified());
-        Self::new(404, "NotFound", message).about(kind, name)
+    pub(super) fn not_found(key: &Key) -> Self {
+        Self::about(key, 404, "NotFound", format!("{key} not found"))
     }
 
     /// A path that no kind has.
@@ -66,9 +72,8 @@ impl Refusal {
         Self::new(405, "MethodNotAllowed", message)
     }
 
-    pub(super) fn already_exists(kind: &Kind, name: &str) -> Self {
-        let message = format!("{} \"{name}\" already exists", kind.qualified());
-        Self::new(409, "AlreadyExists", message).about(kind, name)
+    pub(super) fn already_exists(key: &Key) -> Self {
+        Self::about(key, 409, "AlreadyExists", format!("{key} already exists"))
     }
 
     pub(super) fn unsupported_media_type(sent: &str) -> Self {
@@ -78,50 +83,41 @@ impl Refusal {
         Self::new(415, "UnsupportedMediaType", message)
     }
 
-    pub(super) fn forbidden(kind: &Kind, name: &str, why: &str) -> Self {
-        let message = format!("{} \"{name}\" is forbidden: {why}", kind.qualified());
-        Self::new(403, "Forbidden", message).about(kind, name)
+    pub(super) fn forbidden(key: &Key, why: &str) -> Self {
+        Self::about(key, 403, "Forbidden", format!("{key} is forbidden: {why}"))
     }
 
     /// The rights do not allow it.
-    pub(super) fn not_allowed(verb: &str, target: &Target) -> Self {
-        let (kind, namespace) = (target.kind, &target.namespace);
-        let verb = if verb == "apply" { "patch" } else { verb };
-        let part = if target.status { "/status" } else { "" };
-        let place = match namespace.as_str() {
+    pub(super) fn not_allowed(verb: &str, resource: &str, key: &Key) -> Self {
+        let place = match &*key.namespace {
             "" => "at the cluster scope".to_owned(),
             namespace => format!("in the namespace \"{namespace}\""),
         };
+        let group = key.kind.group();
         let why = format!(
-            "User \"test\" cannot {verb} resource \"{}{part}\" in API group \"{}\" {place}",
-            kind.resource, kind.group
+            "User \"test\" cannot {verb} resource \"{resource}\" in API group \"{group}\" {place}"
         );
-        Self::forbidden(kind, &target.name, &why)
+        Self::forbidden(key, &why)
     }
 
     /// The namespace is being deleted.
-    pub(super) fn terminating(kind: &Kind, name: &str, namespace: &str) -> Self {
-        let it = format!("namespace {namespace}");
+    pub(super) fn terminating(key: &Key) -> Self {
+        let it = format!("namespace {}", key.namespace);
         let why = format!("unable to create new content in {it} because it is being terminated");
-        let mut refusal = Self::forbidden(kind, name, &why);
-        let field = "metadata.namespace".to_owned();
-        let cause = (
-            field,
+        Self::forbidden(key, &why).because(&[(
+            "metadata.namespace".to_owned(),
             "NamespaceTerminating",
             format!("{it} is being terminated"),
-        );
-        refusal.details["causes"] = causes(&[cause]);
-        refusal
+        )])
     }
 
     /// A version that the server has not reached.
     pub(super) fn too_large(wanted: u64, current: u64) -> Self {
         let message = format!("Too large resource version: {wanted}, current: {current}");
-        let mut refusal = Self::new(504, "Timeout", message);
-        refusal.details = json!({"causes": [{
+        let mut refusal = Self::new(504, "Timeout", message).retry_after(Some(1));
+        refusal.0["details"]["causes"] = json!([{
             "reason": "ResourceVersionTooLarge", "message": "Too large resource version",
-        }]});
-        refusal.retry_after = Some(1);
+        }]);
         refusal
     }
 
@@ -132,76 +128,46 @@ impl Refusal {
     }
 
     /// The resource version of another write.
-    pub(super) fn modified(kind: &Kind, name: &str) -> Self {
+    pub(super) fn modified(key: &Key) -> Self {
         let why = "the object has been modified; please apply your changes to the latest version and try again";
-        Self::conflict(kind, name, why)
+        Self::conflict(key, why)
     }
 
     /// An object that is not the one that the client means.
-    pub(super) fn conflict(kind: &Kind, name: &str, why: &str) -> Self {
-        let object = format!("{} \"{name}\"", kind.qualified());
-        let message = format!("Operation cannot be fulfilled on {object}: {why}");
-        Self::new(409, "Conflict", message).about(kind, name)
+    pub(super) fn conflict(key: &Key, why: &str) -> Self {
+        let message = format!("Operation cannot be fulfilled on {key}: {why}");
+        Self::about(key, 409, "Conflict", message)
     }
 
     /// The object itself is wrong.
-    pub(super) fn invalid(kind: &Kind, name: &str, complaints: &[Complaint]) -> Self {
+    pub(super) fn invalid(key: &Key, complaints: &[Complaint]) -> Self {
         let texts = complaints
             .iter()
             .map(|(field, _, text)| format!("{field}: {text}"));
-        let texts: Vec<String> = texts.collect();
-        let message = format!("{} \"{name}\" is invalid: {}", kind.name, texts.join(", "));
-        let mut refusal = Self::new(422, "Invalid", message).about(kind, name);
-        refusal.details["kind"] = json!(kind.name);
-        refusal.details["causes"] = causes(complaints);
+        let texts = texts.collect::<Vec<_>>().join(", ");
+        let (kind, name) = (key.kind.name, &key.name);
+        let message = format!("{kind} \"{name}\" is invalid: {texts}");
+        let mut refusal = Self::about(key, 422, "Invalid", message).because(complaints);
+        refusal.0["details"]["kind"] = json!(kind);
         refusal
     }
 
     /// A patch that cannot be carried out.
-    pub(super) fn unprocessable(message: &str) -> Self {
+    pub(super) fn unprocessable(error: &json_patch::PatchError) -> Self {
         let message =
-            format!("the server rejected our request due to an error in our request: {message}");
+            format!("the server rejected our request due to an error in our request: {error}");
         Self::new(422, "Invalid", message)
     }
 
-    pub(super) fn field_conflicts(conflicts: &[Conflict]) -> Self {
-        let complaint = |it: &Conflict| {
-            let mut text = format!("conflict with {:?}", it.manager);
-            if it.operation == Operation::Update {
-                text = format!("{text} using {}", it.api_version);
-            }
-            (it.field.clone(), "FieldManagerConflict", text)
-        };
-        let complaints: Vec<Complaint> = conflicts.iter().map(complaint).collect();
-        let plural = if conflicts.len() == 1 { "" } else { "s" };
-        let texts = complaints
+    /// Fields that other managers own.
+    pub(super) fn field_conflicts(conflicts: &[Complaint]) -> Self {
+        let texts = conflicts
             .iter()
             .map(|(field, _, text)| format!("{text}: {field}"));
-        let texts: Vec<String> = texts.collect();
-        let (count, texts) = (conflicts.len(), texts.join(", "));
+        let texts = texts.collect::<Vec<_>>().join(", ");
+        let plural = if conflicts.len() == 1 { "" } else { "s" };
+        let count = conflicts.len();
         let message = format!("Apply failed with {count} conflict{plural}: {texts}");
-        let mut refusal = Self::new(409, "Conflict", message);
-        refusal.details = json!({ "causes": causes(&complaints) });
-        refusal
-    }
-
-    /// Its body.
-    pub(super) fn body(&self) -> Value {
-        let mut status = json!({
-            "kind": "Status",
-            "apiVersion": "v1",
-            "metadata": {},
-            "status": "Failure",
-            "message": self.message,
-            "details": self.details,
-            "code": self.code,
-        });
-        if !self.reason.is_empty() {
-            status["reason"] = json!(self.reason);
-        }
-        if let Some(seconds) = self.retry_after {
-            status["details"]["retryAfterSeconds"] = json!(seconds);
-        }
-        status
+        Self::new(409, "Conflict", message).because(conflicts)
     }
 }

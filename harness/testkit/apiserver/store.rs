@@ -7,26 +7,24 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use http::StatusCode;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::behaviour::Behaviour;
 use super::change::Memo;
+use super::kinds::Kind;
 use super::merge::Owned;
-use super::object::{Key, Scene, State, Stored, Uid, managers_of, strip};
+use super::object::{Key, State, Stored, managers_of, strip};
 use super::place;
-use super::request::Target;
 use super::validate;
 use super::watch::Log;
-use super::write::Written;
 use crate::Place;
 
 /// What servers share: a clock, and results of applies that are the same for all.
 #[derive(Debug)]
 pub struct Common {
     start: Timestamp,
-    pub(super) clock: Instant,
+    clock: Instant,
     pub(super) memo: Memo,
 }
 
@@ -46,10 +44,10 @@ impl Common {
         self.clock.elapsed()
     }
 
-    /// Now, in whole seconds.
-    pub(super) fn now(&self) -> Timestamp {
-        let now = self.start.checked_add(self.elapsed());
-        whole_seconds(now.unwrap_or(self.start))
+    /// A moment of this clock in whole seconds.
+    pub(super) fn time(&self, since_start: Duration) -> Timestamp {
+        let time = self.start.checked_add(since_start);
+        whole_seconds(time.unwrap_or(self.start))
     }
 }
 
@@ -149,34 +147,23 @@ impl Store {
     /// Creates or replaces an object as it is given, status, uid and finalizers included.
     pub fn put(&self, object: &Value) -> Option<Value> {
         let mut inner = self.inner();
-        let target = target_of(object, &inner.behaviour)?;
-        let key = target.key();
-        let live = inner.live(&key);
+        let key = inner.key_of(object)?;
         let mut content = object.clone();
         let metadata = &object["metadata"];
-        let uid = metadata["uid"].as_str().map(|uid| Uid::Chosen(uid.into()));
+        let now = self.common.time(self.common.elapsed());
         let deleted = metadata["deletionTimestamp"].as_str();
-        let deleted = deleted
-            .map(|time| time.parse().unwrap_or_else(|_| self.common.now()))
-            .map(whole_seconds);
+        let deleted = deleted.map(|time| whole_seconds(time.parse().unwrap_or(now)));
         strip(&mut content);
-        validate::defaults(&target, &mut content);
-        validate::settle(&target, &mut content);
+        validate::defaults(&key, &mut content);
+        validate::settle(&key, &mut content);
         let mut managers = managers_of(object);
-        if let (Some(live), true) = (&live, managers.is_empty()) {
+        if let (Some(live), true) = (inner.live(&key), managers.is_empty()) {
             managers = live.owned().managers;
         }
         let state = Arc::new(State::new(&Owned { content, managers }));
-        let before = inner.objects.get(&key).and_then(|stored| stored.deleted);
-        let changing = live.is_none_or(|live| live.digest != state.digest) || before != deleted;
-        // Before it is stored, so that watches see it.
-        if let Some(stored) = inner.objects.get_mut(&key) {
-            stored.deleted = deleted;
-        }
-        self.store(&mut inner, &key, state, changing);
-        if let Some(stored) = inner.objects.get_mut(&key) {
-            stored.uid = uid.unwrap_or_else(|| stored.uid.clone());
-            stored.deleted = deleted;
+        self.store(&mut inner, &key, state, deleted);
+        if let (Some(uid), Some(stored)) = (metadata["uid"].as_str(), inner.objects.get_mut(&key)) {
+            stored.uid = uid.into();
         }
         self.render(&inner, &key)
     }
@@ -198,17 +185,9 @@ impl Store {
 
     /// Deletes an object as a client does: finalizers keep it.
     pub fn delete_object(&self, place: &Place) {
-        let Some(key) = self.inner().key(place) else {
-            return;
-        };
-        let target = Target {
-            kind: key.kind,
-            namespace: place.namespace.clone(),
-            name: place.name.clone(),
-            status: false,
-        };
+        let key = self.inner().key(place);
         // What does not exist is deleted already.
-        let _ = self.delete(&target, b"");
+        let _ = key.map(|key| self.delete(&key, b""));
     }
 
     /// Where objects are, in order.
@@ -243,25 +222,6 @@ impl Store {
         stored.for_each(|stored| stored.idle_applies = 0);
     }
 
-    /// The answer to a write; an object that was waiting for its last finalizer is removed.
-    pub(super) fn written(
-        &self,
-        inner: &mut Inner,
-        key: &Key,
-        status: StatusCode,
-        changed: bool,
-    ) -> Written {
-        let body = self.render(inner, key).unwrap_or_default();
-        if inner.is_released(key) {
-            self.drop_object(inner, key);
-        }
-        Written {
-            status,
-            body,
-            changed,
-        }
-    }
-
     pub(super) fn drop_object(&self, inner: &mut Inner, key: &Key) {
         inner.version += 1;
         let version = inner.version;
@@ -270,76 +230,65 @@ impl Store {
         };
         stored.version = version;
         stored.changed = self.common.elapsed();
-        let mut last = stored.clone();
         let before = stored.state.take();
+        let last = stored.clone();
         stored.deleted = None;
-        last.state.clone_from(&before);
-        self.tell(inner, (key, &last), before, None);
+        inner.tell(key, last, before);
         let home = inner.namespace_key(&key.namespace);
         if let Some(home) = home.filter(|home| inner.is_released(home)) {
             self.drop_object(inner, &home);
         }
     }
 
-    pub(super) fn store(&self, inner: &mut Inner, key: &Key, state: Arc<State>, changing: bool) {
-        if !changing {
-            return;
+    /// Stores the next state of an object, and when its deletion was asked for. Returns whether anything changes by this.
+    pub(super) fn store(
+        &self,
+        inner: &mut Inner,
+        key: &Key,
+        state: Arc<State>,
+        deleted: Option<Timestamp>,
+    ) -> bool {
+        let stored = inner.objects.entry(key.clone()).or_default();
+        let is_new = stored.state.is_none();
+        let digest = stored.state.as_ref().map(|state| state.digest);
+        if digest == Some(state.digest) && stored.deleted == deleted {
+            return false;
         }
-        let now = self.common.elapsed();
-        let stored = inner.objects.get_mut(key);
-        if let Some(stored) = stored.filter(|it| it.deleted.is_some() && !state.is_held())
-            && key.kind.resource != "namespaces"
-        {
-            // The last finalizer goes: this is a deletion and no write.
+        let is_last_finalizer = !is_new && deleted.is_some() && !state.is_held();
+        if is_last_finalizer && key.kind.resource != "namespaces" {
+            // This is a deletion and no write.
             stored.state = Some(state);
-            return;
+            return true;
         }
         inner.version += 1;
-        let version = inner.version;
-        let is_new = inner.live(key).is_none();
         inner.created += u32::from(is_new);
-        let uid = Uid::Numbered {
-            cluster: self.number,
-            object: inner.created,
-        };
-        let stored = inner.objects.entry(key.clone()).or_insert_with(|| Stored {
-            state: None,
-            uid: uid.clone(),
-            version,
-            generation: 0,
-            created: now,
-            changed: now,
-            respecified: now,
-            deleted: None,
-            idle_applies: 0,
-        });
-        let before = stored.state.take();
+        let now = self.common.elapsed();
         if is_new {
-            (stored.uid, stored.created, stored.generation) = (uid, now, 0);
+            let uid = format!("{:08x}-0000-4000-8000-{:012x}", self.number, inner.created);
+            *stored = Stored {
+                uid: uid.into(),
+                created: now,
+                idle_applies: stored.idle_applies,
+                ..Stored::default()
+            };
+        } else if stored.deleted.is_none() && deleted.is_some() {
+            stored.generation += 1;
         }
+        let before = stored.state.replace(Arc::clone(&state));
         if before.as_ref().map(|before| before.content) != Some(state.content) {
             stored.generation += 1;
             stored.respecified = now;
         }
-        stored.state = Some(Arc::clone(&state));
-        stored.version = version;
-        stored.changed = now;
+        (stored.version, stored.changed, stored.deleted) = (inner.version, now, deleted);
         let stored = stored.clone();
-        self.tell(inner, (key, &stored), before, Some(state));
-    }
-
-    pub(super) fn scene<'a>(&self, behaviour: &'a Behaviour) -> Scene<'a> {
-        Scene {
-            start: self.common.start,
-            now: self.common.elapsed(),
-            behaviour,
-        }
+        inner.tell(key, stored, before);
+        true
     }
 
     /// An object, as it would be answered; `None` for one that does not exist.
     pub(super) fn render(&self, inner: &Inner, key: &Key) -> Option<Value> {
         let stored = inner.objects.get(key)?;
-        stored.render(key, self.scene(&inner.behaviour))
+        stored.render(key, &self.common, &inner.behaviour)
     }
 }
 
@@ -354,7 +303,7 @@ impl Inner {
     }
 
     /// Whether nothing keeps an object any more whose deletion was asked for.
-    fn is_released(&self, key: &Key) -> bool {
+    pub(super) fn is_released(&self, key: &Key) -> bool {
         let stored = self.objects.get(key).filter(|it| it.deleted.is_some());
         let free = stored
             .and_then(|it| it.state.as_ref())
@@ -377,27 +326,21 @@ impl Inner {
             name: place.name.as_str().into(),
         })
     }
+
+    /// Where an object is, by what it says of itself.
+    fn key_of(&self, object: &Value) -> Option<Key> {
+        let is_it =
+            |it: &&&Kind| object["kind"] == it.name && object["apiVersion"] == it.api_version;
+        let kind = self.behaviour.kinds.iter().find(is_it)?;
+        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+        Some(Key {
+            kind,
+            namespace: text("namespace").into(),
+            name: text("name").into(),
+        })
+    }
 }
 
 fn whole_seconds(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
-}
-
-/// The place of an object, by what it says of itself.
-fn target_of(object: &Value, behaviour: &Behaviour) -> Option<Target> {
-    let mut kinds = behaviour.kinds.iter();
-    let kind =
-        kinds.find(|it| object["kind"] == it.name && object["apiVersion"] == it.api_version())?;
-    let text = |field: &str| {
-        object["metadata"][field]
-            .as_str()
-            .unwrap_or_default()
-            .to_owned()
-    };
-    Some(Target {
-        kind,
-        namespace: text("namespace"),
-        name: text("name"),
-        status: false,
-    })
 }

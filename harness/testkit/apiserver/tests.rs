@@ -125,15 +125,12 @@ async fn rights_are_checked_and_shown() {
 }
 
 #[rstest]
-#[case(Rollout::Immediate, 2)]
-#[case(Rollout::Stuck, 0)]
+#[case(false, 2)]
+#[case(true, 0)]
 #[tokio::test]
-async fn deployments_roll_out_as_the_server_has_it(
-    #[case] rollout: Rollout,
-    #[case] available: i32,
-) {
+async fn deployments_roll_out_as_the_server_has_it(#[case] stuck: bool, #[case] available: i32) {
     let server = server();
-    server.behave(|it| it.rollout = rollout);
+    server.behave(|it| it.stuck = stuck);
     server.put(&json!({
         "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "a"},
         "spec": {"replicas": 2, "selector": {"matchLabels": {"a": "b"}}},

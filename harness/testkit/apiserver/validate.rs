@@ -6,30 +6,30 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Map, Value, json};
 
-use super::kinds::TRUST_BUNDLES;
+use super::kinds::{Handling, TRUST_BUNDLES};
+use super::object::Key;
 use super::request::Target;
 use super::status::{Complaint, Refusal};
 
 /// Whether a body can be an object of that kind at all: what the decoder would say.
-pub(super) fn shape(target: &Target, body: &Value) -> Result<(), Refusal> {
-    let (kind, api_version) = (target.kind, target.kind.api_version());
-    let metadata = &body["metadata"];
-    let own = [("name", &target.name), ("namespace", &target.namespace)];
+pub(super) fn shape(key: &Key, body: &Value) -> Result<(), Refusal> {
+    let (kind, metadata) = (key.kind, &body["metadata"]);
+    let own = [("name", &key.name), ("namespace", &key.namespace)];
     let other = own.into_iter().find_map(|(field, own)| {
-        let sent = metadata[field].as_str().filter(|sent| sent != own)?;
+        let sent = metadata[field].as_str().filter(|sent| *sent != &**own)?;
         Some(format!(
             "the {field} of the object ({sent}) does not match the {field} on the URL ({own})"
         ))
     });
-    let complaint = if !body.is_object() {
+    Err(Refusal::bad_request(if !body.is_object() {
         "the body is no object".to_owned()
-    } else if body["apiVersion"] != api_version || body["kind"] != kind.name {
+    } else if body["apiVersion"] != kind.api_version || body["kind"] != kind.name {
         format!(
-            "the API version in the data ({}) does not match the expected API version ({api_version})",
-            body["apiVersion"].as_str().unwrap_or_default()
+            "the API version in the data ({}) does not match the expected API version ({})",
+            body["apiVersion"], kind.api_version
         )
     } else if metadata.get("name").is_none() {
-        let name = &target.name;
+        let name = &key.name;
         format!(
             "the name of the object ({name} based on URL) was undeterminable: name must be provided"
         )
@@ -37,56 +37,51 @@ pub(super) fn shape(target: &Target, body: &Value) -> Result<(), Refusal> {
         other
     } else {
         return Ok(());
-    };
-    Err(Refusal::bad_request(complaint))
+    }))
 }
 
 /// Whether the values are of the types that the schema has; an applied configuration that fails here is rejected
 /// before anything is merged.
-pub(super) fn types(target: &Target, body: &Value) -> Result<(), Refusal> {
-    let resource = target.kind.resource;
-    let untyped = |field: &str| {
-        let (version, kind) = (target.kind.api_version(), target.kind.name);
-        let place = format!("{}/{}", target.namespace, target.name);
-        let object = format!("({place}; {version}, Kind={kind})");
+pub(super) fn types(key: &Key, body: &Value) -> Result<(), Refusal> {
+    let resource = key.kind.resource;
+    let mut maps = ["labels", "annotations"]
+        .map(|field| (field, &body["metadata"][field]))
+        .to_vec();
+    if matches!(resource, "configmaps" | "secrets") {
+        maps.push(("data", &body["data"]));
+    }
+    let untyped = maps.into_iter().find_map(|(field, map)| match map {
+        Value::Null => None,
+        Value::Object(map) => {
+            let (key, _) = map.iter().find(|(_, value)| !value.is_string())?;
+            Some(format!("{field}.{key}"))
+        }
+        _ => Some(field.to_owned()),
+    });
+    if let Some(field) = untyped {
+        let (version, kind) = (key.kind.api_version, key.kind.name);
+        let object = format!("({}/{}; {version}, Kind={kind})", key.namespace, key.name);
         let message =
             format!("failed to create typed patch object {object}: {field}: expected string");
-        Err(Refusal::new(500, "", message))
-    };
-    let data = ("data", &body["data"]);
-    let maps = ["labels", "annotations"].map(|field| (field, &body["metadata"][field]));
-    let has_data = matches!(resource, "configmaps" | "secrets");
-    for (field, map) in maps
-        .into_iter()
-        .chain([data].into_iter().filter(|_| has_data))
-    {
-        let Some(map) = map.as_object() else {
-            if map.is_null() {
-                continue;
-            }
-            return untyped(field);
-        };
-        if let Some((key, _)) = map.iter().find(|(_, value)| !value.is_string()) {
-            return untyped(&format!("{field}.{key}"));
-        }
+        return Err(Refusal::without_reason(500, message));
     }
-    let values = data.1.as_object().into_iter().flat_map(Map::values);
-    let mut texts = values
-        .filter_map(Value::as_str)
-        .filter(|_| resource == "secrets");
+    let values = body["data"].as_object().into_iter().flat_map(Map::values);
+    let mut texts = values.filter_map(Value::as_str);
     match texts.find_map(|text| BASE64.decode(text).err()) {
-        Some(error) => {
-            let message =
-                format!("unable to convert unstructured object to /v1, Kind=Secret: {error}");
-            Err(Refusal::new(500, "", message))
-        }
-        None => Ok(()),
+        Some(error) if resource == "secrets" => Err(Refusal::without_reason(
+            500,
+            format!("unable to convert unstructured object to /v1, Kind=Secret: {error}"),
+        )),
+        _ => Ok(()),
     }
 }
 
 /// Keeps what the request may write: the status or everything else, where the status is a subresource.
 pub(super) fn scope(target: &Target, content: &mut Value) {
-    if let Some(fields) = content.as_object_mut().filter(|_| target.kind.status) {
+    if let Some(fields) = content
+        .as_object_mut()
+        .filter(|_| target.kind.handling >= Handling::Status)
+    {
         fields.retain(|field, _| match field.as_str() {
             "apiVersion" | "kind" => true,
             field => (field == "status") == target.status,
@@ -95,28 +90,28 @@ pub(super) fn scope(target: &Target, content: &mut Value) {
 }
 
 /// What the API server writes into an object that does not say it.
-pub(super) fn defaults(target: &Target, content: &mut Value) {
-    content["apiVersion"] = json!(target.kind.api_version());
-    content["kind"] = json!(target.kind.name);
-    match target.kind.resource {
+pub(super) fn defaults(key: &Key, content: &mut Value) {
+    content["apiVersion"] = json!(key.kind.api_version);
+    content["kind"] = json!(key.kind.name);
+    match key.kind.resource {
         "secrets" if content.get("type").is_none() => content["type"] = json!("Opaque"),
         "namespaces" => {
-            content["metadata"]["labels"]["kubernetes.io/metadata.name"] = json!(target.name);
+            content["metadata"]["labels"]["kubernetes.io/metadata.name"] = json!(*key.name);
         }
         _ => {}
     }
 }
 
 /// What controllers and strategies of the API server add, which has no owner.
-pub(super) fn settle(target: &Target, content: &mut Value) {
-    if target.kind.resource == "namespaces" {
+pub(super) fn settle(key: &Key, content: &mut Value) {
+    if key.kind.resource == "namespaces" {
         content["spec"] = json!({"finalizers": ["kubernetes"]});
         if content["status"].is_null() {
             content["status"] = json!({"phase": "Active"});
         }
     }
     // The API server omits `paused: false`, and leaves its owner.
-    if target.kind.resource == "deployments"
+    if key.kind.resource == "deployments"
         && let Some(spec) = content["spec"].as_object_mut()
     {
         spec.retain(|field, value| field != "paused" || *value != json!(false));
@@ -124,19 +119,19 @@ pub(super) fn settle(target: &Target, content: &mut Value) {
 }
 
 /// Whether an object may be stored in the place of another one.
-pub(super) fn object(target: &Target, before: &Value, content: &Value) -> Result<(), Refusal> {
-    let complaints = match target.kind.resource {
+pub(super) fn object(key: &Key, before: &Value, content: &Value) -> Result<(), Refusal> {
+    let complaints = match key.kind.resource {
         "secrets" => secret(before, content),
-        TRUST_BUNDLES => bundle(&target.name, before, content),
+        TRUST_BUNDLES => bundle(&key.name, before, content),
         "deployments" if changed(before, content, "/spec/selector") => {
             vec![invalid("spec.selector", "field is immutable")]
         }
         _ => Vec::new(),
     };
-    if complaints.is_empty() {
-        return Ok(());
+    match complaints.as_slice() {
+        [] => Ok(()),
+        complaints => Err(Refusal::invalid(key, complaints)),
     }
-    Err(Refusal::invalid(target.kind, &target.name, &complaints))
 }
 
 fn secret(before: &Value, content: &Value) -> Vec<Complaint> {
@@ -145,22 +140,18 @@ fn secret(before: &Value, content: &Value) -> Vec<Complaint> {
         let why = format!("{}: field is immutable", content["type"]);
         complaints.push(invalid("type", &why));
     }
+    let field = ".dockerconfigjson";
     if content["type"] == "kubernetes.io/dockerconfigjson" {
-        let field = "data[.dockerconfigjson]";
-        match content["data"][".dockerconfigjson"].as_str() {
-            None => complaints.push((
-                field.to_owned(),
-                "FieldValueRequired",
-                "Required value".to_owned(),
-            )),
-            Some(encoded) => {
-                let bytes = BASE64.decode(encoded).unwrap_or_default();
-                if serde_json::from_slice::<Map<_, Value>>(&bytes).is_err() {
-                    complaints.push(invalid(
-                        field,
-                        "\"<secret contents redacted>\": not a JSON object",
-                    ));
-                }
+        let bytes = content["data"][field].as_str().map(|it| BASE64.decode(it));
+        let bytes = bytes.map(Result::unwrap_or_default);
+        let is_object = |it: &Vec<u8>| serde_json::from_slice::<Map<_, Value>>(it).is_ok();
+        let field = format!("data[{field}]");
+        match bytes {
+            None => complaints.push((field, "FieldValueRequired", "Required value".to_owned())),
+            Some(bytes) if is_object(&bytes) => {}
+            Some(_) => {
+                let why = "\"<secret contents redacted>\": not a JSON object";
+                complaints.push(invalid(&field, why));
             }
         }
     }

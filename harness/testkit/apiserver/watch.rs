@@ -13,7 +13,8 @@ use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant, sleep_until};
 
-use super::object::{KEPT_APART, Key, State, Stored};
+use super::behaviour::Behaviour;
+use super::object::{Key, State, Stored};
 use super::request::{Query, Target};
 use super::respond::{Body, JSON, shown};
 use super::status::Refusal;
@@ -31,12 +32,10 @@ pub(super) struct Log {
 /// One change of one object.
 #[derive(Debug, Clone)]
 pub(super) struct Change {
-    pub(super) version: u64,
-    pub(super) key: Key,
-    pub(super) before: Option<Arc<State>>,
-    pub(super) after: Option<Arc<State>>,
-    /// The object after it, or before it was deleted.
-    pub(super) object: Arc<str>,
+    key: Key,
+    before: Option<Arc<State>>,
+    /// What is stored after it.
+    after: Stored,
 }
 
 impl Log {
@@ -49,34 +48,27 @@ impl Log {
     }
 }
 
-impl Store {
-    /// Notes a change of an object, which is as it is told of.
-    pub(super) fn tell(
-        &self,
-        inner: &mut Inner,
-        (key, stored): (&Key, &Stored),
-        before: Option<Arc<State>>,
-        after: Option<Arc<State>>,
-    ) {
-        let (version, Some(log)) = (inner.version, &mut inner.log) else {
+impl Inner {
+    /// Notes a change of an object.
+    pub(super) fn tell(&mut self, key: &Key, after: Stored, before: Option<Arc<State>>) {
+        let Some(log) = &mut self.log else {
             return;
         };
-        let object = stored.render(key, self.scene(&inner.behaviour));
         log.changes.push_back(Change {
-            version,
             key: key.clone(),
             before,
             after,
-            object: object.unwrap_or_default().to_string().into(),
         });
         if log.changes.len() > LONGEST_LOG
             && let Some(oldest) = log.changes.pop_front()
         {
-            log.forgotten = oldest.version;
+            log.forgotten = oldest.after.version;
         }
-        log.told.send_replace(version);
+        log.told.send_replace(self.version);
     }
+}
 
+impl Store {
     /// A watch: what is there if the client has seen nothing, then every change since the version that it has seen.
     pub(super) fn watching(
         self: &Arc<Self>,
@@ -88,24 +80,20 @@ impl Store {
             let mut inner = self.inner();
             inner.reached(&query)?;
             let version = inner.version;
-            let told = inner
-                .log
-                .get_or_insert_with(|| Log::since(version))
-                .told
-                .subscribe();
-            match query.resource_version.as_deref() {
-                None | Some("0") => {
+            let log = inner.log.get_or_insert_with(|| Log::since(version));
+            let told = log.told.subscribe();
+            match query.resource_version.as_str() {
+                "" | "0" => {
                     let found = inner.selected(&target, &query);
                     let objects = found.filter_map(|(key, _)| self.render(&inner, key));
                     let lines = objects.map(|it| line("ADDED", shown(it, partial)));
                     (lines.collect(), version, told)
                 }
-                Some(seen) => (String::new(), seen.parse().unwrap_or_default(), told),
+                seen => (String::new(), seen.parse().unwrap_or_default(), told),
             }
         };
-        let end = query
-            .timeout
-            .map(|seconds| Instant::now() + Duration::from_secs(seconds));
+        let timeout = query.timeout_seconds.map(Duration::from_secs);
+        let end = timeout.map(|timeout| Instant::now() + timeout);
         let watch = Watch {
             store: Arc::clone(self),
             target,
@@ -167,54 +155,39 @@ impl Watch {
         let log = inner.log.as_ref()?;
         if log.forgotten > since {
             self.since = None;
-            return Some(line("ERROR", Refusal::expired().body()));
+            return Some(line("ERROR", Refusal::expired().0));
         }
-        let start = log
-            .changes
-            .partition_point(|change| change.version <= since);
-        let new = log
-            .changes
-            .range(start..)
-            .filter_map(|change| self.told_of(change));
-        let text: String = new.collect();
+        let is_seen = |change: &Change| change.after.version <= since;
+        let new = log.changes.range(log.changes.partition_point(is_seen)..);
+        let lines = new.filter_map(|change| self.told_of(change, &inner.behaviour));
+        let text: String = lines.collect();
         // After the version went back to that of a backup, the last change may be newer.
-        let last = log.changes.back().map_or(since, |it| it.version);
+        let last = log.changes.back().map_or(since, |it| it.after.version);
         self.since = Some(inner.version.max(since).max(last));
         Some(text)
     }
 
     /// The line of a change: an object that begins to be selected is added, one that ends to be is deleted.
-    fn told_of(&self, change: &Change) -> Option<String> {
+    fn told_of(&self, change: &Change, behaviour: &Behaviour) -> Option<String> {
+        let Change { key, before, after } = change;
         let selected = |state: &Option<Arc<State>>| {
             let state = state.as_ref();
-            state.is_some_and(|state| self.query.selects(&self.target, &change.key, state))
+            state.is_some_and(|state| self.query.selects(&self.target, key, state))
         };
-        let event = match (selected(&change.before), selected(&change.after)) {
+        let (event, state) = match (selected(before), selected(&after.state)) {
             (false, false) => return None,
-            (false, true) => "ADDED",
-            (true, true) => "MODIFIED",
-            (true, false) => "DELETED",
+            (false, true) => ("ADDED", &after.state),
+            (true, true) => ("MODIFIED", &after.state),
+            // As it was while it was selected, in its new version.
+            (true, false) => ("DELETED", before),
         };
-        let mut object = serde_json::from_str(&change.object).unwrap_or_default();
-        if let ("DELETED", Some(before), Some(_)) = (event, &change.before, &change.after) {
-            object = as_selected(&object, before);
-        }
+        let stored = Stored {
+            state: state.clone(),
+            ..after.clone()
+        };
+        let object = stored.render(key, &self.store.common, behaviour)?;
         Some(line(event, shown(object, self.partial)))
     }
-}
-
-/// An object that is no longer selected, as it was while it was, in its new version.
-fn as_selected(object: &Value, before: &State) -> Value {
-    let mut selected = before.object.clone();
-    for field in KEPT_APART {
-        if let Some(value) = object["metadata"].get(field) {
-            selected["metadata"][field] = value.clone();
-        }
-    }
-    for field in ["apiVersion", "kind"] {
-        selected[field] = object[field].clone();
-    }
-    selected
 }
 
 #[expect(

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::behaviour::Creation;
 use super::change::edited;
-use super::merge::Applier;
+use super::kinds::Handling;
 use super::object::{Key, State, Stored};
 use super::request::{Query, Target};
 use super::status::Refusal;
@@ -21,20 +20,6 @@ pub(super) struct Written {
     pub(super) changed: bool,
 }
 
-/// A write that is no apply: body and writer.
-#[derive(Clone, Copy)]
-pub(super) struct Edit<'a> {
-    pub(super) body: &'a [u8],
-    pub(super) manager: &'a str,
-}
-
-impl Edit<'_> {
-    fn object(&self) -> Result<Value, Refusal> {
-        let parsed = serde_json::from_slice(self.body);
-        parsed.map_err(|error| Refusal::bad_request(error.to_string()))
-    }
-}
-
 impl Store {
     /// Server-side apply.
     pub(super) fn apply(
@@ -43,23 +28,17 @@ impl Store {
         query: &Query,
         body: &[u8],
     ) -> Result<Written, Refusal> {
-        let manager = query.field_manager.as_deref().ok_or_else(no_manager)?;
-        let api_version = target.kind.api_version();
-        let applier = Applier {
-            name: manager,
-            api_version: &api_version,
-            status: target.status,
-            custom: target.kind.custom,
-            force: query.force,
-        };
+        if query.field_manager.is_empty() {
+            return Err(no_manager());
+        }
         let mut inner = self.inner();
-        let key = target.key();
-        let live = inner.live(&key);
+        let live = inner.live(target);
         if live.is_none() && target.status {
-            return Err(Refusal::not_found(target.kind, &target.name));
+            return Err(Refusal::not_found(target));
         }
         if live.is_none() && !inner.behaviour.rights.allow_creation(target) {
-            return Err(Refusal::not_allowed("create", target));
+            let resource = target.resource();
+            return Err(Refusal::not_allowed("create", &resource, target));
         }
         inner.admit(target, live.is_none())?;
         // Most bodies name neither, and parsing costs. What cannot be read is rejected later, with the right words.
@@ -68,66 +47,84 @@ impl Store {
             let body: Value = serde_json::from_str(text).unwrap_or_default();
             inner.expect(target, &body["metadata"])?;
         }
+        let writer = (query.field_manager.as_str(), query.force);
         let memo = &self.common.memo;
-        let state = memo.apply(target, live.as_ref(), body, applier)?;
-        let written = self.put_state(&mut inner, &key, live.as_deref(), state);
-        if let Some(stored) = inner.objects.get_mut(&key) {
+        let state = memo.apply(target, live.as_ref(), body, writer)?;
+        let written = self.put_state(&mut inner, target, state);
+        if let Some(stored) = inner.objects.get_mut(&target.key) {
             stored.idle_applies += u32::from(!written.changed);
         }
         Ok(written)
     }
 
     /// Stores the next state of an object, and answers.
-    fn put_state(
-        &self,
-        inner: &mut Inner,
-        key: &Key,
-        live: Option<&State>,
-        state: Arc<State>,
-    ) -> Written {
-        let changed = live.is_none_or(|live| live.digest != state.digest);
-        let status = live.map_or(StatusCode::CREATED, |_| StatusCode::OK);
-        self.store(inner, key, state, changed);
+    fn put_state(&self, inner: &mut Inner, key: &Key, state: Arc<State>) -> Written {
+        let is_new = inner.live(key).is_none();
+        let deleted = inner.objects.get(key).and_then(|it| it.deleted);
+        let changed = self.store(inner, key, state, deleted);
+        let status = if is_new {
+            StatusCode::CREATED
+        } else {
+            StatusCode::OK
+        };
         self.written(inner, key, status, changed)
     }
 
-    /// JSON patch or merge patch.
+    /// The answer to a write; an object that was waiting for its last finalizer is removed.
+    fn written(&self, inner: &mut Inner, key: &Key, status: StatusCode, changed: bool) -> Written {
+        let body = self.render(inner, key).unwrap_or_default();
+        if inner.is_released(key) {
+            self.drop_object(inner, key);
+        }
+        Written {
+            status,
+            body,
+            changed,
+        }
+    }
+
+    /// A merge patch, or else a JSON patch.
     pub(super) fn patch(
         &self,
         target: &Target,
         merge: bool,
-        edit: Edit<'_>,
+        body: &[u8],
+        manager: &str,
     ) -> Result<Written, Refusal> {
         let decoding = |error| Refusal::bad_request(format!("error decoding patch: {error}"));
         let mut inner = self.inner();
-        let live = self.render(&inner, &target.key());
-        let mut object = live.ok_or_else(|| Refusal::not_found(target.kind, &target.name))?;
+        let live = self.render(&inner, target);
+        let mut object = live.ok_or_else(|| Refusal::not_found(target))?;
         if merge {
-            let patch: Value = serde_json::from_slice(edit.body).map_err(decoding)?;
+            let patch: Value = serde_json::from_slice(body).map_err(decoding)?;
             json_patch::merge(&mut object, &patch);
         } else {
-            let patch: json_patch::Patch = serde_json::from_slice(edit.body).map_err(decoding)?;
-            json_patch::patch(&mut object, &patch)
-                .map_err(|error| Refusal::unprocessable(&error.to_string()))?;
+            let patch: json_patch::Patch = serde_json::from_slice(body).map_err(decoding)?;
+            json_patch::patch(&mut object, &patch).map_err(|it| Refusal::unprocessable(&it))?;
         }
-        self.replaced(&mut inner, target, object, edit.manager)
+        self.replaced(&mut inner, target, object, manager)
     }
 
     /// PUT of an object.
-    pub(super) fn replace(&self, target: &Target, edit: Edit<'_>) -> Result<Written, Refusal> {
-        let object = edit.object()?;
+    pub(super) fn replace(
+        &self,
+        target: &Target,
+        object: Value,
+        manager: &str,
+    ) -> Result<Written, Refusal> {
         validate::shape(target, &object)?;
         let mut inner = self.inner();
-        if inner.live(&target.key()).is_none() {
-            return Err(Refusal::not_found(target.kind, &target.name));
+        if inner.live(target).is_none() {
+            return Err(Refusal::not_found(target));
         }
-        if target.kind.custom && object["metadata"]["resourceVersion"].is_null() {
+        let is_custom = target.kind.handling == Handling::Custom;
+        if is_custom && object["metadata"]["resourceVersion"].is_null() {
             let message = "Invalid value: 0: must be specified for an update".to_owned();
             let field = "metadata.resourceVersion".to_owned();
             let complaint = (field, "FieldValueInvalid", message);
-            return Err(Refusal::invalid(target.kind, &target.name, &[complaint]));
+            return Err(Refusal::invalid(target, &[complaint]));
         }
-        self.replaced(&mut inner, target, object, edit.manager)
+        self.replaced(&mut inner, target, object, manager)
     }
 
     fn replaced(
@@ -143,15 +140,17 @@ impl Store {
             annotations.remove(annotation);
         }
         inner.expect(target, &object["metadata"])?;
-        let key = target.key();
-        let live = inner.live(&key);
-        let state = edited(target, live.as_deref(), object, manager)?;
-        Ok(self.put_state(inner, &key, live.as_deref(), Arc::new(state)))
+        let state = edited(target, inner.live(target).as_deref(), object, manager)?;
+        Ok(self.put_state(inner, target, Arc::new(state)))
     }
 
     /// POST of an object to its collection.
-    pub(super) fn create(&self, target: &Target, edit: Edit<'_>) -> Result<Written, Refusal> {
-        let mut object = edit.object()?;
+    pub(super) fn create(
+        &self,
+        target: &Target,
+        mut object: Value,
+        manager: &str,
+    ) -> Result<Written, Refusal> {
         let mut inner = self.inner();
         let metadata = &mut object["metadata"];
         let prefix = metadata["generateName"].as_str();
@@ -159,42 +158,41 @@ impl Store {
             metadata["name"] = json!(format!("{prefix}{:05}", inner.created));
         }
         let mut target = target.clone();
-        let name = object["metadata"]["name"].as_str().unwrap_or_default();
-        name.clone_into(&mut target.name);
+        target.key.name = metadata["name"].as_str().unwrap_or_default().into();
         validate::shape(&target, &object)?;
-        let key = target.key();
         inner.admit(&target, true)?;
-        if inner.live(&key).is_some() {
-            return Err(Refusal::already_exists(target.kind, &target.name));
+        if inner.live(&target).is_some() {
+            return Err(Refusal::already_exists(&target));
         }
-        let state = edited(&target, None, object, edit.manager)?;
-        Ok(self.put_state(&mut inner, &key, None, Arc::new(state)))
+        let state = edited(&target, None, object, manager)?;
+        Ok(self.put_state(&mut inner, &target, Arc::new(state)))
     }
 
     /// DELETE of one object. Finalizers keep it.
-    pub(super) fn delete(&self, target: &Target, options: &[u8]) -> Result<Written, Refusal> {
-        let mut inner = self.inner();
-        let key = target.key();
-        let (Some(live), Some(stored)) = (inner.live(&key), inner.objects.get(&key)) else {
-            return Err(Refusal::not_found(target.kind, &target.name));
+    pub(super) fn delete(&self, key: &Key, options: &[u8]) -> Result<Written, Refusal> {
+        let options = serde_json::from_slice(options).unwrap_or_default();
+        self.delete_in(&mut self.inner(), key, &options)
+    }
+
+    fn delete_in(&self, inner: &mut Inner, key: &Key, options: &Value) -> Result<Written, Refusal> {
+        let (Some(live), Some(stored)) = (inner.live(key), inner.objects.get(key)) else {
+            return Err(Refusal::not_found(key));
         };
-        let options: Value = serde_json::from_slice(options).unwrap_or_default();
-        expected(target, stored, &options["preconditions"])?;
-        let uid = stored.uid.to_string();
+        expected(key, stored, &options["preconditions"])?;
+        let (uid, deleted) = (Arc::clone(&stored.uid), stored.deleted);
         let foreground = options["propagationPolicy"] == "Foreground" && inner.behaviour.dependents;
-        let holds = target.kind.resource == "namespaces" && self.empty(&mut inner, &target.name);
+        let holds = key.kind.resource == "namespaces" && self.empty(inner, &key.name);
         if !live.is_held() && !foreground && !holds {
-            self.drop_object(&mut inner, &key);
-            let status = json!({
-                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
-                "details": {
-                    "name": target.name, "group": target.kind.group,
-                    "kind": target.kind.resource, "uid": uid,
-                },
-            });
+            self.drop_object(inner, key);
             return Ok(Written {
                 status: StatusCode::OK,
-                body: status,
+                body: json!({
+                    "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
+                    "details": {
+                        "name": &*key.name, "group": key.kind.group(),
+                        "kind": key.kind.resource, "uid": &*uid,
+                    },
+                }),
                 changed: true,
             });
         }
@@ -205,82 +203,71 @@ impl Store {
         if foreground {
             owned.content["metadata"]["finalizers"] = json!(["foregroundDeletion"]);
         }
-        let stored = inner.objects.get_mut(&key);
-        let stored = stored.filter(|it| it.deleted.is_none());
-        let first = stored.is_some();
-        if let Some(stored) = stored {
-            stored.deleted = Some(self.common.now());
-            stored.generation += u32::from(key.kind.generation);
-        }
-        self.store(&mut inner, &key, Arc::new(State::new(&owned)), first);
-        Ok(self.written(&mut inner, &key, StatusCode::OK, first))
+        let now = self.common.time(self.common.elapsed());
+        let state = Arc::new(State::new(&owned));
+        let changed = self.store(inner, key, state, deleted.or(Some(now)));
+        Ok(self.written(inner, key, StatusCode::OK, changed))
     }
 
     /// Deletes what is in a namespace; whether finalizers keep some of it.
     fn empty(&self, inner: &mut Inner, namespace: &str) -> bool {
-        let now = self.common.now();
         let content = inner.inside(namespace).map(|(key, _)| key.clone());
         let content: Vec<Key> = content.collect();
-        let mut holds = false;
         for key in &content {
-            let stored = inner.objects.get_mut(key);
-            let held = |it: &&mut Stored| it.state.as_ref().is_some_and(|it| it.is_held());
-            match stored.filter(held) {
-                Some(stored) => {
-                    stored.deleted.get_or_insert(now);
-                    holds = true;
-                }
-                None => self.drop_object(inner, key),
-            }
+            // Each is there, and no precondition is set.
+            let _ = self.delete_in(inner, key, &Value::Null);
         }
-        holds
+        inner.inside(namespace).next().is_some()
     }
 }
 
 impl Inner {
     /// Whether a write may be carried out where it is meant.
-    fn admit(&self, target: &Target, is_new: bool) -> Result<(), Refusal> {
-        let (kind, namespace, name) = (target.kind, &target.namespace, &target.name);
-        if !is_new || !kind.namespaced {
+    fn admit(&self, key: &Key, is_new: bool) -> Result<(), Refusal> {
+        if !is_new || !key.kind.namespaced {
             return Ok(());
         }
-        let home = self.namespace_key(namespace);
-        let stored = home.as_ref().and_then(|home| self.objects.get(home));
-        let (Some(_), Some(stored)) = (&home, stored.filter(|it| it.state.is_some())) else {
-            let kind = home.map_or(kind, |home| home.kind);
-            return Err(Refusal::not_found(kind, namespace));
-        };
-        if self.behaviour.creation == Creation::NamespaceTerminating || stored.deleted.is_some() {
-            return Err(Refusal::terminating(kind, name, namespace));
+        let home = self.namespace_key(&key.namespace);
+        let home = home.unwrap_or_else(|| Key {
+            name: Arc::clone(&key.namespace),
+            ..key.clone()
+        });
+        let stored = self.objects.get(&home).filter(|it| it.state.is_some());
+        let stored = stored.ok_or_else(|| Refusal::not_found(&home))?;
+        if stored.deleted.is_some() {
+            return Err(Refusal::terminating(key));
         }
-        if self.behaviour.creation == Creation::QuotaExceeded {
+        if self.behaviour.quota_exceeded {
             let why = "exceeded quota: all, requested: count=1, used: count=1, limited: count=1";
-            return Err(Refusal::forbidden(kind, name, why));
+            return Err(Refusal::forbidden(key, why));
         }
         Ok(())
     }
 
     /// Whether uid and version that a body names are those of the object.
-    fn expect(&self, target: &Target, metadata: &Value) -> Result<(), Refusal> {
-        let stored = self.objects.get(&target.key());
+    fn expect(&self, key: &Key, metadata: &Value) -> Result<(), Refusal> {
+        let stored = self.objects.get(key);
         let Some(stored) = stored.filter(|it| it.state.is_some()) else {
             return Ok(());
         };
         let version = metadata["resourceVersion"].as_str();
         let is_other = |it: &str| !it.is_empty() && it != stored.version.to_string();
         if version.is_some_and(is_other) {
-            return Err(Refusal::modified(target.kind, &target.name));
+            return Err(Refusal::modified(key));
         }
-        expected(target, stored, &json!({"uid": metadata["uid"]}))
+        expected(key, stored, &json!({"uid": metadata["uid"]}))
     }
 }
 
 /// Whether the object is the one that the client means.
-fn expected(target: &Target, stored: &Stored, preconditions: &Value) -> Result<(), Refusal> {
-    let (uid, version) = (stored.uid.to_string(), stored.version.to_string());
+fn expected(key: &Key, stored: &Stored, preconditions: &Value) -> Result<(), Refusal> {
     let own = [
-        ("uid", "UID", uid),
-        ("resourceVersion", "ResourceVersion", version),
+        ("uid", "UID", stored.uid.to_string()),
+        (
+            "resourceVersion",
+            "ResourceVersion",
+            stored.version.to_string(),
+        ),
     ];
     for (field, word, own) in own {
         let wanted = preconditions[field].as_str().filter(|it| !it.is_empty());
@@ -288,7 +275,7 @@ fn expected(target: &Target, stored: &Stored, preconditions: &Value) -> Result<(
             let why = format!(
                 "Precondition failed: {word} in precondition: {wanted}, {word} in object meta: {own}"
             );
-            return Err(Refusal::conflict(target.kind, &target.name, &why));
+            return Err(Refusal::conflict(key, &why));
         }
     }
     Ok(())
@@ -297,8 +284,10 @@ fn expected(target: &Target, stored: &Stored, preconditions: &Value) -> Result<(
 fn no_manager() -> Refusal {
     let text = "Required value: is required for apply patch";
     let message = format!("PatchOptions.meta.k8s.io \"\" is invalid: fieldManager: {text}");
-    let mut refusal = Refusal::new(422, "Invalid", message);
-    let cause = json!({"reason": "FieldValueRequired", "message": text, "field": "fieldManager"});
-    refusal.details = json!({ "causes": [cause] });
-    refusal
+    let complaint = (
+        "fieldManager".to_owned(),
+        "FieldValueRequired",
+        text.to_owned(),
+    );
+    Refusal::new(422, "Invalid", message).because(&[complaint])
 }

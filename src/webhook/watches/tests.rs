@@ -162,15 +162,17 @@ async fn a_new_name_is_noticed_and_any_other_change_is_not() {
     assert!(futures::poll!(&mut differs).is_ready());
 }
 
-const GROUP: &str = "certificates.k8s.io";
-static BUNDLES: Kind = Kind::new(GROUP, "clustertrustbundles", "ClusterTrustBundle");
-static BETA_BUNDLES: Kind =
-    Kind::new(GROUP, "clustertrustbundles", "ClusterTrustBundle").version("v1beta1");
+static BUNDLES: Kind = bundles("certificates.k8s.io/v1");
+static BETA_BUNDLES: Kind = bundles("certificates.k8s.io/v1beta1");
 static REQUESTS: Kind = Kind::new(
-    GROUP,
+    "certificates.k8s.io/v1",
     "certificatesigningrequests",
     "CertificateSigningRequest",
 );
+
+const fn bundles(api_version: &'static str) -> Kind {
+    Kind::new(api_version, "clustertrustbundles", "ClusterTrustBundle")
+}
 
 #[rstest]
 #[case::newest(&[&BUNDLES, &BETA_BUNDLES], Served::V1)]

@@ -13,18 +13,13 @@ use tokio::time::{Instant, sleep};
 use super::*;
 use crate::bootstrapper::tests::{ControlPlane, Mode, config_map, pull_secret, trust_bundle};
 
-const fn bundles(version: &'static str) -> Resource {
-    let kind = Resource::new(
-        "certificates.k8s.io",
-        "clustertrustbundles",
-        "ClusterTrustBundle",
-    );
-    kind.version(version)
+const fn bundles(api_version: &'static str) -> Resource {
+    Resource::new(api_version, "clustertrustbundles", "ClusterTrustBundle")
 }
 
-static V1: Resource = bundles("v1");
-static V1BETA1: Resource = bundles("v1beta1");
-static V1ALPHA1: Resource = bundles("v1alpha1");
+static V1: Resource = bundles("certificates.k8s.io/v1");
+static V1BETA1: Resource = bundles("certificates.k8s.io/v1beta1");
+static V1ALPHA1: Resource = bundles("certificates.k8s.io/v1alpha1");
 
 /// The versions of ClusterTrustBundle, the best first.
 static BUNDLES: [&Resource; 3] = [&V1, &V1BETA1, &V1ALPHA1];
@@ -229,7 +224,7 @@ fn serve_bundles(kcp: &ControlPlane, version: &'static Resource, mut bundle: Val
         let others = others.filter(|it| it.resource != "clustertrustbundles");
         it.kinds = others.chain([version]).collect();
     });
-    bundle["apiVersion"] = json!(version.api_version());
+    bundle["apiVersion"] = json!(version.api_version);
     kcp.put(bundle);
     kcp.store().expire_watches();
 }
@@ -263,7 +258,7 @@ async fn an_upgraded_control_plane_is_watched_at_its_new_version() {
     assert!(!env.news().await);
     assert_eq!(env.summaries().await, before);
     let mut changed = trust_bundle();
-    changed["apiVersion"] = json!(BUNDLES[0].api_version());
+    changed["apiVersion"] = json!(BUNDLES[0].api_version);
     kcp.put(changed);
     assert_ne!(env.summaries().await[1], before[1]);
 }

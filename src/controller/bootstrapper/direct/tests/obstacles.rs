@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use serde_json::json;
-use testkit::apiserver::Creation;
 
 use super::env::*;
 
@@ -39,7 +38,7 @@ async fn a_namespace_that_is_being_deleted_is_not_written_into() {
 async fn a_quota_that_leaves_no_room_is_named_and_nothing_requires_what_is_not_there() {
     let (mut env, clusters) = Env::converged(&["a", "b"]).await;
     clusters[0].drop_object("secrets kyma-system/registry-credentials");
-    clusters[0].behave(|it| it.creation = Creation::QuotaExceeded);
+    clusters[0].behave(|it| it.quota_exceeded = true);
     env.content.password = Some("two");
     env.publish();
     env.until_condition("a", "ConfigurationSynchronized", "False ApplyFailed")
@@ -51,7 +50,7 @@ async fn a_quota_that_leaves_no_room_is_named_and_nothing_requires_what_is_not_t
     })
     .await;
     assert!(clusters[0].take().iter().all(|it| it == INSTALL[2]));
-    clusters[0].behave(|it| it.creation = Creation::Allowed);
+    clusters[0].behave(|it| it.quota_exceeded = false);
     env.until_ready("a").await;
     let writes = clusters[0].take();
     assert_eq!(writes[writes.len() - 2..], [INSTALL[2], INSTALL[4]]);

@@ -4,7 +4,7 @@ use std::ops::Deref;
 use std::sync::LazyLock;
 
 use serde_json::{Value, json};
-use testkit::apiserver::{ApiServer, FaultHandle, Recorded, Rollout};
+use testkit::apiserver::{ApiServer, FaultHandle, Recorded};
 use testkit::pki::Authority;
 use testkit::tls::TlsServer;
 
@@ -127,12 +127,12 @@ impl RuntimeCluster {
     /// Pods of Deployments do not become ready from the next write of one on.
     pub(super) fn stop_rollouts(&self) {
         let write = self.fault("apply deployments").times(1);
-        write.before(|server| server.behave(|it| it.rollout = Rollout::Stuck));
+        write.before(|server| server.behave(|it| it.stuck = true));
     }
 
     /// Pods of Deployments are ready, those of earlier ones too.
     pub(super) fn roll_out(&self) {
-        self.behave(|it| it.rollout = Rollout::Immediate);
+        self.behave(|it| it.stuck = false);
     }
 
     /// Requests are answered with this status until the handle stops that.
