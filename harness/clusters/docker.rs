@@ -1,8 +1,6 @@
 //! What the harness asks of Docker beside starting containers, which testcontainers does.
 //!
-//! Lists, networks, pushes and removals go through the API; programs in containers, logs and copies through the `docker`
-//! program, which pairs their streams and unpacks archives. Removing what is gone already is no error, so that teardown
-//! and sweep may overlap.
+//! All goes through the `docker` program. Removing what is gone already is no error, so that teardown and sweep may overlap.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -10,24 +8,9 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail, ensure};
-use futures::TryStreamExt as _;
-use testcontainers::bollard::Docker as Api;
-use testcontainers::bollard::auth::DockerCredentials;
-use testcontainers::bollard::errors::Error;
-use testcontainers::bollard::models::{
-    EndpointSettings, NetworkConnectRequest, NetworkCreateRequest,
-};
-use testcontainers::bollard::query_parameters::{
-    ListContainersOptionsBuilder, ListNetworksOptionsBuilder, PushImageOptionsBuilder,
-    RemoveContainerOptionsBuilder, RemoveImageOptions, TagImageOptionsBuilder,
-};
-use testcontainers::{ContainerAsync, Image};
+use serde_json::Value;
 use tokio::process::Command;
 use tokio::time::timeout;
-
-/// A connection to the Docker daemon.
-#[derive(Debug, Clone)]
-pub(crate) struct Docker(Api);
 
 /// A container or network that a run made.
 #[derive(Debug, Clone)]
@@ -36,7 +19,7 @@ pub struct Labelled {
     pub id: String,
     /// Docker's name.
     pub name: String,
-    /// All its labels.
+    /// Its labels. Values with a comma are not those of the harness, and may be cut off.
     pub labels: HashMap<String, String>,
     /// Whether it is a container that runs; absent for a network.
     pub running: Option<bool>,
@@ -53,151 +36,92 @@ pub struct Output {
     pub stderr: String,
 }
 
-impl Docker {
-    /// Connects, and agrees with the daemon on a version of the API.
-    pub(crate) async fn connect() -> anyhow::Result<Self> {
-        let api = Api::connect_with_defaults().context("connect to Docker")?;
-        let api = api.negotiate_version().await;
-        Ok(Self(api.context("Docker does not answer")?))
-    }
+/// The ID of an image, if the daemon has it.
+pub(crate) async fn image_id(reference: &str) -> anyhow::Result<Option<String>> {
+    let id = unless_gone(&["image", "inspect", "--format={{.Id}}", reference]).await?;
+    Ok(id.map(|id| id.trim().to_owned()))
+}
 
-    /// The ID of an image, if the daemon has it.
-    pub(crate) async fn image_id(&self, reference: &str) -> anyhow::Result<Option<String>> {
-        match self.0.inspect_image(reference).await {
-            Ok(image) => Ok(image.id),
-            Err(error) if is_gone(&error) => Ok(None),
-            Err(error) => Err(error).context(format!("look for the image {reference}")),
-        }
-    }
+/// Pushes an image of the daemon under a name of a registry; `config` is the configuration with the credentials.
+pub(crate) async fn push(image: &str, name: &str, config: &str) -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    std::fs::write(folder.path().join("config.json"), config)?;
+    let folder = format!("--config={}", folder.path().display());
+    must(&["tag", image, name]).await?;
+    let pushed = must(&[&folder, "push", "--quiet", name]).await;
+    // Only the name: the image has another one.
+    must(&["image", "rm", name]).await?;
+    pushed.map(drop)
+}
 
-    /// Pushes an image of the daemon to `repository:tag`, whose first part is the registry.
-    pub(crate) async fn push(
-        &self,
-        image: &str,
-        (repository, tag): (&str, &str),
-        credentials: DockerCredentials,
-    ) -> anyhow::Result<()> {
-        let name = TagImageOptionsBuilder::new().repo(repository).tag(tag);
-        self.0.tag_image(image, Some(name.build())).await?;
-        let options = PushImageOptionsBuilder::new().tag(tag).build();
-        let api = &self.0;
-        let pushing = api.push_image(repository, Some(options), Some(credentials));
-        let pushed = pushing.try_for_each(async |_| Ok(())).await;
-        // Only the name: the image has another one.
-        let name = format!("{repository}:{tag}");
-        let options = None::<RemoveImageOptions>;
-        api.remove_image(&name, options, None).await?;
-        pushed.with_context(|| format!("push {name}"))
-    }
+/// Containers that carry the label `key`, stopped ones too, and then networks.
+pub(crate) async fn labelled(key: &str) -> anyhow::Result<Vec<Labelled>> {
+    let options = ["--no-trunc", "--format={{json .}}", "--filter"];
+    let filter = format!("label={key}");
+    let list = async |list: &[&str]| must(&[list, &options, &[&filter]].concat()).await;
+    let mut lines = list(&["container", "ls", "--all"]).await?.stdout;
+    lines += &list(&["network", "ls"]).await?.stdout;
+    let found = lines.lines().map(|line| {
+        let found: Value = serde_json::from_str(line)?;
+        let text = |field: &str| found[field].as_str().unwrap_or_default();
+        let labels = text("Labels").split(',');
+        let labels = labels.filter_map(|it| it.split_once('='));
+        Ok(Labelled {
+            id: text("ID").to_owned(),
+            name: [text("Names"), text("Name")].concat(),
+            labels: labels.map(|(key, it)| (key.into(), it.into())).collect(),
+            running: found["State"].as_str().map(|state| state == "running"),
+        })
+    });
+    found.collect()
+}
 
-    /// Containers that carry the label `key`, stopped ones too, and then networks.
-    pub(crate) async fn labelled(&self, key: &str) -> anyhow::Result<Vec<Labelled>> {
-        let filters = HashMap::from([("label", vec![key])]);
-        let options = ListContainersOptionsBuilder::new().all(true);
-        let containers = options.filters(&filters).build();
-        let containers = self.0.list_containers(Some(containers)).await?;
-        let networks = ListNetworksOptionsBuilder::new().filters(&filters).build();
-        let networks = self.0.list_networks(Some(networks)).await?;
-        let containers = containers.into_iter().map(|it| Labelled {
-            id: it.id.unwrap_or_default(),
-            name: it
-                .names
-                .iter()
-                .flatten()
-                .take(1)
-                .map(|it| it.replace('/', ""))
-                .collect(),
-            labels: it.labels.unwrap_or_default(),
-            running: Some(it.state.is_some_and(|it| it.to_string() == "running")),
-        });
-        let networks = networks.into_iter().map(|it| Labelled {
-            id: it.id.unwrap_or_default(),
-            name: it.name.unwrap_or_default(),
-            labels: it.labels.unwrap_or_default(),
-            running: None,
-        });
-        Ok(containers.chain(networks).collect())
-    }
+/// Creates a bridge network. Where `bridge` names its bridge, the daemon accepts that name once, whichever clients ask
+/// at the same time; the name of a network it accepts several times.
+pub(crate) async fn create_network(
+    name: &str,
+    bridge: Option<&str>,
+    labels: &HashMap<String, String>,
+) -> anyhow::Result<()> {
+    let labels = labels
+        .iter()
+        .map(|(key, value)| format!("--label={key}={value}"));
+    let bridge = bridge.map(|it| format!("--opt=com.docker.network.bridge.name={it}"));
+    let options: Vec<String> = labels.chain(bridge).collect();
+    let options: Vec<&str> = options.iter().map(String::as_str).collect();
+    let create = ["network", "create", "--driver=bridge", name];
+    must(&[&create, options.as_slice()].concat())
+        .await
+        .map(drop)
+}
 
-    /// Creates a bridge network. Where `bridge` names its bridge, the daemon accepts that name once, whichever clients ask
-    /// at the same time; the name of a network it accepts several times.
-    pub(crate) async fn create_network(
-        &self,
-        name: &str,
-        bridge: Option<&str>,
-        labels: HashMap<String, String>,
-    ) -> anyhow::Result<()> {
-        let option = |bridge: &str| {
-            let name = "com.docker.network.bridge.name";
-            HashMap::from([(name.to_owned(), bridge.to_owned())])
-        };
-        let request = NetworkCreateRequest {
-            name: name.to_owned(),
-            driver: Some("bridge".to_owned()),
-            options: bridge.map(option),
-            labels: Some(labels),
-            ..Default::default()
-        };
-        let created = self.0.create_network(request).await;
-        created.with_context(|| format!("create the network {name}"))?;
-        Ok(())
-    }
-
-    /// Puts a container into a network under a further name.
-    pub(crate) async fn join(&self, id: &str, network: &str, alias: &str) -> anyhow::Result<()> {
-        let request = NetworkConnectRequest {
-            container: id.to_owned(),
-            endpoint_config: Some(EndpointSettings {
-                aliases: Some(vec![alias.to_owned()]),
-                ..Default::default()
-            }),
-        };
-        let joined = self.0.connect_network(network, request).await;
-        joined.with_context(|| format!("join the network {network}"))
-    }
-
-    /// Removes a container at once, with its anonymous volumes, or a network.
-    pub(crate) async fn remove(&self, it: &Labelled) -> anyhow::Result<()> {
-        if it.running.is_some() {
-            return self.remove_container(&it.id).await;
-        }
-        let removed = self.0.remove_network(&it.id).await;
-        unless_gone(removed).context("remove a network")
-    }
-
-    async fn remove_container(&self, id: &str) -> anyhow::Result<()> {
-        let options = RemoveContainerOptionsBuilder::new().force(true).v(true);
-        let removed = self.0.remove_container(id, Some(options.build())).await;
-        unless_gone(removed).context("remove a container")
-    }
-
-    /// Removes a container that testcontainers started.
-    pub(crate) async fn dispose<I: Image>(&self, it: ContainerAsync<I>) -> anyhow::Result<()> {
-        let id = it.id().to_owned();
-        match it.rm().await {
-            Ok(()) => Ok(()),
-            // This one succeeds when the container is gone.
-            Err(_) => self.remove_container(&id).await,
-        }
+/// Removes a container at once, with its anonymous volumes, or a network.
+pub(crate) async fn remove(it: &Labelled) -> anyhow::Result<()> {
+    match it.running {
+        Some(_) => remove_container(&it.id).await,
+        None => unless_gone(&["network", "rm", &it.id]).await.map(drop),
     }
 }
 
-fn unless_gone(removed: Result<(), Error>) -> Result<(), Error> {
-    match removed {
-        Err(error) if is_gone(&error) => Ok(()),
-        removed => removed,
-    }
+pub(crate) async fn remove_container(id: &str) -> anyhow::Result<()> {
+    let remove = ["container", "rm", "--force", "--volumes", id];
+    unless_gone(&remove).await.map(drop)
 }
 
-/// Whether there is nothing to remove; 409: another removal of the same container is under way.
-fn is_gone(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::DockerResponseServerError {
-            status_code: 404 | 409,
-            ..
-        }
-    )
+/// What the `docker` program writes about something; `None` if that is gone, or is being removed at this moment.
+async fn unless_gone(args: &[&str]) -> anyhow::Result<Option<String>> {
+    let Output {
+        code,
+        stdout,
+        stderr,
+    } = run(args).await?;
+    let gone = ["No such", "no such", "not found", "already in progress"];
+    let is_gone = code != 0 && gone.iter().any(|it| stderr.contains(it));
+    ensure!(
+        code == 0 || is_gone,
+        "docker {args:?} ended with {code}: {stderr}"
+    );
+    Ok((!is_gone).then_some(stdout))
 }
 
 /// Runs the `docker` program to its end; what the program in a container returns is the exit code.

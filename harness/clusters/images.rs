@@ -17,7 +17,7 @@ use sha2::{Digest as _, Sha256};
 use tempfile::TempDir;
 use tokio::process::Command;
 
-use crate::docker::{self, Docker};
+use crate::docker;
 use crate::progress::Progress;
 use crate::workspace;
 
@@ -33,7 +33,7 @@ pub struct Image {
 impl Image {
     /// The image of a reference, if the daemon has it.
     async fn find(reference: &str) -> anyhow::Result<Option<Self>> {
-        let id = Docker::connect().await?.image_id(reference).await?;
+        let id = docker::image_id(reference).await?;
         Ok(id.map(|id| Self {
             reference: reference.to_owned(),
             id,

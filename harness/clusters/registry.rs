@@ -8,18 +8,18 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::ensure;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use serde::{Deserialize, Serialize};
 use testcontainers::ImageExt as _;
-use testcontainers::bollard::auth::DockerCredentials;
 use testcontainers::core::ContainerPort;
 use testkit::pki::Authority;
 use testkit::pki::rcgen::SanType;
 use testkit::until::until;
 
 use crate::cluster::{Container, request};
+use crate::docker;
 use crate::images::{Image, digest};
 use crate::run::Run;
 use crate::workspace;
@@ -53,10 +53,11 @@ impl Registry {
             request = request.with_env_var(name, value);
         }
         let exists = slot.exists;
-        let container = Container::start(run, slot, request).await?;
+        let container = Container::start(slot, request).await?;
         if !exists {
-            let joined = run.docker().join(container.id(), run.network(), NAME);
-            joined.await?;
+            let alias = format!("--alias={NAME}");
+            let network = [run.network(), container.id()];
+            docker::must(&[&["network", "connect", &alias], &network[..]].concat()).await?;
         }
         let registry = Self {
             identity: identity.clone(),
@@ -85,18 +86,9 @@ impl Registry {
 
     /// Pushes an image under `name` (`repository:tag`) and returns the reference by which a node pulls it.
     pub async fn push(&self, image: &Image, name: &str) -> anyhow::Result<String> {
-        let (repository, tag) = name.split_once(':').context("an image needs a tag")?;
-        let target = format!("127.0.0.1:{}/{repository}", self.port);
-        let credentials = DockerCredentials {
-            username: Some(self.identity.user.clone()),
-            password: Some(self.identity.password.clone()),
-            ..Default::default()
-        };
-        let pushed = self
-            .container
-            .docker
-            .push(&image.reference, (&target, tag), credentials);
-        pushed.await?;
+        let host = format!("127.0.0.1:{}", self.port);
+        let config = self.identity.docker_config_for(&host);
+        docker::push(&image.reference, &format!("{host}/{name}"), &config).await?;
         Ok(format!("{HOST}/{name}"))
     }
 
@@ -164,8 +156,12 @@ impl Identity {
 
     /// The content of a Secret of type `kubernetes.io/dockerconfigjson` with user and password.
     pub fn docker_config(&self) -> String {
+        self.docker_config_for(HOST)
+    }
+
+    fn docker_config_for(&self, host: &str) -> String {
         let auth = BASE64.encode(format!("{}:{}", self.user, self.password));
-        serde_json::json!({ "auths": { (HOST): {
+        serde_json::json!({ "auths": { (host): {
             "username": self.user, "password": self.password, "auth": auth,
         } } })
         .to_string()

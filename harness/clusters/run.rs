@@ -12,7 +12,7 @@ use anyhow::bail;
 use testcontainers::ReuseDirective;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::docker::{Docker, Labelled};
+use crate::docker::{self, Labelled};
 use crate::images::digest;
 use id::RunId;
 use kept::{KEPT, Owner};
@@ -24,7 +24,6 @@ const RUN: &str = "kyma.harness.run";
 #[derive(Debug, Clone)]
 pub struct Run {
     id: RunId,
-    docker: Docker,
     network: String,
     keep: bool,
 }
@@ -43,18 +42,16 @@ impl Run {
     ///
     /// With `keep`, what is started in this run stays when it ends, and the next run uses it again.
     pub async fn begin(keep: bool) -> anyhow::Result<Self> {
-        let docker = Docker::connect().await?;
-        sweep(&docker, RunId::is_gone).await?;
+        sweep(RunId::is_gone).await?;
         let id = RunId::next();
-        let kept = kept::network(&docker, &Owner::this(), keep).await?;
+        let kept = kept::network(&Owner::this(), keep).await?;
         let own = kept.is_none().then(|| id.prefix());
         if let Some(own) = &own {
-            docker.create_network(own, None, id.labels()).await?;
+            docker::create_network(own, None, &id.labels()).await?;
         }
         Ok(Self {
             network: kept.or(own).unwrap_or_default(),
             id,
-            docker,
             keep,
         })
     }
@@ -62,7 +59,7 @@ impl Run {
     /// Removes what is the run's own and is still there: the network, and containers whose handles were lost.
     pub async fn end(self) -> anyhow::Result<()> {
         for found in self.own().await? {
-            self.docker.remove(&found).await?;
+            docker::remove(&found).await?;
         }
         Ok(())
     }
@@ -70,7 +67,7 @@ impl Run {
     /// The containers and networks that the run made and that are still there; kept ones are none.
     pub(crate) async fn own(&self) -> anyhow::Result<Vec<Labelled>> {
         let id = self.id.to_string();
-        let mut found = self.docker.labelled(RUN).await?;
+        let mut found = docker::labelled(RUN).await?;
         found.retain(|found| found.labels.get(RUN) == Some(&id));
         Ok(found)
     }
@@ -78,11 +75,6 @@ impl Run {
     /// The network that all containers of the run share.
     pub(crate) fn network(&self) -> &str {
         &self.network
-    }
-
-    /// The daemon.
-    pub(crate) fn docker(&self) -> &Docker {
-        &self.docker
     }
 
     /// A container of that name, image and shape: a kept one that runs, or a new one.
@@ -96,16 +88,16 @@ impl Run {
         only_one: bool,
     ) -> anyhow::Result<Slot> {
         let owner = Owner::this();
-        let image = self.docker.image_id(image).await?.unwrap_or_default();
+        let image = docker::image_id(image).await?.unwrap_or_default();
         let labels = owner.labels(&digest(format!("{image} {shape}").as_bytes()));
         let kept_name = owner.container_name(name);
-        let found = owner.own(self.docker.labelled(KEPT).await?);
+        let found = owner.own(docker::labelled(KEPT).await?);
         let found = found.into_iter().find(|found| found.name == kept_name);
         let is_same = |it: &Labelled| it.labels.get(KEPT) == labels.get(KEPT);
         let fits = |it: &Labelled| it.running == Some(true) && is_same(it);
         let exists = found.as_ref().is_some_and(fits);
         if let Some(found) = found.filter(|_| !exists && (self.keep || only_one)) {
-            self.docker.remove(&found).await?;
+            docker::remove(&found).await?;
         }
         let stays = self.keep || exists;
         let own_name = format!("{}-{name}", self.id.prefix());
@@ -130,25 +122,24 @@ impl Slot {
 
 /// Containers that were kept for this checkout on this host.
 pub async fn kept_containers() -> anyhow::Result<Vec<Labelled>> {
-    let mut found = Owner::this().own(Docker::connect().await?.labelled(KEPT).await?);
+    let mut found = Owner::this().own(docker::labelled(KEPT).await?);
     found.retain(|found| found.running.is_some());
     Ok(found)
 }
 
 /// Removes what was kept for this checkout on this host, and what a sweep removes. Returns the names of what was kept.
 pub async fn forget_kept() -> anyhow::Result<Vec<String>> {
-    let docker = Docker::connect().await?;
-    sweep(&docker, RunId::is_gone).await?;
-    kept::forget(&docker, &Owner::this()).await
+    sweep(RunId::is_gone).await?;
+    kept::forget(&Owner::this()).await
 }
 
 /// Removes what runs made that `gone` names. An ID that this version cannot read belongs to a harness of another version,
 /// which may be running.
-async fn sweep(docker: &Docker, gone: impl Fn(&RunId) -> bool) -> anyhow::Result<()> {
-    for found in docker.labelled(RUN).await? {
+async fn sweep(gone: impl Fn(&RunId) -> bool) -> anyhow::Result<()> {
+    for found in docker::labelled(RUN).await? {
         let run = found.labels.get(RUN).and_then(|id| RunId::parse(id));
         if run.as_ref().is_some_and(&gone) {
-            docker.remove(&found).await?;
+            docker::remove(&found).await?;
         }
     }
     Ok(())
@@ -165,9 +156,7 @@ pub async fn interruptible<T>(work: impl Future<Output = T>) -> anyhow::Result<T
         _ = terminate.recv() => {}
     }
     // What cannot be removed now is swept by the next run.
-    if let Ok(docker) = Docker::connect().await {
-        let _ = sweep(&docker, RunId::is_own).await;
-    }
+    let _ = sweep(RunId::is_own).await;
     bail!("interrupted; what this run made is removed")
 }
 
@@ -179,22 +168,20 @@ mod tests {
 
     #[tokio::test]
     async fn a_sweep_removes_what_a_dead_process_left_and_nothing_of_another_pid_namespace() {
-        let docker = Docker::connect().await.unwrap();
         let [dead, foreign] = id::dead_and_foreign().map(|it| it.to_string());
         let another_version = "4242-17-1".to_owned();
         let runs = [dead, foreign, another_version];
         let name = |run: &str| format!("kyma-test-{run}");
         for run in &runs {
             let labels = HashMap::from([(RUN.to_owned(), run.clone())]);
-            let name = name(run);
-            let created = docker.create_network(&name, None, labels);
-            created.await.unwrap();
+            let created = docker::create_network(&name(run), None, &labels).await;
+            created.unwrap();
         }
-        let swept = sweep(&docker, RunId::is_gone).await;
-        let mut left = docker.labelled(RUN).await.unwrap();
+        let swept = sweep(RunId::is_gone).await;
+        let mut left = docker::labelled(RUN).await.unwrap();
         left.retain(|it| runs.iter().any(|run| it.name == name(run)));
         for found in &left {
-            docker.remove(found).await.unwrap();
+            docker::remove(found).await.unwrap();
         }
         swept.unwrap();
         let left: BTreeSet<_> = left.iter().map(|it| it.labels[RUN].as_str()).collect();

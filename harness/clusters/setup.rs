@@ -53,9 +53,9 @@ impl Setup {
 pub async fn run(progress: &Progress, choice: Option<ProviderChoice>) -> anyhow::Result<Setup> {
     let before = Setup::load().ok();
     machine::ensure_inotify(progress)?;
-    let docker = machine::ensure_docker(progress).await?;
-    let provider = images::choose(progress, &docker, choice, before.as_ref()).await?;
-    let setup = images::ensure(progress, &docker, &provider).await?;
+    machine::ensure_docker(progress).await?;
+    let provider = images::choose(progress, choice, before.as_ref()).await?;
+    let setup = images::ensure(progress, &provider).await?;
     if choice.is_none() && before.as_ref() != Some(&setup) {
         setup.save()?;
     }

@@ -17,9 +17,9 @@ use testcontainers::{ContainerAsync, ContainerRequest, GenericImage, ImageExt as
 use testkit::until::until;
 
 use super::options::{ClusterOptions, Provider};
-use crate::docker::Docker;
+use crate::docker;
 use crate::progress::tail;
-use crate::run::{Run, Slot};
+use crate::run::Slot;
 use crate::workspace;
 
 /// A container that is ready once its log says so. Its port is published on 127.0.0.1 alone: without this, Docker binds
@@ -52,7 +52,6 @@ pub(crate) fn request(
 /// A container that is ready, with what is needed to reach and to end it.
 #[derive(Debug)]
 pub(crate) struct Container {
-    pub(crate) docker: Docker,
     inner: ContainerAsync<GenericImage>,
     /// Docker's name of it.
     name: String,
@@ -61,7 +60,6 @@ pub(crate) struct Container {
 
 impl Container {
     pub(crate) async fn start(
-        run: &Run,
         slot: Slot,
         request: ContainerRequest<GenericImage>,
     ) -> anyhow::Result<Self> {
@@ -76,7 +74,6 @@ impl Container {
             format!("{name} did not start; the end of its log:\n{end}")
         })?;
         Ok(Self {
-            docker: run.docker().clone(),
             inner,
             name,
             stays: slot.stays,
@@ -88,7 +85,12 @@ impl Container {
         if self.stays {
             return Ok(());
         }
-        self.docker.dispose(self.inner).await
+        let id = self.id().to_owned();
+        match self.inner.rm().await {
+            Ok(()) => Ok(()),
+            // This one succeeds when the container is gone.
+            Err(_) => docker::remove_container(&id).await,
+        }
     }
 
     pub(crate) fn id(&self) -> &str {

@@ -40,7 +40,7 @@ pub(super) async fn start(
     let (image, shape) = (provider.to_string(), options.shape());
     let slot = run.slot(&options.name, (&image, &shape), false).await?;
     let request = of_cluster(provider, options, &slot).with_network(run.network());
-    Container::start(run, slot, request).await
+    Container::start(slot, request).await
 }
 
 impl Container {

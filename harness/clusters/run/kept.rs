@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use testkit::until::until;
 
-use crate::docker::{Docker, Labelled};
+use crate::docker::{self, Labelled};
 use crate::images::digest;
 use crate::workspace;
 
@@ -26,7 +26,12 @@ impl Owner {
     /// The owner on whose behalf this process runs. The host name is the container's own where the harness runs in one.
     pub(super) fn this() -> Self {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-        Self(format!("{}:{}", host.trim(), workspace::root().display()))
+        Self::of(&format!("{}:{}", host.trim(), workspace::root().display()))
+    }
+
+    /// As a digest, which a label can have whatever the path.
+    fn of(host_and_path: &str) -> Self {
+        Self(digest(host_and_path.as_bytes()))
     }
 
     /// Name of the network of what is kept, and what the names of kept containers begin with.
@@ -59,14 +64,10 @@ pub(super) fn short_hash(text: &str) -> String {
 /// Docker accepts several networks of one name, and then refuses containers in them. A bridge has a name too, which the
 /// daemon accepts once: of several processes that create the network at the same time, one succeeds and the others find
 /// its network.
-pub(super) async fn network(
-    docker: &Docker,
-    owner: &Owner,
-    create: bool,
-) -> anyhow::Result<Option<String>> {
+pub(super) async fn network(owner: &Owner, create: bool) -> anyhow::Result<Option<String>> {
     let name = owner.prefix();
     let exists = async || -> anyhow::Result<bool> {
-        let networks = docker.labelled(KEPT).await?;
+        let networks = docker::labelled(KEPT).await?;
         Ok(networks.iter().any(|network| network.name == name))
     };
     if exists().await? {
@@ -78,7 +79,7 @@ pub(super) async fn network(
     // Linux allows 15 characters.
     let bridge = format!("kyma-{}", short_hash(&name));
     let labels = owner.labels("network");
-    if let Err(refused) = docker.create_network(&name, Some(&bridge), labels).await {
+    if let Err(refused) = docker::create_network(&name, Some(&bridge), &labels).await {
         // Another process has the bridge; its network may not be listed yet.
         let listed = async || exists().await?.then_some(()).context("it is not");
         let listed = until("the kept network is listed", LISTED, listed).await;
@@ -88,10 +89,10 @@ pub(super) async fn network(
 }
 
 /// Removes what was kept for an owner and returns its names.
-pub(super) async fn forget(docker: &Docker, owner: &Owner) -> anyhow::Result<Vec<String>> {
-    let found = owner.own(docker.labelled(KEPT).await?);
+pub(super) async fn forget(owner: &Owner) -> anyhow::Result<Vec<String>> {
+    let found = owner.own(docker::labelled(KEPT).await?);
     for it in &found {
-        docker.remove(it).await?;
+        docker::remove(it).await?;
     }
     Ok(found.into_iter().map(|it| it.name).collect())
 }
@@ -107,16 +108,15 @@ mod tests {
 
     /// Unique, because test runs of several checkouts may overlap.
     fn owner(name: &str) -> Owner {
-        Owner(format!("{name}-{}", RunId::next()))
+        Owner::of(&format!("{name}-{}", RunId::next()))
     }
 
     #[tokio::test]
     async fn several_processes_that_create_the_kept_network_get_one() {
-        let docker = Docker::connect().await.unwrap();
         let owner = owner("host:/own");
-        assert_eq!(network(&docker, &owner, false).await.unwrap(), None);
-        let created = join_all((0..8).map(|_| network(&docker, &owner, true))).await;
-        let removed = forget(&docker, &owner).await.unwrap();
+        assert_eq!(network(&owner, false).await.unwrap(), None);
+        let created = join_all((0..8).map(|_| network(&owner, true))).await;
+        let removed = forget(&owner).await.unwrap();
         assert_eq!(removed, [owner.prefix()]);
         for result in created {
             assert_eq!(result.unwrap(), Some(owner.prefix()));
@@ -125,16 +125,15 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_kept_for_another_checkout_is_neither_listed_nor_removed() {
-        let docker = Docker::connect().await.unwrap();
         let owners = ["host:/own", "other-host:/own", "host:/other"].map(owner);
         for owner in &owners {
-            network(&docker, owner, true).await.unwrap();
+            network(owner, true).await.unwrap();
         }
-        let removed = forget(&docker, &owners[0]).await;
-        let left = docker.labelled(KEPT).await.unwrap();
+        let removed = forget(&owners[0]).await;
+        let left = docker::labelled(KEPT).await.unwrap();
         let left = owners.clone().map(|owner| owner.own(left.clone()).len());
         for owner in &owners[1..] {
-            forget(&docker, owner).await.unwrap();
+            forget(owner).await.unwrap();
         }
         assert_eq!(removed.unwrap(), [owners[0].prefix()]);
         assert_eq!(left, [0, 1, 1]);

@@ -13,7 +13,7 @@ use tokio::process::Command;
 use super::machine::{self, DEBOOTSTRAP, GO, PIP};
 use super::{MISSING, Setup};
 use crate::cluster::{Provider, ProviderChoice, k3s_image};
-use crate::docker::{self, Docker};
+use crate::docker;
 use crate::progress::Progress;
 use crate::workspace;
 
@@ -21,7 +21,6 @@ use crate::workspace;
 /// and kept; `--cluster` is valid for its own command and is never kept.
 pub(super) async fn choose(
     progress: &Progress,
-    docker: &Docker,
     choice: Option<ProviderChoice>,
     before: Option<&Setup>,
 ) -> anyhow::Result<Provider> {
@@ -29,12 +28,12 @@ pub(super) async fn choose(
         // Built after this, so its name may not be known yet.
         (Some(ProviderChoice::Kube), _) => return Ok(Provider::Kube(String::new())),
         (Some(ProviderChoice::K3s), _) => return Ok(Provider::K3s(k3s_image())),
-        (None, Some(before)) if is_usable(docker, &before.provider).await? => {
+        (None, Some(before)) if is_usable(&before.provider).await? => {
             return Ok(before.provider.clone());
         }
         _ => {}
     }
-    if k3s_is_there(progress, docker).await && may_be_privileged(progress).await {
+    if k3s_is_there(progress).await && may_be_privileged(progress).await {
         progress.say(&format!("clusters run on {}", k3s_image()));
         return Ok(Provider::K3s(k3s_image()));
     }
@@ -46,18 +45,18 @@ pub(super) async fn choose(
 
 /// Whether the provider of an earlier set-up can be used again: an image that is pulled must still be there, and be of
 /// the wanted version.
-async fn is_usable(docker: &Docker, provider: &Provider) -> anyhow::Result<bool> {
+async fn is_usable(provider: &Provider) -> anyhow::Result<bool> {
     match provider {
         Provider::Kube(_) => Ok(true),
         Provider::K3s(image) if *image != k3s_image() => Ok(false),
-        Provider::K3s(image) => Ok(docker.image_id(image).await?.is_some()),
+        Provider::K3s(image) => Ok(docker::image_id(image).await?.is_some()),
     }
 }
 
-async fn k3s_is_there(progress: &Progress, docker: &Docker) -> bool {
+async fn k3s_is_there(progress: &Progress) -> bool {
     let (image, seconds) = (k3s_image(), PULL.as_secs());
     progress.say(&format!("trying to pull {image}, for up to {seconds} s"));
-    let pulled = tokio::time::timeout(PULL, pull(progress, docker, &image)).await;
+    let pulled = tokio::time::timeout(PULL, pull(progress, &image)).await;
     matches!(pulled, Ok(Ok(())))
 }
 
@@ -93,14 +92,10 @@ pub(crate) fn pulled_gateway() -> String {
 }
 
 /// Pulls or builds what is missing for the provider. One build after the other: each uses all cores.
-pub(super) async fn ensure(
-    progress: &Progress,
-    docker: &Docker,
-    provider: &Provider,
-) -> anyhow::Result<Setup> {
+pub(super) async fn ensure(progress: &Progress, provider: &Provider) -> anyhow::Result<Setup> {
     if matches!(provider, Provider::K3s(_)) {
         for image in [PULLED_REGISTRY, &pulled_gateway()] {
-            pull(progress, docker, image).await?;
+            pull(progress, image).await?;
         }
         return Ok(Setup {
             provider: provider.clone(),
@@ -120,8 +115,8 @@ pub(super) async fn ensure(
     })
 }
 
-async fn pull(progress: &Progress, docker: &Docker, image: &str) -> anyhow::Result<()> {
-    let found = docker.image_id(image).await?;
+async fn pull(progress: &Progress, image: &str) -> anyhow::Result<()> {
+    let found = docker::image_id(image).await?;
     if found.is_some() {
         return Ok(());
     }

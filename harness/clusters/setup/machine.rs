@@ -12,7 +12,7 @@ use anyhow::{Context as _, anyhow, ensure};
 use testkit::until::until;
 use tokio::process::Command;
 
-use crate::docker::Docker;
+use crate::docker;
 use crate::progress::Progress;
 use crate::workspace;
 
@@ -105,10 +105,11 @@ pub(super) fn is_root() -> bool {
 
 const FURTHER: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/go/bin"];
 
-/// Gives a connection to the Docker daemon, after installing and starting it where none answers. It outlives the harness.
-pub(super) async fn ensure_docker(progress: &Progress) -> anyhow::Result<Docker> {
-    if let Ok(docker) = Docker::connect().await {
-        return Ok(docker);
+/// Installs and starts the Docker daemon where none answers. It outlives the harness.
+pub(super) async fn ensure_docker(progress: &Progress) -> anyhow::Result<()> {
+    let answers = || docker::must(&["version"]);
+    if answers().await.is_ok() {
+        return Ok(());
     }
     ensure_package(progress, &DOCKER).await?;
     ensure!(
@@ -118,9 +119,10 @@ pub(super) async fn ensure_docker(progress: &Progress) -> anyhow::Result<Docker>
     let log = workspace::logs().join("dockerd.log");
     progress.say("starting the Docker daemon, because none answers");
     start_docker(progress, &log).await?;
-    let answers = until("dockerd answers", PATIENCE, Docker::connect);
+    let answers = until("dockerd answers", PATIENCE, answers);
     let answered = progress.show("the Docker daemon starts", answers).await;
-    answered.with_context(|| format!("dockerd was started, see {}", log.display()))
+    answered.with_context(|| format!("dockerd was started, see {}", log.display()))?;
+    Ok(())
 }
 
 async fn start_docker(progress: &Progress, log: &Path) -> anyhow::Result<()> {
