@@ -54,8 +54,11 @@ pub async fn run(progress: &Progress, choice: Option<ProviderChoice>) -> anyhow:
     let before = Setup::load().ok();
     machine::ensure_inotify(progress)?;
     machine::ensure_docker(progress).await?;
-    let provider = images::choose(progress, choice, before.as_ref()).await?;
-    let setup = images::ensure(progress, &provider).await?;
+    let wanted = match choice {
+        Some(choice) => choice,
+        None => images::choose(progress, before.clone()).await?,
+    };
+    let setup = images::ensure(progress, wanted).await?;
     if choice.is_none() && before.as_ref() != Some(&setup) {
         setup.save()?;
     }

@@ -37,11 +37,8 @@ where
             }
         }
         if Instant::now() + pause >= end {
-            return Err(TooLate {
-                what: what.to_owned(),
-                after: deadline,
-                last_seen: last_seen.unwrap_or_default(),
-            });
+            let last_seen = last_seen.unwrap_or_default();
+            return Err(TooLate(what.to_owned(), deadline, last_seen));
         }
         sleep(pause).await;
         pause = (pause * 2).min(LONGEST_PAUSE);
@@ -59,13 +56,8 @@ where
 {
     let begin = Instant::now();
     loop {
-        if let Err(seen) = probe().await.seen() {
-            return Err(Broken {
-                what: what.to_owned(),
-                after: begin.elapsed(),
-                seen,
-            });
-        }
+        let seen = probe().await.seen();
+        seen.map_err(|seen| Broken(what.to_owned(), begin.elapsed(), seen))?;
         if begin.elapsed() >= span {
             return Ok(());
         }
@@ -103,31 +95,19 @@ impl Answer for bool {
     type Value = ();
 
     fn seen(self) -> Result<(), String> {
-        if self {
-            Ok(())
-        } else {
-            Err("false".to_owned())
-        }
+        self.then_some(()).ok_or_else(|| "false".to_owned())
     }
 }
 
-/// The awaited state did not come.
+/// The awaited state did not come in this time; what was seen last.
 #[derive(Debug, thiserror::Error)]
-#[error("{what}: not within {after:?}; last seen: {last_seen}")]
-pub struct TooLate {
-    what: String,
-    after: Duration,
-    last_seen: String,
-}
+#[error("{0}: not within {1:?}; last seen: {2}")]
+pub struct TooLate(String, Duration, String);
 
-/// A state that should have held did not.
+/// A state that should have held did not after this time; what was seen.
 #[derive(Debug, thiserror::Error)]
-#[error("{what}: no longer true after {after:?}: {seen}")]
-pub struct Broken {
-    what: String,
-    after: Duration,
-    seen: String,
-}
+#[error("{0}: no longer true after {1:?}: {2}")]
+pub struct Broken(String, Duration, String);
 
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_millis(250);

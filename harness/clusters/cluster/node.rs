@@ -31,6 +31,16 @@ pub struct PodTarget<'a> {
     pub container: Option<&'a str>,
 }
 
+impl<'a> PodTarget<'a> {
+    fn arguments(&self, command: &'a str) -> Vec<&'a str> {
+        let mut arguments = vec![command, "--namespace", self.namespace, self.pod];
+        if let Some(container) = self.container {
+            arguments.extend(["--container", container]);
+        }
+        arguments
+    }
+}
+
 /// Starts the container of a cluster.
 pub(super) async fn start(
     run: &Run,
@@ -90,10 +100,21 @@ impl Cluster {
         docker::run(&[&["exec", self.node.id()], argv].concat()).await
     }
 
-    /// Runs the node's own `kubectl` with all rights.
-    pub async fn kubectl(&self, args: &[&str]) -> anyhow::Result<Output> {
-        let command = ["kubectl", "--kubeconfig", KUBECONFIG];
-        self.exec_on_node(&[&command, args].concat()).await
+    /// What the node's own `kubectl` writes; another exit code than 0 is an error.
+    pub(super) async fn written(&self, args: &[&str]) -> anyhow::Result<String> {
+        let command = [
+            "exec",
+            self.node.id(),
+            "kubectl",
+            "--kubeconfig",
+            KUBECONFIG,
+        ];
+        Ok(docker::must(&[&command, args].concat()).await?.stdout)
+    }
+
+    /// The log of a Pod's container.
+    pub async fn pod_logs(&self, target: PodTarget<'_>) -> anyhow::Result<String> {
+        self.written(&target.arguments("logs")).await
     }
 
     /// Runs a program in a container of a Pod.
@@ -102,13 +123,9 @@ impl Cluster {
         target: PodTarget<'_>,
         argv: &[&str],
     ) -> anyhow::Result<Output> {
-        let mut command = vec!["exec", "--namespace", target.namespace, target.pod];
-        if let Some(container) = target.container {
-            command.extend(["--container", container]);
-        }
-        command.push("--");
-        command.extend(argv);
-        self.kubectl(&command).await
+        let exec = target.arguments("exec");
+        let command = [&KUBECTL, exec.as_slice(), &["--"], argv].concat();
+        self.exec_on_node(&command).await
     }
 
     /// The address of the node in the run's network, for other containers.
@@ -128,6 +145,7 @@ impl Cluster {
 }
 
 pub(super) const KUBECONFIG: &str = "/etc/rancher/k3s/k3s.yaml";
+const KUBECTL: [&str; 3] = ["kubectl", "--kubeconfig", KUBECONFIG];
 const INSIDE: &str = "https://127.0.0.1:6443";
 const PATIENCE: Duration = Duration::from_mins(1);
 const IMPORT_TIME: Duration = Duration::from_mins(5);

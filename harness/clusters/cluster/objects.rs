@@ -7,20 +7,14 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Node, Pod};
-use kube::api::{
-    Api, ApiResource, DeleteParams, DynamicObject, ListParams, LogParams, Patch, PatchParams,
-};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
 use kube::core::GroupVersionKind;
 use kube::discovery::{ApiCapabilities, Scope, pinned_kind};
-use kube::{Client, Resource, ResourceExt as _};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use kube::{Client, ResourceExt as _};
 use testkit::until::{TooLate, until};
 use tokio::sync::Mutex;
 
 use super::Cluster;
-use super::node::PodTarget;
 use crate::docker;
 use crate::evidence::Evidence;
 
@@ -103,29 +97,25 @@ impl Cluster {
         Ok(())
     }
 
-    /// The log of a Pod's container.
-    pub async fn pod_logs(&self, target: PodTarget<'_>) -> anyhow::Result<String> {
-        let params = LogParams {
-            container: target.container.map(str::to_owned),
-            ..LogParams::default()
-        };
-        let pods: Api<Pod> = Api::namespaced(self.client(), target.namespace);
-        let what = format!("read the log of Pod {}/{}", target.namespace, target.pod);
-        pods.logs(target.pod, &params).await.context(what)
-    }
-
     /// Collects what explains a failure into a folder named after the cluster: objects without Secrets, Events, logs of Pods
     /// and of the node's own parts. It never fails; what cannot be had is noted in the evidence itself.
     pub async fn collect_evidence(&self, evidence: &Evidence) {
         let name = self.name();
         evidence.keep(&format!("{name}/provider.txt"), self.provider());
-        let pods = self.keep_all::<Pod>(evidence, "pods").await;
-        self.keep_all::<Event>(evidence, "events").await;
-        self.keep_all::<Node>(evidence, "nodes").await;
-        self.keep_all::<Namespace>(evidence, "namespaces").await;
-        self.keep_all::<ConfigMap>(evidence, "configmaps").await;
-        for pod in &pods {
-            self.keep_logs(evidence, pod).await;
+        for kind in ["pods", "events", "nodes", "namespaces", "configmaps"] {
+            let found = ["get", kind, "--all-namespaces", "--output=yaml"];
+            evidence.keep_result(&format!("{name}/{kind}.yaml"), self.written(&found).await);
+        }
+        let pods = ["get", "pods", "--all-namespaces", "--no-headers"];
+        let pods = self.written(&pods).await.unwrap_or_default();
+        for pod in pods.lines() {
+            let mut columns = pod.split_whitespace();
+            let (namespace, pod) = (columns.next(), columns.next());
+            let (namespace, pod) = (namespace.unwrap_or_default(), pod.unwrap_or_default());
+            let all = ["--all-containers", "--prefix", "--ignore-errors"];
+            let log = [&["logs", "--namespace", namespace, pod], &all[..]].concat();
+            let file = format!("{name}/logs/{namespace}/{pod}.log");
+            evidence.keep_result(&file, self.written(&log).await);
         }
         let id = self.node.id();
         let log = docker::must(&["logs", "--tail=5000", id]).await;
@@ -135,38 +125,6 @@ impl Cluster {
         let (from, to) = (format!("{id}:{NODE_LOGS}"), folder.display().to_string());
         if let Err(error) = docker::must(&["cp", &from, &to]).await {
             evidence.keep_result(&format!("{name}{NODE_LOGS}"), Err::<&str, _>(error));
-        }
-    }
-
-    async fn keep_all<K>(&self, evidence: &Evidence, file: &str) -> Vec<K>
-    where
-        K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned + Serialize,
-    {
-        let listed = Api::<K>::all(self.client())
-            .list(&ListParams::default())
-            .await;
-        let mut items = listed.map(|list| list.items);
-        for item in items.iter_mut().flatten() {
-            item.managed_fields_mut().clear();
-        }
-        let text = items
-            .as_ref()
-            .map(|it| serde_saphyr::to_string(it).unwrap_or_default());
-        evidence.keep_result(&format!("{}/{file}.yaml", self.name()), text);
-        items.unwrap_or_default()
-    }
-
-    async fn keep_logs(&self, evidence: &Evidence, pod: &Pod) {
-        let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
-        for container in pod.spec.iter().flat_map(|spec| &spec.containers) {
-            let target = PodTarget {
-                namespace: &namespace,
-                pod: &name,
-                container: Some(&container.name),
-            };
-            let file = format!("{namespace}/{name}/{}.log", container.name);
-            let log = self.pod_logs(target).await;
-            evidence.keep_result(&format!("{}/logs/{file}", self.name()), log);
         }
     }
 }

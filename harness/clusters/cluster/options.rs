@@ -11,11 +11,11 @@ pub const KUBERNETES_VERSION: &str = "HARNESS_KUBERNETES_VERSION";
 
 /// The k3s image of [`KUBERNETES_VERSION`], or of the version that is tested by default.
 pub(crate) fn k3s_image() -> String {
-    k3s_image_of(std::env::var(KUBERNETES_VERSION).ok().as_deref())
-}
-
-fn k3s_image_of(version: Option<&str>) -> String {
-    format!("rancher/k3s:v{}-k3s1", version.unwrap_or("1.37.0"))
+    let version = std::env::var(KUBERNETES_VERSION);
+    format!(
+        "rancher/k3s:v{}-k3s1",
+        version.as_deref().unwrap_or("1.37.0")
+    )
 }
 
 /// The container image that runs a cluster. It names an image and nothing else: a cluster that the harness did not
@@ -168,29 +168,6 @@ const K3S_ARGS: [&str; 5] = [
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn options_become_flags_of_k3s() {
-        let options = ClusterOptions::new("skr").without_node();
-        let command = options.command(&Provider::Kube("x".to_owned()));
-        let gates = "feature-gates=ClusterTrustBundle=true,ClusterTrustBundleProjection=true";
-        let expected = [
-            "server".to_owned(),
-            "--tls-san=skr".to_owned(),
-            format!("--kube-apiserver-arg={gates}"),
-            format!("--kube-controller-manager-arg={gates}"),
-            format!("--kubelet-arg={gates}"),
-            "--kube-apiserver-arg=runtime-config=certificates.k8s.io/v1beta1/clustertrustbundles=true".to_owned(),
-            "--disable-agent".to_owned(),
-        ];
-        assert_eq!(command, expected);
-    }
-
-    #[test]
-    fn k3s_image_has_the_version_of_the_variable() {
-        assert_eq!(k3s_image_of(Some("1.35.2")), "rancher/k3s:v1.35.2-k3s1");
-        assert!(k3s_image_of(None).starts_with("rancher/k3s:v1."));
-    }
 
     #[test]
     fn a_kubeconfig_is_not_a_provider() {

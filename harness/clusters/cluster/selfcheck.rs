@@ -5,8 +5,6 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
-use kube::Api;
 
 use super::node::PodTarget;
 use super::{Cluster, ClusterOptions};
@@ -92,8 +90,7 @@ async fn parts(
     ready(cluster, "authorized").await?;
     laps.end("with the pull Secret: Ready");
     let delete = ["delete", "pod", "authorized", "--timeout=20s"];
-    let deleted = cluster.kubectl(&delete).await?;
-    ensure!(deleted.code == 0, "delete a Pod: {}", deleted.stderr);
+    cluster.written(&delete).await?;
     laps.end("delete that Pod");
     Ok(())
 }
@@ -123,37 +120,23 @@ async fn ask(cluster: &Cluster, question: &[&str], expected: &str) -> anyhow::Re
 }
 
 async fn ready(cluster: &Cluster, name: &str) -> anyhow::Result<()> {
-    reaches(cluster, name, "Ready", |status| {
-        let mut conditions = status.conditions.iter().flatten();
-        conditions.any(|condition| condition.type_ == "Ready" && condition.status == "True")
-    })
-    .await
+    let pod = format!("pod/{name}");
+    let wait = ["wait", "--for=condition=Ready", &pod, "--timeout=1m"];
+    cluster.written(&wait).await.map(drop)
 }
 
 async fn not_pulled(cluster: &Cluster, name: &str) -> anyhow::Result<()> {
-    reaches(cluster, name, "not pulled", |status| {
-        let containers = status.container_statuses.iter().flatten();
-        let waiting = |it: &ContainerStatus| it.state.as_ref()?.waiting.as_ref()?.reason.clone();
-        let mut reasons = containers.filter_map(waiting);
-        reasons.any(|reason| reason == "ErrImagePull" || reason == "ImagePullBackOff")
-    })
-    .await
-}
-
-async fn reaches(
-    cluster: &Cluster,
-    name: &str,
-    what: &str,
-    is_so: impl Fn(&PodStatus) -> bool,
-) -> anyhow::Result<()> {
-    let pods: Api<Pod> = Api::default_namespaced(cluster.client());
-    let probe = async || {
-        let status = pods.get(name).await?.status.unwrap_or_default();
-        let (phase, containers) = (&status.phase, &status.container_statuses);
-        ensure!(is_so(&status), "{phase:?} {containers:?}");
+    let reason = "--output=jsonpath={.status.containerStatuses[*].state.waiting.reason}";
+    let question = ["get", "pod", name, reason];
+    let is_so = async || {
+        let reason = cluster.written(&question).await?;
+        ensure!(
+            matches!(&*reason, "ErrImagePull" | "ImagePullBackOff"),
+            "{reason:?}"
+        );
         anyhow::Ok(())
     };
-    Ok(until(&format!("Pod {name} is {what}"), PATIENCE, probe).await?)
+    Ok(until("the image is not pulled", PATIENCE, is_so).await?)
 }
 
 /// Says how long each part took: since the end of the one before.

@@ -7,7 +7,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use tokio::process::Command;
 
 use super::machine::{self, DEBOOTSTRAP, GO, PIP};
@@ -18,39 +18,28 @@ use crate::progress::Progress;
 use crate::workspace;
 
 /// Chooses k3s wherever its image is or can be pulled *and* may run privileged, the image `kube` elsewhere. This is decided once
-/// and kept; `--cluster` is valid for its own command and is never kept.
+/// and kept, as long as an image that was pulled is there and of the wanted version.
 pub(super) async fn choose(
     progress: &Progress,
-    choice: Option<ProviderChoice>,
-    before: Option<&Setup>,
-) -> anyhow::Result<Provider> {
-    match (choice, before) {
-        // Built after this, so its name may not be known yet.
-        (Some(ProviderChoice::Kube), _) => return Ok(Provider::Kube(String::new())),
-        (Some(ProviderChoice::K3s), _) => return Ok(Provider::K3s(k3s_image())),
-        (None, Some(before)) if is_usable(&before.provider).await? => {
-            return Ok(before.provider.clone());
+    before: Option<Setup>,
+) -> anyhow::Result<ProviderChoice> {
+    match before.map(|it| it.provider) {
+        Some(Provider::Kube(_)) => return Ok(ProviderChoice::Kube),
+        Some(Provider::K3s(image))
+            if image == k3s_image() && docker::image_id(&image).await?.is_some() =>
+        {
+            return Ok(ProviderChoice::K3s);
         }
         _ => {}
     }
     if k3s_is_there(progress).await && may_be_privileged(progress).await {
         progress.say(&format!("clusters run on {}", k3s_image()));
-        return Ok(Provider::K3s(k3s_image()));
+        return Ok(ProviderChoice::K3s);
     }
     progress.say(
         "clusters run on the image that is built here: rancher/k3s cannot be pulled or not run privileged here",
     );
-    Ok(Provider::Kube(String::new()))
-}
-
-/// Whether the provider of an earlier set-up can be used again: an image that is pulled must still be there, and be of
-/// the wanted version.
-async fn is_usable(provider: &Provider) -> anyhow::Result<bool> {
-    match provider {
-        Provider::Kube(_) => Ok(true),
-        Provider::K3s(image) if *image != k3s_image() => Ok(false),
-        Provider::K3s(image) => Ok(docker::image_id(image).await?.is_some()),
-    }
+    Ok(ProviderChoice::Kube)
 }
 
 async fn k3s_is_there(progress: &Progress) -> bool {
@@ -91,28 +80,23 @@ pub(crate) fn pulled_gateway() -> String {
     format!("envoyproxy/envoy:distroless-v{ENVOY_VERSION}")
 }
 
-/// Pulls or builds what is missing for the provider. One build after the other: each uses all cores.
-pub(super) async fn ensure(progress: &Progress, provider: &Provider) -> anyhow::Result<Setup> {
-    if matches!(provider, Provider::K3s(_)) {
-        for image in [PULLED_REGISTRY, &pulled_gateway()] {
-            pull(progress, image).await?;
+/// Pulls or builds what is missing. One build after the other: each uses all cores.
+pub(super) async fn ensure(progress: &Progress, choice: ProviderChoice) -> anyhow::Result<Setup> {
+    match choice {
+        ProviderChoice::K3s => {
+            for image in [PULLED_REGISTRY, &pulled_gateway()] {
+                pull(progress, image).await?;
+            }
         }
-        return Ok(Setup {
-            provider: provider.clone(),
-            registry_image: PULLED_REGISTRY.to_owned(),
-        });
+        ProviderChoice::Kube => {
+            ensure!(machine::find(GO.program).is_some(), machine::by_hand(&GO));
+            machine::ensure_package(progress, &DEBOOTSTRAP).await?;
+            KUBE.build(progress).await?;
+            REGISTRY.build(progress).await?;
+            ensure_envoy(progress).await?;
+        }
     }
-    if machine::find(GO.program).is_none() {
-        return Err(machine::by_hand(&GO));
-    }
-    machine::ensure_package(progress, &DEBOOTSTRAP).await?;
-    let provider = Provider::Kube(KUBE.build(progress).await?);
-    let registry_image = REGISTRY.build(progress).await?;
-    ensure_envoy(progress).await?;
-    Ok(Setup {
-        provider,
-        registry_image,
-    })
+    chosen(choice)
 }
 
 async fn pull(progress: &Progress, image: &str) -> anyhow::Result<()> {
@@ -126,7 +110,7 @@ async fn pull(progress: &Progress, image: &str) -> anyhow::Result<()> {
     progress.run(&title, &mut pull).await
 }
 
-/// What an earlier set-up of a choice left.
+/// What a set-up of a choice left.
 pub(super) fn chosen(choice: ProviderChoice) -> anyhow::Result<Setup> {
     Ok(match choice {
         ProviderChoice::K3s => Setup {
@@ -148,7 +132,7 @@ impl Part {
         Ok(name.trim().to_owned())
     }
 
-    async fn build(self, progress: &Progress) -> anyhow::Result<String> {
+    async fn build(self, progress: &Progress) -> anyhow::Result<()> {
         let root = workspace::root();
         let mut build = Command::new("bash");
         build
@@ -156,8 +140,7 @@ impl Part {
             .current_dir(root);
         build.env("PATH", machine::search_path());
         let title = format!("build the image of {}", self.0);
-        progress.run(&title, &mut build).await?;
-        self.image()
+        progress.run(&title, &mut build).await
     }
 }
 

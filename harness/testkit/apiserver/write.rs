@@ -20,14 +20,11 @@ pub(super) struct Written {
     pub(super) changed: bool,
 }
 
+type Outcome = Result<Written, Refusal>;
+
 impl Store {
     /// Server-side apply.
-    pub(super) fn apply(
-        &self,
-        target: &Target,
-        query: &Query,
-        body: &[u8],
-    ) -> Result<Written, Refusal> {
+    pub(super) fn apply(&self, target: &Target, query: &Query, body: &[u8]) -> Outcome {
         if query.field_manager.is_empty() {
             return Err(no_manager());
         }
@@ -90,7 +87,7 @@ impl Store {
         merge: bool,
         body: &[u8],
         manager: &str,
-    ) -> Result<Written, Refusal> {
+    ) -> Outcome {
         let decoding = |error| Refusal::bad_request(format!("error decoding patch: {error}"));
         let mut inner = self.inner();
         let live = self.render(&inner, target);
@@ -106,12 +103,7 @@ impl Store {
     }
 
     /// PUT of an object.
-    pub(super) fn replace(
-        &self,
-        target: &Target,
-        object: Value,
-        manager: &str,
-    ) -> Result<Written, Refusal> {
+    pub(super) fn replace(&self, target: &Target, object: Value, manager: &str) -> Outcome {
         validate::shape(target, &object)?;
         let mut inner = self.inner();
         if inner.live(target).is_none() {
@@ -133,7 +125,7 @@ impl Store {
         target: &Target,
         mut object: Value,
         manager: &str,
-    ) -> Result<Written, Refusal> {
+    ) -> Outcome {
         if let Some(annotation) = inner.behaviour.stripped
             && let Some(annotations) = object["metadata"]["annotations"].as_object_mut()
         {
@@ -145,12 +137,7 @@ impl Store {
     }
 
     /// POST of an object to its collection.
-    pub(super) fn create(
-        &self,
-        target: &Target,
-        mut object: Value,
-        manager: &str,
-    ) -> Result<Written, Refusal> {
+    pub(super) fn create(&self, target: &Target, mut object: Value, manager: &str) -> Outcome {
         let mut inner = self.inner();
         let metadata = &mut object["metadata"];
         let prefix = metadata["generateName"].as_str();
@@ -169,12 +156,12 @@ impl Store {
     }
 
     /// DELETE of one object. Finalizers keep it.
-    pub(super) fn delete(&self, key: &Key, options: &[u8]) -> Result<Written, Refusal> {
+    pub(super) fn delete(&self, key: &Key, options: &[u8]) -> Outcome {
         let options = serde_json::from_slice(options).unwrap_or_default();
         self.delete_in(&mut self.inner(), key, &options)
     }
 
-    fn delete_in(&self, inner: &mut Inner, key: &Key, options: &Value) -> Result<Written, Refusal> {
+    fn delete_in(&self, inner: &mut Inner, key: &Key, options: &Value) -> Outcome {
         let (Some(live), Some(stored)) = (inner.live(key), inner.objects.get(key)) else {
             return Err(Refusal::not_found(key));
         };

@@ -5,7 +5,9 @@ use std::sync::OnceLock;
 
 use clusters::workspace;
 use http::Request;
+use kube::api::{ApiResource, DynamicObject, GroupVersionKind};
 use kube::client::Body;
+use kube::{Resource as _, ResourceExt as _};
 use serde_json::{Value, json};
 
 /// One request.
@@ -21,51 +23,28 @@ pub(super) struct Call {
     pub(super) has_controller: bool,
 }
 
-/// Keys of a call in the file: method, default query, content type, and whether the body is merged into the object.
+/// Keys of a call in the file: method, parameters after `fieldManager`, content type, and whether the body is merged into
+/// the object.
 const KINDS: [(&str, &str, &str, &str, bool); 7] = [
-    ("get", "GET", "", "application/json", false),
-    ("delete", "DELETE", "", "application/json", false),
+    ("get", "GET", "", "json", false),
+    ("delete", "DELETE", "", "json", false),
     (
         "apply",
         "PATCH",
-        "fieldManager=ours&force=true",
-        "application/apply-patch+yaml",
+        "=ours&force=true",
+        "apply-patch+yaml",
         true,
     ),
-    (
-        "patch",
-        "PATCH",
-        "fieldManager=patcher",
-        "application/json-patch+json",
-        false,
-    ),
-    (
-        "merge",
-        "PATCH",
-        "fieldManager=merger",
-        "application/merge-patch+json",
-        false,
-    ),
-    (
-        "put",
-        "PUT",
-        "fieldManager=putter",
-        "application/json",
-        true,
-    ),
-    (
-        "post",
-        "POST",
-        "fieldManager=poster",
-        "application/json",
-        true,
-    ),
+    ("patch", "PATCH", "=patcher", "json-patch+json", false),
+    ("merge", "PATCH", "=merger", "merge-patch+json", false),
+    ("put", "PUT", "=putter", "json", true),
+    ("post", "POST", "=poster", "json", true),
 ];
 
 impl Call {
     fn new(group: &Value, call: &Value) -> Self {
         let kind = KINDS.iter().find(|kind| call.get(kind.0).is_some());
-        let &(key, method, query, content_type, is_merged) = kind.unwrap();
+        let &(key, method, manager, content_type, is_merged) = kind.unwrap();
         let text = |field: &str, default: &str| call[field].as_str().unwrap_or(default).to_owned();
         let mut body = call[key].clone();
         if is_merged {
@@ -76,19 +55,17 @@ impl Call {
             Value::Null => String::new(),
             body => body.to_string(),
         };
-        let (query, path) = (
-            text("query", query),
-            text("at", group["path"].as_str().unwrap_or_default()),
-        );
-        let default = if key == "get" && !query.is_empty() {
-            &query
-        } else {
-            &path
+        let query = match manager {
+            "" => String::new(),
+            manager => format!("fieldManager{manager}"),
         };
+        let query = text("query", &query);
+        let path = text("at", group["path"].as_str().unwrap_or_default());
+        let is_search = key == "get" && !query.is_empty();
         Self {
-            what: text("what", default),
+            what: text("what", if is_search { &query } else { &path }),
             method,
-            content_type: text("content_type", content_type),
+            content_type: text("content_type", &format!("application/{content_type}")),
             body: text("text", &with_authorities(&body)),
             has_controller: call["has_controller"] == true,
             query,
@@ -162,24 +139,9 @@ fn manifests(folder: &str) -> Vec<Call> {
 }
 
 fn path(object: &Value) -> String {
-    let text = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
-    let plural = match text("/kind").unwrap().to_lowercase() {
-        kind if kind.ends_with('y') => format!("{}ies", kind.trim_end_matches('y')),
-        kind if kind.ends_with("ss") => format!("{kind}es"),
-        kind => format!("{kind}s"),
-    };
-    let (version, name) = (
-        text("/apiVersion").unwrap(),
-        text("/metadata/name").unwrap(),
-    );
-    let root = if version.contains('/') {
-        "/apis"
-    } else {
-        "/api"
-    };
-    let namespace = text("/metadata/namespace").map(|it| format!("/namespaces/{it}"));
-    format!(
-        "{root}/{version}{}/{plural}/{name}",
-        namespace.unwrap_or_default()
-    )
+    let object: DynamicObject = serde_json::from_value(object.clone()).unwrap();
+    let kind = GroupVersionKind::try_from(object.types.as_ref().unwrap()).unwrap();
+    let resource = ApiResource::from_gvk(&kind);
+    let collection = DynamicObject::url_path(&resource, object.metadata.namespace.as_deref());
+    format!("{collection}/{}", object.name_any())
 }
