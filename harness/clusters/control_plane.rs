@@ -9,7 +9,7 @@ use anyhow::{Context as _, ensure};
 use api::names;
 use api::runtimes::{
     INFRASTRUCTURE_MANAGER, KCP_NAMESPACE, KUBECONFIG_KEY, MANAGED_BY, MODE, RUNTIME_GROUP,
-    RUNTIME_ID, RUNTIME_KIND, RUNTIME_PLURAL, RUNTIME_VERSION, kubeconfig_secret,
+    RUNTIME_ID, RUNTIME_KIND, RUNTIME_VERSION, kubeconfig_secret,
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -51,7 +51,7 @@ impl ControlPlane {
             mode,
             shoot: Map::new(),
         };
-        let crd = runtime_crd();
+        let crd = runtime_crd()?;
         let (crds, name) = control_plane.api(&crd)?;
         if let Some(found) = crds.get_opt(&name).await? {
             ensure!(
@@ -275,36 +275,8 @@ fn kubeconfig(member: &Member) -> Value {
     })
 }
 
-/// The definition of `Runtime` that a control plane without its manager lacks: what a structural schema must have.
-fn runtime_crd() -> Value {
-    let any = || json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
-    let (mut schema, mut status) = (any(), any());
-    status["properties"] = json!({"state": {
-        "type": "string", "enum": ["Pending", "Ready", "Terminating", "Failed"],
-    }});
-    schema["properties"] = json!({"spec": any(), "status": status});
-    json!({
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {
-            "name": format!("{RUNTIME_PLURAL}.{RUNTIME_GROUP}"), "labels": {(OWN): "true"},
-        },
-        "spec": {
-            "group": RUNTIME_GROUP,
-            "scope": "Namespaced",
-            "names": {
-                "kind": RUNTIME_KIND, "listKind": "RuntimeList",
-                "plural": RUNTIME_PLURAL, "singular": "runtime",
-            },
-            "versions": [{
-                "name": RUNTIME_VERSION,
-                "served": true,
-                "storage": true,
-                "subresources": {"status": {}},
-                "schema": {"openAPIV3Schema": schema},
-            }],
-        },
-    })
+fn runtime_crd() -> anyhow::Result<Value> {
+    Ok(serde_saphyr::from_str(include_str!("runtime.yaml"))?)
 }
 
 /// The id of a runtime by its number; ids are UUIDs, as those of the broker.
@@ -335,7 +307,7 @@ mod tests {
     #[tokio::test]
     async fn cluster_with_the_crd_of_a_real_control_plane_is_not_written_to() {
         let server = ApiServer::with_kinds([&CRDS]);
-        let mut real = runtime_crd();
+        let mut real = runtime_crd().unwrap();
         real["metadata"]["labels"] = json!({"app": "kim"});
         server.put(&real);
         let prepared = ControlPlane::prepare(server.client(), None).await;

@@ -8,7 +8,7 @@
 
 use std::fs::File;
 use std::path::Path;
-use std::process::{ExitStatus, Stdio};
+use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -44,9 +44,7 @@ impl Progress {
             .stderr(out);
         let child = command.kill_on_drop(true).spawn();
         let mut child = child.with_context(|| format!("{title}: the program cannot be run"))?;
-        let good =
-            |ended: &std::io::Result<ExitStatus>| ended.as_ref().is_ok_and(ExitStatus::success);
-        let status = self.watch(title, &log, child.wait(), good).await?;
+        let status = self.watch(title, &log, child.wait()).await?;
         let (path, end) = (log.display(), tail(&log, TAIL_LINES));
         ensure!(
             status.success(),
@@ -58,16 +56,10 @@ impl Progress {
     /// Shows `title` for as long as `work` takes, if that is longer than a moment.
     pub fn show<T>(&self, title: &str, work: impl Future<Output = T>) -> impl Future<Output = T> {
         // Boxed, because what takes long is large, and callers would carry it in each of their own futures.
-        Box::pin(self.watch(title, Path::new(""), work, |_| true))
+        Box::pin(self.watch(title, Path::new(""), work))
     }
 
-    async fn watch<T>(
-        &self,
-        title: &str,
-        log: &Path,
-        work: impl Future<Output = T>,
-        good: impl FnOnce(&T) -> bool,
-    ) -> T {
+    async fn watch<T>(&self, title: &str, log: &Path, work: impl Future<Output = T>) -> T {
         let begin = Instant::now();
         let mut is_shown = false;
         let mut work = std::pin::pin!(work);
@@ -83,9 +75,8 @@ impl Progress {
             }
         };
         if is_shown {
-            let mark = if good(&done) { '✓' } else { '✗' };
             let seconds = begin.elapsed().as_secs_f64();
-            self.say(&format!("{mark} {title} ({seconds:.1} s)"));
+            self.say(&format!("  {title}: {seconds:.1} s"));
         }
         done
     }

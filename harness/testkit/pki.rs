@@ -8,8 +8,8 @@ use std::time::{Duration, SystemTime};
 
 pub use rcgen;
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair, KeyUsagePurpose, date_time_ymd,
+    BasicConstraints, Certificate, CertificateParams, DistinguishedName, DnType,
+    ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose, date_time_ymd,
 };
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::server::WebPkiClientVerifier;
@@ -53,13 +53,9 @@ impl Authority {
         change(&mut params);
         let key = KeyPair::generate()?;
         let certificate = params.self_signed(&key)?;
-        let certificate = Leaf {
-            der: certificate.der().clone(),
-            pem: certificate.pem(),
-            key: KeyPair::from_pem(&key.serialize_pem())?,
-        };
+        let own_key = KeyPair::from_pem(&key.serialize_pem())?;
         Ok(Self {
-            certificate,
+            certificate: Leaf::new(&certificate, own_key),
             issuer: Issuer::new(params, key),
         })
     }
@@ -101,11 +97,7 @@ impl Authority {
         ];
         change(&mut params);
         let certificate = params.signed_by(&key, &self.issuer)?;
-        Ok(Leaf {
-            der: certificate.der().clone(),
-            pem: certificate.pem(),
-            key,
-        })
+        Ok(Leaf::new(&certificate, key))
     }
 
     /// Trust in this authority alone.
@@ -127,6 +119,11 @@ impl Authority {
 }
 
 impl Leaf {
+    fn new(certificate: &Certificate, key: KeyPair) -> Self {
+        let (der, pem) = (certificate.der().clone(), certificate.pem());
+        Self { der, pem, key }
+    }
+
     /// The key in rustls' form.
     pub fn key_der(&self) -> PrivateKeyDer<'static> {
         PrivatePkcs8KeyDer::from(self.key.serialize_der()).into()

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use futures::future::BoxFuture;
 use futures::{Stream, StreamExt as _};
 use http::{Request, Response};
 use http_body_util::combinators::UnsyncBoxBody;
@@ -64,10 +63,10 @@ impl TlsServer {
         F: Fn(Request<Incoming>) -> A + Clone + Send + Sync + 'static,
         A: Future<Output = Response<Body>> + Send + 'static,
     {
-        let serve = move |stream, seen| -> BoxFuture<'static, ()> {
-            Box::pin(serve(stream, seen, answer.clone()))
-        };
-        Self::over_tls(config, serve).await
+        Self::over_tls(config, move |stream, seen| {
+            serve(stream, seen, answer.clone())
+        })
+        .await
     }
 
     /// Serves an API server in memory. A fault that breaks a connection breaks it.
@@ -93,30 +92,28 @@ impl TlsServer {
     }
 
     /// Hands every TLS session to the function.
-    pub async fn over_tls<F>(config: ServerConfig, serve: F) -> io::Result<Self>
+    pub async fn over_tls<F, S>(config: ServerConfig, serve: F) -> io::Result<Self>
     where
-        F: Fn(TlsStream<TcpStream>, Arc<Seen>) -> BoxFuture<'static, ()>
-            + Clone
-            + Send
-            + Sync
-            + 'static,
+        F: Fn(TlsStream<TcpStream>, Arc<Seen>) -> S + Clone + Send + Sync + 'static,
+        S: Future<Output = ()> + Send + 'static,
     {
         let acceptor = TlsAcceptor::from(Arc::new(config));
         Self::over_tcp(move |stream, seen| {
             let (acceptor, serve) = (acceptor.clone(), serve.clone());
-            Box::pin(async move {
+            async move {
                 if let Ok(stream) = acceptor.accept(stream).await {
                     serve(stream, seen).await;
                 }
-            })
+            }
         })
         .await
     }
 
     /// Hands every TCP connection to the function.
-    pub async fn over_tcp<F>(serve: F) -> io::Result<Self>
+    pub async fn over_tcp<F, S>(serve: F) -> io::Result<Self>
     where
-        F: Fn(TcpStream, Arc<Seen>) -> BoxFuture<'static, ()> + Send + Sync + 'static,
+        F: Fn(TcpStream, Arc<Seen>) -> S + Send + Sync + 'static,
+        S: Future<Output = ()> + Send + 'static,
     {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
@@ -181,7 +178,7 @@ impl TlsServer {
 }
 
 /// Serves a TLS session with the protocol that was negotiated.
-pub async fn serve<F, A>(stream: TlsStream<TcpStream>, seen: Arc<Seen>, answer: F)
+async fn serve<F, A>(stream: TlsStream<TcpStream>, seen: Arc<Seen>, answer: F)
 where
     F: Fn(Request<Incoming>) -> A + Clone + Send + Sync + 'static,
     A: Future<Output = Response<Body>> + Send + 'static,

@@ -20,28 +20,25 @@ use crate::workspace;
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Needed {
     pub(super) program: &'static str,
-    pub(super) package: &'static str,
-    pub(super) why: &'static str,
+    package: &'static str,
+    why: &'static str,
 }
 
-pub(super) const DOCKER: Needed = Needed {
+const DOCKER: Needed = Needed {
     program: "dockerd",
     package: "docker.io",
     why: "clusters and the registry run in containers",
 };
-
 pub(super) const DEBOOTSTRAP: Needed = Needed {
     program: "debootstrap",
     package: "debootstrap",
     why: "it makes the root file system of our cluster image",
 };
-
 pub(super) const GO: Needed = Needed {
     program: "go",
     package: "Go 1.24 or newer (https://go.dev/dl)",
     why: "it builds Kubernetes and the registry from their modules",
 };
-
 pub(super) const PIP: Needed = Needed {
     program: "pip3",
     package: "python3-pip",
@@ -59,42 +56,33 @@ pub(super) async fn ensure_package(progress: &Progress, needed: &Needed) -> anyh
     let Needed { package, why, .. } = needed;
     progress.say(&format!("installing {package}: {why}"));
     let mut update = Command::new("apt-get");
-    update.arg("update");
-    progress
-        .run("update the list of packages", &mut update)
-        .await?;
+    let updated = progress.run("update the list of packages", update.arg("update"));
+    updated.await?;
     let mut install = Command::new("apt-get");
     install.env("DEBIAN_FRONTEND", "noninteractive");
     install.args(["install", "--yes", "--no-install-recommends", package]);
-    progress
-        .run(&format!("install {package}"), &mut install)
-        .await
+    let title = format!("install {package}");
+    progress.run(&title, &mut install).await
 }
 
 /// The error for what is not installed by the set-up.
 pub(super) fn by_hand(needed: &Needed) -> anyhow::Error {
-    let Needed {
-        program,
-        package,
-        why,
-    } = needed;
+    let (program, package, why) = (needed.program, needed.package, needed.why);
     anyhow!("{program} is missing ({why}); install {package} and run this again")
 }
 
-/// A program on the PATH, in the folders of a system administrator, or where Go installs itself.
+/// A program in one of the folders of [`search_path`].
 pub(super) fn find(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path)
-        .chain(FURTHER.map(PathBuf::from))
-        .map(|folder| folder.join(program))
-        .find(|file| file.is_file())
+    let folders = search_path();
+    let mut files = std::env::split_paths(&folders).map(|folder| folder.join(program));
+    files.find(|file| file.is_file())
 }
 
-/// The PATH with those folders, for programs that call others.
+/// The PATH, the folders of a system administrator, and where Go installs itself.
 pub(super) fn search_path() -> std::ffi::OsString {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::env::split_paths(&path).chain(FURTHER.map(PathBuf::from));
-    std::env::join_paths(folders).unwrap_or(path)
+    let further = ["/usr/sbin", "/sbin", "/usr/local/go/bin"].map(PathBuf::from);
+    std::env::join_paths(std::env::split_paths(&path).chain(further)).unwrap_or(path)
 }
 
 /// Whether this process may install packages.
@@ -102,8 +90,6 @@ pub(super) fn is_root() -> bool {
     // The owner of a process's folder is its effective user.
     std::fs::metadata("/proc/self").is_ok_and(|data| data.uid() == 0)
 }
-
-const FURTHER: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/go/bin"];
 
 /// Installs and starts the Docker daemon where none answers. It outlives the harness.
 pub(super) async fn ensure_docker(progress: &Progress) -> anyhow::Result<()> {

@@ -113,16 +113,11 @@ impl Product {
 
     /// Runs it as a restricted Pod would, and without a network; returns its output.
     fn run(&self, options: &[&str], argument: &str) -> String {
-        let restricted = [
-            "run",
-            "--rm",
-            "--read-only",
-            "--network=none",
-            "--cap-drop=ALL",
-            "--security-opt=no-new-privileges",
-        ];
-        let output = docker(&[&restricted, options, &[&self.reference, argument]].concat());
-        String::from_utf8(output).unwrap()
+        let restricted = "run --rm --read-only --network=none --cap-drop=ALL";
+        let mut arguments: Vec<&str> = restricted.split(' ').collect();
+        arguments.push("--security-opt=no-new-privileges");
+        arguments.extend([options, &[&self.reference, argument]].concat());
+        String::from_utf8(docker(&arguments)).unwrap()
     }
 }
 

@@ -54,19 +54,15 @@ pub(super) struct Fault {
     pub(super) hits: Arc<AtomicUsize>,
 }
 
+/// What [`FaultBuilder`] describes.
 #[derive(Clone)]
 pub(super) enum Effect {
-    /// The request is answered so and not carried out.
+    /// Its code, and `Retry-After` in seconds.
     Status(u16, Option<u64>),
-    /// It is neither carried out nor answered.
     Silence,
-    /// It is carried out and not answered.
     LostAnswer,
-    /// The connection breaks, and it is not carried out.
     Reset,
-    /// It waits.
     Hold(watch::Receiver<bool>),
-    /// Something happens first.
     Before(Arc<dyn Fn(&ApiServer) + Send + Sync>),
 }
 

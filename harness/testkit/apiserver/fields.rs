@@ -148,7 +148,7 @@ impl Shape {
     /// The shape of the value of a field of that name.
     pub(super) fn of(field: &str, value: &Value) -> Self {
         match value {
-            Value::Object(_) if ATOMIC_MAPS.contains(&field) => Self::Atomic,
+            Value::Object(_) if is_atomic(field) => Self::Atomic,
             Value::Object(_) => Self::Map,
             Value::Array(_) if field == "finalizers" => Self::Set,
             Value::Array(items) if items.iter().all(Value::is_object) => LISTS
@@ -181,20 +181,10 @@ pub(super) fn element_key(item: &Value, keys: &[&str]) -> String {
 }
 
 /// Selectors and references are atomic in every kind that has one.
-const ATOMIC_MAPS: [&str; 12] = [
-    "configMapKeyRef",
-    "fieldRef",
-    "resourceFieldRef",
-    "secretKeyRef",
-    "selector",
-    "labelSelector",
-    "matchLabels",
-    "namespaceSelector",
-    "nodeSelector",
-    "objectSelector",
-    "podSelector",
-    "roleRef",
-];
+fn is_atomic(map: &str) -> bool {
+    let map = map.to_lowercase();
+    map.ends_with("selector") || map.ends_with("ref") || map == "matchlabels"
+}
 
 const LISTS: [(&str, &[&str]); 14] = [
     ("conditions", &["type"]),
