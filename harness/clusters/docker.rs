@@ -36,7 +36,6 @@ pub struct Output {
     pub stderr: String,
 }
 
-/// The ID of an image, if the daemon has it.
 pub(crate) async fn image_id(reference: &str) -> anyhow::Result<Option<String>> {
     let id = unless_gone(&["image", "inspect", "--format={{.Id}}", reference]).await?;
     Ok(id.map(|id| id.trim().to_owned()))

@@ -17,7 +17,8 @@ pub struct Evidence {
 impl Evidence {
     /// An empty folder `target/harness/evidence/<feature>/<scenario>`.
     pub fn of(feature: &str, scenario: &str) -> std::io::Result<Self> {
-        Self::in_folder(root().join(slug(feature)).join(slug(scenario)))
+        let root = workspace::state().join("evidence");
+        Self::in_folder(root.join(slug(feature)).join(slug(scenario)))
     }
 
     /// The same in a folder of the caller's choice.
@@ -65,11 +66,6 @@ impl Evidence {
             tracing::warn!(name, %reason, %error, "evidence is lost");
         }
     }
-}
-
-/// Where all evidence lies.
-pub fn root() -> PathBuf {
-    workspace::state().join("evidence")
 }
 
 /// A name that is safe as one path segment: lower-case letters, digits and single hyphens.

@@ -31,7 +31,6 @@ pub struct Image {
 }
 
 impl Image {
-    /// The image of a reference, if the daemon has it.
     async fn find(reference: &str) -> anyhow::Result<Option<Self>> {
         let id = docker::image_id(reference).await?;
         Ok(id.map(|id| Self {
@@ -63,7 +62,6 @@ pub fn digest(bytes: &[u8]) -> String {
     format!("sha256:{:x}", Sha256::digest(bytes))
 }
 
-/// A tag that changes with the content of the files.
 fn content_tag<'a>(files: impl IntoIterator<Item = &'a Path>) -> anyhow::Result<String> {
     let mut hash = Sha256::new();
     for file in files {

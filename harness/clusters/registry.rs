@@ -194,18 +194,4 @@ mod tests {
         let made = Identity::at(&file).unwrap();
         assert_eq!(Identity::at(&file).unwrap(), made);
     }
-
-    #[test]
-    fn user_and_password_are_in_htpasswd_as_a_hash_and_in_the_docker_config() {
-        let identity = Identity::make().unwrap();
-        let file = identity.htpasswd().unwrap();
-        let (user, hash) = file.trim_end().split_once(':').unwrap();
-        assert_eq!(user, identity.user);
-        assert!(bcrypt::verify(&identity.password, hash).unwrap());
-        assert!(!bcrypt::verify("other", hash).unwrap());
-        let config: serde_json::Value = serde_json::from_str(&identity.docker_config()).unwrap();
-        let auth = config["auths"][HOST]["auth"].as_str().unwrap();
-        let decoded = String::from_utf8(BASE64.decode(auth).unwrap()).unwrap();
-        assert_eq!(decoded, format!("{}:{}", identity.user, identity.password));
-    }
 }

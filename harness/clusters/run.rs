@@ -9,7 +9,6 @@ mod kept;
 use std::collections::HashMap;
 
 use anyhow::bail;
-use testcontainers::ReuseDirective;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::docker::{self, Labelled};
@@ -72,7 +71,6 @@ impl Run {
         Ok(found)
     }
 
-    /// The network that all containers of the run share.
     pub(crate) fn network(&self) -> &str {
         &self.network
     }
@@ -107,16 +105,6 @@ impl Run {
             exists,
             stays,
         })
-    }
-}
-
-impl Slot {
-    pub(crate) fn reuse(&self) -> ReuseDirective {
-        if self.stays {
-            ReuseDirective::Always
-        } else {
-            ReuseDirective::Never
-        }
     }
 }
 

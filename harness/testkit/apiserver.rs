@@ -24,6 +24,7 @@ mod validate;
 mod watch;
 mod write;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -52,7 +53,9 @@ struct Shared {
 
 #[derive(Debug, Default)]
 struct State {
-    requests: Vec<Recorded>,
+    /// By their number.
+    requests: BTreeMap<usize, Recorded>,
+    count: usize,
     faults: Vec<Fault>,
     latency: Duration,
     token: Option<String>,
@@ -149,13 +152,13 @@ impl ApiServer {
 
     /// Requests so far.
     pub fn requests(&self) -> Vec<Recorded> {
-        self.state().requests.clone()
+        self.state().requests.values().cloned().collect()
     }
 
     /// The requests of a pattern (see [`Asked::is_of`]).
     pub fn requests_of(&self, pattern: &str) -> Vec<Recorded> {
         let state = self.state();
-        let of = state.requests.iter().filter(|it| it.asked.is_of(pattern));
+        let of = state.requests.values().filter(|it| it.asked.is_of(pattern));
         of.cloned().collect()
     }
 
@@ -167,13 +170,15 @@ impl ApiServer {
     /// Writes so far, rejected ones included, as text: `apply secrets a/b`.
     pub fn writes(&self) -> Vec<String> {
         let state = self.state();
-        let writes = state.requests.iter().filter(|it| it.is_write());
+        let writes = state.requests.values().filter(|it| it.is_write());
         writes.map(|it| it.asked.to_string()).collect()
     }
 
     /// Forgets the requests so far, and returns them.
     pub fn take_requests(&self) -> Vec<Recorded> {
         std::mem::take(&mut self.state().requests)
+            .into_values()
+            .collect()
     }
 
     /// The most requests of a pattern that were being answered at the same time.

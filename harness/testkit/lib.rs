@@ -18,16 +18,12 @@ pub mod pki;
 pub mod tls;
 pub mod until;
 
-use serde::{Deserialize, Serialize};
-
 /// Where an object is.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// The plural of its kind.
     pub resource: String,
     /// Empty for cluster scope.
-    #[serde(default)]
     pub namespace: String,
     /// Its name.
     pub name: String,

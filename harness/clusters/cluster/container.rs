@@ -13,7 +13,9 @@ use testcontainers::core::logs::LogFrame;
 use testcontainers::core::wait::LogWaitStrategy;
 use testcontainers::core::{CgroupnsMode, ContainerPort, WaitFor};
 use testcontainers::runners::AsyncRunner as _;
-use testcontainers::{ContainerAsync, ContainerRequest, GenericImage, ImageExt as _};
+use testcontainers::{
+    ContainerAsync, ContainerRequest, GenericImage, ImageExt as _, ReuseDirective,
+};
 use testkit::until::until;
 
 use super::options::{ClusterOptions, Provider};
@@ -32,12 +34,17 @@ pub(crate) fn request(
 ) -> ContainerRequest<GenericImage> {
     let (name, tag) = image.rsplit_once(':').unwrap_or((image, "latest"));
     let log = log_of(slot);
+    let reuse = if slot.stays {
+        ReuseDirective::Always
+    } else {
+        ReuseDirective::Never
+    };
     GenericImage::new(name, tag)
         .with_exposed_port(port)
         .with_wait_for(WaitFor::log(LogWaitStrategy::stdout_or_stderr(ready)))
         .with_container_name(&slot.name)
         .with_labels(slot.labels.clone())
-        .with_reuse(slot.reuse())
+        .with_reuse(reuse)
         .with_host_config_modifier(move |host| {
             let binding = PortBinding {
                 host_ip: Some("127.0.0.1".to_owned()),
@@ -53,7 +60,6 @@ pub(crate) fn request(
 #[derive(Debug)]
 pub(crate) struct Container {
     inner: ContainerAsync<GenericImage>,
-    /// Docker's name of it.
     name: String,
     stays: bool,
 }
@@ -97,7 +103,6 @@ impl Container {
         self.inner.id()
     }
 
-    /// Its name, if it stays when the run ends.
     pub(super) fn kept_name(&self) -> Option<&str> {
         self.stays.then_some(self.name.as_str())
     }

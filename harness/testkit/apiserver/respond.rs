@@ -86,10 +86,8 @@ impl Store {
         let behaviour = self.behaviour();
         let Some(target) = Target::parse(call.uri.path(), &behaviour.kinds) else {
             return Asked {
-                verb: "",
                 resource: call.uri.path().to_owned(),
-                namespace: String::new(),
-                name: String::new(),
+                ..Asked::default()
             };
         };
         let watch = Query::parse(call.uri, target.kind).is_ok_and(|query| query.watch);

@@ -15,7 +15,7 @@ use super::behaviour::{Effect, Fault};
 use super::respond::{Body, Call, fault};
 
 /// What a request asks for, in the words of RBAC; an apply is `apply`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Asked {
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `apply`, `delete`; empty for what is no object.
     pub verb: &'static str,
@@ -88,10 +88,6 @@ impl Asked {
 #[error("connection reset")]
 pub struct Reset;
 
-/// The place of a request in the record.
-#[derive(Debug, Clone, Copy)]
-struct Index(usize, Instant);
-
 impl ApiServer {
     /// A client that calls the server without sockets.
     pub fn client(&self) -> kube::Client {
@@ -130,19 +126,20 @@ impl ApiServer {
         };
         let recorded = self.recorded(&call);
         let (asked, is_write) = (recorded.asked.clone(), recorded.is_write());
-        let (index, latency, authorized) = {
+        let (number, latency, authorized) = {
             let mut state = self.state();
-            let index = Index(state.requests.len(), recorded.begin);
+            let number = state.count;
+            state.count += 1;
             let token = state.token.as_ref();
             let authorized = token.is_none_or(|token| *token == recorded.token);
-            state.requests.push(recorded);
-            (index, state.latency, authorized)
+            state.requests.insert(number, recorded);
+            (number, state.latency, authorized)
         };
         if is_write {
             tokio::time::sleep_until(Instant::now() + latency).await;
         }
         if !authorized {
-            return Ok(self.answered(index, fault(401, None), false));
+            return Ok(self.answered(number, fault(401, None), false));
         }
         let mut answers = true;
         let mut met = Vec::new();
@@ -150,7 +147,7 @@ impl ApiServer {
             met.push(hits);
             match effect {
                 Effect::Status(code, after) => {
-                    return Ok(self.answered(index, fault(code, after), false));
+                    return Ok(self.answered(number, fault(code, after), false));
                 }
                 Effect::Before(run) => run(self),
                 // The end of a hold that was dropped is its end as well.
@@ -164,7 +161,7 @@ impl ApiServer {
             }
         }
         let answer = self.0.store.respond(&call);
-        let response = self.answered(index, answer.response, answer.changed);
+        let response = self.answered(number, answer.response, answer.changed);
         if answers {
             return Ok(response);
         }
@@ -192,11 +189,10 @@ impl ApiServer {
         }
     }
 
-    fn answered(&self, index: Index, response: Response<Body>, changed: bool) -> Response<Body> {
+    fn answered(&self, number: usize, response: Response<Body>, changed: bool) -> Response<Body> {
         let mut state = self.state();
-        let recorded = state.requests.get_mut(index.0);
         // Requests may have been taken meanwhile.
-        if let Some(recorded) = recorded.filter(|it| it.begin == index.1) {
+        if let Some(recorded) = state.requests.get_mut(&number) {
             recorded.end = Some(Instant::now());
             recorded.status = Some(response.status().as_u16());
             recorded.changed = changed;

@@ -61,7 +61,6 @@ impl Refusal {
         Self::about(key, 404, "NotFound", format!("{key} not found"))
     }
 
-    /// A path that no kind has.
     pub(super) fn no_such_path() -> Self {
         let message = "the server could not find the requested resource";
         Self::new(404, "NotFound", message)
@@ -87,7 +86,6 @@ impl Refusal {
         Self::about(key, 403, "Forbidden", format!("{key} is forbidden: {why}"))
     }
 
-    /// The rights do not allow it.
     pub(super) fn not_allowed(verb: &str, resource: &str, key: &Key) -> Self {
         let place = match &*key.namespace {
             "" => "at the cluster scope".to_owned(),
@@ -100,7 +98,6 @@ impl Refusal {
         Self::forbidden(key, &why)
     }
 
-    /// The namespace is being deleted.
     pub(super) fn terminating(key: &Key) -> Self {
         let it = format!("namespace {}", key.namespace);
         let why = format!("unable to create new content in {it} because it is being terminated");
@@ -139,7 +136,6 @@ impl Refusal {
         Self::about(key, 409, "Conflict", message)
     }
 
-    /// The object itself is wrong.
     pub(super) fn invalid(key: &Key, complaints: &[Complaint]) -> Self {
         let texts = complaints
             .iter()
@@ -152,14 +148,12 @@ impl Refusal {
         refusal
     }
 
-    /// A patch that cannot be carried out.
     pub(super) fn unprocessable(error: &json_patch::PatchError) -> Self {
         let message =
             format!("the server rejected our request due to an error in our request: {error}");
         Self::new(422, "Invalid", message)
     }
 
-    /// Fields that other managers own.
     pub(super) fn field_conflicts(conflicts: &[Complaint]) -> Self {
         let texts = conflicts
             .iter()

@@ -68,7 +68,7 @@ pub struct Store {
     inner: Mutex<Inner>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Inner {
     pub(super) objects: BTreeMap<Key, Stored>,
     pub(super) version: u64,
@@ -81,11 +81,9 @@ impl Store {
     /// A server with the namespaces `default` and `kube-system`. The number tells its uids from those of others.
     pub fn new(common: Arc<Common>, number: u32, behaviour: Arc<Behaviour>) -> Self {
         let inner = Inner {
-            objects: BTreeMap::new(),
             version: 1,
-            created: 0,
             behaviour,
-            log: None,
+            ..Inner::default()
         };
         let store = Self {
             common,
@@ -311,7 +309,6 @@ impl Inner {
         free && (key.kind.resource != "namespaces" || self.inside(&key.name).next().is_none())
     }
 
-    /// The objects in a namespace.
     pub(super) fn inside(&self, namespace: &str) -> impl Iterator<Item = (&Key, &Stored)> {
         let objects = self.objects.iter().filter(|(_, it)| it.state.is_some());
         objects.filter(move |(key, _)| *key.namespace == *namespace)

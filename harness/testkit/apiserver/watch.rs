@@ -29,7 +29,6 @@ pub(super) struct Log {
     pub(super) told: watch::Sender<u64>,
 }
 
-/// One change of one object.
 #[derive(Debug, Clone)]
 pub(super) struct Change {
     key: Key,
@@ -49,7 +48,6 @@ impl Log {
 }
 
 impl Inner {
-    /// Notes a change of an object.
     pub(super) fn tell(&mut self, key: &Key, after: Stored, before: Option<Arc<State>>) {
         let Some(log) = &mut self.log else {
             return;
@@ -115,7 +113,6 @@ impl Store {
     }
 }
 
-/// An open watch.
 struct Watch {
     store: Arc<Store>,
     target: Target,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use http::StatusCode;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::change::edited;
@@ -23,7 +24,6 @@ pub(super) struct Written {
 type Outcome = Result<Written, Refusal>;
 
 impl Store {
-    /// Server-side apply.
     pub(super) fn apply(&self, target: &Target, query: &Query, body: &[u8]) -> Outcome {
         if query.field_manager.is_empty() {
             return Err(no_manager());
@@ -47,34 +47,31 @@ impl Store {
         let writer = (query.field_manager.as_str(), query.force);
         let memo = &self.common.memo;
         let state = memo.apply(target, live.as_ref(), body, writer)?;
-        let written = self.put_state(&mut inner, target, state);
+        let written = self.put_state(&mut inner, target, state, None);
         if let Some(stored) = inner.objects.get_mut(&target.key) {
             stored.idle_applies += u32::from(!written.changed);
         }
         Ok(written)
     }
 
-    /// Stores the next state of an object, and answers.
-    fn put_state(&self, inner: &mut Inner, key: &Key, state: Arc<State>) -> Written {
-        let is_new = inner.live(key).is_none();
+    /// Stores the next state of an object, deleted now or not, and answers. An object that was waiting for its last finalizer
+    /// is removed.
+    fn put_state(
+        &self,
+        inner: &mut Inner,
+        key: &Key,
+        state: Arc<State>,
+        now: Option<Timestamp>,
+    ) -> Written {
+        let live = inner.live(key);
         let deleted = inner.objects.get(key).and_then(|it| it.deleted);
-        let changed = self.store(inner, key, state, deleted);
-        let status = if is_new {
-            StatusCode::CREATED
-        } else {
-            StatusCode::OK
-        };
-        self.written(inner, key, status, changed)
-    }
-
-    /// The answer to a write; an object that was waiting for its last finalizer is removed.
-    fn written(&self, inner: &mut Inner, key: &Key, status: StatusCode, changed: bool) -> Written {
+        let changed = self.store(inner, key, state, deleted.or(now));
         let body = self.render(inner, key).unwrap_or_default();
         if inner.is_released(key) {
             self.drop_object(inner, key);
         }
         Written {
-            status,
+            status: live.map_or(StatusCode::CREATED, |_| StatusCode::OK),
             body,
             changed,
         }
@@ -102,7 +99,6 @@ impl Store {
         self.replaced(&mut inner, target, object, manager)
     }
 
-    /// PUT of an object.
     pub(super) fn replace(&self, target: &Target, object: Value, manager: &str) -> Outcome {
         validate::shape(target, &object)?;
         let mut inner = self.inner();
@@ -133,10 +129,9 @@ impl Store {
         }
         inner.expect(target, &object["metadata"])?;
         let state = edited(target, inner.live(target).as_deref(), object, manager)?;
-        Ok(self.put_state(inner, target, Arc::new(state)))
+        Ok(self.put_state(inner, target, Arc::new(state), None))
     }
 
-    /// POST of an object to its collection.
     pub(super) fn create(&self, target: &Target, mut object: Value, manager: &str) -> Outcome {
         let mut inner = self.inner();
         let metadata = &mut object["metadata"];
@@ -152,7 +147,7 @@ impl Store {
             return Err(Refusal::already_exists(&target));
         }
         let state = edited(&target, None, object, manager)?;
-        Ok(self.put_state(&mut inner, &target, Arc::new(state)))
+        Ok(self.put_state(&mut inner, &target, Arc::new(state), None))
     }
 
     /// DELETE of one object. Finalizers keep it.
@@ -166,7 +161,7 @@ impl Store {
             return Err(Refusal::not_found(key));
         };
         expected(key, stored, &options["preconditions"])?;
-        let (uid, deleted) = (Arc::clone(&stored.uid), stored.deleted);
+        let uid = Arc::clone(&stored.uid);
         let foreground = options["propagationPolicy"] == "Foreground" && inner.behaviour.dependents;
         let holds = key.kind.resource == "namespaces" && self.empty(inner, &key.name);
         if !live.is_held() && !foreground && !holds {
@@ -191,9 +186,7 @@ impl Store {
             owned.content["metadata"]["finalizers"] = json!(["foregroundDeletion"]);
         }
         let now = self.common.time(self.common.elapsed());
-        let state = Arc::new(State::new(&owned));
-        let changed = self.store(inner, key, state, deleted.or(Some(now)));
-        Ok(self.written(inner, key, StatusCode::OK, changed))
+        Ok(self.put_state(inner, key, Arc::new(State::new(&owned)), Some(now)))
     }
 
     /// Deletes what is in a namespace; whether finalizers keep some of it.

@@ -10,7 +10,6 @@ use kube::client::Body;
 use kube::{Resource as _, ResourceExt as _};
 use serde_json::{Value, json};
 
-/// One request.
 pub(super) struct Call {
     pub(super) what: String,
     method: &'static str,
