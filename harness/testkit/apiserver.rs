@@ -31,9 +31,9 @@ use std::time::Duration;
 use serde_json::Value;
 use tokio::time::Instant;
 
+pub use crate::tls::Body;
 pub use behaviour::{Behaviour, FaultBuilder, FaultHandle, Hold};
 pub use kinds::{Handling, Kind};
-pub use respond::Body;
 pub use rights::Rights;
 pub use service::{Asked, Recorded, Reset};
 
@@ -43,12 +43,9 @@ use store::Store;
 
 /// See the module. Clones are the same server.
 #[derive(Debug, Clone)]
-pub struct ApiServer(Arc<Shared>);
-
-#[derive(Debug)]
-struct Shared {
+pub struct ApiServer {
     store: Arc<Store>,
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
 }
 
 #[derive(Debug, Default)]
@@ -81,20 +78,20 @@ impl ApiServer {
         };
         let store = Store::new(Arc::default(), 0, Arc::new(behaviour));
         store.keep_history();
-        Self(Arc::new(Shared {
+        Self {
             store: Arc::new(store),
-            state: Mutex::default(),
-        }))
+            state: Arc::default(),
+        }
     }
 
     /// The objects.
     pub fn store(&self) -> &Store {
-        &self.0.store
+        &self.store
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         // A closure of a test that panics leaves the state whole.
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Changes how the server behaves, from the next request on.

@@ -1,6 +1,5 @@
 //! Servers over TCP and TLS on a free port of loopback, which count what comes, and a client that sends any bytes.
 
-use std::convert::Infallible;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
@@ -38,8 +37,7 @@ pub struct Seen {
     requests: AtomicUsize,
     busy: AtomicUsize,
     busiest: AtomicUsize,
-    /// Asks all connections to close gracefully (HTTP/2: GOAWAY).
-    pub retire: Notify,
+    retire: Notify,
 }
 
 /// A running server; dropping it ends its listening.
@@ -74,18 +72,9 @@ impl TlsServer {
         Self::answering(config, move |request| {
             let server = server.clone();
             async move {
-                let (head, body) = request.into_parts();
-                let answer = async {
-                    let body = body.collect().await.ok()?.to_bytes();
-                    server.answer(Request::from_parts(head, body)).await.ok()
-                };
-                let never = |never: Infallible| match never {};
-                match answer.await {
-                    Some(response) => response.map(|body| body.map_err(never).boxed_unsync()),
-                    None => streamed(futures::stream::once(async {
-                        Err(io::ErrorKind::ConnectionReset.into())
-                    })),
-                }
+                let reset = async { Err(io::ErrorKind::ConnectionReset.into()) };
+                let broken = |_| streamed(futures::stream::once(reset));
+                server.answer(request).await.unwrap_or_else(broken)
             }
         })
         .await

@@ -1,13 +1,9 @@
 //! From a request to an answer: discovery, reviews, and the verbs on objects.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Response, StatusCode, Uri};
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt as _, Full};
 use serde_json::{Value, json};
 
 use super::kinds::{self, Handling};
@@ -16,9 +12,7 @@ use super::request::{Query, Target};
 use super::service::Asked;
 use super::status::Refusal;
 use super::store::{Inner, Store};
-
-/// The body of an answer.
-pub type Body = UnsyncBoxBody<Bytes, Infallible>;
+use crate::tls::{Body, answer};
 
 /// What of a request matters.
 #[derive(Debug, Clone, Copy)]
@@ -124,7 +118,7 @@ impl Store {
                 Some(document) => Ok(json_response(StatusCode::OK, document.to_string()).into()),
                 None if kinds::has_group(&behaviour.kinds, path) => Err(Refusal::no_such_path()),
                 // A real API server has no `Status` for a group that it does not know.
-                None => Ok(text_response(StatusCode::NOT_FOUND, "404 page not found\n").into()),
+                None => Ok(answer(404, "404 page not found\n").into()),
             };
         };
         if target.kind.handling == Handling::Review {
@@ -281,7 +275,7 @@ pub fn fault(code: u16, retry_after: Option<u64>) -> Response<Body> {
     // A real API server rejects a request for which it has no capacity before it looks at it, and so without a `Status`.
     if code == 429 {
         let text = "Too many requests, please try again later.\n";
-        let mut response = text_response(StatusCode::TOO_MANY_REQUESTS, text);
+        let mut response = answer(429, text);
         let seconds = HeaderValue::from(retry_after.unwrap_or(1));
         response.headers_mut().insert(RETRY_AFTER, seconds);
         return response;
@@ -301,14 +295,8 @@ pub fn fault(code: u16, retry_after: Option<u64>) -> Response<Body> {
     refused(&Refusal::new(code, reason, message).retry_after(retry_after))
 }
 
-fn text_response(status: StatusCode, body: impl Into<Bytes>) -> Response<Body> {
-    let mut response = Response::new(Full::new(body.into()).boxed_unsync());
-    *response.status_mut() = status;
-    response
-}
-
 fn json_response(status: StatusCode, body: String) -> Response<Body> {
-    let mut response = text_response(status, body);
+    let mut response = answer(status.as_u16(), body);
     response.headers_mut().insert(CONTENT_TYPE, JSON);
     response
 }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use bytes::Bytes;
 use http::header::{ACCEPT, AUTHORIZATION};
 use http::{Request, Response};
 use http_body_util::BodyExt as _;
@@ -12,7 +11,8 @@ use tokio::time::Instant;
 
 use super::ApiServer;
 use super::behaviour::{Effect, Fault};
-use super::respond::{Body, Call, fault};
+use super::respond::{Call, fault};
+use crate::tls::Body;
 
 /// What a request asks for, in the words of RBAC; an apply is `apply`.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -107,17 +107,17 @@ impl ApiServer {
         let server = self.clone();
         tower::service_fn(move |request: Request<kube::client::Body>| {
             let server = server.clone();
-            let (head, body) = request.into_parts();
-            async move {
-                let body = body.collect().await.map_err(|_| Reset)?.to_bytes();
-                server.answer(Request::from_parts(head, body)).await
-            }
+            async move { server.answer(request).await }
         })
     }
 
     /// Answers one request.
-    pub async fn answer(&self, request: Request<Bytes>) -> Result<Response<Body>, Reset> {
+    pub async fn answer<B>(&self, request: Request<B>) -> Result<Response<Body>, Reset>
+    where
+        B: hyper::body::Body,
+    {
         let (head, body) = request.into_parts();
+        let body = body.collect().await.map_err(|_| Reset)?.to_bytes();
         let call = Call {
             method: &head.method,
             uri: &head.uri,
@@ -160,7 +160,7 @@ impl ApiServer {
                 }
             }
         }
-        let answer = self.0.store.respond(&call);
+        let answer = self.store.respond(&call);
         let response = self.answered(number, answer.response, answer.changed);
         if answers {
             return Ok(response);
@@ -169,7 +169,7 @@ impl ApiServer {
     }
 
     fn recorded(&self, call: &Call<'_>) -> Recorded {
-        let mut asked = self.0.store.asked(call);
+        let mut asked = self.store.asked(call);
         let body: Value = serde_json::from_slice(call.body).unwrap_or_default();
         let name = body["metadata"]["name"].as_str();
         if let Some(name) = name.filter(|_| asked.verb == "create") {

@@ -7,8 +7,6 @@ use bytes::Bytes;
 use futures::{StreamExt as _, stream};
 use http::Response;
 use http::header::CONTENT_TYPE;
-use http_body_util::{BodyExt as _, StreamBody};
-use hyper::body::Frame;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::time::{Duration, Instant, sleep_until};
@@ -16,9 +14,10 @@ use tokio::time::{Duration, Instant, sleep_until};
 use super::behaviour::Behaviour;
 use super::object::{Key, State, Stored};
 use super::request::{Query, Target};
-use super::respond::{Body, JSON, shown};
+use super::respond::{JSON, shown};
 use super::status::Refusal;
 use super::store::{Inner, Store};
+use crate::tls::{Body, streamed};
 
 /// Changes that a watch may be told of.
 #[derive(Debug)]
@@ -84,7 +83,7 @@ impl Store {
                 "" | "0" => {
                     let found = inner.selected(&target, &query);
                     let objects = found.filter_map(|(key, _)| self.render(&inner, key));
-                    let lines = objects.map(|it| line("ADDED", shown(it, partial)));
+                    let lines = objects.map(|it| line("ADDED", &shown(it, partial)));
                     (lines.collect(), version, told)
                 }
                 seen => (String::new(), seen.parse().unwrap_or_default(), told),
@@ -106,8 +105,7 @@ impl Store {
             Some((text, watch))
         });
         let lines = stream::iter(Some(first).filter(|it| !it.is_empty())).chain(rest);
-        let frames = lines.map(|text| Ok(Frame::data(Bytes::from(text))));
-        let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
+        let mut response = streamed(lines.map(|text| Ok(Bytes::from(text))));
         response.headers_mut().insert(CONTENT_TYPE, JSON);
         Ok(response)
     }
@@ -152,7 +150,7 @@ impl Watch {
         let log = inner.log.as_ref()?;
         if log.forgotten > since {
             self.since = None;
-            return Some(line("ERROR", Refusal::expired().0));
+            return Some(line("ERROR", &Refusal::expired().0));
         }
         let is_seen = |change: &Change| change.after.version <= since;
         let new = log.changes.range(log.changes.partition_point(is_seen)..);
@@ -183,15 +181,11 @@ impl Watch {
             ..after.clone()
         };
         let object = stored.render(key, &self.store.common, behaviour)?;
-        Some(line(event, shown(object, self.partial)))
+        Some(line(event, &shown(object, self.partial)))
     }
 }
 
-#[expect(
-    clippy::needless_pass_by_value,
-    reason = "callers make the object for this line"
-)]
-fn line(event: &str, object: Value) -> String {
+fn line(event: &str, object: &Value) -> String {
     format!("{}\n", json!({"type": event, "object": object}))
 }
 

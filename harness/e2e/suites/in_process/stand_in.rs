@@ -127,7 +127,8 @@ impl StandIn {
                 parts.uri = path.trim_end_matches("/ephemeralcontainers").parse()?;
             }
         }
-        let answer = self.server.answer(Request::from_parts(parts, body)).await?;
+        let request = Request::from_parts(parts, Body::from(body));
+        let answer = self.server.answer(request).await?;
         self.show();
         Ok(with_warnings(answer.map(Body::new), &warnings))
     }
