@@ -8,7 +8,7 @@ mod admission;
 mod environment;
 mod events;
 mod fanout;
-pub mod fleet;
+mod fleet;
 mod load;
 mod process;
 mod report;

@@ -122,6 +122,10 @@ impl<'a> Testbed<'a> {
 
     /// Starts the controller, which is not ready yet.
     pub(super) fn start_controller(&self) -> anyhow::Result<Process> {
+        self.controller.start(self.flags())
+    }
+
+    fn flags(&self) -> Vec<String> {
         let mut flags = controller_flags(&self.kubeconfig, "bench");
         if self.settings.production {
             flags.retain(|flag| !flag.starts_with("--controllers="));
@@ -129,7 +133,7 @@ impl<'a> Testbed<'a> {
         }
         let metrics = self.controller.metrics;
         flags.push(format!("--metrics-bind-address={metrics}"));
-        self.controller.start(flags)
+        flags
     }
 
     /// Rotates the credentials of all runtimes and updates their kubeconfigs.
@@ -248,3 +252,6 @@ const HEAP: &str = "8GiB";
 const STILL: Duration = Duration::from_secs(8);
 /// 10,000 runtimes have 30,000 statuses, of which 100 are written per second.
 const LONGEST: Duration = Duration::from_mins(10);
+
+#[cfg(test)]
+mod tests;

@@ -27,7 +27,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
-use super::conditions::{Conditions, Reach, RequestFault};
+use super::conditions::{Conditions, Fault};
 use super::{Runtime, Shared};
 
 /// Serves until `closing` is canceled.
@@ -59,13 +59,9 @@ async fn connection(shared: Arc<Shared>, mut tcp: TcpStream) -> anyhow::Result<(
         return Ok(());
     };
     let conditions = runtime.conditions();
-    match conditions.reach {
-        Reach::Up => {}
-        Reach::Refusing => return Ok(tcp.set_zero_linger()?),
-        Reach::Silent => {
-            tokio::io::copy(&mut tcp, &mut tokio::io::sink()).await?;
-            return Ok(());
-        }
+    if conditions.silent {
+        tokio::io::copy(&mut tcp, &mut tokio::io::sink()).await?;
+        return Ok(());
     }
     // A round trip for the handshake of TCP, which loopback does not have, and one for that of TLS.
     wait(conditions.latency * 2).await;
@@ -133,13 +129,13 @@ impl Session {
         let conditions = runtime.conditions();
         let number = runtime.requests.fetch_add(1, Ordering::Relaxed);
         let (injected, takes) = conditions.draw(&runtime.identity.id, number);
-        self.shared.counts().faults += u64::from(injected != RequestFault::None);
+        self.shared.counts().faults += u64::from(injected.is_some());
         let (head, body) = request.into_parts();
         let body = Limited::new(body, LARGEST_BODY).collect().await;
         wait(takes / 2).await;
         match injected {
-            RequestFault::Stalled => std::future::pending().await,
-            RequestFault::ResetBefore => self.reset().await,
+            Some(Fault::Stalled) => std::future::pending().await,
+            Some(Fault::ResetBefore) => self.reset().await,
             _ => {}
         }
         let response = match body {
@@ -154,7 +150,7 @@ impl Session {
             }
             Err(_) => fault(413, None),
         };
-        if injected == RequestFault::ResetAfter {
+        if injected == Some(Fault::ResetAfter) {
             self.reset().await;
         }
         wait(takes / 2).await;
@@ -169,7 +165,7 @@ impl Session {
     fn carry_out(
         &self,
         call: &Call<'_>,
-        injected: RequestFault,
+        injected: Option<Fault>,
         conditions: &Conditions,
     ) -> Response<Body> {
         let runtime = self.runtime();
@@ -181,17 +177,15 @@ impl Session {
             return fault(401, None);
         }
         match injected {
-            RequestFault::Throttled => {
-                return fault(429, Some(conditions.faults.retry_after.into()));
-            }
-            RequestFault::Failing => return fault(500, None),
+            Some(Fault::Throttled(seconds)) => return fault(429, Some(seconds)),
+            Some(Fault::Failing) => return fault(500, None),
             _ => {}
         }
         let asked = runtime.store.asked(call);
         let is_object = !asked.verb.is_empty() && !asked.resource.starts_with("selfsubject");
         let is_write = is_object && !matches!(*call.method, Method::GET | Method::HEAD);
         self.shared.counts().reads += u64::from(!is_write);
-        if is_write && injected == RequestFault::Conflicting {
+        if is_write && injected == Some(Fault::Conflicting) {
             return runtime.store.conflict(call);
         }
         let answer = runtime.store.respond(call);
