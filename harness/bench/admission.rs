@@ -139,7 +139,7 @@ fn memory(systems: &Systems<'_>) -> anyhow::Result<[Row; 2]> {
     };
     let (baseline, webhook) = (&systems.baseline, &systems.webhook);
     let most = |system: &System| system.process.memory("VmHWM");
-    let bound = Bound::at_most(Estimate::exact(webhook.idle), 20.0, " MiB");
+    let bound = Bound::at_most(webhook.idle, 20.0, " MiB");
     Ok([
         row("RSS idle, MiB", [baseline.idle, webhook.idle]).bound(bound),
         row("RSS peak, MiB", [most(baseline)?, most(webhook)?]),
@@ -174,7 +174,7 @@ mod tests {
             webhook: [15.0, 30.0, 18.0].map(sample).to_vec(),
         };
         let ratio = comparison.ratio(0).unwrap();
-        assert_eq!(ratio, Estimate::exact(1.5));
+        assert_eq!(ratio, Estimate::from(1.5));
         assert!(Comparison::default().ratio(0).is_err());
     }
 }

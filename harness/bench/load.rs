@@ -197,8 +197,7 @@ impl Client {
         let (cpu, begin) = (server.cpu()?, Instant::now());
         self.run(numbers, CLOSED_LOOP).await?;
         let elapsed = begin.elapsed().as_secs_f64();
-        let cpu = server.cpu()?.saturating_sub(cpu).as_secs_f64();
-        Ok([cpu * 1e6 / requests, requests / elapsed])
+        Ok([(server.cpu()? - cpu) * 1e6 / requests, requests / elapsed])
     }
 }
 

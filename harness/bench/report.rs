@@ -65,8 +65,8 @@ impl Bound {
     }
 
     /// The upper end of the interval is at most the limit.
-    pub(crate) fn at_most(result: Estimate, limit: f64, unit: &str) -> Self {
-        Self::required(format!("≤ {limit}{unit}"), result.high <= limit)
+    pub(crate) fn at_most(result: impl Into<Estimate>, limit: f64, unit: &str) -> Self {
+        Self::required(format!("≤ {limit}{unit}"), result.into().high <= limit)
     }
 
     /// The lower end of the interval is at least the limit.

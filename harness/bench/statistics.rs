@@ -16,16 +16,15 @@ pub(crate) struct Estimate {
     pub(crate) high: f64,
 }
 
-impl Estimate {
-    /// A counted value, which has no uncertainty.
-    pub(crate) fn exact(value: f64) -> Self {
-        Self {
-            median: value,
-            low: value,
-            high: value,
-        }
+/// A counted value, which has no uncertainty.
+impl From<f64> for Estimate {
+    fn from(value: f64) -> Self {
+        let (median, low, high) = (value, value, value);
+        Self { median, low, high }
     }
+}
 
+impl Estimate {
     /// The median of the samples with a percentile bootstrap interval.
     pub(crate) fn of(samples: &[f64]) -> anyhow::Result<Self> {
         let mut sample = samples.to_vec();
@@ -211,7 +210,7 @@ mod tests {
     fn estimate_is_written_as_median_and_interval() {
         let rounds = Estimate::range([20.0, 10.0, 40.0]).unwrap();
         assert_eq!(format!("{rounds:.1}"), "20.0 [10.0–40.0]");
-        assert_eq!(format!("{:.0}", Estimate::exact(12.0)), "12");
+        assert_eq!(format!("{:.0}", Estimate::from(12.0)), "12");
         assert!(Estimate::range([]).is_err() && Estimate::of(&[]).is_err());
     }
 }

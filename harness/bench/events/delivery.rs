@@ -67,7 +67,7 @@ impl<'a> Setting<'a> {
             let received = self.received(&reviews, count).await?;
             last = received.into_iter().max().unwrap_or(last);
         }
-        let cpu = process.cpu()?.saturating_sub(cpu).as_secs_f64() * 1e6;
+        let cpu = (process.cpu()? - cpu) * 1e6;
         let seconds = last.saturating_duration_since(begin).as_secs_f64();
         Ok([cpu / number(count), number(count) / seconds])
     }
@@ -222,7 +222,7 @@ async fn backlog(setting: &mut Setting<'_>) -> anyhow::Result<Row> {
     let (memory, cpu) = (process.memory("VmRSS")?, process.cpu()?);
     setting.kcp.gateway.set(Mode::Up).await?;
     let received = setting.received(&reviews, count).await?;
-    let cpu = setting.spool.1.cpu()?.saturating_sub(cpu).as_secs_f64() * 1e6 / number(count);
+    let cpu = (setting.spool.1.cpu()? - cpu) * 1e6 / number(count);
     let span = received.iter().min().zip(received.iter().max());
     let (first, last) = span.context("no event")?;
     let rate = number(count) / last.saturating_duration_since(*first).as_secs_f64();

@@ -21,7 +21,6 @@ use crate::environment::Bench;
 use crate::load::{Connection, Exchange, Target, latencies};
 use crate::process::Process;
 use crate::report::{Bound, Row, Table};
-use crate::statistics::Estimate;
 
 /// Part `kills`.
 pub(super) async fn kills(bench: &Bench<'_>, kills: u32) -> anyhow::Result<Table> {
@@ -180,7 +179,7 @@ pub(super) async fn outage(bench: &Bench<'_>) -> anyhow::Result<Table> {
     let (growth, latency) = bench.effort.choose((1.0, 1.0), (3.0, 1_000.0));
     let (objects, sent, took) = (expected.objects(), expected.reviews, took.as_secs_f64());
     let row = |measure: &str, result: String, (value, limit, unit): (f64, f64, &str)| {
-        Row::new([measure, &result]).bound(Bound::at_most(Estimate::exact(value), limit, unit))
+        Row::new([measure, &result]).bound(Bound::at_most(value, limit, unit))
     };
     let lost_states = format!("{lost} of {objects} objects, {sent} reviews; spool {spool} KiB");
     let rows = vec![

@@ -138,7 +138,7 @@ impl Side {
         let ((received, _), sent) = (self.listener.finish().await?, self.sent);
         ensure!(received == sent as usize, "{received} events of {sent}");
         let [cpu, rate] = [0, 1].map(|index| Estimate::of_rounds(&self.rounds, index));
-        Ok(([cpu?, rate?], Estimate::exact(memory)))
+        Ok(([cpu?, rate?], memory.into()))
     }
 }
 
@@ -166,8 +166,7 @@ async fn rates(bench: &Bench<'_>, authority: &Authority) -> anyhow::Result<Vec<R
     let ([warm_cpu, warm_rate], warm_memory) = warm.end().await?;
     // The speed of the machine cancels out in these ratios, which are therefore the bounds of a quick run.
     let ratio = |cpu: Estimate, limit| {
-        let ratio = Estimate::exact(cpu.high / check.median);
-        let bound = Bound::at_most(ratio, limit, " × a verification");
+        let bound = Bound::at_most(cpu.high / check.median, limit, " × a verification");
         effort.choose(None, Some(bound))
     };
     let rate = effort.choose(Some(Bound::at_least(cold_rate, COLD_RATE, "/s")), None);
@@ -220,7 +219,7 @@ async fn reconnects(bench: &Bench<'_>, authority: &Authority) -> anyhow::Result<
     // All connections stay open meanwhile.
     let clients = clients.into_iter().enumerate().map(connect);
     let clients = futures::future::try_join_all(clients).await?;
-    let cpu = listener.process.cpu()?.saturating_sub(cpu).as_secs_f64();
+    let cpu = listener.process.cpu()? - cpu;
     let times = || clients.iter().flatten().map(|(time, _)| *time);
     let [median, last] = [0.5, 1.0].map(|share| milliseconds(times(), share));
     let [median, last] = [median, last].map(|it| it.unwrap_or(f64::INFINITY) / 1e3);
@@ -234,7 +233,7 @@ async fn reconnects(bench: &Bench<'_>, authority: &Authority) -> anyhow::Result<
     ];
     let name = format!("{count} clients connect at once: TLS, heartbeat, event; last, s");
     let result = format!("{last:.1}; p50 {median:.1} s; listener CPU {cpu:.2} s");
-    let bound = Bound::at_most(Estimate::exact(last), 60.0, " s");
+    let bound = Bound::at_most(last, 60.0, " s");
     let errors = "… clients with an error, unknown runtimes, missing events";
     let counted = format!(
         "{failed}, {unknown}, {missing}{}",
