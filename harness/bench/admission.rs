@@ -15,9 +15,7 @@ use crate::report::{Bound, Row, Table};
 use crate::statistics::Estimate;
 
 pub(crate) async fn measure(bench: &Bench<'_>) -> anyhow::Result<Table> {
-    let start = Systems::start(bench);
-    let start = bench.show("start webhook and baseline server", start);
-    let systems = start.await?;
+    let systems = Systems::start(bench).await?;
     let mut cases = Vec::new();
     for (size, kind) in CASES {
         cases.push(Case::checked(&systems, size, kind).await?);
@@ -31,7 +29,7 @@ pub(crate) async fn measure(bench: &Bench<'_>) -> anyhow::Result<Table> {
         };
         let compare = Comparison::measure(bench, &systems, case, (requests, CLOSED_LOOP));
         let title = format!("CPU and rate: {}", case.name());
-        let comparison = bench.show(&title, compare).await?;
+        let comparison = bench.progress.show(&title, compare).await?;
         rows.push(comparison.cpu_row(bench, case)?);
         let name = format!("reviews/s on one core: {}", case.name());
         rates.push(comparison.row(&name, 1, 0)?);
@@ -42,7 +40,7 @@ pub(crate) async fn measure(bench: &Bench<'_>) -> anyhow::Result<Table> {
         let requests = bench.effort.choose(rate, rate / 2);
         let compare = Comparison::measure(bench, &systems, case, (requests, rate));
         let title = format!("latency at {rate}/s: {}", case.name());
-        let comparison = bench.show(&title, compare).await?;
+        let comparison = bench.progress.show(&title, compare).await?;
         rows.extend(comparison.latency_rows(case, rate)?);
     }
     let after = systems.calls().await?;

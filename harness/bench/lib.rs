@@ -63,28 +63,31 @@ pub async fn run(progress: &Progress, command: &BenchCommand) -> anyhow::Result<
         return run_pinned(progress, options).await;
     }
     let bench = Bench::new(progress, options)?;
-    let (effort, mut report) = (bench.effort, Report::default());
+    let mut report = Report::default();
     match command {
         BenchCommand::Fanout(arguments) => {
-            let quick = options.quick.then_some(fanout::Part::Changes);
+            let quick = bench.effort.quick.then_some(fanout::Part::Changes);
             for part in chosen(&arguments.parts, quick) {
-                let measured = fanout::measure(&bench, arguments, part);
-                report
-                    .add(effort, &section("fanout", &part), measured)
-                    .await?;
+                let (section, part) = (
+                    section("fanout", &part),
+                    fanout::measure(&bench, arguments, part),
+                );
+                report.add(&bench, &section, part).await?;
             }
         }
         BenchCommand::Events(arguments) => {
             for part in chosen(&arguments.parts, None) {
-                let measured = events::measure(&bench, arguments, part);
-                report
-                    .add(effort, &section("events", &part), measured)
-                    .await?;
+                let (section, part) = (
+                    section("events", &part),
+                    events::measure(&bench, arguments, part),
+                );
+                report.add(&bench, &section, part).await?;
             }
         }
         _ => {
-            let measured = admission::measure(&bench);
-            report.add(effort, "admission", measured).await?;
+            report
+                .add(&bench, "admission", admission::measure(&bench))
+                .await?
         }
     }
     Ok(report.finish(options.check))

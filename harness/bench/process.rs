@@ -34,7 +34,7 @@ impl Process {
     /// Starts a program; its output goes to `target/harness/logs/bench-NAME.log`.
     pub(crate) fn start(
         name: &str,
-        core: u32,
+        core: usize,
         program: &Path,
         arguments: &[String],
     ) -> anyhow::Result<Self> {

@@ -9,7 +9,7 @@ use clap::Args;
 use comfy_table::{Table as Cells, TableStyle, presets};
 
 use crate::Outcome;
-use crate::environment::describe;
+use crate::environment::{Bench, describe};
 use crate::statistics::Estimate;
 use clusters::workspace;
 
@@ -19,18 +19,19 @@ pub struct Options {
     /// Exit with 1 if a required bound is missed.
     #[arg(long)]
     pub(crate) check: bool,
-    /// A tenth of the load with loose bounds, on binaries of profile e2e; docs/benchmarks.md is not written.
-    #[arg(long)]
-    pub(crate) quick: bool,
+    #[command(flatten)]
+    pub(crate) effort: Effort,
     /// Core of the system under test; set by the harness for its own second process.
     #[arg(long, hide = true)]
-    pub(crate) core: Option<u32>,
+    pub(crate) core: Option<usize>,
 }
 
-/// How much is measured and which bounds apply: all, or in a quick run for CI a tenth of the load with bounds that allow
-/// for a slow, busy machine and are missed by a regression to ten times the cost.
-#[derive(Debug, Clone, Copy)]
+/// How much is measured and which bounds apply: those of a quick run, for CI, allow for a slow, busy machine and are missed
+/// by a regression to ten times the cost.
+#[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Effort {
+    /// A tenth of the load with loose bounds, on binaries of profile e2e; docs/benchmarks.md is not written.
+    #[arg(long)]
     pub(crate) quick: bool,
 }
 
@@ -182,13 +183,13 @@ impl Report {
     /// Measures a part, and writes its section of the page unless the run is quick.
     pub(crate) async fn add(
         &mut self,
-        effort: Effort,
+        bench: &Bench<'_>,
         section: &str,
         measured: impl Future<Output = anyhow::Result<Table>>,
     ) -> anyhow::Result<()> {
-        let environment = describe(effort, section).await?;
-        let table = Box::pin(measured).await?;
-        if !effort.quick {
+        let environment = describe(bench.effort, section).await?;
+        let table = bench.progress.show(section, measured).await?;
+        if !bench.effort.quick {
             let page = workspace::root().join(PAGE);
             let text = std::fs::read_to_string(&page).context(PAGE)?;
             let markdown = table.render(presets::ASCII_MARKDOWN);

@@ -84,9 +84,7 @@ pub(super) async fn admission(bench: &Bench<'_>) -> anyhow::Result<Table> {
     let mut rows = Vec::new();
     for mode in [Mode::Up, Mode::Refusing, Mode::Hanging] {
         setting.kcp.gateway.set(mode).await?;
-        let measured = admission_rows(&setting, mode);
-        let title = format!("admission, KCP {mode:?}");
-        rows.extend(bench.show(&title, measured).await?);
+        rows.extend(admission_rows(&setting, mode).await?);
     }
     Ok(Table::new(COLUMNS, rows))
 }
@@ -128,10 +126,8 @@ async fn admission_rows(setting: &Setting<'_>, mode: Mode) -> anyhow::Result<[Ro
 /// Part `delivery`: from the review to the operator.
 pub(super) async fn delivery(bench: &Bench<'_>) -> anyhow::Result<Table> {
     let mut setting = Setting::start(bench).await?;
-    let idle = bench.show("one review at a time", end_to_end(&setting));
-    let mut rows = vec![idle.await?];
-    let costs = bench.show("cost of an event", costs(&setting));
-    rows.extend(costs.await?);
+    let mut rows = vec![end_to_end(&setting).await?];
+    rows.extend(costs(&setting).await?);
     rows.push(backlog(&mut setting).await?);
     Ok(Table::new(COLUMNS, rows))
 }

@@ -25,18 +25,16 @@ use crate::report::{Bound, Row, Table};
 /// Part `kills`.
 pub(super) async fn kills(bench: &Bench<'_>, kills: u32) -> anyhow::Result<Table> {
     let kills = bench.effort.count(kills);
-    let control = kill(bench, CONTROL, false);
-    let control = bench.show("kills without a spool", control).await?;
+    let control = kill(bench, CONTROL, false).await?;
     ensure!(
         control.lost > 0,
         "without a spool nothing is lost: a loss would not be detected"
     );
-    let main = kill(bench, kills, true);
     let Killed {
         lost,
         expected,
         took,
-    } = bench.show(&format!("{kills} kills"), main).await?;
+    } = kill(bench, kills, true).await?;
     let objects = expected.objects();
     ensure!(objects > 0, "no review was answered");
     let result = format!(
@@ -170,8 +168,7 @@ pub(super) async fn outage(bench: &Bench<'_>) -> anyhow::Result<Table> {
     let spool = program.spool_bytes()? >> 10;
     kcp.gateway.set(Mode::Up).await?;
     let expected = reviews.expected(&exchanges);
-    let settling = expected.settle(&kcp.events, DEADLINE);
-    let (lost, took) = bench.show("KCP is reachable again", settling).await;
+    let (lost, took) = expected.settle(&kcp.events, DEADLINE).await;
     process.check_running()?;
     let [median, _] = latencies(&exchanges)?;
     let first = memory.first().copied().unwrap_or_default();
@@ -220,8 +217,7 @@ async fn an_hour(
             gateway.set(Mode::Hanging).await?;
         }
         let run = client.run(number * slice..(number + 1) * slice, OUTAGE_RATE);
-        let title = format!("outage, {} of {SLICES}", number + 1);
-        exchanges.extend(bench.show(&title, run).await?);
+        exchanges.extend(run.await?);
         memory.push(process.memory("VmRSS")?);
     }
     Ok((exchanges, memory))

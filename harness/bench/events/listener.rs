@@ -89,10 +89,8 @@ impl Listener {
 
 pub(super) async fn measure(bench: &Bench<'_>) -> anyhow::Result<Table> {
     let authority = Authority::new("bench")?;
-    let rates = bench.show("listener: rate", rates(bench, &authority));
-    let mut rows = rates.await?;
-    let reconnects = bench.show("listener: reconnects", reconnects(bench, &authority));
-    rows.extend(reconnects.await?);
+    let mut rows = rates(bench, &authority).await?;
+    rows.extend(reconnects(bench, &authority).await?);
     Ok(Table::new(["measure", "listener"], rows))
 }
 

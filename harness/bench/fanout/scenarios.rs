@@ -103,8 +103,7 @@ impl Scenarios<'_> {
         self.controller.kill().await?;
         self.start()?;
         let name = "restart without a change";
-        let visiting = self.testbed.visited_again(0);
-        let visited = self.bench.show(name, visiting).await.is_ok();
+        let visited = self.testbed.visited_again(0).await.is_ok();
         let span = self.bench.effort.choose(QUIET, QUIET / 3);
         let quiet = holds("no writes", span, || async {
             let writes = self.testbed.fleet.counts().writes;
@@ -145,8 +144,7 @@ impl Scenarios<'_> {
 
     async fn rotated(&mut self) -> anyhow::Result<()> {
         self.reset()?;
-        let rotate = self.testbed.rotate();
-        self.bench.show("rotate all kubeconfigs", rotate).await?;
+        self.testbed.rotate().await?;
         let since = self.testbed.change(Change::AllThree).await?;
         let name = "three changed, all kubeconfigs rotated";
         let curve = self.watch(name, Change::AllThree, (since, 0)).await?;
@@ -199,8 +197,7 @@ impl Scenarios<'_> {
     }
 
     async fn settle(&mut self) -> anyhow::Result<()> {
-        let settled = self.testbed.settled(&mut self.controller);
-        self.bench.show("no more writes", settled).await
+        self.testbed.settled(&mut self.controller).await
     }
 
     fn reset(&mut self) -> anyhow::Result<()> {
@@ -227,7 +224,7 @@ impl Scenarios<'_> {
         (since, excluded): (Duration, usize),
     ) -> anyhow::Result<Curve> {
         let converged = self.testbed.converged(change, since, excluded);
-        let curve = self.bench.show(name, converged).await;
+        let curve = self.bench.progress.show(name, converged).await;
         self.controller.check_running()?;
         curve
     }

@@ -86,8 +86,7 @@ impl<'a> Testbed<'a> {
         if !settings.production {
             options = options.with_env("GOGC", "off").with_env("GOMEMLIMIT", HEAP);
         }
-        let start = Cluster::start(&run, &setup.provider, &options);
-        let cluster = bench.show("start the control plane", start).await?;
+        let cluster = Cluster::start(&run, &setup.provider, &options).await?;
         let crds = Command::new(&bench.product).arg("crds").output().await?;
         ensure!(crds.status.success(), "crds: {crds:?}");
         cluster.apply(str::from_utf8(&crds.stdout)?).await?;
@@ -110,8 +109,7 @@ impl<'a> Testbed<'a> {
         };
         testbed.control_plane.put_sources(&testbed.sources).await?;
         let members = testbed.fleet.members()?;
-        let fill = testbed.control_plane.fill(&members);
-        bench.show("fill the control plane", fill).await?;
+        testbed.control_plane.fill(&members).await?;
         Ok(testbed)
     }
 

@@ -15,14 +15,18 @@ use kube::{Api, ResourceExt as _};
 
 use super::*;
 use crate::fleet::Fault;
-use crate::report::Options;
+use crate::report::{Effort, Options};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn faults_of_some_runtimes_do_not_affect_others() {
-    let (progress, core) = (Progress::new(), Some(0));
+    let progress = Progress::new();
     images::binary(&progress, Profile::E2e).await.unwrap();
-    let (check, quick) = (true, true);
-    let bench = Bench::new(&progress, &Options { check, quick, core }).unwrap();
+    let options = Options {
+        check: true,
+        effort: Effort { quick: true },
+        core: Some(0),
+    };
+    let bench = Bench::new(&progress, &options).unwrap();
     let settings = Settings {
         runtimes: cases().len() * OF_EACH,
         production: false,
