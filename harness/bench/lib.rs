@@ -85,9 +85,8 @@ pub async fn run(progress: &Progress, command: &BenchCommand) -> anyhow::Result<
             }
         }
         _ => {
-            report
-                .add(&bench, "admission", admission::measure(&bench))
-                .await?
+            let measured = admission::measure(&bench);
+            report.add(&bench, "admission", measured).await?;
         }
     }
     Ok(report.finish(options.check))

@@ -4,7 +4,6 @@
 //! Everything shown was read from an API server or in a container, and the demo fails when it is not what the scenario
 //! expects. The steps run at the same time, each on clusters of its own, and are printed in order. The landscape is the
 //! first file in `scenarios/`.
-#![expect(clippy::print_stdout, reason = "the demo prints its report")]
 
 mod comparison;
 mod pod;
@@ -24,7 +23,6 @@ use comparison::{Comparison, Environment};
 use e2e::landscape::Scenario;
 use e2e::synchronization::{Clusters, Rotation};
 use e2e::watching::{Delivery, Watching};
-use report::Colors;
 
 /// Sets the machine up, runs the demo steps, and removes everything that was started, unless `keep`.
 ///
@@ -51,12 +49,12 @@ pub async fn run(
         Box::pin(rotate(progress, &setup, keep)),
         Box::pin(watch(progress, &setup, keep)),
     );
-    let (colors, comparison) = (Colors::of_stdout(), comparison?);
-    print!("{}", report::comparison(&comparison, colors));
-    print!("{}", report::rotation(&rotation?, colors));
-    print!("{}", report::delivery(&delivery?, colors));
+    let comparison = comparison?;
+    anstream::print!("{}", report::comparison(&comparison));
+    anstream::print!("{}", report::rotation(&rotation?));
+    anstream::print!("{}", report::delivery(&delivery?));
     let is_kept = comparison.kept.is_some();
-    println!("{}", report::closing(is_kept, begin.elapsed(), set_up));
+    anstream::println!("{}", report::closing(is_kept, begin.elapsed(), set_up));
     let file = scenario.shown();
     ensure!(
         comparison.differences.is_empty(),
