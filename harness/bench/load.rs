@@ -91,6 +91,8 @@ pub(crate) struct Requests {
     expect: &'static str,
     /// After this time the client closes the connection without a response.
     pub(crate) give_up: Duration,
+    /// Whether the server may end at any time: a connection that breaks is no error.
+    pub(crate) may_break: bool,
 }
 
 impl Requests {
@@ -102,6 +104,7 @@ impl Requests {
             make: Arc::new(make),
             expect,
             give_up: GIVE_UP,
+            may_break: false,
         }
     }
 
@@ -126,7 +129,6 @@ impl Requests {
 }
 
 /// One request that was sent.
-#[derive(Debug, Clone, Copy)]
 pub(crate) struct Exchange {
     pub(crate) number: u32,
     /// When it was due.
@@ -146,17 +148,24 @@ pub(crate) fn latencies(exchanges: &[Exchange]) -> anyhow::Result<[f64; 2]> {
 pub(crate) struct Client {
     target: Target,
     requests: Requests,
-    connections: Vec<Connection>,
+    /// Those that are not open are connected with the next request.
+    connections: Vec<Option<Connection>>,
 }
 
 /// Both values of one round: CPU time of the server in microseconds per request, and requests per second.
 pub(crate) type Cost = [f64; 2];
 
 impl Client {
+    /// A client that connects at once, unless the server may end at any time.
     pub(crate) async fn connect(target: &Target, requests: Requests) -> anyhow::Result<Self> {
         let mut connections = Vec::new();
         for _ in 0..CONNECTIONS {
-            connections.push(target.connect().await?);
+            let lazy = requests.may_break;
+            connections.push(if lazy {
+                None
+            } else {
+                Some(target.connect().await?)
+            });
         }
         Ok(Self {
             target: target.clone(),
@@ -234,8 +243,8 @@ async fn work(
     schedule: Arc<Schedule>,
     target: Target,
     requests: Requests,
-    mut connection: Connection,
-) -> anyhow::Result<(Connection, Vec<Exchange>)> {
+    mut connection: Option<Connection>,
+) -> anyhow::Result<(Option<Connection>, Vec<Exchange>)> {
     let mut exchanges = Vec::new();
     while let Some((number, begin)) = schedule.next() {
         // A timer has the precision of a millisecond, which is longer than most responses take.
@@ -246,17 +255,27 @@ async fn work(
         while Instant::now() < begin {
             tokio::task::yield_now().await;
         }
-        let response = requests.send(&mut connection, number);
-        let response = timeout(requests.give_up, response).await;
+        let mut open = connection.take();
+        let response = timeout(requests.give_up, async {
+            if open.is_none() {
+                open = Some(target.connect().await?);
+            }
+            let open = open.as_mut().context("no connection")?;
+            requests.send(open, number).await
+        });
+        let response = response.await;
         exchanges.push(Exchange {
             number,
             begin,
             end: Instant::now(),
-            answered: response.is_ok(),
+            answered: matches!(response, Ok(Ok(_))),
         });
         match response {
-            Ok(response) => drop(response?),
-            Err(_) => connection = target.connect().await.context("after a timeout")?,
+            Ok(Ok(_)) => connection = open,
+            Ok(Err(error)) if !(requests.may_break && error.is::<io::Error>()) => {
+                return Err(error);
+            }
+            Ok(Err(_)) | Err(_) => {}
         }
     }
     Ok((connection, exchanges))

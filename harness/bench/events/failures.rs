@@ -5,20 +5,15 @@
 //! without a spool is the control: if it lost nothing, the bench could not detect a loss. In *outage* the 36,000 reviews of
 //! an hour arrive within two minutes; back-off, heartbeats and timeouts are not shortened.
 
-use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval, sleep_until, timeout};
-use tokio_util::sync::CancellationToken;
+use tokio::time::sleep_until;
 
 use super::kcp::{Expected, Gateway, Kcp, Mode};
 use super::watcher::{Reviews, Watcher};
 use crate::environment::Bench;
-use crate::load::{Connection, Exchange, Target, latencies};
+use crate::load::{Exchange, latencies};
 use crate::process::Process;
 use crate::report::{Bound, Row, Table};
 
@@ -63,35 +58,26 @@ async fn kill(bench: &Bench<'_>, count: u32, spool: bool) -> anyhow::Result<Kill
     if !spool {
         program.remove_spool()?;
     }
-    let (current, stop) = (Arc::<AtomicU32>::default(), CancellationToken::new());
-    let mut clients = JoinSet::new();
-    for seed in 0..CLIENTS {
-        let client = ChangeClient {
-            target: program.target.clone(),
-            current: Arc::clone(&current),
-            random: fastrand::Rng::with_seed(seed),
-            connection: None,
-        };
-        clients.spawn(client.run(stop.clone()));
-    }
-    let mut random = fastrand::Rng::with_seed(1);
+    let (mut random, mut expected) = (fastrand::Rng::with_seed(1), Expected::default());
     for number in 0..count {
         kcp.gateway.set(random_mode(&mut random)).await?;
-        current.store(number, Ordering::Relaxed);
-        let mut process = program.start("async")?;
         let lifetime = match (number + 1) % LONG_EVERY {
             0 => LONG,
-            _ => Duration::from_micros(random.u64(0..SHORT)),
+            _ => random.u32(0..SHORT),
         };
-        sleep_until((Instant::now() + lifetime).into()).await;
-        process.kill().await?;
-    }
-    stop.cancel();
-    let mut expected = Expected::default();
-    while let Some(client) = clients.join_next().await {
-        for (object, at) in client?? {
-            expected.add(object, at);
-        }
+        let mut reviews = Reviews::new(format!("process-{number}"), OBJECTS);
+        reviews.may_break = true;
+        let mut client = reviews.client(&program.target).await?;
+        let mut process = program.start("async")?;
+        let changes = client.run(0..lifetime / (1_000_000 / CHANGES), CHANGES);
+        let end = Instant::now() + Duration::from_micros(lifetime.into());
+        let killed = async {
+            sleep_until(end.into()).await;
+            process.kill().await
+        };
+        let (exchanges, killed) = tokio::join!(changes, killed);
+        killed?;
+        expected.add_reviews(&reviews, &exchanges?);
     }
     kcp.gateway.set(Mode::Up).await?;
     let mut process = program.start("async")?;
@@ -113,47 +99,6 @@ fn random_mode(random: &mut fastrand::Rng) -> Mode {
     }
 }
 
-/// A client that changes objects, whether the watcher runs or not.
-struct ChangeClient {
-    target: Target,
-    /// The number of the watcher's process.
-    current: Arc<AtomicU32>,
-    random: fastrand::Rng,
-    connection: Option<Connection>,
-}
-
-impl ChangeClient {
-    /// Runs until `stop`; gives the object and the time of every response.
-    async fn run(mut self, stop: CancellationToken) -> anyhow::Result<Vec<(String, Instant)>> {
-        let mut changed = Vec::new();
-        #[expect(clippy::disallowed_methods, reason = "a fixed rate, not a wait")]
-        let mut pace = interval(PACE);
-        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        while stop.run_until_cancelled(pace.tick()).await.is_some() {
-            let process = self.current.load(Ordering::Relaxed);
-            let reviews = Reviews::new(format!("process-{process}"), OBJECTS);
-            let number = self.random.u32(0..OBJECTS);
-            match timeout(NO_RESPONSE, self.change(&reviews, number)).await {
-                Ok(Ok(())) => changed.push((reviews.object(number), Instant::now())),
-                Ok(Err(error)) if error.downcast_ref::<io::Error>().is_none() => return Err(error),
-                // Killed before it listened or before it responded.
-                Ok(Err(_)) | Err(_) => {}
-            }
-        }
-        Ok(changed)
-    }
-
-    async fn change(&mut self, reviews: &Reviews, number: u32) -> anyhow::Result<()> {
-        let mut connection = match self.connection.take() {
-            Some(open) => open,
-            None => self.target.connect().await?,
-        };
-        reviews.requests()?.send(&mut connection, number).await?;
-        self.connection = Some(connection);
-        Ok(())
-    }
-}
-
 /// Part `outage`.
 pub(super) async fn outage(bench: &Bench<'_>) -> anyhow::Result<Table> {
     let mut kcp = Kcp::start().await?;
@@ -167,7 +112,8 @@ pub(super) async fn outage(bench: &Bench<'_>) -> anyhow::Result<Table> {
     ensure!(answered, "reviews without a response");
     let spool = program.spool_bytes()? >> 10;
     kcp.gateway.set(Mode::Up).await?;
-    let expected = reviews.expected(&exchanges);
+    let mut expected = Expected::default();
+    expected.add_reviews(&reviews, &exchanges);
     let (lost, took) = expected.settle(&kcp.events, DEADLINE).await;
     process.check_running()?;
     let [median, _] = latencies(&exchanges)?;
@@ -226,16 +172,14 @@ async fn an_hour(
 /// Kills of the control.
 const CONTROL: u32 = 50;
 /// Most processes end earlier, uniformly, in microseconds; some before they listen.
-const SHORT: u64 = 200_000;
+const SHORT: u32 = 200_000;
 /// One of this number of processes runs until events are confirmed.
 const LONG_EVERY: u32 = 100;
-const LONG: Duration = Duration::from_secs(6);
-const CLIENTS: u64 = 4;
+const LONG: u32 = 6_000_000;
 /// Objects of each process.
 const OBJECTS: u32 = 16;
-/// Time between two reviews of one client.
-const PACE: Duration = Duration::from_millis(2);
-const NO_RESPONSE: Duration = Duration::from_secs(1);
+/// Reviews per second while a process runs.
+const CHANGES: u32 = 2_000;
 /// The longest back-off, and delivery.
 const DEADLINE: Duration = Duration::from_mins(2);
 /// Longer than events wait in memory.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::kcp::{Expected, Kcp, MANAGER};
+use super::kcp::{Kcp, MANAGER};
 use crate::environment::Bench;
 use crate::load::{Client, Exchange, PLACEHOLDER, Requests, Target, post};
 use crate::process::{Process, Program};
@@ -79,12 +79,17 @@ pub(super) struct Reviews {
     prefix: String,
     /// Request N is about object N modulo this.
     objects: u32,
+    /// Whether the watcher may end at any time.
+    pub(super) may_break: bool,
 }
 
 impl Reviews {
     pub(super) fn new(prefix: impl Into<String>, objects: u32) -> Self {
-        let prefix = prefix.into();
-        Self { prefix, objects }
+        Self {
+            prefix: prefix.into(),
+            objects,
+            may_break: false,
+        }
     }
 
     /// Each review is about another object.
@@ -109,7 +114,7 @@ impl Reviews {
         let (objects, numbered) = (self.objects, Requests::numbered(request, ALLOWED));
         let make = move |number| (numbered.make)(number % objects);
         let mut requests = Requests::new(make, ALLOWED);
-        requests.give_up = GIVE_UP;
+        (requests.give_up, requests.may_break) = (GIVE_UP, self.may_break);
         Ok(requests)
     }
 
@@ -125,15 +130,6 @@ impl Reviews {
         rate: u32,
     ) -> anyhow::Result<Vec<Exchange>> {
         self.client(target).await?.run(0..count, rate).await
-    }
-
-    /// What KCP has to have observed after these reviews.
-    pub(super) fn expected(&self, exchanges: &[Exchange]) -> Expected {
-        let mut expected = Expected::default();
-        for exchange in exchanges.iter().filter(|it| it.answered) {
-            expected.add(self.object(exchange.number), exchange.end);
-        }
-        expected
     }
 }
 
