@@ -6,8 +6,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
@@ -33,7 +32,6 @@ pub(crate) struct Target {
     pub(crate) tls: Option<Arc<ClientConfig>>,
 }
 
-/// A byte stream with or without TLS.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
@@ -181,7 +179,7 @@ impl Client {
         numbers: Range<u32>,
         rate: u32,
     ) -> anyhow::Result<Vec<Exchange>> {
-        let schedule = Arc::new(Schedule::new(numbers, rate));
+        let schedule = Arc::new(Mutex::new(schedule(numbers, rate)));
         let mut tasks = JoinSet::new();
         for connection in self.connections.drain(..) {
             let (target, requests) = (self.target.clone(), self.requests.clone());
@@ -210,43 +208,24 @@ impl Client {
     }
 }
 
-struct Schedule {
-    numbers: Range<u32>,
-    rate: u32,
-    begin: Instant,
-    next: AtomicU32,
-}
-
-impl Schedule {
-    fn new(numbers: Range<u32>, rate: u32) -> Self {
-        Self {
-            numbers,
-            rate,
-            begin: Instant::now(),
-            next: AtomicU32::new(0),
-        }
-    }
-
-    /// The number of the next request and the time at which it is due.
-    fn next(&self) -> Option<(u32, Instant)> {
-        let index = self.next.fetch_add(1, Ordering::Relaxed);
-        let due = match self.rate {
-            CLOSED_LOOP => Instant::now(),
-            rate => self.begin + Duration::from_secs(1) * index / rate,
-        };
-        let number = self.numbers.start + index;
-        self.numbers.contains(&number).then_some((number, due))
-    }
+/// The numbers of the requests, and when each is due.
+fn schedule(numbers: Range<u32>, rate: u32) -> impl Iterator<Item = (u32, Instant)> {
+    let begin = Instant::now();
+    numbers.zip(0_u32..).map(move |(number, index)| match rate {
+        CLOSED_LOOP => (number, Instant::now()),
+        rate => (number, begin + Duration::from_secs(1) * index / rate),
+    })
 }
 
 async fn work(
-    schedule: Arc<Schedule>,
+    schedule: Arc<Mutex<impl Iterator<Item = (u32, Instant)>>>,
     target: Target,
     requests: Requests,
     mut connection: Option<Connection>,
 ) -> anyhow::Result<(Option<Connection>, Vec<Exchange>)> {
     let mut exchanges = Vec::new();
-    while let Some((number, begin)) = schedule.next() {
+    let next = || schedule.lock().ok()?.next();
+    while let Some((number, begin)) = next() {
         // A timer has the precision of a millisecond, which is longer than most responses take.
         let early = begin.checked_sub(TIMER).unwrap_or(begin);
         if early > Instant::now() {
@@ -301,11 +280,9 @@ mod tests {
 
     #[test]
     fn requests_are_due_at_their_rate() {
-        let schedule = Schedule::new(7..9, 10);
-        let due = |millis| schedule.begin + Duration::from_millis(millis);
-        assert_eq!(schedule.next(), Some((7, due(0))));
-        assert_eq!(schedule.next(), Some((8, due(100))));
-        assert_eq!(schedule.next(), None);
+        let requests: Vec<_> = schedule(7..9, 10).collect();
+        let due = requests[0].1 + Duration::from_millis(100);
+        assert_eq!(requests[1..], [(8, due)]);
     }
 
     #[tokio::test]

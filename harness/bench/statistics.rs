@@ -38,22 +38,17 @@ impl Estimate {
             }
             medians.push(median(&mut sample).unwrap_or(middle));
         }
-        let mut end = |share| quantile(&mut medians, share).unwrap_or(middle);
-        Ok(Self {
-            median: middle,
-            low: end(0.025),
-            high: end(0.975),
-        })
+        let [low, high] = [0.025, 0.975].map(|it| quantile(&mut medians, it).unwrap_or(middle));
+        let median = middle;
+        Ok(Self { median, low, high })
     }
 
     /// The median of a few rounds with the smallest and the largest.
     pub(crate) fn range(rounds: impl IntoIterator<Item = f64>) -> anyhow::Result<Self> {
         let mut rounds: Vec<f64> = rounds.into_iter().collect();
-        Ok(Self {
-            median: median(&mut rounds).context("no rounds")?,
-            low: rounds[0],
-            high: rounds[rounds.len() - 1],
-        })
+        let median = median(&mut rounds).context("no rounds")?;
+        let (low, high) = (rounds[0], rounds[rounds.len() - 1]);
+        Ok(Self { median, low, high })
     }
 
     /// The estimate of one of two values that every round has, such as CPU time and rate.
@@ -79,14 +74,8 @@ impl fmt::Display for Estimate {
 /// The middle of the samples, which are put in order; `None` without samples.
 fn median(samples: &mut [f64]) -> Option<f64> {
     samples.sort_unstable_by(f64::total_cmp);
-    let middle = samples.len() / 2;
-    let upper = *samples.get(middle)?;
-    let even = samples.len().is_multiple_of(2);
-    Some(if even {
-        f64::midpoint(samples[middle - 1], upper)
-    } else {
-        upper
-    })
+    let [lower, upper] = [samples.len().checked_sub(1)?, samples.len()].map(|it| samples[it / 2]);
+    Some(f64::midpoint(lower, upper))
 }
 
 /// The sample of the nearest rank, such as the median for a share of 0.5; the samples are put in order.
@@ -170,11 +159,8 @@ mod tests {
     #[test]
     fn interval_of_nine_numbers_is_that_of_the_binomial_distribution() {
         let samples = [5.0, 1.0, 9.0, 2.0, 8.0, 3.0, 7.0, 4.0, 6.0];
-        let expected = Estimate {
-            median: 5.0,
-            low: 2.0,
-            high: 8.0,
-        };
+        let (median, low, high) = (5.0, 2.0, 8.0);
+        let expected = Estimate { median, low, high };
         assert_eq!(Estimate::of(&samples).unwrap(), expected);
     }
 
@@ -195,13 +181,8 @@ mod tests {
         let both = Curve::pooled([&fast, &slow]);
         assert_eq!(both.quantile(1.0).to_bits(), 48.0_f64.to_bits());
         let chart = chart(&[("a", fast), ("b", both)]);
-        for expected in [
-            "title \"a · b\"",
-            "[0, 2, 4, ",
-            "line [0, 33, 33, ",
-            "line [0, 16, 16, ",
-            ", 100]\n",
-        ] {
+        let lines = ["line [0, 33, 33, ", "line [0, 16, 16, ", ", 100]\n"];
+        for expected in ["title \"a · b\"", "[0, 2, 4, "].iter().chain(&lines) {
             assert!(chart.contains(expected), "{expected} is not in\n{chart}");
         }
     }

@@ -47,9 +47,7 @@ impl<'a> Systems<'a> {
         })?;
         program.write_certificate(&authority, &leaf)?;
         let api = ApiServer::new();
-        for object in objects(authority.pem())? {
-            api.put(&object);
-        }
+        put_objects(&api, authority.pem())?;
         let leaf = authority.leaf("kube-apiserver")?;
         let server = leaf.server_config(&["h2", "http/1.1"], None)?;
         let api_server = TlsServer::of(server, api.clone()).await?;
@@ -190,32 +188,38 @@ fn patched(pod: &Value, response: &Value) -> anyhow::Result<Value> {
 
 /// Whether all five features were applied, and what the Pod had is kept.
 fn check_mutation(before: &Value, after: &Value) -> anyhow::Result<()> {
-    let has = |list: &Value, wanted: &Value| list.as_array().is_some_and(|it| it.contains(wanted));
+    let items = |list: &Value| list.as_array().cloned().unwrap_or_default();
+    let has = |list: &Value, wanted: &Value| items(list).contains(wanted);
     let mount = json!({"name": VOLUME, "mountPath": "/etc/ssl/certs", "readOnly": true});
     let fips = json!({"name": names::FIPS_VARIABLE, "value": "true"});
     let landscape = json!({"name": names::LANDSCAPE_VARIABLE, "value": LANDSCAPE});
-    let containers = |pod: &Value| -> Vec<Value> {
-        let lists = ["containers", "initContainers"].map(|it| pod["spec"][it].as_array().cloned());
-        lists.into_iter().flatten().flatten().collect()
+    let containers = |pod: &Value| {
+        let lists = ["containers", "initContainers"].map(|it| items(&pod["spec"][it]));
+        lists.concat()
     };
     for (container, earlier) in containers(after).iter().zip(&containers(before)) {
         let image = container["image"].as_str().unwrap_or_default();
-        let mut variables = earlier["env"].as_array().into_iter().flatten();
+        let variables = [
+            vec![fips.clone(), landscape.clone()],
+            items(&earlier["env"]),
+        ];
         ensure!(
             image.starts_with("r0.landscape.example/ghcr/kyma-project/prod/")
-                && has(&container["env"], &fips)
-                && has(&container["env"], &landscape)
+                && variables
+                    .concat()
+                    .iter()
+                    .all(|it| has(&container["env"], it))
                 && has(&container["volumeMounts"], &mount)
-                && variables.all(|it| has(&container["env"], it))
                 && container["resources"] == earlier["resources"],
             "a container that was not mutated: {container}"
         );
     }
     let (spec, metadata) = (&after["spec"], &after["metadata"]);
     let secret = json!({"name": names::PULL_SECRET});
-    let mut volumes = spec["volumes"].as_array().into_iter().flatten();
     ensure!(
-        volumes.any(|it| it["name"] == VOLUME)
+        items(&spec["volumes"])
+            .iter()
+            .any(|it| it["name"] == VOLUME)
             && has(&spec["imagePullSecrets"], &secret)
             && metadata["annotations"][names::MARKER] == "true"
             && metadata["managedFields"] == before["metadata"]["managedFields"],
@@ -224,33 +228,33 @@ fn check_mutation(before: &Value, after: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The configuration that a landscape has on a runtime, and the Namespaces.
-fn objects(authority: &str) -> anyhow::Result<Vec<Value>> {
-    let mut objects = Sources::of_version(0)?.objects().to_vec();
-    for object in &mut objects {
+/// Puts in the configuration that a landscape has on a runtime, and the Namespaces.
+fn put_objects(api: &ApiServer, authority: &str) -> anyhow::Result<()> {
+    for mut object in Sources::of_version(0)?.objects() {
         if object["kind"] != "ClusterTrustBundle" {
             object["metadata"]["namespace"] = json!(names::SKR_NAMESPACE);
         }
+        api.put(&object);
     }
-    objects.push(json!({
+    api.put(&json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
         "metadata": {"name": names::WEBHOOK_CONFIGURATION},
         "webhooks": [{
             "name": names::WEBHOOK_ENTRY, "admissionReviewVersions": ["v1"], "sideEffects": "NoneOnDryRun",
             "clientConfig": {"caBundle": BASE64.encode(authority), "service": {
-                "name": SERVICE, "namespace": names::SKR_NAMESPACE,
-                "path": names::WEBHOOK_PATH,
+                "name": SERVICE, "namespace": names::SKR_NAMESPACE, "path": names::WEBHOOK_PATH,
             }},
         }],
     }));
-    for name in [OPTED_IN, PLAIN, names::SKR_NAMESPACE, "kube-system"] {
-        let mut metadata = json!({"name": name, "labels": {"kubernetes.io/metadata.name": name}});
-        if name == OPTED_IN {
-            metadata["annotations"] = json!({"rt-cfg.kyma-project.io/all": "true"});
-        }
-        objects.push(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}));
+    for (name, annotations) in [
+        (OPTED_IN, json!({"rt-cfg.kyma-project.io/all": "true"})),
+        (PLAIN, json!({})),
+    ] {
+        let labels = json!({"kubernetes.io/metadata.name": name});
+        let metadata = json!({"name": name, "labels": labels, "annotations": annotations});
+        api.put(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}));
     }
-    Ok(objects)
+    Ok(())
 }
 
 const SERVICE: &str = "rt-bootstrapper-webhook-service";
