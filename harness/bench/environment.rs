@@ -23,7 +23,6 @@ use clusters::workspace;
 use testkit::pki::Authority;
 use testkit::until::until;
 
-/// What the parts of a bench share.
 pub(crate) struct Bench<'a> {
     pub(crate) progress: &'a Progress,
     pub(crate) effort: Effort,
@@ -48,7 +47,6 @@ impl<'a> Bench<'a> {
         })
     }
 
-    /// Starts the baseline server on the core of the system under test.
     pub(crate) async fn start_baseline(
         &self,
         authority: &Authority,
@@ -122,7 +120,6 @@ async fn build_baseline(progress: &Progress, profile: Profile) -> anyhow::Result
     progress.run("build the baseline server", &mut cargo).await
 }
 
-/// The first two cores that this process may use.
 fn allowed_cores() -> anyhow::Result<[usize; 2]> {
     let allowed = rustix::thread::sched_getaffinity(None)?;
     let mut cores = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));

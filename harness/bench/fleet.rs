@@ -31,13 +31,11 @@ use identity::{Accepted, Identity};
 
 #[derive(Default)]
 pub(crate) struct FleetOptions {
-    /// The number of runtimes.
     pub(crate) runtimes: usize,
     /// Whether clients authenticate by a certificate; otherwise by a bearer token.
     pub(crate) client_certificates: bool,
     /// Whether each runtime has a certificate authority of its own; otherwise one signs the certificates of all.
     pub(crate) own_authorities: bool,
-    /// The conditions of all runtimes at first.
     pub(crate) conditions: Conditions,
 }
 
@@ -71,7 +69,6 @@ struct State {
 /// What all runtimes counted since the counters were reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Counts {
-    /// Completed TLS handshakes.
     pub(crate) handshakes: u64,
     /// Requests that cannot change an object: GET, discovery, reviews of permissions.
     pub(crate) reads: u64,
@@ -205,14 +202,12 @@ impl Fleet {
         }
     }
 
-    /// Revokes all credentials of all runtimes.
     pub(crate) fn rotate(&self) {
         for runtime in &self.shared.runtimes {
             runtime.state().accepted = Accepted::default();
         }
     }
 
-    /// The time since the start.
     pub(crate) fn now(&self) -> Duration {
         self.shared.common.elapsed()
     }

@@ -24,11 +24,9 @@ use tokio_rustls::TlsConnector;
 use crate::process::Process;
 use crate::statistics::{milliseconds, number};
 
-/// A server, and how clients connect to it.
 #[derive(Clone)]
 pub(crate) struct Target {
     pub(crate) address: SocketAddr,
-    /// Without it, connections are not encrypted.
     pub(crate) tls: Option<Arc<ClientConfig>>,
 }
 
@@ -83,7 +81,6 @@ pub(crate) fn post(path: &str, headers: &str, body: &str) -> String {
 
 #[derive(Clone)]
 pub(crate) struct Requests {
-    /// The request with this number.
     pub(crate) make: Arc<dyn Fn(u32) -> String + Send + Sync>,
     /// Text that the body of every response has.
     expect: &'static str,
@@ -126,10 +123,8 @@ impl Requests {
     }
 }
 
-/// One request that was sent.
 pub(crate) struct Exchange {
     pub(crate) number: u32,
-    /// When it was due.
     pub(crate) begin: Instant,
     pub(crate) end: Instant,
     /// Whether a response came before the client gave up.

@@ -66,7 +66,6 @@ impl Process {
         Ok(fs::read_to_string(log(&self.name, "log"))?)
     }
 
-    /// Fails with the end of the log if the process has ended.
     pub(crate) fn check_running(&mut self) -> anyhow::Result<()> {
         if let Some(status) = self.child.try_wait()? {
             let errors = tail(&log(&self.name, "err.log"), 10);
@@ -90,13 +89,11 @@ impl Process {
         Ok(kib.context("no such field")?.parse::<f64>()? / 1024.0)
     }
 
-    /// Ends it by SIGKILL.
     pub(crate) async fn kill(&mut self) -> anyhow::Result<()> {
         self.child.kill().await.with_context(|| self.name.clone())
     }
 }
 
-/// The CPU time of a process.
 pub(crate) struct Account {
     process: u32,
     /// Nanoseconds on a CPU by thread, as last seen: what an ended thread has used is kept.
@@ -130,7 +127,6 @@ pub(crate) struct Program<'a> {
     bench: &'a Bench<'a>,
     name: &'static str,
     files: TempDir,
-    /// Where it serves.
     pub(crate) address: SocketAddr,
     health: SocketAddr,
     pub(crate) metrics: SocketAddr,
@@ -148,7 +144,6 @@ impl<'a> Program<'a> {
         })
     }
 
-    /// The path of one of its files.
     pub(crate) fn file(&self, name: &str) -> String {
         self.files.path().join(name).display().to_string()
     }
@@ -164,7 +159,6 @@ impl<'a> Program<'a> {
         Ok(fs::write(self.file("tls.key"), leaf.key_pem())?)
     }
 
-    /// Starts it as another program than the product.
     pub(crate) fn start_as(&self, binary: &Path, arguments: &[String]) -> anyhow::Result<Process> {
         Process::start(self.name, self.bench.core, binary, arguments)
     }
@@ -175,7 +169,6 @@ impl<'a> Program<'a> {
         self.start_as(&self.bench.product, &arguments)
     }
 
-    /// Waits until the product is ready.
     pub(crate) async fn ready(&self, process: &mut Process) -> anyhow::Result<()> {
         let waited = until("/readyz", PATIENCE, || get(self.health, "readyz")).await;
         process.check_running()?;
@@ -190,7 +183,6 @@ impl<'a> Program<'a> {
         process.memory("VmRSS")
     }
 
-    /// The metrics of the product.
     pub(crate) async fn metrics(&self) -> anyhow::Result<Samples> {
         Ok(Samples::parse(&get(self.metrics, "metrics").await?))
     }

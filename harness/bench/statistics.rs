@@ -103,7 +103,6 @@ impl Curve {
         Self(seconds)
     }
 
-    /// The runtimes of all rounds.
     pub(crate) fn pooled<'a>(rounds: impl IntoIterator<Item = &'a Self>) -> Self {
         Self::new(rounds.into_iter().flat_map(|round| round.0.iter().copied()))
     }

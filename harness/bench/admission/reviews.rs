@@ -6,7 +6,6 @@
 
 use serde_json::{Map, Value, json};
 
-/// How large a Pod is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Size {
     /// One container: about 3.5 kB.

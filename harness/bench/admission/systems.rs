@@ -19,7 +19,6 @@ use crate::fleet::kubeconfig;
 use crate::load::{Requests, Target, post};
 use crate::process::{Process, Program};
 
-/// A server under load.
 pub(super) struct System {
     pub(super) process: Process,
     pub(super) target: Target,
@@ -99,7 +98,6 @@ impl<'a> Systems<'a> {
     }
 }
 
-/// What a review leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// The Namespace opts in to all features.
@@ -110,7 +108,6 @@ pub(super) enum Kind {
     Mutated,
 }
 
-/// One review in one size.
 pub(super) struct Case {
     pub(super) size: Size,
     pub(super) kind: Kind,
@@ -168,7 +165,6 @@ fn requests(pod: &Value, expect: &'static str) -> Requests {
     Requests::numbered(post(names::WEBHOOK_PATH, "", &reviews::review(pod)), expect)
 }
 
-/// The `response` of one review.
 async fn ask(system: &System, requests: &Requests) -> anyhow::Result<Value> {
     let response = requests
         .send(&mut system.target.connect().await?, 0)

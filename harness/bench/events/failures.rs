@@ -17,19 +17,14 @@ use crate::load::{Exchange, latencies};
 use crate::process::Process;
 use crate::report::{Bound, Row, Table};
 
-/// Part `kills`.
 pub(super) async fn kills(bench: &Bench<'_>, kills: u32) -> anyhow::Result<Table> {
     let kills = bench.effort.count(kills);
-    let control = kill(bench, CONTROL, false).await?;
+    let (control, of, _) = kill(bench, CONTROL, false).await?;
     ensure!(
-        control.lost > 0,
+        control > 0,
         "without a spool nothing is lost: a loss would not be detected"
     );
-    let Killed {
-        lost,
-        expected,
-        took,
-    } = kill(bench, kills, true).await?;
+    let (lost, expected, took) = kill(bench, kills, true).await?;
     let objects = expected.objects();
     ensure!(objects > 0, "no review was answered");
     let result = format!(
@@ -37,22 +32,21 @@ pub(super) async fn kills(bench: &Bench<'_>, kills: u32) -> anyhow::Result<Table
          of {} in {CONTROL} kills",
         expected.reviews,
         took.as_secs_f64(),
-        control.lost,
-        control.expected.objects()
+        control,
+        of.objects()
     );
     let row = Row::new([format!("final states lost, {kills} times SIGKILL"), result]);
     let rows = vec![row.bound(Bound::zero(lost))];
     Ok(Table::new(["measure", "watcher"], rows))
 }
 
-struct Killed {
-    lost: usize,
-    expected: Expected,
-    took: Duration,
-}
-
-/// Kills the watcher so many times; without a spool, events are in its memory only.
-async fn kill(bench: &Bench<'_>, count: u32, spool: bool) -> anyhow::Result<Killed> {
+/// Kills the watcher so many times; without a spool, events are in its memory only. Gives the number of lost states, what was
+/// expected, and the time until the last event.
+async fn kill(
+    bench: &Bench<'_>,
+    count: u32,
+    spool: bool,
+) -> anyhow::Result<(usize, Expected, Duration)> {
     let mut kcp = Kcp::start().await?;
     let program = Watcher::new(bench, &kcp, "watcher")?;
     if !spool {
@@ -84,11 +78,7 @@ async fn kill(bench: &Bench<'_>, count: u32, spool: bool) -> anyhow::Result<Kill
     let deadline = if spool { DEADLINE } else { SETTLED };
     let (lost, took) = expected.settle(&kcp.events, deadline).await;
     process.check_running()?;
-    Ok(Killed {
-        lost,
-        expected,
-        took,
-    })
+    Ok((lost, expected, took))
 }
 
 fn random_mode(random: &mut fastrand::Rng) -> Mode {
@@ -99,7 +89,6 @@ fn random_mode(random: &mut fastrand::Rng) -> Mode {
     }
 }
 
-/// Part `outage`.
 pub(super) async fn outage(bench: &Bench<'_>) -> anyhow::Result<Table> {
     let mut kcp = Kcp::start().await?;
     let program = Watcher::new(bench, &kcp, "watcher")?;
@@ -117,8 +106,7 @@ pub(super) async fn outage(bench: &Bench<'_>) -> anyhow::Result<Table> {
     let (lost, took) = expected.settle(&kcp.events, DEADLINE).await;
     process.check_running()?;
     let [median, _] = latencies(&exchanges)?;
-    let first = memory.first().copied().unwrap_or_default();
-    let most = memory.iter().copied().fold(first, f64::max);
+    let (first, most) = (memory[0], memory.iter().copied().fold(0.0, f64::max));
     let (growth, latency) = bench.effort.choose((1.0, 1.0), (3.0, 1_000.0));
     let (objects, sent, took) = (expected.objects(), expected.reviews, took.as_secs_f64());
     let row = |measure: &str, result: String, (value, limit, unit): (f64, f64, &str)| {
@@ -169,14 +157,12 @@ async fn an_hour(
     Ok((exchanges, memory))
 }
 
-/// Kills of the control.
 const CONTROL: u32 = 50;
 /// Most processes end earlier, uniformly, in microseconds; some before they listen.
 const SHORT: u32 = 200_000;
 /// One of this number of processes runs until events are confirmed.
 const LONG_EVERY: u32 = 100;
 const LONG: u32 = 6_000_000;
-/// Objects of each process.
 const OBJECTS: u32 = 16;
 /// Reviews per second while a process runs.
 const CHANGES: u32 = 2_000;
@@ -186,7 +172,6 @@ const DEADLINE: Duration = Duration::from_mins(2);
 const SETTLED: Duration = Duration::from_secs(10);
 /// Ten reviews per second for an hour.
 const REVIEWS: u32 = 36_000;
-/// Reviews per second.
 const OUTAGE_RATE: u32 = 300;
 const SLICES: u32 = 10;
 /// More watched objects than a runtime has.

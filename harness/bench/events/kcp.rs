@@ -66,12 +66,9 @@ impl Kcp {
     }
 }
 
-/// How the gateway behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// Events are accepted.
     Up,
-    /// Connections are refused.
     Refusing,
     /// Handshakes and requests are accepted and never answered.
     Hanging,
@@ -156,13 +153,11 @@ impl Gateway {
         Ok(())
     }
 
-    /// TLS handshakes so far.
     pub(super) fn handshakes(&self) -> u64 {
         self.forwarder.handshakes.load(Ordering::Relaxed)
     }
 }
 
-/// What the connections of a gateway share.
 struct Forwarder {
     tls: Arc<ServerConfig>,
     listener: SocketAddr,
@@ -235,7 +230,6 @@ impl ReceivedEvents {
         self.objects().entry(object).or_insert([now; 2])[1] = now;
     }
 
-    /// The time of the first event of an object.
     pub(super) fn first(&self, object: &str) -> Option<Instant> {
         Some(self.objects().get(object)?[0])
     }
@@ -260,7 +254,6 @@ pub(super) struct Expected {
 }
 
 impl Expected {
-    /// What these reviews lead to.
     pub(super) fn add_reviews(&mut self, reviews: &Reviews, exchanges: &[Exchange]) {
         for exchange in exchanges.iter().filter(|it| it.answered) {
             self.add(reviews.object(exchange.number), exchange.end);
@@ -277,7 +270,6 @@ impl Expected {
         self.answered.len()
     }
 
-    /// Objects whose final state KCP has not received.
     fn unknown(&self, events: &ReceivedEvents) -> usize {
         let received = events.objects();
         let is_known = |object: &String, at: &Instant| {
@@ -303,9 +295,7 @@ impl Expected {
     }
 }
 
-/// The manager that all events are for.
 pub(super) const MANAGER: &str = "bench";
-/// The header in which a gateway forwards the certificate of a client.
 pub(super) const XFCC_HEADER: &str = "x-forwarded-client-cert";
 /// What Envoy encodes in a certificate.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');

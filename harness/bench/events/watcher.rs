@@ -10,11 +10,9 @@ use crate::environment::Bench;
 use crate::load::{Client, Exchange, PLACEHOLDER, Requests, Target, post};
 use crate::process::{Process, Program};
 
-/// A watcher that can be started.
 pub(super) struct Watcher<'a> {
     program: Program<'a>,
     kcp: SocketAddr,
-    /// Where reviews are sent.
     pub(super) target: Target,
 }
 
@@ -92,12 +90,10 @@ impl Reviews {
         }
     }
 
-    /// Each review is about another object.
     pub(super) fn distinct(prefix: impl Into<String>) -> Self {
         Self::new(prefix, u32::MAX)
     }
 
-    /// The prefix of the names of all objects.
     pub(super) fn prefix(&self) -> String {
         format!("{}-", self.prefix)
     }

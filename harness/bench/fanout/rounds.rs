@@ -3,7 +3,6 @@
 use crate::report::{Bound, Row, Table};
 use crate::statistics::{Curve, Estimate, chart};
 
-/// One round of a scenario.
 pub(super) struct Sample {
     pub(super) scenario: String,
     /// Without it, nothing was to change on the runtimes.
@@ -48,7 +47,6 @@ pub(super) fn table(samples: &[Sample], runtimes: usize) -> anyhow::Result<Table
     Ok(table)
 }
 
-/// Columns and their digits.
 const VALUES: [(&str, usize); 8] = [
     ("writes each", 2),
     ("reads each", 2),

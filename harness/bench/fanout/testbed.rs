@@ -57,7 +57,6 @@ impl Settings {
     }
 }
 
-/// Everything but the controller.
 pub(super) struct Testbed<'a> {
     run: Run,
     cluster: Cluster,
@@ -134,7 +133,6 @@ impl<'a> Testbed<'a> {
         flags
     }
 
-    /// Rotates the credentials of all runtimes and updates their kubeconfigs.
     pub(super) async fn rotate(&self) -> anyhow::Result<()> {
         self.fleet.rotate();
         self.control_plane.renew(&self.fleet.members()?).await
@@ -238,10 +236,8 @@ impl<'a> Testbed<'a> {
 
 /// Fields of `spec.shoot` of a `Runtime` as KEB writes them: three worker pools in three zones.
 const SHOOT: &str = include_str!("shoot.json");
-/// One round trip between controller and runtimes.
 const ROUND_TRIP: Duration = Duration::from_millis(100);
 const STATUSES: &str = "rt_bootstrapper_controller_status_updates_total";
-/// Certificates in the trust bundle of a landscape.
 const BUNDLE: usize = 40;
 /// The API server of the control plane collects no garbage below this size. With the defaults it collects several times in
 /// one scenario with 5,000 Runtimes, each time one and a half of the two cores for seconds.

@@ -186,7 +186,6 @@ fn facts_of(title: &str, PodResult { pod, answers }: &PodResult) -> [String; 6] 
     })
 }
 
-/// How to continue on a kept cluster.
 fn commands(comparison: &Comparison, container: &str) -> String {
     let kubectl = format!("docker exec {container} kubectl");
     let kubeconfig = comparison.kubeconfig.display();
