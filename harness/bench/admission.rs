@@ -71,7 +71,7 @@ impl Comparison {
     ) -> anyhow::Result<Self> {
         let run = async |system: &System, client: &mut Client| match rate {
             CLOSED_LOOP => client.cost(&system.process, 0..requests).await,
-            _ => latencies(&client.run(0..requests, rate).await?),
+            _ => Ok(latencies(&client.run(0..requests, rate).await?)),
         };
         let (baseline, webhook) = (&systems.baseline, &systems.webhook);
         let mut a = Client::connect(&baseline.target, case.baseline.clone()).await?;

@@ -22,7 +22,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use crate::process::Process;
-use crate::statistics::{milliseconds, number};
+use crate::statistics::{number, quantile};
 
 #[derive(Clone)]
 pub(crate) struct Target {
@@ -132,10 +132,12 @@ pub(crate) struct Exchange {
 }
 
 /// The median and the 99th percentile of the latencies, in milliseconds.
-pub(crate) fn latencies(exchanges: &[Exchange]) -> anyhow::Result<[f64; 2]> {
-    let latencies = || exchanges.iter().map(|it| it.end - it.begin);
-    let quantile = |share| milliseconds(latencies(), share).context("no requests");
-    Ok([quantile(0.5)?, quantile(0.99)?])
+pub(crate) fn latencies(exchanges: &[Exchange]) -> [f64; 2] {
+    let latencies = exchanges
+        .iter()
+        .map(|it| (it.end - it.begin).as_secs_f64() * 1e3);
+    let latencies: Vec<f64> = latencies.collect();
+    [0.5, 0.99].map(|share| quantile(&latencies, share))
 }
 
 pub(crate) struct Client {

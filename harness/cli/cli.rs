@@ -1,7 +1,6 @@
 //! The command line of the harness: reads arguments, runs one command, prints the chain of errors.
 //!
-//! The exit code is 0, 1 when something failed, 2 for wrong usage, or cargo's own
-//! where cargo ran.
+//! The exit code is 0, 1 when something failed, 2 for wrong usage, or cargo's own where cargo ran.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -130,9 +129,7 @@ async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
             let bytes = images::release_size(&progress).await?;
             let bound = images::LARGEST_RELEASE;
             println!("release binary: {bytes} bytes, at most {bound} allowed");
-            if bytes > bound {
-                return Ok(ExitCode::FAILURE);
-            }
+            return Ok(ExitCode::from(u8::from(bytes > bound)));
         }
         Command::Demo { choice, keep } => {
             Box::pin(demo::run(&progress, choice.cluster, keep)).await?;
@@ -164,12 +161,12 @@ async fn cluster(progress: &Progress, command: ClusterCommand) -> anyhow::Result
         ClusterCommand::Status => {
             println!("clusters run on {}", Setup::load()?.provider);
             for container in run::kept_containers().await? {
-                let state = if container.running == Some(true) {
-                    "runs"
-                } else {
-                    "stopped"
-                };
-                println!("{} {state}", container.name);
+                let runs = container.running == Some(true);
+                println!(
+                    "{} {}",
+                    container.name,
+                    if runs { "runs" } else { "stopped" }
+                );
             }
         }
         ClusterCommand::Check(choice) => {

@@ -71,15 +71,12 @@ async fn compare(
 ) -> anyhow::Result<Comparison> {
     let environment = Environment::start(progress, setup, keep).await?;
     let compared = Box::pin(environment.compare(progress, scenario)).await;
-    if compared.is_err() {
-        match Evidence::in_folder(workspace::state().join("evidence/demo")) {
-            Ok(evidence) => {
-                let collection = environment.cluster.collect_evidence(&evidence);
-                progress.show("collect diagnostics", collection).await;
-                progress.say(&format!("diagnostics: {}", evidence.folder().display()));
-            }
-            Err(error) => progress.say(&format!("no diagnostics: {error}")),
-        }
+    let folder = workspace::state().join("evidence/demo");
+    if compared.is_err()
+        && let Ok(evidence) = Evidence::in_folder(folder)
+    {
+        environment.cluster.collect_evidence(&evidence).await;
+        progress.say(&format!("diagnostics: {}", evidence.folder().display()));
     }
     ended(compared, environment.stop().await)
 }
@@ -87,8 +84,9 @@ async fn compare(
 async fn rotate(progress: &Progress, setup: &Setup, keep: bool) -> anyhow::Result<Rotation> {
     let environment = Clusters::start(progress, setup, keep).await?;
     let rotation = environment.rotate();
-    let rotation = progress.show("change the pull Secret on KCP", rotation);
-    let rotation = rotation.await;
+    let rotation = progress
+        .show("change the pull Secret on KCP", rotation)
+        .await;
     ended(rotation, Box::pin(environment.stop()).await)
 }
 

@@ -86,7 +86,7 @@ async fn admission_rows(setting: &Setting<'_>, mode: Mode) -> anyhow::Result<[Ro
     let kcp = format!("{mode:?}").to_lowercase();
     let measure = async |name: &str, round: u32, (watcher, _): &Running<'_>, count, rate| {
         let reviews = Reviews::distinct(format!("{name}-{kcp}-{round}"));
-        latencies(&reviews.run(&watcher.target, count, rate).await?)
+        anyhow::Ok(latencies(&reviews.run(&watcher.target, count, rate).await?))
     };
     let (mut spool, mut sync) = (Vec::new(), Vec::new());
     for round in 0..effort.choose(15, 5) {

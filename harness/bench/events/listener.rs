@@ -24,7 +24,7 @@ use crate::environment::Bench;
 use crate::load::{Client, Connection, Cost, Requests, Target, post};
 use crate::process::{Process, Program};
 use crate::report::{Bound, Row, Table};
-use crate::statistics::{Estimate, milliseconds, number};
+use crate::statistics::{Estimate, number, quantile};
 
 /// How an operator is started.
 #[derive(Debug, Clone, Args)]
@@ -218,9 +218,9 @@ async fn reconnects(bench: &Bench<'_>, authority: &Authority) -> anyhow::Result<
     let clients = clients.into_iter().enumerate().map(connect);
     let clients = futures::future::try_join_all(clients).await?;
     let cpu = listener.process.cpu()? - cpu;
-    let times = || clients.iter().flatten().map(|(time, _)| *time);
-    let [median, last] = [0.5, 1.0].map(|share| milliseconds(times(), share));
-    let [median, last] = [median, last].map(|it| it.unwrap_or(f64::INFINITY) / 1e3);
+    let times = clients.iter().flatten().map(|(time, _)| time.as_secs_f64());
+    let times: Vec<f64> = times.collect();
+    let [median, last] = [0.5, 1.0].map(|share| quantile(&times, share));
     let errors = || clients.iter().filter_map(|it| it.as_ref().err());
     let first = errors().next().map(|it| format!("; {it:#}"));
     let (events, runtimes) = listener.finish().await?;

@@ -15,7 +15,7 @@ use crate::environment::Bench;
 use crate::fleet::Fault;
 use crate::process::{Account, Process};
 use crate::report::{Bound, Table};
-use crate::statistics::{Curve, number};
+use crate::statistics::{number, quantile};
 
 /// Measures a part with this number of kills, each of which is a round; other scenarios have [`ROUNDS`].
 pub(super) async fn measure(
@@ -69,7 +69,7 @@ impl Scenarios<'_> {
             let p99 = self.p99(&start, 30.0);
             self.record("cold start", Some(start), 20, vec![p99])?;
         }
-        self.settle().await?;
+        self.testbed.settled(&mut self.controller).await?;
         match part {
             Part::Changes | Part::Large | Part::Production => {
                 self.changed(Change::AllThree, all, 30.0).await?;
@@ -80,20 +80,36 @@ impl Scenarios<'_> {
             Part::Faults => {
                 let healthy = self.changed(Change::AllThree, all, 30.0).await?;
                 self.some_unreachable(&healthy).await?;
-                self.settle().await?;
+                self.testbed.settled(&mut self.controller).await?;
                 self.rotated().await
             }
             Part::Kills => self.killed(kills).await,
         }
     }
 
-    async fn changed(&mut self, change: Change, name: &str, seconds: f64) -> anyhow::Result<Curve> {
+    async fn changed(
+        &mut self,
+        change: Change,
+        name: &str,
+        seconds: f64,
+    ) -> anyhow::Result<Vec<f64>> {
         self.reset()?;
+        let curve = self.change(change, name, (seconds, 13)).await?;
+        self.testbed.settled(&mut self.controller).await?;
+        Ok(curve)
+    }
+
+    /// A change, with limits of its 99th percentile in seconds and of the requests to each runtime.
+    async fn change(
+        &mut self,
+        change: Change,
+        name: &str,
+        (seconds, requests): (f64, u32),
+    ) -> anyhow::Result<Vec<f64>> {
         let since = self.testbed.change(change).await?;
         let curve = self.watch(name, change, (since, 0)).await?;
         let p99 = self.p99(&curve, seconds);
-        self.record(name, Some(curve.clone()), 13, vec![p99])?;
-        self.settle().await?;
+        self.record(name, Some(curve.clone()), requests, vec![p99])?;
         Ok(curve)
     }
 
@@ -119,7 +135,7 @@ impl Scenarios<'_> {
     }
 
     /// The runtimes that respond must not be delayed.
-    async fn some_unreachable(&mut self, healthy: &Curve) -> anyhow::Result<()> {
+    async fn some_unreachable(&mut self, healthy: &[f64]) -> anyhow::Result<()> {
         let share = self.one_percent();
         let good = self.testbed.settings.conditions();
         let (mut silent, mut stalled) = (good.clone(), good.clone());
@@ -133,7 +149,7 @@ impl Scenarios<'_> {
         let others = (since, 2 * share);
         let curve = self.watch(name, Change::AllThree, others).await?;
         let percent = self.bench.effort.choose(5.0, 200.0);
-        let near = curve.quantile(0.99) < healthy.quantile(0.99) * (1.0 + percent / 100.0);
+        let near = quantile(&curve, 0.99) < quantile(healthy, 0.99) * (1.0 + percent / 100.0);
         let near = Bound::required(format!("p99 of the others + < {percent} %"), near);
         self.record(name, Some(curve), 13, vec![near])?;
         let all = 0..self.testbed.settings.runtimes;
@@ -145,11 +161,9 @@ impl Scenarios<'_> {
     async fn rotated(&mut self) -> anyhow::Result<()> {
         self.reset()?;
         self.testbed.rotate().await?;
-        let since = self.testbed.change(Change::AllThree).await?;
         let name = "three changed, all kubeconfigs rotated";
-        let curve = self.watch(name, Change::AllThree, (since, 0)).await?;
-        let p99 = self.p99(&curve, 30.0);
-        self.record(name, Some(curve), 20, vec![p99])
+        let changed = self.change(Change::AllThree, name, (30.0, 20));
+        changed.await.map(drop)
     }
 
     /// SIGKILL at points that are spread over a change, while some kubeconfigs lead to another cluster.
@@ -196,10 +210,6 @@ impl Scenarios<'_> {
         Ok(())
     }
 
-    async fn settle(&mut self) -> anyhow::Result<()> {
-        self.testbed.settled(&mut self.controller).await
-    }
-
     fn reset(&mut self) -> anyhow::Result<()> {
         self.cpu_before = self.cpu()?;
         self.testbed.fleet.reset_counters();
@@ -222,7 +232,7 @@ impl Scenarios<'_> {
         name: &str,
         change: Change,
         (since, excluded): (Duration, usize),
-    ) -> anyhow::Result<Curve> {
+    ) -> anyhow::Result<Vec<f64>> {
         let converged = self.testbed.converged(change, since, excluded);
         let curve = self.bench.progress.show(name, converged).await;
         self.controller.check_running()?;
@@ -230,12 +240,12 @@ impl Scenarios<'_> {
     }
 
     /// The bound on the 99th percentile, in seconds; a minute for more than 5,000 runtimes and production settings.
-    fn p99(&self, curve: &Curve, seconds: f64) -> Bound {
+    fn p99(&self, curve: &[f64], seconds: f64) -> Bound {
         let settings = self.testbed.settings;
         let larger = settings.runtimes > 5_000 || settings.production;
         let full = if larger { 60.0 } else { seconds };
         let limit = self.bench.effort.choose(full, 60.0);
-        Bound::at_most(curve.quantile(0.99), limit, " s (p99)")
+        Bound::at_most(quantile(curve, 0.99), limit, " s (p99)")
     }
 
     fn one_percent(&self) -> usize {
@@ -246,7 +256,7 @@ impl Scenarios<'_> {
     fn record(
         &mut self,
         name: &str,
-        curve: Option<Curve>,
+        curve: Option<Vec<f64>>,
         requests: u32,
         mut bounds: Vec<Bound>,
     ) -> anyhow::Result<()> {

@@ -17,7 +17,6 @@ use tokio::process::Command;
 use crate::environment::Bench;
 use crate::fleet::{Conditions, Expected, Fleet, FleetOptions};
 use crate::process::{Process, Program};
-use crate::statistics::Curve;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Settings {
@@ -160,7 +159,7 @@ impl<'a> Testbed<'a> {
         change: Change,
         since: Duration,
         excluded: usize,
-    ) -> anyhow::Result<Curve> {
+    ) -> anyhow::Result<Vec<f64>> {
         let expected = self.settings.runtimes - excluded;
         let what = format!("the change on {expected} runtimes");
         let times = until(&what, LONGEST, || async {
@@ -170,7 +169,7 @@ impl<'a> Testbed<'a> {
             Ok(times)
         });
         let seconds = |time: Duration| time.saturating_sub(since).as_secs_f64();
-        Ok(Curve::new(times.await?.into_iter().map(seconds)))
+        Ok(times.await?.into_iter().map(seconds).collect())
     }
 
     /// When each runtime got the last object of a change. The ConfigMap has the revision of all sources, so it changes with

@@ -92,14 +92,17 @@ async fn has_condition(
     reason: Option<&str>,
 ) -> anyhow::Result<()> {
     let resources = resources.list(&ListParams::default()).await?;
+    let ready = |resource: &RuntimeBootstrapper| {
+        let conditions = &resource.status.as_ref()?.conditions;
+        conditions.iter().find(|it| it.kind == READY).cloned()
+    };
     for name in numbers.map(runtime_id) {
         let resource = resources.iter().find(|it| it.name_any() == name);
-        let status_of = resource.and_then(|it| it.status.as_ref());
-        let mut conditions = status_of.into_iter().flat_map(|it| &it.conditions);
-        let ready = conditions.find(|it| it.kind == READY);
-        let same = |reason| ready.is_some_and(|it| it.reason == reason);
-        let has_status = ready.is_some_and(|it| it.status == status);
-        ensure!(has_status && reason.is_none_or(same), "{name}: {ready:?}");
+        let ready = resource.and_then(ready);
+        let is_expected = ready.as_ref().is_some_and(|it| {
+            it.status == status && reason.is_none_or(|reason| it.reason == reason)
+        });
+        ensure!(is_expected, "{name}: {ready:?}");
     }
     Ok(())
 }
