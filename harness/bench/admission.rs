@@ -8,9 +8,9 @@ mod reviews;
 mod systems;
 
 use self::reviews::Size;
-use self::systems::{Case, Kind, System, Systems};
+use self::systems::{Case, Kind, Systems};
 use crate::environment::Bench;
-use crate::load::{CLOSED_LOOP, Client, latencies};
+use crate::load::{CLOSED_LOOP, Client, Server, latencies};
 use crate::report::{Bound, Row, Table};
 use crate::statistics::Estimate;
 
@@ -69,7 +69,7 @@ impl Comparison {
         case: &Case,
         (requests, rate): (u32, u32),
     ) -> anyhow::Result<Self> {
-        let run = async |system: &System, client: &mut Client| match rate {
+        let run = async |system: &Server, client: &mut Client| match rate {
             CLOSED_LOOP => client.cost(&system.process, 0..requests).await,
             _ => Ok(latencies(&client.run(0..requests, rate).await?)),
         };
@@ -135,12 +135,12 @@ fn memory(systems: &Systems<'_>) -> anyhow::Result<[Row; 2]> {
         let [baseline, webhook] = [baseline, webhook].map(|it| format!("{it:.1}"));
         Row::new([name, &ratio, &baseline, &webhook])
     };
-    let (baseline, webhook) = (&systems.baseline, &systems.webhook);
-    let most = |system: &System| system.process.memory("VmHWM");
-    let bound = Bound::at_most(webhook.idle, 20.0, " MiB");
+    let most = |server: &Server| server.process.memory("VmHWM");
+    let bound = Bound::at_most(systems.idle[1], 20.0, " MiB");
+    let peak = [most(&systems.baseline)?, most(&systems.webhook)?];
     Ok([
-        row("RSS idle, MiB", [baseline.idle, webhook.idle]).bound(bound),
-        row("RSS peak, MiB", [most(baseline)?, most(webhook)?]),
+        row("RSS idle, MiB", systems.idle).bound(bound),
+        row("RSS peak, MiB", peak),
     ])
 }
 

@@ -14,8 +14,8 @@ use tokio::net::TcpStream;
 use tokio::process::Command;
 
 use crate::Outcome;
-use crate::load::Target;
-use crate::process::{Process, Program};
+use crate::load::{Server, Target};
+use crate::process::Program;
 use crate::report::{Effort, Options};
 use clusters::images::{self, Profile};
 use clusters::progress::Progress;
@@ -47,18 +47,16 @@ impl<'a> Bench<'a> {
         })
     }
 
-    pub(crate) async fn start_baseline(
-        &self,
-        authority: &Authority,
-    ) -> anyhow::Result<(Target, Process)> {
+    pub(crate) async fn start_baseline(&self, authority: &Authority) -> anyhow::Result<Server> {
         let program = Program::new(self, "baseline")?;
-        program.write_certificate(authority, &authority.leaf("baseline")?)?;
+        program.write_certificate(authority, &[])?;
         let (address, files) = (program.address, ["tls.crt", "tls.key"]);
         let [certificate, key] = files.map(|name| program.file(name));
         let process = program.start_as(&self.baseline, &[address.to_string(), certificate, key])?;
         let connect = || TcpStream::connect(address);
         until("the baseline server", PATIENCE, connect).await?;
-        Ok((Target::tls(address, authority, None)?, process))
+        let target = Target::tls(address, authority, None)?;
+        Ok(Server { process, target })
     }
 }
 

@@ -36,6 +36,12 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 /// An open connection, on which one request follows another.
 pub(crate) type Connection = RawClient<Box<dyn Stream>>;
 
+/// A server under load.
+pub(crate) struct Server {
+    pub(crate) process: Process,
+    pub(crate) target: Target,
+}
+
 impl Target {
     /// A server with a certificate of the authority; clients present `leaf`, if any, and do not resume TLS sessions, so a
     /// counted handshake is a whole one.

@@ -21,7 +21,8 @@ use crate::environment::Bench;
 use clusters::progress::tail;
 use clusters::workspace;
 use testkit::metrics::Samples;
-use testkit::pki::{Authority, Leaf};
+use testkit::pki::Authority;
+use testkit::pki::rcgen::{CertificateParams, SanType};
 use testkit::until::{holds, until};
 
 pub(crate) struct Process {
@@ -148,12 +149,15 @@ impl<'a> Program<'a> {
         self.files.path().join(name).display().to_string()
     }
 
-    /// Writes `ca.crt` of an authority, and `tls.crt` and `tls.key` of a certificate.
+    /// Writes `ca.crt` of an authority, and `tls.crt` and `tls.key` of a certificate whose common name is the program's.
     pub(crate) fn write_certificate(
         &self,
         authority: &Authority,
-        leaf: &Leaf,
+        names: &[SanType],
     ) -> anyhow::Result<()> {
+        let add =
+            |params: &mut CertificateParams| params.subject_alt_names.extend_from_slice(names);
+        let leaf = authority.leaf_with(self.name, add)?;
         fs::write(self.file("ca.crt"), authority.pem())?;
         fs::write(self.file("tls.crt"), &leaf.pem)?;
         Ok(fs::write(self.file("tls.key"), leaf.key_pem())?)

@@ -16,20 +16,15 @@ use testkit::tls::TlsServer;
 use super::reviews::{self, Size};
 use crate::environment::Bench;
 use crate::fleet::kubeconfig;
-use crate::load::{Requests, Target, post};
-use crate::process::{Process, Program};
-
-pub(super) struct System {
-    pub(super) process: Process,
-    pub(super) target: Target,
-    /// RSS in MiB after the start, before the first review.
-    pub(super) idle: f64,
-}
+use crate::load::{Requests, Server, Target, post};
+use crate::process::Program;
 
 /// Both systems, and what the webhook needs.
 pub(super) struct Systems<'a> {
-    pub(super) baseline: System,
-    pub(super) webhook: System,
+    pub(super) baseline: Server,
+    pub(super) webhook: Server,
+    /// RSS in MiB of the baseline and the webhook after the start, before the first review.
+    pub(super) idle: [f64; 2],
     program: Program<'a>,
     api: ApiServer,
     _api_server: TlsServer,
@@ -41,10 +36,7 @@ impl<'a> Systems<'a> {
         let (authority, program) = (Authority::new("bench")?, Program::new(bench, "webhook")?);
         // The webhook requires the name of its Service.
         let name = format!("{SERVICE}.{}.svc", names::SKR_NAMESPACE).try_into()?;
-        let leaf = authority.leaf_with("webhook", |params| {
-            params.subject_alt_names.push(SanType::DnsName(name));
-        })?;
-        program.write_certificate(&authority, &leaf)?;
+        program.write_certificate(&authority, &[SanType::DnsName(name)])?;
         let api = ApiServer::new();
         put_objects(&api, authority.pem())?;
         let leaf = authority.leaf("kube-apiserver")?;
@@ -56,7 +48,7 @@ impl<'a> Systems<'a> {
         });
         let kubeconfig = kubeconfig("bench", &cluster, &json!({"token": "bench"}));
         std::fs::write(program.file("kubeconfig"), kubeconfig)?;
-        let (target, baseline) = bench.start_baseline(&authority).await?;
+        let baseline = bench.start_baseline(&authority).await?;
         let mut process = program.start(vec![
             "webhook".to_owned(),
             format!("--webhook-bind-address={}", program.address),
@@ -69,19 +61,12 @@ impl<'a> Systems<'a> {
             "--shutdown-delay-duration=0s".to_owned(),
         ])?;
         program.ready(&mut process).await?;
-        let webhook = System {
-            idle: program.idle_memory(&process).await?,
-            process,
-            target: Target::tls(program.address, &authority, None)?,
-        };
-        let baseline = System {
-            idle: baseline.memory("VmRSS")?,
-            process: baseline,
-            target,
-        };
+        let idle = program.idle_memory(&process).await?;
+        let target = Target::tls(program.address, &authority, None)?;
         Ok(Self {
+            idle: [baseline.process.memory("VmRSS")?, idle],
             baseline,
-            webhook,
+            webhook: Server { process, target },
             program,
             api,
             _api_server: api_server,
@@ -165,7 +150,7 @@ fn requests(pod: &Value, expect: &'static str) -> Requests {
     Requests::numbered(post(names::WEBHOOK_PATH, "", &reviews::review(pod)), expect)
 }
 
-async fn ask(system: &System, requests: &Requests) -> anyhow::Result<Value> {
+async fn ask(system: &Server, requests: &Requests) -> anyhow::Result<Value> {
     let response = requests
         .send(&mut system.target.connect().await?, 0)
         .await?;

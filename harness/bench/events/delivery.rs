@@ -147,14 +147,14 @@ async fn end_to_end(setting: &Setting<'_>) -> anyhow::Result<Row> {
 /// The cost of an event, with the reviews of all connections in a closed loop.
 async fn costs(setting: &Setting<'_>) -> anyhow::Result<[Row; 4]> {
     let effort = setting.bench.effort;
-    let (target, process) = setting.bench.start_baseline(&setting.kcp.authority).await?;
+    let server = setting.bench.start_baseline(&setting.kcp.authority).await?;
     let count = effort.choose(2_000, 500);
     let (mut spool, mut sync, mut ratios, mut handshakes) = (Vec::new(), Vec::new(), Vec::new(), 0);
     for round in 0..effort.choose(15, 6) {
         let before = setting.kcp.gateway.handshakes();
         let baseline = async || {
-            let mut client = Reviews::distinct("baseline").client(&target).await?;
-            client.cost(&process, 0..count).await
+            let mut client = Reviews::distinct("baseline").client(&server.target).await?;
+            client.cost(&server.process, 0..count).await
         };
         let watcher = async |kind, watcher| {
             let name = format!("{kind}-{round}");
