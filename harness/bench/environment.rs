@@ -87,10 +87,8 @@ pub(crate) async fn run_pinned(progress: &Progress, options: &Options) -> anyhow
     let running = command.spawn().context("nice and taskset are needed")?;
     let ran = running.wait_with_output().await?;
     let code = ran.status.code().and_then(|code| u8::try_from(code).ok());
-    Ok(Outcome {
-        text: String::from_utf8_lossy(&ran.stdout).trim_end().to_owned(),
-        code: code.map_or(ExitCode::FAILURE, ExitCode::from),
-    })
+    let text = String::from_utf8_lossy(&ran.stdout).trim_end().to_owned();
+    Ok((text, code.map_or(ExitCode::FAILURE, ExitCode::from)))
 }
 
 fn profile(effort: Effort) -> Profile {

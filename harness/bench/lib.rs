@@ -36,14 +36,8 @@ pub enum BenchCommand {
     Operator(events::OperatorArgs),
 }
 
-/// The result of a bench.
-#[derive(Debug)]
-pub struct Outcome {
-    /// Text for the terminal.
-    pub text: String,
-    /// Exit code of the process.
-    pub code: ExitCode,
-}
+/// Text for the terminal, and the exit code of the process.
+pub type Outcome = (String, ExitCode);
 
 /// Runs a bench.
 ///
@@ -55,8 +49,7 @@ pub async fn run(progress: &Progress, command: &BenchCommand) -> anyhow::Result<
         BenchCommand::Fanout(arguments) => &arguments.options,
         BenchCommand::Events(arguments) => &arguments.options,
         BenchCommand::Operator(arguments) => {
-            let (text, code) = (events::operate(arguments).await?, ExitCode::SUCCESS);
-            return Ok(Outcome { text, code });
+            return Ok((events::operate(arguments).await?, ExitCode::SUCCESS));
         }
     };
     if options.core.is_none() {

@@ -26,12 +26,6 @@ use e2e::landscape;
 /// End-to-end tests, demo and benchmarks of runtime-bootstrapper.
 #[derive(Debug, Parser)]
 #[command(name = "harness")]
-struct Cli {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Debug, Subcommand)]
 enum Command {
     /// Install, start and build what clusters need.
     Setup(Choice),
@@ -95,7 +89,7 @@ struct Choice {
 
 /// Runs the command line and says how it ended.
 pub async fn run() -> ExitCode {
-    match run::interruptible(Box::pin(dispatch(Cli::parse().command))).await {
+    match run::interruptible(Box::pin(dispatch(Command::parse()))).await {
         Ok(Ok(code)) => code,
         Ok(Err(error)) => {
             eprintln!("error: {error:#}");
@@ -135,9 +129,9 @@ async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
             Box::pin(demo::run(&progress, choice.cluster, keep)).await?;
         }
         Command::Bench(command) => {
-            let outcome = Box::pin(bench::run(&progress, &command)).await?;
-            println!("{}", outcome.text);
-            return Ok(outcome.code);
+            let (text, code) = Box::pin(bench::run(&progress, &command)).await?;
+            println!("{text}");
+            return Ok(code);
         }
         Command::Landscape(LandscapeCommand::Schema) => print!("{}", landscape::schema()),
         Command::E2e(arguments) => return verify::run_suite(&progress, arguments).await,

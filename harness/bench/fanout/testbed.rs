@@ -37,15 +37,6 @@ impl Settings {
         }
     }
 
-    fn fleet(self) -> FleetOptions {
-        FleetOptions {
-            runtimes: self.runtimes,
-            client_certificates: self.production,
-            own_authorities: self.production,
-            conditions: self.conditions(),
-        }
-    }
-
     /// Sources that differ from those of every other version in all three.
     fn sources(self, version: u32) -> anyhow::Result<Sources> {
         let mut sources = Sources::of_version(version)?;
@@ -92,7 +83,13 @@ impl<'a> Testbed<'a> {
         if settings.production {
             control_plane = control_plane.with_shoot(serde_json::from_str(SHOOT)?);
         }
-        let fleet = Fleet::start(settings.fleet()).await?;
+        let fleet = Fleet::start(FleetOptions {
+            runtimes: settings.runtimes,
+            client_certificates: settings.production,
+            own_authorities: settings.production,
+            conditions: settings.conditions(),
+        });
+        let fleet = fleet.await?;
         let kubeconfig = cluster.direct_kubeconfig().await?.to_string();
         let testbed = Self {
             run,
