@@ -27,9 +27,8 @@ pub(crate) async fn measure(bench: &Bench<'_>) -> anyhow::Result<Table> {
             Size::Small | Size::Typical => bench.effort.choose(8_000, 3_000),
             Size::Large => bench.effort.choose(3_000, 1_000),
         };
-        let compare = Comparison::measure(bench, &systems, case, (requests, CLOSED_LOOP));
-        let title = format!("CPU and rate: {}", case.name());
-        let comparison = bench.progress.show(&title, compare).await?;
+        let load = (requests, CLOSED_LOOP);
+        let comparison = Comparison::measure(bench, &systems, case, load).await?;
         rows.push(comparison.cpu_row(bench, case)?);
         let name = format!("reviews/s on one core: {}", case.name());
         rates.push(comparison.row(&name, 1, 0)?);
@@ -37,10 +36,8 @@ pub(crate) async fn measure(bench: &Bench<'_>) -> anyhow::Result<Table> {
     rows.extend(rates);
     for (index, rate) in OPEN_LOOPS {
         let case = &cases[index];
-        let requests = bench.effort.choose(rate, rate / 2);
-        let compare = Comparison::measure(bench, &systems, case, (requests, rate));
-        let title = format!("latency at {rate}/s: {}", case.name());
-        let comparison = bench.progress.show(&title, compare).await?;
+        let load = (bench.effort.choose(rate, rate / 2), rate);
+        let comparison = Comparison::measure(bench, &systems, case, load).await?;
         rows.extend(comparison.latency_rows(case, rate)?);
     }
     let after = systems.calls().await?;

@@ -83,17 +83,15 @@ async fn compare(
 
 async fn rotate(progress: &Progress, setup: &Setup, keep: bool) -> anyhow::Result<Rotation> {
     let environment = Clusters::start(progress, setup, keep).await?;
-    let rotation = environment.rotate();
-    let rotation = progress
-        .show("change the pull Secret on KCP", rotation)
-        .await;
+    let title = "change the pull Secret on KCP";
+    let rotation = progress.show(title, environment.rotate()).await;
     ended(rotation, Box::pin(environment.stop()).await)
 }
 
 async fn watch(progress: &Progress, setup: &Setup, keep: bool) -> anyhow::Result<Delivery> {
     let environment = Watching::start(progress, setup, keep).await?;
-    let delivery = environment.deliver();
-    let delivery = progress.show("create Kymas on a runtime", delivery).await;
+    let title = "create Kymas on a runtime";
+    let delivery = progress.show(title, environment.deliver()).await;
     ended(delivery, Box::pin(environment.stop()).await)
 }
 

@@ -5,13 +5,14 @@
 //! without a spool is the control: if it lost nothing, the bench could not detect a loss. In *outage* the 36,000 reviews of
 //! an hour arrive within two minutes; back-off, heartbeats and timeouts are not shortened.
 
+use std::fs;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 use tokio::time::sleep_until;
 
 use super::kcp::{Expected, Gateway, Kcp, Mode};
-use super::watcher::{Reviews, Watcher};
+use super::watcher::{Reviews, SPOOL, Watcher};
 use crate::environment::Bench;
 use crate::load::{Exchange, latencies};
 use crate::process::Process;
@@ -48,9 +49,9 @@ async fn kill(
     spool: bool,
 ) -> anyhow::Result<(usize, Expected, Duration)> {
     let mut kcp = Kcp::start().await?;
-    let program = Watcher::new(bench, &kcp, "watcher")?;
+    let watcher = Watcher::new(bench, &kcp, "watcher")?;
     if !spool {
-        program.remove_spool()?;
+        fs::remove_dir_all(watcher.program.file(SPOOL))?;
     }
     let (mut random, mut expected) = (fastrand::Rng::with_seed(1), Expected::default());
     for number in 0..count {
@@ -61,8 +62,8 @@ async fn kill(
         };
         let mut reviews = Reviews::new(format!("process-{number}"), OBJECTS);
         reviews.may_break = true;
-        let mut client = reviews.client(&program.target).await?;
-        let mut process = program.start("async")?;
+        let mut client = reviews.client(&watcher.target).await?;
+        let mut process = watcher.start("async")?;
         let changes = client.run(0..lifetime / (1_000_000 / CHANGES), CHANGES);
         let end = Instant::now() + Duration::from_micros(lifetime.into());
         let killed = async {
@@ -74,7 +75,7 @@ async fn kill(
         expected.add_reviews(&reviews, &exchanges?);
     }
     kcp.gateway.set(Mode::Up).await?;
-    let mut process = program.start("async")?;
+    let mut process = watcher.start("async")?;
     let deadline = if spool { DEADLINE } else { SETTLED };
     let (lost, took) = expected.settle(&kcp.events, deadline).await;
     process.check_running()?;
@@ -91,15 +92,15 @@ fn random_mode(random: &mut fastrand::Rng) -> Mode {
 
 pub(super) async fn outage(bench: &Bench<'_>) -> anyhow::Result<Table> {
     let mut kcp = Kcp::start().await?;
-    let program = Watcher::new(bench, &kcp, "watcher")?;
-    let mut process = program.start_ready("async").await?;
-    let idle = program.idle_memory(&process).await?;
+    let watcher = Watcher::new(bench, &kcp, "watcher")?;
+    let mut process = watcher.start_ready("async").await?;
+    let idle = watcher.program.idle_memory(&process).await?;
     let reviews = Reviews::new("hour", bench.effort.count(OBJECTS_IN_OUTAGE));
-    let hour = an_hour(bench, &reviews, &program, (&mut kcp.gateway, &process));
+    let hour = an_hour(bench, &reviews, &watcher, (&mut kcp.gateway, &process));
     let (exchanges, memory) = hour.await?;
     let answered = exchanges.iter().all(|it| it.answered);
     ensure!(answered, "reviews without a response");
-    let spool = program.spool_bytes()? >> 10;
+    let spool = watcher.spool_bytes()? >> 10;
     kcp.gateway.set(Mode::Up).await?;
     let mut expected = Expected::default();
     expected.add_reviews(&reviews, &exchanges);
@@ -139,10 +140,10 @@ pub(super) async fn outage(bench: &Bench<'_>) -> anyhow::Result<Table> {
 async fn an_hour(
     bench: &Bench<'_>,
     reviews: &Reviews,
-    program: &Watcher<'_>,
+    watcher: &Watcher<'_>,
     (gateway, process): (&mut Gateway, &Process),
 ) -> anyhow::Result<(Vec<Exchange>, Vec<f64>)> {
-    let mut client = reviews.client(&program.target).await?;
+    let mut client = reviews.client(&watcher.target).await?;
     let (mut exchanges, mut memory) = (Vec::new(), Vec::new());
     gateway.set(Mode::Refusing).await?;
     let slice = bench.effort.count(REVIEWS) / SLICES;

@@ -11,7 +11,7 @@ use crate::load::{Client, Exchange, PLACEHOLDER, Requests, Target, post};
 use crate::process::{Process, Program};
 
 pub(super) struct Watcher<'a> {
-    program: Program<'a>,
+    pub(super) program: Program<'a>,
     kcp: SocketAddr,
     pub(super) target: Target,
 }
@@ -50,16 +50,6 @@ impl<'a> Watcher<'a> {
         let mut process = self.start(mode)?;
         self.program.ready(&mut process).await?;
         Ok(process)
-    }
-
-    /// The RSS of a ready process after its start, in MiB.
-    pub(super) async fn idle_memory(&self, process: &Process) -> anyhow::Result<f64> {
-        self.program.idle_memory(process).await
-    }
-
-    /// Removes the spool's folder: the watcher keeps events in memory only.
-    pub(super) fn remove_spool(&self) -> anyhow::Result<()> {
-        Ok(std::fs::remove_dir_all(self.program.file(SPOOL))?)
     }
 
     pub(super) fn spool_bytes(&self) -> anyhow::Result<u64> {
@@ -132,7 +122,8 @@ impl Reviews {
 const ALLOWED: &str = "\"allowed\":true";
 /// `timeoutSeconds` of the webhook configuration that lifecycle-manager installs.
 const GIVE_UP: Duration = Duration::from_secs(15);
-const SPOOL: &str = "spool";
+/// The folder of the spool.
+pub(super) const SPOOL: &str = "spool";
 
 #[cfg(test)]
 mod tests {

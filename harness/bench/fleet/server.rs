@@ -24,7 +24,6 @@ use testkit::apiserver::respond::{Call, fault};
 use testkit::apiserver::{Asked, Body};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
 use super::conditions::{Conditions, Fault};
@@ -77,27 +76,25 @@ async fn connection(shared: Arc<Shared>, mut tcp: TcpStream) -> anyhow::Result<(
         reset: reset.clone(),
         shared: Arc::clone(&shared),
     });
-    let responses = respond_all(&mut stream, session);
-    if reset.run_until_cancelled(responses).await.is_none() {
-        stream.get_ref().0.set_zero_linger()?;
-    }
-    Ok(())
-}
-
-async fn respond_all(stream: &mut TlsStream<TcpStream>, session: Arc<Session>) {
     let service = service_fn(move |request| {
         let session = Arc::clone(&session);
         async move { Ok::<_, Infallible>(session.respond(request).await) }
     });
     let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    let io = TokioIo::new(stream);
-    // How a connection ends is decided by the client.
-    let _ = if is_h2 {
-        let builder = http2::Builder::new(TokioExecutor::new());
-        builder.serve_connection(io, service).await
-    } else {
-        http1::Builder::new().serve_connection(io, service).await
+    let io = TokioIo::new(&mut stream);
+    let responses = async {
+        // How a connection ends is decided by the client.
+        let _ = if is_h2 {
+            let builder = http2::Builder::new(TokioExecutor::new());
+            builder.serve_connection(io, service).await
+        } else {
+            http1::Builder::new().serve_connection(io, service).await
+        };
     };
+    if reset.run_until_cancelled(responses).await.is_none() {
+        stream.get_ref().0.set_zero_linger()?;
+    }
+    Ok(())
 }
 
 /// A request that has no response yet; a canceled one ends as well.
