@@ -8,16 +8,14 @@ mod reviews;
 mod systems;
 
 use self::reviews::Size;
-use self::systems::{Case, Kind, System, Systems};
+use self::systems::{Case, Kind, Systems};
 use crate::environment::Bench;
-use crate::load::{CLOSED_LOOP, Client, latencies};
+use crate::load::{CLOSED_LOOP, Client, Server, latencies};
 use crate::report::{Bound, Row, Table};
 use crate::statistics::Estimate;
 
 pub(crate) async fn measure(bench: &Bench<'_>) -> anyhow::Result<Table> {
-    let start = Systems::start(bench);
-    let start = bench.show("start webhook and baseline server", start);
-    let systems = start.await?;
+    let systems = Systems::start(bench).await?;
     let mut cases = Vec::new();
     for (size, kind) in CASES {
         cases.push(Case::checked(&systems, size, kind).await?);
@@ -29,9 +27,8 @@ pub(crate) async fn measure(bench: &Bench<'_>) -> anyhow::Result<Table> {
             Size::Small | Size::Typical => bench.effort.choose(8_000, 3_000),
             Size::Large => bench.effort.choose(3_000, 1_000),
         };
-        let compare = Comparison::measure(bench, &systems, case, (requests, CLOSED_LOOP));
-        let title = format!("CPU and rate: {}", case.name());
-        let comparison = bench.show(&title, compare).await?;
+        let load = (requests, CLOSED_LOOP);
+        let comparison = Comparison::measure(bench, &systems, case, load).await?;
         rows.push(comparison.cpu_row(bench, case)?);
         let name = format!("reviews/s on one core: {}", case.name());
         rates.push(comparison.row(&name, 1, 0)?);
@@ -39,10 +36,8 @@ pub(crate) async fn measure(bench: &Bench<'_>) -> anyhow::Result<Table> {
     rows.extend(rates);
     for (index, rate) in OPEN_LOOPS {
         let case = &cases[index];
-        let requests = bench.effort.choose(rate, rate / 2);
-        let compare = Comparison::measure(bench, &systems, case, (requests, rate));
-        let title = format!("latency at {rate}/s: {}", case.name());
-        let comparison = bench.show(&title, compare).await?;
+        let load = (bench.effort.choose(rate, rate / 2), rate);
+        let comparison = Comparison::measure(bench, &systems, case, load).await?;
         rows.extend(comparison.latency_rows(case, rate)?);
     }
     let after = systems.calls().await?;
@@ -71,9 +66,9 @@ impl Comparison {
         case: &Case,
         (requests, rate): (u32, u32),
     ) -> anyhow::Result<Self> {
-        let run = async |system: &System, client: &mut Client| match rate {
+        let run = async |system: &Server, client: &mut Client| match rate {
             CLOSED_LOOP => client.cost(&system.process, 0..requests).await,
-            _ => latencies(&client.run(0..requests, rate).await?),
+            _ => Ok(latencies(&client.run(0..requests, rate).await?)),
         };
         let (baseline, webhook) = (&systems.baseline, &systems.webhook);
         let mut a = Client::connect(&baseline.target, case.baseline.clone()).await?;
@@ -137,12 +132,12 @@ fn memory(systems: &Systems<'_>) -> anyhow::Result<[Row; 2]> {
         let [baseline, webhook] = [baseline, webhook].map(|it| format!("{it:.1}"));
         Row::new([name, &ratio, &baseline, &webhook])
     };
-    let (baseline, webhook) = (&systems.baseline, &systems.webhook);
-    let most = |system: &System| system.process.memory("VmHWM");
-    let bound = Bound::at_most(Estimate::exact(webhook.idle), 20.0, " MiB");
+    let most = |server: &Server| server.process.memory("VmHWM");
+    let bound = Bound::at_most(systems.idle[1], 20.0, " MiB");
+    let peak = [most(&systems.baseline)?, most(&systems.webhook)?];
     Ok([
-        row("RSS idle, MiB", [baseline.idle, webhook.idle]).bound(bound),
-        row("RSS peak, MiB", [most(baseline)?, most(webhook)?]),
+        row("RSS idle, MiB", systems.idle).bound(bound),
+        row("RSS peak, MiB", peak),
     ])
 }
 
@@ -174,7 +169,7 @@ mod tests {
             webhook: [15.0, 30.0, 18.0].map(sample).to_vec(),
         };
         let ratio = comparison.ratio(0).unwrap();
-        assert_eq!(ratio, Estimate::exact(1.5));
+        assert_eq!(ratio, Estimate::from(1.5));
         assert!(Comparison::default().ratio(0).is_err());
     }
 }

@@ -9,12 +9,13 @@ use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use rustix::thread::CpuSet;
 use tokio::net::TcpStream;
 use tokio::process::Command;
 
 use crate::Outcome;
-use crate::load::Target;
-use crate::process::{Process, Program};
+use crate::load::{Server, Target};
+use crate::process::Program;
 use crate::report::{Effort, Options};
 use clusters::images::{self, Profile};
 use clusters::progress::Progress;
@@ -22,12 +23,11 @@ use clusters::workspace;
 use testkit::pki::Authority;
 use testkit::until::until;
 
-/// What the parts of a bench share.
 pub(crate) struct Bench<'a> {
-    progress: &'a Progress,
+    pub(crate) progress: &'a Progress,
     pub(crate) effort: Effort,
     /// The core of the system under test. The load generator and everything else have the other one.
-    pub(crate) core: u32,
+    pub(crate) core: usize,
     pub(crate) product: PathBuf,
     /// The binary of `src/serve/examples/baseline.rs`.
     baseline: PathBuf,
@@ -36,35 +36,27 @@ pub(crate) struct Bench<'a> {
 impl<'a> Bench<'a> {
     /// The bench in the second process, which [`run_pinned`] starts.
     pub(crate) fn new(progress: &'a Progress, options: &Options) -> anyhow::Result<Self> {
-        let profile = profile(options);
+        let profile = profile(options.effort);
         let built = workspace::target().join(TARGET).join(profile.name());
         Ok(Self {
             progress,
-            effort: effort(options),
+            effort: options.effort,
             core: options.core.context("no core for the system under test")?,
             product: images::built_binary(profile),
             baseline: built.join("examples/baseline"),
         })
     }
 
-    /// Shows a title while this part of the bench takes its time.
-    pub(crate) async fn show<T>(&self, title: &str, work: impl Future<Output = T>) -> T {
-        self.progress.show(title, work).await
-    }
-
-    /// Starts the baseline server on the core of the system under test.
-    pub(crate) async fn start_baseline(
-        &self,
-        authority: &Authority,
-    ) -> anyhow::Result<(Target, Process)> {
+    pub(crate) async fn start_baseline(&self, authority: &Authority) -> anyhow::Result<Server> {
         let program = Program::new(self, "baseline")?;
-        program.write_certificate(authority, &authority.leaf("baseline")?)?;
+        program.write_certificate(authority, &[])?;
         let (address, files) = (program.address, ["tls.crt", "tls.key"]);
         let [certificate, key] = files.map(|name| program.file(name));
         let process = program.start_as(&self.baseline, &[address.to_string(), certificate, key])?;
         let connect = || TcpStream::connect(address);
         until("the baseline server", PATIENCE, connect).await?;
-        Ok((Target::tls(address, authority, None)?, process))
+        let target = Target::tls(address, authority, None)?;
+        Ok(Server { process, target })
     }
 }
 
@@ -72,17 +64,14 @@ impl<'a> Bench<'a> {
 /// build, since a generator of a development build would be measured itself.
 pub(crate) async fn run_pinned(progress: &Progress, options: &Options) -> anyhow::Result<Outcome> {
     let [system, load] = allowed_cores()?;
-    images::binary(progress, profile(options)).await?;
-    build_baseline(progress, profile(options)).await?;
-    if !options.quick {
+    images::binary(progress, profile(options.effort)).await?;
+    build_baseline(progress, profile(options.effort)).await?;
+    let mut harness = std::env::current_exe()?;
+    if !options.effort.quick {
+        harness = workspace::target().join("release/harness");
         let mut build = cargo("build --release --locked -p harness --bin harness");
         progress.run("build the harness", &mut build).await?;
     }
-    let harness = if options.quick {
-        std::env::current_exe()?
-    } else {
-        workspace::target().join("release/harness")
-    };
     // Other processes, the threads of an API server above all, get what is left. A user who may not raise a priority gets
     // a warning of `nice`. Programs inherit the priority.
     let mut command = Command::new("nice");
@@ -98,19 +87,12 @@ pub(crate) async fn run_pinned(progress: &Progress, options: &Options) -> anyhow
     let running = command.spawn().context("nice and taskset are needed")?;
     let ran = running.wait_with_output().await?;
     let code = ran.status.code().and_then(|code| u8::try_from(code).ok());
-    Ok(Outcome {
-        text: String::from_utf8_lossy(&ran.stdout).trim_end().to_owned(),
-        code: code.map_or(ExitCode::FAILURE, ExitCode::from),
-    })
+    let text = String::from_utf8_lossy(&ran.stdout).trim_end().to_owned();
+    Ok((text, code.map_or(ExitCode::FAILURE, ExitCode::from)))
 }
 
-fn effort(options: &Options) -> Effort {
-    let quick = options.quick;
-    Effort { quick }
-}
-
-fn profile(options: &Options) -> Profile {
-    effort(options).choose(Profile::Release, Profile::E2e)
+fn profile(effort: Effort) -> Profile {
+    effort.choose(Profile::Release, Profile::E2e)
 }
 
 fn cargo(arguments: &str) -> Command {
@@ -134,25 +116,12 @@ async fn build_baseline(progress: &Progress, profile: Profile) -> anyhow::Result
     progress.run("build the baseline server", &mut cargo).await
 }
 
-/// The first two cores that this process may use.
-fn allowed_cores() -> anyhow::Result<[u32; 2]> {
-    let status = fs::read_to_string("/proc/self/status").context("/proc/self/status")?;
-    let mut lines = status.lines();
-    let list = lines.find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-    let list = list.context("/proc/self/status has no Cpus_allowed_list")?;
-    let cores = parse_list(list.trim()).context("Cpus_allowed_list cannot be read")?;
-    let two = cores.first_chunk().copied();
-    two.with_context(|| format!("two cores are needed, this process may use {list}"))
-}
-
-/// `0-1,4` → 0, 1, 4.
-fn parse_list(text: &str) -> Option<Vec<u32>> {
-    let mut cores = Vec::new();
-    for range in text.split(',') {
-        let (first, last) = range.split_once('-').unwrap_or((range, range));
-        cores.extend(first.parse::<u32>().ok()?..=last.parse().ok()?);
-    }
-    Some(cores)
+fn allowed_cores() -> anyhow::Result<[usize; 2]> {
+    let allowed = rustix::thread::sched_getaffinity(None)?;
+    let mut cores = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));
+    let two = cores.next().zip(cores.next());
+    let (system, load) = two.context("this process may use one core, two are needed")?;
+    Ok([system, load])
 }
 
 /// When, where and on which commit a part is measured, and the load average before that.
@@ -160,11 +129,7 @@ pub(crate) async fn describe(effort: Effort, section: &str) -> anyhow::Result<St
     let commit = git(&["rev-parse", "--short=12", "HEAD"]).await?;
     // Results are written into docs/.
     let changed = git(&["status", "--porcelain", "--", ".", ":!docs"]).await?;
-    let suffix = if changed.is_empty() {
-        ""
-    } else {
-        " with changes"
-    };
+    let suffix = ["", " with changes"][usize::from(!changed.is_empty())];
     let read = |file| fs::read_to_string(file).unwrap_or_default();
     let (cpus, kernel) = (read("/proc/cpuinfo"), read("/proc/sys/kernel/osrelease"));
     let models = cpus.lines().filter(|it| it.starts_with("model name"));
@@ -193,15 +158,3 @@ async fn git(arguments: &[&str]) -> anyhow::Result<String> {
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const TARGET: &str = "x86_64-unknown-linux-gnu";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn list_of_cores_is_read_as_the_kernel_writes_it() {
-        assert_eq!(parse_list("0-1"), Some(vec![0, 1]));
-        assert_eq!(parse_list("3,5-7"), Some(vec![3, 5, 6, 7]));
-        assert_eq!(parse_list(""), None);
-    }
-}

@@ -9,8 +9,7 @@ mod conditions;
 mod identity;
 mod server;
 
-pub use clusters::control_plane::runtime_id;
-pub use conditions::{Conditions, Faults, Reach};
+pub(crate) use conditions::{Conditions, Fault};
 pub(crate) use identity::kubeconfig;
 
 use std::net::Ipv4Addr;
@@ -23,34 +22,29 @@ use api::names;
 use clusters::control_plane::{Member, Sources};
 use serde_json::{Value, json};
 use testkit::Place;
-use testkit::apiserver::store::{Common, Seen, Store};
+use testkit::apiserver::store::{Common, Store};
 use testkit::pki;
 use tokio::net::TcpListener;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use identity::{Accepted, Identity};
 
-/// What a fleet is like.
-#[derive(Debug, Clone, Default)]
-pub struct FleetOptions {
-    /// The number of runtimes.
-    pub runtimes: usize,
+#[derive(Default)]
+pub(crate) struct FleetOptions {
+    pub(crate) runtimes: usize,
     /// Whether clients authenticate by a certificate; otherwise by a bearer token.
-    pub client_certificates: bool,
+    pub(crate) client_certificates: bool,
     /// Whether each runtime has a certificate authority of its own; otherwise one signs the certificates of all.
-    pub own_authorities: bool,
-    /// The conditions of all runtimes at first.
-    pub conditions: Conditions,
+    pub(crate) own_authorities: bool,
+    pub(crate) conditions: Conditions,
 }
 
 /// A running fleet; it ends with this handle, and so do its connections.
-#[derive(Debug)]
-pub struct Fleet {
+pub(crate) struct Fleet {
     shared: Arc<Shared>,
     _ends: DropGuard,
 }
 
-#[derive(Debug)]
 struct Shared {
     port: u16,
     client_certificates: bool,
@@ -59,8 +53,6 @@ struct Shared {
     counts: Mutex<Counts>,
 }
 
-/// One runtime.
-#[derive(Debug)]
 struct Runtime {
     identity: Identity,
     store: Arc<Store>,
@@ -69,7 +61,6 @@ struct Runtime {
     state: Mutex<State>,
 }
 
-#[derive(Debug)]
 struct State {
     conditions: Arc<Conditions>,
     accepted: Accepted,
@@ -77,38 +68,33 @@ struct State {
 
 /// What all runtimes counted since the counters were reset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Counts {
-    /// Completed TLS handshakes.
-    pub handshakes: u64,
+pub(crate) struct Counts {
+    pub(crate) handshakes: u64,
     /// Requests that cannot change an object: GET, discovery, reviews of permissions.
-    pub reads: u64,
+    pub(crate) reads: u64,
     /// Writes that changed an object.
-    pub writes: u64,
+    pub(crate) writes: u64,
     /// Writes to another cluster than the client expects, and owner markers that name another runtime.
-    pub foreign_writes: u64,
+    pub(crate) foreign_writes: u64,
     /// Requests that met an injected fault.
-    pub faults: u64,
+    pub(crate) faults: u64,
     /// Requests without valid credentials of the runtime.
-    pub unauthorized: u64,
-    /// Requests without a response yet.
-    pub in_flight: u64,
-    /// The largest number of them.
-    pub most_in_flight: u64,
+    pub(crate) unauthorized: u64,
+    /// Requests without a response yet, and the largest number of them.
+    pub(crate) in_flight: u64,
+    pub(crate) most_in_flight: u64,
 }
 
 /// An object that every runtime is to have.
-#[derive(Debug, Clone)]
-pub struct Expected {
-    /// Where it is.
-    pub place: Place,
-    /// The digest of its content, as in [`Seen::content`].
+pub(crate) struct Expected {
+    pub(crate) place: Place,
+    /// The digest of its content, as in `testkit::apiserver::store::Seen`.
     content: Option<[u8; 16]>,
 }
 
 impl Expected {
     /// The pull Secret, the trust bundle and the configuration of these sources.
-    #[must_use]
-    pub fn of(sources: &Sources) -> [Self; 3] {
+    pub(crate) fn of(sources: &Sources) -> [Self; 3] {
         let mut objects = sources.objects().into_iter();
         Sources::places().map(|place| Self::new(place, objects.next().unwrap_or_default()))
     }
@@ -157,10 +143,7 @@ impl Shared {
 
 impl Fleet {
     /// Starts the runtimes, which have Namespaces and no other objects.
-    ///
-    /// # Errors
-    /// When certificates cannot be created or no port is free.
-    pub async fn start(options: FleetOptions) -> anyhow::Result<Self> {
+    pub(crate) async fn start(options: FleetOptions) -> anyhow::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).await?;
         let common = Arc::<Common>::default();
         let authority = || pki::Authority::new("runtimes").map(Arc::new);
@@ -192,26 +175,25 @@ impl Fleet {
     }
 
     /// All runtimes with their kubeconfigs. With client certificates each call creates new ones, which replace those before.
-    ///
-    /// # Errors
-    /// When a certificate cannot be created.
-    pub fn members(&self) -> anyhow::Result<Vec<Member>> {
+    pub(crate) fn members(&self) -> anyhow::Result<Vec<Member>> {
+        let Shared {
+            port,
+            client_certificates,
+            ref runtimes,
+            ..
+        } = *self.shared;
         let member = |(number, runtime): (usize, &Runtime)| {
-            let (identity, accepted) = (&runtime.identity, &mut runtime.state().accepted);
-            let user = identity.user(self.shared.client_certificates, accepted)?;
-            let kubeconfig = identity.kubeconfig(self.shared.port, &user);
+            let accepted = &mut runtime.state().accepted;
+            let kubeconfig = runtime
+                .identity
+                .kubeconfig(port, client_certificates, accepted)?;
             Ok(Member { number, kubeconfig })
         };
-        self.shared
-            .runtimes
-            .iter()
-            .enumerate()
-            .map(member)
-            .collect()
+        runtimes.iter().enumerate().map(member).collect()
     }
 
     /// Changes the conditions of runtimes, from their next connection and request on.
-    pub fn set(&self, runtimes: Range<usize>, conditions: &Conditions) {
+    pub(crate) fn set(&self, runtimes: Range<usize>, conditions: &Conditions) {
         let behaviour = Arc::new(conditions.behaviour());
         let conditions = Arc::new(conditions.clone());
         for runtime in &self.shared.runtimes[runtimes] {
@@ -220,35 +202,28 @@ impl Fleet {
         }
     }
 
-    /// Revokes all credentials of all runtimes.
-    pub fn rotate(&self) {
+    pub(crate) fn rotate(&self) {
         for runtime in &self.shared.runtimes {
             runtime.state().accepted = Accepted::default();
         }
     }
 
-    /// The time since the start.
-    #[must_use]
-    pub fn now(&self) -> Duration {
+    pub(crate) fn now(&self) -> Duration {
         self.shared.common.elapsed()
     }
 
-    /// The counters since the last reset.
-    #[must_use]
-    pub fn counts(&self) -> Counts {
+    pub(crate) fn counts(&self) -> Counts {
         *self.shared.counts()
     }
 
     /// The largest number of applies of one object that changed nothing, since the last reset.
-    #[must_use]
-    pub fn most_redundant_applies(&self) -> u32 {
+    pub(crate) fn most_redundant_applies(&self) -> u32 {
         let runtimes = self.shared.runtimes.iter();
         let applies = runtimes.map(|it| it.store.most_idle_applies());
         applies.max().unwrap_or_default()
     }
 
-    /// Sets all counters to zero.
-    pub fn reset_counters(&self) {
+    pub(crate) fn reset_counters(&self) {
         let mut counts = self.shared.counts();
         *counts = Counts {
             in_flight: counts.in_flight,
@@ -260,14 +235,11 @@ impl Fleet {
     }
 
     /// When each runtime got the expected content after a time; `None` for a runtime that does not have it.
-    #[must_use]
-    pub fn arrivals(&self, expected: &Expected, since: Duration) -> Vec<Option<Duration>> {
+    pub(crate) fn arrivals(&self, expected: &Expected, since: Duration) -> Vec<Option<Duration>> {
         let arrival = |runtime: &Runtime| {
-            let Seen {
-                content, changed, ..
-            } = runtime.store.seen(&expected.place);
-            let arrived = content.is_some() && content == expected.content && changed > since;
-            arrived.then_some(changed)
+            let seen = runtime.store.seen(&expected.place);
+            let is_expected = seen.content.is_some() && seen.content == expected.content;
+            (is_expected && seen.changed > since).then_some(seen.changed)
         };
         self.shared.runtimes.iter().map(arrival).collect()
     }

@@ -8,7 +8,7 @@ mod admission;
 mod environment;
 mod events;
 mod fanout;
-pub mod fleet;
+mod fleet;
 mod load;
 mod process;
 mod report;
@@ -36,14 +36,8 @@ pub enum BenchCommand {
     Operator(events::OperatorArgs),
 }
 
-/// The result of a bench.
-#[derive(Debug)]
-pub struct Outcome {
-    /// Text for the terminal.
-    pub text: String,
-    /// Exit code of the process.
-    pub code: ExitCode,
-}
+/// Text for the terminal, and the exit code of the process.
+pub type Outcome = (String, ExitCode);
 
 /// Runs a bench.
 ///
@@ -55,36 +49,37 @@ pub async fn run(progress: &Progress, command: &BenchCommand) -> anyhow::Result<
         BenchCommand::Fanout(arguments) => &arguments.options,
         BenchCommand::Events(arguments) => &arguments.options,
         BenchCommand::Operator(arguments) => {
-            let (text, code) = (events::operate(arguments).await?, ExitCode::SUCCESS);
-            return Ok(Outcome { text, code });
+            return Ok((events::operate(arguments).await?, ExitCode::SUCCESS));
         }
     };
     if options.core.is_none() {
         return run_pinned(progress, options).await;
     }
     let bench = Bench::new(progress, options)?;
-    let (effort, mut report) = (bench.effort, Report::default());
+    let mut report = Report::default();
     match command {
         BenchCommand::Fanout(arguments) => {
-            let quick = options.quick.then_some(fanout::Part::Changes);
+            let quick = bench.effort.quick.then_some(fanout::Part::Changes);
             for part in chosen(&arguments.parts, quick) {
-                let measured = fanout::measure(&bench, arguments, part);
-                report
-                    .add(effort, &section("fanout", &part), measured)
-                    .await?;
+                let (section, part) = (
+                    section("fanout", &part),
+                    fanout::measure(&bench, arguments, part),
+                );
+                report.add(&bench, &section, part).await?;
             }
         }
         BenchCommand::Events(arguments) => {
             for part in chosen(&arguments.parts, None) {
-                let measured = events::measure(&bench, arguments, part);
-                report
-                    .add(effort, &section("events", &part), measured)
-                    .await?;
+                let (section, part) = (
+                    section("events", &part),
+                    events::measure(&bench, arguments, part),
+                );
+                report.add(&bench, &section, part).await?;
             }
         }
         _ => {
             let measured = admission::measure(&bench);
-            report.add(effort, "admission", measured).await?;
+            report.add(&bench, "admission", measured).await?;
         }
     }
     Ok(report.finish(options.check))

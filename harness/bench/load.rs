@@ -6,8 +6,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
@@ -23,22 +22,25 @@ use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use crate::process::Process;
-use crate::statistics::{milliseconds, number};
+use crate::statistics::{number, quantile};
 
-/// A server, and how clients connect to it.
 #[derive(Clone)]
 pub(crate) struct Target {
     pub(crate) address: SocketAddr,
-    /// Without it, connections are not encrypted.
     pub(crate) tls: Option<Arc<ClientConfig>>,
 }
 
-/// A byte stream with or without TLS.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 /// An open connection, on which one request follows another.
 pub(crate) type Connection = RawClient<Box<dyn Stream>>;
+
+/// A server under load.
+pub(crate) struct Server {
+    pub(crate) process: Process,
+    pub(crate) target: Target,
+}
 
 impl Target {
     /// A server with a certificate of the authority; clients present `leaf`, if any, and do not resume TLS sessions, so a
@@ -85,12 +87,13 @@ pub(crate) fn post(path: &str, headers: &str, body: &str) -> String {
 
 #[derive(Clone)]
 pub(crate) struct Requests {
-    /// The request with this number.
     pub(crate) make: Arc<dyn Fn(u32) -> String + Send + Sync>,
     /// Text that the body of every response has.
     expect: &'static str,
     /// After this time the client closes the connection without a response.
     pub(crate) give_up: Duration,
+    /// Whether the server may end at any time: a connection that breaks is no error.
+    pub(crate) may_break: bool,
 }
 
 impl Requests {
@@ -102,6 +105,7 @@ impl Requests {
             make: Arc::new(make),
             expect,
             give_up: GIVE_UP,
+            may_break: false,
         }
     }
 
@@ -125,11 +129,8 @@ impl Requests {
     }
 }
 
-/// One request that was sent.
-#[derive(Debug, Clone, Copy)]
 pub(crate) struct Exchange {
     pub(crate) number: u32,
-    /// When it was due.
     pub(crate) begin: Instant,
     pub(crate) end: Instant,
     /// Whether a response came before the client gave up.
@@ -137,26 +138,35 @@ pub(crate) struct Exchange {
 }
 
 /// The median and the 99th percentile of the latencies, in milliseconds.
-pub(crate) fn latencies(exchanges: &[Exchange]) -> anyhow::Result<[f64; 2]> {
-    let latencies = || exchanges.iter().map(|it| it.end - it.begin);
-    let quantile = |share| milliseconds(latencies(), share).context("no requests");
-    Ok([quantile(0.5)?, quantile(0.99)?])
+pub(crate) fn latencies(exchanges: &[Exchange]) -> [f64; 2] {
+    let latencies = exchanges
+        .iter()
+        .map(|it| (it.end - it.begin).as_secs_f64() * 1e3);
+    let latencies: Vec<f64> = latencies.collect();
+    [0.5, 0.99].map(|share| quantile(&latencies, share))
 }
 
 pub(crate) struct Client {
     target: Target,
     requests: Requests,
-    connections: Vec<Connection>,
+    /// Those that are not open are connected with the next request.
+    connections: Vec<Option<Connection>>,
 }
 
 /// Both values of one round: CPU time of the server in microseconds per request, and requests per second.
 pub(crate) type Cost = [f64; 2];
 
 impl Client {
+    /// A client that connects at once, unless the server may end at any time.
     pub(crate) async fn connect(target: &Target, requests: Requests) -> anyhow::Result<Self> {
         let mut connections = Vec::new();
         for _ in 0..CONNECTIONS {
-            connections.push(target.connect().await?);
+            let lazy = requests.may_break;
+            connections.push(if lazy {
+                None
+            } else {
+                Some(target.connect().await?)
+            });
         }
         Ok(Self {
             target: target.clone(),
@@ -172,7 +182,7 @@ impl Client {
         numbers: Range<u32>,
         rate: u32,
     ) -> anyhow::Result<Vec<Exchange>> {
-        let schedule = Arc::new(Schedule::new(numbers, rate));
+        let schedule = Arc::new(Mutex::new(schedule(numbers, rate)));
         let mut tasks = JoinSet::new();
         for connection in self.connections.drain(..) {
             let (target, requests) = (self.target.clone(), self.requests.clone());
@@ -197,48 +207,28 @@ impl Client {
         let (cpu, begin) = (server.cpu()?, Instant::now());
         self.run(numbers, CLOSED_LOOP).await?;
         let elapsed = begin.elapsed().as_secs_f64();
-        let cpu = server.cpu()?.saturating_sub(cpu).as_secs_f64();
-        Ok([cpu * 1e6 / requests, requests / elapsed])
+        Ok([(server.cpu()? - cpu) * 1e6 / requests, requests / elapsed])
     }
 }
 
-struct Schedule {
-    numbers: Range<u32>,
-    rate: u32,
-    begin: Instant,
-    next: AtomicU32,
-}
-
-impl Schedule {
-    fn new(numbers: Range<u32>, rate: u32) -> Self {
-        Self {
-            numbers,
-            rate,
-            begin: Instant::now(),
-            next: AtomicU32::new(0),
-        }
-    }
-
-    /// The number of the next request and the time at which it is due.
-    fn next(&self) -> Option<(u32, Instant)> {
-        let index = self.next.fetch_add(1, Ordering::Relaxed);
-        let due = match self.rate {
-            CLOSED_LOOP => Instant::now(),
-            rate => self.begin + Duration::from_secs(1) * index / rate,
-        };
-        let number = self.numbers.start + index;
-        self.numbers.contains(&number).then_some((number, due))
-    }
+/// The numbers of the requests, and when each is due.
+fn schedule(numbers: Range<u32>, rate: u32) -> impl Iterator<Item = (u32, Instant)> {
+    let begin = Instant::now();
+    numbers.zip(0_u32..).map(move |(number, index)| match rate {
+        CLOSED_LOOP => (number, Instant::now()),
+        rate => (number, begin + Duration::from_secs(1) * index / rate),
+    })
 }
 
 async fn work(
-    schedule: Arc<Schedule>,
+    schedule: Arc<Mutex<impl Iterator<Item = (u32, Instant)>>>,
     target: Target,
     requests: Requests,
-    mut connection: Connection,
-) -> anyhow::Result<(Connection, Vec<Exchange>)> {
+    mut connection: Option<Connection>,
+) -> anyhow::Result<(Option<Connection>, Vec<Exchange>)> {
     let mut exchanges = Vec::new();
-    while let Some((number, begin)) = schedule.next() {
+    let next = || schedule.lock().ok()?.next();
+    while let Some((number, begin)) = next() {
         // A timer has the precision of a millisecond, which is longer than most responses take.
         let early = begin.checked_sub(TIMER).unwrap_or(begin);
         if early > Instant::now() {
@@ -247,17 +237,27 @@ async fn work(
         while Instant::now() < begin {
             tokio::task::yield_now().await;
         }
-        let response = requests.send(&mut connection, number);
-        let response = timeout(requests.give_up, response).await;
+        let mut open = connection.take();
+        let response = timeout(requests.give_up, async {
+            if open.is_none() {
+                open = Some(target.connect().await?);
+            }
+            let open = open.as_mut().context("no connection")?;
+            requests.send(open, number).await
+        });
+        let response = response.await;
         exchanges.push(Exchange {
             number,
             begin,
             end: Instant::now(),
-            answered: response.is_ok(),
+            answered: matches!(response, Ok(Ok(_))),
         });
         match response {
-            Ok(response) => drop(response?),
-            Err(_) => connection = target.connect().await.context("after a timeout")?,
+            Ok(Ok(_)) => connection = open,
+            Ok(Err(error)) if !(requests.may_break && error.is::<io::Error>()) => {
+                return Err(error);
+            }
+            Ok(Err(_)) | Err(_) => {}
         }
     }
     Ok((connection, exchanges))
@@ -283,11 +283,9 @@ mod tests {
 
     #[test]
     fn requests_are_due_at_their_rate() {
-        let schedule = Schedule::new(7..9, 10);
-        let due = |millis| schedule.begin + Duration::from_millis(millis);
-        assert_eq!(schedule.next(), Some((7, due(0))));
-        assert_eq!(schedule.next(), Some((8, due(100))));
-        assert_eq!(schedule.next(), None);
+        let requests: Vec<_> = schedule(7..9, 10).collect();
+        let due = requests[0].1 + Duration::from_millis(100);
+        assert_eq!(requests[1..], [(8, due)]);
     }
 
     #[tokio::test]

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
@@ -21,7 +21,8 @@ use crate::environment::Bench;
 use clusters::progress::tail;
 use clusters::workspace;
 use testkit::metrics::Samples;
-use testkit::pki::{Authority, Leaf};
+use testkit::pki::Authority;
+use testkit::pki::rcgen::{CertificateParams, SanType};
 use testkit::until::{holds, until};
 
 pub(crate) struct Process {
@@ -34,7 +35,7 @@ impl Process {
     /// Starts a program; its output goes to `target/harness/logs/bench-NAME.log`.
     pub(crate) fn start(
         name: &str,
-        core: u32,
+        core: usize,
         program: &Path,
         arguments: &[String],
     ) -> anyhow::Result<Self> {
@@ -66,19 +67,16 @@ impl Process {
         Ok(fs::read_to_string(log(&self.name, "log"))?)
     }
 
-    /// Fails with the end of the log if the process has ended.
     pub(crate) fn check_running(&mut self) -> anyhow::Result<()> {
-        let ended = self.child.try_wait()?;
-        let errors = tail(&log(&self.name, "err.log"), 10);
-        ensure!(
-            ended.is_none(),
-            "{} ended ({ended:?}):\n{errors}",
-            self.name
-        );
+        if let Some(status) = self.child.try_wait()? {
+            let errors = tail(&log(&self.name, "err.log"), 10);
+            bail!("{} ended ({status}):\n{errors}", self.name);
+        }
         Ok(())
     }
 
-    pub(crate) fn cpu(&self) -> anyhow::Result<Duration> {
+    /// CPU time so far, in seconds.
+    pub(crate) fn cpu(&self) -> anyhow::Result<f64> {
         self.account.cpu().with_context(|| self.name.clone())
     }
 
@@ -86,20 +84,17 @@ impl Process {
     pub(crate) fn memory(&self, field: &str) -> anyhow::Result<f64> {
         let status = fs::read_to_string(format!("/proc/{}/status", self.account.process));
         let status = status.with_context(|| format!("{} has ended", self.name))?;
-        let mut lines = status.lines();
-        let kib = lines.find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
-        let kib = kib.and_then(|it| it.trim().strip_suffix(" kB"));
-        let kib: f64 = kib.context("no such field in /proc/PID/status")?.parse()?;
-        Ok(kib / 1024.0)
+        let fields = status.lines().filter_map(|line| line.split_once(':'));
+        let field = fields.into_iter().find(|(name, _)| *name == field);
+        let kib = field.and_then(|(_, value)| value.trim().strip_suffix(" kB"));
+        Ok(kib.context("no such field")?.parse::<f64>()? / 1024.0)
     }
 
-    /// Ends it by SIGKILL.
     pub(crate) async fn kill(&mut self) -> anyhow::Result<()> {
         self.child.kill().await.with_context(|| self.name.clone())
     }
 }
 
-/// The CPU time of a process.
 pub(crate) struct Account {
     process: u32,
     /// Nanoseconds on a CPU by thread, as last seen: what an ended thread has used is kept.
@@ -112,20 +107,19 @@ impl Account {
         Self { process, threads }
     }
 
-    /// CPU time of all threads so far, user and system: in nanoseconds, by the scheduler's account
-    /// (`/proc/PID/task/*/schedstat`). The account of a thread is exact whenever it is not running.
-    pub(crate) fn cpu(&self) -> anyhow::Result<Duration> {
+    /// CPU time of all threads so far, user and system, in seconds: by the scheduler's account
+    /// (`/proc/PID/task/*/schedstat`) of nanoseconds, which is exact for a thread whenever it is not running.
+    pub(crate) fn cpu(&self) -> anyhow::Result<f64> {
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         for task in fs::read_dir(format!("/proc/{}/task", self.process)).context("has ended")? {
             let task = task?;
             // A thread may end between the two calls.
-            let Ok(text) = fs::read_to_string(task.path().join("schedstat")) else {
-                continue;
-            };
-            let used = text.split_whitespace().next().unwrap_or_default();
-            threads.insert(task.file_name(), used.parse()?);
+            if let Ok(text) = fs::read_to_string(task.path().join("schedstat")) {
+                let used = text.split_whitespace().next().unwrap_or_default();
+                threads.insert(task.file_name(), used.parse()?);
+            }
         }
-        Ok(Duration::from_nanos(threads.values().sum()))
+        Ok(Duration::from_nanos(threads.values().sum()).as_secs_f64())
     }
 }
 
@@ -134,7 +128,6 @@ pub(crate) struct Program<'a> {
     bench: &'a Bench<'a>,
     name: &'static str,
     files: TempDir,
-    /// Where it serves.
     pub(crate) address: SocketAddr,
     health: SocketAddr,
     pub(crate) metrics: SocketAddr,
@@ -152,23 +145,24 @@ impl<'a> Program<'a> {
         })
     }
 
-    /// The path of one of its files.
     pub(crate) fn file(&self, name: &str) -> String {
         self.files.path().join(name).display().to_string()
     }
 
-    /// Writes `ca.crt` of an authority, and `tls.crt` and `tls.key` of a certificate.
+    /// Writes `ca.crt` of an authority, and `tls.crt` and `tls.key` of a certificate whose common name is the program's.
     pub(crate) fn write_certificate(
         &self,
         authority: &Authority,
-        leaf: &Leaf,
+        names: &[SanType],
     ) -> anyhow::Result<()> {
+        let add =
+            |params: &mut CertificateParams| params.subject_alt_names.extend_from_slice(names);
+        let leaf = authority.leaf_with(self.name, add)?;
         fs::write(self.file("ca.crt"), authority.pem())?;
         fs::write(self.file("tls.crt"), &leaf.pem)?;
         Ok(fs::write(self.file("tls.key"), leaf.key_pem())?)
     }
 
-    /// Starts it as another program than the product.
     pub(crate) fn start_as(&self, binary: &Path, arguments: &[String]) -> anyhow::Result<Process> {
         Process::start(self.name, self.bench.core, binary, arguments)
     }
@@ -179,7 +173,6 @@ impl<'a> Program<'a> {
         self.start_as(&self.bench.product, &arguments)
     }
 
-    /// Waits until the product is ready.
     pub(crate) async fn ready(&self, process: &mut Process) -> anyhow::Result<()> {
         let waited = until("/readyz", PATIENCE, || get(self.health, "readyz")).await;
         process.check_running()?;
@@ -194,7 +187,6 @@ impl<'a> Program<'a> {
         process.memory("VmRSS")
     }
 
-    /// The metrics of the product.
     pub(crate) async fn metrics(&self) -> anyhow::Result<Samples> {
         Ok(Samples::parse(&get(self.metrics, "metrics").await?))
     }
@@ -233,26 +225,20 @@ mod tests {
 
     #[tokio::test]
     async fn cpu_time_is_counted_below_the_tick_of_the_kernel() {
-        let arguments = [
-            "-c",
-            "i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done; sleep 60",
-        ];
-        let arguments = arguments.map(str::to_owned);
+        let script = "i=0; while [ $i -lt 2000 ]; do i=$((i+1)); done; sleep 60";
+        let arguments = ["-c", script].map(str::to_owned);
         let begin = Instant::now();
         let mut process = Process::start("cpu-test", 0, Path::new("/bin/sh"), &arguments).unwrap();
         let used = until("the loop has ended", PATIENCE, || async {
             let before = process.cpu().ok()?;
             tokio::task::yield_now().await;
             let now = process.cpu().ok()?;
-            (now == before && now > Duration::from_micros(500)).then_some(now)
+            (now <= before && now > 500e-6).then_some(now)
         });
         let used = used.await.unwrap();
-        assert!(used < begin.elapsed(), "{used:?}");
-        assert_ne!(
-            used.as_nanos() % 1_000_000,
-            0,
-            "not in milliseconds: {used:?}"
-        );
+        assert!(used < begin.elapsed().as_secs_f64(), "{used}");
+        let below = (used * 1e3).fract();
+        assert!((1e-6..0.999_999).contains(&below), "milliseconds: {used}");
         process.kill().await.unwrap();
     }
 }

@@ -9,7 +9,7 @@ use clap::Args;
 use comfy_table::{Table as Cells, TableStyle, presets};
 
 use crate::Outcome;
-use crate::environment::describe;
+use crate::environment::{Bench, describe};
 use crate::statistics::Estimate;
 use clusters::workspace;
 
@@ -19,18 +19,19 @@ pub struct Options {
     /// Exit with 1 if a required bound is missed.
     #[arg(long)]
     pub(crate) check: bool,
-    /// A tenth of the load with loose bounds, on binaries of profile e2e; docs/benchmarks.md is not written.
-    #[arg(long)]
-    pub(crate) quick: bool,
+    #[command(flatten)]
+    pub(crate) effort: Effort,
     /// Core of the system under test; set by the harness for its own second process.
     #[arg(long, hide = true)]
-    pub(crate) core: Option<u32>,
+    pub(crate) core: Option<usize>,
 }
 
-/// How much is measured and which bounds apply: all, or in a quick run for CI a tenth of the load with bounds that allow
-/// for a slow, busy machine and are missed by a regression to ten times the cost.
-#[derive(Debug, Clone, Copy)]
+/// How much is measured and which bounds apply: those of a quick run, for CI, allow for a slow, busy machine and are missed
+/// by a regression to ten times the cost.
+#[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct Effort {
+    /// A tenth of the load with loose bounds, on binaries of profile e2e; docs/benchmarks.md is not written.
+    #[arg(long)]
     pub(crate) quick: bool,
 }
 
@@ -46,7 +47,6 @@ impl Effort {
     }
 }
 
-/// What a result is compared with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Bound {
     text: String,
@@ -64,33 +64,28 @@ impl Bound {
         }
     }
 
-    /// The upper end of the interval is at most the limit.
-    pub(crate) fn at_most(result: Estimate, limit: f64, unit: &str) -> Self {
-        Self::required(format!("≤ {limit}{unit}"), result.high <= limit)
+    pub(crate) fn at_most(result: impl Into<Estimate>, limit: f64, unit: &str) -> Self {
+        Self::required(format!("≤ {limit}{unit}"), result.into().high <= limit)
     }
 
-    /// The lower end of the interval is at least the limit.
     pub(crate) fn at_least(result: Estimate, limit: f64, unit: &str) -> Self {
         Self::required(format!("≥ {limit}{unit}"), result.low >= limit)
     }
 
-    /// A count is zero.
     pub(crate) fn zero(count: impl TryInto<u64>) -> Self {
         Self::required("= 0", count.try_into().is_ok_and(|count| count == 0))
     }
 
     /// The bound as a target, which is shown and does not decide the exit code.
-    pub(crate) fn target(self) -> Self {
-        Self {
-            required: false,
-            ..self
-        }
+    pub(crate) fn target(mut self) -> Self {
+        self.required = false;
+        self
     }
 
     /// Whether this bound and the same one of another round are both met.
-    pub(crate) fn and(self, other: &Self) -> Self {
-        let met = self.met && other.met;
-        Self { met, ..self }
+    pub(crate) fn and(mut self, other: &Self) -> Self {
+        self.met &= other.met;
+        self
     }
 
     fn cell(&self) -> String {
@@ -100,7 +95,6 @@ impl Bound {
     }
 }
 
-/// One result.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Row {
     /// What was measured and its unit, then one cell for each further column but the last, which has the bounds.
@@ -132,7 +126,6 @@ impl Row {
     }
 }
 
-/// The results of one part of a bench.
 #[derive(Debug)]
 pub(crate) struct Table {
     /// The columns before `bound`.
@@ -157,21 +150,20 @@ impl Table {
     }
 
     fn render(&self, style: TableStyle) -> String {
-        let mut cells = Cells::new();
+        let mut table = Cells::new();
         let header = self.columns.iter().copied().chain(["bound"]);
-        cells.load_style(style).set_header(header);
+        table.load_style(style).set_header(header);
         for row in &self.rows {
+            let mut cells = row.cells.clone();
+            cells.resize(self.columns.len(), String::new());
             let bounds: Vec<String> = row.bounds.iter().map(Bound::cell).collect();
-            let empty = self.columns.len().saturating_sub(row.cells.len());
-            let blank = std::iter::repeat_n(String::new(), empty);
-            let shown = row.cells.iter().cloned().chain(blank);
-            cells.add_row(shown.chain([bounds.join(", ")]));
+            cells.push(bounds.join(", "));
+            table.add_row(cells);
         }
-        cells.trim_fmt()
+        table.trim_fmt()
     }
 }
 
-/// The results of one command.
 #[derive(Default)]
 pub(crate) struct Report {
     text: String,
@@ -182,13 +174,13 @@ impl Report {
     /// Measures a part, and writes its section of the page unless the run is quick.
     pub(crate) async fn add(
         &mut self,
-        effort: Effort,
+        bench: &Bench<'_>,
         section: &str,
         measured: impl Future<Output = anyhow::Result<Table>>,
     ) -> anyhow::Result<()> {
-        let environment = describe(effort, section).await?;
-        let table = Box::pin(measured).await?;
-        if !effort.quick {
+        let environment = describe(bench.effort, section).await?;
+        let table = bench.progress.show(section, measured).await?;
+        if !bench.effort.quick {
             let page = workspace::root().join(PAGE);
             let text = std::fs::read_to_string(&page).context(PAGE)?;
             let markdown = table.render(presets::ASCII_MARKDOWN);
@@ -206,10 +198,8 @@ impl Report {
     /// The text for the terminal and the exit code.
     pub(crate) fn finish(self, check: bool) -> Outcome {
         let ends = ["all required bounds are met", "a required bound is missed"];
-        Outcome {
-            text: self.text + ends[usize::from(self.missed)],
-            code: ExitCode::from(u8::from(check && self.missed)),
-        }
+        let text = self.text + ends[usize::from(self.missed)];
+        (text, ExitCode::from(u8::from(check && self.missed)))
     }
 }
 
@@ -226,60 +216,54 @@ const PAGE: &str = "docs/benchmarks.md";
 #[cfg(test)]
 mod tests {
     use clap::ValueEnum as _;
-    use rstest::rstest;
 
     use super::*;
 
-    fn estimate(low: f64, median: f64, high: f64) -> Estimate {
-        Estimate { median, low, high }
-    }
-
     #[test]
     fn bound_is_compared_with_the_end_of_the_interval() {
-        let inside = estimate(1.7, 1.8, 1.9);
-        let across = estimate(1.7, 1.8, 2.0);
+        let [inside, across] = [1.9, 2.0].map(|high| Estimate {
+            median: 1.8,
+            low: 1.7,
+            high,
+        });
         assert!(Bound::at_most(inside, 1.9, " ×").met);
-        assert!(
-            !Bound::at_most(across, 1.9, " ×").met,
-            "the median is below"
-        );
+        assert!(!Bound::at_most(across, 1.9, " ×").met);
         assert!(Bound::at_least(inside, 1.7, "/s").met);
         assert!(!Bound::at_least(inside, 1.75, "/s").met);
         assert!(Bound::zero(0).met && !Bound::zero(1).met && !Bound::zero(-1).met);
     }
 
-    #[rstest]
-    #[case::missed(Bound::required("= 0", false), true, false)]
-    #[case::missed_without_check(Bound::required("= 0", false), false, true)]
-    #[case::missed_target(Bound::required("= 0", false).target(), true, true)]
-    #[case::met(Bound::required("= 0", true), true, true)]
-    fn only_a_missed_required_bound_fails_and_only_with_check(
-        #[case] bound: Bound,
-        #[case] check: bool,
-        #[case] success: bool,
-    ) {
-        let met = Row::new(["a"]).bound(Bound::required("= 0", true));
-        let table = Table::new(["measure"], vec![met, Row::new(["b"]).bound(bound)]);
-        let (text, missed) = (String::new(), !table.meets_its_bounds());
-        let report = Report { text, missed };
-        assert_eq!(report.finish(check).code == ExitCode::SUCCESS, success);
+    #[test]
+    fn only_a_missed_required_bound_fails_and_only_with_check() {
+        let [met, missed] = [true, false].map(|met| Bound::required("= 0", met));
+        for (bound, check, success) in [
+            (missed.clone(), true, false),
+            (missed.clone(), false, true),
+            (missed.target(), true, true),
+            (met.clone(), true, true),
+        ] {
+            let rows = [met.clone(), bound].map(|it| Row::new(["a"]).bound(it));
+            let missed = !Table::new(["measure"], rows.to_vec()).meets_its_bounds();
+            let text = String::new();
+            let (_, code) = Report { text, missed }.finish(check);
+            assert_eq!(code == ExitCode::SUCCESS, success);
+        }
     }
 
     #[test]
-    fn table_shows_cells_then_bounds_and_fills_absent_cells() {
-        let bound = Bound::at_most(estimate(21.0, 21.0, 21.0), 20.0, " MiB");
+    fn bounds_follow_the_last_column_in_every_row() {
+        let bound = Bound::at_most(21.0, 20.0, " MiB");
         let row = Row::new(["RSS, MiB", "21.0"]).bound(bound.clone());
-        let rows = vec![row.bound(bound.target()), Row::new(["other"])];
-        let text = Table::new(["measure", "result"], rows).render(presets::ASCII_MARKDOWN);
-        for (line, expected) in text.lines().step_by(2).zip([
-            ["measure", "result", "bound"],
-            ["RSS, MiB", "21.0", "✗ ≤ 20 MiB, ✗ target ≤ 20 MiB"],
+        let other = Row::new(["other"]).bound(bound.target());
+        let text = Table::new(["measure", "result"], vec![row, other]);
+        let text = text.render(presets::ASCII_MARKDOWN);
+        for (line, expected) in text.lines().skip(2).zip([
+            ["RSS, MiB", "21.0", "✗ ≤ 20 MiB"],
+            ["other", "", "✗ target ≤ 20 MiB"],
         ]) {
             let cells: Vec<&str> = line.split('|').map(str::trim).collect();
             assert_eq!(cells[1..4], expected);
         }
-        let last = text.lines().last().unwrap();
-        assert_eq!(last.matches('|').count(), 4, "{last}");
     }
 
     #[test]

@@ -4,7 +4,6 @@
 //! not pass. No round is left out. Means are not used: one disturbed round moves them.
 
 use std::fmt;
-use std::time::Duration;
 
 use anyhow::Context as _;
 
@@ -16,16 +15,15 @@ pub(crate) struct Estimate {
     pub(crate) high: f64,
 }
 
-impl Estimate {
-    /// A counted value, which has no uncertainty.
-    pub(crate) fn exact(value: f64) -> Self {
-        Self {
-            median: value,
-            low: value,
-            high: value,
-        }
+/// A counted value, which has no uncertainty.
+impl From<f64> for Estimate {
+    fn from(value: f64) -> Self {
+        let (median, low, high) = (value, value, value);
+        Self { median, low, high }
     }
+}
 
+impl Estimate {
     /// The median of the samples with a percentile bootstrap interval.
     pub(crate) fn of(samples: &[f64]) -> anyhow::Result<Self> {
         let mut sample = samples.to_vec();
@@ -39,22 +37,17 @@ impl Estimate {
             }
             medians.push(median(&mut sample).unwrap_or(middle));
         }
-        let mut end = |share| quantile(&mut medians, share).unwrap_or(middle);
-        Ok(Self {
-            median: middle,
-            low: end(0.025),
-            high: end(0.975),
-        })
+        let [low, high] = [0.025, 0.975].map(|share| quantile(&medians, share));
+        let median = middle;
+        Ok(Self { median, low, high })
     }
 
     /// The median of a few rounds with the smallest and the largest.
     pub(crate) fn range(rounds: impl IntoIterator<Item = f64>) -> anyhow::Result<Self> {
         let mut rounds: Vec<f64> = rounds.into_iter().collect();
-        Ok(Self {
-            median: median(&mut rounds).context("no rounds")?,
-            low: rounds[0],
-            high: rounds[rounds.len() - 1],
-        })
+        let median = median(&mut rounds).context("no rounds")?;
+        let (low, high) = (rounds[0], rounds[rounds.len() - 1]);
+        Ok(Self { median, low, high })
     }
 
     /// The estimate of one of two values that every round has, such as CPU time and rate.
@@ -80,73 +73,43 @@ impl fmt::Display for Estimate {
 /// The middle of the samples, which are put in order; `None` without samples.
 fn median(samples: &mut [f64]) -> Option<f64> {
     samples.sort_unstable_by(f64::total_cmp);
-    let middle = samples.len() / 2;
-    let upper = *samples.get(middle)?;
-    let even = samples.len().is_multiple_of(2);
-    Some(if even {
-        f64::midpoint(samples[middle - 1], upper)
-    } else {
-        upper
-    })
+    let [lower, upper] = [samples.len().checked_sub(1)?, samples.len()].map(|it| samples[it / 2]);
+    Some(f64::midpoint(lower, upper))
 }
 
-/// The sample of the nearest rank, such as the median for a share of 0.5; the samples are put in order.
-pub(crate) fn quantile(samples: &mut [f64], share: f64) -> Option<f64> {
+/// The sample of the nearest rank, such as the median for a share of 0.5; infinite without samples.
+pub(crate) fn quantile(samples: &[f64], share: f64) -> f64 {
+    let mut samples = samples.to_vec();
     samples.sort_unstable_by(f64::total_cmp);
     let of = number(samples.len());
-    let rank = (1..=samples.len()).find(|rank| number(*rank) >= share * of);
-    samples.get(rank?.checked_sub(1)?).copied()
+    let mut ranked = samples.into_iter().zip(1_u32..);
+    let found = ranked.find(|(_, rank)| f64::from(*rank) >= share * of);
+    found.map_or(f64::INFINITY, |(sample, _)| sample)
 }
 
-/// A quantile of durations, in milliseconds; `None` without durations.
-pub(crate) fn milliseconds(durations: impl Iterator<Item = Duration>, share: f64) -> Option<f64> {
-    let mut samples: Vec<f64> = durations.map(|it| it.as_secs_f64() * 1e3).collect();
-    quantile(&mut samples, share)
-}
-
-/// When runtimes got a change: seconds in ascending order.
-#[derive(Debug, Clone)]
-pub(crate) struct Curve(Vec<f64>);
-
-impl Curve {
-    pub(crate) fn new(seconds: impl IntoIterator<Item = f64>) -> Self {
-        let mut seconds: Vec<f64> = seconds.into_iter().collect();
-        seconds.sort_unstable_by(f64::total_cmp);
-        Self(seconds)
-    }
-
-    /// The runtimes of all rounds.
-    pub(crate) fn pooled<'a>(rounds: impl IntoIterator<Item = &'a Self>) -> Self {
-        Self::new(rounds.into_iter().flat_map(|round| round.0.iter().copied()))
-    }
-
-    /// The time after which this share of the runtimes has the change; infinite without runtimes.
-    pub(crate) fn quantile(&self, share: f64) -> f64 {
-        quantile(&mut self.0.clone(), share).unwrap_or(f64::INFINITY)
-    }
-
-    fn percent_after(&self, seconds: f64) -> usize {
-        self.0.partition_point(|it| *it <= seconds) * 100 / self.0.len().max(1)
-    }
-}
-
-/// A Mermaid chart of curves, which GitHub draws: percent of the runtimes by seconds.
-pub(crate) fn chart(curves: &[(&str, Curve)]) -> String {
-    let slowest = curves.iter().filter_map(|(_, curve)| curve.0.last());
+/// A Mermaid chart, which GitHub draws, of the seconds after which runtimes had a change: percent of the runtimes by
+/// seconds.
+pub(crate) fn chart(curves: &[(&str, Vec<f64>)]) -> String {
+    let slowest = curves.iter().flat_map(|(_, curve)| curve);
     let slowest = slowest.copied().fold(0.0, f64::max);
     let step = (slowest / f64::from(POINTS)).ceil().max(1.0);
-    let seconds = || (0..=POINTS).map(|point| step * f64::from(point));
-    let joined = |values: Vec<String>| values.join(", ");
+    let points = |value: &dyn Fn(f64) -> String| {
+        let values = (0..=POINTS).map(|point| value(step * f64::from(point)));
+        values.collect::<Vec<_>>().join(", ")
+    };
     let names: Vec<&str> = curves.iter().map(|(name, _)| *name).collect();
     let mut chart = format!(
         "\n\n```mermaid\nxychart-beta\n    title \"{}\"\n    x-axis \"seconds\" [{}]\n    \
          y-axis \"% of the runtimes\" 0 --> 100\n",
         names.join(" · "),
-        joined(seconds().map(|it| it.to_string()).collect()),
+        points(&|seconds| seconds.to_string()),
     );
     for (_, curve) in curves {
-        let percents = seconds().map(|it| curve.percent_after(it).to_string());
-        chart += &["    line [", &joined(percents.collect()), "]\n"].concat();
+        let percents = points(&|seconds| {
+            let changed = curve.iter().filter(|it| **it <= seconds).count();
+            (changed * 100 / curve.len().max(1)).to_string()
+        });
+        chart += &["    line [", &percents, "]\n"].concat();
     }
     chart + "```"
 }
@@ -171,11 +134,8 @@ mod tests {
     #[test]
     fn interval_of_nine_numbers_is_that_of_the_binomial_distribution() {
         let samples = [5.0, 1.0, 9.0, 2.0, 8.0, 3.0, 7.0, 4.0, 6.0];
-        let expected = Estimate {
-            median: 5.0,
-            low: 2.0,
-            high: 8.0,
-        };
+        let (median, low, high) = (5.0, 2.0, 8.0);
+        let expected = Estimate { median, low, high };
         assert_eq!(Estimate::of(&samples).unwrap(), expected);
     }
 
@@ -185,24 +145,17 @@ mod tests {
     #[case::largest(1.0, 100.0)]
     #[case::smallest(0.0, 1.0)]
     fn quantile_is_the_sample_of_its_rank(#[case] share: f64, #[case] expected: f64) {
-        let mut samples: Vec<f64> = (1..=100).rev().map(f64::from).collect();
-        assert_eq!(quantile(&mut samples, share), Some(expected));
+        let samples: Vec<f64> = (1..=100).rev().map(f64::from).collect();
+        assert_eq!(quantile(&samples, share).to_bits(), expected.to_bits());
     }
 
     #[test]
     fn chart_has_a_line_for_each_curve() {
-        let fast = Curve::new([24.0, 1.0, 12.0]);
-        let slow = Curve::new([36.0, 48.0, 36.0]);
-        let both = Curve::pooled([&fast, &slow]);
-        assert_eq!(both.quantile(1.0).to_bits(), 48.0_f64.to_bits());
+        let fast = vec![24.0, 1.0, 12.0];
+        let both = vec![24.0, 1.0, 12.0, 36.0, 48.0, 36.0];
         let chart = chart(&[("a", fast), ("b", both)]);
-        for expected in [
-            "title \"a · b\"",
-            "[0, 2, 4, ",
-            "line [0, 33, 33, ",
-            "line [0, 16, 16, ",
-            ", 100]\n",
-        ] {
+        let lines = ["line [0, 33, 33, ", "line [0, 16, 16, ", ", 100]\n"];
+        for expected in ["title \"a · b\"", "[0, 2, 4, "].iter().chain(&lines) {
             assert!(chart.contains(expected), "{expected} is not in\n{chart}");
         }
     }
@@ -211,7 +164,7 @@ mod tests {
     fn estimate_is_written_as_median_and_interval() {
         let rounds = Estimate::range([20.0, 10.0, 40.0]).unwrap();
         assert_eq!(format!("{rounds:.1}"), "20.0 [10.0–40.0]");
-        assert_eq!(format!("{:.0}", Estimate::exact(12.0)), "12");
+        assert_eq!(format!("{:.0}", Estimate::from(12.0)), "12");
         assert!(Estimate::range([]).is_err() && Estimate::of(&[]).is_err());
     }
 }

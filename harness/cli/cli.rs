@@ -1,7 +1,6 @@
 //! The command line of the harness: reads arguments, runs one command, prints the chain of errors.
 //!
-//! The exit code is 0, 1 when something failed, 2 for wrong usage, or cargo's own
-//! where cargo ran.
+//! The exit code is 0, 1 when something failed, 2 for wrong usage, or cargo's own where cargo ran.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -27,12 +26,6 @@ use e2e::landscape;
 /// End-to-end tests, demo and benchmarks of runtime-bootstrapper.
 #[derive(Debug, Parser)]
 #[command(name = "harness")]
-struct Cli {
-    #[command(subcommand)]
-    command: Command,
-}
-
-#[derive(Debug, Subcommand)]
 enum Command {
     /// Install, start and build what clusters need.
     Setup(Choice),
@@ -96,7 +89,7 @@ struct Choice {
 
 /// Runs the command line and says how it ended.
 pub async fn run() -> ExitCode {
-    match run::interruptible(Box::pin(dispatch(Cli::parse().command))).await {
+    match run::interruptible(Box::pin(dispatch(Command::parse()))).await {
         Ok(Ok(code)) => code,
         Ok(Err(error)) => {
             eprintln!("error: {error:#}");
@@ -130,17 +123,15 @@ async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
             let bytes = images::release_size(&progress).await?;
             let bound = images::LARGEST_RELEASE;
             println!("release binary: {bytes} bytes, at most {bound} allowed");
-            if bytes > bound {
-                return Ok(ExitCode::FAILURE);
-            }
+            return Ok(ExitCode::from(u8::from(bytes > bound)));
         }
         Command::Demo { choice, keep } => {
             Box::pin(demo::run(&progress, choice.cluster, keep)).await?;
         }
         Command::Bench(command) => {
-            let outcome = Box::pin(bench::run(&progress, &command)).await?;
-            println!("{}", outcome.text);
-            return Ok(outcome.code);
+            let (text, code) = Box::pin(bench::run(&progress, &command)).await?;
+            println!("{text}");
+            return Ok(code);
         }
         Command::Landscape(LandscapeCommand::Schema) => print!("{}", landscape::schema()),
         Command::E2e(arguments) => return verify::run_suite(&progress, arguments).await,
@@ -164,12 +155,12 @@ async fn cluster(progress: &Progress, command: ClusterCommand) -> anyhow::Result
         ClusterCommand::Status => {
             println!("clusters run on {}", Setup::load()?.provider);
             for container in run::kept_containers().await? {
-                let state = if container.running == Some(true) {
-                    "runs"
-                } else {
-                    "stopped"
-                };
-                println!("{} {state}", container.name);
+                let runs = container.running == Some(true);
+                println!(
+                    "{} {}",
+                    container.name,
+                    if runs { "runs" } else { "stopped" }
+                );
             }
         }
         ClusterCommand::Check(choice) => {

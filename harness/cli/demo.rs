@@ -4,7 +4,6 @@
 //! Everything shown was read from an API server or in a container, and the demo fails when it is not what the scenario
 //! expects. The steps run at the same time, each on clusters of its own, and are printed in order. The landscape is the
 //! first file in `scenarios/`.
-#![expect(clippy::print_stdout, reason = "the demo prints its report")]
 
 mod comparison;
 mod pod;
@@ -24,7 +23,6 @@ use comparison::{Comparison, Environment};
 use e2e::landscape::Scenario;
 use e2e::synchronization::{Clusters, Rotation};
 use e2e::watching::{Delivery, Watching};
-use report::Colors;
 
 /// Sets the machine up, runs the demo steps, and removes everything that was started, unless `keep`.
 ///
@@ -51,12 +49,12 @@ pub async fn run(
         Box::pin(rotate(progress, &setup, keep)),
         Box::pin(watch(progress, &setup, keep)),
     );
-    let (colors, comparison) = (Colors::of_stdout(), comparison?);
-    print!("{}", report::comparison(&comparison, colors));
-    print!("{}", report::rotation(&rotation?, colors));
-    print!("{}", report::delivery(&delivery?, colors));
+    let comparison = comparison?;
+    anstream::print!("{}", report::comparison(&comparison));
+    anstream::print!("{}", report::rotation(&rotation?));
+    anstream::print!("{}", report::delivery(&delivery?));
     let is_kept = comparison.kept.is_some();
-    println!("{}", report::closing(is_kept, begin.elapsed(), set_up));
+    anstream::println!("{}", report::closing(is_kept, begin.elapsed(), set_up));
     let file = scenario.shown();
     ensure!(
         comparison.differences.is_empty(),
@@ -73,31 +71,27 @@ async fn compare(
 ) -> anyhow::Result<Comparison> {
     let environment = Environment::start(progress, setup, keep).await?;
     let compared = Box::pin(environment.compare(progress, scenario)).await;
-    if compared.is_err() {
-        match Evidence::in_folder(workspace::state().join("evidence/demo")) {
-            Ok(evidence) => {
-                let collection = environment.cluster.collect_evidence(&evidence);
-                progress.show("collect diagnostics", collection).await;
-                progress.say(&format!("diagnostics: {}", evidence.folder().display()));
-            }
-            Err(error) => progress.say(&format!("no diagnostics: {error}")),
-        }
+    let folder = workspace::state().join("evidence/demo");
+    if compared.is_err()
+        && let Ok(evidence) = Evidence::in_folder(folder)
+    {
+        environment.cluster.collect_evidence(&evidence).await;
+        progress.say(&format!("diagnostics: {}", evidence.folder().display()));
     }
     ended(compared, environment.stop().await)
 }
 
 async fn rotate(progress: &Progress, setup: &Setup, keep: bool) -> anyhow::Result<Rotation> {
     let environment = Clusters::start(progress, setup, keep).await?;
-    let rotation = environment.rotate();
-    let rotation = progress.show("change the pull Secret on KCP", rotation);
-    let rotation = rotation.await;
+    let title = "change the pull Secret on KCP";
+    let rotation = progress.show(title, environment.rotate()).await;
     ended(rotation, Box::pin(environment.stop()).await)
 }
 
 async fn watch(progress: &Progress, setup: &Setup, keep: bool) -> anyhow::Result<Delivery> {
     let environment = Watching::start(progress, setup, keep).await?;
-    let delivery = environment.deliver();
-    let delivery = progress.show("create Kymas on a runtime", delivery).await;
+    let title = "create Kymas on a runtime";
+    let delivery = progress.show(title, environment.deliver()).await;
     ended(delivery, Box::pin(environment.stop()).await)
 }
 

@@ -6,9 +6,6 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::load::PLACEHOLDER;
-
-/// How large a Pod is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Size {
     /// One container: about 3.5 kB.
@@ -57,22 +54,12 @@ pub(super) fn pod(size: Size, namespace: &str) -> anyhow::Result<Value> {
     Ok(json!({"kind": "Pod", "apiVersion": "v1", "metadata": metadata, "spec": spec, "status": {}}))
 }
 
-/// The review of its creation.
+/// The review of its creation, with the fields in the order of an API server's.
 pub(super) fn review(pod: &Value) -> String {
-    let namespace = &pod["metadata"]["namespace"];
-    let uid = format!("00000000-0000-4000-8000-{PLACEHOLDER}");
-    let user = json!({
-        "username": "system:serviceaccount:kube-system:replicaset-controller",
-        "uid": "2b7b7e2c-2f4c-4c39-8a4b-6b8a0a4d6c11",
-        "groups": ["system:serviceaccounts", "system:serviceaccounts:kube-system", "system:authenticated"],
-        "extra": {"authentication.kubernetes.io/credential-id": ["JTI=6d2a3c9e-57d0-4f0e-9a53-0f5c2b6f4d21"]},
-    });
-    let kind = json!({"group": "", "version": "v1", "kind": "Pod"});
-    let resource = json!({"group": "", "version": "v1", "resource": "pods"});
-    // The order of the fields is the API server's.
-    format!(
-        r#"{{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":{{"uid":"{uid}","kind":{kind},"resource":{resource},"requestKind":{kind},"requestResource":{resource},"namespace":{namespace},"operation":"CREATE","userInfo":{user},"object":{pod},"oldObject":null,"dryRun":false,"options":{{"kind":"CreateOptions","apiVersion":"meta.k8s.io/v1"}}}}}}"#
-    )
+    let namespace = pod["metadata"]["namespace"].as_str();
+    let review = include_str!("review.txt").trim_end();
+    let review = review.replace("NAMESPACE", namespace.unwrap_or_default());
+    review.replace("POD", &pod.to_string())
 }
 
 fn container(template: &Value, name: &str, (size, variables): (Size, usize)) -> Value {
@@ -81,9 +68,8 @@ fn container(template: &Value, name: &str, (size, variables): (Size, usize)) -> 
         json_patch::merge(&mut container, &template["details"]);
     }
     container["name"] = json!(name);
-    container["image"] = json!(format!(
-        "{REGISTRY}/kyma-project/prod/{name}:1.42.{variables}"
-    ));
+    let image = format!("{REGISTRY}/kyma-project/prod/{name}:1.42.{variables}");
+    container["image"] = json!(image);
     let variable = |number| json!({"name": format!("SETTING_{number:02}"), "value": format!("value-{number:02}")});
     container["env"] = (0..variables).map(variable).collect();
     container
@@ -118,34 +104,31 @@ pub(super) const REGISTRY: &str = "ghcr.io";
 
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::api::core::v1::{Container, Pod};
+
     use super::*;
+    use crate::load::PLACEHOLDER;
 
     #[test]
-    fn review_has_the_size_that_is_published() {
-        for (size, expected) in [
-            (Size::Small, 3_500),
-            (Size::Typical, 9_800),
-            (Size::Large, 82_000_usize),
+    fn review_has_the_size_that_is_published_and_the_shape_of_an_api_servers() {
+        for (size, expected, containers, sidecars) in [
+            (Size::Small, 3_500_usize, 1, 0),
+            (Size::Typical, 9_800, 2, 1),
+            (Size::Large, 82_000, 8, 2),
         ] {
-            let length = review(&pod(size, "orders").unwrap()).len();
-            assert!(
-                length.abs_diff(expected) <= expected / 20,
-                "{size:?}: {length} bytes"
-            );
+            let text = review(&pod(size, "orders").unwrap());
+            let length = text.len();
+            assert!(length.abs_diff(expected) <= expected / 20, "{length} bytes");
+            assert_eq!(text.matches(PLACEHOLDER).count(), 1);
+            let review: Value = serde_json::from_str(&text).unwrap();
+            let pod = serde_json::from_value(review["request"]["object"].clone());
+            let Pod { metadata, spec, .. } = pod.unwrap();
+            let spec = spec.unwrap();
+            let init = spec.init_containers.unwrap_or_default();
+            let is_sidecar = |it: &Container| it.restart_policy.as_deref() == Some("Always");
+            assert!(init.iter().all(is_sidecar));
+            assert_eq!((spec.containers.len(), init.len()), (containers, sidecars));
+            assert_eq!(metadata.managed_fields.unwrap().len(), 1);
         }
-    }
-
-    #[test]
-    fn review_has_the_shape_of_an_api_servers() {
-        let text = review(&pod(Size::Typical, "orders").unwrap());
-        let review: Value = serde_json::from_str(&text).unwrap();
-        let pod = &review["request"]["object"];
-        let typed: k8s_openapi::api::core::v1::Pod = serde_json::from_value(pod.clone()).unwrap();
-        let spec = typed.spec.unwrap();
-        assert_eq!(spec.containers.len(), 2);
-        let sidecar = &spec.init_containers.unwrap()[0];
-        assert_eq!(sidecar.restart_policy.as_deref(), Some("Always"));
-        assert_eq!(typed.metadata.managed_fields.unwrap().len(), 1);
-        assert_eq!(text.matches(PLACEHOLDER).count(), 1);
     }
 }

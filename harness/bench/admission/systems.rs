@@ -16,21 +16,15 @@ use testkit::tls::TlsServer;
 use super::reviews::{self, Size};
 use crate::environment::Bench;
 use crate::fleet::kubeconfig;
-use crate::load::{Requests, Target, post};
-use crate::process::{Process, Program};
-
-/// A server under load.
-pub(super) struct System {
-    pub(super) process: Process,
-    pub(super) target: Target,
-    /// RSS in MiB after the start, before the first review.
-    pub(super) idle: f64,
-}
+use crate::load::{Requests, Server, Target, post};
+use crate::process::Program;
 
 /// Both systems, and what the webhook needs.
 pub(super) struct Systems<'a> {
-    pub(super) baseline: System,
-    pub(super) webhook: System,
+    pub(super) baseline: Server,
+    pub(super) webhook: Server,
+    /// RSS in MiB of the baseline and the webhook after the start, before the first review.
+    pub(super) idle: [f64; 2],
     program: Program<'a>,
     api: ApiServer,
     _api_server: TlsServer,
@@ -42,14 +36,9 @@ impl<'a> Systems<'a> {
         let (authority, program) = (Authority::new("bench")?, Program::new(bench, "webhook")?);
         // The webhook requires the name of its Service.
         let name = format!("{SERVICE}.{}.svc", names::SKR_NAMESPACE).try_into()?;
-        let leaf = authority.leaf_with("webhook", |params| {
-            params.subject_alt_names.push(SanType::DnsName(name));
-        })?;
-        program.write_certificate(&authority, &leaf)?;
+        program.write_certificate(&authority, &[SanType::DnsName(name)])?;
         let api = ApiServer::new();
-        for object in objects(authority.pem())? {
-            api.put(&object);
-        }
+        put_objects(&api, authority.pem())?;
         let leaf = authority.leaf("kube-apiserver")?;
         let server = leaf.server_config(&["h2", "http/1.1"], None)?;
         let api_server = TlsServer::of(server, api.clone()).await?;
@@ -59,7 +48,7 @@ impl<'a> Systems<'a> {
         });
         let kubeconfig = kubeconfig("bench", &cluster, &json!({"token": "bench"}));
         std::fs::write(program.file("kubeconfig"), kubeconfig)?;
-        let (target, baseline) = bench.start_baseline(&authority).await?;
+        let baseline = bench.start_baseline(&authority).await?;
         let mut process = program.start(vec![
             "webhook".to_owned(),
             format!("--webhook-bind-address={}", program.address),
@@ -72,19 +61,12 @@ impl<'a> Systems<'a> {
             "--shutdown-delay-duration=0s".to_owned(),
         ])?;
         program.ready(&mut process).await?;
-        let webhook = System {
-            idle: program.idle_memory(&process).await?,
-            process,
-            target: Target::tls(program.address, &authority, None)?,
-        };
-        let baseline = System {
-            idle: baseline.memory("VmRSS")?,
-            process: baseline,
-            target,
-        };
+        let idle = program.idle_memory(&process).await?;
+        let target = Target::tls(program.address, &authority, None)?;
         Ok(Self {
+            idle: [baseline.process.memory("VmRSS")?, idle],
             baseline,
-            webhook,
+            webhook: Server { process, target },
             program,
             api,
             _api_server: api_server,
@@ -101,7 +83,6 @@ impl<'a> Systems<'a> {
     }
 }
 
-/// What a review leads to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     /// The Namespace opts in to all features.
@@ -112,7 +93,6 @@ pub(super) enum Kind {
     Mutated,
 }
 
-/// One review in one size.
 pub(super) struct Case {
     pub(super) size: Size,
     pub(super) kind: Kind,
@@ -170,8 +150,7 @@ fn requests(pod: &Value, expect: &'static str) -> Requests {
     Requests::numbered(post(names::WEBHOOK_PATH, "", &reviews::review(pod)), expect)
 }
 
-/// The `response` of one review.
-async fn ask(system: &System, requests: &Requests) -> anyhow::Result<Value> {
+async fn ask(system: &Server, requests: &Requests) -> anyhow::Result<Value> {
     let response = requests
         .send(&mut system.target.connect().await?, 0)
         .await?;
@@ -190,32 +169,38 @@ fn patched(pod: &Value, response: &Value) -> anyhow::Result<Value> {
 
 /// Whether all five features were applied, and what the Pod had is kept.
 fn check_mutation(before: &Value, after: &Value) -> anyhow::Result<()> {
-    let has = |list: &Value, wanted: &Value| list.as_array().is_some_and(|it| it.contains(wanted));
+    let items = |list: &Value| list.as_array().cloned().unwrap_or_default();
+    let has = |list: &Value, wanted: &Value| items(list).contains(wanted);
     let mount = json!({"name": VOLUME, "mountPath": "/etc/ssl/certs", "readOnly": true});
     let fips = json!({"name": names::FIPS_VARIABLE, "value": "true"});
     let landscape = json!({"name": names::LANDSCAPE_VARIABLE, "value": LANDSCAPE});
-    let containers = |pod: &Value| -> Vec<Value> {
-        let lists = ["containers", "initContainers"].map(|it| pod["spec"][it].as_array().cloned());
-        lists.into_iter().flatten().flatten().collect()
+    let containers = |pod: &Value| {
+        let lists = ["containers", "initContainers"].map(|it| items(&pod["spec"][it]));
+        lists.concat()
     };
     for (container, earlier) in containers(after).iter().zip(&containers(before)) {
         let image = container["image"].as_str().unwrap_or_default();
-        let mut variables = earlier["env"].as_array().into_iter().flatten();
+        let variables = [
+            vec![fips.clone(), landscape.clone()],
+            items(&earlier["env"]),
+        ];
         ensure!(
             image.starts_with("r0.landscape.example/ghcr/kyma-project/prod/")
-                && has(&container["env"], &fips)
-                && has(&container["env"], &landscape)
+                && variables
+                    .concat()
+                    .iter()
+                    .all(|it| has(&container["env"], it))
                 && has(&container["volumeMounts"], &mount)
-                && variables.all(|it| has(&container["env"], it))
                 && container["resources"] == earlier["resources"],
             "a container that was not mutated: {container}"
         );
     }
     let (spec, metadata) = (&after["spec"], &after["metadata"]);
     let secret = json!({"name": names::PULL_SECRET});
-    let mut volumes = spec["volumes"].as_array().into_iter().flatten();
     ensure!(
-        volumes.any(|it| it["name"] == VOLUME)
+        items(&spec["volumes"])
+            .iter()
+            .any(|it| it["name"] == VOLUME)
             && has(&spec["imagePullSecrets"], &secret)
             && metadata["annotations"][names::MARKER] == "true"
             && metadata["managedFields"] == before["metadata"]["managedFields"],
@@ -224,33 +209,33 @@ fn check_mutation(before: &Value, after: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The configuration that a landscape has on a runtime, and the Namespaces.
-fn objects(authority: &str) -> anyhow::Result<Vec<Value>> {
-    let mut objects = Sources::of_version(0)?.objects().to_vec();
-    for object in &mut objects {
+/// Puts in the configuration that a landscape has on a runtime, and the Namespaces.
+fn put_objects(api: &ApiServer, authority: &str) -> anyhow::Result<()> {
+    for mut object in Sources::of_version(0)?.objects() {
         if object["kind"] != "ClusterTrustBundle" {
             object["metadata"]["namespace"] = json!(names::SKR_NAMESPACE);
         }
+        api.put(&object);
     }
-    objects.push(json!({
+    api.put(&json!({
         "apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration",
         "metadata": {"name": names::WEBHOOK_CONFIGURATION},
         "webhooks": [{
             "name": names::WEBHOOK_ENTRY, "admissionReviewVersions": ["v1"], "sideEffects": "NoneOnDryRun",
             "clientConfig": {"caBundle": BASE64.encode(authority), "service": {
-                "name": SERVICE, "namespace": names::SKR_NAMESPACE,
-                "path": names::WEBHOOK_PATH,
+                "name": SERVICE, "namespace": names::SKR_NAMESPACE, "path": names::WEBHOOK_PATH,
             }},
         }],
     }));
-    for name in [OPTED_IN, PLAIN, names::SKR_NAMESPACE, "kube-system"] {
-        let mut metadata = json!({"name": name, "labels": {"kubernetes.io/metadata.name": name}});
-        if name == OPTED_IN {
-            metadata["annotations"] = json!({"rt-cfg.kyma-project.io/all": "true"});
-        }
-        objects.push(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}));
+    for (name, annotations) in [
+        (OPTED_IN, json!({"rt-cfg.kyma-project.io/all": "true"})),
+        (PLAIN, json!({})),
+    ] {
+        let labels = json!({"kubernetes.io/metadata.name": name});
+        let metadata = json!({"name": name, "labels": labels, "annotations": annotations});
+        api.put(&json!({"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}));
     }
-    Ok(objects)
+    Ok(())
 }
 
 const SERVICE: &str = "rt-bootstrapper-webhook-service";

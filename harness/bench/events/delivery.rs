@@ -12,17 +12,19 @@ use testkit::until::{holds, until};
 use super::kcp::{Kcp, Mode};
 use super::watcher::{Reviews, Watcher};
 use crate::environment::Bench;
-use crate::load::{CLOSED_LOOP, CONNECTIONS, Cost, Exchange, Target, latencies};
+use crate::load::{CLOSED_LOOP, CONNECTIONS, Cost, Exchange, latencies};
 use crate::process::Process;
 use crate::report::{Bound, Row, Table};
 use crate::statistics::{Estimate, number};
+
+type Running<'a> = (Watcher<'a>, Process);
 
 /// A watcher with the default delivery mode, one with `sync`, and KCP.
 struct Setting<'a> {
     bench: &'a Bench<'a>,
     kcp: Kcp,
-    spool: (Watcher<'a>, Process),
-    sync: (Watcher<'a>, Process),
+    spool: Running<'a>,
+    sync: Running<'a>,
 }
 
 impl<'a> Setting<'a> {
@@ -52,29 +54,19 @@ impl<'a> Setting<'a> {
         Ok(received.await?)
     }
 
-    /// What reviews in a closed loop cost a server, until the events of all of them were received if it is a watcher.
-    async fn cost(
-        &self,
-        (target, process): (&Target, &Process),
-        (name, is_watcher): (String, bool),
-    ) -> anyhow::Result<Cost> {
-        let (reviews, count) = (Reviews::distinct(name), self.count());
-        let mut client = reviews.client(target).await?;
+    /// What reviews in a closed loop cost a watcher, until the events of all of them were received.
+    async fn cost(&self, name: String, watcher: &Running<'_>, count: u32) -> anyhow::Result<Cost> {
+        let (reviews, (program, process)) = (Reviews::distinct(name), watcher);
+        let mut client = reviews.client(&program.target).await?;
         let (cpu, begin) = (process.cpu()?, Instant::now());
         client.run(0..count, CLOSED_LOOP).await?;
-        let mut last = Instant::now();
-        if is_watcher {
-            let received = self.received(&reviews, count).await?;
-            last = received.into_iter().max().unwrap_or(last);
-        }
-        let cpu = process.cpu()?.saturating_sub(cpu).as_secs_f64() * 1e6;
-        let seconds = last.saturating_duration_since(begin).as_secs_f64();
-        Ok([cpu / number(count), number(count) / seconds])
-    }
-
-    /// Reviews of one round of costs.
-    fn count(&self) -> u32 {
-        self.bench.effort.choose(2_000, 500)
+        let last = self.received(&reviews, count).await?.into_iter().max();
+        let cpu = (process.cpu()? - cpu) * 1e6;
+        let last = last.context("no event")?.max(begin);
+        Ok([
+            cpu / number(count),
+            number(count) / (last - begin).as_secs_f64(),
+        ])
     }
 }
 
@@ -84,41 +76,37 @@ pub(super) async fn admission(bench: &Bench<'_>) -> anyhow::Result<Table> {
     let mut rows = Vec::new();
     for mode in [Mode::Up, Mode::Refusing, Mode::Hanging] {
         setting.kcp.gateway.set(mode).await?;
-        let measured = admission_rows(&setting, mode);
-        let title = format!("admission, KCP {mode:?}");
-        rows.extend(bench.show(&title, measured).await?);
+        rows.extend(admission_rows(&setting, mode).await?);
     }
     Ok(Table::new(COLUMNS, rows))
 }
 
 async fn admission_rows(setting: &Setting<'_>, mode: Mode) -> anyhow::Result<[Row; 2]> {
-    let effort = setting.bench.effort;
+    let (effort, is_up) = (setting.bench.effort, mode == Mode::Up);
     let kcp = format!("{mode:?}").to_lowercase();
-    let measure = async |kind: &str, round: u32, program: &Watcher<'_>, (count, rate)| {
-        let reviews = Reviews::distinct(format!("{kind}-{kcp}-{round}"));
-        latencies(&reviews.run(&program.target, count, rate).await?)
+    let measure = async |name: &str, round: u32, (watcher, _): &Running<'_>, count, rate| {
+        let reviews = Reviews::distinct(format!("{name}-{kcp}-{round}"));
+        anyhow::Ok(latencies(&reviews.run(&watcher.target, count, rate).await?))
     };
-    let ((spool_watcher, _), (sync_watcher, _)) = (&setting.spool, &setting.sync);
     let (mut spool, mut sync) = (Vec::new(), Vec::new());
     for round in 0..effort.choose(15, 5) {
-        spool.push(measure("spool", round, spool_watcher, (RATE, RATE)).await?);
-        if mode == Mode::Up {
-            sync.push(measure("sync", round, sync_watcher, (RATE, RATE)).await?);
+        spool.push(measure("spool", round, &setting.spool, RATE, RATE).await?);
+        if is_up {
+            sync.push(measure("sync", round, &setting.sync, RATE, RATE).await?);
         }
     }
-    if mode != Mode::Up {
+    if !is_up {
         // A review that waits for KCP takes seconds: one for each connection.
-        sync.push(measure("sync", 0, sync_watcher, (CONNECTIONS, CLOSED_LOOP)).await?);
+        sync.push(measure("sync", 0, &setting.sync, CONNECTIONS, CLOSED_LOOP).await?);
     }
     let row = |index: usize, kind: &str, limit: Option<f64>| {
-        let spool = Estimate::of_rounds(&spool, index)?;
-        let sync = Estimate::of_rounds(&sync, index)?;
-        let measure = format!("admission {kind}, ms, KCP {kcp}, {RATE}/s");
+        let [spool, sync] = [&spool, &sync].map(|it| Estimate::of_rounds(it, index));
+        let (spool, measure) = (spool?, format!("admission {kind}, ms, KCP {kcp}, {RATE}/s"));
         let bound = limit.map(|limit| Bound::at_most(spool, limit, " ms"));
-        anyhow::Ok(Row::of(&measure, [spool, sync], 2).bound(bound))
+        anyhow::Ok(Row::of(&measure, [spool, sync?], 2).bound(bound))
     };
     // On a busy machine it is shown that no review waits for KCP, which takes seconds.
-    let quick = (mode != Mode::Up).then_some(1_000.0);
+    let quick = (!is_up).then_some(1_000.0);
     Ok([
         row(0, "p50", effort.choose(Some(1.0), quick))?,
         row(1, "p99", effort.choose(Some(2.0), None))?,
@@ -128,20 +116,19 @@ async fn admission_rows(setting: &Setting<'_>, mode: Mode) -> anyhow::Result<[Ro
 /// Part `delivery`: from the review to the operator.
 pub(super) async fn delivery(bench: &Bench<'_>) -> anyhow::Result<Table> {
     let mut setting = Setting::start(bench).await?;
-    let idle = bench.show("one review at a time", end_to_end(&setting));
-    let mut rows = vec![idle.await?];
-    let costs = bench.show("cost of an event", costs(&setting));
-    rows.extend(costs.await?);
+    let mut rows = vec![end_to_end(&setting).await?];
+    rows.extend(costs(&setting).await?);
     rows.push(backlog(&mut setting).await?);
     Ok(Table::new(COLUMNS, rows))
 }
 
 /// From a review to the event, where nothing else happens.
 async fn end_to_end(setting: &Setting<'_>) -> anyhow::Result<Row> {
-    let count = setting.bench.effort.count(1_000);
-    let measure = async |kind: &str, program: &Watcher<'_>| {
-        let reviews = Reviews::distinct(format!("idle-{kind}"));
-        let exchanges = reviews.run(&program.target, count, IDLE_RATE).await?;
+    let effort = setting.bench.effort;
+    let count = effort.count(1_000);
+    let measure = async |name, (watcher, _): &Running<'_>| {
+        let reviews = Reviews::distinct(name);
+        let exchanges = reviews.run(&watcher.target, count, IDLE_RATE).await?;
         setting.received(&reviews, count).await?;
         let time = |exchange: &Exchange| {
             let received = setting.kcp.events.first(&reviews.object(exchange.number))?;
@@ -150,58 +137,52 @@ async fn end_to_end(setting: &Setting<'_>) -> anyhow::Result<Row> {
         };
         Estimate::of(&exchanges.iter().filter_map(time).collect::<Vec<_>>())
     };
-    let spool = measure("spool", &setting.spool.0).await?;
-    let sync = measure("sync", &setting.sync.0).await?;
-    let limit = setting.bench.effort.choose(50.0, 1_000.0);
+    let spool = measure("idle-spool", &setting.spool).await?;
+    let sync = measure("idle-sync", &setting.sync).await?;
     let name = "end to end p50, ms: review sent → event received";
-    Ok(Row::of(name, [spool, sync], 2).bound(Bound::at_most(spool, limit, " ms")))
+    let bound = Bound::at_most(spool, effort.choose(50.0, 1_000.0), " ms");
+    Ok(Row::of(name, [spool, sync], 2).bound(bound))
 }
 
 /// The cost of an event, with the reviews of all connections in a closed loop.
 async fn costs(setting: &Setting<'_>) -> anyhow::Result<[Row; 4]> {
-    let bench = setting.bench;
-    let (target, process) = bench.start_baseline(&setting.kcp.authority).await?;
-    let (spool_watcher, sync_watcher) = (&setting.spool, &setting.sync);
+    let effort = setting.bench.effort;
+    let server = setting.bench.start_baseline(&setting.kcp.authority).await?;
+    let count = effort.choose(2_000, 500);
     let (mut spool, mut sync, mut ratios, mut handshakes) = (Vec::new(), Vec::new(), Vec::new(), 0);
-    for round in 0..bench.effort.choose(15, 6) {
+    for round in 0..effort.choose(15, 6) {
         let before = setting.kcp.gateway.handshakes();
         let baseline = async || {
-            let name = ("baseline".to_owned(), false);
-            setting.cost((&target, &process), name).await
+            let mut client = Reviews::distinct("baseline").client(&server.target).await?;
+            client.cost(&server.process, 0..count).await
         };
-        let watcher = async |kind: &str, (program, process): &(Watcher<'_>, Process)| {
-            let name = (format!("{kind}-{round}"), true);
-            setting.cost((&program.target, process), name).await
+        let watcher = async |kind, watcher| {
+            let name = format!("{kind}-{round}");
+            setting.cost(name, watcher, count).await
         };
         let first = baseline().await?;
-        let one = watcher("spool-a", spool_watcher).await?;
-        let other = watcher("spool-b", spool_watcher).await?;
+        let one = watcher("spool-a", &setting.spool).await?;
+        let other = watcher("spool-b", &setting.spool).await?;
         let last = baseline().await?;
         handshakes += setting.kcp.gateway.handshakes() - before;
         ratios.push((one[0] + other[0]) / (first[0] + last[0]));
         spool.extend([one, other]);
-        sync.push(watcher("sync", sync_watcher).await?);
+        sync.push(watcher("sync", &setting.sync).await?);
     }
     let row = |measure: &str, index: usize| {
-        let spool = Estimate::of_rounds(&spool, index)?;
-        anyhow::Ok(Row::of(
-            measure,
-            [spool, Estimate::of_rounds(&sync, index)?],
-            0,
-        ))
+        let [spool, sync] = [&spool, &sync].map(|it| Estimate::of_rounds(it, index));
+        anyhow::Ok(Row::of(measure, [spool?, sync?], 0))
     };
     let ratio = Estimate::of(&ratios)?;
     let bound = Bound::at_most(ratio, MOST_OF_BASELINE, " ×");
-    let events = number(spool.len()) * number(setting.count());
+    let events = number(spool.len()) * number(count);
     let handshakes = format!("{:.1}", number(handshakes) * 1e3 / events);
     let by_baseline = "… by CPU of a baseline server for the same review";
+    let per_second = "events per second, reviewed and delivered, 16 connections";
     Ok([
         row("CPU, µs per event: review and delivery", 0)?,
-        Row::of(by_baseline, [ratio], 2).bound(bench.effort.choose(None, Some(bound))),
-        row(
-            "events per second, reviewed and delivered, 16 connections",
-            1,
-        )?,
+        Row::of(by_baseline, [ratio], 2).bound(effort.choose(None, Some(bound))),
+        row(per_second, 1)?,
         Row::new(["TLS handshakes with KCP, per 1000 events", &handshakes]),
     ])
 }
@@ -213,16 +194,14 @@ async fn backlog(setting: &mut Setting<'_>) -> anyhow::Result<Row> {
     setting.kcp.gateway.set(Mode::Refusing).await?;
     let count = setting.bench.effort.count(20_000);
     let reviews = Reviews::distinct("backlog");
-    let exchanges = reviews
-        .run(&setting.spool.0.target, count, CLOSED_LOOP)
-        .await?;
+    let (watcher, process) = &setting.spool;
+    let exchanges = reviews.run(&watcher.target, count, CLOSED_LOOP).await?;
     let answered = exchanges.iter().all(|it| it.answered);
     ensure!(answered, "reviews without a response");
-    let process = &setting.spool.1;
     let (memory, cpu) = (process.memory("VmRSS")?, process.cpu()?);
     setting.kcp.gateway.set(Mode::Up).await?;
     let received = setting.received(&reviews, count).await?;
-    let cpu = setting.spool.1.cpu()?.saturating_sub(cpu).as_secs_f64() * 1e6 / number(count);
+    let cpu = (process.cpu()? - cpu) * 1e6 / number(count);
     let span = received.iter().min().zip(received.iter().max());
     let (first, last) = span.context("no event")?;
     let rate = number(count) / last.saturating_duration_since(*first).as_secs_f64();

@@ -5,39 +5,27 @@
 //! without a spool is the control: if it lost nothing, the bench could not detect a loss. In *outage* the 36,000 reviews of
 //! an hour arrive within two minutes; back-off, heartbeats and timeouts are not shortened.
 
-use std::io;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::fs;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval, sleep_until, timeout};
-use tokio_util::sync::CancellationToken;
+use tokio::time::sleep_until;
 
 use super::kcp::{Expected, Gateway, Kcp, Mode};
-use super::watcher::{Reviews, Watcher};
+use super::watcher::{Reviews, SPOOL, Watcher};
 use crate::environment::Bench;
-use crate::load::{Connection, Exchange, Target, latencies};
+use crate::load::{Exchange, latencies};
 use crate::process::Process;
 use crate::report::{Bound, Row, Table};
-use crate::statistics::Estimate;
 
-/// Part `kills`.
 pub(super) async fn kills(bench: &Bench<'_>, kills: u32) -> anyhow::Result<Table> {
     let kills = bench.effort.count(kills);
-    let control = kill(bench, CONTROL, false);
-    let control = bench.show("kills without a spool", control).await?;
+    let (control, of, _) = kill(bench, CONTROL, false).await?;
     ensure!(
-        control.lost > 0,
+        control > 0,
         "without a spool nothing is lost: a loss would not be detected"
     );
-    let main = kill(bench, kills, true);
-    let Killed {
-        lost,
-        expected,
-        took,
-    } = bench.show(&format!("{kills} kills"), main).await?;
+    let (lost, expected, took) = kill(bench, kills, true).await?;
     let objects = expected.objects();
     ensure!(objects > 0, "no review was answered");
     let result = format!(
@@ -45,67 +33,53 @@ pub(super) async fn kills(bench: &Bench<'_>, kills: u32) -> anyhow::Result<Table
          of {} in {CONTROL} kills",
         expected.reviews,
         took.as_secs_f64(),
-        control.lost,
-        control.expected.objects()
+        control,
+        of.objects()
     );
     let row = Row::new([format!("final states lost, {kills} times SIGKILL"), result]);
     let rows = vec![row.bound(Bound::zero(lost))];
     Ok(Table::new(["measure", "watcher"], rows))
 }
 
-struct Killed {
-    lost: usize,
-    expected: Expected,
-    took: Duration,
-}
-
-/// Kills the watcher so many times; without a spool, events are in its memory only.
-async fn kill(bench: &Bench<'_>, count: u32, spool: bool) -> anyhow::Result<Killed> {
+/// Kills the watcher so many times; without a spool, events are in its memory only. Gives the number of lost states, what was
+/// expected, and the time until the last event.
+async fn kill(
+    bench: &Bench<'_>,
+    count: u32,
+    spool: bool,
+) -> anyhow::Result<(usize, Expected, Duration)> {
     let mut kcp = Kcp::start().await?;
-    let program = Watcher::new(bench, &kcp, "watcher")?;
+    let watcher = Watcher::new(bench, &kcp, "watcher")?;
     if !spool {
-        program.remove_spool()?;
+        fs::remove_dir_all(watcher.program.file(SPOOL))?;
     }
-    let (current, stop) = (Arc::<AtomicU32>::default(), CancellationToken::new());
-    let mut clients = JoinSet::new();
-    for seed in 0..CLIENTS {
-        let client = ChangeClient {
-            target: program.target.clone(),
-            current: Arc::clone(&current),
-            random: fastrand::Rng::with_seed(seed),
-            connection: None,
-        };
-        clients.spawn(client.run(stop.clone()));
-    }
-    let mut random = fastrand::Rng::with_seed(1);
+    let (mut random, mut expected) = (fastrand::Rng::with_seed(1), Expected::default());
     for number in 0..count {
         kcp.gateway.set(random_mode(&mut random)).await?;
-        current.store(number, Ordering::Relaxed);
-        let mut process = program.start("async")?;
         let lifetime = match (number + 1) % LONG_EVERY {
             0 => LONG,
-            _ => Duration::from_micros(random.u64(0..SHORT)),
+            _ => random.u32(0..SHORT),
         };
-        sleep_until((Instant::now() + lifetime).into()).await;
-        process.kill().await?;
-    }
-    stop.cancel();
-    let mut expected = Expected::default();
-    while let Some(client) = clients.join_next().await {
-        for (object, at) in client?? {
-            expected.add(object, at);
-        }
+        let mut reviews = Reviews::new(format!("process-{number}"), OBJECTS);
+        reviews.may_break = true;
+        let mut client = reviews.client(&watcher.target).await?;
+        let mut process = watcher.start("async")?;
+        let changes = client.run(0..lifetime / (1_000_000 / CHANGES), CHANGES);
+        let end = Instant::now() + Duration::from_micros(lifetime.into());
+        let killed = async {
+            sleep_until(end.into()).await;
+            process.kill().await
+        };
+        let (exchanges, killed) = tokio::join!(changes, killed);
+        killed?;
+        expected.add_reviews(&reviews, &exchanges?);
     }
     kcp.gateway.set(Mode::Up).await?;
-    let mut process = program.start("async")?;
+    let mut process = watcher.start("async")?;
     let deadline = if spool { DEADLINE } else { SETTLED };
     let (lost, took) = expected.settle(&kcp.events, deadline).await;
     process.check_running()?;
-    Ok(Killed {
-        lost,
-        expected,
-        took,
-    })
+    Ok((lost, expected, took))
 }
 
 fn random_mode(random: &mut fastrand::Rng) -> Mode {
@@ -116,71 +90,28 @@ fn random_mode(random: &mut fastrand::Rng) -> Mode {
     }
 }
 
-/// A client that changes objects, whether the watcher runs or not.
-struct ChangeClient {
-    target: Target,
-    /// The number of the watcher's process.
-    current: Arc<AtomicU32>,
-    random: fastrand::Rng,
-    connection: Option<Connection>,
-}
-
-impl ChangeClient {
-    /// Runs until `stop`; gives the object and the time of every response.
-    async fn run(mut self, stop: CancellationToken) -> anyhow::Result<Vec<(String, Instant)>> {
-        let mut changed = Vec::new();
-        #[expect(clippy::disallowed_methods, reason = "a fixed rate, not a wait")]
-        let mut pace = interval(PACE);
-        pace.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        while stop.run_until_cancelled(pace.tick()).await.is_some() {
-            let process = self.current.load(Ordering::Relaxed);
-            let reviews = Reviews::new(format!("process-{process}"), OBJECTS);
-            let number = self.random.u32(0..OBJECTS);
-            match timeout(NO_RESPONSE, self.change(&reviews, number)).await {
-                Ok(Ok(())) => changed.push((reviews.object(number), Instant::now())),
-                Ok(Err(error)) if error.downcast_ref::<io::Error>().is_none() => return Err(error),
-                // Killed before it listened or before it responded.
-                Ok(Err(_)) | Err(_) => {}
-            }
-        }
-        Ok(changed)
-    }
-
-    async fn change(&mut self, reviews: &Reviews, number: u32) -> anyhow::Result<()> {
-        let mut connection = match self.connection.take() {
-            Some(open) => open,
-            None => self.target.connect().await?,
-        };
-        reviews.requests()?.send(&mut connection, number).await?;
-        self.connection = Some(connection);
-        Ok(())
-    }
-}
-
-/// Part `outage`.
 pub(super) async fn outage(bench: &Bench<'_>) -> anyhow::Result<Table> {
     let mut kcp = Kcp::start().await?;
-    let program = Watcher::new(bench, &kcp, "watcher")?;
-    let mut process = program.start_ready("async").await?;
-    let idle = program.idle_memory(&process).await?;
+    let watcher = Watcher::new(bench, &kcp, "watcher")?;
+    let mut process = watcher.start_ready("async").await?;
+    let idle = watcher.program.idle_memory(&process).await?;
     let reviews = Reviews::new("hour", bench.effort.count(OBJECTS_IN_OUTAGE));
-    let hour = an_hour(bench, &reviews, &program, (&mut kcp.gateway, &process));
+    let hour = an_hour(bench, &reviews, &watcher, (&mut kcp.gateway, &process));
     let (exchanges, memory) = hour.await?;
     let answered = exchanges.iter().all(|it| it.answered);
     ensure!(answered, "reviews without a response");
-    let spool = program.spool_bytes()? >> 10;
+    let spool = watcher.spool_bytes()? >> 10;
     kcp.gateway.set(Mode::Up).await?;
-    let expected = reviews.expected(&exchanges);
-    let settling = expected.settle(&kcp.events, DEADLINE);
-    let (lost, took) = bench.show("KCP is reachable again", settling).await;
+    let mut expected = Expected::default();
+    expected.add_reviews(&reviews, &exchanges);
+    let (lost, took) = expected.settle(&kcp.events, DEADLINE).await;
     process.check_running()?;
-    let [median, _] = latencies(&exchanges)?;
-    let first = memory.first().copied().unwrap_or_default();
-    let most = memory.iter().copied().fold(first, f64::max);
+    let [median, _] = latencies(&exchanges);
+    let (first, most) = (memory[0], memory.iter().copied().fold(0.0, f64::max));
     let (growth, latency) = bench.effort.choose((1.0, 1.0), (3.0, 1_000.0));
     let (objects, sent, took) = (expected.objects(), expected.reviews, took.as_secs_f64());
     let row = |measure: &str, result: String, (value, limit, unit): (f64, f64, &str)| {
-        Row::new([measure, &result]).bound(Bound::at_most(Estimate::exact(value), limit, unit))
+        Row::new([measure, &result]).bound(Bound::at_most(value, limit, unit))
     };
     let lost_states = format!("{lost} of {objects} objects, {sent} reviews; spool {spool} KiB");
     let rows = vec![
@@ -209,10 +140,10 @@ pub(super) async fn outage(bench: &Bench<'_>) -> anyhow::Result<Table> {
 async fn an_hour(
     bench: &Bench<'_>,
     reviews: &Reviews,
-    program: &Watcher<'_>,
+    watcher: &Watcher<'_>,
     (gateway, process): (&mut Gateway, &Process),
 ) -> anyhow::Result<(Vec<Exchange>, Vec<f64>)> {
-    let mut client = reviews.client(&program.target).await?;
+    let mut client = reviews.client(&watcher.target).await?;
     let (mut exchanges, mut memory) = (Vec::new(), Vec::new());
     gateway.set(Mode::Refusing).await?;
     let slice = bench.effort.count(REVIEWS) / SLICES;
@@ -221,33 +152,27 @@ async fn an_hour(
             gateway.set(Mode::Hanging).await?;
         }
         let run = client.run(number * slice..(number + 1) * slice, OUTAGE_RATE);
-        let title = format!("outage, {} of {SLICES}", number + 1);
-        exchanges.extend(bench.show(&title, run).await?);
+        exchanges.extend(run.await?);
         memory.push(process.memory("VmRSS")?);
     }
     Ok((exchanges, memory))
 }
 
-/// Kills of the control.
 const CONTROL: u32 = 50;
 /// Most processes end earlier, uniformly, in microseconds; some before they listen.
-const SHORT: u64 = 200_000;
+const SHORT: u32 = 200_000;
 /// One of this number of processes runs until events are confirmed.
 const LONG_EVERY: u32 = 100;
-const LONG: Duration = Duration::from_secs(6);
-const CLIENTS: u64 = 4;
-/// Objects of each process.
+const LONG: u32 = 6_000_000;
 const OBJECTS: u32 = 16;
-/// Time between two reviews of one client.
-const PACE: Duration = Duration::from_millis(2);
-const NO_RESPONSE: Duration = Duration::from_secs(1);
+/// Reviews per second while a process runs.
+const CHANGES: u32 = 2_000;
 /// The longest back-off, and delivery.
 const DEADLINE: Duration = Duration::from_mins(2);
 /// Longer than events wait in memory.
 const SETTLED: Duration = Duration::from_secs(10);
 /// Ten reviews per second for an hour.
 const REVIEWS: u32 = 36_000;
-/// Reviews per second.
 const OUTAGE_RATE: u32 = 300;
 const SLICES: u32 = 10;
 /// More watched objects than a runtime has.

@@ -34,11 +34,12 @@ use testkit::pki::Authority;
 use testkit::until::until;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tokio_util::task::TaskTracker;
 
+use super::watcher::Reviews;
+use crate::load::Exchange;
 use crate::process::free_address;
 
 /// KCP with an operator that records its events; it ends with this handle.
@@ -65,12 +66,9 @@ impl Kcp {
     }
 }
 
-/// How the gateway behaves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Mode {
-    /// Events are accepted.
     Up,
-    /// Connections are refused.
     Refusing,
     /// Handshakes and requests are accepted and never answered.
     Hanging,
@@ -155,13 +153,11 @@ impl Gateway {
         Ok(())
     }
 
-    /// TLS handshakes so far.
     pub(super) fn handshakes(&self) -> u64 {
         self.forwarder.handshakes.load(Ordering::Relaxed)
     }
 }
 
-/// What the connections of a gateway share.
 struct Forwarder {
     tls: Arc<ServerConfig>,
     listener: SocketAddr,
@@ -172,21 +168,16 @@ struct Forwarder {
 
 impl Forwarder {
     async fn run(self: Arc<Self>, listener: TcpListener, mode: Mode, closing: CancellationToken) {
-        let connections = TaskTracker::new();
+        let mut connections = JoinSet::new();
         while let Some(accepted) = closing.run_until_cancelled(listener.accept()).await {
             let Ok((tcp, _)) = accepted else { continue };
-            let (forwarder, closing) = (Arc::clone(&self), closing.clone());
-            connections.spawn(async move {
-                let served = forwarder.serve(tcp, mode);
-                // A client may break off; lost events are counted at the operator.
-                let _ = closing.run_until_cancelled(served).await;
-            });
+            // A client may break off; lost events are counted at the operator.
+            connections.spawn(Arc::clone(&self).serve(tcp, mode));
         }
-        connections.close();
-        connections.wait().await;
+        connections.shutdown().await;
     }
 
-    async fn serve(&self, tcp: TcpStream, mode: Mode) -> anyhow::Result<()> {
+    async fn serve(self: Arc<Self>, tcp: TcpStream, mode: Mode) -> anyhow::Result<()> {
         tcp.set_nodelay(true)?;
         let stream = TlsAcceptor::from(Arc::clone(&self.tls)).accept(tcp).await?;
         self.handshakes.fetch_add(1, Ordering::Relaxed);
@@ -239,7 +230,6 @@ impl ReceivedEvents {
         self.objects().entry(object).or_insert([now; 2])[1] = now;
     }
 
-    /// The time of the first event of an object.
     pub(super) fn first(&self, object: &str) -> Option<Instant> {
         Some(self.objects().get(object)?[0])
     }
@@ -264,8 +254,13 @@ pub(super) struct Expected {
 }
 
 impl Expected {
-    /// A review of this object was answered.
-    pub(super) fn add(&mut self, object: String, at: Instant) {
+    pub(super) fn add_reviews(&mut self, reviews: &Reviews, exchanges: &[Exchange]) {
+        for exchange in exchanges.iter().filter(|it| it.answered) {
+            self.add(reviews.object(exchange.number), exchange.end);
+        }
+    }
+
+    fn add(&mut self, object: String, at: Instant) {
         let known = self.answered.entry(object).or_insert(at);
         *known = at.max(*known);
         self.reviews += 1;
@@ -275,7 +270,6 @@ impl Expected {
         self.answered.len()
     }
 
-    /// Objects whose final state KCP has not received.
     fn unknown(&self, events: &ReceivedEvents) -> usize {
         let received = events.objects();
         let is_known = |object: &String, at: &Instant| {
@@ -301,9 +295,7 @@ impl Expected {
     }
 }
 
-/// The manager that all events are for.
 pub(super) const MANAGER: &str = "bench";
-/// The header in which a gateway forwards the certificate of a client.
 pub(super) const XFCC_HEADER: &str = "x-forwarded-client-cert";
 /// What Envoy encodes in a certificate.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');

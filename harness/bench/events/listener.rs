@@ -21,10 +21,10 @@ use testkit::until::until;
 
 use super::kcp::{Gateway, MANAGER, Operator, XFCC_HEADER, forwarded};
 use crate::environment::Bench;
-use crate::load::{Client, Connection, Cost, Requests, Target, post};
-use crate::process::{Process, Program};
+use crate::load::{Client, Connection, Cost, Requests, Server, Target, post};
+use crate::process::Program;
 use crate::report::{Bound, Row, Table};
-use crate::statistics::{Estimate, milliseconds, number};
+use crate::statistics::{Estimate, number, quantile};
 
 /// How an operator is started.
 #[derive(Debug, Clone, Args)]
@@ -56,49 +56,40 @@ pub(crate) async fn operate(arguments: &OperatorArgs) -> anyhow::Result<String> 
     Ok(serde_json::to_string(&received)?)
 }
 
-struct Listener {
-    process: Process,
-    target: Target,
+async fn start(
+    bench: &Bench<'_>,
+    name: &'static str,
+    authority: &Authority,
+) -> anyhow::Result<Server> {
+    let program = Program::new(bench, name)?;
+    program.write_certificate(authority, &[])?;
+    let address = program.address;
+    let arguments = [
+        "bench".to_owned(),
+        "operator".to_owned(),
+        format!("--address={address}"),
+        format!("--authority={}", program.file("ca.crt")),
+    ];
+    let process = program.start_as(&std::env::current_exe()?, &arguments)?;
+    let target = Target { address, tls: None };
+    until("the listener", START, || target.connect()).await?;
+    Ok(Server { process, target })
 }
 
-impl Listener {
-    async fn start(
-        bench: &Bench<'_>,
-        name: &'static str,
-        authority: &Authority,
-    ) -> anyhow::Result<Self> {
-        let program = Program::new(bench, name)?;
-        program.write_certificate(authority, &authority.leaf(name)?)?;
-        let address = program.address;
-        let arguments = [
-            "bench".to_owned(),
-            "operator".to_owned(),
-            format!("--address={address}"),
-            format!("--authority={}", program.file("ca.crt")),
-        ];
-        let process = program.start_as(&std::env::current_exe()?, &arguments)?;
-        let target = Target { address, tls: None };
-        until("the listener", START, || target.connect()).await?;
-        Ok(Self { process, target })
-    }
-
-    async fn finish(self) -> anyhow::Result<Received> {
-        Ok(serde_json::from_str(&self.process.finish().await?)?)
-    }
+async fn finish(listener: Server) -> anyhow::Result<Received> {
+    Ok(serde_json::from_str(&listener.process.finish().await?)?)
 }
 
 pub(super) async fn measure(bench: &Bench<'_>) -> anyhow::Result<Table> {
     let authority = Authority::new("bench")?;
-    let rates = bench.show("listener: rate", rates(bench, &authority));
-    let mut rows = rates.await?;
-    let reconnects = bench.show("listener: reconnects", reconnects(bench, &authority));
-    rows.extend(reconnects.await?);
+    let mut rows = rates(bench, &authority).await?;
+    rows.extend(reconnects(bench, &authority).await?);
     Ok(Table::new(["measure", "listener"], rows))
 }
 
 /// A listener under load from a gateway, with these headers in turn.
 struct Side {
-    listener: Listener,
+    listener: Server,
     client: Client,
     sent: u32,
     rounds: Vec<Cost>,
@@ -111,7 +102,7 @@ impl Side {
         name: &'static str,
         headers: Vec<String>,
     ) -> anyhow::Result<Self> {
-        let listener = Listener::start(bench, name, authority).await?;
+        let listener = start(bench, name, authority).await?;
         let make = move |number: u32| {
             let index = number as usize % headers.len();
             event(&headers[index], index, number)
@@ -135,10 +126,10 @@ impl Side {
     /// Both estimates and the RSS in MiB, after a check that no event is missing.
     async fn end(self) -> anyhow::Result<([Estimate; 2], Estimate)> {
         let memory = self.listener.process.memory("VmRSS")?;
-        let ((received, _), sent) = (self.listener.finish().await?, self.sent);
+        let ((received, _), sent) = (finish(self.listener).await?, self.sent);
         ensure!(received == sent as usize, "{received} events of {sent}");
         let [cpu, rate] = [0, 1].map(|index| Estimate::of_rounds(&self.rounds, index));
-        Ok(([cpu?, rate?], Estimate::exact(memory)))
+        Ok(([cpu?, rate?], memory.into()))
     }
 }
 
@@ -166,8 +157,7 @@ async fn rates(bench: &Bench<'_>, authority: &Authority) -> anyhow::Result<Vec<R
     let ([warm_cpu, warm_rate], warm_memory) = warm.end().await?;
     // The speed of the machine cancels out in these ratios, which are therefore the bounds of a quick run.
     let ratio = |cpu: Estimate, limit| {
-        let ratio = Estimate::exact(cpu.high / check.median);
-        let bound = Bound::at_most(ratio, limit, " × a verification");
+        let bound = Bound::at_most(cpu.high / check.median, limit, " × a verification");
         effort.choose(None, Some(bound))
     };
     let rate = effort.choose(Some(Bound::at_least(cold_rate, COLD_RATE, "/s")), None);
@@ -202,7 +192,7 @@ fn verification(
 
 /// 5,000 runtimes with certificates of their own connect to the gateway at one moment, each with a heartbeat and an event.
 async fn reconnects(bench: &Bench<'_>, authority: &Authority) -> anyhow::Result<[Row; 2]> {
-    let listener = Listener::start(bench, "listener", authority).await?;
+    let listener = start(bench, "listener", authority).await?;
     let gateway = Gateway::start(authority, listener.target.address).await?;
     let count = bench.effort.count(5_000);
     let mut clients = Vec::new();
@@ -220,26 +210,22 @@ async fn reconnects(bench: &Bench<'_>, authority: &Authority) -> anyhow::Result<
     // All connections stay open meanwhile.
     let clients = clients.into_iter().enumerate().map(connect);
     let clients = futures::future::try_join_all(clients).await?;
-    let cpu = listener.process.cpu()?.saturating_sub(cpu).as_secs_f64();
-    let times = || clients.iter().flatten().map(|(time, _)| *time);
-    let [median, last] = [0.5, 1.0].map(|share| milliseconds(times(), share));
-    let [median, last] = [median, last].map(|it| it.unwrap_or(f64::INFINITY) / 1e3);
+    let cpu = listener.process.cpu()? - cpu;
+    let times = clients.iter().flatten().map(|(time, _)| time.as_secs_f64());
+    let times: Vec<f64> = times.collect();
+    let [median, last] = [0.5, 1.0].map(|share| quantile(&times, share));
     let errors = || clients.iter().filter_map(|it| it.as_ref().err());
-    let first = errors().next().map(|it| format!("; {it:#}"));
-    let (events, runtimes) = listener.finish().await?;
-    let [failed, unknown, missing] = [
-        errors().count(),
-        clients.len().saturating_sub(runtimes),
-        clients.len().saturating_sub(events),
-    ];
+    let first = errors()
+        .next()
+        .map_or_else(String::new, |it| format!("; {it:#}"));
+    let (events, runtimes) = finish(listener).await?;
+    let [unknown, missing] = [runtimes, events].map(|it| clients.len().saturating_sub(it));
+    let failed = errors().count();
     let name = format!("{count} clients connect at once: TLS, heartbeat, event; last, s");
     let result = format!("{last:.1}; p50 {median:.1} s; listener CPU {cpu:.2} s");
-    let bound = Bound::at_most(Estimate::exact(last), 60.0, " s");
+    let bound = Bound::at_most(last, 60.0, " s");
     let errors = "… clients with an error, unknown runtimes, missing events";
-    let counted = format!(
-        "{failed}, {unknown}, {missing}{}",
-        first.unwrap_or_default()
-    );
+    let counted = format!("{failed}, {unknown}, {missing}{first}");
     let none = Bound::zero(failed + unknown + missing);
     Ok([
         Row::new([name, result]).bound(bound),

@@ -5,16 +5,14 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::kcp::{Expected, Kcp, MANAGER};
+use super::kcp::{Kcp, MANAGER};
 use crate::environment::Bench;
 use crate::load::{Client, Exchange, PLACEHOLDER, Requests, Target, post};
 use crate::process::{Process, Program};
 
-/// A watcher that can be started.
 pub(super) struct Watcher<'a> {
-    program: Program<'a>,
+    pub(super) program: Program<'a>,
     kcp: SocketAddr,
-    /// Where reviews are sent.
     pub(super) target: Target,
 }
 
@@ -23,7 +21,7 @@ impl<'a> Watcher<'a> {
     pub(super) fn new(bench: &'a Bench<'a>, kcp: &Kcp, name: &'static str) -> anyhow::Result<Self> {
         let (authority, program) = (&kcp.authority, Program::new(bench, name)?);
         std::fs::create_dir(program.file(SPOOL))?;
-        program.write_certificate(authority, &authority.leaf(name)?)?;
+        program.write_certificate(authority, &[])?;
         Ok(Self {
             target: Target::tls(program.address, authority, None)?,
             kcp: kcp.gateway.address,
@@ -54,16 +52,6 @@ impl<'a> Watcher<'a> {
         Ok(process)
     }
 
-    /// The RSS of a ready process after its start, in MiB.
-    pub(super) async fn idle_memory(&self, process: &Process) -> anyhow::Result<f64> {
-        self.program.idle_memory(process).await
-    }
-
-    /// Removes the spool's folder: the watcher keeps events in memory only.
-    pub(super) fn remove_spool(&self) -> anyhow::Result<()> {
-        Ok(std::fs::remove_dir_all(self.program.file(SPOOL))?)
-    }
-
     pub(super) fn spool_bytes(&self) -> anyhow::Result<u64> {
         let segments = std::fs::read_dir(self.program.file(SPOOL))?;
         // A segment may be removed meanwhile.
@@ -79,20 +67,23 @@ pub(super) struct Reviews {
     prefix: String,
     /// Request N is about object N modulo this.
     objects: u32,
+    /// Whether the watcher may end at any time.
+    pub(super) may_break: bool,
 }
 
 impl Reviews {
     pub(super) fn new(prefix: impl Into<String>, objects: u32) -> Self {
-        let prefix = prefix.into();
-        Self { prefix, objects }
+        Self {
+            prefix: prefix.into(),
+            objects,
+            may_break: false,
+        }
     }
 
-    /// Each review is about another object.
     pub(super) fn distinct(prefix: impl Into<String>) -> Self {
         Self::new(prefix, u32::MAX)
     }
 
-    /// The prefix of the names of all objects.
     pub(super) fn prefix(&self) -> String {
         format!("{}-", self.prefix)
     }
@@ -109,7 +100,7 @@ impl Reviews {
         let (objects, numbered) = (self.objects, Requests::numbered(request, ALLOWED));
         let make = move |number| (numbered.make)(number % objects);
         let mut requests = Requests::new(make, ALLOWED);
-        requests.give_up = GIVE_UP;
+        (requests.give_up, requests.may_break) = (GIVE_UP, self.may_break);
         Ok(requests)
     }
 
@@ -126,21 +117,13 @@ impl Reviews {
     ) -> anyhow::Result<Vec<Exchange>> {
         self.client(target).await?.run(0..count, rate).await
     }
-
-    /// What KCP has to have observed after these reviews.
-    pub(super) fn expected(&self, exchanges: &[Exchange]) -> Expected {
-        let mut expected = Expected::default();
-        for exchange in exchanges.iter().filter(|it| it.answered) {
-            expected.add(self.object(exchange.number), exchange.end);
-        }
-        expected
-    }
 }
 
 const ALLOWED: &str = "\"allowed\":true";
 /// `timeoutSeconds` of the webhook configuration that lifecycle-manager installs.
 const GIVE_UP: Duration = Duration::from_secs(15);
-const SPOOL: &str = "spool";
+/// The folder of the spool.
+pub(super) const SPOOL: &str = "spool";
 
 #[cfg(test)]
 mod tests {

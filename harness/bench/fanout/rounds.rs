@@ -1,13 +1,12 @@
 //! The rounds of every scenario as one row each.
 
 use crate::report::{Bound, Row, Table};
-use crate::statistics::{Curve, Estimate, chart};
+use crate::statistics::{Estimate, chart, quantile};
 
-/// One round of a scenario.
 pub(super) struct Sample {
     pub(super) scenario: String,
-    /// Without it, nothing was to change on the runtimes.
-    pub(super) curve: Option<Curve>,
+    /// Seconds until each runtime had the change. Without it, nothing was to change on the runtimes.
+    pub(super) curve: Option<Vec<f64>>,
     /// What the columns after the times have.
     pub(super) values: [f64; VALUES.len()],
     pub(super) bounds: Vec<Bound>,
@@ -22,10 +21,10 @@ pub(super) fn table(samples: &[Sample], runtimes: usize) -> anyhow::Result<Table
             continue;
         }
         let rounds: Vec<&Sample> = samples.iter().filter(|it| it.scenario == name).collect();
-        let of_curves: Vec<&Curve> = rounds.iter().filter_map(|it| it.curve.as_ref()).collect();
+        let of_curves: Vec<&Vec<f64>> = rounds.iter().filter_map(|it| it.curve.as_ref()).collect();
         let mut cells = vec![name.to_owned(), runtimes.to_string()];
         for share in [0.5, 0.99, 1.0] {
-            let times = Estimate::range(of_curves.iter().map(|it| it.quantile(share)));
+            let times = Estimate::range(of_curves.iter().map(|it| quantile(it, share)));
             cells.push(times.map_or("–".to_owned(), |it| format!("{it:.1}")));
         }
         for (index, (_, digits)) in VALUES.iter().enumerate() {
@@ -38,7 +37,7 @@ pub(super) fn table(samples: &[Sample], runtimes: usize) -> anyhow::Result<Table
         });
         rows.push(row.fold(Row::new(cells), Row::bound));
         if !of_curves.is_empty() {
-            curves.push((name, Curve::pooled(of_curves)));
+            curves.push((name, of_curves.into_iter().flatten().copied().collect()));
         }
     }
     let columns = ["scenario", "runtimes", "p50 s", "p99 s", "last s"].into_iter();
@@ -48,7 +47,6 @@ pub(super) fn table(samples: &[Sample], runtimes: usize) -> anyhow::Result<Table
     Ok(table)
 }
 
-/// Columns and their digits.
 const VALUES: [(&str, usize); 8] = [
     ("writes each", 2),
     ("reads each", 2),
@@ -67,7 +65,7 @@ mod tests {
     fn row_has_median_and_range_of_its_rounds_and_bounds_that_every_round_meets() {
         let sample = |scenario: &str, seconds: Option<f64>, met| Sample {
             scenario: scenario.to_owned(),
-            curve: seconds.map(|it| Curve::new([it])),
+            curve: seconds.map(|it| vec![it]),
             values: [seconds.unwrap_or_default(); VALUES.len()],
             bounds: vec![Bound::required("a bound", met)],
         };

@@ -12,10 +12,10 @@ use super::Part;
 use super::rounds::{Sample, table};
 use super::testbed::{Change, Settings, Testbed};
 use crate::environment::Bench;
-use crate::fleet::{Counts, Reach};
+use crate::fleet::Fault;
 use crate::process::{Account, Process};
 use crate::report::{Bound, Table};
-use crate::statistics::{Curve, Estimate, number};
+use crate::statistics::{number, quantile};
 
 /// Measures a part with this number of kills, each of which is a round; other scenarios have [`ROUNDS`].
 pub(super) async fn measure(
@@ -33,7 +33,7 @@ pub(super) async fn measure(
         let testbed = Testbed::start(bench, settings).await?;
         let started = testbed.fleet.now();
         let mut scenarios = Scenarios {
-            cpu_before: [Duration::ZERO, simulator.cpu()?],
+            cpu_before: [0.0, simulator.cpu()?],
             simulator: &simulator,
             controller: testbed.start_controller()?,
             bench,
@@ -57,7 +57,7 @@ struct Scenarios<'a> {
     simulator: &'a Account,
     samples: Vec<Sample>,
     /// CPU time of controller and simulator when the counters were reset.
-    cpu_before: [Duration; 2],
+    cpu_before: [f64; 2],
 }
 
 impl Scenarios<'_> {
@@ -69,7 +69,7 @@ impl Scenarios<'_> {
             let p99 = self.p99(&start, 30.0);
             self.record("cold start", Some(start), 20, vec![p99])?;
         }
-        self.settle().await?;
+        self.testbed.settled(&mut self.controller).await?;
         match part {
             Part::Changes | Part::Large | Part::Production => {
                 self.changed(Change::AllThree, all, 30.0).await?;
@@ -80,20 +80,36 @@ impl Scenarios<'_> {
             Part::Faults => {
                 let healthy = self.changed(Change::AllThree, all, 30.0).await?;
                 self.some_unreachable(&healthy).await?;
-                self.settle().await?;
+                self.testbed.settled(&mut self.controller).await?;
                 self.rotated().await
             }
             Part::Kills => self.killed(kills).await,
         }
     }
 
-    async fn changed(&mut self, change: Change, name: &str, seconds: f64) -> anyhow::Result<Curve> {
+    async fn changed(
+        &mut self,
+        change: Change,
+        name: &str,
+        seconds: f64,
+    ) -> anyhow::Result<Vec<f64>> {
         self.reset()?;
+        let curve = self.change(change, name, (seconds, 13)).await?;
+        self.testbed.settled(&mut self.controller).await?;
+        Ok(curve)
+    }
+
+    /// A change, with limits of its 99th percentile in seconds and of the requests to each runtime.
+    async fn change(
+        &mut self,
+        change: Change,
+        name: &str,
+        (seconds, requests): (f64, u32),
+    ) -> anyhow::Result<Vec<f64>> {
         let since = self.testbed.change(change).await?;
         let curve = self.watch(name, change, (since, 0)).await?;
         let p99 = self.p99(&curve, seconds);
-        self.record(name, Some(curve.clone()), 13, vec![p99])?;
-        self.settle().await?;
+        self.record(name, Some(curve.clone()), requests, vec![p99])?;
         Ok(curve)
     }
 
@@ -103,8 +119,7 @@ impl Scenarios<'_> {
         self.controller.kill().await?;
         self.start()?;
         let name = "restart without a change";
-        let visiting = self.testbed.visited_again(0);
-        let visited = self.bench.show(name, visiting).await.is_ok();
+        let visited = self.testbed.visited_again(0).await.is_ok();
         let span = self.bench.effort.choose(QUIET, QUIET / 3);
         let quiet = holds("no writes", span, || async {
             let writes = self.testbed.fleet.counts().writes;
@@ -119,13 +134,13 @@ impl Scenarios<'_> {
         self.record(name, None, 13, bounds)
     }
 
-    /// One percent is silent and one percent never responds; the others must not be delayed.
-    async fn some_unreachable(&mut self, healthy: &Curve) -> anyhow::Result<()> {
+    /// The runtimes that respond must not be delayed.
+    async fn some_unreachable(&mut self, healthy: &[f64]) -> anyhow::Result<()> {
         let share = self.one_percent();
         let good = self.testbed.settings.conditions();
         let (mut silent, mut stalled) = (good.clone(), good.clone());
-        silent.reach = Reach::Silent;
-        stalled.faults.stalled = 1000;
+        silent.silent = true;
+        stalled.faults = vec![(Fault::Stalled, 1000)];
         self.testbed.fleet.set(0..share, &silent);
         self.testbed.fleet.set(share..2 * share, &stalled);
         self.reset()?;
@@ -134,7 +149,7 @@ impl Scenarios<'_> {
         let others = (since, 2 * share);
         let curve = self.watch(name, Change::AllThree, others).await?;
         let percent = self.bench.effort.choose(5.0, 200.0);
-        let near = is_near(&curve, healthy, percent);
+        let near = quantile(&curve, 0.99) < quantile(healthy, 0.99) * (1.0 + percent / 100.0);
         let near = Bound::required(format!("p99 of the others + < {percent} %"), near);
         self.record(name, Some(curve), 13, vec![near])?;
         let all = 0..self.testbed.settings.runtimes;
@@ -145,13 +160,10 @@ impl Scenarios<'_> {
 
     async fn rotated(&mut self) -> anyhow::Result<()> {
         self.reset()?;
-        let rotate = self.testbed.rotate();
-        self.bench.show("rotate all kubeconfigs", rotate).await?;
-        let since = self.testbed.change(Change::AllThree).await?;
+        self.testbed.rotate().await?;
         let name = "three changed, all kubeconfigs rotated";
-        let curve = self.watch(name, Change::AllThree, (since, 0)).await?;
-        let p99 = self.p99(&curve, 30.0);
-        self.record(name, Some(curve), 20, vec![p99])
+        let changed = self.change(Change::AllThree, name, (30.0, 20));
+        changed.await.map(drop)
     }
 
     /// SIGKILL at points that are spread over a change, while some kubeconfigs lead to another cluster.
@@ -178,7 +190,15 @@ impl Scenarios<'_> {
             // Requests that were open when the controller was killed may have completed the change.
             self.testbed.visited_again(before).await?;
             let fleet = &self.testbed.fleet;
-            let bounds = bounds_of_a_kill(fleet.most_redundant_applies(), fleet.counts());
+            let (redundant, counts) = (fleet.most_redundant_applies(), fleet.counts());
+            let bounds = vec![
+                Bound::required("≤ 1 redundant apply", redundant <= 1),
+                Bound::required("0 writes to another cluster", counts.foreign_writes == 0),
+                Bound::required(
+                    "0 requests with other credentials",
+                    counts.unauthorized == 0,
+                ),
+            ];
             let name = format!("SIGKILL during a change, {kills} times");
             self.record(&name, Some(curve), 30, bounds)?;
         }
@@ -190,25 +210,20 @@ impl Scenarios<'_> {
         Ok(())
     }
 
-    async fn settle(&mut self) -> anyhow::Result<()> {
-        let settled = self.testbed.settled(&mut self.controller);
-        self.bench.show("no more writes", settled).await
-    }
-
     fn reset(&mut self) -> anyhow::Result<()> {
         self.cpu_before = self.cpu()?;
         self.testbed.fleet.reset_counters();
         Ok(())
     }
 
-    /// CPU time of controller and simulator.
-    fn cpu(&self) -> anyhow::Result<[Duration; 2]> {
+    /// Seconds of controller and simulator.
+    fn cpu(&self) -> anyhow::Result<[f64; 2]> {
         Ok([self.controller.cpu()?, self.simulator.cpu()?])
     }
 
     fn start(&mut self) -> anyhow::Result<()> {
         self.controller = self.testbed.start_controller()?;
-        self.cpu_before[0] = Duration::ZERO;
+        self.cpu_before[0] = 0.0;
         Ok(())
     }
 
@@ -217,20 +232,20 @@ impl Scenarios<'_> {
         name: &str,
         change: Change,
         (since, excluded): (Duration, usize),
-    ) -> anyhow::Result<Curve> {
+    ) -> anyhow::Result<Vec<f64>> {
         let converged = self.testbed.converged(change, since, excluded);
-        let curve = self.bench.show(name, converged).await;
+        let curve = self.bench.progress.show(name, converged).await;
         self.controller.check_running()?;
         curve
     }
 
     /// The bound on the 99th percentile, in seconds; a minute for more than 5,000 runtimes and production settings.
-    fn p99(&self, curve: &Curve, seconds: f64) -> Bound {
+    fn p99(&self, curve: &[f64], seconds: f64) -> Bound {
         let settings = self.testbed.settings;
         let larger = settings.runtimes > 5_000 || settings.production;
         let full = if larger { 60.0 } else { seconds };
         let limit = self.bench.effort.choose(full, 60.0);
-        at_most(curve.quantile(0.99), limit, " s (p99)")
+        Bound::at_most(quantile(curve, 0.99), limit, " s (p99)")
     }
 
     fn one_percent(&self) -> usize {
@@ -241,28 +256,27 @@ impl Scenarios<'_> {
     fn record(
         &mut self,
         name: &str,
-        curve: Option<Curve>,
+        curve: Option<Vec<f64>>,
         requests: u32,
         mut bounds: Vec<Bound>,
     ) -> anyhow::Result<()> {
         let Settings {
             runtimes,
             production,
-            ..
         } = self.testbed.settings;
         let counts = self.testbed.fleet.counts();
         let each = |count: u64| number(count) / number(runtimes.max(1));
         let (now, before) = (self.cpu()?, self.cpu_before);
-        let [cpu, simulator] = [0, 1].map(|it| now[it].saturating_sub(before[it]).as_secs_f64());
-        let process = &self.controller;
-        let (memory, peak) = (process.memory("VmRSS")?, process.memory("VmHWM")?);
+        let [cpu, simulator] = [0, 1].map(|it| now[it] - before[it]);
+        let memory = |field| self.controller.memory(field);
+        let (memory, peak) = (memory("VmRSS")?, memory("VmHWM")?);
         let sent = each(counts.writes + counts.reads);
-        bounds.push(at_most(sent, f64::from(requests), " requests each"));
+        bounds.push(Bound::at_most(sent, f64::from(requests), " requests each"));
         // The speed of the machine cancels out.
-        let cpu_bound = at_most(cpu / simulator, 2.0, " × simulator");
+        let cpu_bound = Bound::at_most(cpu / simulator, 2.0, " × simulator");
         bounds.extend(self.bench.effort.choose(None, Some(cpu_bound)));
         if runtimes <= 5_000 {
-            let bound = at_most(peak, 64.0, " MiB");
+            let bound = Bound::at_most(peak, 64.0, " MiB");
             // A root store and a TLS configuration per runtime take memory that no bound has been set for.
             bounds.push(if production { bound.target() } else { bound });
         }
@@ -285,61 +299,6 @@ impl Scenarios<'_> {
     }
 }
 
-fn at_most(value: f64, limit: f64, unit: &str) -> Bound {
-    Bound::at_most(Estimate::exact(value), limit, unit)
-}
-
-/// What must not happen however often the controller is killed; `redundant` applies are those of the object with most of
-/// them.
-fn bounds_of_a_kill(redundant: u32, counts: Counts) -> Vec<Bound> {
-    let (foreign, other) = (counts.foreign_writes, counts.unauthorized);
-    vec![
-        Bound::required("≤ 1 redundant apply", redundant <= 1),
-        Bound::required("0 writes to another cluster", foreign == 0),
-        Bound::required("0 requests with other credentials", other == 0),
-    ]
-}
-
-/// Whether the 99th percentile is later by less than this percentage.
-fn is_near(curve: &Curve, healthy: &Curve, percent: f64) -> bool {
-    curve.quantile(0.99) < healthy.quantile(0.99) * (1.0 + percent / 100.0)
-}
-
 const ROUNDS: u32 = 3;
 /// Longer than a reconcile of all runtimes takes.
 const QUIET: Duration = Duration::from_secs(45);
-
-#[cfg(test)]
-mod tests {
-    use rstest::rstest;
-
-    use super::*;
-    use crate::report::Row;
-
-    #[rstest]
-    #[case::one_redundant_apply([1, 0, 0], true)]
-    #[case::two_redundant_applies([2, 0, 0], false)]
-    #[case::foreign_write([0, 1, 0], false)]
-    #[case::wrong_credentials([0, 0, 1], false)]
-    fn bounds_of_kills_allow_one_redundant_apply_only(
-        #[case] violations: [u32; 3],
-        #[case] met: bool,
-    ) {
-        let [redundant, foreign, other] = violations;
-        let counts = Counts {
-            foreign_writes: foreign.into(),
-            unauthorized: other.into(),
-            ..Counts::default()
-        };
-        let bounds = bounds_of_a_kill(redundant, counts);
-        let row = bounds.into_iter().fold(Row::new(["a"]), Row::bound);
-        assert_eq!(Table::new(["a"], vec![row]).meets_its_bounds(), met);
-    }
-
-    #[test]
-    fn five_percent_later_is_too_late() {
-        let curve = |seconds| Curve::new([seconds]);
-        assert!(is_near(&curve(10.499), &curve(10.0), 5.0));
-        assert!(!is_near(&curve(10.501), &curve(10.0), 5.0));
-    }
-}

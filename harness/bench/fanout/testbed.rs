@@ -17,7 +17,6 @@ use tokio::process::Command;
 use crate::environment::Bench;
 use crate::fleet::{Conditions, Expected, Fleet, FleetOptions};
 use crate::process::{Process, Program};
-use crate::statistics::Curve;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Settings {
@@ -38,15 +37,6 @@ impl Settings {
         }
     }
 
-    fn fleet(self) -> FleetOptions {
-        FleetOptions {
-            runtimes: self.runtimes,
-            client_certificates: self.production,
-            own_authorities: self.production,
-            conditions: self.conditions(),
-        }
-    }
-
     /// Sources that differ from those of every other version in all three.
     fn sources(self, version: u32) -> anyhow::Result<Sources> {
         let mut sources = Sources::of_version(version)?;
@@ -57,7 +47,6 @@ impl Settings {
     }
 }
 
-/// Everything but the controller.
 pub(super) struct Testbed<'a> {
     run: Run,
     cluster: Cluster,
@@ -86,8 +75,7 @@ impl<'a> Testbed<'a> {
         if !settings.production {
             options = options.with_env("GOGC", "off").with_env("GOMEMLIMIT", HEAP);
         }
-        let start = Cluster::start(&run, &setup.provider, &options);
-        let cluster = bench.show("start the control plane", start).await?;
+        let cluster = Cluster::start(&run, &setup.provider, &options).await?;
         let crds = Command::new(&bench.product).arg("crds").output().await?;
         ensure!(crds.status.success(), "crds: {crds:?}");
         cluster.apply(str::from_utf8(&crds.stdout)?).await?;
@@ -95,7 +83,13 @@ impl<'a> Testbed<'a> {
         if settings.production {
             control_plane = control_plane.with_shoot(serde_json::from_str(SHOOT)?);
         }
-        let fleet = Fleet::start(settings.fleet()).await?;
+        let fleet = Fleet::start(FleetOptions {
+            runtimes: settings.runtimes,
+            client_certificates: settings.production,
+            own_authorities: settings.production,
+            conditions: settings.conditions(),
+        });
+        let fleet = fleet.await?;
         let kubeconfig = cluster.direct_kubeconfig().await?.to_string();
         let testbed = Self {
             run,
@@ -110,8 +104,7 @@ impl<'a> Testbed<'a> {
         };
         testbed.control_plane.put_sources(&testbed.sources).await?;
         let members = testbed.fleet.members()?;
-        let fill = testbed.control_plane.fill(&members);
-        bench.show("fill the control plane", fill).await?;
+        testbed.control_plane.fill(&members).await?;
         Ok(testbed)
     }
 
@@ -122,6 +115,10 @@ impl<'a> Testbed<'a> {
 
     /// Starts the controller, which is not ready yet.
     pub(super) fn start_controller(&self) -> anyhow::Result<Process> {
+        self.controller.start(self.flags())
+    }
+
+    fn flags(&self) -> Vec<String> {
         let mut flags = controller_flags(&self.kubeconfig, "bench");
         if self.settings.production {
             flags.retain(|flag| !flag.starts_with("--controllers="));
@@ -129,10 +126,9 @@ impl<'a> Testbed<'a> {
         }
         let metrics = self.controller.metrics;
         flags.push(format!("--metrics-bind-address={metrics}"));
-        self.controller.start(flags)
+        flags
     }
 
-    /// Rotates the credentials of all runtimes and updates their kubeconfigs.
     pub(super) async fn rotate(&self) -> anyhow::Result<()> {
         self.fleet.rotate();
         self.control_plane.renew(&self.fleet.members()?).await
@@ -160,7 +156,7 @@ impl<'a> Testbed<'a> {
         change: Change,
         since: Duration,
         excluded: usize,
-    ) -> anyhow::Result<Curve> {
+    ) -> anyhow::Result<Vec<f64>> {
         let expected = self.settings.runtimes - excluded;
         let what = format!("the change on {expected} runtimes");
         let times = until(&what, LONGEST, || async {
@@ -170,7 +166,7 @@ impl<'a> Testbed<'a> {
             Ok(times)
         });
         let seconds = |time: Duration| time.saturating_sub(since).as_secs_f64();
-        Ok(Curve::new(times.await?.into_iter().map(seconds)))
+        Ok(times.await?.into_iter().map(seconds).collect())
     }
 
     /// When each runtime got the last object of a change. The ConfigMap has the revision of all sources, so it changes with
@@ -236,10 +232,8 @@ impl<'a> Testbed<'a> {
 
 /// Fields of `spec.shoot` of a `Runtime` as KEB writes them: three worker pools in three zones.
 const SHOOT: &str = include_str!("shoot.json");
-/// One round trip between controller and runtimes.
 const ROUND_TRIP: Duration = Duration::from_millis(100);
 const STATUSES: &str = "rt_bootstrapper_controller_status_updates_total";
-/// Certificates in the trust bundle of a landscape.
 const BUNDLE: usize = 40;
 /// The API server of the control plane collects no garbage below this size. With the defaults it collects several times in
 /// one scenario with 5,000 Runtimes, each time one and a half of the two cores for seconds.
@@ -248,3 +242,6 @@ const HEAP: &str = "8GiB";
 const STILL: Duration = Duration::from_secs(8);
 /// 10,000 runtimes have 30,000 statuses, of which 100 are written per second.
 const LONGEST: Duration = Duration::from_mins(10);
+
+#[cfg(test)]
+mod tests;

@@ -13,7 +13,6 @@ use rustls_pki_types::CertificateDer;
 use serde_json::{Value, json};
 use testkit::pki;
 
-#[derive(Debug)]
 pub(super) struct Identity {
     pub(super) id: String,
     address: Ipv4Addr,
@@ -23,7 +22,7 @@ pub(super) struct Identity {
 }
 
 /// The credentials that a runtime accepts.
-#[derive(Debug, Clone, Default)]
+#[derive(Default)]
 pub(super) struct Accepted {
     token: Option<String>,
     certificate: Option<CertificateDer<'static>>,
@@ -50,27 +49,30 @@ impl Identity {
         Ok(Arc::clone(&self.valid))
     }
 
-    /// The user of a kubeconfig, whose credentials are accepted from now on: a client certificate or a token.
-    pub(super) fn user(&self, certificate: bool, accepted: &mut Accepted) -> anyhow::Result<Value> {
-        if !certificate {
+    /// A kubeconfig whose credentials are accepted from now on: a client certificate or a token.
+    pub(super) fn kubeconfig(
+        &self,
+        port: u16,
+        certificate: bool,
+        accepted: &mut Accepted,
+    ) -> anyhow::Result<String> {
+        let user = if certificate {
+            let leaf = self.authority.leaf(&self.id)?;
+            accepted.certificate = Some(leaf.der.clone());
+            json!({
+                "client-certificate-data": BASE64.encode(&leaf.pem),
+                "client-key-data": BASE64.encode(leaf.key_pem()),
+            })
+        } else {
             let new = || format!("{}-{:032x}", self.id, fastrand::u128(..));
-            return Ok(json!({"token": accepted.token.get_or_insert_with(new)}));
-        }
-        let leaf = self.authority.leaf(&self.id)?;
-        accepted.certificate = Some(leaf.der.clone());
-        Ok(json!({
-            "client-certificate-data": BASE64.encode(&leaf.pem),
-            "client-key-data": BASE64.encode(leaf.key_pem()),
-        }))
-    }
-
-    pub(super) fn kubeconfig(&self, port: u16, user: &Value) -> String {
+            json!({"token": accepted.token.get_or_insert_with(new)})
+        };
         let cluster = json!({
             "server": format!("https://{}:{port}", self.address),
             "tls-server-name": self.server_name,
             "certificate-authority-data": BASE64.encode(self.authority.pem()),
         });
-        kubeconfig(&self.id, &cluster, user)
+        Ok(kubeconfig(&self.id, &cluster, &user))
     }
 }
 

@@ -24,10 +24,9 @@ use testkit::apiserver::respond::{Call, fault};
 use testkit::apiserver::{Asked, Body};
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 
-use super::conditions::{Conditions, Reach, RequestFault};
+use super::conditions::{Conditions, Fault};
 use super::{Runtime, Shared};
 
 /// Serves until `closing` is canceled.
@@ -59,13 +58,9 @@ async fn connection(shared: Arc<Shared>, mut tcp: TcpStream) -> anyhow::Result<(
         return Ok(());
     };
     let conditions = runtime.conditions();
-    match conditions.reach {
-        Reach::Up => {}
-        Reach::Refusing => return Ok(tcp.set_zero_linger()?),
-        Reach::Silent => {
-            tokio::io::copy(&mut tcp, &mut tokio::io::sink()).await?;
-            return Ok(());
-        }
+    if conditions.silent {
+        tokio::io::copy(&mut tcp, &mut tokio::io::sink()).await?;
+        return Ok(());
     }
     // A round trip for the handshake of TCP, which loopback does not have, and one for that of TLS.
     wait(conditions.latency * 2).await;
@@ -81,27 +76,25 @@ async fn connection(shared: Arc<Shared>, mut tcp: TcpStream) -> anyhow::Result<(
         reset: reset.clone(),
         shared: Arc::clone(&shared),
     });
-    let responses = respond_all(&mut stream, session);
-    if reset.run_until_cancelled(responses).await.is_none() {
-        stream.get_ref().0.set_zero_linger()?;
-    }
-    Ok(())
-}
-
-async fn respond_all(stream: &mut TlsStream<TcpStream>, session: Arc<Session>) {
     let service = service_fn(move |request| {
         let session = Arc::clone(&session);
         async move { Ok::<_, Infallible>(session.respond(request).await) }
     });
     let is_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
-    let io = TokioIo::new(stream);
-    // How a connection ends is decided by the client.
-    let _ = if is_h2 {
-        let builder = http2::Builder::new(TokioExecutor::new());
-        builder.serve_connection(io, service).await
-    } else {
-        http1::Builder::new().serve_connection(io, service).await
+    let io = TokioIo::new(&mut stream);
+    let responses = async {
+        // How a connection ends is decided by the client.
+        let _ = if is_h2 {
+            let builder = http2::Builder::new(TokioExecutor::new());
+            builder.serve_connection(io, service).await
+        } else {
+            http1::Builder::new().serve_connection(io, service).await
+        };
     };
+    if reset.run_until_cancelled(responses).await.is_none() {
+        stream.get_ref().0.set_zero_linger()?;
+    }
+    Ok(())
 }
 
 /// A request that has no response yet; a canceled one ends as well.
@@ -133,13 +126,13 @@ impl Session {
         let conditions = runtime.conditions();
         let number = runtime.requests.fetch_add(1, Ordering::Relaxed);
         let (injected, takes) = conditions.draw(&runtime.identity.id, number);
-        self.shared.counts().faults += u64::from(injected != RequestFault::None);
+        self.shared.counts().faults += u64::from(injected.is_some());
         let (head, body) = request.into_parts();
         let body = Limited::new(body, LARGEST_BODY).collect().await;
         wait(takes / 2).await;
         match injected {
-            RequestFault::Stalled => std::future::pending().await,
-            RequestFault::ResetBefore => self.reset().await,
+            Some(Fault::Stalled) => std::future::pending().await,
+            Some(Fault::ResetBefore) => self.reset().await,
             _ => {}
         }
         let response = match body {
@@ -154,7 +147,7 @@ impl Session {
             }
             Err(_) => fault(413, None),
         };
-        if injected == RequestFault::ResetAfter {
+        if injected == Some(Fault::ResetAfter) {
             self.reset().await;
         }
         wait(takes / 2).await;
@@ -169,7 +162,7 @@ impl Session {
     fn carry_out(
         &self,
         call: &Call<'_>,
-        injected: RequestFault,
+        injected: Option<Fault>,
         conditions: &Conditions,
     ) -> Response<Body> {
         let runtime = self.runtime();
@@ -181,17 +174,15 @@ impl Session {
             return fault(401, None);
         }
         match injected {
-            RequestFault::Throttled => {
-                return fault(429, Some(conditions.faults.retry_after.into()));
-            }
-            RequestFault::Failing => return fault(500, None),
+            Some(Fault::Throttled(seconds)) => return fault(429, Some(seconds)),
+            Some(Fault::Failing) => return fault(500, None),
             _ => {}
         }
         let asked = runtime.store.asked(call);
         let is_object = !asked.verb.is_empty() && !asked.resource.starts_with("selfsubject");
         let is_write = is_object && !matches!(*call.method, Method::GET | Method::HEAD);
         self.shared.counts().reads += u64::from(!is_write);
-        if is_write && injected == RequestFault::Conflicting {
+        if is_write && injected == Some(Fault::Conflicting) {
             return runtime.store.conflict(call);
         }
         let answer = runtime.store.respond(call);

@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use kube::Api;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::process::Command;
 
 use super::pod::{self, PodResult};
@@ -28,7 +28,6 @@ use testkit::until::until;
 #[derive(Debug)]
 pub(super) struct Comparison {
     pub(super) scenario: Scenario,
-    /// File of the Deployment.
     pub(super) manifest: PathBuf,
     pub(super) kubeconfig: PathBuf,
     pub(super) without: PodResult,
@@ -43,7 +42,6 @@ pub(super) struct Comparison {
     pub(super) kept: Option<String>,
 }
 
-/// Cluster, private registry and images of this step.
 pub(super) struct Environment {
     run: Run,
     pub(super) cluster: Cluster,
@@ -74,7 +72,6 @@ impl Environment {
         })
     }
 
-    /// Removes what is not kept.
     pub(super) async fn stop(self) -> anyhow::Result<()> {
         self.cluster.stop().await?;
         self.registry.stop().await?;
@@ -128,10 +125,8 @@ impl Environment {
     async fn prepare(&self, scenario: &Scenario) -> anyhow::Result<()> {
         let cluster = &self.cluster;
         install::unregister(cluster).await?;
-        let namespaces = [WITHOUT, WITH].map(|name| {
-            json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } })
-                .to_string()
-        });
+        let namespaces = [WITHOUT, WITH]
+            .map(|name| format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}}}}}"));
         cluster.delete(&namespaces.join("\n---\n")).await?;
         let place = Place {
             registry: &self.registry.host(),
@@ -148,7 +143,7 @@ impl Environment {
             let all: Api<Namespace> = Api::all(cluster.client());
             let is_deleted = || async { anyhow::Ok(all.get_metadata_opt(name).await?.is_none()) };
             until(
-                "the Namespace of an earlier demo is deleted",
+                "an earlier demo's Namespace is deleted",
                 TIMEOUT,
                 is_deleted,
             )

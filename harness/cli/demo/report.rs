@@ -1,9 +1,8 @@
 //! What the demo prints: a diff of the two Pods, one table, and a line for each measured time.
 //!
-//! Nothing is wider than 100 columns except commands to be copied. Color is used on a terminal only, and not when
-//! `NO_COLOR` is set (see no-color.org).
+//! Nothing is wider than 100 columns except commands to be copied. All text is colored: who prints it removes colors where
+//! there is no terminal.
 
-use std::io::IsTerminal as _;
 use std::time::Duration;
 
 use comfy_table::presets::{NOTHING, UTF8_FULL};
@@ -17,51 +16,15 @@ use e2e::landscape::shown;
 use e2e::synchronization::Rotation;
 use e2e::watching::Delivery;
 
-/// Whether text is colored.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Colors(bool);
-
-impl Colors {
-    pub(super) fn of_stdout() -> Self {
-        let is_set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-        let is_dumb = std::env::var_os("TERM").is_some_and(|value| value == "dumb");
-        Self(std::io::stdout().is_terminal() && !is_set("NO_COLOR") && !is_dumb)
-    }
-
-    /// The text in the color of an ANSI code.
-    fn paint(self, code: u8, text: &str) -> String {
-        if self.0 {
-            format!("\u{1b}[{code}m{text}\u{1b}[0m")
-        } else {
-            text.to_owned()
-        }
-    }
-
-    fn heading(self, title: &str, note: &str) -> String {
-        let (title, note) = (self.paint(BOLD, title), self.paint(DIM, note));
-        format!("\n  {title}  {note}\n")
-    }
-
-    /// A heading and a line for each fact that was measured.
-    fn step(self, title: &str, note: &str, facts: &[String]) -> String {
-        let mark = self.paint(GREEN, "✓");
-        let facts = facts.iter().map(|fact| format!("  {mark} {fact}\n"));
-        self.heading(title, note) + &facts.collect::<String>()
-    }
-}
-
 /// The first step: landscape, diff, table, and how to continue on a kept cluster.
-pub(super) fn comparison(comparison: &Comparison, colors: Colors) -> String {
-    let file = comparison.scenario.shown();
-    let title = format!("Landscape {}", comparison.scenario.landscape.name);
+pub(super) fn comparison(comparison: &Comparison) -> String {
+    let (landscape, file) = (&comparison.scenario.landscape, comparison.scenario.shown());
     let decisions = comparison.decisions.iter();
     let decisions = decisions.map(|it| it.split_once(": ").unwrap_or((it, "")));
     let decisions = decisions.map(|(feature, reason)| [feature, reason]);
     let verdict = match comparison.differences.join("\n    ") {
-        none if none.is_empty() => {
-            colors.paint(GREEN, &format!("  ✓ the Pod is as {file} expects"))
-        }
-        all => colors.paint(
+        none if none.is_empty() => paint(GREEN, &format!("  ✓ the Pod is as {file} expects")),
+        all => paint(
             RED,
             &format!("  ✗ the Pod is not as {file} expects:\n    {all}"),
         ),
@@ -71,54 +34,57 @@ pub(super) fn comparison(comparison: &Comparison, colors: Colors) -> String {
         shown(&comparison.manifest)
     );
     let facts = [
-        ["description", &comparison.scenario.landscape.description],
+        ["description", &landscape.description],
         ["workload", &workload],
     ];
     let stored = "as the API server stores them: - without, + with the webhook";
     [
-        colors.heading(&title, &file),
+        heading(&format!("Landscape {}", landscape.name), &file),
         table(NOTHING, facts),
-        colors.heading("Difference of the Pods", stored),
-        diff(comparison, colors),
-        colors.heading("Decisions", "as printed by preview for the same file"),
+        heading("Difference of the Pods", stored),
+        diff(comparison),
+        heading("Decisions", "as printed by preview for the same file"),
         table(NOTHING, decisions),
-        colors.heading("Result", "read from the API server and in the container"),
+        heading("Result", "read from the API server and in the container"),
         table(UTF8_FULL, results(comparison)),
         verdict + "\n",
-        commands(comparison, colors),
+        comparison
+            .kept
+            .as_ref()
+            .map_or_else(String::new, |kept| commands(comparison, kept)),
     ]
     .concat()
 }
 
 /// The second step.
-pub(super) fn rotation(rotation: &Rotation, colors: Colors) -> String {
+pub(super) fn rotation(rotation: &Rotation) -> String {
     let Rotation { runtime, host, .. } = rotation;
     let [arrived, decided] = [rotation.arrived, rotation.decided].map(seconds);
     let note = "a controller on KCP, the webhook on a runtime";
-    let lines = [
-        format!("the pull Secret on KCP gets credentials for another registry, {host}"),
-        format!("{arrived} later {runtime} has the same Secret"),
-        format!(
-            "{decided} later its webhook adds the pull Secret to a Pod with an image of {host}"
-        ),
-    ];
-    colors.step("A pull Secret changes on KCP", note, &lines)
+    heading("A pull Secret changes on KCP", note)
+        + &facts(&[
+            format!("the pull Secret on KCP gets credentials for another registry, {host}"),
+            format!("{arrived} later {runtime} has the same Secret"),
+            format!(
+                "{decided} later its webhook adds the pull Secret to a Pod with an image of {host}"
+            ),
+        ])
 }
 
 /// The third step.
-pub(super) fn delivery(delivery: &Delivery, colors: Colors) -> String {
+pub(super) fn delivery(delivery: &Delivery) -> String {
     let (runtime, manager) = (&delivery.runtime, delivery.manager);
     let [write, received, second] = [delivery.write, delivery.received, delivery.write_in_outage]
         .map(|span| format!("{:.0} ms", span.as_secs_f64() * 1_000.0));
     let after = seconds(delivery.received_after_outage);
     let note = "a watcher on a runtime, a gateway and a listener on KCP";
-    let lines = [
-        format!("a Kyma is created on runtime {runtime}; the write took {write}"),
-        format!("within {received} {manager} on KCP received the event"),
-        format!("KCP is unreachable, another Kyma is created; the write took {second}"),
-        format!("{after} after KCP is reachable again {manager} received that event, too"),
-    ];
-    colors.step("A change on a runtime is reported to KCP", note, &lines)
+    heading("A change on a runtime is reported to KCP", note)
+        + &facts(&[
+            format!("a Kyma is created on runtime {runtime}; the write took {write}"),
+            format!("within {received} {manager} on KCP received the event"),
+            format!("KCP is unreachable, another Kyma is created; the write took {second}"),
+            format!("{after} after KCP is reachable again {manager} received that event, too"),
+        ])
 }
 
 /// The last lines: the time, and what was left.
@@ -136,8 +102,22 @@ fn seconds(span: Duration) -> String {
     format!("{:.1} s", span.as_secs_f64())
 }
 
+fn paint(code: u8, text: &str) -> String {
+    format!("\u{1b}[{code}m{text}\u{1b}[0m")
+}
+
+fn heading(title: &str, note: &str) -> String {
+    format!("\n  {}  {}\n", paint(BOLD, title), paint(DIM, note))
+}
+
+fn facts(facts: &[String]) -> String {
+    let mark = paint(GREEN, "✓");
+    let lines = facts.iter().map(|fact| format!("  {mark} {fact}\n"));
+    lines.collect()
+}
+
 /// The whole Pod, not only a patch of it: `-` marks what it has without the webhook, `+` what it has with it.
-fn diff(comparison: &Comparison, colors: Colors) -> String {
+fn diff(comparison: &Comparison) -> String {
     let [before, after] = [&comparison.without, &comparison.with].map(|result| {
         let options = serde_saphyr::ser_options! { folded_wrap_chars: usize::MAX };
         serde_saphyr::to_string_with_options(&readable(&result.pod), options)
@@ -151,44 +131,30 @@ fn diff(comparison: &Comparison, colors: Colors) -> String {
             ChangeTag::Equal => DIM,
         };
         let text = format!("{} {}", change.tag(), change.value().trim_end());
-        format!("  {}\n", colors.paint(color, &text))
+        format!("  {}\n", paint(color, &text))
     });
     lines.collect()
 }
 
 /// A row for each fact, with a column for each Pod.
-fn results(comparison: &Comparison) -> [[String; 3]; 6] {
-    let without = ["without the webhook".to_owned()]
-        .into_iter()
-        .chain(facts_of(&comparison.without));
-    let with = ["with the webhook".to_owned()]
-        .into_iter()
-        .chain(facts_of(&comparison.with));
-    let mut columns = without.zip(with);
-    [
+fn results(comparison: &Comparison) -> impl Iterator<Item = [String; 3]> {
+    let without = facts_of("without the webhook", &comparison.without);
+    let with = facts_of("with the webhook", &comparison.with);
+    let names = [
         "",
         "Pod",
         "container",
         "image",
         "pull Secret",
         "in the container",
-    ]
-    .map(|name| {
-        let (without, with) = columns.next().unwrap_or_default();
-        let shown = |text: String| {
-            if text.is_empty() {
-                "–".to_owned()
-            } else {
-                text
-            }
-        };
-        [name.to_owned(), shown(without), shown(with)]
-    })
+    ];
+    let rows = names.into_iter().zip(without.into_iter().zip(with));
+    rows.map(|(name, (without, with))| [name.to_owned(), without, with])
 }
 
-/// Phase, container, images, pull Secret, and what the container printed.
-fn facts_of(result: &PodResult) -> [String; 5] {
-    let container = match waiting(&result.pod) {
+/// A title, then phase, container, images, pull Secret, and what the container printed.
+fn facts_of(title: &str, PodResult { pod, answers }: &PodResult) -> [String; 6] {
+    let container = match waiting(pod) {
         None => "started".to_owned(),
         // Container runtimes repeat the image at every level; the last level is the cause.
         Some((reason, message)) => match message.rfind("failed to ") {
@@ -196,39 +162,34 @@ fn facts_of(result: &PodResult) -> [String; 5] {
             Some(last) => format!("{reason}: … {}", &message[last..]),
         },
     };
-    let answers: Vec<&str> = result
-        .answers
-        .iter()
-        .map(|(text, _)| text.as_str())
-        .collect();
-    let phase = result.pod["status"]["phase"].as_str();
+    let names = |list: &Value, field: &str| {
+        let members = list.as_array().into_iter().flatten();
+        let names: Vec<_> = members.filter_map(|it| it[field].as_str()).collect();
+        names.join("\n")
+    };
+    let answers: Vec<_> = answers.iter().map(|(text, _)| text.as_str()).collect();
+    let phase = pod["status"]["phase"].as_str();
     [
+        title.to_owned(),
         phase.unwrap_or("unknown").to_owned(),
         container,
-        names(&result.pod["spec"]["containers"], "image"),
-        names(&result.pod["spec"]["imagePullSecrets"], "name"),
+        names(&pod["spec"]["containers"], "image"),
+        names(&pod["spec"]["imagePullSecrets"], "name"),
         answers.join("\n"),
     ]
+    .map(|text| {
+        if text.is_empty() {
+            "–".to_owned()
+        } else {
+            text
+        }
+    })
 }
 
-/// A field of every member of a list.
-fn names(list: &Value, field: &str) -> String {
-    let members = list.as_array().into_iter().flatten();
-    let names: Vec<_> = members
-        .filter_map(|member| member[field].as_str())
-        .collect();
-    names.join("\n")
-}
-
-/// How to continue on a kept cluster.
-fn commands(comparison: &Comparison, colors: Colors) -> String {
-    let Some(container) = &comparison.kept else {
-        return String::new();
-    };
+fn commands(comparison: &Comparison, container: &str) -> String {
     let kubectl = format!("docker exec {container} kubectl");
-    let (preview, kubeconfig) = (&comparison.preview, comparison.kubeconfig.display());
-    let mut text = colors.heading("Next", "the cluster is kept");
-    for (what, command) in [
+    let kubeconfig = comparison.kubeconfig.display();
+    let commands = [
         (
             "why the first Pod waits",
             format!("{kubectl} -n {WITHOUT} describe pod"),
@@ -241,16 +202,20 @@ fn commands(comparison: &Comparison, colors: Colors) -> String {
             "logs of the webhook",
             format!("{kubectl} -n kyma-system logs {LABEL}"),
         ),
-        ("the same decisions without a cluster", preview.clone()),
+        (
+            "the same decisions without a cluster",
+            comparison.preview.clone(),
+        ),
         (
             "your own kubectl",
             format!("export KUBECONFIG={kubeconfig}"),
         ),
-    ] {
-        let what = colors.paint(DIM, &format!("# {what}"));
-        text += &["\n", &what, "\n", &colors.paint(CYAN, &command), "\n"].concat();
-    }
-    text
+    ];
+    let commands = commands.map(|(what, command)| {
+        let what = paint(DIM, &format!("# {what}"));
+        format!("\n{what}\n{}\n", paint(CYAN, &command))
+    });
+    heading("Next", "the cluster is kept") + &commands.concat()
 }
 
 /// A table of at most 98 columns with a margin of two.
@@ -270,4 +235,79 @@ const GREEN: u8 = 32;
 const CYAN: u8 = 36;
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use anstream::adapter::strip_str;
+    use e2e::landscape::Scenario;
+    use serde_json::json;
+
+    use super::*;
+
+    fn example() -> Comparison {
+        let path = "kyma-project/rt-bootstrapper/pause:e2e";
+        let message = format!(
+            "failed to pull and unpack image \"replace.me/{path}\": failed to do request: no such host"
+        );
+        let waiting = json!({ "waiting": { "reason": "ErrImagePull", "message": message } });
+        let pod = |host: &str, status: Value, secrets: Value, answers| PodResult {
+            pod: json!({
+                "spec": {
+                    "containers": [{ "name": "pause", "image": format!("{host}/{path}") }],
+                    "imagePullSecrets": secrets,
+                },
+                "status": status,
+            }),
+            answers,
+        };
+        let pending = json!({ "phase": "Pending", "containerStatuses": [{ "state": waiting }] });
+        let running = json!({ "phase": "Running" });
+        let secrets = json!([{ "name": "registry-credentials" }]);
+        let answers = vec![("KYMA_FIPS_MODE_ENABLED=true".to_owned(), true)];
+        Comparison {
+            scenario: Scenario::first().unwrap(),
+            manifest: "scenarios/fixtures/pause-test1.yaml".into(),
+            kubeconfig: "demo.yaml".into(),
+            without: pod("replace.me", pending, Value::Null, Vec::new()),
+            with: pod("r.test:5000", running, secrets, answers),
+            decisions: vec!["applied  alter-img-registry: a long reason, ".repeat(6)],
+            preview: "runtime-bootstrapper preview".to_owned(),
+            differences: Vec::new(),
+            kept: None,
+        }
+    }
+
+    #[test]
+    fn report_has_diff_result_decisions_and_commands_in_a_hundred_columns() {
+        let mut example = example();
+        let text = strip_str(&comparison(&example)).to_string();
+        let longest = text.lines().map(|line| line.chars().count()).max();
+        assert!(
+            longest <= Some(100) && !text.contains("docker exec"),
+            "{text}"
+        );
+        example.kept = Some("kept-demo".to_owned());
+        example.differences.push("spec.x: is absent".to_owned());
+        let kept = strip_str(&comparison(&example)).to_string();
+        for (text, expected) in [
+            (
+                &text,
+                "-   - image: replace.me/kyma-project/rt-bootstrapper/pause:e2e",
+            ),
+            (
+                &text,
+                "+   - image: r.test:5000/kyma-project/rt-bootstrapper/pause:e2e",
+            ),
+            (&text, "ErrImagePull: … failed to do"),
+            (&text, "┆ registry-credentials"),
+            (&text, "KYMA_FIPS_MODE_ENABLED=true"),
+            (&text, "applied  alter-img-registry  a long"),
+            (&text, "✓ the Pod is as scenarios/eu-sovereign.yaml expects"),
+            (
+                &kept,
+                "docker exec kept-demo kubectl -n without-webhook describe pod",
+            ),
+            (&kept, "expects:\n    spec.x: is absent"),
+        ] {
+            assert!(text.contains(expected), "{expected} is not in\n{text}");
+        }
+    }
+}

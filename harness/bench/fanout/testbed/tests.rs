@@ -1,0 +1,158 @@
+//! The controller and 200 simulated runtimes, most of them with an injected fault.
+//!
+//! Every runtime has converged before its fault is injected, so one with the second version got it despite the fault.
+//! Runtimes that never respond are part of `harness bench fanout`.
+
+use std::ops::Range;
+
+use anyhow::Context as _;
+use api::bootstrapper::{ConditionStatus, READY, RuntimeBootstrapper};
+use clusters::control_plane::runtime_id;
+use clusters::images::{self, Profile};
+use clusters::progress::Progress;
+use kube::api::ListParams;
+use kube::{Api, ResourceExt as _};
+
+use super::*;
+use crate::fleet::Fault;
+use crate::report::{Effort, Options};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn faults_of_some_runtimes_do_not_affect_others() {
+    let progress = Progress::new();
+    images::binary(&progress, Profile::E2e).await.unwrap();
+    let options = Options {
+        check: true,
+        effort: Effort { quick: true },
+        core: Some(0),
+    };
+    let bench = Bench::new(&progress, &options).unwrap();
+    let settings = Settings {
+        runtimes: cases().len() * OF_EACH,
+        production: false,
+    };
+    let mut testbed = Testbed::start(&bench, settings).await.unwrap();
+    let mut flags = testbed.flags();
+    // Most runtimes fail at times, and all of them are to be tried.
+    flags.push("--max-failures=100%".to_owned());
+    let mut controller = testbed.controller.start(flags).unwrap();
+    let ran = run_cases(&mut testbed).await;
+    testbed.end().await.unwrap();
+    controller.check_running().unwrap();
+    ran.unwrap();
+}
+
+async fn run_cases(testbed: &mut Testbed<'_>) -> anyhow::Result<()> {
+    let cases = cases();
+    let first = Expected::of(&testbed.sources);
+    let converged = testbed.converged(Change::AllThree, Duration::ZERO, 0);
+    converged.await.context("first version")?;
+    // Sources are written before the installation ends, which would otherwise write to another cluster.
+    let resources = Api::<RuntimeBootstrapper>::all(testbed.cluster.client());
+    let all = 0..testbed.settings.runtimes;
+    let ready = || has_condition(&resources, all.clone(), ConditionStatus::True, None);
+    until("every runtime is ready", PATIENCE, ready).await?;
+
+    for ((_, _, conditions), numbers) in cases.iter().zip(groups()) {
+        for number in numbers {
+            let mut conditions = conditions.clone();
+            // Two runtimes with the same cluster would be another fault.
+            conditions.identity = conditions.identity.map(|it| format!("{it}-{number}"));
+            testbed.fleet.set(number..number + 1, &conditions);
+        }
+    }
+    testbed.change(Change::AllThree).await?;
+    let second = Expected::of(&testbed.sources);
+    // Those that do not converge come last, so each was tried as long as the slowest that did.
+    for ((what, reason, _), numbers) in cases.iter().zip(groups()) {
+        let Some(reason) = *reason else {
+            let arrived = || async { have(&testbed.fleet, numbers.clone(), &second) };
+            let arrived = until("the sources on the runtimes", PATIENCE, arrived).await;
+            arrived.context(*what)?;
+            continue;
+        };
+        let status = ConditionStatus::False;
+        let reported = || has_condition(&resources, numbers.clone(), status, Some(reason));
+        let reported = until("each has the reason", PATIENCE, reported).await;
+        reported.context(*what)?;
+        let kept = have(&testbed.fleet, numbers, &first);
+        kept.with_context(|| format!("{what}: written to"))?;
+    }
+    let counts = testbed.fleet.counts();
+    ensure!(counts.faults > 0, "no fault was injected: {counts:?}");
+    ensure!(counts.foreign_writes == 0, "other clusters: {counts:?}");
+    Ok(())
+}
+
+/// Whether condition `Ready` of all runtimes has this status and reason.
+async fn has_condition(
+    resources: &Api<RuntimeBootstrapper>,
+    numbers: Range<usize>,
+    status: ConditionStatus,
+    reason: Option<&str>,
+) -> anyhow::Result<()> {
+    let resources = resources.list(&ListParams::default()).await?;
+    let ready = |resource: &RuntimeBootstrapper| {
+        let conditions = &resource.status.as_ref()?.conditions;
+        conditions.iter().find(|it| it.kind == READY).cloned()
+    };
+    for name in numbers.map(runtime_id) {
+        let resource = resources.iter().find(|it| it.name_any() == name);
+        let ready = resource.and_then(ready);
+        let is_expected = ready.as_ref().is_some_and(|it| {
+            it.status == status && reason.is_none_or(|reason| it.reason == reason)
+        });
+        ensure!(is_expected, "{name}: {ready:?}");
+    }
+    Ok(())
+}
+
+/// Whether all of these runtimes have the objects.
+fn have(fleet: &Fleet, numbers: Range<usize>, objects: &[Expected]) -> anyhow::Result<()> {
+    for expected in objects {
+        let arrivals = fleet.arrivals(expected, Duration::ZERO);
+        let first = numbers.clone().find(|it| arrivals[*it].is_none());
+        ensure!(first.is_none(), "{}: not {first:?}", expected.place.name);
+    }
+    Ok(())
+}
+
+fn groups() -> impl Iterator<Item = Range<usize>> {
+    (0..).map(|number| number * OF_EACH..(number + 1) * OF_EACH)
+}
+
+/// Faults, the reason of `Ready` for not writing to such a runtime (one without it converges all the same), and conditions.
+fn cases() -> [(&'static str, Option<&'static str>, Conditions); 8] {
+    let faulty = Conditions::faulty;
+    let resets = [
+        (Fault::ResetBefore, SHARE / 2),
+        (Fault::ResetAfter, SHARE / 2),
+    ];
+    let mut special = [(); 3].map(|()| Conditions::default());
+    special[0].drip = Duration::from_millis(2);
+    special[1].expired = true;
+    special[2].identity = Some("00000000-another-cluster".to_owned());
+    let [slow, expired, other] = special;
+    [
+        ("no fault", None, Conditions::default()),
+        ("status 429", None, faulty(&[(Fault::Throttled(1), SHARE)])),
+        ("status 500", None, faulty(&[(Fault::Failing, SHARE)])),
+        // Of the writes alone.
+        (
+            "status 409",
+            None,
+            faulty(&[(Fault::Conflicting, SHARE * 8)]),
+        ),
+        ("resets", None, faulty(&resets)),
+        ("slow bodies", None, slow),
+        ("expired certificate", Some("TLSHandshakeFailed"), expired),
+        ("another cluster", Some("ClusterUIDChanged"), other),
+    ]
+}
+
+/// 200 in all.
+const OF_EACH: usize = 25;
+/// Per mille: a reconcile of a runtime has dozens of requests, and most reconciles are to succeed.
+const SHARE: u16 = 10;
+/// The time between two reconciles of a runtime that fails increases.
+const PATIENCE: Duration = Duration::from_mins(5);
