@@ -10,7 +10,7 @@
 mod configuration;
 mod effect;
 pub(crate) mod object;
-mod observation;
+pub(crate) mod observation;
 pub(crate) mod pod;
 mod request;
 
@@ -47,19 +47,23 @@ mod workload;
 mod prelude {
     pub(super) use super::observation::expect;
     pub(super) use super::pod::items;
-    pub(super) use super::{A_WHILE, consistently, eventually, random};
+    pub(super) use super::{A_WHILE, check, consistently, equal, eventually, random};
     pub(super) use crate::scenario::{ObjectRef, Scenario};
-    pub(super) use anyhow::{Context as _, Result, bail, ensure};
+    pub(super) use anyhow::{Context as _, bail, ensure};
     pub(super) use cucumber::gherkin::Step;
     pub(super) use cucumber::{given, then, when};
     pub(super) use http::Method;
     pub(super) use serde_json::{Value, json};
     pub(super) use std::time::Duration;
+
+    /// Steps give nothing.
+    pub(super) type Result<T = ()> = anyhow::Result<T>;
 }
 
+use std::fmt::Display;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use testkit::until::{holds, until};
 
 /// Longest wait for anything that a scenario expects.
@@ -81,6 +85,18 @@ pub(crate) async fn consistently<T>(
 ) -> Result<()> {
     let probe = &probe;
     Ok(holds(what, span, move || probe()).await?)
+}
+
+/// An error with what was seen, unless it is as expected.
+pub(crate) fn check(is_expected: bool, seen: impl Display) -> Result<()> {
+    ensure!(is_expected, "{seen}");
+    Ok(())
+}
+
+/// An error with both, unless they are equal.
+pub(crate) fn equal<T: PartialEq + Display>(expected: &T, seen: &T) -> Result<()> {
+    let both = format!("expected {expected}\nseen     {seen}");
+    check(expected == seen, both)
 }
 
 /// Sixteen hexadecimal digits, for names and values that no other scenario has.

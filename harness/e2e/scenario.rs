@@ -23,6 +23,7 @@ use serde_json::Value;
 
 use crate::client::Client;
 use crate::definitions::random;
+use crate::matching::walk;
 
 /// A cluster of an environment.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -134,25 +135,30 @@ impl Scenario {
         object
     }
 
+    /// The text that the scenario sent last to create an object.
+    pub(crate) fn sent(&self, object: &ObjectRef) -> Result<&Value> {
+        let sent = self.observed.described.get(&self.resolved(object));
+        sent.with_context(|| format!("no step describes or sends {object}"))
+    }
+
+    /// The object before the last step that changed or compared it.
+    pub(crate) fn earlier(&self, object: &ObjectRef) -> Result<&Value> {
+        let before = self.observed.before.get(&self.resolved(object));
+        before.with_context(|| format!("no earlier step saw {object}"))
+    }
+
     /// Reads a YAML document of a step; keys and texts that are a name of the scenario become the name on the cluster.
     pub(crate) fn yaml(&self, text: &str) -> Result<Value> {
         let mut value: Value = serde_saphyr::from_str(text).context("not a YAML document")?;
-        self.rename(&mut value);
-        Ok(value)
-    }
-
-    fn rename(&self, value: &mut Value) {
-        match value {
+        walk(&mut value, &|value| match value {
             Value::String(text) => *text = self.resolve(text),
-            Value::Array(items) => items.iter_mut().for_each(|item| self.rename(item)),
             Value::Object(fields) => {
-                for (key, mut value) in std::mem::take(fields) {
-                    self.rename(&mut value);
-                    fields.insert(self.resolve(&key), value);
-                }
+                let own = std::mem::take(fields).into_iter();
+                *fields = own.map(|(key, it)| (self.resolve(&key), it)).collect();
             }
             _ => {}
-        }
+        });
+        Ok(value)
     }
 
     /// Runs everything that was registered, the newest first, and gives each failure in the order in which it happened.

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use clusters::cluster::{Cluster, ClusterOptions};
 use clusters::evidence::Evidence;
+use clusters::images;
 use clusters::progress::Progress;
 use clusters::registry::Registry;
 use clusters::setup::Setup;
@@ -116,6 +117,15 @@ impl Admission {
             webhook.knows_trust_bundle(true).await?;
         }
         Ok(())
+    }
+
+    /// Installs the product as `manifests` prints it without the flag `--landscape`.
+    pub(crate) async fn install_without_landscape(&self) -> Result<()> {
+        let binary = images::built_binary(images::Profile::E2e);
+        let image = &self.fixtures.webhook.reference;
+        let product = Product::printed_by(&binary, image, &[]).await?;
+        product.apply(&self.cluster).await?;
+        product.rolled_out(&self.cluster).await
     }
 
     /// Removes what is not kept. A scenario's own environment ends like the shared one.

@@ -9,7 +9,7 @@ use crate::scenario::Cluster;
 /// Changes one field, or removes it, and waits until the document is active.
 #[given(regex = r"^(\w+) (?:in the configuration is (.+)|is absent from the configuration)$")]
 #[when(regex = r"^(\w+) in the configuration is set to (.+)$")]
-async fn field(scenario: &mut Scenario, key: String, value: String) -> Result<()> {
+async fn field(scenario: &mut Scenario, key: String, value: String) -> Result {
     restore_later(scenario, &config_map()).await?;
     let webhook = webhook(scenario)?;
     let mut document = webhook.configuration().await?;
@@ -25,7 +25,7 @@ async fn field(scenario: &mut Scenario, key: String, value: String) -> Result<()
 
 /// Replaces the whole document by a valid one, and waits until it is active.
 #[given(regex = r#"^the configuration is (?:(\{.+\})|file "([^"]+)")$"#)]
-async fn replaced(scenario: &mut Scenario, document: String, file: String) -> Result<()> {
+async fn replaced(scenario: &mut Scenario, document: String, file: String) -> Result {
     restore_later(scenario, &config_map()).await?;
     let document = if file.is_empty() {
         scenario.yaml(&document)?
@@ -37,7 +37,7 @@ async fn replaced(scenario: &mut Scenario, document: String, file: String) -> Re
 
 /// Writes a text, valid or not.
 #[when("the configuration document is:")]
-async fn written(scenario: &mut Scenario, step: &Step) -> Result<()> {
+async fn written(scenario: &mut Scenario, step: &Step) -> Result {
     restore_later(scenario, &config_map()).await?;
     let text = step.docstring.as_deref().context("no document")?.trim();
     let answer = webhook(scenario)?.write_configuration(text).await?;
@@ -46,42 +46,32 @@ async fn written(scenario: &mut Scenario, step: &Step) -> Result<()> {
 }
 
 #[then(regex = r#"^the configuration is rejected with "(.+)"$"#)]
-async fn rejected(scenario: &mut Scenario, reason: String) -> Result<()> {
+async fn rejected(scenario: &mut Scenario, reason: String) -> Result {
     let series = "rt_bootstrapper_configuration_last_reload_successful";
-    every_replica(scenario, "the configuration is rejected", async |replica| {
+    let probe = async |replica: &Replica| {
         let valid = replica.metrics().await?.value(series);
         let (ready, text) = replica.health("/readyz").await?;
-        ensure!(
-            valid.is_some_and(|it| it < 0.5)
-                && ready
-                && text.contains(&reason)
-                && text.contains("last valid one is active"),
-            "{series} {valid:?}, ready {ready}: {text}"
-        );
-        Ok(())
-    })
-    .await
+        let seen = format!("{series} {valid:?}, ready {ready}: {text}");
+        let is_explained = text.contains(&reason) && text.contains("last valid one is active");
+        check(
+            ready && is_explained && valid.is_some_and(|it| it < 0.5),
+            seen,
+        )
+    };
+    webhook(scenario)?
+        .each("the configuration is rejected", probe)
+        .await
 }
 
 #[then("no replica of component webhook was restarted")]
-async fn not_restarted(scenario: &mut Scenario) -> Result<()> {
+async fn not_restarted(scenario: &mut Scenario) -> Result {
     let now = starts(&webhook(scenario)?).await?;
     let before = scenario.observed.noted("starts")?;
-    ensure!(now == *before, "before {before}, now {now}");
-    Ok(())
+    check(now == *before, format!("before {before}, now {now}"))
 }
 
 async fn starts(webhook: &Webhook) -> Result<Value> {
     Ok(json!(restarts(&webhook.pods().await?)))
-}
-
-/// Waits until `probe` succeeds for every replica of the webhook.
-pub(crate) async fn every_replica(
-    scenario: &Scenario,
-    what: &str,
-    probe: impl AsyncFn(&Replica) -> Result<()>,
-) -> Result<()> {
-    webhook(scenario)?.each(what, probe).await
 }
 
 /// The webhook of the cluster that the scenario is about.

@@ -12,10 +12,10 @@ async fn mutated(
     not: String,
     only: String,
     named: String,
-) -> Result<()> {
+) -> Result {
     let named = features(&named)?;
     let (not, only) = (!not.is_empty(), !only.is_empty());
-    let sent = scenario.observed.sent(&scenario.resolved(&pod))?.clone();
+    let sent = scenario.sent(&pod)?.clone();
     expect(scenario, &pod, |seen| {
         for feature in api::Feature::ALL {
             let changed = changed(feature, &sent, seen);

@@ -16,7 +16,7 @@ async fn watcher(
     resource: String,
     field: String,
     manager: String,
-) -> Result<()> {
+) -> Result {
     let installed: Value = serde_saphyr::from_str(WATCHERS)?;
     let found = items(&installed).find(|it| it["name"] == name.as_str());
     let found = found.with_context(|| format!("no Watcher {name:?} is installed"))?;
@@ -31,13 +31,12 @@ async fn watcher(
     let entry =
         items(&live["webhooks"]).find(|it| it["name"] == format!("kcp-system.{name}.{GROUP}"));
     let path = &entry.context("no entry of the Watcher")?["clientConfig"]["service"]["path"];
-    ensure!(*path == format!("/validate/{manager}"), "{path}");
-    Ok(())
+    check(*path == format!("/validate/{manager}"), path)
 }
 
 /// When the step ends, no replica has an event to deliver, and later steps look at further events only.
 #[given(expr = "{object} that manager {string} has received an event for")]
-async fn known(scenario: &mut Scenario, object: ObjectRef, name: String) -> Result<()> {
+async fn known(scenario: &mut Scenario, object: ObjectRef, name: String) -> Result {
     let env = scenario.environment_of::<View>()?;
     let mut text = kyma();
     if object.kind != "Kyma" {
@@ -59,7 +58,7 @@ async fn subresource_patched(
     subresource: String,
     object: ObjectRef,
     step: &Step,
-) -> Result<()> {
+) -> Result {
     let text = document(scenario, step)?;
     let (client, path) = at(scenario, &object).await?;
     let path = format!("{path}/{subresource}");
@@ -67,12 +66,7 @@ async fn subresource_patched(
 }
 
 #[when(regex = r"^(.+) is (patched|deleted) with dry run:?$")]
-async fn dry_run(
-    scenario: &mut Scenario,
-    object: ObjectRef,
-    how: String,
-    step: &Step,
-) -> Result<()> {
+async fn dry_run(scenario: &mut Scenario, object: ObjectRef, how: String, step: &Step) -> Result {
     let (method, text) = match how.as_str() {
         "patched" => (Method::PATCH, Some(document(scenario, step)?)),
         _ => (Method::DELETE, None),
@@ -84,7 +78,7 @@ async fn dry_run(
 }
 
 #[when(expr = "{int} Kymas are created in Namespace {string}")]
-async fn kymas(scenario: &mut Scenario, count: usize, namespace: String) -> Result<()> {
+async fn kymas(scenario: &mut Scenario, count: usize, namespace: String) -> Result {
     let env = scenario.environment_of::<View>()?;
     let mut kymas = Kymas::new(scenario.resolve(&namespace));
     for _ in 0..count {
@@ -95,7 +89,7 @@ async fn kymas(scenario: &mut Scenario, count: usize, namespace: String) -> Resu
 }
 
 #[given(expr = "Kymas are created continuously in Namespace {string}")]
-fn stream(scenario: &mut Scenario, namespace: String) -> Result<()> {
+fn stream(scenario: &mut Scenario, namespace: String) -> Result {
     let env = scenario.environment_of::<View>()?;
     let stream = KymaStream::start(env.shared(), scenario.resolve(&namespace));
     env.state().stream = Some(stream);
@@ -111,7 +105,7 @@ fn stream(scenario: &mut Scenario, namespace: String) -> Result<()> {
 #[then(
     regex = r#"^manager "([^"]+)" (receives an event for each of|has received no event for) the created Kymas$"#
 )]
-async fn for_kymas(scenario: &mut Scenario, name: String, what: String) -> Result<()> {
+async fn for_kymas(scenario: &mut Scenario, name: String, what: String) -> Result {
     let env = scenario.environment_of::<View>()?;
     let kymas = env.created_kymas().await?;
     let manager = env.manager(&name)?;
@@ -124,8 +118,10 @@ async fn for_kymas(scenario: &mut Scenario, name: String, what: String) -> Resul
         let mut missing = kymas.names.clone();
         missing.retain(|name| !received.contains(name));
         let count = kymas.names.len();
-        ensure!(missing.is_empty(), "of {count} Kymas not {missing:?}");
-        Ok(())
+        check(
+            missing.is_empty(),
+            format!("of {count} Kymas not {missing:?}"),
+        )
     })
     .await
 }

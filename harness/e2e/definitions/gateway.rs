@@ -6,7 +6,7 @@ use crate::watching::View;
 
 /// Without a fault, the last one ends.
 #[when(regex = "^KCP becomes (?:reachable again|unreachable: (.+))$")]
-async fn fault_changed(scenario: &mut Scenario, fault: String) -> Result<()> {
+async fn fault_changed(scenario: &mut Scenario, fault: String) -> Result {
     let env = scenario.environment_of::<View>()?;
     if fault.is_empty() {
         let injected = scenario.observed.noted("fault")?.as_str();
@@ -24,7 +24,7 @@ async fn fault_changed(scenario: &mut Scenario, fault: String) -> Result<()> {
 #[when(
     regex = r#"^a client with "([^"]+)" posts (?:to the gateway|an event for (.+) to the gateway)$"#
 )]
-async fn posts(scenario: &mut Scenario, client: String, object: String) -> Result<()> {
+async fn posts(scenario: &mut Scenario, client: String, object: String) -> Result {
     let env = scenario.environment_of::<View>()?;
     if object.is_empty() {
         let error = env.rejection(&client).await?;
@@ -49,7 +49,7 @@ async fn metric_increases(
     manager: String,
     at_least: String,
     by: u64,
-) -> Result<()> {
+) -> Result {
     let env = scenario.environment_of::<View>()?;
     let increase = async || {
         if manager.is_empty() {
@@ -71,14 +71,13 @@ async fn metric_increases(
     }
     eventually(&format!("{metric} increases"), async || {
         let now = increase().await?;
-        ensure!(now >= by, "it increased by {now}");
-        Ok(())
+        check(now >= by, format!("it increased by {now}"))
     })
     .await
 }
 
 #[when("the CA of both sides is rotated")]
-async fn rotated(scenario: &mut Scenario) -> Result<()> {
+async fn rotated(scenario: &mut Scenario) -> Result {
     let env = scenario.environment_of::<View>()?;
     let old = env.authority();
     let shared = env.clone();

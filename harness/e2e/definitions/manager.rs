@@ -16,7 +16,7 @@ async fn receives(
     what: String,
     object: ObjectRef,
     other: String,
-) -> Result<()> {
+) -> Result {
     let env = scenario.environment_of::<View>()?;
     let about = event_about(scenario, &object).await?;
     let manager = env.manager(&name)?;
@@ -38,11 +38,10 @@ async fn receives(
                 let news = news();
                 let ends = news.last().zip(news.first());
                 let span = ends.map(|(last, first)| last.1 - first.1);
-                ensure!(
+                check(
                     span >= Some(FOLLOW_UP_DELAY / 2),
-                    "{span:?} from first to last"
-                );
-                Ok(())
+                    format!("{span:?} from first to last"),
+                )
             })
             .await
         }
@@ -57,18 +56,16 @@ async fn receives(
             let received = manager.received(&about);
             let mut runtimes = received.iter().map(|it| it.0.runtime_id.as_ref());
             let is_right = runtimes.all(|it| it.is_some_and(|it| it.as_str() == sender));
-            ensure!(is_right, "not only from {sender}: {received:?}");
-            Ok(())
+            check(is_right, format!("not only from {sender}: {received:?}"))
         }
     }
 }
 
 /// No event during a span.
-pub(super) async fn none_for<T: Debug>(span: Duration, news: impl Fn() -> Vec<T>) -> Result<()> {
+pub(super) async fn none_for<T: Debug>(span: Duration, news: impl Fn() -> Vec<T>) -> Result {
     consistently("the manager receives no event", span, async || {
         let news = news();
-        ensure!(news.is_empty(), "{news:?}");
-        Ok(())
+        check(news.is_empty(), format!("{news:?}"))
     })
     .await
 }
@@ -92,7 +89,7 @@ pub(super) async fn event_about(scenario: &Scenario, object: &ObjectRef) -> Resu
 }
 
 #[then(expr = "manager {string} receives heartbeats from {int} watchers")]
-async fn heartbeats(scenario: &mut Scenario, name: String, count: usize) -> Result<()> {
+async fn heartbeats(scenario: &mut Scenario, name: String, count: usize) -> Result {
     let env = scenario.environment_of::<View>()?;
     env.has_heartbeats(&name, count).await
 }
@@ -100,7 +97,7 @@ async fn heartbeats(scenario: &mut Scenario, name: String, count: usize) -> Resu
 #[then(
     regex = r#"^manager "([^"]+)" reports the runtime as (?:responsive|unresponsive between (\d+) and (\d+) seconds after its last heartbeat)$"#
 )]
-async fn reports(scenario: &mut Scenario, name: String, least: String, most: String) -> Result<()> {
+async fn reports(scenario: &mut Scenario, name: String, least: String, most: String) -> Result {
     let env = scenario.environment_of::<View>()?;
     let unresponsive = !least.is_empty();
     let found = eventually("the manager reports it", async || {
@@ -119,7 +116,7 @@ async fn reports(scenario: &mut Scenario, name: String, least: String, most: Str
 
 /// The annotation of the Kyma on KCP that managers look up.
 #[when(regex = r#"^SkrDomain of Runtime "one" is set to "([^"]+)"$"#)]
-fn domain_set(scenario: &mut Scenario, domain: String) -> Result<()> {
+fn domain_set(scenario: &mut Scenario, domain: String) -> Result {
     let env = scenario.environment_of::<View>()?;
     env.set_domain(&domain);
     scenario.undo("restore the domain", async move {

@@ -14,7 +14,7 @@ use crate::synchronization::Leased;
 use crate::synchronization::pods::{PodStream, Tally};
 
 #[given(expr = "Pods that opt in are created continuously on runtime {string}")]
-async fn stream(scenario: &mut Scenario, name: String) -> Result<()> {
+async fn stream(scenario: &mut Scenario, name: String) -> Result {
     let env = synchronization(scenario)?;
     let stream = PodStream::start(env.cluster(&name)?.api.clone()).await?;
     env.state().pods = Some(stream);
@@ -24,7 +24,7 @@ async fn stream(scenario: &mut Scenario, name: String) -> Result<()> {
 #[then(
     regex = "^every created Pod (is mutated|mounts the ClusterTrustBundle|has the image and the pull Secret of one revision|finds exactly one webhook configuration)$"
 )]
-async fn every_pod(scenario: &mut Scenario, expected: String) -> Result<()> {
+async fn every_pod(scenario: &mut Scenario, expected: String) -> Result {
     if scenario.environment_of::<Leased>().is_err() {
         ensure!(expected == "is mutated", "of this suite's Pods: {expected}");
         return component::all_mutated(scenario);
@@ -37,8 +37,7 @@ async fn every_pod(scenario: &mut Scenario, expected: String) -> Result<()> {
         "finds exactly one webhook configuration" => &tally.registrations,
         _ => &tally.mixed,
     };
-    ensure!(odd.is_empty(), "of {} Pods: {odd:?}", tally.pods);
-    Ok(())
+    check(odd.is_empty(), format!("of {} Pods: {odd:?}", tally.pods))
 }
 
 /// What became of the Pods; the first call ends their creation.
@@ -53,7 +52,7 @@ async fn tally(env: &Arc<Leased>) -> Result<Arc<Tally>> {
 
 /// With the ClusterTrustBundle, which is the only feature whose effect on a running Pod changes.
 #[given(expr = "Pod {string} that opts in runs on runtime {string}")]
-async fn runs(scenario: &mut Scenario, name: String, cluster: String) -> Result<()> {
+async fn runs(scenario: &mut Scenario, name: String, cluster: String) -> Result {
     scenario.name(&name);
     let object = ObjectRef {
         runtime: Some(cluster),
@@ -66,25 +65,19 @@ async fn runs(scenario: &mut Scenario, name: String, cluster: String) -> Result<
         let status = &live["status"];
         ensure!(status["containerStatuses"][0]["ready"] == true, "{status}");
         let is_mutated = live["metadata"]["annotations"][MARKER] == "true";
-        ensure!(is_mutated, "it is not mutated");
-        Ok(())
+        check(is_mutated, "it is not mutated")
     })
     .await
 }
 
 #[then(regex = r#"^(Pod "[^"]+" on runtime "[^"]+") was not restarted$"#)]
-async fn not_restarted(scenario: &mut Scenario, mut object: ObjectRef) -> Result<()> {
+async fn not_restarted(scenario: &mut Scenario, mut object: ObjectRef) -> Result {
     object.namespace = Some("default".to_owned());
-    let object = scenario.resolved(&object);
     let now = existing(scenario, &object).await?;
-    let [before, now] = [scenario.observed.earlier(&object)?, &now].map(|pod| {
+    let [before, now] = [scenario.earlier(&object)?, &now].map(|pod| {
         let status = &pod["status"]["containerStatuses"][0];
-        json!([
-            pod["metadata"]["uid"],
-            status["restartCount"],
-            status["containerID"]
-        ])
+        let (uid, restarts) = (&pod["metadata"]["uid"], &status["restartCount"]);
+        json!([uid, restarts, status["containerID"]])
     });
-    ensure!(before == now, "before {before}, now {now}");
-    Ok(())
+    equal(&before, &now)
 }

@@ -9,22 +9,35 @@ use crate::client::Write;
 use crate::synchronization::control_plane::{Runtime, named_config_map, runtime_path};
 use crate::synchronization::kim::Destination;
 use crate::synchronization::source::Source;
-use crate::synchronization::{Leased, RUNTIMES, number};
+use crate::synchronization::{Clusters, Leased, RUNTIMES, number};
 
 /// The environment of the scenario; the first call makes the end of the scenario wait for the controller.
 pub(crate) fn synchronization(scenario: &mut Scenario) -> Result<Arc<Leased>> {
     let env = scenario.environment_of::<Leased>()?;
     if !std::mem::replace(&mut env.state().is_begun, true) {
-        let clusters = env.clusters();
-        scenario.undo("wait for the controller", async move {
-            Box::pin(clusters.sources_observed()).await
-        });
+        later(
+            scenario,
+            &env,
+            "wait for the controller",
+            async |clusters| Box::pin(clusters.sources_observed()).await,
+        );
     }
     Ok(env)
 }
 
+/// Registers what the end of the scenario has to do with the clusters.
+pub(crate) fn later(
+    scenario: &mut Scenario,
+    env: &Leased,
+    what: impl Into<String>,
+    action: impl AsyncFnOnce(Arc<Clusters>) -> Result + 'static,
+) {
+    let clusters = env.clusters();
+    scenario.undo(what, async move { action(clusters).await });
+}
+
 /// Records the state that "is not modified" compares with. Every `Given` of this suite does it, so the last one counts.
-pub(crate) async fn record(scenario: &mut Scenario) -> Result<()> {
+pub(crate) async fn record(scenario: &mut Scenario) -> Result {
     let env = synchronization(scenario)?;
     for name in RUNTIMES {
         let cluster = env.cluster(name)?;
@@ -51,12 +64,12 @@ pub(crate) async fn record(scenario: &mut Scenario) -> Result<()> {
 }
 
 /// Names a Runtime; unless it is the permanent one, it is deleted at the end of the scenario.
-async fn add(scenario: &mut Scenario, name: &str, runtime: Runtime) -> Result<()> {
+async fn add(scenario: &mut Scenario, name: &str, runtime: Runtime) -> Result {
     let env = synchronization(scenario)?;
     scenario.alias(name, &runtime.name);
     if runtime.name != Runtime::permanent(0).name {
-        let (clusters, runtime) = (env.clusters(), runtime.clone());
-        scenario.undo(format!("remove Runtime {}", runtime.name), async move {
+        let (what, runtime) = (format!("remove Runtime {name}"), runtime.clone());
+        later(scenario, &env, what, async move |clusters| {
             Box::pin(clusters.remove(&runtime)).await
         });
     }
@@ -65,10 +78,9 @@ async fn add(scenario: &mut Scenario, name: &str, runtime: Runtime) -> Result<()
     env.state().runtimes.extend([named]);
     // The scenario owns the object: nothing has to be restored after a step that changes it.
     let path = runtime_path(&runtime.name);
-    if let Ok(answer) = env.kcp.api.ask(Method::GET, &path, None).await {
-        let how = Write::Create;
-        scenario.observed.wrote(&runtime.reference(), answer, how);
-    }
+    let answer = env.kcp.api.get(&path).await?;
+    let object = runtime.reference();
+    scenario.observed.wrote(&object, answer, Write::Create);
     record(scenario).await
 }
 
@@ -81,7 +93,7 @@ async fn exists(
     mode: String,
     wave: String,
     special: String,
-) -> Result<()> {
+) -> Result {
     if let Some(count) = runtimes.strip_suffix(" Runtimes") {
         return many(scenario, count.parse()?).await;
     }
@@ -100,7 +112,7 @@ async fn synchronized(
     name: &str,
     is_direct: bool,
     wave: Option<u32>,
-) -> Result<()> {
+) -> Result {
     let env = synchronization(scenario)?;
     let number = number(name)?;
     if is_direct && number == 0 {
@@ -131,7 +143,7 @@ async fn incomplete(
     name: &str,
     mode: Option<&str>,
     special: &str,
-) -> Result<()> {
+) -> Result {
     let env = synchronization(scenario)?;
     let has_cluster = ["webhook", "runtime ID"].contains(&special);
     let mut runtime = Runtime::fresh(name, number(name).ok().filter(|_| has_cluster));
@@ -139,58 +151,56 @@ async fn incomplete(
         runtime.id.clear();
     }
     env.kcp.put_runtime(&runtime.object(mode, None)).await?;
-    let own = runtime.cluster.map(|number| &env.runtimes[number]);
-    let mut kubeconfig = own.map(|cluster| cluster.kubeconfig.clone());
-    if special == "an address that does not respond" {
-        let mut elsewhere = env.runtimes[1].kubeconfig.clone();
-        elsewhere["clusters"][0]["cluster"]["server"] = json!("https://192.0.2.1:6443");
-        kubeconfig = Some(elsewhere);
-    }
-    if let Some(kubeconfig) = kubeconfig {
+    let is_elsewhere = special == "an address that does not respond";
+    let cluster = runtime.cluster.or(is_elsewhere.then_some(1));
+    if let Some(number) = cluster {
+        let mut kubeconfig = env.runtimes[number].kubeconfig.clone();
+        if is_elsewhere {
+            kubeconfig["clusters"][0]["cluster"]["server"] = json!("https://192.0.2.1:6443");
+        }
         let text = kubeconfig.to_string();
         env.kcp.put_kubeconfig(&runtime, &text).await?;
     }
     add(scenario, name, runtime).await
 }
 
-async fn many(scenario: &mut Scenario, count: usize) -> Result<()> {
+async fn many(scenario: &mut Scenario, count: usize) -> Result {
     let env = synchronization(scenario)?;
     let runtimes: Vec<Runtime> = (0..count).map(|_| Runtime::fresh("many", None)).collect();
     for runtime in &runtimes {
         env.kcp.put_runtime(&runtime.object(None, None)).await?;
     }
     env.state().many.clone_from(&runtimes);
-    let clusters = env.clusters();
-    scenario.undo(format!("remove {count} Runtimes"), async move {
-        for runtime in &runtimes {
-            Box::pin(clusters.remove(runtime)).await?;
-        }
-        Ok(())
-    });
+    later(
+        scenario,
+        &env,
+        "remove all Runtimes",
+        async move |clusters| {
+            for runtime in &runtimes {
+                Box::pin(clusters.remove(runtime)).await?;
+            }
+            Ok(())
+        },
+    );
     Ok(())
 }
 
 #[when(
     regex = r#"^the kubeconfig of Runtime "([^"]+)" (?:leads to runtime "([^"]+)"|contains "([^"]+)"|is deleted)$"#
 )]
-async fn kubeconfig(
-    scenario: &mut Scenario,
-    name: String,
-    cluster: String,
-    content: String,
-) -> Result<()> {
+async fn kubeconfig(scenario: &mut Scenario, name: String, of: String, content: String) -> Result {
     let env = synchronization(scenario)?;
     let runtime = env.runtime(&name)?;
-    if !cluster.is_empty() {
-        return leads_to(scenario, runtime, &cluster).await;
+    if !of.is_empty() {
+        leads_to(scenario, runtime, &of).await
+    } else if content.is_empty() {
+        env.kcp.delete_kubeconfig(&runtime).await
+    } else {
+        contains(scenario, runtime, &content).await
     }
-    if !content.is_empty() {
-        return contains(scenario, runtime, &content).await;
-    }
-    env.kcp.delete_kubeconfig(&runtime).await
 }
 
-async fn leads_to(scenario: &mut Scenario, runtime: Runtime, cluster: &str) -> Result<()> {
+async fn leads_to(scenario: &mut Scenario, runtime: Runtime, cluster: &str) -> Result {
     let env = synchronization(scenario)?;
     let kubeconfig = env.cluster(cluster)?.kubeconfig.to_string();
     env.kcp.put_kubeconfig(&runtime, &kubeconfig).await?;
@@ -201,23 +211,32 @@ async fn leads_to(scenario: &mut Scenario, runtime: Runtime, cluster: &str) -> R
             cluster: elsewhere,
             ..runtime.clone()
         };
-        let clusters = env.clusters();
-        scenario.undo("remove what was moved", async move {
-            Box::pin(clusters.remove(&moved)).await?;
-            Box::pin(clusters.remove(&runtime)).await
-        });
+        later(
+            scenario,
+            &env,
+            "remove what was moved",
+            async move |clusters| {
+                Box::pin(clusters.remove(&moved)).await?;
+                Box::pin(clusters.remove(&runtime)).await
+            },
+        );
     }
     Ok(())
 }
 
-async fn contains(scenario: &mut Scenario, runtime: Runtime, content: &str) -> Result<()> {
+async fn contains(scenario: &mut Scenario, runtime: Runtime, content: &str) -> Result {
     let env = synchronization(scenario)?;
     let cluster = env.cluster_of(&runtime)?;
-    let (clusters, restored) = (env.clusters(), runtime.clone());
-    scenario.undo("restore the kubeconfig", async move {
-        let kubeconfig = clusters.cluster_of(&restored)?.kubeconfig.to_string();
-        clusters.kcp.put_kubeconfig(&restored, &kubeconfig).await
-    });
+    let restored = runtime.clone();
+    later(
+        scenario,
+        &env,
+        "restore the kubeconfig",
+        async move |clusters| {
+            let kubeconfig = clusters.cluster_of(&restored)?.kubeconfig.to_string();
+            clusters.kcp.put_kubeconfig(&restored, &kubeconfig).await
+        },
+    );
     let mut secret = runtime.kubeconfig_object("");
     let mut kubeconfig = cluster.kubeconfig.clone();
     match content {
@@ -238,7 +257,7 @@ async fn contains(scenario: &mut Scenario, runtime: Runtime, content: &str) -> R
 }
 
 /// Adds to a kubeconfig what the controller must reject.
-fn reject(kubeconfig: &mut Value, content: &str) -> Result<()> {
+fn reject(kubeconfig: &mut Value, content: &str) -> Result {
     let leaf = kubeconfig["users"][0]["user"]["client-certificate-data"].clone();
     let cluster = &mut kubeconfig["clusters"][0]["cluster"];
     match content {
@@ -264,7 +283,7 @@ fn reject(kubeconfig: &mut Value, content: &str) -> Result<()> {
 
 /// The webhook and the sources as KIM writes them, and every replica of the webhook uses the sources.
 #[given(expr = "runtime {string} installed by KIM")]
-async fn installed_by_kim(scenario: &mut Scenario, name: String) -> Result<()> {
+async fn installed_by_kim(scenario: &mut Scenario, name: String) -> Result {
     incomplete(scenario, &name, None, "webhook").await?;
     let env = synchronization(scenario)?;
     let (runtime, cluster) = (env.runtime(&name)?, env.cluster(&name)?);
@@ -286,7 +305,7 @@ async fn installed_by_kim(scenario: &mut Scenario, name: String) -> Result<()> {
 }
 
 #[when(regex = r#"^Runtime "([^"]+)" is migrated to mode (direct|signal)$"#)]
-async fn migrated(scenario: &mut Scenario, name: String, mode: String) -> Result<()> {
+async fn migrated(scenario: &mut Scenario, name: String, mode: String) -> Result {
     let env = synchronization(scenario)?;
     let runtime = env.runtime(&name)?;
     let change = json!({ "metadata": { "labels": { (MODE): mode } } });
@@ -300,14 +319,13 @@ async fn migrated(scenario: &mut Scenario, name: String, mode: String) -> Result
     Ok(())
 }
 
-async fn is_orphaned(env: &Leased, runtime: &Runtime) -> Result<()> {
+async fn is_orphaned(env: &Leased, runtime: &Runtime) -> Result {
     let api = &env.cluster_of(runtime)?.api;
     let owner = named_config_map(api::names::SKR_NAMESPACE, OWNER_MARKER);
     eventually("the runtime is orphaned", async || {
         let left = env.kcp.bootstrapper(&runtime.name).await?;
         ensure!(left.is_null(), "{}", left["status"]["conditions"]);
-        ensure!(api.find(&owner).await?.is_none(), "{owner} exists");
-        Ok(())
+        check(api.find(&owner).await?.is_none(), format!("{owner} exists"))
     })
     .await
 }

@@ -8,23 +8,22 @@ use tokio::sync::Mutex;
 
 use super::pod::named;
 use super::prelude::*;
-use super::runtime::synchronization;
+use super::runtime::{later, synchronization};
 use crate::client::Write;
 use crate::synchronization::inventory::{inventory, with_fields_of};
-use crate::synchronization::number;
-use crate::synchronization::runtime_cluster::{deployment_path, webhook_path};
+use crate::synchronization::runtime_cluster::deployment_path;
 use crate::synchronization::source::Source;
+use crate::synchronization::{number, webhook_path};
 
 #[then(expr = "no object of the controller on runtime {string} is modified")]
-async fn unmodified(scenario: &mut Scenario, name: String) -> Result<()> {
+async fn unmodified(scenario: &mut Scenario, name: String) -> Result {
     let env = synchronization(scenario)?;
     let before = env.state().writes.get(&name).cloned();
     let before = before.context("the objects were not recorded")?;
     let cluster = env.cluster(&name)?;
     consistently("no object is modified", A_WHILE, async || {
         let now = cluster.writes().await?;
-        ensure!(now == before, "before {before}\nnow {now}");
-        Ok(())
+        check(now == before, format!("before {before}\nnow {now}"))
     })
     .await
 }
@@ -32,7 +31,7 @@ async fn unmodified(scenario: &mut Scenario, name: String) -> Result<()> {
 #[then(
     expr = "the ClusterTrustBundle and the ConfigMap on runtime {string} are applied exactly once"
 )]
-async fn applied_once(scenario: &mut Scenario, name: String) -> Result<()> {
+async fn applied_once(scenario: &mut Scenario, name: String) -> Result {
     let env = synchronization(scenario)?;
     let cluster = env.cluster(&name)?;
     let before = env.state().applies.get(&name).cloned();
@@ -48,20 +47,19 @@ async fn applied_once(scenario: &mut Scenario, name: String) -> Result<()> {
 }
 
 #[then(expr = "no object on runtime {string} has fields of field manager {string}")]
-async fn no_fields(scenario: &mut Scenario, name: String, manager: String) -> Result<()> {
+async fn no_fields(scenario: &mut Scenario, name: String, manager: String) -> Result {
     let env = synchronization(scenario)?;
     let api = &env.cluster(&name)?.api;
     eventually("no object has fields of the manager", async || {
         let objects = with_fields_of(api, &manager).await?;
-        ensure!(objects.is_empty(), "{objects:?}");
-        Ok(())
+        check(objects.is_empty(), format!("{objects:?}"))
     })
     .await
 }
 
 /// Waits until the cluster itself creates and deletes nothing more, and nothing of an earlier installation exists.
 #[given(expr = "the inventory of runtime {string} is recorded")]
-async fn inventory_recorded(scenario: &mut Scenario, name: String) -> Result<()> {
+async fn inventory_recorded(scenario: &mut Scenario, name: String) -> Result {
     let env = synchronization(scenario)?;
     let api = &env.cluster(&name)?.api;
     let last = Mutex::new(BTreeSet::new());
@@ -72,8 +70,10 @@ async fn inventory_recorded(scenario: &mut Scenario, name: String) -> Result<()>
         ensure!(changed.is_empty(), "{changed:?}");
         let mut old = now.iter().filter(|it| it.contains("rt-bootstrapper"));
         let old = old.next();
-        ensure!(old.is_none(), "of an earlier installation: {old:?}");
-        Ok(())
+        check(
+            old.is_none(),
+            format!("of an earlier installation: {old:?}"),
+        )
     })
     .await?;
     env.state().inventory = Some(last.lock().await.clone());
@@ -81,7 +81,7 @@ async fn inventory_recorded(scenario: &mut Scenario, name: String) -> Result<()>
 }
 
 #[then(expr = "the inventory of runtime {string} equals the recorded one")]
-async fn inventory_equal(scenario: &mut Scenario, name: String) -> Result<()> {
+async fn inventory_equal(scenario: &mut Scenario, name: String) -> Result {
     let env = synchronization(scenario)?;
     let before = env.state().inventory.clone();
     let before = before.context("no inventory was recorded")?;
@@ -90,40 +90,37 @@ async fn inventory_equal(scenario: &mut Scenario, name: String) -> Result<()> {
         let now = inventory(api).await?;
         let left: Vec<_> = now.difference(&before).collect();
         let lost: Vec<_> = before.difference(&now).collect();
-        ensure!(now == before, "left: {left:?}, lost: {lost:?}");
-        Ok(())
+        check(now == before, format!("left: {left:?}, lost: {lost:?}"))
     })
     .await
 }
 
-#[when(expr = "runtime {string} becomes {word}")]
-async fn becomes(scenario: &mut Scenario, name: String, state: String) -> Result<()> {
+#[when(regex = r#"^runtime "([^"]+)" becomes (reachable|unreachable)$"#)]
+async fn becomes(scenario: &mut Scenario, name: String, state: String) -> Result {
     let env = synchronization(scenario)?;
     let number = number(&name)?;
-    match state.as_str() {
-        "reachable" => env.admit(number).await,
-        "unreachable" => {
-            let clusters = env.clusters();
-            scenario.undo("make the runtime reachable", async move {
-                clusters.admit(number).await
-            });
-            env.shut_out(number).await
-        }
-        other => bail!("expected reachable or unreachable, got {other}"),
+    if state == "reachable" {
+        return env.admit(number).await;
     }
+    later(
+        scenario,
+        &env,
+        "make the runtime reachable",
+        async move |clusters| clusters.admit(number).await,
+    );
+    env.shut_out(number).await
 }
 
 #[when(
     regex = r#"^the API server of runtime "([^"]+)" (denies writes to Secrets|delays writes to ConfigMaps|accepts writes again)$"#
 )]
-async fn writes(scenario: &mut Scenario, name: String, how: String) -> Result<()> {
+async fn writes(scenario: &mut Scenario, name: String, how: String) -> Result {
     let env = synchronization(scenario)?;
     let number = number(&name)?;
     if how.starts_with("accepts") {
         return env.accept_writes(number).await;
     }
-    let clusters = env.clusters();
-    scenario.undo("accept writes", async move {
+    later(scenario, &env, "accept writes", async move |clusters| {
         clusters.accept_writes(number).await
     });
     if how.starts_with("denies") {
@@ -134,7 +131,7 @@ async fn writes(scenario: &mut Scenario, name: String, how: String) -> Result<()
 }
 
 #[then(expr = "the webhook on runtime {string} mutates a Pod that opts in")]
-async fn mutates(scenario: &mut Scenario, name: String) -> Result<()> {
+async fn mutates(scenario: &mut Scenario, name: String) -> Result {
     let env = synchronization(scenario)?;
     let api = &env.cluster(&name)?.api;
     let mut pod = named("dry-run");
@@ -142,8 +139,7 @@ async fn mutates(scenario: &mut Scenario, name: String) -> Result<()> {
     eventually("the Pod is mutated", async || {
         let answer = api.write(Write::DryRun, &pod).await?.good()?;
         let annotations = &answer.object["metadata"]["annotations"];
-        ensure!(annotations[MARKER] == "true", "{annotations}");
-        Ok(())
+        check(annotations[MARKER] == "true", annotations)
     })
     .await
 }
@@ -152,7 +148,7 @@ async fn mutates(scenario: &mut Scenario, name: String) -> Result<()> {
 #[then(
     regex = r#"^the status of RuntimeBootstrapper "([^"]+)" has the version, the ready replicas and the hashes of runtime "([^"]+)"$"#
 )]
-async fn status(scenario: &mut Scenario, name: String, cluster: String) -> Result<()> {
+async fn status(scenario: &mut Scenario, name: String, cluster: String) -> Result {
     let env = synchronization(scenario)?;
     let name = env.runtime(&name)?.name;
     let cluster = env.cluster(&cluster)?;
@@ -177,8 +173,7 @@ async fn status(scenario: &mut Scenario, name: String, cluster: String) -> Resul
             let named = &status["configuration"][field];
             ensure!(named == hash, "{field}: {named}, not {hash}");
         }
-        ensure!(status["configuration"]["revision"].is_string(), "{status}");
-        Ok(())
+        check(status["configuration"]["revision"].is_string(), status)
     })
     .await
 }
@@ -186,7 +181,7 @@ async fn status(scenario: &mut Scenario, name: String, cluster: String) -> Resul
 #[then(
     expr = "the webhook configuration on runtime {string} is deleted before the Deployment of the webhook"
 )]
-async fn deleted_first(scenario: &mut Scenario, name: String) -> Result<()> {
+async fn deleted_first(scenario: &mut Scenario, name: String) -> Result {
     let env = synchronization(scenario)?;
     let api = &env.cluster(&name)?.api;
     let wrong = Cell::new(false);
@@ -196,22 +191,22 @@ async fn deleted_first(scenario: &mut Scenario, name: String) -> Result<()> {
         let runs = deployment.is_some_and(|it| it["metadata"]["deletionTimestamp"].is_null());
         let is_called = api.find(&webhook_path()).await?.is_some();
         wrong.set(wrong.get() || (is_called && !runs));
-        ensure!(
+        check(
             !runs && !is_called,
-            "Deployment: {runs}, configuration: {is_called}"
-        );
-        Ok(())
+            format!("Deployment: {runs}, configuration: {is_called}"),
+        )
     })
     .await?;
-    ensure!(!wrong.get(), "Pods were sent to a deleted webhook");
-    Ok(())
+    check(!wrong.get(), "Pods were sent to a deleted webhook")
 }
 
 #[then(expr = "the Pods of the webhook on runtime {string} are not replaced")]
-async fn same_pods(scenario: &mut Scenario, name: String) -> Result<()> {
+async fn same_pods(scenario: &mut Scenario, name: String) -> Result {
     let env = synchronization(scenario)?;
     let before = env.state().pod_uids.get("webhook").cloned();
     let now = env.cluster(&name)?.webhook_pods().await?;
-    ensure!(before == Some(now.clone()), "before {before:?}, now {now}");
-    Ok(())
+    check(
+        before == Some(now.clone()),
+        format!("before {before:?}, now {now}"),
+    )
 }

@@ -12,7 +12,7 @@ use crate::synchronization::kim::{Key, Kim};
 #[given(
     regex = "^the KIM double is (running|stopped)(?: and acknowledges the (label|annotation))?$"
 )]
-fn double(scenario: &mut Scenario, state: String, key: String) -> Result<()> {
+fn double(scenario: &mut Scenario, state: String, key: String) -> Result {
     let env = synchronization(scenario)?;
     let key = match key.as_str() {
         "annotation" => Key::Annotation,
@@ -25,21 +25,20 @@ fn double(scenario: &mut Scenario, state: String, key: String) -> Result<()> {
 }
 
 #[then(expr = "KIM reconciles Runtime {string}")]
-async fn reconciles(scenario: &mut Scenario, name: String) -> Result<()> {
+async fn reconciles(scenario: &mut Scenario, name: String) -> Result {
     let env = synchronization(scenario)?;
     let name = env.runtime(&name)?.name;
     let before = env.state().reconciles.get(&name).copied().unwrap_or(0);
     let kim = env.kim()?;
     eventually("KIM reconciles the Runtime", async || {
         let now = kim.counts().get(&name).copied().unwrap_or(0);
-        ensure!(now > before, "{now} times in total");
-        Ok(())
+        check(now > before, format!("{now} times in total"))
     })
     .await
 }
 
 #[then(regex = r#"^(?:Runtime "([^"]+)"|(\d+) Runtimes) (?:is|are) (not )?signaled$"#)]
-async fn signaled(scenario: &mut Scenario, name: String, count: String, not: String) -> Result<()> {
+async fn signaled(scenario: &mut Scenario, name: String, count: String, not: String) -> Result {
     let env = synchronization(scenario)?;
     let runtimes = match count.parse::<usize>() {
         Err(_) => vec![env.runtime(&name)?],
@@ -52,10 +51,7 @@ async fn signaled(scenario: &mut Scenario, name: String, count: String, not: Str
     for runtime in &runtimes {
         let what = format!("Runtime {} is {not}signaled", runtime.name);
         if not.is_empty() {
-            let signaled = async || {
-                ensure!(env.is_signaled(runtime).await?, "it is not");
-                Ok(())
-            };
+            let signaled = async || check(env.is_signaled(runtime).await?, "it is not");
             eventually(&what, signaled).await?;
             continue;
         }
@@ -63,8 +59,7 @@ async fn signaled(scenario: &mut Scenario, name: String, count: String, not: Str
         let absent = async || {
             let live = env.kcp.runtime(&runtime.name).await?;
             let keys = keys(&live);
-            ensure!(keys == [&Value::Null, &Value::Null], "{keys:?}");
-            Ok(())
+            check(keys == [&Value::Null, &Value::Null], format!("{keys:?}"))
         };
         eventually(&what, absent).await?;
         consistently(&what, A_WHILE, absent).await?;
@@ -73,14 +68,13 @@ async fn signaled(scenario: &mut Scenario, name: String, count: String, not: Str
 }
 
 #[then(expr = "nothing of Runtime {string} is modified except the keys of the signal")]
-async fn only_keys(scenario: &mut Scenario, name: String) -> Result<()> {
+async fn only_keys(scenario: &mut Scenario, name: String) -> Result {
     let env = synchronization(scenario)?;
     let runtime = env.runtime(&name)?;
-    let before = scenario.observed.earlier(&runtime.reference())?;
+    let before = scenario.earlier(&runtime.reference())?;
     let before = without_keys(before.clone());
     let now = without_keys(env.kcp.runtime(&runtime.name).await?);
-    ensure!(now == before, "it was {before}, it is {now}");
-    Ok(())
+    check(now == before, format!("it was {before}, it is {now}"))
 }
 
 pub(crate) fn keys(runtime: &Value) -> [&Value; 2] {

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::prelude::*;
-use super::runtime::{record, synchronization};
+use super::runtime::{later, record, synchronization};
 use crate::synchronization::Leased;
 use crate::synchronization::control_plane::named_config_map;
 use crate::synchronization::controller::{Controller, DIRECT_STATE, SIGNAL_STATE};
@@ -17,7 +17,7 @@ async fn changes(
     source: String,
     runtime: String,
     change: String,
-) -> Result<()> {
+) -> Result {
     let env = synchronization(scenario)?;
     env.record_reconciles();
     let Ok(source) = source.parse::<Source>() else {
@@ -29,18 +29,12 @@ async fn changes(
             return api.delete(&source.on_skr()).await;
         }
         let fresh = source.fresh()?;
-        let key = match source {
-            Source::TrustBundle => "spec",
-            Source::PullSecret | Source::Configuration => "data",
-        };
-        let content = json!({ (key): fresh[key] });
+        // Only one of them has a value.
+        let content = json!({ "spec": fresh["spec"], "data": fresh["data"] });
         return api.patch(&source.on_skr(), &content).await.map(drop);
     }
     if change == "deleted" {
-        let clusters = env.clusters();
-        scenario.undo("create the source", async move {
-            clusters.kcp.renew(source).await
-        });
+        renew_later(scenario, &env, source);
         return env.kcp.delete(source).await;
     }
     env.record_applies().await?;
@@ -50,8 +44,14 @@ async fn changes(
     Ok(())
 }
 
+fn renew_later(scenario: &mut Scenario, env: &Leased, source: Source) {
+    later(scenario, env, "create the source", async move |clusters| {
+        clusters.kcp.renew(source).await
+    });
+}
+
 /// The new pull Secret keeps the credentials of the old one, as in a rotation.
-async fn all_change(env: &Leased) -> Result<()> {
+async fn all_change(env: &Leased) -> Result {
     env.record_applies().await?;
     let mark = random();
     for source in Source::ALL {
@@ -66,12 +66,9 @@ async fn all_change(env: &Leased) -> Result<()> {
 
 /// Deletes the object and what the controller has stored about it.
 #[given(regex = r"^source (pull Secret|ClusterTrustBundle|ConfigMap) has never existed on KCP$")]
-async fn never_existed(scenario: &mut Scenario, source: Source) -> Result<()> {
+async fn never_existed(scenario: &mut Scenario, source: Source) -> Result {
     let env = synchronization(scenario)?;
-    let clusters = env.clusters();
-    scenario.undo("create the source", async move {
-        clusters.kcp.renew(source).await
-    });
+    renew_later(scenario, &env, source);
     Controller::stop(&env.kcp).await?;
     env.kcp.delete(source).await?;
     let [signal, direct] = [SIGNAL_STATE, DIRECT_STATE]
@@ -95,12 +92,7 @@ async fn never_existed(scenario: &mut Scenario, source: Source) -> Result<()> {
 #[then(
     regex = r#"^runtime "([^"]+)" has (?:source (pull Secret|ClusterTrustBundle|ConfigMap) of KCP|the revision of the sources)(?: within (\d+) seconds)?$"#
 )]
-async fn has(
-    scenario: &mut Scenario,
-    runtime: String,
-    source: String,
-    limit: String,
-) -> Result<()> {
+async fn has(scenario: &mut Scenario, runtime: String, source: String, limit: String) -> Result {
     let env = synchronization(scenario)?;
     let cluster = env.cluster(&runtime)?;
     let Ok(source) = source.parse::<Source>() else {
@@ -120,13 +112,11 @@ async fn has(
 #[then(
     regex = r#"^the webhook on runtime "([^"]+)" uses (?:source (pull Secret|ClusterTrustBundle|ConfigMap)|all sources)$"#
 )]
-async fn uses(scenario: &mut Scenario, runtime: String, source: String) -> Result<()> {
+async fn uses(scenario: &mut Scenario, runtime: String, source: String) -> Result {
     let env = synchronization(scenario)?;
-    let sources = match source.parse::<Source>() {
-        Ok(source) => vec![source],
-        Err(_) => Source::ALL.to_vec(),
-    };
-    for source in sources {
+    let one = source.parse::<Source>().ok();
+    let named = |it: &Source| one.is_none_or(|one| one == *it);
+    for source in Source::ALL.into_iter().filter(named) {
         let original = env.kcp.source(source).await?;
         env.cluster(&runtime)?.uses(source, &original).await?;
     }

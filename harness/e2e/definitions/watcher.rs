@@ -5,8 +5,7 @@ use testkit::metrics::Samples;
 use super::prelude::*;
 use crate::watching::{GROUP, LIFECYCLE, REPLICAS, VERSION, View, kyma};
 
-#[when(regex = "^component watcher is (restarted|stopped|started|killed)$")]
-async fn component(scenario: &mut Scenario, change: String) -> Result<()> {
+pub(super) async fn component(scenario: &mut Scenario, change: &str) -> Result {
     let env = scenario.environment_of::<View>()?;
     let handle = env.clone();
     scenario.undo("start the watcher", async move {
@@ -14,7 +13,7 @@ async fn component(scenario: &mut Scenario, change: String) -> Result<()> {
         handle.has_heartbeats(LIFECYCLE, REPLICAS).await?;
         handle.runtime.has_delivered().await
     });
-    match change.as_str() {
+    match change {
         "restarted" => env.runtime.watcher.restart().await,
         "stopped" => env.runtime.watcher.stop().await,
         "started" => env.runtime.watcher.start(REPLICAS).await,
@@ -23,17 +22,19 @@ async fn component(scenario: &mut Scenario, change: String) -> Result<()> {
 }
 
 #[then("no replica of component watcher was restarted")]
-async fn not_restarted(scenario: &mut Scenario) -> Result<()> {
+async fn not_restarted(scenario: &mut Scenario) -> Result {
     let env = scenario.environment_of::<View>()?;
     let (before, now) = (&env.before.restarts, env.runtime.restarts().await?);
-    ensure!(*before == now, "restarts by Pod: {before:?}, then {now:?}");
-    Ok(())
+    check(
+        *before == now,
+        format!("restarts by Pod: {before:?}, then {now:?}"),
+    )
 }
 
 /// By the histogram of the watcher, which has a bucket for the limit. A write whose review has no answer takes three
 /// seconds, the time limit of the API server.
 #[then(regex = r"^no AdmissionReview was delayed by more than (\d+)ms$")]
-async fn not_delayed(scenario: &mut Scenario, limit: u64) -> Result<()> {
+async fn not_delayed(scenario: &mut Scenario, limit: u64) -> Result {
     let env = scenario.environment_of::<View>()?;
     let kymas = env.created_kymas().await?;
     let now = env.runtime.metrics().await?;
@@ -52,12 +53,14 @@ async fn not_delayed(scenario: &mut Scenario, limit: u64) -> Result<()> {
     ensure!(all >= created, "{all} reviews of {created} Kymas");
     ensure!(quick == all, "{} of {all} reviews", all - quick);
     let slowest = kymas.slowest;
-    ensure!(slowest < WITHOUT_ANSWER, "a write took {slowest:?}");
-    Ok(())
+    check(
+        slowest < WITHOUT_ANSWER,
+        format!("a write took {slowest:?}"),
+    )
 }
 
 #[then("the API server got an answer to every AdmissionReview")]
-async fn answered(scenario: &mut Scenario) -> Result<()> {
+async fn answered(scenario: &mut Scenario) -> Result {
     let env = scenario.environment_of::<View>()?;
     let now = env.runtime.api_server_metrics().await?;
     let before = &env.before.api_server;
@@ -68,8 +71,7 @@ async fn answered(scenario: &mut Scenario) -> Result<()> {
     let asked = increase("apiserver_admission_webhook_request_total")?;
     ensure!(asked > 0, "the API server sent no AdmissionReview");
     let failed = increase("apiserver_admission_webhook_fail_open_count")?;
-    ensure!(failed == 0, "{failed} of {asked} had no answer");
-    Ok(())
+    check(failed == 0, format!("{failed} of {asked} had no answer"))
 }
 
 #[when(
@@ -80,7 +82,7 @@ async fn posted(
     operation: String,
     object: ObjectRef,
     change: String,
-) -> Result<()> {
+) -> Result {
     let env = scenario.environment_of::<View>()?;
     let actual = scenario.resolved(&object);
     let review = review(&actual, &operation, &change)?;
@@ -95,7 +97,7 @@ async fn posted(
 
 /// The whole response. The message `event queued` has one of two endings: it depends on the disk of the node.
 #[then(expr = "the AdmissionReview is allowed with message {string}")]
-fn allowed(scenario: &mut Scenario, message: String) -> Result<()> {
+fn allowed(scenario: &mut Scenario, message: String) -> Result {
     let noted = scenario.observed.noted("posted AdmissionReview")?;
     let text = |place: usize| noted[place].as_str().unwrap_or_default();
     let message = message.replace(text(1), text(2));
@@ -108,8 +110,10 @@ fn allowed(scenario: &mut Scenario, message: String) -> Result<()> {
         let status = json!({ "metadata": {}, "status": "Success", "message": message });
         *response == json!({ "uid": noted[0], "allowed": true, "status": status })
     });
-    ensure!(is_expected, "expected one of {messages:?}: {response}");
-    Ok(())
+    check(
+        is_expected,
+        format!("expected one of {messages:?}: {response}"),
+    )
 }
 
 fn review(object: &ObjectRef, operation: &str, change: &str) -> Result<Value> {

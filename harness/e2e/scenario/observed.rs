@@ -33,18 +33,6 @@ impl Observed {
         self.last.as_ref().context("no request was sent")
     }
 
-    /// The text that the scenario sent last to create an object.
-    pub(crate) fn sent(&self, object: &ObjectRef) -> Result<&Value> {
-        let sent = self.described.get(object);
-        sent.with_context(|| format!("no step describes or sends {object}"))
-    }
-
-    /// The object before the last step that changed or compared it.
-    pub(crate) fn earlier(&self, object: &ObjectRef) -> Result<&Value> {
-        let before = self.before.get(object);
-        before.with_context(|| format!("no earlier step saw {object}"))
-    }
-
     pub(crate) fn note(&mut self, name: &'static str, value: Value) {
         self.noted.insert(name, value);
     }
