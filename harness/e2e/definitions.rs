@@ -45,9 +45,14 @@ mod workload;
 
 /// What most step definitions need.
 mod prelude {
-    pub(super) use super::observation::expect;
-    pub(super) use super::pod::items;
+    pub(super) use super::configuration::webhook;
+    pub(super) use super::object::{
+        create, document, existing, pair, remove_fields, restore_later,
+    };
+    pub(super) use super::observation::{content, expect};
+    pub(super) use super::pod::{items, named, plain};
     pub(super) use super::{A_WHILE, check, consistently, equal, eventually, random};
+    pub(super) use crate::client::{Client, Write};
     pub(super) use crate::scenario::{ObjectRef, Scenario};
     pub(super) use anyhow::{Context as _, bail, ensure};
     pub(super) use cucumber::gherkin::Step;
@@ -55,6 +60,18 @@ mod prelude {
     pub(super) use http::Method;
     pub(super) use serde_json::{Value, json};
     pub(super) use std::time::Duration;
+
+    #[cfg(feature = "clusters")]
+    pub(super) use super::{
+        object::{at, change, file_of_project},
+        observation::has_all,
+        runtime::{later, record, synchronization},
+    };
+    #[cfg(feature = "clusters")]
+    pub(super) use crate::{
+        admission::Admission, synchronization::Leased, synchronization::source::Source,
+        watching::View,
+    };
 
     /// Steps give nothing.
     pub(super) type Result<T = ()> = anyhow::Result<T>;

@@ -51,30 +51,12 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// All files of `scenarios/`, by name.
+    /// The first file of `scenarios/`, by name: what the demo shows.
     ///
     /// # Errors
-    /// When the folder cannot be read or holds no scenario.
-    pub fn files() -> anyhow::Result<Vec<PathBuf>> {
-        let folder = workspace::root().join("scenarios");
-        let entries = std::fs::read_dir(&folder).with_context(|| shown(&folder))?;
-        let mut files: Vec<PathBuf> = entries
-            .flatten()
-            .map(|entry| entry.path())
-            .filter(|path| path.extension().is_some_and(|ending| ending == "yaml"))
-            .collect();
-        files.sort();
-        ensure!(!files.is_empty(), "{}: no scenario in it", shown(&folder));
-        Ok(files)
-    }
-
-    /// The first of them: what the demo shows.
-    ///
-    /// # Errors
-    /// As [`Scenario::files`] and [`Scenario::load`].
+    /// As [`Scenario::load`], and when the folder has none.
     pub fn first() -> anyhow::Result<Self> {
-        let files = Self::files()?;
-        Self::load(&files[0])
+        Self::load(files()?.first().context("scenarios/ has no YAML file")?)
     }
 
     /// The text of a workload's manifest.
@@ -88,10 +70,7 @@ impl Scenario {
     /// The file of a workload's manifest.
     #[must_use]
     pub fn manifest_file(&self, workload: &Workload) -> PathBuf {
-        self.file
-            .parent()
-            .unwrap_or(Path::new(""))
-            .join(&workload.manifest)
+        self.file.with_file_name(&workload.manifest)
     }
 
     /// The file as people of this checkout know it.
@@ -104,8 +83,9 @@ impl Scenario {
     fn check(&self, text: &str) -> anyhow::Result<()> {
         let at = |key: &str| place(&self.file, line_of(text, key));
         let stem = self.file.file_stem().unwrap_or_default();
+        let is_same = stem == self.landscape.name.as_str();
         ensure!(
-            stem == self.landscape.name.as_str(),
+            is_same,
             "{}: the file is called {}",
             at("name:"),
             stem.display()
@@ -116,15 +96,21 @@ impl Scenario {
             .with_context(|| format!("{}: `config` is no configuration document", at("config:")))?;
         for workload in &self.landscape.workloads {
             let file = self.manifest_file(workload);
-            ensure!(
-                file.is_file(),
-                "{}: {} does not exist",
-                at(&workload.manifest),
-                shown(&file)
-            );
+            let (at, shown) = (at(&workload.manifest), shown(&file));
+            ensure!(file.is_file(), "{at}: {shown} does not exist");
         }
         Ok(())
     }
+}
+
+/// All files of `scenarios/`, by name.
+fn files() -> anyhow::Result<Vec<PathBuf>> {
+    let folder = workspace::root().join("scenarios");
+    let entries = std::fs::read_dir(&folder).with_context(|| shown(&folder))?;
+    let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    files.retain(|path| path.extension().is_some_and(|ending| ending == "yaml"));
+    files.sort();
+    Ok(files)
 }
 
 fn read(file: &Path) -> anyhow::Result<String> {

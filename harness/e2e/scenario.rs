@@ -4,10 +4,8 @@
 //! of that runs, the newest first, whatever fails; the errors are collected and fail the scenario.
 
 mod object;
-mod observed;
 
 pub use object::ObjectRef;
-pub(crate) use observed::Observed;
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -21,7 +19,7 @@ use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
 use serde_json::Value;
 
-use crate::client::Client;
+use crate::client::{Answer, Client, Write};
 use crate::definitions::random;
 use crate::matching::walk;
 
@@ -178,6 +176,41 @@ impl Scenario {
     }
 }
 
+/// What a scenario has sent and seen. Objects have their names on the cluster.
+#[derive(Debug, Default)]
+pub(crate) struct Observed {
+    /// Objects that steps describe and no step has sent yet, or the last text that was sent.
+    pub(crate) described: BTreeMap<ObjectRef, Value>,
+    /// Last request that wrote an object.
+    pub(crate) written: BTreeMap<ObjectRef, (Answer, Write)>,
+    /// Objects as they were before the step that changed or compared them.
+    pub(crate) before: BTreeMap<ObjectRef, Value>,
+    /// Last answer to any request of a step.
+    pub(crate) last: Option<Answer>,
+    /// Numbers and texts of one step for a later one, by a name.
+    noted: BTreeMap<&'static str, Value>,
+}
+
+impl Observed {
+    pub(crate) fn wrote(&mut self, object: &ObjectRef, answer: Answer, how: Write) {
+        self.last = Some(answer.clone());
+        self.written.insert(object.clone(), (answer, how));
+    }
+
+    pub(crate) fn last(&self) -> Result<&Answer> {
+        self.last.as_ref().context("no request was sent")
+    }
+
+    pub(crate) fn note(&mut self, name: &'static str, value: Value) {
+        self.noted.insert(name, value);
+    }
+
+    pub(crate) fn noted(&self, name: &'static str) -> Result<&Value> {
+        let noted = self.noted.get(name);
+        noted.with_context(|| format!("no earlier step noted the {name}"))
+    }
+}
+
 impl fmt::Debug for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Scenario")
@@ -236,18 +269,5 @@ mod tests {
         });
         assert!(scenario.end().await.is_empty());
         assert_eq!(pool.strong_count(), 0);
-    }
-
-    #[test]
-    fn names_of_the_scenario_are_replaced_in_documents() {
-        let mut scenario = Scenario::default();
-        let shop = scenario.name("shop");
-        let document = scenario
-            .yaml("namespaceFeatures: {shop: [a]}\nlist: [shop, shopping]")
-            .unwrap();
-        assert_eq!(
-            document,
-            serde_json::json!({"namespaceFeatures": {shop.as_str(): ["a"]}, "list": [shop, "shopping"]})
-        );
     }
 }

@@ -6,15 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::configuration::webhook;
-use super::object::{change, create, restore_later};
-use super::pod::named;
 use super::prelude::*;
 use super::{controller, watcher};
-use crate::admission::Admission;
 use crate::admission::second::Second;
 use crate::admission::webhook::{DEPLOYMENT, NAMESPACE};
-use crate::client::{Answer, Client, Write};
+use crate::client::Answer;
+use crate::rollout::restarted;
 
 #[given(
     "a runtime that does not serve ClusterTrustBundles and pulls the webhook from the private registry"
@@ -109,17 +106,12 @@ async fn note_failed_open(scenario: &mut Scenario) -> Result {
 )]
 async fn rolled_out(scenario: &mut Scenario, rate: u32, namespace: String) -> Result {
     note_failed_open(scenario).await?;
-    let environment = scenario.environment_of::<Admission>()?;
     let client = webhook(scenario)?.client;
     let over = Arc::new(AtomicBool::new(false));
     let namespace = scenario.resolve(&namespace);
     let creating = tokio::spawn(create_pods(client, namespace, rate, Arc::clone(&over)));
-    let annotations = json!({ "harness.test/restarted": random() });
-    let restart = json!({ "spec": { "template": { "metadata": { "annotations": annotations } } } });
-    let mut rolled = change(scenario, &deployment(), restart).await;
-    if rolled.is_ok() {
-        rolled = environment.product.rolled_out(&environment.cluster).await;
-    }
+    // It waits for the rollout.
+    let rolled = change(scenario, &deployment(), restarted()).await;
     over.store(true, Ordering::Relaxed);
     let pods = creating.await?;
     rolled?;

@@ -1,6 +1,5 @@
 //! The configuration document of the webhook.
 
-use super::object::{file_of_project, restore_later};
 use super::pod::restarts;
 use super::prelude::*;
 use crate::admission::webhook::{NAMESPACE, Replica, Webhook};

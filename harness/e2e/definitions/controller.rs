@@ -6,11 +6,8 @@ use api::runtimes::{KCP_NAMESPACE, ROLLOUT};
 use cucumber::gherkin::{Step, StepType};
 
 use super::prelude::*;
-use super::runtime::{later, record, synchronization};
-use crate::synchronization::Leased;
 use crate::synchronization::control_plane::named_config_map;
 use crate::synchronization::controller::{ACCOUNT, Controller, Installation};
-use crate::synchronization::source::Source;
 
 /// Installs the controller with its default flags at the end of the scenario.
 fn reinstall_later(scenario: &mut Scenario, env: &Leased) {

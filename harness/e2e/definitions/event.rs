@@ -1,10 +1,8 @@
 //! Objects that a Watcher selects: created and changed, so that the watcher sends events.
 
 use super::manager;
-use super::object::{at, create, document};
 use super::prelude::*;
-use crate::client::Write;
-use crate::watching::{GROUP, KymaStream, Kymas, View, WATCHED_BY, WATCHERS, kyma};
+use crate::watching::{GROUP, KymaStream, Kymas, WATCHED_BY, WATCHERS, kyma};
 
 /// The Watchers are installed with the suite; the API server asks the watcher for each of them.
 #[given(

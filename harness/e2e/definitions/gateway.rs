@@ -2,7 +2,6 @@
 
 use super::manager::event_about;
 use super::prelude::*;
-use crate::watching::View;
 
 /// Without a fault, the last one ends.
 #[when(regex = "^KCP becomes (?:reachable again|unreachable: (.+))$")]

@@ -4,7 +4,7 @@ use std::fmt::Debug;
 
 use super::prelude::*;
 use crate::watching::manager::body;
-use crate::watching::{DOMAIN, FOLLOW_UP_DELAY, OTHER_RUNTIME, RUNTIME, View};
+use crate::watching::{DOMAIN, FOLLOW_UP_DELAY, OTHER_RUNTIME, RUNTIME};
 
 /// "receives" waits for events; "has received no event" looks at those until now.
 #[then(

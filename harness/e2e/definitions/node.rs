@@ -3,7 +3,6 @@
 use clusters::cluster::PodTarget;
 use testkit::until::until;
 
-use super::object::existing;
 use super::observation::expect_within;
 use super::prelude::*;
 use crate::admission::Admission;

@@ -2,7 +2,6 @@
 
 use super::pod;
 use super::prelude::*;
-use crate::client::{Client, Write};
 use crate::runner::root;
 
 #[given(regex = r#"^Namespace "([^"]+)"(?: with (annotation|label) "([^"]+)")?$"#)]

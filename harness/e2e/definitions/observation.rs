@@ -4,9 +4,8 @@ use anyhow::anyhow;
 use testkit::until::until;
 
 use super::PATIENCE;
-use super::object::{document, ensure_written, existing, named, pair, read, strip_server_fields};
+use super::object::{ensure_written, named, read, strip_server_fields};
 use super::prelude::*;
-use crate::client::Write;
 use crate::matching::differences;
 
 /// "is deleted" waits and needs an earlier step that saw the object; "does not exist" looks for a while.

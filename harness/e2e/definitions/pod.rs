@@ -2,11 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::object::{create, pair, remove_fields};
-use super::observation::content;
 use super::prelude::*;
 use crate::admission::webhook::Webhook;
-use crate::client::{Client, Write};
 use crate::matching::walk;
 
 /// Image that every node has.

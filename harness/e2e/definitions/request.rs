@@ -1,8 +1,5 @@
 //! Requests to the admission endpoint: its protocol, and what it answers to anything else.
 
-use super::configuration::webhook;
-use super::object::{document, pair};
-use super::pod::{named, plain};
 use super::prelude::*;
 use crate::admission::webhook::{Replica, response, review};
 use crate::client::Write;

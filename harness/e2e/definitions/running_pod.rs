@@ -5,12 +5,7 @@ use std::sync::Arc;
 use api::names::MARKER;
 
 use super::component;
-use super::object::{create, existing};
-use super::pod::plain;
 use super::prelude::*;
-use super::runtime::synchronization;
-use crate::client::Write;
-use crate::synchronization::Leased;
 use crate::synchronization::pods::{PodStream, Tally};
 
 #[given(expr = "Pods that opt in are created continuously on runtime {string}")]

@@ -5,11 +5,9 @@ use std::sync::Arc;
 use api::runtimes::{FORCE_RECONCILIATION, MODE, MODE_DIRECT, MODE_SIGNAL, OWNER_MARKER};
 
 use super::prelude::*;
-use crate::client::Write;
 use crate::synchronization::control_plane::{Runtime, named_config_map, runtime_path};
 use crate::synchronization::kim::Destination;
-use crate::synchronization::source::Source;
-use crate::synchronization::{Clusters, Leased, RUNTIMES, number};
+use crate::synchronization::{Clusters, RUNTIMES, number};
 
 /// The environment of the scenario; the first call makes the end of the scenario wait for the controller.
 pub(crate) fn synchronization(scenario: &mut Scenario) -> Result<Arc<Leased>> {

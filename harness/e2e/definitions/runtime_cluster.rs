@@ -6,13 +6,9 @@ use std::collections::BTreeSet;
 use api::names::MARKER;
 use tokio::sync::Mutex;
 
-use super::pod::named;
 use super::prelude::*;
-use super::runtime::{later, synchronization};
-use crate::client::Write;
 use crate::synchronization::inventory::{inventory, with_fields_of};
 use crate::synchronization::runtime_cluster::deployment_path;
-use crate::synchronization::source::Source;
 use crate::synchronization::{number, webhook_path};
 
 #[then(expr = "no object of the controller on runtime {string} is modified")]

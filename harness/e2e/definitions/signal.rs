@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use api::runtimes::FORCE_RECONCILIATION;
 
-use super::object::remove_fields;
 use super::prelude::*;
-use super::runtime::synchronization;
 use crate::synchronization::kim::{Key, Kim};
 
 #[given(

@@ -3,8 +3,6 @@
 use std::time::Instant;
 
 use super::prelude::*;
-use super::runtime::{later, record, synchronization};
-use crate::synchronization::Leased;
 use crate::synchronization::control_plane::named_config_map;
 use crate::synchronization::controller::{Controller, DIRECT_STATE, SIGNAL_STATE};
 use crate::synchronization::source::{Source, random, with_hosts_of};

@@ -12,11 +12,9 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::PATIENCE;
-use super::object::{at, ensure_written, existing, restore_later};
+use super::object::ensure_written;
 use super::prelude::*;
-use crate::admission::Admission;
 use crate::admission::webhook::NAMESPACE;
-use crate::client::Write;
 use testkit::pki::client_config_of;
 use testkit::until::until;
 

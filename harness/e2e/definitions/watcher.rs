@@ -3,7 +3,7 @@
 use testkit::metrics::Samples;
 
 use super::prelude::*;
-use crate::watching::{GROUP, LIFECYCLE, REPLICAS, VERSION, View, kyma};
+use crate::watching::{GROUP, LIFECYCLE, REPLICAS, VERSION, kyma};
 
 pub(super) async fn component(scenario: &mut Scenario, change: &str) -> Result {
     let env = scenario.environment_of::<View>()?;

@@ -1,8 +1,5 @@
 //! Workloads: what users apply, and the Pods that controllers create from it.
 
-use super::configuration::webhook;
-use super::object::{document, existing, file_of_project, pair, remove_fields};
-use super::observation::has_all;
 use super::pod::{baseline, comparable};
 use super::prelude::*;
 use crate::matching::walk;
