@@ -46,9 +46,8 @@ mod workload;
 /// What most step definitions need.
 mod prelude {
     pub(super) use super::configuration::webhook;
-    pub(super) use super::object::{
-        create, document, existing, pair, remove_fields, restore_later,
-    };
+    pub(super) use super::object::{create, document, existing, file_of_project, pair};
+    pub(super) use super::object::{remove_fields, restore_later};
     pub(super) use super::observation::{content, expect};
     pub(super) use super::pod::{items, named, plain};
     pub(super) use super::{A_WHILE, check, consistently, equal, eventually, random};
@@ -63,7 +62,7 @@ mod prelude {
 
     #[cfg(feature = "clusters")]
     pub(super) use super::{
-        object::{at, change, file_of_project},
+        object::{at, change},
         observation::has_all,
         runtime::{later, record, synchronization},
     };
