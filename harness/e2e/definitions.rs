@@ -21,10 +21,6 @@ mod controller;
 #[cfg(feature = "clusters")]
 mod event;
 #[cfg(feature = "clusters")]
-mod gateway;
-#[cfg(feature = "clusters")]
-mod manager;
-#[cfg(feature = "clusters")]
 mod node;
 #[cfg(feature = "clusters")]
 mod running_pod;

@@ -1,7 +1,8 @@
-//! The watcher on the runtime: its replicas, its reviews, and what the API server says about it.
+//! The way from the watcher on the runtime to KCP: its replicas and reviews, the gateway, and faults between them.
 
 use testkit::metrics::Samples;
 
+use super::event::event_about;
 use super::prelude::*;
 use crate::watching::{GROUP, LIFECYCLE, REPLICAS, VERSION, kyma};
 
@@ -29,6 +30,92 @@ async fn not_restarted(scenario: &mut Scenario) -> Result {
         *before == now,
         format!("restarts by Pod: {before:?}, then {now:?}"),
     )
+}
+
+/// Without a fault, the last one ends.
+#[when(regex = "^KCP becomes (?:reachable again|unreachable: (.+))$")]
+async fn fault_changed(scenario: &mut Scenario, fault: String) -> Result {
+    let env = scenario.environment_of::<View>()?;
+    if fault.is_empty() {
+        let injected = scenario.observed.noted("fault")?.as_str();
+        return env.change_fault(injected.unwrap_or_default(), false).await;
+    }
+    scenario.observed.note("fault", json!(fault));
+    let (handle, injected) = (env.clone(), fault.clone());
+    scenario.undo(format!("end the fault: {fault}"), async move {
+        handle.change_fault(&injected, false).await?;
+        handle.runtime.has_delivered().await
+    });
+    env.change_fault(&fault, true).await
+}
+
+#[when(
+    regex = r#"^a client with "([^"]+)" posts (?:to the gateway|an event for (.+) to the gateway)$"#
+)]
+async fn client_posts(scenario: &mut Scenario, client: String, object: String) -> Result {
+    let env = scenario.environment_of::<View>()?;
+    if object.is_empty() {
+        let error = env.rejection(&client).await?;
+        scenario
+            .observed
+            .note("connection", json!({ "error": error }));
+        return Ok(());
+    }
+    let is_known = client == "the certificate of another runtime";
+    ensure!(is_known, "unknown client: {client}");
+    let object: ObjectRef = object.parse().map_err(anyhow::Error::msg)?;
+    let about = event_about(scenario, &object).await?;
+    env.post_as_other(about).await
+}
+
+/// Compares with the state before the first step of the scenario. Of the gateway it is the sum of Envoy's counters of
+/// rejected TLS handshakes.
+#[then(
+    regex = r#"^metric "([^"]+)" of (?:the gateway|manager "([^"]+)") increases by (at least )?(\d+)$"#
+)]
+async fn increases(
+    scenario: &mut Scenario,
+    metric: String,
+    manager: String,
+    at_least: String,
+    by: u64,
+) -> Result {
+    let env = scenario.environment_of::<View>()?;
+    let of_gateway = metric == "listener.ssl.handshake_errors";
+    let increase = async || {
+        let (before, now) = if of_gateway {
+            let now = env.gateway.handshake_errors().await?;
+            (env.before.handshake_errors, now)
+        } else {
+            let before = env.before.managers.get(manager.as_str());
+            let now = env.manager(&manager)?.metrics().count(&metric);
+            (before.map_or(0, |it| it.count(&metric)), now)
+        };
+        now.checked_sub(before).context("it was restarted")
+    };
+    if at_least.is_empty() {
+        return equal(&by, &increase().await?);
+    }
+    eventually(&format!("{metric} increases"), async || {
+        let now = increase().await?;
+        check(now >= by, format!("it increased by {now}"))
+    })
+    .await
+}
+
+#[when("the CA of both sides is rotated")]
+async fn rotated(scenario: &mut Scenario) -> Result {
+    let env = scenario.environment_of::<View>()?;
+    let old = env.authority();
+    let shared = env.clone();
+    scenario.undo("restore the certificates", async move {
+        let is_complete = shared.authority().pem() != old.pem();
+        if !is_complete {
+            shared.restore_certificates().await?;
+        }
+        shared.runtime.has_delivered().await
+    });
+    env.rotate().await
 }
 
 /// By the histogram of the watcher, which has a bucket for the limit. A write whose review has no answer takes three
@@ -63,9 +150,10 @@ async fn not_delayed(scenario: &mut Scenario, limit: u64) -> Result {
 async fn answered(scenario: &mut Scenario) -> Result {
     let env = scenario.environment_of::<View>()?;
     let now = env.runtime.api_server_metrics().await?;
-    let before = &env.before.api_server;
     let increase = |series: &str| {
-        let increase = now.count(series).checked_sub(before.count(series));
+        let increase = now
+            .count(series)
+            .checked_sub(env.before.api_server.count(series));
         increase.context("the API server was restarted")
     };
     let asked = increase("apiserver_admission_webhook_request_total")?;
@@ -85,12 +173,11 @@ async fn posted(
 ) -> Result {
     let env = scenario.environment_of::<View>()?;
     let actual = scenario.resolved(&object);
-    let review = review(&actual, &operation, &change)?;
+    let review = review(&actual, &operation, &change);
     let answer = env.runtime.review(LIFECYCLE, &review).await?;
     scenario.observed.last = Some(answer);
-    let shown =
-        |it: &ObjectRef| format!("{}/{}", it.namespace.clone().unwrap_or_default(), it.name);
-    let noted = json!([review["request"]["uid"], shown(&object), shown(&actual)]);
+    let [named, actual] = [&object, &actual].map(|it| it.to_string().replace("Kyma ", ""));
+    let noted = json!([review["request"]["uid"], named, actual]);
     scenario.observed.note("posted AdmissionReview", noted);
     Ok(())
 }
@@ -116,26 +203,20 @@ fn allowed(scenario: &mut Scenario, message: String) -> Result {
     )
 }
 
-fn review(object: &ObjectRef, operation: &str, change: &str) -> Result<Value> {
+fn review(object: &ObjectRef, operation: &str, change: &str) -> Value {
     let mut old = kyma();
     old["apiVersion"] = json!(format!("{GROUP}/{VERSION}"));
     old["metadata"]["name"] = json!(object.name);
     old["metadata"]["namespace"] = json!(object.namespace);
     old["status"] = json!({ "state": "Processing" });
+    if change == "no spec" {
+        old["spec"] = Value::Null;
+    }
     let mut new = old.clone();
-    let mut subresource = Value::Null;
     match change {
-        "no change" => {}
         "a changed spec" => new["spec"] = json!({ "channel": "fast" }),
-        "a changed status" => {
-            new["status"] = json!({ "state": "Ready" });
-            subresource = json!("status");
-        }
-        "no spec" => {
-            new["spec"] = Value::Null;
-            old["spec"] = Value::Null;
-        }
-        other => bail!("unknown change: {other}"),
+        "a changed status" => new["status"] = json!({ "state": "Ready" }),
+        _ => {}
     }
     match operation {
         "CREATE" => old = Value::Null,
@@ -143,18 +224,16 @@ fn review(object: &ObjectRef, operation: &str, change: &str) -> Result<Value> {
         _ => {}
     }
     let mut request = json!({
-        "uid": format!("{:016x}", fastrand::u64(..)), "operation": operation,
+        "uid": random(), "operation": operation,
         "kind": { "group": GROUP, "version": VERSION, "kind": "Kyma" },
         "resource": { "group": GROUP, "version": VERSION, "resource": "kymas" },
         "name": object.name, "namespace": object.namespace,
         "object": new, "oldObject": old, "dryRun": false,
     });
-    if !subresource.is_null() {
-        request["subResource"] = subresource;
+    if change == "a changed status" {
+        request["subResource"] = json!("status");
     }
-    Ok(json!({
-        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request,
-    }))
+    json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request })
 }
 
 /// Shorter than the time that the API server waits for an answer. Writes themselves have taken up to 1.7 seconds on a busy
