@@ -7,12 +7,11 @@
     reason = "cucumber hands captures over by value"
 )]
 
-mod configuration;
 mod effect;
 pub(crate) mod object;
 pub(crate) mod observation;
 pub(crate) mod pod;
-mod request;
+mod webhook;
 
 #[cfg(feature = "clusters")]
 mod component;
@@ -23,15 +22,11 @@ mod event;
 #[cfg(feature = "clusters")]
 mod node;
 #[cfg(feature = "clusters")]
-mod running_pod;
-#[cfg(feature = "clusters")]
 mod runtime;
 #[cfg(feature = "clusters")]
 mod runtime_cluster;
 #[cfg(feature = "clusters")]
-pub(crate) mod signal;
-#[cfg(feature = "clusters")]
-mod source;
+pub(crate) mod source;
 #[cfg(feature = "clusters")]
 mod tls;
 #[cfg(feature = "clusters")]
@@ -41,11 +36,11 @@ mod workload;
 
 /// What most step definitions need.
 mod prelude {
-    pub(super) use super::configuration::webhook;
     pub(super) use super::object::{create, document, existing, file_of_project, pair};
     pub(super) use super::object::{remove_fields, restore_later};
     pub(super) use super::observation::{content, expect};
     pub(super) use super::pod::{items, named, plain};
+    pub(super) use super::webhook::webhook;
     pub(super) use super::{A_WHILE, check, consistently, equal, eventually, random};
     pub(super) use crate::client::{Client, Write};
     pub(super) use crate::scenario::{ObjectRef, Scenario};

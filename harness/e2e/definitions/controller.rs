@@ -1,7 +1,5 @@
 //! The controller on KCP: its flags, replicas, Lease, permissions, metrics, and the rollout.
 
-use std::sync::Arc;
-
 use api::runtimes::{KCP_NAMESPACE, ROLLOUT};
 use cucumber::gherkin::{Step, StepType};
 
@@ -23,8 +21,7 @@ fn reinstall_later(scenario: &mut Scenario, env: &Leased) {
 #[when(regex = r#"^the controller runs (with flags "[^"]*"|without mode direct)$"#)]
 async fn runs(scenario: &mut Scenario, how: String, step: &Step) -> Result {
     let env = synchronization(scenario)?;
-    let wanted = Installation::of_step(&format!("the controller runs {how}"));
-    let wanted = wanted.context("not an installation")?;
+    let wanted = Installation::of_step(&step.value).context("not an installation")?;
     let is_given = step.ty == StepType::Given;
     if !is_given || how == "without mode direct" {
         reinstall_later(scenario, &env);
@@ -54,42 +51,32 @@ pub(crate) async fn component(scenario: &mut Scenario, change: &str) -> Result {
 async fn killed(scenario: &mut Scenario, runtime: String) -> Result {
     let env = synchronization(scenario)?;
     if runtime.is_empty() {
-        kill_during_signals(&env).await
-    } else {
-        kill_during_reconcile(&env, &runtime).await
+        let runtimes = env.state().many.clone();
+        eventually("the first Runtime is signaled", async || {
+            for runtime in &runtimes {
+                if env.is_signaled(runtime).await? {
+                    return Ok(());
+                }
+            }
+            bail!("none is signaled")
+        })
+        .await?;
+        return kill_leader(&env).await;
     }
-}
-
-/// The first writes of the reconcile are done, that of the ConfigMap is not.
-async fn kill_during_reconcile(env: &Arc<Leased>, name: &str) -> Result {
-    let before = env.state().writes[name].clone();
-    let cluster = env.cluster(name)?;
+    let before = env.state().writes[&runtime].clone();
+    let cluster = env.cluster(&runtime)?;
     eventually("the reconcile has started", async || {
-        let now = cluster.writes().await?;
-        check(now != before, "no object is written yet")
+        check(cluster.writes().await? != before, "no object is written")
     })
     .await?;
-    kill_leader(env).await?;
+    kill_leader(&env).await?;
+    // The first writes of the reconcile are done, that of the ConfigMap is not.
     let last = Source::Configuration.on_skr();
     let now = cluster.writes().await?;
     check(now[&last] == before[&last], "the reconcile was complete")
 }
 
-async fn kill_during_signals(env: &Arc<Leased>) -> Result {
-    let runtimes = env.state().many.clone();
-    eventually("the first Runtime is signaled", async || {
-        for runtime in &runtimes {
-            if env.is_signaled(runtime).await? {
-                return Ok(());
-            }
-        }
-        bail!("none is signaled")
-    })
-    .await?;
-    kill_leader(env).await
-}
-
-async fn kill_leader(env: &Arc<Leased>) -> Result {
+async fn kill_leader(env: &Leased) -> Result {
     let leader = Controller::leader(&env.kcp).await?;
     env.state().leader = Some(leader.clone());
     Controller::kill(&env.kcp, &leader).await
@@ -104,10 +91,8 @@ async fn held(scenario: &mut Scenario, lease: ObjectRef, which: String) -> Resul
     let before = env.state().leader.clone().context("no leader was killed")?;
     expect(scenario, &lease, |seen| {
         let holder = seen["spec"]["holderIdentity"].as_str().unwrap_or_default();
-        check(
-            !holder.is_empty() && holder != before,
-            format!("held by {holder:?}"),
-        )
+        let is_another = !holder.is_empty() && holder != before;
+        check(is_another, format!("held by {holder:?}"))
     })
     .await
 }
@@ -118,10 +103,8 @@ async fn one_leader(env: &Leased) -> Result {
     let metrics = Controller::metric(&env.kcp, "leader_election_master_status").await?;
     let leaders = metrics.iter().filter(|(_, value)| **value > 0.5);
     let leaders: Vec<&String> = leaders.map(|(pod, _)| pod).collect();
-    check(
-        leaders == [&holder] && metrics.len() == 2,
-        format!("the Lease is held by {holder}, metrics: {metrics:?}"),
-    )
+    let is_one = leaders == [&holder] && metrics.len() == 2;
+    check(is_one, format!("held by {holder}, metrics: {metrics:?}"))
 }
 
 #[then(expr = "metric {string} of controller increases by at least {float}")]
@@ -134,29 +117,21 @@ async fn metric(scenario: &mut Scenario, name: String, least: f64) -> Result {
     let before = sum().await?;
     eventually(&format!("{name} increases"), async || {
         let now = sum().await?;
-        check(
-            now >= before + least,
-            format!("it was {before}, it is {now}"),
-        )
+        check(now >= before + least, format!("{before}, then {now}"))
     })
     .await
 }
 
 /// A question about an object that the controller needs shows that it has permissions at all.
-#[then(regex = r#"^the controller is not permitted to (\w+) Secret "([^"/]+)/([^"]+)"$"#)]
-async fn not_permitted(
-    scenario: &mut Scenario,
-    verb: String,
-    namespace: String,
-    name: String,
-) -> Result {
+#[then(regex = r#"^the controller is not permitted to (\w+) (Secret "[^"]+")$"#)]
+async fn not_permitted(scenario: &mut Scenario, verb: String, object: ObjectRef) -> Result {
     let env = synchronization(scenario)?;
     let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
     let needed = ("watch", api::names::PULL_SECRET, true);
-    for (verb, name, expected) in [(verb.as_str(), name.as_str(), false), needed] {
-        let attributes = json!({
-            "namespace": namespace, "verb": verb, "resource": "secrets", "name": name,
-        });
+    for (verb, name, expected) in [(verb.as_str(), object.name.as_str(), false), needed] {
+        let namespace = &object.namespace;
+        let attributes =
+            json!({ "namespace": namespace, "verb": verb, "resource": "secrets", "name": name });
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
             "spec": { "user": ACCOUNT, "resourceAttributes": attributes },

@@ -88,34 +88,24 @@ async fn labelled(
 }
 
 #[when(expr = "container {string} of {object} is set to image {string}")]
-async fn image_set(
-    scenario: &mut Scenario,
-    container: String,
-    object: ObjectRef,
-    image: String,
-) -> Result {
-    let mut containers = existing(scenario, &object).await?["spec"]["containers"].take();
+async fn image_set(scenario: &mut Scenario, name: String, pod: ObjectRef, image: String) -> Result {
+    let mut containers = existing(scenario, &pod).await?["spec"]["containers"].take();
     let mut all = containers.as_array_mut().into_iter().flatten();
-    let named = all.find(|it| it["name"] == container);
+    let named = all.find(|it| it["name"] == name);
     named.context("no such container")?["image"] = json!(image);
     let text = json!({ "spec": { "containers": containers } });
-    change(scenario, &object, text).await
+    change(scenario, &pod, text).await
 }
 
 #[when(expr = "an ephemeral container {string} with image {string} is added to {object}")]
-async fn debugged(
-    scenario: &mut Scenario,
-    container: String,
-    image: String,
-    object: ObjectRef,
-) -> Result {
-    let (client, path) = at(scenario, &object).await?;
+async fn debugged(scenario: &mut Scenario, name: String, image: String, pod: ObjectRef) -> Result {
+    let (client, path) = at(scenario, &pod).await?;
     let path = format!("{path}/ephemeralcontainers");
-    let added = json!({ "name": container, "image": image, "imagePullPolicy": "Always" });
+    let added = json!({ "name": name, "image": image, "imagePullPolicy": "Always" });
     let change = json!({ "spec": { "ephemeralContainers": [added] } });
     let answer = client.patch(&path, &change).await?;
-    let object = scenario.resolved(&object);
-    scenario.observed.wrote(&object, answer, Write::Merge);
+    let pod = scenario.resolved(&pod);
+    scenario.observed.wrote(&pod, answer, Write::Merge);
     Ok(())
 }
 

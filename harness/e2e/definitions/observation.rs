@@ -116,16 +116,11 @@ fn pointer(field: &str) -> String {
 }
 
 #[then(expr = "field manager {string} owns only field {string} of {object}")]
-async fn owner(
-    scenario: &mut Scenario,
-    manager: String,
-    field: String,
-    object: ObjectRef,
-) -> Result {
+async fn owner(scenario: &mut Scenario, name: String, field: String, object: ObjectRef) -> Result {
     expect(scenario, &object, |seen| {
         let entries = items(&seen["metadata"]["managedFields"]);
         let mut owned = Vec::new();
-        for entry in entries.filter(|it| it["manager"] == manager) {
+        for entry in entries.filter(|it| it["manager"] == name) {
             leaves(&entry["fieldsV1"], &mut owned);
         }
         check(owned == [format!("f:{field}")], format!("{owned:?}"))

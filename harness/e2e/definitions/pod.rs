@@ -130,14 +130,9 @@ pub(crate) fn comparable(pod: &Value) -> Value {
 }
 
 #[then(expr = "image of container {string} in {object} is {string}")]
-async fn has_image(
-    scenario: &mut Scenario,
-    container: String,
-    pod: ObjectRef,
-    image: String,
-) -> Result {
+async fn has_image(scenario: &mut Scenario, name: String, pod: ObjectRef, image: String) -> Result {
     expect(scenario, &pod, |seen| {
-        let found = containers(seen).find(|it| it["name"] == container);
+        let found = containers(seen).find(|it| it["name"] == name);
         let found = &found.context("no such container")?["image"];
         check(*found == image, found)
     })

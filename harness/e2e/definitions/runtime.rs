@@ -13,12 +13,9 @@ use crate::synchronization::{Clusters, RUNTIMES, number};
 pub(crate) fn synchronization(scenario: &mut Scenario) -> Result<Arc<Leased>> {
     let env = scenario.environment_of::<Leased>()?;
     if !std::mem::replace(&mut env.state().is_begun, true) {
-        later(
-            scenario,
-            &env,
-            "wait for the controller",
-            async |clusters| Box::pin(clusters.sources_observed()).await,
-        );
+        later(scenario, &env, "wait for the controller", async |it| {
+            Box::pin(it.sources_observed()).await
+        });
     }
     Ok(env)
 }

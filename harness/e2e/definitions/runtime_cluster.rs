@@ -2,12 +2,15 @@
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use api::names::MARKER;
 use tokio::sync::Mutex;
 
+use super::component;
 use super::prelude::*;
 use crate::synchronization::inventory::{inventory, with_fields_of};
+use crate::synchronization::pods::{PodStream, Tally};
 use crate::synchronization::runtime_cluster::deployment_path;
 use crate::synchronization::{number, webhook_path};
 
@@ -66,10 +69,7 @@ async fn inventory_recorded(scenario: &mut Scenario, name: String) -> Result {
         ensure!(changed.is_empty(), "{changed:?}");
         let mut old = now.iter().filter(|it| it.contains("rt-bootstrapper"));
         let old = old.next();
-        check(
-            old.is_none(),
-            format!("of an earlier installation: {old:?}"),
-        )
+        check(old.is_none(), format!("installed earlier: {old:?}"))
     })
     .await?;
     env.state().inventory = Some(last.lock().await.clone());
@@ -98,12 +98,9 @@ async fn becomes(scenario: &mut Scenario, name: String, state: String) -> Result
     if state == "reachable" {
         return env.admit(number).await;
     }
-    later(
-        scenario,
-        &env,
-        "make the runtime reachable",
-        async move |clusters| clusters.admit(number).await,
-    );
+    later(scenario, &env, "make it reachable", async move |clusters| {
+        clusters.admit(number).await
+    });
     env.shut_out(number).await
 }
 
@@ -151,18 +148,12 @@ async fn status(scenario: &mut Scenario, name: String, cluster: String) -> Resul
     eventually("the status is complete", async || {
         let object = env.kcp.bootstrapper(&name).await?;
         let (status, webhook) = (&object["status"], &object["status"]["webhook"]);
-        ensure!(
-            webhook["version"].is_string()
-                && webhook["readyReplicas"] == webhook["replicas"]
-                && webhook["replicas"].as_u64() > Some(0)
-                && status["observedGeneration"] == object["metadata"]["generation"],
-            "{status}"
-        );
-        for (source, field) in [
-            (Source::PullSecret, "pullSecretHash"),
-            (Source::TrustBundle, "trustBundleHash"),
-            (Source::Configuration, "configMapHash"),
-        ] {
+        let is_current = status["observedGeneration"] == object["metadata"]["generation"];
+        let is_ready = webhook["readyReplicas"] == webhook["replicas"];
+        let runs = webhook["replicas"].as_u64() > Some(0) && webhook["version"].is_string();
+        ensure!(is_current && is_ready && runs, "{status}");
+        let fields = ["pullSecretHash", "trustBundleHash", "configMapHash"];
+        for (source, field) in Source::ALL.into_iter().zip(fields) {
             let copy = cluster.copy(source).await?;
             let hash = &copy["metadata"]["annotations"][api::runtimes::CONTENT_HASH];
             ensure!(hash.is_string(), "the {source:?} has no hash");
@@ -187,10 +178,8 @@ async fn deleted_first(scenario: &mut Scenario, name: String) -> Result {
         let runs = deployment.is_some_and(|it| it["metadata"]["deletionTimestamp"].is_null());
         let is_called = api.find(&webhook_path()).await?.is_some();
         wrong.set(wrong.get() || (is_called && !runs));
-        check(
-            !runs && !is_called,
-            format!("Deployment: {runs}, configuration: {is_called}"),
-        )
+        let seen = format!("Deployment: {runs}, configuration: {is_called}");
+        check(!runs && !is_called, seen)
     })
     .await?;
     check(!wrong.get(), "Pods were sent to a deleted webhook")
@@ -201,8 +190,74 @@ async fn same_pods(scenario: &mut Scenario, name: String) -> Result {
     let env = synchronization(scenario)?;
     let before = env.state().pod_uids.get("webhook").cloned();
     let now = env.cluster(&name)?.webhook_pods().await?;
-    check(
-        before == Some(now.clone()),
-        format!("before {before:?}, now {now}"),
-    )
+    equal(&before.context("no Pods were recorded")?, &now)
+}
+
+#[given(expr = "Pods that opt in are created continuously on runtime {string}")]
+async fn stream(scenario: &mut Scenario, name: String) -> Result {
+    let env = synchronization(scenario)?;
+    let stream = PodStream::start(env.cluster(&name)?.api.clone()).await?;
+    env.state().pods = Some(stream);
+    Ok(())
+}
+
+#[then(
+    regex = "^every created Pod (is mutated|mounts the ClusterTrustBundle|has the image and the pull Secret of one revision|finds exactly one webhook configuration)$"
+)]
+async fn every_pod(scenario: &mut Scenario, expected: String) -> Result {
+    if scenario.environment_of::<Leased>().is_err() {
+        ensure!(expected == "is mutated", "of this suite's Pods: {expected}");
+        return component::all_mutated(scenario);
+    }
+    let env = synchronization(scenario)?;
+    let tally = tally(&env).await?;
+    let odd = match expected.as_str() {
+        "is mutated" => &tally.not_mutated,
+        "mounts the ClusterTrustBundle" => &tally.without_bundle,
+        "finds exactly one webhook configuration" => &tally.registrations,
+        _ => &tally.mixed,
+    };
+    check(odd.is_empty(), format!("of {} Pods: {odd:?}", tally.pods))
+}
+
+/// What became of the Pods; the first call ends their creation.
+async fn tally(env: &Arc<Leased>) -> Result<Arc<Tally>> {
+    let running = env.state().pods.take();
+    if let Some(stream) = running {
+        let tally = Arc::new(stream.end().await?);
+        env.state().tally = Some(tally);
+    }
+    env.state().tally.clone().context("no Pods were created")
+}
+
+/// With the ClusterTrustBundle, which is the only feature whose effect on a running Pod changes.
+#[given(expr = "Pod {string} that opts in runs on runtime {string}")]
+async fn runs(scenario: &mut Scenario, name: String, cluster: String) -> Result {
+    scenario.name(&name);
+    let object = ObjectRef {
+        runtime: Some(cluster),
+        ..ObjectRef::new("Pod", Some("default"), &name)
+    };
+    let mut pod = plain();
+    pod["metadata"]["annotations"][api::Feature::TrustBundle.key()] = json!("true");
+    create(scenario, &object, pod, Write::Create).await?;
+    expect(scenario, &object, |live| {
+        let status = &live["status"];
+        ensure!(status["containerStatuses"][0]["ready"] == true, "{status}");
+        let is_mutated = live["metadata"]["annotations"][MARKER] == "true";
+        check(is_mutated, "it is not mutated")
+    })
+    .await
+}
+
+#[then(regex = r#"^(Pod "[^"]+" on runtime "[^"]+") was not restarted$"#)]
+async fn not_restarted(scenario: &mut Scenario, mut object: ObjectRef) -> Result {
+    object.namespace = Some("default".to_owned());
+    let now = existing(scenario, &object).await?;
+    let [before, now] = [scenario.earlier(&object)?, &now].map(|pod| {
+        let status = &pod["status"]["containerStatuses"][0];
+        let (uid, restarts) = (&pod["metadata"]["uid"], &status["restartCount"]);
+        json!([uid, restarts, status["containerID"]])
+    });
+    equal(&before, &now)
 }

@@ -1,26 +1,24 @@
-//! The sources on KCP, and their copies on runtimes.
+//! The sources on KCP, their copies on runtimes, and the signal by which the KIM double copies them.
 
+use std::sync::Arc;
 use std::time::Instant;
+
+use api::runtimes::FORCE_RECONCILIATION;
 
 use super::prelude::*;
 use crate::synchronization::control_plane::named_config_map;
 use crate::synchronization::controller::{Controller, DIRECT_STATE, SIGNAL_STATE};
+use crate::synchronization::kim::{Key, Kim};
 use crate::synchronization::source::{Source, random, with_hosts_of};
 
-#[when(
-    regex = r#"^(?:source (pull Secret|ClusterTrustBundle|ConfigMap)|all sources) on (?:KCP|runtime "([^"]+)") (?:is|are) (created|updated|deleted)$"#
-)]
-async fn changes(
-    scenario: &mut Scenario,
-    source: String,
-    runtime: String,
-    change: String,
-) -> Result {
+#[when(regex = r#"^(?:source (.+)|all sources) on (?:KCP|runtime "(.+)") (?:is|are) (\w+)$"#)]
+async fn changes(scenario: &mut Scenario, name: String, runtime: String, change: String) -> Result {
     let env = synchronization(scenario)?;
     env.record_reconciles();
-    let Ok(source) = source.parse::<Source>() else {
+    if name.is_empty() {
         return all_change(&env).await;
-    };
+    }
+    let source: Source = name.parse().map_err(anyhow::Error::msg)?;
     if !runtime.is_empty() {
         let api = &env.cluster(&runtime)?.api;
         if change == "deleted" {
@@ -107,16 +105,95 @@ async fn has(scenario: &mut Scenario, runtime: String, source: String, limit: St
     Ok(())
 }
 
-#[then(
-    regex = r#"^the webhook on runtime "([^"]+)" uses (?:source (pull Secret|ClusterTrustBundle|ConfigMap)|all sources)$"#
-)]
+#[then(regex = r#"^the webhook on runtime "(.+)" uses (?:source (.+)|all sources)$"#)]
 async fn uses(scenario: &mut Scenario, runtime: String, source: String) -> Result {
     let env = synchronization(scenario)?;
-    let one = source.parse::<Source>().ok();
-    let named = |it: &Source| one.is_none_or(|one| one == *it);
-    for source in Source::ALL.into_iter().filter(named) {
+    let sources = match source.as_str() {
+        "" => Source::ALL.to_vec(),
+        name => vec![name.parse().map_err(anyhow::Error::msg)?],
+    };
+    for source in sources {
         let original = env.kcp.source(source).await?;
         env.cluster(&runtime)?.uses(source, &original).await?;
     }
     Ok(())
+}
+
+#[given(regex = r"^the KIM double is (running|stopped)(?: and acknowledges the (\w+))?$")]
+fn double(scenario: &mut Scenario, state: String, key: String) -> Result {
+    let env = synchronization(scenario)?;
+    let key = [Key::Label, Key::Annotation][usize::from(key == "annotation")];
+    let is_running = state == "running";
+    let kim = is_running.then(|| Arc::new(Kim::start(&env.kcp, key)));
+    env.state().kim = kim;
+    Ok(())
+}
+
+#[then(expr = "KIM reconciles Runtime {string}")]
+async fn reconciles(scenario: &mut Scenario, name: String) -> Result {
+    let env = synchronization(scenario)?;
+    let name = env.runtime(&name)?.name;
+    let before = env.state().reconciles.get(&name).copied().unwrap_or(0);
+    let kim = env.kim()?;
+    eventually("KIM reconciles the Runtime", async || {
+        let now = kim.counts().get(&name).copied().unwrap_or(0);
+        check(now > before, format!("{now} times in total"))
+    })
+    .await
+}
+
+#[then(regex = r#"^(?:Runtime "([^"]+)"|(\d+) Runtimes) (?:is|are) (not )?signaled$"#)]
+async fn signaled(scenario: &mut Scenario, name: String, count: String, not: String) -> Result {
+    let env = synchronization(scenario)?;
+    let runtimes = match count.parse::<usize>() {
+        Err(_) => vec![env.runtime(&name)?],
+        Ok(count) => {
+            let many = env.state().many.clone();
+            ensure!(many.len() == count, "there are {} Runtimes", many.len());
+            many
+        }
+    };
+    for runtime in &runtimes {
+        let what = format!("Runtime {} is {not}signaled", runtime.name);
+        if not.is_empty() {
+            let signaled = async || check(env.is_signaled(runtime).await?, "it is not");
+            eventually(&what, signaled).await?;
+            continue;
+        }
+        // Both keys are removed and stay so.
+        let absent = async || {
+            let live = env.kcp.runtime(&runtime.name).await?;
+            let keys = keys(&live);
+            check(keys == [&Value::Null, &Value::Null], format!("{keys:?}"))
+        };
+        eventually(&what, absent).await?;
+        consistently(&what, A_WHILE, absent).await?;
+    }
+    Ok(())
+}
+
+#[then(expr = "nothing of Runtime {string} is modified except the keys of the signal")]
+async fn only_keys(scenario: &mut Scenario, name: String) -> Result {
+    let env = synchronization(scenario)?;
+    let runtime = env.runtime(&name)?;
+    let before = scenario.earlier(&runtime.reference())?;
+    let before = without_keys(before.clone());
+    let now = without_keys(env.kcp.runtime(&runtime.name).await?);
+    check(now == before, format!("it was {before}, it is {now}"))
+}
+
+pub(crate) fn keys(runtime: &Value) -> [&Value; 2] {
+    ["labels", "annotations"].map(|field| &runtime["metadata"][field][FORCE_RECONCILIATION])
+}
+
+fn without_keys(mut runtime: Value) -> Value {
+    let metadata = &mut runtime["metadata"];
+    remove_fields(metadata, &["resourceVersion", "managedFields"]);
+    for field in ["labels", "annotations"] {
+        remove_fields(&mut metadata[field], &[FORCE_RECONCILIATION]);
+        if metadata[field].is_null() {
+            metadata[field] = json!({});
+        }
+    }
+    runtime
 }

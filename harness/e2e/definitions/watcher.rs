@@ -49,9 +49,7 @@ async fn fault_changed(scenario: &mut Scenario, fault: String) -> Result {
     env.change_fault(&fault, true).await
 }
 
-#[when(
-    regex = r#"^a client with "([^"]+)" posts (?:to the gateway|an event for (.+) to the gateway)$"#
-)]
+#[when(regex = r#"^a client with "(.+)" posts (?:to|an event for (.+) to) the gateway$"#)]
 async fn client_posts(scenario: &mut Scenario, client: String, object: String) -> Result {
     let env = scenario.environment_of::<View>()?;
     if object.is_empty() {
@@ -71,7 +69,7 @@ async fn client_posts(scenario: &mut Scenario, client: String, object: String) -
 /// Compares with the state before the first step of the scenario. Of the gateway it is the sum of Envoy's counters of
 /// rejected TLS handshakes.
 #[then(
-    regex = r#"^metric "([^"]+)" of (?:the gateway|manager "([^"]+)") increases by (at least )?(\d+)$"#
+    regex = r#"^metric "(.+)" of (?:the gateway|manager "(.+)") increases by (at least )?(\d+)$"#
 )]
 async fn increases(
     scenario: &mut Scenario,
@@ -165,18 +163,13 @@ async fn answered(scenario: &mut Scenario) -> Result {
 #[when(
     regex = r#"^an AdmissionReview for (\w+) of (Kyma "[^"]+") with (no change|a changed spec|a changed status|no spec) is posted to the watcher$"#
 )]
-async fn posted(
-    scenario: &mut Scenario,
-    operation: String,
-    object: ObjectRef,
-    change: String,
-) -> Result {
+async fn posted(scenario: &mut Scenario, verb: String, of: ObjectRef, change: String) -> Result {
     let env = scenario.environment_of::<View>()?;
-    let actual = scenario.resolved(&object);
-    let review = review(&actual, &operation, &change);
+    let actual = scenario.resolved(&of);
+    let review = review(&actual, &verb, &change);
     let answer = env.runtime.review(LIFECYCLE, &review).await?;
     scenario.observed.last = Some(answer);
-    let [named, actual] = [&object, &actual].map(|it| it.to_string().replace("Kyma ", ""));
+    let [named, actual] = [&of, &actual].map(|it| it.to_string().replace("Kyma ", ""));
     let noted = json!([review["request"]["uid"], named, actual]);
     scenario.observed.note("posted AdmissionReview", noted);
     Ok(())

@@ -26,7 +26,7 @@ async fn as_sent(scenario: &mut Scenario, object: ObjectRef) -> Result {
 
 /// "matches" compares the fields of the step's document, "equals" the whole Pod.
 #[then(
-    regex = r#"^the Pod with label "([^"]+)" in Namespace "([^"]+)" (?:matches:|equals file "([^"]+)")$"#
+    regex = r#"^the Pod with label "(.+)" in Namespace "(.+)" (?:matches:|equals file "(.+)")$"#
 )]
 async fn pod_matches(
     scenario: &mut Scenario,
