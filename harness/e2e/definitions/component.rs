@@ -8,7 +8,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::prelude::*;
 use super::{controller, watcher};
-use crate::admission::second::Second;
+use crate::admission::second;
 use crate::admission::webhook::{DEPLOYMENT, NAMESPACE};
 use crate::client::Answer;
 use crate::rollout::restarted;
@@ -179,11 +179,11 @@ async fn second_webhook(
     let namespace = scenario.resolve(&namespace);
     let environment = scenario.environment_of::<Admission>()?;
     let added = json!({ "name": container, "image": image });
-    let second = Second::serve(&environment.cluster.node_address().await?, added).await?;
-    let configuration = second.configuration(&namespace);
-    // Before the task: a configuration that leads nowhere is in the way of every Pod.
+    let node = environment.cluster.node_address().await?;
+    let (configuration, task) = second::serve(&node, &namespace, added).await?;
+    // After the configuration is deleted: one that leads nowhere is in the way of every Pod.
     scenario.undo("stop the other webhook", async move {
-        second.task.abort();
+        task.abort();
         Ok(())
     });
     let name = format!("zz-{namespace}");

@@ -9,9 +9,9 @@ use crate::synchronization::controller::{ACCOUNT, Controller, Installation};
 
 /// Installs the controller with its default flags at the end of the scenario.
 fn reinstall_later(scenario: &mut Scenario, env: &Leased) {
-    later(scenario, env, "install the controller", async |clusters| {
+    later(scenario, env, "install the controller", async |it| {
         let default = Installation::default();
-        Box::pin(clusters.controller.install(&clusters.kcp, &default)).await
+        Box::pin(it.controller.install(&it.kcp, &default)).await
     });
 }
 

@@ -42,10 +42,8 @@ pub(crate) async fn record(scenario: &mut Scenario) -> Result {
         let writes = cluster.writes().await?;
         env.state().writes.insert(name.to_owned(), writes);
         for source in Source::ALL {
-            let object = ObjectRef {
-                runtime: Some(name.to_owned()),
-                ..source.object()
-            };
+            let mut object = source.object();
+            object.runtime = Some(name.to_owned());
             let copy = cluster.copy(source).await?;
             scenario.observed.before.insert(object, copy);
         }
@@ -64,8 +62,8 @@ async fn add(scenario: &mut Scenario, name: &str, runtime: Runtime) -> Result {
     scenario.alias(name, &runtime.name);
     if runtime.name != Runtime::permanent(0).name {
         let (what, runtime) = (format!("remove Runtime {name}"), runtime.clone());
-        later(scenario, &env, what, async move |clusters| {
-            Box::pin(clusters.remove(&runtime)).await
+        later(scenario, &env, what, async move |it| {
+            Box::pin(it.remove(&runtime)).await
         });
     }
     scenario.alias(&format!("ID of Runtime {name}"), &runtime.id);
@@ -166,17 +164,12 @@ async fn many(scenario: &mut Scenario, count: usize) -> Result {
         env.kcp.put_runtime(&runtime.object(None, None)).await?;
     }
     env.state().many.clone_from(&runtimes);
-    later(
-        scenario,
-        &env,
-        "remove all Runtimes",
-        async move |clusters| {
-            for runtime in &runtimes {
-                Box::pin(clusters.remove(runtime)).await?;
-            }
-            Ok(())
-        },
-    );
+    later(scenario, &env, "remove all Runtimes", async move |it| {
+        for runtime in &runtimes {
+            Box::pin(it.remove(runtime)).await?;
+        }
+        Ok(())
+    });
     Ok(())
 }
 
@@ -202,19 +195,12 @@ async fn leads_to(scenario: &mut Scenario, runtime: Runtime, cluster: &str) -> R
     let elsewhere = Some(number(cluster)?);
     if runtime.cluster.is_some() && runtime.cluster != elsewhere {
         // Both clusters and the RuntimeBootstrapper are removed, the permanent one too.
-        let moved = Runtime {
-            cluster: elsewhere,
-            ..runtime.clone()
-        };
-        later(
-            scenario,
-            &env,
-            "remove what was moved",
-            async move |clusters| {
-                Box::pin(clusters.remove(&moved)).await?;
-                Box::pin(clusters.remove(&runtime)).await
-            },
-        );
+        let mut moved = runtime.clone();
+        moved.cluster = elsewhere;
+        later(scenario, &env, "remove what was moved", async move |it| {
+            Box::pin(it.remove(&moved)).await?;
+            Box::pin(it.remove(&runtime)).await
+        });
     }
     Ok(())
 }
@@ -223,23 +209,18 @@ async fn contains(scenario: &mut Scenario, runtime: Runtime, content: &str) -> R
     let env = synchronization(scenario)?;
     let cluster = env.cluster_of(&runtime)?;
     let restored = runtime.clone();
-    later(
-        scenario,
-        &env,
-        "restore the kubeconfig",
-        async move |clusters| {
-            let kubeconfig = clusters.cluster_of(&restored)?.kubeconfig.to_string();
-            clusters.kcp.put_kubeconfig(&restored, &kubeconfig).await
-        },
-    );
-    let mut secret = runtime.kubeconfig_object("");
+    later(scenario, &env, "restore the kubeconfig", async move |it| {
+        let kubeconfig = it.cluster_of(&restored)?.kubeconfig.to_string();
+        it.kcp.put_kubeconfig(&restored, &kubeconfig).await
+    });
     let mut kubeconfig = cluster.kubeconfig.clone();
     match content {
         "another key" => {
+            let mut secret = runtime.kubeconfig_object("");
             secret["data"] = json!({ "another": "e30=" });
             return env.kcp.put_kubeconfig_object(&runtime, &secret).await;
         }
-        "an empty key config" => return env.kcp.put_kubeconfig_object(&runtime, &secret).await,
+        "an empty key config" => return env.kcp.put_kubeconfig(&runtime, "").await,
         "invalid YAML" => return env.kcp.put_kubeconfig(&runtime, "{").await,
         "a read-only user" => {
             let token = cluster.read_only_token().await?;
@@ -282,10 +263,8 @@ async fn installed_by_kim(scenario: &mut Scenario, name: String) -> Result {
     incomplete(scenario, &name, None, "webhook").await?;
     let env = synchronization(scenario)?;
     let (runtime, cluster) = (env.runtime(&name)?, env.cluster(&name)?);
-    let destination = Destination {
-        api: cluster.api.clone(),
-        manifests: env.controller.webhook().await?,
-    };
+    let (api, manifests) = (cluster.api.clone(), env.controller.webhook().await?);
+    let destination = Destination { api, manifests };
     env.kim()?.serve(&runtime.name, destination);
     let signal = json!({ "metadata": { "labels": { (FORCE_RECONCILIATION): "true" } } });
     env.kcp.patch_runtime(&runtime.name, &signal).await?;

@@ -98,8 +98,8 @@ async fn becomes(scenario: &mut Scenario, name: String, state: String) -> Result
     if state == "reachable" {
         return env.admit(number).await;
     }
-    later(scenario, &env, "make it reachable", async move |clusters| {
-        clusters.admit(number).await
+    later(scenario, &env, "make it reachable", async move |it| {
+        it.admit(number).await
     });
     env.shut_out(number).await
 }
@@ -113,8 +113,8 @@ async fn writes(scenario: &mut Scenario, name: String, how: String) -> Result {
     if how.starts_with("accepts") {
         return env.accept_writes(number).await;
     }
-    later(scenario, &env, "accept writes", async move |clusters| {
-        clusters.accept_writes(number).await
+    later(scenario, &env, "accept writes", async move |it| {
+        it.accept_writes(number).await
     });
     if how.starts_with("denies") {
         env.deny_secret(number).await
@@ -234,10 +234,8 @@ async fn tally(env: &Arc<Leased>) -> Result<Arc<Tally>> {
 #[given(expr = "Pod {string} that opts in runs on runtime {string}")]
 async fn runs(scenario: &mut Scenario, name: String, cluster: String) -> Result {
     scenario.name(&name);
-    let object = ObjectRef {
-        runtime: Some(cluster),
-        ..ObjectRef::new("Pod", Some("default"), &name)
-    };
+    let mut object = ObjectRef::new("Pod", Some("default"), &name);
+    object.runtime = Some(cluster);
     let mut pod = plain();
     pod["metadata"]["annotations"][api::Feature::TrustBundle.key()] = json!("true");
     create(scenario, &object, pod, Write::Create).await?;

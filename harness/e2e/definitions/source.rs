@@ -41,8 +41,8 @@ async fn changes(scenario: &mut Scenario, name: String, runtime: String, change:
 }
 
 fn renew_later(scenario: &mut Scenario, env: &Leased, source: Source) {
-    later(scenario, env, "create the source", async move |clusters| {
-        clusters.kcp.renew(source).await
+    later(scenario, env, "create the source", async move |it| {
+        it.kcp.renew(source).await
     });
 }
 
