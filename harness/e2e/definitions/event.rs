@@ -107,10 +107,8 @@ async fn for_kymas(scenario: &mut Scenario, name: String, what: String) -> Resul
         let mut missing = kymas.names.clone();
         missing.retain(|name| !received.contains(name));
         let count = kymas.names.len();
-        check(
-            missing.is_empty(),
-            format!("of {count} Kymas not {missing:?}"),
-        )
+        let seen = format!("of {count} Kymas not {missing:?}");
+        check(missing.is_empty(), seen)
     })
     .await
 }
@@ -147,10 +145,7 @@ async fn receives(
                 let news = news();
                 let (first, last) = news.first().zip(news.last()).context("no event")?;
                 let span = last.1 - first.1;
-                check(
-                    span >= FOLLOW_UP_DELAY / 2,
-                    format!("{span:?} after the first"),
-                )
+                check(span >= FOLLOW_UP_DELAY / 2, format!("after {span:?}"))
             };
             eventually("the manager receives a follow-up event", is_late).await
         }

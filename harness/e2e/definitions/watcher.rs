@@ -26,10 +26,7 @@ pub(super) async fn component(scenario: &mut Scenario, change: &str) -> Result {
 async fn not_restarted(scenario: &mut Scenario) -> Result {
     let env = scenario.environment_of::<View>()?;
     let (before, now) = (&env.before.restarts, env.runtime.restarts().await?);
-    check(
-        *before == now,
-        format!("restarts by Pod: {before:?}, then {now:?}"),
-    )
+    check(*before == now, format!("{before:?}, then {now:?}"))
 }
 
 /// Without a fault, the last one ends.
@@ -138,10 +135,7 @@ async fn not_delayed(scenario: &mut Scenario, limit: u64) -> Result {
     ensure!(all >= created, "{all} reviews of {created} Kymas");
     ensure!(quick == all, "{} of {all} reviews", all - quick);
     let slowest = kymas.slowest;
-    check(
-        slowest < WITHOUT_ANSWER,
-        format!("a write took {slowest:?}"),
-    )
+    check(slowest < WITHOUT_ANSWER, format!("{slowest:?} for a write"))
 }
 
 #[then("the API server got an answer to every AdmissionReview")]
@@ -190,10 +184,7 @@ fn allowed(scenario: &mut Scenario, message: String) -> Result {
         let status = json!({ "metadata": {}, "status": "Success", "message": message });
         *response == json!({ "uid": noted[0], "allowed": true, "status": status })
     });
-    check(
-        is_expected,
-        format!("expected one of {messages:?}: {response}"),
-    )
+    check(is_expected, format!("not {messages:?}: {response}"))
 }
 
 fn review(object: &ObjectRef, operation: &str, change: &str) -> Value {

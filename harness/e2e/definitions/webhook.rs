@@ -52,10 +52,8 @@ async fn rejected(scenario: &mut Scenario, reason: String) -> Result {
         let (ready, text) = replica.health("/readyz").await?;
         let seen = format!("{series} {valid:?}, ready {ready}: {text}");
         let is_explained = text.contains(&reason) && text.contains("last valid one is active");
-        check(
-            ready && is_explained && valid.is_some_and(|it| it < 0.5),
-            seen,
-        )
+        let is_invalid = valid.is_some_and(|it| it < 0.5);
+        check(ready && is_explained && is_invalid, seen)
     };
     webhook(scenario)?
         .each("the configuration is rejected", probe)

@@ -12,14 +12,14 @@ use std::sync::Arc;
 
 use ::webhook::admission::{AdmissionMetrics, Edge, NAMESPACE_PATIENCE, router};
 use ::webhook::knowledge::{Knowledge, KnownNamespace, PullSecretSource};
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use api::config::Document;
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use chassis::metrics::{BuildInfo, Metrics};
-use e2e::admission::webhook::{self, LANDSCAPE, NAMESPACE};
+use e2e::admission::webhook::{self, LANDSCAPE, NAMESPACE, TRUST_BUNDLE};
 use http::{Method, Request, Response, StatusCode, header};
 use k8s_openapi::api::core::v1::Secret;
 use policy::admission::{Annotations, Configuration, Namespace, Settings, TrustBundlePresence};
@@ -32,7 +32,6 @@ use tower::ServiceExt as _;
 #[derive(Clone)]
 pub(crate) struct StandIn {
     server: ApiServer,
-    bundle: String,
     knowledge: Knowledge,
     webhook: Router,
     metrics: Arc<Metrics>,
@@ -52,34 +51,21 @@ impl StandIn {
             metrics: AdmissionMetrics::register(metrics.registry()),
             patience: NAMESPACE_PATIENCE,
         };
-        let configuration = webhook::usual_configuration()?;
-        let bundle = configuration["clusterTrustBundle"]["name"].as_str();
         let stand_in = Self {
             server: ApiServer::new(),
-            bundle: bundle.context("no trust bundle")?.to_owned(),
             knowledge,
             webhook: router(edge),
             metrics: Arc::new(metrics),
         };
-        let auths = json!({ "registry.landscape.test:5000": {}, "ghcr.io": {}, "private.me": {} });
-        let secret = BASE64.encode(json!({ "auths": auths }).to_string());
-        let authority = Authority::new("trust bundle")?;
-        for object in [
-            json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "default" } }),
-            json!({ "apiVersion": "v1", "kind": "ConfigMap",
-                    "metadata": { "name": api::names::CONFIG_MAP, "namespace": NAMESPACE },
-                    "data": { (api::names::CONFIG_KEY): configuration.to_string() } }),
-            json!({ "apiVersion": "v1", "kind": "Secret", "type": api::names::DOCKER_CONFIG_TYPE,
-                    "metadata": { "name": api::names::PULL_SECRET, "namespace": NAMESPACE },
-                    "data": { (api::names::DOCKER_CONFIG_KEY): secret } }),
-            json!({ "apiVersion": "certificates.k8s.io/v1beta1", "kind": "ClusterTrustBundle",
-                    "metadata": { "name": stand_in.bundle },
-                    "spec": { "signerName": "rt-bootstrapper-k3d.test/ctb", "trustBundle": authority.pem() } }),
-            json!({ "apiVersion": "v1", "kind": "Pod",
-                    "metadata": { "name": "webhook", "namespace": NAMESPACE, "labels": {
-                        "app.kubernetes.io/name": "rt-bootstrapper", "control-plane": "controller-manager" } } }),
-        ] {
-            stand_in.server.put(&object);
+        let auths = json!({ "auths": { "registry.landscape.test:5000": {} } });
+        let sources = webhook::sources(auths, Authority::new("trust bundle")?.pem())?;
+        let namespace =
+            json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "default" } });
+        let labels = json!({ "app.kubernetes.io/name": "rt-bootstrapper", "control-plane": "controller-manager" });
+        let pod = json!({ "name": "webhook", "namespace": NAMESPACE, "labels": labels });
+        let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": pod });
+        for object in sources.iter().chain([&namespace, &pod]) {
+            stand_in.server.put(object);
         }
         stand_in.show();
         Ok(stand_in)
@@ -211,7 +197,7 @@ impl StandIn {
         let name = api::names::PULL_SECRET;
         let secret = self.server.get("secrets", NAMESPACE, name);
         self.knowledge.set_pull_secret(pull_secret(secret));
-        let bundle = self.server.get("clustertrustbundles", "", &self.bundle);
+        let bundle = self.server.get("clustertrustbundles", "", TRUST_BUNDLE);
         self.knowledge.set_trust_bundle(match bundle {
             Some(_) => TrustBundlePresence::Present,
             None => TrustBundlePresence::Absent,
