@@ -30,10 +30,8 @@ async fn mutated(
             let annotations = &seen["metadata"]["annotations"];
             let fields = annotations.as_object().into_iter().flatten();
             let own = fields.filter(|(key, _)| key.starts_with("rt-bootstrapper.kyma-project.io/"));
-            ensure!(
-                annotations[api::names::MARKER] == "true" && own.count() == 1,
-                "{annotations}"
-            );
+            let is_marked = annotations[api::names::MARKER] == "true" && own.count() == 1;
+            ensure!(is_marked, "{annotations}");
         }
         Ok(())
     })
@@ -49,9 +47,8 @@ fn changed(feature: api::Feature, sent: &Value, seen: &Value) -> Vec<bool> {
         let after = containers(seen).find(|it| it["name"] == before["name"])?;
         Some((before, after))
     });
-    pairs
-        .map(|(before, after)| touches(feature, before, after))
-        .collect()
+    let touched = pairs.map(|(before, after)| touches(feature, before, after));
+    touched.collect()
 }
 
 fn touches(feature: api::Feature, before: &Value, after: &Value) -> bool {

@@ -188,10 +188,9 @@ async fn mounts(
 #[then(regex = r#"^(?:the warning contains "([^"]+)"|there is no warning)$"#)]
 fn warned(scenario: &mut Scenario, text: String) -> Result {
     let warnings = &scenario.observed.last()?.warnings;
-    let is_expected = if text.is_empty() {
-        warnings.is_empty()
-    } else {
-        warnings.iter().any(|warning| warning.contains(&text))
+    let is_expected = match text.as_str() {
+        "" => warnings.is_empty(),
+        text => warnings.iter().any(|warning| warning.contains(text)),
     };
     check(is_expected, format!("{warnings:?}"))
 }

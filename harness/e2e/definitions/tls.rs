@@ -43,11 +43,9 @@ async fn send(scenario: &mut Scenario, bytes: &[u8]) -> Result {
     stream.write_all(bytes).await?;
     let mut answer = Vec::new();
     let closed = stream.read_to_end(&mut answer);
+    let closed = tokio::time::timeout(PATIENCE, closed).await;
     // A reset closes as well as an end.
-    tokio::time::timeout(PATIENCE, closed)
-        .await
-        .context("the connection stays open")?
-        .ok();
+    closed.context("the connection stays open")?.ok();
     let answer = String::from_utf8_lossy(&answer).into_owned();
     scenario.observed.note("connection", json!(answer));
     Ok(())
@@ -66,14 +64,12 @@ fn closed(scenario: &mut Scenario, reason: String, status: String) -> Result {
     let seen = scenario.observed.noted("connection")?;
     if !reason.is_empty() {
         let error = seen["error"].as_str().context("it was accepted")?;
-        ensure!(error.contains(&reason), "{error}");
-        return Ok(());
+        return check(error.contains(&reason), error);
     }
     let answer = seen.as_str().context("a handshake was made")?;
-    let is_expected = if status.is_empty() {
-        answer.is_empty()
-    } else {
-        answer.starts_with(&format!("HTTP/1.0 {status} "))
+    let is_expected = match status.as_str() {
+        "" => answer.is_empty(),
+        status => answer.starts_with(&format!("HTTP/1.0 {status} ")),
     };
     check(is_expected, format!("{answer:?}"))
 }

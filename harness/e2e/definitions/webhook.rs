@@ -55,9 +55,7 @@ async fn rejected(scenario: &mut Scenario, reason: String) -> Result {
         let is_invalid = valid.is_some_and(|it| it < 0.5);
         check(ready && is_explained && is_invalid, seen)
     };
-    webhook(scenario)?
-        .each("the configuration is rejected", probe)
-        .await
+    webhook(scenario)?.each("it is rejected", probe).await
 }
 
 #[then("no replica of component webhook was restarted")]
@@ -209,8 +207,10 @@ async fn has_metric(scenario: &mut Scenario, metric: String, least: u32) -> Resu
 /// A webhook without configuration answers, admits every Pod unchanged and warns.
 #[then(expr = "every replica of component webhook admits a Pod unchanged with warning {string}")]
 async fn serves(scenario: &mut Scenario, warning: String) -> Result {
-    let probe =
-        async |replica: &Replica| unchanged(&replica.review("default", &plain()).await?, &warning);
+    let probe = async |replica: &Replica| {
+        let response = replica.review("default", &plain()).await?;
+        unchanged(&response, &warning)
+    };
     webhook(scenario)?.each("it serves", probe).await
 }
 

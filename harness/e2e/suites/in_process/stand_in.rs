@@ -7,7 +7,6 @@
 //! them out.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use ::webhook::admission::{AdmissionMetrics, Edge, NAMESPACE_PATIENCE, router};
@@ -20,7 +19,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use chassis::metrics::{BuildInfo, Metrics};
 use e2e::admission::webhook::{self, LANDSCAPE, NAMESPACE, TRUST_BUNDLE};
-use http::{Method, Request, Response, StatusCode, header};
+use http::request::Parts;
+use http::{Method, Request, Response, header};
 use k8s_openapi::api::core::v1::Secret;
 use policy::admission::{Annotations, Configuration, Namespace, Settings, TrustBundlePresence};
 use serde_json::{Value, json};
@@ -73,16 +73,9 @@ impl StandIn {
 
     /// A client of the stand-in.
     pub(crate) fn client(self) -> kube::Client {
-        let answer = move |request: Request<kube::client::Body>| {
+        let answer = move |request| {
             let stand_in = self.clone();
-            async move {
-                let answer = stand_in.answer(request).await.unwrap_or_else(|error| {
-                    let mut failed = Response::new(Body::from(format!("{error:#}")));
-                    *failed.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
-                    failed
-                });
-                Ok::<_, Infallible>(answer)
-            }
+            async move { stand_in.answer(request).await }
         };
         kube::Client::new(tower::service_fn(answer), "default")
     }
@@ -99,11 +92,10 @@ impl StandIn {
             return Ok(Response::new(Body::from("")));
         }
         let mut warnings = Vec::new();
-        if path.contains("/pods")
-            && matches!(parts.method, Method::POST | Method::PATCH | Method::PUT)
-        {
+        let writes = matches!(parts.method, Method::POST | Method::PATCH | Method::PUT);
+        if writes && path.contains("/pods") {
             let sent = serde_json::from_slice(&body)?;
-            let (pod, given) = self.admit(&parts.method, &path, sent).await?;
+            let (pod, given) = self.admit(&parts, sent).await?;
             (warnings, body) = (given, pod.to_string().into());
             if parts.uri.query() == Some("dryRun=All") {
                 return Ok(with_warnings(Response::new(Body::from(body)), &warnings));
@@ -119,20 +111,14 @@ impl StandIn {
     }
 
     /// The Pod that the API server stores for a request, and the warnings of the webhook.
-    async fn admit(
-        &self,
-        method: &Method,
-        path: &str,
-        sent: Value,
-    ) -> Result<(Value, Vec<String>)> {
+    async fn admit(&self, parts: &Parts, mut pod: Value) -> Result<(Value, Vec<String>)> {
         // /api/v1/namespaces/NAMESPACE/pods/NAME
-        let mut names = path.split('/').skip(4);
+        let mut names = parts.uri.path().split('/').skip(4);
         let namespace = names.next().unwrap_or_default();
         let get = |name| self.server.get("pods", namespace, name);
         let before = names.nth(1).and_then(get);
-        let mut pod = sent;
         if let Some(before) = &before
-            && *method == Method::PATCH
+            && parts.method == Method::PATCH
         {
             let change = std::mem::replace(&mut pod, before.clone());
             json_patch::merge(&mut pod, &change);
@@ -151,8 +137,8 @@ impl StandIn {
             }
             review["request"]["oldObject"] = before;
         }
-        let request =
-            Request::post(api::names::WEBHOOK_PATH).body(Body::from(review.to_string()))?;
+        let request = Request::post(api::names::WEBHOOK_PATH);
+        let request = request.body(Body::from(review.to_string()))?;
         let response = self.webhook.clone().oneshot(request).await?;
         let bytes = to_bytes(response.into_body(), usize::MAX).await?;
         let answer: Value = serde_json::from_slice(&bytes)?;
