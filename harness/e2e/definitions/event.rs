@@ -44,16 +44,6 @@ async fn known(scenario: &mut Scenario, object: ObjectRef, name: String) -> Resu
     Ok(())
 }
 
-#[when(expr = "subresource {word} of {object} is patched with:")]
-async fn patched(scenario: &mut Scenario, name: String, of: ObjectRef, step: &Step) -> Result {
-    let text = document(scenario, step)?;
-    let (client, path) = at(scenario, &of).await?;
-    client
-        .patch(&format!("{path}/{name}"), &text)
-        .await
-        .map(drop)
-}
-
 #[when(regex = r"^(.+) is (patched|deleted) with dry run:?$")]
 async fn dry_run(scenario: &mut Scenario, object: ObjectRef, how: String, step: &Step) -> Result {
     let (method, text) = match how.as_str() {

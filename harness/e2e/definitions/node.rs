@@ -7,12 +7,17 @@ use super::observation::expect_within;
 use super::prelude::*;
 use crate::admission::Admission;
 
-#[given(expr = "{object} is Running")]
-#[then(expr = "{object} is Running")]
-async fn runs(scenario: &mut Scenario, pod: ObjectRef) -> Result {
+#[given(regex = r#"^(?:ephemeral container "(.+)" of )?(Pod "[^"]+") is Running$"#)]
+#[then(regex = r#"^(?:ephemeral container "(.+)" of )?(Pod "[^"]+") is Running$"#)]
+async fn runs(scenario: &mut Scenario, container: String, pod: ObjectRef) -> Result {
     expect_within(scenario, &pod, PULL, |seen| {
         let status = &seen["status"];
-        check(status["phase"] == "Running" && are_ready(seen), status)
+        let mut ephemeral = items(&status["ephemeralContainerStatuses"]);
+        let runs = match container.as_str() {
+            "" => status["phase"] == "Running" && are_ready(seen),
+            name => ephemeral.any(|it| it["name"] == name && !it["state"]["running"].is_null()),
+        };
+        check(runs, status)
     })
     .await
 }
@@ -45,17 +50,6 @@ async fn fails(scenario: &mut Scenario, pod: ObjectRef, reason: String) -> Resul
             found.is_some_and(|found| reasons.contains(&found))
         });
         check(failed, status)
-    })
-    .await
-}
-
-#[then(expr = "ephemeral container {string} of {object} is Running")]
-async fn ephemeral_runs(scenario: &mut Scenario, container: String, pod: ObjectRef) -> Result {
-    expect_within(scenario, &pod, PULL, |seen| {
-        let statuses = &seen["status"]["ephemeralContainerStatuses"];
-        let status = items(statuses).find(|it| it["name"] == container);
-        let running = status.is_some_and(|it| !it["state"]["running"].is_null());
-        check(running, statuses)
     })
     .await
 }

@@ -66,11 +66,16 @@ pub(crate) fn file_of_project(file: &str) -> Result<String> {
     std::fs::read_to_string(&path).with_context(|| path.display().to_string())
 }
 
-#[given(expr = "{object} is patched with:")]
-#[when(expr = "{object} is patched with:")]
-async fn patched(scenario: &mut Scenario, object: ObjectRef, step: &Step) -> Result {
+#[given(regex = r"^(?:subresource (\w+) of )?(.+) is patched with:$")]
+#[when(regex = r"^(?:subresource (\w+) of )?(.+) is patched with:$")]
+async fn patched(scenario: &mut Scenario, name: String, object: ObjectRef, step: &Step) -> Result {
     let text = document(scenario, step)?;
-    change(scenario, &object, text).await
+    if name.is_empty() {
+        return change(scenario, &object, text).await;
+    }
+    let (client, path) = at(scenario, &object).await?;
+    let path = format!("{path}/{name}");
+    client.patch(&path, &text).await.map(drop)
 }
 
 #[given(regex = r#"^(annotation|label) "([^"]+)" of (.+) is (set to "[^"]*"|removed)$"#)]

@@ -91,35 +91,25 @@ async fn inventory_equal(scenario: &mut Scenario, name: String) -> Result {
     .await
 }
 
-#[when(regex = r#"^runtime "([^"]+)" becomes (reachable|unreachable)$"#)]
-async fn becomes(scenario: &mut Scenario, name: String, state: String) -> Result {
-    let env = synchronization(scenario)?;
-    let number = number(&name)?;
-    if state == "reachable" {
-        return env.admit(number).await;
-    }
-    later(scenario, &env, "make it reachable", async move |it| {
-        it.admit(number).await
-    });
-    env.shut_out(number).await
-}
-
 #[when(
-    regex = r#"^the API server of runtime "([^"]+)" (denies writes to Secrets|delays writes to ConfigMaps|accepts writes again)$"#
+    regex = r#"^(?:the API server of )?runtime "(.+)" (becomes (?:un)?reachable|denies writes to Secrets|delays writes to ConfigMaps|accepts writes again)$"#
 )]
-async fn writes(scenario: &mut Scenario, name: String, how: String) -> Result {
+async fn fault(scenario: &mut Scenario, name: String, what: String) -> Result {
     let env = synchronization(scenario)?;
     let number = number(&name)?;
-    if how.starts_with("accepts") {
-        return env.accept_writes(number).await;
+    match what.as_str() {
+        "becomes reachable" => return env.admit(number).await,
+        "accepts writes again" => return env.accept_writes(number).await,
+        _ => {}
     }
-    later(scenario, &env, "accept writes", async move |it| {
+    later(scenario, &env, "end all faults", async move |it| {
+        it.admit(number).await?;
         it.accept_writes(number).await
     });
-    if how.starts_with("denies") {
-        env.deny_secret(number).await
-    } else {
-        env.delay_config_map(number).await
+    match what.as_str() {
+        "becomes unreachable" => env.shut_out(number).await,
+        "denies writes to Secrets" => env.deny_secret(number).await,
+        _ => env.delay_config_map(number).await,
     }
 }
 
