@@ -102,8 +102,8 @@ impl Client {
     ) -> Result<Answer> {
         let kind = if method == Method::PATCH { MERGE } else { JSON };
         let bytes = body.map(|body| body.to_string().into_bytes());
-        self.send(method, path, kind, bytes.unwrap_or_default())
-            .await
+        let sent = self.send(method, path, kind, bytes.unwrap_or_default());
+        sent.await
     }
 
     pub(crate) async fn send(
@@ -259,16 +259,3 @@ const APPLY: &str = "application/apply-patch+yaml";
 const JSON: &str = "application/json";
 const MERGE: &str = "application/merge-patch+json";
 const TIME_LIMIT: Duration = Duration::from_secs(30);
-
-#[cfg(test)]
-mod tests {
-    #[test]
-    fn warning_is_the_text_between_the_quotes() {
-        let read = |text: &str| super::warning(text.as_bytes());
-        assert_eq!(
-            read("299 - \"a \\\"b\\\" c\"").as_deref(),
-            Some("a \"b\" c")
-        );
-        assert_eq!(read("299 -"), None);
-    }
-}

@@ -7,12 +7,11 @@
     reason = "cucumber hands captures over by value"
 )]
 
-mod configuration;
 mod effect;
 pub(crate) mod object;
-mod observation;
+pub(crate) mod observation;
 pub(crate) mod pod;
-mod request;
+mod webhook;
 
 #[cfg(feature = "clusters")]
 mod component;
@@ -21,21 +20,13 @@ mod controller;
 #[cfg(feature = "clusters")]
 mod event;
 #[cfg(feature = "clusters")]
-mod gateway;
-#[cfg(feature = "clusters")]
-mod manager;
-#[cfg(feature = "clusters")]
 mod node;
-#[cfg(feature = "clusters")]
-mod running_pod;
 #[cfg(feature = "clusters")]
 mod runtime;
 #[cfg(feature = "clusters")]
 mod runtime_cluster;
 #[cfg(feature = "clusters")]
-pub(crate) mod signal;
-#[cfg(feature = "clusters")]
-mod source;
+pub(crate) mod source;
 #[cfg(feature = "clusters")]
 mod tls;
 #[cfg(feature = "clusters")]
@@ -45,21 +36,41 @@ mod workload;
 
 /// What most step definitions need.
 mod prelude {
-    pub(super) use super::observation::expect;
-    pub(super) use super::pod::items;
-    pub(super) use super::{A_WHILE, consistently, eventually, random};
+    pub(super) use super::object::{create, document, existing, file_of_project, pair};
+    pub(super) use super::object::{remove_fields, restore_later};
+    pub(super) use super::observation::{content, expect};
+    pub(super) use super::pod::{items, named, plain};
+    pub(super) use super::webhook::webhook;
+    pub(super) use super::{A_WHILE, check, consistently, equal, eventually, random};
+    pub(super) use crate::client::{Client, Write};
     pub(super) use crate::scenario::{ObjectRef, Scenario};
-    pub(super) use anyhow::{Context as _, Result, bail, ensure};
+    pub(super) use anyhow::{Context as _, bail, ensure};
     pub(super) use cucumber::gherkin::Step;
     pub(super) use cucumber::{given, then, when};
     pub(super) use http::Method;
     pub(super) use serde_json::{Value, json};
     pub(super) use std::time::Duration;
+
+    #[cfg(feature = "clusters")]
+    pub(super) use super::{
+        object::{at, change},
+        observation::has_all,
+        runtime::{later, record, synchronization},
+    };
+    #[cfg(feature = "clusters")]
+    pub(super) use crate::{
+        admission::Admission, synchronization::Leased, synchronization::source::Source,
+        watching::View,
+    };
+
+    /// Steps give nothing.
+    pub(super) type Result<T = ()> = anyhow::Result<T>;
 }
 
+use std::fmt::Display;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use testkit::until::{holds, until};
 
 /// Longest wait for anything that a scenario expects.
@@ -81,6 +92,18 @@ pub(crate) async fn consistently<T>(
 ) -> Result<()> {
     let probe = &probe;
     Ok(holds(what, span, move || probe()).await?)
+}
+
+/// An error with what was seen, unless it is as expected.
+pub(crate) fn check(is_expected: bool, seen: impl Display) -> Result<()> {
+    ensure!(is_expected, "{seen}");
+    Ok(())
+}
+
+/// An error with both, unless they are equal.
+pub(crate) fn equal<T: PartialEq + Display>(expected: &T, seen: &T) -> Result<()> {
+    let both = format!("expected {expected}\nseen     {seen}");
+    check(expected == seen, both)
 }
 
 /// Sixteen hexadecimal digits, for names and values that no other scenario has.

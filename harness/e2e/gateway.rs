@@ -10,16 +10,14 @@ mod objects;
 pub(crate) use objects::{Certificates, HOST, leaf, publish_host};
 
 use std::net::SocketAddr;
-use std::sync::{Mutex, PoisonError};
 
 use anyhow::{Context as _, ensure};
 use http::Method;
 
 use crate::client::Client;
-use crate::definitions::PATIENCE;
+use crate::definitions::{check, eventually};
 use crate::rollout::Workload;
 use clusters::cluster::Cluster;
-use testkit::until::until;
 
 /// Port of every KCP node that leads to the gateway.
 pub(crate) const NODE_PORT: u16 = 30443;
@@ -27,7 +25,6 @@ pub(crate) const NODE_PORT: u16 = 30443;
 /// A gateway on a cluster.
 pub(crate) struct Gateway {
     workload: Workload,
-    certificates: Mutex<Certificates>,
 }
 
 impl Gateway {
@@ -42,9 +39,8 @@ impl Gateway {
         for object in objects::objects(image, managers)? {
             cluster.apply(&object.to_string()).await?;
         }
-        cluster
-            .apply(&objects::secret(certificates).to_string())
-            .await?;
+        let secret = objects::secret(certificates).to_string();
+        cluster.apply(&secret).await?;
         let workload = Workload {
             client,
             namespace: NAMESPACE,
@@ -53,10 +49,7 @@ impl Gateway {
         workload.is_rolled_out().await?;
         // A kept gateway has the certificates of another run.
         workload.update_mounts().await?;
-        Ok(Self {
-            workload,
-            certificates: Mutex::new(certificates.clone()),
-        })
+        Ok(Self { workload })
     }
 
     /// Routes the events of a manager to an address outside of the cluster.
@@ -65,10 +58,8 @@ impl Gateway {
         manager: &str,
         address: SocketAddr,
     ) -> anyhow::Result<()> {
-        for object in objects::events_service(manager, address) {
-            cluster.apply(&object.to_string()).await?;
-        }
-        Ok(())
+        let service = objects::events_service(manager, address);
+        cluster.apply(&service).await.map(drop)
     }
 
     /// Replaces its certificates and waits until it has loaded them.
@@ -77,32 +68,21 @@ impl Gateway {
         cluster: &Cluster,
         certificates: &Certificates,
     ) -> anyhow::Result<()> {
-        let former = {
-            let mut current = self
-                .certificates
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
-            std::mem::replace(&mut *current, certificates.clone())
-        };
+        let secret = format!("/api/v1/namespaces/{NAMESPACE}/secrets/{SECRET}");
+        let before = self.workload.client.get(&secret).await?;
+        let reloads = self.statistic(RELOADS).await?;
+        let written = objects::secret(certificates).to_string();
+        cluster.apply(&written).await?;
+        let now = self.workload.client.get(&secret).await?;
         // The certificate with its key is one reload, the authorities are another.
-        let reloads = u64::from(former.certificate != certificates.certificate)
-            + u64::from(former.trusted != certificates.trusted);
-        let wanted = self.statistic(RELOADS).await? + reloads;
-        cluster
-            .apply(&objects::secret(certificates).to_string())
-            .await?;
+        let changes = ["/data/tls.crt", "/data/ca.crt"].map(|it| before.at(it) != now.at(it));
+        let wanted = reloads + changes.map(u64::from).iter().sum::<u64>();
         self.workload.update_mounts().await?;
-        until(
-            "the gateway has loaded the certificates",
-            PATIENCE,
-            || async {
-                let now = self.statistic(RELOADS).await?;
-                ensure!(now >= wanted, "{now} reloads of {wanted}");
-                anyhow::Ok(())
-            },
-        )
-        .await?;
-        Ok(())
+        eventually("the gateway has loaded the certificates", async || {
+            let now = self.statistic(RELOADS).await?;
+            check(now >= wanted, format!("{now} reloads of {wanted}"))
+        })
+        .await
     }
 
     /// Stops it, so that KCP refuses connections.
@@ -118,12 +98,12 @@ impl Gateway {
     /// Number of TLS handshakes that it rejected, for any reason.
     pub(crate) async fn handshake_errors(&self) -> anyhow::Result<u64> {
         let mut errors = 0;
-        for counter in [
-            "ssl.connection_error",
-            "ssl.fail_verify_no_cert",
-            "ssl.fail_verify_error",
+        for kind in [
+            "connection_error",
+            "fail_verify_no_cert",
+            "fail_verify_error",
         ] {
-            errors += self.statistic(counter).await?;
+            errors += self.statistic(&format!("ssl.{kind}")).await?;
         }
         Ok(errors)
     }
@@ -149,7 +129,7 @@ impl Gateway {
 
     /// Delays every request by five seconds, or none.
     pub(crate) async fn delay(&self, every: bool) -> anyhow::Result<()> {
-        let percent = if every { 100 } else { 0 };
+        let percent = u8::from(every) * 100;
         let pod = self.workload.pod_path(&self.pod().await?);
         let (port, key) = (ADMIN_PORT, DELAYED);
         let path = format!("{pod}:{port}/proxy/runtime_modify?{key}={percent}");
@@ -171,5 +151,6 @@ const DELAYED: &str = "fault.http.delay.fixed_delay_percent";
 const NAMESPACE: &str = "istio-system";
 /// Deployment, Service, ConfigMap and the value of the label `app`.
 const NAME: &str = "kcp-gateway";
+const SECRET: &str = "kcp-gateway-tls";
 /// Envoy's counter of reloaded Secrets.
 const RELOADS: &str = "ssl_context_update_by_sds";

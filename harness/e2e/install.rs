@@ -1,24 +1,20 @@
 //! The product in a cluster, installed as a user would: what `manifests webhook` prints is applied.
 //!
-//! Invariant: nothing of the printed objects is changed but flags that are taken away, which is what `manifests` prints
-//! without them. Three moments are three functions, each later than the one before: [`Product::apply`] returns when the
-//! objects are stored, [`Product::rolled_out`] when all replicas are available, [`intercepts`] when the API server really
-//! sends Pods to them and they come back as expected.
+//! Three moments are three functions, each later than the one before: [`Product::apply`] returns when the objects are stored,
+//! [`Product::rolled_out`] when all replicas are available, [`intercepts`] when the API server really sends Pods to them and
+//! they come back as expected.
 
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
-use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
-use kube::api::{DeleteParams, PostParams};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
-use crate::client::Client;
-use crate::landscape::differences;
+use crate::client::{Client, Write};
+use crate::definitions::observation::has_all;
 use crate::rollout::Workload;
+use crate::synchronization::webhook_path;
 use clusters::cluster::Cluster;
 use testkit::until::until;
 
@@ -37,25 +33,6 @@ impl Product {
         let arguments = [&["manifests", "webhook", "--image", image], flags].concat();
         let objects = printed(binary, &arguments).await?;
         Ok(Self { objects })
-    }
-
-    /// The same, with a flag of the webhook not given.
-    #[must_use]
-    pub fn without_flag(mut self, name: &str) -> Self {
-        let flag = format!("--{name}=");
-        for container in self.containers() {
-            if let Some(arguments) = container["args"].as_array_mut() {
-                arguments.retain(|it| !it.as_str().unwrap_or_default().starts_with(&flag));
-            }
-        }
-        self
-    }
-
-    fn containers(&mut self) -> impl Iterator<Item = &mut Value> {
-        self.objects
-            .iter_mut()
-            .filter(|object| object["kind"] == "Deployment")
-            .filter_map(|object| object.pointer_mut("/spec/template/spec/containers/0"))
     }
 
     /// Applies everything.
@@ -81,17 +58,6 @@ impl Product {
         };
         workload.is_rolled_out().await
     }
-
-    /// The printed object of a kind.
-    ///
-    /// # Errors
-    /// When there is none.
-    pub fn object(&self, kind: &str) -> anyhow::Result<&Value> {
-        self.objects
-            .iter()
-            .find(|object| object["kind"] == kind)
-            .with_context(|| format!("no {kind} was printed"))
-    }
 }
 
 /// The objects that the product's binary prints.
@@ -101,12 +67,7 @@ impl Product {
 pub(crate) async fn printed(binary: &Path, arguments: &[&str]) -> anyhow::Result<Vec<Value>> {
     let output = Command::new(binary).args(arguments).output().await;
     let output = output.with_context(|| format!("run {}", binary.display()))?;
-    ensure!(
-        output.status.success(),
-        "{arguments:?} ended with {}: {}",
-        output.status,
-        String::from_utf8_lossy(&output.stderr)
-    );
+    ensure!(output.status.success(), "{arguments:?}: {output:?}");
     let mut objects: Vec<Value> = serde_saphyr::from_multiple(&String::from_utf8(output.stdout)?)?;
     // A document of comments only.
     objects.retain(|object| !object.is_null());
@@ -123,22 +84,16 @@ pub async fn intercepts(
     template: &Value,
     expected: &Value,
 ) -> anyhow::Result<()> {
+    let client = Client::new(cluster.client());
     let mut pod = template.clone();
-    pod["metadata"]["generateName"] = json!("would-be-");
-    let pod: Pod = serde_json::from_value(pod).context("no Pod template")?;
-    let pods: Api<Pod> = Api::namespaced(cluster.client(), namespace);
-    let dry_run = PostParams {
-        dry_run: true,
-        ..PostParams::default()
+    pod["kind"] = json!("Pod");
+    pod["metadata"]["name"] = json!("would-be");
+    pod["metadata"]["namespace"] = json!(namespace);
+    let is_expected = || async {
+        let answer = client.write(Write::DryRun, &pod).await?.good()?;
+        has_all(expected, &answer.object)
     };
-    until("a Pod would come out as expected", PATIENCE, || async {
-        let pod = serde_json::to_value(pods.create(&dry_run, &pod).await?)?;
-        let differences = differences(expected, &pod);
-        ensure!(differences.is_empty(), "{}", differences.join("; "));
-        anyhow::Ok(())
-    })
-    .await?;
-    Ok(())
+    Ok(until("a Pod would come out as expected", PATIENCE, is_expected).await?)
 }
 
 /// Takes the webhook's registration away, so that Pods pass it by; the replicas stay.
@@ -146,37 +101,8 @@ pub async fn intercepts(
 /// # Errors
 /// When the API server refuses.
 pub async fn unregister(cluster: &Cluster) -> anyhow::Result<()> {
-    let registrations: Api<MutatingWebhookConfiguration> = Api::all(cluster.client());
-    let name = api::names::WEBHOOK_CONFIGURATION;
-    match registrations.delete(name, &DeleteParams::default()).await {
-        Ok(_) => {}
-        Err(kube::Error::Api(status)) if status.is_not_found() => {}
-        Err(error) => return Err(error).with_context(|| format!("delete {name}")),
-    }
-    Ok(())
+    let client = Client::new(cluster.client());
+    client.delete(&webhook_path()).await
 }
 
 const PATIENCE: Duration = Duration::from_mins(2);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_flag_is_taken_away_and_others_stay() {
-        let product = Product {
-            objects: vec![json!({
-                "kind": "Deployment",
-                "spec": {"template": {"spec": {"containers": [
-                    {"name": "manager", "args": ["--webhook-bind-address=:1", "--landscape=old", "--landscapes=x"]},
-                ]}}},
-            })],
-        };
-        let left = product.without_flag("landscape");
-        let container = &left.objects[0]["spec"]["template"]["spec"]["containers"][0];
-        assert_eq!(
-            container["args"],
-            json!(["--webhook-bind-address=:1", "--landscapes=x"])
-        );
-    }
-}

@@ -1,7 +1,7 @@
 //! Landscapes as data: `scenarios/*.yaml` read, checked, and turned into what a cluster needs.
 //!
-//! A scenario file is data alone; where it runs is said by a [`Place`]. The error of a bad file names the file, the line and
-//! what is wrong.
+//! A scenario file is data alone; where it runs is said by a [`Place`]. The error of a bad file names the file and what is
+//! wrong, and the line of what cannot be read.
 
 mod model;
 mod objects;
@@ -39,42 +39,26 @@ impl Scenario {
         let options = serde_saphyr::options! { with_snippet: false, strict_booleans: true };
         let landscape = serde_saphyr::from_str_with_options(&text, options);
         let landscape: Landscape = landscape.map_err(|error| {
-            let at = place(file, error.location().map(|location| location.line()));
-            let what = format!("{at}: no landscape (its shape: scenarios/schema.json)");
-            anyhow::Error::new(error).context(what)
+            let line = error.location().map_or(0, |location| location.line());
+            let at = format!("{}:{line}", shown(file));
+            anyhow::Error::new(error).context(format!(
+                "{at}: no landscape (its shape: scenarios/schema.json)"
+            ))
         })?;
         let scenario = Self {
             file: file.to_owned(),
             landscape,
         };
-        scenario.check(&text)?;
+        scenario.check().with_context(|| shown(file))?;
         Ok(scenario)
     }
 
-    /// All files of `scenarios/`, by name.
+    /// The first file of `scenarios/`, by name: what the demo shows.
     ///
     /// # Errors
-    /// When the folder cannot be read or holds no scenario.
-    pub fn files() -> anyhow::Result<Vec<PathBuf>> {
-        let folder = workspace::root().join("scenarios");
-        let entries = std::fs::read_dir(&folder).with_context(|| shown(&folder))?;
-        let mut files: Vec<PathBuf> = entries
-            .flatten()
-            .map(|entry| entry.path())
-            .filter(|path| path.extension().is_some_and(|ending| ending == "yaml"))
-            .collect();
-        files.sort();
-        ensure!(!files.is_empty(), "{}: no scenario in it", shown(&folder));
-        Ok(files)
-    }
-
-    /// The first of them: what the demo shows.
-    ///
-    /// # Errors
-    /// As [`Scenario::files`] and [`Scenario::load`].
+    /// As [`Scenario::load`], and when the folder has none.
     pub fn first() -> anyhow::Result<Self> {
-        let files = Self::files()?;
-        Self::load(&files[0])
+        Self::load(files()?.first().context("scenarios/ has no YAML file")?)
     }
 
     /// The text of a workload's manifest.
@@ -88,10 +72,7 @@ impl Scenario {
     /// The file of a workload's manifest.
     #[must_use]
     pub fn manifest_file(&self, workload: &Workload) -> PathBuf {
-        self.file
-            .parent()
-            .unwrap_or(Path::new(""))
-            .join(&workload.manifest)
+        self.file.with_file_name(&workload.manifest)
     }
 
     /// The file as people of this checkout know it.
@@ -101,30 +82,31 @@ impl Scenario {
     }
 
     /// Whether no part contradicts another one or the files around it.
-    fn check(&self, text: &str) -> anyhow::Result<()> {
-        let at = |key: &str| place(&self.file, line_of(text, key));
+    fn check(&self) -> anyhow::Result<()> {
+        let Landscape { name, config, .. } = &self.landscape;
         let stem = self.file.file_stem().unwrap_or_default();
         ensure!(
-            stem == self.landscape.name.as_str(),
-            "{}: the file is called {}",
-            at("name:"),
-            stem.display()
+            stem == name.as_str(),
+            "`name` is not that of the file: {name}"
         );
-        let document = Value::Object(self.landscape.config.clone()).to_string();
-        let parsed = api::config::Document::parse(&document);
-        parsed
-            .with_context(|| format!("{}: `config` is no configuration document", at("config:")))?;
+        let document = Value::Object(config.clone()).to_string();
+        api::config::Document::parse(&document).context("`config` is no configuration document")?;
         for workload in &self.landscape.workloads {
             let file = self.manifest_file(workload);
-            ensure!(
-                file.is_file(),
-                "{}: {} does not exist",
-                at(&workload.manifest),
-                shown(&file)
-            );
+            ensure!(file.is_file(), "{} does not exist", shown(&file));
         }
         Ok(())
     }
+}
+
+/// All files of `scenarios/`, by name.
+fn files() -> anyhow::Result<Vec<PathBuf>> {
+    let folder = workspace::root().join("scenarios");
+    let entries = std::fs::read_dir(&folder).with_context(|| shown(&folder))?;
+    let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+    files.retain(|path| path.extension().is_some_and(|ending| ending == "yaml"));
+    files.sort();
+    Ok(files)
 }
 
 fn read(file: &Path) -> anyhow::Result<String> {
@@ -145,21 +127,6 @@ pub fn placed(fields: &Map<String, Value>, registry: &str) -> Value {
 pub fn shown(path: &Path) -> String {
     let path = path.strip_prefix(workspace::root()).unwrap_or(path);
     path.display().to_string()
-}
-
-fn place(file: &Path, line: Option<u64>) -> String {
-    match line {
-        Some(line) => format!("{}:{line}", shown(file)),
-        None => shown(file),
-    }
-}
-
-/// Where a text stands first; the keys that are looked for stand at the start of a line or are unmistakable.
-fn line_of(text: &str, wanted: &str) -> Option<u64> {
-    let found = text.lines().position(|line| {
-        line.starts_with(wanted) || (!wanted.ends_with(':') && line.contains(wanted))
-    })?;
-    u64::try_from(found + 1).ok()
 }
 
 #[cfg(test)]

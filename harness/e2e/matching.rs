@@ -1,4 +1,4 @@
-//! Whether a Pod came out as a scenario expects.
+//! Whether a Pod came out as a scenario expects, and changes of whole documents.
 //!
 //! Invariant: what is not written down is not judged. Every difference names its path and both values.
 
@@ -46,6 +46,16 @@ fn in_order(path: &str, items: &[Value], actual: &[Value], found: &mut Vec<Strin
             found.push(format!("{path}[{number}]: nothing there is {expected}"));
             return;
         }
+    }
+}
+
+/// Changes a value and then everything in it.
+pub(crate) fn walk(value: &mut Value, change: &impl Fn(&mut Value)) {
+    change(value);
+    match value {
+        Value::Array(items) => items.iter_mut().for_each(|it| walk(it, change)),
+        Value::Object(fields) => fields.values_mut().for_each(|it| walk(it, change)),
+        _ => {}
     }
 }
 

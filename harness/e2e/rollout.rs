@@ -10,17 +10,14 @@ use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::{Value, json};
 
 use crate::client::Client;
-
+use crate::definitions::{check, random};
 use testkit::until::until;
 
 /// A Deployment of a scenario's cluster.
 #[derive(Clone)]
 pub(crate) struct Workload {
-    /// Client of its cluster.
     pub(crate) client: Client,
-    /// Namespace.
     pub(crate) namespace: &'static str,
-    /// Name.
     pub(crate) name: &'static str,
 }
 
@@ -35,17 +32,14 @@ impl Workload {
             .collect();
         let (namespace, selector) = (self.namespace, selector.join(","));
         let path = format!("/api/v1/namespaces/{namespace}/pods?labelSelector={selector}");
-        let listed = self.client.get(&path).await?;
-        Ok(listed.at("/items").as_array().cloned().unwrap_or_default())
+        self.client.items(&path).await
     }
 
     /// Names of its Pods.
     pub(crate) async fn pod_names(&self) -> anyhow::Result<Vec<String>> {
         let pods = self.pods().await?;
         let names = pods.iter().map(|pod| pod["metadata"]["name"].as_str());
-        Ok(names
-            .map(|name| name.unwrap_or_default().to_owned())
-            .collect())
+        Ok(names.flatten().map(str::to_owned).collect())
     }
 
     /// Path of a Pod in the API.
@@ -56,10 +50,7 @@ impl Workload {
     /// Text of a page of a Pod, over plain HTTP through the API server.
     pub(crate) async fn page(&self, pod: &str, port: u16, page: &str) -> anyhow::Result<String> {
         let path = format!("{}:{port}/proxy/{page}", self.pod_path(pod));
-        Ok(match self.client.get(&path).await?.object {
-            Value::String(text) => text,
-            other => other.to_string(),
-        })
+        self.client.text(&path).await
     }
 
     /// Number of its replicas, if it is rolled out.
@@ -83,13 +74,11 @@ impl Workload {
     pub(crate) async fn stop(&self) -> anyhow::Result<()> {
         self.scale(0).await?;
         let what = format!("Deployment {} has no Pod", self.name);
-        until(&what, PATIENCE, || async {
+        let has_none = || async {
             let names = self.pod_names().await?;
-            ensure!(names.is_empty(), "{names:?}");
-            anyhow::Ok(())
-        })
-        .await?;
-        Ok(())
+            check(names.is_empty(), format!("{names:?}"))
+        };
+        Ok(until(&what, PATIENCE, has_none).await?)
     }
 
     /// Scales it up and waits until it is rolled out.
@@ -100,18 +89,15 @@ impl Workload {
 
     /// Replaces all Pods, as `kubectl rollout restart`, and waits until it is rolled out.
     pub(crate) async fn restart(&self) -> anyhow::Result<()> {
-        let annotations = json!({ "harness.test/restarted": stamp() });
-        let change =
-            json!({ "spec": { "template": { "metadata": { "annotations": annotations } } } });
-        self.client.patch(&self.path(), &change).await?;
+        self.client.patch(&self.path(), &restarted()).await?;
         self.is_rolled_out().await
     }
 
     /// Changes an annotation of each Pod: the kubelet then updates mounted Secrets at once, not within a minute.
     pub(crate) async fn update_mounts(&self) -> anyhow::Result<()> {
         for pod in self.pod_names().await? {
-            let change =
-                json!({ "metadata": { "annotations": { "harness.test/updated": stamp() } } });
+            let annotations = json!({ "harness.test/updated": random() });
+            let change = json!({ "metadata": { "annotations": annotations } });
             self.client.patch(&self.pod_path(&pod), &change).await?;
         }
         Ok(())
@@ -130,8 +116,10 @@ impl Workload {
     }
 }
 
-fn stamp() -> String {
-    format!("{:016x}", fastrand::u64(..))
+/// The change by which `kubectl rollout restart` replaces all Pods of a workload.
+pub(crate) fn restarted() -> Value {
+    let annotations = json!({ "harness.test/restarted": random() });
+    json!({ "spec": { "template": { "metadata": { "annotations": annotations } } } })
 }
 
 /// Number of replicas of a Deployment that is rolled out.

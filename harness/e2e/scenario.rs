@@ -4,10 +4,8 @@
 //! of that runs, the newest first, whatever fails; the errors are collected and fail the scenario.
 
 mod object;
-mod observed;
 
 pub use object::ObjectRef;
-pub(crate) use observed::Observed;
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -21,8 +19,9 @@ use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
 use serde_json::Value;
 
-use crate::client::Client;
+use crate::client::{Answer, Client, Write};
 use crate::definitions::random;
+use crate::matching::walk;
 
 /// A cluster of an environment.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -134,25 +133,30 @@ impl Scenario {
         object
     }
 
+    /// The text that the scenario sent last to create an object.
+    pub(crate) fn sent(&self, object: &ObjectRef) -> Result<&Value> {
+        let sent = self.observed.described.get(&self.resolved(object));
+        sent.with_context(|| format!("no step describes or sends {object}"))
+    }
+
+    /// The object before the last step that changed or compared it.
+    pub(crate) fn earlier(&self, object: &ObjectRef) -> Result<&Value> {
+        let before = self.observed.before.get(&self.resolved(object));
+        before.with_context(|| format!("no earlier step saw {object}"))
+    }
+
     /// Reads a YAML document of a step; keys and texts that are a name of the scenario become the name on the cluster.
     pub(crate) fn yaml(&self, text: &str) -> Result<Value> {
         let mut value: Value = serde_saphyr::from_str(text).context("not a YAML document")?;
-        self.rename(&mut value);
-        Ok(value)
-    }
-
-    fn rename(&self, value: &mut Value) {
-        match value {
+        walk(&mut value, &|value| match value {
             Value::String(text) => *text = self.resolve(text),
-            Value::Array(items) => items.iter_mut().for_each(|item| self.rename(item)),
             Value::Object(fields) => {
-                for (key, mut value) in std::mem::take(fields) {
-                    self.rename(&mut value);
-                    fields.insert(self.resolve(&key), value);
-                }
+                let own = std::mem::take(fields).into_iter();
+                *fields = own.map(|(key, it)| (self.resolve(&key), it)).collect();
             }
             _ => {}
-        }
+        });
+        Ok(value)
     }
 
     /// Runs everything that was registered, the newest first, and gives each failure in the order in which it happened.
@@ -169,6 +173,41 @@ impl Scenario {
         // Only now: another scenario may wait for the environment. Cucumber keeps a failed scenario for its report.
         self.environment = None;
         errors
+    }
+}
+
+/// What a scenario has sent and seen. Objects have their names on the cluster.
+#[derive(Debug, Default)]
+pub(crate) struct Observed {
+    /// Objects that steps describe and no step has sent yet, or the last text that was sent.
+    pub(crate) described: BTreeMap<ObjectRef, Value>,
+    /// Last request that wrote an object.
+    pub(crate) written: BTreeMap<ObjectRef, (Answer, Write)>,
+    /// Objects as they were before the step that changed or compared them.
+    pub(crate) before: BTreeMap<ObjectRef, Value>,
+    /// Last answer to any request of a step.
+    pub(crate) last: Option<Answer>,
+    /// Numbers and texts of one step for a later one, by a name.
+    noted: BTreeMap<&'static str, Value>,
+}
+
+impl Observed {
+    pub(crate) fn wrote(&mut self, object: &ObjectRef, answer: Answer, how: Write) {
+        self.last = Some(answer.clone());
+        self.written.insert(object.clone(), (answer, how));
+    }
+
+    pub(crate) fn last(&self) -> Result<&Answer> {
+        self.last.as_ref().context("no request was sent")
+    }
+
+    pub(crate) fn note(&mut self, name: &'static str, value: Value) {
+        self.noted.insert(name, value);
+    }
+
+    pub(crate) fn noted(&self, name: &'static str) -> Result<&Value> {
+        let noted = self.noted.get(name);
+        noted.with_context(|| format!("no earlier step noted the {name}"))
     }
 }
 
@@ -230,18 +269,5 @@ mod tests {
         });
         assert!(scenario.end().await.is_empty());
         assert_eq!(pool.strong_count(), 0);
-    }
-
-    #[test]
-    fn names_of_the_scenario_are_replaced_in_documents() {
-        let mut scenario = Scenario::default();
-        let shop = scenario.name("shop");
-        let document = scenario
-            .yaml("namespaceFeatures: {shop: [a]}\nlist: [shop, shopping]")
-            .unwrap();
-        assert_eq!(
-            document,
-            serde_json::json!({"namespaceFeatures": {shop.as_str(): ["a"]}, "list": [shop, "shopping"]})
-        );
     }
 }

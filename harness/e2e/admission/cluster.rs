@@ -5,19 +5,19 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, ensure};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
 use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use clusters::cluster::{Cluster, ClusterOptions};
 use clusters::evidence::Evidence;
+use clusters::images;
 use clusters::progress::Progress;
 use clusters::registry::Registry;
 use clusters::setup::Setup;
 
-use super::webhook::{DEPLOYMENT, NAMESPACE, Webhook, usual_configuration};
+use super::webhook::{DEPLOYMENT, NAMESPACE, Webhook, sources, usual_configuration};
+pub(crate) use super::webhook::{SIGNER, TRUST_BUNDLE};
 use crate::client::{Client, Write};
 use crate::definitions::object::path;
 use crate::fixtures::Fixtures;
@@ -93,29 +93,32 @@ impl Admission {
     }
 
     async fn install(&self) -> Result<()> {
-        let apply = async |object: Value| -> Result<()> {
-            let applied = self.client.write(Write::Apply, &object).await?;
-            applied.good().map(drop)
-        };
-        apply(json!({ "kind": "Namespace", "metadata": { "name": NAMESPACE } })).await?;
-        if self.serves_trust_bundles {
-            apply(self.trust_bundle()).await?;
+        let identity = self.registry().identity();
+        let docker_config = serde_json::from_str(&identity.docker_config())?;
+        let [configuration, secret, bundle] = sources(docker_config, &identity.ca_pem)?;
+        let namespace = json!({ "kind": "Namespace", "metadata": { "name": NAMESPACE } });
+        let bundle = self.serves_trust_bundles.then_some(&bundle);
+        for object in [&namespace, &configuration, &secret]
+            .into_iter()
+            .chain(bundle)
+        {
+            self.client.write(Write::Apply, object).await?.good()?;
         }
-        let secret = self.pull_secret();
-        apply(secret.clone()).await?;
-        let webhook = self.webhook();
-        let configuration = usual_configuration()?;
-        webhook
-            .write_configuration(&configuration.to_string())
-            .await?;
         self.product.apply(&self.cluster).await?;
         self.product.rolled_out(&self.cluster).await?;
-        webhook.configure(configuration).await?;
+        let webhook = self.webhook();
+        webhook.configure(usual_configuration()?).await?;
         webhook.knows_pull_secret(Some(&secret)).await?;
-        if self.serves_trust_bundles {
-            webhook.knows_trust_bundle(true).await?;
-        }
-        Ok(())
+        webhook.knows_trust_bundle(self.serves_trust_bundles).await
+    }
+
+    /// Installs the product as `manifests` prints it without the flag `--landscape`.
+    pub(crate) async fn install_without_landscape(&self) -> Result<()> {
+        let binary = images::built_binary(images::Profile::E2e);
+        let image = &self.fixtures.webhook.reference;
+        let product = Product::printed_by(&binary, image, &[]).await?;
+        product.apply(&self.cluster).await?;
+        product.rolled_out(&self.cluster).await
     }
 
     /// Removes what is not kept. A scenario's own environment ends like the shared one.
@@ -134,29 +137,6 @@ impl Admission {
 
     fn webhook(&self) -> Webhook {
         Webhook::new(self.client.clone())
-    }
-
-    /// The pull Secret: credentials of the private registry and of two hosts that no test pulls from.
-    fn pull_secret(&self) -> Value {
-        let text = self.registry().identity().docker_config();
-        let mut config: Value = serde_json::from_str(&text).unwrap_or_default();
-        for host in ["ghcr.io", "private.me"] {
-            config["auths"][host] = json!({ "username": "user", "password": "password" });
-        }
-        json!({
-            "kind": "Secret", "type": api::names::DOCKER_CONFIG_TYPE,
-            "metadata": { "name": api::names::PULL_SECRET, "namespace": NAMESPACE },
-            "data": { (api::names::DOCKER_CONFIG_KEY): BASE64.encode(config.to_string()) },
-        })
-    }
-
-    /// The trust bundle: the authority of the private registry.
-    fn trust_bundle(&self) -> Value {
-        let ca_pem = &self.registry().identity().ca_pem;
-        json!({
-            "kind": "ClusterTrustBundle", "metadata": { "name": TRUST_BUNDLE },
-            "spec": { "signerName": SIGNER, "trustBundle": ca_pem },
-        })
     }
 
     async fn uses(&self, object: &ObjectRef) -> Result<()> {
@@ -217,7 +197,3 @@ impl Environment for Admission {
         .boxed_local()
     }
 }
-
-/// Name of the trust bundle in the usual configuration.
-pub(crate) const TRUST_BUNDLE: &str = "rt-bootstrapper-k3d.test:ctb:1";
-pub(crate) const SIGNER: &str = "rt-bootstrapper-k3d.test/ctb";

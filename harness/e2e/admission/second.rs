@@ -3,8 +3,6 @@
 //! The API server calls it after the product's (by its name), on an address of this machine that the container of the
 //! cluster reaches, with a certificate of its own authority.
 
-use std::net::SocketAddr;
-
 use anyhow::Result;
 use axum::body::Bytes;
 use axum::routing::post;
@@ -16,50 +14,38 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::fixtures::this_machine;
-#[derive(Debug)]
-pub(crate) struct Second {
-    address: SocketAddr,
-    ca_pem: String,
-    /// What serves; ends when aborted.
-    pub(crate) task: JoinHandle<()>,
-}
 
-impl Second {
-    /// Serves on a free port of this machine's address on the way to the cluster's node.
-    pub(crate) async fn serve(node: &str, container: Value) -> Result<Self> {
-        let host = this_machine(node)?;
-        let made = rcgen::generate_simple_self_signed([host.to_string()])?;
-        let (ca_pem, key) = (made.cert.pem(), made.signing_key.serialize_pem());
-        let identity = identity_from_pem(ca_pem.as_bytes(), key.as_bytes())?;
-        let options = Options::new(TlsHandle::new(server_config(identity)?));
-        let server = Server::bind((host, 0).into(), options).await?;
-        let address = server.local_addr();
-        let answer = post(move |body: Bytes| async move { add(&body, &container) });
-        let router = axum::Router::new().route("/", answer);
-        let task = tokio::spawn(async move {
-            if let Err(error) = server.run(router, CancellationToken::new()).await {
-                tracing::error!(%error, "the second webhook ended");
-            }
-        });
-        Ok(Self {
-            address,
-            ca_pem,
-            task,
-        })
-    }
-
-    /// Its registration: for Pods that are created in one Namespace.
-    pub(crate) fn configuration(&self, namespace: &str) -> Value {
-        json!({
-            "webhooks": [{
-                "name": "adds-a-container.harness.test",
-                "admissionReviewVersions": ["v1"], "sideEffects": "None", "failurePolicy": "Fail",
-                "clientConfig": { "url": format!("https://{}/", self.address), "caBundle": BASE64.encode(&self.ca_pem) },
-                "rules": [{ "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"] }],
-                "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": namespace } },
-            }],
-        })
-    }
+/// Serves on a free port of this machine's address on the way to a cluster's node. Gives the registration for Pods that are
+/// created in one Namespace, and the task that serves.
+pub(crate) async fn serve(
+    node: &str,
+    namespace: &str,
+    container: Value,
+) -> Result<(Value, JoinHandle<()>)> {
+    let host = this_machine(node)?;
+    let made = rcgen::generate_simple_self_signed([host.to_string()])?;
+    let (ca_pem, key) = (made.cert.pem(), made.signing_key.serialize_pem());
+    let identity = identity_from_pem(ca_pem.as_bytes(), key.as_bytes())?;
+    let options = Options::new(TlsHandle::new(server_config(identity)?));
+    let server = Server::bind((host, 0).into(), options).await?;
+    let url = format!("https://{}/", server.local_addr());
+    let answer = post(move |body: Bytes| async move { add(&body, &container) });
+    let router = axum::Router::new().route("/", answer);
+    let task = tokio::spawn(async move {
+        if let Err(error) = server.run(router, CancellationToken::new()).await {
+            tracing::error!(%error, "the second webhook ended");
+        }
+    });
+    let registration = json!({
+        "webhooks": [{
+            "name": "adds-a-container.harness.test",
+            "admissionReviewVersions": ["v1"], "sideEffects": "None", "failurePolicy": "Fail",
+            "clientConfig": { "url": url, "caBundle": BASE64.encode(ca_pem) },
+            "rules": [{ "apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"] }],
+            "namespaceSelector": { "matchLabels": { "kubernetes.io/metadata.name": namespace } },
+        }],
+    });
+    Ok((registration, task))
 }
 
 fn add(body: &[u8], container: &Value) -> String {

@@ -115,11 +115,7 @@ impl Webhook {
     }
 
     pub(crate) async fn write_configuration(&self, document: &str) -> Result<Answer> {
-        let object = json!({
-            "kind": "ConfigMap",
-            "metadata": { "name": api::names::CONFIG_MAP, "namespace": NAMESPACE },
-            "data": { (api::names::CONFIG_KEY): document },
-        });
+        let object = config_map(document);
         self.client.write(Write::Apply, &object).await?.good()
     }
 
@@ -255,8 +251,43 @@ pub fn usual_configuration() -> Result<Value> {
     Ok(serde_json::from_str(&text)?)
 }
 
+fn config_map(document: &str) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "ConfigMap",
+        "metadata": { "name": api::names::CONFIG_MAP, "namespace": NAMESPACE },
+        "data": { (api::names::CONFIG_KEY): document },
+    })
+}
+
+/// What KIM writes on a runtime: the usual configuration, the pull Secret with these credentials and those of two hosts that
+/// no test pulls from, and the trust bundle.
+///
+/// # Errors
+/// When the fixture cannot be read.
+pub fn sources(mut docker_config: Value, authority_pem: &str) -> Result<[Value; 3]> {
+    for host in ["ghcr.io", "private.me"] {
+        docker_config["auths"][host] = json!({ "username": "user", "password": "password" });
+    }
+    let docker_config = BASE64.encode(docker_config.to_string());
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": api::names::DOCKER_CONFIG_TYPE,
+        "metadata": { "name": api::names::PULL_SECRET, "namespace": NAMESPACE },
+        "data": { (api::names::DOCKER_CONFIG_KEY): docker_config },
+    });
+    let bundle = json!({
+        "apiVersion": "certificates.k8s.io/v1beta1", "kind": "ClusterTrustBundle",
+        "metadata": { "name": TRUST_BUNDLE },
+        "spec": { "signerName": SIGNER, "trustBundle": authority_pem },
+    });
+    let configuration = usual_configuration()?.to_string();
+    Ok([config_map(&configuration), secret, bundle])
+}
+
 /// Name of the landscape that the webhook runs in.
 pub const LANDSCAPE: &str = "test-landscape";
+/// Name of the trust bundle in the usual configuration.
+pub const TRUST_BUNDLE: &str = "rt-bootstrapper-k3d.test:ctb:1";
+pub(crate) const SIGNER: &str = "rt-bootstrapper-k3d.test/ctb";
 /// Volume of the trust bundle in the usual configuration.
 pub(crate) const VOLUME: &str = "rt-bootstrapper-certs";
 /// Namespace of the webhook.

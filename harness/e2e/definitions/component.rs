@@ -1,25 +1,22 @@
-//! The webhook's Deployment: restarted, stopped, rolled out, and other webhooks beside it.
+//! Components: stopped, restarted, rolled out, and another webhook beside the product's.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::configuration::webhook;
-use super::controller;
-use super::object::{change, create, restore_later};
-use super::pod::named;
 use super::prelude::*;
-use crate::admission::Admission;
-use crate::admission::second::Second;
+use super::{controller, watcher};
+use crate::admission::second;
 use crate::admission::webhook::{DEPLOYMENT, NAMESPACE};
-use crate::client::{Answer, Client, Write};
+use crate::client::Answer;
+use crate::rollout::restarted;
 
 #[given(
     "a runtime that does not serve ClusterTrustBundles and pulls the webhook from the private registry"
 )]
-async fn other_runtime(scenario: &mut Scenario) -> Result<()> {
+async fn other_runtime(scenario: &mut Scenario) -> Result {
     let shared = scenario.environment_of::<Admission>()?;
     let own = Arc::new(Box::pin(shared.without_trust_bundles()).await?);
     let ended = Arc::clone(&own);
@@ -34,49 +31,46 @@ async fn other_runtime(scenario: &mut Scenario) -> Result<()> {
     Ok(())
 }
 
-#[given(expr = "component webhook runs without flag {string}")]
-async fn without_flag(scenario: &mut Scenario, flag: String) -> Result<()> {
+#[given("component webhook runs without flag \"landscape\"")]
+async fn without_landscape(scenario: &mut Scenario) -> Result {
     restore_later(scenario, &deployment()).await?;
     let environment = scenario.environment_of::<Admission>()?;
-    let product = environment.product.clone().without_flag(&flag);
-    product.apply(&environment.cluster).await?;
-    product.rolled_out(&environment.cluster).await
+    environment.install_without_landscape().await
 }
 
-#[given(regex = "^component (webhook|controller) is (stopped|started|restarted)$")]
-#[when(regex = "^component (webhook|controller) is (stopped|started|restarted)$")]
-async fn component(scenario: &mut Scenario, name: String, change: String) -> Result<()> {
+#[given(regex = "^component (webhook|controller|watcher) is (stopped|started|restarted|killed)$")]
+#[when(regex = "^component (webhook|controller|watcher) is (stopped|started|restarted|killed)$")]
+async fn component(scenario: &mut Scenario, name: String, change: String) -> Result {
     match (name.as_str(), change.as_str()) {
         ("controller", change) => controller::component(scenario, change).await,
+        ("watcher", change) => watcher::component(scenario, change).await,
         (_, "stopped") => stop(scenario).await,
         (_, "restarted") => restart(scenario).await,
         (_, change) => bail!("the webhook is never {change} by a scenario; its clean-up starts it"),
     }
 }
 
-async fn restart(scenario: &Scenario) -> Result<()> {
+async fn restart(scenario: &Scenario) -> Result {
     let webhook = webhook(scenario)?;
     let before = webhook.replicas().await?;
     for replica in &before {
         let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{}", replica.pod);
-        let answer = webhook.client.ask(Method::DELETE, &path, None).await?;
-        answer.good()?;
+        webhook.client.delete(&path).await?;
     }
     eventually("other replicas run", async || {
         let now = webhook.replicas().await?;
         ensure!(now.len() >= before.len(), "{} replicas", now.len());
         for replica in &now {
             let is_new = before.iter().all(|old| old.pod != replica.pod);
-            ensure!(is_new, "{} still runs", replica.pod);
             let is_started = replica.health("/healthz").await?.0;
-            ensure!(is_started, "{} starts", replica.pod);
+            ensure!(is_new && is_started, "{}: {is_started}", replica.pod);
         }
         Ok(())
     })
     .await
 }
 
-async fn stop(scenario: &mut Scenario) -> Result<()> {
+async fn stop(scenario: &mut Scenario) -> Result {
     note_failed_open(scenario).await?;
     let scale = json!({ "spec": { "replicas": 0 } });
     change(scenario, &deployment(), scale).await?;
@@ -85,27 +79,24 @@ async fn stop(scenario: &mut Scenario) -> Result<()> {
     eventually("the Service has no endpoint", async || {
         let pods = webhook.pods().await?.len();
         let slices = webhook.client.get(&slices).await?.object.to_string();
-        ensure!(
-            pods == 0 && !slices.contains("\"ready\":true"),
-            "{pods} Pods"
-        );
-        Ok(())
+        let is_ready = slices.contains("\"ready\":true");
+        check(pods == 0 && !is_ready, format!("{pods} Pods"))
     })
     .await
 }
 
 #[then(regex = r"^the API server admitted (no|the) Pod without asking the webhook$")]
-async fn failed_open(scenario: &mut Scenario, which: String) -> Result<()> {
+async fn failed_open(scenario: &mut Scenario, which: String) -> Result {
     let before = scenario.observed.noted("fail-open counter")?.as_u64();
     let now = webhook(scenario)?.failed_open().await?;
-    ensure!(
-        (Some(now) > before) == (which == "the"),
-        "apiserver_admission_webhook_fail_open_count: {before:?}, then {now}"
-    );
-    Ok(())
+    let is_expected = (Some(now) > before) == (which == "the");
+    check(
+        is_expected,
+        format!("fail-open count: {before:?}, then {now}"),
+    )
 }
 
-async fn note_failed_open(scenario: &mut Scenario) -> Result<()> {
+async fn note_failed_open(scenario: &mut Scenario) -> Result {
     let count = webhook(scenario)?.failed_open().await?;
     scenario.observed.note("fail-open counter", json!(count));
     Ok(())
@@ -114,77 +105,59 @@ async fn note_failed_open(scenario: &mut Scenario) -> Result<()> {
 #[when(
     expr = "component webhook is rolled out while {int} Pods per second are created in Namespace {string}"
 )]
-async fn rolled_out(scenario: &mut Scenario, rate: u32, namespace: String) -> Result<()> {
+async fn rolled_out(scenario: &mut Scenario, rate: u32, namespace: String) -> Result {
     note_failed_open(scenario).await?;
-    let environment = scenario.environment_of::<Admission>()?;
     let client = webhook(scenario)?.client;
     let over = Arc::new(AtomicBool::new(false));
     let namespace = scenario.resolve(&namespace);
     let creating = tokio::spawn(create_pods(client, namespace, rate, Arc::clone(&over)));
-    let annotations = json!({ "harness.test/restarted": random() });
-    let restart = json!({ "spec": { "template": { "metadata": { "annotations": annotations } } } });
-    let mut rolled = change(scenario, &deployment(), restart).await;
-    if rolled.is_ok() {
-        rolled = environment.product.rolled_out(&environment.cluster).await;
-    }
+    // It waits for the rollout.
+    let rolled = change(scenario, &deployment(), restarted()).await;
     over.store(true, Ordering::Relaxed);
-    let (pods, wrong) = creating.await?;
+    let pods = creating.await?;
     rolled?;
-    let noted = json!([pods, 2 * MARGIN_SECONDS * rate, wrong]);
-    scenario.observed.note("created Pods", noted);
+    let during = pods.len() > usize::try_from(2 * MARGIN_SECONDS * rate)?;
+    ensure!(during, "no Pod was created during the rollout");
+    let wrong: Vec<&String> = pods.iter().flatten().collect();
+    scenario
+        .observed
+        .note("Pods that are not mutated", json!(wrong));
     Ok(())
 }
 
 /// Fails unless every Pod that was created during the rollout was admitted and mutated.
-pub(crate) fn all_mutated(scenario: &Scenario) -> Result<()> {
-    let noted = scenario.observed.noted("created Pods")?;
-    let [pods, margin, wrong] = [&noted[0], &noted[1], &noted[2]];
-    ensure!(
-        pods.as_u64() > margin.as_u64(),
-        "only {pods} Pods: none during the rollout"
-    );
-    ensure!(*wrong == json!([]), "of {pods} Pods: {wrong}");
-    Ok(())
+pub(crate) fn all_mutated(scenario: &Scenario) -> Result {
+    let wrong = scenario.observed.noted("Pods that are not mutated")?;
+    check(*wrong == json!([]), wrong)
 }
 
 /// Creates Pods at a constant rate, however long each takes, for some seconds before and after `over` is set, so that both
-/// sides of the rollout are seen. Gives their number and what was wrong.
+/// sides of the rollout are seen. Gives what was wrong with each.
 async fn create_pods(
     client: Client,
     namespace: String,
     rate: u32,
     over: Arc<AtomicBool>,
-) -> (u32, Vec<String>) {
+) -> Vec<Option<String>> {
     #[expect(clippy::disallowed_methods, reason = "a fixed rate, not a wait")]
     let mut ticks = interval(Duration::from_secs(1) / rate);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Burst);
-    let mut answers = JoinSet::new();
-    let (mut pods, mut wrong) = (0, Vec::new());
+    let mut pods = JoinSet::new();
     let mut left = MARGIN_SECONDS * rate;
     while left > 0 {
         ticks.tick().await;
-        if over.load(Ordering::Relaxed) {
-            left -= 1;
-        }
-        pods += 1;
-        let mut pod = named(&format!("pod-{pods}"));
+        left -= u32::from(over.load(Ordering::Relaxed));
+        let mut pod = named(&format!("pod-{}", pods.len()));
         // No scheduler looks at it: its admission is what is tested.
         pod["spec"]["schedulingGates"] = json!([{ "name": "harness.test/never" }]);
         pod["metadata"]["namespace"] = json!(namespace);
         let client = client.clone();
-        answers.spawn(async move { client.write(Write::Create, &pod).await });
-        while let Some(answer) = answers.try_join_next() {
-            wrong.extend(not_mutated(answer));
-        }
+        pods.spawn(async move { not_mutated(client.write(Write::Create, &pod).await) });
     }
-    while let Some(answer) = answers.join_next().await {
-        wrong.extend(not_mutated(answer));
-    }
-    (pods, wrong)
+    pods.join_all().await
 }
 
-fn not_mutated(answer: Result<Result<Answer>, JoinError>) -> Option<String> {
-    let answer = answer.map_err(anyhow::Error::from).flatten();
+fn not_mutated(answer: Result<Answer>) -> Option<String> {
     match answer.and_then(Answer::good) {
         Err(error) => Some(format!("{error:#}")),
         Ok(answer) => {
@@ -203,15 +176,15 @@ async fn second_webhook(
     container: String,
     image: String,
     namespace: String,
-) -> Result<()> {
+) -> Result {
     let namespace = scenario.resolve(&namespace);
     let environment = scenario.environment_of::<Admission>()?;
     let added = json!({ "name": container, "image": image });
-    let second = Second::serve(&environment.cluster.node_address().await?, added).await?;
-    let configuration = second.configuration(&namespace);
-    // Before the task: a configuration that leads nowhere is in the way of every Pod.
+    let node = environment.cluster.node_address().await?;
+    let (configuration, task) = second::serve(&node, &namespace, added).await?;
+    // After the configuration is deleted: one that leads nowhere is in the way of every Pod.
     scenario.undo("stop the other webhook", async move {
-        second.task.abort();
+        task.abort();
         Ok(())
     });
     let name = format!("zz-{namespace}");
@@ -221,27 +194,14 @@ async fn second_webhook(
     let mut pod = named("is-it-asked");
     pod["metadata"]["namespace"] = json!(namespace);
     eventually("the other webhook is asked", async || {
-        let answer = client.write(Write::DryRun, &pod).await?;
-        let text = answer.good()?.object.to_string();
-        ensure!(text.contains(&container), "not yet");
-        Ok(())
+        let answer = client.write(Write::DryRun, &pod).await?.good()?;
+        check(answer.object.to_string().contains(&container), "not yet")
     })
     .await
 }
 
 fn deployment() -> ObjectRef {
     ObjectRef::new("Deployment", Some(NAMESPACE), DEPLOYMENT)
-}
-
-pub(crate) fn webhook_configuration() -> ObjectRef {
-    let name = api::names::WEBHOOK_CONFIGURATION;
-    ObjectRef::new("MutatingWebhookConfiguration", None, name)
-}
-
-/// A text in a stored object, for steps that compare.
-pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> Result<&'a str> {
-    let found = object.pointer(pointer).and_then(Value::as_str);
-    found.with_context(|| format!("no {pointer}"))
 }
 
 /// Seconds of load before a rollout and after it.

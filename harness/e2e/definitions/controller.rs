@@ -1,23 +1,17 @@
 //! The controller on KCP: its flags, replicas, Lease, permissions, metrics, and the rollout.
 
-use std::sync::Arc;
-
 use api::runtimes::{KCP_NAMESPACE, ROLLOUT};
 use cucumber::gherkin::{Step, StepType};
 
 use super::prelude::*;
-use super::runtime::{record, synchronization};
-use crate::synchronization::Leased;
 use crate::synchronization::control_plane::named_config_map;
 use crate::synchronization::controller::{ACCOUNT, Controller, Installation};
-use crate::synchronization::source::Source;
 
 /// Installs the controller with its default flags at the end of the scenario.
 fn reinstall_later(scenario: &mut Scenario, env: &Leased) {
-    let clusters = env.clusters();
-    scenario.undo("install the controller", async move {
+    later(scenario, env, "install the controller", async |it| {
         let default = Installation::default();
-        Box::pin(clusters.controller.install(&clusters.kcp, &default)).await
+        Box::pin(it.controller.install(&it.kcp, &default)).await
     });
 }
 
@@ -25,10 +19,9 @@ fn reinstall_later(scenario: &mut Scenario, env: &Leased) {
 /// step records the state after it. A `When` keeps the recorded state.
 #[given(regex = r#"^the controller runs (with flags "[^"]*"|without mode direct)$"#)]
 #[when(regex = r#"^the controller runs (with flags "[^"]*"|without mode direct)$"#)]
-async fn runs(scenario: &mut Scenario, how: String, step: &Step) -> Result<()> {
+async fn runs(scenario: &mut Scenario, how: String, step: &Step) -> Result {
     let env = synchronization(scenario)?;
-    let wanted = Installation::of_step(&format!("the controller runs {how}"));
-    let wanted = wanted.context("not an installation")?;
+    let wanted = Installation::of_step(&step.value).context("not an installation")?;
     let is_given = step.ty == StepType::Given;
     if !is_given || how == "without mode direct" {
         reinstall_later(scenario, &env);
@@ -40,7 +33,7 @@ async fn runs(scenario: &mut Scenario, how: String, step: &Step) -> Result<()> {
     Ok(())
 }
 
-pub(crate) async fn component(scenario: &mut Scenario, change: &str) -> Result<()> {
+pub(crate) async fn component(scenario: &mut Scenario, change: &str) -> Result {
     let env = synchronization(scenario)?;
     if change != "started" {
         reinstall_later(scenario, &env);
@@ -55,54 +48,42 @@ pub(crate) async fn component(scenario: &mut Scenario, change: &str) -> Result<(
 #[when(
     regex = r#"^the leader of controller is killed (?:while it writes to runtime "([^"]+)"|after it signaled the first Runtime)$"#
 )]
-async fn killed(scenario: &mut Scenario, runtime: String) -> Result<()> {
+async fn killed(scenario: &mut Scenario, runtime: String) -> Result {
     let env = synchronization(scenario)?;
     if runtime.is_empty() {
-        kill_during_signals(&env).await
-    } else {
-        kill_during_reconcile(&env, &runtime).await
+        let runtimes = env.state().many.clone();
+        eventually("the first Runtime is signaled", async || {
+            for runtime in &runtimes {
+                if env.is_signaled(runtime).await? {
+                    return Ok(());
+                }
+            }
+            bail!("none is signaled")
+        })
+        .await?;
+        return kill_leader(&env).await;
     }
-}
-
-/// The first writes of the reconcile are done, that of the ConfigMap is not.
-async fn kill_during_reconcile(env: &Arc<Leased>, name: &str) -> Result<()> {
-    let before = env.state().writes[name].clone();
-    let cluster = env.cluster(name)?;
+    let before = env.state().writes[&runtime].clone();
+    let cluster = env.cluster(&runtime)?;
     eventually("the reconcile has started", async || {
-        let now = cluster.writes().await?;
-        ensure!(now != before, "no object is written yet");
-        Ok(())
+        check(cluster.writes().await? != before, "no object is written")
     })
     .await?;
-    kill_leader(env).await?;
+    kill_leader(&env).await?;
+    // The first writes of the reconcile are done, that of the ConfigMap is not.
     let last = Source::Configuration.on_skr();
     let now = cluster.writes().await?;
-    ensure!(now[&last] == before[&last], "the reconcile was complete");
-    Ok(())
+    check(now[&last] == before[&last], "the reconcile was complete")
 }
 
-async fn kill_during_signals(env: &Arc<Leased>) -> Result<()> {
-    let runtimes = env.state().many.clone();
-    eventually("the first Runtime is signaled", async || {
-        for runtime in &runtimes {
-            if env.is_signaled(runtime).await? {
-                return Ok(());
-            }
-        }
-        bail!("none is signaled")
-    })
-    .await?;
-    kill_leader(env).await
-}
-
-async fn kill_leader(env: &Arc<Leased>) -> Result<()> {
+async fn kill_leader(env: &Leased) -> Result {
     let leader = Controller::leader(&env.kcp).await?;
     env.state().leader = Some(leader.clone());
     Controller::kill(&env.kcp, &leader).await
 }
 
 #[then(regex = r#"^(Lease "[^"]+") is held by (exactly one|another) replica of controller$"#)]
-async fn held(scenario: &mut Scenario, lease: ObjectRef, which: String) -> Result<()> {
+async fn held(scenario: &mut Scenario, lease: ObjectRef, which: String) -> Result {
     let env = synchronization(scenario)?;
     if which == "exactly one" {
         return one_leader(&env).await;
@@ -110,27 +91,24 @@ async fn held(scenario: &mut Scenario, lease: ObjectRef, which: String) -> Resul
     let before = env.state().leader.clone().context("no leader was killed")?;
     expect(scenario, &lease, |seen| {
         let holder = seen["spec"]["holderIdentity"].as_str().unwrap_or_default();
-        ensure!(!holder.is_empty() && holder != before, "held by {holder:?}");
-        Ok(())
+        let is_another = !holder.is_empty() && holder != before;
+        check(is_another, format!("held by {holder:?}"))
     })
     .await
 }
 
 /// The Lease and the metrics of both replicas name the same leader.
-async fn one_leader(env: &Leased) -> Result<()> {
+async fn one_leader(env: &Leased) -> Result {
     let holder = Controller::leader(&env.kcp).await?;
     let metrics = Controller::metric(&env.kcp, "leader_election_master_status").await?;
     let leaders = metrics.iter().filter(|(_, value)| **value > 0.5);
     let leaders: Vec<&String> = leaders.map(|(pod, _)| pod).collect();
-    ensure!(
-        leaders == [&holder] && metrics.len() == 2,
-        "the Lease is held by {holder}, metrics: {metrics:?}"
-    );
-    Ok(())
+    let is_one = leaders == [&holder] && metrics.len() == 2;
+    check(is_one, format!("held by {holder}, metrics: {metrics:?}"))
 }
 
 #[then(expr = "metric {string} of controller increases by at least {float}")]
-async fn metric(scenario: &mut Scenario, name: String, least: f64) -> Result<()> {
+async fn metric(scenario: &mut Scenario, name: String, least: f64) -> Result {
     let env = synchronization(scenario)?;
     let sum = async || -> Result<f64> {
         let values = Controller::metric(&env.kcp, &name).await?;
@@ -139,27 +117,21 @@ async fn metric(scenario: &mut Scenario, name: String, least: f64) -> Result<()>
     let before = sum().await?;
     eventually(&format!("{name} increases"), async || {
         let now = sum().await?;
-        ensure!(now >= before + least, "it was {before}, it is {now}");
-        Ok(())
+        check(now >= before + least, format!("{before}, then {now}"))
     })
     .await
 }
 
 /// A question about an object that the controller needs shows that it has permissions at all.
-#[then(regex = r#"^the controller is not permitted to (\w+) Secret "([^"/]+)/([^"]+)"$"#)]
-async fn not_permitted(
-    scenario: &mut Scenario,
-    verb: String,
-    namespace: String,
-    name: String,
-) -> Result<()> {
+#[then(regex = r#"^the controller is not permitted to (\w+) (Secret "[^"]+")$"#)]
+async fn not_permitted(scenario: &mut Scenario, verb: String, object: ObjectRef) -> Result {
     let env = synchronization(scenario)?;
     let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
     let needed = ("watch", api::names::PULL_SECRET, true);
-    for (verb, name, expected) in [(verb.as_str(), name.as_str(), false), needed] {
-        let attributes = json!({
-            "namespace": namespace, "verb": verb, "resource": "secrets", "name": name,
-        });
+    for (verb, name, expected) in [(verb.as_str(), object.name.as_str(), false), needed] {
+        let namespace = &object.namespace;
+        let attributes =
+            json!({ "namespace": namespace, "verb": verb, "resource": "secrets", "name": name });
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
             "spec": { "user": ACCOUNT, "resourceAttributes": attributes },
@@ -172,7 +144,7 @@ async fn not_permitted(
 }
 
 #[then(expr = "the rollout is stopped with reason {string}")]
-async fn stopped(scenario: &mut Scenario, reason: String) -> Result<()> {
+async fn stopped(scenario: &mut Scenario, reason: String) -> Result {
     let env = synchronization(scenario)?;
     let path = named_config_map(KCP_NAMESPACE, ROLLOUT);
     eventually("the rollout is stopped", async || {
@@ -180,8 +152,7 @@ async fn stopped(scenario: &mut Scenario, reason: String) -> Result<()> {
         let text = published["data"]["progress"].as_str();
         let text = text.context("no progress")?;
         let progress: Value = serde_json::from_str(text)?;
-        ensure!(progress["stopped"] == reason, "{progress}");
-        Ok(())
+        check(progress["stopped"] == reason, progress)
     })
     .await
 }

@@ -12,10 +12,10 @@ async fn mutated(
     not: String,
     only: String,
     named: String,
-) -> Result<()> {
+) -> Result {
     let named = features(&named)?;
     let (not, only) = (!not.is_empty(), !only.is_empty());
-    let sent = scenario.observed.sent(&scenario.resolved(&pod))?.clone();
+    let sent = scenario.sent(&pod)?.clone();
     expect(scenario, &pod, |seen| {
         for feature in api::Feature::ALL {
             let changed = changed(feature, &sent, seen);
@@ -30,10 +30,8 @@ async fn mutated(
             let annotations = &seen["metadata"]["annotations"];
             let fields = annotations.as_object().into_iter().flatten();
             let own = fields.filter(|(key, _)| key.starts_with("rt-bootstrapper.kyma-project.io/"));
-            ensure!(
-                annotations[api::names::MARKER] == "true" && own.count() == 1,
-                "{annotations}"
-            );
+            let is_marked = annotations[api::names::MARKER] == "true" && own.count() == 1;
+            ensure!(is_marked, "{annotations}");
         }
         Ok(())
     })
@@ -49,9 +47,8 @@ fn changed(feature: api::Feature, sent: &Value, seen: &Value) -> Vec<bool> {
         let after = containers(seen).find(|it| it["name"] == before["name"])?;
         Some((before, after))
     });
-    pairs
-        .map(|(before, after)| touches(feature, before, after))
-        .collect()
+    let touched = pairs.map(|(before, after)| touches(feature, before, after));
+    touched.collect()
 }
 
 fn touches(feature: api::Feature, before: &Value, after: &Value) -> bool {

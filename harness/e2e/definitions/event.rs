@@ -1,50 +1,41 @@
-//! Objects that a Watcher selects: created and changed, so that the watcher sends events.
+//! Objects that a Watcher selects, and the events and heartbeats that managers on KCP receive.
 
-use super::manager;
-use super::object::{at, create, document};
+use std::fmt::Debug;
+
 use super::prelude::*;
-use crate::client::Write;
-use crate::watching::{GROUP, KymaStream, Kymas, View, WATCHED_BY, WATCHERS, kyma};
+use crate::watching::manager::body;
+use crate::watching::{DOMAIN, FOLLOW_UP_DELAY, GROUP, OTHER_RUNTIME, RUNTIME};
+use crate::watching::{KymaStream, Kymas, WATCHED_BY, WATCHERS, kyma};
 
 /// The Watchers are installed with the suite; the API server asks the watcher for each of them.
-#[given(
-    regex = r#"^Watcher "([^"]+)" for ([\w/]+) with field (spec|status) and manager "([^"]+)"$"#
-)]
+#[given(regex = r#"^Watcher "(.+)" for ([\w/]+) with field (spec|status) and manager "(.+)"$"#)]
 async fn watcher(
     scenario: &mut Scenario,
     name: String,
     resource: String,
     field: String,
     manager: String,
-) -> Result<()> {
-    let installed: Value = serde_saphyr::from_str(WATCHERS)?;
-    let found = items(&installed).find(|it| it["name"] == name.as_str());
-    let found = found.with_context(|| format!("no Watcher {name:?} is installed"))?;
-    let actual = json!([
-        found["resource"]["resource"],
-        found["field"],
-        found["manager"]
-    ]);
-    ensure!(actual == json!([resource, field, manager]), "{found}");
+) -> Result {
+    let resource = json!({ "resource": resource });
+    let watcher = json!({ "name": name, "resource": resource, "field": field, "manager": manager });
+    has_all(&json!([watcher]), &serde_saphyr::from_str(WATCHERS)?)?;
+    let path = json!({ "service": { "path": format!("/validate/{manager}") } });
+    let entry = json!({ "name": format!("kcp-system.{name}.{GROUP}"), "clientConfig": path });
     let env = scenario.environment_of::<View>()?;
     let live = env.runtime.webhook_configuration().await?;
-    let entry =
-        items(&live["webhooks"]).find(|it| it["name"] == format!("kcp-system.{name}.{GROUP}"));
-    let path = &entry.context("no entry of the Watcher")?["clientConfig"]["service"]["path"];
-    ensure!(*path == format!("/validate/{manager}"), "{path}");
-    Ok(())
+    has_all(&json!({ "webhooks": [entry] }), &live)
 }
 
 /// When the step ends, no replica has an event to deliver, and later steps look at further events only.
 #[given(expr = "{object} that manager {string} has received an event for")]
-async fn known(scenario: &mut Scenario, object: ObjectRef, name: String) -> Result<()> {
+async fn known(scenario: &mut Scenario, object: ObjectRef, name: String) -> Result {
     let env = scenario.environment_of::<View>()?;
-    let mut text = kyma();
-    if object.kind != "Kyma" {
-        text = json!({ "metadata": { "labels": { (WATCHED_BY): "kyma" } } });
-    }
+    let text = match object.kind.as_str() {
+        "Kyma" => kyma(),
+        _ => json!({ "metadata": { "labels": { (WATCHED_BY): "kyma" } } }),
+    };
     create(scenario, &object, text, Write::Create).await?;
-    let about = manager::event_about(scenario, &object).await?;
+    let about = event_about(scenario, &object).await?;
     let manager = env.manager(&name)?;
     let is_received = async || manager.received(&about).pop().context("no event");
     eventually("the manager receives an event", is_received).await?;
@@ -53,26 +44,8 @@ async fn known(scenario: &mut Scenario, object: ObjectRef, name: String) -> Resu
     Ok(())
 }
 
-#[when(expr = "subresource {word} of {object} is patched with:")]
-async fn subresource_patched(
-    scenario: &mut Scenario,
-    subresource: String,
-    object: ObjectRef,
-    step: &Step,
-) -> Result<()> {
-    let text = document(scenario, step)?;
-    let (client, path) = at(scenario, &object).await?;
-    let path = format!("{path}/{subresource}");
-    client.patch(&path, &text).await.map(drop)
-}
-
 #[when(regex = r"^(.+) is (patched|deleted) with dry run:?$")]
-async fn dry_run(
-    scenario: &mut Scenario,
-    object: ObjectRef,
-    how: String,
-    step: &Step,
-) -> Result<()> {
+async fn dry_run(scenario: &mut Scenario, object: ObjectRef, how: String, step: &Step) -> Result {
     let (method, text) = match how.as_str() {
         "patched" => (Method::PATCH, Some(document(scenario, step)?)),
         _ => (Method::DELETE, None),
@@ -84,7 +57,7 @@ async fn dry_run(
 }
 
 #[when(expr = "{int} Kymas are created in Namespace {string}")]
-async fn kymas(scenario: &mut Scenario, count: usize, namespace: String) -> Result<()> {
+async fn kymas(scenario: &mut Scenario, count: usize, namespace: String) -> Result {
     let env = scenario.environment_of::<View>()?;
     let mut kymas = Kymas::new(scenario.resolve(&namespace));
     for _ in 0..count {
@@ -95,7 +68,7 @@ async fn kymas(scenario: &mut Scenario, count: usize, namespace: String) -> Resu
 }
 
 #[given(expr = "Kymas are created continuously in Namespace {string}")]
-fn stream(scenario: &mut Scenario, namespace: String) -> Result<()> {
+fn stream(scenario: &mut Scenario, namespace: String) -> Result {
     let env = scenario.environment_of::<View>()?;
     let stream = KymaStream::start(env.shared(), scenario.resolve(&namespace));
     env.state().stream = Some(stream);
@@ -111,21 +84,131 @@ fn stream(scenario: &mut Scenario, namespace: String) -> Result<()> {
 #[then(
     regex = r#"^manager "([^"]+)" (receives an event for each of|has received no event for) the created Kymas$"#
 )]
-async fn for_kymas(scenario: &mut Scenario, name: String, what: String) -> Result<()> {
+async fn for_kymas(scenario: &mut Scenario, name: String, what: String) -> Result {
     let env = scenario.environment_of::<View>()?;
     let kymas = env.created_kymas().await?;
     let manager = env.manager(&name)?;
+    let received = || manager.received_in(&kymas.namespace);
     if what == "has received no event for" {
-        let received = || manager.received_in(&kymas.namespace).into_iter().collect();
-        return manager::none_for::<String>(manager::SECOND, received).await;
+        return none_for(SECOND, || received().into_iter().collect::<Vec<_>>()).await;
     }
     eventually("the manager receives every event", async || {
-        let received = manager.received_in(&kymas.namespace);
+        let received = received();
         let mut missing = kymas.names.clone();
         missing.retain(|name| !received.contains(name));
         let count = kymas.names.len();
-        ensure!(missing.is_empty(), "of {count} Kymas not {missing:?}");
-        Ok(())
+        let seen = format!("of {count} Kymas not {missing:?}");
+        check(missing.is_empty(), seen)
     })
     .await
 }
+
+/// "receives" waits for events; "has received no event" looks at those until now.
+#[then(
+    regex = r#"^manager "([^"]+)" (receives an event|receives a follow-up event|receives no event|has received no event) for ([A-Z]\w+ "[^"]+")( from the other runtime only)?$"#
+)]
+async fn receives(
+    scenario: &mut Scenario,
+    name: String,
+    what: String,
+    object: ObjectRef,
+    other: String,
+) -> Result {
+    let env = scenario.environment_of::<View>()?;
+    let about = event_about(scenario, &object).await?;
+    let manager = env.manager(&name)?;
+    let key = (manager.name, about.clone());
+    let mark = env.state().marks.get(&key).copied().unwrap_or_default();
+    let news = || manager.received(&about).split_off(mark);
+    match what.as_str() {
+        "has received no event" => none_for(SECOND, news).await,
+        // The queues are looked at again afterwards: a follow-up event may be delivered late.
+        "receives no event" => {
+            env.runtime.has_delivered().await?;
+            none_for(FOLLOW_UP_DELAY + SECOND, news).await?;
+            env.runtime.has_delivered().await?;
+            none_for(Duration::ZERO, news).await
+        }
+        // Late enough not to be a repetition of the first one.
+        "receives a follow-up event" => {
+            let is_late = async || {
+                let news = news();
+                let (first, last) = news.first().zip(news.last()).context("no event")?;
+                let span = last.1 - first.1;
+                check(span >= FOLLOW_UP_DELAY / 2, format!("after {span:?}"))
+            };
+            eventually("the manager receives a follow-up event", is_late).await
+        }
+        _ => {
+            let is_received = async || news().pop().context("no event");
+            eventually("the manager receives an event", is_received).await?;
+            let sender = [RUNTIME, OTHER_RUNTIME][usize::from(!other.is_empty())];
+            let received = manager.received(&about);
+            let mut runtimes = received.iter().map(|it| it.0.runtime_id.as_ref());
+            let is_right = runtimes.all(|it| it.is_some_and(|it| it.as_str() == sender));
+            check(is_right, format!("not only from {sender}: {received:?}"))
+        }
+    }
+}
+
+/// No event during a span.
+async fn none_for<T: Debug>(span: Duration, news: impl Fn() -> Vec<T>) -> Result {
+    let is_none = async || {
+        let news = news();
+        check(news.is_empty(), format!("{news:?}"))
+    };
+    consistently("the manager receives no event", span, is_none).await
+}
+
+/// The body of an event about an object. A Scale is not an object of its own.
+pub(super) async fn event_about(scenario: &Scenario, object: &ObjectRef) -> Result<String> {
+    let object = scenario.resolved(object);
+    let api_version = match object.kind.as_str() {
+        "Scale" => "autoscaling/v1".to_owned(),
+        kind => scenario.client_of(&object)?.api_version(kind).await?,
+    };
+    let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
+    let namespace = object.namespace.as_deref().unwrap_or_default();
+    let kind = [group, version, &object.kind];
+    Ok(body(kind, namespace, &object.name))
+}
+
+#[then(expr = "manager {string} receives heartbeats from {int} watchers")]
+async fn heartbeats(scenario: &mut Scenario, name: String, count: usize) -> Result {
+    let env = scenario.environment_of::<View>()?;
+    env.has_heartbeats(&name, count).await
+}
+
+#[then(
+    regex = r#"^manager "([^"]+)" reports the runtime as (?:responsive|unresponsive between (\d+) and (\d+) seconds after its last heartbeat)$"#
+)]
+async fn reports(scenario: &mut Scenario, name: String, least: String, most: String) -> Result {
+    let env = scenario.environment_of::<View>()?;
+    let unresponsive = !least.is_empty();
+    let found = eventually("the manager reports it", async || {
+        let liveness = env.liveness(&name)?;
+        ensure!(liveness.silent == unresponsive, "{liveness:?}");
+        Ok(liveness)
+    })
+    .await?;
+    if !unresponsive {
+        return Ok(());
+    }
+    let [least, most] = [least.parse()?, most.parse()?].map(Duration::from_secs);
+    let since = found.since_heartbeat.unwrap_or_default();
+    check((least..=most).contains(&since), format!("after {since:?}"))
+}
+
+/// The annotation of the Kyma on KCP that managers look up.
+#[when(regex = r#"^SkrDomain of Runtime "one" is set to "([^"]+)"$"#)]
+fn domain_set(scenario: &mut Scenario, domain: String) -> Result {
+    let env = scenario.environment_of::<View>()?;
+    env.set_domain(&domain);
+    scenario.undo("restore the domain", async move {
+        env.set_domain(DOMAIN);
+        env.runtime.has_delivered().await
+    });
+    Ok(())
+}
+
+const SECOND: Duration = Duration::from_secs(1);

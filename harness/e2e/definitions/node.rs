@@ -3,75 +3,60 @@
 use clusters::cluster::PodTarget;
 use testkit::until::until;
 
-use super::object::existing;
 use super::observation::expect_within;
 use super::prelude::*;
 use crate::admission::Admission;
 
-#[given(expr = "{object} is Running")]
-#[then(expr = "{object} is Running")]
-async fn runs(scenario: &mut Scenario, pod: ObjectRef) -> Result<()> {
+#[given(regex = r#"^(?:ephemeral container "(.+)" of )?(Pod "[^"]+") is Running$"#)]
+#[then(regex = r#"^(?:ephemeral container "(.+)" of )?(Pod "[^"]+") is Running$"#)]
+async fn runs(scenario: &mut Scenario, container: String, pod: ObjectRef) -> Result {
     expect_within(scenario, &pod, PULL, |seen| {
-        ensure!(seen["status"]["phase"] == "Running", "{}", seen["status"]);
-        are_ready(seen)
+        let status = &seen["status"];
+        let mut ephemeral = items(&status["ephemeralContainerStatuses"]);
+        let runs = match container.as_str() {
+            "" => status["phase"] == "Running" && are_ready(seen),
+            name => ephemeral.any(|it| it["name"] == name && !it["state"]["running"].is_null()),
+        };
+        check(runs, status)
     })
     .await
 }
 
 #[then(expr = "no container of {object} was restarted")]
-async fn not_restarted(scenario: &mut Scenario, pod: ObjectRef) -> Result<()> {
+async fn not_restarted(scenario: &mut Scenario, pod: ObjectRef) -> Result {
     let seen = existing(scenario, &pod).await?;
     let mut containers = items(&seen["status"]["containerStatuses"]);
     let is_first = containers.all(|container| container["restartCount"] == 0);
-    ensure!(is_first, "{}", seen["status"]);
-    are_ready(&seen)
+    check(is_first && are_ready(&seen), &seen["status"])
 }
 
-fn are_ready(pod: &Value) -> Result<()> {
-    let statuses = &pod["status"]["containerStatuses"];
-    let mut containers = items(statuses).peekable();
-    let is_started = containers.peek().is_some();
-    ensure!(
-        is_started && containers.all(|it| it["ready"] == true),
-        "{}",
-        pod["status"]
-    );
-    Ok(())
+fn are_ready(pod: &Value) -> bool {
+    let mut containers = items(&pod["status"]["containerStatuses"]).peekable();
+    containers.peek().is_some() && containers.all(|it| it["ready"] == true)
 }
 
 #[then(expr = "{object} fails with reason {string}")]
-async fn fails(scenario: &mut Scenario, pod: ObjectRef, reason: String) -> Result<()> {
+async fn fails(scenario: &mut Scenario, pod: ObjectRef, reason: String) -> Result {
     // The kubelet alternates between the failure and the pause after it.
     let reasons = [reason.as_str(), "ImagePullBackOff"];
     expect_within(scenario, &pod, PULL, |seen| {
         let status = &seen["status"];
-        let mut all =
-            items(&status["initContainerStatuses"]).chain(items(&status["containerStatuses"]));
-        let failed = all.any(|it| {
+        let lists = [
+            &status["initContainerStatuses"],
+            &status["containerStatuses"],
+        ];
+        let failed = lists.into_iter().flat_map(items).any(|it| {
             let found = it["state"]["waiting"]["reason"].as_str();
             found.is_some_and(|found| reasons.contains(&found))
         });
-        ensure!(failed, "{status}");
-        Ok(())
-    })
-    .await
-}
-
-#[then(expr = "ephemeral container {string} of {object} is Running")]
-async fn ephemeral_runs(scenario: &mut Scenario, container: String, pod: ObjectRef) -> Result<()> {
-    expect_within(scenario, &pod, PULL, |seen| {
-        let statuses = &seen["status"]["ephemeralContainerStatuses"];
-        let status = items(statuses).find(|it| it["name"] == container);
-        let running = status.is_some_and(|it| !it["state"]["running"].is_null());
-        ensure!(running, "{statuses}");
-        Ok(())
+        check(failed, status)
     })
     .await
 }
 
 /// Waits: a volume is refreshed by the kubelet some time after its source.
 #[then(
-    regex = r#"^command "([^"]+)" in container "([^"]+)" of (Pod "[^"]+") prints ((?:ClusterTrustBundle )?"[^"]*")$"#
+    regex = r#"^(?:command "([^"]+)" in|log of) container "([^"]+)" (?:of|in) (Pod "[^"]+") (?:prints|is) ((?:ClusterTrustBundle )?"[^"]*")$"#
 )]
 async fn prints(
     scenario: &mut Scenario,
@@ -79,36 +64,26 @@ async fn prints(
     container: String,
     pod: ObjectRef,
     expected: String,
-) -> Result<()> {
+) -> Result {
     let expected = text_or_bundle(scenario, &expected).await?;
     let environment = scenario.environment_of::<Admission>()?;
     let pod = scenario.resolved(&pod);
-    let argv: Vec<&str> = command.split(' ').collect();
-    until(&format!("{command} prints it"), PULL, || async {
-        let target = target(&pod, &container);
-        let output = environment.cluster.exec_in_pod(target, &argv).await?;
+    let target = || PodTarget {
+        namespace: pod.namespace.as_deref().unwrap_or_default(),
+        pod: &pod.name,
+        container: Some(&container),
+    };
+    let argv: Vec<&str> = command.split_whitespace().collect();
+    let printed = async || {
+        if argv.is_empty() {
+            return environment.cluster.pod_logs(target()).await;
+        }
+        let output = environment.cluster.exec_in_pod(target(), &argv).await?;
         ensure!(output.code == 0, "{}", output.stderr);
-        same(&expected, &output.stdout)
-    })
-    .await?;
-    Ok(())
-}
-
-#[then(
-    regex = r#"^log of container "([^"]+)" in (Pod "[^"]+") is ((?:ClusterTrustBundle )?"[^"]*")$"#
-)]
-async fn logs(
-    scenario: &mut Scenario,
-    container: String,
-    pod: ObjectRef,
-    expected: String,
-) -> Result<()> {
-    let expected = text_or_bundle(scenario, &expected).await?;
-    let environment = scenario.environment_of::<Admission>()?;
-    let pod = scenario.resolved(&pod);
-    let target = target(&pod, &container);
-    let logs = environment.cluster.pod_logs(target).await?;
-    same(&expected, &logs)
+        anyhow::Ok(output.stdout)
+    };
+    let is_expected = || async { same(&expected, &printed().await?) };
+    Ok(until("the text is printed", PULL, is_expected).await?)
 }
 
 /// The text itself, or the certificates of the bundle that it names.
@@ -122,16 +97,8 @@ async fn text_or_bundle(scenario: &Scenario, expected: &str) -> Result<String> {
     text.map(str::to_owned).context("an empty bundle")
 }
 
-fn target<'a>(pod: &'a ObjectRef, container: &'a str) -> PodTarget<'a> {
-    PodTarget {
-        namespace: pod.namespace.as_deref().unwrap_or_default(),
-        pod: &pod.name,
-        container: Some(container),
-    }
-}
-
 /// A kubelet writes the certificates of a bundle in an order of its own.
-fn same(expected: &str, seen: &str) -> Result<()> {
+fn same(expected: &str, seen: &str) -> Result {
     let parts = |text: &str| {
         let text = text.replace('\r', "");
         let parts = text.split_inclusive("-----END CERTIFICATE-----");
@@ -140,8 +107,7 @@ fn same(expected: &str, seen: &str) -> Result<()> {
         parts.sort();
         parts
     };
-    ensure!(parts(expected) == parts(seen), "it is {seen}");
-    Ok(())
+    check(parts(expected) == parts(seen), format!("it is {seen}"))
 }
 
 /// Pulls with a Secret that came after the Pod are tried again with growing pauses, and volumes are refreshed about once

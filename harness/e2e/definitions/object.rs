@@ -2,16 +2,10 @@
 
 use super::pod;
 use super::prelude::*;
-use crate::client::{Client, Write};
 use crate::runner::root;
 
 #[given(regex = r#"^Namespace "([^"]+)"(?: with (annotation|label) "([^"]+)")?$"#)]
-async fn namespace(
-    scenario: &mut Scenario,
-    name: String,
-    field: String,
-    entry: String,
-) -> Result<()> {
+async fn namespace(scenario: &mut Scenario, name: String, field: String, entry: String) -> Result {
     let mut text = json!({});
     if !field.is_empty() {
         let (key, value) = pair(&entry);
@@ -23,16 +17,13 @@ async fn namespace(
     let client = scenario.client_of(&object)?;
     // Pods cannot be created before their ServiceAccount.
     let account = format!("/api/v1/namespaces/{name}/serviceaccounts/default");
-    eventually("the ServiceAccount default exists", async || {
-        client.get(&account).await
-    })
-    .await?;
-    Ok(())
+    let exists = async || client.get(&account).await.map(drop);
+    eventually("the ServiceAccount default exists", exists).await
 }
 
 /// Describes an object that a later step creates.
 #[given(expr = "{object} with:")]
-fn described(scenario: &mut Scenario, object: ObjectRef, step: &Step) -> Result<()> {
+fn described(scenario: &mut Scenario, object: ObjectRef, step: &Step) -> Result {
     let text = document(scenario, step)?;
     let object = scenario.resolved(&object);
     scenario.observed.described.insert(object, text);
@@ -43,33 +34,30 @@ fn described(scenario: &mut Scenario, object: ObjectRef, step: &Step) -> Result<
 /// cluster before the scenario deleted it.
 #[given(regex = "^([A-Z].+) exists( with:)$")]
 #[when(regex = r#"^([A-Z].+) is created( with:| with dry run| again| from file "[^"]+")?$"#)]
-async fn created(
-    scenario: &mut Scenario,
-    object: ObjectRef,
-    how: String,
-    step: &Step,
-) -> Result<()> {
-    let object = scenario.resolved(&object);
+async fn created(scenario: &mut Scenario, object: ObjectRef, how: String, step: &Step) -> Result {
     let text = match how.trim() {
         "again" => {
-            let before = scenario.observed.earlier(&object)?;
-            put(&scenario.client_of(&object)?, &object, before).await?;
+            let object = scenario.resolved(&object);
+            put(
+                &scenario.client_of(&object)?,
+                &object,
+                scenario.earlier(&object)?,
+            )
+            .await?;
             return scenario.environment()?.settle(&object).await;
         }
         "with:" => document(scenario, step)?,
-        "" | "with dry run" => scenario.observed.sent(&object)?.clone(),
+        "" => scenario.sent(&object)?.clone(),
+        "with dry run" => {
+            let text = scenario.sent(&object)?.clone();
+            return create(scenario, &object, text, Write::DryRun).await;
+        }
         file => {
             let file = file.trim_start_matches("from file ").trim_matches('"');
             serde_saphyr::from_str(&file_of_project(file)?)?
         }
     };
-    let is_dry_run = how == " with dry run";
-    let how = if is_dry_run {
-        Write::DryRun
-    } else {
-        Write::Create
-    };
-    create(scenario, &object, text, how).await
+    create(scenario, &object, text, Write::Create).await
 }
 
 /// A file of the project, by its path from the root.
@@ -78,11 +66,16 @@ pub(crate) fn file_of_project(file: &str) -> Result<String> {
     std::fs::read_to_string(&path).with_context(|| path.display().to_string())
 }
 
-#[given(expr = "{object} is patched with:")]
-#[when(expr = "{object} is patched with:")]
-async fn patched(scenario: &mut Scenario, object: ObjectRef, step: &Step) -> Result<()> {
+#[given(regex = r"^(?:subresource (\w+) of )?(.+) is patched with:$")]
+#[when(regex = r"^(?:subresource (\w+) of )?(.+) is patched with:$")]
+async fn patched(scenario: &mut Scenario, name: String, object: ObjectRef, step: &Step) -> Result {
     let text = document(scenario, step)?;
-    change(scenario, &object, text).await
+    if name.is_empty() {
+        return change(scenario, &object, text).await;
+    }
+    let (client, path) = at(scenario, &object).await?;
+    let path = format!("{path}/{name}");
+    client.patch(&path, &text).await.map(drop)
 }
 
 #[given(regex = r#"^(annotation|label) "([^"]+)" of (.+) is (set to "[^"]*"|removed)$"#)]
@@ -93,49 +86,37 @@ async fn labelled(
     key: String,
     object: ObjectRef,
     effect: String,
-) -> Result<()> {
-    let value = effect
-        .strip_prefix("set to ")
-        .map(|it| it.trim_matches('"'));
+) -> Result {
+    let value = effect.split('"').nth(1);
     let text = json!({ "metadata": { (format!("{field}s")): { (key): value } } });
     change(scenario, &object, text).await
 }
 
 #[when(expr = "container {string} of {object} is set to image {string}")]
-async fn image_set(
-    scenario: &mut Scenario,
-    container: String,
-    object: ObjectRef,
-    image: String,
-) -> Result<()> {
-    let mut containers = existing(scenario, &object).await?["spec"]["containers"].take();
+async fn image_set(scenario: &mut Scenario, name: String, pod: ObjectRef, image: String) -> Result {
+    let mut containers = existing(scenario, &pod).await?["spec"]["containers"].take();
     let mut all = containers.as_array_mut().into_iter().flatten();
-    let named = all.find(|it| it["name"] == container);
+    let named = all.find(|it| it["name"] == name);
     named.context("no such container")?["image"] = json!(image);
     let text = json!({ "spec": { "containers": containers } });
-    change(scenario, &object, text).await
+    change(scenario, &pod, text).await
 }
 
 #[when(expr = "an ephemeral container {string} with image {string} is added to {object}")]
-async fn debugged(
-    scenario: &mut Scenario,
-    container: String,
-    image: String,
-    object: ObjectRef,
-) -> Result<()> {
-    let object = scenario.resolved(&object);
-    let (client, path) = at(scenario, &object).await?;
+async fn debugged(scenario: &mut Scenario, name: String, image: String, pod: ObjectRef) -> Result {
+    let (client, path) = at(scenario, &pod).await?;
     let path = format!("{path}/ephemeralcontainers");
-    let added = json!({ "name": container, "image": image, "imagePullPolicy": "Always" });
+    let added = json!({ "name": name, "image": image, "imagePullPolicy": "Always" });
     let change = json!({ "spec": { "ephemeralContainers": [added] } });
     let answer = client.patch(&path, &change).await?;
-    scenario.observed.wrote(&object, answer, Write::Merge);
+    let pod = scenario.resolved(&pod);
+    scenario.observed.wrote(&pod, answer, Write::Merge);
     Ok(())
 }
 
 #[given(expr = "{object} is deleted")]
 #[when(expr = "{object} is deleted")]
-async fn deleted(scenario: &mut Scenario, object: ObjectRef) -> Result<()> {
+async fn deleted(scenario: &mut Scenario, object: ObjectRef) -> Result {
     let object = scenario.resolved(&object);
     restore_later(scenario, &object).await?;
     let (client, path) = at(scenario, &object).await?;
@@ -150,7 +131,7 @@ pub(crate) async fn create(
     object: &ObjectRef,
     mut text: Value,
     how: Write,
-) -> Result<()> {
+) -> Result {
     if object.kind == "Pod" {
         text = pod::complete(text);
     }
@@ -171,7 +152,7 @@ pub(crate) async fn create(
 }
 
 /// Changes an object by a merge patch, and registers how to restore it.
-pub(crate) async fn change(scenario: &mut Scenario, object: &ObjectRef, text: Value) -> Result<()> {
+pub(crate) async fn change(scenario: &mut Scenario, object: &ObjectRef, text: Value) -> Result {
     let object = scenario.resolved(object);
     restore_later(scenario, &object).await?;
     let client = scenario.client_of(&object)?;
@@ -184,7 +165,7 @@ pub(crate) async fn change(scenario: &mut Scenario, object: &ObjectRef, text: Va
 
 /// Keeps an object as it is now for later steps, null if it is absent, and registers its restoration unless the scenario
 /// created it.
-pub(crate) async fn restore_later(scenario: &mut Scenario, object: &ObjectRef) -> Result<()> {
+pub(crate) async fn restore_later(scenario: &mut Scenario, object: &ObjectRef) -> Result {
     let before = read(scenario, object).await?;
     let now = before.clone().unwrap_or(Value::Null);
     scenario.observed.before.insert(object.clone(), now);
@@ -206,7 +187,7 @@ pub(crate) async fn restore_later(scenario: &mut Scenario, object: &ObjectRef) -
 }
 
 /// Makes an object what it was: its fields, not only those that differ.
-async fn put(client: &Client, object: &ObjectRef, state: &Value) -> Result<()> {
+async fn put(client: &Client, object: &ObjectRef, state: &Value) -> Result {
     let path = path(client, object).await?;
     let mut state = state.clone();
     strip_server_fields(&mut state);
@@ -218,14 +199,14 @@ async fn put(client: &Client, object: &ObjectRef, state: &Value) -> Result<()> {
         let mut state = state.clone();
         let live = client.get(&path).await?;
         state["metadata"]["resourceVersion"] = live.at("/metadata/resourceVersion").clone();
-        let answer = client.ask(Method::PUT, &path, Some(&state)).await?;
-        answer.good().map(drop)
+        let put = client.ask(Method::PUT, &path, Some(&state)).await?;
+        put.good().map(drop)
     })
     .await
 }
 
 /// Deletes an object, whatever finalizers it has; one that is gone is fine.
-pub(crate) async fn remove(client: &Client, object: &ObjectRef) -> Result<()> {
+pub(crate) async fn remove(client: &Client, object: &ObjectRef) -> Result {
     let path = path(client, object).await?;
     let Some(found) = client.find(&path).await? else {
         return Ok(());
@@ -283,10 +264,9 @@ pub(crate) fn named(object: &ObjectRef, mut text: Value) -> Value {
 }
 
 /// Fails unless the object has changed since `before`.
-pub(crate) fn ensure_written(before: &Value, now: &Value) -> Result<()> {
+pub(crate) fn ensure_written(before: &Value, now: &Value) -> Result {
     let version = |object: &Value| object["metadata"]["resourceVersion"].clone();
-    ensure!(version(before) != version(now), "not written yet");
-    Ok(())
+    check(version(before) != version(now), "not written yet")
 }
 
 pub(crate) fn remove_fields(object: &mut Value, fields: &[&str]) {
@@ -297,13 +277,8 @@ pub(crate) fn remove_fields(object: &mut Value, fields: &[&str]) {
 
 /// Removes what the API server writes into the metadata of every object, and what it assigns to a Service.
 pub(crate) fn strip_server_fields(object: &mut Value) {
-    let metadata = [
-        "uid",
-        "resourceVersion",
-        "creationTimestamp",
-        "managedFields",
-        "generation",
-    ];
-    remove_fields(&mut object["metadata"], &metadata);
+    let [version, time] = ["resourceVersion", "creationTimestamp"];
+    let fields = ["uid", version, time, "managedFields", "generation"];
+    remove_fields(&mut object["metadata"], &fields);
     remove_fields(&mut object["spec"], &["clusterIP", "clusterIPs"]);
 }

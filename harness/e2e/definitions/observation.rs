@@ -4,41 +4,37 @@ use anyhow::anyhow;
 use testkit::until::until;
 
 use super::PATIENCE;
-use super::object::{document, ensure_written, existing, named, pair, read, strip_server_fields};
+use super::object::{ensure_written, named, read, strip_server_fields};
 use super::prelude::*;
-use crate::client::Write;
 use crate::matching::differences;
 
 /// "is deleted" waits and needs an earlier step that saw the object; "does not exist" looks for a while.
 #[given(regex = "^(.+) (exists)$")]
 #[then(regex = "^(.+) (exists|does not exist|is deleted)$")]
-async fn exists(scenario: &mut Scenario, object: ObjectRef, state: String) -> Result<()> {
+async fn exists(scenario: &mut Scenario, object: ObjectRef, state: String) -> Result {
+    let what = format!("{object} {state}");
     if state == "exists" {
         return expect(scenario, &object, |_| Ok(())).await;
     }
-    let object = scenario.resolved(&object);
-    let what = format!("{object} {state}");
-    let is_absent = async || {
-        ensure!(read(scenario, &object).await?.is_none(), "it exists");
-        Ok(())
-    };
+    let is_absent = async || check(read(scenario, &object).await?.is_none(), "it exists");
     if state == "does not exist" {
         return consistently(&what, A_WHILE, is_absent).await;
     }
     // Without it the absence shows nothing.
-    scenario.observed.earlier(&object)?;
+    scenario.earlier(&object)?;
     eventually(&what, is_absent).await
 }
 
 #[then(expr = "{object} matches:")]
-async fn matches(scenario: &mut Scenario, object: ObjectRef, step: &Step) -> Result<()> {
+async fn matches(scenario: &mut Scenario, object: ObjectRef, step: &Step) -> Result {
     let expected = document(scenario, step)?;
-    expect(scenario, &object, |seen| {
-        let found = differences(&expected, seen);
-        ensure!(found.is_empty(), "{}", found.join("; "));
-        Ok(())
-    })
-    .await
+    expect(scenario, &object, |seen| has_all(&expected, seen)).await
+}
+
+/// Fails unless an object has all fields of another.
+pub(crate) fn has_all(expected: &Value, seen: &Value) -> Result {
+    let found = differences(expected, seen);
+    check(found.is_empty(), found.join("; "))
 }
 
 #[then(regex = r#"^(.+) has (no )?(annotation|label) "([^"]+)"$"#)]
@@ -48,36 +44,32 @@ async fn labelled(
     no: String,
     field: String,
     entry: String,
-) -> Result<()> {
+) -> Result {
     let (key, value) = pair(&entry);
     let expected = no.is_empty().then(|| Value::from(value));
     expect(scenario, &object, |seen| {
         let found = &seen["metadata"][format!("{field}s")];
-        ensure!(found.get(key) == expected.as_ref(), "{field}s: {found}");
-        Ok(())
+        check(found.get(key) == expected.as_ref(), found)
     })
     .await
 }
 
 #[then(regex = r"^(.+) is not modified(?: for (\d+) seconds)?$")]
-async fn not_modified(scenario: &mut Scenario, object: ObjectRef, seconds: String) -> Result<()> {
-    let object = scenario.resolved(&object);
+async fn not_modified(scenario: &mut Scenario, object: ObjectRef, seconds: String) -> Result {
     let span = seconds.parse().map_or(A_WHILE, Duration::from_secs);
-    let version = &scenario.observed.earlier(&object)?["metadata"]["resourceVersion"];
+    let version = &scenario.earlier(&object)?["metadata"]["resourceVersion"];
     consistently(&format!("{object} is not modified"), span, async || {
         let metadata = &existing(scenario, &object).await?["metadata"];
-        ensure!(metadata["resourceVersion"] == *version, "{metadata}");
-        Ok(())
+        check(metadata["resourceVersion"] == *version, metadata)
     })
     .await
 }
 
 /// Compares with the object before the scenario's last change of it.
 #[then(regex = r"^(.+) differs only by field ([\w.]+)$")]
-async fn differs(scenario: &mut Scenario, object: ObjectRef, field: String) -> Result<()> {
-    let object = scenario.resolved(&object);
+async fn differs(scenario: &mut Scenario, object: ObjectRef, field: String) -> Result {
     let now = existing(scenario, &object).await?;
-    let (mut was, mut is) = (content(scenario.observed.earlier(&object)?), content(&now));
+    let (mut was, mut is) = (content(scenario.earlier(&object)?), content(&now));
     // A field that is absent on one side is not null on the other.
     let [old, new] = [&mut was, &mut is].map(|it| {
         let (parent, key) = field.rsplit_once('.').unwrap_or(("", &field));
@@ -85,20 +77,16 @@ async fn differs(scenario: &mut Scenario, object: ObjectRef, field: String) -> R
         parent.remove(key)
     });
     ensure!(old != new, "{field} is still {new:?}");
-    ensure!(was == is, "it was {was}\nit is {is}");
-    Ok(())
+    equal(&was, &is)
 }
 
 #[then(expr = "{object} is eventually restored")]
-async fn restored(scenario: &mut Scenario, object: ObjectRef) -> Result<()> {
-    let object = scenario.resolved(&object);
-    let before = scenario.observed.earlier(&object)?;
+async fn restored(scenario: &mut Scenario, object: ObjectRef) -> Result {
+    let before = scenario.earlier(&object)?;
     eventually(&format!("{object} is restored"), async || {
         let now = existing(scenario, &object).await?;
         ensure_written(before, &now)?;
-        let (was, is) = (content(before), content(&now));
-        ensure!(was == is, "it was {was}, it is {is}");
-        Ok(())
+        equal(&content(before), &content(&now))
     })
     .await
 }
@@ -112,17 +100,11 @@ pub(crate) fn content(object: &Value) -> Value {
 }
 
 #[then(regex = r"^field ([\w.]+) of (.+) is ([^ ].*)$")]
-async fn has_field(
-    scenario: &mut Scenario,
-    field: String,
-    object: ObjectRef,
-    value: String,
-) -> Result<()> {
+async fn has_field(scenario: &mut Scenario, field: String, of: ObjectRef, value: String) -> Result {
     let expected = scenario.yaml(&value)?;
-    expect(scenario, &object, |seen| {
+    expect(scenario, &of, |seen| {
         let found = seen.pointer(&pointer(&field)).unwrap_or(&Value::Null);
-        ensure!(*found == expected, "{field} is {found}");
-        Ok(())
+        check(*found == expected, found)
     })
     .await
 }
@@ -134,36 +116,21 @@ fn pointer(field: &str) -> String {
 }
 
 #[then(expr = "field manager {string} owns only field {string} of {object}")]
-async fn owner(
-    scenario: &mut Scenario,
-    manager: String,
-    field: String,
-    object: ObjectRef,
-) -> Result<()> {
+async fn owner(scenario: &mut Scenario, name: String, field: String, object: ObjectRef) -> Result {
     expect(scenario, &object, |seen| {
         let entries = items(&seen["metadata"]["managedFields"]);
-        let mut owned = Vec::new();
-        for entry in entries.filter(|it| it["manager"] == manager) {
-            leaves(&entry["fieldsV1"], &mut owned);
-        }
-        ensure!(owned == [format!("f:{field}")], "{owned:?}");
-        Ok(())
+        let own = entries.filter(|it| it["manager"] == name);
+        let owned: String = own.map(|it| it["fieldsV1"].to_string()).collect();
+        // A field without fields below it; the key `.` stands for what contains it.
+        let leaves = owned.matches(":{}").count() - owned.matches(r#"".":{}"#).count();
+        let is_only = leaves == 1 && owned.contains(&format!(r#""f:{field}":{{}}"#));
+        check(is_only, owned)
     })
     .await
 }
 
-/// Names of the fields without fields below them.
-fn leaves(fields: &Value, found: &mut Vec<String>) {
-    for (name, below) in fields.as_object().into_iter().flatten() {
-        match below.as_object() {
-            Some(map) if map.is_empty() && name != "." => found.push(name.clone()),
-            _ => leaves(below, found),
-        }
-    }
-}
-
 #[then(expr = "{object} has the data of {object}")]
-async fn same_data(scenario: &mut Scenario, copy: ObjectRef, source: ObjectRef) -> Result<()> {
+async fn same_data(scenario: &mut Scenario, copy: ObjectRef, source: ObjectRef) -> Result {
     let source = existing(scenario, &source).await?;
     expect(scenario, &copy, |seen| {
         ensure!(
@@ -172,19 +139,13 @@ async fn same_data(scenario: &mut Scenario, copy: ObjectRef, source: ObjectRef) 
             seen["type"]
         );
         let deleted = &seen["metadata"]["deletionTimestamp"];
-        ensure!(deleted.is_null(), "it is being deleted");
-        Ok(())
+        check(deleted.is_null(), "it is being deleted")
     })
     .await
 }
 
 #[then(regex = r#"^(.+) has Event "(\w+)" with message containing "(.+)"$"#)]
-async fn event(
-    scenario: &mut Scenario,
-    object: ObjectRef,
-    reason: String,
-    text: String,
-) -> Result<()> {
+async fn event(scenario: &mut Scenario, object: ObjectRef, reason: String, text: String) -> Result {
     let object = scenario.resolved(&object);
     let client = scenario.client_of(&object)?;
     let revision = |object: &Value| -> Option<u64> {
@@ -203,11 +164,8 @@ async fn event(
                 && revision(event) > since
         });
         let notes: Vec<&str> = of_object.filter_map(|it| it["note"].as_str()).collect();
-        ensure!(
-            notes.iter().any(|note| note.contains(&text)),
-            "Events: {notes:?}"
-        );
-        Ok(())
+        let is_there = notes.iter().any(|note| note.contains(&text));
+        check(is_there, format!("Events: {notes:?}"))
     })
     .await
 }
@@ -221,40 +179,28 @@ async fn condition(
     wanted: String,
     reason: String,
     message: String,
-) -> Result<()> {
+) -> Result {
     let (kind, status) = pair(&wanted);
     expect(scenario, &object, |seen| {
         let found = items(&seen["status"]["conditions"]).find(|it| it["type"] == kind);
         let found = found.context("the condition does not exist")?;
         let text = |key: &str| found[key].as_str().unwrap_or_default();
-        ensure!(
-            text("status") == status
-                && (reason.is_empty() || text("reason") == reason)
-                && text("message").contains(&message),
-            "{found}"
-        );
-        Ok(())
+        let has_reason = reason.is_empty() || text("reason") == reason;
+        let is_expected = text("status") == status && text("message").contains(&message);
+        check(is_expected && has_reason, found)
     })
     .await
 }
 
 /// A dry run, so nothing has to be deleted if the object is accepted.
 #[then(expr = "the API server denies {object} with message containing {string}:")]
-async fn denied(
-    scenario: &mut Scenario,
-    object: ObjectRef,
-    text: String,
-    step: &Step,
-) -> Result<()> {
+async fn denied(scenario: &mut Scenario, object: ObjectRef, text: String, step: &Step) -> Result {
     let fields = named(&object, document(scenario, step)?);
     let client = scenario.client_of(&object)?;
     let answer = client.write(Write::DryRun, &fields).await?;
     let (status, message) = (answer.status, answer.message());
-    ensure!(
-        status.is_client_error() && message.contains(&text),
-        "{status}: {message}"
-    );
-    Ok(())
+    let is_denied = status.is_client_error() && message.contains(&text);
+    check(is_denied, format!("{status}: {message}"))
 }
 
 /// Waits until the object exists and `is` accepts it. An object of a dry run is the one that was answered.
@@ -262,7 +208,7 @@ pub(crate) async fn expect(
     scenario: &mut Scenario,
     object: &ObjectRef,
     is: impl Fn(&Value) -> Result<()>,
-) -> Result<()> {
+) -> Result {
     expect_within(scenario, object, PATIENCE, is).await
 }
 
@@ -272,7 +218,7 @@ pub(crate) async fn expect_within(
     object: &ObjectRef,
     limit: Duration,
     is: impl Fn(&Value) -> Result<()>,
-) -> Result<()> {
+) -> Result {
     let object = scenario.resolved(object);
     if let Some((answer, Write::DryRun)) = scenario.observed.written.get(&object) {
         return is(&answer.object).map_err(|error| anyhow!("{object}: {error:#}"));

@@ -2,11 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::object::{create, pair, remove_fields};
-use super::observation::content;
 use super::prelude::*;
 use crate::admission::webhook::Webhook;
-use crate::client::{Client, Write};
+use crate::matching::walk;
 
 /// Image that every node has.
 const IMAGE: &str = "localhost/probe:1";
@@ -67,7 +65,7 @@ pub(crate) fn complete(mut pod: Value) -> Value {
 
 /// The mutated Pod is sent once more, as another mutating webhook would cause it.
 #[when(expr = "the admitted {object} is created again with dry run")]
-async fn again(scenario: &mut Scenario, pod: ObjectRef) -> Result<()> {
+async fn again(scenario: &mut Scenario, pod: ObjectRef) -> Result {
     let mut text = admitted(scenario, &pod)?.clone();
     text["status"] = Value::Null;
     if let Some(metadata) = text["metadata"].as_object_mut() {
@@ -87,28 +85,24 @@ fn admitted<'a>(scenario: &'a Scenario, pod: &ObjectRef) -> Result<&'a Value> {
 /// ("unchanged"), the request is sent again between two readings of the counters; "without review" is for Pods that the
 /// API server does not send to the webhook.
 #[then(regex = r#"^(Pod "[^"]+") is admitted (unchanged|without review)$"#)]
-async fn unchanged(scenario: &mut Scenario, pod: ObjectRef, how: String) -> Result<()> {
+async fn unchanged(scenario: &mut Scenario, pod: ObjectRef, how: String) -> Result {
     let seen = comparable(admitted(scenario, &pod)?);
-    let pod = scenario.resolved(&pod);
     let client = scenario.client_of(&pod)?;
-    let mut sent = scenario.observed.sent(&pod)?.clone();
+    let mut sent = scenario.sent(&pod)?.clone();
     let expected = comparable(&baseline(&client, &sent).await?);
-    ensure!(seen == expected, "expected {expected}\nseen     {seen}");
+    equal(&expected, &seen)?;
     if how == "without review" {
         return Ok(());
     }
     let webhook = Webhook::new(client.clone());
     let series = "rt_bootstrapper_admission_reviews_total{result=\"unchanged\"}";
-    let (reviews, failed) = (webhook.sum(series).await?, webhook.failed_open().await?);
+    let reviews = async || webhook.sum(series).await;
+    let before = (reviews().await?, webhook.failed_open().await?);
     sent["metadata"]["name"] = json!(format!("again-{}", random()));
     client.write(Write::DryRun, &sent).await?.good()?;
-    let (reviews_now, failed_now) = (webhook.sum(series).await?, webhook.failed_open().await?);
-    ensure!(
-        reviews_now > reviews && failed_now <= failed,
-        "the webhook was not asked about the Pod: {reviews} reviews, then {reviews_now}; \
-         admitted without an answer: {failed}, then {failed_now}"
-    );
-    Ok(())
+    let now = (reviews().await?, webhook.failed_open().await?);
+    let seen = format!("reviews and admissions without an answer: {before:?}, then {now:?}");
+    check(now.0 > before.0 && now.1 <= before.1, seen)
 }
 
 /// An object as the API server would store it in a Namespace where no webhook is asked.
@@ -125,50 +119,37 @@ pub(crate) fn comparable(pod: &Value) -> Value {
     if pod["metadata"]["annotations"] == json!({}) {
         remove_fields(&mut pod["metadata"], &["annotations"]);
     }
-    rename_token(&mut pod);
+    // The volume of the ServiceAccount's token has a random name.
+    walk(&mut pod, &|value| {
+        let text = value.as_str().unwrap_or_default();
+        if text.starts_with("kube-api-access-") {
+            *value = json!("kube-api-access");
+        }
+    });
     pod
 }
 
-/// The volume of the ServiceAccount's token has a random name.
-fn rename_token(value: &mut Value) {
-    match value {
-        Value::String(text) if text.starts_with("kube-api-access-") => {
-            "kube-api-access".clone_into(text);
-        }
-        Value::Array(items) => items.iter_mut().for_each(rename_token),
-        Value::Object(fields) => fields.values_mut().for_each(rename_token),
-        _ => {}
-    }
-}
-
 #[then(expr = "image of container {string} in {object} is {string}")]
-async fn has_image(
-    scenario: &mut Scenario,
-    container: String,
-    pod: ObjectRef,
-    image: String,
-) -> Result<()> {
+async fn has_image(scenario: &mut Scenario, name: String, pod: ObjectRef, image: String) -> Result {
     expect(scenario, &pod, |seen| {
-        let found = containers(seen).find(|it| it["name"] == container);
+        let found = containers(seen).find(|it| it["name"] == name);
         let found = &found.context("no such container")?["image"];
-        ensure!(*found == image, "{found}");
-        Ok(())
+        check(*found == image, found)
     })
     .await
 }
 
 #[then(expr = "{object} has imagePullSecrets {string}")]
-async fn secrets(scenario: &mut Scenario, pod: ObjectRef, names: String) -> Result<()> {
+async fn secrets(scenario: &mut Scenario, pod: ObjectRef, names: String) -> Result {
     expect(scenario, &pod, |seen| {
         let found = pull_secrets(seen).join(", ");
-        ensure!(found == names, "{found:?}");
-        Ok(())
+        check(found == names, format!("{found:?}"))
     })
     .await
 }
 
 #[then(expr = "every container of {object} has env {string}")]
-async fn variables(scenario: &mut Scenario, pod: ObjectRef, entry: String) -> Result<()> {
+async fn variables(scenario: &mut Scenario, pod: ObjectRef, entry: String) -> Result {
     let (key, value) = pair(&entry);
     expect(scenario, &pod, |seen| {
         for container in containers(seen) {
@@ -188,7 +169,7 @@ async fn mounts(
     pod: ObjectRef,
     bundle: String,
     path: String,
-) -> Result<()> {
+) -> Result {
     expect(scenario, &pod, |seen| {
         let volume = items(&seen["spec"]["volumes"]).find(|volume| {
             items(&volume["projected"]["sources"])
@@ -199,22 +180,19 @@ async fn mounts(
         let with_mount = containers(seen)
             .filter(|container| items(&container["volumeMounts"]).any(|it| *it == expected));
         let found: Vec<&str> = with_mount.filter_map(|it| it["name"].as_str()).collect();
-        ensure!(found.join(", ") == names, "mounted in {found:?}");
-        Ok(())
+        check(found.join(", ") == names, format!("mounted in {found:?}"))
     })
     .await
 }
 
 #[then(regex = r#"^(?:the warning contains "([^"]+)"|there is no warning)$"#)]
-fn warned(scenario: &mut Scenario, text: String) -> Result<()> {
+fn warned(scenario: &mut Scenario, text: String) -> Result {
     let warnings = &scenario.observed.last()?.warnings;
-    let is_expected = if text.is_empty() {
-        warnings.is_empty()
-    } else {
-        warnings.iter().any(|warning| warning.contains(&text))
+    let is_expected = match text.as_str() {
+        "" => warnings.is_empty(),
+        text => warnings.iter().any(|warning| warning.contains(text)),
     };
-    ensure!(is_expected, "{warnings:?}");
-    Ok(())
+    check(is_expected, format!("{warnings:?}"))
 }
 
 /// Number of restarts of the first container of each Pod, by Pod.

@@ -5,26 +5,34 @@ use std::sync::Arc;
 use api::runtimes::{FORCE_RECONCILIATION, MODE, MODE_DIRECT, MODE_SIGNAL, OWNER_MARKER};
 
 use super::prelude::*;
-use crate::client::Write;
 use crate::synchronization::control_plane::{Runtime, named_config_map, runtime_path};
 use crate::synchronization::kim::Destination;
-use crate::synchronization::source::Source;
-use crate::synchronization::{Leased, RUNTIMES, number};
+use crate::synchronization::{Clusters, RUNTIMES, number};
 
 /// The environment of the scenario; the first call makes the end of the scenario wait for the controller.
 pub(crate) fn synchronization(scenario: &mut Scenario) -> Result<Arc<Leased>> {
     let env = scenario.environment_of::<Leased>()?;
     if !std::mem::replace(&mut env.state().is_begun, true) {
-        let clusters = env.clusters();
-        scenario.undo("wait for the controller", async move {
-            Box::pin(clusters.sources_observed()).await
+        later(scenario, &env, "wait for the controller", async |it| {
+            Box::pin(it.sources_observed()).await
         });
     }
     Ok(env)
 }
 
+/// Registers what the end of the scenario has to do with the clusters.
+pub(crate) fn later(
+    scenario: &mut Scenario,
+    env: &Leased,
+    what: impl Into<String>,
+    action: impl AsyncFnOnce(Arc<Clusters>) -> Result + 'static,
+) {
+    let clusters = env.clusters();
+    scenario.undo(what, async move { action(clusters).await });
+}
+
 /// Records the state that "is not modified" compares with. Every `Given` of this suite does it, so the last one counts.
-pub(crate) async fn record(scenario: &mut Scenario) -> Result<()> {
+pub(crate) async fn record(scenario: &mut Scenario) -> Result {
     let env = synchronization(scenario)?;
     for name in RUNTIMES {
         let cluster = env.cluster(name)?;
@@ -34,10 +42,8 @@ pub(crate) async fn record(scenario: &mut Scenario) -> Result<()> {
         let writes = cluster.writes().await?;
         env.state().writes.insert(name.to_owned(), writes);
         for source in Source::ALL {
-            let object = ObjectRef {
-                runtime: Some(name.to_owned()),
-                ..source.object()
-            };
+            let mut object = source.object();
+            object.runtime = Some(name.to_owned());
             let copy = cluster.copy(source).await?;
             scenario.observed.before.insert(object, copy);
         }
@@ -51,13 +57,13 @@ pub(crate) async fn record(scenario: &mut Scenario) -> Result<()> {
 }
 
 /// Names a Runtime; unless it is the permanent one, it is deleted at the end of the scenario.
-async fn add(scenario: &mut Scenario, name: &str, runtime: Runtime) -> Result<()> {
+async fn add(scenario: &mut Scenario, name: &str, runtime: Runtime) -> Result {
     let env = synchronization(scenario)?;
     scenario.alias(name, &runtime.name);
     if runtime.name != Runtime::permanent(0).name {
-        let (clusters, runtime) = (env.clusters(), runtime.clone());
-        scenario.undo(format!("remove Runtime {}", runtime.name), async move {
-            Box::pin(clusters.remove(&runtime)).await
+        let (what, runtime) = (format!("remove Runtime {name}"), runtime.clone());
+        later(scenario, &env, what, async move |it| {
+            Box::pin(it.remove(&runtime)).await
         });
     }
     scenario.alias(&format!("ID of Runtime {name}"), &runtime.id);
@@ -65,10 +71,9 @@ async fn add(scenario: &mut Scenario, name: &str, runtime: Runtime) -> Result<()
     env.state().runtimes.extend([named]);
     // The scenario owns the object: nothing has to be restored after a step that changes it.
     let path = runtime_path(&runtime.name);
-    if let Ok(answer) = env.kcp.api.ask(Method::GET, &path, None).await {
-        let how = Write::Create;
-        scenario.observed.wrote(&runtime.reference(), answer, how);
-    }
+    let answer = env.kcp.api.get(&path).await?;
+    let object = runtime.reference();
+    scenario.observed.wrote(&object, answer, Write::Create);
     record(scenario).await
 }
 
@@ -81,7 +86,7 @@ async fn exists(
     mode: String,
     wave: String,
     special: String,
-) -> Result<()> {
+) -> Result {
     if let Some(count) = runtimes.strip_suffix(" Runtimes") {
         return many(scenario, count.parse()?).await;
     }
@@ -100,7 +105,7 @@ async fn synchronized(
     name: &str,
     is_direct: bool,
     wave: Option<u32>,
-) -> Result<()> {
+) -> Result {
     let env = synchronization(scenario)?;
     let number = number(name)?;
     if is_direct && number == 0 {
@@ -131,7 +136,7 @@ async fn incomplete(
     name: &str,
     mode: Option<&str>,
     special: &str,
-) -> Result<()> {
+) -> Result {
     let env = synchronization(scenario)?;
     let has_cluster = ["webhook", "runtime ID"].contains(&special);
     let mut runtime = Runtime::fresh(name, number(name).ok().filter(|_| has_cluster));
@@ -139,31 +144,29 @@ async fn incomplete(
         runtime.id.clear();
     }
     env.kcp.put_runtime(&runtime.object(mode, None)).await?;
-    let own = runtime.cluster.map(|number| &env.runtimes[number]);
-    let mut kubeconfig = own.map(|cluster| cluster.kubeconfig.clone());
-    if special == "an address that does not respond" {
-        let mut elsewhere = env.runtimes[1].kubeconfig.clone();
-        elsewhere["clusters"][0]["cluster"]["server"] = json!("https://192.0.2.1:6443");
-        kubeconfig = Some(elsewhere);
-    }
-    if let Some(kubeconfig) = kubeconfig {
+    let is_elsewhere = special == "an address that does not respond";
+    let cluster = runtime.cluster.or(is_elsewhere.then_some(1));
+    if let Some(number) = cluster {
+        let mut kubeconfig = env.runtimes[number].kubeconfig.clone();
+        if is_elsewhere {
+            kubeconfig["clusters"][0]["cluster"]["server"] = json!("https://192.0.2.1:6443");
+        }
         let text = kubeconfig.to_string();
         env.kcp.put_kubeconfig(&runtime, &text).await?;
     }
     add(scenario, name, runtime).await
 }
 
-async fn many(scenario: &mut Scenario, count: usize) -> Result<()> {
+async fn many(scenario: &mut Scenario, count: usize) -> Result {
     let env = synchronization(scenario)?;
     let runtimes: Vec<Runtime> = (0..count).map(|_| Runtime::fresh("many", None)).collect();
     for runtime in &runtimes {
         env.kcp.put_runtime(&runtime.object(None, None)).await?;
     }
     env.state().many.clone_from(&runtimes);
-    let clusters = env.clusters();
-    scenario.undo(format!("remove {count} Runtimes"), async move {
+    later(scenario, &env, "remove all Runtimes", async move |it| {
         for runtime in &runtimes {
-            Box::pin(clusters.remove(runtime)).await?;
+            Box::pin(it.remove(runtime)).await?;
         }
         Ok(())
     });
@@ -173,59 +176,51 @@ async fn many(scenario: &mut Scenario, count: usize) -> Result<()> {
 #[when(
     regex = r#"^the kubeconfig of Runtime "([^"]+)" (?:leads to runtime "([^"]+)"|contains "([^"]+)"|is deleted)$"#
 )]
-async fn kubeconfig(
-    scenario: &mut Scenario,
-    name: String,
-    cluster: String,
-    content: String,
-) -> Result<()> {
+async fn kubeconfig(scenario: &mut Scenario, name: String, of: String, content: String) -> Result {
     let env = synchronization(scenario)?;
     let runtime = env.runtime(&name)?;
-    if !cluster.is_empty() {
-        return leads_to(scenario, runtime, &cluster).await;
+    if !of.is_empty() {
+        leads_to(scenario, runtime, &of).await
+    } else if content.is_empty() {
+        env.kcp.delete_kubeconfig(&runtime).await
+    } else {
+        contains(scenario, runtime, &content).await
     }
-    if !content.is_empty() {
-        return contains(scenario, runtime, &content).await;
-    }
-    env.kcp.delete_kubeconfig(&runtime).await
 }
 
-async fn leads_to(scenario: &mut Scenario, runtime: Runtime, cluster: &str) -> Result<()> {
+async fn leads_to(scenario: &mut Scenario, runtime: Runtime, cluster: &str) -> Result {
     let env = synchronization(scenario)?;
     let kubeconfig = env.cluster(cluster)?.kubeconfig.to_string();
     env.kcp.put_kubeconfig(&runtime, &kubeconfig).await?;
     let elsewhere = Some(number(cluster)?);
     if runtime.cluster.is_some() && runtime.cluster != elsewhere {
         // Both clusters and the RuntimeBootstrapper are removed, the permanent one too.
-        let moved = Runtime {
-            cluster: elsewhere,
-            ..runtime.clone()
-        };
-        let clusters = env.clusters();
-        scenario.undo("remove what was moved", async move {
-            Box::pin(clusters.remove(&moved)).await?;
-            Box::pin(clusters.remove(&runtime)).await
+        let mut moved = runtime.clone();
+        moved.cluster = elsewhere;
+        later(scenario, &env, "remove what was moved", async move |it| {
+            Box::pin(it.remove(&moved)).await?;
+            Box::pin(it.remove(&runtime)).await
         });
     }
     Ok(())
 }
 
-async fn contains(scenario: &mut Scenario, runtime: Runtime, content: &str) -> Result<()> {
+async fn contains(scenario: &mut Scenario, runtime: Runtime, content: &str) -> Result {
     let env = synchronization(scenario)?;
     let cluster = env.cluster_of(&runtime)?;
-    let (clusters, restored) = (env.clusters(), runtime.clone());
-    scenario.undo("restore the kubeconfig", async move {
-        let kubeconfig = clusters.cluster_of(&restored)?.kubeconfig.to_string();
-        clusters.kcp.put_kubeconfig(&restored, &kubeconfig).await
+    let restored = runtime.clone();
+    later(scenario, &env, "restore the kubeconfig", async move |it| {
+        let kubeconfig = it.cluster_of(&restored)?.kubeconfig.to_string();
+        it.kcp.put_kubeconfig(&restored, &kubeconfig).await
     });
-    let mut secret = runtime.kubeconfig_object("");
     let mut kubeconfig = cluster.kubeconfig.clone();
     match content {
         "another key" => {
+            let mut secret = runtime.kubeconfig_object("");
             secret["data"] = json!({ "another": "e30=" });
             return env.kcp.put_kubeconfig_object(&runtime, &secret).await;
         }
-        "an empty key config" => return env.kcp.put_kubeconfig_object(&runtime, &secret).await,
+        "an empty key config" => return env.kcp.put_kubeconfig(&runtime, "").await,
         "invalid YAML" => return env.kcp.put_kubeconfig(&runtime, "{").await,
         "a read-only user" => {
             let token = cluster.read_only_token().await?;
@@ -238,7 +233,7 @@ async fn contains(scenario: &mut Scenario, runtime: Runtime, content: &str) -> R
 }
 
 /// Adds to a kubeconfig what the controller must reject.
-fn reject(kubeconfig: &mut Value, content: &str) -> Result<()> {
+fn reject(kubeconfig: &mut Value, content: &str) -> Result {
     let leaf = kubeconfig["users"][0]["user"]["client-certificate-data"].clone();
     let cluster = &mut kubeconfig["clusters"][0]["cluster"];
     match content {
@@ -264,14 +259,12 @@ fn reject(kubeconfig: &mut Value, content: &str) -> Result<()> {
 
 /// The webhook and the sources as KIM writes them, and every replica of the webhook uses the sources.
 #[given(expr = "runtime {string} installed by KIM")]
-async fn installed_by_kim(scenario: &mut Scenario, name: String) -> Result<()> {
+async fn installed_by_kim(scenario: &mut Scenario, name: String) -> Result {
     incomplete(scenario, &name, None, "webhook").await?;
     let env = synchronization(scenario)?;
     let (runtime, cluster) = (env.runtime(&name)?, env.cluster(&name)?);
-    let destination = Destination {
-        api: cluster.api.clone(),
-        manifests: env.controller.webhook().await?,
-    };
+    let (api, manifests) = (cluster.api.clone(), env.controller.webhook().await?);
+    let destination = Destination { api, manifests };
     env.kim()?.serve(&runtime.name, destination);
     let signal = json!({ "metadata": { "labels": { (FORCE_RECONCILIATION): "true" } } });
     env.kcp.patch_runtime(&runtime.name, &signal).await?;
@@ -286,7 +279,7 @@ async fn installed_by_kim(scenario: &mut Scenario, name: String) -> Result<()> {
 }
 
 #[when(regex = r#"^Runtime "([^"]+)" is migrated to mode (direct|signal)$"#)]
-async fn migrated(scenario: &mut Scenario, name: String, mode: String) -> Result<()> {
+async fn migrated(scenario: &mut Scenario, name: String, mode: String) -> Result {
     let env = synchronization(scenario)?;
     let runtime = env.runtime(&name)?;
     let change = json!({ "metadata": { "labels": { (MODE): mode } } });
@@ -300,14 +293,13 @@ async fn migrated(scenario: &mut Scenario, name: String, mode: String) -> Result
     Ok(())
 }
 
-async fn is_orphaned(env: &Leased, runtime: &Runtime) -> Result<()> {
+async fn is_orphaned(env: &Leased, runtime: &Runtime) -> Result {
     let api = &env.cluster_of(runtime)?.api;
     let owner = named_config_map(api::names::SKR_NAMESPACE, OWNER_MARKER);
     eventually("the runtime is orphaned", async || {
         let left = env.kcp.bootstrapper(&runtime.name).await?;
         ensure!(left.is_null(), "{}", left["status"]["conditions"]);
-        ensure!(api.find(&owner).await?.is_none(), "{owner} exists");
-        Ok(())
+        check(api.find(&owner).await?.is_none(), format!("{owner} exists"))
     })
     .await
 }

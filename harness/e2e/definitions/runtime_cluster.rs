@@ -2,29 +2,27 @@
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use api::names::MARKER;
 use tokio::sync::Mutex;
 
-use super::pod::named;
+use super::component;
 use super::prelude::*;
-use super::runtime::synchronization;
-use crate::client::Write;
 use crate::synchronization::inventory::{inventory, with_fields_of};
-use crate::synchronization::number;
-use crate::synchronization::runtime_cluster::{deployment_path, webhook_path};
-use crate::synchronization::source::Source;
+use crate::synchronization::pods::{PodStream, Tally};
+use crate::synchronization::runtime_cluster::deployment_path;
+use crate::synchronization::{number, webhook_path};
 
 #[then(expr = "no object of the controller on runtime {string} is modified")]
-async fn unmodified(scenario: &mut Scenario, name: String) -> Result<()> {
+async fn unmodified(scenario: &mut Scenario, name: String) -> Result {
     let env = synchronization(scenario)?;
     let before = env.state().writes.get(&name).cloned();
     let before = before.context("the objects were not recorded")?;
     let cluster = env.cluster(&name)?;
     consistently("no object is modified", A_WHILE, async || {
         let now = cluster.writes().await?;
-        ensure!(now == before, "before {before}\nnow {now}");
-        Ok(())
+        check(now == before, format!("before {before}\nnow {now}"))
     })
     .await
 }
@@ -32,7 +30,7 @@ async fn unmodified(scenario: &mut Scenario, name: String) -> Result<()> {
 #[then(
     expr = "the ClusterTrustBundle and the ConfigMap on runtime {string} are applied exactly once"
 )]
-async fn applied_once(scenario: &mut Scenario, name: String) -> Result<()> {
+async fn applied_once(scenario: &mut Scenario, name: String) -> Result {
     let env = synchronization(scenario)?;
     let cluster = env.cluster(&name)?;
     let before = env.state().applies.get(&name).cloned();
@@ -48,20 +46,19 @@ async fn applied_once(scenario: &mut Scenario, name: String) -> Result<()> {
 }
 
 #[then(expr = "no object on runtime {string} has fields of field manager {string}")]
-async fn no_fields(scenario: &mut Scenario, name: String, manager: String) -> Result<()> {
+async fn no_fields(scenario: &mut Scenario, name: String, manager: String) -> Result {
     let env = synchronization(scenario)?;
     let api = &env.cluster(&name)?.api;
     eventually("no object has fields of the manager", async || {
         let objects = with_fields_of(api, &manager).await?;
-        ensure!(objects.is_empty(), "{objects:?}");
-        Ok(())
+        check(objects.is_empty(), format!("{objects:?}"))
     })
     .await
 }
 
 /// Waits until the cluster itself creates and deletes nothing more, and nothing of an earlier installation exists.
 #[given(expr = "the inventory of runtime {string} is recorded")]
-async fn inventory_recorded(scenario: &mut Scenario, name: String) -> Result<()> {
+async fn inventory_recorded(scenario: &mut Scenario, name: String) -> Result {
     let env = synchronization(scenario)?;
     let api = &env.cluster(&name)?.api;
     let last = Mutex::new(BTreeSet::new());
@@ -72,8 +69,7 @@ async fn inventory_recorded(scenario: &mut Scenario, name: String) -> Result<()>
         ensure!(changed.is_empty(), "{changed:?}");
         let mut old = now.iter().filter(|it| it.contains("rt-bootstrapper"));
         let old = old.next();
-        ensure!(old.is_none(), "of an earlier installation: {old:?}");
-        Ok(())
+        check(old.is_none(), format!("installed earlier: {old:?}"))
     })
     .await?;
     env.state().inventory = Some(last.lock().await.clone());
@@ -81,7 +77,7 @@ async fn inventory_recorded(scenario: &mut Scenario, name: String) -> Result<()>
 }
 
 #[then(expr = "the inventory of runtime {string} equals the recorded one")]
-async fn inventory_equal(scenario: &mut Scenario, name: String) -> Result<()> {
+async fn inventory_equal(scenario: &mut Scenario, name: String) -> Result {
     let env = synchronization(scenario)?;
     let before = env.state().inventory.clone();
     let before = before.context("no inventory was recorded")?;
@@ -90,51 +86,35 @@ async fn inventory_equal(scenario: &mut Scenario, name: String) -> Result<()> {
         let now = inventory(api).await?;
         let left: Vec<_> = now.difference(&before).collect();
         let lost: Vec<_> = before.difference(&now).collect();
-        ensure!(now == before, "left: {left:?}, lost: {lost:?}");
-        Ok(())
+        check(now == before, format!("left: {left:?}, lost: {lost:?}"))
     })
     .await
 }
 
-#[when(expr = "runtime {string} becomes {word}")]
-async fn becomes(scenario: &mut Scenario, name: String, state: String) -> Result<()> {
-    let env = synchronization(scenario)?;
-    let number = number(&name)?;
-    match state.as_str() {
-        "reachable" => env.admit(number).await,
-        "unreachable" => {
-            let clusters = env.clusters();
-            scenario.undo("make the runtime reachable", async move {
-                clusters.admit(number).await
-            });
-            env.shut_out(number).await
-        }
-        other => bail!("expected reachable or unreachable, got {other}"),
-    }
-}
-
 #[when(
-    regex = r#"^the API server of runtime "([^"]+)" (denies writes to Secrets|delays writes to ConfigMaps|accepts writes again)$"#
+    regex = r#"^(?:the API server of )?runtime "(.+)" (becomes (?:un)?reachable|denies writes to Secrets|delays writes to ConfigMaps|accepts writes again)$"#
 )]
-async fn writes(scenario: &mut Scenario, name: String, how: String) -> Result<()> {
+async fn fault(scenario: &mut Scenario, name: String, what: String) -> Result {
     let env = synchronization(scenario)?;
     let number = number(&name)?;
-    if how.starts_with("accepts") {
-        return env.accept_writes(number).await;
+    match what.as_str() {
+        "becomes reachable" => return env.admit(number).await,
+        "accepts writes again" => return env.accept_writes(number).await,
+        _ => {}
     }
-    let clusters = env.clusters();
-    scenario.undo("accept writes", async move {
-        clusters.accept_writes(number).await
+    later(scenario, &env, "end all faults", async move |it| {
+        it.admit(number).await?;
+        it.accept_writes(number).await
     });
-    if how.starts_with("denies") {
-        env.deny_secret(number).await
-    } else {
-        env.delay_config_map(number).await
+    match what.as_str() {
+        "becomes unreachable" => env.shut_out(number).await,
+        "denies writes to Secrets" => env.deny_secret(number).await,
+        _ => env.delay_config_map(number).await,
     }
 }
 
 #[then(expr = "the webhook on runtime {string} mutates a Pod that opts in")]
-async fn mutates(scenario: &mut Scenario, name: String) -> Result<()> {
+async fn mutates(scenario: &mut Scenario, name: String) -> Result {
     let env = synchronization(scenario)?;
     let api = &env.cluster(&name)?.api;
     let mut pod = named("dry-run");
@@ -142,8 +122,7 @@ async fn mutates(scenario: &mut Scenario, name: String) -> Result<()> {
     eventually("the Pod is mutated", async || {
         let answer = api.write(Write::DryRun, &pod).await?.good()?;
         let annotations = &answer.object["metadata"]["annotations"];
-        ensure!(annotations[MARKER] == "true", "{annotations}");
-        Ok(())
+        check(annotations[MARKER] == "true", annotations)
     })
     .await
 }
@@ -152,33 +131,26 @@ async fn mutates(scenario: &mut Scenario, name: String) -> Result<()> {
 #[then(
     regex = r#"^the status of RuntimeBootstrapper "([^"]+)" has the version, the ready replicas and the hashes of runtime "([^"]+)"$"#
 )]
-async fn status(scenario: &mut Scenario, name: String, cluster: String) -> Result<()> {
+async fn status(scenario: &mut Scenario, name: String, cluster: String) -> Result {
     let env = synchronization(scenario)?;
     let name = env.runtime(&name)?.name;
     let cluster = env.cluster(&cluster)?;
     eventually("the status is complete", async || {
         let object = env.kcp.bootstrapper(&name).await?;
         let (status, webhook) = (&object["status"], &object["status"]["webhook"]);
-        ensure!(
-            webhook["version"].is_string()
-                && webhook["readyReplicas"] == webhook["replicas"]
-                && webhook["replicas"].as_u64() > Some(0)
-                && status["observedGeneration"] == object["metadata"]["generation"],
-            "{status}"
-        );
-        for (source, field) in [
-            (Source::PullSecret, "pullSecretHash"),
-            (Source::TrustBundle, "trustBundleHash"),
-            (Source::Configuration, "configMapHash"),
-        ] {
+        let is_current = status["observedGeneration"] == object["metadata"]["generation"];
+        let is_ready = webhook["readyReplicas"] == webhook["replicas"];
+        let runs = webhook["replicas"].as_u64() > Some(0) && webhook["version"].is_string();
+        ensure!(is_current && is_ready && runs, "{status}");
+        let fields = ["pullSecretHash", "trustBundleHash", "configMapHash"];
+        for (source, field) in Source::ALL.into_iter().zip(fields) {
             let copy = cluster.copy(source).await?;
             let hash = &copy["metadata"]["annotations"][api::runtimes::CONTENT_HASH];
             ensure!(hash.is_string(), "the {source:?} has no hash");
             let named = &status["configuration"][field];
             ensure!(named == hash, "{field}: {named}, not {hash}");
         }
-        ensure!(status["configuration"]["revision"].is_string(), "{status}");
-        Ok(())
+        check(status["configuration"]["revision"].is_string(), status)
     })
     .await
 }
@@ -186,7 +158,7 @@ async fn status(scenario: &mut Scenario, name: String, cluster: String) -> Resul
 #[then(
     expr = "the webhook configuration on runtime {string} is deleted before the Deployment of the webhook"
 )]
-async fn deleted_first(scenario: &mut Scenario, name: String) -> Result<()> {
+async fn deleted_first(scenario: &mut Scenario, name: String) -> Result {
     let env = synchronization(scenario)?;
     let api = &env.cluster(&name)?.api;
     let wrong = Cell::new(false);
@@ -196,22 +168,84 @@ async fn deleted_first(scenario: &mut Scenario, name: String) -> Result<()> {
         let runs = deployment.is_some_and(|it| it["metadata"]["deletionTimestamp"].is_null());
         let is_called = api.find(&webhook_path()).await?.is_some();
         wrong.set(wrong.get() || (is_called && !runs));
-        ensure!(
-            !runs && !is_called,
-            "Deployment: {runs}, configuration: {is_called}"
-        );
-        Ok(())
+        let seen = format!("Deployment: {runs}, configuration: {is_called}");
+        check(!runs && !is_called, seen)
     })
     .await?;
-    ensure!(!wrong.get(), "Pods were sent to a deleted webhook");
-    Ok(())
+    check(!wrong.get(), "Pods were sent to a deleted webhook")
 }
 
 #[then(expr = "the Pods of the webhook on runtime {string} are not replaced")]
-async fn same_pods(scenario: &mut Scenario, name: String) -> Result<()> {
+async fn same_pods(scenario: &mut Scenario, name: String) -> Result {
     let env = synchronization(scenario)?;
     let before = env.state().pod_uids.get("webhook").cloned();
     let now = env.cluster(&name)?.webhook_pods().await?;
-    ensure!(before == Some(now.clone()), "before {before:?}, now {now}");
+    equal(&before.context("no Pods were recorded")?, &now)
+}
+
+#[given(expr = "Pods that opt in are created continuously on runtime {string}")]
+async fn stream(scenario: &mut Scenario, name: String) -> Result {
+    let env = synchronization(scenario)?;
+    let stream = PodStream::start(env.cluster(&name)?.api.clone()).await?;
+    env.state().pods = Some(stream);
     Ok(())
+}
+
+#[then(
+    regex = "^every created Pod (is mutated|mounts the ClusterTrustBundle|has the image and the pull Secret of one revision|finds exactly one webhook configuration)$"
+)]
+async fn every_pod(scenario: &mut Scenario, expected: String) -> Result {
+    if scenario.environment_of::<Leased>().is_err() {
+        ensure!(expected == "is mutated", "of this suite's Pods: {expected}");
+        return component::all_mutated(scenario);
+    }
+    let env = synchronization(scenario)?;
+    let tally = tally(&env).await?;
+    let odd = match expected.as_str() {
+        "is mutated" => &tally.not_mutated,
+        "mounts the ClusterTrustBundle" => &tally.without_bundle,
+        "finds exactly one webhook configuration" => &tally.registrations,
+        _ => &tally.mixed,
+    };
+    check(odd.is_empty(), format!("of {} Pods: {odd:?}", tally.pods))
+}
+
+/// What became of the Pods; the first call ends their creation.
+async fn tally(env: &Arc<Leased>) -> Result<Arc<Tally>> {
+    let running = env.state().pods.take();
+    if let Some(stream) = running {
+        let tally = Arc::new(stream.end().await?);
+        env.state().tally = Some(tally);
+    }
+    env.state().tally.clone().context("no Pods were created")
+}
+
+/// With the ClusterTrustBundle, which is the only feature whose effect on a running Pod changes.
+#[given(expr = "Pod {string} that opts in runs on runtime {string}")]
+async fn runs(scenario: &mut Scenario, name: String, cluster: String) -> Result {
+    scenario.name(&name);
+    let mut object = ObjectRef::new("Pod", Some("default"), &name);
+    object.runtime = Some(cluster);
+    let mut pod = plain();
+    pod["metadata"]["annotations"][api::Feature::TrustBundle.key()] = json!("true");
+    create(scenario, &object, pod, Write::Create).await?;
+    expect(scenario, &object, |live| {
+        let status = &live["status"];
+        ensure!(status["containerStatuses"][0]["ready"] == true, "{status}");
+        let is_mutated = live["metadata"]["annotations"][MARKER] == "true";
+        check(is_mutated, "it is not mutated")
+    })
+    .await
+}
+
+#[then(regex = r#"^(Pod "[^"]+" on runtime "[^"]+") was not restarted$"#)]
+async fn not_restarted(scenario: &mut Scenario, mut object: ObjectRef) -> Result {
+    object.namespace = Some("default".to_owned());
+    let now = existing(scenario, &object).await?;
+    let [before, now] = [scenario.earlier(&object)?, &now].map(|pod| {
+        let status = &pod["status"]["containerStatuses"][0];
+        let (uid, restarts) = (&pod["metadata"]["uid"], &status["restartCount"]);
+        json!([uid, restarts, status["containerID"]])
+    });
+    equal(&before, &now)
 }

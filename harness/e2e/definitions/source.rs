@@ -1,46 +1,36 @@
-//! The sources on KCP, and their copies on runtimes.
+//! The sources on KCP, their copies on runtimes, and the signal by which the KIM double copies them.
 
+use std::sync::Arc;
 use std::time::Instant;
 
+use api::runtimes::FORCE_RECONCILIATION;
+
 use super::prelude::*;
-use super::runtime::{record, synchronization};
-use crate::synchronization::Leased;
 use crate::synchronization::control_plane::named_config_map;
 use crate::synchronization::controller::{Controller, DIRECT_STATE, SIGNAL_STATE};
+use crate::synchronization::kim::{Key, Kim};
 use crate::synchronization::source::{Source, random, with_hosts_of};
 
-#[when(
-    regex = r#"^(?:source (pull Secret|ClusterTrustBundle|ConfigMap)|all sources) on (?:KCP|runtime "([^"]+)") (?:is|are) (created|updated|deleted)$"#
-)]
-async fn changes(
-    scenario: &mut Scenario,
-    source: String,
-    runtime: String,
-    change: String,
-) -> Result<()> {
+#[when(regex = r#"^(?:source (.+)|all sources) on (?:KCP|runtime "(.+)") (?:is|are) (\w+)$"#)]
+async fn changes(scenario: &mut Scenario, name: String, runtime: String, change: String) -> Result {
     let env = synchronization(scenario)?;
     env.record_reconciles();
-    let Ok(source) = source.parse::<Source>() else {
+    if name.is_empty() {
         return all_change(&env).await;
-    };
+    }
+    let source: Source = name.parse().map_err(anyhow::Error::msg)?;
     if !runtime.is_empty() {
         let api = &env.cluster(&runtime)?.api;
         if change == "deleted" {
             return api.delete(&source.on_skr()).await;
         }
         let fresh = source.fresh()?;
-        let key = match source {
-            Source::TrustBundle => "spec",
-            Source::PullSecret | Source::Configuration => "data",
-        };
-        let content = json!({ (key): fresh[key] });
+        // Only one of them has a value.
+        let content = json!({ "spec": fresh["spec"], "data": fresh["data"] });
         return api.patch(&source.on_skr(), &content).await.map(drop);
     }
     if change == "deleted" {
-        let clusters = env.clusters();
-        scenario.undo("create the source", async move {
-            clusters.kcp.renew(source).await
-        });
+        renew_later(scenario, &env, source);
         return env.kcp.delete(source).await;
     }
     env.record_applies().await?;
@@ -50,8 +40,14 @@ async fn changes(
     Ok(())
 }
 
+fn renew_later(scenario: &mut Scenario, env: &Leased, source: Source) {
+    later(scenario, env, "create the source", async move |it| {
+        it.kcp.renew(source).await
+    });
+}
+
 /// The new pull Secret keeps the credentials of the old one, as in a rotation.
-async fn all_change(env: &Leased) -> Result<()> {
+async fn all_change(env: &Leased) -> Result {
     env.record_applies().await?;
     let mark = random();
     for source in Source::ALL {
@@ -66,12 +62,9 @@ async fn all_change(env: &Leased) -> Result<()> {
 
 /// Deletes the object and what the controller has stored about it.
 #[given(regex = r"^source (pull Secret|ClusterTrustBundle|ConfigMap) has never existed on KCP$")]
-async fn never_existed(scenario: &mut Scenario, source: Source) -> Result<()> {
+async fn never_existed(scenario: &mut Scenario, source: Source) -> Result {
     let env = synchronization(scenario)?;
-    let clusters = env.clusters();
-    scenario.undo("create the source", async move {
-        clusters.kcp.renew(source).await
-    });
+    renew_later(scenario, &env, source);
     Controller::stop(&env.kcp).await?;
     env.kcp.delete(source).await?;
     let [signal, direct] = [SIGNAL_STATE, DIRECT_STATE]
@@ -95,12 +88,7 @@ async fn never_existed(scenario: &mut Scenario, source: Source) -> Result<()> {
 #[then(
     regex = r#"^runtime "([^"]+)" has (?:source (pull Secret|ClusterTrustBundle|ConfigMap) of KCP|the revision of the sources)(?: within (\d+) seconds)?$"#
 )]
-async fn has(
-    scenario: &mut Scenario,
-    runtime: String,
-    source: String,
-    limit: String,
-) -> Result<()> {
+async fn has(scenario: &mut Scenario, runtime: String, source: String, limit: String) -> Result {
     let env = synchronization(scenario)?;
     let cluster = env.cluster(&runtime)?;
     let Ok(source) = source.parse::<Source>() else {
@@ -117,18 +105,95 @@ async fn has(
     Ok(())
 }
 
-#[then(
-    regex = r#"^the webhook on runtime "([^"]+)" uses (?:source (pull Secret|ClusterTrustBundle|ConfigMap)|all sources)$"#
-)]
-async fn uses(scenario: &mut Scenario, runtime: String, source: String) -> Result<()> {
+#[then(regex = r#"^the webhook on runtime "(.+)" uses (?:source (.+)|all sources)$"#)]
+async fn uses(scenario: &mut Scenario, runtime: String, source: String) -> Result {
     let env = synchronization(scenario)?;
-    let sources = match source.parse::<Source>() {
-        Ok(source) => vec![source],
-        Err(_) => Source::ALL.to_vec(),
+    let sources = match source.as_str() {
+        "" => Source::ALL.to_vec(),
+        name => vec![name.parse().map_err(anyhow::Error::msg)?],
     };
     for source in sources {
         let original = env.kcp.source(source).await?;
         env.cluster(&runtime)?.uses(source, &original).await?;
     }
     Ok(())
+}
+
+#[given(regex = r"^the KIM double is (running|stopped)(?: and acknowledges the (\w+))?$")]
+fn double(scenario: &mut Scenario, state: String, key: String) -> Result {
+    let env = synchronization(scenario)?;
+    let key = [Key::Label, Key::Annotation][usize::from(key == "annotation")];
+    let is_running = state == "running";
+    let kim = is_running.then(|| Arc::new(Kim::start(&env.kcp, key)));
+    env.state().kim = kim;
+    Ok(())
+}
+
+#[then(expr = "KIM reconciles Runtime {string}")]
+async fn reconciles(scenario: &mut Scenario, name: String) -> Result {
+    let env = synchronization(scenario)?;
+    let name = env.runtime(&name)?.name;
+    let before = env.state().reconciles.get(&name).copied().unwrap_or(0);
+    let kim = env.kim()?;
+    eventually("KIM reconciles the Runtime", async || {
+        let now = kim.counts().get(&name).copied().unwrap_or(0);
+        check(now > before, format!("{now} times in total"))
+    })
+    .await
+}
+
+#[then(regex = r#"^(?:Runtime "([^"]+)"|(\d+) Runtimes) (?:is|are) (not )?signaled$"#)]
+async fn signaled(scenario: &mut Scenario, name: String, count: String, not: String) -> Result {
+    let env = synchronization(scenario)?;
+    let runtimes = match count.parse::<usize>() {
+        Err(_) => vec![env.runtime(&name)?],
+        Ok(count) => {
+            let many = env.state().many.clone();
+            ensure!(many.len() == count, "there are {} Runtimes", many.len());
+            many
+        }
+    };
+    for runtime in &runtimes {
+        let what = format!("Runtime {} is {not}signaled", runtime.name);
+        if not.is_empty() {
+            let signaled = async || check(env.is_signaled(runtime).await?, "it is not");
+            eventually(&what, signaled).await?;
+            continue;
+        }
+        // Both keys are removed and stay so.
+        let absent = async || {
+            let live = env.kcp.runtime(&runtime.name).await?;
+            let keys = keys(&live);
+            check(keys == [&Value::Null, &Value::Null], format!("{keys:?}"))
+        };
+        eventually(&what, absent).await?;
+        consistently(&what, A_WHILE, absent).await?;
+    }
+    Ok(())
+}
+
+#[then(expr = "nothing of Runtime {string} is modified except the keys of the signal")]
+async fn only_keys(scenario: &mut Scenario, name: String) -> Result {
+    let env = synchronization(scenario)?;
+    let runtime = env.runtime(&name)?;
+    let before = scenario.earlier(&runtime.reference())?;
+    let before = without_keys(before.clone());
+    let now = without_keys(env.kcp.runtime(&runtime.name).await?);
+    check(now == before, format!("it was {before}, it is {now}"))
+}
+
+pub(crate) fn keys(runtime: &Value) -> [&Value; 2] {
+    ["labels", "annotations"].map(|field| &runtime["metadata"][field][FORCE_RECONCILIATION])
+}
+
+fn without_keys(mut runtime: Value) -> Value {
+    let metadata = &mut runtime["metadata"];
+    remove_fields(metadata, &["resourceVersion", "managedFields"]);
+    for field in ["labels", "annotations"] {
+        remove_fields(&mut metadata[field], &[FORCE_RECONCILIATION]);
+        if metadata[field].is_null() {
+            metadata[field] = json!({});
+        }
+    }
+    runtime
 }

@@ -12,19 +12,16 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::PATIENCE;
-use super::component::{text, webhook_configuration};
-use super::object::{at, ensure_written, existing, restore_later};
+use super::object::ensure_written;
 use super::prelude::*;
-use crate::admission::Admission;
 use crate::admission::webhook::NAMESPACE;
-use crate::client::Write;
 use testkit::pki::client_config_of;
 use testkit::until::until;
 
 #[when(
     regex = r#"^a client connects (?:with TLS "([^"]+)" and ALPN "([^"]*)"|(without TLS)|and sends part of a handshake)$"#
 )]
-async fn connects(scenario: &mut Scenario, tls: String, alpn: String, plain: String) -> Result<()> {
+async fn connects(scenario: &mut Scenario, tls: String, alpn: String, plain: String) -> Result {
     let tls = match tls.as_str() {
         "1.2" => &version::TLS12,
         "1.3" => &version::TLS13,
@@ -41,50 +38,44 @@ async fn connects(scenario: &mut Scenario, tls: String, alpn: String, plain: Str
 }
 
 /// Sends bytes and keeps what comes back until the other side closes.
-async fn send(scenario: &mut Scenario, bytes: &[u8]) -> Result<()> {
+async fn send(scenario: &mut Scenario, bytes: &[u8]) -> Result {
     let mut stream = connect(scenario).await?;
     stream.write_all(bytes).await?;
     let mut answer = Vec::new();
     let closed = stream.read_to_end(&mut answer);
+    let closed = tokio::time::timeout(PATIENCE, closed).await;
     // A reset closes as well as an end.
-    tokio::time::timeout(PATIENCE, closed)
-        .await
-        .context("the connection stays open")?
-        .ok();
+    closed.context("the connection stays open")?.ok();
     let answer = String::from_utf8_lossy(&answer).into_owned();
     scenario.observed.note("connection", json!(answer));
     Ok(())
 }
 
 #[then(regex = r#"^the connection has "([^"]+)" and ALPN "([^"]*)"$"#)]
-fn connected(scenario: &mut Scenario, tls: String, alpn: String) -> Result<()> {
+fn connected(scenario: &mut Scenario, tls: String, alpn: String) -> Result {
     let seen = scenario.observed.noted("connection")?;
-    ensure!(*seen == json!({ "tls": tls, "alpn": alpn }), "{seen}");
-    Ok(())
+    check(*seen == json!({ "tls": tls, "alpn": alpn }), seen)
 }
 
 #[then(
     regex = r#"^the connection is (?:rejected with "([^"]+)"|closed after (?:no answer|an answer with status (\d+)))$"#
 )]
-fn closed(scenario: &mut Scenario, reason: String, status: String) -> Result<()> {
+fn closed(scenario: &mut Scenario, reason: String, status: String) -> Result {
     let seen = scenario.observed.noted("connection")?;
     if !reason.is_empty() {
         let error = seen["error"].as_str().context("it was accepted")?;
-        ensure!(error.contains(&reason), "{error}");
-        return Ok(());
+        return check(error.contains(&reason), error);
     }
     let answer = seen.as_str().context("a handshake was made")?;
-    let is_expected = if status.is_empty() {
-        answer.is_empty()
-    } else {
-        answer.starts_with(&format!("HTTP/1.0 {status} "))
+    let is_expected = match status.as_str() {
+        "" => answer.is_empty(),
+        status => answer.starts_with(&format!("HTTP/1.0 {status} ")),
     };
-    ensure!(is_expected, "{answer:?}");
-    Ok(())
+    check(is_expected, format!("{answer:?}"))
 }
 
 #[when("the caBundle of the webhook is overwritten by another client")]
-async fn overwritten(scenario: &mut Scenario) -> Result<()> {
+async fn overwritten(scenario: &mut Scenario) -> Result {
     let object = webhook_configuration();
     restore_later(scenario, &object).await?;
     let environment = scenario.environment_of::<Admission>()?;
@@ -101,7 +92,7 @@ async fn overwritten(scenario: &mut Scenario) -> Result<()> {
 }
 
 #[then("the caBundle of the webhook verifies the serving certificate of every replica")]
-async fn verified(scenario: &mut Scenario) -> Result<()> {
+async fn verified(scenario: &mut Scenario) -> Result {
     consistently("every handshake is verified", A_WHILE, async || {
         handshake(scenario, &version::TLS13, &["http/1.1"]).await
     })
@@ -109,8 +100,8 @@ async fn verified(scenario: &mut Scenario) -> Result<()> {
 }
 
 #[then(expr = "{object} is issued anew and every replica serves its certificate")]
-async fn issued(scenario: &mut Scenario, object: ObjectRef) -> Result<()> {
-    let before = scenario.observed.earlier(&object)?;
+async fn issued(scenario: &mut Scenario, object: ObjectRef) -> Result {
+    let before = scenario.earlier(&object)?;
     eventually("the certificate is issued anew", async || {
         let secret = existing(scenario, &object).await?;
         ensure_written(before, &secret)?;
@@ -170,6 +161,16 @@ async fn connect(scenario: &Scenario) -> Result<TcpStream> {
     // The node opens the port some time after the Service is created.
     let what = format!("the port {address} is open");
     Ok(until(&what, CONNECT, || TcpStream::connect(&address)).await?)
+}
+
+fn webhook_configuration() -> ObjectRef {
+    let name = api::names::WEBHOOK_CONFIGURATION;
+    ObjectRef::new("MutatingWebhookConfiguration", None, name)
+}
+
+fn text<'a>(object: &'a Value, pointer: &str) -> Result<&'a str> {
+    let found = object.pointer(pointer).and_then(Value::as_str);
+    found.with_context(|| format!("no {pointer}"))
 }
 
 /// The first bytes of a ClientHello that announces more.

@@ -1,12 +1,12 @@
-//! The watcher on the runtime: its replicas, its reviews, and what the API server says about it.
+//! The way from the watcher on the runtime to KCP: its replicas and reviews, the gateway, and faults between them.
 
 use testkit::metrics::Samples;
 
+use super::event::event_about;
 use super::prelude::*;
-use crate::watching::{GROUP, LIFECYCLE, REPLICAS, VERSION, View, kyma};
+use crate::watching::{GROUP, LIFECYCLE, REPLICAS, VERSION, kyma};
 
-#[when(regex = "^component watcher is (restarted|stopped|started|killed)$")]
-async fn component(scenario: &mut Scenario, change: String) -> Result<()> {
+pub(super) async fn component(scenario: &mut Scenario, change: &str) -> Result {
     let env = scenario.environment_of::<View>()?;
     let handle = env.clone();
     scenario.undo("start the watcher", async move {
@@ -14,7 +14,7 @@ async fn component(scenario: &mut Scenario, change: String) -> Result<()> {
         handle.has_heartbeats(LIFECYCLE, REPLICAS).await?;
         handle.runtime.has_delivered().await
     });
-    match change.as_str() {
+    match change {
         "restarted" => env.runtime.watcher.restart().await,
         "stopped" => env.runtime.watcher.stop().await,
         "started" => env.runtime.watcher.start(REPLICAS).await,
@@ -23,17 +23,100 @@ async fn component(scenario: &mut Scenario, change: String) -> Result<()> {
 }
 
 #[then("no replica of component watcher was restarted")]
-async fn not_restarted(scenario: &mut Scenario) -> Result<()> {
+async fn not_restarted(scenario: &mut Scenario) -> Result {
     let env = scenario.environment_of::<View>()?;
     let (before, now) = (&env.before.restarts, env.runtime.restarts().await?);
-    ensure!(*before == now, "restarts by Pod: {before:?}, then {now:?}");
-    Ok(())
+    check(*before == now, format!("{before:?}, then {now:?}"))
+}
+
+/// Without a fault, the last one ends.
+#[when(regex = "^KCP becomes (?:reachable again|unreachable: (.+))$")]
+async fn fault_changed(scenario: &mut Scenario, fault: String) -> Result {
+    let env = scenario.environment_of::<View>()?;
+    if fault.is_empty() {
+        let injected = scenario.observed.noted("fault")?.as_str();
+        return env.change_fault(injected.unwrap_or_default(), false).await;
+    }
+    scenario.observed.note("fault", json!(fault));
+    let (handle, injected) = (env.clone(), fault.clone());
+    scenario.undo(format!("end the fault: {fault}"), async move {
+        handle.change_fault(&injected, false).await?;
+        handle.runtime.has_delivered().await
+    });
+    env.change_fault(&fault, true).await
+}
+
+#[when(regex = r#"^a client with "(.+)" posts (?:to|an event for (.+) to) the gateway$"#)]
+async fn client_posts(scenario: &mut Scenario, client: String, object: String) -> Result {
+    let env = scenario.environment_of::<View>()?;
+    if object.is_empty() {
+        let error = env.rejection(&client).await?;
+        scenario
+            .observed
+            .note("connection", json!({ "error": error }));
+        return Ok(());
+    }
+    let is_known = client == "the certificate of another runtime";
+    ensure!(is_known, "unknown client: {client}");
+    let object: ObjectRef = object.parse().map_err(anyhow::Error::msg)?;
+    let about = event_about(scenario, &object).await?;
+    env.post_as_other(about).await
+}
+
+/// Compares with the state before the first step of the scenario. Of the gateway it is the sum of Envoy's counters of
+/// rejected TLS handshakes.
+#[then(
+    regex = r#"^metric "(.+)" of (?:the gateway|manager "(.+)") increases by (at least )?(\d+)$"#
+)]
+async fn increases(
+    scenario: &mut Scenario,
+    metric: String,
+    manager: String,
+    at_least: String,
+    by: u64,
+) -> Result {
+    let env = scenario.environment_of::<View>()?;
+    let of_gateway = metric == "listener.ssl.handshake_errors";
+    let increase = async || {
+        let (before, now) = if of_gateway {
+            let now = env.gateway.handshake_errors().await?;
+            (env.before.handshake_errors, now)
+        } else {
+            let before = env.before.managers.get(manager.as_str());
+            let now = env.manager(&manager)?.metrics().count(&metric);
+            (before.map_or(0, |it| it.count(&metric)), now)
+        };
+        now.checked_sub(before).context("it was restarted")
+    };
+    if at_least.is_empty() {
+        return equal(&by, &increase().await?);
+    }
+    eventually(&format!("{metric} increases"), async || {
+        let now = increase().await?;
+        check(now >= by, format!("it increased by {now}"))
+    })
+    .await
+}
+
+#[when("the CA of both sides is rotated")]
+async fn rotated(scenario: &mut Scenario) -> Result {
+    let env = scenario.environment_of::<View>()?;
+    let old = env.authority();
+    let shared = env.clone();
+    scenario.undo("restore the certificates", async move {
+        let is_complete = shared.authority().pem() != old.pem();
+        if !is_complete {
+            shared.restore_certificates().await?;
+        }
+        shared.runtime.has_delivered().await
+    });
+    env.rotate().await
 }
 
 /// By the histogram of the watcher, which has a bucket for the limit. A write whose review has no answer takes three
 /// seconds, the time limit of the API server.
 #[then(regex = r"^no AdmissionReview was delayed by more than (\d+)ms$")]
-async fn not_delayed(scenario: &mut Scenario, limit: u64) -> Result<()> {
+async fn not_delayed(scenario: &mut Scenario, limit: u64) -> Result {
     let env = scenario.environment_of::<View>()?;
     let kymas = env.created_kymas().await?;
     let now = env.runtime.metrics().await?;
@@ -52,50 +135,43 @@ async fn not_delayed(scenario: &mut Scenario, limit: u64) -> Result<()> {
     ensure!(all >= created, "{all} reviews of {created} Kymas");
     ensure!(quick == all, "{} of {all} reviews", all - quick);
     let slowest = kymas.slowest;
-    ensure!(slowest < WITHOUT_ANSWER, "a write took {slowest:?}");
-    Ok(())
+    check(slowest < WITHOUT_ANSWER, format!("{slowest:?} for a write"))
 }
 
 #[then("the API server got an answer to every AdmissionReview")]
-async fn answered(scenario: &mut Scenario) -> Result<()> {
+async fn answered(scenario: &mut Scenario) -> Result {
     let env = scenario.environment_of::<View>()?;
     let now = env.runtime.api_server_metrics().await?;
-    let before = &env.before.api_server;
     let increase = |series: &str| {
-        let increase = now.count(series).checked_sub(before.count(series));
+        let increase = now
+            .count(series)
+            .checked_sub(env.before.api_server.count(series));
         increase.context("the API server was restarted")
     };
     let asked = increase("apiserver_admission_webhook_request_total")?;
     ensure!(asked > 0, "the API server sent no AdmissionReview");
     let failed = increase("apiserver_admission_webhook_fail_open_count")?;
-    ensure!(failed == 0, "{failed} of {asked} had no answer");
-    Ok(())
+    check(failed == 0, format!("{failed} of {asked} had no answer"))
 }
 
 #[when(
     regex = r#"^an AdmissionReview for (\w+) of (Kyma "[^"]+") with (no change|a changed spec|a changed status|no spec) is posted to the watcher$"#
 )]
-async fn posted(
-    scenario: &mut Scenario,
-    operation: String,
-    object: ObjectRef,
-    change: String,
-) -> Result<()> {
+async fn posted(scenario: &mut Scenario, verb: String, of: ObjectRef, change: String) -> Result {
     let env = scenario.environment_of::<View>()?;
-    let actual = scenario.resolved(&object);
-    let review = review(&actual, &operation, &change)?;
+    let actual = scenario.resolved(&of);
+    let review = review(&actual, &verb, &change);
     let answer = env.runtime.review(LIFECYCLE, &review).await?;
     scenario.observed.last = Some(answer);
-    let shown =
-        |it: &ObjectRef| format!("{}/{}", it.namespace.clone().unwrap_or_default(), it.name);
-    let noted = json!([review["request"]["uid"], shown(&object), shown(&actual)]);
+    let [named, actual] = [&of, &actual].map(|it| it.to_string().replace("Kyma ", ""));
+    let noted = json!([review["request"]["uid"], named, actual]);
     scenario.observed.note("posted AdmissionReview", noted);
     Ok(())
 }
 
 /// The whole response. The message `event queued` has one of two endings: it depends on the disk of the node.
 #[then(expr = "the AdmissionReview is allowed with message {string}")]
-fn allowed(scenario: &mut Scenario, message: String) -> Result<()> {
+fn allowed(scenario: &mut Scenario, message: String) -> Result {
     let noted = scenario.observed.noted("posted AdmissionReview")?;
     let text = |place: usize| noted[place].as_str().unwrap_or_default();
     let message = message.replace(text(1), text(2));
@@ -108,30 +184,23 @@ fn allowed(scenario: &mut Scenario, message: String) -> Result<()> {
         let status = json!({ "metadata": {}, "status": "Success", "message": message });
         *response == json!({ "uid": noted[0], "allowed": true, "status": status })
     });
-    ensure!(is_expected, "expected one of {messages:?}: {response}");
-    Ok(())
+    check(is_expected, format!("not {messages:?}: {response}"))
 }
 
-fn review(object: &ObjectRef, operation: &str, change: &str) -> Result<Value> {
+fn review(object: &ObjectRef, operation: &str, change: &str) -> Value {
     let mut old = kyma();
     old["apiVersion"] = json!(format!("{GROUP}/{VERSION}"));
     old["metadata"]["name"] = json!(object.name);
     old["metadata"]["namespace"] = json!(object.namespace);
     old["status"] = json!({ "state": "Processing" });
+    if change == "no spec" {
+        old["spec"] = Value::Null;
+    }
     let mut new = old.clone();
-    let mut subresource = Value::Null;
     match change {
-        "no change" => {}
         "a changed spec" => new["spec"] = json!({ "channel": "fast" }),
-        "a changed status" => {
-            new["status"] = json!({ "state": "Ready" });
-            subresource = json!("status");
-        }
-        "no spec" => {
-            new["spec"] = Value::Null;
-            old["spec"] = Value::Null;
-        }
-        other => bail!("unknown change: {other}"),
+        "a changed status" => new["status"] = json!({ "state": "Ready" }),
+        _ => {}
     }
     match operation {
         "CREATE" => old = Value::Null,
@@ -139,18 +208,16 @@ fn review(object: &ObjectRef, operation: &str, change: &str) -> Result<Value> {
         _ => {}
     }
     let mut request = json!({
-        "uid": format!("{:016x}", fastrand::u64(..)), "operation": operation,
+        "uid": random(), "operation": operation,
         "kind": { "group": GROUP, "version": VERSION, "kind": "Kyma" },
         "resource": { "group": GROUP, "version": VERSION, "resource": "kymas" },
         "name": object.name, "namespace": object.namespace,
         "object": new, "oldObject": old, "dryRun": false,
     });
-    if !subresource.is_null() {
-        request["subResource"] = subresource;
+    if change == "a changed status" {
+        request["subResource"] = json!("status");
     }
-    Ok(json!({
-        "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request,
-    }))
+    json!({ "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request })
 }
 
 /// Shorter than the time that the API server waits for an answer. Writes themselves have taken up to 1.7 seconds on a busy

@@ -6,7 +6,7 @@ use anyhow::{Context as _, ensure};
 use api::runtimes::KCP_NAMESPACE;
 use serde_json::{Value, json};
 
-use super::{NAME, NAMESPACE, NODE_PORT};
+use super::{NAME, NAMESPACE, NODE_PORT, SECRET};
 use clusters::cluster::Cluster;
 use clusters::images::digest;
 use testkit::pki::rcgen::{CertificateParams, Error, SanType};
@@ -18,9 +18,7 @@ pub(crate) const HOST: &str = "gateway.kcp.svc.cluster.local";
 /// A certificate, its key and the trusted authorities, all PEM.
 #[derive(Debug, Clone)]
 pub(crate) struct Certificates {
-    /// The trusted authorities.
     pub(crate) trusted: String,
-    /// The certificate.
     pub(crate) certificate: String,
     key: String,
 }
@@ -54,11 +52,8 @@ pub(crate) fn leaf(
     names: &[&str],
     change: impl FnOnce(&mut CertificateParams),
 ) -> Result<Leaf, Error> {
-    let names: Result<Vec<SanType>, Error> = names
-        .iter()
-        .map(|&name| Ok(SanType::DnsName(name.try_into()?)))
-        .collect();
-    let names = names?;
+    let names = names.iter().map(|&it| Ok(SanType::DnsName(it.try_into()?)));
+    let names = names.collect::<Result<_, Error>>()?;
     signer.leaf_with(common_name, |params| {
         params.subject_alt_names = names;
         change(params);
@@ -69,7 +64,7 @@ pub(crate) fn leaf(
 pub(super) fn secret(certificates: &Certificates) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Secret", "type": "Opaque",
-        "metadata": { "name": "kcp-gateway-tls", "namespace": NAMESPACE },
+        "metadata": { "name": SECRET, "namespace": NAMESPACE },
         "stringData": certificates.files(),
     })
 }
@@ -77,15 +72,15 @@ pub(super) fn secret(certificates: &Certificates) -> Value {
 /// All other objects, with a route for each manager.
 pub(super) fn objects(image: &str, managers: &[&str]) -> anyhow::Result<Vec<Value>> {
     let documents: Vec<Value> = serde_saphyr::from_multiple(include_str!("envoy.yaml"))?;
-    let [mut envoy, server, authorities]: [Value; 3] = documents
-        .try_into()
-        .ok()
-        .context("envoy.yaml has three documents")?;
-    let manager = envoy
-        .pointer_mut(ROUTES)
-        .context("no routes in envoy.yaml")?;
-    *manager = managers.iter().map(|it| route(it)).collect();
-    envoy["static_resources"]["clusters"] = managers.iter().map(|it| cluster(it)).collect();
+    let documents = documents.try_into().ok();
+    let [mut envoy, server, authorities]: [Value; 3] = documents.context("three documents")?;
+    for list in [ROUTES, "/static_resources/clusters"] {
+        let list = envoy.pointer_mut(list).context("no list in envoy.yaml")?;
+        let template = list[0].to_string();
+        let filled = managers.iter().map(|it| template.replace("MANAGER", it));
+        let filled = filled.map(|text| serde_json::from_str::<Value>(&text));
+        *list = filled.collect::<Result<_, _>>()?;
+    }
     let files = json!({
         "envoy.json": envoy.to_string(),
         "server.json": server.to_string(),
@@ -106,33 +101,10 @@ pub(super) fn objects(image: &str, managers: &[&str]) -> anyhow::Result<Vec<Valu
     Ok(objects)
 }
 
-fn route(manager: &str) -> Value {
-    json!({
-        "name": manager,
-        "match": { "prefix": format!("/v2/{manager}/event") },
-        "route": { "cluster": manager },
-    })
-}
-
-fn cluster(manager: &str) -> Value {
-    let address = format!("{manager}-events.{KCP_NAMESPACE}.svc.cluster.local");
-    let address = json!({ "address": address, "port_value": EVENTS_PORT });
-    json!({
-        "name": manager,
-        "type": "STRICT_DNS",
-        "dns_lookup_family": "V4_ONLY",
-        "connect_timeout": "1s",
-        "load_assignment": {
-            "cluster_name": manager,
-            "endpoints": [{ "lb_endpoints": [{ "endpoint": { "address": { "socket_address": address } } }] }],
-        },
-    })
-}
-
 /// The Service of a manager's listener, which is outside of the cluster.
-pub(super) fn events_service(manager: &str, address: SocketAddr) -> [Value; 2] {
+pub(super) fn events_service(manager: &str, address: SocketAddr) -> String {
     let name = format!("{manager}-events");
-    external_service(KCP_NAMESPACE, &name, EVENTS_PORT, address)
+    external_service(KCP_NAMESPACE, &name, 8082, address)
 }
 
 /// Makes [`HOST`] resolvable on a runtime. In production it is in the public DNS. Here it is a Service whose endpoint is the
@@ -142,35 +114,18 @@ pub(crate) async fn publish_host(runtime: &Cluster, kcp: &Cluster) -> anyhow::Re
     let namespace = namespace.split('.').next().unwrap_or_default();
     let address = SocketAddr::new(kcp.node_address().await?.parse()?, NODE_PORT);
     ensure!(address.is_ipv4(), "{address} is not IPv4");
-    let namespace_object =
-        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } });
     let service = external_service(namespace, name, 443, address);
-    for object in [namespace_object].into_iter().chain(service) {
-        runtime.apply(&object.to_string()).await?;
-    }
-    Ok(())
+    runtime.apply(&service).await.map(drop)
 }
 
-/// A Service without a selector, whose one endpoint is given.
-fn external_service(namespace: &str, name: &str, port: u16, address: SocketAddr) -> [Value; 2] {
-    let labels = json!({ "kubernetes.io/service-name": name });
-    [
-        json!({
-            "apiVersion": "v1", "kind": "Service",
-            "metadata": { "name": name, "namespace": namespace },
-            "spec": { "ports": [{ "name": "events", "port": port }] },
-        }),
-        json!({
-            "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
-            "metadata": { "name": name, "namespace": namespace, "labels": labels },
-            "addressType": "IPv4",
-            "endpoints": [{ "addresses": [address.ip()], "conditions": { "ready": true } }],
-            "ports": [{ "name": "events", "port": address.port(), "protocol": "TCP" }],
-        }),
-    ]
+fn external_service(namespace: &str, name: &str, port: u16, address: SocketAddr) -> String {
+    include_str!("external.yaml")
+        .replace("NAMESPACE", namespace)
+        .replace("SERVICE", name)
+        .replace("SERVED", &port.to_string())
+        .replace("ADDRESS", &address.ip().to_string())
+        .replace("BOUND", &address.port().to_string())
 }
 
 const ROUTES: &str = "/static_resources/listeners/0/filter_chains/0/filters/0/typed_config/route_config\
                       /virtual_hosts/0/routes";
-/// Port of listeners: that of the public lifecycle manager.
-const EVENTS_PORT: u16 = 8082;

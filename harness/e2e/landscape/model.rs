@@ -79,8 +79,6 @@ pub struct Trust {
 pub enum Authority {
     /// One of this common name, made on the machine that runs the landscape.
     Generate(String),
-    /// One or more certificates, PEM.
-    Pem(String),
 }
 
 /// A Secret of type `kubernetes.io/dockerconfigjson`.

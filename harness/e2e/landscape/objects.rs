@@ -70,21 +70,11 @@ impl Trust {
 }
 
 fn certificates(trust: &Trust, folder: &Path) -> anyhow::Result<String> {
-    let mut text = String::new();
-    for authority in &trust.authorities {
-        match authority {
-            Authority::Pem(pem) => text.push_str(pem),
-            Authority::Generate(name) => {
-                let file = folder.join(format!("{}.pem", slug(name)));
-                let generate = || Ok(pki::Authority::new(name)?.pem().to_owned());
-                text.push_str(&workspace::get_or_create(&file, generate)?);
-            }
-        }
-        if !text.ends_with('\n') {
-            text.push('\n');
-        }
-    }
-    Ok(text)
+    let certificate = |Authority::Generate(name): &Authority| {
+        let generate = || Ok(pki::Authority::new(name)?.pem().to_owned());
+        workspace::get_or_create(&folder.join(format!("{}.pem", slug(name))), generate)
+    };
+    trust.authorities.iter().map(certificate).collect()
 }
 
 #[cfg(test)]
@@ -92,22 +82,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_authority_is_generated_once_and_pem_is_taken_as_it_is() {
+    fn an_authority_is_generated_once() {
         let folder = tempfile::tempdir().unwrap();
         let trust = Trust {
             name: "x".to_owned(),
             signer: None,
-            authorities: vec![
-                Authority::Generate("Root R1".to_owned()),
-                Authority::Pem("as it is".to_owned()),
-            ],
+            authorities: vec![Authority::Generate("Root R1".to_owned())],
         };
         let pem = certificates(&trust, folder.path()).unwrap();
         assert_eq!(certificates(&trust, folder.path()).unwrap(), pem);
         assert!(pem.starts_with("-----BEGIN CERTIFICATE-----"), "{pem}");
-        assert!(
-            pem.ends_with("-----END CERTIFICATE-----\nas it is\n"),
-            "{pem}"
-        );
+        assert!(pem.ends_with("-----END CERTIFICATE-----\n"), "{pem}");
     }
 }

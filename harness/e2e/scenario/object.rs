@@ -87,25 +87,14 @@ mod tests {
     use super::*;
 
     #[rstest::rstest]
-    #[case::namespaced("Pod \"shop/web\"", Some("shop"), "web", Cluster::Runtime(None))]
-    #[case::cluster_scoped(
-        "ClusterTrustBundle \"a.b:c:1\"",
-        None,
-        "a.b:c:1",
-        Cluster::Runtime(None)
-    )]
-    #[case::on_kcp("Secret \"kcp-system/s\"", Some("kcp-system"), "s", Cluster::Kcp)]
-    #[case::kcp_kind("Runtime \"kcp-system/r\"", Some("kcp-system"), "r", Cluster::Kcp)]
-    #[case::named("Pod \"a/b\" on runtime \"r\"", Some("a"), "b", Cluster::Runtime(Some("r".into())))]
-    fn reads_a_reference(
-        #[case] text: &str,
-        #[case] namespace: Option<&str>,
-        #[case] name: &str,
-        #[case] cluster: Cluster,
-    ) {
+    #[case(r#"Pod "shop/web""#, "Pod shop/web", Cluster::Runtime(None))]
+    #[case(r#"Node "a.b:c:1""#, "Node a.b:c:1", Cluster::Runtime(None))]
+    #[case(r#"Secret "kcp-system/s""#, "Secret kcp-system/s", Cluster::Kcp)]
+    #[case(r#"Runtime "r""#, "Runtime kcp-system/r", Cluster::Kcp)]
+    #[case(r#"Pod "a/b" on runtime "r""#, "Pod a/b", Cluster::Runtime(Some("r".into())))]
+    fn reads_a_reference(#[case] text: &str, #[case] shown: &str, #[case] cluster: Cluster) {
         let object: ObjectRef = text.parse().unwrap();
-        assert_eq!(object.namespace.as_deref(), namespace);
-        assert_eq!(object.name, name);
+        assert_eq!(object.to_string(), shown);
         assert_eq!(object.cluster(), cluster);
     }
 

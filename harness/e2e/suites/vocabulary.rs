@@ -112,15 +112,10 @@ fn every_definition(#[case] sentences: Vec<Sentence>) {
 #[test]
 fn every_sentence_of_the_readme_and_the_features_has_one_definition() {
     let definitions = definitions();
-    let mut wrong = Vec::new();
-    for sentence in listed().into_iter().chain(steps()) {
-        let found = definitions.iter().filter(|it| it.matches(&sentence));
-        let found = found.count();
-        if found != 1 {
-            wrong.push(format!("{sentence:?}: {found} definitions"));
-        }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    let count = |it: &Sentence| definitions.iter().filter(|one| one.matches(it)).count();
+    let mut wrong = [listed(), steps()].concat();
+    wrong.retain(|sentence| count(sentence) != 1);
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 #[test]
@@ -137,12 +132,9 @@ fn examples_of_a_feature_have_different_titles() {
     for feature in features() {
         let mut titles = BTreeSet::new();
         for scenario in &feature.scenarios {
-            assert!(
-                titles.insert(&scenario.name),
-                "{}: two examples are called {:?}; put what differs into the title",
-                feature.name,
-                scenario.name
-            );
+            let (name, title) = (&feature.name, &scenario.name);
+            let is_new = titles.insert(title);
+            assert!(is_new, "{name}: put what differs into the title {title:?}");
         }
     }
 }

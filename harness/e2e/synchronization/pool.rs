@@ -19,7 +19,7 @@ use super::kim::Kim;
 use super::pods::{PodStream, Tally};
 use super::runtime_cluster::RuntimeCluster;
 use crate::client::Client;
-use crate::definitions::signal::keys;
+use crate::definitions::source::keys;
 use crate::fixtures::Fixtures;
 use crate::runner::{Environments, Selection, diagnosed};
 use crate::scenario::{Cluster, Environment};

@@ -7,20 +7,20 @@
 //! them out.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use ::webhook::admission::{AdmissionMetrics, Edge, NAMESPACE_PATIENCE, router};
 use ::webhook::knowledge::{Knowledge, KnownNamespace, PullSecretSource};
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use api::config::Document;
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use chassis::metrics::{BuildInfo, Metrics};
-use e2e::admission::webhook::{self, LANDSCAPE, NAMESPACE};
-use http::{Method, Request, Response, StatusCode, header};
+use e2e::admission::webhook::{self, LANDSCAPE, NAMESPACE, TRUST_BUNDLE};
+use http::request::Parts;
+use http::{Method, Request, Response, header};
 use k8s_openapi::api::core::v1::Secret;
 use policy::admission::{Annotations, Configuration, Namespace, Settings, TrustBundlePresence};
 use serde_json::{Value, json};
@@ -32,7 +32,6 @@ use tower::ServiceExt as _;
 #[derive(Clone)]
 pub(crate) struct StandIn {
     server: ApiServer,
-    bundle: String,
     knowledge: Knowledge,
     webhook: Router,
     metrics: Arc<Metrics>,
@@ -52,34 +51,21 @@ impl StandIn {
             metrics: AdmissionMetrics::register(metrics.registry()),
             patience: NAMESPACE_PATIENCE,
         };
-        let configuration = webhook::usual_configuration()?;
-        let bundle = configuration["clusterTrustBundle"]["name"].as_str();
         let stand_in = Self {
             server: ApiServer::new(),
-            bundle: bundle.context("no trust bundle")?.to_owned(),
             knowledge,
             webhook: router(edge),
             metrics: Arc::new(metrics),
         };
-        let auths = json!({ "registry.landscape.test:5000": {}, "ghcr.io": {}, "private.me": {} });
-        let secret = BASE64.encode(json!({ "auths": auths }).to_string());
-        let authority = Authority::new("trust bundle")?;
-        for object in [
-            json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "default" } }),
-            json!({ "apiVersion": "v1", "kind": "ConfigMap",
-                    "metadata": { "name": api::names::CONFIG_MAP, "namespace": NAMESPACE },
-                    "data": { (api::names::CONFIG_KEY): configuration.to_string() } }),
-            json!({ "apiVersion": "v1", "kind": "Secret", "type": api::names::DOCKER_CONFIG_TYPE,
-                    "metadata": { "name": api::names::PULL_SECRET, "namespace": NAMESPACE },
-                    "data": { (api::names::DOCKER_CONFIG_KEY): secret } }),
-            json!({ "apiVersion": "certificates.k8s.io/v1beta1", "kind": "ClusterTrustBundle",
-                    "metadata": { "name": stand_in.bundle },
-                    "spec": { "signerName": "rt-bootstrapper-k3d.test/ctb", "trustBundle": authority.pem() } }),
-            json!({ "apiVersion": "v1", "kind": "Pod",
-                    "metadata": { "name": "webhook", "namespace": NAMESPACE, "labels": {
-                        "app.kubernetes.io/name": "rt-bootstrapper", "control-plane": "controller-manager" } } }),
-        ] {
-            stand_in.server.put(&object);
+        let auths = json!({ "auths": { "registry.landscape.test:5000": {} } });
+        let sources = webhook::sources(auths, Authority::new("trust bundle")?.pem())?;
+        let namespace =
+            json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "default" } });
+        let labels = json!({ "app.kubernetes.io/name": "rt-bootstrapper", "control-plane": "controller-manager" });
+        let pod = json!({ "name": "webhook", "namespace": NAMESPACE, "labels": labels });
+        let pod = json!({ "apiVersion": "v1", "kind": "Pod", "metadata": pod });
+        for object in sources.iter().chain([&namespace, &pod]) {
+            stand_in.server.put(object);
         }
         stand_in.show();
         Ok(stand_in)
@@ -87,16 +73,9 @@ impl StandIn {
 
     /// A client of the stand-in.
     pub(crate) fn client(self) -> kube::Client {
-        let answer = move |request: Request<kube::client::Body>| {
+        let answer = move |request| {
             let stand_in = self.clone();
-            async move {
-                let answer = stand_in.answer(request).await.unwrap_or_else(|error| {
-                    let mut failed = Response::new(Body::from(format!("{error:#}")));
-                    *failed.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
-                    failed
-                });
-                Ok::<_, Infallible>(answer)
-            }
+            async move { stand_in.answer(request).await }
         };
         kube::Client::new(tower::service_fn(answer), "default")
     }
@@ -113,11 +92,10 @@ impl StandIn {
             return Ok(Response::new(Body::from("")));
         }
         let mut warnings = Vec::new();
-        if path.contains("/pods")
-            && matches!(parts.method, Method::POST | Method::PATCH | Method::PUT)
-        {
+        let writes = matches!(parts.method, Method::POST | Method::PATCH | Method::PUT);
+        if writes && path.contains("/pods") {
             let sent = serde_json::from_slice(&body)?;
-            let (pod, given) = self.admit(&parts.method, &path, sent).await?;
+            let (pod, given) = self.admit(&parts, sent).await?;
             (warnings, body) = (given, pod.to_string().into());
             if parts.uri.query() == Some("dryRun=All") {
                 return Ok(with_warnings(Response::new(Body::from(body)), &warnings));
@@ -134,20 +112,14 @@ impl StandIn {
     }
 
     /// The Pod that the API server stores for a request, and the warnings of the webhook.
-    async fn admit(
-        &self,
-        method: &Method,
-        path: &str,
-        sent: Value,
-    ) -> Result<(Value, Vec<String>)> {
+    async fn admit(&self, parts: &Parts, mut pod: Value) -> Result<(Value, Vec<String>)> {
         // /api/v1/namespaces/NAMESPACE/pods/NAME
-        let mut names = path.split('/').skip(4);
+        let mut names = parts.uri.path().split('/').skip(4);
         let namespace = names.next().unwrap_or_default();
         let get = |name| self.server.get("pods", namespace, name);
         let before = names.nth(1).and_then(get);
-        let mut pod = sent;
         if let Some(before) = &before
-            && *method == Method::PATCH
+            && parts.method == Method::PATCH
         {
             let change = std::mem::replace(&mut pod, before.clone());
             json_patch::merge(&mut pod, &change);
@@ -166,8 +138,8 @@ impl StandIn {
             }
             review["request"]["oldObject"] = before;
         }
-        let request =
-            Request::post(api::names::WEBHOOK_PATH).body(Body::from(review.to_string()))?;
+        let request = Request::post(api::names::WEBHOOK_PATH);
+        let request = request.body(Body::from(review.to_string()))?;
         let response = self.webhook.clone().oneshot(request).await?;
         let bytes = to_bytes(response.into_body(), usize::MAX).await?;
         let answer: Value = serde_json::from_slice(&bytes)?;
@@ -212,7 +184,7 @@ impl StandIn {
         let name = api::names::PULL_SECRET;
         let secret = self.server.get("secrets", NAMESPACE, name);
         self.knowledge.set_pull_secret(pull_secret(secret));
-        let bundle = self.server.get("clustertrustbundles", "", &self.bundle);
+        let bundle = self.server.get("clustertrustbundles", "", TRUST_BUNDLE);
         self.knowledge.set_trust_bundle(match bundle {
             Some(_) => TrustBundlePresence::Present,
             None => TrustBundlePresence::Absent,
