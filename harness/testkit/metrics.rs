@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use prometheus_client::registry::Registry;
 
-/// The samples of one exposition.
+/// The samples of one exposition. A line is parsed when a question concerns it, because an API server exposes megabytes.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Samples(Vec<Sample>);
+pub struct Samples(String);
 
 /// One line of it.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,29 +36,38 @@ impl Samples {
         let mut text = String::new();
         // Writing to a string cannot fail.
         let _ = prometheus_client::encoding::text::encode(&mut text, registry);
-        Self::parse(&text)
+        Self(text)
     }
 
     /// What a text exposes; lines that are no samples are passed over.
     pub fn parse(text: &str) -> Self {
-        let lines = text.lines().filter(|line| !line.starts_with('#'));
-        Self(lines.filter_map(sample).collect())
+        Self(text.to_owned())
     }
 
     /// All of them, in their order.
-    pub fn iter(&self) -> impl Iterator<Item = &Sample> {
-        self.0.iter()
+    pub fn iter(&self) -> impl Iterator<Item = Sample> {
+        self.named(String::new())
+    }
+
+    /// Those of metrics whose names begin so.
+    fn named(&self, prefix: String) -> impl Iterator<Item = Sample> {
+        let lines = self.0.lines().filter(|line| !line.starts_with('#'));
+        lines
+            .filter(move |line| line.starts_with(&prefix))
+            .filter_map(sample)
     }
 
     /// Those of a series: a name and, in braces, labels that they have among others: `x_total{code="200"}`.
-    pub fn matching(&self, series: &str) -> impl Iterator<Item = &Sample> {
-        let wanted = sample(&format!("{series} 0"));
-        let is_of = |it: &Sample, wanted: &Sample| {
-            let mut labels = wanted.labels.iter();
-            it.name == wanted.name && labels.all(|(key, value)| it.labels.get(key) == Some(value))
-        };
-        let samples = self.0.iter();
-        samples.filter(move |it| wanted.as_ref().is_some_and(|wanted| is_of(it, wanted)))
+    pub fn matching(&self, series: &str) -> impl Iterator<Item = Sample> {
+        let wanted = sample(&format!("{series} 0")).into_iter();
+        wanted.flat_map(|wanted| {
+            let samples = self.named(wanted.name.clone());
+            samples.filter(move |it| {
+                let mut labels = wanted.labels.iter();
+                it.name == wanted.name
+                    && labels.all(|(key, value)| it.labels.get(key) == Some(value))
+            })
+        })
     }
 
     /// The value of the one sample of a series; `None` if there is none or there are several.
@@ -87,7 +96,7 @@ impl Samples {
     }
 }
 
-fn one<'a>(mut samples: impl Iterator<Item = &'a Sample>) -> Option<f64> {
+fn one(mut samples: impl Iterator<Item = Sample>) -> Option<f64> {
     let first = samples.next()?;
     samples.next().is_none().then_some(first.value)
 }
@@ -161,8 +170,8 @@ mod tests {
         let values = values.map(|series| samples.value(series));
         assert_eq!(values, [Some(1.0), Some(3.0), Some(3.0), None, None]);
         assert_eq!((samples.exact(some), samples.exact(all)), (None, Some(1.5)));
-        let first = samples.iter().next().map(|it| it.name.as_str());
-        assert_eq!(first, Some("requests_total"));
+        let first = samples.iter().next().map(|it| it.name);
+        assert_eq!(first.as_deref(), Some("requests_total"));
         assert!((samples.sum("requests_total") - 4.5).abs() < 1e-9);
         let counts =
             ["500", "200"].map(|it| samples.count(&format!("requests_total{{code=\"{it}\"}}")));

@@ -36,7 +36,7 @@ fn metered() -> (Registry, RequestMetrics) {
 fn counted(registry: &Registry) -> Vec<String> {
     let samples = Samples::of(registry);
     let requests = samples.matching("rest_client_requests_total");
-    let mut lines: Vec<String> = requests.map(ToString::to_string).collect();
+    let mut lines: Vec<String> = requests.map(|it| it.to_string()).collect();
     lines.sort();
     lines
 }
