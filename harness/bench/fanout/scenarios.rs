@@ -28,13 +28,13 @@ pub(super) async fn measure(
         Part::Kills => 1,
         _ => bench.effort.choose(ROUNDS, 1),
     };
-    let (simulator, mut samples) = (Account::of(std::process::id()), Vec::new());
+    let mut samples = Vec::new();
     for _ in 0..rounds {
         let testbed = Testbed::start(bench, settings).await?;
-        let started = testbed.fleet.now();
+        let (started, simulator) = (testbed.fleet.now(), Account::of(std::process::id()));
         let mut scenarios = Scenarios {
             cpu_before: [0.0, simulator.cpu()?],
-            simulator: &simulator,
+            simulator,
             controller: testbed.start_controller()?,
             bench,
             testbed,
@@ -54,7 +54,7 @@ struct Scenarios<'a> {
     testbed: Testbed<'a>,
     controller: Process,
     /// This process, which is little more than the simulator while the controller works.
-    simulator: &'a Account,
+    simulator: Account,
     samples: Vec<Sample>,
     /// CPU time of controller and simulator when the counters were reset.
     cpu_before: [f64; 2],
