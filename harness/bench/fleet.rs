@@ -176,20 +176,14 @@ impl Fleet {
 
     /// All runtimes with their kubeconfigs. With client certificates each call creates new ones, which replace those before.
     pub(crate) fn members(&self) -> anyhow::Result<Vec<Member>> {
-        let Shared {
-            port,
-            client_certificates,
-            ref runtimes,
-            ..
-        } = *self.shared;
+        let shared = &self.shared;
         let member = |(number, runtime): (usize, &Runtime)| {
-            let accepted = &mut runtime.state().accepted;
-            let kubeconfig = runtime
-                .identity
-                .kubeconfig(port, client_certificates, accepted)?;
+            let (identity, accepted) = (&runtime.identity, &mut runtime.state().accepted);
+            let certificate = shared.client_certificates;
+            let kubeconfig = identity.kubeconfig(shared.port, certificate, accepted)?;
             Ok(Member { number, kubeconfig })
         };
-        runtimes.iter().enumerate().map(member).collect()
+        shared.runtimes.iter().enumerate().map(member).collect()
     }
 
     /// Changes the conditions of runtimes, from their next connection and request on.

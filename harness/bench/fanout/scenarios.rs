@@ -28,13 +28,13 @@ pub(super) async fn measure(
         Part::Kills => 1,
         _ => bench.effort.choose(ROUNDS, 1),
     };
-    let (simulator, mut samples) = (Account::of(std::process::id()), Vec::new());
+    let mut samples = Vec::new();
     for _ in 0..rounds {
         let testbed = Testbed::start(bench, settings).await?;
-        let started = testbed.fleet.now();
+        let (started, simulator) = (testbed.fleet.now(), Account::of(std::process::id()));
         let mut scenarios = Scenarios {
             cpu_before: [0.0, simulator.cpu()?],
-            simulator: &simulator,
+            simulator,
             controller: testbed.start_controller()?,
             bench,
             testbed,
@@ -54,7 +54,7 @@ struct Scenarios<'a> {
     testbed: Testbed<'a>,
     controller: Process,
     /// This process, which is little more than the simulator while the controller works.
-    simulator: &'a Account,
+    simulator: Account,
     samples: Vec<Sample>,
     /// CPU time of controller and simulator when the counters were reset.
     cpu_before: [f64; 2],
@@ -260,12 +260,9 @@ impl Scenarios<'_> {
         requests: u32,
         mut bounds: Vec<Bound>,
     ) -> anyhow::Result<()> {
-        let Settings {
-            runtimes,
-            production,
-        } = self.testbed.settings;
+        let settings = self.testbed.settings;
         let counts = self.testbed.fleet.counts();
-        let each = |count: u64| number(count) / number(runtimes.max(1));
+        let each = |count: u64| number(count) / number(settings.runtimes.max(1));
         let (now, before) = (self.cpu()?, self.cpu_before);
         let [cpu, simulator] = [0, 1].map(|it| now[it] - before[it]);
         let memory = |field| self.controller.memory(field);
@@ -275,10 +272,11 @@ impl Scenarios<'_> {
         // The speed of the machine cancels out.
         let cpu_bound = Bound::at_most(cpu / simulator, 2.0, " × simulator");
         bounds.extend(self.bench.effort.choose(None, Some(cpu_bound)));
-        if runtimes <= 5_000 {
+        if settings.runtimes <= 5_000 {
             let bound = Bound::at_most(peak, 64.0, " MiB");
             // A root store and a TLS configuration per runtime take memory that no bound has been set for.
-            bounds.push(if production { bound.target() } else { bound });
+            let is_target = settings.production;
+            bounds.push(if is_target { bound.target() } else { bound });
         }
         self.samples.push(Sample {
             scenario: name.to_owned(),
