@@ -40,7 +40,6 @@ mod prelude {
     pub(super) use super::object::{remove_fields, restore_later};
     pub(super) use super::observation::{content, expect};
     pub(super) use super::pod::{items, named, plain};
-    pub(super) use super::webhook::webhook;
     pub(super) use super::{A_WHILE, check, consistently, equal, eventually, random};
     pub(super) use crate::client::{Client, Write};
     pub(super) use crate::scenario::{ObjectRef, Scenario};
@@ -56,6 +55,7 @@ mod prelude {
         object::{at, change},
         observation::has_all,
         runtime::{later, record, synchronization},
+        webhook::webhook,
     };
     #[cfg(feature = "clusters")]
     pub(super) use crate::{

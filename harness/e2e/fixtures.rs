@@ -4,6 +4,8 @@
 
 use std::net::{IpAddr, UdpSocket};
 
+use anyhow::Result;
+
 use crate::admission::webhook::LANDSCAPE;
 use crate::install::Product;
 use clusters::cluster::{Cluster, ClusterOptions, Provider};
@@ -28,11 +30,7 @@ pub(crate) struct Fixtures {
 
 impl Fixtures {
     /// Builds the images and starts the registry.
-    pub(crate) async fn prepare(
-        progress: &Progress,
-        setup: &Setup,
-        keep: bool,
-    ) -> anyhow::Result<Self> {
+    pub(crate) async fn prepare(progress: &Progress, setup: &Setup, keep: bool) -> Result<Self> {
         let probe = images::probe(progress).await?;
         let webhook = images::product(progress, Role::Webhook).await?;
         let binary = images::built_binary(images::Profile::E2e);
@@ -59,17 +57,14 @@ impl Fixtures {
     }
 
     /// A cluster whose node trusts the registry and has the images.
-    pub(crate) async fn cluster(&self, options: ClusterOptions) -> anyhow::Result<Cluster> {
+    pub(crate) async fn cluster(&self, options: ClusterOptions) -> Result<Cluster> {
         let cluster = self.cluster_without_product(options).await?;
         cluster.load_image(&self.webhook).await?;
         Ok(cluster)
     }
 
     /// The same, but the product's image has to be pulled.
-    pub(crate) async fn cluster_without_product(
-        &self,
-        options: ClusterOptions,
-    ) -> anyhow::Result<Cluster> {
+    pub(crate) async fn cluster_without_product(&self, options: ClusterOptions) -> Result<Cluster> {
         let ca_pem = &self.registry.identity().ca_pem;
         let options = options.with_registry(&self.registry.host(), ca_pem);
         let cluster = Box::pin(Cluster::start(&self.run, &self.provider, &options)).await?;
@@ -78,14 +73,14 @@ impl Fixtures {
     }
 
     /// Removes what is not kept, after the last cluster.
-    pub(crate) async fn remove(self) -> anyhow::Result<()> {
+    pub(crate) async fn remove(self) -> Result<()> {
         self.registry.stop().await?;
         self.run.end().await
     }
 }
 
 /// This machine's address on the way to a node, by which the node and its Pods reach it.
-pub(crate) fn this_machine(node: &str) -> anyhow::Result<IpAddr> {
+pub(crate) fn this_machine(node: &str) -> Result<IpAddr> {
     // Connecting a datagram socket sends nothing: it asks the routing table.
     let socket = UdpSocket::bind("0.0.0.0:0")?;
     socket.connect((node, 6443))?;

@@ -11,7 +11,7 @@ pub(crate) use objects::{Certificates, HOST, leaf, publish_host};
 
 use std::net::SocketAddr;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, Result, ensure};
 use http::Method;
 
 use crate::client::Client;
@@ -34,7 +34,7 @@ impl Gateway {
         image: &str,
         managers: &[&str],
         certificates: &Certificates,
-    ) -> anyhow::Result<Self> {
+    ) -> Result<Self> {
         let client = Client::with(cluster.kubeconfig()).await?;
         for object in objects::objects(image, managers)? {
             cluster.apply(&object.to_string()).await?;
@@ -53,21 +53,13 @@ impl Gateway {
     }
 
     /// Routes the events of a manager to an address outside of the cluster.
-    pub(crate) async fn route(
-        cluster: &Cluster,
-        manager: &str,
-        address: SocketAddr,
-    ) -> anyhow::Result<()> {
+    pub(crate) async fn route(cluster: &Cluster, manager: &str, address: SocketAddr) -> Result<()> {
         let service = objects::events_service(manager, address);
         cluster.apply(&service).await.map(drop)
     }
 
     /// Replaces its certificates and waits until it has loaded them.
-    pub(crate) async fn renew(
-        &self,
-        cluster: &Cluster,
-        certificates: &Certificates,
-    ) -> anyhow::Result<()> {
+    pub(crate) async fn renew(&self, cluster: &Cluster, certificates: &Certificates) -> Result<()> {
         let secret = format!("/api/v1/namespaces/{NAMESPACE}/secrets/{SECRET}");
         let before = self.workload.client.get(&secret).await?;
         let reloads = self.statistic(RELOADS).await?;
@@ -86,17 +78,17 @@ impl Gateway {
     }
 
     /// Stops it, so that KCP refuses connections.
-    pub(crate) async fn stop(&self) -> anyhow::Result<()> {
+    pub(crate) async fn stop(&self) -> Result<()> {
         self.workload.stop().await
     }
 
     /// Starts it again.
-    pub(crate) async fn start(&self) -> anyhow::Result<()> {
+    pub(crate) async fn start(&self) -> Result<()> {
         self.workload.start(1).await
     }
 
     /// Number of TLS handshakes that it rejected, for any reason.
-    pub(crate) async fn handshake_errors(&self) -> anyhow::Result<u64> {
+    pub(crate) async fn handshake_errors(&self) -> Result<u64> {
         let mut errors = 0;
         for kind in [
             "connection_error",
@@ -109,7 +101,7 @@ impl Gateway {
     }
 
     /// Sum of the counters of its TLS listener whose names end like this.
-    async fn statistic(&self, ending: &str) -> anyhow::Result<u64> {
+    async fn statistic(&self, ending: &str) -> Result<u64> {
         let text = self.page("stats").await?;
         let counters = text.lines().filter_map(|line| line.split_once(": "));
         let mut named = counters
@@ -122,13 +114,13 @@ impl Gateway {
     }
 
     /// A page of its admin port.
-    pub(crate) async fn page(&self, page: &str) -> anyhow::Result<String> {
+    pub(crate) async fn page(&self, page: &str) -> Result<String> {
         let pod = self.pod().await?;
         self.workload.page(&pod, ADMIN_PORT, page).await
     }
 
     /// Delays every request by five seconds, or none.
-    pub(crate) async fn delay(&self, every: bool) -> anyhow::Result<()> {
+    pub(crate) async fn delay(&self, every: bool) -> Result<()> {
         let percent = u8::from(every) * 100;
         let pod = self.workload.pod_path(&self.pod().await?);
         let (port, key) = (ADMIN_PORT, DELAYED);
@@ -137,7 +129,7 @@ impl Gateway {
         answer.good_for(path).map(drop)
     }
 
-    async fn pod(&self) -> anyhow::Result<String> {
+    async fn pod(&self) -> Result<String> {
         let pods = self.workload.pod_names().await?;
         pods.into_iter().next().context("the gateway has no Pod")
     }

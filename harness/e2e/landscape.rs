@@ -40,10 +40,8 @@ impl Scenario {
         let landscape = serde_saphyr::from_str_with_options(&text, options);
         let landscape: Landscape = landscape.map_err(|error| {
             let line = error.location().map_or(0, |location| location.line());
-            let at = format!("{}:{line}", shown(file));
-            anyhow::Error::new(error).context(format!(
-                "{at}: no landscape (its shape: scenarios/schema.json)"
-            ))
+            let (file, shape) = (shown(file), "its shape: scenarios/schema.json");
+            anyhow::Error::new(error).context(format!("{file}:{line}: no landscape ({shape})"))
         })?;
         let scenario = Self {
             file: file.to_owned(),
@@ -85,10 +83,7 @@ impl Scenario {
     fn check(&self) -> anyhow::Result<()> {
         let Landscape { name, config, .. } = &self.landscape;
         let stem = self.file.file_stem().unwrap_or_default();
-        ensure!(
-            stem == name.as_str(),
-            "`name` is not that of the file: {name}"
-        );
+        ensure!(stem == name.as_str(), "`name` is not the file's: {name}");
         let document = Value::Object(config.clone()).to_string();
         api::config::Document::parse(&document).context("`config` is no configuration document")?;
         for workload in &self.landscape.workloads {

@@ -27,10 +27,9 @@ impl Workload {
         let deployment = self.client.get(&self.path()).await?;
         let labels = deployment.at("/spec/selector/matchLabels").as_object();
         let labels = labels.into_iter().flatten();
-        let selector: Vec<String> = labels
-            .map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()))
-            .collect();
-        let (namespace, selector) = (self.namespace, selector.join(","));
+        let labels =
+            labels.map(|(key, value)| format!("{key}={}", value.as_str().unwrap_or_default()));
+        let (namespace, selector) = (self.namespace, labels.collect::<Vec<_>>().join(","));
         let path = format!("/api/v1/namespaces/{namespace}/pods?labelSelector={selector}");
         self.client.items(&path).await
     }

@@ -88,10 +88,10 @@ pub async fn select(suite: &Suite, options: &Options) -> Result<Selection> {
             selection.features.push(feature);
         }
     }
+    let (name, found) = (suite.name, selection.scenarios);
     ensure!(
-        selection.scenarios > 0,
-        "suite {}: no scenario matches the name, tags or input of the command line",
-        suite.name
+        found > 0,
+        "suite {name}: no scenario matches the command line"
     );
     Ok(selection)
 }
@@ -99,8 +99,7 @@ pub async fn select(suite: &Suite, options: &Options) -> Result<Selection> {
 fn is_wanted(options: &Options, tags: &BTreeSet<String>, title: &str) -> bool {
     let by_name = options.re_filter.as_ref();
     let by_tags = options.tags_filter.as_ref();
-    by_name.is_none_or(|regex| regex.is_match(title))
-        && by_tags.is_none_or(|expression| expression.eval(tags))
+    by_name.is_none_or(|it| it.is_match(title)) && by_tags.is_none_or(|it| it.eval(tags))
 }
 
 /// Runs what was selected and gives whether all of it passed. Results go to `out` and to a JUnit file.

@@ -111,8 +111,8 @@ impl Scenario {
 
     /// Makes `name` stand for a name on the cluster that something else chose.
     pub(crate) fn alias(&mut self, name: &str, name_on_cluster: &str) {
-        self.names
-            .insert(name.to_owned(), name_on_cluster.to_owned());
+        let names = (name.to_owned(), name_on_cluster.to_owned());
+        self.names.extend([names]);
     }
 
     /// The name on the cluster; names that the scenario did not make are taken literally.

@@ -98,10 +98,8 @@ impl Admission {
         let [configuration, secret, bundle] = sources(docker_config, &identity.ca_pem)?;
         let namespace = json!({ "kind": "Namespace", "metadata": { "name": NAMESPACE } });
         let bundle = self.serves_trust_bundles.then_some(&bundle);
-        for object in [&namespace, &configuration, &secret]
-            .into_iter()
-            .chain(bundle)
-        {
+        let first = [&namespace, &configuration, &secret];
+        for object in first.into_iter().chain(bundle) {
             self.client.write(Write::Apply, object).await?.good()?;
         }
         self.product.apply(&self.cluster).await?;

@@ -13,7 +13,7 @@ use testkit::metrics::Samples;
 use crate::client::{Answer, Client, Write};
 use crate::definitions::object::file_of_project;
 use crate::definitions::pod::plain;
-use crate::definitions::{eventually, random};
+use crate::definitions::{check, eventually, random};
 
 /// The webhook of one cluster.
 #[derive(Clone)]
@@ -42,10 +42,8 @@ impl Webhook {
     pub(crate) async fn replicas(&self) -> Result<Vec<Replica>> {
         let mut pods = self.pods().await?;
         pods.retain(|pod| pod["metadata"]["deletionTimestamp"].is_null());
-        let names = pods
-            .iter()
-            .filter_map(|pod| pod["metadata"]["name"].as_str());
-        let replicas = names.map(|pod| Replica {
+        let names = pods.iter().map(|pod| pod["metadata"]["name"].as_str());
+        let replicas = names.flatten().map(|pod| Replica {
             pod: pod.to_owned(),
             client: self.client.clone(),
         });
@@ -108,8 +106,7 @@ impl Webhook {
         self.each("the configuration is active", async |replica| {
             let pod = opted_in(rewrite, &image);
             let response = replica.review("default", &pod).await?.to_string();
-            ensure!(response.contains(expected), "{response}");
-            Ok(())
+            check(response.contains(expected), response)
         })
         .await
     }
@@ -131,8 +128,7 @@ impl Webhook {
             let is_absent = !response["patch"].is_null();
             let seen = (is_absent, !is_absent && is_invalid);
             let expected = (secret.is_none(), secret.is_some() && !is_valid);
-            ensure!(seen == expected, "{response}");
-            Ok(())
+            check(seen == expected, response)
         })
         .await
     }
@@ -155,8 +151,7 @@ impl Webhook {
         self.each(&what, async |replica| {
             let response = replica.review(draft.0, draft.1).await?;
             let found = response["patch"].to_string().contains(text);
-            ensure!(found == expected, "{response}");
-            Ok(())
+            check(found == expected, response)
         })
         .await
     }
@@ -165,10 +160,8 @@ impl Webhook {
 impl Replica {
     pub(crate) async fn post(&self, path: &str, body: Vec<u8>) -> Result<Answer> {
         let path = self.path("https", 9443, path);
-        let answer = self
-            .client
-            .send(Method::POST, &path, "application/json", body);
-        answer.await
+        let (client, json) = (&self.client, "application/json");
+        client.send(Method::POST, &path, json, body).await
     }
 
     /// Reviews the creation of a Pod in `namespace`; gives `response` with the patch decoded.

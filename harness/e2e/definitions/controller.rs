@@ -129,12 +129,11 @@ async fn not_permitted(scenario: &mut Scenario, verb: String, object: ObjectRef)
     let path = "/apis/authorization.k8s.io/v1/subjectaccessreviews";
     let needed = ("watch", api::names::PULL_SECRET, true);
     for (verb, name, expected) in [(verb.as_str(), object.name.as_str(), false), needed] {
-        let namespace = &object.namespace;
-        let attributes =
-            json!({ "namespace": namespace, "verb": verb, "resource": "secrets", "name": name });
         let review = json!({
             "apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
-            "spec": { "user": ACCOUNT, "resourceAttributes": attributes },
+            "spec": { "user": ACCOUNT, "resourceAttributes": {
+                "namespace": object.namespace, "verb": verb, "resource": "secrets", "name": name,
+            } },
         });
         let answer = env.kcp.api.ask(Method::POST, path, Some(&review)).await?;
         let allowed = answer.good()?.at("/status/allowed").clone();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use api::runtimes::FORCE_RECONCILIATION;
+use api::runtimes::{FORCE_RECONCILIATION, KCP_NAMESPACE};
 
 use super::prelude::*;
 use crate::synchronization::control_plane::named_config_map;
@@ -67,8 +67,8 @@ async fn never_existed(scenario: &mut Scenario, source: Source) -> Result {
     renew_later(scenario, &env, source);
     Controller::stop(&env.kcp).await?;
     env.kcp.delete(source).await?;
-    let [signal, direct] = [SIGNAL_STATE, DIRECT_STATE]
-        .map(|name| named_config_map(api::runtimes::KCP_NAMESPACE, name));
+    let states = [SIGNAL_STATE, DIRECT_STATE];
+    let [signal, direct] = states.map(|name| named_config_map(KCP_NAMESPACE, name));
     for state in [&signal, &direct] {
         env.kcp.api.delete(state).await?;
     }

@@ -53,10 +53,8 @@ async fn pod_matches(
 fn equals(pod: &Value, baseline: &Value) -> Result {
     let [expected, seen] = [baseline, pod].map(|pod| {
         let mut pod = comparable(pod);
-        remove_fields(
-            &mut pod["metadata"],
-            &["name", "generateName", "ownerReferences"],
-        );
+        let own = ["name", "generateName", "ownerReferences"];
+        remove_fields(&mut pod["metadata"], &own);
         remove_fields(&mut pod["metadata"]["labels"], &["pod-template-hash"]);
         remove_fields(&mut pod["spec"], &["nodeName"]);
         remove_fields(&mut pod, &["apiVersion", "kind"]);

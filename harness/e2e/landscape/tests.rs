@@ -58,7 +58,7 @@ fn the_registrys_host_takes_the_place_of_its_name() {
 }
 
 #[rstest::rstest]
-#[case::another_name(&GOOD.replace("name: x", "name: z"), "x.yaml: `name` is not that of the file: z")]
+#[case::another_name(&GOOD.replace("name: x", "name: z"), "x.yaml: `name` is not the file's: z")]
 #[case::an_unknown_key(&format!("{GOOD}trusst: 1\n"), "x.yaml:5: no landscape")]
 #[case::a_wrong_type(&GOOD.replace("[]", "7"), "x.yaml:4: no landscape")]
 #[case::no_yaml("name: [", "x.yaml:1: no landscape")]

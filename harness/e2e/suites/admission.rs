@@ -5,15 +5,12 @@ use std::process::ExitCode;
 use e2e::admission;
 use e2e::runner::{self, Suite};
 
+const TAGS: [&str; 3] = ["cluster", "node", "sample"];
 const SUITE: Suite = Suite {
     name: "admission",
     folder: "admission",
     at_once: 4,
-    selects: |tags| {
-        ["cluster", "node", "sample"]
-            .iter()
-            .any(|tag| tags.contains(*tag))
-    },
+    selects: |tags| tags.iter().any(|tag| TAGS.contains(&tag.as_str())),
 };
 
 #[tokio::main]
