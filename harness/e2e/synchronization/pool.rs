@@ -56,6 +56,8 @@ pub(crate) struct State {
     pub(crate) writes: BTreeMap<String, Value>,
     /// How often KIM had reconciled each Runtime before the last change.
     pub(crate) reconciles: BTreeMap<String, u64>,
+    /// Number of steps that changed sources.
+    pub(crate) changes: u32,
     /// Number of applies to each resource, by runtime cluster.
     pub(crate) applies: BTreeMap<String, BTreeMap<&'static str, u64>>,
     /// Pods that are being created.
