@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result};
 use futures::StreamExt as _;
@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 use super::HEARTBEAT_INTERVAL;
 
 /// An event that arrived, and when.
-pub(crate) type Received = (Event, Instant);
+pub(crate) type Received = (Event, SystemTime);
 
 /// The body by which a watcher posts an event about an object.
 pub(crate) fn body([group, version, kind]: [&str; 3], namespace: &str, name: &str) -> String {
@@ -180,7 +180,7 @@ async fn receive(
             return;
         }
         let mut received = received.lock().unwrap_or_else(PoisonError::into_inner);
-        received.push((event, Instant::now()));
+        received.push((event, SystemTime::now()));
     }
 }
 

@@ -82,14 +82,13 @@ async fn a_paused_upgrade_touches_no_runtime(#[case] size: usize) {
     let clusters = converge(&mut env, &names).await;
     pause(&env).await;
     upgrade(&mut env, size).await;
+    env.until("all wait", |it| {
+        let waits = |name: &String| it.condition(name, "Installed") == "False RolloutPending";
+        progress(it)["counts"]["waiting"] == size && names.iter().all(waits)
+    })
+    .await;
     env.settle().await;
     assert_eq!(upgraded(&clusters), [0; 0]);
-    let counts = &progress(&env)["counts"];
-    assert_eq!(counts["waiting"], size, "{counts}");
-    for name in &names {
-        let installed = env.condition(name, "Installed");
-        assert_eq!(installed, "False RolloutPending", "{name}");
-    }
     annotate_paused(&env, "false");
     env.until("all are upgraded", |_| upgraded(&clusters).len() == size)
         .await;
