@@ -82,6 +82,11 @@ pub async fn run(progress: &Progress, choice: Option<ProviderChoice>) -> anyhow:
     progress.say(&format!("clusters run on {}", setup.provider));
     let suites = SUITES.map(|suite| log_suite(choice, suite));
     let mut others = tests(choice);
+    // Half of their time they wait too, and each test binary runs alone.
+    if std::env::var_os("RUST_TEST_THREADS").is_none() {
+        let threads = 2 * std::thread::available_parallelism()?.get();
+        others.env("RUST_TEST_THREADS", threads.to_string());
+    }
     let (others, suites) = tokio::join!(others.status(), futures::future::join_all(suites));
     let mut passed = others.context("cargo cannot be run")?.success();
     for (suite, status) in SUITES.into_iter().zip(suites) {
