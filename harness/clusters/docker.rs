@@ -49,7 +49,7 @@ pub(crate) async fn push(image: &str, name: &str, config: &str) -> anyhow::Resul
     must(&["tag", image, name]).await?;
     let pushed = must(&[&folder, "push", "--quiet", name]).await;
     // Only the name: the image has another one.
-    must(&["image", "rm", name]).await?;
+    unless_gone(&["image", "rm", name]).await?;
     pushed.map(drop)
 }
 
