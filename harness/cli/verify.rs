@@ -82,7 +82,7 @@ pub async fn run(progress: &Progress, choice: Option<ProviderChoice>) -> anyhow:
     progress.say(&format!("clusters run on {}", setup.provider));
     let suites = SUITES.map(|suite| log_suite(choice, suite));
     let mut others = tests(choice);
-    // Half of their time they wait too, and each test binary runs alone.
+    // They wait for half of their time, and cargo runs one test binary after the other.
     if std::env::var_os("RUST_TEST_THREADS").is_none() {
         let threads = 2 * std::thread::available_parallelism()?.get();
         others.env("RUST_TEST_THREADS", threads.to_string());

@@ -101,14 +101,8 @@ impl Cluster {
 
     /// What the node's own `kubectl` writes; another exit code than 0 is an error.
     pub(super) async fn written(&self, args: &[&str]) -> anyhow::Result<String> {
-        let command = [
-            "exec",
-            self.node.id(),
-            "kubectl",
-            "--kubeconfig",
-            KUBECONFIG,
-        ];
-        Ok(docker::must(&[&command, args].concat()).await?.stdout)
+        let command = [&["exec", self.node.id()], KUBECTL.as_slice(), args].concat();
+        Ok(docker::must(&command).await?.stdout)
     }
 
     /// The log of a Pod's container.
