@@ -18,13 +18,12 @@ use crate::load::{Server, Target};
 use crate::process::Program;
 use crate::report::{Effort, Options};
 use clusters::images::{self, Profile};
-use clusters::progress::Progress;
+use clusters::progress;
 use clusters::workspace;
 use testkit::pki::Authority;
 use testkit::until::until;
 
-pub(crate) struct Bench<'a> {
-    pub(crate) progress: &'a Progress,
+pub(crate) struct Bench {
     pub(crate) effort: Effort,
     /// The core of the system under test. The load generator and everything else have the other one.
     pub(crate) core: usize,
@@ -33,13 +32,12 @@ pub(crate) struct Bench<'a> {
     baseline: PathBuf,
 }
 
-impl<'a> Bench<'a> {
+impl Bench {
     /// The bench in the second process, which [`run_pinned`] starts.
-    pub(crate) fn new(progress: &'a Progress, options: &Options) -> anyhow::Result<Self> {
+    pub(crate) fn new(options: &Options) -> anyhow::Result<Self> {
         let profile = profile(options.effort);
         let built = workspace::target().join(TARGET).join(profile.name());
         Ok(Self {
-            progress,
             effort: options.effort,
             core: options.core.context("no core for the system under test")?,
             product: images::built_binary(profile),
@@ -62,15 +60,15 @@ impl<'a> Bench<'a> {
 
 /// Builds what is measured, then runs this command again on the core of the load generator; for a full run as a release
 /// build, since a generator of a development build would be measured itself.
-pub(crate) async fn run_pinned(progress: &Progress, options: &Options) -> anyhow::Result<Outcome> {
+pub(crate) async fn run_pinned(options: &Options) -> anyhow::Result<Outcome> {
     let [system, load] = allowed_cores()?;
-    images::binary(progress, profile(options.effort)).await?;
-    build_baseline(progress, profile(options.effort)).await?;
+    images::binary(profile(options.effort)).await?;
+    build_baseline(profile(options.effort)).await?;
     let mut harness = std::env::current_exe()?;
     if !options.effort.quick {
         harness = workspace::target().join("release/harness");
         let mut build = cargo("build --release --locked -p harness --bin harness");
-        progress.run("build the harness", &mut build).await?;
+        progress::run("build the harness", &mut build).await?;
     }
     // Other processes, the threads of an API server above all, get what is left. A user who may not raise a priority gets
     // a warning of `nice`. Programs inherit the priority.
@@ -103,7 +101,7 @@ fn cargo(arguments: &str) -> Command {
 }
 
 /// Built with the target and flags of the product, so that only the work differs.
-async fn build_baseline(progress: &Progress, profile: Profile) -> anyhow::Result<()> {
+async fn build_baseline(profile: Profile) -> anyhow::Result<()> {
     let profile = profile.name();
     let mut cargo = cargo(&format!(
         "build --profile {profile} --locked -p serve --example baseline --target {TARGET}"
@@ -113,7 +111,7 @@ async fn build_baseline(progress: &Progress, profile: Profile) -> anyhow::Result
     // Either would win over the line above.
     cargo.env_remove("RUSTFLAGS");
     cargo.env_remove("CARGO_ENCODED_RUSTFLAGS");
-    progress.run("build the baseline server", &mut cargo).await
+    progress::run("build the baseline server", &mut cargo).await
 }
 
 fn allowed_cores() -> anyhow::Result<[usize; 2]> {

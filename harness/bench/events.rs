@@ -44,7 +44,7 @@ pub(crate) enum Part {
 }
 
 pub(crate) async fn measure(
-    bench: &Bench<'_>,
+    bench: &Bench,
     arguments: &EventsArgs,
     part: Part,
 ) -> anyhow::Result<Table> {

@@ -46,7 +46,7 @@ pub(crate) enum Part {
 }
 
 pub(crate) async fn measure(
-    bench: &Bench<'_>,
+    bench: &Bench,
     arguments: &FanoutArgs,
     part: Part,
 ) -> anyhow::Result<Table> {

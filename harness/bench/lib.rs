@@ -17,7 +17,6 @@ mod statistics;
 use std::process::ExitCode;
 
 use clap::{Subcommand, ValueEnum};
-use clusters::progress::Progress;
 
 use self::environment::{Bench, run_pinned};
 use self::report::{Options, Report};
@@ -43,7 +42,7 @@ pub type Outcome = (String, ExitCode);
 ///
 /// # Errors
 /// When a program cannot be built or started, responds incorrectly, or ends too early.
-pub async fn run(progress: &Progress, command: &BenchCommand) -> anyhow::Result<Outcome> {
+pub async fn run(command: &BenchCommand) -> anyhow::Result<Outcome> {
     let options = match command {
         BenchCommand::Admission(options) => options,
         BenchCommand::Fanout(arguments) => &arguments.options,
@@ -53,9 +52,9 @@ pub async fn run(progress: &Progress, command: &BenchCommand) -> anyhow::Result<
         }
     };
     if options.core.is_none() {
-        return run_pinned(progress, options).await;
+        return run_pinned(options).await;
     }
-    let bench = Bench::new(progress, options)?;
+    let bench = Bench::new(options)?;
     let mut report = Report::default();
     match command {
         BenchCommand::Fanout(arguments) => {

@@ -125,7 +125,7 @@ impl Account {
 
 /// A program with files and ports of its own, which stay the same when it is started again, as in a Pod.
 pub(crate) struct Program<'a> {
-    bench: &'a Bench<'a>,
+    bench: &'a Bench,
     name: &'static str,
     files: TempDir,
     pub(crate) address: SocketAddr,
@@ -134,7 +134,7 @@ pub(crate) struct Program<'a> {
 }
 
 impl<'a> Program<'a> {
-    pub(crate) fn new(bench: &'a Bench<'a>, name: &'static str) -> anyhow::Result<Self> {
+    pub(crate) fn new(bench: &'a Bench, name: &'static str) -> anyhow::Result<Self> {
         Ok(Self {
             bench,
             name,

@@ -11,7 +11,7 @@ use comfy_table::{Table as Cells, TableStyle, presets};
 use crate::Outcome;
 use crate::environment::{Bench, describe};
 use crate::statistics::Estimate;
-use clusters::workspace;
+use clusters::{progress, workspace};
 
 /// The arguments that all benches share.
 #[derive(Debug, Clone, Args)]
@@ -174,12 +174,12 @@ impl Report {
     /// Measures a part, and writes its section of the page unless the run is quick.
     pub(crate) async fn add(
         &mut self,
-        bench: &Bench<'_>,
+        bench: &Bench,
         section: &str,
         measured: impl Future<Output = anyhow::Result<Table>>,
     ) -> anyhow::Result<()> {
         let environment = describe(bench.effort, section).await?;
-        let table = bench.progress.show(section, measured).await?;
+        let table = progress::show(section, measured).await?;
         if !bench.effort.quick {
             let page = workspace::root().join(PAGE);
             let text = std::fs::read_to_string(&page).context(PAGE)?;

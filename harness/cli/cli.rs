@@ -17,7 +17,7 @@ use crate::verify::{self, E2eArgs};
 use bench::BenchCommand;
 use clusters::cluster::{Cluster, ClusterOptions, ProviderChoice, selfcheck};
 use clusters::images::{self, Role};
-use clusters::progress::Progress;
+use clusters::progress;
 use clusters::registry::{Identity, Registry};
 use clusters::run::{self, Run};
 use clusters::setup::{self, Setup};
@@ -103,46 +103,45 @@ pub async fn run() -> ExitCode {
 }
 
 async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
-    let progress = Progress::new();
     match command {
         Command::Setup(choice) => {
-            let setup = setup::run_with_product(&progress, choice.cluster).await?;
+            let setup = setup::run_with_product(choice.cluster).await?;
             println!("ready: clusters run on {}", setup.provider);
         }
-        Command::Cluster(command) => cluster(&progress, command).await?,
+        Command::Cluster(command) => cluster(command).await?,
         Command::Images => {
-            let mut images = vec![images::probe(&progress).await?];
+            let mut images = vec![images::probe().await?];
             for role in Role::ALL {
-                images.push(images::product(&progress, role).await?);
+                images.push(images::product(role).await?);
             }
             for image in images {
                 println!("{}\t{}", image.reference, image.id);
             }
         }
         Command::ReleaseSize => {
-            let bytes = images::release_size(&progress).await?;
+            let bytes = images::release_size().await?;
             let bound = images::LARGEST_RELEASE;
             println!("release binary: {bytes} bytes, at most {bound} allowed");
             return Ok(ExitCode::from(u8::from(bytes > bound)));
         }
         Command::Demo { choice, keep } => {
-            Box::pin(demo::run(&progress, choice.cluster, keep)).await?;
+            Box::pin(demo::run(choice.cluster, keep)).await?;
         }
         Command::Bench(command) => {
-            let (text, code) = Box::pin(bench::run(&progress, &command)).await?;
+            let (text, code) = Box::pin(bench::run(&command)).await?;
             println!("{text}");
             return Ok(code);
         }
         Command::Landscape(LandscapeCommand::Schema) => print!("{}", landscape::schema()),
-        Command::E2e(arguments) => return verify::run_suite(&progress, arguments).await,
-        Command::Verify(choice) => return verify::run(&progress, choice.cluster).await,
+        Command::E2e(arguments) => return verify::run_suite(arguments).await,
+        Command::Verify(choice) => return verify::run(choice.cluster).await,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-async fn cluster(progress: &Progress, command: ClusterCommand) -> anyhow::Result<()> {
+async fn cluster(command: ClusterCommand) -> anyhow::Result<()> {
     match command {
-        ClusterCommand::Up { choice, name } => up(progress, &choice, &name).await?,
+        ClusterCommand::Up { choice, name } => up(&choice, &name).await?,
         ClusterCommand::Down => {
             let removed = run::forget_kept().await?;
             if removed.is_empty() {
@@ -164,21 +163,21 @@ async fn cluster(progress: &Progress, command: ClusterCommand) -> anyhow::Result
             }
         }
         ClusterCommand::Check(choice) => {
-            let setup = setup::run(progress, choice.cluster).await?;
-            selfcheck::run(progress, &setup).await?;
+            let setup = setup::run(choice.cluster).await?;
+            selfcheck::run(&setup).await?;
         }
     }
     Ok(())
 }
 
-async fn up(progress: &Progress, choice: &Choice, name: &str) -> anyhow::Result<()> {
-    let setup = setup::run(progress, choice.cluster).await?;
+async fn up(choice: &Choice, name: &str) -> anyhow::Result<()> {
+    let setup = setup::run(choice.cluster).await?;
     let identity = Identity::load_or_make()?;
     let run = Run::begin(true).await?;
     let registry = Registry::start(&run, &setup.registry_image, &identity).await?;
     let options = ClusterOptions::new(name).with_registry(&registry.host(), &identity.ca_pem);
     let start = Cluster::start(&run, &setup.provider, &options);
-    let cluster = progress.show("start the cluster", start).await?;
+    let cluster = progress::show("start the cluster", start).await?;
     println!(
         "cluster {name} runs on {}; the registry is {}",
         cluster.provider(),

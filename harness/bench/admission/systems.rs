@@ -32,7 +32,7 @@ pub(super) struct Systems<'a> {
 
 impl<'a> Systems<'a> {
     /// Starts both and waits until they are ready.
-    pub(super) async fn start(bench: &'a Bench<'a>) -> anyhow::Result<Self> {
+    pub(super) async fn start(bench: &'a Bench) -> anyhow::Result<Self> {
         let (authority, program) = (Authority::new("bench")?, Program::new(bench, "webhook")?);
         // The webhook requires the name of its Service.
         let name = format!("{SERVICE}.{}.svc", names::SKR_NAMESPACE).try_into()?;

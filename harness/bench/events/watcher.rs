@@ -18,7 +18,7 @@ pub(super) struct Watcher<'a> {
 
 impl<'a> Watcher<'a> {
     /// With a new certificate, whose common name is the runtime, and an empty spool.
-    pub(super) fn new(bench: &'a Bench<'a>, kcp: &Kcp, name: &'static str) -> anyhow::Result<Self> {
+    pub(super) fn new(bench: &'a Bench, kcp: &Kcp, name: &'static str) -> anyhow::Result<Self> {
         let (authority, program) = (&kcp.authority, Program::new(bench, name)?);
         std::fs::create_dir(program.file(SPOOL))?;
         program.write_certificate(authority, &[])?;

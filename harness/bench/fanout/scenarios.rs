@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use anyhow::ensure;
+use clusters::progress;
 use testkit::until::holds;
 
 use super::Part;
@@ -19,7 +20,7 @@ use crate::statistics::{number, quantile};
 
 /// Measures a part with this number of kills, each of which is a round; other scenarios have [`ROUNDS`].
 pub(super) async fn measure(
-    bench: &Bench<'_>,
+    bench: &Bench,
     settings: Settings,
     part: Part,
     kills: usize,
@@ -50,7 +51,7 @@ pub(super) async fn measure(
 }
 
 struct Scenarios<'a> {
-    bench: &'a Bench<'a>,
+    bench: &'a Bench,
     testbed: Testbed<'a>,
     controller: Process,
     /// This process, which is little more than the simulator while the controller works.
@@ -234,7 +235,7 @@ impl Scenarios<'_> {
         (since, excluded): (Duration, usize),
     ) -> anyhow::Result<Vec<f64>> {
         let converged = self.testbed.converged(change, since, excluded);
-        let curve = self.bench.progress.show(name, converged).await;
+        let curve = progress::show(name, converged).await;
         self.controller.check_running()?;
         curve
     }

@@ -68,7 +68,7 @@ pub(super) enum Change {
 }
 
 impl<'a> Testbed<'a> {
-    pub(super) async fn start(bench: &'a Bench<'a>, settings: Settings) -> anyhow::Result<Self> {
+    pub(super) async fn start(bench: &'a Bench, settings: Settings) -> anyhow::Result<Self> {
         let setup = Setup::load()?;
         let run = Run::begin(false).await?;
         let mut options = ClusterOptions::new("kcp").without_node();

@@ -15,7 +15,7 @@ use tokio::process::Command;
 use super::pod::{self, PodResult};
 use clusters::cluster::{Cluster, ClusterOptions};
 use clusters::images::{self, Image, Role};
-use clusters::progress::Progress;
+use clusters::progress;
 use clusters::registry::{Identity, Registry};
 use clusters::run::Run;
 use clusters::setup::Setup;
@@ -51,24 +51,20 @@ pub(super) struct Environment {
 }
 
 impl Environment {
-    pub(super) async fn start(
-        progress: &Progress,
-        setup: &Setup,
-        keep: bool,
-    ) -> anyhow::Result<Self> {
+    pub(super) async fn start(setup: &Setup, keep: bool) -> anyhow::Result<Self> {
         let identity = Identity::load_or_make()?;
         let run = Run::begin(keep).await?;
         let start = Registry::start(&run, &setup.registry_image, &identity);
-        let registry = progress.show("start the private registry", start).await?;
+        let registry = progress::show("start the private registry", start).await?;
         let options = ClusterOptions::new("demo").with_registry(&registry.host(), &identity.ca_pem);
         let start = Cluster::start(&run, &setup.provider, &options);
-        let cluster = progress.show("start the cluster", start).await?;
+        let cluster = progress::show("start the cluster", start).await?;
         Ok(Self {
             run,
             cluster,
             registry,
-            product: images::product(progress, Role::Webhook).await?,
-            probe: images::probe(progress).await?,
+            product: images::product(Role::Webhook).await?,
+            probe: images::probe().await?,
         })
     }
 
@@ -79,30 +75,26 @@ impl Environment {
     }
 
     /// Applies the Deployment without and with the webhook and waits for the outcome of both.
-    pub(super) async fn compare(
-        &self,
-        progress: &Progress,
-        scenario: &Scenario,
-    ) -> anyhow::Result<Comparison> {
+    pub(super) async fn compare(&self, scenario: &Scenario) -> anyhow::Result<Comparison> {
         let workload = scenario.landscape.workloads.first();
         let workload = workload.with_context(|| format!("{}: no workload", scenario.shown()))?;
         let (cluster, host) = (&self.cluster, self.registry.host());
         let manifest = scenario.manifest(workload)?;
         let preparation = self.prepare(scenario);
-        progress.show("prepare the landscape", preparation).await?;
+        progress::show("prepare the landscape", preparation).await?;
         cluster.apply_in(WITHOUT, &manifest).await?;
         // The webhook must not see this Pod.
         let first = || pod::newest(cluster, WITHOUT);
         until("the first Pod exists", TIMEOUT, first).await?;
 
         let installation = self.install(&manifest, workload);
-        progress.show("install the webhook", installation).await?;
+        progress::show("install the webhook", installation).await?;
         cluster.apply_in(WITH, &manifest).await?;
         let running = pod::running(cluster, WITH, scenario, workload);
-        let with = progress.show("wait for the Pod to run", running).await?;
+        let with = progress::show("wait for the Pod to run", running).await?;
         let rejected = pod::rejected(cluster, WITHOUT);
         let title = "wait for the other Pod's image to be rejected";
-        let without = progress.show(title, rejected).await?;
+        let without = progress::show(title, rejected).await?;
         let mut differences = differences(&placed(&workload.expect.pod, &host), &with.pod);
         let unexpected = with.answers.iter().filter(|(_, is_expected)| !is_expected);
         differences.extend(unexpected.map(|(text, _)| format!("in the container: {text}")));

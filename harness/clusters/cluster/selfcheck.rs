@@ -10,7 +10,7 @@ use super::node::PodTarget;
 use super::{Cluster, ClusterOptions};
 use crate::evidence::Evidence;
 use crate::images::{self, Image};
-use crate::progress::Progress;
+use crate::progress;
 use crate::registry::{Identity, Registry};
 use crate::run::Run;
 use crate::setup::Setup;
@@ -18,8 +18,8 @@ use crate::workspace;
 use testkit::until::until;
 
 /// Runs all parts and says how long each took. The evidence of a failure is in `target/harness/evidence/check`.
-pub async fn run(progress: &Progress, setup: &Setup) -> anyhow::Result<()> {
-    let mut laps = Laps(progress, Instant::now());
+pub async fn run(setup: &Setup) -> anyhow::Result<()> {
+    let mut laps = Laps(Instant::now());
     let run = Run::begin(false).await?;
     let outcome = in_run(setup, &run, &mut laps).await;
     run.clone().end().await?;
@@ -27,19 +27,19 @@ pub async fn run(progress: &Progress, setup: &Setup) -> anyhow::Result<()> {
     outcome?;
     let left = run.own().await?;
     ensure!(left.is_empty(), "left behind: {left:?}");
-    progress.say(&format!("clusters and registry work on {}", setup.provider));
+    progress::say(&format!("clusters and registry work on {}", setup.provider));
     Ok(())
 }
 
-async fn in_run(setup: &Setup, run: &Run, laps: &mut Laps<'_>) -> anyhow::Result<()> {
-    let probe = images::probe(laps.0).await?;
+async fn in_run(setup: &Setup, run: &Run, laps: &mut Laps) -> anyhow::Result<()> {
+    let probe = images::probe().await?;
     laps.end("build the probe");
     let identity = Identity::load_or_make()?;
     let registry = Registry::start(run, &setup.registry_image, &identity).await?;
     laps.end("start the registry");
     let options = ClusterOptions::new("check").with_registry(&registry.host(), &identity.ca_pem);
     let start = Cluster::start(run, &setup.provider, &options);
-    let cluster = laps.0.show("start a cluster", start).await?;
+    let cluster = progress::show("start a cluster", start).await?;
     laps.end("start a cluster, node Ready");
     let outcome = parts(&cluster, &registry, &probe, laps).await;
     if outcome.is_err() {
@@ -56,7 +56,7 @@ async fn parts(
     cluster: &Cluster,
     registry: &Registry,
     probe: &Image,
-    laps: &mut Laps<'_>,
+    laps: &mut Laps,
 ) -> anyhow::Result<()> {
     cluster.load_image(probe).await?;
     let again = cluster.load_image(probe).await;
@@ -140,13 +140,13 @@ async fn not_pulled(cluster: &Cluster, name: &str) -> anyhow::Result<()> {
 }
 
 /// Says how long each part took: since the end of the one before.
-struct Laps<'a>(&'a Progress, Instant);
+struct Laps(Instant);
 
-impl Laps<'_> {
+impl Laps {
     fn end(&mut self, what: &str) {
-        let seconds = self.1.elapsed().as_secs_f64();
-        self.0.say(&format!("{seconds:>8.2} s  {what}"));
-        self.1 = Instant::now();
+        let seconds = self.0.elapsed().as_secs_f64();
+        progress::say(&format!("{seconds:>8.2} s  {what}"));
+        self.0 = Instant::now();
     }
 }
 

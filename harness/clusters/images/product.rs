@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use tokio::process::Command;
 
 use super::{Image, content_tag, context};
-use crate::progress::Progress;
+use crate::progress;
 use crate::workspace;
 
 /// The target of everything that runs `FROM scratch`.
@@ -60,7 +60,7 @@ impl Profile {
 }
 
 /// Builds the product's static binary; cargo knows whether there is anything to do.
-pub async fn binary(progress: &Progress, profile: Profile) -> anyhow::Result<PathBuf> {
+pub async fn binary(profile: Profile) -> anyhow::Result<PathBuf> {
     let (name, flags) = (
         profile.name(),
         "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS",
@@ -75,7 +75,7 @@ pub async fn binary(progress: &Progress, profile: Profile) -> anyhow::Result<Pat
         .env_remove("RUSTFLAGS")
         .env_remove("CARGO_ENCODED_RUSTFLAGS");
     let title = format!("build the product's static binary, profile {name}");
-    progress.run(&title, &mut cargo).await?;
+    progress::run(&title, &mut cargo).await?;
     Ok(built_binary(profile))
 }
 
@@ -86,16 +86,16 @@ pub fn built_binary(profile: Profile) -> PathBuf {
 }
 
 /// Builds the release binary, which is all that an image of the product holds, and returns its size in bytes.
-pub async fn release_size(progress: &Progress) -> anyhow::Result<u64> {
-    Ok(std::fs::metadata(binary(progress, Profile::Release).await?)?.len())
+pub async fn release_size() -> anyhow::Result<u64> {
+    Ok(std::fs::metadata(binary(Profile::Release).await?)?.len())
 }
 
 /// Largest size of the release binary in bytes: an image is pulled on every node that a replica moves to.
 pub const LARGEST_RELEASE: u64 = 16_000_000;
 
 /// The image of a component, built if the daemon lacks it.
-pub async fn product(progress: &Progress, role: Role) -> anyhow::Result<Image> {
-    let binary = binary(progress, Profile::E2e).await?;
+pub async fn product(role: Role) -> anyhow::Result<Image> {
+    let binary = binary(Profile::E2e).await?;
     let dockerfile = workspace::root().join("Dockerfile");
     let tag = content_tag([binary.as_path(), &dockerfile])?;
     let reference = format!("localhost/{BINARY}-{}:{tag}", role.name());
@@ -105,7 +105,7 @@ pub async fn product(progress: &Progress, role: Role) -> anyhow::Result<Image> {
     let folder = context()?;
     std::fs::copy(&binary, folder.path().join(BINARY))?;
     let options = ["--build-arg", "BINARY=prebuilt", "--target", role.name()];
-    Image::build(progress, &reference, (&dockerfile, folder.path()), &options).await
+    Image::build(&reference, (&dockerfile, folder.path()), &options).await
 }
 
 const BINARY: &str = "runtime-bootstrapper";

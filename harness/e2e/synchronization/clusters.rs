@@ -23,7 +23,7 @@ use clusters::cluster::{Cluster, ClusterOptions};
 use clusters::control_plane;
 use clusters::evidence::Evidence;
 use clusters::images::{self, Image, Role};
-use clusters::progress::Progress;
+use clusters::progress;
 use clusters::setup::Setup;
 use testkit::until::until;
 
@@ -53,15 +53,14 @@ impl Clusters {
     ///
     /// # Errors
     /// When a cluster or the controller does not become ready.
-    pub async fn start(progress: &Progress, setup: &Setup, keep: bool) -> anyhow::Result<Self> {
-        let fixtures = Arc::new(Fixtures::prepare(progress, setup, keep).await?);
-        let image = images::product(progress, Role::Controller).await?;
-        Box::pin(Self::with(progress, fixtures, &image, "a")).await
+    pub async fn start(setup: &Setup, keep: bool) -> anyhow::Result<Self> {
+        let fixtures = Arc::new(Fixtures::prepare(setup, keep).await?);
+        let image = images::product(Role::Controller).await?;
+        Box::pin(Self::with(fixtures, &image, "a")).await
     }
 
     /// Starts clusters whose names have a suffix.
     pub(crate) async fn with(
-        progress: &Progress,
         fixtures: Arc<Fixtures>,
         image: &Image,
         suffix: &str,
@@ -71,7 +70,7 @@ impl Clusters {
             Box::pin(fixtures.cluster(options))
         };
         let clusters = async { tokio::try_join!(start("kcp"), start("skr-one"), start("skr-two")) };
-        let (kcp, one, two) = progress.show("start three clusters", clusters).await?;
+        let (kcp, one, two) = progress::show("start three clusters", clusters).await?;
         kcp.load_image(image).await?;
         let binary = images::built_binary(images::Profile::E2e);
         let webhook = &fixtures.webhook.reference;
@@ -87,9 +86,8 @@ impl Clusters {
             ],
             fixtures,
         };
-        let installed = progress
-            .show("install the controller", Box::pin(clusters.install()))
-            .await;
+        let installed =
+            progress::show("install the controller", Box::pin(clusters.install())).await;
         if installed.is_err() {
             clusters
                 .collect(&Evidence::of("synchronization", "installation")?)
