@@ -97,7 +97,7 @@ impl Clusters {
     }
 
     async fn install(&self) -> anyhow::Result<()> {
-        control_plane::ControlPlane::prepare(self.kcp.cluster.client(), None).await?;
+        control_plane::ControlPlane::prepare(self.kcp.cluster.client()).await?;
         for source in Source::ALL {
             self.kcp.renew(source).await?;
         }
