@@ -19,17 +19,18 @@ use std::process::ExitCode;
 use clap::{Subcommand, ValueEnum};
 
 use self::environment::{Bench, run_pinned};
-use self::report::{Options, Report};
+use self::report::{Options, PartsArgs, Report};
 
 /// What to measure.
 #[derive(Debug, Clone, Subcommand)]
 pub enum BenchCommand {
     /// The webhook compared with a baseline server: CPU per review, latency, memory, API requests.
     Admission(Options),
-    /// The controller with thousands of simulated runtimes: convergence, requests, CPU, memory.
-    Fanout(fanout::FanoutArgs),
+    /// The controller with thousands of simulated runtimes: convergence, requests, CPU, memory. A quick run measures
+    /// `changes` unless parts are named.
+    Fanout(PartsArgs<fanout::Part>),
     /// The watcher and the listener: latency, cost, capacity, loss after kills and an outage.
-    Events(events::EventsArgs),
+    Events(PartsArgs<events::Part>),
     /// An operator with the listener, as a process of `bench events`.
     #[command(hide = true)]
     Operator(events::OperatorArgs),
@@ -60,20 +61,18 @@ pub async fn run(command: &BenchCommand) -> anyhow::Result<Outcome> {
         BenchCommand::Fanout(arguments) => {
             let quick = bench.effort.quick.then_some(fanout::Part::Changes);
             for part in chosen(&arguments.parts, quick) {
-                let (section, part) = (
-                    section("fanout", &part),
-                    fanout::measure(&bench, arguments, part),
-                );
-                report.add(&bench, &section, part).await?;
+                let measured = fanout::measure(&bench, part);
+                report
+                    .add(&bench, &section("fanout", &part), measured)
+                    .await?;
             }
         }
         BenchCommand::Events(arguments) => {
             for part in chosen(&arguments.parts, None) {
-                let (section, part) = (
-                    section("events", &part),
-                    events::measure(&bench, arguments, part),
-                );
-                report.add(&bench, &section, part).await?;
+                let measured = events::measure(&bench, part);
+                report
+                    .add(&bench, &section("events", &part), measured)
+                    .await?;
             }
         }
         _ => {

@@ -18,8 +18,8 @@ use crate::load::{Exchange, latencies};
 use crate::process::Process;
 use crate::report::{Bound, Row, Table};
 
-pub(super) async fn kills(bench: &Bench, kills: u32) -> anyhow::Result<Table> {
-    let kills = bench.effort.count(kills);
+pub(super) async fn kills(bench: &Bench) -> anyhow::Result<Table> {
+    let kills = bench.effort.count(KILLS);
     let (control, of, _) = kill(bench, CONTROL, false).await?;
     ensure!(
         control > 0,
@@ -158,6 +158,7 @@ async fn an_hour(
     Ok((exchanges, memory))
 }
 
+const KILLS: u32 = 1_000;
 const CONTROL: u32 = 50;
 /// Most processes end earlier, uniformly, in microseconds; some before they listen.
 const SHORT: u32 = 200_000;
