@@ -24,12 +24,9 @@ use e2e::landscape::Scenario;
 use e2e::synchronization::{Clusters, Rotation};
 use e2e::watching::{Delivery, Watching};
 
-/// Sets the machine up, runs the demo steps, and removes everything that was started, unless `keep`.
-///
-/// # Errors
-/// When something does not start, or the Pods are not as the scenario expects; diagnostics are then in
-/// `target/harness/evidence/demo`.
-pub async fn run(choice: Option<ProviderChoice>, keep: bool) -> anyhow::Result<()> {
+/// Sets the machine up, runs the demo steps, and removes everything that was started, unless `keep`. It fails when the Pods
+/// are not as the scenario expects; diagnostics are then in `target/harness/evidence/demo`.
+pub(crate) async fn run(choice: Option<ProviderChoice>, keep: bool) -> anyhow::Result<()> {
     let begin = Instant::now();
     let scenario = Scenario::first()?;
     let setup = setup::run_with_product(choice).await?;
