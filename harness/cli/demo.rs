@@ -64,7 +64,7 @@ async fn compare(setup: &Setup, scenario: &Scenario, keep: bool) -> anyhow::Resu
         && let Ok(evidence) = Evidence::in_folder(folder)
     {
         environment.cluster.collect_evidence(&evidence).await;
-        progress::say(&format!("diagnostics: {}", evidence.folder().display()));
+        progress::say(&format!("diagnostics: {}", evidence.folder.display()));
     }
     ended(compared, environment.stop().await)
 }

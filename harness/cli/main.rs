@@ -20,7 +20,7 @@ use bench::BenchCommand;
 use clusters::cluster::{Cluster, ClusterOptions, ProviderChoice, selfcheck};
 use clusters::images::{self, Role};
 use clusters::progress;
-use clusters::registry::{Identity, Registry};
+use clusters::registry::{HOST, Identity, Registry};
 use clusters::run::{self, Run};
 use clusters::setup::{self, Setup};
 use e2e::landscape;
@@ -177,15 +177,14 @@ async fn up(choice: &Choice, name: &str) -> anyhow::Result<()> {
     let identity = Identity::load_or_make()?;
     let run = Run::begin(true).await?;
     let registry = Registry::start(&run, &setup.registry_image, &identity).await?;
-    let options = ClusterOptions::new(name).with_registry(&registry.host(), &identity.ca_pem);
+    let options = ClusterOptions::new(name).with_registry(HOST, &identity.ca_pem);
     let start = Cluster::start(&run, &setup.provider, &options);
     let cluster = progress::show("start the cluster", start).await?;
     println!(
         "cluster {name} runs on {}; the registry is {}",
-        cluster.provider(),
-        registry.host()
+        cluster.provider, HOST
     );
-    println!("export KUBECONFIG={}", cluster.kubeconfig_path().display());
+    println!("export KUBECONFIG={}", cluster.kubeconfig_path.display());
     cluster.stop().await?;
     registry.stop().await?;
     run.end().await.context("the network of the run")

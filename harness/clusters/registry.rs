@@ -26,13 +26,15 @@ use crate::workspace;
 
 /// The name by which nodes and the host know the registry.
 const NAME: &str = "registry.landscape.test";
-const HOST: &str = "registry.landscape.test:5000";
+/// Host and port of the registry, as image references have them.
+pub const HOST: &str = "registry.landscape.test:5000";
 
 /// A running registry.
 #[derive(Debug)]
 pub struct Registry {
     container: Container,
-    identity: Identity,
+    /// Its authority, user and password.
+    pub identity: Identity,
     /// On loopback.
     port: u16,
 }
@@ -72,16 +74,6 @@ impl Registry {
     /// Removes the container, unless it is kept or was there before the run.
     pub async fn stop(self) -> anyhow::Result<()> {
         self.container.stop().await
-    }
-
-    /// Host and port, as image references have them.
-    pub fn host(&self) -> String {
-        HOST.to_owned()
-    }
-
-    /// Its authority, user and password.
-    pub fn identity(&self) -> &Identity {
-        &self.identity
     }
 
     /// Pushes an image under `name` (`repository:tag`) and returns the reference by which a node pulls it.

@@ -10,7 +10,7 @@ use crate::admission::webhook::LANDSCAPE;
 use crate::install::Product;
 use clusters::cluster::{Cluster, ClusterOptions, Provider};
 use clusters::images::{self, Image, Role};
-use clusters::registry::{Identity, Registry};
+use clusters::registry::{HOST, Identity, Registry};
 use clusters::run::Run;
 use clusters::setup::Setup;
 
@@ -64,8 +64,7 @@ impl Fixtures {
 
     /// The same, but the product's image has to be pulled.
     pub(crate) async fn cluster_without_product(&self, options: ClusterOptions) -> Result<Cluster> {
-        let ca_pem = &self.registry.identity().ca_pem;
-        let options = options.with_registry(&self.registry.host(), ca_pem);
+        let options = options.with_registry(HOST, &self.registry.identity.ca_pem);
         let cluster = Box::pin(Cluster::start(&self.run, &self.provider, &options)).await?;
         cluster.load_image(&self.probe).await?;
         Ok(cluster)

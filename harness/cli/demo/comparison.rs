@@ -16,7 +16,7 @@ use super::pod::{self, PodResult};
 use clusters::cluster::{Cluster, ClusterOptions};
 use clusters::images::{self, Image, Role};
 use clusters::progress;
-use clusters::registry::{Identity, Registry};
+use clusters::registry::{HOST, Identity, Registry};
 use clusters::run::Run;
 use clusters::setup::Setup;
 use clusters::workspace;
@@ -56,7 +56,7 @@ impl Environment {
         let run = Run::begin(keep).await?;
         let start = Registry::start(&run, &setup.registry_image, &identity);
         let registry = progress::show("start the private registry", start).await?;
-        let options = ClusterOptions::new("demo").with_registry(&registry.host(), &identity.ca_pem);
+        let options = ClusterOptions::new("demo").with_registry(HOST, &identity.ca_pem);
         let start = Cluster::start(&run, &setup.provider, &options);
         let cluster = progress::show("start the cluster", start).await?;
         Ok(Self {
@@ -78,7 +78,7 @@ impl Environment {
     pub(super) async fn compare(&self, scenario: &Scenario) -> anyhow::Result<Comparison> {
         let workload = scenario.landscape.workloads.first();
         let workload = workload.with_context(|| format!("{}: no workload", scenario.shown()))?;
-        let (cluster, host) = (&self.cluster, self.registry.host());
+        let cluster = &self.cluster;
         let manifest = scenario.manifest(workload)?;
         let preparation = self.prepare(scenario);
         progress::show("prepare the landscape", preparation).await?;
@@ -95,14 +95,14 @@ impl Environment {
         let rejected = pod::rejected(cluster, WITHOUT);
         let title = "wait for the other Pod's image to be rejected";
         let without = progress::show(title, rejected).await?;
-        let mut differences = differences(&placed(&workload.expect.pod, &host), &with.pod);
+        let mut differences = differences(&placed(&workload.expect.pod, HOST), &with.pod);
         let unexpected = with.answers.iter().filter(|(_, is_expected)| !is_expected);
         differences.extend(unexpected.map(|(text, _)| format!("in the container: {text}")));
         let file = scenario.manifest_file(workload);
         let (preview, decisions) = self.preview(scenario, &file).await?;
         Ok(Comparison {
             manifest: file,
-            kubeconfig: cluster.kubeconfig_path().to_owned(),
+            kubeconfig: cluster.kubeconfig_path.clone(),
             kept: cluster.kept_container().map(str::to_owned),
             scenario: scenario.clone(),
             without,
@@ -121,8 +121,8 @@ impl Environment {
             .map(|name| format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}}}}}"));
         cluster.delete(&namespaces.join("\n---\n")).await?;
         let place = Place {
-            registry: &self.registry.host(),
-            docker_config: &self.registry.identity().docker_config(),
+            registry: HOST,
+            docker_config: &self.registry.identity.docker_config(),
         };
         cluster.apply(&objects(&scenario.landscape, place)?).await?;
         for image in &scenario.landscape.registry.images {
@@ -155,7 +155,7 @@ impl Environment {
         product.apply(&self.cluster).await?;
         product.rolled_out(&self.cluster).await?;
         let object: Value = serde_saphyr::from_str(manifest)?;
-        let expected = placed(&workload.expect.pod, &self.registry.host());
+        let expected = placed(&workload.expect.pod, HOST);
         let template = &object["spec"]["template"];
         install::intercepts(&self.cluster, WITH, template, &expected).await
     }
@@ -166,9 +166,9 @@ impl Environment {
         scenario: &Scenario,
         manifest: &Path,
     ) -> anyhow::Result<(String, Vec<String>)> {
-        let document = placed(&scenario.landscape.config, &self.registry.host());
+        let document = placed(&scenario.landscape.config, HOST);
         let config = write("config.json", &format!("{document:#}\n"))?;
-        let docker_config = self.registry.identity().docker_config();
+        let docker_config = self.registry.identity.docker_config();
         let secret = write("pull-secret.json", &docker_config)?;
         let binary = images::built_binary(images::Profile::E2e);
         let mut preview = Command::new(&binary);

@@ -11,7 +11,7 @@ use super::{Cluster, ClusterOptions};
 use crate::evidence::Evidence;
 use crate::images::{self, Image};
 use crate::progress;
-use crate::registry::{Identity, Registry};
+use crate::registry::{HOST, Identity, Registry};
 use crate::run::Run;
 use crate::setup::Setup;
 use crate::workspace;
@@ -37,7 +37,7 @@ async fn in_run(setup: &Setup, run: &Run, laps: &mut Laps) -> anyhow::Result<()>
     let identity = Identity::load_or_make()?;
     let registry = Registry::start(run, &setup.registry_image, &identity).await?;
     laps.end("start the registry");
-    let options = ClusterOptions::new("check").with_registry(&registry.host(), &identity.ca_pem);
+    let options = ClusterOptions::new("check").with_registry(HOST, &identity.ca_pem);
     let start = Cluster::start(run, &setup.provider, &options);
     let cluster = progress::show("start a cluster", start).await?;
     laps.end("start a cluster, node Ready");
@@ -77,7 +77,7 @@ async fn parts(
     let secret = serde_json::json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "pull" },
         "type": "kubernetes.io/dockerconfigjson",
-        "stringData": { ".dockerconfigjson": registry.identity().docker_config() },
+        "stringData": { ".dockerconfigjson": registry.identity.docker_config() },
     });
     cluster.apply(&secret.to_string()).await?;
     let anonymous = pod("anonymous", &image, "Always", "");

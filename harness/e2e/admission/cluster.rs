@@ -69,7 +69,7 @@ impl Admission {
     ) -> Result<Self> {
         let admission = Self {
             fixtures,
-            client: Client::with(cluster.kubeconfig()).await?,
+            client: Client::with(&cluster.kubeconfig).await?,
             cluster,
             product,
             serves_trust_bundles,
@@ -77,7 +77,7 @@ impl Admission {
         let installed = admission.install().await;
         if installed.is_err() {
             let evidence = Evidence::of("admission", "install the product")?;
-            admission.diagnose(evidence.folder()).await;
+            admission.diagnose(&evidence.folder).await;
         }
         installed.map(|()| admission)
     }
@@ -93,7 +93,7 @@ impl Admission {
     }
 
     async fn install(&self) -> Result<()> {
-        let identity = self.registry().identity();
+        let identity = &self.registry().identity;
         let docker_config = serde_json::from_str(&identity.docker_config())?;
         let [configuration, secret, bundle] = sources(docker_config, &identity.ca_pem)?;
         let namespace = json!({ "kind": "Namespace", "metadata": { "name": NAMESPACE } });

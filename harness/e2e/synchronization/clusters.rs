@@ -77,7 +77,7 @@ impl Clusters {
         let clusters = Self {
             controller: Controller::new(&binary, &image.reference, webhook),
             kcp: ControlPlane {
-                api: Client::with(kcp.kubeconfig()).await?,
+                api: Client::with(&kcp.kubeconfig).await?,
                 cluster: kcp,
             },
             runtimes: [
@@ -242,7 +242,7 @@ impl Clusters {
         for runtime in &self.runtimes {
             for source in Source::ALL {
                 let copy = runtime.copy(source).await.map(|it| format!("{it:#}"));
-                evidence.keep_result(&format!("{}/{source:?}.json", runtime.cluster.name()), copy);
+                evidence.keep_result(&format!("{}/{source:?}.json", runtime.cluster.name), copy);
             }
         }
         let runtimes = self.runtimes.iter().map(|it| &it.cluster);
@@ -253,9 +253,9 @@ impl Clusters {
 }
 
 async fn collect_cluster(cluster: &Cluster, evidence: &Evidence) {
-    match Evidence::in_folder(evidence.folder().join("clusters").join(cluster.name())) {
+    match Evidence::in_folder(evidence.folder.join("clusters").join(&cluster.name)) {
         Ok(folder) => cluster.collect_evidence(&folder).await,
-        Err(error) => evidence.keep(&format!("{}.txt", cluster.name()), error.to_string()),
+        Err(error) => evidence.keep(&format!("{}.txt", cluster.name), error.to_string()),
     }
 }
 

@@ -112,7 +112,7 @@ impl Watching {
         let runtime = WatchedRuntime::install(runtime, image, &certificates).await?;
         let environment = Self {
             run,
-            kcp_client: Client::with(kcp.kubeconfig()).await?,
+            kcp_client: Client::with(&kcp.kubeconfig).await?,
             kcp,
             gateway,
             managers,
