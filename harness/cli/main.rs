@@ -20,7 +20,7 @@ use bench::BenchCommand;
 use clusters::cluster::{Cluster, ClusterOptions, ProviderChoice, selfcheck};
 use clusters::images::{self, Role};
 use clusters::progress;
-use clusters::registry::{HOST, Identity, Registry};
+use clusters::registry::{HOST, Registry};
 use clusters::run::{self, Run};
 use clusters::setup::{self, Setup};
 use e2e::landscape;
@@ -174,10 +174,9 @@ async fn cluster(command: ClusterCommand) -> anyhow::Result<()> {
 
 async fn up(choice: &Choice, name: &str) -> anyhow::Result<()> {
     let setup = setup::run(choice.cluster).await?;
-    let identity = Identity::load_or_make()?;
     let run = Run::begin(true).await?;
-    let registry = Registry::start(&run, &setup.registry_image, &identity).await?;
-    let options = ClusterOptions::new(name).with_registry(HOST, &identity.ca_pem);
+    let registry = Registry::start(&run, &setup.registry_image).await?;
+    let options = ClusterOptions::new(name).with_registry(HOST, &registry.identity.ca_pem);
     let start = Cluster::start(&run, &setup.provider, &options);
     let cluster = progress::show("start the cluster", start).await?;
     println!(

@@ -7,7 +7,9 @@
 mod product;
 mod tools;
 
-pub use product::{LARGEST_RELEASE, Profile, Role, binary, built_binary, product, release_size};
+pub use product::{
+    LARGEST_RELEASE, Profile, Role, binary, build, built, built_binary, product, release_size,
+};
 pub use tools::{PROBE, gateway, private_probe, probe};
 
 use std::path::Path;

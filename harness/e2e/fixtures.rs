@@ -10,7 +10,7 @@ use crate::admission::webhook::LANDSCAPE;
 use crate::install::Product;
 use clusters::cluster::{Cluster, ClusterOptions, Provider};
 use clusters::images::{self, Image, Role};
-use clusters::registry::{HOST, Identity, Registry};
+use clusters::registry::{HOST, Registry};
 use clusters::run::Run;
 use clusters::setup::Setup;
 
@@ -35,9 +35,8 @@ impl Fixtures {
         let binary = images::built_binary(images::Profile::E2e);
         let flags = ["--landscape", LANDSCAPE];
         let product = Product::printed_by(&binary, &webhook.reference, &flags).await?;
-        let identity = Identity::load_or_make()?;
         let run = Run::begin(keep).await?;
-        let registry = Box::pin(Registry::start(&run, &setup.registry_image, &identity)).await?;
+        let registry = Box::pin(Registry::start(&run, &setup.registry_image)).await?;
         let private = images::private_probe().await?;
         registry.push(&private, "harness/probe:1").await?;
         let pushed = registry.push(&webhook, "harness/webhook:1").await?;

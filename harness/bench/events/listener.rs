@@ -57,8 +57,7 @@ pub(crate) async fn operate(arguments: &OperatorArgs) -> anyhow::Result<String> 
 }
 
 async fn start(bench: &Bench, name: &'static str, authority: &Authority) -> anyhow::Result<Server> {
-    let program = Program::new(bench, name)?;
-    program.write_certificate(authority, &[])?;
+    let program = Program::with_certificate(bench, name, authority, None)?;
     let address = program.address;
     let arguments = [
         "bench".to_owned(),

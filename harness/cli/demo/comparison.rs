@@ -16,7 +16,7 @@ use super::pod::{self, PodResult};
 use clusters::cluster::{Cluster, ClusterOptions};
 use clusters::images::{self, Image, Role};
 use clusters::progress;
-use clusters::registry::{HOST, Identity, Registry};
+use clusters::registry::{HOST, Registry};
 use clusters::run::Run;
 use clusters::setup::Setup;
 use clusters::workspace;
@@ -52,11 +52,10 @@ pub(super) struct Environment {
 
 impl Environment {
     pub(super) async fn start(setup: &Setup, keep: bool) -> anyhow::Result<Self> {
-        let identity = Identity::load_or_make()?;
         let run = Run::begin(keep).await?;
-        let start = Registry::start(&run, &setup.registry_image, &identity);
+        let start = Registry::start(&run, &setup.registry_image);
         let registry = progress::show("start the private registry", start).await?;
-        let options = ClusterOptions::new("demo").with_registry(HOST, &identity.ca_pem);
+        let options = ClusterOptions::new("demo").with_registry(HOST, &registry.identity.ca_pem);
         let start = Cluster::start(&run, &setup.provider, &options);
         let cluster = progress::show("start the cluster", start).await?;
         Ok(Self {

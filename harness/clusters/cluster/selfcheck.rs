@@ -11,7 +11,7 @@ use super::{Cluster, ClusterOptions};
 use crate::evidence::Evidence;
 use crate::images::{self, Image};
 use crate::progress;
-use crate::registry::{HOST, Identity, Registry};
+use crate::registry::{HOST, Registry};
 use crate::run::Run;
 use crate::setup::Setup;
 use crate::workspace;
@@ -34,10 +34,9 @@ pub async fn run(setup: &Setup) -> anyhow::Result<()> {
 async fn in_run(setup: &Setup, run: &Run, laps: &mut Laps) -> anyhow::Result<()> {
     let probe = images::probe().await?;
     laps.end("build the probe");
-    let identity = Identity::load_or_make()?;
-    let registry = Registry::start(run, &setup.registry_image, &identity).await?;
+    let registry = Registry::start(run, &setup.registry_image).await?;
     laps.end("start the registry");
-    let options = ClusterOptions::new("check").with_registry(HOST, &identity.ca_pem);
+    let options = ClusterOptions::new("check").with_registry(HOST, &registry.identity.ca_pem);
     let start = Cluster::start(run, &setup.provider, &options);
     let cluster = progress::show("start a cluster", start).await?;
     laps.end("start a cluster, node Ready");

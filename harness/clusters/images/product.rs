@@ -61,28 +61,35 @@ impl Profile {
 
 /// Builds the product's static binary; cargo knows whether there is anything to do.
 pub async fn binary(profile: Profile) -> anyhow::Result<PathBuf> {
-    let (name, flags) = (
-        profile.name(),
-        "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS",
-    );
+    Ok(build(profile, &["-p", BINARY]).await?.join(BINARY))
+}
+
+/// Builds a static binary as the product's is built, and returns the folder of the profile.
+pub async fn build(profile: Profile, arguments: &[&str]) -> anyhow::Result<PathBuf> {
+    let (name, what) = (profile.name(), arguments.join(" "));
+    let flags = "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS";
     let mut cargo = Command::new("cargo");
     cargo
         .current_dir(workspace::root())
-        .args(["build", "--locked", "--profile", name])
-        .args(["-p", BINARY, "--target", TARGET])
+        .args(["build", "--locked", "--profile", name, "--target", TARGET])
+        .args(arguments)
         .env(flags, "-C target-feature=+crt-static")
         // Either would win over the line above.
         .env_remove("RUSTFLAGS")
         .env_remove("CARGO_ENCODED_RUSTFLAGS");
-    let title = format!("build the product's static binary, profile {name}");
+    let title = format!("build {what} statically, profile {name}");
     progress::run(&title, &mut cargo).await?;
-    Ok(built_binary(profile))
+    Ok(built(profile))
+}
+
+/// Where [`build`] leaves what it builds.
+pub fn built(profile: Profile) -> PathBuf {
+    workspace::target().join(TARGET).join(profile.name())
 }
 
 /// Where [`binary`] leaves the binary. [`product`] leaves one of [`Profile::E2e`].
 pub fn built_binary(profile: Profile) -> PathBuf {
-    let folder = workspace::target().join(TARGET).join(profile.name());
-    folder.join(BINARY)
+    built(profile).join(BINARY)
 }
 
 /// Builds the release binary, which is all that an image of the product holds, and returns its size in bytes.
