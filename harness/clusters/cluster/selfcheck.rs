@@ -2,7 +2,7 @@
 //!
 //! It ends with nothing left behind, whether it succeeded or not, and says how long each part took.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
 
@@ -15,7 +15,6 @@ use crate::registry::{HOST, Registry};
 use crate::run::Run;
 use crate::setup::Setup;
 use crate::workspace;
-use testkit::until::until;
 
 /// Runs all parts and says how long each took. The evidence of a failure is in `target/harness/evidence/check`.
 pub async fn run(setup: &Setup) -> anyhow::Result<()> {
@@ -63,7 +62,7 @@ async fn parts(
     laps.end("load an image into the node");
     let loaded = pod("loaded", &probe.reference, "Never", "");
     cluster.apply(&loaded).await?;
-    ready(cluster, "loaded").await?;
+    reaches(cluster, "loaded", READY).await?;
     laps.end("a Pod of it is Ready");
     ask(cluster, &["env", "GREETING"], "hello").await?;
     laps.end("ask it from inside");
@@ -81,12 +80,12 @@ async fn parts(
     cluster.apply(&secret.to_string()).await?;
     let anonymous = pod("anonymous", &image, "Always", "");
     cluster.apply(&anonymous).await?;
-    not_pulled(cluster, "anonymous").await?;
+    reaches(cluster, "anonymous", NOT_PULLED).await?;
     laps.end("without credentials: not pulled");
     let further = "imagePullSecrets: [{name: pull}]";
     let authorized = pod("authorized", &image, "Always", further);
     cluster.apply(&authorized).await?;
-    ready(cluster, "authorized").await?;
+    reaches(cluster, "authorized", READY).await?;
     laps.end("with the pull Secret: Ready");
     let delete = ["delete", "pod", "authorized", "--timeout=20s"];
     cluster.written(&delete).await?;
@@ -118,24 +117,11 @@ async fn ask(cluster: &Cluster, question: &[&str], expected: &str) -> anyhow::Re
     Ok(())
 }
 
-async fn ready(cluster: &Cluster, name: &str) -> anyhow::Result<()> {
-    let pod = format!("pod/{name}");
-    let wait = ["wait", "--for=condition=Ready", &pod, "--timeout=1m"];
+/// Waits until a Pod is in a state, in the words of `kubectl wait --for`.
+async fn reaches(cluster: &Cluster, pod: &str, state: &str) -> anyhow::Result<()> {
+    let (pod, state) = (format!("pod/{pod}"), format!("--for={state}"));
+    let wait = ["wait", &pod, &state, "--timeout=1m"];
     cluster.written(&wait).await.map(drop)
-}
-
-async fn not_pulled(cluster: &Cluster, name: &str) -> anyhow::Result<()> {
-    let reason = "--output=jsonpath={.status.containerStatuses[*].state.waiting.reason}";
-    let question = ["get", "pod", name, reason];
-    let is_so = async || {
-        let reason = cluster.written(&question).await?;
-        ensure!(
-            matches!(&*reason, "ErrImagePull" | "ImagePullBackOff"),
-            "{reason:?}"
-        );
-        anyhow::Ok(())
-    };
-    Ok(until("the image is not pulled", PATIENCE, is_so).await?)
 }
 
 /// Says how long each part took: since the end of the one before.
@@ -149,4 +135,6 @@ impl Laps {
     }
 }
 
-const PATIENCE: Duration = Duration::from_mins(1);
+const READY: &str = "condition=Ready";
+const NOT_PULLED: &str =
+    "jsonpath={.status.containerStatuses[0].state.waiting.reason}=ErrImagePull";
