@@ -14,7 +14,7 @@ use tokio::time::sleep_until;
 use super::kcp::{Expected, Gateway, Kcp, Mode};
 use super::watcher::{Reviews, SPOOL, Watcher};
 use crate::environment::Bench;
-use crate::load::{Exchange, latencies};
+use crate::load::{Client, Exchange, latencies};
 use crate::process::Process;
 use crate::report::{Bound, Row, Table};
 
@@ -60,9 +60,10 @@ async fn kill(
             0 => LONG,
             _ => random.u32(0..SHORT),
         };
-        let mut reviews = Reviews::new(format!("process-{number}"), OBJECTS);
-        reviews.may_break = true;
-        let mut client = reviews.client(&watcher.target).await?;
+        let reviews = Reviews::new(format!("process-{number}"), OBJECTS);
+        let mut requests = reviews.requests()?;
+        requests.may_break = true;
+        let mut client = Client::connect(&watcher.target, requests).await?;
         let mut process = watcher.start("async")?;
         let changes = client.run(0..lifetime / (1_000_000 / CHANGES), CHANGES);
         let end = Instant::now() + Duration::from_micros(lifetime.into());

@@ -43,7 +43,7 @@ async fn faults_of_some_runtimes_do_not_affect_others() {
 async fn run_cases(testbed: &mut Testbed<'_>) -> anyhow::Result<()> {
     let cases = cases();
     let first = Expected::of(&testbed.sources);
-    let converged = testbed.converged(Change::AllThree, Duration::ZERO, 0);
+    let converged = testbed.converged(0);
     converged.await.context("first version")?;
     // Sources are written before the installation ends, which would otherwise write to another cluster.
     let resources = Api::<RuntimeBootstrapper>::all(testbed.cluster.client());
