@@ -90,8 +90,6 @@ pub(crate) struct Requests {
     pub(crate) make: Arc<dyn Fn(u32) -> String + Send + Sync>,
     /// Text that the body of every response has.
     expect: &'static str,
-    /// After this time the client closes the connection without a response.
-    pub(crate) give_up: Duration,
     /// Whether the server may end at any time: a connection that breaks is no error.
     pub(crate) may_break: bool,
 }
@@ -104,7 +102,6 @@ impl Requests {
         Self {
             make: Arc::new(make),
             expect,
-            give_up: GIVE_UP,
             may_break: false,
         }
     }
@@ -238,7 +235,7 @@ async fn work(
             tokio::task::yield_now().await;
         }
         let mut open = connection.take();
-        let response = timeout(requests.give_up, async {
+        let response = timeout(GIVE_UP, async {
             if open.is_none() {
                 open = Some(target.connect().await?);
             }
@@ -269,8 +266,9 @@ pub(crate) const PLACEHOLDER: &str = "%%number%%%%";
 pub(crate) const CONNECTIONS: u32 = 16;
 /// The rate at which each connection sends as soon as it has its response.
 pub(crate) const CLOSED_LOOP: u32 = 0;
-/// No response takes so long.
-const GIVE_UP: Duration = Duration::from_secs(30);
+/// After this time a client closes the connection without a response: `timeoutSeconds` of the webhook configuration that
+/// lifecycle-manager installs.
+pub(crate) const GIVE_UP: Duration = Duration::from_secs(15);
 const TIMER: Duration = Duration::from_millis(2);
 /// Longer than any client waits for a response.
 const PATIENCE: Duration = Duration::from_mins(10);

@@ -35,7 +35,7 @@ impl Gateway {
         managers: &[&str],
         certificates: &Certificates,
     ) -> Result<Self> {
-        let client = Client::with(cluster.kubeconfig()).await?;
+        let client = Client::with(&cluster.kubeconfig).await?;
         for object in objects::objects(image, managers)? {
             cluster.apply(&object.to_string()).await?;
         }

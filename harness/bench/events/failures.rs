@@ -14,12 +14,12 @@ use tokio::time::sleep_until;
 use super::kcp::{Expected, Gateway, Kcp, Mode};
 use super::watcher::{Reviews, SPOOL, Watcher};
 use crate::environment::Bench;
-use crate::load::{Exchange, latencies};
+use crate::load::{Client, Exchange, latencies};
 use crate::process::Process;
 use crate::report::{Bound, Row, Table};
 
-pub(super) async fn kills(bench: &Bench<'_>, kills: u32) -> anyhow::Result<Table> {
-    let kills = bench.effort.count(kills);
+pub(super) async fn kills(bench: &Bench) -> anyhow::Result<Table> {
+    let kills = bench.effort.count(KILLS);
     let (control, of, _) = kill(bench, CONTROL, false).await?;
     ensure!(
         control > 0,
@@ -44,7 +44,7 @@ pub(super) async fn kills(bench: &Bench<'_>, kills: u32) -> anyhow::Result<Table
 /// Kills the watcher so many times; without a spool, events are in its memory only. Gives the number of lost states, what was
 /// expected, and the time until the last event.
 async fn kill(
-    bench: &Bench<'_>,
+    bench: &Bench,
     count: u32,
     spool: bool,
 ) -> anyhow::Result<(usize, Expected, Duration)> {
@@ -60,9 +60,10 @@ async fn kill(
             0 => LONG,
             _ => random.u32(0..SHORT),
         };
-        let mut reviews = Reviews::new(format!("process-{number}"), OBJECTS);
-        reviews.may_break = true;
-        let mut client = reviews.client(&watcher.target).await?;
+        let reviews = Reviews::new(format!("process-{number}"), OBJECTS);
+        let mut requests = reviews.requests()?;
+        requests.may_break = true;
+        let mut client = Client::connect(&watcher.target, requests).await?;
         let mut process = watcher.start("async")?;
         let changes = client.run(0..lifetime / (1_000_000 / CHANGES), CHANGES);
         let end = Instant::now() + Duration::from_micros(lifetime.into());
@@ -90,7 +91,7 @@ fn random_mode(random: &mut fastrand::Rng) -> Mode {
     }
 }
 
-pub(super) async fn outage(bench: &Bench<'_>) -> anyhow::Result<Table> {
+pub(super) async fn outage(bench: &Bench) -> anyhow::Result<Table> {
     let mut kcp = Kcp::start().await?;
     let watcher = Watcher::new(bench, &kcp, "watcher")?;
     let mut process = watcher.start_ready("async").await?;
@@ -138,7 +139,7 @@ pub(super) async fn outage(bench: &Bench<'_>) -> anyhow::Result<Table> {
 
 /// The reviews of an hour without KCP, and the RSS of the watcher after each tenth of them, in MiB.
 async fn an_hour(
-    bench: &Bench<'_>,
+    bench: &Bench,
     reviews: &Reviews,
     watcher: &Watcher<'_>,
     (gateway, process): (&mut Gateway, &Process),
@@ -158,6 +159,7 @@ async fn an_hour(
     Ok((exchanges, memory))
 }
 
+const KILLS: u32 = 1_000;
 const CONTROL: u32 = 50;
 /// Most processes end earlier, uniformly, in microseconds; some before they listen.
 const SHORT: u32 = 200_000;

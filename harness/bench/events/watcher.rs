@@ -1,13 +1,12 @@
 //! The product's watcher as a process, and the reviews that it is asked.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use serde_json::Value;
 
 use super::kcp::{Kcp, MANAGER};
 use crate::environment::Bench;
-use crate::load::{Client, Exchange, PLACEHOLDER, Requests, Target, post};
+use crate::load::{Client, Exchange, GIVE_UP, PLACEHOLDER, Requests, Target, post};
 use crate::process::{Process, Program};
 
 pub(super) struct Watcher<'a> {
@@ -18,12 +17,11 @@ pub(super) struct Watcher<'a> {
 
 impl<'a> Watcher<'a> {
     /// With a new certificate, whose common name is the runtime, and an empty spool.
-    pub(super) fn new(bench: &'a Bench<'a>, kcp: &Kcp, name: &'static str) -> anyhow::Result<Self> {
-        let (authority, program) = (&kcp.authority, Program::new(bench, name)?);
+    pub(super) fn new(bench: &'a Bench, kcp: &Kcp, name: &'static str) -> anyhow::Result<Self> {
+        let program = Program::with_certificate(bench, name, &kcp.authority, None)?;
         std::fs::create_dir(program.file(SPOOL))?;
-        program.write_certificate(authority, &[])?;
         Ok(Self {
-            target: Target::tls(program.address, authority, None)?,
+            target: Target::tls(program.address, &kcp.authority, None)?,
             kcp: kcp.gateway.address,
             program,
         })
@@ -67,17 +65,12 @@ pub(super) struct Reviews {
     prefix: String,
     /// Request N is about object N modulo this.
     objects: u32,
-    /// Whether the watcher may end at any time.
-    pub(super) may_break: bool,
 }
 
 impl Reviews {
     pub(super) fn new(prefix: impl Into<String>, objects: u32) -> Self {
-        Self {
-            prefix: prefix.into(),
-            objects,
-            may_break: false,
-        }
+        let prefix = prefix.into();
+        Self { prefix, objects }
     }
 
     pub(super) fn distinct(prefix: impl Into<String>) -> Self {
@@ -99,9 +92,7 @@ impl Reviews {
         let request = post(&path, "", &review.to_string().replace("OBJECT", &name));
         let (objects, numbered) = (self.objects, Requests::numbered(request, ALLOWED));
         let make = move |number| (numbered.make)(number % objects);
-        let mut requests = Requests::new(make, ALLOWED);
-        (requests.give_up, requests.may_break) = (GIVE_UP, self.may_break);
-        Ok(requests)
+        Ok(Requests::new(make, ALLOWED))
     }
 
     pub(super) async fn client(&self, target: &Target) -> anyhow::Result<Client> {
@@ -120,8 +111,6 @@ impl Reviews {
 }
 
 const ALLOWED: &str = "\"allowed\":true";
-/// `timeoutSeconds` of the webhook configuration that lifecycle-manager installs.
-const GIVE_UP: Duration = Duration::from_secs(15);
 /// The folder of the spool.
 pub(super) const SPOOL: &str = "spool";
 

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use anyhow::ensure;
+use clusters::progress;
 use testkit::until::holds;
 
 use super::Part;
@@ -17,12 +18,11 @@ use crate::process::{Account, Process};
 use crate::report::{Bound, Table};
 use crate::statistics::{number, quantile};
 
-/// Measures a part with this number of kills, each of which is a round; other scenarios have [`ROUNDS`].
+/// Measures a part. Each kill is a round; other scenarios have [`ROUNDS`].
 pub(super) async fn measure(
-    bench: &Bench<'_>,
+    bench: &Bench,
     settings: Settings,
     part: Part,
-    kills: usize,
 ) -> anyhow::Result<Table> {
     let rounds = match part {
         Part::Kills => 1,
@@ -31,7 +31,7 @@ pub(super) async fn measure(
     let mut samples = Vec::new();
     for _ in 0..rounds {
         let testbed = Testbed::start(bench, settings).await?;
-        let (started, simulator) = (testbed.fleet.now(), Account::of(std::process::id()));
+        let simulator = Account::of(std::process::id());
         let mut scenarios = Scenarios {
             cpu_before: [0.0, simulator.cpu()?],
             simulator,
@@ -40,7 +40,7 @@ pub(super) async fn measure(
             testbed,
             samples: Vec::new(),
         };
-        let ran = scenarios.run(part, kills, started).await;
+        let ran = scenarios.run(part).await;
         scenarios.controller.kill().await?;
         scenarios.testbed.end().await?;
         ran?;
@@ -50,7 +50,7 @@ pub(super) async fn measure(
 }
 
 struct Scenarios<'a> {
-    bench: &'a Bench<'a>,
+    bench: &'a Bench,
     testbed: Testbed<'a>,
     controller: Process,
     /// This process, which is little more than the simulator while the controller works.
@@ -61,10 +61,9 @@ struct Scenarios<'a> {
 }
 
 impl Scenarios<'_> {
-    async fn run(&mut self, part: Part, kills: usize, started: Duration) -> anyhow::Result<()> {
+    async fn run(&mut self, part: Part) -> anyhow::Result<()> {
         let all = "three sources changed";
-        let start = self.watch("cold start", Change::AllThree, (started, 0));
-        let start = start.await?;
+        let start = self.watch("cold start", 0).await?;
         if matches!(part, Part::Changes | Part::Large | Part::Production) {
             let p99 = self.p99(&start, 30.0);
             self.record("cold start", Some(start), 20, vec![p99])?;
@@ -83,7 +82,7 @@ impl Scenarios<'_> {
                 self.testbed.settled(&mut self.controller).await?;
                 self.rotated().await
             }
-            Part::Kills => self.killed(kills).await,
+            Part::Kills => self.killed().await,
         }
     }
 
@@ -106,8 +105,8 @@ impl Scenarios<'_> {
         name: &str,
         (seconds, requests): (f64, u32),
     ) -> anyhow::Result<Vec<f64>> {
-        let since = self.testbed.change(change).await?;
-        let curve = self.watch(name, change, (since, 0)).await?;
+        self.testbed.change(change).await?;
+        let curve = self.watch(name, 0).await?;
         let p99 = self.p99(&curve, seconds);
         self.record(name, Some(curve.clone()), requests, vec![p99])?;
         Ok(curve)
@@ -144,18 +143,16 @@ impl Scenarios<'_> {
         self.testbed.fleet.set(0..share, &silent);
         self.testbed.fleet.set(share..2 * share, &stalled);
         self.reset()?;
-        let since = self.testbed.change(Change::AllThree).await?;
+        self.testbed.change(Change::AllThree).await?;
         let name = "three changed, 1 % silent and 1 % stalled";
-        let others = (since, 2 * share);
-        let curve = self.watch(name, Change::AllThree, others).await?;
+        let curve = self.watch(name, 2 * share).await?;
         let percent = self.bench.effort.choose(5.0, 200.0);
         let near = quantile(&curve, 0.99) < quantile(healthy, 0.99) * (1.0 + percent / 100.0);
         let near = Bound::required(format!("p99 of the others + < {percent} %"), near);
         self.record(name, Some(curve), 13, vec![near])?;
         let all = 0..self.testbed.settings.runtimes;
         self.testbed.fleet.set(all, &good);
-        let follow = self.watch("the others follow", Change::AllThree, (since, 0));
-        follow.await.map(drop)
+        self.watch("the others follow", 0).await.map(drop)
     }
 
     async fn rotated(&mut self) -> anyhow::Result<()> {
@@ -167,7 +164,8 @@ impl Scenarios<'_> {
     }
 
     /// SIGKILL at points that are spread over a change, while some kubeconfigs lead to another cluster.
-    async fn killed(&mut self, kills: usize) -> anyhow::Result<()> {
+    async fn killed(&mut self) -> anyhow::Result<()> {
+        let kills = self.bench.effort.choose(100, 10);
         let wrong = self.one_percent();
         let mut other = self.testbed.settings.conditions();
         other.identity = Some("another-cluster".to_owned());
@@ -176,17 +174,17 @@ impl Scenarios<'_> {
         let mut during = 0;
         for number in 1..=kills {
             self.reset()?;
-            let since = self.testbed.change(Change::AllThree).await?;
+            self.testbed.change(Change::AllThree).await?;
             // Multiples of the golden ratio are spread evenly.
             let point = right * (number * 618 % 1000) / 1000;
-            self.testbed.reached(since, point).await?;
+            self.testbed.reached(point).await?;
             self.controller.kill().await?;
-            let reached = self.testbed.arrived(since);
+            let reached = self.testbed.arrived();
             during += usize::from(reached > 0 && reached < right);
             let before = self.testbed.fleet.counts().handshakes;
             self.start()?;
             let name = format!("kill {number} of {kills}");
-            let curve = self.watch(&name, Change::AllThree, (since, wrong)).await?;
+            let curve = self.watch(&name, wrong).await?;
             // Requests that were open when the controller was killed may have completed the change.
             self.testbed.visited_again(before).await?;
             let fleet = &self.testbed.fleet;
@@ -227,14 +225,9 @@ impl Scenarios<'_> {
         Ok(())
     }
 
-    async fn watch(
-        &mut self,
-        name: &str,
-        change: Change,
-        (since, excluded): (Duration, usize),
-    ) -> anyhow::Result<Vec<f64>> {
-        let converged = self.testbed.converged(change, since, excluded);
-        let curve = self.bench.progress.show(name, converged).await;
+    async fn watch(&mut self, name: &str, excluded: usize) -> anyhow::Result<Vec<f64>> {
+        let converged = self.testbed.converged(excluded);
+        let curve = progress::show(name, converged).await;
         self.controller.check_running()?;
         curve
     }

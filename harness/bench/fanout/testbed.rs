@@ -6,16 +6,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::ensure;
-use api::runtimes::MODE_DIRECT;
+use api::names;
+use api::runtimes::KCP_NAMESPACE;
 use clusters::cluster::{Cluster, ClusterOptions, write_kubeconfig};
-use clusters::control_plane::{ControlPlane, Sources, controller_flags};
+use clusters::control_plane::{ControlPlane, Sources, TRUST_BUNDLE};
 use clusters::run::Run;
 use clusters::setup::Setup;
 use testkit::until::{holds, until};
 use tokio::process::Command;
 
 use crate::environment::Bench;
-use crate::fleet::{Conditions, Expected, Fleet, FleetOptions};
+use crate::fleet::{Conditions, Expected, Fleet};
 use crate::process::{Process, Program};
 
 #[derive(Debug, Clone, Copy)]
@@ -59,6 +60,10 @@ pub(super) struct Testbed<'a> {
     sources: Sources,
     /// Increases with every change.
     version: u32,
+    /// What the last change concerned.
+    change: Change,
+    /// When it began, by the simulator's clock; at first, when everything was in place for the controller.
+    since: Duration,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +73,7 @@ pub(super) enum Change {
 }
 
 impl<'a> Testbed<'a> {
-    pub(super) async fn start(bench: &'a Bench<'a>, settings: Settings) -> anyhow::Result<Self> {
+    pub(super) async fn start(bench: &'a Bench, settings: Settings) -> anyhow::Result<Self> {
         let setup = Setup::load()?;
         let run = Run::begin(false).await?;
         let mut options = ClusterOptions::new("kcp").without_node();
@@ -79,19 +84,14 @@ impl<'a> Testbed<'a> {
         let crds = Command::new(&bench.product).arg("crds").output().await?;
         ensure!(crds.status.success(), "crds: {crds:?}");
         cluster.apply(str::from_utf8(&crds.stdout)?).await?;
-        let mut control_plane = ControlPlane::prepare(cluster.client(), Some(MODE_DIRECT)).await?;
+        let mut control_plane = ControlPlane::prepare(cluster.client()).await?;
         if settings.production {
-            control_plane = control_plane.with_shoot(serde_json::from_str(SHOOT)?);
+            control_plane.shoot = serde_json::from_str(SHOOT)?;
         }
-        let fleet = Fleet::start(FleetOptions {
-            runtimes: settings.runtimes,
-            client_certificates: settings.production,
-            own_authorities: settings.production,
-            conditions: settings.conditions(),
-        });
-        let fleet = fleet.await?;
+        let (runtimes, production) = (settings.runtimes, settings.production);
+        let fleet = Fleet::start(runtimes, production, &settings.conditions()).await?;
         let kubeconfig = cluster.direct_kubeconfig().await?.to_string();
-        let testbed = Self {
+        let mut testbed = Self {
             run,
             control_plane,
             fleet,
@@ -101,10 +101,13 @@ impl<'a> Testbed<'a> {
             cluster,
             sources: settings.sources(0)?,
             version: 0,
+            change: Change::AllThree,
+            since: Duration::ZERO,
         };
         testbed.control_plane.put_sources(&testbed.sources).await?;
         let members = testbed.fleet.members()?;
         testbed.control_plane.fill(&members).await?;
+        testbed.since = testbed.fleet.now();
         Ok(testbed)
     }
 
@@ -119,14 +122,20 @@ impl<'a> Testbed<'a> {
     }
 
     fn flags(&self) -> Vec<String> {
-        let mut flags = controller_flags(&self.kubeconfig, "bench");
-        if self.settings.production {
-            flags.retain(|flag| !flag.starts_with("--controllers="));
-            flags.push("--controllers=signal,direct".to_owned());
-        }
-        let metrics = self.controller.metrics;
-        flags.push(format!("--metrics-bind-address={metrics}"));
-        flags
+        let signal = ["", "signal,"][usize::from(self.settings.production)];
+        vec![
+            "controller".to_owned(),
+            format!("--kubeconfig={}", self.kubeconfig.display()),
+            format!("--controllers={signal}direct"),
+            format!("--namespace={KCP_NAMESPACE}"),
+            format!("--kcp-pull-secret-name={}", names::PULL_SECRET),
+            format!("--kcp-cluster-trust-bundle={TRUST_BUNDLE}"),
+            format!("--skr-cluster-trust-bundle={TRUST_BUNDLE}"),
+            format!("--metrics-bind-address={}", self.controller.metrics),
+            // The fleet is on loopback, which is no place for a runtime otherwise.
+            "--allow-loopback-runtimes".to_owned(),
+            "--leader-elect-identity=bench".to_owned(),
+        ]
     }
 
     pub(super) async fn rotate(&self) -> anyhow::Result<()> {
@@ -134,8 +143,8 @@ impl<'a> Testbed<'a> {
         self.control_plane.renew(&self.fleet.members()?).await
     }
 
-    /// Changes sources on the control plane; gives the time on the simulator's clock.
-    pub(super) async fn change(&mut self, change: Change) -> anyhow::Result<Duration> {
+    /// Changes sources on the control plane.
+    pub(super) async fn change(&mut self, change: Change) -> anyhow::Result<()> {
         self.version += 1;
         let next = self.settings.sources(self.version)?;
         self.sources = match change {
@@ -145,55 +154,52 @@ impl<'a> Testbed<'a> {
                 ..self.sources.clone()
             },
         };
-        let now = self.fleet.now();
-        self.control_plane.put_sources(&self.sources).await?;
-        Ok(now)
+        (self.change, self.since) = (change, self.fleet.now());
+        self.control_plane.put_sources(&self.sources).await
     }
 
-    /// Waits until all runtimes but `excluded` have what changed after a time; says when each got all of it.
-    pub(super) async fn converged(
-        &self,
-        change: Change,
-        since: Duration,
-        excluded: usize,
-    ) -> anyhow::Result<Vec<f64>> {
+    /// Waits until all runtimes but `excluded` have the last change; says after how many seconds each got all of it.
+    pub(super) async fn converged(&self, excluded: usize) -> anyhow::Result<Vec<f64>> {
         let expected = self.settings.runtimes - excluded;
         let what = format!("the change on {expected} runtimes");
         let times = until(&what, LONGEST, || async {
-            let arrivals = self.arrivals(change, since).into_iter().flatten();
+            let arrivals = self.arrivals().into_iter().flatten();
             let times: Vec<Duration> = arrivals.collect();
             ensure!(times.len() >= expected, "{}", times.len());
             Ok(times)
         });
-        let seconds = |time: Duration| time.saturating_sub(since).as_secs_f64();
+        let seconds = |time: Duration| time.saturating_sub(self.since).as_secs_f64();
         Ok(times.await?.into_iter().map(seconds).collect())
     }
 
-    /// When each runtime got the last object of a change. The ConfigMap has the revision of all sources, so it changes with
+    /// When each runtime got the last object of the change. The ConfigMap has the revision of all sources, so it changes with
     /// each.
-    fn arrivals(&self, change: Change, since: Duration) -> Vec<Option<Duration>> {
+    fn arrivals(&self) -> Vec<Option<Duration>> {
         let mut last = vec![Some(Duration::ZERO); self.settings.runtimes];
         for object in Expected::of(&self.sources) {
-            if change == Change::PullSecret && object.place.resource == "clustertrustbundles" {
+            if self.change == Change::PullSecret && object.place.resource == "clustertrustbundles" {
                 continue;
             }
-            for (last, time) in last.iter_mut().zip(self.fleet.arrivals(&object, since)) {
+            for (last, time) in last
+                .iter_mut()
+                .zip(self.fleet.arrivals(&object, self.since))
+            {
                 *last = last.zip(time).map(|(one, other)| one.max(other));
             }
         }
         last
     }
 
-    /// Waits until the pull Secret of a change is on this number of runtimes.
-    pub(super) async fn reached(&self, since: Duration, expected: usize) -> anyhow::Result<()> {
-        let reached = || async { self.arrived(since) >= expected };
+    /// Waits until the pull Secret of the change is on this number of runtimes.
+    pub(super) async fn reached(&self, expected: usize) -> anyhow::Result<()> {
+        let reached = || async { self.arrived() >= expected };
         Ok(until("the change spreads", LONGEST, reached).await?)
     }
 
-    /// On how many runtimes the pull Secret of a change is, which is written first.
-    pub(super) fn arrived(&self, since: Duration) -> usize {
+    /// On how many runtimes the pull Secret of the change is, which is written first.
+    pub(super) fn arrived(&self) -> usize {
         let [secret, ..] = Expected::of(&self.sources);
-        let arrivals = self.fleet.arrivals(&secret, since);
+        let arrivals = self.fleet.arrivals(&secret, self.since);
         arrivals.into_iter().flatten().count()
     }
 

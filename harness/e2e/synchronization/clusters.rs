@@ -23,7 +23,7 @@ use clusters::cluster::{Cluster, ClusterOptions};
 use clusters::control_plane;
 use clusters::evidence::Evidence;
 use clusters::images::{self, Image, Role};
-use clusters::progress::Progress;
+use clusters::progress;
 use clusters::setup::Setup;
 use testkit::until::until;
 
@@ -53,15 +53,14 @@ impl Clusters {
     ///
     /// # Errors
     /// When a cluster or the controller does not become ready.
-    pub async fn start(progress: &Progress, setup: &Setup, keep: bool) -> anyhow::Result<Self> {
-        let fixtures = Arc::new(Fixtures::prepare(progress, setup, keep).await?);
-        let image = images::product(progress, Role::Controller).await?;
-        Box::pin(Self::with(progress, fixtures, &image, "a")).await
+    pub async fn start(setup: &Setup, keep: bool) -> anyhow::Result<Self> {
+        let fixtures = Arc::new(Fixtures::prepare(setup, keep).await?);
+        let image = images::product(Role::Controller).await?;
+        Box::pin(Self::with(fixtures, &image, "a")).await
     }
 
     /// Starts clusters whose names have a suffix.
     pub(crate) async fn with(
-        progress: &Progress,
         fixtures: Arc<Fixtures>,
         image: &Image,
         suffix: &str,
@@ -71,14 +70,14 @@ impl Clusters {
             Box::pin(fixtures.cluster(options))
         };
         let clusters = async { tokio::try_join!(start("kcp"), start("skr-one"), start("skr-two")) };
-        let (kcp, one, two) = progress.show("start three clusters", clusters).await?;
+        let (kcp, one, two) = progress::show("start three clusters", clusters).await?;
         kcp.load_image(image).await?;
         let binary = images::built_binary(images::Profile::E2e);
         let webhook = &fixtures.webhook.reference;
         let clusters = Self {
             controller: Controller::new(&binary, &image.reference, webhook),
             kcp: ControlPlane {
-                api: Client::with(kcp.kubeconfig()).await?,
+                api: Client::with(&kcp.kubeconfig).await?,
                 cluster: kcp,
             },
             runtimes: [
@@ -87,9 +86,8 @@ impl Clusters {
             ],
             fixtures,
         };
-        let installed = progress
-            .show("install the controller", Box::pin(clusters.install()))
-            .await;
+        let installed =
+            progress::show("install the controller", Box::pin(clusters.install())).await;
         if installed.is_err() {
             clusters
                 .collect(&Evidence::of("synchronization", "installation")?)
@@ -99,7 +97,7 @@ impl Clusters {
     }
 
     async fn install(&self) -> anyhow::Result<()> {
-        control_plane::ControlPlane::prepare(self.kcp.cluster.client(), None).await?;
+        control_plane::ControlPlane::prepare(self.kcp.cluster.client()).await?;
         for source in Source::ALL {
             self.kcp.renew(source).await?;
         }
@@ -244,7 +242,7 @@ impl Clusters {
         for runtime in &self.runtimes {
             for source in Source::ALL {
                 let copy = runtime.copy(source).await.map(|it| format!("{it:#}"));
-                evidence.keep_result(&format!("{}/{source:?}.json", runtime.cluster.name()), copy);
+                evidence.keep_result(&format!("{}/{source:?}.json", runtime.cluster.name), copy);
             }
         }
         let runtimes = self.runtimes.iter().map(|it| &it.cluster);
@@ -255,9 +253,9 @@ impl Clusters {
 }
 
 async fn collect_cluster(cluster: &Cluster, evidence: &Evidence) {
-    match Evidence::in_folder(evidence.folder().join("clusters").join(cluster.name())) {
+    match Evidence::in_folder(evidence.folder.join("clusters").join(&cluster.name)) {
         Ok(folder) => cluster.collect_evidence(&folder).await,
-        Err(error) => evidence.keep(&format!("{}.txt", cluster.name()), error.to_string()),
+        Err(error) => evidence.keep(&format!("{}.txt", cluster.name), error.to_string()),
     }
 }
 

@@ -33,7 +33,7 @@ impl RuntimeCluster {
         });
         cluster.apply(&namespace.to_string()).await?;
         Ok(Self {
-            api: Client::with(cluster.kubeconfig()).await?,
+            api: Client::with(&cluster.kubeconfig).await?,
             kubeconfig: cluster.direct_kubeconfig().await?,
             cluster,
         })
@@ -48,7 +48,7 @@ impl RuntimeCluster {
     /// Waits until the copy of a source has the content of an object of KCP.
     pub(crate) async fn has(&self, source: Source, original: &Value) -> anyhow::Result<()> {
         let wanted = source.content(original);
-        let what = format!("{} has the {source:?}", self.cluster.name());
+        let what = format!("{} has the {source:?}", self.cluster.name);
         until(&what, DEADLINE, || async {
             let copy = self.copy(source).await?;
             let state = if copy.is_null() {

@@ -41,7 +41,7 @@ impl WatchedRuntime {
         for object in manifests(image, certificates).await? {
             cluster.apply(&object.to_string()).await?;
         }
-        let client = Client::with(cluster.kubeconfig()).await?;
+        let client = Client::with(&cluster.kubeconfig).await?;
         let watcher = Workload {
             client: client.clone(),
             namespace: NAMESPACE,
