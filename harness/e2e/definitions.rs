@@ -68,10 +68,13 @@ mod prelude {
 }
 
 use std::fmt::Display;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use testkit::until::{holds, until};
+use tokio::task::JoinHandle;
 
 /// Longest wait for anything that a scenario expects.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
@@ -92,6 +95,33 @@ pub(crate) async fn consistently<T>(
 ) -> Result<()> {
     let probe = &probe;
     Ok(holds(what, span, move || probe()).await?)
+}
+
+/// Work in a task until its end.
+pub(crate) struct Stream<T> {
+    over: Arc<AtomicBool>,
+    task: JoinHandle<T>,
+}
+
+impl<T: Send + 'static> Stream<T> {
+    /// The work looks at the flag whether it is over.
+    pub(crate) fn spawn<F>(work: impl FnOnce(Arc<AtomicBool>) -> F) -> Self
+    where
+        F: Future<Output = T> + Send + 'static,
+    {
+        let over = Arc::default();
+        let task = tokio::spawn(work(Arc::clone(&over)));
+        Self { over, task }
+    }
+
+    pub(crate) async fn end(self) -> Result<T> {
+        self.over.store(true, Ordering::Relaxed);
+        Ok(self.task.await?)
+    }
+
+    pub(crate) fn abort(self) {
+        self.task.abort();
+    }
 }
 
 /// An error with what was seen, unless it is as expected.

@@ -33,9 +33,8 @@ impl Fixtures {
     pub(crate) async fn prepare(progress: &Progress, setup: &Setup, keep: bool) -> Result<Self> {
         let probe = images::probe(progress).await?;
         let webhook = images::product(progress, Role::Webhook).await?;
-        let binary = images::built_binary(images::Profile::E2e);
         let flags = ["--landscape", LANDSCAPE];
-        let product = Product::printed_by(&binary, &webhook.reference, &flags).await?;
+        let product = Product::printed(&webhook.reference, &flags).await?;
         let identity = Identity::load_or_make()?;
         let run = Run::begin(keep).await?;
         let registry = Box::pin(Registry::start(&run, &setup.registry_image, &identity)).await?;
@@ -44,7 +43,7 @@ impl Fixtures {
         let pushed = registry.push(&webhook, "harness/webhook:1").await?;
         let secret = ["--webhook-image-pull-secret", api::names::PULL_SECRET];
         let flags = [flags, secret].concat();
-        let private_product = Product::printed_by(&binary, &pushed, &flags).await?;
+        let private_product = Product::printed(&pushed, &flags).await?;
         Ok(Self {
             run,
             provider: setup.provider.clone(),

@@ -4,10 +4,9 @@
 //! [`Product::rolled_out`] when all replicas are available, [`intercepts`] when the API server really sends Pods to them and
 //! they come back as expected.
 
-use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
@@ -16,6 +15,7 @@ use crate::definitions::observation::has_all;
 use crate::rollout::Workload;
 use crate::synchronization::webhook_path;
 use clusters::cluster::Cluster;
+use clusters::images;
 use testkit::until::until;
 
 /// What `manifests webhook` printed.
@@ -29,9 +29,9 @@ impl Product {
     ///
     /// # Errors
     /// When it cannot be run, does not end well, or prints no manifests.
-    pub async fn printed_by(binary: &Path, image: &str, flags: &[&str]) -> anyhow::Result<Self> {
+    pub async fn printed(image: &str, flags: &[&str]) -> Result<Self> {
         let arguments = [&["manifests", "webhook", "--image", image], flags].concat();
-        let objects = printed(binary, &arguments).await?;
+        let objects = printed(&arguments).await?;
         Ok(Self { objects })
     }
 
@@ -39,7 +39,7 @@ impl Product {
     ///
     /// # Errors
     /// When the API server refuses an object.
-    pub async fn apply(&self, cluster: &Cluster) -> anyhow::Result<()> {
+    pub async fn apply(&self, cluster: &Cluster) -> Result<()> {
         for object in &self.objects {
             cluster.apply(&object.to_string()).await?;
         }
@@ -50,7 +50,7 @@ impl Product {
     ///
     /// # Errors
     /// When that takes too long.
-    pub async fn rolled_out(&self, cluster: &Cluster) -> anyhow::Result<()> {
+    pub async fn rolled_out(&self, cluster: &Cluster) -> Result<()> {
         let workload = Workload {
             client: Client::new(cluster.client()),
             namespace: api::names::SKR_NAMESPACE,
@@ -61,11 +61,9 @@ impl Product {
 }
 
 /// The objects that the product's binary prints.
-///
-/// # Errors
-/// When it cannot be run, does not end well, or prints no manifests.
-pub(crate) async fn printed(binary: &Path, arguments: &[&str]) -> anyhow::Result<Vec<Value>> {
-    let output = Command::new(binary).args(arguments).output().await;
+pub(crate) async fn printed(arguments: &[&str]) -> Result<Vec<Value>> {
+    let binary = images::built_binary(images::Profile::E2e);
+    let output = Command::new(&binary).args(arguments).output().await;
     let output = output.with_context(|| format!("run {}", binary.display()))?;
     ensure!(output.status.success(), "{arguments:?}: {output:?}");
     let mut objects: Vec<Value> = serde_saphyr::from_multiple(&String::from_utf8(output.stdout)?)?;
@@ -83,7 +81,7 @@ pub async fn intercepts(
     namespace: &str,
     template: &Value,
     expected: &Value,
-) -> anyhow::Result<()> {
+) -> Result<()> {
     let client = Client::new(cluster.client());
     let mut pod = template.clone();
     pod["kind"] = json!("Pod");
@@ -100,7 +98,7 @@ pub async fn intercepts(
 ///
 /// # Errors
 /// When the API server refuses.
-pub async fn unregister(cluster: &Cluster) -> anyhow::Result<()> {
+pub async fn unregister(cluster: &Cluster) -> Result<()> {
     let client = Client::new(cluster.client());
     client.delete(&webhook_path()).await
 }

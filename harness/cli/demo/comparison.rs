@@ -158,8 +158,7 @@ impl Environment {
     }
 
     async fn install(&self, manifest: &str, workload: &Workload) -> anyhow::Result<()> {
-        let binary = images::built_binary(images::Profile::E2e);
-        let product = Product::printed_by(&binary, &self.product.reference, &[]).await?;
+        let product = Product::printed(&self.product.reference, &[]).await?;
         product.apply(&self.cluster).await?;
         product.rolled_out(&self.cluster).await?;
         let object: Value = serde_saphyr::from_str(manifest)?;

@@ -11,13 +11,12 @@ use serde_json::json;
 
 use clusters::cluster::{Cluster, ClusterOptions};
 use clusters::evidence::Evidence;
-use clusters::images;
 use clusters::progress::Progress;
 use clusters::registry::Registry;
 use clusters::setup::Setup;
 
+pub(crate) use super::webhook::TRUST_BUNDLE;
 use super::webhook::{DEPLOYMENT, NAMESPACE, Webhook, sources, usual_configuration};
-pub(crate) use super::webhook::{SIGNER, TRUST_BUNDLE};
 use crate::client::{Client, Write};
 use crate::definitions::object::path;
 use crate::fixtures::Fixtures;
@@ -106,15 +105,14 @@ impl Admission {
         self.product.rolled_out(&self.cluster).await?;
         let webhook = self.webhook();
         webhook.configure(usual_configuration()?).await?;
-        webhook.knows_pull_secret(Some(&secret)).await?;
+        webhook.knows_pull_secret(&secret).await?;
         webhook.knows_trust_bundle(self.serves_trust_bundles).await
     }
 
     /// Installs the product as `manifests` prints it without the flag `--landscape`.
     pub(crate) async fn install_without_landscape(&self) -> Result<()> {
-        let binary = images::built_binary(images::Profile::E2e);
         let image = &self.fixtures.webhook.reference;
-        let product = Product::printed_by(&binary, image, &[]).await?;
+        let product = Product::printed(image, &[]).await?;
         product.apply(&self.cluster).await?;
         product.rolled_out(&self.cluster).await
     }
@@ -140,25 +138,25 @@ impl Admission {
     async fn uses(&self, object: &ObjectRef) -> Result<()> {
         let webhook = self.webhook();
         let in_namespace = object.namespace.as_deref() == Some(NAMESPACE);
-        let exists = async || self.client.find(&path(&self.client, object).await?).await;
+        let found = async || self.client.find(&path(&self.client, object).await?).await;
         match (object.kind.as_str(), object.name.as_str()) {
-            ("ConfigMap", api::names::CONFIG_MAP) if in_namespace && exists().await?.is_some() => {
+            ("ConfigMap", api::names::CONFIG_MAP) if in_namespace && !found().await?.is_null() => {
                 webhook.configure(usual_configuration()?).await?;
                 // A replica that started without a configuration was not ready.
                 self.product.rolled_out(&self.cluster).await
             }
             ("Secret", api::names::PULL_SECRET) if in_namespace => {
-                webhook.knows_pull_secret(exists().await?.as_ref()).await
+                webhook.knows_pull_secret(&found().await?).await
             }
             ("ClusterTrustBundle", TRUST_BUNDLE) => {
-                let present = exists().await?.is_some();
+                let present = !found().await?.is_null();
                 webhook.knows_trust_bundle(present).await
             }
             ("Deployment", DEPLOYMENT) if in_namespace => {
                 self.product.rolled_out(&self.cluster).await
             }
             ("Namespace", name) => {
-                let found = exists().await?.unwrap_or_default();
+                let found = found().await?;
                 let annotations = &found["metadata"]["annotations"];
                 let keys = [api::ALL_KEY, api::Feature::FipsMode.key()];
                 let fips = keys.iter().any(|key| annotations[key] == "true");

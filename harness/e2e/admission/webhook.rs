@@ -112,14 +112,14 @@ impl Webhook {
     }
 
     pub(crate) async fn write_configuration(&self, document: &str) -> Result<Answer> {
-        let object = config_map(document);
+        let object = config_map(NAMESPACE, document);
         self.client.write(Write::Apply, &object).await?.good()
     }
 
-    /// Waits until every replica uses the pull Secret as it is now. Without credentials for the image, only an unknown
-    /// Secret is named, just in case.
-    pub(crate) async fn knows_pull_secret(&self, secret: Option<&Value>) -> Result<()> {
-        let is_valid = secret.is_some_and(has_credentials);
+    /// Waits until every replica uses the pull Secret as it is now, null if it is absent. Without credentials for the image,
+    /// only an unknown Secret is named, just in case.
+    pub(crate) async fn knows_pull_secret(&self, secret: &Value) -> Result<()> {
+        let is_valid = has_credentials(secret);
         let pod = opted_in(api::Feature::PullSecret, "no-credentials.test/x");
         self.each("the pull Secret is known", async |replica| {
             let response = replica.review("default", &pod).await?;
@@ -127,7 +127,7 @@ impl Webhook {
             let is_invalid = warnings.contains("not a valid docker configuration");
             let is_absent = !response["patch"].is_null();
             let seen = (is_absent, !is_absent && is_invalid);
-            let expected = (secret.is_none(), secret.is_some() && !is_valid);
+            let expected = (secret.is_null(), !secret.is_null() && !is_valid);
             check(seen == expected, response)
         })
         .await
@@ -244,11 +244,29 @@ pub fn usual_configuration() -> Result<Value> {
     Ok(serde_json::from_str(&text)?)
 }
 
-fn config_map(document: &str) -> Value {
+pub(crate) fn config_map(namespace: &str, document: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": { "name": api::names::CONFIG_MAP, "namespace": NAMESPACE },
+        "metadata": { "name": api::names::CONFIG_MAP, "namespace": namespace },
         "data": { (api::names::CONFIG_KEY): document },
+    })
+}
+
+/// With `data`, not `stringData`: what is stored can then be compared with what was sent.
+pub(crate) fn pull_secret(namespace: &str, docker_config: &Value) -> Value {
+    let docker_config = BASE64.encode(docker_config.to_string());
+    json!({
+        "apiVersion": "v1", "kind": "Secret", "type": api::names::DOCKER_CONFIG_TYPE,
+        "metadata": { "name": api::names::PULL_SECRET, "namespace": namespace },
+        "data": { (api::names::DOCKER_CONFIG_KEY): docker_config },
+    })
+}
+
+pub(crate) fn trust_bundle(pem: &str) -> Value {
+    json!({
+        "apiVersion": "certificates.k8s.io/v1beta1", "kind": "ClusterTrustBundle",
+        "metadata": { "name": TRUST_BUNDLE },
+        "spec": { "signerName": "rt-bootstrapper-k3d.test/ctb", "trustBundle": pem },
     })
 }
 
@@ -261,26 +279,18 @@ pub fn sources(mut docker_config: Value, authority_pem: &str) -> Result<[Value; 
     for host in ["ghcr.io", "private.me"] {
         docker_config["auths"][host] = json!({ "username": "user", "password": "password" });
     }
-    let docker_config = BASE64.encode(docker_config.to_string());
-    let secret = json!({
-        "apiVersion": "v1", "kind": "Secret", "type": api::names::DOCKER_CONFIG_TYPE,
-        "metadata": { "name": api::names::PULL_SECRET, "namespace": NAMESPACE },
-        "data": { (api::names::DOCKER_CONFIG_KEY): docker_config },
-    });
-    let bundle = json!({
-        "apiVersion": "certificates.k8s.io/v1beta1", "kind": "ClusterTrustBundle",
-        "metadata": { "name": TRUST_BUNDLE },
-        "spec": { "signerName": SIGNER, "trustBundle": authority_pem },
-    });
     let configuration = usual_configuration()?.to_string();
-    Ok([config_map(&configuration), secret, bundle])
+    Ok([
+        config_map(NAMESPACE, &configuration),
+        pull_secret(NAMESPACE, &docker_config),
+        trust_bundle(authority_pem),
+    ])
 }
 
 /// Name of the landscape that the webhook runs in.
 pub const LANDSCAPE: &str = "test-landscape";
 /// Name of the trust bundle in the usual configuration.
 pub const TRUST_BUNDLE: &str = "rt-bootstrapper-k3d.test:ctb:1";
-pub(crate) const SIGNER: &str = "rt-bootstrapper-k3d.test/ctb";
 /// Volume of the trust bundle in the usual configuration.
 pub(crate) const VOLUME: &str = "rt-bootstrapper-certs";
 /// Namespace of the webhook.
