@@ -1,8 +1,7 @@
 //! The product in a cluster, installed as a user would: what `manifests webhook` prints is applied.
 //!
-//! Three moments are three functions, each later than the one before: [`Product::apply`] returns when the objects are stored,
-//! [`Product::rolled_out`] when all replicas are available, [`intercepts`] when the API server really sends Pods to them and
-//! they come back as expected.
+//! [`install`] returns when all replicas are available, [`intercepts`] when the API server really sends Pods to them and they
+//! come back as expected.
 
 use std::time::Duration;
 
@@ -18,46 +17,38 @@ use clusters::cluster::Cluster;
 use clusters::images;
 use testkit::until::until;
 
-/// What `manifests webhook` printed.
-#[derive(Debug, Clone)]
-pub struct Product {
-    objects: Vec<Value>,
+/// What `manifests webhook` prints for an image, with further flags.
+///
+/// # Errors
+/// When the binary cannot be run, does not end well, or prints no manifests.
+pub async fn webhook(image: &str, flags: &[&str]) -> Result<Vec<Value>> {
+    printed(&[&["manifests", "webhook", "--image", image], flags].concat()).await
 }
 
-impl Product {
-    /// What the product's binary prints for an image, with further flags of `manifests webhook`.
-    ///
-    /// # Errors
-    /// When it cannot be run, does not end well, or prints no manifests.
-    pub async fn printed(image: &str, flags: &[&str]) -> Result<Self> {
-        let arguments = [&["manifests", "webhook", "--image", image], flags].concat();
-        let objects = printed(&arguments).await?;
-        Ok(Self { objects })
-    }
+/// Applies the manifests of the webhook and waits until its Deployment is rolled out.
+///
+/// # Errors
+/// When the API server refuses an object, or the rollout takes too long.
+pub async fn install(cluster: &Cluster, manifests: &[Value]) -> Result<()> {
+    apply(cluster, manifests).await?;
+    rolled_out(cluster).await
+}
 
-    /// Applies everything.
-    ///
-    /// # Errors
-    /// When the API server refuses an object.
-    pub async fn apply(&self, cluster: &Cluster) -> Result<()> {
-        for object in &self.objects {
-            cluster.apply(&object.to_string()).await?;
-        }
-        Ok(())
-    }
+/// Waits until the Deployment of the webhook is rolled out.
+pub(crate) async fn rolled_out(cluster: &Cluster) -> Result<()> {
+    let workload = Workload {
+        client: Client::new(cluster.client()),
+        namespace: api::names::SKR_NAMESPACE,
+        name: api::runtimes::WEBHOOK_DEPLOYMENT,
+    };
+    workload.is_rolled_out().await
+}
 
-    /// Waits until its Deployment is rolled out.
-    ///
-    /// # Errors
-    /// When that takes too long.
-    pub async fn rolled_out(&self, cluster: &Cluster) -> Result<()> {
-        let workload = Workload {
-            client: Client::new(cluster.client()),
-            namespace: api::names::SKR_NAMESPACE,
-            name: api::runtimes::WEBHOOK_DEPLOYMENT,
-        };
-        workload.is_rolled_out().await
+pub(crate) async fn apply(cluster: &Cluster, objects: &[Value]) -> Result<()> {
+    for object in objects {
+        cluster.apply(&object.to_string()).await?;
     }
+    Ok(())
 }
 
 /// The objects that the product's binary prints.

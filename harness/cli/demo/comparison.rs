@@ -20,7 +20,7 @@ use clusters::registry::{Identity, Registry};
 use clusters::run::Run;
 use clusters::setup::Setup;
 use clusters::workspace;
-use e2e::install::{self, Product};
+use e2e::install;
 use e2e::landscape::{Content, Place, Scenario, Workload, differences, objects, placed, shown};
 use testkit::until::until;
 
@@ -158,9 +158,8 @@ impl Environment {
     }
 
     async fn install(&self, manifest: &str, workload: &Workload) -> anyhow::Result<()> {
-        let product = Product::printed(&self.product.reference, &[]).await?;
-        product.apply(&self.cluster).await?;
-        product.rolled_out(&self.cluster).await?;
+        let manifests = install::webhook(&self.product.reference, &[]).await?;
+        install::install(&self.cluster, &manifests).await?;
         let object: Value = serde_saphyr::from_str(manifest)?;
         let expected = placed(&workload.expect.pod, &self.registry.host());
         let template = &object["spec"]["template"];

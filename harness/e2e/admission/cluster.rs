@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, ensure};
 use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use clusters::cluster::{Cluster, ClusterOptions};
 use clusters::evidence::Evidence;
@@ -20,7 +20,7 @@ use super::webhook::{DEPLOYMENT, NAMESPACE, Webhook, sources, usual_configuratio
 use crate::client::{Client, Write};
 use crate::definitions::object::path;
 use crate::fixtures::Fixtures;
-use crate::install::Product;
+use crate::install;
 use crate::runner::{Environments, Selection, diagnosed};
 use crate::scenario::{Cluster as Which, Environment, ObjectRef};
 
@@ -29,7 +29,6 @@ pub struct Admission {
     fixtures: Arc<Fixtures>,
     pub(crate) cluster: Cluster,
     client: Client,
-    pub(crate) product: Product,
     serves_trust_bundles: bool,
 }
 
@@ -44,7 +43,7 @@ pub async fn start(progress: &Progress, _: &Selection, keep: bool) -> Result<Arc
     let start = fixtures.cluster(ClusterOptions::new("features"));
     let cluster = progress.show("start the cluster", start).await?;
     let product = fixtures.product.clone();
-    let install = Admission::on(cluster, fixtures, product, true);
+    let install = Admission::on(cluster, fixtures, &product, true);
     let admission = progress.show("install the product", install).await?;
     Ok(Arc::new(admission))
 }
@@ -63,17 +62,16 @@ impl Admission {
     async fn on(
         cluster: Cluster,
         fixtures: Arc<Fixtures>,
-        product: Product,
+        product: &[Value],
         serves_trust_bundles: bool,
     ) -> Result<Self> {
         let admission = Self {
             fixtures,
             client: Client::with(cluster.kubeconfig()).await?,
             cluster,
-            product,
             serves_trust_bundles,
         };
-        let installed = admission.install().await;
+        let installed = admission.install(product).await;
         if installed.is_err() {
             let evidence = Evidence::of("admission", "install the product")?;
             admission.diagnose(evidence.folder()).await;
@@ -87,11 +85,11 @@ impl Admission {
         let options = ClusterOptions::new("features-without-bundles").without_trust_bundles();
         let fixtures = Arc::clone(&self.fixtures);
         let cluster = fixtures.cluster_without_product(options).await?;
-        let product = fixtures.private_product.clone();
+        let product = &self.fixtures.private_product;
         Self::on(cluster, fixtures, product, false).await
     }
 
-    async fn install(&self) -> Result<()> {
+    async fn install(&self, product: &[Value]) -> Result<()> {
         let identity = self.registry().identity();
         let docker_config = serde_json::from_str(&identity.docker_config())?;
         let [configuration, secret, bundle] = sources(docker_config, &identity.ca_pem)?;
@@ -101,8 +99,7 @@ impl Admission {
         for object in first.into_iter().chain(bundle) {
             self.client.write(Write::Apply, object).await?.good()?;
         }
-        self.product.apply(&self.cluster).await?;
-        self.product.rolled_out(&self.cluster).await?;
+        install::install(&self.cluster, product).await?;
         let webhook = self.webhook();
         webhook.configure(usual_configuration()?).await?;
         webhook.knows_pull_secret(&secret).await?;
@@ -112,19 +109,15 @@ impl Admission {
     /// Installs the product as `manifests` prints it without the flag `--landscape`.
     pub(crate) async fn install_without_landscape(&self) -> Result<()> {
         let image = &self.fixtures.webhook.reference;
-        let product = Product::printed(image, &[]).await?;
-        product.apply(&self.cluster).await?;
-        product.rolled_out(&self.cluster).await
+        let manifests = install::webhook(image, &[]).await?;
+        install::install(&self.cluster, &manifests).await
     }
 
     /// Removes what is not kept. A scenario's own environment ends like the shared one.
     pub(crate) async fn stop(this: Arc<Self>) -> Result<()> {
         let this = Arc::into_inner(this).context("the environment is still used")?;
         this.cluster.stop().await?;
-        match Arc::into_inner(this.fixtures) {
-            Some(fixtures) => fixtures.remove().await,
-            None => Ok(()),
-        }
+        this.fixtures.release().await
     }
 
     pub(crate) fn registry(&self) -> &Registry {
@@ -132,7 +125,8 @@ impl Admission {
     }
 
     fn webhook(&self) -> Webhook {
-        Webhook::new(self.client.clone())
+        let client = self.client.clone();
+        Webhook { client }
     }
 
     async fn uses(&self, object: &ObjectRef) -> Result<()> {
@@ -143,18 +137,15 @@ impl Admission {
             ("ConfigMap", api::names::CONFIG_MAP) if in_namespace && !found().await?.is_null() => {
                 webhook.configure(usual_configuration()?).await?;
                 // A replica that started without a configuration was not ready.
-                self.product.rolled_out(&self.cluster).await
+                install::rolled_out(&self.cluster).await
             }
             ("Secret", api::names::PULL_SECRET) if in_namespace => {
                 webhook.knows_pull_secret(&found().await?).await
             }
             ("ClusterTrustBundle", TRUST_BUNDLE) => {
-                let present = !found().await?.is_null();
-                webhook.knows_trust_bundle(present).await
+                webhook.knows_trust_bundle(!found().await?.is_null()).await
             }
-            ("Deployment", DEPLOYMENT) if in_namespace => {
-                self.product.rolled_out(&self.cluster).await
-            }
+            ("Deployment", DEPLOYMENT) if in_namespace => install::rolled_out(&self.cluster).await,
             ("Namespace", name) => {
                 let found = found().await?;
                 let annotations = &found["metadata"]["annotations"];

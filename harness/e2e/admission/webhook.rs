@@ -28,10 +28,6 @@ pub(crate) struct Replica {
 }
 
 impl Webhook {
-    pub(crate) fn new(client: Client) -> Self {
-        Self { client }
-    }
-
     /// Its Pods, also those that are being deleted.
     pub(crate) async fn pods(&self) -> Result<Vec<Value>> {
         let path = format!("/api/v1/namespaces/{NAMESPACE}/pods?labelSelector={SELECTOR}");

@@ -113,10 +113,7 @@ impl Clusters {
         for cluster in [self.kcp.cluster, one.cluster, two.cluster] {
             cluster.stop().await?;
         }
-        match Arc::into_inner(self.fixtures) {
-            Some(fixtures) => fixtures.remove().await,
-            None => Ok(()),
-        }
+        self.fixtures.release().await
     }
 
     /// The cluster of a Runtime.

@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 use super::control_plane::ControlPlane;
 use crate::admission::cluster::TRUST_BUNDLE;
 use crate::definitions::{check, eventually};
-use crate::install::printed;
+use crate::install::{self, apply, printed};
 use crate::rollout::{Workload, kill};
 
 /// The images, and what is installed.
@@ -56,7 +56,7 @@ impl Controller {
 
     /// The manifests of the webhook, as KIM installs them.
     pub(crate) async fn webhook(&self) -> Result<Vec<Value>> {
-        printed(&["manifests", "webhook", "--image", &self.webhook_image]).await
+        install::webhook(&self.webhook_image, &[]).await
     }
 
     /// Installs the controller like this, and waits until a replica leads. It does nothing where it runs like this.
@@ -72,9 +72,7 @@ impl Controller {
         *installed = None;
         let mut objects = printed(&["crds"]).await?;
         objects.extend(self.manifests(installation).await?);
-        for object in &objects {
-            kcp.cluster.apply(&object.to_string()).await?;
-        }
+        apply(&kcp.cluster, &objects).await?;
         if installation.without_direct {
             for kind in ["rolebindings", "roles"] {
                 let path = format!(

@@ -101,7 +101,7 @@ impl RuntimeCluster {
     pub(crate) async fn uses(&self, source: Source, original: &Value) -> Result<()> {
         let (feature, image, expected) = source.probe(original)?;
         let draft = opted_in(feature, &image);
-        let webhook = Webhook::new(self.api.clone());
+        let webhook = self.webhook();
         eventually("the webhook uses the content", async || {
             let replicas = webhook.replicas().await?;
             ensure!(!replicas.is_empty(), "no replica");
@@ -126,10 +126,15 @@ impl RuntimeCluster {
         Ok(counted.iter().sum())
     }
 
+    fn webhook(&self) -> Webhook {
+        let client = self.api.clone();
+        Webhook { client }
+    }
+
     /// Names and UIDs of the Pods of the webhook.
     pub(crate) async fn webhook_pods(&self) -> Result<Value> {
         let mut uids = json!({});
-        for pod in Webhook::new(self.api.clone()).pods().await? {
+        for pod in self.webhook().pods().await? {
             let metadata = &pod["metadata"];
             if metadata["deletionTimestamp"].is_null() {
                 uids[metadata["name"].to_string()] = metadata["uid"].clone();

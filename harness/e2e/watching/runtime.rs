@@ -14,7 +14,7 @@ use crate::client::{Answer, Client};
 use crate::definitions::eventually;
 use crate::definitions::pod::restarts;
 use crate::gateway::{Certificates, HOST};
-use crate::install::printed;
+use crate::install::{apply, printed};
 use crate::rollout::{Workload, kill};
 use clusters::cluster::Cluster;
 use clusters::evidence::Evidence;
@@ -37,9 +37,7 @@ impl WatchedRuntime {
         let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": namespace });
         cluster.apply(&namespace.to_string()).await?;
         cluster.apply(include_str!("kyma.yaml")).await?;
-        for object in manifests(image, certificates).await? {
-            cluster.apply(&object.to_string()).await?;
-        }
+        apply(&cluster, &manifests(image, certificates).await?).await?;
         let client = Client::with(cluster.kubeconfig()).await?;
         let watcher = Workload {
             client: client.clone(),
@@ -182,19 +180,11 @@ async fn manifests(image: &str, certificates: &Certificates) -> Result<Vec<Value
     let [list, folder] = [&list, folder.path()].map(|it| it.to_str().unwrap_or_default());
     let heartbeat = format!("--heartbeat-interval={}s", HEARTBEAT_INTERVAL.as_secs());
     let follow_up = format!("--follow-up-delay={}s", FOLLOW_UP_DELAY.as_secs());
-    let arguments = [
-        ["manifests", "watcher", "--kcp-addr", HOST].as_slice(),
-        &[
-            "--image",
-            image,
-            "--watchers-file",
-            list,
-            "--cert-dir",
-            folder,
-        ],
-        &["--", &heartbeat, &follow_up],
-    ];
-    printed(&arguments.concat()).await
+    let command = format!(
+        "manifests watcher --kcp-addr {HOST} --image {image} --watchers-file {list} --cert-dir {folder} \
+         -- {heartbeat} {follow_up}"
+    );
+    printed(&command.split(' ').collect::<Vec<_>>()).await
 }
 
 fn configuration_path() -> String {
