@@ -14,7 +14,7 @@ use crate::load::{CLOSED_LOOP, Client, Server, latencies};
 use crate::report::{Bound, Row, Table};
 use crate::statistics::Estimate;
 
-pub(crate) async fn measure(bench: &Bench<'_>) -> anyhow::Result<Table> {
+pub(crate) async fn measure(bench: &Bench) -> anyhow::Result<Table> {
     let systems = Systems::start(bench).await?;
     let mut cases = Vec::new();
     for (size, kind) in CASES {
@@ -61,7 +61,7 @@ impl Comparison {
     /// In a closed loop the costs; at a fixed rate the median and the 99th percentile of the latency in
     /// milliseconds.
     async fn measure(
-        bench: &Bench<'_>,
+        bench: &Bench,
         systems: &Systems<'_>,
         case: &Case,
         (requests, rate): (u32, u32),
@@ -103,7 +103,7 @@ impl Comparison {
         Ok(Row::new([name.to_owned(), ratio, baseline?, webhook?]))
     }
 
-    fn cpu_row(&self, bench: &Bench<'_>, case: &Case) -> anyhow::Result<Row> {
+    fn cpu_row(&self, bench: &Bench, case: &Case) -> anyhow::Result<Row> {
         let (full, quick) = match (case.size, case.kind) {
             (Size::Typical, Kind::AllFeatures) => (Some(1.9), 4.0),
             (Size::Large, _) => (None, 6.0),

@@ -18,13 +18,12 @@ use crate::load::{Server, Target};
 use crate::process::Program;
 use crate::report::{Effort, Options};
 use clusters::images::{self, Profile};
-use clusters::progress::Progress;
+use clusters::progress;
 use clusters::workspace;
 use testkit::pki::Authority;
 use testkit::until::until;
 
-pub(crate) struct Bench<'a> {
-    pub(crate) progress: &'a Progress,
+pub(crate) struct Bench {
     pub(crate) effort: Effort,
     /// The core of the system under test. The load generator and everything else have the other one.
     pub(crate) core: usize,
@@ -33,23 +32,20 @@ pub(crate) struct Bench<'a> {
     baseline: PathBuf,
 }
 
-impl<'a> Bench<'a> {
+impl Bench {
     /// The bench in the second process, which [`run_pinned`] starts.
-    pub(crate) fn new(progress: &'a Progress, options: &Options) -> anyhow::Result<Self> {
+    pub(crate) fn new(options: &Options) -> anyhow::Result<Self> {
         let profile = profile(options.effort);
-        let built = workspace::target().join(TARGET).join(profile.name());
         Ok(Self {
-            progress,
             effort: options.effort,
             core: options.core.context("no core for the system under test")?,
             product: images::built_binary(profile),
-            baseline: built.join("examples/baseline"),
+            baseline: images::built(profile).join("examples/baseline"),
         })
     }
 
     pub(crate) async fn start_baseline(&self, authority: &Authority) -> anyhow::Result<Server> {
-        let program = Program::new(self, "baseline")?;
-        program.write_certificate(authority, &[])?;
+        let program = Program::with_certificate(self, "baseline", authority, None)?;
         let (address, files) = (program.address, ["tls.crt", "tls.key"]);
         let [certificate, key] = files.map(|name| program.file(name));
         let process = program.start_as(&self.baseline, &[address.to_string(), certificate, key])?;
@@ -62,15 +58,18 @@ impl<'a> Bench<'a> {
 
 /// Builds what is measured, then runs this command again on the core of the load generator; for a full run as a release
 /// build, since a generator of a development build would be measured itself.
-pub(crate) async fn run_pinned(progress: &Progress, options: &Options) -> anyhow::Result<Outcome> {
+pub(crate) async fn run_pinned(options: &Options) -> anyhow::Result<Outcome> {
     let [system, load] = allowed_cores()?;
-    images::binary(progress, profile(options.effort)).await?;
-    build_baseline(progress, profile(options.effort)).await?;
+    let profile = profile(options.effort);
+    images::binary(profile).await?;
+    images::build(profile, &["-p", "serve", "--example", "baseline"]).await?;
     let mut harness = std::env::current_exe()?;
     if !options.effort.quick {
         harness = workspace::target().join("release/harness");
-        let mut build = cargo("build --release --locked -p harness --bin harness");
-        progress.run("build the harness", &mut build).await?;
+        let mut build = Command::new("cargo");
+        build.current_dir(workspace::root());
+        build.args("build --release --locked -p harness --bin harness".split(' '));
+        progress::run("build the harness", &mut build).await?;
     }
     // Other processes, the threads of an API server above all, get what is left. A user who may not raise a priority gets
     // a warning of `nice`. Programs inherit the priority.
@@ -93,27 +92,6 @@ pub(crate) async fn run_pinned(progress: &Progress, options: &Options) -> anyhow
 
 fn profile(effort: Effort) -> Profile {
     effort.choose(Profile::Release, Profile::E2e)
-}
-
-fn cargo(arguments: &str) -> Command {
-    let mut cargo = Command::new("cargo");
-    cargo.current_dir(workspace::root());
-    cargo.args(arguments.split(' '));
-    cargo
-}
-
-/// Built with the target and flags of the product, so that only the work differs.
-async fn build_baseline(progress: &Progress, profile: Profile) -> anyhow::Result<()> {
-    let profile = profile.name();
-    let mut cargo = cargo(&format!(
-        "build --profile {profile} --locked -p serve --example baseline --target {TARGET}"
-    ));
-    let flags = "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS";
-    cargo.env(flags, "-C target-feature=+crt-static");
-    // Either would win over the line above.
-    cargo.env_remove("RUSTFLAGS");
-    cargo.env_remove("CARGO_ENCODED_RUSTFLAGS");
-    progress.run("build the baseline server", &mut cargo).await
 }
 
 fn allowed_cores() -> anyhow::Result<[usize; 2]> {
@@ -157,4 +135,3 @@ async fn git(arguments: &[&str]) -> anyhow::Result<String> {
 }
 
 const PATIENCE: Duration = Duration::from_secs(30);
-const TARGET: &str = "x86_64-unknown-linux-gnu";

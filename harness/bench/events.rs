@@ -9,28 +9,15 @@ mod kcp;
 mod listener;
 mod watcher;
 
-use clap::{Args, ValueEnum};
+use clap::ValueEnum;
 
 pub(crate) use self::listener::{OperatorArgs, operate};
 use crate::environment::Bench;
-use crate::report::{Options, Table};
-
-/// How to measure events.
-#[derive(Debug, Clone, Args)]
-pub struct EventsArgs {
-    #[command(flatten)]
-    pub(crate) options: Options,
-    /// Parts to measure; all by default.
-    #[arg(long, value_delimiter = ',', value_enum)]
-    pub(crate) parts: Vec<Part>,
-    /// How often the watcher is killed; a tenth of it in a quick run.
-    #[arg(long, default_value_t = 1_000)]
-    kills: u32,
-}
+use crate::report::Table;
 
 /// A part that is measured on its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Part {
+pub enum Part {
     /// The latency of a review while KCP is up, refuses and hangs.
     Admission,
     /// From the review to the operator.
@@ -43,16 +30,12 @@ pub(crate) enum Part {
     Outage,
 }
 
-pub(crate) async fn measure(
-    bench: &Bench<'_>,
-    arguments: &EventsArgs,
-    part: Part,
-) -> anyhow::Result<Table> {
+pub(crate) async fn measure(bench: &Bench, part: Part) -> anyhow::Result<Table> {
     match part {
         Part::Admission => Box::pin(delivery::admission(bench)).await,
         Part::Delivery => Box::pin(delivery::delivery(bench)).await,
         Part::Listener => Box::pin(listener::measure(bench)).await,
-        Part::Kills => Box::pin(failures::kills(bench, arguments.kills)).await,
+        Part::Kills => Box::pin(failures::kills(bench)).await,
         Part::Outage => Box::pin(failures::outage(bench)).await,
     }
 }

@@ -8,31 +8,15 @@ mod rounds;
 mod scenarios;
 mod testbed;
 
-use clap::{Args, ValueEnum};
+use clap::ValueEnum;
 
 use self::testbed::Settings;
 use crate::environment::Bench;
-use crate::report::{Options, Table};
-
-/// How to measure the fan-out.
-#[derive(Debug, Clone, Args)]
-pub struct FanoutArgs {
-    #[command(flatten)]
-    pub(crate) options: Options,
-    /// Parts to measure; all by default, `changes` in a quick run.
-    #[arg(long, value_delimiter = ',', value_enum)]
-    pub(crate) parts: Vec<Part>,
-    /// Runtimes of all parts but `large` and `kills`, which have the double and a fifth of them; 200 in a quick run.
-    #[arg(long)]
-    runtimes: Option<usize>,
-    /// How often the controller is killed during a change; a tenth of it in a quick run.
-    #[arg(long, default_value_t = 100)]
-    kills: u32,
-}
+use crate::report::Table;
 
 /// Scenarios that follow one another; each part starts with an empty control plane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Part {
+pub enum Part {
     /// Cold start and changes.
     Changes,
     /// The same with the settings of a landscape, as far as one machine can have them.
@@ -45,22 +29,17 @@ pub(crate) enum Part {
     Kills,
 }
 
-pub(crate) async fn measure(
-    bench: &Bench<'_>,
-    arguments: &FanoutArgs,
-    part: Part,
-) -> anyhow::Result<Table> {
-    let default = bench.effort.choose(5_000, 200);
-    let runtimes = arguments.runtimes.unwrap_or(default);
+pub(crate) async fn measure(bench: &Bench, part: Part) -> anyhow::Result<Table> {
     let settings = Settings {
-        runtimes: match part {
-            Part::Large => runtimes * 2,
+        runtimes: match (bench.effort.quick, part) {
+            (true, Part::Large) => 400,
+            (true, _) => 200,
+            (false, Part::Large) => 10_000,
             // Many more than are connected to at once, or every kill would hit the same moment.
-            Part::Kills if !bench.effort.quick => runtimes / 5,
-            _ => runtimes,
+            (false, Part::Kills) => 1_000,
+            (false, _) => 5_000,
         },
         production: part == Part::Production,
     };
-    let kills = usize::try_from(bench.effort.count(arguments.kills))?;
-    Box::pin(scenarios::measure(bench, settings, part, kills)).await
+    Box::pin(scenarios::measure(bench, settings, part)).await
 }

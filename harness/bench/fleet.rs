@@ -29,16 +29,6 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use identity::{Accepted, Identity};
 
-#[derive(Default)]
-pub(crate) struct FleetOptions {
-    pub(crate) runtimes: usize,
-    /// Whether clients authenticate by a certificate; otherwise by a bearer token.
-    pub(crate) client_certificates: bool,
-    /// Whether each runtime has a certificate authority of its own; otherwise one signs the certificates of all.
-    pub(crate) own_authorities: bool,
-    pub(crate) conditions: Conditions,
-}
-
 /// A running fleet; it ends with this handle, and so do its connections.
 pub(crate) struct Fleet {
     shared: Arc<Shared>,
@@ -47,7 +37,7 @@ pub(crate) struct Fleet {
 
 struct Shared {
     port: u16,
-    client_certificates: bool,
+    certificates: bool,
     runtimes: Vec<Runtime>,
     common: Arc<Common>,
     counts: Mutex<Counts>,
@@ -142,25 +132,30 @@ impl Shared {
 }
 
 impl Fleet {
-    /// Starts the runtimes, which have Namespaces and no other objects.
-    pub(crate) async fn start(options: FleetOptions) -> anyhow::Result<Self> {
+    /// Starts the runtimes, which have Namespaces and no other objects. With `certificates` each has an authority of its
+    /// own, by whose certificates clients authenticate; otherwise one authority signs for all, and clients have tokens.
+    pub(crate) async fn start(
+        runtimes: usize,
+        certificates: bool,
+        conditions: &Conditions,
+    ) -> anyhow::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0)).await?;
         let common = Arc::<Common>::default();
         let authority = || pki::Authority::new("runtimes").map(Arc::new);
         let shared_authority = authority()?;
         let runtime = |number| {
             let mut signer = Arc::clone(&shared_authority);
-            if options.own_authorities {
+            if certificates {
                 signer = authority()?;
             }
             let (identity, common) = (Identity::new(number, signer)?, Arc::clone(&common));
-            anyhow::Ok(Runtime::new(common, number, identity, &options.conditions))
+            anyhow::Ok(Runtime::new(common, number, identity, conditions))
         };
-        let numbers = 0..u32::try_from(options.runtimes)?;
+        let numbers = 0..u32::try_from(runtimes)?;
         let runtimes: anyhow::Result<Vec<Runtime>> = numbers.map(runtime).collect();
         let shared = Arc::new(Shared {
             port: listener.local_addr()?.port(),
-            client_certificates: options.client_certificates,
+            certificates,
             runtimes: runtimes?,
             common,
             counts: Mutex::default(),
@@ -174,13 +169,12 @@ impl Fleet {
         })
     }
 
-    /// All runtimes with their kubeconfigs. With client certificates each call creates new ones, which replace those before.
+    /// All runtimes with their kubeconfigs. With certificates each call creates new ones, which replace those before.
     pub(crate) fn members(&self) -> anyhow::Result<Vec<Member>> {
         let shared = &self.shared;
         let member = |(number, runtime): (usize, &Runtime)| {
             let (identity, accepted) = (&runtime.identity, &mut runtime.state().accepted);
-            let certificate = shared.client_certificates;
-            let kubeconfig = identity.kubeconfig(shared.port, certificate, accepted)?;
+            let kubeconfig = identity.kubeconfig(shared.port, shared.certificates, accepted)?;
             Ok(Member { number, kubeconfig })
         };
         shared.runtimes.iter().enumerate().map(member).collect()

@@ -17,20 +17,20 @@ mod statistics;
 use std::process::ExitCode;
 
 use clap::{Subcommand, ValueEnum};
-use clusters::progress::Progress;
 
 use self::environment::{Bench, run_pinned};
-use self::report::{Options, Report};
+use self::report::{Options, PartsArgs, Report};
 
 /// What to measure.
 #[derive(Debug, Clone, Subcommand)]
 pub enum BenchCommand {
     /// The webhook compared with a baseline server: CPU per review, latency, memory, API requests.
     Admission(Options),
-    /// The controller with thousands of simulated runtimes: convergence, requests, CPU, memory.
-    Fanout(fanout::FanoutArgs),
+    /// The controller with thousands of simulated runtimes: convergence, requests, CPU, memory. A quick run measures
+    /// `changes` unless parts are named.
+    Fanout(PartsArgs<fanout::Part>),
     /// The watcher and the listener: latency, cost, capacity, loss after kills and an outage.
-    Events(events::EventsArgs),
+    Events(PartsArgs<events::Part>),
     /// An operator with the listener, as a process of `bench events`.
     #[command(hide = true)]
     Operator(events::OperatorArgs),
@@ -43,7 +43,7 @@ pub type Outcome = (String, ExitCode);
 ///
 /// # Errors
 /// When a program cannot be built or started, responds incorrectly, or ends too early.
-pub async fn run(progress: &Progress, command: &BenchCommand) -> anyhow::Result<Outcome> {
+pub async fn run(command: &BenchCommand) -> anyhow::Result<Outcome> {
     let options = match command {
         BenchCommand::Admission(options) => options,
         BenchCommand::Fanout(arguments) => &arguments.options,
@@ -53,28 +53,26 @@ pub async fn run(progress: &Progress, command: &BenchCommand) -> anyhow::Result<
         }
     };
     if options.core.is_none() {
-        return run_pinned(progress, options).await;
+        return run_pinned(options).await;
     }
-    let bench = Bench::new(progress, options)?;
+    let bench = Bench::new(options)?;
     let mut report = Report::default();
     match command {
         BenchCommand::Fanout(arguments) => {
             let quick = bench.effort.quick.then_some(fanout::Part::Changes);
             for part in chosen(&arguments.parts, quick) {
-                let (section, part) = (
-                    section("fanout", &part),
-                    fanout::measure(&bench, arguments, part),
-                );
-                report.add(&bench, &section, part).await?;
+                let measured = fanout::measure(&bench, part);
+                report
+                    .add(&bench, &section("fanout", &part), measured)
+                    .await?;
             }
         }
         BenchCommand::Events(arguments) => {
             for part in chosen(&arguments.parts, None) {
-                let (section, part) = (
-                    section("events", &part),
-                    events::measure(&bench, arguments, part),
-                );
-                report.add(&bench, &section, part).await?;
+                let measured = events::measure(&bench, part);
+                report
+                    .add(&bench, &section("events", &part), measured)
+                    .await?;
             }
         }
         _ => {

@@ -22,7 +22,7 @@ use clusters::progress::tail;
 use clusters::workspace;
 use testkit::metrics::Samples;
 use testkit::pki::Authority;
-use testkit::pki::rcgen::{CertificateParams, SanType};
+use testkit::pki::rcgen::SanType;
 use testkit::until::{holds, until};
 
 pub(crate) struct Process {
@@ -125,7 +125,7 @@ impl Account {
 
 /// A program with files and ports of its own, which stay the same when it is started again, as in a Pod.
 pub(crate) struct Program<'a> {
-    bench: &'a Bench<'a>,
+    bench: &'a Bench,
     name: &'static str,
     files: TempDir,
     pub(crate) address: SocketAddr,
@@ -134,7 +134,7 @@ pub(crate) struct Program<'a> {
 }
 
 impl<'a> Program<'a> {
-    pub(crate) fn new(bench: &'a Bench<'a>, name: &'static str) -> anyhow::Result<Self> {
+    pub(crate) fn new(bench: &'a Bench, name: &'static str) -> anyhow::Result<Self> {
         Ok(Self {
             bench,
             name,
@@ -149,18 +149,19 @@ impl<'a> Program<'a> {
         self.files.path().join(name).display().to_string()
     }
 
-    /// Writes `ca.crt` of an authority, and `tls.crt` and `tls.key` of a certificate whose common name is the program's.
-    pub(crate) fn write_certificate(
-        &self,
+    /// With `ca.crt` of an authority, and `tls.crt` and `tls.key` of a certificate whose common name is the program's.
+    pub(crate) fn with_certificate(
+        bench: &'a Bench,
+        name: &'static str,
         authority: &Authority,
-        names: &[SanType],
-    ) -> anyhow::Result<()> {
-        let add =
-            |params: &mut CertificateParams| params.subject_alt_names.extend_from_slice(names);
-        let leaf = authority.leaf_with(self.name, add)?;
-        fs::write(self.file("ca.crt"), authority.pem())?;
-        fs::write(self.file("tls.crt"), &leaf.pem)?;
-        Ok(fs::write(self.file("tls.key"), leaf.key_pem())?)
+        further: Option<SanType>,
+    ) -> anyhow::Result<Self> {
+        let program = Self::new(bench, name)?;
+        let leaf = authority.leaf_with(name, |params| params.subject_alt_names.extend(further))?;
+        fs::write(program.file("ca.crt"), authority.pem())?;
+        fs::write(program.file("tls.crt"), &leaf.pem)?;
+        fs::write(program.file("tls.key"), leaf.key_pem())?;
+        Ok(program)
     }
 
     pub(crate) fn start_as(&self, binary: &Path, arguments: &[String]) -> anyhow::Result<Process> {

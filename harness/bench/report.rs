@@ -5,13 +5,13 @@
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use comfy_table::{Table as Cells, TableStyle, presets};
 
 use crate::Outcome;
 use crate::environment::{Bench, describe};
 use crate::statistics::Estimate;
-use clusters::workspace;
+use clusters::{progress, workspace};
 
 /// The arguments that all benches share.
 #[derive(Debug, Clone, Args)]
@@ -24,6 +24,16 @@ pub struct Options {
     /// Core of the system under test; set by the harness for its own second process.
     #[arg(long, hide = true)]
     pub(crate) core: Option<usize>,
+}
+
+/// The arguments of a bench whose parts are measured on their own.
+#[derive(Debug, Clone, Args)]
+pub struct PartsArgs<P: ValueEnum + Send + Sync + 'static> {
+    #[command(flatten)]
+    pub(crate) options: Options,
+    /// Parts to measure; all by default.
+    #[arg(long, value_delimiter = ',', value_enum)]
+    pub(crate) parts: Vec<P>,
 }
 
 /// How much is measured and which bounds apply: those of a quick run, for CI, allow for a slow, busy machine and are missed
@@ -174,12 +184,12 @@ impl Report {
     /// Measures a part, and writes its section of the page unless the run is quick.
     pub(crate) async fn add(
         &mut self,
-        bench: &Bench<'_>,
+        bench: &Bench,
         section: &str,
         measured: impl Future<Output = anyhow::Result<Table>>,
     ) -> anyhow::Result<()> {
         let environment = describe(bench.effort, section).await?;
-        let table = bench.progress.show(section, measured).await?;
+        let table = progress::show(section, measured).await?;
         if !bench.effort.quick {
             let page = workspace::root().join(PAGE);
             let text = std::fs::read_to_string(&page).context(PAGE)?;
@@ -215,8 +225,6 @@ const PAGE: &str = "docs/benchmarks.md";
 
 #[cfg(test)]
 mod tests {
-    use clap::ValueEnum as _;
-
     use super::*;
 
     #[test]

@@ -16,7 +16,7 @@ use anyhow::ensure;
 use clusters::cluster::ProviderChoice;
 use clusters::evidence::Evidence;
 use clusters::images::{self, Role};
-use clusters::progress::Progress;
+use clusters::progress;
 use clusters::setup::{self, Setup};
 use clusters::workspace;
 use comparison::{Comparison, Environment};
@@ -24,30 +24,23 @@ use e2e::landscape::Scenario;
 use e2e::synchronization::{Clusters, Rotation};
 use e2e::watching::{Delivery, Watching};
 
-/// Sets the machine up, runs the demo steps, and removes everything that was started, unless `keep`.
-///
-/// # Errors
-/// When something does not start, or the Pods are not as the scenario expects; diagnostics are then in
-/// `target/harness/evidence/demo`.
-pub async fn run(
-    progress: &Progress,
-    choice: Option<ProviderChoice>,
-    keep: bool,
-) -> anyhow::Result<()> {
+/// Sets the machine up, runs the demo steps, and removes everything that was started, unless `keep`. It fails when the Pods
+/// are not as the scenario expects; diagnostics are then in `target/harness/evidence/demo`.
+pub(crate) async fn run(choice: Option<ProviderChoice>, keep: bool) -> anyhow::Result<()> {
     let begin = Instant::now();
     let scenario = Scenario::first()?;
-    let setup = setup::run_with_product(progress, choice).await?;
+    let setup = setup::run_with_product(choice).await?;
     // Before the steps, so that none of them builds while another one does.
-    images::probe(progress).await?;
+    images::probe().await?;
     for role in Role::ALL {
-        images::product(progress, role).await?;
+        images::product(role).await?;
     }
-    images::gateway(progress, &setup).await?;
+    images::gateway(&setup).await?;
     let set_up = begin.elapsed();
     let (comparison, rotation, delivery) = tokio::join!(
-        Box::pin(compare(progress, &setup, &scenario, keep)),
-        Box::pin(rotate(progress, &setup, keep)),
-        Box::pin(watch(progress, &setup, keep)),
+        Box::pin(compare(&setup, &scenario, keep)),
+        Box::pin(rotate(&setup, keep)),
+        Box::pin(watch(&setup, keep)),
     );
     let comparison = comparison?;
     anstream::print!("{}", report::comparison(&comparison));
@@ -63,35 +56,30 @@ pub async fn run(
     Ok(())
 }
 
-async fn compare(
-    progress: &Progress,
-    setup: &Setup,
-    scenario: &Scenario,
-    keep: bool,
-) -> anyhow::Result<Comparison> {
-    let environment = Environment::start(progress, setup, keep).await?;
-    let compared = Box::pin(environment.compare(progress, scenario)).await;
+async fn compare(setup: &Setup, scenario: &Scenario, keep: bool) -> anyhow::Result<Comparison> {
+    let environment = Environment::start(setup, keep).await?;
+    let compared = Box::pin(environment.compare(scenario)).await;
     let folder = workspace::state().join("evidence/demo");
     if compared.is_err()
         && let Ok(evidence) = Evidence::in_folder(folder)
     {
         environment.cluster.collect_evidence(&evidence).await;
-        progress.say(&format!("diagnostics: {}", evidence.folder().display()));
+        progress::say(&format!("diagnostics: {}", evidence.folder.display()));
     }
     ended(compared, environment.stop().await)
 }
 
-async fn rotate(progress: &Progress, setup: &Setup, keep: bool) -> anyhow::Result<Rotation> {
-    let environment = Clusters::start(progress, setup, keep).await?;
+async fn rotate(setup: &Setup, keep: bool) -> anyhow::Result<Rotation> {
+    let environment = Clusters::start(setup, keep).await?;
     let title = "change the pull Secret on KCP";
-    let rotation = progress.show(title, environment.rotate()).await;
+    let rotation = progress::show(title, environment.rotate()).await;
     ended(rotation, Box::pin(environment.stop()).await)
 }
 
-async fn watch(progress: &Progress, setup: &Setup, keep: bool) -> anyhow::Result<Delivery> {
-    let environment = Watching::start(progress, setup, keep).await?;
+async fn watch(setup: &Setup, keep: bool) -> anyhow::Result<Delivery> {
+    let environment = Watching::start(setup, keep).await?;
     let title = "create Kymas on a runtime";
-    let delivery = progress.show(title, environment.deliver()).await;
+    let delivery = progress::show(title, environment.deliver()).await;
     ended(delivery, Box::pin(environment.stop()).await)
 }
 

@@ -1,8 +1,193 @@
-//! The program `harness`, which `cargo harness` runs.
+//! `cargo harness`: sets a machine up, runs clusters, tests, demo and benchmarks; prints the chain of errors.
+//!
+//! The exit code is 0, 1 when something failed, 2 for wrong usage, or cargo's own where cargo ran.
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "output of a command line"
+)]
+
+mod demo;
+pub mod verify;
 
 use std::process::ExitCode;
 
+use anyhow::Context as _;
+use clap::{Args, Parser, Subcommand};
+
+use crate::verify::E2eArgs;
+use bench::BenchCommand;
+use clusters::cluster::{Cluster, ClusterOptions, ProviderChoice, selfcheck};
+use clusters::images::{self, Role};
+use clusters::progress;
+use clusters::registry::{HOST, Registry};
+use clusters::run::{self, Run};
+use clusters::setup::{self, Setup};
+use e2e::landscape;
+
+/// End-to-end tests, demo and benchmarks of runtime-bootstrapper.
+#[derive(Debug, Parser)]
+#[command(name = "harness")]
+enum Command {
+    /// Install, start and build what clusters need.
+    Setup(Choice),
+    /// Clusters that stay until they are taken down.
+    #[command(subcommand)]
+    Cluster(ClusterCommand),
+    /// Build the product's images, as tests use them, and the probe; print their names and IDs.
+    Images,
+    /// Build the release binary and check that it is not larger than allowed.
+    ReleaseSize,
+    /// Set up, then run all tests of the workspace, with clusters.
+    Verify(Choice),
+    /// Set up, then run one suite of features on clusters.
+    E2e(E2eArgs),
+    /// Set up, then show one Deployment without the webhook and with it, on a real cluster.
+    Demo {
+        #[command(flatten)]
+        choice: Choice,
+        /// Leave cluster and registry running, to look further; the next demo takes them.
+        #[arg(long)]
+        keep: bool,
+    },
+    /// Measure the product: admission, fan-out, events.
+    #[command(subcommand)]
+    Bench(BenchCommand),
+    /// Landscapes as data (`scenarios/`).
+    #[command(subcommand)]
+    Landscape(LandscapeCommand),
+}
+
+#[derive(Debug, Subcommand)]
+enum LandscapeCommand {
+    /// Print the JSON schema of scenario files: `scenarios/schema.json`.
+    Schema,
+}
+
+#[derive(Debug, Subcommand)]
+enum ClusterCommand {
+    /// Start a cluster and the private registry, and keep both.
+    Up {
+        #[command(flatten)]
+        choice: Choice,
+        /// The cluster's name.
+        #[arg(default_value = "skr")]
+        name: String,
+    },
+    /// Remove everything that was kept.
+    Down,
+    /// Show what is kept.
+    Status,
+    /// Prove that clusters, registry and images work here; leaves nothing behind.
+    Check(Choice),
+}
+
+#[derive(Debug, Args)]
+struct Choice {
+    /// Image that runs the clusters of this command; without it, what the set-up found to work here.
+    #[arg(long, value_enum)]
+    cluster: Option<ProviderChoice>,
+}
+
 #[tokio::main]
 async fn main() -> ExitCode {
-    Box::pin(harness::cli::run()).await
+    match run::interruptible(Box::pin(dispatch(Command::parse()))).await {
+        Ok(Ok(code)) => code,
+        Ok(Err(error)) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+        Err(interrupted) => {
+            eprintln!("{interrupted}");
+            ExitCode::from(INTERRUPTED)
+        }
+    }
 }
+
+async fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Setup(choice) => {
+            let setup = setup::run_with_product(choice.cluster).await?;
+            println!("ready: clusters run on {}", setup.provider);
+        }
+        Command::Cluster(command) => cluster(command).await?,
+        Command::Images => {
+            let mut images = vec![images::probe().await?];
+            for role in Role::ALL {
+                images.push(images::product(role).await?);
+            }
+            for image in images {
+                println!("{}\t{}", image.reference, image.id);
+            }
+        }
+        Command::ReleaseSize => {
+            let bytes = images::release_size().await?;
+            let bound = images::LARGEST_RELEASE;
+            println!("release binary: {bytes} bytes, at most {bound} allowed");
+            return Ok(ExitCode::from(u8::from(bytes > bound)));
+        }
+        Command::Demo { choice, keep } => {
+            Box::pin(demo::run(choice.cluster, keep)).await?;
+        }
+        Command::Bench(command) => {
+            let (text, code) = Box::pin(bench::run(&command)).await?;
+            println!("{text}");
+            return Ok(code);
+        }
+        Command::Landscape(LandscapeCommand::Schema) => print!("{}", landscape::schema()),
+        Command::E2e(arguments) => return verify::run_suite(arguments).await,
+        Command::Verify(choice) => return verify::run(choice.cluster).await,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn cluster(command: ClusterCommand) -> anyhow::Result<()> {
+    match command {
+        ClusterCommand::Up { choice, name } => up(&choice, &name).await?,
+        ClusterCommand::Down => {
+            let removed = run::forget_kept().await?;
+            if removed.is_empty() {
+                println!("nothing is kept");
+            }
+            for name in removed {
+                println!("removed {name}");
+            }
+        }
+        ClusterCommand::Status => {
+            println!("clusters run on {}", Setup::load()?.provider);
+            for container in run::kept_containers().await? {
+                let runs = container.running == Some(true);
+                println!(
+                    "{} {}",
+                    container.name,
+                    if runs { "runs" } else { "stopped" }
+                );
+            }
+        }
+        ClusterCommand::Check(choice) => {
+            let setup = setup::run(choice.cluster).await?;
+            selfcheck::run(&setup).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn up(choice: &Choice, name: &str) -> anyhow::Result<()> {
+    let setup = setup::run(choice.cluster).await?;
+    let run = Run::begin(true).await?;
+    let registry = Registry::start(&run, &setup.registry_image).await?;
+    let options = ClusterOptions::new(name).with_registry(HOST, &registry.identity.ca_pem);
+    let start = Cluster::start(&run, &setup.provider, &options);
+    let cluster = progress::show("start the cluster", start).await?;
+    println!(
+        "cluster {name} runs on {}; the registry is {}",
+        cluster.provider, HOST
+    );
+    println!("export KUBECONFIG={}", cluster.kubeconfig_path.display());
+    cluster.stop().await?;
+    registry.stop().await?;
+    run.end().await.context("the network of the run")
+}
+
+/// 128 and the number of SIGINT, as shells have it.
+const INTERRUPTED: u8 = 130;

@@ -13,7 +13,7 @@ use anyhow::Context as _;
 use tokio::process::Command;
 
 use clusters::cluster::ProviderChoice;
-use clusters::progress::Progress;
+use clusters::progress;
 use clusters::setup;
 use clusters::workspace;
 
@@ -44,8 +44,8 @@ pub struct E2eArgs {
 ///
 /// # Errors
 /// When the set-up fails or cargo cannot be run.
-pub async fn run_suite(progress: &Progress, arguments: E2eArgs) -> anyhow::Result<ExitCode> {
-    setup::run(progress, arguments.cluster).await?;
+pub async fn run_suite(arguments: E2eArgs) -> anyhow::Result<ExitCode> {
+    setup::run(arguments.cluster).await?;
     let mut cargo = tests(arguments.cluster);
     cargo.args(["--quiet", "--test", &arguments.suite, "--"]);
     for (option, value) in [
@@ -65,21 +65,21 @@ pub async fn run_suite(progress: &Progress, arguments: E2eArgs) -> anyhow::Resul
 ///
 /// # Errors
 /// When the set-up fails or cargo cannot be run.
-pub async fn run(progress: &Progress, choice: Option<ProviderChoice>) -> anyhow::Result<ExitCode> {
+pub async fn run(choice: Option<ProviderChoice>) -> anyhow::Result<ExitCode> {
     let (mut compile, mut compile_suites) = (tests(choice), tests(choice));
     compile.arg("--no-run");
     compile_suites.arg("--no-run");
     compile_suites.args(SUITES.iter().flat_map(|suite| ["--test", suite]));
-    let set_up = async { anyhow::Ok(setup::run_with_product(progress, choice).await?) };
+    let set_up = async { anyhow::Ok(setup::run_with_product(choice).await?) };
     let compiled = async {
         // The runs below report what does not compile; a machine that cannot be set up is reported at once.
-        let _ = progress.run("compile the tests", &mut compile).await;
+        let _ = progress::run("compile the tests", &mut compile).await;
         let title = "compile the suites";
-        let _ = progress.run(title, &mut compile_suites).await;
+        let _ = progress::run(title, &mut compile_suites).await;
         Ok(())
     };
     let (setup, _compiled) = tokio::try_join!(set_up, compiled)?;
-    progress.say(&format!("clusters run on {}", setup.provider));
+    progress::say(&format!("clusters run on {}", setup.provider));
     let suites = SUITES.map(|suite| log_suite(choice, suite));
     let mut others = tests(choice);
     // They wait for half of their time, and cargo runs one test binary after the other.

@@ -18,7 +18,7 @@ pub use objects::MANAGER;
 pub(crate) use options::k3s_image;
 pub use options::{ClusterOptions, KUBERNETES_VERSION, Provider, ProviderChoice};
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
@@ -32,10 +32,14 @@ use crate::workspace;
 
 /// A running cluster.
 pub struct Cluster {
-    name: String,
-    provider: String,
-    kubeconfig: String,
-    kubeconfig_path: PathBuf,
+    /// The name given in the options.
+    pub name: String,
+    /// What runs it, for reports.
+    pub provider: String,
+    /// The kubeconfig, usable on this machine.
+    pub kubeconfig: String,
+    /// The same as a file: `target/harness/clusters/<name>.yaml`.
+    pub kubeconfig_path: PathBuf,
     client: kube::Client,
     kinds: objects::Kinds,
     node: Container,
@@ -70,16 +74,6 @@ impl Cluster {
         self.node.stop().await
     }
 
-    /// The name given in the options.
-    pub fn name(&self) -> &str {
-        &self.name
-    }
-
-    /// What runs it, for reports.
-    pub fn provider(&self) -> &str {
-        &self.provider
-    }
-
     /// Docker's name of the container, if the container stays when the run ends.
     pub fn kept_container(&self) -> Option<&str> {
         self.node.kept_name()
@@ -88,16 +82,6 @@ impl Cluster {
     /// A client with all rights. It takes no part in the choice of retries and timeouts that the product makes.
     pub fn client(&self) -> kube::Client {
         self.client.clone()
-    }
-
-    /// The kubeconfig, usable on this machine.
-    pub fn kubeconfig(&self) -> &str {
-        &self.kubeconfig
-    }
-
-    /// The same as a file: `target/harness/clusters/<name>.yaml`.
-    pub fn kubeconfig_path(&self) -> &Path {
-        &self.kubeconfig_path
     }
 }
 

@@ -3,13 +3,11 @@
 //! Names, labels and their values are those of the public infrastructure manager; the CRD is a minimal one, whose `status`
 //! is a subresource, as there. All is applied server-side, so filling twice is filling once.
 
-use std::path::Path;
-
 use anyhow::{Context as _, ensure};
 use api::names;
 use api::runtimes::{
-    INFRASTRUCTURE_MANAGER, KCP_NAMESPACE, KUBECONFIG_KEY, MANAGED_BY, MODE, RUNTIME_GROUP,
-    RUNTIME_ID, RUNTIME_KIND, RUNTIME_VERSION, kubeconfig_secret,
+    INFRASTRUCTURE_MANAGER, KCP_NAMESPACE, KUBECONFIG_KEY, MANAGED_BY, MODE, MODE_DIRECT,
+    RUNTIME_GROUP, RUNTIME_ID, RUNTIME_KIND, RUNTIME_VERSION, kubeconfig_secret,
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -37,20 +35,15 @@ pub struct Member {
 #[derive(Clone)]
 pub struct ControlPlane {
     client: Client,
-    /// The value of the label that says how runtimes are kept in step.
-    mode: Option<&'static str>,
     /// Further fields of `spec.shoot` of every Runtime.
-    shoot: Map<String, Value>,
+    pub shoot: Map<String, Value>,
 }
 
 impl ControlPlane {
     /// Makes namespace and CRD ready, unless the cluster has the CRD of a real control plane: it would be overwritten.
-    pub async fn prepare(client: Client, mode: Option<&'static str>) -> anyhow::Result<Self> {
-        let control_plane = Self {
-            client,
-            mode,
-            shoot: Map::new(),
-        };
+    pub async fn prepare(client: Client) -> anyhow::Result<Self> {
+        let shoot = Map::new();
+        let control_plane = Self { client, shoot };
         let crd = runtime_crd()?;
         let (crds, name) = control_plane.api(&crd)?;
         if let Some(found) = crds.get_opt(&name).await? {
@@ -64,15 +57,10 @@ impl ControlPlane {
         });
         control_plane.apply(&namespace).await?;
         control_plane.apply(&crd).await?;
-        let (runtimes, _) = control_plane.api(&runtime(0, None))?;
+        let (runtimes, _) = control_plane.api(&runtime(0))?;
         let some = ListParams::default().limit(1);
         until("the CRD is served", PATIENCE, || runtimes.list(&some)).await?;
         Ok(control_plane)
-    }
-
-    /// Gives every Runtime these further fields of `spec.shoot`, such as those that KIM reads.
-    pub fn with_shoot(self, shoot: Map<String, Value>) -> Self {
-        Self { shoot, ..self }
     }
 
     /// Puts runtimes in, with their kubeconfigs; or new kubeconfigs, where they are there.
@@ -88,7 +76,7 @@ impl ControlPlane {
     }
 
     async fn put(&self, member: &Member) -> anyhow::Result<()> {
-        let mut runtime = runtime(member.number, self.mode);
+        let mut runtime = runtime(member.number);
         if let Some(shoot) = runtime["spec"]["shoot"].as_object_mut() {
             shoot.extend(self.shoot.clone());
         }
@@ -131,22 +119,6 @@ impl ControlPlane {
 
 fn params() -> PatchParams {
     PatchParams::apply("fleet").force()
-}
-
-/// The command line of a controller in direct mode that leads a fleet from a control plane filled here.
-pub fn controller_flags(kubeconfig: &Path, identity: &str) -> Vec<String> {
-    vec![
-        "controller".to_owned(),
-        format!("--kubeconfig={}", kubeconfig.display()),
-        "--controllers=direct".to_owned(),
-        format!("--namespace={KCP_NAMESPACE}"),
-        format!("--kcp-pull-secret-name={}", names::PULL_SECRET),
-        format!("--kcp-cluster-trust-bundle={TRUST_BUNDLE}"),
-        format!("--skr-cluster-trust-bundle={TRUST_BUNDLE}"),
-        // The fleet is on loopback, which is no place for a runtime otherwise.
-        "--allow-loopback-runtimes".to_owned(),
-        format!("--leader-elect-identity={identity}"),
-    ]
 }
 
 /// What is rolled out, as far as it differs from run to run.
@@ -237,12 +209,11 @@ fn labels(number: usize) -> Value {
     })
 }
 
-fn runtime(number: usize, mode: Option<&str>) -> Value {
+/// A Runtime in mode direct.
+fn runtime(number: usize) -> Value {
     let mut labels = labels(number);
     labels["kyma-project.io/provider"] = json!("AWS");
-    if let Some(mode) = mode {
-        labels[MODE] = json!(mode);
-    }
+    labels[MODE] = json!(MODE_DIRECT);
     json!({
         "apiVersion": format!("{RUNTIME_GROUP}/{RUNTIME_VERSION}"),
         "kind": RUNTIME_KIND,
@@ -310,7 +281,7 @@ mod tests {
         let mut real = runtime_crd().unwrap();
         real["metadata"]["labels"] = json!({"app": "kim"});
         server.put(&real);
-        let prepared = ControlPlane::prepare(server.client(), None).await;
+        let prepared = ControlPlane::prepare(server.client()).await;
         let error = prepared.err().map(|error| error.to_string());
         assert!(error.is_some_and(|error| error.contains(OWN)));
         assert_eq!(server.requests_of("get").len(), 1);

@@ -4,14 +4,15 @@
 
 use std::fmt::Display;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use crate::workspace;
 
 /// The folder of one failed scenario.
 #[derive(Debug, Clone)]
 pub struct Evidence {
-    folder: PathBuf,
+    /// Where it lies.
+    pub folder: PathBuf,
 }
 
 impl Evidence {
@@ -28,11 +29,6 @@ impl Evidence {
         }
         std::fs::create_dir_all(&folder)?;
         Ok(Self { folder })
-    }
-
-    /// Where it lies.
-    pub fn folder(&self) -> &Path {
-        &self.folder
     }
 
     /// Keeps `content` under `name`, which may have folders of its own.

@@ -7,7 +7,9 @@
 mod product;
 mod tools;
 
-pub use product::{LARGEST_RELEASE, Profile, Role, binary, built_binary, product, release_size};
+pub use product::{
+    LARGEST_RELEASE, Profile, Role, binary, build, built, built_binary, product, release_size,
+};
 pub use tools::{PROBE, gateway, private_probe, probe};
 
 use std::path::Path;
@@ -18,7 +20,7 @@ use tempfile::TempDir;
 use tokio::process::Command;
 
 use crate::docker;
-use crate::progress::Progress;
+use crate::progress;
 use crate::workspace;
 
 /// An image that the Docker daemon has.
@@ -41,7 +43,6 @@ impl Image {
 
     /// Builds an image of a Dockerfile from a folder, of which nothing else is sent to the daemon.
     async fn build(
-        progress: &Progress,
         reference: &str,
         (dockerfile, folder): (&Path, &Path),
         options: &[&str],
@@ -51,7 +52,7 @@ impl Image {
         build.args(options).args(["--tag", reference, "--file"]);
         build.args([dockerfile, folder]);
         let title = format!("build the image {reference}");
-        progress.run(&title, &mut build).await?;
+        progress::run(&title, &mut build).await?;
         let found = Self::find(reference).await?;
         found.with_context(|| format!("Docker lacks {reference}, which it has built"))
     }

@@ -18,68 +18,57 @@ use tokio::time::Instant;
 use crate::evidence::slug;
 use crate::workspace;
 
-/// Shows steps on standard error, several at once if need be.
-#[derive(Debug, Clone, Default)]
-pub struct Progress(());
+/// One line for the reader.
+pub fn say(line: &str) {
+    eprintln!("{line}");
+}
 
-impl Progress {
-    /// Shows nothing yet.
-    pub fn new() -> Self {
-        Self::default()
-    }
+/// Runs `command` to its end with its output in `target/harness/logs/<title>.log`.
+pub async fn run(title: &str, command: &mut Command) -> anyhow::Result<()> {
+    let log = workspace::logs().join(format!("{}.log", slug(title)));
+    std::fs::create_dir_all(workspace::logs())?;
+    let out = File::create(&log)?;
+    command
+        .stdin(Stdio::null())
+        .stdout(out.try_clone()?)
+        .stderr(out);
+    let child = command.kill_on_drop(true).spawn();
+    let mut child = child.with_context(|| format!("{title}: the program cannot be run"))?;
+    let status = watch(title, &log, child.wait()).await?;
+    let (path, end) = (log.display(), tail(&log, TAIL_LINES));
+    ensure!(
+        status.success(),
+        "{title}: failed ({status}); the end of {path}:\n{end}"
+    );
+    Ok(())
+}
 
-    /// One line for the reader.
-    pub fn say(&self, line: &str) {
-        eprintln!("{line}");
-    }
+/// Shows `title` for as long as `work` takes, if that is longer than a moment.
+pub fn show<T>(title: &str, work: impl Future<Output = T>) -> impl Future<Output = T> {
+    // Boxed, because what takes long is large, and callers would carry it in each of their own futures.
+    Box::pin(watch(title, Path::new(""), work))
+}
 
-    /// Runs `command` to its end with its output in `target/harness/logs/<title>.log`.
-    pub async fn run(&self, title: &str, command: &mut Command) -> anyhow::Result<()> {
-        let log = workspace::logs().join(format!("{}.log", slug(title)));
-        std::fs::create_dir_all(workspace::logs())?;
-        let out = File::create(&log)?;
-        command
-            .stdin(Stdio::null())
-            .stdout(out.try_clone()?)
-            .stderr(out);
-        let child = command.kill_on_drop(true).spawn();
-        let mut child = child.with_context(|| format!("{title}: the program cannot be run"))?;
-        let status = self.watch(title, &log, child.wait()).await?;
-        let (path, end) = (log.display(), tail(&log, TAIL_LINES));
-        ensure!(
-            status.success(),
-            "{title}: failed ({status}); the end of {path}:\n{end}"
-        );
-        Ok(())
-    }
-
-    /// Shows `title` for as long as `work` takes, if that is longer than a moment.
-    pub fn show<T>(&self, title: &str, work: impl Future<Output = T>) -> impl Future<Output = T> {
-        // Boxed, because what takes long is large, and callers would carry it in each of their own futures.
-        Box::pin(self.watch(title, Path::new(""), work))
-    }
-
-    async fn watch<T>(&self, title: &str, log: &Path, work: impl Future<Output = T>) -> T {
-        let begin = Instant::now();
-        let mut is_shown = false;
-        let mut work = std::pin::pin!(work);
-        let mut tick = tokio::time::interval_at(begin + MOMENT, BEAT);
-        let done = loop {
-            tokio::select! {
-                done = &mut work => break done,
-                _ = tick.tick() => {
-                    let seconds = begin.elapsed().as_secs();
-                    self.say(&format!("… {title} ({seconds} s) {}", tail(log, 1)));
-                    is_shown = true;
-                }
+async fn watch<T>(title: &str, log: &Path, work: impl Future<Output = T>) -> T {
+    let begin = Instant::now();
+    let mut is_shown = false;
+    let mut work = std::pin::pin!(work);
+    let mut tick = tokio::time::interval_at(begin + MOMENT, BEAT);
+    let done = loop {
+        tokio::select! {
+            done = &mut work => break done,
+            _ = tick.tick() => {
+                let seconds = begin.elapsed().as_secs();
+                say(&format!("… {title} ({seconds} s) {}", tail(log, 1)));
+                is_shown = true;
             }
-        };
-        if is_shown {
-            let seconds = begin.elapsed().as_secs_f64();
-            self.say(&format!("  {title}: {seconds:.1} s"));
         }
-        done
+    };
+    if is_shown {
+        let seconds = begin.elapsed().as_secs_f64();
+        say(&format!("  {title}: {seconds:.1} s"));
     }
+    done
 }
 
 /// The last `lines` lines of a file; nothing when it cannot be read.
@@ -104,7 +93,7 @@ mod tests {
     #[tokio::test]
     async fn a_failure_shows_the_end_of_the_log_or_the_program_that_is_missing() {
         let run = async |title, command: &mut Command| {
-            let failed = Progress::new().run(title, command).await;
+            let failed = super::run(title, command).await;
             format!("{:#}", failed.unwrap_err())
         };
         let mut failing = Command::new("sh");

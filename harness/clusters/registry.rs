@@ -26,23 +26,26 @@ use crate::workspace;
 
 /// The name by which nodes and the host know the registry.
 const NAME: &str = "registry.landscape.test";
-const HOST: &str = "registry.landscape.test:5000";
+/// Host and port of the registry, as image references have them.
+pub const HOST: &str = "registry.landscape.test:5000";
 
 /// A running registry.
 #[derive(Debug)]
 pub struct Registry {
     container: Container,
-    identity: Identity,
+    /// Its authority, user and password.
+    pub identity: Identity,
     /// On loopback.
     port: u16,
 }
 
 impl Registry {
     /// Starts it in the run's network, or takes a kept one.
-    pub async fn start(run: &Run, image: &str, identity: &Identity) -> anyhow::Result<Self> {
+    pub async fn start(run: &Run, image: &str) -> anyhow::Result<Self> {
         // Clusters that start simultaneously share a kept registry: the first one creates it, the others find it.
         static LOCK: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
         let _guard = LOCK.lock().await;
+        let identity = Identity::at(&workspace::state().join("registry.json"))?;
         let shape = (image, identity.certificate_pem.as_str());
         let slot = run.slot("registry", shape, true).await?;
         let mut request = request(image, &slot, PORT, "listening on")
@@ -60,7 +63,7 @@ impl Registry {
             docker::must(&[&["network", "connect", &alias], &network[..]].concat()).await?;
         }
         let registry = Self {
-            identity: identity.clone(),
+            identity,
             port: container.port(PORT).await?,
             container,
         };
@@ -72,16 +75,6 @@ impl Registry {
     /// Removes the container, unless it is kept or was there before the run.
     pub async fn stop(self) -> anyhow::Result<()> {
         self.container.stop().await
-    }
-
-    /// Host and port, as image references have them.
-    pub fn host(&self) -> String {
-        HOST.to_owned()
-    }
-
-    /// Its authority, user and password.
-    pub fn identity(&self) -> &Identity {
-        &self.identity
     }
 
     /// Pushes an image under `name` (`repository:tag`) and returns the reference by which a node pulls it.
@@ -111,22 +104,14 @@ impl Registry {
 pub struct Identity {
     /// The authority's certificate.
     pub ca_pem: String,
-    /// The registry's own certificate.
-    pub certificate_pem: String,
-    /// Its key.
-    pub key_pem: String,
-    /// The user who may pull and push.
-    pub user: String,
-    /// The password of that user.
-    pub password: String,
+    certificate_pem: String,
+    key_pem: String,
+    user: String,
+    password: String,
 }
 
 impl Identity {
-    /// The one that was made first on this machine, so that kept clusters go on trusting it.
-    pub fn load_or_make() -> anyhow::Result<Self> {
-        Self::at(&workspace::state().join("registry.json"))
-    }
-
+    /// The one that was made first, so that kept clusters go on trusting it.
     fn at(file: &Path) -> anyhow::Result<Self> {
         let text =
             workspace::get_or_create(file, || Ok(serde_json::to_string_pretty(&Self::make()?)?))?;

@@ -17,7 +17,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::{Provider, ProviderChoice};
 use crate::images as product;
-use crate::progress::Progress;
 use crate::workspace;
 
 /// What the harness runs on; chosen once, kept in `target/harness/setup.json`, printed in every report.
@@ -50,15 +49,15 @@ impl Setup {
 }
 
 /// Makes the machine ready and says what the clusters run on. A `choice` is valid for this call: it is not saved.
-pub async fn run(progress: &Progress, choice: Option<ProviderChoice>) -> anyhow::Result<Setup> {
+pub async fn run(choice: Option<ProviderChoice>) -> anyhow::Result<Setup> {
     let before = Setup::load().ok();
-    machine::ensure_inotify(progress)?;
-    machine::ensure_docker(progress).await?;
+    machine::ensure_inotify()?;
+    machine::ensure_docker().await?;
     let wanted = match choice {
         Some(choice) => choice,
-        None => images::choose(progress, before.clone()).await?,
+        None => images::choose(before.clone()).await?,
     };
-    let setup = images::ensure(progress, wanted).await?;
+    let setup = images::ensure(wanted).await?;
     if choice.is_none() && before.as_ref() != Some(&setup) {
         setup.save()?;
     }
@@ -67,14 +66,8 @@ pub async fn run(progress: &Progress, choice: Option<ProviderChoice>) -> anyhow:
 
 /// The same, and builds the product's binary at the same time: the two wait for different things most of the time
 /// (disk, network, one last link).
-pub async fn run_with_product(
-    progress: &Progress,
-    choice: Option<ProviderChoice>,
-) -> anyhow::Result<Setup> {
-    let (setup, binary) = tokio::join!(
-        run(progress, choice),
-        product::binary(progress, product::Profile::E2e)
-    );
+pub async fn run_with_product(choice: Option<ProviderChoice>) -> anyhow::Result<Setup> {
+    let (setup, binary) = tokio::join!(run(choice), product::binary(product::Profile::E2e));
     let setup = setup?;
     binary?;
     Ok(setup)

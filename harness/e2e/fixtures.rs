@@ -12,8 +12,7 @@ use crate::admission::webhook::LANDSCAPE;
 use crate::install;
 use clusters::cluster::{Cluster, ClusterOptions, Provider};
 use clusters::images::{self, Image, Role};
-use clusters::progress::Progress;
-use clusters::registry::{Identity, Registry};
+use clusters::registry::{HOST, Registry};
 use clusters::run::Run;
 use clusters::setup::Setup;
 
@@ -32,15 +31,14 @@ pub(crate) struct Fixtures {
 
 impl Fixtures {
     /// Builds the images and starts the registry.
-    pub(crate) async fn prepare(progress: &Progress, setup: &Setup, keep: bool) -> Result<Self> {
-        let probe = images::probe(progress).await?;
-        let webhook = images::product(progress, Role::Webhook).await?;
+    pub(crate) async fn prepare(setup: &Setup, keep: bool) -> Result<Self> {
+        let probe = images::probe().await?;
+        let webhook = images::product(Role::Webhook).await?;
         let flags = ["--landscape", LANDSCAPE];
         let product = install::webhook(&webhook.reference, &flags).await?;
-        let identity = Identity::load_or_make()?;
         let run = Run::begin(keep).await?;
-        let registry = Box::pin(Registry::start(&run, &setup.registry_image, &identity)).await?;
-        let private = images::private_probe(progress).await?;
+        let registry = Box::pin(Registry::start(&run, &setup.registry_image)).await?;
+        let private = images::private_probe().await?;
         registry.push(&private, "harness/probe:1").await?;
         let pushed = registry.push(&webhook, "harness/webhook:1").await?;
         let secret = ["--webhook-image-pull-secret", api::names::PULL_SECRET];
@@ -66,8 +64,7 @@ impl Fixtures {
 
     /// The same, but the product's image has to be pulled.
     pub(crate) async fn cluster_without_product(&self, options: ClusterOptions) -> Result<Cluster> {
-        let ca_pem = &self.registry.identity().ca_pem;
-        let options = options.with_registry(&self.registry.host(), ca_pem);
+        let options = options.with_registry(HOST, &self.registry.identity.ca_pem);
         let cluster = Box::pin(Cluster::start(&self.run, &self.provider, &options)).await?;
         cluster.load_image(&self.probe).await?;
         Ok(cluster)

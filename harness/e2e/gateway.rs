@@ -36,7 +36,7 @@ impl Gateway {
         managers: &[&str],
         certificates: &Certificates,
     ) -> Result<Self> {
-        let client = Client::with(cluster.kubeconfig()).await?;
+        let client = Client::with(&cluster.kubeconfig).await?;
         apply(cluster, &objects::objects(image, managers)?).await?;
         apply(cluster, &[objects::secret(certificates)]).await?;
         let workload = Workload {

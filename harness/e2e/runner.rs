@@ -171,7 +171,7 @@ pub async fn run(
 #[cfg(feature = "clusters")]
 pub async fn main<E: Environments>(
     suite: Suite,
-    start: impl AsyncFnOnce(&clusters::progress::Progress, &Selection, bool) -> Result<E>,
+    start: impl AsyncFnOnce(&Selection, bool) -> Result<E>,
 ) -> std::process::ExitCode {
     use std::process::ExitCode;
     let log = tracing_subscriber::fmt().with_writer(std::io::stderr);
@@ -182,8 +182,7 @@ pub async fn main<E: Environments>(
     let whole = async {
         moved?;
         let selection = select(&suite, &options).await?;
-        let progress = clusters::progress::Progress::new();
-        let environments = Rc::new(start(&progress, &selection, options.custom.keep).await?);
+        let environments = Rc::new(start(&selection, options.custom.keep).await?);
         let ran = Rc::clone(&environments);
         let passed = run(&suite, options, selection, ran, std::io::stdout()).await;
         let environments = Rc::into_inner(environments).context("a scenario still runs")?;

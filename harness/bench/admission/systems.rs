@@ -32,11 +32,12 @@ pub(super) struct Systems<'a> {
 
 impl<'a> Systems<'a> {
     /// Starts both and waits until they are ready.
-    pub(super) async fn start(bench: &'a Bench<'a>) -> anyhow::Result<Self> {
-        let (authority, program) = (Authority::new("bench")?, Program::new(bench, "webhook")?);
+    pub(super) async fn start(bench: &'a Bench) -> anyhow::Result<Self> {
+        let authority = Authority::new("bench")?;
         // The webhook requires the name of its Service.
         let name = format!("{SERVICE}.{}.svc", names::SKR_NAMESPACE).try_into()?;
-        program.write_certificate(&authority, &[SanType::DnsName(name)])?;
+        let name = Some(SanType::DnsName(name));
+        let program = Program::with_certificate(bench, "webhook", &authority, name)?;
         let api = ApiServer::new();
         put_objects(&api, authority.pem())?;
         let leaf = authority.leaf("kube-apiserver")?;

@@ -21,14 +21,14 @@ type Running<'a> = (Watcher<'a>, Process);
 
 /// A watcher with the default delivery mode, one with `sync`, and KCP.
 struct Setting<'a> {
-    bench: &'a Bench<'a>,
+    bench: &'a Bench,
     kcp: Kcp,
     spool: Running<'a>,
     sync: Running<'a>,
 }
 
 impl<'a> Setting<'a> {
-    async fn start(bench: &'a Bench<'a>) -> anyhow::Result<Self> {
+    async fn start(bench: &'a Bench) -> anyhow::Result<Self> {
         let kcp = Kcp::start().await?;
         let start = async |name, mode| {
             let program = Watcher::new(bench, &kcp, name)?;
@@ -71,7 +71,7 @@ impl<'a> Setting<'a> {
 }
 
 /// Part `admission`: the latency of a review while KCP is up, refuses connections and hangs.
-pub(super) async fn admission(bench: &Bench<'_>) -> anyhow::Result<Table> {
+pub(super) async fn admission(bench: &Bench) -> anyhow::Result<Table> {
     let mut setting = Setting::start(bench).await?;
     let mut rows = Vec::new();
     for mode in [Mode::Up, Mode::Refusing, Mode::Hanging] {
@@ -114,7 +114,7 @@ async fn admission_rows(setting: &Setting<'_>, mode: Mode) -> anyhow::Result<[Ro
 }
 
 /// Part `delivery`: from the review to the operator.
-pub(super) async fn delivery(bench: &Bench<'_>) -> anyhow::Result<Table> {
+pub(super) async fn delivery(bench: &Bench) -> anyhow::Result<Table> {
     let mut setting = Setting::start(bench).await?;
     let mut rows = vec![end_to_end(&setting).await?];
     rows.extend(costs(&setting).await?);

@@ -18,8 +18,8 @@ use crate::load::{Exchange, latencies};
 use crate::process::Process;
 use crate::report::{Bound, Row, Table};
 
-pub(super) async fn kills(bench: &Bench<'_>, kills: u32) -> anyhow::Result<Table> {
-    let kills = bench.effort.count(kills);
+pub(super) async fn kills(bench: &Bench) -> anyhow::Result<Table> {
+    let kills = bench.effort.count(KILLS);
     let (control, of, _) = kill(bench, CONTROL, false).await?;
     ensure!(
         control > 0,
@@ -44,7 +44,7 @@ pub(super) async fn kills(bench: &Bench<'_>, kills: u32) -> anyhow::Result<Table
 /// Kills the watcher so many times; without a spool, events are in its memory only. Gives the number of lost states, what was
 /// expected, and the time until the last event.
 async fn kill(
-    bench: &Bench<'_>,
+    bench: &Bench,
     count: u32,
     spool: bool,
 ) -> anyhow::Result<(usize, Expected, Duration)> {
@@ -90,7 +90,7 @@ fn random_mode(random: &mut fastrand::Rng) -> Mode {
     }
 }
 
-pub(super) async fn outage(bench: &Bench<'_>) -> anyhow::Result<Table> {
+pub(super) async fn outage(bench: &Bench) -> anyhow::Result<Table> {
     let mut kcp = Kcp::start().await?;
     let watcher = Watcher::new(bench, &kcp, "watcher")?;
     let mut process = watcher.start_ready("async").await?;
@@ -138,7 +138,7 @@ pub(super) async fn outage(bench: &Bench<'_>) -> anyhow::Result<Table> {
 
 /// The reviews of an hour without KCP, and the RSS of the watcher after each tenth of them, in MiB.
 async fn an_hour(
-    bench: &Bench<'_>,
+    bench: &Bench,
     reviews: &Reviews,
     watcher: &Watcher<'_>,
     (gateway, process): (&mut Gateway, &Process),
@@ -158,6 +158,7 @@ async fn an_hour(
     Ok((exchanges, memory))
 }
 
+const KILLS: u32 = 1_000;
 const CONTROL: u32 = 50;
 /// Most processes end earlier, uniformly, in microseconds; some before they listen.
 const SHORT: u32 = 200_000;

@@ -56,13 +56,8 @@ pub(crate) async fn operate(arguments: &OperatorArgs) -> anyhow::Result<String> 
     Ok(serde_json::to_string(&received)?)
 }
 
-async fn start(
-    bench: &Bench<'_>,
-    name: &'static str,
-    authority: &Authority,
-) -> anyhow::Result<Server> {
-    let program = Program::new(bench, name)?;
-    program.write_certificate(authority, &[])?;
+async fn start(bench: &Bench, name: &'static str, authority: &Authority) -> anyhow::Result<Server> {
+    let program = Program::with_certificate(bench, name, authority, None)?;
     let address = program.address;
     let arguments = [
         "bench".to_owned(),
@@ -80,7 +75,7 @@ async fn finish(listener: Server) -> anyhow::Result<Received> {
     Ok(serde_json::from_str(&listener.process.finish().await?)?)
 }
 
-pub(super) async fn measure(bench: &Bench<'_>) -> anyhow::Result<Table> {
+pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Table> {
     let authority = Authority::new("bench")?;
     let mut rows = rates(bench, &authority).await?;
     rows.extend(reconnects(bench, &authority).await?);
@@ -97,7 +92,7 @@ struct Side {
 
 impl Side {
     async fn start(
-        bench: &Bench<'_>,
+        bench: &Bench,
         authority: &Authority,
         name: &'static str,
         headers: Vec<String>,
@@ -133,7 +128,7 @@ impl Side {
     }
 }
 
-async fn rates(bench: &Bench<'_>, authority: &Authority) -> anyhow::Result<Vec<Row>> {
+async fn rates(bench: &Bench, authority: &Authority) -> anyhow::Result<Vec<Row>> {
     let certificate = |number| anyhow::Ok(authority.leaf(&format!("runtime-{number}"))?.der);
     let certificates: anyhow::Result<Vec<_>> = (0..COLD_HEADERS).map(certificate).collect();
     let certificates = certificates?;
@@ -191,7 +186,7 @@ fn verification(
 }
 
 /// 5,000 runtimes with certificates of their own connect to the gateway at one moment, each with a heartbeat and an event.
-async fn reconnects(bench: &Bench<'_>, authority: &Authority) -> anyhow::Result<[Row; 2]> {
+async fn reconnects(bench: &Bench, authority: &Authority) -> anyhow::Result<[Row; 2]> {
     let listener = start(bench, "listener", authority).await?;
     let gateway = Gateway::start(authority, listener.target.address).await?;
     let count = bench.effort.count(5_000);

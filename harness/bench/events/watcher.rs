@@ -18,12 +18,11 @@ pub(super) struct Watcher<'a> {
 
 impl<'a> Watcher<'a> {
     /// With a new certificate, whose common name is the runtime, and an empty spool.
-    pub(super) fn new(bench: &'a Bench<'a>, kcp: &Kcp, name: &'static str) -> anyhow::Result<Self> {
-        let (authority, program) = (&kcp.authority, Program::new(bench, name)?);
+    pub(super) fn new(bench: &'a Bench, kcp: &Kcp, name: &'static str) -> anyhow::Result<Self> {
+        let program = Program::with_certificate(bench, name, &kcp.authority, None)?;
         std::fs::create_dir(program.file(SPOOL))?;
-        program.write_certificate(authority, &[])?;
         Ok(Self {
-            target: Target::tls(program.address, authority, None)?,
+            target: Target::tls(program.address, &kcp.authority, None)?,
             kcp: kcp.gateway.address,
             program,
         })

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use anyhow::ensure;
+use clusters::progress;
 use testkit::until::holds;
 
 use super::Part;
@@ -17,12 +18,11 @@ use crate::process::{Account, Process};
 use crate::report::{Bound, Table};
 use crate::statistics::{number, quantile};
 
-/// Measures a part with this number of kills, each of which is a round; other scenarios have [`ROUNDS`].
+/// Measures a part. Each kill is a round; other scenarios have [`ROUNDS`].
 pub(super) async fn measure(
-    bench: &Bench<'_>,
+    bench: &Bench,
     settings: Settings,
     part: Part,
-    kills: usize,
 ) -> anyhow::Result<Table> {
     let rounds = match part {
         Part::Kills => 1,
@@ -40,7 +40,7 @@ pub(super) async fn measure(
             testbed,
             samples: Vec::new(),
         };
-        let ran = scenarios.run(part, kills, started).await;
+        let ran = scenarios.run(part, started).await;
         scenarios.controller.kill().await?;
         scenarios.testbed.end().await?;
         ran?;
@@ -50,7 +50,7 @@ pub(super) async fn measure(
 }
 
 struct Scenarios<'a> {
-    bench: &'a Bench<'a>,
+    bench: &'a Bench,
     testbed: Testbed<'a>,
     controller: Process,
     /// This process, which is little more than the simulator while the controller works.
@@ -61,7 +61,7 @@ struct Scenarios<'a> {
 }
 
 impl Scenarios<'_> {
-    async fn run(&mut self, part: Part, kills: usize, started: Duration) -> anyhow::Result<()> {
+    async fn run(&mut self, part: Part, started: Duration) -> anyhow::Result<()> {
         let all = "three sources changed";
         let start = self.watch("cold start", Change::AllThree, (started, 0));
         let start = start.await?;
@@ -83,7 +83,7 @@ impl Scenarios<'_> {
                 self.testbed.settled(&mut self.controller).await?;
                 self.rotated().await
             }
-            Part::Kills => self.killed(kills).await,
+            Part::Kills => self.killed().await,
         }
     }
 
@@ -167,7 +167,8 @@ impl Scenarios<'_> {
     }
 
     /// SIGKILL at points that are spread over a change, while some kubeconfigs lead to another cluster.
-    async fn killed(&mut self, kills: usize) -> anyhow::Result<()> {
+    async fn killed(&mut self) -> anyhow::Result<()> {
+        let kills = self.bench.effort.choose(100, 10);
         let wrong = self.one_percent();
         let mut other = self.testbed.settings.conditions();
         other.identity = Some("another-cluster".to_owned());
@@ -234,7 +235,7 @@ impl Scenarios<'_> {
         (since, excluded): (Duration, usize),
     ) -> anyhow::Result<Vec<f64>> {
         let converged = self.testbed.converged(change, since, excluded);
-        let curve = self.bench.progress.show(name, converged).await;
+        let curve = progress::show(name, converged).await;
         self.controller.check_running()?;
         curve
     }

@@ -6,16 +6,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::ensure;
-use api::runtimes::MODE_DIRECT;
+use api::names;
+use api::runtimes::KCP_NAMESPACE;
 use clusters::cluster::{Cluster, ClusterOptions, write_kubeconfig};
-use clusters::control_plane::{ControlPlane, Sources, controller_flags};
+use clusters::control_plane::{ControlPlane, Sources, TRUST_BUNDLE};
 use clusters::run::Run;
 use clusters::setup::Setup;
 use testkit::until::{holds, until};
 use tokio::process::Command;
 
 use crate::environment::Bench;
-use crate::fleet::{Conditions, Expected, Fleet, FleetOptions};
+use crate::fleet::{Conditions, Expected, Fleet};
 use crate::process::{Process, Program};
 
 #[derive(Debug, Clone, Copy)]
@@ -68,7 +69,7 @@ pub(super) enum Change {
 }
 
 impl<'a> Testbed<'a> {
-    pub(super) async fn start(bench: &'a Bench<'a>, settings: Settings) -> anyhow::Result<Self> {
+    pub(super) async fn start(bench: &'a Bench, settings: Settings) -> anyhow::Result<Self> {
         let setup = Setup::load()?;
         let run = Run::begin(false).await?;
         let mut options = ClusterOptions::new("kcp").without_node();
@@ -79,17 +80,12 @@ impl<'a> Testbed<'a> {
         let crds = Command::new(&bench.product).arg("crds").output().await?;
         ensure!(crds.status.success(), "crds: {crds:?}");
         cluster.apply(str::from_utf8(&crds.stdout)?).await?;
-        let mut control_plane = ControlPlane::prepare(cluster.client(), Some(MODE_DIRECT)).await?;
+        let mut control_plane = ControlPlane::prepare(cluster.client()).await?;
         if settings.production {
-            control_plane = control_plane.with_shoot(serde_json::from_str(SHOOT)?);
+            control_plane.shoot = serde_json::from_str(SHOOT)?;
         }
-        let fleet = Fleet::start(FleetOptions {
-            runtimes: settings.runtimes,
-            client_certificates: settings.production,
-            own_authorities: settings.production,
-            conditions: settings.conditions(),
-        });
-        let fleet = fleet.await?;
+        let (runtimes, production) = (settings.runtimes, settings.production);
+        let fleet = Fleet::start(runtimes, production, &settings.conditions()).await?;
         let kubeconfig = cluster.direct_kubeconfig().await?.to_string();
         let testbed = Self {
             run,
@@ -119,14 +115,20 @@ impl<'a> Testbed<'a> {
     }
 
     fn flags(&self) -> Vec<String> {
-        let mut flags = controller_flags(&self.kubeconfig, "bench");
-        if self.settings.production {
-            flags.retain(|flag| !flag.starts_with("--controllers="));
-            flags.push("--controllers=signal,direct".to_owned());
-        }
-        let metrics = self.controller.metrics;
-        flags.push(format!("--metrics-bind-address={metrics}"));
-        flags
+        let signal = ["", "signal,"][usize::from(self.settings.production)];
+        vec![
+            "controller".to_owned(),
+            format!("--kubeconfig={}", self.kubeconfig.display()),
+            format!("--controllers={signal}direct"),
+            format!("--namespace={KCP_NAMESPACE}"),
+            format!("--kcp-pull-secret-name={}", names::PULL_SECRET),
+            format!("--kcp-cluster-trust-bundle={TRUST_BUNDLE}"),
+            format!("--skr-cluster-trust-bundle={TRUST_BUNDLE}"),
+            format!("--metrics-bind-address={}", self.controller.metrics),
+            // The fleet is on loopback, which is no place for a runtime otherwise.
+            "--allow-loopback-runtimes".to_owned(),
+            "--leader-elect-identity=bench".to_owned(),
+        ]
     }
 
     pub(super) async fn rotate(&self) -> anyhow::Result<()> {

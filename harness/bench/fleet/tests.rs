@@ -15,12 +15,7 @@ use super::*;
 const SECRET: &str = "/api/v1/namespaces/kyma-system/secrets/registry-credentials";
 
 async fn fleet(runtimes: usize, conditions: Conditions) -> Fleet {
-    let options = FleetOptions {
-        runtimes,
-        conditions,
-        ..FleetOptions::default()
-    };
-    Fleet::start(options).await.unwrap()
+    Fleet::start(runtimes, false, &conditions).await.unwrap()
 }
 
 async fn config(fleet: &Fleet, number: usize) -> Config {
@@ -145,21 +140,12 @@ async fn latency_and_drip_take_their_time() {
 }
 
 #[rstest]
-#[case::tokens(false, false)]
-#[case::certificates(true, false)]
-#[case::certificates_of_own_authorities(true, true)]
+#[case::tokens(false)]
+#[case::certificates_of_own_authorities(true)]
 #[tokio::test]
-async fn credentials_open_one_runtime_until_they_are_rotated(
-    #[case] client_certificates: bool,
-    #[case] own_authorities: bool,
-) {
-    let options = FleetOptions {
-        runtimes: 2,
-        client_certificates,
-        own_authorities,
-        ..FleetOptions::default()
-    };
-    let fleet = Fleet::start(options).await.unwrap();
+async fn credentials_open_one_runtime_until_they_are_rotated(#[case] certificates: bool) {
+    let conditions = Conditions::default();
+    let fleet = Fleet::start(2, certificates, &conditions).await.unwrap();
     let (other, mut stray) = (config(&fleet, 1).await, config(&fleet, 0).await);
     let own = Client::try_from(stray.clone()).unwrap();
     assert_eq!(status(&own, get("/version")).await, StatusCode::OK);
@@ -168,7 +154,7 @@ async fn credentials_open_one_runtime_until_they_are_rotated(
     (stray.cluster_url, stray.tls_server_name) = (other.cluster_url, other.tls_server_name);
     let stray = Client::try_from(stray).unwrap();
     let response = call(&stray, get("/version")).await;
-    if own_authorities {
+    if certificates {
         response.expect_err("the certificate of another authority");
     } else {
         assert_eq!(response.unwrap().0, StatusCode::UNAUTHORIZED);

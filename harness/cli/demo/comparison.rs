@@ -15,8 +15,8 @@ use tokio::process::Command;
 use super::pod::{self, PodResult};
 use clusters::cluster::{Cluster, ClusterOptions};
 use clusters::images::{self, Image, Role};
-use clusters::progress::Progress;
-use clusters::registry::{Identity, Registry};
+use clusters::progress;
+use clusters::registry::{HOST, Registry};
 use clusters::run::Run;
 use clusters::setup::Setup;
 use clusters::workspace;
@@ -51,24 +51,19 @@ pub(super) struct Environment {
 }
 
 impl Environment {
-    pub(super) async fn start(
-        progress: &Progress,
-        setup: &Setup,
-        keep: bool,
-    ) -> anyhow::Result<Self> {
-        let identity = Identity::load_or_make()?;
+    pub(super) async fn start(setup: &Setup, keep: bool) -> anyhow::Result<Self> {
         let run = Run::begin(keep).await?;
-        let start = Registry::start(&run, &setup.registry_image, &identity);
-        let registry = progress.show("start the private registry", start).await?;
-        let options = ClusterOptions::new("demo").with_registry(&registry.host(), &identity.ca_pem);
+        let start = Registry::start(&run, &setup.registry_image);
+        let registry = progress::show("start the private registry", start).await?;
+        let options = ClusterOptions::new("demo").with_registry(HOST, &registry.identity.ca_pem);
         let start = Cluster::start(&run, &setup.provider, &options);
-        let cluster = progress.show("start the cluster", start).await?;
+        let cluster = progress::show("start the cluster", start).await?;
         Ok(Self {
             run,
             cluster,
             registry,
-            product: images::product(progress, Role::Webhook).await?,
-            probe: images::probe(progress).await?,
+            product: images::product(Role::Webhook).await?,
+            probe: images::probe().await?,
         })
     }
 
@@ -79,38 +74,34 @@ impl Environment {
     }
 
     /// Applies the Deployment without and with the webhook and waits for the outcome of both.
-    pub(super) async fn compare(
-        &self,
-        progress: &Progress,
-        scenario: &Scenario,
-    ) -> anyhow::Result<Comparison> {
+    pub(super) async fn compare(&self, scenario: &Scenario) -> anyhow::Result<Comparison> {
         let workload = scenario.landscape.workloads.first();
         let workload = workload.with_context(|| format!("{}: no workload", scenario.shown()))?;
-        let (cluster, host) = (&self.cluster, self.registry.host());
+        let cluster = &self.cluster;
         let manifest = scenario.manifest(workload)?;
         let preparation = self.prepare(scenario);
-        progress.show("prepare the landscape", preparation).await?;
+        progress::show("prepare the landscape", preparation).await?;
         cluster.apply_in(WITHOUT, &manifest).await?;
         // The webhook must not see this Pod.
         let first = || pod::newest(cluster, WITHOUT);
         until("the first Pod exists", TIMEOUT, first).await?;
 
         let installation = self.install(&manifest, workload);
-        progress.show("install the webhook", installation).await?;
+        progress::show("install the webhook", installation).await?;
         cluster.apply_in(WITH, &manifest).await?;
         let running = pod::running(cluster, WITH, scenario, workload);
-        let with = progress.show("wait for the Pod to run", running).await?;
+        let with = progress::show("wait for the Pod to run", running).await?;
         let rejected = pod::rejected(cluster, WITHOUT);
         let title = "wait for the other Pod's image to be rejected";
-        let without = progress.show(title, rejected).await?;
-        let mut differences = differences(&placed(&workload.expect.pod, &host), &with.pod);
+        let without = progress::show(title, rejected).await?;
+        let mut differences = differences(&placed(&workload.expect.pod, HOST), &with.pod);
         let unexpected = with.answers.iter().filter(|(_, is_expected)| !is_expected);
         differences.extend(unexpected.map(|(text, _)| format!("in the container: {text}")));
         let file = scenario.manifest_file(workload);
         let (preview, decisions) = self.preview(scenario, &file).await?;
         Ok(Comparison {
             manifest: file,
-            kubeconfig: cluster.kubeconfig_path().to_owned(),
+            kubeconfig: cluster.kubeconfig_path.clone(),
             kept: cluster.kept_container().map(str::to_owned),
             scenario: scenario.clone(),
             without,
@@ -129,8 +120,8 @@ impl Environment {
             .map(|name| format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}}}}}"));
         cluster.delete(&namespaces.join("\n---\n")).await?;
         let place = Place {
-            registry: &self.registry.host(),
-            docker_config: &self.registry.identity().docker_config(),
+            registry: HOST,
+            docker_config: &self.registry.identity.docker_config(),
         };
         cluster.apply(&objects(&scenario.landscape, place)?).await?;
         for image in &scenario.landscape.registry.images {
@@ -161,7 +152,7 @@ impl Environment {
         let manifests = install::webhook(&self.product.reference, &[]).await?;
         install::install(&self.cluster, &manifests).await?;
         let object: Value = serde_saphyr::from_str(manifest)?;
-        let expected = placed(&workload.expect.pod, &self.registry.host());
+        let expected = placed(&workload.expect.pod, HOST);
         let template = &object["spec"]["template"];
         install::intercepts(&self.cluster, WITH, template, &expected).await
     }
@@ -172,9 +163,9 @@ impl Environment {
         scenario: &Scenario,
         manifest: &Path,
     ) -> anyhow::Result<(String, Vec<String>)> {
-        let document = placed(&scenario.landscape.config, &self.registry.host());
+        let document = placed(&scenario.landscape.config, HOST);
         let config = write("config.json", &format!("{document:#}\n"))?;
-        let docker_config = self.registry.identity().docker_config();
+        let docker_config = self.registry.identity.docker_config();
         let secret = write("pull-secret.json", &docker_config)?;
         let binary = images::built_binary(images::Profile::E2e);
         let mut preview = Command::new(&binary);

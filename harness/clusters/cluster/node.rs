@@ -128,7 +128,7 @@ impl Cluster {
 
     /// The kubeconfig by the node's address: for other containers, and for clients that shall not pass through Docker's proxy.
     pub async fn direct_kubeconfig(&self) -> anyhow::Result<Value> {
-        let mut kubeconfig: Value = serde_saphyr::from_str(self.kubeconfig())?;
+        let mut kubeconfig: Value = serde_saphyr::from_str(&self.kubeconfig)?;
         let entry = kubeconfig.pointer_mut("/clusters/0/cluster");
         let entry = entry.context("the kubeconfig names no cluster")?;
         entry["server"] = json!(format!("https://{}:6443", self.node_address().await?));

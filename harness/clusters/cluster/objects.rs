@@ -99,8 +99,8 @@ impl Cluster {
     /// Collects what explains a failure into a folder named after the cluster: objects without Secrets, Events, logs of Pods
     /// and of the node's own parts. It never fails; what cannot be had is noted in the evidence itself.
     pub async fn collect_evidence(&self, evidence: &Evidence) {
-        let name = self.name();
-        evidence.keep(&format!("{name}/provider.txt"), self.provider());
+        let name = &self.name;
+        evidence.keep(&format!("{name}/provider.txt"), &self.provider);
         for kind in ["pods", "events", "nodes", "namespaces", "configmaps"] {
             let found = ["get", kind, "--all-namespaces", "--output=yaml"];
             evidence.keep_result(&format!("{name}/{kind}.yaml"), self.written(&found).await);
@@ -120,7 +120,7 @@ impl Cluster {
         let log = docker::must(&["logs", "--tail=5000", id]).await;
         let log = log.map(|log| log.stdout + &log.stderr);
         evidence.keep_result(&format!("{name}/container.log"), log);
-        let folder = evidence.folder().join(name).join("node");
+        let folder = evidence.folder.join(name).join("node");
         let (from, to) = (format!("{id}:{NODE_LOGS}"), folder.display().to_string());
         if let Err(error) = docker::must(&["cp", &from, &to]).await {
             evidence.keep_result(&format!("{name}{NODE_LOGS}"), Err::<&str, _>(error));

@@ -2,7 +2,7 @@
 //!
 //! It ends with nothing left behind, whether it succeeded or not, and says how long each part took.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
 
@@ -10,16 +10,15 @@ use super::node::PodTarget;
 use super::{Cluster, ClusterOptions};
 use crate::evidence::Evidence;
 use crate::images::{self, Image};
-use crate::progress::Progress;
-use crate::registry::{Identity, Registry};
+use crate::progress;
+use crate::registry::{HOST, Registry};
 use crate::run::Run;
 use crate::setup::Setup;
 use crate::workspace;
-use testkit::until::until;
 
 /// Runs all parts and says how long each took. The evidence of a failure is in `target/harness/evidence/check`.
-pub async fn run(progress: &Progress, setup: &Setup) -> anyhow::Result<()> {
-    let mut laps = Laps(progress, Instant::now());
+pub async fn run(setup: &Setup) -> anyhow::Result<()> {
+    let mut laps = Laps(Instant::now());
     let run = Run::begin(false).await?;
     let outcome = in_run(setup, &run, &mut laps).await;
     run.clone().end().await?;
@@ -27,19 +26,18 @@ pub async fn run(progress: &Progress, setup: &Setup) -> anyhow::Result<()> {
     outcome?;
     let left = run.own().await?;
     ensure!(left.is_empty(), "left behind: {left:?}");
-    progress.say(&format!("clusters and registry work on {}", setup.provider));
+    progress::say(&format!("clusters and registry work on {}", setup.provider));
     Ok(())
 }
 
-async fn in_run(setup: &Setup, run: &Run, laps: &mut Laps<'_>) -> anyhow::Result<()> {
-    let probe = images::probe(laps.0).await?;
+async fn in_run(setup: &Setup, run: &Run, laps: &mut Laps) -> anyhow::Result<()> {
+    let probe = images::probe().await?;
     laps.end("build the probe");
-    let identity = Identity::load_or_make()?;
-    let registry = Registry::start(run, &setup.registry_image, &identity).await?;
+    let registry = Registry::start(run, &setup.registry_image).await?;
     laps.end("start the registry");
-    let options = ClusterOptions::new("check").with_registry(&registry.host(), &identity.ca_pem);
+    let options = ClusterOptions::new("check").with_registry(HOST, &registry.identity.ca_pem);
     let start = Cluster::start(run, &setup.provider, &options);
-    let cluster = laps.0.show("start a cluster", start).await?;
+    let cluster = progress::show("start a cluster", start).await?;
     laps.end("start a cluster, node Ready");
     let outcome = parts(&cluster, &registry, &probe, laps).await;
     if outcome.is_err() {
@@ -56,7 +54,7 @@ async fn parts(
     cluster: &Cluster,
     registry: &Registry,
     probe: &Image,
-    laps: &mut Laps<'_>,
+    laps: &mut Laps,
 ) -> anyhow::Result<()> {
     cluster.load_image(probe).await?;
     let again = cluster.load_image(probe).await;
@@ -64,7 +62,7 @@ async fn parts(
     laps.end("load an image into the node");
     let loaded = pod("loaded", &probe.reference, "Never", "");
     cluster.apply(&loaded).await?;
-    ready(cluster, "loaded").await?;
+    reaches(cluster, "loaded", READY).await?;
     laps.end("a Pod of it is Ready");
     ask(cluster, &["env", "GREETING"], "hello").await?;
     laps.end("ask it from inside");
@@ -77,17 +75,17 @@ async fn parts(
     let secret = serde_json::json!({
         "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "pull" },
         "type": "kubernetes.io/dockerconfigjson",
-        "stringData": { ".dockerconfigjson": registry.identity().docker_config() },
+        "stringData": { ".dockerconfigjson": registry.identity.docker_config() },
     });
     cluster.apply(&secret.to_string()).await?;
     let anonymous = pod("anonymous", &image, "Always", "");
     cluster.apply(&anonymous).await?;
-    not_pulled(cluster, "anonymous").await?;
+    reaches(cluster, "anonymous", NOT_PULLED).await?;
     laps.end("without credentials: not pulled");
     let further = "imagePullSecrets: [{name: pull}]";
     let authorized = pod("authorized", &image, "Always", further);
     cluster.apply(&authorized).await?;
-    ready(cluster, "authorized").await?;
+    reaches(cluster, "authorized", READY).await?;
     laps.end("with the pull Secret: Ready");
     let delete = ["delete", "pod", "authorized", "--timeout=20s"];
     cluster.written(&delete).await?;
@@ -119,35 +117,24 @@ async fn ask(cluster: &Cluster, question: &[&str], expected: &str) -> anyhow::Re
     Ok(())
 }
 
-async fn ready(cluster: &Cluster, name: &str) -> anyhow::Result<()> {
-    let pod = format!("pod/{name}");
-    let wait = ["wait", "--for=condition=Ready", &pod, "--timeout=1m"];
+/// Waits until a Pod is in a state, in the words of `kubectl wait --for`.
+async fn reaches(cluster: &Cluster, pod: &str, state: &str) -> anyhow::Result<()> {
+    let (pod, state) = (format!("pod/{pod}"), format!("--for={state}"));
+    let wait = ["wait", &pod, &state, "--timeout=1m"];
     cluster.written(&wait).await.map(drop)
 }
 
-async fn not_pulled(cluster: &Cluster, name: &str) -> anyhow::Result<()> {
-    let reason = "--output=jsonpath={.status.containerStatuses[*].state.waiting.reason}";
-    let question = ["get", "pod", name, reason];
-    let is_so = async || {
-        let reason = cluster.written(&question).await?;
-        ensure!(
-            matches!(&*reason, "ErrImagePull" | "ImagePullBackOff"),
-            "{reason:?}"
-        );
-        anyhow::Ok(())
-    };
-    Ok(until("the image is not pulled", PATIENCE, is_so).await?)
-}
-
 /// Says how long each part took: since the end of the one before.
-struct Laps<'a>(&'a Progress, Instant);
+struct Laps(Instant);
 
-impl Laps<'_> {
+impl Laps {
     fn end(&mut self, what: &str) {
-        let seconds = self.1.elapsed().as_secs_f64();
-        self.0.say(&format!("{seconds:>8.2} s  {what}"));
-        self.1 = Instant::now();
+        let seconds = self.0.elapsed().as_secs_f64();
+        progress::say(&format!("{seconds:>8.2} s  {what}"));
+        self.0 = Instant::now();
     }
 }
 
-const PATIENCE: Duration = Duration::from_mins(1);
+const READY: &str = "condition=Ready";
+const NOT_PULLED: &str =
+    "jsonpath={.status.containerStatuses[0].state.waiting.reason}=ErrImagePull";

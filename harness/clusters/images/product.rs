@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use tokio::process::Command;
 
 use super::{Image, content_tag, context};
-use crate::progress::Progress;
+use crate::progress;
 use crate::workspace;
 
 /// The target of everything that runs `FROM scratch`.
@@ -60,42 +60,49 @@ impl Profile {
 }
 
 /// Builds the product's static binary; cargo knows whether there is anything to do.
-pub async fn binary(progress: &Progress, profile: Profile) -> anyhow::Result<PathBuf> {
-    let (name, flags) = (
-        profile.name(),
-        "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS",
-    );
+pub async fn binary(profile: Profile) -> anyhow::Result<PathBuf> {
+    Ok(build(profile, &["-p", BINARY]).await?.join(BINARY))
+}
+
+/// Builds a static binary as the product's is built, and returns the folder of the profile.
+pub async fn build(profile: Profile, arguments: &[&str]) -> anyhow::Result<PathBuf> {
+    let (name, what) = (profile.name(), arguments.join(" "));
+    let flags = "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_RUSTFLAGS";
     let mut cargo = Command::new("cargo");
     cargo
         .current_dir(workspace::root())
-        .args(["build", "--locked", "--profile", name])
-        .args(["-p", BINARY, "--target", TARGET])
+        .args(["build", "--locked", "--profile", name, "--target", TARGET])
+        .args(arguments)
         .env(flags, "-C target-feature=+crt-static")
         // Either would win over the line above.
         .env_remove("RUSTFLAGS")
         .env_remove("CARGO_ENCODED_RUSTFLAGS");
-    let title = format!("build the product's static binary, profile {name}");
-    progress.run(&title, &mut cargo).await?;
-    Ok(built_binary(profile))
+    let title = format!("build {what} statically, profile {name}");
+    progress::run(&title, &mut cargo).await?;
+    Ok(built(profile))
+}
+
+/// Where [`build`] leaves what it builds.
+pub fn built(profile: Profile) -> PathBuf {
+    workspace::target().join(TARGET).join(profile.name())
 }
 
 /// Where [`binary`] leaves the binary. [`product`] leaves one of [`Profile::E2e`].
 pub fn built_binary(profile: Profile) -> PathBuf {
-    let folder = workspace::target().join(TARGET).join(profile.name());
-    folder.join(BINARY)
+    built(profile).join(BINARY)
 }
 
 /// Builds the release binary, which is all that an image of the product holds, and returns its size in bytes.
-pub async fn release_size(progress: &Progress) -> anyhow::Result<u64> {
-    Ok(std::fs::metadata(binary(progress, Profile::Release).await?)?.len())
+pub async fn release_size() -> anyhow::Result<u64> {
+    Ok(std::fs::metadata(binary(Profile::Release).await?)?.len())
 }
 
 /// Largest size of the release binary in bytes: an image is pulled on every node that a replica moves to.
 pub const LARGEST_RELEASE: u64 = 16_000_000;
 
 /// The image of a component, built if the daemon lacks it.
-pub async fn product(progress: &Progress, role: Role) -> anyhow::Result<Image> {
-    let binary = binary(progress, Profile::E2e).await?;
+pub async fn product(role: Role) -> anyhow::Result<Image> {
+    let binary = binary(Profile::E2e).await?;
     let dockerfile = workspace::root().join("Dockerfile");
     let tag = content_tag([binary.as_path(), &dockerfile])?;
     let reference = format!("localhost/{BINARY}-{}:{tag}", role.name());
@@ -105,7 +112,7 @@ pub async fn product(progress: &Progress, role: Role) -> anyhow::Result<Image> {
     let folder = context()?;
     std::fs::copy(&binary, folder.path().join(BINARY))?;
     let options = ["--build-arg", "BINARY=prebuilt", "--target", role.name()];
-    Image::build(progress, &reference, (&dockerfile, folder.path()), &options).await
+    Image::build(&reference, (&dockerfile, folder.path()), &options).await
 }
 
 const BINARY: &str = "runtime-bootstrapper";

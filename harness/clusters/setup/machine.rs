@@ -13,7 +13,7 @@ use testkit::until::until;
 use tokio::process::Command;
 
 use crate::docker;
-use crate::progress::Progress;
+use crate::progress;
 use crate::workspace;
 
 /// A program, what brings it, what it is for.
@@ -46,7 +46,7 @@ pub(super) const PIP: Needed = Needed {
 };
 
 /// Installs a program that is missing, after saying so.
-pub(super) async fn ensure_package(progress: &Progress, needed: &Needed) -> anyhow::Result<()> {
+pub(super) async fn ensure_package(needed: &Needed) -> anyhow::Result<()> {
     if find(needed.program).is_some() {
         return Ok(());
     }
@@ -54,15 +54,15 @@ pub(super) async fn ensure_package(progress: &Progress, needed: &Needed) -> anyh
         return Err(by_hand(needed));
     }
     let Needed { package, why, .. } = needed;
-    progress.say(&format!("installing {package}: {why}"));
+    progress::say(&format!("installing {package}: {why}"));
     let mut update = Command::new("apt-get");
-    let updated = progress.run("update the list of packages", update.arg("update"));
+    let updated = progress::run("update the list of packages", update.arg("update"));
     updated.await?;
     let mut install = Command::new("apt-get");
     install.env("DEBIAN_FRONTEND", "noninteractive");
     install.args(["install", "--yes", "--no-install-recommends", package]);
     let title = format!("install {package}");
-    progress.run(&title, &mut install).await
+    progress::run(&title, &mut install).await
 }
 
 /// The error for what is not installed by the set-up.
@@ -91,30 +91,30 @@ pub(super) fn is_root() -> bool {
 }
 
 /// Installs and starts the Docker daemon where none answers. It outlives the harness.
-pub(super) async fn ensure_docker(progress: &Progress) -> anyhow::Result<()> {
+pub(super) async fn ensure_docker() -> anyhow::Result<()> {
     let answers = || docker::must(&["version"]);
     if answers().await.is_ok() {
         return Ok(());
     }
-    ensure_package(progress, &DOCKER).await?;
+    ensure_package(&DOCKER).await?;
     ensure!(
         is_root(),
         "Docker does not answer; start its daemon and run this again"
     );
     let log = workspace::logs().join("dockerd.log");
-    progress.say("starting the Docker daemon, because none answers");
-    start_docker(progress, &log).await?;
+    progress::say("starting the Docker daemon, because none answers");
+    start_docker(&log).await?;
     let answers = until("dockerd answers", PATIENCE, answers);
-    let answered = progress.show("the Docker daemon starts", answers).await;
+    let answered = progress::show("the Docker daemon starts", answers).await;
     answered.with_context(|| format!("dockerd was started, see {}", log.display()))?;
     Ok(())
 }
 
-async fn start_docker(progress: &Progress, log: &Path) -> anyhow::Result<()> {
+async fn start_docker(log: &Path) -> anyhow::Result<()> {
     if Path::new("/run/systemd/system").exists() {
         let mut start = Command::new("systemctl");
         start.args(["start", "docker"]);
-        return progress.run("start docker", &mut start).await;
+        return progress::run("start docker", &mut start).await;
     }
     let daemon = find(DOCKER.program).ok_or_else(|| by_hand(&DOCKER))?;
     // A session of its own, so that it does not end with the terminal.
@@ -122,20 +122,20 @@ async fn start_docker(progress: &Progress, log: &Path) -> anyhow::Result<()> {
     let script = format!("exec setsid --fork '{daemon}' >>'{log}' 2>&1");
     let mut detached = Command::new("sh");
     detached.args(["-c", &script]).env("PATH", search_path());
-    progress.run("start dockerd", &mut detached).await
+    progress::run("start dockerd", &mut detached).await
 }
 
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Raises the bound if it is too low for the clusters of a whole run.
-pub(super) fn ensure_inotify(progress: &Progress) -> anyhow::Result<()> {
+pub(super) fn ensure_inotify() -> anyhow::Result<()> {
     let bound = Path::new(BOUND);
     let text = std::fs::read_to_string(bound)?;
     // A value that is not a number is not overwritten.
     if !text.trim().parse().is_ok_and(|bound: u64| bound < WANTED) {
         return Ok(());
     }
-    progress.say(&match std::fs::write(bound, WANTED.to_string()) {
+    progress::say(&match std::fs::write(bound, WANTED.to_string()) {
         Ok(()) => format!("raised {KEY} to {WANTED}: clusters side by side need it"),
         Err(_) => {
             format!("{KEY} is too low for many clusters at once; as root: sysctl -w {KEY}={WANTED}")

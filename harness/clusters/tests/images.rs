@@ -10,7 +10,6 @@ use std::io::Read as _;
 use std::process::Command;
 
 use clusters::images::{self, Role};
-use clusters::progress::Progress;
 use clusters::setup::Setup;
 use object::elf::PT_INTERP;
 use object::read::elf::{ElfFile64, ProgramHeader as _};
@@ -75,7 +74,7 @@ async fn product() -> &'static [Product] {
         Setup::load().unwrap_or_else(|error| panic!("{error}"));
         let mut images = Vec::new();
         for role in Role::ALL {
-            let image = images::product(&Progress::new(), role).await.unwrap();
+            let image = images::product(role).await.unwrap();
             images.push(Product::of(role, image.reference));
         }
         images

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use clusters::cluster::{Cluster, ClusterOptions};
 use clusters::evidence::Evidence;
-use clusters::progress::Progress;
+use clusters::progress;
 use clusters::registry::Registry;
 use clusters::setup::Setup;
 
@@ -36,15 +36,15 @@ pub struct Admission {
 ///
 /// # Errors
 /// At the first part that does not come up.
-pub async fn start(progress: &Progress, _: &Selection, keep: bool) -> Result<Arc<Admission>> {
+pub async fn start(_: &Selection, keep: bool) -> Result<Arc<Admission>> {
     let setup = Setup::load()?;
-    progress.say(&format!("clusters run on {}", setup.provider));
-    let fixtures = Arc::new(Fixtures::prepare(progress, &setup, keep).await?);
+    progress::say(&format!("clusters run on {}", setup.provider));
+    let fixtures = Arc::new(Fixtures::prepare(&setup, keep).await?);
     let start = fixtures.cluster(ClusterOptions::new("features"));
-    let cluster = progress.show("start the cluster", start).await?;
+    let cluster = progress::show("start the cluster", start).await?;
     let product = fixtures.product.clone();
     let install = Admission::on(cluster, fixtures, &product, true);
-    let admission = progress.show("install the product", install).await?;
+    let admission = progress::show("install the product", install).await?;
     Ok(Arc::new(admission))
 }
 
@@ -67,14 +67,14 @@ impl Admission {
     ) -> Result<Self> {
         let admission = Self {
             fixtures,
-            client: Client::with(cluster.kubeconfig()).await?,
+            client: Client::with(&cluster.kubeconfig).await?,
             cluster,
             serves_trust_bundles,
         };
         let installed = admission.install(product).await;
         if installed.is_err() {
             let evidence = Evidence::of("admission", "install the product")?;
-            admission.diagnose(evidence.folder()).await;
+            admission.diagnose(&evidence.folder).await;
         }
         installed.map(|()| admission)
     }
@@ -90,7 +90,7 @@ impl Admission {
     }
 
     async fn install(&self, product: &[Value]) -> Result<()> {
-        let identity = self.registry().identity();
+        let identity = &self.registry().identity;
         let docker_config = serde_json::from_str(&identity.docker_config())?;
         let [configuration, secret, bundle] = sources(docker_config, &identity.ca_pem)?;
         let namespace = json!({ "kind": "Namespace", "metadata": { "name": NAMESPACE } });

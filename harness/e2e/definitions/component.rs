@@ -12,6 +12,7 @@ use crate::admission::second;
 use crate::admission::webhook::{DEPLOYMENT, NAMESPACE};
 use crate::client::Answer;
 use crate::rollout::restarted;
+use clusters::registry::HOST;
 
 #[given(
     "a runtime that does not serve ClusterTrustBundles and pulls the webhook from the private registry"
@@ -22,10 +23,9 @@ async fn other_runtime(scenario: &mut Scenario) -> Result {
     let ended = Arc::clone(&own);
     scenario.undo("stop the scenario's own runtime", Admission::stop(ended));
     scenario.move_to(own);
-    let registry = shared.registry().host();
     for pod in webhook(scenario)?.pods().await? {
         let image = &pod["status"]["containerStatuses"][0]["imageID"];
-        let pulled = image.as_str().is_some_and(|it| it.starts_with(&registry));
+        let pulled = image.as_str().is_some_and(|it| it.starts_with(HOST));
         ensure!(pulled, "the node runs {image}");
     }
     Ok(())

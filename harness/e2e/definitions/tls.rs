@@ -79,7 +79,7 @@ async fn overwritten(scenario: &mut Scenario) -> Result {
     let object = webhook_configuration();
     restore_later(scenario, &object).await?;
     let environment = scenario.environment_of::<Admission>()?;
-    let other = BASE64.encode(&environment.registry().identity().ca_pem);
+    let other = BASE64.encode(&environment.registry().identity.ca_pem);
     let change =
         json!([{ "op": "replace", "path": "/webhooks/0/clientConfig/caBundle", "value": other }]);
     let (client, path) = at(scenario, &object).await?;

@@ -22,7 +22,7 @@ use clusters::cluster::ClusterOptions;
 use clusters::control_plane;
 use clusters::evidence::Evidence;
 use clusters::images::{self, Image, Role};
-use clusters::progress::Progress;
+use clusters::progress;
 use clusters::setup::Setup;
 
 /// A change of the pull Secret as a runtime received it.
@@ -51,31 +51,26 @@ impl Clusters {
     ///
     /// # Errors
     /// When a cluster or the controller does not become ready.
-    pub async fn start(progress: &Progress, setup: &Setup, keep: bool) -> Result<Self> {
-        let fixtures = Arc::new(Fixtures::prepare(progress, setup, keep).await?);
-        let image = images::product(progress, Role::Controller).await?;
-        Box::pin(Self::with(progress, fixtures, &image, "a")).await
+    pub async fn start(setup: &Setup, keep: bool) -> Result<Self> {
+        let fixtures = Arc::new(Fixtures::prepare(setup, keep).await?);
+        let image = images::product(Role::Controller).await?;
+        Box::pin(Self::with(fixtures, &image, "a")).await
     }
 
     /// Starts clusters whose names have a suffix.
-    pub(crate) async fn with(
-        progress: &Progress,
-        fixtures: Arc<Fixtures>,
-        image: &Image,
-        suffix: &str,
-    ) -> Result<Self> {
+    pub(crate) async fn with(fixtures: Arc<Fixtures>, image: &Image, suffix: &str) -> Result<Self> {
         let start = |name| {
             let options = ClusterOptions::new(&format!("{name}-{suffix}"));
             Box::pin(fixtures.cluster(options))
         };
         let clusters = async { tokio::try_join!(start("kcp"), start("skr-one"), start("skr-two")) };
-        let (kcp, one, two) = progress.show("start three clusters", clusters).await?;
+        let (kcp, one, two) = progress::show("start three clusters", clusters).await?;
         kcp.load_image(image).await?;
         let webhook = &fixtures.webhook.reference;
         let clusters = Self {
             controller: Controller::new(&image.reference, webhook),
             kcp: ControlPlane {
-                api: Client::with(kcp.kubeconfig()).await?,
+                api: Client::with(&kcp.kubeconfig).await?,
                 cluster: kcp,
             },
             runtimes: [
@@ -84,9 +79,8 @@ impl Clusters {
             ],
             fixtures,
         };
-        let installed = progress
-            .show("install the controller", Box::pin(clusters.install()))
-            .await;
+        let installed =
+            progress::show("install the controller", Box::pin(clusters.install())).await;
         if installed.is_err() {
             clusters
                 .collect(&Evidence::of("synchronization", "installation")?)
@@ -96,7 +90,7 @@ impl Clusters {
     }
 
     async fn install(&self) -> Result<()> {
-        control_plane::ControlPlane::prepare(self.kcp.cluster.client(), None).await?;
+        control_plane::ControlPlane::prepare(self.kcp.cluster.client()).await?;
         for source in Source::ALL {
             self.kcp.renew(source).await?;
         }
@@ -222,7 +216,7 @@ impl Clusters {
         for runtime in &self.runtimes {
             for source in Source::ALL {
                 let copy = runtime.copy(source).await.map(|it| format!("{it:#}"));
-                evidence.keep_result(&format!("{}/{source:?}.json", runtime.cluster.name()), copy);
+                evidence.keep_result(&format!("{}/{source:?}.json", runtime.cluster.name), copy);
             }
             runtime.cluster.collect_evidence(evidence).await;
         }

@@ -24,7 +24,7 @@ use crate::fixtures::Fixtures;
 use crate::runner::{Environments, Selection, diagnosed};
 use crate::scenario::{Cluster, Environment};
 use clusters::images::{self, Role};
-use clusters::progress::Progress;
+use clusters::progress;
 use clusters::setup::Setup;
 
 /// Sets of clusters that are free, and the way back for those that are in use.
@@ -76,32 +76,23 @@ pub(crate) struct State {
 ///
 /// # Errors
 /// When a cluster or a controller does not become ready.
-pub async fn start(
-    progress: &Progress,
-    selection: &Selection,
-    keep: bool,
-) -> anyhow::Result<ClustersPool> {
+pub async fn start(selection: &Selection, keep: bool) -> anyhow::Result<ClustersPool> {
     let setup = Setup::load()?;
-    progress.say(&format!("clusters run on {}", setup.provider));
+    progress::say(&format!("clusters run on {}", setup.provider));
     let size = selection.scenarios.min(ClustersPool::SIZE);
-    ClustersPool::start(progress, &setup, keep, size).await
+    ClustersPool::start(&setup, keep, size).await
 }
 
 impl ClustersPool {
     /// Number of sets. A fourth one makes the suite alone faster, and all suites beside each other slower on two cores.
     pub const SIZE: usize = SUFFIXES.len();
 
-    async fn start(
-        progress: &Progress,
-        setup: &Setup,
-        keep: bool,
-        size: usize,
-    ) -> anyhow::Result<Self> {
-        let fixtures = Arc::new(Fixtures::prepare(progress, setup, keep).await?);
-        let image = images::product(progress, Role::Controller).await?;
+    async fn start(setup: &Setup, keep: bool, size: usize) -> anyhow::Result<Self> {
+        let fixtures = Arc::new(Fixtures::prepare(setup, keep).await?);
+        let image = images::product(Role::Controller).await?;
         let start = |suffix| {
             let fixtures = Arc::clone(&fixtures);
-            Box::pin(Clusters::with(progress, fixtures, &image, suffix))
+            Box::pin(Clusters::with(fixtures, &image, suffix))
         };
         let suffixes = SUFFIXES.into_iter().take(size);
         let started = futures::future::try_join_all(suffixes.map(start)).await?;

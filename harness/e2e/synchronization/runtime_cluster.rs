@@ -32,7 +32,7 @@ impl RuntimeCluster {
         });
         cluster.apply(&namespace.to_string()).await?;
         Ok(Self {
-            api: Client::with(cluster.kubeconfig()).await?,
+            api: Client::with(&cluster.kubeconfig).await?,
             kubeconfig: cluster.direct_kubeconfig().await?,
             cluster,
         })
@@ -45,7 +45,7 @@ impl RuntimeCluster {
 
     /// Waits until the copy of a source has the content of an object of KCP.
     pub(crate) async fn has(&self, source: Source, original: &Value) -> Result<()> {
-        let what = format!("{} has the {source:?}", self.cluster.name());
+        let what = format!("{} has the {source:?}", self.cluster.name);
         eventually(&what, async || {
             let copy = self.copy(source).await?;
             check(content(&copy) == content(original), &copy["metadata"])

@@ -24,7 +24,7 @@ use crate::gateway::{Gateway, publish_host};
 use clusters::cluster::{Cluster, ClusterOptions};
 use clusters::evidence::Evidence;
 use clusters::images::{self, Image, Role};
-use clusters::progress::Progress;
+use clusters::progress;
 use clusters::run::Run;
 use clusters::setup::Setup;
 use testkit::until::until;
@@ -63,9 +63,9 @@ impl Watching {
     ///
     /// # Errors
     /// At the first part that does not become ready.
-    pub async fn start(progress: &Progress, setup: &Setup, keep: bool) -> Result<Self> {
-        let gateway = images::gateway(progress, setup).await?;
-        let watcher = images::product(progress, Role::Watcher).await?;
+    pub async fn start(setup: &Setup, keep: bool) -> Result<Self> {
+        let gateway = images::gateway(setup).await?;
+        let watcher = images::product(Role::Watcher).await?;
         let run = Run::begin(keep).await?;
         let start = |name| {
             let (run, provider) = (&run, &setup.provider);
@@ -73,15 +73,15 @@ impl Watching {
         };
         let names = ["watching-kcp", "watching-skr"];
         let clusters = futures::future::try_join_all(names.map(|name| Box::pin(start(name))));
-        let clusters = progress.show("start two clusters", clusters).await?;
+        let clusters = progress::show("start two clusters", clusters).await?;
         let [kcp, runtime] = <[Cluster; 2]>::try_from(clusters)
             .ok()
             .context("two clusters")?;
         let install = Box::pin(Self::install(run, (kcp, &gateway), (runtime, &watcher)));
         let what = "install gateway and watcher";
-        let environment = progress.show(what, install).await?;
+        let environment = progress::show(what, install).await?;
         let delivers = Box::pin(environment.delivers());
-        let delivers = progress.show("an event is delivered", delivers).await;
+        let delivers = progress::show("an event is delivered", delivers).await;
         if delivers.is_err() {
             let evidence = Evidence::of("watching", "installation")?;
             environment.collect(&evidence).await;
@@ -112,7 +112,7 @@ impl Watching {
         let runtime = WatchedRuntime::install(runtime, image, &certificates).await?;
         let environment = Self {
             run,
-            kcp_client: Client::with(kcp.kubeconfig()).await?,
+            kcp_client: Client::with(&kcp.kubeconfig).await?,
             kcp,
             gateway,
             managers,

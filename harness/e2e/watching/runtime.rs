@@ -38,7 +38,7 @@ impl WatchedRuntime {
         cluster.apply(&namespace.to_string()).await?;
         cluster.apply(include_str!("kyma.yaml")).await?;
         apply(&cluster, &manifests(image, certificates).await?).await?;
-        let client = Client::with(cluster.kubeconfig()).await?;
+        let client = Client::with(&cluster.kubeconfig).await?;
         let watcher = Workload {
             client: client.clone(),
             namespace: NAMESPACE,

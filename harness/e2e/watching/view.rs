@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use clusters::progress::Progress;
+use clusters::progress;
 use clusters::setup::Setup;
 use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
@@ -59,12 +59,10 @@ pub(crate) struct Kymas {
 ///
 /// # Errors
 /// At the first part that does not become ready.
-pub async fn start(progress: &Progress, _: &Selection, keep: bool) -> Result<Arc<Watching>> {
+pub async fn start(_: &Selection, keep: bool) -> Result<Arc<Watching>> {
     let setup = Setup::load()?;
-    progress.say(&format!("clusters run on {}", setup.provider));
-    Ok(Arc::new(
-        Box::pin(Watching::start(progress, &setup, keep)).await?,
-    ))
+    progress::say(&format!("clusters run on {}", setup.provider));
+    Ok(Arc::new(Box::pin(Watching::start(&setup, keep)).await?))
 }
 
 impl Environments for Arc<Watching> {

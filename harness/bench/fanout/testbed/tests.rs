@@ -9,7 +9,6 @@ use anyhow::Context as _;
 use api::bootstrapper::{ConditionStatus, READY, RuntimeBootstrapper};
 use clusters::control_plane::runtime_id;
 use clusters::images::{self, Profile};
-use clusters::progress::Progress;
 use kube::api::ListParams;
 use kube::{Api, ResourceExt as _};
 
@@ -19,14 +18,13 @@ use crate::report::{Effort, Options};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn faults_of_some_runtimes_do_not_affect_others() {
-    let progress = Progress::new();
-    images::binary(&progress, Profile::E2e).await.unwrap();
+    images::binary(Profile::E2e).await.unwrap();
     let options = Options {
         check: true,
         effort: Effort { quick: true },
         core: Some(0),
     };
-    let bench = Bench::new(&progress, &options).unwrap();
+    let bench = Bench::new(&options).unwrap();
     let settings = Settings {
         runtimes: cases().len() * OF_EACH,
         production: false,
