@@ -1,17 +1,14 @@
 //! Landscapes as data: `scenarios/*.yaml` read, checked, and turned into what a cluster needs.
 //!
-//! A scenario file is data alone; where it runs is said by a [`Place`]. The error of a bad file names the file and what is
+//! A scenario file is data alone; where it runs is an argument of [`objects`]. The error of a bad file names the file and what is
 //! wrong, and the line of what cannot be read.
 
 mod model;
 mod objects;
 
 pub use crate::matching::differences;
-pub use model::{
-    Authority, Content, Expectation, Image, Inside, Landscape, PullSecret, Registry,
-    RegistryReference, Trust, Workload, schema,
-};
-pub use objects::{Place, objects};
+pub use model::{Content, Landscape, Workload, schema};
+pub use objects::objects;
 
 use std::path::{Path, PathBuf};
 

@@ -21,7 +21,7 @@ use clusters::run::Run;
 use clusters::setup::Setup;
 use clusters::workspace;
 use e2e::install;
-use e2e::landscape::{Content, Place, Scenario, Workload, differences, objects, placed, shown};
+use e2e::landscape::{Content, Scenario, Workload, differences, objects, placed, shown};
 use testkit::until::until;
 
 /// Both Pods, and what is needed to explain and to repeat the comparison.
@@ -119,11 +119,9 @@ impl Environment {
         let namespaces = [WITHOUT, WITH]
             .map(|name| format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}}}}}"));
         cluster.delete(&namespaces.join("\n---\n")).await?;
-        let place = Place {
-            registry: HOST,
-            docker_config: &self.registry.identity.docker_config(),
-        };
-        cluster.apply(&objects(&scenario.landscape, place)?).await?;
+        let opens = self.registry.identity.docker_config();
+        let objects = objects(&scenario.landscape, HOST, &opens)?;
+        cluster.apply(&objects).await?;
         for image in &scenario.landscape.registry.images {
             match image.content {
                 Content::Probe => self.registry.push(&self.probe, &image.name).await?,

@@ -15,10 +15,10 @@ use clusters::progress;
 use clusters::registry::Registry;
 use clusters::setup::Setup;
 
-pub(crate) use super::webhook::TRUST_BUNDLE;
-use super::webhook::{DEPLOYMENT, NAMESPACE, Webhook, sources, usual_configuration};
+use super::webhook::{DEPLOYMENT, NAMESPACE, TRUST_BUNDLE, Webhook, sources, usual_configuration};
 use crate::client::{Client, Write};
 use crate::definitions::object::path;
+use crate::definitions::pod::plain;
 use crate::fixtures::Fixtures;
 use crate::install;
 use crate::runner::{Environments, Selection, diagnosed};
@@ -151,7 +151,8 @@ impl Admission {
                 let annotations = &found["metadata"]["annotations"];
                 let keys = [api::ALL_KEY, api::Feature::FipsMode.key()];
                 let fips = keys.iter().any(|key| annotations[key] == "true");
-                webhook.knows_namespace(name, fips).await
+                let variable = (api::names::FIPS_VARIABLE, fips);
+                webhook.patches(name, &plain(), variable).await
             }
             _ => Ok(()),
         }

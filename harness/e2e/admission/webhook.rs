@@ -132,20 +132,19 @@ impl Webhook {
     /// Waits until every replica mounts the trust bundle, or does not because it is absent.
     pub(crate) async fn knows_trust_bundle(&self, present: bool) -> Result<()> {
         let pod = opted_in(api::Feature::TrustBundle, "any.test/x");
-        self.patches(("default", &pod), VOLUME, present).await
-    }
-
-    /// Waits until every replica knows whether a Namespace opts in to FIPS mode.
-    pub(crate) async fn knows_namespace(&self, name: &str, fips: bool) -> Result<()> {
-        let variable = api::names::FIPS_VARIABLE;
-        self.patches((name, &plain()), variable, fips).await
+        self.patches("default", &pod, (VOLUME, present)).await
     }
 
     /// Waits until every replica's patch of a Pod in a Namespace contains a text, or does not.
-    async fn patches(&self, draft: (&str, &Value), text: &str, expected: bool) -> Result<()> {
+    pub(crate) async fn patches(
+        &self,
+        namespace: &str,
+        pod: &Value,
+        (text, expected): (&str, bool),
+    ) -> Result<()> {
         let what = format!("patches with {text}: {expected}");
         self.each(&what, async |replica| {
-            let response = replica.review(draft.0, draft.1).await?;
+            let response = replica.review(namespace, pod).await?;
             let found = response["patch"].to_string().contains(text);
             check(found == expected, response)
         })
@@ -232,10 +231,7 @@ pub(crate) fn opted_in(feature: api::Feature, image: &str) -> Value {
 }
 
 /// The configuration that scenarios start with.
-///
-/// # Errors
-/// When the fixture cannot be read.
-pub fn usual_configuration() -> Result<Value> {
+pub(crate) fn usual_configuration() -> Result<Value> {
     let text = file_of_project("scenarios/fixtures/admission/configuration.json")?;
     Ok(serde_json::from_str(&text)?)
 }
@@ -258,12 +254,15 @@ pub(crate) fn pull_secret(namespace: &str, docker_config: &Value) -> Value {
     })
 }
 
-pub(crate) fn trust_bundle(pem: &str) -> Value {
-    json!({
+pub(crate) fn trust_bundle(name: &str, signer: Option<&str>, pem: &str) -> Value {
+    let mut bundle = json!({
         "apiVersion": "certificates.k8s.io/v1beta1", "kind": "ClusterTrustBundle",
-        "metadata": { "name": TRUST_BUNDLE },
-        "spec": { "signerName": "rt-bootstrapper-k3d.test/ctb", "trustBundle": pem },
-    })
+        "metadata": { "name": name }, "spec": { "trustBundle": pem },
+    });
+    if let Some(signer) = signer {
+        bundle["spec"]["signerName"] = json!(signer);
+    }
+    bundle
 }
 
 /// What KIM writes on a runtime: the usual configuration, the pull Secret with these credentials and those of two hosts that
@@ -279,7 +278,7 @@ pub fn sources(mut docker_config: Value, authority_pem: &str) -> Result<[Value; 
     Ok([
         config_map(NAMESPACE, &configuration),
         pull_secret(NAMESPACE, &docker_config),
-        trust_bundle(authority_pem),
+        trust_bundle(TRUST_BUNDLE, SIGNER, authority_pem),
     ])
 }
 
@@ -287,6 +286,7 @@ pub fn sources(mut docker_config: Value, authority_pem: &str) -> Result<[Value; 
 pub const LANDSCAPE: &str = "test-landscape";
 /// Name of the trust bundle in the usual configuration.
 pub const TRUST_BUNDLE: &str = "rt-bootstrapper-k3d.test:ctb:1";
+pub(crate) const SIGNER: Option<&str> = Some("rt-bootstrapper-k3d.test/ctb");
 /// Volume of the trust bundle in the usual configuration.
 pub(crate) const VOLUME: &str = "rt-bootstrapper-certs";
 /// Namespace of the webhook.

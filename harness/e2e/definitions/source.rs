@@ -19,7 +19,7 @@ async fn changes(scenario: &mut Scenario, name: String, runtime: String, change:
     if name.is_empty() {
         return all_change(&env).await;
     }
-    let source: Source = name.parse().map_err(anyhow::Error::msg)?;
+    let source: Source = name.parse()?;
     if !runtime.is_empty() {
         let api = &env.cluster(&runtime)?.api;
         if change == "deleted" {
@@ -111,7 +111,7 @@ async fn uses(scenario: &mut Scenario, runtime: String, source: String) -> Resul
     let env = synchronization(scenario)?;
     let sources = match source.as_str() {
         "" => Source::ALL.to_vec(),
-        name => vec![name.parse().map_err(anyhow::Error::msg)?],
+        name => vec![name.parse()?],
     };
     for source in sources {
         let original = env.kcp.source(source).await?;

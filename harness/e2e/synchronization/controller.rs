@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::sync::Mutex;
 
 use super::control_plane::ControlPlane;
-use crate::admission::cluster::TRUST_BUNDLE;
+use crate::admission::webhook::TRUST_BUNDLE;
 use crate::definitions::{check, eventually};
 use crate::install::{self, apply, printed};
 use crate::rollout::{Workload, kill};

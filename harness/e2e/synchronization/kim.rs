@@ -19,7 +19,7 @@ use kube::core::GroupVersionKind;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::control_plane::{ControlPlane, runtime_path};
 use super::runtime_cluster::deployment_path;
@@ -41,7 +41,7 @@ pub(crate) struct Destination {
 /// The running double.
 pub(crate) struct Kim {
     shared: Arc<Shared>,
-    task: JoinHandle<()>,
+    _task: AbortOnDropHandle<()>,
 }
 
 struct Shared {
@@ -65,7 +65,10 @@ impl Kim {
             counts: Mutex::default(),
         });
         let task = tokio::spawn(Arc::clone(&shared).run(runtimes));
-        Self { shared, task }
+        Self {
+            shared,
+            _task: AbortOnDropHandle::new(task),
+        }
     }
 
     /// The runtime to which a Runtime is synchronized from now on.
@@ -76,12 +79,6 @@ impl Kim {
     /// How often it reconciled each Runtime.
     pub(crate) fn counts(&self) -> BTreeMap<String, u64> {
         locked(&self.shared.counts).clone()
-    }
-}
-
-impl Drop for Kim {
-    fn drop(&mut self) {
-        self.task.abort();
     }
 }
 

@@ -13,8 +13,7 @@ use serde_json::{Value, json};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::source::{FURTHER, LIVE, TRUST_BUNDLE_FILE};
-use crate::admission::cluster::TRUST_BUNDLE;
-use crate::admission::webhook::VOLUME;
+use crate::admission::webhook::{TRUST_BUNDLE, VOLUME};
 use crate::client::{Answer, Client};
 use crate::definitions::pod::{containers, items, named, pull_secrets};
 use crate::definitions::{Stream, eventually, random};

@@ -5,7 +5,7 @@
 
 use std::str::FromStr;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use api::Feature;
 use api::names::{CONFIG_KEY, CONFIG_MAP, DOCKER_CONFIG_KEY, PULL_SECRET, SKR_NAMESPACE};
 use api::runtimes::KCP_NAMESPACE;
@@ -14,10 +14,8 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use serde_json::{Map, Value, json};
 
 use super::control_plane::named_config_map;
-use crate::admission::cluster::TRUST_BUNDLE;
-use crate::admission::webhook::{
-    VOLUME, config_map, pull_secret, trust_bundle, usual_configuration,
-};
+use crate::admission::webhook::{SIGNER, TRUST_BUNDLE, VOLUME};
+use crate::admission::webhook::{config_map, pull_secret, trust_bundle, usual_configuration};
 use crate::definitions::random;
 use crate::scenario::ObjectRef;
 use testkit::pki::Authority;
@@ -31,14 +29,14 @@ pub(crate) enum Source {
 }
 
 impl FromStr for Source {
-    type Err = String;
+    type Err = anyhow::Error;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self> {
         Ok(match text {
             "pull Secret" => Self::PullSecret,
             "ClusterTrustBundle" => Self::TrustBundle,
             "ConfigMap" => Self::Configuration,
-            other => return Err(other.to_owned()),
+            other => bail!("not a source: {other}"),
         })
     }
 }
@@ -98,7 +96,10 @@ impl Source {
                 let config = json!({ "auths": { (host): entry, "private.me": entry } });
                 pull_secret(KCP_NAMESPACE, &config)
             }
-            Self::TrustBundle => trust_bundle(Authority::new(&format!("authority {mark}"))?.pem()),
+            Self::TrustBundle => {
+                let authority = Authority::new(&format!("authority {mark}"))?;
+                trust_bundle(TRUST_BUNDLE, SIGNER, authority.pem())
+            }
             Self::Configuration => {
                 let mut document = usual_configuration()?;
                 let overrides = &mut document["overrides"];
