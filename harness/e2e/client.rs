@@ -85,7 +85,6 @@ impl Client {
     }
 
     /// The same over an existing client.
-    #[must_use]
     pub fn new(inner: kube::Client) -> Self {
         Self {
             inner,

@@ -18,17 +18,11 @@ use clusters::images;
 use testkit::until::until;
 
 /// What `manifests webhook` prints for an image, with further flags.
-///
-/// # Errors
-/// When the binary cannot be run, does not end well, or prints no manifests.
 pub async fn webhook(image: &str, flags: &[&str]) -> Result<Vec<Value>> {
     printed(&[&["manifests", "webhook", "--image", image], flags].concat()).await
 }
 
 /// Applies the manifests of the webhook and waits until its Deployment is rolled out.
-///
-/// # Errors
-/// When the API server refuses an object, or the rollout takes too long.
 pub async fn install(cluster: &Cluster, manifests: &[Value]) -> Result<()> {
     apply(cluster, manifests).await?;
     rolled_out(cluster).await
@@ -64,9 +58,6 @@ pub(crate) async fn printed(arguments: &[&str]) -> Result<Vec<Value>> {
 }
 
 /// Waits until a Pod of `template` that would be created in `namespace` comes out as expected.
-///
-/// # Errors
-/// With the differences that were left when the time was over.
 pub async fn intercepts(
     cluster: &Cluster,
     namespace: &str,
@@ -86,9 +77,6 @@ pub async fn intercepts(
 }
 
 /// Takes the webhook's registration away, so that Pods pass it by; the replicas stay.
-///
-/// # Errors
-/// When the API server refuses.
 pub async fn unregister(cluster: &Cluster) -> Result<()> {
     let client = Client::new(cluster.client());
     client.delete(&webhook_path()).await

@@ -33,9 +33,6 @@ pub struct Admission {
 }
 
 /// Starts the environment, or uses one that an earlier run kept.
-///
-/// # Errors
-/// At the first part that does not come up.
 pub async fn start(_: &Selection, keep: bool) -> Result<Arc<Admission>> {
     let setup = Setup::load()?;
     progress::say(&format!("clusters run on {}", setup.provider));

@@ -210,7 +210,6 @@ pub(crate) fn response(answer: &Answer) -> Result<Value> {
 }
 
 /// An AdmissionReview of a Pod that is created.
-#[must_use]
 pub fn review(uid: &str, namespace: &str, pod: &Value) -> Value {
     json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
@@ -267,9 +266,6 @@ pub(crate) fn trust_bundle(name: &str, signer: Option<&str>, pem: &str) -> Value
 
 /// What KIM writes on a runtime: the usual configuration, the pull Secret with these credentials and those of two hosts that
 /// no test pulls from, and the trust bundle.
-///
-/// # Errors
-/// When the fixture cannot be read.
 pub fn sources(mut docker_config: Value, authority_pem: &str) -> Result<[Value; 3]> {
     for host in ["ghcr.io", "private.me"] {
         docker_config["auths"][host] = json!({ "username": "user", "password": "password" });

@@ -17,9 +17,6 @@ use testkit::pki;
 
 /// Namespace, ConfigMap, pull Secret and ClusterTrustBundle, as a stream that can be applied, with host and port of the private
 /// registry and the docker configuration that opens it.
-///
-/// # Errors
-/// When an authority can be neither read nor made.
 pub fn objects(landscape: &Landscape, registry: &str, opens: &str) -> anyhow::Result<String> {
     let namespace = names::SKR_NAMESPACE;
     let document = placed(&landscape.config, registry);
@@ -45,9 +42,6 @@ pub fn objects(landscape: &Landscape, registry: &str, opens: &str) -> anyhow::Re
 
 impl Trust {
     /// The certificates of all authorities, PEM.
-    ///
-    /// # Errors
-    /// When one can be neither read nor generated.
     pub fn pem(&self) -> anyhow::Result<String> {
         certificates(self, &workspace::state().join("authorities"))
     }

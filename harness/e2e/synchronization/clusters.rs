@@ -48,9 +48,6 @@ pub struct Clusters {
 
 impl Clusters {
     /// Starts the clusters, or takes those that an earlier run kept.
-    ///
-    /// # Errors
-    /// When a cluster or the controller does not become ready.
     pub async fn start(setup: &Setup, keep: bool) -> Result<Self> {
         let fixtures = Arc::new(Fixtures::prepare(setup, keep).await?);
         let image = images::product(Role::Controller).await?;
@@ -99,9 +96,6 @@ impl Clusters {
     }
 
     /// Stops all clusters that are not kept.
-    ///
-    /// # Errors
-    /// When Docker reports an error.
     pub async fn stop(self) -> Result<()> {
         let [one, two] = self.runtimes;
         for cluster in [self.kcp.cluster, one.cluster, two.cluster] {
@@ -182,9 +176,6 @@ impl Clusters {
     }
 
     /// Changes the pull Secret on KCP and times the synchronization to a runtime in mode direct.
-    ///
-    /// # Errors
-    /// When the runtime does not become ready, or is not synchronized.
     pub async fn rotate(&self) -> Result<Rotation> {
         let runtime = self.direct(0, None).await?;
         let cluster = self.cluster_of(&runtime)?;

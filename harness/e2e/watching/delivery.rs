@@ -67,9 +67,6 @@ impl Watching {
     }
 
     /// Creates two Kymas, the second one while KCP refuses connections.
-    ///
-    /// # Errors
-    /// When a write is denied, or an event does not arrive.
     pub async fn deliver(&self) -> Result<Delivery> {
         let namespace = self.create_namespace("demo").await?;
         let begin = Instant::now();

@@ -56,9 +56,6 @@ pub(crate) struct Kymas {
 }
 
 /// Starts the environment, or uses one that an earlier run kept.
-///
-/// # Errors
-/// At the first part that does not become ready.
 pub async fn start(_: &Selection, keep: bool) -> Result<Arc<Watching>> {
     let setup = Setup::load()?;
     progress::say(&format!("clusters run on {}", setup.provider));
