@@ -68,8 +68,8 @@ mod prelude {
 }
 
 use std::fmt::Display;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -134,6 +134,11 @@ pub(crate) fn check(is_expected: bool, seen: impl Display) -> Result<()> {
 pub(crate) fn equal<T: PartialEq + Display>(expected: &T, seen: &T) -> Result<()> {
     let both = format!("expected {expected}\nseen     {seen}");
     check(expected == seen, both)
+}
+
+/// The value, also when a thread panicked that had it. The guard must not be held across an await.
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Sixteen hexadecimal digits, for names and values that no other scenario has.

@@ -6,7 +6,7 @@
 //! that was deleted on KCP. Nothing of Gardener is part of it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use anyhow::{Context as _, Result};
 use api::runtimes::{
@@ -25,8 +25,8 @@ use super::control_plane::{ControlPlane, runtime_path};
 use super::runtime_cluster::deployment_path;
 use super::source::{Source, content};
 use crate::client::Client;
-use crate::definitions::PATIENCE;
 use crate::definitions::object::path;
+use crate::definitions::{PATIENCE, locked};
 use crate::scenario::ObjectRef;
 use testkit::until::until;
 
@@ -80,10 +80,6 @@ impl Kim {
     pub(crate) fn counts(&self) -> BTreeMap<String, u64> {
         locked(&self.shared.counts).clone()
     }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shared {

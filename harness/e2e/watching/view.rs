@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::path::Path;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
@@ -16,7 +16,7 @@ use testkit::metrics::Samples;
 
 use super::environment::Watching;
 use crate::client::Client;
-use crate::definitions::Stream;
+use crate::definitions::{Stream, locked};
 use crate::runner::{Environments, Selection, diagnosed};
 use crate::scenario::{Cluster, Environment};
 
@@ -91,9 +91,8 @@ impl Before {
 }
 
 impl View {
-    /// The state; the guard must not be held across an await.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.state)
     }
 
     /// What all scenarios share, for an action at the end of the scenario.
