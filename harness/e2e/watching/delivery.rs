@@ -109,7 +109,12 @@ impl Watching {
         let mut object = kyma();
         object["metadata"]["name"] = json!(name);
         object["metadata"]["namespace"] = json!(namespace);
-        let answer = self.runtime.client.write(Write::Create, &object).await?;
+        let answer = self
+            .runtime
+            .watcher
+            .client
+            .write(Write::Create, &object)
+            .await?;
         answer.good_for("create a Kyma")?;
         Ok(name)
     }
@@ -117,14 +122,19 @@ impl Watching {
     pub(super) async fn create_namespace(&self, name: &str) -> Result<String> {
         let name = format!("{name}-{}", random());
         let object = json!({ "kind": "Namespace", "metadata": { "name": name } });
-        let answer = self.runtime.client.write(Write::Create, &object).await?;
+        let answer = self
+            .runtime
+            .watcher
+            .client
+            .write(Write::Create, &object)
+            .await?;
         answer.good_for("create a Namespace")?;
         Ok(name)
     }
 
     pub(super) async fn delete_namespace(&self, name: &str) -> Result<()> {
         let namespace = ObjectRef::new("Namespace", None, name);
-        crate::definitions::object::remove(&self.runtime.client, &namespace).await
+        crate::definitions::object::remove(&self.runtime.watcher.client, &namespace).await
     }
 }
 

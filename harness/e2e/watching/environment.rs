@@ -77,52 +77,64 @@ impl Watching {
         let [kcp, runtime] = <[Cluster; 2]>::try_from(clusters)
             .ok()
             .context("two clusters")?;
-        let install = Box::pin(Self::install(run, (kcp, &gateway), (runtime, &watcher)));
-        let what = "install gateway and watcher";
-        let environment = progress::show(what, install).await?;
+        let install = Box::pin(Self::install((&kcp, &gateway), (&runtime, &watcher)));
+        let installed = progress::show("install gateway and watcher", install).await;
+        let evidence = || Evidence::of("watching", "installation");
+        let environment = match installed {
+            Ok(installed) => installed(run, kcp, runtime),
+            Err(error) => {
+                let evidence = evidence()?;
+                kcp.collect_evidence(&evidence).await;
+                runtime.collect_evidence(&evidence).await;
+                return Err(error);
+            }
+        };
         let delivers = Box::pin(environment.delivers());
         let delivers = progress::show("an event is delivered", delivers).await;
         if delivers.is_err() {
-            let evidence = Evidence::of("watching", "installation")?;
-            environment.collect(&evidence).await;
+            environment.collect(&evidence()?).await;
         }
         delivers.map(|()| environment)
     }
 
+    /// Installs everything, and gives what makes the environment of it. The clusters stay the caller's until then, so that a
+    /// failure leaves evidence of them.
     async fn install(
-        run: Run,
-        (kcp, gateway): (Cluster, &Image),
-        (runtime, watcher): (Cluster, &Image),
-    ) -> Result<Self> {
+        (kcp, gateway): (&Cluster, &Image),
+        (runtime, watcher): (&Cluster, &Image),
+    ) -> Result<impl FnOnce(Run, Cluster, Cluster) -> Self + use<>> {
         let authority = fresh_authority()?;
         let trusted = Authorities::from_pem(authority.pem().as_bytes())?;
         let domains = Domains::default();
-        let managers = managers(&kcp, &trusted, &domains).await?;
+        let managers = managers(kcp, &trusted, &domains).await?;
         kcp.load_image(gateway).await?;
         let certificates = gateway_certificates(&authority, &[&authority])?;
         let image = &gateway.reference;
-        let gateway = Gateway::install(&kcp, image, &MANAGERS, &certificates).await?;
+        let gateway = Gateway::install(kcp, image, &MANAGERS, &certificates).await?;
         for manager in &managers {
-            Gateway::route(&kcp, manager.name, manager.address).await?;
+            Gateway::route(kcp, manager.name, manager.address).await?;
         }
         runtime.load_image(watcher).await?;
-        publish_host(&runtime, &kcp).await?;
+        publish_host(runtime, kcp).await?;
         let certificates = watcher_certificates(&authority, &[&authority])?;
         let image = &watcher.reference;
-        let runtime = WatchedRuntime::install(runtime, image, &certificates).await?;
-        let environment = Self {
-            run,
-            kcp_client: Client::with(&kcp.kubeconfig).await?,
-            kcp,
-            gateway,
-            managers,
-            runtime,
-            authority: Mutex::new(Arc::new(authority)),
-            trusted,
-            domains,
-        };
-        environment.set_domain(DOMAIN);
-        Ok(environment)
+        let watcher = WatchedRuntime::install(runtime, image, &certificates).await?;
+        let kcp_client = Client::with(&kcp.kubeconfig).await?;
+        Ok(move |run, kcp, cluster| {
+            let environment = Self {
+                run,
+                kcp,
+                kcp_client,
+                gateway,
+                managers,
+                runtime: WatchedRuntime { cluster, watcher },
+                authority: Mutex::new(Arc::new(authority)),
+                trusted,
+                domains,
+            };
+            environment.set_domain(DOMAIN);
+            environment
+        })
     }
 
     /// Removes everything that is not kept.

@@ -22,36 +22,30 @@ use clusters::evidence::Evidence;
 /// A runtime cluster with the watcher.
 pub(crate) struct WatchedRuntime {
     pub(crate) cluster: Cluster,
-    pub(crate) client: Client,
     pub(crate) watcher: Workload,
 }
 
 impl WatchedRuntime {
     /// Installs the watcher and the kind Kyma.
     pub(super) async fn install(
-        cluster: Cluster,
+        cluster: &Cluster,
         image: &str,
         certificates: &Certificates,
-    ) -> Result<Self> {
+    ) -> Result<Workload> {
         let namespace = json!({ "name": NAMESPACE });
         let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": namespace });
         cluster.apply(&namespace.to_string()).await?;
         cluster.apply(include_str!("kyma.yaml")).await?;
-        apply(&cluster, &manifests(image, certificates).await?).await?;
-        let client = Client::with(&cluster.kubeconfig).await?;
+        apply(cluster, &manifests(image, certificates).await?).await?;
         let watcher = Workload {
-            client: client.clone(),
+            client: Client::with(&cluster.kubeconfig).await?,
             namespace: NAMESPACE,
             name: NAME,
         };
         watcher.is_rolled_out().await?;
         // A kept watcher has the certificates of another run.
         watcher.update_mounts().await?;
-        Ok(Self {
-            cluster,
-            client,
-            watcher,
-        })
+        Ok(watcher)
     }
 
     /// Replaces the certificates of the watcher and the `caBundle`, and waits until each replica has loaded them.
@@ -84,12 +78,16 @@ impl WatchedRuntime {
             entry["clientConfig"]["caBundle"] = json!(bundle);
         }
         let path = configuration_path();
-        let put = self.client.ask(Method::PUT, &path, Some(&live)).await?;
+        let put = self
+            .watcher
+            .client
+            .ask(Method::PUT, &path, Some(&live))
+            .await?;
         put.good_for(path).map(drop)
     }
 
     pub(crate) async fn webhook_configuration(&self) -> Result<Value> {
-        Ok(self.client.get(&configuration_path()).await?.object)
+        Ok(self.watcher.client.get(&configuration_path()).await?.object)
     }
 
     async fn certificate_reloads(&self) -> Result<BTreeMap<String, u64>> {
@@ -105,7 +103,7 @@ impl WatchedRuntime {
     }
 
     pub(crate) async fn api_server_metrics(&self) -> Result<Samples> {
-        Ok(Samples::parse(&self.client.text("/metrics").await?))
+        Ok(Samples::parse(&self.watcher.client.text("/metrics").await?))
     }
 
     /// Waits until no replica has an event to deliver, follow-up events included.
@@ -125,7 +123,11 @@ impl WatchedRuntime {
         let path = format!(
             "/api/v1/namespaces/{NAMESPACE}/services/https:{NAME}:443/proxy/validate/{manager}"
         );
-        let answer = self.client.ask(Method::POST, &path, Some(review)).await?;
+        let answer = self
+            .watcher
+            .client
+            .ask(Method::POST, &path, Some(review))
+            .await?;
         answer.good_for(path)
     }
 
@@ -152,7 +154,7 @@ impl WatchedRuntime {
     /// The certificate that the watcher presents to KCP, PEM.
     pub(super) async fn certificate(&self) -> Result<String> {
         let path = format!("/api/v1/namespaces/{NAMESPACE}/secrets/{SECRET}");
-        let secret = self.client.get(&path).await?;
+        let secret = self.watcher.client.get(&path).await?;
         let text = secret.at("/data/tls.crt").as_str().context("no tls.crt")?;
         Ok(String::from_utf8(BASE64.decode(text)?)?)
     }
@@ -163,7 +165,7 @@ impl WatchedRuntime {
             let page = self.watcher.page(&pod, METRICS_PORT, "metrics").await;
             evidence.keep_result(&format!("watcher/{pod}-metrics.txt"), page);
             let path = format!("{}/log?previous=true", self.watcher.pod_path(&pod));
-            let log = self.client.text(&path).await;
+            let log = self.watcher.client.text(&path).await;
             evidence.keep_result(&format!("watcher/{pod}-previous.log"), log);
         }
     }

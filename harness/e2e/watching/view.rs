@@ -154,7 +154,7 @@ impl Environment for View {
     fn client(&self, cluster: &Cluster) -> Result<Client> {
         match cluster {
             Cluster::Kcp => Ok(self.kcp_client.clone()),
-            Cluster::Runtime(None) => Ok(self.runtime.client.clone()),
+            Cluster::Runtime(None) => Ok(self.runtime.watcher.client.clone()),
             Cluster::Runtime(Some(name)) => anyhow::bail!("there is one runtime, not {name:?}"),
         }
     }

@@ -42,7 +42,7 @@ async fn a_simulated_api_server_answers_as_a_real_one() {
     server.namespace("kyma-system");
     server.namespace("kcp-system");
     let filled = filling::check(&cluster).await;
-    let client = real_client(cluster.kubeconfig()).await;
+    let client = real_client(&cluster.kubeconfig).await;
     let (real, simulated) = tokio::join!(answers(client.clone()), answers(server.client()));
     let (real_events, events) =
         tokio::join!(watches::events(client), watches::events(server.client()));

@@ -12,7 +12,7 @@ const RUNTIME_ID: &str = "kyma-project.io/runtime-id";
 
 /// Fills twice, renews once, and looks at what is there.
 pub(super) async fn check(cluster: &Cluster) -> anyhow::Result<()> {
-    let control_plane = ControlPlane::prepare(cluster.client(), Some("direct")).await?;
+    let control_plane = ControlPlane::prepare(cluster.client()).await?;
     control_plane.fill(&members("first")).await?;
     let kind = GroupVersionKind::gvk("infrastructuremanager.kyma-project.io", "v1", "Runtime");
     let resource = ApiResource::from_gvk(&kind);
