@@ -44,7 +44,6 @@ pub(crate) async fn measure(bench: &Bench, part: Part) -> anyhow::Result<Table> 
     Box::pin(scenarios::measure(bench, settings, part)).await
 }
 
-/// A round of a scenario.
 struct Sample {
     scenario: String,
     /// Seconds until each runtime had the change. Without it, nothing was to change on the runtimes.

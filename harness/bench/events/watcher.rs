@@ -96,7 +96,6 @@ impl Reviews {
         Client::connect(target, self.requests()?).await
     }
 
-    /// Sends so many reviews over new connections.
     pub(super) async fn run(
         &self,
         target: &Target,
