@@ -85,7 +85,6 @@ impl Client {
     }
 
     /// The same over an existing client.
-    #[must_use]
     pub fn new(inner: kube::Client) -> Self {
         Self {
             inner,
@@ -138,13 +137,13 @@ impl Client {
         answer.good_for(path)
     }
 
-    /// The object at a path; `None` when it does not exist.
-    pub(crate) async fn find(&self, path: &str) -> Result<Option<Value>> {
+    /// The object at a path; null when it does not exist.
+    pub(crate) async fn find(&self, path: &str) -> Result<Value> {
         let answer = self.ask(Method::GET, path, None).await?;
         if answer.status == StatusCode::NOT_FOUND {
-            return Ok(None);
+            return Ok(Value::Null);
         }
-        Ok(Some(answer.good_for(path)?.object))
+        Ok(answer.good_for(path)?.object)
     }
 
     pub(crate) async fn items(&self, path: &str) -> Result<Vec<Value>> {

@@ -68,10 +68,13 @@ mod prelude {
 }
 
 use std::fmt::Display;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use testkit::until::{holds, until};
+use tokio::task::JoinHandle;
 
 /// Longest wait for anything that a scenario expects.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
@@ -94,6 +97,33 @@ pub(crate) async fn consistently<T>(
     Ok(holds(what, span, move || probe()).await?)
 }
 
+/// Work in a task until its end.
+pub(crate) struct Stream<T> {
+    over: Arc<AtomicBool>,
+    task: JoinHandle<T>,
+}
+
+impl<T: Send + 'static> Stream<T> {
+    /// The work looks at the flag whether it is over.
+    pub(crate) fn spawn<F>(work: impl FnOnce(Arc<AtomicBool>) -> F) -> Self
+    where
+        F: Future<Output = T> + Send + 'static,
+    {
+        let over = Arc::default();
+        let task = tokio::spawn(work(Arc::clone(&over)));
+        Self { over, task }
+    }
+
+    pub(crate) async fn end(self) -> Result<T> {
+        self.over.store(true, Ordering::Relaxed);
+        Ok(self.task.await?)
+    }
+
+    pub(crate) fn abort(self) {
+        self.task.abort();
+    }
+}
+
 /// An error with what was seen, unless it is as expected.
 pub(crate) fn check(is_expected: bool, seen: impl Display) -> Result<()> {
     ensure!(is_expected, "{seen}");
@@ -104,6 +134,11 @@ pub(crate) fn check(is_expected: bool, seen: impl Display) -> Result<()> {
 pub(crate) fn equal<T: PartialEq + Display>(expected: &T, seen: &T) -> Result<()> {
     let both = format!("expected {expected}\nseen     {seen}");
     check(expected == seen, both)
+}
+
+/// The value, also when a thread panicked that had it. The guard must not be held across an await.
+pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Sixteen hexadecimal digits, for names and values that no other scenario has.

@@ -3,11 +3,13 @@
 //! It is prepared once a run; a cluster of a scenario's own differs from the shared one in its options only.
 
 use std::net::{IpAddr, UdpSocket};
+use std::sync::Arc;
 
 use anyhow::Result;
+use serde_json::Value;
 
 use crate::admission::webhook::LANDSCAPE;
-use crate::install::Product;
+use crate::install;
 use clusters::cluster::{Cluster, ClusterOptions, Provider};
 use clusters::images::{self, Image, Role};
 use clusters::registry::{HOST, Registry};
@@ -19,10 +21,10 @@ pub(crate) struct Fixtures {
     run: Run,
     pub(crate) provider: Provider,
     pub(crate) registry: Registry,
-    /// The product, by an image that is loaded into nodes.
-    pub(crate) product: Product,
-    /// The product, by an image that only the private registry has.
-    pub(crate) private_product: Product,
+    /// The manifests of the webhook, by an image that is loaded into nodes.
+    pub(crate) product: Vec<Value>,
+    /// The same, by an image that only the private registry has.
+    pub(crate) private_product: Vec<Value>,
     probe: Image,
     pub(crate) webhook: Image,
 }
@@ -32,9 +34,8 @@ impl Fixtures {
     pub(crate) async fn prepare(setup: &Setup, keep: bool) -> Result<Self> {
         let probe = images::probe().await?;
         let webhook = images::product(Role::Webhook).await?;
-        let binary = images::built_binary(images::Profile::E2e);
         let flags = ["--landscape", LANDSCAPE];
-        let product = Product::printed_by(&binary, &webhook.reference, &flags).await?;
+        let product = install::webhook(&webhook.reference, &flags).await?;
         let run = Run::begin(keep).await?;
         let registry = Box::pin(Registry::start(&run, &setup.registry_image)).await?;
         let private = images::private_probe().await?;
@@ -42,7 +43,7 @@ impl Fixtures {
         let pushed = registry.push(&webhook, "harness/webhook:1").await?;
         let secret = ["--webhook-image-pull-secret", api::names::PULL_SECRET];
         let flags = [flags, secret].concat();
-        let private_product = Product::printed_by(&binary, &pushed, &flags).await?;
+        let private_product = install::webhook(&pushed, &flags).await?;
         Ok(Self {
             run,
             provider: setup.provider.clone(),
@@ -69,10 +70,13 @@ impl Fixtures {
         Ok(cluster)
     }
 
-    /// Removes what is not kept, after the last cluster.
-    pub(crate) async fn remove(self) -> Result<()> {
-        self.registry.stop().await?;
-        self.run.end().await
+    /// Removes what is not kept, after the last cluster; what other clusters still use stays.
+    pub(crate) async fn release(self: Arc<Self>) -> Result<()> {
+        let Some(last) = Arc::into_inner(self) else {
+            return Ok(());
+        };
+        last.registry.stop().await?;
+        last.run.end().await
     }
 }
 

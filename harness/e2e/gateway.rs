@@ -16,6 +16,7 @@ use http::Method;
 
 use crate::client::Client;
 use crate::definitions::{check, eventually};
+use crate::install::apply;
 use crate::rollout::Workload;
 use clusters::cluster::Cluster;
 
@@ -24,7 +25,7 @@ pub(crate) const NODE_PORT: u16 = 30443;
 
 /// A gateway on a cluster.
 pub(crate) struct Gateway {
-    workload: Workload,
+    pub(crate) workload: Workload,
 }
 
 impl Gateway {
@@ -36,11 +37,8 @@ impl Gateway {
         certificates: &Certificates,
     ) -> Result<Self> {
         let client = Client::with(&cluster.kubeconfig).await?;
-        for object in objects::objects(image, managers)? {
-            cluster.apply(&object.to_string()).await?;
-        }
-        let secret = objects::secret(certificates).to_string();
-        cluster.apply(&secret).await?;
+        apply(cluster, &objects::objects(image, managers)?).await?;
+        apply(cluster, &[objects::secret(certificates)]).await?;
         let workload = Workload {
             client,
             namespace: NAMESPACE,
@@ -63,8 +61,7 @@ impl Gateway {
         let secret = format!("/api/v1/namespaces/{NAMESPACE}/secrets/{SECRET}");
         let before = self.workload.client.get(&secret).await?;
         let reloads = self.statistic(RELOADS).await?;
-        let written = objects::secret(certificates).to_string();
-        cluster.apply(&written).await?;
+        apply(cluster, &[objects::secret(certificates)]).await?;
         let now = self.workload.client.get(&secret).await?;
         // The certificate with its key is one reload, the authorities are another.
         let changes = ["/data/tls.crt", "/data/ca.crt"].map(|it| before.at(it) != now.at(it));
@@ -75,16 +72,6 @@ impl Gateway {
             check(now >= wanted, format!("{now} reloads of {wanted}"))
         })
         .await
-    }
-
-    /// Stops it, so that KCP refuses connections.
-    pub(crate) async fn stop(&self) -> Result<()> {
-        self.workload.stop().await
-    }
-
-    /// Starts it again.
-    pub(crate) async fn start(&self) -> Result<()> {
-        self.workload.start(1).await
     }
 
     /// Number of TLS handshakes that it rejected, for any reason.

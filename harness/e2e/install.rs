@@ -1,13 +1,11 @@
 //! The product in a cluster, installed as a user would: what `manifests webhook` prints is applied.
 //!
-//! Three moments are three functions, each later than the one before: [`Product::apply`] returns when the objects are stored,
-//! [`Product::rolled_out`] when all replicas are available, [`intercepts`] when the API server really sends Pods to them and
-//! they come back as expected.
+//! [`install`] returns when all replicas are available, [`intercepts`] when the API server really sends Pods to them and they
+//! come back as expected.
 
-use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, Result, ensure};
 use serde_json::{Value, json};
 use tokio::process::Command;
 
@@ -16,56 +14,41 @@ use crate::definitions::observation::has_all;
 use crate::rollout::Workload;
 use crate::synchronization::webhook_path;
 use clusters::cluster::Cluster;
+use clusters::images;
 use testkit::until::until;
 
-/// What `manifests webhook` printed.
-#[derive(Debug, Clone)]
-pub struct Product {
-    objects: Vec<Value>,
+/// What `manifests webhook` prints for an image, with further flags.
+pub async fn webhook(image: &str, flags: &[&str]) -> Result<Vec<Value>> {
+    printed(&[&["manifests", "webhook", "--image", image], flags].concat()).await
 }
 
-impl Product {
-    /// What the product's binary prints for an image, with further flags of `manifests webhook`.
-    ///
-    /// # Errors
-    /// When it cannot be run, does not end well, or prints no manifests.
-    pub async fn printed_by(binary: &Path, image: &str, flags: &[&str]) -> anyhow::Result<Self> {
-        let arguments = [&["manifests", "webhook", "--image", image], flags].concat();
-        let objects = printed(binary, &arguments).await?;
-        Ok(Self { objects })
-    }
+/// Applies the manifests of the webhook and waits until its Deployment is rolled out.
+pub async fn install(cluster: &Cluster, manifests: &[Value]) -> Result<()> {
+    apply(cluster, manifests).await?;
+    rolled_out(cluster).await
+}
 
-    /// Applies everything.
-    ///
-    /// # Errors
-    /// When the API server refuses an object.
-    pub async fn apply(&self, cluster: &Cluster) -> anyhow::Result<()> {
-        for object in &self.objects {
-            cluster.apply(&object.to_string()).await?;
-        }
-        Ok(())
-    }
+/// Waits until the Deployment of the webhook is rolled out.
+pub(crate) async fn rolled_out(cluster: &Cluster) -> Result<()> {
+    let workload = Workload {
+        client: Client::new(cluster.client()),
+        namespace: api::names::SKR_NAMESPACE,
+        name: api::runtimes::WEBHOOK_DEPLOYMENT,
+    };
+    workload.is_rolled_out().await
+}
 
-    /// Waits until its Deployment is rolled out.
-    ///
-    /// # Errors
-    /// When that takes too long.
-    pub async fn rolled_out(&self, cluster: &Cluster) -> anyhow::Result<()> {
-        let workload = Workload {
-            client: Client::new(cluster.client()),
-            namespace: api::names::SKR_NAMESPACE,
-            name: api::runtimes::WEBHOOK_DEPLOYMENT,
-        };
-        workload.is_rolled_out().await
+pub(crate) async fn apply(cluster: &Cluster, objects: &[Value]) -> Result<()> {
+    for object in objects {
+        cluster.apply(&object.to_string()).await?;
     }
+    Ok(())
 }
 
 /// The objects that the product's binary prints.
-///
-/// # Errors
-/// When it cannot be run, does not end well, or prints no manifests.
-pub(crate) async fn printed(binary: &Path, arguments: &[&str]) -> anyhow::Result<Vec<Value>> {
-    let output = Command::new(binary).args(arguments).output().await;
+pub(crate) async fn printed(arguments: &[&str]) -> Result<Vec<Value>> {
+    let binary = images::built_binary(images::Profile::E2e);
+    let output = Command::new(&binary).args(arguments).output().await;
     let output = output.with_context(|| format!("run {}", binary.display()))?;
     ensure!(output.status.success(), "{arguments:?}: {output:?}");
     let mut objects: Vec<Value> = serde_saphyr::from_multiple(&String::from_utf8(output.stdout)?)?;
@@ -75,15 +58,12 @@ pub(crate) async fn printed(binary: &Path, arguments: &[&str]) -> anyhow::Result
 }
 
 /// Waits until a Pod of `template` that would be created in `namespace` comes out as expected.
-///
-/// # Errors
-/// With the differences that were left when the time was over.
 pub async fn intercepts(
     cluster: &Cluster,
     namespace: &str,
     template: &Value,
     expected: &Value,
-) -> anyhow::Result<()> {
+) -> Result<()> {
     let client = Client::new(cluster.client());
     let mut pod = template.clone();
     pod["kind"] = json!("Pod");
@@ -97,10 +77,7 @@ pub async fn intercepts(
 }
 
 /// Takes the webhook's registration away, so that Pods pass it by; the replicas stay.
-///
-/// # Errors
-/// When the API server refuses.
-pub async fn unregister(cluster: &Cluster) -> anyhow::Result<()> {
+pub async fn unregister(cluster: &Cluster) -> Result<()> {
     let client = Client::new(cluster.client());
     client.delete(&webhook_path()).await
 }

@@ -1,17 +1,14 @@
 //! Landscapes as data: `scenarios/*.yaml` read, checked, and turned into what a cluster needs.
 //!
-//! A scenario file is data alone; where it runs is said by a [`Place`]. The error of a bad file names the file and what is
+//! A scenario file is data alone; where it runs is an argument of [`objects`]. The error of a bad file names the file and what is
 //! wrong, and the line of what cannot be read.
 
 mod model;
 mod objects;
 
 pub use crate::matching::differences;
-pub use model::{
-    Authority, Content, Expectation, Image, Inside, Landscape, PullSecret, Registry,
-    RegistryReference, Trust, Workload, schema,
-};
-pub use objects::{Place, objects};
+pub use model::{Content, Landscape, Workload, schema};
+pub use objects::objects;
 
 use std::path::{Path, PathBuf};
 
@@ -31,9 +28,6 @@ pub struct Scenario {
 
 impl Scenario {
     /// Reads and checks a file.
-    ///
-    /// # Errors
-    /// When it does not exist, is not a landscape, or names a file that does not exist.
     pub fn load(file: &Path) -> anyhow::Result<Self> {
         let text = read(file)?;
         let options = serde_saphyr::options! { with_snippet: false, strict_booleans: true };
@@ -52,29 +46,21 @@ impl Scenario {
     }
 
     /// The first file of `scenarios/`, by name: what the demo shows.
-    ///
-    /// # Errors
-    /// As [`Scenario::load`], and when the folder has none.
     pub fn first() -> anyhow::Result<Self> {
         Self::load(files()?.first().context("scenarios/ has no YAML file")?)
     }
 
     /// The text of a workload's manifest.
-    ///
-    /// # Errors
-    /// When the file cannot be read.
     pub fn manifest(&self, workload: &Workload) -> anyhow::Result<String> {
         read(&self.manifest_file(workload))
     }
 
     /// The file of a workload's manifest.
-    #[must_use]
     pub fn manifest_file(&self, workload: &Workload) -> PathBuf {
         self.file.with_file_name(&workload.manifest)
     }
 
     /// The file as people of this checkout know it.
-    #[must_use]
     pub fn shown(&self) -> String {
         shown(&self.file)
     }
@@ -109,7 +95,6 @@ fn read(file: &Path) -> anyhow::Result<String> {
 }
 
 /// Puts the registry's real host wherever `${registry}` stands.
-#[must_use]
 pub fn placed(fields: &Map<String, Value>, registry: &str) -> Value {
     let text = Value::Object(fields.clone()).to_string();
     // The host of a registry needs no escaping in JSON.
@@ -118,7 +103,6 @@ pub fn placed(fields: &Map<String, Value>, registry: &str) -> Value {
 }
 
 /// A path below the workspace's root, as seen from there.
-#[must_use]
 pub fn shown(path: &Path) -> String {
     let path = path.strip_prefix(workspace::root()).unwrap_or(path);
     path.display().to_string()

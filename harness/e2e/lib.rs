@@ -9,6 +9,11 @@
         reason = "the suites on clusters need more of the same files"
     )
 )]
+#![expect(
+    clippy::missing_errors_doc,
+    clippy::must_use_candidate,
+    reason = "an error ends the scenario with its own text; a value that a test does not use does no harm"
+)]
 
 pub mod admission;
 pub mod client;

@@ -7,7 +7,6 @@ use serde_json::Value;
 /// What the actual value lacks of the expected one; empty if it has everything.
 ///
 /// Fields of a mapping may be more than expected; items of a list come in the expected order, others between them.
-#[must_use]
 pub fn differences(expected: &Value, actual: &Value) -> Vec<String> {
     let mut found = Vec::new();
     compare("", expected, actual, &mut found);

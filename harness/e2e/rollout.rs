@@ -3,14 +3,17 @@
 //! A Deployment is rolled out when all its replicas are of the newest template and available, and it has no other Pods: one
 //! that is being deleted may still answer.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, Result, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
 use serde_json::{Value, json};
 
 use crate::client::Client;
 use crate::definitions::{check, random};
+use clusters::cluster::Cluster;
+use testkit::metrics::Samples;
 use testkit::until::until;
 
 /// A Deployment of a scenario's cluster.
@@ -23,7 +26,7 @@ pub(crate) struct Workload {
 
 impl Workload {
     /// Its Pods, also those that are being deleted.
-    pub(crate) async fn pods(&self) -> anyhow::Result<Vec<Value>> {
+    pub(crate) async fn pods(&self) -> Result<Vec<Value>> {
         let deployment = self.client.get(&self.path()).await?;
         let labels = deployment.at("/spec/selector/matchLabels").as_object();
         let labels = labels.into_iter().flatten();
@@ -34,26 +37,35 @@ impl Workload {
         self.client.items(&path).await
     }
 
-    /// Names of its Pods.
-    pub(crate) async fn pod_names(&self) -> anyhow::Result<Vec<String>> {
+    pub(crate) async fn pod_names(&self) -> Result<Vec<String>> {
         let pods = self.pods().await?;
         let names = pods.iter().map(|pod| pod["metadata"]["name"].as_str());
         Ok(names.flatten().map(str::to_owned).collect())
     }
 
-    /// Path of a Pod in the API.
+    /// Metrics of each replica, by Pod.
+    pub(crate) async fn metrics(&self, port: u16) -> Result<BTreeMap<String, Samples>> {
+        let mut metrics = BTreeMap::new();
+        for pod in self.pod_names().await? {
+            let page = self.page(&pod, port, "metrics").await?;
+            metrics.insert(pod, Samples::parse(&page));
+        }
+        ensure!(!metrics.is_empty(), "{} has no replica", self.name);
+        Ok(metrics)
+    }
+
     pub(crate) fn pod_path(&self, pod: &str) -> String {
         format!("/api/v1/namespaces/{}/pods/{pod}", self.namespace)
     }
 
     /// Text of a page of a Pod, over plain HTTP through the API server.
-    pub(crate) async fn page(&self, pod: &str, port: u16, page: &str) -> anyhow::Result<String> {
+    pub(crate) async fn page(&self, pod: &str, port: u16, page: &str) -> Result<String> {
         let path = format!("{}:{port}/proxy/{page}", self.pod_path(pod));
         self.client.text(&path).await
     }
 
     /// Number of its replicas, if it is rolled out.
-    pub(crate) async fn replicas(&self) -> anyhow::Result<usize> {
+    pub(crate) async fn replicas(&self) -> Result<usize> {
         let deployment = self.client.get(&self.path()).await?.object;
         let wanted = usize::try_from(replicas(&serde_json::from_value(deployment)?)?)?;
         // Pods that are being deleted have left the counts.
@@ -63,14 +75,13 @@ impl Workload {
     }
 
     /// Waits until it is rolled out.
-    pub(crate) async fn is_rolled_out(&self) -> anyhow::Result<()> {
+    pub(crate) async fn is_rolled_out(&self) -> Result<()> {
         let what = format!("Deployment {} is rolled out", self.name);
-        until(&what, PATIENCE, || self.replicas()).await?;
-        Ok(())
+        Ok(until(&what, PATIENCE, || self.replicas()).await.map(drop)?)
     }
 
     /// Scales it to zero and waits until it has no Pod.
-    pub(crate) async fn stop(&self) -> anyhow::Result<()> {
+    pub(crate) async fn stop(&self) -> Result<()> {
         self.scale(0).await?;
         let what = format!("Deployment {} has no Pod", self.name);
         let has_none = || async {
@@ -81,19 +92,19 @@ impl Workload {
     }
 
     /// Scales it up and waits until it is rolled out.
-    pub(crate) async fn start(&self, replicas: usize) -> anyhow::Result<()> {
+    pub(crate) async fn start(&self, replicas: usize) -> Result<()> {
         self.scale(replicas).await?;
         self.is_rolled_out().await
     }
 
     /// Replaces all Pods, as `kubectl rollout restart`, and waits until it is rolled out.
-    pub(crate) async fn restart(&self) -> anyhow::Result<()> {
+    pub(crate) async fn restart(&self) -> Result<()> {
         self.client.patch(&self.path(), &restarted()).await?;
         self.is_rolled_out().await
     }
 
     /// Changes an annotation of each Pod: the kubelet then updates mounted Secrets at once, not within a minute.
-    pub(crate) async fn update_mounts(&self) -> anyhow::Result<()> {
+    pub(crate) async fn update_mounts(&self) -> Result<()> {
         for pod in self.pod_names().await? {
             let annotations = json!({ "harness.test/updated": random() });
             let change = json!({ "metadata": { "annotations": annotations } });
@@ -102,7 +113,7 @@ impl Workload {
         Ok(())
     }
 
-    async fn scale(&self, replicas: usize) -> anyhow::Result<()> {
+    async fn scale(&self, replicas: usize) -> Result<()> {
         let change = json!({ "spec": { "replicas": replicas } });
         self.client.patch(&self.path(), &change).await.map(drop)
     }
@@ -115,6 +126,15 @@ impl Workload {
     }
 }
 
+/// Kills the processes whose line of `/proc/PID/FILE` matches a pattern: on a node, those of Pods are visible. Gives their
+/// number.
+pub(crate) async fn kill(node: &Cluster, file: &str, pattern: &str) -> Result<usize> {
+    let script = KILL.replace("FILE", file).replace("PATTERN", pattern);
+    let killed = node.exec_on_node(&["sh", "-c", &script]).await?;
+    ensure!(killed.code == 0, "{killed:?}");
+    Ok(killed.stdout.lines().count())
+}
+
 /// The change by which `kubectl rollout restart` replaces all Pods of a workload.
 pub(crate) fn restarted() -> Value {
     let annotations = json!({ "harness.test/restarted": random() });
@@ -122,7 +142,7 @@ pub(crate) fn restarted() -> Value {
 }
 
 /// Number of replicas of a Deployment that is rolled out.
-fn replicas(deployment: &Deployment) -> anyhow::Result<i32> {
+fn replicas(deployment: &Deployment) -> Result<i32> {
     let wanted = deployment.spec.replicas.unwrap_or(1);
     let status = deployment.status.as_ref().context("no status yet")?;
     ensure!(
@@ -140,6 +160,9 @@ fn replicas(deployment: &Deployment) -> anyhow::Result<i32> {
     Ok(wanted)
 }
 
+const KILL: &str = "for file in /proc/[0-9]*/FILE; do \
+     if tr '\\0' ' ' <$file 2>/dev/null | grep -qE 'PATTERN'; then \
+     pid=${file#/proc/}; pid=${pid%/FILE}; kill -9 $pid && echo $pid; fi; done";
 /// Longest time that a rollout may take, on a machine that runs several suites.
 const PATIENCE: Duration = Duration::from_mins(2);
 

@@ -69,9 +69,6 @@ pub trait Environments: 'static {
 }
 
 /// The scenarios of a suite that the command line selects.
-///
-/// # Errors
-/// When a feature cannot be read, or nothing is selected.
 pub async fn select(suite: &Suite, options: &Options) -> Result<Selection> {
     let folder = root().join("features").join(suite.folder);
     let parsed = parser::Basic::new().parse(folder, options.parser.clone());
@@ -103,9 +100,6 @@ fn is_wanted(options: &Options, tags: &BTreeSet<String>, title: &str) -> bool {
 }
 
 /// Runs what was selected and gives whether all of it passed. Results go to `out` and to a JUnit file.
-///
-/// # Errors
-/// When the JUnit file cannot be written.
 pub async fn run(
     suite: &Suite,
     options: Options,
@@ -255,14 +249,12 @@ fn diagnostics(suite: &str, feature: &Feature, example: &Example) -> PathBuf {
 }
 
 /// Folder of the root `Cargo.toml`.
-#[must_use]
 pub fn root() -> &'static Path {
     let package = Path::new(env!("CARGO_MANIFEST_DIR"));
     package.ancestors().nth(2).unwrap_or(package)
 }
 
 /// Folder of results.
-#[must_use]
 pub fn state() -> PathBuf {
     root().join("target/harness")
 }

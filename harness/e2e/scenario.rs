@@ -35,9 +35,6 @@ pub enum Cluster {
 /// What a scenario runs in: one or more API servers, in containers or in this process.
 pub trait Environment: Any + Send + Sync {
     /// Client of a cluster.
-    ///
-    /// # Errors
-    /// When the environment has no such cluster.
     fn client(&self, cluster: &Cluster) -> Result<Client>;
 
     /// Waits until the product uses an object that a step changed or the end of a scenario restored.

@@ -19,5 +19,3 @@ pub use self::clusters::{Clusters, Rotation};
 pub use pool::{ClustersPool, start};
 pub(crate) use pool::{Leased, RUNTIMES, number};
 pub(crate) use runtime_cluster::webhook_path;
-
-use crate::definitions::PATIENCE as DEADLINE;

@@ -16,7 +16,7 @@ pub use delivery::Delivery;
 pub use environment::Watching;
 pub(crate) use runtime::REPLICAS;
 pub use view::start;
-pub(crate) use view::{KymaStream, Kymas, View};
+pub(crate) use view::{Kymas, View};
 
 use std::time::Duration;
 

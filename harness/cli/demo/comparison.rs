@@ -20,8 +20,8 @@ use clusters::registry::{HOST, Registry};
 use clusters::run::Run;
 use clusters::setup::Setup;
 use clusters::workspace;
-use e2e::install::{self, Product};
-use e2e::landscape::{Content, Place, Scenario, Workload, differences, objects, placed, shown};
+use e2e::install;
+use e2e::landscape::{Content, Scenario, Workload, differences, objects, placed, shown};
 use testkit::until::until;
 
 /// Both Pods, and what is needed to explain and to repeat the comparison.
@@ -119,11 +119,9 @@ impl Environment {
         let namespaces = [WITHOUT, WITH]
             .map(|name| format!("{{apiVersion: v1, kind: Namespace, metadata: {{name: {name}}}}}"));
         cluster.delete(&namespaces.join("\n---\n")).await?;
-        let place = Place {
-            registry: HOST,
-            docker_config: &self.registry.identity.docker_config(),
-        };
-        cluster.apply(&objects(&scenario.landscape, place)?).await?;
+        let opens = self.registry.identity.docker_config();
+        let objects = objects(&scenario.landscape, HOST, &opens)?;
+        cluster.apply(&objects).await?;
         for image in &scenario.landscape.registry.images {
             match image.content {
                 Content::Probe => self.registry.push(&self.probe, &image.name).await?,
@@ -145,10 +143,8 @@ impl Environment {
     }
 
     async fn install(&self, manifest: &str, workload: &Workload) -> anyhow::Result<()> {
-        let binary = images::built_binary(images::Profile::E2e);
-        let product = Product::printed_by(&binary, &self.product.reference, &[]).await?;
-        product.apply(&self.cluster).await?;
-        product.rolled_out(&self.cluster).await?;
+        let manifests = install::webhook(&self.product.reference, &[]).await?;
+        install::install(&self.cluster, &manifests).await?;
         let object: Value = serde_saphyr::from_str(manifest)?;
         let expected = placed(&workload.expect.pod, HOST);
         let template = &object["spec"]["template"];

@@ -7,21 +7,20 @@ use std::sync::Arc;
 use anyhow::{Context as _, Result, ensure};
 use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use clusters::cluster::{Cluster, ClusterOptions};
 use clusters::evidence::Evidence;
-use clusters::images;
 use clusters::progress;
 use clusters::registry::Registry;
 use clusters::setup::Setup;
 
-use super::webhook::{DEPLOYMENT, NAMESPACE, Webhook, sources, usual_configuration};
-pub(crate) use super::webhook::{SIGNER, TRUST_BUNDLE};
+use super::webhook::{DEPLOYMENT, NAMESPACE, TRUST_BUNDLE, Webhook, sources, usual_configuration};
 use crate::client::{Client, Write};
 use crate::definitions::object::path;
+use crate::definitions::pod::plain;
 use crate::fixtures::Fixtures;
-use crate::install::Product;
+use crate::install;
 use crate::runner::{Environments, Selection, diagnosed};
 use crate::scenario::{Cluster as Which, Environment, ObjectRef};
 
@@ -30,14 +29,10 @@ pub struct Admission {
     fixtures: Arc<Fixtures>,
     pub(crate) cluster: Cluster,
     client: Client,
-    pub(crate) product: Product,
     serves_trust_bundles: bool,
 }
 
 /// Starts the environment, or uses one that an earlier run kept.
-///
-/// # Errors
-/// At the first part that does not come up.
 pub async fn start(_: &Selection, keep: bool) -> Result<Arc<Admission>> {
     let setup = Setup::load()?;
     progress::say(&format!("clusters run on {}", setup.provider));
@@ -45,7 +40,7 @@ pub async fn start(_: &Selection, keep: bool) -> Result<Arc<Admission>> {
     let start = fixtures.cluster(ClusterOptions::new("features"));
     let cluster = progress::show("start the cluster", start).await?;
     let product = fixtures.product.clone();
-    let install = Admission::on(cluster, fixtures, product, true);
+    let install = Admission::on(cluster, fixtures, &product, true);
     let admission = progress::show("install the product", install).await?;
     Ok(Arc::new(admission))
 }
@@ -64,17 +59,16 @@ impl Admission {
     async fn on(
         cluster: Cluster,
         fixtures: Arc<Fixtures>,
-        product: Product,
+        product: &[Value],
         serves_trust_bundles: bool,
     ) -> Result<Self> {
         let admission = Self {
             fixtures,
             client: Client::with(&cluster.kubeconfig).await?,
             cluster,
-            product,
             serves_trust_bundles,
         };
-        let installed = admission.install().await;
+        let installed = admission.install(product).await;
         if installed.is_err() {
             let evidence = Evidence::of("admission", "install the product")?;
             admission.diagnose(&evidence.folder).await;
@@ -88,11 +82,11 @@ impl Admission {
         let options = ClusterOptions::new("features-without-bundles").without_trust_bundles();
         let fixtures = Arc::clone(&self.fixtures);
         let cluster = fixtures.cluster_without_product(options).await?;
-        let product = fixtures.private_product.clone();
+        let product = &self.fixtures.private_product;
         Self::on(cluster, fixtures, product, false).await
     }
 
-    async fn install(&self) -> Result<()> {
+    async fn install(&self, product: &[Value]) -> Result<()> {
         let identity = &self.registry().identity;
         let docker_config = serde_json::from_str(&identity.docker_config())?;
         let [configuration, secret, bundle] = sources(docker_config, &identity.ca_pem)?;
@@ -102,31 +96,25 @@ impl Admission {
         for object in first.into_iter().chain(bundle) {
             self.client.write(Write::Apply, object).await?.good()?;
         }
-        self.product.apply(&self.cluster).await?;
-        self.product.rolled_out(&self.cluster).await?;
+        install::install(&self.cluster, product).await?;
         let webhook = self.webhook();
         webhook.configure(usual_configuration()?).await?;
-        webhook.knows_pull_secret(Some(&secret)).await?;
+        webhook.knows_pull_secret(&secret).await?;
         webhook.knows_trust_bundle(self.serves_trust_bundles).await
     }
 
     /// Installs the product as `manifests` prints it without the flag `--landscape`.
     pub(crate) async fn install_without_landscape(&self) -> Result<()> {
-        let binary = images::built_binary(images::Profile::E2e);
         let image = &self.fixtures.webhook.reference;
-        let product = Product::printed_by(&binary, image, &[]).await?;
-        product.apply(&self.cluster).await?;
-        product.rolled_out(&self.cluster).await
+        let manifests = install::webhook(image, &[]).await?;
+        install::install(&self.cluster, &manifests).await
     }
 
     /// Removes what is not kept. A scenario's own environment ends like the shared one.
     pub(crate) async fn stop(this: Arc<Self>) -> Result<()> {
         let this = Arc::into_inner(this).context("the environment is still used")?;
         this.cluster.stop().await?;
-        match Arc::into_inner(this.fixtures) {
-            Some(fixtures) => fixtures.remove().await,
-            None => Ok(()),
-        }
+        this.fixtures.release().await
     }
 
     pub(crate) fn registry(&self) -> &Registry {
@@ -134,35 +122,34 @@ impl Admission {
     }
 
     fn webhook(&self) -> Webhook {
-        Webhook::new(self.client.clone())
+        let client = self.client.clone();
+        Webhook { client }
     }
 
     async fn uses(&self, object: &ObjectRef) -> Result<()> {
         let webhook = self.webhook();
         let in_namespace = object.namespace.as_deref() == Some(NAMESPACE);
-        let exists = async || self.client.find(&path(&self.client, object).await?).await;
+        let found = async || self.client.find(&path(&self.client, object).await?).await;
         match (object.kind.as_str(), object.name.as_str()) {
-            ("ConfigMap", api::names::CONFIG_MAP) if in_namespace && exists().await?.is_some() => {
+            ("ConfigMap", api::names::CONFIG_MAP) if in_namespace && !found().await?.is_null() => {
                 webhook.configure(usual_configuration()?).await?;
                 // A replica that started without a configuration was not ready.
-                self.product.rolled_out(&self.cluster).await
+                install::rolled_out(&self.cluster).await
             }
             ("Secret", api::names::PULL_SECRET) if in_namespace => {
-                webhook.knows_pull_secret(exists().await?.as_ref()).await
+                webhook.knows_pull_secret(&found().await?).await
             }
             ("ClusterTrustBundle", TRUST_BUNDLE) => {
-                let present = exists().await?.is_some();
-                webhook.knows_trust_bundle(present).await
+                webhook.knows_trust_bundle(!found().await?.is_null()).await
             }
-            ("Deployment", DEPLOYMENT) if in_namespace => {
-                self.product.rolled_out(&self.cluster).await
-            }
+            ("Deployment", DEPLOYMENT) if in_namespace => install::rolled_out(&self.cluster).await,
             ("Namespace", name) => {
-                let found = exists().await?.unwrap_or_default();
+                let found = found().await?;
                 let annotations = &found["metadata"]["annotations"];
                 let keys = [api::ALL_KEY, api::Feature::FipsMode.key()];
                 let fips = keys.iter().any(|key| annotations[key] == "true");
-                webhook.knows_namespace(name, fips).await
+                let variable = (api::names::FIPS_VARIABLE, fips);
+                webhook.patches(name, &plain(), variable).await
             }
             _ => Ok(()),
         }

@@ -28,10 +28,6 @@ pub(crate) struct Replica {
 }
 
 impl Webhook {
-    pub(crate) fn new(client: Client) -> Self {
-        Self { client }
-    }
-
     /// Its Pods, also those that are being deleted.
     pub(crate) async fn pods(&self) -> Result<Vec<Value>> {
         let path = format!("/api/v1/namespaces/{NAMESPACE}/pods?labelSelector={SELECTOR}");
@@ -112,14 +108,14 @@ impl Webhook {
     }
 
     pub(crate) async fn write_configuration(&self, document: &str) -> Result<Answer> {
-        let object = config_map(document);
+        let object = config_map(NAMESPACE, document);
         self.client.write(Write::Apply, &object).await?.good()
     }
 
-    /// Waits until every replica uses the pull Secret as it is now. Without credentials for the image, only an unknown
-    /// Secret is named, just in case.
-    pub(crate) async fn knows_pull_secret(&self, secret: Option<&Value>) -> Result<()> {
-        let is_valid = secret.is_some_and(has_credentials);
+    /// Waits until every replica uses the pull Secret as it is now, null if it is absent. Without credentials for the image,
+    /// only an unknown Secret is named, just in case.
+    pub(crate) async fn knows_pull_secret(&self, secret: &Value) -> Result<()> {
+        let is_valid = has_credentials(secret);
         let pod = opted_in(api::Feature::PullSecret, "no-credentials.test/x");
         self.each("the pull Secret is known", async |replica| {
             let response = replica.review("default", &pod).await?;
@@ -127,7 +123,7 @@ impl Webhook {
             let is_invalid = warnings.contains("not a valid docker configuration");
             let is_absent = !response["patch"].is_null();
             let seen = (is_absent, !is_absent && is_invalid);
-            let expected = (secret.is_none(), secret.is_some() && !is_valid);
+            let expected = (secret.is_null(), !secret.is_null() && !is_valid);
             check(seen == expected, response)
         })
         .await
@@ -136,20 +132,19 @@ impl Webhook {
     /// Waits until every replica mounts the trust bundle, or does not because it is absent.
     pub(crate) async fn knows_trust_bundle(&self, present: bool) -> Result<()> {
         let pod = opted_in(api::Feature::TrustBundle, "any.test/x");
-        self.patches(("default", &pod), VOLUME, present).await
-    }
-
-    /// Waits until every replica knows whether a Namespace opts in to FIPS mode.
-    pub(crate) async fn knows_namespace(&self, name: &str, fips: bool) -> Result<()> {
-        let variable = api::names::FIPS_VARIABLE;
-        self.patches((name, &plain()), variable, fips).await
+        self.patches("default", &pod, (VOLUME, present)).await
     }
 
     /// Waits until every replica's patch of a Pod in a Namespace contains a text, or does not.
-    async fn patches(&self, draft: (&str, &Value), text: &str, expected: bool) -> Result<()> {
+    pub(crate) async fn patches(
+        &self,
+        namespace: &str,
+        pod: &Value,
+        (text, expected): (&str, bool),
+    ) -> Result<()> {
         let what = format!("patches with {text}: {expected}");
         self.each(&what, async |replica| {
-            let response = replica.review(draft.0, draft.1).await?;
+            let response = replica.review(namespace, pod).await?;
             let found = response["patch"].to_string().contains(text);
             check(found == expected, response)
         })
@@ -215,7 +210,6 @@ pub(crate) fn response(answer: &Answer) -> Result<Value> {
 }
 
 /// An AdmissionReview of a Pod that is created.
-#[must_use]
 pub fn review(uid: &str, namespace: &str, pod: &Value) -> Value {
     json!({
         "apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview",
@@ -236,51 +230,59 @@ pub(crate) fn opted_in(feature: api::Feature, image: &str) -> Value {
 }
 
 /// The configuration that scenarios start with.
-///
-/// # Errors
-/// When the fixture cannot be read.
-pub fn usual_configuration() -> Result<Value> {
+pub(crate) fn usual_configuration() -> Result<Value> {
     let text = file_of_project("scenarios/fixtures/admission/configuration.json")?;
     Ok(serde_json::from_str(&text)?)
 }
 
-fn config_map(document: &str) -> Value {
+pub(crate) fn config_map(namespace: &str, document: &str) -> Value {
     json!({
         "apiVersion": "v1", "kind": "ConfigMap",
-        "metadata": { "name": api::names::CONFIG_MAP, "namespace": NAMESPACE },
+        "metadata": { "name": api::names::CONFIG_MAP, "namespace": namespace },
         "data": { (api::names::CONFIG_KEY): document },
     })
 }
 
+/// With `data`, not `stringData`: what is stored can then be compared with what was sent.
+pub(crate) fn pull_secret(namespace: &str, docker_config: &Value) -> Value {
+    let docker_config = BASE64.encode(docker_config.to_string());
+    json!({
+        "apiVersion": "v1", "kind": "Secret", "type": api::names::DOCKER_CONFIG_TYPE,
+        "metadata": { "name": api::names::PULL_SECRET, "namespace": namespace },
+        "data": { (api::names::DOCKER_CONFIG_KEY): docker_config },
+    })
+}
+
+pub(crate) fn trust_bundle(name: &str, signer: Option<&str>, pem: &str) -> Value {
+    let mut bundle = json!({
+        "apiVersion": "certificates.k8s.io/v1beta1", "kind": "ClusterTrustBundle",
+        "metadata": { "name": name }, "spec": { "trustBundle": pem },
+    });
+    if let Some(signer) = signer {
+        bundle["spec"]["signerName"] = json!(signer);
+    }
+    bundle
+}
+
 /// What KIM writes on a runtime: the usual configuration, the pull Secret with these credentials and those of two hosts that
 /// no test pulls from, and the trust bundle.
-///
-/// # Errors
-/// When the fixture cannot be read.
 pub fn sources(mut docker_config: Value, authority_pem: &str) -> Result<[Value; 3]> {
     for host in ["ghcr.io", "private.me"] {
         docker_config["auths"][host] = json!({ "username": "user", "password": "password" });
     }
-    let docker_config = BASE64.encode(docker_config.to_string());
-    let secret = json!({
-        "apiVersion": "v1", "kind": "Secret", "type": api::names::DOCKER_CONFIG_TYPE,
-        "metadata": { "name": api::names::PULL_SECRET, "namespace": NAMESPACE },
-        "data": { (api::names::DOCKER_CONFIG_KEY): docker_config },
-    });
-    let bundle = json!({
-        "apiVersion": "certificates.k8s.io/v1beta1", "kind": "ClusterTrustBundle",
-        "metadata": { "name": TRUST_BUNDLE },
-        "spec": { "signerName": SIGNER, "trustBundle": authority_pem },
-    });
     let configuration = usual_configuration()?.to_string();
-    Ok([config_map(&configuration), secret, bundle])
+    Ok([
+        config_map(NAMESPACE, &configuration),
+        pull_secret(NAMESPACE, &docker_config),
+        trust_bundle(TRUST_BUNDLE, SIGNER, authority_pem),
+    ])
 }
 
 /// Name of the landscape that the webhook runs in.
 pub const LANDSCAPE: &str = "test-landscape";
 /// Name of the trust bundle in the usual configuration.
 pub const TRUST_BUNDLE: &str = "rt-bootstrapper-k3d.test:ctb:1";
-pub(crate) const SIGNER: &str = "rt-bootstrapper-k3d.test/ctb";
+pub(crate) const SIGNER: Option<&str> = Some("rt-bootstrapper-k3d.test/ctb");
 /// Volume of the trust bundle in the usual configuration.
 pub(crate) const VOLUME: &str = "rt-bootstrapper-certs";
 /// Namespace of the webhook.

@@ -7,7 +7,7 @@ use tokio::task::JoinSet;
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::prelude::*;
-use super::{controller, watcher};
+use super::{Stream, controller, watcher};
 use crate::admission::second;
 use crate::admission::webhook::{DEPLOYMENT, NAMESPACE};
 use crate::client::Answer;
@@ -108,13 +108,11 @@ async fn note_failed_open(scenario: &mut Scenario) -> Result {
 async fn rolled_out(scenario: &mut Scenario, rate: u32, namespace: String) -> Result {
     note_failed_open(scenario).await?;
     let client = webhook(scenario)?.client;
-    let over = Arc::new(AtomicBool::new(false));
     let namespace = scenario.resolve(&namespace);
-    let creating = tokio::spawn(create_pods(client, namespace, rate, Arc::clone(&over)));
+    let creating = Stream::spawn(|over| create_pods(client, namespace, rate, over));
     // It waits for the rollout.
     let rolled = change(scenario, &deployment(), restarted()).await;
-    over.store(true, Ordering::Relaxed);
-    let pods = creating.await?;
+    let pods = creating.end().await?;
     rolled?;
     let during = pods.len() > usize::try_from(2 * MARGIN_SECONDS * rate)?;
     ensure!(during, "no Pod was created during the rollout");

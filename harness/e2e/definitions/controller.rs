@@ -147,7 +147,7 @@ async fn stopped(scenario: &mut Scenario, reason: String) -> Result {
     let env = synchronization(scenario)?;
     let path = named_config_map(KCP_NAMESPACE, ROLLOUT);
     eventually("the rollout is stopped", async || {
-        let published = env.kcp.api.find(&path).await?.unwrap_or_default();
+        let published = env.kcp.api.find(&path).await?;
         let text = published["data"]["progress"].as_str();
         let text = text.context("no progress")?;
         let progress: Value = serde_json::from_str(text)?;

@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use super::prelude::*;
 use crate::watching::manager::body;
 use crate::watching::{DOMAIN, FOLLOW_UP_DELAY, GROUP, OTHER_RUNTIME, RUNTIME};
-use crate::watching::{KymaStream, Kymas, WATCHED_BY, WATCHERS, kyma};
+use crate::watching::{Kymas, WATCHED_BY, WATCHERS, kyma};
 
 /// The Watchers are installed with the suite; the API server asks the watcher for each of them.
 #[given(regex = r#"^Watcher "(.+)" for ([\w/]+) with field (spec|status) and manager "(.+)"$"#)]
@@ -70,7 +70,7 @@ async fn kymas(scenario: &mut Scenario, count: usize, namespace: String) -> Resu
 #[given(expr = "Kymas are created continuously in Namespace {string}")]
 fn stream(scenario: &mut Scenario, namespace: String) -> Result {
     let env = scenario.environment_of::<View>()?;
-    let stream = KymaStream::start(env.shared(), scenario.resolve(&namespace));
+    let stream = Kymas::stream(env.shared(), scenario.resolve(&namespace));
     env.state().stream = Some(stream);
     scenario.undo("end the creation of Kymas", async move {
         // A step about the Kymas has judged them.

@@ -84,7 +84,7 @@ async fn text_or_bundle(scenario: &Scenario, expected: &str) -> Result<String> {
     if !expected.starts_with("ClusterTrustBundle ") {
         return Ok(expected.trim_matches('"').to_owned());
     }
-    let bundle: ObjectRef = expected.parse().map_err(anyhow::Error::msg)?;
+    let bundle: ObjectRef = expected.parse()?;
     let seen = existing(scenario, &bundle).await?;
     let text = seen["spec"]["trustBundle"].as_str();
     text.map(str::to_owned).context("an empty bundle")

@@ -166,9 +166,9 @@ pub(crate) async fn change(scenario: &mut Scenario, object: &ObjectRef, text: Va
 /// Keeps an object as it is now for later steps, null if it is absent, and registers its restoration unless the scenario
 /// created it.
 pub(crate) async fn restore_later(scenario: &mut Scenario, object: &ObjectRef) -> Result {
-    let before = read(scenario, object).await?;
-    let now = before.clone().unwrap_or(Value::Null);
-    scenario.observed.before.insert(object.clone(), now);
+    let state = read(scenario, object).await?;
+    let before = &mut scenario.observed.before;
+    before.insert(object.clone(), state.clone());
     let namespace = object.namespace.as_deref().unwrap_or(&object.name);
     if scenario.owns(namespace) || scenario.observed.written.contains_key(object) {
         return Ok(());
@@ -177,9 +177,10 @@ pub(crate) async fn restore_later(scenario: &mut Scenario, object: &ObjectRef) -
     let environment = scenario.environment()?;
     let object = object.clone();
     scenario.undo(format!("restore {object}"), async move {
-        match before {
-            Some(state) => put(&client, &object, &state).await?,
-            None => remove(&client, &object).await?,
+        if state.is_null() {
+            remove(&client, &object).await?;
+        } else {
+            put(&client, &object, &state).await?;
         }
         environment.settle(&object).await
     });
@@ -191,7 +192,7 @@ async fn put(client: &Client, object: &ObjectRef, state: &Value) -> Result {
     let path = path(client, object).await?;
     let mut state = state.clone();
     strip_server_fields(&mut state);
-    if client.find(&path).await?.is_none() {
+    if client.find(&path).await?.is_null() {
         return client.write(Write::Create, &state).await?.good().map(drop);
     }
     // Custom resources are not replaced without their version, which others may change in between.
@@ -208,9 +209,7 @@ async fn put(client: &Client, object: &ObjectRef, state: &Value) -> Result {
 /// Deletes an object, whatever finalizers it has; one that is gone is fine.
 pub(crate) async fn remove(client: &Client, object: &ObjectRef) -> Result {
     let path = path(client, object).await?;
-    let Some(found) = client.find(&path).await? else {
-        return Ok(());
-    };
+    let found = client.find(&path).await?;
     if !found["metadata"]["finalizers"].is_null() {
         let free = json!({ "metadata": { "finalizers": null } });
         client.ask(Method::PATCH, &path, Some(&free)).await?;
@@ -218,15 +217,16 @@ pub(crate) async fn remove(client: &Client, object: &ObjectRef) -> Result {
     client.delete(&path).await
 }
 
-/// Reads an object; `None` when it does not exist.
-pub(crate) async fn read(scenario: &Scenario, object: &ObjectRef) -> Result<Option<Value>> {
+/// Reads an object; null when it does not exist.
+pub(crate) async fn read(scenario: &Scenario, object: &ObjectRef) -> Result<Value> {
     let (client, path) = at(scenario, object).await?;
     client.find(&path).await
 }
 
 pub(crate) async fn existing(scenario: &Scenario, object: &ObjectRef) -> Result<Value> {
     let found = read(scenario, object).await?;
-    found.context("it does not exist")
+    ensure!(!found.is_null(), "it does not exist");
+    Ok(found)
 }
 
 /// Client of the cluster that holds an object, and its path there.

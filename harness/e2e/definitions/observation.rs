@@ -16,7 +16,7 @@ async fn exists(scenario: &mut Scenario, object: ObjectRef, state: String) -> Re
     if state == "exists" {
         return expect(scenario, &object, |_| Ok(())).await;
     }
-    let is_absent = async || check(read(scenario, &object).await?.is_none(), "it exists");
+    let is_absent = async || check(read(scenario, &object).await?.is_null(), "it exists");
     if state == "does not exist" {
         return consistently(&what, A_WHILE, is_absent).await;
     }

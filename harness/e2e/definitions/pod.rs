@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::prelude::*;
-use crate::admission::webhook::Webhook;
+use super::webhook::webhook;
 use crate::matching::walk;
 
 /// Image that every node has.
@@ -94,7 +94,7 @@ async fn unchanged(scenario: &mut Scenario, pod: ObjectRef, how: String) -> Resu
     if how == "without review" {
         return Ok(());
     }
-    let webhook = Webhook::new(client.clone());
+    let webhook = webhook(scenario)?;
     let series = "rt_bootstrapper_admission_reviews_total{result=\"unchanged\"}";
     let reviews = async || webhook.sum(series).await;
     let before = (reviews().await?, webhook.failed_open().await?);

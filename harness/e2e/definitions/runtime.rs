@@ -119,7 +119,7 @@ async fn synchronized(
         env.is_synchronized(&runtime).await?;
         return record(scenario).await;
     }
-    env.kcp.put_runtime(&runtime.object(None, wave)).await?;
+    env.kcp.put_runtime(&runtime, None, wave).await?;
     let kim = env.state().kim.clone();
     if let Some(kim) = kim {
         let api = env.cluster(name)?.api.clone();
@@ -143,7 +143,7 @@ async fn incomplete(
     if special == "runtime ID" {
         runtime.id.clear();
     }
-    env.kcp.put_runtime(&runtime.object(mode, None)).await?;
+    env.kcp.put_runtime(&runtime, mode, None).await?;
     let is_elsewhere = special == "an address that does not respond";
     let cluster = runtime.cluster.or(is_elsewhere.then_some(1));
     if let Some(number) = cluster {
@@ -161,7 +161,7 @@ async fn many(scenario: &mut Scenario, count: usize) -> Result {
     let env = synchronization(scenario)?;
     let runtimes: Vec<Runtime> = (0..count).map(|_| Runtime::fresh("many", None)).collect();
     for runtime in &runtimes {
-        env.kcp.put_runtime(&runtime.object(None, None)).await?;
+        env.kcp.put_runtime(runtime, None, None).await?;
     }
     env.state().many.clone_from(&runtimes);
     later(scenario, &env, "remove all Runtimes", async move |it| {
@@ -207,39 +207,23 @@ async fn leads_to(scenario: &mut Scenario, runtime: Runtime, cluster: &str) -> R
 
 async fn contains(scenario: &mut Scenario, runtime: Runtime, content: &str) -> Result {
     let env = synchronization(scenario)?;
-    let cluster = env.cluster_of(&runtime)?;
+    let live = env.cluster_of(&runtime)?;
     let restored = runtime.clone();
     later(scenario, &env, "restore the kubeconfig", async move |it| {
         let kubeconfig = it.cluster_of(&restored)?.kubeconfig.to_string();
         it.kcp.put_kubeconfig(&restored, &kubeconfig).await
     });
-    let mut kubeconfig = cluster.kubeconfig.clone();
+    let mut kubeconfig = live.kubeconfig.clone();
+    let mut cluster = kubeconfig["clusters"][0]["cluster"].take();
+    let mut user = kubeconfig["users"][0]["user"].take();
     match content {
-        "another key" => {
-            let mut secret = runtime.kubeconfig_object("");
-            secret["data"] = json!({ "another": "e30=" });
-            return env.kcp.put_kubeconfig_object(&runtime, &secret).await;
-        }
+        "another key" => return env.kcp.put_secret(&runtime, "another", "{}").await,
         "an empty key config" => return env.kcp.put_kubeconfig(&runtime, "").await,
         "invalid YAML" => return env.kcp.put_kubeconfig(&runtime, "{").await,
-        "a read-only user" => {
-            let token = cluster.read_only_token().await?;
-            kubeconfig["users"][0]["user"] = json!({ "token": token });
-        }
-        _ => reject(&mut kubeconfig, content)?,
-    }
-    let text = kubeconfig.to_string();
-    env.kcp.put_kubeconfig(&runtime, &text).await
-}
-
-/// Adds to a kubeconfig what the controller must reject.
-fn reject(kubeconfig: &mut Value, content: &str) -> Result {
-    let leaf = kubeconfig["users"][0]["user"]["client-certificate-data"].clone();
-    let cluster = &mut kubeconfig["clusters"][0]["cluster"];
-    match content {
+        "a read-only user" => user = json!({ "token": live.read_only_token().await? }),
         "an exec plugin" => {
             let exec = json!({ "apiVersion": "client.authentication.k8s.io/v1", "command": "id" });
-            kubeconfig["users"][0]["user"] = json!({ "exec": exec });
+            user = json!({ "exec": exec });
         }
         "the path of a file" => {
             cluster["certificate-authority-data"].take();
@@ -251,10 +235,15 @@ fn reject(kubeconfig: &mut Value, content: &str) -> Result {
             cluster["server"] = json!(server.replace("https:", "http:"));
         }
         "insecure-skip-tls-verify" => cluster["insecure-skip-tls-verify"] = json!(true),
-        "a leaf certificate as CA" => cluster["certificate-authority-data"] = leaf,
+        "a leaf certificate as CA" => {
+            cluster["certificate-authority-data"] = user["client-certificate-data"].clone();
+        }
         other => bail!("unknown content of a kubeconfig: {other:?}"),
     }
-    Ok(())
+    kubeconfig["clusters"][0]["cluster"] = cluster;
+    kubeconfig["users"][0]["user"] = user;
+    let text = kubeconfig.to_string();
+    env.kcp.put_kubeconfig(&runtime, &text).await
 }
 
 /// The webhook and the sources as KIM writes them, and every replica of the webhook uses the sources.
@@ -267,7 +256,8 @@ async fn installed_by_kim(scenario: &mut Scenario, name: String) -> Result {
     let destination = Destination { api, manifests };
     env.kim()?.serve(&runtime.name, destination);
     let signal = json!({ "metadata": { "labels": { (FORCE_RECONCILIATION): "true" } } });
-    env.kcp.patch_runtime(&runtime.name, &signal).await?;
+    let path = runtime_path(&runtime.name);
+    env.kcp.api.patch(&path, &signal).await?;
     for source in Source::ALL {
         let original = env.kcp.source(source).await?;
         cluster.has(source, &original).await?;
@@ -283,7 +273,8 @@ async fn migrated(scenario: &mut Scenario, name: String, mode: String) -> Result
     let env = synchronization(scenario)?;
     let runtime = env.runtime(&name)?;
     let change = json!({ "metadata": { "labels": { (MODE): mode } } });
-    env.kcp.patch_runtime(&runtime.name, &change).await?;
+    let path = runtime_path(&runtime.name);
+    env.kcp.api.patch(&path, &change).await?;
     if mode == MODE_SIGNAL {
         is_orphaned(&env, &runtime).await?;
     } else {
@@ -299,7 +290,7 @@ async fn is_orphaned(env: &Leased, runtime: &Runtime) -> Result {
     eventually("the runtime is orphaned", async || {
         let left = env.kcp.bootstrapper(&runtime.name).await?;
         ensure!(left.is_null(), "{}", left["status"]["conditions"]);
-        check(api.find(&owner).await?.is_none(), format!("{owner} exists"))
+        check(api.find(&owner).await?.is_null(), format!("{owner} exists"))
     })
     .await
 }

@@ -8,8 +8,8 @@ use api::runtimes::{FORCE_RECONCILIATION, KCP_NAMESPACE};
 use super::prelude::*;
 use crate::synchronization::control_plane::named_config_map;
 use crate::synchronization::controller::{Controller, DIRECT_STATE, SIGNAL_STATE};
-use crate::synchronization::kim::{Key, Kim};
-use crate::synchronization::source::{Source, random, with_hosts_of};
+use crate::synchronization::kim::Kim;
+use crate::synchronization::source::{Source, with_hosts_of};
 
 #[when(regex = r#"^(?:source (.+)|all sources) on (?:KCP|runtime "(.+)") (?:is|are) (\w+)$"#)]
 async fn changes(scenario: &mut Scenario, name: String, runtime: String, change: String) -> Result {
@@ -19,7 +19,7 @@ async fn changes(scenario: &mut Scenario, name: String, runtime: String, change:
     if name.is_empty() {
         return all_change(&env).await;
     }
-    let source: Source = name.parse().map_err(anyhow::Error::msg)?;
+    let source: Source = name.parse()?;
     if !runtime.is_empty() {
         let api = &env.cluster(&runtime)?.api;
         if change == "deleted" {
@@ -32,7 +32,7 @@ async fn changes(scenario: &mut Scenario, name: String, runtime: String, change:
     }
     if change == "deleted" {
         renew_later(scenario, &env, source);
-        return env.kcp.delete(source).await;
+        return env.kcp.api.delete(&source.on_kcp()).await;
     }
     env.record_applies().await?;
     env.kcp.renew(source).await?;
@@ -67,7 +67,7 @@ async fn never_existed(scenario: &mut Scenario, source: Source) -> Result {
     let env = synchronization(scenario)?;
     renew_later(scenario, &env, source);
     Controller::stop(&env.kcp).await?;
-    env.kcp.delete(source).await?;
+    env.kcp.api.delete(&source.on_kcp()).await?;
     let states = [SIGNAL_STATE, DIRECT_STATE];
     let [signal, direct] = states.map(|name| named_config_map(KCP_NAMESPACE, name));
     for state in [&signal, &direct] {
@@ -75,7 +75,7 @@ async fn never_existed(scenario: &mut Scenario, source: Source) -> Result {
     }
     Controller::start(&env.kcp).await?;
     eventually("the controller has observed the others", async || {
-        let state = env.kcp.api.find(&signal).await?.unwrap_or_default();
+        let state = env.kcp.api.find(&signal).await?;
         for other in Source::ALL {
             let is_known = state["data"][other.state_key()].is_string();
             ensure!(is_known == (other != source), "{}", state["data"]);
@@ -111,7 +111,7 @@ async fn uses(scenario: &mut Scenario, runtime: String, source: String) -> Resul
     let env = synchronization(scenario)?;
     let sources = match source.as_str() {
         "" => Source::ALL.to_vec(),
-        name => vec![name.parse().map_err(anyhow::Error::msg)?],
+        name => vec![name.parse()?],
     };
     for source in sources {
         let original = env.kcp.source(source).await?;
@@ -123,9 +123,13 @@ async fn uses(scenario: &mut Scenario, runtime: String, source: String) -> Resul
 #[given(regex = r"^the KIM double is (running|stopped)(?: and acknowledges the (\w+))?$")]
 fn double(scenario: &mut Scenario, state: String, key: String) -> Result {
     let env = synchronization(scenario)?;
-    let key = [Key::Label, Key::Annotation][usize::from(key == "annotation")];
+    let field = if key == "annotation" {
+        "annotations"
+    } else {
+        "labels"
+    };
     let is_running = state == "running";
-    let kim = is_running.then(|| Arc::new(Kim::start(&env.kcp, key)));
+    let kim = is_running.then(|| Arc::new(Kim::start(&env.kcp, field)));
     env.state().kim = kim;
     Ok(())
 }

@@ -58,7 +58,7 @@ async fn client_posts(scenario: &mut Scenario, client: String, object: String) -
     }
     let is_known = client == "the certificate of another runtime";
     ensure!(is_known, "unknown client: {client}");
-    let object: ObjectRef = object.parse().map_err(anyhow::Error::msg)?;
+    let object: ObjectRef = object.parse()?;
     let about = event_about(scenario, &object).await?;
     env.post_as_other(about).await
 }

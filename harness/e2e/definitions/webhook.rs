@@ -217,7 +217,7 @@ async fn serves(scenario: &mut Scenario, warning: String) -> Result {
 /// The webhook of the cluster that the scenario is about.
 pub(crate) fn webhook(scenario: &Scenario) -> Result<Webhook> {
     let client = scenario.environment()?.client(&Cluster::Runtime(None))?;
-    Ok(Webhook::new(client))
+    Ok(Webhook { client })
 }
 
 fn config_map() -> ObjectRef {

@@ -138,7 +138,6 @@ pub struct Inside {
 pub(super) const REGISTRY: &str = "${registry}";
 
 /// The JSON schema of scenario files, which `scenarios/schema.json` publishes.
-#[must_use]
 pub fn schema() -> String {
     let generator = SchemaSettings::draft2020_12().into_generator();
     format!(

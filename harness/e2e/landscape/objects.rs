@@ -8,52 +8,33 @@ use std::path::Path;
 use api::names;
 use serde_json::{Value, json};
 
-use super::{Authority, Landscape, Trust, placed};
+use super::model::{Authority, Trust};
+use super::{Landscape, placed};
+use crate::admission::webhook::{config_map, pull_secret, trust_bundle};
 use clusters::evidence::slug;
 use clusters::workspace;
 use testkit::pki;
 
-/// Where a landscape is run.
-#[derive(Debug, Clone, Copy)]
-pub struct Place<'a> {
-    /// Host and port of the private registry.
-    pub registry: &'a str,
-    /// What opens it: the content of a Secret of type `kubernetes.io/dockerconfigjson`.
-    pub docker_config: &'a str,
-}
-
-/// Namespace, ConfigMap, pull Secret and ClusterTrustBundle, as a stream that can be applied.
-///
-/// # Errors
-/// When an authority can be neither read nor made.
-pub fn objects(landscape: &Landscape, place: Place<'_>) -> anyhow::Result<String> {
+/// Namespace, ConfigMap, pull Secret and ClusterTrustBundle, as a stream that can be applied, with host and port of the private
+/// registry and the docker configuration that opens it.
+pub fn objects(landscape: &Landscape, registry: &str, opens: &str) -> anyhow::Result<String> {
     let namespace = names::SKR_NAMESPACE;
-    let document = placed(&landscape.config, place.registry);
+    let document = placed(&landscape.config, registry);
     let mut objects = vec![
         json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } }),
-        json!({
-            "apiVersion": "v1", "kind": "ConfigMap",
-            "metadata": { "name": names::CONFIG_MAP, "namespace": namespace },
-            "data": { (names::CONFIG_KEY): format!("{document:#}") },
-        }),
+        config_map(namespace, &format!("{document:#}")),
     ];
     if let Some(secret) = &landscape.pull_secret {
-        objects.push(json!({
-            "apiVersion": "v1", "kind": "Secret",
-            "metadata": { "name": secret.name, "namespace": namespace },
-            "type": names::DOCKER_CONFIG_TYPE,
-            "stringData": { (names::DOCKER_CONFIG_KEY): place.docker_config },
-        }));
+        let mut object = pull_secret(namespace, &serde_json::from_str(opens)?);
+        object["metadata"]["name"] = json!(secret.name);
+        objects.push(object);
     }
     if let Some(trust) = &landscape.trust {
-        let mut spec = json!({ "trustBundle": trust.pem()? });
-        if let Some(signer) = &trust.signer {
-            spec["signerName"] = json!(signer);
-        }
-        objects.push(json!({
-            "apiVersion": "certificates.k8s.io/v1beta1", "kind": "ClusterTrustBundle",
-            "metadata": { "name": trust.name }, "spec": spec,
-        }));
+        objects.push(trust_bundle(
+            &trust.name,
+            trust.signer.as_deref(),
+            &trust.pem()?,
+        ));
     }
     let texts: Vec<String> = objects.iter().map(Value::to_string).collect();
     Ok(texts.join("\n---\n"))
@@ -61,9 +42,6 @@ pub fn objects(landscape: &Landscape, place: Place<'_>) -> anyhow::Result<String
 
 impl Trust {
     /// The certificates of all authorities, PEM.
-    ///
-    /// # Errors
-    /// When one can be neither read nor generated.
     pub fn pem(&self) -> anyhow::Result<String> {
         certificates(self, &workspace::state().join("authorities"))
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use anyhow::{Result, bail};
 use cucumber::Parameter;
 
 use super::Cluster;
@@ -44,14 +45,14 @@ impl ObjectRef {
 }
 
 impl FromStr for ObjectRef {
-    type Err = String;
+    type Err = anyhow::Error;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self> {
         let parts: Vec<&str> = text.split('"').collect();
         let (kind, name, runtime) = match parts.as_slice() {
             [kind, name, ""] => (kind, name, None),
             [kind, name, " on runtime ", runtime, ""] => (kind, name, Some((*runtime).to_owned())),
-            _ => return Err(format!("not an object: {text}")),
+            _ => bail!("not an object: {text}"),
         };
         let (namespace, name) = match name.split_once('/') {
             Some((namespace, name)) => (Some(namespace), name),

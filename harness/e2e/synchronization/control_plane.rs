@@ -1,6 +1,6 @@
 //! KCP: sources, Runtimes with their kubeconfigs, RuntimeBootstrappers with their conditions.
 
-use anyhow::{Context as _, ensure};
+use anyhow::Result;
 use api::bootstrapper;
 use api::runtimes::{
     INFRASTRUCTURE_MANAGER, KCP_NAMESPACE, KUBECONFIG_KEY, MANAGED_BY, MODE, RUNTIME_GROUP,
@@ -8,168 +8,116 @@ use api::runtimes::{
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use http::Method;
 use serde_json::{Value, json};
 
-use super::DEADLINE;
 use super::source::Source;
 use crate::client::Client;
+use crate::definitions::pod::items;
+use crate::definitions::{check, eventually, object};
 use crate::scenario::ObjectRef;
 use clusters::cluster::Cluster;
-use testkit::until::until;
 
-/// KCP as the test sees it.
+/// KCP as the test sees it. What does not exist is null.
 pub(crate) struct ControlPlane {
     pub(crate) cluster: Cluster,
     pub(crate) api: Client,
 }
 
 impl ControlPlane {
-    /// A source; null if it does not exist.
-    pub(crate) async fn source(&self, source: Source) -> anyhow::Result<Value> {
-        let found = self.api.find(&source.on_kcp()).await?;
-        Ok(found.unwrap_or_default())
+    pub(crate) async fn source(&self, source: Source) -> Result<Value> {
+        self.api.find(&source.on_kcp()).await
     }
 
     /// Writes a source; a Secret of another type is replaced.
-    pub(crate) async fn write(&self, source: Source, object: &Value) -> anyhow::Result<()> {
+    pub(crate) async fn write(&self, source: Source, object: &Value) -> Result<()> {
         let path = source.on_kcp();
-        let type_of = |object: &Value| object["type"].clone();
         let live = self.source(source).await?;
-        if !live.is_null() && type_of(&live) != type_of(object) {
+        if live["type"] != object["type"] {
             self.api.delete(&path).await?;
         }
         self.api.apply(HARNESS, &path, object).await
     }
 
     /// Writes new content to a source.
-    pub(crate) async fn renew(&self, source: Source) -> anyhow::Result<()> {
+    pub(crate) async fn renew(&self, source: Source) -> Result<()> {
         self.write(source, &source.fresh()?).await
     }
 
-    /// Deletes a source.
-    pub(crate) async fn delete(&self, source: Source) -> anyhow::Result<()> {
-        self.api.delete(&source.on_kcp()).await
+    pub(crate) async fn runtime(&self, name: &str) -> Result<Value> {
+        self.api.find(&runtime_path(name)).await
     }
 
-    /// A Runtime; null if it does not exist.
-    pub(crate) async fn runtime(&self, name: &str) -> anyhow::Result<Value> {
-        Ok(self
-            .api
-            .find(&runtime_path(name))
-            .await?
-            .unwrap_or_default())
-    }
-
-    /// Changes a Runtime by a merge patch.
-    pub(crate) async fn patch_runtime(&self, name: &str, changes: &Value) -> anyhow::Result<()> {
-        let path = runtime_path(name);
-        self.api.patch(&path, changes).await.map(drop)
-    }
-
-    /// Writes a Runtime and its status, as KEB and KIM do.
-    pub(crate) async fn put_runtime(&self, object: &Value) -> anyhow::Result<()> {
-        let name = object["metadata"]["name"].as_str().context("a name")?;
-        let path = runtime_path(name);
-        self.api.apply(HARNESS, &path, object).await?;
+    /// Writes a Runtime and its status, as KEB and KIM do, with the labels of mode and wave if they are given.
+    pub(crate) async fn put_runtime(
+        &self,
+        runtime: &Runtime,
+        mode: Option<&str>,
+        wave: Option<u32>,
+    ) -> Result<()> {
+        let object = runtime.object(mode, wave);
+        let path = runtime_path(&runtime.name);
+        self.api.apply(HARNESS, &path, &object).await?;
         let status = json!({
-            "apiVersion": object["apiVersion"], "kind": object["kind"],
-            "metadata": { "name": name },
+            "apiVersion": object["apiVersion"], "kind": RUNTIME_KIND,
+            "metadata": { "name": runtime.name },
             "status": { "state": "Ready", "provisioningCompleted": true },
         });
-        self.api
-            .apply(HARNESS, &format!("{path}/status"), &status)
-            .await
+        let path = format!("{path}/status");
+        self.api.apply(HARNESS, &path, &status).await
     }
 
     /// Writes the Secret with the kubeconfig of a Runtime, as KIM does.
-    pub(crate) async fn put_kubeconfig(&self, runtime: &Runtime, text: &str) -> anyhow::Result<()> {
-        let object = runtime.kubeconfig_object(text);
-        self.put_kubeconfig_object(runtime, &object).await
+    pub(crate) async fn put_kubeconfig(&self, runtime: &Runtime, text: &str) -> Result<()> {
+        self.put_secret(runtime, KUBECONFIG_KEY, text).await
     }
 
-    /// Writes the Secret as it is given.
-    pub(crate) async fn put_kubeconfig_object(
-        &self,
-        runtime: &Runtime,
-        object: &Value,
-    ) -> anyhow::Result<()> {
+    /// The same with another key.
+    pub(crate) async fn put_secret(&self, runtime: &Runtime, key: &str, text: &str) -> Result<()> {
+        let object = json!({
+            "apiVersion": "v1", "kind": "Secret",
+            "metadata": {
+                "name": kubeconfig_secret(&runtime.id), "namespace": KCP_NAMESPACE,
+                "labels": { (RUNTIME_ID): runtime.id, (MANAGED_BY): INFRASTRUCTURE_MANAGER },
+            },
+            "data": { (key): BASE64.encode(text) },
+        });
         let path = secret_path(&runtime.id);
-        self.api.apply(HARNESS, &path, object).await
+        self.api.apply(HARNESS, &path, &object).await
     }
 
-    /// Deletes the Secret with the kubeconfig of a Runtime.
-    pub(crate) async fn delete_kubeconfig(&self, runtime: &Runtime) -> anyhow::Result<()> {
+    pub(crate) async fn delete_kubeconfig(&self, runtime: &Runtime) -> Result<()> {
         self.api.delete(&secret_path(&runtime.id)).await
     }
 
-    /// A RuntimeBootstrapper; null if it does not exist.
-    pub(crate) async fn bootstrapper(&self, name: &str) -> anyhow::Result<Value> {
-        Ok(self
-            .api
-            .find(&bootstrapper_path(name))
-            .await?
-            .unwrap_or_default())
+    pub(crate) async fn bootstrapper(&self, name: &str) -> Result<Value> {
+        self.api.find(&bootstrapper_path(name)).await
     }
 
-    /// Status, reason and message of a condition; empty if it does not exist.
-    pub(crate) async fn condition(
-        &self,
-        name: &str,
-        kind: &str,
-    ) -> anyhow::Result<(String, String, String)> {
-        let object = self.bootstrapper(name).await?;
-        let conditions = object["status"]["conditions"].as_array();
-        let condition = conditions
-            .into_iter()
-            .flatten()
-            .find(|it| it["type"] == kind);
-        let text = |key: &str| {
-            let text = condition.and_then(|it| it[key].as_str());
-            text.unwrap_or_default().to_owned()
-        };
-        Ok((text("status"), text("reason"), text("message")))
-    }
-
-    /// Waits until a condition has a status.
-    pub(crate) async fn has_condition(
-        &self,
-        name: &str,
-        (kind, status): (&str, &str),
-    ) -> anyhow::Result<()> {
-        let what = format!("{kind} of {name} is {status}");
-        until(&what, DEADLINE, || async {
-            let (live, reason, message) = self.condition(name, kind).await?;
-            ensure!(live == status, "{live}: {reason}: {message}");
-            anyhow::Ok(())
+    /// Waits until the RuntimeBootstrapper of a Runtime is Ready.
+    pub(crate) async fn is_ready(&self, runtime: &Runtime) -> Result<()> {
+        eventually(&format!("{} is Ready", runtime.name), async || {
+            let object = self.bootstrapper(&runtime.name).await?;
+            let conditions = &object["status"]["conditions"];
+            let mut ready = items(conditions).filter(|it| it["type"] == "Ready");
+            check(ready.any(|it| it["status"] == "True"), conditions)
         })
-        .await?;
-        Ok(())
+        .await
     }
 
     /// Deletes a Runtime, its RuntimeBootstrapper and its kubeconfig. The Runtime is deleted first, so that the controller does
     /// not wait for its cluster.
-    pub(crate) async fn remove(&self, runtime: &Runtime) -> anyhow::Result<()> {
-        let paths = [
-            runtime_path(&runtime.name),
-            bootstrapper_path(&runtime.name),
-        ];
-        let without = json!({ "metadata": { "finalizers": null } });
-        self.api
-            .ask(Method::PATCH, &paths[0], Some(&without))
-            .await?;
-        for path in &paths {
-            self.api.delete(path).await?;
-        }
+    pub(crate) async fn remove(&self, runtime: &Runtime) -> Result<()> {
+        object::remove(&self.api, &runtime.reference()).await?;
+        self.api.delete(&bootstrapper_path(&runtime.name)).await?;
         self.delete_kubeconfig(runtime).await?;
-        until("the Runtime is deleted", DEADLINE, || async {
-            for path in &paths {
-                ensure!(self.api.find(path).await?.is_none(), "{path}");
-            }
-            anyhow::Ok(())
+        eventually("the Runtime is deleted", async || {
+            let left = [
+                self.runtime(&runtime.name).await?,
+                self.bootstrapper(&runtime.name).await?,
+            ];
+            check(left.iter().all(Value::is_null), &left[1]["metadata"])
         })
-        .await?;
-        Ok(())
+        .await
     }
 }
 
@@ -209,8 +157,7 @@ impl Runtime {
         ObjectRef::new(RUNTIME_KIND, Some(KCP_NAMESPACE), &self.name)
     }
 
-    /// The object, with the labels of mode and wave if they are given.
-    pub(crate) fn object(&self, mode: Option<&str>, wave: Option<u32>) -> Value {
+    fn object(&self, mode: Option<&str>, wave: Option<u32>) -> Value {
         let mut labels = json!({ "kyma-project.io/provider": "AWS" });
         if !self.id.is_empty() {
             labels[RUNTIME_ID] = json!(self.id);
@@ -225,18 +172,6 @@ impl Runtime {
             "apiVersion": format!("{RUNTIME_GROUP}/{RUNTIME_VERSION}"), "kind": RUNTIME_KIND,
             "metadata": { "name": self.name, "namespace": KCP_NAMESPACE, "labels": labels },
             "spec": { "shoot": { "name": self.name, "region": "eu-central-1" } },
-        })
-    }
-
-    /// The Secret with a kubeconfig, with the name, key and labels that KIM writes.
-    pub(crate) fn kubeconfig_object(&self, text: &str) -> Value {
-        json!({
-            "apiVersion": "v1", "kind": "Secret",
-            "metadata": {
-                "name": kubeconfig_secret(&self.id), "namespace": KCP_NAMESPACE,
-                "labels": { (RUNTIME_ID): self.id, (MANAGED_BY): INFRASTRUCTURE_MANAGER },
-            },
-            "data": { (KUBECONFIG_KEY): BASE64.encode(text) },
         })
     }
 }

@@ -1,25 +1,20 @@
 //! The controller, installed as a user does: the output of `manifests controller --direct` and `crds` is applied.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, Result, ensure};
 use api::runtimes::KCP_NAMESPACE;
 use serde_json::Value;
 use tokio::sync::Mutex;
 
-use super::DEADLINE;
 use super::control_plane::ControlPlane;
-use crate::admission::cluster::TRUST_BUNDLE;
-use crate::install;
-use crate::rollout::Workload;
-use clusters::evidence::Evidence;
-use testkit::metrics::Samples;
-use testkit::until::until;
+use crate::admission::webhook::TRUST_BUNDLE;
+use crate::definitions::{check, eventually};
+use crate::install::{self, apply, printed};
+use crate::rollout::{Workload, kill};
 
-/// The binary that prints the manifests, the images, and what is installed.
+/// The images, and what is installed.
 pub(crate) struct Controller {
-    binary: std::path::PathBuf,
     image: String,
     webhook_image: String,
     installed: Mutex<Option<Installation>>,
@@ -51,24 +46,17 @@ impl Installation {
 }
 
 impl Controller {
-    pub(crate) fn new(binary: &Path, image: &str, webhook_image: &str) -> Self {
+    pub(crate) fn new(image: &str, webhook_image: &str) -> Self {
         Self {
-            binary: binary.to_owned(),
             image: image.to_owned(),
             webhook_image: webhook_image.to_owned(),
             installed: Mutex::new(None),
         }
     }
 
-    /// The objects that the binary prints.
-    pub(crate) async fn printed(&self, arguments: &[&str]) -> anyhow::Result<Vec<Value>> {
-        install::printed(&self.binary, arguments).await
-    }
-
     /// The manifests of the webhook, as KIM installs them.
-    pub(crate) async fn webhook(&self) -> anyhow::Result<Vec<Value>> {
-        self.printed(&["manifests", "webhook", "--image", &self.webhook_image])
-            .await
+    pub(crate) async fn webhook(&self) -> Result<Vec<Value>> {
+        install::webhook(&self.webhook_image, &[]).await
     }
 
     /// Installs the controller like this, and waits until a replica leads. It does nothing where it runs like this.
@@ -76,17 +64,15 @@ impl Controller {
         &self,
         kcp: &ControlPlane,
         installation: &Installation,
-    ) -> anyhow::Result<()> {
+    ) -> Result<()> {
         let mut installed = self.installed.lock().await;
         if installed.as_ref() == Some(installation) && is_up(kcp).await.is_ok() {
             return Ok(());
         }
         *installed = None;
-        let mut objects = self.printed(&["crds"]).await?;
+        let mut objects = printed(&["crds"]).await?;
         objects.extend(self.manifests(installation).await?);
-        for object in &objects {
-            kcp.cluster.apply(&object.to_string()).await?;
-        }
+        apply(&kcp.cluster, &objects).await?;
         if installation.without_direct {
             for kind in ["rolebindings", "roles"] {
                 let path = format!(
@@ -95,12 +81,12 @@ impl Controller {
                 kcp.api.delete(&path).await?;
             }
         }
-        until("the controller is running", DEADLINE, || is_up(kcp)).await?;
+        runs(kcp).await?;
         *installed = Some(installation.clone());
         Ok(())
     }
 
-    async fn manifests(&self, installation: &Installation) -> anyhow::Result<Vec<Value>> {
+    async fn manifests(&self, installation: &Installation) -> Result<Vec<Value>> {
         let bundle = format!("--kcp-cluster-trust-bundle={TRUST_BUNDLE}");
         let webhook = format!("--webhook-image={}", self.webhook_image);
         let mut arguments = vec!["manifests", "controller"];
@@ -114,83 +100,58 @@ impl Controller {
             arguments.push(&webhook);
         }
         arguments.extend(flags);
-        self.printed(&arguments).await
+        printed(&arguments).await
     }
 
     /// Stops all replicas and waits until their Pods are deleted.
-    pub(crate) async fn stop(kcp: &ControlPlane) -> anyhow::Result<()> {
+    pub(crate) async fn stop(kcp: &ControlPlane) -> Result<()> {
         workload(kcp).stop().await
     }
 
     /// Starts all replicas and waits until one leads.
-    pub(crate) async fn start(kcp: &ControlPlane) -> anyhow::Result<()> {
+    pub(crate) async fn start(kcp: &ControlPlane) -> Result<()> {
         workload(kcp).start(REPLICAS).await?;
-        until("the controller is running", DEADLINE, || is_up(kcp)).await?;
-        Ok(())
+        runs(kcp).await
     }
 
     /// Name of the Pod that holds the Lease.
-    pub(crate) async fn leader(kcp: &ControlPlane) -> anyhow::Result<String> {
-        let lease = kcp.api.find(&lease()).await?.context("no Lease")?;
+    pub(crate) async fn leader(kcp: &ControlPlane) -> Result<String> {
+        let path = format!("/apis/coordination.k8s.io/v1/namespaces/{KCP_NAMESPACE}/leases/{NAME}");
+        let lease = kcp.api.find(&path).await?;
         let holder = lease["spec"]["holderIdentity"].as_str();
         Ok(holder.context("the Lease has no holder")?.to_owned())
     }
 
     /// Kills the process of a Pod and deletes the Pod, as when its node fails: another process must take the Lease.
-    pub(crate) async fn kill(kcp: &ControlPlane, pod: &str) -> anyhow::Result<()> {
-        let script = KILL.replace("{pod}", pod);
-        let killed = kcp.cluster.exec_on_node(&["sh", "-c", &script]).await?;
-        ensure!(
-            killed.code == 0 && killed.stdout.lines().count() == 1,
-            "kill {pod}: {killed:?}"
-        );
+    pub(crate) async fn kill(kcp: &ControlPlane, pod: &str) -> Result<()> {
+        let killed = kill(&kcp.cluster, "environ", &format!("(^| )POD_NAME={pod} ")).await?;
+        ensure!(killed == 1, "{killed} processes of {pod}");
         let path = format!("{}?gracePeriodSeconds=0", workload(kcp).pod_path(pod));
         kcp.api.delete(&path).await
     }
 
     /// Sum of a metric over its labels, for each replica.
-    pub(crate) async fn metric(
-        kcp: &ControlPlane,
-        name: &str,
-    ) -> anyhow::Result<BTreeMap<String, f64>> {
-        let workload = workload(kcp);
-        let mut sums = BTreeMap::new();
-        for pod in workload.pods().await? {
-            if pod["metadata"]["deletionTimestamp"].is_null() {
-                let pod = pod["metadata"]["name"].as_str().context("a name")?;
-                let samples = Samples::parse(&workload.page(pod, 8080, "metrics").await?);
-                sums.insert(pod.to_owned(), samples.sum(name));
-            }
-        }
-        Ok(sums)
-    }
-
-    /// Keeps the logs of all replicas.
-    pub(crate) async fn collect(kcp: &ControlPlane, evidence: &Evidence) {
-        let workload = workload(kcp);
-        for pod in workload.pod_names().await.unwrap_or_default() {
-            let path = format!("{}/log", workload.pod_path(&pod));
-            let text = kcp.api.get(&path).await.map(|log| match log.object {
-                Value::String(text) => text,
-                other => other.to_string(),
-            });
-            evidence.keep_result(&format!("controller/{pod}.log"), text);
-        }
+    pub(crate) async fn metric(kcp: &ControlPlane, name: &str) -> Result<BTreeMap<String, f64>> {
+        let metrics = workload(kcp).metrics(8080).await?.into_iter();
+        Ok(metrics.map(|(pod, it)| (pod, it.sum(name))).collect())
     }
 }
 
+async fn runs(kcp: &ControlPlane) -> Result<()> {
+    eventually("the controller is running", async || is_up(kcp).await).await
+}
+
 /// All replicas are available, and one of them holds the Lease.
-async fn is_up(kcp: &ControlPlane) -> anyhow::Result<()> {
+async fn is_up(kcp: &ControlPlane) -> Result<()> {
     let workload = workload(kcp);
     workload.replicas().await?;
     let names = workload.pod_names().await?;
-    let lease = kcp.api.find(&lease()).await?.unwrap_or_default();
-    let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
-    ensure!(
-        names.iter().any(|name| name == holder),
-        "the Lease is held by `{holder}`, not by one of {names:?}"
-    );
-    Ok(())
+    let holder = Controller::leader(kcp).await?;
+    let is_replica = names.contains(&holder);
+    check(
+        is_replica,
+        format!("the Lease is held by {holder}, not by one of {names:?}"),
+    )
 }
 
 fn workload(kcp: &ControlPlane) -> Workload {
@@ -201,10 +162,6 @@ fn workload(kcp: &ControlPlane) -> Workload {
     }
 }
 
-fn lease() -> String {
-    format!("/apis/coordination.k8s.io/v1/namespaces/{KCP_NAMESPACE}/leases/{NAME}")
-}
-
 /// Its ServiceAccount.
 pub(crate) const ACCOUNT: &str = "system:serviceaccount:kcp-system:rt-bootstrapper-controller";
 /// ConfigMap with the state of the controller `signal`.
@@ -213,7 +170,3 @@ pub(crate) const SIGNAL_STATE: &str = "rt-bootstrapper-signal-state";
 pub(crate) const DIRECT_STATE: &str = "rt-bootstrapper-direct-state";
 const NAME: &str = "rt-bootstrapper-controller";
 const REPLICAS: usize = 2;
-/// Kills the process whose environment names the Pod; processes of Pods are visible on the node.
-const KILL: &str = "for file in /proc/[0-9]*/environ; do \
-     if tr '\\0' '\\n' <$file 2>/dev/null | grep -qx 'POD_NAME={pod}'; then \
-     pid=${file#/proc/}; pid=${pid%/environ}; kill -9 $pid && echo $pid; fi; done";

@@ -4,78 +4,76 @@
 
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Result, ensure};
 use http::Method;
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::DEADLINE;
 use super::clusters::Clusters;
 use super::source::Source;
-use testkit::until::until;
+use crate::client::Answer;
+use crate::definitions::{check, eventually};
 
 impl Clusters {
     /// Rejects connections from KCP; the test uses another address.
-    pub(crate) async fn shut_out(&self, number: usize) -> anyhow::Result<()> {
+    pub(crate) async fn shut_out(&self, number: usize) -> Result<()> {
         let address = self.kcp.cluster.node_address().await?;
-        self.on_node(
-            number,
-            &["iptables", "-I", "INPUT", "-s", &address, "-j", "REJECT"],
-        )
-        .await
+        let rule = format!("iptables -I INPUT -s {address} -j REJECT");
+        self.on_node(number, &rule).await
     }
 
     /// Accepts connections from KCP again.
-    pub(crate) async fn admit(&self, number: usize) -> anyhow::Result<()> {
+    pub(crate) async fn admit(&self, number: usize) -> Result<()> {
         let address = self.kcp.cluster.node_address().await?;
         let rule = format!("while iptables -D INPUT -s {address} -j REJECT; do :; done; true");
-        self.on_node(number, &["sh", "-c", &rule]).await
+        self.on_node(number, &rule).await
     }
 
-    async fn on_node(&self, number: usize, argv: &[&str]) -> anyhow::Result<()> {
-        let output = self.runtimes[number].cluster.exec_on_node(argv).await?;
-        ensure!(output.code == 0, "{argv:?}: {output:?}");
+    async fn on_node(&self, number: usize, command: &str) -> Result<()> {
+        let node = &self.runtimes[number].cluster;
+        let output = node.exec_on_node(&["sh", "-c", command]).await?;
+        ensure!(output.code == 0, "{command}: {output:?}");
         Ok(())
     }
 
     /// Denies writes to the pull Secret by an admission policy, and waits until the policy is active.
-    pub(crate) async fn deny_secret(&self, number: usize) -> anyhow::Result<()> {
-        let cluster = &self.runtimes[number];
-        cluster.cluster.apply(DENIAL).await?;
-        let path = format!("{}?dryRun=All", Source::PullSecret.on_skr());
-        let touch = json!({ "metadata": { "labels": { "touched": "x" } } });
-        until("the policy is active", DEADLINE, || async {
-            let answer = cluster.api.ask(Method::PATCH, &path, Some(&touch)).await?;
-            ensure!(!answer.status.is_success(), "{}", answer.status);
-            anyhow::Ok(())
+    pub(crate) async fn deny_secret(&self, number: usize) -> Result<()> {
+        self.runtimes[number].cluster.apply(DENIAL).await?;
+        eventually("the policy is active", async || {
+            let answer = self.touch(number, Source::PullSecret).await?;
+            check(!answer.status.is_success(), answer.status)
         })
-        .await?;
-        Ok(())
+        .await
     }
 
     /// Delays writes to the ConfigMap by a webhook that does not respond.
-    pub(crate) async fn delay_config_map(&self, number: usize) -> anyhow::Result<()> {
+    pub(crate) async fn delay_config_map(&self, number: usize) -> Result<()> {
         let rule = format!("iptables -I {SILENCE}");
-        self.on_node(number, &["sh", "-c", &rule]).await?;
-        let cluster = &self.runtimes[number];
-        cluster.cluster.apply(SILENT_WEBHOOK).await?;
-        let path = format!("{}?dryRun=All", Source::Configuration.on_skr());
-        let touch = json!({ "metadata": { "labels": { "touched": "x" } } });
-        until("writes wait", DEADLINE, || async {
-            let write = cluster.api.ask(Method::PATCH, &path, Some(&touch));
-            timeout(Duration::from_secs(1), write).await.is_err()
+        self.on_node(number, &rule).await?;
+        self.runtimes[number].cluster.apply(SILENT_WEBHOOK).await?;
+        eventually("writes wait", async || {
+            let write = self.touch(number, Source::Configuration);
+            let written = timeout(Duration::from_secs(1), write).await;
+            check(written.is_err(), "an answer within a second")
         })
-        .await?;
-        Ok(())
+        .await
+    }
+
+    /// Writes to the copy of a source, without effect.
+    async fn touch(&self, number: usize, source: Source) -> Result<Answer> {
+        let path = format!("{}?dryRun=All", source.on_skr());
+        let touch = json!({ "metadata": { "labels": { "touched": "x" } } });
+        let api = &self.runtimes[number].api;
+        api.ask(Method::PATCH, &path, Some(&touch)).await
     }
 
     /// Ends what denies or delays writes.
-    pub(crate) async fn accept_writes(&self, number: usize) -> anyhow::Result<()> {
+    pub(crate) async fn accept_writes(&self, number: usize) -> Result<()> {
         let cluster = &self.runtimes[number].cluster;
         cluster.delete(DENIAL).await?;
         cluster.delete(SILENT_WEBHOOK).await?;
         let rule = format!("while iptables -D {SILENCE}; do :; done; true");
-        self.on_node(number, &["sh", "-c", &rule]).await
+        self.on_node(number, &rule).await
     }
 }
 

@@ -6,9 +6,9 @@
 //! that was deleted on KCP. Nothing of Gardener is part of it.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, Result};
 use api::runtimes::{
     FORCE_RECONCILIATION, INSTALLER_MANAGER, KCP_NAMESPACE, RUNTIME_GROUP, RUNTIME_KIND,
     RUNTIME_PLURAL, RUNTIME_VERSION, SUSPEND_RECONCILIATION,
@@ -19,37 +19,20 @@ use kube::core::GroupVersionKind;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, ResourceExt as _};
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
+use tokio_util::task::AbortOnDropHandle;
 
-use super::DEADLINE;
 use super::control_plane::{ControlPlane, runtime_path};
 use super::runtime_cluster::deployment_path;
-use super::source::Source;
+use super::source::{Source, content};
 use crate::client::Client;
+use crate::definitions::object::path;
+use crate::definitions::{PATIENCE, locked};
+use crate::scenario::ObjectRef;
 use testkit::until::until;
-
-/// The key that the double reads and removes. The public manager's is the annotation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Key {
-    /// The label.
-    Label,
-    /// The annotation.
-    Annotation,
-}
-
-impl Key {
-    fn field(self) -> &'static str {
-        match self {
-            Self::Label => "labels",
-            Self::Annotation => "annotations",
-        }
-    }
-}
 
 /// A runtime that the double synchronizes.
 #[derive(Clone)]
 pub(crate) struct Destination {
-    /// The runtime's API server.
     pub(crate) api: Client,
     /// The webhook's manifests, applied when there is no Deployment yet.
     pub(crate) manifests: Vec<Value>,
@@ -58,30 +41,34 @@ pub(crate) struct Destination {
 /// The running double.
 pub(crate) struct Kim {
     shared: Arc<Shared>,
-    task: JoinHandle<()>,
+    _task: AbortOnDropHandle<()>,
 }
 
 struct Shared {
     kcp: Client,
-    key: Key,
+    field: &'static str,
     destinations: Mutex<BTreeMap<String, Destination>>,
     counts: Mutex<BTreeMap<String, u64>>,
 }
 
 impl Kim {
-    /// Starts it. From a Runtime without a destination the key is removed and nothing is written.
-    pub(crate) fn start(kcp: &ControlPlane, key: Key) -> Self {
+    /// Starts it. It reads and removes the key in a field of the metadata; the public manager's are the annotations. From a
+    /// Runtime without a destination the key is removed and nothing is written.
+    pub(crate) fn start(kcp: &ControlPlane, field: &'static str) -> Self {
         let kind = GroupVersionKind::gvk(RUNTIME_GROUP, RUNTIME_VERSION, RUNTIME_KIND);
         let resource = ApiResource::from_gvk_with_plural(&kind, RUNTIME_PLURAL);
         let runtimes = Api::namespaced_with(kcp.cluster.client(), KCP_NAMESPACE, &resource);
         let shared = Arc::new(Shared {
             kcp: kcp.api.clone(),
-            key,
+            field,
             destinations: Mutex::default(),
             counts: Mutex::default(),
         });
         let task = tokio::spawn(Arc::clone(&shared).run(runtimes));
-        Self { shared, task }
+        Self {
+            shared,
+            _task: AbortOnDropHandle::new(task),
+        }
     }
 
     /// The runtime to which a Runtime is synchronized from now on.
@@ -93,16 +80,6 @@ impl Kim {
     pub(crate) fn counts(&self) -> BTreeMap<String, u64> {
         locked(&self.shared.counts).clone()
     }
-}
-
-impl Drop for Kim {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Shared {
@@ -121,26 +98,25 @@ impl Shared {
             .await;
     }
 
-    async fn reconcile(&self, name: &str) -> anyhow::Result<()> {
+    async fn reconcile(&self, name: &str) -> Result<()> {
         let acknowledge = || self.acknowledge(name);
-        if !until("KIM acknowledges the signal", DEADLINE, acknowledge).await? {
+        if !until("KIM acknowledges the signal", PATIENCE, acknowledge).await? {
             return Ok(());
         }
         let destination = locked(&self.destinations).get(name).cloned();
         if let Some(destination) = destination {
             let synchronize = || destination.synchronize(&self.kcp);
-            until("KIM copies the sources", DEADLINE, synchronize).await?;
+            until("KIM copies the sources", PATIENCE, synchronize).await?;
         }
         *locked(&self.counts).entry(name.to_owned()).or_default() += 1;
         Ok(())
     }
 
     /// Removes the key. Returns false if the Runtime has none, is suspended, or is being deleted.
-    async fn acknowledge(&self, name: &str) -> anyhow::Result<bool> {
+    async fn acknowledge(&self, name: &str) -> Result<bool> {
         let path = runtime_path(name);
-        let runtime = self.kcp.find(&path).await?.unwrap_or_default();
-        let metadata = &runtime["metadata"];
-        let field = self.key.field();
+        let runtime = self.kcp.find(&path).await?;
+        let (metadata, field) = (&runtime["metadata"], self.field);
         let is_due = metadata[field][FORCE_RECONCILIATION] == "true"
             && metadata["annotations"][SUSPEND_RECONCILIATION] != "true"
             && metadata["deletionTimestamp"].is_null();
@@ -153,34 +129,27 @@ impl Shared {
 }
 
 impl Destination {
-    async fn synchronize(&self, kcp: &Client) -> anyhow::Result<()> {
+    async fn synchronize(&self, kcp: &Client) -> Result<()> {
         for source in Source::ALL {
             let path = source.on_skr();
             let copy = self.api.find(&path).await?;
-            match kcp.find(&source.on_kcp()).await? {
-                Some(original) => {
-                    let copied = copy.map(|copy| source.content(&copy));
-                    if copied != Some(source.content(&original)) {
-                        let copy = bare(&original);
-                        self.api.apply(INSTALLER_MANAGER, &path, &copy).await?;
-                    }
-                }
-                None if copy.is_some() => self.api.delete(&path).await?,
-                None => {}
+            let original = kcp.find(&source.on_kcp()).await?;
+            if original.is_null() {
+                self.api.delete(&path).await?;
+            } else if copy.is_null() || content(&copy) != content(&original) {
+                let copy = bare(&original);
+                self.api.apply(INSTALLER_MANAGER, &path, &copy).await?;
             }
         }
-        if self.api.find(&deployment_path()).await?.is_some() {
+        if !self.api.find(&deployment_path()).await?.is_null() {
             return Ok(());
         }
         for manifest in &self.manifests {
             let text = |pointer| manifest.pointer(pointer).and_then(Value::as_str);
             let kind = text("/kind").context("a manifest without a kind")?;
             let name = text("/metadata/name").context("a manifest without a name")?;
-            let objects = self
-                .api
-                .collection(kind, text("/metadata/namespace"))
-                .await?;
-            let path = format!("{objects}/{name}");
+            let object = ObjectRef::new(kind, text("/metadata/namespace"), name);
+            let path = path(&self.api, &object).await?;
             self.api.apply(INSTALLER_MANAGER, &path, manifest).await?;
         }
         Ok(())

@@ -6,26 +6,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Result, ensure};
 use api::names::{MARKER, SKR_NAMESPACE};
 use http::Method;
 use serde_json::{Value, json};
-use tokio::task::JoinHandle;
 use tokio::time::{MissedTickBehavior, interval};
 
-use super::DEADLINE;
-use super::source::{FURTHER, LIVE, TRUST_BUNDLE_FILE, random};
-use crate::admission::cluster::TRUST_BUNDLE;
-use crate::admission::webhook::VOLUME;
+use super::source::{FURTHER, LIVE, TRUST_BUNDLE_FILE};
+use crate::admission::webhook::{TRUST_BUNDLE, VOLUME};
 use crate::client::{Answer, Client};
 use crate::definitions::pod::{containers, items, named, pull_secrets};
-use testkit::until::until;
+use crate::definitions::{Stream, eventually, random};
 
-/// Pods that are created until [`PodStream::end`].
-pub(crate) struct PodStream {
-    over: Arc<AtomicBool>,
-    task: JoinHandle<Tally>,
-}
+/// Pods that are created until its end, and a minimum number of them.
+pub(crate) type PodStream = Stream<Tally>;
 
 /// What became of the Pods; each list has one text for each Pod that is not as expected.
 #[derive(Debug, Default)]
@@ -43,35 +37,16 @@ pub(crate) struct Tally {
 
 impl PodStream {
     /// Starts as soon as the API server sends Pods to the webhook.
-    pub(crate) async fn start(api: Client) -> anyhow::Result<Self> {
+    pub(crate) async fn start(api: Client) -> Result<Self> {
         let prefix = format!("stream-{}", random());
-        until("Pods are sent to the webhook", DEADLINE, || async {
+        eventually("Pods are sent to the webhook", async || {
             let mut tally = Tally::default();
             tally.add(create(&api, &format!("{prefix}-0")).await);
             ensure!(tally.not_mutated.is_empty(), "{:?}", tally.not_mutated);
-            anyhow::Ok(())
+            Ok(())
         })
         .await?;
-        let over = Arc::new(AtomicBool::new(false));
-        let task = tokio::spawn(run(api, prefix, Arc::clone(&over)));
-        Ok(Self { over, task })
-    }
-
-    /// Ends after a minimum number of Pods.
-    pub(crate) async fn end(self) -> anyhow::Result<Tally> {
-        self.over.store(true, Ordering::Relaxed);
-        let tally = self.task.await.context("the creation of Pods")?;
-        ensure!(
-            tally.pods >= MINIMUM,
-            "only {} Pods were created",
-            tally.pods
-        );
-        Ok(tally)
-    }
-
-    /// Ends at once.
-    pub(crate) fn abort(self) {
-        self.task.abort();
+        Ok(Self::spawn(|over| run(api, prefix, over)))
     }
 }
 
@@ -91,7 +66,7 @@ async fn run(api: Client, prefix: String, over: Arc<AtomicBool>) -> Tally {
 }
 
 /// Creates a Pod and deletes it again.
-async fn create(api: &Client, name: &str) -> anyhow::Result<Answer> {
+async fn create(api: &Client, name: &str) -> Result<Answer> {
     let mut pod = named(name);
     pod["metadata"]["annotations"][api::ALL_KEY] = json!("true");
     pod["spec"]["containers"][0]["image"] = json!(format!("{LIVE}/x"));
@@ -103,7 +78,7 @@ async fn create(api: &Client, name: &str) -> anyhow::Result<Answer> {
 }
 
 /// Names of the webhook configurations that send Pods to the namespace of the product.
-async fn registrations(api: &Client) -> anyhow::Result<Vec<String>> {
+async fn registrations(api: &Client) -> Result<Vec<String>> {
     let path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations";
     let listed = api.get(path).await?;
     let of_product = items(listed.at("/items")).filter(|it| {
@@ -116,7 +91,7 @@ async fn registrations(api: &Client) -> anyhow::Result<Vec<String>> {
 }
 
 impl Tally {
-    fn add_registrations(&mut self, registrations: anyhow::Result<Vec<String>>) {
+    fn add_registrations(&mut self, registrations: Result<Vec<String>>) {
         match registrations {
             Ok(names) if names.len() == 1 => {}
             Ok(names) => self.registrations.push(format!("{names:?}")),
@@ -124,7 +99,7 @@ impl Tally {
         }
     }
 
-    fn add(&mut self, created: anyhow::Result<Answer>) {
+    fn add(&mut self, created: Result<Answer>) {
         let pod = match created {
             Err(error) => return self.not_mutated.push(format!("{error:#}")),
             Ok(answer) => answer.object,
@@ -153,11 +128,8 @@ fn mounts_bundle(pod: &Value) -> bool {
     let is_projected = volume.is_some_and(|volume| {
         items(&volume["projected"]["sources"]).any(|it| it["clusterTrustBundle"] == bundle)
     });
-    let init_containers = items(&pod["spec"]["initContainers"]);
-    let is_mounted = init_containers
-        .chain(items(&pod["spec"]["containers"]))
-        .all(|container| items(&container["volumeMounts"]).any(|mount| mount["name"] == VOLUME));
-    is_projected && is_mounted
+    let is_mounted = |it: &Value| items(&it["volumeMounts"]).any(|it| it["name"] == VOLUME);
+    is_projected && containers(pod).all(is_mounted)
 }
 
 const PODS: &str = "/api/v1/namespaces/default/pods";

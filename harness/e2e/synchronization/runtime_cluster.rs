@@ -1,6 +1,6 @@
 //! A runtime cluster: copies of the sources, and the webhook.
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Result, ensure};
 use api::names::{SKR_NAMESPACE, WEBHOOK_CERTIFICATE, WEBHOOK_CONFIGURATION, WEBHOOK_LEASE};
 use api::runtimes::{
     CONTENT_HASH, OWNER_MARKER, REQUIRES_PULL_SECRET, REQUIRES_TRUST_BUNDLE, WEBHOOK_DEPLOYMENT,
@@ -8,15 +8,14 @@ use api::runtimes::{
 use http::Method;
 use serde_json::{Value, json};
 
-use super::DEADLINE;
 use super::control_plane::named_config_map;
-use super::source::Source;
+use super::source::{Source, content};
 use crate::admission::webhook::{Webhook, opted_in};
 use crate::client::Client;
 use crate::definitions::pod::items;
+use crate::definitions::{check, eventually};
 use clusters::cluster::Cluster;
 use testkit::metrics::Samples;
-use testkit::until::until;
 
 /// A runtime cluster as the test sees it.
 pub(crate) struct RuntimeCluster {
@@ -27,7 +26,7 @@ pub(crate) struct RuntimeCluster {
 }
 
 impl RuntimeCluster {
-    pub(crate) async fn of(cluster: Cluster) -> anyhow::Result<Self> {
+    pub(crate) async fn of(cluster: Cluster) -> Result<Self> {
         let namespace = json!({
             "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": SKR_NAMESPACE },
         });
@@ -40,36 +39,27 @@ impl RuntimeCluster {
     }
 
     /// The copy of a source; null if it does not exist.
-    pub(crate) async fn copy(&self, source: Source) -> anyhow::Result<Value> {
-        let found = self.api.find(&source.on_skr()).await?;
-        Ok(found.unwrap_or_default())
+    pub(crate) async fn copy(&self, source: Source) -> Result<Value> {
+        self.api.find(&source.on_skr()).await
     }
 
     /// Waits until the copy of a source has the content of an object of KCP.
-    pub(crate) async fn has(&self, source: Source, original: &Value) -> anyhow::Result<()> {
-        let wanted = source.content(original);
+    pub(crate) async fn has(&self, source: Source, original: &Value) -> Result<()> {
         let what = format!("{} has the {source:?}", self.cluster.name);
-        until(&what, DEADLINE, || async {
+        eventually(&what, async || {
             let copy = self.copy(source).await?;
-            let state = if copy.is_null() {
-                "does not exist"
-            } else {
-                "has other content"
-            };
-            ensure!(source.content(&copy) == wanted, "it {state}");
-            anyhow::Ok(())
+            check(content(&copy) == content(original), &copy["metadata"])
         })
-        .await?;
-        Ok(())
+        .await
     }
 
     /// Waits until the annotations of the ConfigMap name the copies of the pull Secret and the bundle.
-    pub(crate) async fn has_one_revision(&self) -> anyhow::Result<()> {
+    pub(crate) async fn has_one_revision(&self) -> Result<()> {
         let parts = [
             (Source::PullSecret, REQUIRES_PULL_SECRET),
             (Source::TrustBundle, REQUIRES_TRUST_BUNDLE),
         ];
-        until("the copies are of one revision", DEADLINE, || async {
+        eventually("the copies are of one revision", async || {
             let document = self.copy(Source::Configuration).await?;
             for (source, key) in parts {
                 let copy = self.copy(source).await?;
@@ -77,72 +67,57 @@ impl RuntimeCluster {
                 let wanted = &document["metadata"]["annotations"][key];
                 ensure!(wanted == there, "{source:?}: {there}, not {wanted}");
             }
-            anyhow::Ok(())
+            Ok(())
         })
-        .await?;
-        Ok(())
+        .await
     }
 
     /// Waits until the webhook has written the caBundle of its configuration.
-    pub(crate) async fn is_registered(&self) -> anyhow::Result<()> {
-        until("the webhook is registered", DEADLINE, || async {
-            let live = self.api.find(&webhook_path()).await?;
-            let live = live.context("no webhook configuration")?;
-            let trusted = items(&live["webhooks"])
+    pub(crate) async fn is_registered(&self) -> Result<()> {
+        eventually("the webhook is registered", async || {
+            let live = self.api.get(&webhook_path()).await?;
+            let trusted = items(live.at("/webhooks"))
                 .all(|entry| entry["clientConfig"]["caBundle"].as_str() > Some(""));
-            ensure!(trusted, "an entry without a caBundle");
-            anyhow::Ok(())
+            check(trusted, "an entry without a caBundle")
         })
-        .await?;
-        Ok(())
+        .await
     }
 
     /// UID and version of each object of the controller: any write changes the value.
-    pub(crate) async fn writes(&self) -> anyhow::Result<Value> {
-        let mut writes = serde_json::Map::new();
+    pub(crate) async fn writes(&self) -> Result<Value> {
         let marker = named_config_map(SKR_NAMESPACE, OWNER_MARKER);
-        let copies = Source::ALL.map(Source::on_skr);
-        for path in copies.iter().chain([&marker]) {
-            let object = self.api.find(path).await?.unwrap_or_default();
-            let metadata = &object["metadata"];
-            writes.insert(
-                path.clone(),
-                json!([metadata["uid"], metadata["resourceVersion"]]),
-            );
-        }
+        let own = Source::ALL.map(Source::on_skr).into_iter().chain([marker]);
         // Status and caBundle are written by others.
-        for path in [deployment_path(), webhook_path()] {
-            let object = self.api.find(&path).await?.unwrap_or_default();
-            let metadata = &object["metadata"];
-            writes.insert(path, json!([metadata["uid"], metadata["generation"]]));
+        let shared = [deployment_path(), webhook_path()].map(|path| (path, "generation"));
+        let mut writes = json!({});
+        for (path, version) in own.map(|path| (path, "resourceVersion")).chain(shared) {
+            let metadata = self.api.find(&path).await?["metadata"].take();
+            writes[path] = json!([metadata["uid"], metadata[version]]);
         }
-        Ok(Value::Object(writes))
+        Ok(writes)
     }
 
     /// Waits until every replica of the webhook uses a content.
-    pub(crate) async fn uses(&self, source: Source, original: &Value) -> anyhow::Result<()> {
-        let (image, expected) = source.probe(original)?;
-        let draft = opted_in(source.feature(), &image);
-        until("the webhook uses the content", DEADLINE, || async {
-            let replicas = Webhook::new(self.api.clone()).replicas().await?;
+    pub(crate) async fn uses(&self, source: Source, original: &Value) -> Result<()> {
+        let (feature, image, expected) = source.probe(original)?;
+        let draft = opted_in(feature, &image);
+        let webhook = self.webhook();
+        eventually("the webhook uses the content", async || {
+            let replicas = webhook.replicas().await?;
             ensure!(!replicas.is_empty(), "no replica");
             for replica in replicas {
                 let response = replica.review("default", &draft).await?;
-                ensure!(
-                    response["patch"].to_string().contains(&expected),
-                    "{response}"
-                );
+                let patch = response["patch"].to_string();
+                ensure!(patch.contains(&expected), "{response}");
             }
-            anyhow::Ok(())
+            Ok(())
         })
-        .await?;
-        Ok(())
+        .await
     }
 
     /// Number of successful server-side applies to a resource, by all clients; those without a change count.
-    pub(crate) async fn applied(&self, resource: &str) -> anyhow::Result<u64> {
-        let metrics = self.api.get("/metrics").await?.object;
-        let samples = Samples::parse(metrics.as_str().context("no text")?);
+    pub(crate) async fn applied(&self, resource: &str) -> Result<u64> {
+        let samples = Samples::parse(&self.api.text("/metrics").await?);
         let counted = ["200", "201"].map(|code| {
             samples.count(&format!(
                 "apiserver_request_total{{verb=\"APPLY\",code=\"{code}\",resource=\"{resource}\"}}"
@@ -151,19 +126,25 @@ impl RuntimeCluster {
         Ok(counted.iter().sum())
     }
 
+    fn webhook(&self) -> Webhook {
+        let client = self.api.clone();
+        Webhook { client }
+    }
+
     /// Names and UIDs of the Pods of the webhook.
-    pub(crate) async fn webhook_pods(&self) -> anyhow::Result<Value> {
-        let mut uids = serde_json::Map::new();
-        for replica in Webhook::new(self.api.clone()).replicas().await? {
-            let path = format!("/api/v1/namespaces/{SKR_NAMESPACE}/pods/{}", replica.pod);
-            let pod = self.api.get(&path).await?;
-            uids.insert(replica.pod, pod.at("/metadata/uid").clone());
+    pub(crate) async fn webhook_pods(&self) -> Result<Value> {
+        let mut uids = json!({});
+        for pod in self.webhook().pods().await? {
+            let metadata = &pod["metadata"];
+            if metadata["deletionTimestamp"].is_null() {
+                uids[metadata["name"].to_string()] = metadata["uid"].clone();
+            }
         }
-        Ok(Value::Object(uids))
+        Ok(uids)
     }
 
     /// Token of a ServiceAccount that may read all objects and write none.
-    pub(crate) async fn read_only_token(&self) -> anyhow::Result<Value> {
+    pub(crate) async fn read_only_token(&self) -> Result<Value> {
         self.cluster.apply(READER).await?;
         let path = format!("/api/v1/namespaces/{SKR_NAMESPACE}/serviceaccounts/default/token");
         let request = json!({
@@ -174,7 +155,7 @@ impl RuntimeCluster {
     }
 
     /// Deletes every object of the product: those of the manifests, and those that controller and webhook wrote.
-    pub(crate) async fn clear(&self, manifests: &[Value]) -> anyhow::Result<()> {
+    pub(crate) async fn clear(&self, manifests: &[Value]) -> Result<()> {
         for object in manifests.iter().rev() {
             self.cluster.delete(&object.to_string()).await?;
         }

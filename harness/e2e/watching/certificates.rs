@@ -4,7 +4,7 @@
 //! sends no request and reads, which gives the alert of the gateway.
 
 use std::net::SocketAddr;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail};
 use listener::XFCC_HEADER;
@@ -19,8 +19,7 @@ use tokio_rustls::TlsConnector;
 
 use super::environment::Watching;
 use super::{DOMAIN, LIFECYCLE, RUNTIME};
-use crate::definitions::PATIENCE;
-use crate::definitions::random;
+use crate::definitions::{PATIENCE, locked, random};
 use crate::gateway::{Certificates, HOST, NODE_PORT, leaf};
 
 /// Runtime ID of another runtime of the fleet.
@@ -28,8 +27,7 @@ pub(crate) const OTHER_RUNTIME: &str = "b1b0a9f6-another-runtime";
 
 impl Watching {
     pub(crate) fn authority(&self) -> Arc<Authority> {
-        let current = self.authority.lock();
-        Arc::clone(&current.unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&locked(&self.authority))
     }
 
     /// Rotates the CA of both sides without an interruption: first both CAs are trusted, then the new one signs, then the
@@ -40,8 +38,7 @@ impl Watching {
         let both = [old.as_ref(), new.as_ref()];
         self.distribute(&old, &both).await?;
         self.distribute(&new, &both).await?;
-        let current = self.authority.lock();
-        *current.unwrap_or_else(PoisonError::into_inner) = Arc::clone(&new);
+        *locked(&self.authority) = Arc::clone(&new);
         self.distribute(&new, &[&new]).await
     }
 

@@ -34,8 +34,8 @@ impl Watching {
     /// Injects a fault of KCP, by its name in steps, or ends it, also when there is none.
     pub(crate) async fn change_fault(&self, fault: &str, is_injected: bool) -> Result<()> {
         match fault {
-            REFUSED if is_injected => self.gateway.stop().await?,
-            REFUSED => self.gateway.start().await?,
+            REFUSED if is_injected => self.gateway.workload.stop().await?,
+            REFUSED => self.gateway.workload.start(1).await?,
             // Before they are forwarded to the Pod of the gateway.
             "packets are dropped" => {
                 let rule = format!("PREROUTING -p tcp --dport {NODE_PORT} -j DROP");
@@ -67,9 +67,6 @@ impl Watching {
     }
 
     /// Creates two Kymas, the second one while KCP refuses connections.
-    ///
-    /// # Errors
-    /// When a write is denied, or an event does not arrive.
     pub async fn deliver(&self) -> Result<Delivery> {
         let namespace = self.create_namespace("demo").await?;
         let begin = Instant::now();

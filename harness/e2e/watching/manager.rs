@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, Result};
@@ -22,6 +22,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use super::HEARTBEAT_INTERVAL;
+use crate::definitions::locked;
 
 /// An event that arrived, and when.
 pub(crate) type Received = (Event, SystemTime);
@@ -78,8 +79,7 @@ impl Manager {
     }
 
     pub(super) async fn stop(&self) -> Result<()> {
-        let running = self.running().take();
-        let Some(running) = running else {
+        let Some(running) = locked(&self.running).take() else {
             return Ok(());
         };
         running.shutdown.cancel();
@@ -97,7 +97,7 @@ impl Manager {
     }
 
     pub(crate) fn liveness(&self) -> Result<Liveness> {
-        let running = self.running();
+        let running = locked(&self.running);
         let liveness = running.as_ref().map(|it| it.liveness.clone());
         liveness.context("no listener runs")
     }
@@ -110,7 +110,7 @@ impl Manager {
     /// The same as text.
     pub(super) fn metrics_page(&self) -> String {
         let mut text = String::new();
-        if let Some(running) = self.running().as_ref() {
+        if let Some(running) = locked(&self.running).as_ref() {
             // Writing to a string cannot fail.
             let _ = encode(&mut text, &running.registry);
         }
@@ -119,21 +119,17 @@ impl Manager {
 
     /// Events with a body, in the order of arrival.
     pub(crate) fn received(&self, body: &str) -> Vec<Received> {
-        let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        let events = locked(&self.events);
         let about = events.iter().filter(|(event, _)| body_of(event) == body);
         about.cloned().collect()
     }
 
     /// Names of the objects in a namespace that events were about.
     pub(crate) fn received_in(&self, namespace: &str) -> BTreeSet<String> {
-        let events = self.events.lock().unwrap_or_else(PoisonError::into_inner);
+        let events = locked(&self.events);
         let watched = events.iter().map(|(event, _)| &event.watched);
         let about = watched.filter(|it| it.namespace == namespace);
         about.map(|it| it.name.clone()).collect()
-    }
-
-    fn running(&self) -> MutexGuard<'_, Option<Running>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn listen(&self) -> Result<SocketAddr> {
@@ -160,7 +156,7 @@ impl Manager {
         });
         let (received, blocked) = (Arc::clone(&self.events), self.blocked.subscribe());
         tokio::spawn(receive(events, received, blocked));
-        *self.running() = Some(Running {
+        *locked(&self.running) = Some(Running {
             shutdown,
             serving,
             liveness,
@@ -179,8 +175,7 @@ async fn receive(
         if blocked.wait_for(|blocked| !blocked).await.is_err() {
             return;
         }
-        let mut received = received.lock().unwrap_or_else(PoisonError::into_inner);
-        received.push((event, SystemTime::now()));
+        locked(&received).push((event, SystemTime::now()));
     }
 }
 

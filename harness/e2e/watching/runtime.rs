@@ -14,11 +14,10 @@ use crate::client::{Answer, Client};
 use crate::definitions::eventually;
 use crate::definitions::pod::restarts;
 use crate::gateway::{Certificates, HOST};
-use crate::install::printed;
-use crate::rollout::Workload;
+use crate::install::{apply, printed};
+use crate::rollout::{Workload, kill};
 use clusters::cluster::Cluster;
 use clusters::evidence::Evidence;
-use clusters::images::{Profile, built_binary};
 
 /// A runtime cluster with the watcher.
 pub(crate) struct WatchedRuntime {
@@ -38,9 +37,7 @@ impl WatchedRuntime {
         let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": namespace });
         cluster.apply(&namespace.to_string()).await?;
         cluster.apply(include_str!("kyma.yaml")).await?;
-        for object in manifests(image, certificates).await? {
-            cluster.apply(&object.to_string()).await?;
-        }
+        apply(&cluster, &manifests(image, certificates).await?).await?;
         let client = Client::with(&cluster.kubeconfig).await?;
         let watcher = Workload {
             client: client.clone(),
@@ -104,13 +101,7 @@ impl WatchedRuntime {
 
     /// Metrics of each replica, by Pod.
     pub(crate) async fn metrics(&self) -> Result<BTreeMap<String, Samples>> {
-        let mut metrics = BTreeMap::new();
-        for pod in self.watcher.pod_names().await? {
-            let text = self.watcher.page(&pod, METRICS_PORT, "metrics").await?;
-            metrics.insert(pod, Samples::parse(&text));
-        }
-        ensure!(!metrics.is_empty(), "the watcher has no replica");
-        Ok(metrics)
+        self.watcher.metrics(METRICS_PORT).await
     }
 
     pub(crate) async fn api_server_metrics(&self) -> Result<Samples> {
@@ -141,9 +132,8 @@ impl WatchedRuntime {
     /// Kills every process of the watcher with SIGKILL, and waits until all containers are started again.
     pub(crate) async fn kill(&self) -> Result<()> {
         let before = self.restarts().await?;
-        let killed = self.cluster.exec_on_node(&["sh", "-c", KILL]).await?;
-        let count = killed.stdout.lines().count();
-        ensure!(killed.code == 0 && count == REPLICAS, "killed: {killed:?}");
+        let killed = kill(&self.cluster, "cmdline", "^/runtime-bootstrapper watcher").await?;
+        ensure!(killed == REPLICAS, "{killed} processes");
         eventually("all containers are started again", async || {
             let now = self.restarts().await?;
             for (pod, count) in &before {
@@ -190,19 +180,11 @@ async fn manifests(image: &str, certificates: &Certificates) -> Result<Vec<Value
     let [list, folder] = [&list, folder.path()].map(|it| it.to_str().unwrap_or_default());
     let heartbeat = format!("--heartbeat-interval={}s", HEARTBEAT_INTERVAL.as_secs());
     let follow_up = format!("--follow-up-delay={}s", FOLLOW_UP_DELAY.as_secs());
-    let arguments = [
-        ["manifests", "watcher", "--kcp-addr", HOST].as_slice(),
-        &[
-            "--image",
-            image,
-            "--watchers-file",
-            list,
-            "--cert-dir",
-            folder,
-        ],
-        &["--", &heartbeat, &follow_up],
-    ];
-    printed(&built_binary(Profile::E2e), &arguments.concat()).await
+    let command = format!(
+        "manifests watcher --kcp-addr {HOST} --image {image} --watchers-file {list} --cert-dir {folder} \
+         -- {heartbeat} {follow_up}"
+    );
+    printed(&command.split(' ').collect::<Vec<_>>()).await
 }
 
 fn configuration_path() -> String {
@@ -216,7 +198,3 @@ const SECRET: &str = "skr-webhook-tls";
 const METRICS_PORT: u16 = 2112;
 /// Replicas in the manifests.
 pub(crate) const REPLICAS: usize = 2;
-/// By the command line, which Pods cannot hide from their node.
-const KILL: &str = "for file in /proc/[0-9]*/cmdline; do \
-     if tr '\\0' ' ' <$file 2>/dev/null | grep -q '^/runtime-bootstrapper watcher'; then \
-     pid=${file#/proc/}; pid=${pid%/cmdline}; kill -9 $pid && echo $pid; fi; done";

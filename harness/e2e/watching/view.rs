@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
@@ -13,10 +13,10 @@ use clusters::setup::Setup;
 use futures::FutureExt as _;
 use futures::future::LocalBoxFuture;
 use testkit::metrics::Samples;
-use tokio::task::JoinHandle;
 
 use super::environment::Watching;
 use crate::client::Client;
+use crate::definitions::{Stream, locked};
 use crate::runner::{Environments, Selection, diagnosed};
 use crate::scenario::{Cluster, Environment};
 
@@ -43,7 +43,7 @@ pub(crate) struct State {
     /// Number of events about an object before the scenario's last change, by manager.
     pub(crate) marks: BTreeMap<(&'static str, String), usize>,
     pub(crate) kymas: Kymas,
-    pub(crate) stream: Option<KymaStream>,
+    pub(crate) stream: Option<Stream<Result<Kymas>>>,
 }
 
 /// Kymas of one Namespace.
@@ -55,16 +55,7 @@ pub(crate) struct Kymas {
     pub(crate) slowest: Duration,
 }
 
-/// Kymas that are created until [`KymaStream::end`].
-pub(crate) struct KymaStream {
-    over: Arc<AtomicBool>,
-    task: JoinHandle<Result<Kymas>>,
-}
-
 /// Starts the environment, or uses one that an earlier run kept.
-///
-/// # Errors
-/// At the first part that does not become ready.
 pub async fn start(_: &Selection, keep: bool) -> Result<Arc<Watching>> {
     let setup = Setup::load()?;
     progress::say(&format!("clusters run on {}", setup.provider));
@@ -100,9 +91,8 @@ impl Before {
 }
 
 impl View {
-    /// The state; the guard must not be held across an await.
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        locked(&self.state)
     }
 
     /// What all scenarios share, for an action at the end of the scenario.
@@ -123,7 +113,9 @@ impl View {
     pub(crate) async fn created_kymas(&self) -> Result<Kymas> {
         let stream = self.state().stream.take();
         if let Some(stream) = stream {
-            let kymas = stream.end().await?;
+            let kymas = stream.end().await??;
+            let count = kymas.names.len();
+            ensure!(count >= MINIMUM, "only {count} Kymas were created");
             self.state().kymas = kymas;
         }
         let kymas = self.state().kymas.clone();
@@ -138,36 +130,23 @@ impl Kymas {
         Self { namespace, ..none }
     }
 
+    /// Creates Kymas one after the other.
+    pub(crate) fn stream(watching: Arc<Watching>, namespace: String) -> Stream<Result<Self>> {
+        Stream::spawn(async move |over| {
+            let mut kymas = Self::new(namespace);
+            while !over.load(Ordering::Relaxed) {
+                kymas.add(&watching).await?;
+            }
+            Ok(kymas)
+        })
+    }
+
     pub(crate) async fn add(&mut self, watching: &Watching) -> Result<()> {
         let begin = Instant::now();
         let name = watching.create_kyma(&self.namespace).await?;
         self.slowest = self.slowest.max(begin.elapsed());
         self.names.push(name);
         Ok(())
-    }
-}
-
-impl KymaStream {
-    /// Creates Kymas in a Namespace, one after the other.
-    pub(crate) fn start(watching: Arc<Watching>, namespace: String) -> Self {
-        let over = Arc::new(AtomicBool::new(false));
-        let is_over = Arc::clone(&over);
-        let task = tokio::spawn(async move {
-            let mut kymas = Kymas::new(namespace);
-            while !is_over.load(Ordering::Relaxed) {
-                kymas.add(&watching).await?;
-            }
-            Ok(kymas)
-        });
-        Self { over, task }
-    }
-
-    async fn end(self) -> Result<Kymas> {
-        self.over.store(true, Ordering::Relaxed);
-        let kymas = self.task.await.context("the creation of Kymas")??;
-        let count = kymas.names.len();
-        ensure!(count >= MINIMUM, "only {count} Kymas were created");
-        Ok(kymas)
     }
 }
 

@@ -4,8 +4,14 @@ use rstest::rstest;
 
 #[path = "../../../fuzz/properties/change.rs"]
 mod change;
+#[path = "../../../fuzz/properties/configuration.rs"]
+mod configuration;
+#[path = "../../../fuzz/properties/docker_config.rs"]
+mod docker_config;
 #[path = "../../../fuzz/properties/image_reference.rs"]
 mod image_reference;
+#[path = "../../../fuzz/properties/kubeconfig.rs"]
+mod kubeconfig;
 #[path = "../../../fuzz/properties/review.rs"]
 mod review;
 
@@ -16,6 +22,33 @@ fn a_changed_object_is_told_in_words_that_a_listener_takes(
     body: &[u8],
 ) {
     change::check(body);
+}
+
+#[rstest]
+fn a_configuration_means_the_same_however_it_is_written(
+    #[files("../../fuzz/seeds/configuration/*")]
+    #[mode = bytes]
+    text: &[u8],
+) {
+    configuration::check(text);
+}
+
+#[rstest]
+fn a_docker_config_is_a_keyring_or_an_error_without_its_words(
+    #[files("../../fuzz/seeds/docker_config/*")]
+    #[mode = bytes]
+    text: &[u8],
+) {
+    docker_config::check(text);
+}
+
+#[rstest]
+fn a_kubeconfig_gives_one_credential_or_an_error_without_its_words(
+    #[files("../../fuzz/seeds/kubeconfig/*")]
+    #[mode = bytes]
+    text: &[u8],
+) {
+    kubeconfig::check(text);
 }
 
 #[rstest]

@@ -1,0 +1,38 @@
+//! A configuration document means the same however it is written, and what is wrong with it is a bounded text.
+
+use api::config::Document;
+use policy::admission::{Configuration, Settings};
+
+/// Holds for all bytes.
+pub(crate) fn check(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    let document = match Document::parse(text) {
+        Ok(document) => document,
+        Err(error) => {
+            assert!(error.line() <= Some(text.lines().count() + 1), "{error}");
+            return;
+        }
+    };
+    // A parsed tree keeps one of two equal keys, and another order of keys.
+    if document.duplicate_keys.is_empty()
+        && let Ok(tree) = serde_json::from_str::<serde_json::Value>(text)
+        && let Ok(mut again) = Document::parse(&format!("{tree:#}"))
+    {
+        again.unknown_keys.clone_from(&document.unknown_keys);
+        assert_eq!(again, document);
+    }
+    let settings = Settings {
+        landscape: None,
+        pull_secret: "credentials".to_owned(),
+    };
+    let Ok(configuration) = Configuration::new(&document, &settings) else {
+        return;
+    };
+    for namespace in document.namespace_features.keys() {
+        let listed = configuration.namespace_features(namespace);
+        let available = configuration.available();
+        assert_eq!(listed.intersection(available), listed);
+    }
+}

@@ -1,0 +1,26 @@
+//! A kubeconfig of a stranger gives an https address, authorities and one credential, or an error without its words.
+
+use policy::convergence::kubeconfig::{Credentials, MAX_BYTES, parse};
+
+/// Holds for all bytes.
+pub(crate) fn check(data: &[u8]) {
+    let access = match parse(data) {
+        Ok(access) => access,
+        Err(error) => {
+            let text = format!("{error} {error:?}");
+            assert!(text.is_ascii() && text.len() < 200, "{text}");
+            return;
+        }
+    };
+    assert!(data.len() <= MAX_BYTES);
+    assert!(!access.server.host().is_empty() && access.server.port() > 0);
+    assert!(!access.authority.is_empty());
+    match &access.credentials {
+        Credentials::Token(token) => {
+            assert!(token.bytes().all(|byte| byte.is_ascii_graphic()));
+            let shown = format!("{:?}", access.credentials);
+            assert_eq!(shown, "Token(..)");
+        }
+        Credentials::Certificate { chain, .. } => assert!(!chain.is_empty()),
+    }
+}

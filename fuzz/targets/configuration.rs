@@ -1,0 +1,7 @@
+//! The webhook's configuration document: any bytes.
+#![no_main]
+
+#[path = "../properties/configuration.rs"]
+mod property;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| property::check(data));

@@ -1,0 +1,7 @@
+//! A runtime's kubeconfig: any bytes.
+#![no_main]
+
+#[path = "../properties/kubeconfig.rs"]
+mod property;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| property::check(data));
