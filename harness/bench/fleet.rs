@@ -66,7 +66,6 @@ pub(crate) struct Counts {
     pub(crate) writes: u64,
     /// Writes to another cluster than the client expects, and owner markers that name another runtime.
     pub(crate) foreign_writes: u64,
-    /// Requests that met an injected fault.
     pub(crate) faults: u64,
     /// Requests without valid credentials of the runtime.
     pub(crate) unauthorized: u64,
@@ -75,7 +74,6 @@ pub(crate) struct Counts {
     pub(crate) most_in_flight: u64,
 }
 
-/// An object that every runtime is to have.
 pub(crate) struct Expected {
     pub(crate) place: Place,
     /// The digest of its content, as in `testkit::apiserver::store::Seen`.

@@ -36,7 +36,6 @@ impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 /// An open connection, on which one request follows another.
 pub(crate) type Connection = RawClient<Box<dyn Stream>>;
 
-/// A server under load.
 pub(crate) struct Server {
     pub(crate) process: Process,
     pub(crate) target: Target,

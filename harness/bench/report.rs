@@ -205,7 +205,6 @@ impl Report {
         Ok(())
     }
 
-    /// The text for the terminal and the exit code.
     pub(crate) fn finish(self, check: bool) -> Outcome {
         let ends = ["all required bounds are met", "a required bound is missed"];
         let text = self.text + ends[usize::from(self.missed)];

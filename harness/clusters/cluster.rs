@@ -13,7 +13,6 @@ mod options;
 pub mod selfcheck;
 
 pub(crate) use container::{Container, request};
-pub use node::PodTarget;
 pub use objects::MANAGER;
 pub(crate) use options::k3s_image;
 pub use options::{ClusterOptions, KUBERNETES_VERSION, Provider, ProviderChoice};

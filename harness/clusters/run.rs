@@ -28,6 +28,7 @@ pub struct Run {
 }
 
 /// How a container of a run is named and labelled, and whether it stays when the run ends.
+#[derive(Debug)]
 pub(crate) struct Slot {
     pub(crate) name: String,
     pub(crate) labels: HashMap<String, String>,

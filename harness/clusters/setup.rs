@@ -40,12 +40,6 @@ impl Setup {
         let text = std::fs::read(file()).context(MISSING)?;
         serde_json::from_slice(&text).context(MISSING)
     }
-
-    fn save(&self) -> anyhow::Result<()> {
-        let text = serde_json::to_string_pretty(self)?;
-        std::fs::create_dir_all(workspace::state())?;
-        Ok(std::fs::write(file(), text)?)
-    }
 }
 
 /// Makes the machine ready and says what the clusters run on. A `choice` is valid for this call: it is not saved.
@@ -59,7 +53,8 @@ pub async fn run(choice: Option<ProviderChoice>) -> anyhow::Result<Setup> {
     };
     let setup = images::ensure(wanted).await?;
     if choice.is_none() && before.as_ref() != Some(&setup) {
-        setup.save()?;
+        std::fs::create_dir_all(workspace::state())?;
+        std::fs::write(file(), serde_json::to_string_pretty(&setup)?)?;
     }
     Ok(setup)
 }

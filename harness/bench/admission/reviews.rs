@@ -99,7 +99,6 @@ fn fields_of(value: &Value) -> Value {
     Value::Object(fields)
 }
 
-/// The registry that the configuration replaces.
 pub(super) const REGISTRY: &str = "ghcr.io";
 
 #[cfg(test)]

@@ -19,7 +19,6 @@ use crate::fleet::kubeconfig;
 use crate::load::{Requests, Server, Target, post};
 use crate::process::Program;
 
-/// Both systems, and what the webhook needs.
 pub(super) struct Systems<'a> {
     pub(super) baseline: Server,
     pub(super) webhook: Server,
@@ -31,7 +30,6 @@ pub(super) struct Systems<'a> {
 }
 
 impl<'a> Systems<'a> {
-    /// Starts both and waits until they are ready.
     pub(super) async fn start(bench: &'a Bench) -> anyhow::Result<Self> {
         let authority = Authority::new("bench")?;
         // The webhook requires the name of its Service.
@@ -194,7 +192,6 @@ fn check_mutation(before: &Value, after: &Value) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Puts in the configuration that a landscape has on a runtime, and the Namespaces.
 fn put_objects(api: &ApiServer, authority: &str) -> anyhow::Result<()> {
     for mut object in Sources::of_version(0)?.objects() {
         if object["kind"] != "ClusterTrustBundle" {

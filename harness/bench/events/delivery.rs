@@ -46,7 +46,7 @@ impl<'a> Setting<'a> {
     /// Waits for an event of every object that was reviewed; gives the times of the first events.
     async fn received(&self, reviews: &Reviews, objects: u32) -> anyhow::Result<Vec<Instant>> {
         let received = until("an event of every object", LONGEST, || async {
-            let received = self.kcp.events.first_of(&reviews.prefix());
+            let received = self.kcp.events.first_of(&reviews.prefix);
             let count = received.len();
             ensure!(count >= objects as usize, "{count} of {objects}");
             anyhow::Ok(received)

@@ -307,19 +307,6 @@ mod tests {
     use super::*;
 
     #[test]
-    fn certificate_is_forwarded_as_envoy_does_it() {
-        let line = forwarded(&CertificateDer::from(vec![0_u8; 60]));
-        assert!(line.starts_with("Hash="), "{line}");
-        let line_of_64 = format!(
-            "Cert=\"-----BEGIN%20CERTIFICATE-----%0A{}%0AA",
-            "A".repeat(64)
-        );
-        assert!(line.contains(&line_of_64), "{line}");
-        let end = "-----END%20CERTIFICATE-----%0A\";Subject=\"CN=bench\"";
-        assert!(line.ends_with(end), "{line}");
-    }
-
-    #[test]
     fn final_state_is_unknown_until_an_event_follows_its_answer() {
         let (events, mut expected) = (ReceivedEvents::default(), Expected::default());
         let begin = Instant::now();

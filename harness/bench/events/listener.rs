@@ -248,7 +248,6 @@ async fn reconnect(target: &Target, number: usize) -> anyhow::Result<Connection>
     Ok(connection)
 }
 
-/// The event with this number, of the watcher of a runtime.
 fn event(header: &str, runtime: usize, number: u32) -> String {
     let event = json!({
         "watched": {"Namespace": "kyma-system", "Name": format!("object-{number:09}")},

@@ -1,5 +1,6 @@
 //! The product's watcher as a process, and the reviews that it is asked.
 
+use std::fmt::Display;
 use std::net::SocketAddr;
 
 use serde_json::Value;
@@ -61,33 +62,29 @@ impl<'a> Watcher<'a> {
 /// Reviews of changed objects, about 5 kB each. The event takes its name from `object.metadata`.
 #[derive(Clone)]
 pub(super) struct Reviews {
-    /// Objects have the name `PREFIX-NUMBER`.
-    prefix: String,
+    /// What the names of all objects begin with; a number follows.
+    pub(super) prefix: String,
     /// Request N is about object N modulo this.
     objects: u32,
 }
 
 impl Reviews {
-    pub(super) fn new(prefix: impl Into<String>, objects: u32) -> Self {
-        let prefix = prefix.into();
+    pub(super) fn new(prefix: impl Display, objects: u32) -> Self {
+        let prefix = format!("{prefix}-");
         Self { prefix, objects }
     }
 
-    pub(super) fn distinct(prefix: impl Into<String>) -> Self {
+    pub(super) fn distinct(prefix: impl Display) -> Self {
         Self::new(prefix, u32::MAX)
     }
 
-    pub(super) fn prefix(&self) -> String {
-        format!("{}-", self.prefix)
-    }
-
     pub(super) fn object(&self, number: u32) -> String {
-        format!("{}{:012}", self.prefix(), number % self.objects)
+        format!("{}{:012}", self.prefix, number % self.objects)
     }
 
     pub(super) fn requests(&self) -> anyhow::Result<Requests> {
         let review: Value = serde_json::from_str(include_str!("review.json"))?;
-        let name = format!("{}{PLACEHOLDER}", self.prefix());
+        let name = format!("{}{PLACEHOLDER}", self.prefix);
         let path = format!("/validate/{MANAGER}?timeout={}s", GIVE_UP.as_secs());
         let request = post(&path, "", &review.to_string().replace("OBJECT", &name));
         let (objects, numbered) = (self.objects, Requests::numbered(request, ALLOWED));
@@ -99,7 +96,6 @@ impl Reviews {
         Client::connect(target, self.requests()?).await
     }
 
-    /// Sends so many reviews over new connections.
     pub(super) async fn run(
         &self,
         target: &Target,
@@ -111,7 +107,6 @@ impl Reviews {
 }
 
 const ALLOWED: &str = "\"allowed\":true";
-/// The folder of the spool.
 pub(super) const SPOOL: &str = "spool";
 
 #[cfg(test)]

@@ -9,9 +9,8 @@ use anyhow::ensure;
 use clusters::progress;
 use testkit::until::holds;
 
-use super::Part;
-use super::rounds::{Sample, table};
 use super::testbed::{Change, Settings, Testbed};
+use super::{Part, Sample, table};
 use crate::environment::Bench;
 use crate::fleet::Fault;
 use crate::process::{Account, Process};

@@ -12,13 +12,11 @@ pub(crate) struct Conditions {
     pub(crate) silent: bool,
     /// One round trip: each response takes one, a new connection two before that (TCP and TLS 1.3).
     pub(crate) latency: Duration,
-    /// The largest additional time of a response.
     pub(crate) jitter: Duration,
     /// Faults of requests and their shares, per mille.
     pub(crate) faults: Vec<(Fault, u16)>,
     /// The pause between two pieces of 64 bytes of a body; without it, bodies are sent at once.
     pub(crate) drip: Duration,
-    /// Whether the certificate that it presents has expired.
     pub(crate) expired: bool,
     /// The UID of `kube-system` in place of its own: another cluster at the same address.
     pub(crate) identity: Option<String>,

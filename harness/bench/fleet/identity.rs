@@ -21,7 +21,6 @@ pub(super) struct Identity {
     valid: Arc<ServerConfig>,
 }
 
-/// The credentials that a runtime accepts.
 #[derive(Default)]
 pub(super) struct Accepted {
     token: Option<String>,
@@ -98,7 +97,6 @@ impl Accepted {
     }
 }
 
-/// The number of the runtime with this address.
 pub(super) fn number_of(address: IpAddr) -> Option<usize> {
     let IpAddr::V4(address) = address else {
         return None;
@@ -138,5 +136,4 @@ fn server(
     Ok(Arc::new(config))
 }
 
-/// The address of the first runtime.
 const FIRST: Ipv4Addr = Ipv4Addr::new(127, 1, 0, 0);

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use k8s_openapi::api::core::v1::Namespace;
 use kube::Api;
 use serde_json::Value;
 use tokio::process::Command;
@@ -138,10 +138,6 @@ impl Environment {
             )
             .await?;
             cluster.apply(namespace).await?;
-            // Without it no Pod can be created.
-            let accounts: Api<ServiceAccount> = Api::namespaced(cluster.client(), name);
-            let account = || accounts.get("default");
-            until("the ServiceAccount default exists", TIMEOUT, account).await?;
         }
         Ok(())
     }

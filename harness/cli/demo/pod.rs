@@ -9,7 +9,7 @@ use kube::Api;
 use kube::api::ListParams;
 use serde_json::{Map, Value, json};
 
-use clusters::cluster::{Cluster, PodTarget};
+use clusters::cluster::Cluster;
 use e2e::landscape::{Scenario, Workload};
 use testkit::until::until;
 
@@ -54,24 +54,21 @@ pub(super) async fn running(
 ) -> anyhow::Result<PodResult> {
     let is_running = |pod: &Value| pod["status"]["phase"] == "Running" && waiting(pod).is_none();
     let pod = reached(cluster, namespace, "the Pod runs", is_running).await?;
-    let target = PodTarget {
-        namespace,
-        pod: pod["metadata"]["name"].as_str().unwrap_or_default(),
-        container: None,
-    };
-    let ask = async |command: [&str; 3]| {
-        let output = cluster.exec_in_pod(target, &command).await?;
-        anyhow::Ok(output.stdout + &output.stderr)
+    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+    let exec = ["exec", "--namespace", namespace, name, "--", "/probe"];
+    let ask = async |question: [&str; 2]| {
+        let answer = cluster.kubectl(&[&exec[..], &question].concat()).await;
+        answer.unwrap_or_else(|error| format!("{error:#}"))
     };
     let (inside, landscape) = (&workload.expect.inside, &scenario.landscape);
     let mut answers = Vec::new();
     for (name, expected) in &inside.variables {
-        let printed = ask(["/probe", "env", name]).await?;
+        let printed = ask(["env", name]).await;
         let printed = printed.trim_end();
         answers.push((format!("{name}={printed}"), printed == expected));
     }
     if let (Some(file), Some(trust)) = (&inside.trust, &landscape.trust) {
-        let printed = ask(["/probe", "cat", file]).await?;
+        let printed = ask(["cat", file]).await;
         let (seen, expected) = (certificates(&printed), certificates(&trust.pem()?));
         let count = seen.intersection(&expected).count();
         let text = format!("{file}: {count} certificates of the bundle");

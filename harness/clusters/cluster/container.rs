@@ -60,8 +60,7 @@ pub(crate) fn request(
 #[derive(Debug)]
 pub(crate) struct Container {
     inner: ContainerAsync<GenericImage>,
-    name: String,
-    stays: bool,
+    slot: Slot,
 }
 
 impl Container {
@@ -74,21 +73,16 @@ impl Container {
         // A file of that name is of an earlier container.
         let _ = std::fs::remove_file(&log);
         let started = Box::pin(request.start()).await;
-        let name = slot.name;
         let inner = started.with_context(|| {
             let end = tail(&log, 25);
-            format!("{name} did not start; the end of its log:\n{end}")
+            format!("{} did not start; the end of its log:\n{end}", slot.name)
         })?;
-        Ok(Self {
-            inner,
-            name,
-            stays: slot.stays,
-        })
+        Ok(Self { inner, slot })
     }
 
     /// Removes it, unless it is kept or was there before the run.
     pub(crate) async fn stop(self) -> anyhow::Result<()> {
-        if self.stays {
+        if self.slot.stays {
             return Ok(());
         }
         let id = self.id().to_owned();
@@ -104,20 +98,20 @@ impl Container {
     }
 
     pub(super) fn kept_name(&self) -> Option<&str> {
-        self.stays.then_some(self.name.as_str())
+        self.slot.stays.then_some(self.slot.name.as_str())
     }
 
     /// The port on loopback that Docker mapped.
     pub(crate) async fn port(&self, port: ContainerPort) -> anyhow::Result<u16> {
         let mapped = || self.inner.get_host_port_ipv4(port);
-        let what = format!("port {port} of {} is mapped", self.name);
+        let what = format!("port {port} of {} is mapped", self.slot.name);
         Ok(until(&what, PATIENCE, mapped).await?)
     }
 
     /// Its address in the network of the run, for other containers.
     pub(super) async fn address(&self) -> anyhow::Result<String> {
         let address = self.inner.get_bridge_ip_address().await;
-        let address = address.with_context(|| format!("address of {}", self.name))?;
+        let address = address.with_context(|| format!("address of {}", self.slot.name))?;
         Ok(address.to_string())
     }
 }

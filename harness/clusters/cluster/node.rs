@@ -20,27 +20,6 @@ use crate::docker::{self, Output};
 use crate::images::Image;
 use crate::run::Run;
 
-/// A container of a Pod.
-#[derive(Debug, Clone, Copy)]
-pub struct PodTarget<'a> {
-    /// The Pod's namespace.
-    pub namespace: &'a str,
-    /// The Pod's name.
-    pub pod: &'a str,
-    /// The container; the Pod's first one if absent.
-    pub container: Option<&'a str>,
-}
-
-impl<'a> PodTarget<'a> {
-    fn arguments(&self, command: &'a str) -> Vec<&'a str> {
-        let mut arguments = vec![command, "--namespace", self.namespace, self.pod];
-        if let Some(container) = self.container {
-            arguments.extend(["--container", container]);
-        }
-        arguments
-    }
-}
-
 pub(super) async fn start(
     run: &Run,
     provider: &Provider,
@@ -100,25 +79,9 @@ impl Cluster {
     }
 
     /// What the node's own `kubectl` writes; another exit code than 0 is an error.
-    pub(super) async fn written(&self, args: &[&str]) -> anyhow::Result<String> {
+    pub async fn kubectl(&self, args: &[&str]) -> anyhow::Result<String> {
         let command = [&["exec", self.node.id()], KUBECTL.as_slice(), args].concat();
         Ok(docker::must(&command).await?.stdout)
-    }
-
-    /// The log of a Pod's container.
-    pub async fn pod_logs(&self, target: PodTarget<'_>) -> anyhow::Result<String> {
-        self.written(&target.arguments("logs")).await
-    }
-
-    /// Runs a program in a container of a Pod.
-    pub async fn exec_in_pod(
-        &self,
-        target: PodTarget<'_>,
-        argv: &[&str],
-    ) -> anyhow::Result<Output> {
-        let exec = target.arguments("exec");
-        let command = [&KUBECTL, exec.as_slice(), &["--"], argv].concat();
-        self.exec_on_node(&command).await
     }
 
     /// The address of the node in the run's network, for other containers.

@@ -103,10 +103,10 @@ impl Cluster {
         evidence.keep(&format!("{name}/provider.txt"), &self.provider);
         for kind in ["pods", "events", "nodes", "namespaces", "configmaps"] {
             let found = ["get", kind, "--all-namespaces", "--output=yaml"];
-            evidence.keep_result(&format!("{name}/{kind}.yaml"), self.written(&found).await);
+            evidence.keep_result(&format!("{name}/{kind}.yaml"), self.kubectl(&found).await);
         }
         let pods = ["get", "pods", "--all-namespaces", "--no-headers"];
-        let pods = self.written(&pods).await.unwrap_or_default();
+        let pods = self.kubectl(&pods).await.unwrap_or_default();
         for pod in pods.lines() {
             let mut columns = pod.split_whitespace();
             let (namespace, pod) = (columns.next(), columns.next());
@@ -114,7 +114,7 @@ impl Cluster {
             let all = ["--all-containers", "--prefix", "--ignore-errors"];
             let log = [&["logs", "--namespace", namespace, pod], &all[..]].concat();
             let file = format!("{name}/logs/{namespace}/{pod}.log");
-            evidence.keep_result(&file, self.written(&log).await);
+            evidence.keep_result(&file, self.kubectl(&log).await);
         }
         let id = self.node.id();
         let log = docker::must(&["logs", "--tail=5000", id]).await;

@@ -6,7 +6,6 @@ use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
 
-use super::node::PodTarget;
 use super::{Cluster, ClusterOptions};
 use crate::evidence::Evidence;
 use crate::images::{self, Image};
@@ -88,7 +87,7 @@ async fn parts(
     reaches(cluster, "authorized", READY).await?;
     laps.end("with the pull Secret: Ready");
     let delete = ["delete", "pod", "authorized", "--timeout=20s"];
-    cluster.written(&delete).await?;
+    cluster.kubectl(&delete).await?;
     laps.end("delete that Pod");
     Ok(())
 }
@@ -103,17 +102,9 @@ fn pod(name: &str, image: &str, pull: &str, further: &str) -> String {
 }
 
 async fn ask(cluster: &Cluster, question: &[&str], expected: &str) -> anyhow::Result<()> {
-    let target = PodTarget {
-        namespace: "default",
-        pod: "loaded",
-        container: None,
-    };
-    let command = [&["/probe"], question].concat();
-    let answer = cluster.exec_in_pod(target, &command).await?;
-    ensure!(
-        answer.stdout.trim() == expected,
-        "{question:?} gave {answer:?}"
-    );
+    let exec = [&["exec", "loaded", "--", "/probe"], question].concat();
+    let answer = cluster.kubectl(&exec).await?;
+    ensure!(answer.trim() == expected, "{question:?} gave {answer:?}");
     Ok(())
 }
 
@@ -121,7 +112,7 @@ async fn ask(cluster: &Cluster, question: &[&str], expected: &str) -> anyhow::Re
 async fn reaches(cluster: &Cluster, pod: &str, state: &str) -> anyhow::Result<()> {
     let (pod, state) = (format!("pod/{pod}"), format!("--for={state}"));
     let wait = ["wait", &pod, &state, "--timeout=1m"];
-    cluster.written(&wait).await.map(drop)
+    cluster.kubectl(&wait).await.map(drop)
 }
 
 /// Says how long each part took: since the end of the one before.

@@ -15,36 +15,31 @@ use object::elf::PT_INTERP;
 use object::read::elf::{ElfFile64, ProgramHeader as _};
 use object::{Endianness, Object as _};
 use serde_json::{Value, json};
-use tokio::sync::OnceCell;
 
 #[tokio::test]
-async fn it_is_not_root_and_runs_its_component() {
-    for image in product().await {
-        let role = image.role.name();
+async fn it_is_one_static_program_that_needs_no_rights() {
+    Setup::load().unwrap_or_else(|error| panic!("{error}"));
+    for role in Role::ALL {
+        let image = Product::of(images::product(role).await.unwrap().reference);
+        let role = role.name();
         assert_eq!(image.config["User"], "65532:65532", "{role}");
         let entry = json!(["/runtime-bootstrapper", role]);
         assert_eq!(image.config["Entrypoint"], entry, "{role}");
         assert!(image.config["Cmd"].is_null(), "{role}: {}", image.config);
-        let usage = format!("Usage: runtime-bootstrapper {role}");
-        let help = image.run(&[], "--help");
-        assert!(help.contains(&usage), "{role}: {help}");
-    }
-}
 
-#[tokio::test]
-async fn it_holds_one_static_stripped_program_and_nothing_else() {
-    for image in product().await {
         let [(path, mode, program)] = image.files.as_slice() else {
-            panic!("{:?}: {} files", image.role, image.files.len());
+            panic!("{role}: {} files", image.files.len());
         };
         assert_eq!(path, "runtime-bootstrapper");
         assert_eq!(mode & 0o111, 0o111, "any user may run it: {mode:o}");
-        assert_eq!(
-            interpreter_and_symbols(program),
-            (false, false),
-            "{:?}",
-            image.role
-        );
+        assert_eq!(interpreter_and_symbols(program), (false, false), "{role}");
+
+        let usage = format!("Usage: runtime-bootstrapper {role}");
+        let help = image.run(&[], "--help");
+        assert!(help.contains(&usage), "{role}: {help}");
+        let version = image.run(&["--entrypoint", "/runtime-bootstrapper"], "--version");
+        let expected = concat!("runtime-bootstrapper ", env!("CARGO_PKG_VERSION"));
+        assert_eq!(version.trim_end(), expected, "the workspace's version");
     }
     let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
     assert_eq!(interpreter_and_symbols(&own), (true, true), "this test");
@@ -58,33 +53,8 @@ fn interpreter_and_symbols(program: &[u8]) -> (bool, bool) {
     (interpreter, elf.symbol_table().is_some())
 }
 
-#[tokio::test]
-async fn its_program_runs_on_a_read_only_root_without_network_and_rights() {
-    for image in product().await {
-        let version = image.run(&["--entrypoint", "/runtime-bootstrapper"], "--version");
-        let expected = concat!("runtime-bootstrapper ", env!("CARGO_PKG_VERSION"));
-        assert_eq!(version.trim_end(), expected, "the workspace's version");
-    }
-}
-
-/// Of every component; built once for all tests, one after the other.
-async fn product() -> &'static [Product] {
-    static IMAGES: OnceCell<Vec<Product>> = OnceCell::const_new();
-    let images = IMAGES.get_or_init(|| async {
-        Setup::load().unwrap_or_else(|error| panic!("{error}"));
-        let mut images = Vec::new();
-        for role in Role::ALL {
-            let image = images::product(role).await.unwrap();
-            images.push(Product::of(role, image.reference));
-        }
-        images
-    });
-    images.await
-}
-
 /// An image as the daemon has it.
 struct Product {
-    role: Role,
     reference: String,
     config: Value,
     /// Path, mode and content of the files of all layers.
@@ -92,7 +62,7 @@ struct Product {
 }
 
 impl Product {
-    fn of(role: Role, reference: String) -> Self {
+    fn of(reference: String) -> Self {
         let config = docker(&["image", "inspect", "--format={{json .Config}}", &reference]);
         let archive: HashMap<_, _> = files(&docker(&["save", &reference]))
             .into_iter()
@@ -101,7 +71,6 @@ impl Product {
         let manifest: Value = serde_json::from_slice(&archive["manifest.json"]).unwrap();
         let layers = manifest[0]["Layers"].as_array().unwrap().iter();
         Self {
-            role,
             reference,
             config: serde_json::from_slice(&config).unwrap(),
             files: layers

@@ -1,6 +1,5 @@
 //! Pods on a node: whether they run, and what their containers see from inside.
 
-use clusters::cluster::PodTarget;
 use testkit::until::until;
 
 use super::observation::expect_within;
@@ -68,21 +67,15 @@ async fn prints(
     let expected = text_or_bundle(scenario, &expected).await?;
     let environment = scenario.environment_of::<Admission>()?;
     let pod = scenario.resolved(&pod);
-    let target = || PodTarget {
-        namespace: pod.namespace.as_deref().unwrap_or_default(),
-        pod: &pod.name,
-        container: Some(&container),
-    };
+    let namespace = pod.namespace.as_deref().unwrap_or_default();
     let argv: Vec<&str> = command.split_whitespace().collect();
-    let printed = async || {
-        if argv.is_empty() {
-            return environment.cluster.pod_logs(target()).await;
-        }
-        let output = environment.cluster.exec_in_pod(target(), &argv).await?;
-        ensure!(output.code == 0, "{}", output.stderr);
-        anyhow::Ok(output.stdout)
+    let (what, end) = match argv.as_slice() {
+        [] => ("logs", &[][..]),
+        _ => ("exec", &["--"][..]),
     };
-    let is_expected = || async { same(&expected, &printed().await?) };
+    let target = ["-n", namespace, &pod.name, "-c", &container];
+    let kubectl = [&[what], &target[..], end, &argv].concat();
+    let is_expected = async || same(&expected, &environment.cluster.kubectl(&kubectl).await?);
     Ok(until("the text is printed", PULL, is_expected).await?)
 }
 
