@@ -30,9 +30,9 @@ pub(crate) fn check(data: &[u8]) {
     let Ok(configuration) = Configuration::new(&document, &settings) else {
         return;
     };
-    for namespace in document.namespace_features.keys() {
-        let listed = configuration.namespace_features(namespace);
-        let available = configuration.available();
-        assert_eq!(listed.intersection(available), listed);
-    }
+    let bundle = document.cluster_trust_bundle.is_some();
+    assert_eq!(configuration.trust_bundle().is_some(), bundle);
+    let name = document.image_pull_secret.name;
+    let name = name.as_ref().unwrap_or(&settings.pull_secret);
+    assert_eq!(&configuration.pull_secret().name, name);
 }
