@@ -1,7 +1,7 @@
 //! `cargo verify`: the set-up, then every test of the workspace; `cargo harness e2e SUITE`: the set-up, then one suite.
 //!
-//! The suites on clusters wait more than they compute, so `cargo verify` runs the longest of them beside all other tests and,
-//! after these, the shorter suites one by one: more at a time would starve each other, and tests that measure time fail then.
+//! The suites on clusters wait more than they compute, so `cargo verify` runs the longest of them beside the shorter ones, one
+//! after the other, and beside all other tests; more at a time would starve each other, and tests that measure time fail then.
 //! The output of the other tests passes through; that of each suite goes to a log file, and is printed whole when all have
 //! ended. Both commands select all packages of the workspace, so that nothing is compiled twice.
 #![expect(clippy::print_stdout, reason = "the output of the suites")]
@@ -81,23 +81,18 @@ pub async fn run(choice: Option<ProviderChoice>) -> anyhow::Result<ExitCode> {
     };
     let (setup, _compiled) = tokio::try_join!(set_up, compiled)?;
     progress::say(&format!("clusters run on {}", setup.provider));
-    let mut others = tests(choice);
-    // They wait for half of their time, and cargo runs one test binary after the other.
-    if std::env::var_os("RUST_TEST_THREADS").is_none() {
-        let threads = 2 * std::thread::available_parallelism()?.get();
-        others.env("RUST_TEST_THREADS", threads.to_string());
-    }
     let [longest, shorter @ ..] = SUITES;
     let one_by_one = async {
-        let others = others.status().await.context("cargo cannot be run");
         let mut statuses = Vec::new();
         for suite in shorter {
             statuses.push(log_suite(choice, suite).await);
         }
-        (others, statuses)
+        statuses
     };
-    let (status, (others, statuses)) = tokio::join!(log_suite(choice, longest), one_by_one);
-    let mut passed = others?.success();
+    let mut others = tests(choice);
+    let (others, status, statuses) =
+        tokio::join!(others.status(), log_suite(choice, longest), one_by_one);
+    let mut passed = others.context("cargo cannot be run")?.success();
     let statuses = std::iter::once(status).chain(statuses);
     for (suite, status) in SUITES.into_iter().zip(statuses) {
         println!("     Running suite {suite}");

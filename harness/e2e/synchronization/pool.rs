@@ -84,7 +84,7 @@ pub async fn start(selection: &Selection, keep: bool) -> anyhow::Result<Clusters
 }
 
 impl ClustersPool {
-    /// Number of sets. A fourth one makes the suite alone faster, and all suites beside each other slower on two cores.
+    /// Number of sets. A third one makes the suite alone faster, and all suites beside each other slower on two cores.
     pub const SIZE: usize = SUFFIXES.len();
 
     async fn start(setup: &Setup, keep: bool, size: usize) -> anyhow::Result<Self> {
@@ -246,4 +246,4 @@ impl Drop for Leased {
 /// Names of the runtime clusters in the steps.
 pub(crate) const RUNTIMES: [&str; 2] = ["one", "two"];
 /// Suffixes of the names of clusters, one for each set.
-const SUFFIXES: [&str; 3] = ["a", "b", "c"];
+const SUFFIXES: [&str; 2] = ["a", "b"];
