@@ -1,6 +1,6 @@
 //! Landscapes as data: `scenarios/*.yaml` read, checked, and turned into what a cluster needs.
 //!
-//! A scenario file is data alone; where it runs is an argument of [`objects`]. The error of a bad file names the file and what is
+//! A scenario file is data alone; where it runs is an argument of [`objects()`]. The error of a bad file names the file and what is
 //! wrong, and the line of what cannot be read.
 
 mod model;
