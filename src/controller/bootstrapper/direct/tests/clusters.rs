@@ -40,6 +40,10 @@ async fn a_control_plane_that_was_put_back_to_a_backup_is_taken_as_it_is() {
     // It has not reached the version that the watch told before.
     env.kcp.fault("get secrets").times(1).status(504);
     env.connect("a", &clusters[0], "second");
+    env.until("the kubeconfig is read again", |it| {
+        it.kcp.requests_of("get secrets").len() >= 2
+    })
+    .await;
     env.settle().await;
     let reads = env.kcp.requests_of("get secrets");
     let versions = [&reads[0], &reads[1]].map(|it| it.uri.contains("resourceVersion="));
