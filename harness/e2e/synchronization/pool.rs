@@ -180,11 +180,7 @@ impl Leased {
     /// Records how often objects were applied on each runtime cluster.
     pub(crate) async fn record_applies(&self) -> anyhow::Result<()> {
         for (name, cluster) in RUNTIMES.into_iter().zip(&self.clusters.runtimes) {
-            let mut applies = BTreeMap::new();
-            // Secrets are applied by the webhook too.
-            for resource in ["clustertrustbundles", "configmaps"] {
-                applies.insert(resource, cluster.applied(resource).await?);
-            }
+            let applies = cluster.applied().await?;
             self.state().applies.insert(name.to_owned(), applies);
         }
         Ok(())

@@ -1,5 +1,7 @@
 //! A runtime cluster: copies of the sources, and the webhook.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Result, ensure};
 use api::names::{SKR_NAMESPACE, WEBHOOK_CERTIFICATE, WEBHOOK_CONFIGURATION, WEBHOOK_LEASE};
 use api::runtimes::{
@@ -115,15 +117,19 @@ impl RuntimeCluster {
         .await
     }
 
-    /// Number of successful server-side applies to a resource, by all clients; those without a change count.
-    pub(crate) async fn applied(&self, resource: &str) -> Result<u64> {
+    /// Number of successful server-side applies to each resource, by all clients; those without a change count. Secrets are
+    /// left out: the webhook applies them too.
+    pub(crate) async fn applied(&self) -> Result<BTreeMap<&'static str, u64>> {
         let samples = Samples::parse(&self.api.text("/metrics").await?);
-        let counted = ["200", "201"].map(|code| {
-            samples.count(&format!(
-                "apiserver_request_total{{verb=\"APPLY\",code=\"{code}\",resource=\"{resource}\"}}"
-            ))
+        let counted = ["clustertrustbundles", "configmaps"].map(|resource| {
+            let of_code = ["200", "201"].map(|code| {
+                samples.count(&format!(
+                    "apiserver_request_total{{verb=\"APPLY\",code=\"{code}\",resource=\"{resource}\"}}"
+                ))
+            });
+            (resource, of_code.iter().sum())
         });
-        Ok(counted.iter().sum())
+        Ok(counted.into())
     }
 
     fn webhook(&self) -> Webhook {
