@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use api::runtimes::{
     FORCE_RECONCILIATION, INSTALLER_MANAGER, KCP_NAMESPACE, RUNTIME_GROUP, RUNTIME_KIND,
     RUNTIME_PLURAL, RUNTIME_VERSION, SUSPEND_RECONCILIATION,
@@ -141,7 +141,11 @@ impl Destination {
                 self.api.apply(INSTALLER_MANAGER, &path, &copy).await?;
             }
         }
-        if !self.api.find(&deployment_path()).await?.is_null() {
+        let deployment = self.api.find(&deployment_path()).await?;
+        if !deployment.is_null() {
+            // One that is being deleted stays until its Pods have ended; the webhook is installed after it.
+            let stays = deployment["metadata"]["deletionTimestamp"].is_null();
+            ensure!(stays, "the Deployment is being deleted");
             return Ok(());
         }
         for manifest in &self.manifests {
