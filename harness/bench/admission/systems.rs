@@ -166,25 +166,41 @@ fn patched(pod: &Value, response: &Value) -> anyhow::Result<Value> {
     Ok(patched)
 }
 
-/// Whether all five features were applied, and what the API server recorded is kept.
+/// Whether all five features were applied, and what the Pod had is kept.
 fn check_mutation(before: &Value, after: &Value) -> anyhow::Result<()> {
-    let (spec, metadata) = (&after["spec"], &after["metadata"]);
-    let lists = ["containers", "initContainers"].map(|it| spec[it].as_array());
-    for container in lists.into_iter().flatten().flatten() {
-        let text = container.to_string();
-        let applied = [
-            MIRROR,
-            VOLUME,
-            names::FIPS_VARIABLE,
-            names::LANDSCAPE_VARIABLE,
+    let items = |list: &Value| list.as_array().cloned().unwrap_or_default();
+    let has = |list: &Value, wanted: &Value| items(list).contains(wanted);
+    let mount = json!({"name": VOLUME, "mountPath": "/etc/ssl/certs", "readOnly": true});
+    let fips = json!({"name": names::FIPS_VARIABLE, "value": "true"});
+    let landscape = json!({"name": names::LANDSCAPE_VARIABLE, "value": LANDSCAPE});
+    let containers = |pod: &Value| {
+        let lists = ["containers", "initContainers"].map(|it| items(&pod["spec"][it]));
+        lists.concat()
+    };
+    for (container, earlier) in containers(after).iter().zip(&containers(before)) {
+        let image = container["image"].as_str().unwrap_or_default();
+        let variables = [
+            vec![fips.clone(), landscape.clone()],
+            items(&earlier["env"]),
         ];
-        let is_mutated = applied.iter().all(|it| text.contains(it));
-        ensure!(is_mutated, "a container that was not mutated: {container}");
+        ensure!(
+            image.starts_with("r0.landscape.example/ghcr/kyma-project/prod/")
+                && variables
+                    .concat()
+                    .iter()
+                    .all(|it| has(&container["env"], it))
+                && has(&container["volumeMounts"], &mount)
+                && container["resources"] == earlier["resources"],
+            "a container that was not mutated: {container}"
+        );
     }
-    let secret = json!([{"name": names::PULL_SECRET}]);
+    let (spec, metadata) = (&after["spec"], &after["metadata"]);
+    let secret = json!({"name": names::PULL_SECRET});
     ensure!(
-        spec["volumes"].to_string().contains(VOLUME)
-            && spec["imagePullSecrets"] == secret
+        items(&spec["volumes"])
+            .iter()
+            .any(|it| it["name"] == VOLUME)
+            && has(&spec["imagePullSecrets"], &secret)
             && metadata["annotations"][names::MARKER] == "true"
             && metadata["managedFields"] == before["metadata"]["managedFields"],
         "a Pod that was not mutated: {metadata}"
@@ -227,5 +243,4 @@ const OPTED_IN: &str = "orders";
 const PLAIN: &str = "plain";
 const LANDSCAPE: &str = "bench";
 const VOLUME: &str = "rt-bootstrapper-certs";
-const MIRROR: &str = "\"r0.landscape.example/ghcr/kyma-project/prod/";
 const ALLOWED: &str = "\"allowed\":true";
