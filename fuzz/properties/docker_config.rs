@@ -1,4 +1,4 @@
-//! A docker config means the same however it is written; no error and no `Debug` output shows a part of it.
+//! A docker config means the same however it is written; an error is a short text of fixed words.
 
 use policy::image::{Keyring, Reference};
 

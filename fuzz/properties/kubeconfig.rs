@@ -1,4 +1,4 @@
-//! A kubeconfig of a stranger gives an https address, authorities and one credential, or an error without its words.
+//! A kubeconfig of a stranger gives an address, authorities and one credential, which `Debug` does not show, or a short error.
 
 use policy::convergence::kubeconfig::{Credentials, MAX_BYTES, parse};
 

@@ -4,7 +4,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail, ensure};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::environment::Watching;
 use super::{LIFECYCLE, RUNTIME, kyma};
@@ -109,27 +109,23 @@ impl Watching {
         let mut object = kyma();
         object["metadata"]["name"] = json!(name);
         object["metadata"]["namespace"] = json!(namespace);
-        let answer = self
-            .runtime
-            .watcher
-            .client
-            .write(Write::Create, &object)
-            .await?;
-        answer.good_for("create a Kyma")?;
+        self.create(&object).await?;
         Ok(name)
     }
 
     pub(super) async fn create_namespace(&self, name: &str) -> Result<String> {
         let name = format!("{name}-{}", random());
         let object = json!({ "kind": "Namespace", "metadata": { "name": name } });
-        let answer = self
-            .runtime
-            .watcher
-            .client
-            .write(Write::Create, &object)
-            .await?;
-        answer.good_for("create a Namespace")?;
+        self.create(&object).await?;
         Ok(name)
+    }
+
+    async fn create(&self, object: &Value) -> Result<()> {
+        let client = &self.runtime.watcher.client;
+        let answer = client.write(Write::Create, object).await?;
+        answer
+            .good_for(format!("create {}", object["kind"]))
+            .map(drop)
     }
 
     pub(super) async fn delete_namespace(&self, name: &str) -> Result<()> {
