@@ -1,7 +1,5 @@
 //! What of the watcher's `outbox` reads a file of the spool.
 
-#[path = "../src/watcher/outbox/checksum.rs"]
-mod checksum;
 #[path = "../src/watcher/outbox/key.rs"]
 mod key;
 #[path = "properties/spool.rs"]

@@ -15,3 +15,21 @@ Feature: Heartbeats of watchers
     When component watcher is started
     Then manager "lifecycle-manager" receives heartbeats from 2 watchers
     And manager "lifecycle-manager" reports the runtime as responsive
+
+  # A manager that writes objects on the runtime tells its listener, which then expects a review.
+  @serial
+  Scenario: A runtime whose webhook configuration was deleted is reported as unresponsive
+    Given Namespace "shop"
+    And ValidatingWebhookConfiguration "skr-webhook" is deleted
+    When manager "lifecycle-manager" writes a Kyma in Namespace "shop"
+    Then manager "lifecycle-manager" reports the runtime as unresponsive with reason "ReviewMissing" within 3 heartbeats
+    When ValidatingWebhookConfiguration "skr-webhook" is created again
+    And manager "lifecycle-manager" writes a Kyma in Namespace "shop"
+    Then manager "lifecycle-manager" reports the runtime as responsive
+
+  @serial
+  Scenario: A runtime whose API server does not trust the watcher is reported as unresponsive
+    Given Namespace "shop"
+    And Kymas are created continuously in Namespace "shop"
+    When the caBundle of the watcher is replaced by another CA
+    Then manager "lifecycle-manager" reports the runtime as unresponsive with reason "HandshakeFailed" within 4 heartbeats

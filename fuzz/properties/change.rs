@@ -1,7 +1,7 @@
 //! Whatever is asked of the watcher, what it sends is what a listener takes.
 
-use api::event::{PathSegment, WatchEvent};
 use policy::change::{Field, Outcome, Watcher, decide};
+use watcher_types::{PathSegment, WatchEvent};
 
 /// Holds for all bytes.
 pub(crate) fn check(data: &[u8]) {

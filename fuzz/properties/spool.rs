@@ -43,11 +43,11 @@ fn same_in_steps(file: &[u8]) {
 fn records_of(file: &[u8], step: usize) -> (Records, u64, bool) {
     let mut records = Vec::new();
     let mut file = Stepping { file, step };
-    let findings = read(&mut file, &mut |kind, payload| {
+    let contents = read(&mut file, &mut |kind, payload| {
         records.push((kind, payload.to_vec()));
     });
-    let foreign = findings.foreign_version.is_some();
-    (records, findings.bad_bytes, foreign)
+    let foreign = contents.foreign_version.is_some();
+    (records, contents.bad_bytes, foreign)
 }
 
 struct Stepping<'a> {

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use api::event::{BODY_BYTES, EventError, Heartbeat, WatchEvent};
+use watcher_types::{BODY_BYTES, EventError, Heartbeat, WatchEvent};
 
 /// Holds for all bytes.
 pub(crate) fn check(data: &[u8]) {

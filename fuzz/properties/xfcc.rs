@@ -3,8 +3,9 @@
 use http::{HeaderMap, HeaderValue};
 use rustls_pki_types::CertificateDer;
 
-use crate::forwarded::{TrustedHops, XFCC_BYTES, XFCC_HEADER, client_certificate, only_value};
-use crate::xfcc::{Element, parse};
+use crate::xfcc::{
+    Element, TrustedHops, XFCC_BYTES, XFCC_HEADER, client_certificate, only_value, parse,
+};
 
 /// Envoy's, and one more.
 const KEYS: [&str; 7] = ["By", "Hash", "Cert", "Subject", "URI", "DNS", "x"];

@@ -1,10 +1,8 @@
-//! The gateway's header, and the certificate in it: any bytes. The listener publishes neither, so their files are
-//! compiled here by themselves.
+//! The gateway's header, and the certificate in it: any bytes. The listener does not publish
+//! it, so its file is compiled here alone.
 #![no_main]
-#![expect(dead_code, reason = "the listener uses more of these files")]
+#![expect(dead_code, reason = "the listener uses more of this file")]
 
-#[path = "../../src/listener/forwarded.rs"]
-mod forwarded;
 #[path = "../properties/xfcc.rs"]
 mod property;
 #[path = "../../src/listener/xfcc.rs"]

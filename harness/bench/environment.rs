@@ -62,7 +62,11 @@ pub(crate) async fn run_pinned(options: &Options) -> anyhow::Result<Outcome> {
     let [system, load] = allowed_cores()?;
     let profile = profile(options.effort);
     images::binary(profile).await?;
-    images::build(profile, &["-p", "serve", "--example", "baseline"]).await?;
+    images::build(
+        profile,
+        &["-p", "rt-bootstrapper-serve", "--example", "baseline"],
+    )
+    .await?;
     let mut harness = std::env::current_exe()?;
     if !options.effort.quick {
         harness = workspace::target().join("release/harness");

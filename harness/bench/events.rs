@@ -5,6 +5,7 @@
 
 mod delivery;
 mod failures;
+mod floods;
 mod kcp;
 mod listener;
 mod watcher;
@@ -28,6 +29,8 @@ pub enum Part {
     Kills,
     /// Loss after an hour without KCP.
     Outage,
+    /// Latency and memory while hostile clients hold connections and incomplete requests.
+    Floods,
 }
 
 pub(crate) async fn measure(bench: &Bench, part: Part) -> anyhow::Result<Table> {
@@ -37,5 +40,6 @@ pub(crate) async fn measure(bench: &Bench, part: Part) -> anyhow::Result<Table> 
         Part::Listener => Box::pin(listener::measure(bench)).await,
         Part::Kills => Box::pin(failures::kills(bench)).await,
         Part::Outage => Box::pin(failures::outage(bench)).await,
+        Part::Floods => Box::pin(floods::measure(bench)).await,
     }
 }

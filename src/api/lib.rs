@@ -4,7 +4,6 @@
 
 pub mod bootstrapper;
 pub mod config;
-pub mod event;
 mod feature;
 pub mod json;
 pub mod names;

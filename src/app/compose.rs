@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use chassis::metrics::BuildInfo;
-use serve::{Limits, Options, TlsHandle};
+use serve::{Options, TlsHandle};
 
 /// A role is tens of microseconds of work at a time, or waits: more threads would only cost memory on large nodes.
 const THREADS: usize = 2;
@@ -23,18 +23,13 @@ const CONNECTION_AGE: Duration = Duration::from_mins(10);
 
 /// How an endpoint for the API server's admission reviews serves.
 fn admission_options(tls: TlsHandle, shutdown_delay_duration: Duration) -> Options {
-    Options {
-        limits: Limits {
-            age: Some(CONNECTION_AGE),
-            ..Limits::default()
-        },
-        linger: shutdown_delay_duration,
-        grace: GRACE,
-        // The API server dials the endpoint itself: no proxy in between could read another length.
-        refuse_ambiguous_length: false,
-        seed: fastrand::u64(..),
-        ..Options::new(tls)
-    }
+    let mut options = Options::tls(tls);
+    options.limits.age = Some(CONNECTION_AGE);
+    options.linger = shutdown_delay_duration;
+    options.grace = GRACE;
+    // The API server dials the endpoint itself: no proxy in between could read another end of a request.
+    options.strict_framing = false;
+    options
 }
 
 /// Version and source revision of this binary, for the metrics of every component.
@@ -63,9 +58,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn admission_connections_age_and_each_replica_spreads_them_anew() {
-        let options = || admission_options(TlsHandle::empty(), Duration::ZERO);
-        assert_eq!(options().limits.age, Some(Duration::from_mins(10)));
-        assert_ne!(options().seed, options().seed);
+    fn admission_connections_age() {
+        let options = admission_options(TlsHandle::empty(), Duration::ZERO);
+        assert_eq!(options.limits.age, Some(Duration::from_mins(10)));
     }
 }

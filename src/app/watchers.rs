@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use api::event::{EventError, PathSegment};
 use policy::change::{Field, Registration, ResourceRule, Watcher};
 use serde::Deserialize;
 use serde_json::Value;
+use watcher_types::{EventError, PathSegment};
 
 #[cfg(test)]
 mod tests;

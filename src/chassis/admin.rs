@@ -1,26 +1,32 @@
 //! The plain HTTP endpoints that a platform asks: `/healthz`, `/readyz` and `/metrics`.
 //!
-//! Health and metrics have a listener each, so that a NetworkPolicy can open one without the
-//! other and a crowd of scrapers cannot keep the kubelet out. Invariant: no answer waits for
-//! anything; a slow or silent client costs one of a few slots for at most a few seconds.
-//! Deliberately absent: TLS, profiling, and any endpoint that changes something.
+//! Health and metrics have a server each, so that a NetworkPolicy can open one without the
+//! other and many scrapers cannot keep the kubelet out. Invariant: no answer waits for
+//! anything, and at the connection limit a slow or silent client is evicted by the next one.
 
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use tokio::net::TcpListener;
+use serve::{BoundServer, Options};
 use tokio_util::sync::CancellationToken;
 
-use crate::listen::{ListenError, everywhere, listen};
+use crate::listen::{ListenError, bind_server, everywhere};
 use crate::metrics::{CONTENT_TYPE, Metrics};
 use crate::readiness::Readiness;
 
-mod serve;
+/// Far above two probes and a few scrapers, far below what memory would notice.
+const CONNECTIONS: usize = 32;
+
+/// The usual scrape timeout.
+const RESPONSE: Duration = Duration::from_secs(10);
+
+/// How long responses in flight may take once the end has been asked for.
+const GRACE: Duration = Duration::from_secs(1);
 
 /// Where to listen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,8 +51,8 @@ impl Default for AdminOptions {
 /// Both endpoints, bound and not yet answering.
 #[derive(Debug)]
 pub struct Admin {
-    health: (TcpListener, Router),
-    metrics: (TcpListener, Router),
+    health: (BoundServer, Router),
+    metrics: (BoundServer, Router),
 }
 
 impl Admin {
@@ -60,24 +66,26 @@ impl Admin {
         metrics: Arc<Metrics>,
     ) -> Result<Self, ListenError> {
         Ok(Self {
-            health: (listen(options.health, "health")?, health_router(readiness)),
-            metrics: (listen(options.metrics, "metrics")?, metrics_router(metrics)),
+            health: (
+                bind_server(options.health, "health", server_options())?,
+                health_router(readiness),
+            ),
+            metrics: (
+                bind_server(options.metrics, "metrics", server_options())?,
+                metrics_router(metrics),
+            ),
         })
     }
 
     /// Where health is answered, after port 0 became a real one.
-    ///
-    /// # Errors
-    /// When the operating system does not say.
-    pub fn health_address(&self) -> io::Result<SocketAddr> {
+    #[must_use]
+    pub fn health_address(&self) -> SocketAddr {
         self.health.0.local_addr()
     }
 
     /// Where metrics are answered, after port 0 became a real one.
-    ///
-    /// # Errors
-    /// When the operating system does not say.
-    pub fn metrics_address(&self) -> io::Result<SocketAddr> {
+    #[must_use]
+    pub fn metrics_address(&self) -> SocketAddr {
         self.metrics.0.local_addr()
     }
 
@@ -85,11 +93,27 @@ impl Admin {
     /// drain: the kubelet and the scraper should see the process until it ends.
     pub async fn run(self, end: CancellationToken) {
         let Self { health, metrics } = self;
-        tokio::join!(
-            serve::serve(health.0, health.1, &end),
-            serve::serve(metrics.0, metrics.1, &end),
+        // Responses that are aborted at the end of the grace are aborted by the end of the process anyway.
+        let _aborted = tokio::join!(
+            health.0.run(health.1, end.clone()),
+            metrics.0.run(metrics.1, end),
         );
     }
+}
+
+/// One request a connection: kept-alive ones would only take the place of others.
+fn server_options() -> Options {
+    let mut options = Options::plain();
+    options.limits.connections = CONNECTIONS;
+    options.limits.header_bytes = 8 * 1024;
+    options.limits.body_bytes = 0;
+    options.limits.bodies_bytes = 0;
+    options.limits.answer = RESPONSE;
+    options.limits.idle = RESPONSE;
+    options.limits.age = Some(Duration::ZERO);
+    options.linger = Duration::ZERO;
+    options.grace = GRACE;
+    options
 }
 
 /// `/healthz` answers 200 while the process runs; `/readyz` answers 200 or 503 with one line a

@@ -8,6 +8,7 @@
 pub mod admin;
 pub mod backoff;
 pub mod client;
+pub mod files;
 pub mod lease;
 pub mod listen;
 pub mod metrics;

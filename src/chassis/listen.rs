@@ -7,6 +7,7 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use rustix::io::Errno;
+use serve::{BoundServer, Options, Server};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 
@@ -35,8 +36,24 @@ pub fn everywhere(port: u16) -> SocketAddr {
 ///
 /// # Errors
 /// The address is in use, does not belong to this host, or is not permitted.
-pub fn listen(address: SocketAddr, purpose: &'static str) -> Result<TcpListener, ListenError> {
+fn listen(address: SocketAddr, purpose: &'static str) -> Result<TcpListener, ListenError> {
     listen_with(address, open).map_err(|source| ListenError {
+        address,
+        purpose,
+        source,
+    })
+}
+
+/// Listens on an address with a server; `purpose` is for the error's text.
+///
+/// # Errors
+/// The address is in use, does not belong to this host, or is not permitted.
+pub fn bind_server(
+    address: SocketAddr,
+    purpose: &'static str,
+    options: Options,
+) -> Result<BoundServer, ListenError> {
+    Server::on(listen(address, purpose)?, options).map_err(|source| ListenError {
         address,
         purpose,
         source,

@@ -7,8 +7,6 @@
 //!
 //! The condition is not ready until the first complete list has arrived. From then on a failing
 //! watch is a remark only: the last known state still serves.
-//!
-//! Deliberately absent: a store, filtering, and any merging of watches.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -20,10 +18,13 @@ use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 use tokio::time::{sleep, timeout};
 
+pub use self::object::watch_object;
 use crate::backoff::Backoff;
 use crate::client::STREAM_HEAD;
 use crate::readiness::Condition;
 use crate::telemetry::error_chain;
+
+mod object;
 
 /// After a retry that met no error for this long, a watch on which simply nothing happens is
 /// taken to work again: a failing attempt would have said so within [`STREAM_HEAD`].

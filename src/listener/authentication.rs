@@ -1,96 +1,213 @@
-//! From a request to the runtime that sent it, in steps of which each may refuse.
+//! From a request to the runtime that sent it: the forwarded certificate, its check, and the operator's verifier.
 //!
-//! Invariant: unless the operator says [`Authentication::None`], no event has a runtime id that a certificate of the
-//! authorities in force does not carry. Deliberately absent: HTTP answers (`answer` maps each refusal).
+//! Invariant: except with [`Authentication::Disabled`], each runtime ID comes from a certificate that a trusted CA has signed
+//! and that is valid now; a verifier never gets another one. A rejection is a response (4xx), never a silent drop.
 
+use std::borrow::Cow;
+use std::error::Error as StdError;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use api::event::WatchEvent;
+use futures::FutureExt as _;
+use futures::future::{self, BoxFuture};
 use http::HeaderMap;
-use rustls_pki_types::CertificateDer;
 use tokio::time::timeout;
+use watcher_types::WatchEvent;
 
-use crate::answer::Refused;
-use crate::authorities::Authorities;
-use crate::certificate::{ClientCertificate, RuntimeId};
-use crate::forwarded::{self, ForwardedError, Print, TrustedHops};
-use crate::verifier::{Claim, Refusal, Verifier};
+use crate::certificate::{ClientCertificate, RuntimeId, TrustAnchors};
+use crate::rejection::Rejection;
+use crate::xfcc::{self, HeaderFingerprint, TrustedHops};
 
-/// Whether senders are told apart.
+/// How senders are authenticated.
 #[derive(Clone)]
+#[non_exhaustive]
 pub enum Authentication {
     /// By the certificate that the gateway forwards.
     Certificate(CertificateCheck),
-    /// Not at all: whoever reaches the port is believed, events carry no runtime id, and there are no heartbeats.
-    /// For tests, and where something in front of the listener decides.
-    None,
+    /// Not at all: every request that reaches the port is accepted as one of the runtime `runtime_id`, and there are no
+    /// heartbeats. For tests.
+    Disabled {
+        /// The runtime to which all events are attributed.
+        runtime_id: RuntimeId,
+    },
 }
 
-/// How a forwarded certificate is checked.
+impl From<CertificateCheck> for Authentication {
+    fn from(check: CertificateCheck) -> Self {
+        Self::Certificate(check)
+    }
+}
+
+/// How a forwarded certificate is checked: [`CertificateCheck::new`], then fields that differ from the defaults.
 #[derive(Clone)]
+#[non_exhaustive]
 pub struct CertificateCheck {
-    /// Who signs the fleet's certificates.
-    pub authorities: Authorities,
+    /// The CAs that sign the fleet's certificates.
+    pub trust_anchors: TrustAnchors,
     /// How many proxies write into the header.
     pub trusted_hops: TrustedHops,
-    /// Who may send, of those whose certificate holds.
+    /// Which clients with a valid certificate may send.
     pub verifier: Arc<dyn Verifier>,
-    /// How long [`verifier`](Self::verifier) may take before the request is answered 503. Default 5 s.
-    pub patience: Duration,
-    /// What time it is, for the dates of certificates. Default: the system's clock.
+    /// Timeout of [`verifier`](Self::verifier), after which the request is answered 503. Default 5 s.
+    pub verifier_timeout: Duration,
+    /// The time that the dates of certificates are compared with. Default: the system's clock.
     pub clock: fn() -> SystemTime,
 }
 
 impl CertificateCheck {
     /// The defaults: the gateway alone writes into the header.
     #[must_use]
-    pub fn new(authorities: Authorities, verifier: impl Verifier) -> Self {
+    pub fn new(trust_anchors: TrustAnchors, verifier: impl Verifier) -> Self {
         Self {
-            authorities,
+            trust_anchors,
             trusted_hops: TrustedHops::None,
             verifier: Arc::new(verifier),
-            patience: Duration::from_secs(5),
+            verifier_timeout: Duration::from_secs(5),
             clock: SystemTime::now,
         }
     }
 
     /// The sender's certificate, if chain, dates and usage hold.
-    pub(crate) fn client(&self, headers: &HeaderMap) -> Result<Arc<ClientCertificate>, Refused> {
+    pub(crate) fn client(&self, headers: &HeaderMap) -> Result<Arc<ClientCertificate>, Rejection> {
         let (hops, now) = (&self.trusted_hops, (self.clock)());
-        let value = forwarded::only_value(headers).map_err(Refused::Forwarded)?;
-        let (print, authorities) = (Print::of(value, hops), self.authorities.in_force());
-        if let Some(client) = authorities.known(&print, now) {
+        let value = xfcc::only_value(headers)?;
+        let header = HeaderFingerprint::of(value, hops);
+        let bundle = self.trust_anchors.bundle();
+        if let Some(client) = bundle.cached(&header, now) {
             return Ok(client);
         }
-        let der = forwarded::client_certificate(value, hops).map_err(|error| match error {
-            ForwardedError::NotTheGateway => Refused::NotTheGateway,
-            other => Refused::Forwarded(other),
-        })?;
-        let client = ClientCertificate::read(der).map_err(Refused::Malformed)?;
-        authorities
-            .verify(print, client, now)
-            .map_err(Refused::Chain)
+        let der = xfcc::client_certificate(value, hops)?;
+        let client = ClientCertificate::read(der)?;
+        Ok(bundle.verify(header, client, now)?)
     }
 
-    /// The runtime that the sender may speak for.
+    /// The client that a header names, whether or not its certificate holds.
+    pub(crate) fn claimed(&self, headers: &HeaderMap) -> Option<Arc<ClientCertificate>> {
+        let value = xfcc::only_value(headers).ok()?;
+        let header = HeaderFingerprint::of(value, &self.trusted_hops);
+        let cached = self.trust_anchors.bundle().cached(&header, (self.clock)());
+        cached.or_else(|| {
+            let der = xfcc::client_certificate(value, &self.trusted_hops).ok()?;
+            ClientCertificate::read(der).ok().map(Arc::new)
+        })
+    }
+
+    /// The runtime that the sender may send for.
     pub(crate) async fn runtime(
         &self,
-        client: &ClientCertificate,
-        event: Option<&WatchEvent>,
-    ) -> Result<RuntimeId, Refused> {
-        let claim = Claim { client, event };
-        timeout(self.patience, self.verifier.verify(claim))
+        certificate: Arc<ClientCertificate>,
+        event: Option<Arc<WatchEvent>>,
+    ) -> Result<RuntimeId, Rejection> {
+        let identity = ClientIdentity { certificate, event };
+        timeout(self.verifier_timeout, self.verifier.verify(identity))
             .await
-            .unwrap_or_else(|late| Err(Refusal::Unavailable(late.into())))
-            .map_err(Refused::Verifier)
+            .unwrap_or_else(|late| Err(VerifyError::Unavailable(late.into())))
+            .map_err(Rejection::Verifier)
     }
 }
 
-/// Checks that the TLS peer is the gateway: one of the leaf's alternative names is `name`.
-pub(crate) fn is_gateway(leaf: &CertificateDer<'static>, name: &str) -> bool {
-    ClientCertificate::read(leaf.clone())
-        .is_ok_and(|peer| peer.alternative_names().iter().any(|it| it == name))
+/// What a [`Verifier`] gets.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ClientIdentity {
+    /// The sender's certificate; chain, dates and usage hold.
+    pub certificate: Arc<ClientCertificate>,
+    /// The event that it sends; `None` for a heartbeat.
+    pub event: Option<Arc<WatchEvent>>,
+}
+
+/// Why a client is not accepted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum VerifyError {
+    /// The certificate names no runtime. Answered 400, as in the public listener.
+    #[error("common name of the client certificate: not a valid runtime ID")]
+    NoRuntimeId,
+    /// The sender is known and not allowed. Answered 403. The text is sent to the sender.
+    #[error("{0}")]
+    Denied(Cow<'static, str>),
+    /// The verifier has no result at the moment. Answered 503 with `Retry-After`; the source is only logged.
+    #[error("client cannot be verified at the moment")]
+    Unavailable(#[source] Box<dyn StdError + Send + Sync>),
+}
+
+/// Decides whether a client is accepted, and which runtime it belongs to. Also each closure
+/// `Fn(ClientIdentity) -> impl Future<Output = Result<RuntimeId, VerifyError>>`.
+pub trait Verifier: Send + Sync + 'static {
+    /// The runtime of the client. After [`CertificateCheck::verifier_timeout`] the request is answered 503.
+    fn verify(&self, identity: ClientIdentity) -> BoxFuture<'_, Result<RuntimeId, VerifyError>>;
+}
+
+impl<F, R> Verifier for F
+where
+    F: Fn(ClientIdentity) -> R + Send + Sync + 'static,
+    R: Future<Output = Result<RuntimeId, VerifyError>> + Send + 'static,
+{
+    fn verify(&self, identity: ClientIdentity) -> BoxFuture<'_, Result<RuntimeId, VerifyError>> {
+        self(identity).boxed()
+    }
+}
+
+/// Accepts each certificate of the fleet's CA; its common name is the runtime ID.
+#[derive(Clone, Copy, Debug)]
+pub struct RuntimeIdFromCommonName;
+
+impl Verifier for RuntimeIdFromCommonName {
+    fn verify(&self, identity: ClientIdentity) -> BoxFuture<'_, Result<RuntimeId, VerifyError>> {
+        future::ready(runtime_id(&identity.certificate)).boxed()
+    }
+}
+
+/// Where [`SanPinning`] looks up the domain of a runtime.
+pub trait SkrDomainLookup: Send + Sync + 'static {
+    /// The annotation `skr-domain` of the Kyma of `runtime`; `None` if there is no such Kyma or it has no domain.
+    ///
+    /// # Errors
+    /// The domain is not known at the moment.
+    fn skr_domain<'a>(
+        &'a self,
+        runtime: &'a RuntimeId,
+    ) -> BoxFuture<'a, Result<Option<String>, Box<dyn StdError + Send + Sync>>>;
+}
+
+/// Accepts a certificate whose runtime has a Kyma, and which has that Kyma's `skr-domain` among its subject alternative
+/// names. So a certificate is valid for one runtime only, and not after its Kyma is deleted.
+#[derive(Clone, Debug)]
+pub struct SanPinning<L>(L);
+
+impl<L: SkrDomainLookup> SanPinning<L> {
+    /// Compares with the domains of `lookup`.
+    pub fn new(lookup: L) -> Self {
+        Self(lookup)
+    }
+
+    async fn runtime(&self, client: &ClientCertificate) -> Result<RuntimeId, VerifyError> {
+        let runtime = runtime_id(client)?;
+        let domain = self.0.skr_domain(&runtime).await;
+        let domain = domain
+            .map_err(VerifyError::Unavailable)?
+            .ok_or(VerifyError::Denied("the runtime is not known".into()))?;
+        // DNS names are case-insensitive.
+        let pinned = |name: &String| name.eq_ignore_ascii_case(&domain);
+        if client.alternative_names().iter().any(pinned) {
+            return Ok(runtime);
+        }
+        let text = "the client certificate is not for the runtime's domain";
+        Err(VerifyError::Denied(text.into()))
+    }
+}
+
+impl<L: SkrDomainLookup> Verifier for SanPinning<L> {
+    fn verify(&self, identity: ClientIdentity) -> BoxFuture<'_, Result<RuntimeId, VerifyError>> {
+        async move { self.runtime(&identity.certificate).await }.boxed()
+    }
+}
+
+fn runtime_id(client: &ClientCertificate) -> Result<RuntimeId, VerifyError> {
+    client
+        .common_name()
+        .and_then(RuntimeId::parse)
+        .ok_or(VerifyError::NoRuntimeId)
 }
 
 #[cfg(test)]

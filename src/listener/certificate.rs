@@ -1,27 +1,40 @@
-//! A client certificate as verifiers see it.
+//! A client certificate as verifiers see it, and the CAs by which it is checked.
 //!
-//! Invariant: a [`ClientCertificate`] is well-formed X.509 without trailing bytes. That its chain, dates and usage hold
-//! is promised where a verifier gets it, not by the type alone.
+//! Invariant: a certificate passes only if its chain ends at a CA that is trusted now, its dates hold, and its usages allow
+//! client authentication, by rustls-webpki. There are no intermediate certificates (the fleet's PKI has one level). Clients that
+//! have passed are cached together with the bundle under which they passed, so a removed CA counts no more from the next
+//! request on; dates are checked at every request.
 
+use std::collections::HashMap;
+use std::error::Error as StdError;
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::ops::RangeInclusive;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
 
-use rustls_pki_types::CertificateDer;
+use arc_swap::ArcSwap;
+use rustls_pki_types::pem::PemObject as _;
+use rustls_pki_types::{CertificateDer, TrustAnchor, UnixTime};
+use webpki::{ALL_VERIFICATION_ALGS, EndEntityCert, KeyUsage, anchor_from_trusted_cert};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::parse_x509_certificate;
 
-/// Longest runtime id, in bytes; theirs are UUIDs.
+use crate::xfcc::HeaderFingerprint;
+
+/// Longest runtime ID, in bytes; those of Kyma are UUIDs.
 const RUNTIME_ID_BYTES: usize = 128;
 
-/// Which runtime sent something.
+/// Clients that are cached: two certificates for each of 10,000 runtimes, about two kilobytes each. In a full cache a new
+/// client takes the place of any other.
+const CACHED_CLIENTS: usize = 20_000;
+
+/// The ID of a runtime.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RuntimeId(Arc<str>);
 
 impl RuntimeId {
-    /// Takes `text` as a runtime id: 1 to 128 bytes without control characters.
+    /// Parses a runtime ID: 1 to 128 bytes without control characters.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let bounded = (1..=RUNTIME_ID_BYTES).contains(&text.len());
@@ -41,39 +54,50 @@ impl fmt::Display for RuntimeId {
     }
 }
 
-/// What a client's certificate says about it.
+/// A parsed client certificate: well-formed X.509 without trailing bytes. Verifiers get only those whose chain, dates and
+/// usages hold.
 #[derive(Clone, Debug)]
 pub struct ClientCertificate {
     der: CertificateDer<'static>,
     common_name: Option<String>,
     alternative_names: Vec<String>,
+    /// Whether the key may sign a handshake: no key usage is given, or digital signatures are in it.
     may_sign: bool,
-    /// Seconds since 1970, of the first moment and the last.
+    /// Start and end of its validity, in seconds since 1970.
     dates: (i64, i64),
 }
 
-/// The bytes are no certificate, or one that says a thing twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("certificate: not valid X.509")]
-pub(crate) struct Malformed;
+/// Why a certificate is rejected.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CertificateError {
+    #[error("certificate: not valid X.509")]
+    Malformed,
+    #[error("certificate not issued for clients by a trusted CA, or not valid now")]
+    Chain(#[source] webpki::Error),
+    #[error("key usage of the certificate excludes signatures")]
+    Usage,
+}
+
+/// A CA bundle that cannot be used: not PEM, a certificate that cannot be a CA, or no certificate.
+#[derive(Debug, thiserror::Error)]
+#[error("CA bundle: not usable")]
+pub struct TrustAnchorsError(#[source] pub(crate) Box<dyn StdError + Send + Sync>);
 
 impl ClientCertificate {
-    pub(crate) fn read(der: CertificateDer<'static>) -> Result<Self, Malformed> {
-        let (behind, parsed) = parse_x509_certificate(&der).map_err(|_| Malformed)?;
+    pub(crate) fn read(der: CertificateDer<'static>) -> Result<Self, CertificateError> {
+        let (behind, parsed) =
+            parse_x509_certificate(&der).map_err(|_| CertificateError::Malformed)?;
         if !behind.is_empty() {
-            return Err(Malformed);
+            return Err(CertificateError::Malformed);
         }
         let alternative_names = alternative_names(&parsed)?;
         let may_sign = parsed
             .key_usage()
-            .map_err(|_| Malformed)?
+            .map_err(|_| CertificateError::Malformed)?
             .is_none_or(|usage| usage.value.digital_signature());
         let common_name = common_name(&parsed);
-        let validity = parsed.validity();
-        let dates = (
-            validity.not_before.timestamp(),
-            validity.not_after.timestamp(),
-        );
+        let dates = parsed.validity();
+        let dates = (dates.not_before.timestamp(), dates.not_after.timestamp());
         Ok(Self {
             der,
             common_name,
@@ -100,16 +124,6 @@ impl ClientCertificate {
     pub fn der(&self) -> &CertificateDer<'static> {
         &self.der
     }
-
-    /// When it holds, in seconds since 1970.
-    pub(crate) fn dates(&self) -> RangeInclusive<i64> {
-        self.dates.0..=self.dates.1
-    }
-
-    /// Whether the key may sign a handshake: no key usage is given, or digital signatures are in it.
-    pub(crate) fn may_sign(&self) -> bool {
-        self.may_sign
-    }
 }
 
 fn common_name(certificate: &X509Certificate<'_>) -> Option<String> {
@@ -118,10 +132,10 @@ fn common_name(certificate: &X509Certificate<'_>) -> Option<String> {
     (names.next().is_none() && !name.is_empty()).then(|| name.to_owned())
 }
 
-fn alternative_names(certificate: &X509Certificate<'_>) -> Result<Vec<String>, Malformed> {
+fn alternative_names(certificate: &X509Certificate<'_>) -> Result<Vec<String>, CertificateError> {
     let extension = certificate
         .subject_alternative_name()
-        .map_err(|_| Malformed)?;
+        .map_err(|_| CertificateError::Malformed)?;
     let names = extension.map_or(&[][..], |extension| &extension.value.general_names);
     Ok(names.iter().filter_map(text).collect())
 }
@@ -136,6 +150,129 @@ fn text(name: &GeneralName<'_>) -> Option<String> {
         }
         _ => None,
     }
+}
+
+/// The certificate authorities that sign the fleet's certificates. Clones share them.
+#[derive(Clone, Debug)]
+pub struct TrustAnchors(Arc<ArcSwap<TrustBundle>>);
+
+impl TrustAnchors {
+    /// Reads a PEM bundle; during a rotation it contains the old and the new CA.
+    ///
+    /// # Errors
+    /// The bundle cannot be used.
+    pub fn from_pem(bundle: &[u8]) -> Result<Self, TrustAnchorsError> {
+        let bundle = TrustBundle::from_pem(bundle).map_err(TrustAnchorsError)?;
+        Ok(Self(Arc::new(ArcSwap::from_pointee(bundle))))
+    }
+
+    /// Replaces the bundle, from the next request on.
+    ///
+    /// # Errors
+    /// As [`TrustAnchors::from_pem`]; the old bundle then stays active.
+    pub fn replace(&self, bundle: &[u8]) -> Result<(), TrustAnchorsError> {
+        let bundle = TrustBundle::from_pem(bundle).map_err(TrustAnchorsError)?;
+        self.0.store(Arc::new(bundle));
+        Ok(())
+    }
+
+    /// The bundle for one request, whose header is looked up and verified under the same one.
+    pub(crate) fn bundle(&self) -> Arc<TrustBundle> {
+        self.0.load_full()
+    }
+}
+
+/// One CA bundle, with the clients that were verified against it.
+pub(crate) struct TrustBundle {
+    anchors: Vec<TrustAnchor<'static>>,
+    cache: Mutex<VerificationCache>,
+}
+
+#[derive(Default)]
+struct VerificationCache {
+    clients: HashMap<HeaderFingerprint, Arc<ClientCertificate>>,
+    /// The keys of `clients`, in any order.
+    headers: Vec<HeaderFingerprint>,
+}
+
+impl VerificationCache {
+    fn insert(&mut self, header: HeaderFingerprint, client: Arc<ClientCertificate>) {
+        if self.clients.insert(header, client).is_some() {
+            return;
+        }
+        if self.headers.len() < CACHED_CLIENTS {
+            self.headers.push(header);
+            return;
+        }
+        // A hash is as good as a random number.
+        let [a, b, c, d, ..] = header.0;
+        let at = u32::from_le_bytes([a, b, c, d]) as usize % CACHED_CLIENTS;
+        let evicted = std::mem::replace(&mut self.headers[at], header);
+        self.clients.remove(&evicted);
+    }
+}
+
+impl TrustBundle {
+    fn from_pem(bundle: &[u8]) -> Result<Self, Box<dyn StdError + Send + Sync>> {
+        let mut anchors = Vec::new();
+        for certificate in CertificateDer::pem_slice_iter(bundle) {
+            anchors.push(anchor_from_trusted_cert(&certificate?)?.to_owned());
+        }
+        if anchors.is_empty() {
+            return Err("no certificate".into());
+        }
+        let cache = Mutex::default();
+        Ok(Self { anchors, cache })
+    }
+
+    /// The client of a header that was verified before, if its dates hold now.
+    pub(crate) fn cached(
+        &self,
+        header: &HeaderFingerprint,
+        now: SystemTime,
+    ) -> Option<Arc<ClientCertificate>> {
+        let now = i64::try_from(since_1970(now).as_secs()).unwrap_or(i64::MAX);
+        let client = self.cache().clients.get(header).cloned();
+        client.filter(|client| (client.dates.0..=client.dates.1).contains(&now))
+    }
+
+    /// Verifies a client, and caches it by its header.
+    pub(crate) fn verify(
+        &self,
+        header: HeaderFingerprint,
+        client: ClientCertificate,
+        now: SystemTime,
+    ) -> Result<Arc<ClientCertificate>, CertificateError> {
+        if !client.may_sign {
+            return Err(CertificateError::Usage);
+        }
+        let now = UnixTime::since_unix_epoch(since_1970(now));
+        let leaf = EndEntityCert::try_from(&client.der).map_err(CertificateError::Chain)?;
+        let (algorithms, usage) = (ALL_VERIFICATION_ALGS, KeyUsage::client_auth());
+        leaf.verify_for_usage(algorithms, &self.anchors, &[], now, usage, None, None)
+            .map_err(CertificateError::Chain)?;
+        let client = Arc::new(client);
+        self.cache().insert(header, Arc::clone(&client));
+        Ok(client)
+    }
+
+    fn cache(&self) -> MutexGuard<'_, VerificationCache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for TrustBundle {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("TrustBundle")
+            .finish_non_exhaustive()
+    }
+}
+
+/// A clock before 1970 is wrong; no certificate is valid at 1970.
+fn since_1970(now: SystemTime) -> Duration {
+    now.duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -1,59 +1,61 @@
-//! The HTTP face: two paths, and what happens to a request on them, in order.
+//! The two paths of the listener, and the steps of a request on them.
 //!
-//! Invariant: who the sender is comes before what it sends, so no unauthenticated body is read; and every wait on
-//! the way to the answer has an end.
-//! Deliberately absent: sockets and TLS; contract versions other than `v2`, which are not found.
+//! Invariant: the sender is authenticated before its body is read, and every wait has a timeout.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::event::{
-    BODY_BYTES, BOOT_ID_HEADER, BootId, EventError, Heartbeat, PathSegment, SEQUENCE_HEADER,
-    WatchEvent, event_path, heartbeat_path,
-};
 use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
-use axum::middleware::{self, Next};
+use axum::middleware;
 use axum::response::Response;
 use axum::routing::post;
 use axum::{BoxError, Router};
 use http::header::CONNECTION;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue};
+use http::{HeaderMap, HeaderValue, StatusCode};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use hyper::body::Body as _;
-use serve::PeerCertificates;
-use tokio::time::timeout;
+use tokio::time::{MissedTickBehavior, timeout};
+use watcher_types::{
+    BODY_BYTES, BOOT_ID_HEADER, BootId, EventError, Heartbeat, PathSegment, SEQUENCE_HEADER,
+    WatchEvent, event_path, heartbeat_path,
+};
 
-use crate::answer::Refused;
-use crate::authentication::{Authentication, CertificateCheck, is_gateway};
-use crate::certificate::ClientCertificate;
-use crate::forwarded::XFCC_HEADER;
+use crate::authentication::{Authentication, CertificateCheck};
+use crate::certificate::{ClientCertificate, RuntimeId};
 use crate::liveness::Liveness;
+#[cfg(feature = "metrics")]
 use crate::metrics::Metrics;
-use crate::queue::{Event, Offer, Sender};
+use crate::queue::{EnqueueResult, Event, Notification, Sender};
+use crate::rejection::{Rejection, RejectionLog};
+use crate::xfcc::XFCC_HEADER;
 
 /// What all headers but the forwarded certificate may take together, names included.
 const HEADER_BYTES: usize = 32 * 1024;
 
-/// From the end of the header to the end of the body.
-const BODY_PATIENCE: Duration = Duration::from_secs(10);
+/// From the end of the header to the end of the body, at a gateway that is far away.
+pub(crate) const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What the requests of one listener share.
 pub(crate) struct Endpoint {
     pub(crate) authentication: Authentication,
-    /// The TLS peer's name, where peers have one.
+    /// The name that a TLS peer must have.
+    #[cfg(feature = "tls")]
     pub(crate) gateway: Option<String>,
     pub(crate) queue: Sender,
     pub(crate) liveness: Liveness,
+    #[cfg(feature = "metrics")]
     pub(crate) metrics: Metrics,
+    pub(crate) log: RejectionLog,
     pub(crate) retry_after: HeaderValue,
 }
 
-/// A sender whose certificate holds, and who judges it.
-struct Sent<'a> {
-    check: &'a CertificateCheck,
-    client: Arc<ClientCertificate>,
+/// An authenticated sender.
+enum Peer<'a> {
+    Client(&'a CertificateCheck, Arc<ClientCertificate>),
+    Anyone(&'a RuntimeId),
 }
 
 /// The paths of `component`.
@@ -61,28 +63,20 @@ pub(crate) fn router(endpoint: Arc<Endpoint>, component: &PathSegment) -> Router
     let v2 = PathSegment::V2;
     let mut routes = Router::new().route(&event_path(&v2, component), post(event));
     if matches!(endpoint.authentication, Authentication::Certificate(_)) {
-        // Without an identity there is nobody to whom a heartbeat belongs; 404 tells the watcher to stop.
+        // 404 tells watchers to stop heartbeats.
         routes = routes.route(&heartbeat_path(&v2, component), post(heartbeat));
     }
+    #[cfg(feature = "metrics")]
+    let routes = endpoint.metrics.measure(routes);
     routes
-        .route_layer(middleware::from_fn_with_state(
-            Arc::clone(&endpoint),
-            measure,
-        ))
-        .layer(middleware::map_response(close_after_refusal))
+        .layer(middleware::map_response(close_after_rejection))
         .with_state(endpoint)
 }
 
-async fn measure(State(endpoint): State<Arc<Endpoint>>, request: Request, next: Next) -> Response {
-    let measured = endpoint.metrics.begin();
-    let response = next.run(request).await;
-    measured.answered(response.status());
-    response
-}
-
-/// Whoever sent something wrong has perhaps sent more; its next request begins on a clean connection.
-async fn close_after_refusal(mut response: Response) -> Response {
-    if response.status().is_client_error() {
+/// A client that sent something wrong may have sent more: its next request starts on a new connection.
+async fn close_after_rejection(mut response: Response) -> Response {
+    let status = response.status();
+    if status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS {
         let close = HeaderValue::from_static("close");
         response.headers_mut().insert(CONNECTION, close);
     }
@@ -90,118 +84,133 @@ async fn close_after_refusal(mut response: Response) -> Response {
 }
 
 async fn event(State(endpoint): State<Arc<Endpoint>>, request: Request) -> Response {
-    let path = request.uri().path().to_owned();
-    let outcome = endpoint.accept_event(request).await;
-    endpoint.answer(&path, outcome)
+    let (head, body) = request.into_parts();
+    let result = endpoint.accept_event(&head, body).await;
+    endpoint.respond(&head, result)
 }
 
 async fn heartbeat(State(endpoint): State<Arc<Endpoint>>, request: Request) -> Response {
-    let path = request.uri().path().to_owned();
-    let outcome = endpoint.accept_heartbeat(request).await;
-    endpoint.answer(&path, outcome)
+    let (head, body) = request.into_parts();
+    let result = endpoint.accept_heartbeat(&head, body).await;
+    endpoint.respond(&head, result)
 }
 
 impl Endpoint {
-    async fn accept_event(&self, request: Request) -> Result<(), Refused> {
-        let (head, body) = request.into_parts();
-        let sent = self.sender(&head)?;
-        let event = WatchEvent::parse(&read(body).await?).map_err(Refused::Body)?;
-        let runtime_id = match &sent {
-            Some(sent) => Some(sent.check.runtime(&sent.client, Some(&event)).await?),
-            None => None,
+    /// Checks liveness from time to time.
+    pub(crate) async fn keep_checking(&self) -> Infallible {
+        let mut ticks = tokio::time::interval(self.liveness.check_interval());
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            self.liveness.check(&self.queue);
+        }
+    }
+
+    async fn accept_event(&self, head: &Parts, body: Body) -> Result<(), Rejection> {
+        let peer = self.peer(head)?;
+        let event = WatchEvent::parse(&read(body).await?).map_err(Rejection::Body)?;
+        let event = Arc::new(event);
+        let (runtime_id, has_watcher) = match peer {
+            Peer::Client(check, client) => {
+                let runtime = check.runtime(client, Some(Arc::clone(&event)));
+                (runtime.await?, true)
+            }
+            Peer::Anyone(runtime_id) => (runtime_id.clone(), false),
         };
         let WatchEvent {
             watched,
             watched_gvk,
-        } = event;
-        self.enqueue(Event {
+        } = Arc::unwrap_or_clone(event);
+        let result = self.queue.enqueue(Notification::Changed(Event {
             runtime_id: runtime_id.clone(),
             watched,
             watched_gvk,
-        })?;
-        if let Some(runtime_id) = runtime_id {
+        }));
+        #[cfg(feature = "metrics")]
+        self.metrics.enqueued(result);
+        accepted(result)?;
+        if has_watcher {
             self.liveness.event(&runtime_id, number(&head.headers));
         }
         Ok(())
     }
 
-    async fn accept_heartbeat(&self, request: Request) -> Result<(), Refused> {
-        let (head, body) = request.into_parts();
-        let sent = self.sender(&head)?;
-        let heartbeat = Heartbeat::parse(&read(body).await?).map_err(Refused::Body)?;
-        if let Some(Sent { check, client }) = sent {
-            let runtime_id = check.runtime(&client, None).await?;
-            self.liveness.heartbeat(&runtime_id, heartbeat);
-        }
-        Ok(())
+    async fn accept_heartbeat(&self, head: &Parts, body: Body) -> Result<(), Rejection> {
+        let peer = self.peer(head)?;
+        let heartbeat = Heartbeat::parse(&read(body).await?).map_err(Rejection::Body)?;
+        let Peer::Client(check, client) = peer else {
+            return Ok(());
+        };
+        let runtime_id = check.runtime(client, None).await?;
+        let result = self.liveness.heartbeat(&runtime_id, heartbeat, &self.queue);
+        accepted(result)
     }
 
-    /// Who sent the request; `None` if nobody asks.
-    fn sender(&self, head: &Parts) -> Result<Option<Sent<'_>>, Refused> {
+    fn peer(&self, head: &Parts) -> Result<Peer<'_>, Rejection> {
         if header_bytes(&head.headers) > HEADER_BYTES {
-            return Err(Refused::HeaderTooLarge);
+            return Err(Rejection::HeaderTooLarge);
         }
-        if let Some(gateway) = &self.gateway {
-            let peer = head.extensions.get::<PeerCertificates>();
-            let leaf = peer.and_then(|PeerCertificates(chain)| chain.first());
-            if !leaf.is_some_and(|leaf| is_gateway(leaf, gateway)) {
-                return Err(Refused::NotTheGateway);
-            }
+        #[cfg(feature = "tls")]
+        if let Some(gateway) = &self.gateway
+            && !crate::tls::is_gateway(head, gateway)
+        {
+            return Err(Rejection::NotTheGateway);
         }
         match &self.authentication {
-            Authentication::None => Ok(None),
             Authentication::Certificate(check) => {
-                let client = check.client(&head.headers)?;
-                Ok(Some(Sent { check, client }))
+                Ok(Peer::Client(check, check.client(&head.headers)?))
             }
+            Authentication::Disabled { runtime_id } => Ok(Peer::Anyone(runtime_id)),
         }
     }
 
-    fn enqueue(&self, event: Event) -> Result<(), Refused> {
-        let offer = self.queue.offer(event);
-        let metrics = &self.metrics;
-        match offer {
-            Offer::Accepted => metrics.accepted.inc(),
-            Offer::Coalesced => metrics.coalesced.inc(),
-            Offer::Full | Offer::Abandoned => metrics.turned_away.inc(),
-        };
-        match offer {
-            Offer::Accepted | Offer::Coalesced => Ok(()),
-            Offer::Full => Err(Refused::QueueFull),
-            Offer::Abandoned => Err(Refused::Abandoned),
-        }
-    }
-
-    fn answer(&self, path: &str, outcome: Result<(), Refused>) -> Response {
-        let Err(refused) = outcome else {
+    fn respond(&self, head: &Parts, result: Result<(), Rejection>) -> Response {
+        let Err(rejection) = result else {
             return Response::default();
         };
-        if refused.is_verification() {
-            self.metrics.refuse(path);
+        #[cfg(feature = "metrics")]
+        if rejection.is_verification() {
+            self.metrics.failed_verification(head.uri.path());
         }
-        let (status, reason) = (refused.status(), refused.reason());
+        let status = rejection.status();
         if status.is_server_error() {
-            // May concern the whole fleet at once; the metrics tell it.
-            tracing::debug!(%status, reason, "request rejected, to be retried");
+            // It may concern the whole fleet at once; the metrics show it.
+            tracing::debug!(%status, reason = rejection.reason(), "request rejected, to be retried");
         } else {
-            tracing::info!(%status, reason, "request rejected");
+            let claimed = match &self.authentication {
+                Authentication::Certificate(check) => check.claimed(&head.headers),
+                Authentication::Disabled { .. } => None,
+            };
+            if let Some(name) = claimed.as_ref().and_then(|it| it.common_name()) {
+                self.liveness.rejected(name, rejection.text());
+            }
+            self.log.write(&rejection, claimed.as_deref(), head);
         }
-        refused.response(&self.retry_after)
+        rejection.response(&self.retry_after)
+    }
+}
+
+fn accepted(result: EnqueueResult) -> Result<(), Rejection> {
+    match result {
+        EnqueueResult::Accepted | EnqueueResult::Coalesced => Ok(()),
+        EnqueueResult::RuntimeLimit => Err(Rejection::RuntimeLimit),
+        EnqueueResult::Full => Err(Rejection::QueueFull),
+        EnqueueResult::Closed => Err(Rejection::QueueClosed),
     }
 }
 
 /// The whole body, within its bounds.
-async fn read(body: Body) -> Result<Bytes, Refused> {
-    let too_large = || Refused::Body(EventError::TooLarge);
+async fn read(body: Body) -> Result<Bytes, Rejection> {
+    let too_large = || Rejection::Body(EventError::TooLarge);
     if body.size_hint().lower() > u64::try_from(BODY_BYTES).unwrap_or(u64::MAX) {
         return Err(too_large());
     }
-    let whole = timeout(BODY_PATIENCE, Limited::new(body, BODY_BYTES).collect());
+    let whole = timeout(BODY_TIMEOUT, Limited::new(body, BODY_BYTES).collect());
     match whole.await {
         Ok(Ok(collected)) => Ok(collected.to_bytes()),
         Ok(Err(error)) if is_length_limit(&error) => Err(too_large()),
-        Ok(Err(_lost)) => Err(Refused::BodyLost),
-        Err(_elapsed) => Err(Refused::BodyLate),
+        Ok(Err(_lost)) => Err(Rejection::BodyIncomplete),
+        Err(_elapsed) => Err(Rejection::BodyTimeout),
     }
 }
 
@@ -216,8 +225,8 @@ fn header_bytes(headers: &HeaderMap) -> usize {
         .sum()
 }
 
-/// Which event of which life of the watcher this is. Public watchers do not say; a number that cannot be read is none,
-/// since the event counts more than the bookkeeping.
+/// Boot ID and sequence number of an event. Public watchers send none, and invalid ones are ignored: the event counts more
+/// than the bookkeeping.
 fn number(headers: &HeaderMap) -> Option<(BootId, u64)> {
     let text = |name| headers.get(name)?.to_str().ok();
     let boot_id = BootId::parse(text(BOOT_ID_HEADER)?).ok()?;

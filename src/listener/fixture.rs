@@ -7,8 +7,8 @@ use sha2::{Digest as _, Sha256};
 use testkit::pki::rcgen::{CertificateParams, SanType};
 use testkit::pki::{Authority, Leaf, today};
 
-pub(crate) use self::running::{Running, forwarded, in_time, options, post, post_to};
-use crate::{Authorities, CertificateCheck, RuntimeIdFromCommonName};
+pub(crate) use self::running::{Running, disabled, forwarded, in_time, options, post, post_to};
+use crate::{CertificateCheck, RuntimeIdFromCommonName, TrustAnchors};
 
 mod running;
 
@@ -41,15 +41,15 @@ pub(crate) fn watcher_with(
     authority.leaf_with(RUNTIME, change).unwrap()
 }
 
-pub(crate) fn authorities(authority: &Authority) -> Authorities {
-    Authorities::from_pem(authority.pem().as_bytes()).unwrap()
+pub(crate) fn trust_anchors(authority: &Authority) -> TrustAnchors {
+    TrustAnchors::from_pem(authority.pem().as_bytes()).unwrap()
 }
 
 /// The check of certificates of `authority`, at [`today`].
 pub(crate) fn check(authority: &Authority) -> CertificateCheck {
     CertificateCheck {
         clock: today,
-        ..CertificateCheck::new(authorities(authority), RuntimeIdFromCommonName)
+        ..CertificateCheck::new(trust_anchors(authority), RuntimeIdFromCommonName)
     }
 }
 

@@ -1,39 +1,38 @@
-//! Which runtimes' watchers were heard from, and what of theirs did not arrive.
+//! Which runtimes are responsive, which events did not arrive, and when a resync is required.
 //!
-//! A watcher numbers its events and sends heartbeats, so silence and loss can be told from calm, which the public pair
-//! cannot. Invariant: memory is bounded by [`Options::runtimes`] and four watchers each, of which each takes 16 KiB at
-//! most; a runtime is *silent* if a heartbeat was due for three intervals. Public watchers send none and are never
-//! silent, unless the operator says with [`Liveness::expect`] that it counts on them.
+//! Watchers number their events and send heartbeats. Times are those of this process, and ages in heartbeats are relative, so
+//! clocks of runtimes do not matter. A watcher is *unheard* after three intervals without a heartbeat or event. What follows
+//! when it is, by its last heartbeat:
 //!
-//! A spool goes with its Pod, and nobody says what was in it. So a look at everything is called for when a watcher
-//! falls quiet whose last heartbeat said that something waited, and when one is replaced that nobody had heard for three
-//! intervals: a look too many costs less than a change too few. It is called for in vain where that watcher has drained
-//! after its last heartbeat, or where its container alone was killed, whose next life delivers what waited: from here
-//! all of these look the same.
+//! | last heartbeat | result |
+//! |---|---|
+//! | `ending`, nothing spooled | the watcher is removed at once, no resync |
+//! | `ending`, events spooled or a resync requested | removed at once, one resync |
+//! | not `ending`, events or follow-ups spooled | one resync: the spool may be gone with its Pod. Also if it requested one |
+//! | not `ending`, nothing spooled, another watcher started meanwhile | it was replaced: removed, no resync |
+//! | not `ending`, nothing spooled, no other one started | it is kept; if a new watcher starts before it is heard again, one resync: it may have seen changes that it could not send |
 //!
-//! Deliberately absent: persistence. After a restart of the operator nothing is known until heartbeats come or are
-//! expected. Several listeners for one manager each see a part of the numbers, and miss the rest.
+//! Old releases never send `ending`, and count follow-ups as spooled; of those, a watcher that started up to three intervals
+//! *before* the last heartbeat also counts as the replacement (rolling updates start the new Pod first).
 //!
-//! [`Options::runtimes`]: crate::Options::runtimes
+//! Invariant: memory is bounded by [`Options::runtimes`](crate::Options::runtimes) and four watchers each, of at most 16 KiB;
+//! a runtime causes at most one resync per interval. Nothing is persisted, so operators reconcile everything at start.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use api::event::{BootId, Heartbeat};
 use tokio::time::Instant;
+use watcher_types::{BootId, Heartbeat};
 
-use self::watcher::Watcher;
+pub(crate) use self::runtime::Runtime;
 use crate::certificate::RuntimeId;
+use crate::queue::{EnqueueResult, Sender, UnresponsiveReason};
 
+mod runtime;
 mod sequences;
 mod watcher;
-
-/// Missed intervals after which a runtime is silent.
-const MISSED_INTERVALS: u32 = 3;
-
-/// Watchers of one runtime that are remembered: its replicas, and one that was just replaced.
-const WATCHERS: usize = 4;
 
 /// What is known of each runtime. Clones share it.
 #[derive(Clone, Debug)]
@@ -45,34 +44,39 @@ pub struct Liveness {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RuntimeLiveness {
-    /// Which.
+    /// Its ID.
     pub runtime_id: RuntimeId,
     /// Whether a heartbeat has been due for three intervals.
     pub silent: bool,
+    /// Why the runtime is unresponsive, as the operator was last notified; `None` if it is responsive.
+    pub unresponsive: Option<UnresponsiveReason>,
     /// Time since its last heartbeat; `None` if there was none.
     pub since_heartbeat: Option<Duration>,
     /// Time since its last event; `None` if there was none.
     pub since_event: Option<Duration>,
+    /// Time since its last admission review, as its watchers report it; `None` if none does.
+    pub since_review: Option<Duration>,
     /// Numbered events that should have arrived and have not, over all its watchers since it is known.
     pub missing_events: u64,
-    /// How often a look at everything that is watched on the runtime was called for, since changes were dropped, or may
-    /// have gone with a Pod. A number that has grown asks for one look.
-    pub resyncs_needed: u64,
-    /// Its watchers: one for each replica, and those that were replaced, until another one comes.
+    /// Number of resyncs of which the operator was notified.
+    pub resyncs_required: u64,
+    /// The last rejected request that claimed to come from this runtime. The claim is not verified.
+    pub last_rejection: Option<LastRejection>,
+    /// Its watchers: one for each replica that has not ended, and those that are not heard.
     pub watchers: Vec<WatcherLiveness>,
 }
 
-/// One life of a watcher.
+/// One process start of a watcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WatcherLiveness {
-    /// Which life.
+    /// Its boot ID.
     pub boot_id: BootId,
-    /// Whether it had heartbeats, and the next has been due for three intervals: it cannot reach KCP, or was replaced.
+    /// Whether it had heartbeats, and the next has been due for three intervals: it cannot reach KCP, or its Pod is gone.
     pub silent: bool,
     /// Time since its last heartbeat; `None` if there was none.
     pub since_heartbeat: Option<Duration>,
-    /// The highest event number heard of.
+    /// The highest event number that is known.
     pub sequence: u64,
     /// Numbered events that should have arrived and have not.
     pub missing_events: u64,
@@ -80,25 +84,41 @@ pub struct WatcherLiveness {
     pub heartbeat: Option<Heartbeat>,
 }
 
+/// A rejected request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LastRejection {
+    /// Time since it was rejected.
+    pub since: Duration,
+    /// Why, as in the response.
+    pub reason: String,
+}
+
+/// Sums over all runtimes; the last three include those that are not known any more.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Totals {
+    /// Runtimes that are known.
+    pub known: usize,
+    /// Runtimes without heartbeats or admission reviews among them.
+    pub unresponsive: usize,
+    /// Runtimes that were evicted because there were too many.
+    pub evicted: u64,
+    /// Numbered events that cannot arrive any more.
+    pub missing_events: u64,
+    /// Resyncs of which the operator was notified.
+    pub resyncs_required: u64,
+}
+
 #[derive(Debug)]
 struct Runtimes {
     limit: usize,
-    /// After so long without a heartbeat, a runtime is silent.
-    silence: Duration,
+    interval: Duration,
     known: HashMap<RuntimeId, Runtime>,
-    forgotten: u64,
-}
-
-#[derive(Debug, Default)]
-struct Runtime {
-    /// From when on a heartbeat is due.
-    expected: Option<Instant>,
-    heartbeat: Option<Instant>,
-    event: Option<Instant>,
-    watchers: Vec<Watcher>,
-    /// Missing from watchers that are not remembered any more.
-    missing_before: u64,
-    resyncs_needed: u64,
+    /// Each known runtime once, with a time at or before that at which it was last heard.
+    by_time: BinaryHeap<Reverse<(Option<Instant>, RuntimeId)>>,
+    /// What runtimes that are not known any more have added.
+    removed: Totals,
 }
 
 impl Liveness {
@@ -106,69 +126,132 @@ impl Liveness {
     pub(crate) fn new(limit: usize, interval: Duration) -> Self {
         let runtimes = Runtimes {
             limit,
-            silence: interval.saturating_mul(MISSED_INTERVALS),
+            // Sums of absurd intervals and points in time would overflow.
+            interval: interval.clamp(Duration::from_millis(10), Duration::from_hours(24)),
             known: HashMap::new(),
-            forgotten: 0,
+            by_time: BinaryHeap::new(),
+            removed: Totals::default(),
         };
         Self {
             runtimes: Arc::new(Mutex::new(runtimes)),
         }
     }
 
-    /// All runtimes that are known, in the order of their ids.
+    /// All runtimes that are known, in the order of their IDs.
     #[must_use]
     pub fn snapshot(&self) -> Vec<RuntimeLiveness> {
-        let now = Instant::now();
-        let runtimes = self.runtimes();
-        let seen = runtimes.known.iter();
-        let mut snapshot: Vec<_> = seen
-            .map(|(id, runtime)| runtime.seen(id, now, runtimes.silence))
-            .collect();
+        let mut snapshot = self.each(|id, runtime, now| runtime.seen(id, now));
         snapshot.sort_by(|one, other| one.runtime_id.cmp(&other.runtime_id));
         snapshot
     }
 
-    /// Counts on heartbeats of `runtime` from now on, so that one that never says a word is found silent, too.
-    pub fn expect(&self, runtime: RuntimeId) {
-        let now = Instant::now();
-        self.runtimes().entry(runtime, |known| {
-            known.expected.get_or_insert(now);
-        });
+    /// One runtime, if it is known.
+    #[must_use]
+    pub fn runtime(&self, id: &RuntimeId) -> Option<RuntimeLiveness> {
+        let runtimes = self.runtimes();
+        let runtime = runtimes.known.get(id)?;
+        Some(runtime.seen(id, Instant::now()))
     }
 
-    /// Forgets `runtime`, which is gone, so that its silence alarms nobody.
+    /// Expects heartbeats of `runtime` from now on, so that a runtime that never sends one becomes unresponsive, too. To be
+    /// called for each known runtime after a start of the operator; the first call counts.
+    pub fn expect(&self, runtime: &RuntimeId) {
+        let now = Instant::now();
+        let mut runtimes = self.runtimes();
+        runtimes.entry(runtime).expected.get_or_insert(now);
+    }
+
+    /// Expects an admission review from `runtime`, to be called after a write to an object on it that a Watcher covers. If
+    /// no watcher reports a review within three heartbeats, the runtime becomes unresponsive. A review of the interval
+    /// before the call counts, since a review precedes the end of its write.
+    pub fn expect_review(&self, runtime: &RuntimeId) {
+        let now = Instant::now();
+        let mut runtimes = self.runtimes();
+        runtimes.entry(runtime).expect_review(now);
+    }
+
+    /// Forgets `runtime`, which is deleted, so that it does not become unresponsive.
     pub fn forget(&self, runtime: &RuntimeId) {
-        self.runtimes().known.remove(runtime);
+        let mut runtimes = self.runtimes();
+        runtimes.remove(runtime);
+        runtimes.by_time.retain(|Reverse((_, id))| id != runtime);
     }
 
-    /// Runtimes forgotten because there were more than the limit.
-    pub(crate) fn forgotten(&self) -> u64 {
-        self.runtimes().forgotten
+    /// How often [`check`](Self::check) is due.
+    pub(crate) fn check_interval(&self) -> Duration {
+        self.runtimes().interval / 10
     }
 
-    pub(crate) fn heartbeat(&self, runtime: &RuntimeId, heartbeat: Heartbeat) {
+    /// Notifies the operator of what the passing of time has changed. What does not fit into the queue is tried again at the
+    /// next check.
+    pub(crate) fn check(&self, queue: &Sender) {
         let now = Instant::now();
         let mut runtimes = self.runtimes();
-        let silence = runtimes.silence;
-        runtimes.entry(runtime.clone(), |known| {
-            known.heartbeat = Some(now);
-            known.resyncs_needed += u64::from(heartbeat.resync_needed);
-            let watcher = known.watcher(&heartbeat.boot_id, now, silence);
-            watcher.beat(heartbeat, now);
-        });
+        for (id, runtime) in &mut runtimes.known {
+            runtime.check(id, now, queue);
+        }
     }
 
-    /// An event has arrived; `number` tells which life of the watcher sent it as its how-manieth.
-    pub(crate) fn event(&self, runtime: &RuntimeId, number: Option<(BootId, u64)>) {
+    /// A heartbeat has arrived. Only if the result is a success, its sender may consider a requested resync delivered.
+    pub(crate) fn heartbeat(
+        &self,
+        id: &RuntimeId,
+        heartbeat: Heartbeat,
+        queue: &Sender,
+    ) -> EnqueueResult {
         let now = Instant::now();
         let mut runtimes = self.runtimes();
-        let silence = runtimes.silence;
-        runtimes.entry(runtime.clone(), |known| {
-            known.event = Some(now);
-            if let Some((boot_id, sequence)) = number {
-                known.watcher(&boot_id, now, silence).arrived(sequence);
-            }
-        });
+        let runtime = runtimes.entry(id);
+        let resync_needed = heartbeat.resync_needed;
+        runtime.heartbeat(heartbeat, now);
+        if resync_needed {
+            runtime.require_resync(id, now, queue)
+        } else {
+            EnqueueResult::Accepted
+        }
+    }
+
+    /// An event has arrived; `number` is its boot ID and sequence number.
+    pub(crate) fn event(&self, id: &RuntimeId, number: Option<(BootId, u64)>) {
+        let now = Instant::now();
+        let mut runtimes = self.runtimes();
+        runtimes.entry(id).event(number, now);
+    }
+
+    /// A request that claims to come from the runtime of that name was rejected.
+    pub(crate) fn rejected(&self, claimed: &str, reason: String) {
+        let now = Instant::now();
+        let mut runtimes = self.runtimes();
+        let id = RuntimeId::parse(claimed);
+        if let Some(runtime) = id.and_then(|id| runtimes.known.get_mut(&id)) {
+            runtime.rejection = Some((now, reason));
+        }
+    }
+
+    /// Sums over all runtimes.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        let now = Instant::now();
+        let runtimes = self.runtimes();
+        let mut totals = runtimes.removed;
+        for runtime in runtimes.known.values() {
+            let unresponsive = runtime.is_silent(now)
+                || runtime
+                    .unresponsive
+                    .is_some_and(|it| it != UnresponsiveReason::HeartbeatMissing);
+            totals.known += 1;
+            totals.unresponsive += usize::from(unresponsive);
+            totals.add(runtime);
+        }
+        totals
+    }
+
+    /// What `read` gives for each runtime.
+    pub(crate) fn each<T>(&self, read: impl Fn(&RuntimeId, &Runtime, Instant) -> T) -> Vec<T> {
+        let now = Instant::now();
+        let runtimes = self.runtimes();
+        let known = runtimes.known.iter();
+        known.map(|(id, runtime)| read(id, runtime, now)).collect()
     }
 
     fn runtimes(&self) -> MutexGuard<'_, Runtimes> {
@@ -176,72 +259,38 @@ impl Liveness {
     }
 }
 
-impl Runtimes {
-    /// Changes what is known of `id`. One runtime too many takes the place of the one that was heard longest ago.
-    fn entry(&mut self, id: RuntimeId, change: impl FnOnce(&mut Runtime)) {
-        if !self.known.contains_key(&id) && self.known.len() >= self.limit {
-            let quietest = self.known.iter().min_by_key(|(_, known)| known.heard());
-            if let Some(quietest) = quietest.map(|(id, _)| id.clone()) {
-                self.known.remove(&quietest);
-                self.forgotten += 1;
-            }
-        }
-        change(self.known.entry(id).or_default());
+impl Totals {
+    fn add(&mut self, runtime: &Runtime) {
+        self.missing_events = self.missing_events.saturating_add(runtime.lost_events());
+        self.resyncs_required += runtime.resyncs;
     }
 }
 
-impl Runtime {
-    fn heard(&self) -> Option<Instant> {
-        self.heartbeat.max(self.event).max(self.expected)
-    }
-
-    /// The watcher `boot_id`, heard now; if it is new, those that have been quiet for the `silence` make room for it.
-    fn watcher(&mut self, boot_id: &BootId, now: Instant, silence: Duration) -> &mut Watcher {
-        let at = self.watchers.iter().position(|it| it.is(boot_id));
-        let at = at.unwrap_or_else(|| {
-            self.drop_watchers(now, silence);
-            self.watchers.push(Watcher::new(boot_id.clone(), now));
-            self.watchers.len() - 1
-        });
-        let watcher = &mut self.watchers[at];
-        // Whatever it brings back, the look was called for.
-        self.resyncs_needed += u64::from(watcher.left_a_spool(now, silence));
-        watcher.hear(now);
-        watcher
-    }
-
-    fn drop_watchers(&mut self, now: Instant, silence: Duration) {
-        self.watchers.sort_by_key(Watcher::heard);
-        let quiet = self.watchers.iter();
-        let quiet = quiet.take_while(|it| it.is_quiet(now, silence)).count();
-        let surplus = (self.watchers.len() + 1).saturating_sub(WATCHERS);
-        let unheard = self.watchers[..quiet]
-            .iter()
-            .any(|it| !it.was_replaced_in_time(&self.watchers, silence));
-        self.resyncs_needed += u64::from(unheard);
-        for watcher in self.watchers.drain(..quiet.max(surplus)) {
-            self.resyncs_needed += u64::from(watcher.has_spooled());
-            self.missing_before = self.missing_before.saturating_add(watcher.missing());
+impl Runtimes {
+    /// The runtime `id`. If it is one too many, the one that was heard longest ago is evicted.
+    fn entry(&mut self, id: &RuntimeId) -> &mut Runtime {
+        if !self.known.contains_key(id) {
+            while self.known.len() >= self.limit
+                && let Some(Reverse((time, quietest))) = self.by_time.pop()
+            {
+                let heard = self.known.get(&quietest).and_then(Runtime::heard);
+                if heard == time {
+                    self.remove(&quietest);
+                    self.removed.evicted += 1;
+                } else {
+                    self.by_time.push(Reverse((heard, quietest)));
+                }
+            }
+            self.by_time.push(Reverse((None, id.clone())));
         }
+        let interval = self.interval;
+        let runtime = self.known.entry(id.clone());
+        runtime.or_insert_with(|| Runtime::new(interval))
     }
 
-    fn seen(&self, id: &RuntimeId, now: Instant, silence: Duration) -> RuntimeLiveness {
-        let since = |at: Option<Instant>| at.map(|at| now.duration_since(at));
-        let due = since(self.heartbeat.max(self.expected));
-        let watchers = self.watchers.iter();
-        let missing = watchers.clone().map(Watcher::missing);
-        let left = watchers
-            .clone()
-            .filter(|watcher| watcher.left_a_spool(now, silence));
-        let resyncs_needed = left.fold(self.resyncs_needed, |sum, _| sum + 1);
-        RuntimeLiveness {
-            runtime_id: id.clone(),
-            silent: due.is_some_and(|due| due >= silence),
-            since_heartbeat: since(self.heartbeat),
-            since_event: since(self.event),
-            missing_events: missing.fold(self.missing_before, u64::saturating_add),
-            resyncs_needed,
-            watchers: watchers.map(|it| it.seen(now, silence)).collect(),
+    fn remove(&mut self, id: &RuntimeId) {
+        if let Some(runtime) = self.known.remove(id) {
+            self.removed.add(&runtime);
         }
     }
 }

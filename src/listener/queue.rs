@@ -1,133 +1,243 @@
-//! Between the requests and the operator: a bounded queue that never makes a request wait.
+//! The stream of notifications, and the bounded queue behind it, which never makes a request wait.
 //!
-//! Invariant: an event is accepted exactly if it will reach the operator, or an equal one that still waits will. So what
-//! was answered 200 is seen, whatever else happens to this process's queue short of its end. An event that the operator
-//! has already taken is no reason to drop a later equal one: the object may have changed since.
-//!
-//! Deliberately absent: priorities, persistence (senders keep what was not accepted), and ordering between objects.
+//! Invariant: a notification is accepted exactly if it, or an equal one that is still queued, reaches the operator. The queue
+//! has a bound for each runtime and one for all; runtimes are served in turn, so a flood of one does not delay the
+//! others by more than one notification each. A taken event does not coalesce with a later equal one: the object may have changed.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::hash_map::Entry;
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use api::event::{Gvk, NamespacedName};
 use futures::Stream;
+use watcher_types::{Gvk, NamespacedName};
 
 use crate::certificate::RuntimeId;
 
-/// A hint that an object on a runtime has changed.
+/// An object on a runtime has changed. A hint to read the object, not its content.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Event {
-    /// The runtime; `None` only under [`Authentication::None`](crate::Authentication::None).
-    pub runtime_id: Option<RuntimeId>,
+    /// The runtime.
+    pub runtime_id: RuntimeId,
     /// The object. Empty names are passed on, as in the public protocol.
     pub watched: NamespacedName,
     /// Its type.
     pub watched_gvk: Gvk,
 }
 
-/// What became of an offered event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Offer {
-    Accepted,
-    /// An equal event waits already.
-    Coalesced,
-    Full,
-    /// The operator has let go of the stream.
-    Abandoned,
+/// What the operator learns from its listener. Each is a reason to reconcile the object of the runtime.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Notification {
+    /// An object on a runtime has changed.
+    Changed(Event),
+    /// Events of the runtime were lost, or may have been: list again what is watched on it. At most one per heartbeat
+    /// interval.
+    ResyncRequired {
+        /// The runtime.
+        runtime_id: RuntimeId,
+    },
+    /// Changes on the runtime may go unnoticed from now on, or for another reason than before.
+    Unresponsive {
+        /// The runtime.
+        runtime_id: RuntimeId,
+        /// Why.
+        reason: UnresponsiveReason,
+    },
+    /// The runtime is not unresponsive any more. A [`ResyncRequired`](Self::ResyncRequired) follows if changes may have been
+    /// missed.
+    Recovered {
+        /// The runtime.
+        runtime_id: RuntimeId,
+    },
 }
 
-struct Shared {
-    state: Mutex<State>,
-    capacity: usize,
+/// Why changes on a runtime may go unnoticed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum UnresponsiveReason {
+    /// No watcher of the runtime has sent a heartbeat for three intervals.
+    HeartbeatMissing,
+    /// TLS handshakes with every watcher fail and no admission review arrives: the `caBundle` of the webhook configuration
+    /// is probably wrong.
+    HandshakeFailed,
+    /// No admission review arrived for a change announced by [`Liveness::expect_review`](crate::Liveness::expect_review):
+    /// the webhook configuration is probably missing.
+    ReviewMissing,
 }
 
-#[derive(Default)]
-struct State {
-    waiting: VecDeque<Event>,
-    members: HashSet<Event>,
-    waker: Option<Waker>,
-    senders_ended: bool,
-    abandoned: bool,
-}
-
-impl Shared {
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+impl fmt::Display for UnresponsiveReason {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, formatter)
     }
 }
 
-/// The end of the queue at which requests stand.
-pub(crate) struct Sender(Arc<Shared>);
+impl Notification {
+    /// The runtime that it concerns.
+    #[must_use]
+    pub fn runtime_id(&self) -> &RuntimeId {
+        match self {
+            Self::Changed(Event { runtime_id, .. })
+            | Self::ResyncRequired { runtime_id }
+            | Self::Unresponsive { runtime_id, .. }
+            | Self::Recovered { runtime_id } => runtime_id,
+        }
+    }
 
-/// The events, as they arrive. Ends when the listener has ended and everything accepted was taken.
-#[must_use = "events that nobody takes fill the queue, and senders are turned away"]
-pub struct Events(Arc<Shared>);
+    /// The event, if it is [`Changed`](Self::Changed).
+    #[must_use]
+    pub fn event(&self) -> Option<&Event> {
+        match self {
+            Self::Changed(event) => Some(event),
+            _ => None,
+        }
+    }
 
-/// A queue for at most `capacity` events.
-pub(crate) fn queue(capacity: usize) -> (Sender, Events) {
-    let shared = Arc::new(Shared {
-        state: Mutex::default(),
+    /// Whether `later`, of the same runtime, can take the place of this one. States replace each other.
+    fn coalesces_with(&self, later: &Self) -> bool {
+        let is_state = |it: &Self| matches!(it, Self::Unresponsive { .. } | Self::Recovered { .. });
+        self == later || is_state(self) && is_state(later)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EnqueueResult {
+    Accepted,
+    /// It took the place of one that is still queued.
+    Coalesced,
+    /// There are too many of its runtime.
+    RuntimeLimit,
+    Full,
+    /// The operator has dropped the stream.
+    Closed,
+}
+
+type Shared = Arc<Mutex<State>>;
+
+fn locked(shared: &Shared) -> MutexGuard<'_, State> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A queue and its bounds.
+#[derive(Default)]
+struct State {
+    capacity: usize,
+    /// Only events are rejected at this bound; other notifications are at most two per runtime.
+    capacity_per_runtime: usize,
+    /// What is queued, by runtime; never empty.
+    lanes: HashMap<RuntimeId, VecDeque<Notification>>,
+    /// The runtimes in `lanes`, in the order in which they are served.
+    turns: VecDeque<RuntimeId>,
+    queued: usize,
+    waker: Option<Waker>,
+    senders_ended: bool,
+    closed: bool,
+}
+
+impl State {
+    fn enqueue(&mut self, notification: Notification) -> EnqueueResult {
+        if self.closed {
+            return EnqueueResult::Closed;
+        }
+        let runtime_id = notification.runtime_id();
+        let lane = self.lanes.get_mut(runtime_id);
+        if let Some(lane) = lane {
+            if let Some(queued) = lane.iter_mut().find(|it| it.coalesces_with(&notification)) {
+                *queued = notification;
+                return EnqueueResult::Coalesced;
+            }
+            if lane.len() >= self.capacity_per_runtime && notification.event().is_some() {
+                return EnqueueResult::RuntimeLimit;
+            }
+        }
+        if self.queued >= self.capacity {
+            return EnqueueResult::Full;
+        }
+        self.queued += 1;
+        match self.lanes.entry(runtime_id.clone()) {
+            Entry::Occupied(mut lane) => lane.get_mut().push_back(notification),
+            Entry::Vacant(lane) => {
+                self.turns.push_back(lane.key().clone());
+                lane.insert([notification].into());
+            }
+        }
+        EnqueueResult::Accepted
+    }
+
+    fn take(&mut self) -> Option<Notification> {
+        let Entry::Occupied(mut lane) = self.lanes.entry(self.turns.pop_front()?) else {
+            return None;
+        };
+        let taken = lane.get_mut().pop_front();
+        self.queued -= 1;
+        if lane.get().is_empty() {
+            lane.remove();
+        } else {
+            self.turns.push_back(lane.key().clone());
+        }
+        taken
+    }
+}
+
+/// The end of the queue at which requests are accepted.
+pub(crate) struct Sender(Shared);
+
+/// The notifications, as they arrive. Ends when the listener has ended and all that was accepted is taken.
+#[must_use = "notifications that are not taken fill the queue, and senders are rejected"]
+pub struct Notifications(Shared);
+
+impl fmt::Debug for Notifications {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let queued = locked(&self.0).queued;
+        formatter
+            .debug_struct("Notifications")
+            .field("queued", &queued)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A queue of so many notifications, and of so many events of one runtime.
+pub(crate) fn queue(capacity: usize, capacity_per_runtime: usize) -> (Sender, Notifications) {
+    let shared = Arc::new(Mutex::new(State {
         capacity,
-    });
-    (Sender(Arc::clone(&shared)), Events(shared))
+        capacity_per_runtime,
+        ..State::default()
+    }));
+    (Sender(Arc::clone(&shared)), Notifications(shared))
 }
 
 impl Sender {
-    /// Takes `event` if there is room for it. Never waits.
-    pub(crate) fn offer(&self, event: Event) -> Offer {
-        let waker = {
-            let mut state = self.0.state();
-            if state.abandoned {
-                return Offer::Abandoned;
-            }
-            if state.members.contains(&event) {
-                return Offer::Coalesced;
-            }
-            if state.waiting.len() >= self.0.capacity {
-                return Offer::Full;
-            }
-            state.members.insert(event.clone());
-            state.waiting.push_back(event);
-            state.waker.take()
+    /// Queues `notification` if there is room for it. Never waits.
+    pub(crate) fn enqueue(&self, notification: Notification) -> EnqueueResult {
+        let (result, waker) = {
+            let mut state = locked(&self.0);
+            (state.enqueue(notification), state.waker.take())
         };
         waker.into_iter().for_each(Waker::wake);
-        Offer::Accepted
+        result
     }
 
-    /// The number of events that wait, to be read at any time.
-    pub(crate) fn depth(&self) -> Depth {
-        Depth(Arc::clone(&self.0))
+    /// Whether an equal one is queued.
+    pub(crate) fn is_queued(&self, notification: &Notification) -> bool {
+        let state = locked(&self.0);
+        let lane = state.lanes.get(notification.runtime_id());
+        lane.is_some_and(|lane| lane.contains(notification))
     }
-}
 
-/// The number of events that wait. It does not keep the stream of events open, as a [`Sender`] does.
-pub(crate) struct Depth(Arc<Shared>);
-
-impl Depth {
-    /// The number at this moment.
-    pub(crate) fn get(&self) -> usize {
-        self.0.state().waiting.len()
-    }
-}
-
-impl Clone for Depth {
-    fn clone(&self) -> Self {
-        Self(Arc::clone(&self.0))
-    }
-}
-
-impl std::fmt::Debug for Depth {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_tuple("Depth").field(&self.get()).finish()
+    /// Reads the number of queued notifications. The function does not keep the stream open, as a sender does.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn depth(&self) -> impl Fn() -> usize + Send + Sync + 'static {
+        let shared = Arc::clone(&self.0);
+        move || locked(&shared).queued
     }
 }
 
 impl Drop for Sender {
     fn drop(&mut self) {
         let waker = {
-            let mut state = self.0.state();
+            let mut state = locked(&self.0);
             state.senders_ended = true;
             state.waker.take()
         };
@@ -135,14 +245,13 @@ impl Drop for Sender {
     }
 }
 
-impl Stream for Events {
-    type Item = Event;
+impl Stream for Notifications {
+    type Item = Notification;
 
-    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Event>> {
-        let mut state = self.0.state();
-        if let Some(event) = state.waiting.pop_front() {
-            state.members.remove(&event);
-            return Poll::Ready(Some(event));
+    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Notification>> {
+        let mut state = locked(&self.0);
+        if let Some(notification) = state.take() {
+            return Poll::Ready(Some(notification));
         }
         if state.senders_ended {
             return Poll::Ready(None);
@@ -152,19 +261,43 @@ impl Stream for Events {
     }
 }
 
-impl Drop for Events {
+impl Drop for Notifications {
     fn drop(&mut self) {
-        self.0.state().abandoned = true;
+        locked(&self.0).closed = true;
     }
 }
 
-impl std::fmt::Debug for Events {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let waiting = self.0.state().waiting.len();
-        formatter
-            .debug_struct("Events")
-            .field("waiting", &waiting)
-            .finish()
+#[cfg(feature = "kube")]
+impl Notifications {
+    /// The objects to reconcile, for `Controller::reconcile_on`: for each notification the object that `object` names for the
+    /// runtime, if any. The event is `None` where the whole runtime is concerned: resync, unresponsive, recovered.
+    ///
+    /// ```
+    /// use k8s_openapi::api::core::v1::ConfigMap;
+    /// use kube::runtime::reflector::ObjectRef;
+    ///
+    /// fn requests(
+    ///     notifications: runtime_watcher_listener::Notifications,
+    /// ) -> impl futures::Stream<Item = ObjectRef<ConfigMap>> + Send + 'static {
+    ///     notifications.object_refs(|runtime_id, _event| {
+    ///         Some(ObjectRef::new(runtime_id.as_str()).within("kcp-system"))
+    ///     })
+    /// }
+    /// ```
+    pub fn object_refs<K, F>(
+        self,
+        mut object: F,
+    ) -> impl Stream<Item = kube::runtime::reflector::ObjectRef<K>> + Send + 'static
+    where
+        K: kube::runtime::reflector::Lookup + 'static,
+        K::DynamicType: Send,
+        F: FnMut(&RuntimeId, Option<&Event>) -> Option<kube::runtime::reflector::ObjectRef<K>>
+            + Send
+            + 'static,
+    {
+        futures::StreamExt::filter_map(self, move |it| {
+            futures::future::ready(object(it.runtime_id(), it.event()))
+        })
     }
 }
 

@@ -3,20 +3,25 @@
 //! Invariant: each connection shows its certificate; no session is resumed, since a resumed one is not asked again and would
 //! outlive an authority that was taken away.
 
+use std::error::Error as StdError;
 use std::sync::Arc;
 
-use rustls::ServerConfig;
-use rustls::server::NoServerSessionStorage;
-use serve::Identity;
+use http::request::Parts;
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::{RootCertStore, ServerConfig};
+use rustls_pki_types::CertificateDer;
+use rustls_pki_types::pem::PemObject as _;
+use serve::{Identity, PeerCertificates};
 
-use crate::authorities::{AuthoritiesError, chain_verifier};
+use crate::certificate::{ClientCertificate, TrustAnchorsError};
 
 /// Why the listener cannot speak TLS with this material.
 #[derive(Debug, thiserror::Error)]
 pub enum GatewayTlsError {
     /// The bundle by which the gateway is verified.
     #[error("CA certificates of the gateway")]
-    Authorities(#[source] AuthoritiesError),
+    TrustAnchors(#[source] TrustAnchorsError),
     /// The TLS library lacks something.
     #[error("failed to set up TLS")]
     Setup(#[source] serve::TlsError),
@@ -34,7 +39,8 @@ pub fn gateway_tls(
     identity: Identity,
     gateway_bundle: &[u8],
 ) -> Result<ServerConfig, GatewayTlsError> {
-    let verifier = chain_verifier(gateway_bundle).map_err(GatewayTlsError::Authorities)?;
+    let verifier = gateway_verifier(gateway_bundle)
+        .map_err(|error| GatewayTlsError::TrustAnchors(TrustAnchorsError(error)))?;
     let mut config = serve::config_builder()
         .map_err(GatewayTlsError::Setup)?
         .with_client_cert_verifier(verifier)
@@ -43,4 +49,23 @@ pub fn gateway_tls(
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
     Ok(config)
+}
+
+fn gateway_verifier(
+    bundle: &[u8],
+) -> Result<Arc<dyn ClientCertVerifier>, Box<dyn StdError + Send + Sync>> {
+    let mut roots = RootCertStore::empty();
+    for certificate in CertificateDer::pem_slice_iter(bundle) {
+        roots.add(certificate?)?;
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    Ok(WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build()?)
+}
+
+/// Whether the TLS peer is the gateway: one of the leaf's alternative names is `name`.
+pub(crate) fn is_gateway(head: &Parts, name: &str) -> bool {
+    let peer = head.extensions.get::<PeerCertificates>();
+    let leaf = peer.and_then(|PeerCertificates(chain)| chain.first());
+    leaf.and_then(|leaf| ClientCertificate::read(leaf.clone()).ok())
+        .is_some_and(|peer| peer.alternative_names().iter().any(|it| it == name))
 }

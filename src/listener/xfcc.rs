@@ -1,35 +1,214 @@
-//! The grammar of `X-Forwarded-Client-Cert`, as Envoy writes it.
+//! The header `X-Forwarded-Client-Cert`: Envoy's grammar, and the one certificate that the client presented to the gateway.
 //!
 //! A header is a comma-separated list of elements, one for each hop; an element is a list of `key=value`, separated by
 //! semicolons. Keys have any letter case. A value with `,`, `;` or `=` in it should stand in double quotes, within
-//! which a backslash guards a quote or a backslash. Envoy also leaves URIs bare when they contain `=`.
+//! which a backslash escapes a quote or a backslash. Envoy also writes URIs with `=` without quotes.
 //!
-//! Invariant: a text has one reading or none. What could be read in two ways (a quote within a bare value, text behind
-//! a closing quote, an empty pair) is refused. Deliberately absent: which element or key means what (`forwarded`).
-//!
-//! It replaces the substring search of <https://github.com/kyma-project/runtime-watcher>.
+//! Invariant: a text has one reading or none, and the certificate comes from exactly one header, element, `Cert` and PEM
+//! block. Ambiguous input is rejected, since another party could have added to it. Fuzzing compiles this file alone.
 
+use std::borrow::Cow;
+
+use base64_simd::STANDARD as BASE64;
+use http::{HeaderMap, HeaderName};
+use memchr::{memchr, memchr2};
+use rustls_pki_types::CertificateDer;
+use sha2::{Digest as _, Sha256};
+
+/// The header in which Envoy describes its client.
+pub const XFCC_HEADER: HeaderName = HeaderName::from_static("x-forwarded-client-cert");
+
+/// Longest header value that is read, in bytes; the public listener has the same bound.
+pub const XFCC_BYTES: usize = 32 * 1024;
+
+const PEM_BEGIN: &[u8] = b"-----BEGIN CERTIFICATE-----";
+const PEM_END: &[u8] = b"-----END CERTIFICATE-----";
 const BLANKS: [char; 2] = [' ', '\t'];
 
-/// Why a header has no reading.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum GrammarError {
-    #[error("pair without '='")]
-    NoEquals,
-    #[error("key: not a word")]
-    Key,
-    #[error("unquoted value contains a quote")]
-    StrayQuote,
-    #[error("quoted value without end")]
-    OpenQuote,
-    #[error("text after a quoted value")]
-    BehindQuote,
+/// How many proxies write into the header before the listener reads it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TrustedHops {
+    /// 0: the gateway alone, with `forwardClientCertDetails: SANITIZE_SET`. The header has exactly one element.
+    None,
+    /// 1: the gateway, then the sidecar beside the listener, which appends the gateway's own identity. The
+    /// header has exactly two elements, the client's first.
+    One {
+        /// The gateway's SPIFFE id, which must be the `URI` of the second element, such as
+        /// `spiffe://cluster.local/ns/istio-system/sa/istio-ingressgateway`.
+        gateway: String,
+    },
 }
 
-/// What one hop said: its pairs in order.
+/// How a header differs from the grammar.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct GrammarError(&'static str);
+
+/// Why the header names no client. The texts quote no part of the input.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum ForwardedError {
+    #[error("header X-Forwarded-Client-Cert is missing")]
+    Missing,
+    #[error("more than one header X-Forwarded-Client-Cert")]
+    SeveralHeaders,
+    #[error("header X-Forwarded-Client-Cert exceeds {XFCC_BYTES} bytes")]
+    TooLong,
+    #[error("header X-Forwarded-Client-Cert: not text")]
+    NotText,
+    #[error("header X-Forwarded-Client-Cert: malformed")]
+    Grammar(#[source] GrammarError),
+    #[error(
+        "header X-Forwarded-Client-Cert: number of elements differs from the number of trusted hops"
+    )]
+    Elements,
+    #[error("last hop is not the gateway")]
+    NotTheGateway,
+    #[error("element of the client has no certificate")]
+    NoCertificate,
+    #[error("element of the client has a duplicate key")]
+    KeyTwice,
+    #[error("certificate: not URL-encoded")]
+    UrlEncoding,
+    #[error("certificate: expected exactly one PEM block of type CERTIFICATE")]
+    Pem,
+    #[error("hash of the certificate differs from the header")]
+    Hash,
+}
+
+/// A hash of a header's value and of how it is read: equal fingerprints, equal results of [`client_certificate`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct HeaderFingerprint(pub(crate) [u8; 32]);
+
+impl HeaderFingerprint {
+    pub(crate) fn of(value: &str, hops: &TrustedHops) -> Self {
+        let (number, gateway) = match hops {
+            TrustedHops::None => (0, ""),
+            TrustedHops::One { gateway } => (1, gateway.as_str()),
+        };
+        let mut hash = Sha256::new();
+        hash.update([number]);
+        // With its length and before the value, so that no value written by a client can run into it.
+        hash.update(gateway.len().to_le_bytes());
+        hash.update(gateway);
+        hash.update(value);
+        Self(hash.finalize().into())
+    }
+}
+
+/// The value of the only header of that name.
+pub(crate) fn only_value(headers: &HeaderMap) -> Result<&str, ForwardedError> {
+    let mut values = headers.get_all(XFCC_HEADER).iter();
+    let value = values.next().ok_or(ForwardedError::Missing)?;
+    if values.next().is_some() {
+        return Err(ForwardedError::SeveralHeaders);
+    }
+    if value.len() > XFCC_BYTES {
+        return Err(ForwardedError::TooLong);
+    }
+    std::str::from_utf8(value.as_bytes()).map_err(|_| ForwardedError::NotText)
+}
+
+/// The certificate of the client, as the gateway forwards it in the header's value.
+pub(crate) fn client_certificate(
+    value: &str,
+    hops: &TrustedHops,
+) -> Result<CertificateDer<'static>, ForwardedError> {
+    let elements = parse(value).map_err(ForwardedError::Grammar)?;
+    let client = match (hops, elements.as_slice()) {
+        (TrustedHops::None, [client]) => client,
+        (TrustedHops::One { gateway }, [client, sidecar]) => {
+            if !sidecar.values("URI").eq([gateway]) {
+                return Err(ForwardedError::NotTheGateway);
+            }
+            client
+        }
+        _ => return Err(ForwardedError::Elements),
+    };
+    let encoded = once(client, "Cert")?
+        .filter(|value| !value.is_empty())
+        .ok_or(ForwardedError::NoCertificate)?;
+    let certificate = only_certificate(&url_decode(encoded)?)?;
+    if let Some(hash) = once(client, "Hash")? {
+        let (mut bytes, digest) = ([0; 32], Sha256::digest(&certificate));
+        decode_hex(hash.as_bytes(), &mut bytes)
+            .filter(|()| bytes == *digest)
+            .ok_or(ForwardedError::Hash)?;
+    }
+    Ok(certificate)
+}
+
+fn once<'e>(element: &'e Element<'_>, key: &'e str) -> Result<Option<&'e str>, ForwardedError> {
+    let mut values = element.values(key);
+    let value = values.next();
+    match values.next() {
+        None => Ok(value),
+        Some(_) => Err(ForwardedError::KeyTwice),
+    }
+}
+
+/// Undoes URL encoding. `+` is a blank, as in the public listener: Envoy writes `%20` for a blank and `%2B` for a plus,
+/// and form encoders write `+` and `%2B`, so both are read correctly.
+fn url_decode(text: &str) -> Result<Vec<u8>, ForwardedError> {
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some(at) = memchr2(b'%', b'+', rest) {
+        decoded.extend_from_slice(&rest[..at]);
+        let mut byte = [b' '];
+        let mut end = at + 1;
+        if rest[at] == b'%' {
+            end = at + 3;
+            let digits = rest.get(at + 1..end);
+            digits
+                .and_then(|digits| decode_hex(digits, &mut byte))
+                .ok_or(ForwardedError::UrlEncoding)?;
+        }
+        decoded.extend(byte);
+        rest = &rest[end..];
+    }
+    decoded.extend_from_slice(rest);
+    Ok(decoded)
+}
+
+/// Fills `bytes` from exactly twice as many hexadecimal digits.
+fn decode_hex(digits: &[u8], bytes: &mut [u8]) -> Option<()> {
+    let (pairs, []) = digits.as_chunks::<2>() else {
+        return None;
+    };
+    if pairs.len() != bytes.len() {
+        return None;
+    }
+    let nibble = |digit: u8| match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        b'A'..=b'F' => Some(digit - b'A' + 10),
+        _ => None,
+    };
+    for (byte, [high, low]) in bytes.iter_mut().zip(pairs) {
+        *byte = nibble(*high)? << 4 | nibble(*low)?;
+    }
+    Some(())
+}
+
+/// The content of one PEM block with nothing around it.
+fn only_certificate(pem: &[u8]) -> Result<CertificateDer<'static>, ForwardedError> {
+    let inner = pem
+        .trim_ascii()
+        .strip_prefix(PEM_BEGIN)
+        .and_then(|rest| rest.strip_suffix(PEM_END))
+        .ok_or(ForwardedError::Pem)?;
+    let mut base64: Vec<u8> = Vec::with_capacity(inner.len());
+    for line in inner.split(u8::is_ascii_whitespace) {
+        base64.extend_from_slice(line);
+    }
+    let length = BASE64.decode_inplace(&mut base64).map(|der| der.len());
+    base64.truncate(length.map_err(|_| ForwardedError::Pem)?);
+    Ok(base64.into())
+}
+
+/// The pairs of one hop, in order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Element<'a> {
-    pairs: Vec<(&'a str, String)>,
+    pairs: Vec<(&'a str, Cow<'a, str>)>,
 }
 
 impl Element<'_> {
@@ -38,17 +217,22 @@ impl Element<'_> {
         self.pairs
             .iter()
             .filter(move |(name, _)| name.eq_ignore_ascii_case(key))
-            .map(|(_, value)| value.as_str())
+            .map(|(_, value)| value.as_ref())
     }
 }
 
-/// Reads a whole header value.
+/// Parses a whole header value.
 pub(crate) fn parse(text: &str) -> Result<Vec<Element<'_>>, GrammarError> {
-    let mut elements = Vec::new();
-    let mut rest = text;
+    let (mut elements, mut pairs, mut rest) = (Vec::new(), Vec::new(), text);
     loop {
-        let (element, behind) = element(rest)?;
-        elements.push(element);
+        let (parsed, behind) = pair(rest)?;
+        pairs.push(parsed);
+        if let Some(next) = behind.strip_prefix(';') {
+            rest = next;
+            continue;
+        }
+        let pairs = std::mem::take(&mut pairs);
+        elements.push(Element { pairs });
         match behind.strip_prefix(',') {
             Some(next) => rest = next,
             None => return Ok(elements),
@@ -56,63 +240,50 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Element<'_>>, GrammarError> {
     }
 }
 
-fn element(text: &str) -> Result<(Element<'_>, &str), GrammarError> {
-    let mut pairs = Vec::new();
-    let mut rest = text;
-    loop {
-        let (pair, behind) = pair(rest)?;
-        pairs.push(pair);
-        match behind.strip_prefix(';') {
-            Some(next) => rest = next,
-            None => return Ok((Element { pairs }, behind)),
-        }
-    }
-}
-
-/// One pair, and what stands behind it: nothing, a comma or a semicolon.
-fn pair(text: &str) -> Result<((&str, String), &str), GrammarError> {
-    let (key, rest) = text.split_once('=').ok_or(GrammarError::NoEquals)?;
+/// One pair, and the text behind it: nothing, or what starts with a comma or a semicolon.
+fn pair(text: &str) -> Result<((&str, Cow<'_, str>), &str), GrammarError> {
+    let (key, rest) = text
+        .split_once('=')
+        .ok_or(GrammarError("pair without '='"))?;
     let key = key.trim_matches(BLANKS);
     if key.is_empty() || !key.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
-        return Err(GrammarError::Key);
+        return Err(GrammarError("key: not a word"));
     }
-    let (value, behind) = match rest.strip_prefix('"') {
-        Some(quoted) => unquote(quoted)?,
-        None => bare(rest)?,
-    };
-    Ok(((key, value), behind))
+    if let Some(quoted) = rest.strip_prefix('"') {
+        let (value, behind) = unquote(quoted)?;
+        return Ok(((key, value), behind));
+    }
+    let end = memchr2(b',', b';', rest.as_bytes()).unwrap_or(rest.len());
+    let (value, behind) = rest.split_at(end);
+    if memchr(b'"', value.as_bytes()).is_some() {
+        return Err(GrammarError("unquoted value contains a quote"));
+    }
+    Ok(((key, value.trim_matches(BLANKS).into()), behind))
 }
 
-fn bare(text: &str) -> Result<(String, &str), GrammarError> {
-    let end = text.find([',', ';']).unwrap_or(text.len());
-    let (value, behind) = text.split_at(end);
-    if value.contains('"') {
-        return Err(GrammarError::StrayQuote);
-    }
-    Ok((value.trim_matches(BLANKS).to_owned(), behind))
-}
-
-/// The value before the closing quote, and what stands behind the quote.
+/// The value before the closing quote, and the text behind the quote.
 ///
 /// Backslashes before other characters stay: Envoy copies an RFC 2253 subject, with its own escapes, into the quotes.
-fn unquote(text: &str) -> Result<(String, &str), GrammarError> {
-    let mut value = String::new();
-    let mut characters = text.chars();
-    loop {
-        match characters.next().ok_or(GrammarError::OpenQuote)? {
-            '"' => break,
-            '\\' => match characters.next().ok_or(GrammarError::OpenQuote)? {
-                guarded @ ('"' | '\\') => value.push(guarded),
-                other => value.extend(['\\', other]),
-            },
-            other => value.push(other),
+fn unquote(text: &str) -> Result<(Cow<'_, str>, &str), GrammarError> {
+    let (mut value, mut rest) = (Cow::Borrowed(""), text);
+    let behind = loop {
+        let at = memchr2(b'"', b'\\', rest.as_bytes())
+            .ok_or(GrammarError("quoted value without end"))?;
+        let (plain, special) = rest.split_at(at);
+        value += plain;
+        if let Some(behind) = special.strip_prefix('"') {
+            break behind.trim_start_matches(BLANKS);
         }
-    }
-    let behind = characters.as_str().trim_start_matches(BLANKS);
+        // The escaped character, or the backslash itself if it escapes nothing.
+        let escapes = special[1..].starts_with(['"', '\\']);
+        let length = 1 + usize::from(escapes);
+        value += &special[length - 1..length];
+        rest = &special[length..];
+    };
     if behind.is_empty() || behind.starts_with([',', ';']) {
         Ok((value, behind))
     } else {
-        Err(GrammarError::BehindQuote)
+        Err(GrammarError("text after a quoted value"))
     }
 }
 

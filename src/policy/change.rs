@@ -19,7 +19,7 @@ mod watcher;
 #[cfg(test)]
 mod tests;
 
-use api::event::WatchEvent;
+use watcher_types::WatchEvent;
 
 pub use registration::{CONFIGURATION, Endpoint, Registration, RegistrationError, configuration};
 pub use review::ReviewError;

@@ -6,8 +6,7 @@
 
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use axum::body::{Body as AxumBody, Bytes};
@@ -17,7 +16,7 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::budget::{BudgetShare, Evicted};
 use crate::limits::Limits;
-use crate::pulse::Pulse;
+use crate::state::ConnectionState;
 
 /// Why a body ended early.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -30,29 +29,8 @@ pub(crate) enum BodyFault {
     OverBudget,
 }
 
-/// What a body reports to the server that has handed it to a handler.
-#[derive(Clone, Default)]
-pub(crate) struct FaultReport(Arc<AtomicU8>);
-
-impl FaultReport {
-    pub(crate) fn fault(&self) -> Option<BodyFault> {
-        match self.0.load(Ordering::Acquire) {
-            1 => Some(BodyFault::TooLarge),
-            2 => Some(BodyFault::TooSlow),
-            3 => Some(BodyFault::OverBudget),
-            _ => None,
-        }
-    }
-
-    fn set(&self, fault: BodyFault) {
-        let code = match fault {
-            BodyFault::TooLarge => 1,
-            BodyFault::TooSlow => 2,
-            BodyFault::OverBudget => 3,
-        };
-        self.0.store(code, Ordering::Release);
-    }
-}
+/// What a body reports to the server that has handed it to a handler: why it ended early, if it did.
+pub(crate) type FaultReport = Arc<OnceLock<BodyFault>>;
 
 /// Why a body was not read to its end.
 enum Broken {
@@ -74,7 +52,7 @@ pub(crate) struct BoundedBody {
     deadline: Instant,
     share: Option<BudgetShare>,
     report: FaultReport,
-    pulse: Arc<Pulse>,
+    state: Arc<ConnectionState>,
     ended: bool,
 }
 
@@ -83,7 +61,7 @@ impl BoundedBody {
         inner: Incoming,
         limits: &Limits,
         share: BudgetShare,
-        pulse: Arc<Pulse>,
+        state: Arc<ConnectionState>,
     ) -> Self {
         Self {
             inner,
@@ -91,18 +69,18 @@ impl BoundedBody {
             deadline: Instant::now() + limits.body,
             share: Some(share),
             report: FaultReport::default(),
-            pulse,
+            state,
             ended: false,
         }
     }
 
     /// Whether the peer announces more than is allowed.
-    pub(crate) fn is_announced_too_large(&self) -> bool {
+    fn is_announced_too_large(&self) -> bool {
         usize::try_from(self.inner.size_hint().lower()).map_or(true, |bytes| bytes > self.limit)
     }
 
     pub(crate) fn report(&self) -> FaultReport {
-        self.report.clone()
+        Arc::clone(&self.report)
     }
 
     /// The body for a handler. Nothing is read before the handler asks for it; then it comes in one piece.
@@ -117,7 +95,7 @@ impl BoundedBody {
         let Some(mut share) = self.share.take() else {
             return Ok(Bytes::new());
         };
-        self.pulse.await_body();
+        self.state.await_body();
         let deadline = self.deadline;
         let read = tokio::select! {
             biased;
@@ -128,18 +106,21 @@ impl BoundedBody {
                 BodyFault::TooSlow
             })),
         };
-        self.pulse.handle_body();
+        self.state.handle_body();
         match read {
             Ok(bytes) => Ok(bytes.held_with(share)),
             Err(Broken::Peer(error)) => Err(axum::Error::new(error)),
             Err(Broken::Fault(fault)) => {
-                self.report.set(fault);
+                self.report.get_or_init(|| fault);
                 Err(axum::Error::new(fault))
             }
         }
     }
 
     async fn collect(&mut self, share: &mut BudgetShare) -> Result<Collected, Broken> {
+        if self.is_announced_too_large() {
+            return Err(Broken::Fault(BodyFault::TooLarge));
+        }
         let mut arrived = 0;
         while let Some(piece) = self.next_piece(share).await? {
             let first = arrived == 0;
@@ -183,7 +164,7 @@ impl BoundedBody {
 impl Drop for BoundedBody {
     fn drop(&mut self) {
         if !self.ended && !self.inner.is_end_stream() {
-            self.pulse.leave_unread();
+            self.state.leave_unread();
         }
     }
 }
@@ -222,12 +203,12 @@ impl AsRef<[u8]> for HeldBody {
 /// A response body; when hyper lets go of it, the connection waits for its next request.
 pub(crate) struct ClosingBody {
     inner: AxumBody,
-    pulse: Arc<Pulse>,
+    state: Arc<ConnectionState>,
 }
 
 impl ClosingBody {
-    pub(crate) fn new(inner: AxumBody, pulse: Arc<Pulse>) -> Self {
-        Self { inner, pulse }
+    pub(crate) fn new(inner: AxumBody, state: Arc<ConnectionState>) -> Self {
+        Self { inner, state }
     }
 }
 
@@ -253,6 +234,6 @@ impl Body for ClosingBody {
 
 impl Drop for ClosingBody {
     fn drop(&mut self) {
-        self.pulse.rest();
+        self.state.rest();
     }
 }

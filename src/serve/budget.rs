@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-use crate::statistics::Statistics;
+use crate::metrics::{Counter, Statistics};
 
 /// The unit of the budget, in bytes: what the smallest body takes.
 pub(crate) const BLOCK: usize = 16 * 1024;
@@ -98,7 +98,7 @@ impl BodyBudget {
 
     fn show(&self, state: &State) {
         let held = (self.total - state.free) * BLOCK;
-        self.statistics.counters().body_bytes.set(held);
+        self.statistics.set(Counter::BodyBytes, held);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

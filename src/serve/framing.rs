@@ -1,45 +1,81 @@
-//! One question about a request's raw header: does it say twice where its body ends?
+//! Whether a request's header says more than once where its body ends.
 //!
-//! Two framings are how requests are smuggled past a proxy in front. hyper resolves them as RFC 9112
-//! §6.3 permits, before we see the header map: an equal second `Content-Length` is dropped, and
-//! `Transfer-Encoding` wins over `Content-Length`. We refuse both, as the RFC prefers.
-//!
-//! Invariant: only a header seen whole, from its first byte, is judged. A pipelined request is left to hyper's
-//! rules; no client of ours pipelines.
+//! Two such statements are how requests are smuggled past a proxy. hyper resolves them as RFC 9112 §6.3 permits, before the
+//! header map is seen: an equal second `Content-Length` is dropped, and `Transfer-Encoding` wins over `Content-Length`. With
+//! [`Options::strict_framing`](crate::Options::strict_framing) both are refused, as the RFC prefers, and so is a request
+//! whose header was not seen from its first byte: a pipelined one, which proxies do not send.
 
-/// Where the header ends in `bytes`: the offset behind its blank line.
-pub(crate) fn header_end(bytes: &[u8]) -> Option<usize> {
-    let line_ends = bytes.iter().enumerate().filter(|&(_, &byte)| byte == b'\n');
-    for (at, _) in line_ends {
-        match bytes.get(at + 1..) {
-            Some([b'\n', ..]) => return Some(at + 2),
-            Some([b'\r', b'\n', ..]) => return Some(at + 3),
-            _ => {}
-        }
-    }
-    None
+use memchr::memchr;
+
+/// The names that say where a body ends.
+const FRAMING_NAMES: [&[u8]; 2] = [b"content-length", b"transfer-encoding"];
+
+/// As much of the beginning of a line as is kept: more than the longest framing name and its colon, or a method and a space.
+const LINE_START: usize = 24;
+
+/// Reads one header as it arrives. It keeps the beginning of one line, never the header.
+#[derive(Debug, Default)]
+pub(crate) struct HeaderScanner {
+    line: Vec<u8>,
+    /// The rest of the current line is of no interest.
+    skipping: bool,
+    /// The beginning of the request line.
+    request_line: Option<Vec<u8>>,
+    /// Fields that say where the body ends.
+    framings: usize,
+    complete: bool,
 }
 
-/// Whether `header`, which must begin with `method`, has two framings.
-pub(crate) fn is_framed_twice(header: &[u8], method: &str) -> bool {
-    let start = header
-        .iter()
-        .position(|byte| !matches!(byte, b'\r' | b'\n'))
-        .unwrap_or(0);
-    let header = header.get(start..).unwrap_or_default();
-    let Some(rest) = header.strip_prefix(method.as_bytes()) else {
-        return false;
-    };
-    if !rest.starts_with(b" ") {
-        return false;
+impl HeaderScanner {
+    /// Takes the next bytes of the connection. What follows the blank line is ignored.
+    pub(crate) fn read(&mut self, mut bytes: &[u8]) {
+        while !self.complete && !bytes.is_empty() {
+            let end = memchr(b'\n', bytes);
+            let (part, rest) = bytes.split_at(end.unwrap_or(bytes.len()));
+            self.read_part(part);
+            if end.is_some() {
+                self.end_line();
+            }
+            bytes = rest.get(1..).unwrap_or_default();
+        }
     }
-    let (mut lengths, mut encodings) = (0, 0);
-    for line in rest.split(|&byte| byte == b'\n').skip(1) {
-        let name = line.split(|&byte| byte == b':').next().unwrap_or_default();
-        lengths += usize::from(name.eq_ignore_ascii_case(b"content-length"));
-        encodings += usize::from(name.eq_ignore_ascii_case(b"transfer-encoding"));
+
+    /// Whether the header was read from its first byte to its blank line, is that of a request with `method`, and says at
+    /// most once where the body ends.
+    pub(crate) fn is_unambiguous(&self, method: &str) -> bool {
+        let start = self.request_line.as_deref().unwrap_or_default();
+        let method_matches = start
+            .strip_prefix(method.as_bytes())
+            .is_some_and(|rest| rest.starts_with(b" "));
+        self.complete && method_matches && self.framings <= 1
     }
-    lengths > 1 || (lengths > 0 && encodings > 0)
+
+    fn read_part(&mut self, part: &[u8]) {
+        if self.skipping {
+            return;
+        }
+        let room = LINE_START - self.line.len();
+        self.line.extend(part.iter().take(room));
+        self.skipping = self.line.len() == LINE_START;
+    }
+
+    fn end_line(&mut self) {
+        let line = self.line.strip_suffix(b"\r").unwrap_or(&self.line);
+        if self.request_line.is_none() {
+            // Blank lines before a request line end nothing.
+            if !line.is_empty() {
+                self.request_line = Some(line.to_vec());
+            }
+        } else if line.is_empty() {
+            self.complete = true;
+        } else {
+            let name = line.split(|byte| *byte == b':').next().unwrap_or_default();
+            let is_framing = |framing: &&[u8]| name.eq_ignore_ascii_case(framing);
+            self.framings += usize::from(FRAMING_NAMES.iter().any(is_framing));
+        }
+        self.line.clear();
+        self.skipping = false;
+    }
 }
 
 #[cfg(test)]
@@ -49,55 +85,60 @@ mod tests {
     use super::*;
 
     #[rstest]
-    #[case::one_length("POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n", false)]
-    #[case::chunked("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", false)]
-    #[case::no_body("POST / HTTP/1.1\r\nHost: a\r\n\r\n", false)]
+    #[case::one_length("POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n", true)]
+    #[case::chunked("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n", true)]
+    #[case::no_body("POST / HTTP/1.1\r\nHost: a\r\n\r\n", true)]
     #[case::a_name_that_only_contains_it(
-        "POST / HTTP/1.1\r\nContent-Length: 2\r\nX-Content-Length: 2\r\n\r\n",
-        false
+        "POST / HTTP/1.1\r\nContent-Length: 2\r\nX-Content-Length: 2\r\nTransfer-Encodings-Of-Long-Names: a\r\n\r\n",
+        true
     )]
     #[case::a_value_that_names_it(
         "POST / HTTP/1.1\r\nContent-Length: 2\r\nA: Content-Length:\r\n\r\n",
-        false
+        true
     )]
     #[case::equal_lengths(
         "POST / HTTP/1.1\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\n",
-        true
+        false
     )]
     #[case::length_then_chunked(
         "POST / HTTP/1.1\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n",
-        true
+        false
     )]
-    #[case::chunked_then_length(
-        "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nContent-Length: 2\r\n\r\n",
-        true
+    #[case::two_encodings(
+        "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n\r\n",
+        false
     )]
     #[case::any_letter_case(
         "POST / HTTP/1.1\r\ncontent-length: 2\r\nTRANSFER-encoding: chunked\r\n\r\n",
-        true
+        false
     )]
     #[case::bare_line_feeds(
         "POST / HTTP/1.1\nContent-Length: 2\nTransfer-Encoding: chunked\n\n",
-        true
-    )]
-    #[case::blank_lines_before(
-        "\r\n\r\nPOST / HTTP/1.1\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\n",
-        true
-    )]
-    #[case::not_the_start_of_the_request(
-        "9\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\n",
         false
     )]
-    fn two_framings_are_seen(#[case] header: &str, #[case] expected: bool) {
-        assert_eq!(is_framed_twice(header.as_bytes(), "POST"), expected);
-    }
-
-    #[rstest]
-    #[case("GET / HTTP/1.1\r\n\r\nbody", Some(18))]
-    #[case("GET / HTTP/1.1\n\nbody", Some(16))]
-    #[case("GET / HTTP/1.1\r\nA: b\r\n", None)]
-    #[case("", None)]
-    fn a_header_ends_at_its_blank_line(#[case] bytes: &str, #[case] expected: Option<usize>) {
-        assert_eq!(header_end(bytes.as_bytes()), expected);
+    #[case::blank_lines_before("\r\n\nPOST / HTTP/1.1\r\nContent-Length: 2\r\n\r\n", true)]
+    #[case::blank_lines_before_two_lengths(
+        "\r\n\r\nPOST / HTTP/1.1\r\nContent-Length: 2\r\nContent-Length: 2\r\n\r\n",
+        false
+    )]
+    #[case::behind_the_header(
+        "POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\nContent-Length: 2\r\n",
+        true
+    )]
+    #[case::incomplete("POST / HTTP/1.1\r\nContent-Length: 2\r\n", false)]
+    #[case::not_the_start_of_the_request("9\r\nContent-Length: 2\r\n\r\n", false)]
+    #[case::another_method("POSTS / HTTP/1.1\r\n\r\n", false)]
+    #[case::nothing("", false)]
+    fn a_header_is_judged_however_it_arrives(
+        #[case] header: &str,
+        #[case] expected: bool,
+        #[values(1, 3, 4096)] step: usize,
+    ) {
+        let mut scanner = HeaderScanner::default();
+        for part in header.as_bytes().chunks(step) {
+            scanner.read(part);
+        }
+        assert_eq!(scanner.is_unambiguous("POST"), expected);
+        assert!(scanner.line.capacity() <= 2 * LINE_START);
     }
 }

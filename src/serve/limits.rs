@@ -1,11 +1,10 @@
-//! The limits of one server: what a peer may take, in time and in bytes.
-//!
-//! Invariant: a `Limits` is plain data; nothing here reads a clock or rolls dice.
+//! What a peer may take, in time and in bytes.
 
 use std::time::Duration;
 
-/// What a peer may take. `Limits::default()` suits an admission webhook behind a Kubernetes API server.
+/// What a peer may take. The defaults suit an admission webhook behind a Kubernetes API server.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Limits {
     /// From the accepted TCP connection to the finished TLS handshake. Default 5 s.
     pub handshake: Duration,
@@ -18,7 +17,10 @@ pub struct Limits {
     /// Also the size of the buffer that a connection reads into, so every connection may hold this much. At least
     /// 8 KiB. Default 16 KiB: the API server's header is below 1 KiB.
     pub header_bytes: usize,
-    /// From the end of the header to the end of the body, however steadily it drips. Late: the
+    /// Bytes of all incomplete headers together. When there are more, the connections whose header has been incomplete
+    /// for longest are closed. Default 4 MiB; at least [`header_bytes`](Self::header_bytes).
+    pub headers_bytes: usize,
+    /// From the end of the header to the end of the body, however steadily it arrives. Late: the
     /// answer is 408 and the connection ends. Default 3 s: the webhooks are registered with `timeoutSeconds: 3`, so
     /// the API server has given up by then.
     pub body: Duration,
@@ -37,12 +39,12 @@ pub struct Limits {
     /// reads its answers at once.
     pub answer: Duration,
     /// How long a connection may wait for its next request. Default 120 s: above the 90 s after which the API server's own pool drops a
-    /// connection, so that in normal operation it is never the server that cuts an idle one.
+    /// connection, so that in normal operation it is never the server that ends an idle one.
     pub idle: Duration,
     /// Connections at the same time. Default 1024 (about 30 kB each, and up to
     /// [`header_bytes`](Self::header_bytes) more while a request is incomplete).
     ///
-    /// At the cap a new connection takes the place of one whose request is *not* being handled: first of those that
+    /// At the limit a new connection evicts one whose request is *not* being handled: first of those that
     /// have sent no complete request, whose header or body is incomplete, or that take no answer, the one that has been so for longest; as
     /// soon as these are fewer than an eighth of all, the longest idle of the others, so that a new connection is not
     /// evicted before it can send its request. If all requests are being handled the newest is closed at once and
@@ -51,8 +53,8 @@ pub struct Limits {
     /// a Pod waiting, and a backlog of callers that have given up keeps an overloaded server overloaded.
     pub connections: usize,
     /// The age after which a connection's next response carries `Connection: close`, so that the API server
-    /// dials again and spreads over all replicas. Each connection draws its own age, between three
-    /// quarters of this and all of it, from [`Options::seed`](crate::Options::seed). Default: none.
+    /// dials again and spreads over all replicas. Each connection draws its own age at random, between three quarters of
+    /// this and all of it. Default: none.
     pub age: Option<Duration>,
 }
 
@@ -62,6 +64,7 @@ impl Default for Limits {
             handshake: Duration::from_secs(5),
             header: Duration::from_secs(5),
             header_bytes: 16 * 1024,
+            headers_bytes: 4 * 1024 * 1024,
             body: Duration::from_secs(3),
             body_bytes: 7 * 1024 * 1024,
             bodies_bytes: 16 * 1024 * 1024,
@@ -73,18 +76,12 @@ impl Default for Limits {
     }
 }
 
-/// The age that connection `number` may reach: between three quarters of `longest` and `longest`.
-pub(crate) fn age(longest: Duration, seed: u64, number: u64) -> Duration {
-    let draw = u32::try_from(scramble(seed, number) >> 32).unwrap_or(u32::MAX);
-    longest.mul_f64(0.75 + 0.25 * f64::from(draw) / f64::from(u32::MAX))
-}
-
-/// `SplitMix64`: neighbouring numbers give unrelated values.
-fn scramble(seed: u64, number: u64) -> u64 {
-    let mut z = seed.wrapping_add(number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+impl Limits {
+    /// The age that a new connection may reach: between three quarters of [`age`](Self::age) and all of it.
+    pub(crate) fn draw_age(&self) -> Option<Duration> {
+        self.age
+            .map(|longest| longest.mul_f64(fastrand::f64().mul_add(0.25, 0.75)))
+    }
 }
 
 #[cfg(test)]
@@ -92,27 +89,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ages_stay_within_the_last_quarter_and_spread_over_it() {
-        let longest = Duration::from_secs(400);
-        let ages: Vec<_> = (0..1000).map(|number| age(longest, 7, number)).collect();
-        assert!(ages.iter().all(|age| (300..=400).contains(&age.as_secs())));
+    fn ages_spread_over_the_last_quarter() {
+        let limits = Limits {
+            age: Some(Duration::from_secs(400)),
+            ..Limits::default()
+        };
+        let ages: Vec<_> = (0..1000).filter_map(|_| limits.draw_age()).collect();
         for quarter in 0..4 {
             let from = Duration::from_secs(300 + 25 * quarter);
-            let share = ages
-                .iter()
-                .filter(|&&age| (from..from + Duration::from_secs(25)).contains(&age))
-                .count();
-            assert!(
-                (150..350).contains(&share),
-                "{share} of 1000 in quarter {quarter}"
-            );
+            let within = from..=from + Duration::from_secs(25);
+            let share = ages.iter().filter(|&age| within.contains(age)).count();
+            assert!(share > 100, "{share} of 1000 in quarter {quarter}");
         }
-    }
-
-    #[test]
-    fn another_seed_gives_other_ages() {
-        let longest = Duration::from_secs(400);
-        assert_ne!(age(longest, 1, 1), age(longest, 2, 1));
-        assert_eq!(age(longest, 1, 1), age(longest, 1, 1));
+        assert_eq!(ages.len(), 1000);
+        assert_eq!(Limits::default().draw_age(), None);
     }
 }

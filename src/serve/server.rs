@@ -1,4 +1,4 @@
-//! The listener: accepts, and drains when told.
+//! Accepting connections, and draining them at the end.
 //!
 //! Invariant: accepting ends by the shutdown token alone. No request that arrived fully before accepting
 //! ended is lost, unless its handler outlives the grace.
@@ -17,9 +17,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::budget::BodyBudget;
 use crate::connection;
-use crate::crowd::Crowd;
+use crate::limiter::ConnectionLimiter;
 use crate::limits::Limits;
-use crate::statistics::Statistics;
+use crate::metrics::{Counter, Statistics};
+#[cfg(feature = "tls")]
 use crate::tls::TlsHandle;
 
 /// After an error of accepting that will not go away by itself, such as too many open files.
@@ -27,29 +28,42 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Why a server could not start, or did not end well.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum Error {
     /// The address cannot be listened on.
     #[error("failed to listen on {address}")]
     Bind {
-        /// What was asked for.
+        /// The address that was given.
         address: SocketAddr,
-        /// What the system said.
+        /// The error of the operating system.
         #[source]
         source: io::Error,
     },
     /// The drain ended with requests unanswered. The server is down all the same.
     #[error("{connections} connections aborted at the end of the shutdown timeout")]
-    Cut {
+    ShutdownTimeout {
         /// How many.
         connections: usize,
     },
 }
 
+/// Whether connections are encrypted.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Transport {
+    /// HTTP without TLS.
+    Plain,
+    /// HTTP over TLS, with the certificate of this handle.
+    #[cfg(feature = "tls")]
+    Tls(TlsHandle),
+}
+
 /// How a server serves and how it ends.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Options {
-    /// What it presents in handshakes.
-    pub tls: TlsHandle,
+    /// Whether connections are encrypted.
+    pub transport: Transport,
     /// What peers may take.
     pub limits: Limits,
     /// After the shutdown token: how long it goes on accepting and serving, each response with
@@ -58,42 +72,53 @@ pub struct Options {
     /// The API server goes on using its connections to a terminating Pod (kubernetes#127335), and other nodes
     /// learn late that the endpoint is gone.
     pub linger: Duration,
-    /// After that: how long requests may take to end before they are cut. Default 10 s.
+    /// After that: how long requests may take to end before their connections are aborted. Default 10 s.
     pub grace: Duration,
-    /// Whether a request that gives the length of its body twice is answered 400. Default true. A server without a proxy
-    /// in front can do without: nothing before it could have read another length. It then keeps no second copy of each
-    /// header.
-    pub refuse_ambiguous_length: bool,
-    /// Spreads [`Limits::age`] over connections; give each replica another one. Default 0.
-    pub seed: u64,
+    /// Whether a request is answered 400 if it says more than once where its body ends, or if its header was not seen from
+    /// its first byte (pipelining). Default true. A server without a proxy in front can do without: no proxy could have
+    /// read another end.
+    pub strict_framing: bool,
+    /// Where the server counts; to be given if the counters are needed before it is bound.
+    pub statistics: Statistics,
 }
 
 impl Options {
-    /// The defaults, with these certificates.
+    /// The defaults, without TLS.
     #[must_use]
-    pub fn new(tls: TlsHandle) -> Self {
+    pub fn plain() -> Self {
+        Self::new(Transport::Plain)
+    }
+
+    /// The defaults, with the certificate of `tls`.
+    #[cfg(feature = "tls")]
+    #[must_use]
+    pub fn tls(tls: TlsHandle) -> Self {
+        Self::new(Transport::Tls(tls))
+    }
+
+    fn new(transport: Transport) -> Self {
         let ten_seconds = Duration::from_secs(10);
         Self {
-            tls,
+            transport,
             limits: Limits::default(),
             linger: ten_seconds,
             grace: ten_seconds,
-            refuse_ambiguous_length: true,
-            seed: 0,
+            strict_framing: true,
+            statistics: Statistics::default(),
         }
     }
 }
 
-/// A TLS server for an axum [`Router`].
+/// A server for an axum [`Router`].
 #[derive(Debug)]
 pub struct Server;
 
 impl Server {
-    /// Takes the address. Connections queue in the kernel until [`Bound::run`].
+    /// Takes the address. Connections queue in the kernel until [`BoundServer::run`].
     ///
     /// # Errors
     /// [`Error::Bind`]: in use, not ours, or not permitted.
-    pub async fn bind(address: SocketAddr, options: Options) -> Result<Bound, Error> {
+    pub async fn bind(address: SocketAddr, options: Options) -> Result<BoundServer, Error> {
         let refused = |source| Error::Bind { address, source };
         let listener = TcpListener::bind(address).await.map_err(refused)?;
         Self::on(listener, options).map_err(refused)
@@ -103,27 +128,25 @@ impl Server {
     ///
     /// # Errors
     /// When the operating system does not tell its address.
-    pub fn on(listener: TcpListener, options: Options) -> io::Result<Bound> {
+    pub fn on(listener: TcpListener, options: Options) -> io::Result<BoundServer> {
         let local = listener.local_addr()?;
-        Ok(Bound {
+        Ok(BoundServer {
             listener,
             local,
             options,
-            statistics: Statistics::default(),
         })
     }
 }
 
 /// A server that holds its address.
 #[derive(Debug)]
-pub struct Bound {
+pub struct BoundServer {
     listener: TcpListener,
     local: SocketAddr,
     options: Options,
-    statistics: Statistics,
 }
 
-impl Bound {
+impl BoundServer {
     /// Where it listens; tells the port when 0 was asked for.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
@@ -133,69 +156,58 @@ impl Bound {
     /// The server's counters, to be read while it runs.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        self.statistics.clone()
+        self.options.statistics.clone()
     }
 
     /// Serves `router` until `shutdown` is cancelled, then drains: lingers, stops accepting, closes idle
     /// connections, waits for busy ones. Dropping the future ends everything at once.
     ///
     /// Each request carries [`ConnectInfo<SocketAddr>`](axum::extract::ConnectInfo) and, where the peer gave a
-    /// certificate, [`PeerCertificates`](crate::PeerCertificates) as extensions.
+    /// certificate, `PeerCertificates` as extensions.
     ///
     /// # Errors
-    /// [`Error::Cut`] alone, after the drain. While serving, nothing ends the server.
+    /// [`Error::ShutdownTimeout`] alone, after the drain. While serving, nothing ends the server.
     pub async fn run(self, router: Router, shutdown: CancellationToken) -> Result<(), Error> {
         let Self {
-            listener,
-            options,
-            statistics,
-            ..
+            listener, options, ..
         } = self;
         let Options {
-            tls,
+            transport,
             limits,
             linger,
             grace,
-            refuse_ambiguous_length,
-            seed,
+            strict_framing,
+            statistics,
         } = options;
-        let kept_header_bytes = if refuse_ambiguous_length {
-            limits.header_bytes
-        } else {
-            0
-        };
-        let crowd = Crowd::new(limits.connections, kept_header_bytes, statistics.clone());
-        let stopping = CancellationToken::new();
+        let limiter = ConnectionLimiter::new(&limits, strict_framing, statistics.clone());
         let shared = Arc::new(Shared {
-            tls,
+            transport,
             bodies: BodyBudget::new(limits.bodies_bytes, statistics.clone()),
             limits,
-            seed,
             router,
             statistics,
             closing: shutdown,
-            stopping,
+            stopping: CancellationToken::new(),
         });
-        let mut reception = Reception {
+        let mut acceptor = Acceptor {
             listener,
-            crowd,
+            limiter,
             shared,
             connections: JoinSet::new(),
         };
 
-        let shared = Arc::clone(&reception.shared);
-        reception.accept_until(shared.closing.cancelled()).await;
-        reception.accept_until(sleep(linger)).await;
-        reception.stop(grace).await
+        let shared = Arc::clone(&acceptor.shared);
+        acceptor.accept_until(shared.closing.cancelled()).await;
+        acceptor.accept_until(sleep(linger)).await;
+        acceptor.stop(grace).await
     }
 }
 
 /// What all connections of one server share.
 pub(crate) struct Shared {
-    pub(crate) tls: TlsHandle,
+    pub(crate) transport: Transport,
     pub(crate) limits: Limits,
     pub(crate) bodies: Arc<BodyBudget>,
-    pub(crate) seed: u64,
     pub(crate) router: Router,
     pub(crate) statistics: Statistics,
     /// Responses ask their peers to close.
@@ -205,14 +217,14 @@ pub(crate) struct Shared {
 }
 
 /// The listener and the connections it has let in.
-struct Reception {
+struct Acceptor {
     listener: TcpListener,
-    crowd: Arc<Crowd>,
+    limiter: Arc<ConnectionLimiter>,
     shared: Arc<Shared>,
     connections: JoinSet<()>,
 }
 
-impl Reception {
+impl Acceptor {
     async fn accept_until(&mut self, end: impl Future<Output = ()>) {
         let mut end = pin!(end);
         loop {
@@ -226,14 +238,18 @@ impl Reception {
     }
 
     fn admit(&mut self, tcp: TcpStream, peer: SocketAddr) {
-        self.shared.statistics.counters().accepted.add_one();
-        let Some(seat) = self.crowd.admit() else {
+        self.shared.statistics.add_one(Counter::Accepted);
+        let Some(permit) = self.limiter.admit() else {
             return;
         };
         // Fails only on a socket that is gone, which the handshake will find.
         let _ = tcp.set_nodelay(true);
-        self.connections
-            .spawn(connection::serve(Arc::clone(&self.shared), seat, tcp, peer));
+        self.connections.spawn(connection::serve(
+            Arc::clone(&self.shared),
+            permit,
+            tcp,
+            peer,
+        ));
     }
 
     async fn stop(self, grace: Duration) -> Result<(), Error> {
@@ -253,12 +269,12 @@ impl Reception {
         if timeout(grace, all_ended).await.is_ok() {
             return Ok(());
         }
-        let cut = connections.len();
-        for _ in 0..cut {
-            shared.statistics.counters().cut.add_one();
-        }
+        let aborted = connections.len();
+        shared.statistics.add(Counter::Aborted, aborted as u64);
         connections.shutdown().await;
-        Err(Error::Cut { connections: cut })
+        Err(Error::ShutdownTimeout {
+            connections: aborted,
+        })
     }
 }
 
@@ -271,7 +287,7 @@ async fn accepted<T, F: Future<Output = io::Result<T>>>(
         match accept().await {
             Ok(connection) => return connection,
             Err(error) => {
-                statistics.counters().accept_errors.add_one();
+                statistics.add_one(Counter::AcceptErrors);
                 if !concerns_one_peer(&error) {
                     tracing::warn!(%error, "failed to accept connection, retrying");
                     sleep(ACCEPT_PAUSE).await;
@@ -292,7 +308,7 @@ fn concerns_one_peer(error: &io::Error) -> bool {
 /// A panic outside a handler's future, such as in a streamed response, has ended one connection.
 fn note(statistics: &Statistics, ended: Result<(), JoinError>) {
     if ended.is_err_and(|error| error.is_panic()) {
-        statistics.counters().panics.add_one();
+        statistics.add_one(Counter::Panics);
     }
 }
 

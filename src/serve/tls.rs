@@ -1,10 +1,9 @@
-//! The certificate in use, and how one is made from PEM.
+//! The certificate in use, how one is made from PEM, and the handshake.
 //!
 //! Invariant: a handshake sees one finished [`ServerConfig`]; replacing it changes certificate, trust and session
 //! cache in one step. The crypto provider is always named, never the process default.
-//!
-//! Deliberately absent: files, Secrets, rotation policy; the caller decides when to replace.
 
+use std::io;
 use std::sync::Arc;
 
 use arc_swap::ArcSwapOption;
@@ -13,6 +12,14 @@ use rustls::server::WantsServerCert;
 use rustls::{ConfigBuilder, InconsistentKeys, ServerConfig, WantsVerifier};
 use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, pem};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+use crate::metrics::Counter;
+use crate::server::Shared;
 
 /// TLS 1.3 preferred, 1.2 for older clients; nothing below exists in rustls.
 const VERSIONS: [&rustls::SupportedProtocolVersion; 2] =
@@ -21,8 +28,18 @@ const VERSIONS: [&rustls::SupportedProtocolVersion; 2] =
 /// The only protocol this server speaks; the API server calls webhooks by HTTP/1.1 anyway.
 const HTTP_1: &[u8] = b"http/1.1";
 
+/// What Go's server says to plain HTTP on its TLS port; a person with `curl http://` should see why.
+const PLAIN_HTTP_ANSWER: &[u8] =
+    b"HTTP/1.0 400 Bad Request\r\nConnection: close\r\nContent-Type: text/plain\r\n\r\nThis port speaks HTTPS only.\n";
+
+/// The peer's certificates, leaf first, as the handshake verified them. A request extension, present only if
+/// the [`ServerConfig`] asks for client certificates and the peer gave one.
+#[derive(Clone, Debug)]
+pub struct PeerCertificates(pub Arc<[CertificateDer<'static>]>);
+
 /// Why a certificate and key cannot be served.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum TlsError {
     /// The certificates are not PEM.
     #[error("certificates: not valid PEM")]
@@ -142,6 +159,65 @@ impl TlsHandle {
     pub(crate) fn current(&self) -> Option<Arc<ServerConfig>> {
         self.current.load_full()
     }
+}
+
+/// The handshake on a new connection. `None`: it failed, and is counted.
+pub(crate) async fn accept(
+    tls: &TlsHandle,
+    shared: &Shared,
+    tcp: TcpStream,
+) -> Option<TlsStream<TcpStream>> {
+    let failed = |counter| {
+        shared.statistics.add_one(counter);
+        None
+    };
+    let Some(config) = tls.current() else {
+        return failed(Counter::WithoutCertificate);
+    };
+    match timeout(shared.limits.handshake, handshake(tcp, config)).await {
+        Ok(Ok(stream)) => Some(stream),
+        Ok(Err(NoTls::PeerLeft)) => failed(Counter::ClosedBeforeHandshake),
+        Ok(Err(NoTls::PlainHttp)) => failed(Counter::PlainHttp),
+        Ok(Err(NoTls::Failed(error))) => {
+            tracing::debug!(%error, "TLS handshake failed");
+            failed(Counter::HandshakeFailures)
+        }
+        Err(_elapsed) => failed(Counter::HandshakeTimeouts),
+    }
+}
+
+/// Why there is no TLS session.
+enum NoTls {
+    PeerLeft,
+    PlainHttp,
+    Failed(io::Error),
+}
+
+async fn handshake(
+    mut tcp: TcpStream,
+    config: Arc<ServerConfig>,
+) -> Result<TlsStream<TcpStream>, NoTls> {
+    let mut first = [0];
+    match tcp.peek(&mut first).await {
+        Ok(0) | Err(_) => return Err(NoTls::PeerLeft),
+        Ok(_) if first[0].is_ascii_uppercase() => {
+            // A method's first letter; TLS begins with 0x16. Whether the answer arrives does not matter.
+            let _ = answer_plain_http(&mut tcp).await;
+            return Err(NoTls::PlainHttp);
+        }
+        Ok(_) => {}
+    }
+    TlsAcceptor::from(config)
+        .accept(tcp)
+        .await
+        .map_err(NoTls::Failed)
+}
+
+async fn answer_plain_http(tcp: &mut TcpStream) -> io::Result<()> {
+    // What has come is taken, or closing would reset the connection and the answer with it.
+    let _ = tcp.read(&mut [0; 4096]).await?;
+    tcp.write_all(PLAIN_HTTP_ANSWER).await?;
+    tcp.shutdown().await
 }
 
 #[cfg(test)]

@@ -1,35 +1,27 @@
-//! The watcher's certificates, in force in both directions as soon as they are on the disk.
+//! The watcher's certificates, in use in both directions soon after they are on the disk.
 //!
-//! One pair of certificate and key serves two ends: API servers see it as the webhook's, KCP as the runtime's.
-//! The public watcher reads it once for the one and per event for the other, so that
-//! the two differ until a restart. Here both follow the files within two polls.
-//!
-//! Invariants:
-//! - A set that is no good never replaces one that was; it is told once, by name ([`CertificateError`]).
-//! - A mounted Secret changes by a swap of links, which no watch on the files would see, and the files may be read in
-//!   the middle of it: so they are polled, compared by content, and a fault counts when it is seen twice.
-//! - Whoever connects to KCP uses the configuration of one generation; the session cache goes with it.
-//! - The pair alone is enough to serve: with a broken `CA_CERT`, changes are still seen and spooled.
-//!
-//! Deliberately absent: issuing certificates, and what is older than the files (a revocation list, the system's roots).
+//! One pair of certificate and key serves two ends: API servers see it as the webhook's, KCP as the runtime's. The public
+//! watcher reads it once for the one and per event for the other, so that the two differ until a restart; here both follow
+//! the files within two polls. A bad set never replaces a good one and is logged once; files may be read in the middle of a
+//! change, so a fault counts when it is seen twice. The pair alone is enough to serve: with a broken `CA_CERT`, changes are
+//! still seen and spooled.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use chassis::files::{self, Fingerprint, fingerprint};
 use chassis::telemetry::error_chain;
 use rustls::ClientConfig;
 use serve::TlsHandle;
+use serve::pair::{CertificatePair, PairError};
+use sha2::{Digest as _, Sha256};
 use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
-pub use self::error::{CertificateError, CertificateFile};
-use self::files::{Files, Fingerprint};
-use self::material::{Authorities, Pair};
+use self::material::Authorities;
+pub use self::material::{CertificateError, CertificateFile};
 
-mod error;
-mod files;
 mod material;
 mod server_leaf;
 
@@ -69,6 +61,8 @@ pub struct CertificateReport {
     pub not_after: Option<SystemTime>,
     /// Whether it has, in force: API servers refuse it, as if there were none to show.
     pub expired: bool,
+    /// SHA-256 of the file of `CA_CERT` that is in force towards KCP, in hexadecimal digits; `None`: none is.
+    pub bundle_sha256: Option<String>,
     /// What is wrong with the files now.
     pub problem: Option<String>,
     /// How many times something was wrong with them.
@@ -96,11 +90,12 @@ struct Shared {
 struct State {
     /// The pair that is shown to API servers.
     pair: Option<Fingerprint>,
-    /// All files, in force in both directions.
-    all: Option<Fingerprint>,
+    /// The bundle that is in use towards KCP together with this pair.
+    bundle: Option<Fingerprint>,
     generation: u64,
     not_after: Option<SystemTime>,
     expired: bool,
+    bundle_sha256: Option<String>,
     problem: Option<Problem>,
     refusals: u64,
 }
@@ -142,6 +137,7 @@ impl Certificates {
             generation: state.generation,
             not_after: state.not_after,
             expired: state.expired,
+            bundle_sha256: state.bundle_sha256.clone(),
             problem: told.map(|problem| problem.text.clone()),
             refusals: state.refusals,
         }
@@ -149,14 +145,7 @@ impl Certificates {
 
     /// Looks at the files every [`POLL`] until `cancel`.
     pub async fn run(self, cancel: CancellationToken) {
-        let mut ticks = interval(POLL);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        while cancel.run_until_cancelled(ticks.tick()).await.is_some() {
-            let certificates = self.clone();
-            let polled = tokio::task::spawn_blocking(move || certificates.poll(SystemTime::now()));
-            // An error: the runtime is ending.
-            let _ = polled.await;
-        }
+        files::poll(POLL, cancel, move || self.poll(SystemTime::now())).await;
     }
 
     /// How to speak to KCP, now and as it changes.
@@ -166,19 +155,18 @@ impl Certificates {
 
     /// Looks at the files now.
     pub(crate) fn poll(&self, now: SystemTime) {
-        let files = Files::read(&self.shared.options);
+        let CertificateOptions {
+            authorities,
+            certificate,
+            key,
+        } = &self.shared.options;
+        let certificate = read(CertificateFile::Certificate, certificate);
+        let key = read(CertificateFile::Key, key);
+        let bundle = read(CertificateFile::Authorities, authorities);
         let mut state = self.lock();
         state.look_at(now);
-        let all = files.all();
-        if all.is_some() && all == state.all {
-            if state.expired {
-                state.refuse(&CertificateError::Expired(CertificateFile::Certificate));
-            } else {
-                state.settle();
-            }
-            return;
-        }
-        match self.adopt(&mut state, files, now) {
+        let pair = certificate.and_then(|certificate| Ok((certificate, key?)));
+        match self.adopt(&mut state, pair, bundle, now) {
             Ok(()) => state.settle(),
             Err(error) => {
                 state.refuse(&error);
@@ -193,25 +181,41 @@ impl Certificates {
         }
     }
 
-    /// Puts in force what is good of the files: the pair first, for it does not need the authorities.
+    /// Takes into use what is good of the files: the pair first, for it does not need the authorities.
     fn adopt(
         &self,
         state: &mut State,
-        files: Files,
+        pair: Result<(Vec<u8>, Vec<u8>), CertificateError>,
+        bundle: Result<Vec<u8>, CertificateError>,
         now: SystemTime,
     ) -> Result<(), CertificateError> {
-        let (new_pair, new_all) = (files.pair(), files.all());
-        let pair = Pair::read(&files.certificate?, &files.key?, now)?;
+        let (certificate, key) = pair?;
+        let new_pair = Some(fingerprint(&[&certificate, &key]));
+        if let Ok(bundle) = &bundle
+            && state.pair == new_pair
+            && state.bundle == Some(fingerprint(&[bundle]))
+            && !state.expired
+        {
+            return Ok(());
+        }
+        let pair = CertificatePair::from_pem(&certificate, &key)?;
+        pair.validity().check(now)?;
         if new_pair != state.pair {
-            self.shared.tls.replace(pair.server_config()?);
+            self.shared.tls.replace(material::server_config(&pair)?);
             state.pair = new_pair;
-            state.not_after = Some(pair.not_after);
+            state.not_after = Some(pair.validity().not_after);
+            // Towards KCP it is not in use yet.
+            state.bundle = None;
             state.look_at(now);
         }
-        let authorities = Authorities::read(&files.authorities?, now)?;
+        let bundle = bundle?;
+        let of_bundle =
+            |error: PairError| CertificateError::File(CertificateFile::Authorities, error.into());
+        let authorities = Authorities::read(&bundle, now).map_err(of_bundle)?;
         let skipped = authorities.skipped;
-        let config = pair.client_config(authorities)?;
-        state.all = new_all;
+        let config = material::client_config(&pair, authorities).map_err(of_bundle)?;
+        state.bundle = Some(fingerprint(&[&bundle]));
+        state.bundle_sha256 = Some(format!("{:x}", Sha256::digest(&bundle)));
         state.generation += 1;
         let generation = state.generation;
         tracing::info!(generation, skipped, "certificates reloaded");
@@ -245,7 +249,7 @@ impl State {
         let text = error_chain(error);
         let lasts = matches!(&self.problem, Some(known) if known.text == text);
         let told = lasts && self.problem.as_ref().is_some_and(|known| known.told);
-        let tell = !told && (lasts || self.all.is_none());
+        let tell = !told && (lasts || self.generation == 0);
         if tell {
             self.refusals += 1;
             let in_force = self.generation;
@@ -256,6 +260,11 @@ impl State {
             told: told || tell,
         });
     }
+}
+
+fn read(file: CertificateFile, path: &Path) -> Result<Vec<u8>, CertificateError> {
+    let content = files::read(path, FILE_BYTES);
+    content.map_err(|error| CertificateError::File(file, error.into()))
 }
 
 #[cfg(test)]

@@ -1,31 +1,29 @@
 //! From the outbox to KCP.
 //!
 //! ```text
-//! outbox ──take──> Sender ──┬── Pace: who may go now (the link, each manager)
-//!    ^                      └── Channel ──> Pool ──> KCP
+//! outbox ──take──> Sender ──┬── CircuitBreakers: what may be sent now (all, each manager)
+//!    ^                      └── Channel ──> KcpClient ──> KCP
 //!    └── delivered, failed ──┘     ^
-//! notify: sync ── deliver_now ─────┘
+//! delivery mode sync ──────────────┘
 //! ```
 //!
-//! Invariants: an event leaves the outbox by an answer of 2xx, or because KCP has rejected it for long enough, and then its
-//! manager is asked for a resync; whatever KCP does, the connections, the posts under way and the rate of attempts are bounded, and thousands of watchers do not come back at
-//! the same moment. What concerns one event, one manager or the whole link holds up just that.
-//!
-//! Deliberately absent: what is due, and keeping it (`outbox`), and proxies of any kind.
+//! An event leaves the outbox by an answer of 2xx, or because KCP has rejected it for long enough, and then its manager is
+//! asked for a resync. Whatever KCP does, the connections, the posts under way and the rate of attempts are bounded, and
+//! thousands of watchers do not come back at the same moment. A failure that concerns one event, one manager or all holds up
+//! just that.
 
 use std::time::Duration;
 
 pub use self::address::{KcpAddress, KcpAddressError};
 pub use self::channel::{Channel, ChannelOptions};
-pub use self::error::{Broken, Phase, PostError};
+pub use self::error::PostError;
 pub use self::sender::{Sender, SenderOptions};
 
 mod address;
 mod channel;
-mod dial;
+mod circuit;
+mod client;
 mod error;
-mod pace;
-mod pool;
 mod sender;
 pub mod sync;
 
@@ -38,9 +36,9 @@ pub const MAX_RETRY_AFTER: Duration = Duration::from_mins(5);
 pub struct Timeouts {
     /// Name and TCP. Default 5 s.
     pub connect: Duration,
-    /// TLS. Default 5 s.
+    /// TLS, in addition to what connecting left of its time. Default 5 s.
     pub handshake: Duration,
-    /// From sending a request to the end of the answer's head. Default 15 s: longer than a listener with a full queue
+    /// From sending a request on a connection to the end of the answer's head. Default 15 s: longer than a listener with a full queue
     /// makes anybody wait.
     pub answer: Duration,
     /// After so long without a request a connection is closed. Default 90 s: heartbeats keep one open, so that an

@@ -1,33 +1,89 @@
 //! A sign of life for each manager, also where nothing happens, so that KCP can tell calm from silence.
 //!
-//! The public pair has none (lifecycle-manager issue 3524). Receivers are the managers that are configured, those that
-//! took an event, which KCP knows, and those that lost one (`outbox` has the list); another name in a review can be anybody's
-//! invention. Invariants: each
-//! manager that can hear is told at least every interval; a receiver that answers 404 or 405 is a public listener and is
-//! left alone until the next start (`hearing` tells it from a gateway that has no route yet); a mark that asks for a look
-//! at everything is taken back only when the very heartbeat that carried it was accepted. Deliberately absent: retries,
-//! for the next heartbeat says more than the last.
+//! Receivers are the managers that are configured, those that took an event, which KCP knows, and those that lost one; another
+//! name in a review can be anybody's invention. Each is sent a heartbeat at least every interval, and a last one when the
+//! watcher has ended its deliveries. A mark that asks for a resync is taken back only when the very heartbeat that carried it
+//! was accepted. Nothing is retried, for the next heartbeat says more than the last.
 
 use std::collections::HashMap;
+use std::mem::discriminant;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, UNIX_EPOCH};
 
-use api::event::{BootId, HEARTBEAT_INTERVAL, Heartbeat, PathSegment};
 use chassis::backoff::spread;
 use chassis::telemetry::error_chain;
 use futures::future::join_all;
-use tokio::time::{Instant, sleep, sleep_until};
+use serve::{Counter, Statistics};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
+use watcher_types::{BootId, HEARTBEAT_INTERVAL, Heartbeat, PathSegment};
 
-use self::hearing::{Answer, Hearing};
+use crate::certificates::Certificates;
 use crate::delivery::{Channel, PostError};
 use crate::metrics::WatcherMetrics;
-use crate::outbox::{Outbox, Receiver};
-
-mod hearing;
+use crate::outbox::{ManagerReport, Outbox, Receiver};
 
 /// The longest release that a listener takes, in bytes.
 const VERSION_BYTES: usize = 64;
+
+/// How long the last heartbeats may take together, so that an unreachable KCP does not delay the end of the process.
+const LAST_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// Most rounds of which one asks a manager whose support is unclear: eight minutes with the default interval.
+const RAREST: u32 = 8;
+
+/// The admission reviews since the start, for the heartbeats. Clones share the counts.
+#[derive(Clone, Debug)]
+pub struct ReviewActivity {
+    start: Instant,
+    counts: Arc<ReviewCounts>,
+}
+
+#[derive(Debug, Default)]
+struct ReviewCounts {
+    seen: AtomicU64,
+    /// Whole seconds from the start to the last one.
+    last: AtomicU64,
+}
+
+impl Default for ReviewActivity {
+    fn default() -> Self {
+        Self {
+            start: Instant::now(),
+            counts: Arc::default(),
+        }
+    }
+}
+
+impl ReviewActivity {
+    /// A valid review was read, of whatever change, dry runs included.
+    pub(crate) fn record(&self) {
+        let last = self.start.elapsed().as_secs();
+        self.counts.last.fetch_max(last, Ordering::Relaxed);
+        self.counts.seen.fetch_add(1, Ordering::Release);
+    }
+
+    /// How many were read, and the seconds since the last; `None`: there was none.
+    pub(crate) fn counts(&self) -> (u64, Option<u64>) {
+        let seen = self.counts.seen.load(Ordering::Acquire);
+        let last = self.counts.last.load(Ordering::Relaxed);
+        let age = self.start.elapsed().as_secs().saturating_sub(last);
+        (seen, (seen > 0).then_some(age))
+    }
+}
+
+/// What heartbeats report on.
+pub struct HeartbeatSources {
+    /// The events.
+    pub outbox: Outbox,
+    /// The reviews.
+    pub reviews: ReviewActivity,
+    /// The connections of API servers.
+    pub connections: Statistics,
+    /// The certificates that are served and trusted.
+    pub certificates: Certificates,
+}
 
 /// What a heartbeat says of the process, and how often.
 #[derive(Clone, Debug)]
@@ -56,17 +112,18 @@ impl HeartbeatOptions {
 pub struct Heartbeats {
     options: HeartbeatOptions,
     channel: Arc<Channel>,
-    outbox: Outbox,
+    sources: HeartbeatSources,
     metrics: WatcherMetrics,
+    support: HashMap<PathSegment, HeartbeatSupport>,
 }
 
 impl Heartbeats {
-    /// Heartbeats through `channel`, about what is in `outbox`.
+    /// Heartbeats through `channel`, about `sources`.
     #[must_use]
     pub fn new(
         mut options: HeartbeatOptions,
         channel: Arc<Channel>,
-        outbox: Outbox,
+        sources: HeartbeatSources,
         metrics: WatcherMetrics,
     ) -> Self {
         let longest = options.version.floor_char_boundary(VERSION_BYTES);
@@ -74,83 +131,188 @@ impl Heartbeats {
         Self {
             options,
             channel,
-            outbox,
+            sources,
             metrics,
+            support: HashMap::new(),
         }
     }
 
-    /// Beats until `cancel`.
-    pub async fn run(self, cancel: CancellationToken) {
-        cancel.run_until_cancelled(self.beat_for_ever()).await;
+    /// Sends heartbeats until `delivered`, when the last events were sent, and then a last one to each manager, for three
+    /// seconds at most.
+    pub async fn run(mut self, delivered: CancellationToken) {
+        delivered
+            .run_until_cancelled(self.send_periodically())
+            .await;
+        if timeout(LAST_TIMEOUT, self.round(true)).await.is_err() {
+            tracing::debug!("last heartbeats timed out");
+        }
     }
 
-    async fn beat_for_ever(&self) {
-        let mut hearing = HashMap::new();
+    async fn send_periodically(&mut self) {
         // Thousands of watchers are updated together.
         let interval = self.options.interval;
         sleep(interval.saturating_sub(spread(interval, fastrand::u64(..)))).await;
         loop {
             let next = Instant::now() + spread(interval, fastrand::u64(..));
-            self.round(&mut hearing).await;
+            self.round(false).await;
             sleep_until(next).await;
         }
     }
 
     /// Sends one heartbeat to each manager that may take it.
-    async fn round(&self, hearing: &mut HashMap<PathSegment, Hearing>) {
-        let mut asked = self.outbox.receivers();
-        hearing.retain(|name, _| asked.iter().any(|receiver| receiver.name == *name));
-        asked.retain(|Receiver { name, reached, .. }| {
-            let hearing = hearing.entry(name.clone()).or_default();
-            hearing.is_asked(*reached)
+    async fn round(&mut self, ending: bool) {
+        let mut receivers = self.sources.outbox.receivers();
+        self.support
+            .retain(|name, _| receivers.iter().any(|receiver| receiver.name == *name));
+        receivers.retain(|Receiver { name, reached, .. }| {
+            let support = self.support.entry(name.clone()).or_default();
+            support.is_asked(*reached)
         });
-        let answers = join_all(asked.iter().map(|receiver| self.beat(&receiver.name))).await;
-        for (receiver, answer) in asked.into_iter().zip(answers) {
+        let posts = receivers.iter().map(|it| self.post(&it.name, ending));
+        let answers = join_all(posts).await;
+        for (receiver, answer) in receivers.into_iter().zip(answers) {
             let Receiver {
                 name,
                 reached,
                 known,
             } = receiver;
-            let hearing = hearing.entry(name.clone()).or_default();
-            let change = hearing.answered(answer, reached);
-            if change && known && answer == Answer::Unknown {
+            let support = self.support.entry(name.clone()).or_default();
+            let change = support.answered(answer, reached);
+            if change && known && answer == Answer::NotFound {
                 tracing::info!(manager = %name, "heartbeats not supported by the listener, or no route to it");
             }
         }
     }
 
-    /// Tells one manager.
-    async fn beat(&self, manager: &PathSegment) -> Answer {
-        let now = Instant::now().into_std();
-        let report = self.outbox.manager_report(manager, now);
-        let heartbeat = Heartbeat {
-            boot_id: self.options.boot_id.clone(),
-            sequence: report.sequence,
-            spool_depth: report.spool_depth,
-            oldest_age_seconds: report.oldest_age.unwrap_or_default().as_secs(),
-            version: self.options.version.clone(),
-            resync_needed: report.resync.is_some(),
-        };
+    fn heartbeat(&self, report: &ManagerReport, ending: bool) -> Heartbeat {
+        let HeartbeatSources {
+            reviews,
+            connections,
+            certificates,
+            ..
+        } = &self.sources;
+        let HeartbeatOptions {
+            boot_id, version, ..
+        } = &self.options;
+        let certificates = certificates.report();
+        let not_after = certificates.not_after;
+        let not_after = not_after.and_then(|it| it.duration_since(UNIX_EPOCH).ok());
+        let mut heartbeat = Heartbeat::new(boot_id.clone(), version.clone());
+        heartbeat.sequence = report.sequence;
+        heartbeat.spool_depth = report.spool_depth;
+        heartbeat.follow_up_depth = report.follow_up_depth;
+        heartbeat.oldest_age_seconds = report.oldest_age.unwrap_or_default().as_secs();
+        heartbeat.resync_needed = report.resync.is_some();
+        heartbeat.ending = ending;
+        let (seen, last_age) = reviews.counts();
+        heartbeat.reviews_seen = Some(seen);
+        heartbeat.last_review_age_seconds = last_age;
+        // Not those that timed out: a client that connects and is silent says nothing of trust.
+        heartbeat.handshake_failures = Some(connections.get(Counter::HandshakeFailures));
+        heartbeat.certificate_not_after = not_after.and_then(|it| i64::try_from(it.as_secs()).ok());
+        heartbeat.bundle_sha256 = certificates.bundle_sha256;
+        heartbeat
+    }
+
+    /// Sends a heartbeat to one manager.
+    async fn post(&self, manager: &PathSegment, ending: bool) -> Answer {
+        let outbox = &self.sources.outbox;
+        let report = outbox.manager_report(manager, Instant::now().into_std());
+        let heartbeat = self.heartbeat(&report, ending);
         match self.channel.post_heartbeat(manager, &heartbeat).await {
             Ok(()) => {
                 self.metrics.heartbeat("accepted");
                 if let Some(mark) = report.resync {
                     let now = Instant::now().into_std();
-                    self.outbox.resync_told(manager, mark, now);
+                    outbox.resync_told(manager, mark, now);
                 }
-                Answer::Taken
+                Answer::Accepted
             }
             Err(PostError::Refused {
                 status: 404 | 405, ..
             }) => {
                 self.metrics.heartbeat("unsupported");
-                Answer::Unknown
+                Answer::NotFound
             }
             Err(error) => {
                 self.metrics.heartbeat("error");
                 tracing::debug!(error = error_chain(&error), "heartbeat failed");
                 Answer::Failed
             }
+        }
+    }
+}
+
+/// What became of a heartbeat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    Accepted,
+    /// 404 or 405.
+    NotFound,
+    /// Anything else: it says nothing about heartbeats.
+    Failed,
+}
+
+/// Whether a manager takes heartbeats, by what it answered; time is counted in rounds.
+///
+/// 404 or 405 is the answer of a public listener, which is sent no more until the next start. A gateway whose route to the
+/// manager is not there yet answers 404, too. What tells them apart is an event that was taken: the route leads to a
+/// listener. Before that the manager is asked again, less and less often; after it, once more. A manager that has taken a
+/// heartbeat knows them; a 404 is then the gateway's.
+#[derive(Debug, Default)]
+enum HeartbeatSupport {
+    #[default]
+    Untried,
+    Supported,
+    /// It, or the gateway, does not, for the last `asked` times; the next `pause` rounds leave it out.
+    Unclear {
+        asked: u32,
+        pause: u32,
+    },
+    Unsupported,
+}
+
+impl HeartbeatSupport {
+    /// Whether this round asks a manager that has taken an event, or not (`reached`).
+    fn is_asked(&mut self, reached: bool) -> bool {
+        match self {
+            Self::Unclear { pause, .. } if *pause > 0 && !reached => {
+                *pause -= 1;
+                false
+            }
+            Self::Untried | Self::Supported | Self::Unclear { .. } => true,
+            Self::Unsupported => false,
+        }
+    }
+
+    /// What it answered in this round; `reached` is from before it was asked. Whether that changes what is known of it.
+    fn answered(&mut self, answer: Answer, reached: bool) -> bool {
+        let before = discriminant(self);
+        *self = match (&*self, answer) {
+            (_, Answer::Accepted) | (Self::Supported, _) => Self::Supported,
+            (Self::Untried, Answer::Failed) => Self::Untried,
+            (Self::Unclear { asked, .. }, Answer::Failed) => Self::Unclear {
+                asked: *asked,
+                pause: 0,
+            },
+            (Self::Unsupported, _) => Self::Unsupported,
+            (_, Answer::NotFound) if reached => Self::Unsupported,
+            (before, Answer::NotFound) => {
+                let asked = before.asked() + 1;
+                let rounds = 2_u32.saturating_pow(asked - 1).min(RAREST);
+                Self::Unclear {
+                    asked,
+                    pause: rounds - 1,
+                }
+            }
+        };
+        before != discriminant(self)
+    }
+
+    fn asked(&self) -> u32 {
+        match self {
+            Self::Unclear { asked, .. } => *asked,
+            _ => 0,
         }
     }
 }

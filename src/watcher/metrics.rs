@@ -1,9 +1,7 @@
-//! What a watcher counts: the six names of the public watcher with its arithmetic, and
-//! ours beside them, with units.
+//! What a watcher counts: the six names of the public watcher with its arithmetic, and further ones with units.
 //!
-//! The registry gives the prefix `watcher_`, and counters end in `_total`. Invariant: no label can be chosen by a sender
-//! of reviews. Deliberately absent: figures that others keep already; those are
-//! read when somebody scrapes ([`State`]).
+//! The registry gives the prefix `watcher_`, and counters end in `_total`. No label can be chosen by a sender of reviews.
+//! Values that other parts keep already are read at a scrape ([`State`]).
 
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -15,7 +13,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use prometheus_client::registry::{Registry, Unit};
+use prometheus_client::registry::{Metric, Registry, Unit};
 
 mod state;
 
@@ -71,96 +69,43 @@ impl WatcherMetrics {
     /// Counters that the registry shows.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
-        let metrics = Self {
-            reviews: Counter::default(),
-            rejected: Counter::default(),
-            rejections: Family::default(),
-            events: Counter::default(),
-            failed: Family::default(),
-            last_duration: Gauge::default(),
-            durations: Histogram::new(BUCKETS),
-            silences: Family::default(),
-            stored: Family::default(),
-            delivered: Counter::default(),
-            refused: Family::default(),
-            heartbeats: Family::default(),
-        };
-        metrics.register_public(registry);
-        metrics.register_ours(registry);
-        metrics
-    }
-
-    fn register_public(&self, registry: &mut Registry) {
-        registry.register(
-            "admission_request",
-            "Number of requests on the admission endpoint",
-            self.reviews.clone(),
-        );
-        registry.register(
-            "admission_request_error",
-            "Number of requests that were not a valid AdmissionReview",
-            self.rejected.clone(),
-        );
-        registry.register(
-            "kcp_requests",
-            "Number of events for KCP, however many requests each took",
-            self.events.clone(),
-        );
-        registry.register(
-            "failed_kcp",
-            "Number of failed requests to KCP, and of reviews without a usable event, by reason",
-            self.failed.clone(),
-        );
-        registry.register(
-            "request_duration",
-            "Duration of the last response in seconds",
-            self.last_duration.clone(),
-        );
-        // Go's word for a FIPS build and mode; ours is none.
-        registry.register(
-            "fips_mode",
-            "FIPS mode: 0 off, 1 on, 2 only",
-            Gauge::<i64>::default(),
-        );
-    }
-
-    fn register_ours(&self, registry: &mut Registry) {
+        let durations = Histogram::new(BUCKETS);
         registry.register_with_unit(
             "admission_duration",
             "Time from the last byte of a review to the first byte of the response",
             Unit::Seconds,
-            self.durations.clone(),
+            durations.clone(),
         );
-        registry.register(
-            "admission_rejections",
-            "Number of requests rejected with 4xx before their body was read, by reason",
-            self.rejections.clone(),
-        );
-        registry.register(
-            "skipped_reviews",
-            "Number of reviews that were skipped, so that no event is sent, by reason",
-            self.silences.clone(),
-        );
-        registry.register(
-            "enqueued_events",
-            "Number of events given to the outbox, by result",
-            self.stored.clone(),
-        );
-        registry.register(
-            "delivered_events",
-            "Number of events delivered to KCP, follow-up events included",
-            self.delivered.clone(),
-        );
-        registry.register(
-            "delivery_failures",
-            "Number of failed deliveries of events, by reason",
-            self.refused.clone(),
-        );
-        registry.register(
-            "heartbeats",
-            "Number of heartbeats, by result",
-            self.heartbeats.clone(),
-        );
+        // Go's word for a FIPS build and mode; this one has none.
+        let help = "FIPS mode: 0 off, 1 on, 2 only";
+        let _always_0: Gauge<i64> = new(registry, "fips_mode", help);
+        let reviews = "Number of requests on the admission endpoint";
+        let rejected = "Number of requests that were not a valid AdmissionReview";
+        let events = "Number of events for KCP, however many requests each took";
+        let failed =
+            "Number of failed requests to KCP, and of reviews without a usable event, by reason";
+        let last_duration = "Duration of the last response in seconds";
+        let rejections =
+            "Number of requests rejected with 4xx before their body was read, by reason";
+        let silences = "Number of reviews that were skipped, so that no event is sent, by reason";
+        let stored = "Number of events given to the outbox, by result";
+        let delivered = "Number of events delivered to KCP, follow-up events included";
+        let refused = "Number of failed deliveries of events, by reason";
+        let heartbeats = "Number of heartbeats, by result";
+        Self {
+            reviews: new(registry, "admission_request", reviews),
+            rejected: new(registry, "admission_request_error", rejected),
+            events: new(registry, "kcp_requests", events),
+            failed: new(registry, "failed_kcp", failed),
+            last_duration: new(registry, "request_duration", last_duration),
+            durations,
+            rejections: new(registry, "admission_rejections", rejections),
+            silences: new(registry, "skipped_reviews", silences),
+            stored: new(registry, "enqueued_events", stored),
+            delivered: new(registry, "delivered_events", delivered),
+            refused: new(registry, "delivery_failures", refused),
+            heartbeats: new(registry, "heartbeats", heartbeats),
+        }
     }
 
     /// Creates one series in each family, for the generated reference: see [`chassis::metrics::create_series`].
@@ -236,6 +181,13 @@ impl WatcherMetrics {
     pub(crate) fn heartbeat(&self, result: &'static str) {
         self.heartbeats.get_or_create(&ResultLabel { result }).inc();
     }
+}
+
+/// A metric that the registry shows.
+fn new<M: Metric + Clone + Default>(registry: &mut Registry, name: &str, help: &str) -> M {
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
 }
 
 /// Of the reasons for silence those that somebody should know of. The first is the public watcher's; it sends the

@@ -1,21 +1,19 @@
 //! `POST /mutate--v1-pod`: AdmissionReview in, AdmissionReview out.
 //!
-//! Invariant: a Pod is never denied and never fails because of us. What is no review gets HTTP 400; every fault of our
-//! own is an allowed Pod with a warning and a metric, to be repaired later.
-//! Nothing of a request is logged but a malformed review's kind and version, the place of an error, and 64 characters of
-//! the uid; and no client can cause a line with each of its requests.
-//! The one await besides the body is for a Namespace that the watch has not brought yet, and it is bounded. Nothing but
-//! the body is held meanwhile: a Pod that is read may take eighty times its text, and many reviews may wait.
+//! A Pod is never denied and never fails because of an error of this process: it is admitted unchanged with a warning
+//! and a metric. A request that is not a review gets HTTP 400. Nothing of a request is logged but a malformed review's
+//! kind and version, the position of an error, and 64 characters of the uid; and no client can cause a line with each
+//! of its requests. The one await besides the body is for a Namespace that was not observed yet; it is bounded, and
+//! nothing but the body is held meanwhile: a parsed Pod may take eighty times its text, and many reviews may wait.
 
 mod answer;
-mod log_limit;
 mod metrics;
 
 #[cfg(test)]
 mod tests;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use api::names::WEBHOOK_PATH;
@@ -28,47 +26,48 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use chassis::telemetry::error_chain;
 use policy::admission::review::{self, JsonError, PodError, Request, Review, ReviewError, Subject};
-use policy::admission::{Context, Decision, decide};
+use policy::admission::{Context, decide};
 use tokio::time::timeout;
 
-use crate::knowledge::{Knowledge, KnownNamespace};
+use crate::snapshot::{KnownNamespace, SnapshotStore};
 
 use self::answer::Answer;
-use self::log_limit::LogLimit;
 pub use self::metrics::AdmissionMetrics;
 
 /// How long a review may wait for the watch to bring its Namespace.
-pub const NAMESPACE_PATIENCE: Duration = Duration::from_millis(300);
+pub const NAMESPACE_WAIT_TIMEOUT: Duration = Duration::from_millis(300);
 
-/// How many characters of a uid are logged; the API server's have 36.
+/// Characters of a uid that are logged; the API server's have 36.
 const LOGGED_UID: usize = 64;
 
-/// What answers reviews.
+/// The least time between two lines of one kind. Each request is counted in the metrics all the same.
+const LOG_INTERVAL: Duration = Duration::from_mins(1);
+
+/// The admission endpoint.
 #[derive(Clone)]
-pub struct Edge {
+pub struct AdmissionService {
     /// The snapshots.
-    pub knowledge: Knowledge,
+    pub snapshots: SnapshotStore,
     /// What is counted.
     pub metrics: AdmissionMetrics,
-    /// How long to wait for an unknown Namespace.
-    pub patience: Duration,
+    /// Time limit of the wait for an unknown Namespace.
+    pub namespace_wait_timeout: Duration,
 }
 
-/// Our own fault: the Pod passes, and somebody must know.
+/// Why a Pod is admitted unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fault {
+enum InternalError {
     /// There is no valid configuration yet.
     ConfigurationNotLoaded,
-    /// The Pod does not look like one.
+    /// The object is not a valid Pod.
     InvalidPod,
-    /// The rules send something that is no Pod.
+    /// The rules of the webhook configuration send another kind.
     UnexpectedResource,
     /// A decision panicked.
     Panic,
 }
 
-impl Fault {
-    /// The number of faults.
+impl InternalError {
     const COUNT: usize = Self::Panic as usize + 1;
 
     fn code(self) -> &'static str {
@@ -93,27 +92,23 @@ impl Fault {
 }
 
 /// The routes of admission.
-pub fn router(edge: Edge) -> Router {
+pub fn router(service: AdmissionService) -> Router {
+    let endpoint = Endpoint {
+        service,
+        malformed: LogLimit::default(),
+        internal_errors: <[LogLimit; InternalError::COUNT]>::default(),
+    };
     Router::new()
         .route(WEBHOOK_PATH, post(admit))
-        .with_state(Arc::new(Endpoint {
-            edge,
-            logs: Logs::default(),
-        }))
+        .with_state(Arc::new(endpoint))
 }
 
-/// What answers reviews, and what it may log.
+/// The service, and one limit for each line that a request can cause.
 struct Endpoint {
-    edge: Edge,
-    logs: Logs,
-}
-
-/// One limit for each line that a request can cause.
-#[derive(Default)]
-struct Logs {
+    service: AdmissionService,
     malformed: LogLimit,
-    /// By the fault's number.
-    faults: [LogLimit; Fault::COUNT],
+    /// By the error's number.
+    internal_errors: [LogLimit; InternalError::COUNT],
 }
 
 async fn admit(
@@ -121,19 +116,18 @@ async fn admit(
     body: Result<Bytes, BytesRejection>,
 ) -> Response {
     let Ok(body) = body else {
-        // Cut off or too large: the server below answers the latter, and for the former nobody listens.
+        // Cut off or too large; the server itself responds to the latter.
         return (StatusCode::BAD_REQUEST, "the body did not arrive\n").into_response();
     };
     let started = Instant::now();
     let response = endpoint.respond(&body).await;
-    endpoint.edge.metrics.answered(started.elapsed());
+    endpoint.service.metrics.answered(started.elapsed());
     response
 }
 
-/// A decision that panics is a fault of ours, like any other. Nothing is shared with it but what it reads, so nothing
-/// is left half-done.
-fn survive<T>(decision: impl FnOnce() -> T) -> Result<T, Fault> {
-    catch_unwind(AssertUnwindSafe(decision)).map_err(|_panic| Fault::Panic)
+/// A decision shares nothing but what it reads, so a panic leaves nothing half-done.
+fn survive<T>(decision: impl FnOnce() -> T) -> Result<T, InternalError> {
+    catch_unwind(AssertUnwindSafe(decision)).map_err(|_panic| InternalError::Panic)
 }
 
 impl Endpoint {
@@ -146,13 +140,13 @@ impl Endpoint {
             Subject::Pod(request) => &*request.namespace,
             Subject::Unreadable(_) | Subject::Foreign => "",
         };
-        let known = self.edge.knowledge.namespace(name);
-        if known.is_some() || name.is_empty() || self.edge.knowledge.configuration().is_none() {
+        let known = self.service.snapshots.namespace(name);
+        if known.is_some() || name.is_empty() || self.service.snapshots.configuration().is_none() {
             return self.answer(&review, known.as_deref());
         }
         let name = name.to_owned();
         drop(review);
-        let known = self.edge.await_namespace(&name).await;
+        let known = self.service.await_namespace(&name).await;
         match review::parse(body) {
             Ok(review) => self.answer(&review, known.as_deref()),
             Err(error) => self.reject(&error, body.len()),
@@ -160,9 +154,9 @@ impl Endpoint {
     }
 
     fn reject(&self, error: &ReviewError, bytes: usize) -> Response {
-        self.edge.metrics.rejected();
+        self.service.metrics.malformed();
         let error = error_chain(error);
-        if let Some(suppressed) = self.logs.malformed.permit() {
+        if let Some(suppressed) = self.malformed.permit() {
             tracing::warn!(error, bytes, suppressed, "malformed review rejected");
         }
         (StatusCode::BAD_REQUEST, format!("{error}\n")).into_response()
@@ -171,20 +165,20 @@ impl Endpoint {
     fn answer(&self, review: &Review<'_>, namespace: Option<&KnownNamespace>) -> Response {
         let answer = match &review.subject {
             Subject::Pod(request) => {
-                (self.edge.decide(request, namespace)).unwrap_or_else(Answer::fault)
+                (self.service.decide(request, namespace)).unwrap_or_else(Answer::internal_error)
             }
-            Subject::Unreadable(_) => Answer::fault(Fault::InvalidPod),
-            Subject::Foreign => Answer::fault(Fault::UnexpectedResource),
+            Subject::Unreadable(_) => Answer::internal_error(InternalError::InvalidPod),
+            Subject::Foreign => Answer::internal_error(InternalError::UnexpectedResource),
         };
-        if let Some(fault) = answer.own_fault() {
-            self.report(fault, review);
+        if let Some(error) = answer.error() {
+            self.report(error, review);
         }
         answer.into_response(&review.uid)
     }
 
-    fn report(&self, fault: Fault, review: &Review<'_>) {
-        self.edge.metrics.fault(fault.code());
-        let limit = self.logs.faults.get(fault as usize);
+    fn report(&self, internal: InternalError, review: &Review<'_>) {
+        self.service.metrics.internal_error(internal.code());
+        let limit = self.internal_errors.get(internal as usize);
         let Some(suppressed) = limit.and_then(LogLimit::permit) else {
             return;
         };
@@ -194,53 +188,62 @@ impl Endpoint {
             Subject::Pod(_) | Subject::Foreign => None,
         };
         let uid: String = review.uid.chars().take(LOGGED_UID).collect();
-        let reason = fault.code();
+        let reason = internal.code();
         tracing::error!(reason, uid, error, suppressed, "Pod not mutated");
     }
 }
 
-impl Edge {
+impl AdmissionService {
     fn decide(
         &self,
         request: &Request<'_>,
         namespace: Option<&KnownNamespace>,
-    ) -> Result<Answer, Fault> {
-        // One version for the whole review, whatever the watches bring meanwhile.
-        let in_force = self.knowledge.in_force();
-        let configuration = in_force
+    ) -> Result<Answer, InternalError> {
+        // One revision for the whole review.
+        let active = self.snapshots.active();
+        let configuration = active
             .configuration
             .as_deref()
-            .ok_or(Fault::ConfigurationNotLoaded)?;
+            .ok_or(InternalError::ConfigurationNotLoaded)?;
         let context = Context {
             configuration,
             namespace: namespace.map(|namespace| &namespace.view),
-            pull_secret: &in_force.pull_secret.known,
-            trust_bundle: in_force.trust_bundle,
+            pull_secret: &active.pull_secret.known,
+            trust_bundle: active.trust_bundle,
         };
         let decision = survive(|| decide(request, &context))?;
-        self.count(request, &decision);
-        Ok(Answer::decided(decision))
-    }
-
-    fn count(&self, request: &Request<'_>, decision: &Decision<'_>) {
         self.metrics.decided(request.operation, decision.changed());
         self.metrics.found(&decision.findings);
+        Ok(Answer::decided(decision))
     }
 
     /// A Namespace that is not known yet; `None` if it does not become known in time.
     async fn await_namespace(&self, name: &str) -> Option<Arc<KnownNamespace>> {
-        let mut revisions = self.knowledge.revisions();
-        let arrival = async {
-            loop {
-                if let Some(namespace) = self.knowledge.namespace(name) {
-                    return Some(namespace);
-                }
-                // Ends only with the knowledge itself.
-                revisions.changed().await.ok()?;
-            }
-        };
-        let namespace = timeout(self.patience, arrival).await.ok().flatten();
+        let mut changes = self.snapshots.changes();
+        let arrival = changes.wait_for(|_| self.snapshots.namespace(name).is_some());
+        // Without a result, or with the store gone, the look-up says that it is unknown.
+        let _ = timeout(self.namespace_wait_timeout, arrival).await;
+        let namespace = self.snapshots.namespace(name);
         self.metrics.waited_for_namespace(namespace.is_some());
         namespace
+    }
+}
+
+/// Lets one line pass in each interval: the first at once.
+#[derive(Debug, Default)]
+struct LogLimit(Mutex<(Option<tokio::time::Instant>, u64)>);
+
+impl LogLimit {
+    /// Whether a line may be logged now; if so, the number of lines that were suppressed since the last one.
+    fn permit(&self) -> Option<u64> {
+        let now = tokio::time::Instant::now();
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (next, suppressed) = &mut *state;
+        if next.is_some_and(|next| now < next) {
+            *suppressed += 1;
+            return None;
+        }
+        *next = Some(now + LOG_INTERVAL);
+        Some(std::mem::take(suppressed))
     }
 }

@@ -1,121 +1,172 @@
-//! The serving certificate and the `caBundle` that goes with it: issued, published, rotated, served.
+//! The serving certificate and the `caBundle` that verifies it: issued, published, rotated, served.
 //!
-//! Invariants:
-//! - the live `caBundle` trusts a leaf before any replica serves it, and goes on trusting the one before for as
-//!   long as that one is valid (with certificate files: for a day);
-//! - a replica never gives up a leaf that works for one that does not;
-//! - nothing is written when nothing differs, and the webhook configuration and its entry are never created here.
+//! - The live `caBundle` verifies a certificate before any replica serves it, and goes on verifying the one before for as
+//!   long as that is valid (with certificate files: for a day).
+//! - A replica never replaces a certificate that works by one that does not.
+//! - Nothing is written when nothing differs, and the webhook configuration and its entry are never created here.
 //!
 //! ```text
-//! Secret (or files) ─┬─ leader: keep_issued ──> Secret, caBundle
-//! webhook entry ─────┴─ every replica: serve_from_… ──> TlsHandle      self_probe: asks us as the API server would
+//! Secret (or files) ─┬─ leader: Certificates::reconcile ──> Secret, caBundle
+//! webhook entry ─────┴─ every replica: Certificates::run ──> TlsHandle
 //! ```
 //!
-//! Rights of every replica, all limited by `resourceNames` (the watches select by `metadata.name`, without which an API
+//! Rights of every replica, limited by `resourceNames` (the watches select by `metadata.name`, without which an API
 //! server refuses such a limited list or watch):
 //! - `secrets` named `rt-bootstrapper-webhook-cert` in the product namespace (Role): `get`, `list`, `watch`; not
 //!   needed with certificate files;
 //! - `mutatingwebhookconfigurations.admissionregistration.k8s.io` named
 //!   `rt-bootstrapper-mutating-webhook-configuration` (ClusterRole): `get`, `list`, `watch`.
 //!
-//! Rights that the leader needs beside these are at [`keep_issued`] and [`publish_authorities`]. All replicas share one
-//! ServiceAccount, so grant both.
-//!
-//! Deliberately absent: leader election (`chassis::lease`), the TLS server (`serve`), and when this process is ready.
+//! Those of the leader are at [`Certificates::reconcile`]. All replicas share one ServiceAccount, so grant both.
 
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
-use api::names::{SKR_NAMESPACE, WEBHOOK_CONFIGURATION, WEBHOOK_ENTRY};
+use api::names::{WEBHOOK_CERTIFICATE as SECRET, WEBHOOK_ENTRY as ENTRY};
+use chassis::readiness::Readiness;
+use kube::Client;
+use serve::TlsHandle;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
 
 pub use self::bundle::Bundle;
-pub use self::files::{CertificateFiles, watch_files};
-pub use self::issue::{IssueError, Keys, Order, issue};
-pub use self::keep::{Keeper, keep_issued, publish_authorities};
-pub use self::material::{Material, Pair, PairError, Validity};
 pub use self::metrics::CertificateMetrics;
-pub use self::observe::{Cell, LiveEntry, Sighting, StoredSecret, watch_entry, watch_secret};
-pub use self::plan::{Plan, Reason, plan};
-pub use self::present::{Presenter, serve_from_files, serve_from_secret};
-pub use self::probe::{ProbeAnswer, ProbeError, Question, callers_trust, self_probe};
+
+pub(crate) use self::material::Material;
+pub(crate) use self::observed::{LiveEntry, Observed, StoredCertificate, callers_trust};
+pub(crate) use self::server::CertificateServer;
+
+use self::files::watch_files;
+use self::issue::{IssueError, issue};
+use self::material::{Pair, PairError, Validity};
 
 mod bundle;
 mod files;
-mod gate;
+#[cfg(test)]
+pub(crate) mod fixtures;
 mod issue;
-mod keep;
 mod material;
 mod metrics;
-mod observe;
+mod observed;
 mod plan;
-mod present;
-mod probe;
-#[cfg(test)]
-mod testing;
-
-/// The Secret with the serving certificate.
-pub const CERTIFICATE_SECRET: &str = api::names::WEBHOOK_CERTIFICATE;
+mod reconcile;
+mod server;
+mod write;
 
 /// The Service that the webhook configuration points to.
-pub const WEBHOOK_SERVICE: &str = "rt-bootstrapper-webhook-service";
+const SERVICE: &str = "rt-bootstrapper-webhook-service";
 
 /// The type of the Secret.
-pub const TLS_TYPE: &str = "kubernetes.io/tls";
+const TLS_TYPE: &str = "kubernetes.io/tls";
 
-/// How long a leaf and its CA are valid: the public installation's issuers use 90 days as well. At two thirds a new
-/// pair is made, so a control plane may be broken for 30 days before anything stops.
-pub const LIFETIME: Duration = Duration::from_hours(90 * 24);
+/// How long a leaf and its CA are valid: the public installation's issuers use 90 days as well. At two thirds they are
+/// renewed, so a control plane may be broken for 30 days before anything stops.
+const LIFETIME: Duration = Duration::from_hours(90 * 24);
 
-/// Clocks may be wrong at any time, and a long wait does not notice that one was set; so look again this often.
+/// The longest wait: a longer one would not notice that the clock was set.
 const LOOK_AGAIN: Duration = Duration::from_hours(1);
 
-/// Which objects and names this is about.
+/// Names of the objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CertificateSettings {
-    /// Where the Secret is.
-    pub namespace: String,
-    /// What the Secret is called.
-    pub secret: String,
-    /// The `MutatingWebhookConfiguration`.
-    pub configuration: String,
-    /// The entry in it whose `caBundle` is ours.
-    pub entry: String,
-    /// What an API server, and a human in the cluster, may call the Service. The first is what an API server asks for.
-    pub dns_names: Vec<String>,
-    /// How long a pair is valid from its issue.
-    pub lifetime: Duration,
+pub(crate) struct CertificateSettings {
+    namespace: String,
+    configuration: String,
+    dns_names: Vec<String>,
 }
 
 impl CertificateSettings {
-    /// The product's names, in the namespace that it is installed in.
-    #[must_use]
-    pub fn in_namespace(namespace: &str) -> Self {
-        let service = WEBHOOK_SERVICE;
+    /// The names with this namespace of Secret and Service, and this `MutatingWebhookConfiguration`.
+    pub(crate) fn new(namespace: &str, configuration: &str) -> Self {
         Self {
             namespace: namespace.to_owned(),
-            secret: CERTIFICATE_SECRET.to_owned(),
-            configuration: WEBHOOK_CONFIGURATION.to_owned(),
-            entry: WEBHOOK_ENTRY.to_owned(),
+            configuration: configuration.to_owned(),
             dns_names: vec![
-                format!("{service}.{namespace}.svc"),
-                format!("{service}.{namespace}.svc.cluster.local"),
-                format!("{service}.{namespace}"),
-                service.to_owned(),
+                format!("{SERVICE}.{namespace}.svc"),
+                format!("{SERVICE}.{namespace}.svc.cluster.local"),
+                format!("{SERVICE}.{namespace}"),
+                SERVICE.to_owned(),
             ],
-            lifetime: LIFETIME,
+        }
+    }
+
+    /// The name that an API server verifies: `<service>.<namespace>.svc`.
+    pub(crate) fn server_name(&self) -> &str {
+        self.dns_names.first().map_or(SERVICE, String::as_str)
+    }
+}
+
+/// The certificate of this process. Clones share what is observed.
+#[derive(Clone)]
+pub struct Certificates {
+    client: Client,
+    settings: Arc<CertificateSettings>,
+    metrics: CertificateMetrics,
+    /// Directory of certificate files; `None` with the Secret.
+    files: Option<PathBuf>,
+    certificate: watch::Sender<Observed<StoredCertificate>>,
+    entry: watch::Sender<Observed<LiveEntry>>,
+}
+
+impl Certificates {
+    /// The certificate in the Secret of the namespace, or in `tls.crt`, `tls.key` and `ca.crt` of the directory `files`;
+    /// and the entry in the `MutatingWebhookConfiguration` of that name.
+    #[must_use]
+    pub fn new(
+        client: Client,
+        namespace: &str,
+        configuration: &str,
+        files: Option<PathBuf>,
+        metrics: CertificateMetrics,
+    ) -> Self {
+        Self {
+            client,
+            settings: Arc::new(CertificateSettings::new(namespace, configuration)),
+            metrics,
+            files,
+            certificate: watch::Sender::default(),
+            entry: watch::Sender::default(),
         }
     }
 
     /// The name that an API server verifies: `<service>.<namespace>.svc`.
     #[must_use]
     pub fn server_name(&self) -> &str {
-        self.dns_names
-            .first()
-            .map_or(WEBHOOK_SERVICE, String::as_str)
+        self.settings.server_name()
     }
-}
 
-impl Default for CertificateSettings {
-    fn default() -> Self {
-        Self::in_namespace(SKR_NAMESPACE)
+    /// What API servers trust: the live `caBundle`, or, while there is no entry, what the `caBundle` will be.
+    #[must_use]
+    pub fn callers_trust(&self) -> Bundle {
+        callers_trust(&self.entry.borrow(), &self.certificate.borrow())
+    }
+
+    /// Observes certificate and entry, and serves the certificate, until `shutdown`: what every replica does.
+    ///
+    /// `tls` is what the TLS server presents. Of the readiness checks, those of the watches are ready once it is known
+    /// whether the objects exist, and `certificate` is not ready without a valid certificate.
+    pub async fn run(&self, tls: TlsHandle, readiness: &Readiness, shutdown: CancellationToken) {
+        let server = CertificateServer {
+            tls,
+            condition: readiness.condition("certificate"),
+            metrics: self.metrics.clone(),
+            settings: Arc::clone(&self.settings),
+            active: None,
+            deferred: None,
+        };
+        let (certificate, entry) = (self.certificate.subscribe(), self.entry.subscribe());
+        let observe_certificate = async {
+            if let Some(directory) = &self.files {
+                watch_files(directory, &self.certificate).await;
+            } else {
+                let synced = readiness.condition("certificate-watch");
+                self.watch_secret(synced).await;
+            }
+        };
+        tokio::join!(
+            self.watch_entry(readiness.condition("webhook-configuration-watch")),
+            observe_certificate,
+            server.run(certificate, entry, shutdown),
+        );
     }
 }

@@ -1,11 +1,11 @@
-//! The HTTP edge of admission, what it knows of its cluster, and the repairs that go with it.
+//! Admission of Pods over HTTP, the snapshots and certificate that it needs, and the synchronization of the pull Secret.
 //!
-//! Invariant: a review is answered from snapshots alone. Nothing on its path awaits an API call, takes a lock or logs a
-//! body. Deliberately absent: every decision about a Pod (`policy::admission`), and the process around it (`chassis`).
+//! A review is answered from snapshots alone: nothing on its path awaits an API call, takes a lock that a writer holds or
+//! logs a body. Decisions about Pods are in `policy::admission`.
 
 pub mod admission;
 pub mod certificate;
-pub mod knowledge;
-pub mod repairs;
+pub mod pull_secret_sync;
 pub mod self_review;
+pub mod snapshot;
 pub mod watches;

@@ -1,67 +1,50 @@
-//! The watches that keep [`Knowledge`] true. Each writes one part of it and never ends by itself. One more reader says
-//! when the parts are not of one version.
+//! The watches that write the [`SnapshotStore`]. Each writes one part of it and never ends by itself.
 //!
-//! Rights they need: ConfigMap, Secret (by name, in the product namespace), Namespaces and ClusterTrustBundles: get, list,
-//! watch.
+//! Rights: ConfigMap, Secret (by name, in the product namespace), Namespaces and ClusterTrustBundles: get, list, watch.
 
 mod configuration;
-mod namespaces;
-mod pull_secret;
-mod trust_bundle;
-mod version;
-
+mod objects;
 #[cfg(test)]
 mod tests;
 
 use chassis::readiness::Readiness;
 use kube::Client;
 use kube::runtime::events::Reporter;
-use kube::runtime::watcher;
 use policy::admission::Settings;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use crate::knowledge::Knowledge;
+use crate::snapshot::SnapshotStore;
 
-/// Where to look and what the process adds.
-#[derive(Clone, Debug)]
-pub struct WatchSettings {
-    /// The product namespace.
-    pub namespace: String,
-    /// The ConfigMap of the configuration document.
-    pub config_map: String,
-    /// What the process adds to a document.
-    pub settings: Settings,
-}
-
-/// What is counted of the configuration. Clones share the figures.
+/// Metrics of the configuration. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct WatchMetrics {
-    rejected_documents: Counter,
-    configuration_last_reload_successful: Gauge,
-    configuration_revision_mismatch: Gauge,
+    reload_failures: Counter,
+    last_reload_successful: Gauge,
+    revision_mismatch: Gauge,
 }
 
 impl WatchMetrics {
-    /// Figures that the registry shows.
+    /// Registers `configuration_reload_failures_total`, `configuration_last_reload_successful` and
+    /// `configuration_revision_mismatch`.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         registry.register(
             "configuration_reload_failures",
             "Number of invalid configuration documents; the last valid one stayed active",
-            metrics.rejected_documents.clone(),
+            metrics.reload_failures.clone(),
         );
         registry.register(
             "configuration_last_reload_successful",
             "Whether the configuration document in the cluster is valid (1), or missing or invalid (0)",
-            metrics.configuration_last_reload_successful.clone(),
+            metrics.last_reload_successful.clone(),
         );
         registry.register(
             "configuration_revision_mismatch",
             "Whether configuration document, pull Secret and ClusterTrustBundle are of different revisions (1)",
-            metrics.configuration_revision_mismatch.clone(),
+            metrics.revision_mismatch.clone(),
         );
         metrics
     }
@@ -70,14 +53,18 @@ impl WatchMetrics {
 /// Everything that a watch needs.
 #[derive(Clone)]
 pub struct Watches {
-    /// How to reach the API server.
+    /// Client of the webhook's cluster.
     pub client: Client,
-    /// Where to look.
-    pub settings: WatchSettings,
-    /// Who writes Events.
+    /// The product namespace.
+    pub namespace: String,
+    /// The ConfigMap of the configuration document.
+    pub config_map: String,
+    /// What the process adds to a document.
+    pub settings: Settings,
+    /// Origin of Events.
     pub reporter: Reporter,
     /// What is written.
-    pub knowledge: Knowledge,
+    pub snapshots: SnapshotStore,
     /// Where health is reported.
     pub readiness: Readiness,
     /// What is counted.
@@ -89,26 +76,44 @@ impl Watches {
     pub async fn run(self) {
         tokio::join!(
             configuration::watch(&self),
-            namespaces::watch(&self),
-            pull_secret::watch(&self),
-            trust_bundle::watch(&self),
-            version::tell(&self),
+            objects::watch_namespaces(&self),
+            objects::watch_pull_secret(&self),
+            objects::watch_trust_bundle(&self),
+            report_mismatch(&self),
         );
     }
 
-    /// Resolves when `read` tells something else than `current`, now or after a change of the knowledge.
+    /// Resolves when `read` gives something else than `current`, now or after a change of a snapshot.
     async fn differs<T: PartialEq>(&self, current: &T, read: impl Fn(&Self) -> T) {
-        // Subscribed before the first look, so that no change falls in between.
-        let mut revisions = self.knowledge.revisions();
-        while read(self) == *current {
-            if revisions.changed().await.is_err() {
-                // The knowledge outlives the watches, so this is never reached while anybody cares.
-                std::future::pending::<()>().await;
-            }
-        }
+        let mut changes = self.snapshots.changes();
+        // The store is not dropped before this future.
+        let _ = changes.wait_for(|_| read(self) != *current).await;
     }
 }
 
-fn named(name: &str) -> watcher::Config {
-    watcher::Config::default().fields(&format!("metadata.name={name}"))
+/// Reports when configuration, pull Secret and trust bundle are not of one revision: as a readiness detail, a metric, and
+/// a log line at begin and end. The process stays ready, because a revision is active all the same.
+async fn report_mismatch(watches: &Watches) {
+    let condition = watches.readiness.condition("configuration-version");
+    let mut changes = watches.snapshots.changes();
+    let mut logged = false;
+    loop {
+        let mismatch = watches.snapshots.mismatch();
+        let is_mismatch = mismatch.is_some();
+        if is_mismatch && !logged {
+            tracing::info!(why = mismatch, "configuration revision mismatch");
+        } else if !is_mismatch && logged {
+            tracing::info!("configuration revision complete");
+        }
+        logged = is_mismatch;
+        let gauge = &watches.metrics.revision_mismatch;
+        gauge.set(i64::from(is_mismatch));
+        match mismatch {
+            Some(text) => condition.detail(text),
+            None => condition.ready(),
+        }
+        if changes.changed().await.is_err() {
+            return;
+        }
+    }
 }

@@ -4,6 +4,7 @@
 //! one clock, that of this process, which is both API server and KCP. The cost of an event is compared with a baseline
 //! server that only reads the same review, in interleaved rounds.
 
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
@@ -70,22 +71,31 @@ impl<'a> Setting<'a> {
     }
 }
 
-/// Part `admission`: the latency of a review while KCP is up, refuses connections and hangs.
+/// Part `admission`: the latency of a review while KCP is up, refuses connections and hangs, and while the disk of the spool
+/// writes what another process has left in its cache.
 pub(super) async fn admission(bench: &Bench) -> anyhow::Result<Table> {
     let mut setting = Setting::start(bench).await?;
     let mut rows = Vec::new();
     for mode in [Mode::Up, Mode::Refusing, Mode::Hanging] {
         setting.kcp.gateway.set(mode).await?;
-        rows.extend(admission_rows(&setting, mode).await?);
+        let kcp = format!("KCP {mode:?}").to_lowercase().replace("kcp", "KCP");
+        rows.extend(admission_rows(&setting, mode, &kcp).await?);
     }
+    setting.kcp.gateway.set(Mode::Up).await?;
+    let _writing = write_back(&setting.spool.0.program.file("write-back"))?;
+    rows.extend(admission_rows(&setting, Mode::Up, "disk under write-back").await?);
     Ok(Table::new(COLUMNS, rows))
 }
 
-async fn admission_rows(setting: &Setting<'_>, mode: Mode) -> anyhow::Result<[Row; 2]> {
+async fn admission_rows(
+    setting: &Setting<'_>,
+    mode: Mode,
+    condition: &str,
+) -> anyhow::Result<[Row; 2]> {
     let (effort, is_up) = (setting.bench.effort, mode == Mode::Up);
-    let kcp = format!("{mode:?}").to_lowercase();
+    let prefix = condition.to_lowercase().replace(' ', "-");
     let measure = async |name: &str, round: u32, (watcher, _): &Running<'_>, count, rate| {
-        let reviews = Reviews::distinct(format!("{name}-{kcp}-{round}"));
+        let reviews = Reviews::distinct(format!("{name}-{prefix}-{round}"));
         anyhow::Ok(latencies(&reviews.run(&watcher.target, count, rate).await?))
     };
     let (mut spool, mut sync) = (Vec::new(), Vec::new());
@@ -101,7 +111,10 @@ async fn admission_rows(setting: &Setting<'_>, mode: Mode) -> anyhow::Result<[Ro
     }
     let row = |index: usize, kind: &str, limit: Option<f64>| {
         let [spool, sync] = [&spool, &sync].map(|it| Estimate::of_rounds(it, index));
-        let (spool, measure) = (spool?, format!("admission {kind}, ms, KCP {kcp}, {RATE}/s"));
+        let (spool, measure) = (
+            spool?,
+            format!("admission {kind}, ms, {condition}, {RATE}/s"),
+        );
         let bound = limit.map(|limit| Bound::at_most(spool, limit, " ms"));
         anyhow::Ok(Row::of(&measure, [spool, sync?], 2).bound(bound))
     };
@@ -111,6 +124,18 @@ async fn admission_rows(setting: &Setting<'_>, mode: Mode) -> anyhow::Result<[Ro
         row(0, "p50", effort.choose(Some(1.0), quick))?,
         row(1, "p99", effort.choose(Some(2.0), None))?,
     ])
+}
+
+/// Another process on the node that writes to the disk of the spool as fast as the disk takes it, and takes no CPU time from
+/// the measurement. It ends with this handle.
+fn write_back(file: &str) -> anyhow::Result<tokio::process::Child> {
+    let line = format!(
+        "while dd if=/dev/zero of={file} bs=1M count={WRITTEN_MIB} conv=fdatasync; do :; done"
+    );
+    let mut command = tokio::process::Command::new("nice");
+    command.args(["-n", "39", "sh", "-c", &line]);
+    command.stderr(Stdio::null()).kill_on_drop(true);
+    command.spawn().context("nice sh dd")
 }
 
 /// Part `delivery`: from the review to the operator.
@@ -217,6 +242,8 @@ const RATE: u32 = 200;
 const IDLE_RATE: u32 = 25;
 /// A review is parsed, its event stored, sent and confirmed: about five times the work of reading it.
 const MOST_OF_BASELINE: f64 = 12.0;
+/// MiB that are written before they are forced to the disk.
+const WRITTEN_MIB: usize = 256;
 /// A little more than `--follow-up-delay` and a confirmation.
 const CONFIRMED: Duration = Duration::from_secs(7);
 /// The longest back-off of the watcher, and delivery.

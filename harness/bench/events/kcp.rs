@@ -23,8 +23,8 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use listener::{
-    Authentication, Authorities, CertificateCheck, Event, Liveness, Options,
-    RuntimeIdFromCommonName, register_listener_component,
+    CertificateCheck, Event, Listener, Liveness, Notification, RuntimeIdFromCommonName,
+    TrustAnchors,
 };
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use rustls::ServerConfig;
@@ -89,17 +89,19 @@ impl Operator {
         authority: &str,
         mut take: impl FnMut(Event) + Send + 'static,
     ) -> anyhow::Result<Self> {
-        let authorities = Authorities::from_pem(authority.as_bytes())?;
-        let check = CertificateCheck::new(authorities, RuntimeIdFromCommonName);
-        let options = Options::new(Authentication::Certificate(check));
-        let (runnable, mut events) = register_listener_component(address, MANAGER, options)?;
+        let trust_anchors = TrustAnchors::from_pem(authority.as_bytes())?;
+        let check = CertificateCheck::new(trust_anchors, RuntimeIdFromCommonName);
+        let builder = Listener::builder(address, MANAGER).authentication(check);
+        let (runnable, mut notifications) = builder.build()?;
         let liveness = runnable.liveness();
         let bound = runnable.bind().await?;
         let address = bound.local_addr();
         let ending = CancellationToken::new();
         tokio::spawn(async move {
-            while let Some(event) = events.next().await {
-                take(event);
+            while let Some(notification) = notifications.next().await {
+                if let Notification::Changed(event) = notification {
+                    take(event);
+                }
             }
         });
         tokio::spawn(bound.run(ending.clone()));

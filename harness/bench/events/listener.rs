@@ -1,8 +1,9 @@
 //! The capacity of one listener on one core: events per second with and without its cache, and 5,000 clients at once.
 //!
 //! The listener caches the client of an `X-Forwarded-Client-Cert` header that it has verified, for up to 20,000 headers.
-//! *Cold* requests go through more headers than that, in order, so each one is parsed and its certificate chain verified;
-//! *warm* requests repeat 1,000 headers. No two events are equal, so none is coalesced.
+//! *Cold* requests have a header each that the listener has not seen, with the certificates of 10,000 runtimes, so each one is
+//! parsed and its certificate chain verified; *warm* requests repeat 1,000 headers. No two events are equal, so none is
+//! coalesced.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,12 +13,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use api::event::{BOOT_ID_HEADER, BootId, Heartbeat, SEQUENCE_HEADER};
 use clap::Args;
 use rustls_pki_types::{CertificateDer, UnixTime};
 use serde_json::json;
 use testkit::pki::Authority;
 use testkit::until::until;
+use watcher_types::{BOOT_ID_HEADER, SEQUENCE_HEADER};
 
 use super::kcp::{Gateway, MANAGER, Operator, XFCC_HEADER, forwarded};
 use crate::environment::Bench;
@@ -78,6 +79,7 @@ async fn finish(listener: Server) -> anyhow::Result<Received> {
 pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Table> {
     let authority = Authority::new("bench")?;
     let mut rows = rates(bench, &authority).await?;
+    rows.extend(heartbeats(bench, &authority).await?);
     rows.extend(reconnects(bench, &authority).await?);
     Ok(Table::new(["measure", "listener"], rows))
 }
@@ -95,13 +97,9 @@ impl Side {
         bench: &Bench,
         authority: &Authority,
         name: &'static str,
-        headers: Vec<String>,
+        make: impl Fn(u32) -> String + Send + Sync + 'static,
     ) -> anyhow::Result<Self> {
         let listener = start(bench, name, authority).await?;
-        let make = move |number: u32| {
-            let index = number as usize % headers.len();
-            event(&headers[index], index, number)
-        };
         Ok(Self {
             client: Client::connect(&listener.target, Requests::new(make, "")).await?,
             listener,
@@ -118,25 +116,41 @@ impl Side {
         Ok(())
     }
 
-    /// Both estimates and the RSS in MiB, after a check that no event is missing.
-    async fn end(self) -> anyhow::Result<([Estimate; 2], Estimate)> {
+    /// Both estimates, the RSS in MiB, and what the operator received.
+    async fn end(self) -> anyhow::Result<([Estimate; 2], Estimate, Received)> {
         let memory = self.listener.process.memory("VmRSS")?;
-        let ((received, _), sent) = (finish(self.listener).await?, self.sent);
-        ensure!(received == sent as usize, "{received} events of {sent}");
+        let received = finish(self.listener).await?;
         let [cpu, rate] = [0, 1].map(|index| Estimate::of_rounds(&self.rounds, index));
-        Ok(([cpu?, rate?], memory.into()))
+        Ok(([cpu?, rate?], memory.into(), received))
+    }
+
+    /// The same, after a check that no event is missing.
+    async fn end_of_events(self) -> anyhow::Result<([Estimate; 2], Estimate)> {
+        let sent = self.sent;
+        let (costs, memory, (received, _)) = self.end().await?;
+        ensure!(received == sent as usize, "{received} events of {sent}");
+        Ok((costs, memory))
     }
 }
 
 async fn rates(bench: &Bench, authority: &Authority) -> anyhow::Result<Vec<Row>> {
     let certificate = |number| anyhow::Ok(authority.leaf(&format!("runtime-{number}"))?.der);
-    let certificates: anyhow::Result<Vec<_>> = (0..COLD_HEADERS).map(certificate).collect();
+    let certificates: anyhow::Result<Vec<_>> = (0..WATCHERS).map(certificate).collect();
     let certificates = certificates?;
-    let header = |it| format!("{XFCC_HEADER}: {}\r\n", forwarded(it));
-    let headers: Vec<String> = certificates.iter().map(header).collect();
-    let warm_headers = headers[..WARM_HEADERS].to_vec();
-    let mut cold = Side::start(bench, authority, "listener-cold", headers).await?;
-    let mut warm = Side::start(bench, authority, "listener-warm", warm_headers).await?;
+    let clients: Vec<String> = certificates.iter().map(forwarded).collect();
+    let warm_clients = clients[..WARM_HEADERS].to_vec();
+    let cold = move |number: u32| {
+        let index = number as usize % clients.len();
+        let header = format!("{XFCC_HEADER}: {};DNS=cold-{number}\r\n", clients[index]);
+        event(&header, index, number)
+    };
+    let warm = move |number: u32| {
+        let index = number as usize % warm_clients.len();
+        let header = format!("{XFCC_HEADER}: {}\r\n", warm_clients[index]);
+        event(&header, index, number)
+    };
+    let mut cold = Side::start(bench, authority, "listener-cold", cold).await?;
+    let mut warm = Side::start(bench, authority, "listener-warm", warm).await?;
     let (events, effort) = (bench.effort.choose(6_000, 4_000), bench.effort);
     // Fills the cache of the warm one.
     warm.round(u32::try_from(WARM_HEADERS)?).await?;
@@ -148,8 +162,8 @@ async fn rates(bench: &Bench, authority: &Authority) -> anyhow::Result<Vec<Row>>
         cold.round(events).await?;
     }
     let check = verification(authority, &certificates)?;
-    let ([cold_cpu, cold_rate], cold_memory) = cold.end().await?;
-    let ([warm_cpu, warm_rate], warm_memory) = warm.end().await?;
+    let ([cold_cpu, cold_rate], cold_memory) = cold.end_of_events().await?;
+    let ([warm_cpu, warm_rate], warm_memory) = warm.end_of_events().await?;
     // The speed of the machine cancels out in these ratios, which are therefore the bounds of a quick run.
     let ratio = |cpu: Estimate, limit| {
         let bound = Bound::at_most(cpu.high / check.median, limit, " × a verification");
@@ -165,6 +179,38 @@ async fn rates(bench: &Bench, authority: &Authority) -> anyhow::Result<Vec<Row>>
         Row::of("… verification of one certificate alone, µs", [check], 1),
         Row::of("RSS, MiB, 20,000 clients in the cache", [cold_memory], 1).bound(memory),
         Row::of("RSS, MiB, 1,000 clients in the cache", [warm_memory], 1),
+    ])
+}
+
+/// The heartbeats of 10,000 watchers, which a fleet sends once a minute.
+async fn heartbeats(bench: &Bench, authority: &Authority) -> anyhow::Result<[Row; 3]> {
+    let count = bench.effort.count(WATCHERS);
+    let header = |number| {
+        let leaf = authority.leaf(&format!("runtime-{number}"))?;
+        anyhow::Ok(format!("{XFCC_HEADER}: {}\r\n", forwarded(&leaf.der)))
+    };
+    let headers: Vec<String> = (0..count).map(header).collect::<anyhow::Result<_>>()?;
+    let make = move |number: u32| heartbeat(&headers[(number % count) as usize], number % count);
+    let mut side = Side::start(bench, authority, "listener-heartbeats", make).await?;
+    // The first of each watcher is verified; afterwards the client is known, as in a fleet.
+    side.round(count).await?;
+    side.rounds.clear();
+    for _ in 0..bench.effort.choose(5, 3) {
+        side.round(count).await?;
+    }
+    let ([cpu, rate], memory, (_, alive)) = side.end().await?;
+    ensure!(alive == count as usize, "{alive} runtimes of {count}");
+    let memory_bound = Bound::at_most(memory, MOST_MEMORY, " MiB");
+    let name = format!("CPU, µs per heartbeat of {count} watchers");
+    Ok([
+        Row::of(&name, [cpu], 1),
+        Row::of("heartbeats per second on one core", [rate], 0),
+        Row::of(
+            "RSS, MiB, with their liveness and certificates",
+            [memory],
+            1,
+        )
+        .bound(memory_bound),
     ])
 }
 
@@ -231,21 +277,19 @@ async fn reconnects(bench: &Bench, authority: &Authority) -> anyhow::Result<[Row
 /// Connects a runtime and keeps the connection open, as a watcher does.
 async fn reconnect(target: &Target, number: usize) -> anyhow::Result<Connection> {
     let mut connection = target.connect().await.context("connection")?;
-    let heartbeat = Heartbeat {
-        boot_id: BootId::parse(&format!("{number:032x}"))?,
-        sequence: 1,
-        spool_depth: 1,
-        oldest_age_seconds: 60,
-        version: "0.0.0".to_owned(),
-        resync_needed: false,
-    };
-    let heartbeat = serde_json::to_string(&heartbeat)?;
-    let heartbeat = post(&format!("/v2/{MANAGER}/event/heartbeat"), "", &heartbeat);
-    for request in [heartbeat, event("", number, 1)] {
+    for request in [heartbeat("", u32::try_from(number)?), event("", number, 1)] {
         let status = connection.ask(request).await?.status;
         ensure!(status == 200, "{status}");
     }
     Ok(connection)
+}
+
+fn heartbeat(header: &str, runtime: u32) -> String {
+    let heartbeat = json!({
+        "bootId": format!("{runtime:032x}"), "sequence": 1, "spoolDepth": 1, "oldestAgeSeconds": 60, "version": "0.0.0",
+    });
+    let path = format!("/v2/{MANAGER}/event/heartbeat");
+    post(&path, header, &heartbeat.to_string())
 }
 
 fn event(header: &str, runtime: usize, number: u32) -> String {
@@ -260,9 +304,8 @@ fn event(header: &str, runtime: usize, number: u32) -> String {
 }
 
 const START: Duration = Duration::from_mins(1);
-/// More than the listener caches.
-const COLD_HEADERS: u32 = 24_000;
 const WARM_HEADERS: usize = 1_000;
+const WATCHERS: u32 = 10_000;
 /// Events per second: 10,000 runtimes whose certificates are all new to a listener send an event within two seconds.
 const COLD_RATE: f64 = 5_000.0;
 /// CPU time of an event by that of a verification, in a quick run, whose listener is a development build: about 3.5 times

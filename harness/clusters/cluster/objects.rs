@@ -107,7 +107,8 @@ impl Cluster {
         }
         let pods = ["get", "pods", "--all-namespaces", "--no-headers"];
         let pods = self.kubectl(&pods).await.unwrap_or_default();
-        for pod in pods.lines() {
+        // Namespaces of components come before those of scenarios, of which some have a thousand Pods.
+        for pod in pods.lines().take(MOST_LOGS) {
             let mut columns = pod.split_whitespace();
             let (namespace, pod) = (columns.next(), columns.next());
             let (namespace, pod) = (namespace.unwrap_or_default(), pod.unwrap_or_default());
@@ -154,6 +155,8 @@ fn label(object: &DynamicObject) -> String {
 }
 
 /// Logs of the node's own parts, in its container.
+/// Pods whose logs are evidence.
+const MOST_LOGS: usize = 100;
 const NODE_LOGS: &str = "/var/log/kube";
 const KIND_PATIENCE: Duration = Duration::from_secs(15);
 

@@ -142,7 +142,13 @@ impl Admission {
             ("ClusterTrustBundle", TRUST_BUNDLE) => {
                 webhook.knows_trust_bundle(!found().await?.is_null()).await
             }
-            ("Deployment", DEPLOYMENT) if in_namespace => install::rolled_out(&self.cluster).await,
+            ("Deployment", DEPLOYMENT) if in_namespace => {
+                install::rolled_out(&self.cluster).await?;
+                match found().await?["spec"]["replicas"].as_u64() {
+                    None | Some(0) => Ok(()),
+                    Some(_) => webhook.is_reached().await,
+                }
+            }
             ("Namespace", name) => {
                 let found = found().await?;
                 let annotations = &found["metadata"]["annotations"];

@@ -26,7 +26,7 @@ pub(crate) async fn serve(
     let made = rcgen::generate_simple_self_signed([host.to_string()])?;
     let (ca_pem, key) = (made.cert.pem(), made.signing_key.serialize_pem());
     let identity = identity_from_pem(ca_pem.as_bytes(), key.as_bytes())?;
-    let options = Options::new(TlsHandle::new(server_config(identity)?));
+    let options = Options::tls(TlsHandle::new(server_config(identity)?));
     let server = Server::bind((host, 0).into(), options).await?;
     let url = format!("https://{}/", server.local_addr());
     let answer = post(move |body: Bytes| async move { add(&body, &container) });

@@ -12,7 +12,7 @@ use testkit::metrics::Samples;
 
 use crate::client::{Answer, Client, Write};
 use crate::definitions::object::file_of_project;
-use crate::definitions::pod::plain;
+use crate::definitions::pod::{named, plain};
 use crate::definitions::{check, eventually, random};
 
 /// The webhook of one cluster.
@@ -76,6 +76,19 @@ impl Webhook {
         let entry = api::names::WEBHOOK_ENTRY;
         let series = format!("apiserver_admission_webhook_fail_open_count{{name=\"{entry}\"}}");
         Ok(metrics.count(&series))
+    }
+
+    /// Waits until the API server reaches a replica. The node's proxy learns of it after it is ready.
+    pub(crate) async fn is_reached(&self) -> Result<()> {
+        let mut pod = named(&format!("probe-{}", random()));
+        pod["metadata"]["namespace"] = json!("default");
+        eventually("the API server reaches the webhook", async || {
+            let before = self.failed_open().await?;
+            self.client.write(Write::DryRun, &pod).await?.good()?;
+            let failed = self.failed_open().await? - before;
+            check(failed == 0, format!("{failed} requests failed open"))
+        })
+        .await
     }
 
     pub(crate) async fn configuration(&self) -> Result<Value> {

@@ -1,10 +1,13 @@
 //! Objects that a Watcher selects, and the events and heartbeats that managers on KCP receive.
 
 use std::fmt::Debug;
+use std::time::Instant;
+
+use listener::RuntimeId;
 
 use super::prelude::*;
 use crate::watching::manager::body;
-use crate::watching::{DOMAIN, FOLLOW_UP_DELAY, GROUP, OTHER_RUNTIME, RUNTIME};
+use crate::watching::{DOMAIN, FOLLOW_UP_DELAY, GROUP, HEARTBEAT_INTERVAL, OTHER_RUNTIME, RUNTIME};
 use crate::watching::{Kymas, WATCHED_BY, WATCHERS, kyma};
 
 /// The Watchers are installed with the suite; the API server asks the watcher for each of them.
@@ -148,8 +151,8 @@ async fn receives(
             eventually("the manager receives an event", is_received).await?;
             let sender = [RUNTIME, OTHER_RUNTIME][usize::from(!other.is_empty())];
             let received = manager.received(&about);
-            let mut runtimes = received.iter().map(|it| it.0.runtime_id.as_ref());
-            let is_right = runtimes.all(|it| it.is_some_and(|it| it.as_str() == sender));
+            let mut runtimes = received.iter().map(|it| it.0.runtime_id.as_str());
+            let is_right = runtimes.all(|it| it == sender);
             check(is_right, format!("not only from {sender}: {received:?}"))
         }
     }
@@ -192,6 +195,8 @@ async fn reports(scenario: &mut Scenario, name: String, least: String, most: Str
     let found = eventually("the manager reports it", async || {
         let liveness = env.liveness(&name)?;
         ensure!(liveness.silent == unresponsive, "{liveness:?}");
+        let notified = env.manager(&name)?.unresponsive();
+        ensure!(notified.is_some() == unresponsive, "{notified:?}");
         Ok(liveness)
     })
     .await?;
@@ -201,6 +206,38 @@ async fn reports(scenario: &mut Scenario, name: String, least: String, most: Str
     let [least, most] = [least.parse()?, most.parse()?].map(Duration::from_secs);
     let since = found.since_heartbeat.unwrap_or_default();
     check((least..=most).contains(&since), format!("after {since:?}"))
+}
+
+/// By the notification. The heartbeats are those after the step before.
+#[then(
+    regex = r#"^manager "([^"]+)" reports the runtime as unresponsive with reason "(\w+)" within (\d+) heartbeats$"#
+)]
+async fn reports_reason(
+    scenario: &mut Scenario,
+    name: String,
+    reason: String,
+    heartbeats: u32,
+) -> Result {
+    let env = scenario.environment_of::<View>()?;
+    let begin = Instant::now();
+    eventually("the manager reports it", async || {
+        let notified = env.manager(&name)?.unresponsive().map(|it| it.to_string());
+        check(notified.as_ref() == Some(&reason), format!("{notified:?}"))
+    })
+    .await?;
+    // Heartbeats are spread over the last quarter of their interval, and the listener looks ten times an interval.
+    let (took, most) = (begin.elapsed(), heartbeats * HEARTBEAT_INTERVAL + SECOND);
+    check(took <= most, format!("after {took:?}, not {most:?}"))
+}
+
+/// As a manager does that keeps Kymas up to date on the runtime: it tells its listener of the write.
+#[when(expr = "manager {string} writes a Kyma in Namespace {string}")]
+async fn writes(scenario: &mut Scenario, name: String, namespace: String) -> Result {
+    let env = scenario.environment_of::<View>()?;
+    env.create_kyma(&scenario.resolve(&namespace)).await?;
+    let runtime = RuntimeId::parse(RUNTIME).context("a runtime ID")?;
+    env.manager(&name)?.liveness()?.expect_review(&runtime);
+    Ok(())
 }
 
 /// The annotation of the Kyma on KCP that managers look up.

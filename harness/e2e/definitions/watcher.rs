@@ -1,8 +1,10 @@
 //! The way from the watcher on the runtime to KCP: its replicas and reviews, the gateway, and faults between them.
 
 use testkit::metrics::Samples;
+use testkit::pki::Authority;
 
 use super::event::event_about;
+use super::object::restore_later;
 use super::prelude::*;
 use crate::watching::{GROUP, LIFECYCLE, REPLICAS, VERSION, kyma};
 
@@ -96,6 +98,15 @@ async fn increases(
         check(now >= by, format!("it increased by {now}"))
     })
     .await
+}
+
+#[when("the caBundle of the watcher is replaced by another CA")]
+async fn distrusted(scenario: &mut Scenario) -> Result {
+    let configuration = ObjectRef::new("ValidatingWebhookConfiguration", None, "skr-webhook");
+    restore_later(scenario, &configuration).await?;
+    let env = scenario.environment_of::<View>()?;
+    let other = Authority::new("another CA")?;
+    env.runtime.trust(other.pem()).await
 }
 
 #[when("the CA of both sides is rotated")]

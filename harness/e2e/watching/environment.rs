@@ -8,8 +8,8 @@ use anyhow::{Context as _, Result, ensure};
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use listener::{
-    Authorities, CertificateCheck, RuntimeId, RuntimeIdFromCommonName, RuntimeLiveness, SanPinning,
-    SkrDomainLookup,
+    CertificateCheck, RuntimeId, RuntimeIdFromCommonName, RuntimeLiveness, SanPinning,
+    SkrDomainLookup, TrustAnchors,
 };
 use testkit::pki::Authority;
 
@@ -40,7 +40,7 @@ pub struct Watching {
     /// The CA of KCP and the runtime.
     pub(super) authority: Mutex<Arc<Authority>>,
     /// The CAs that the managers trust.
-    pub(super) trusted: Authorities,
+    pub(super) trusted: TrustAnchors,
     domains: Domains,
 }
 
@@ -104,7 +104,7 @@ impl Watching {
         (runtime, watcher): (&Cluster, &Image),
     ) -> Result<impl FnOnce(Run, Cluster, Cluster) -> Self + use<>> {
         let authority = fresh_authority()?;
-        let trusted = Authorities::from_pem(authority.pem().as_bytes())?;
+        let trusted = TrustAnchors::from_pem(authority.pem().as_bytes())?;
         let domains = Domains::default();
         let managers = managers(kcp, &trusted, &domains).await?;
         kcp.load_image(gateway).await?;
@@ -211,7 +211,11 @@ impl Watching {
 }
 
 /// All managers, at the address by which Pods on KCP reach this machine.
-async fn managers(kcp: &Cluster, trusted: &Authorities, domains: &Domains) -> Result<Vec<Manager>> {
+async fn managers(
+    kcp: &Cluster,
+    trusted: &TrustAnchors,
+    domains: &Domains,
+) -> Result<Vec<Manager>> {
     let address = this_machine(&kcp.node_address().await?)?;
     let mut managers = Vec::new();
     for name in MANAGERS {

@@ -11,7 +11,8 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context as _, Result};
 use futures::StreamExt as _;
 use listener::{
-    Authentication, CertificateCheck, Event, Events, Liveness, Options, register_listener_component,
+    Authentication, CertificateCheck, Event, Liveness, Notification, Notifications, Options,
+    UnresponsiveReason, register_listener_component,
 };
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
@@ -47,6 +48,8 @@ pub(crate) struct Manager {
     pub(super) address: SocketAddr,
     check: CertificateCheck,
     events: Arc<Mutex<Vec<Received>>>,
+    /// Notifications of other kinds.
+    others: Arc<Mutex<Vec<Notification>>>,
     /// While true, no event is taken out of the queue of the listener.
     blocked: watch::Sender<bool>,
     running: Mutex<Option<Running>>,
@@ -71,6 +74,7 @@ impl Manager {
             address: (address, 0).into(),
             check,
             events: Arc::default(),
+            others: Arc::default(),
             blocked: watch::channel(false).0,
             running: Mutex::default(),
         };
@@ -124,6 +128,17 @@ impl Manager {
         about.cloned().collect()
     }
 
+    /// Why the runtime is unresponsive, by the last notification of it.
+    pub(crate) fn unresponsive(&self) -> Option<UnresponsiveReason> {
+        let others = locked(&self.others);
+        let last = others.iter().rev().find_map(|it| match it {
+            Notification::Unresponsive { reason, .. } => Some(Some(*reason)),
+            Notification::Recovered { .. } => Some(None),
+            _ => None,
+        });
+        last.flatten()
+    }
+
     /// Names of the objects in a namespace that events were about.
     pub(crate) fn received_in(&self, namespace: &str) -> BTreeSet<String> {
         let events = locked(&self.events);
@@ -133,15 +148,16 @@ impl Manager {
     }
 
     async fn listen(&self) -> Result<SocketAddr> {
-        let options = Options {
-            queued_events: QUEUE,
-            heartbeat_interval: HEARTBEAT_INTERVAL,
-            retry_after: Duration::from_secs(1),
-            linger: Duration::ZERO,
-            grace: Duration::from_secs(1),
-            ..Options::new(Authentication::Certificate(self.check.clone()))
-        };
-        let (listener, events) = register_listener_component(self.address, self.name, options)?;
+        let mut options = Options::new(Authentication::Certificate(self.check.clone()));
+        options.queued_events = QUEUE;
+        options.queued_events_per_runtime = QUEUE;
+        options.runtime_metrics = true;
+        options.heartbeat_interval = HEARTBEAT_INTERVAL;
+        options.retry_after = Duration::from_secs(1);
+        options.linger = Duration::ZERO;
+        options.grace = Duration::from_secs(1);
+        let (listener, notifications) =
+            register_listener_component(self.address, self.name, options)?;
         let liveness = listener.liveness();
         let mut registry = Registry::default();
         listener.register_metrics(&mut registry);
@@ -154,8 +170,9 @@ impl Manager {
                 tracing::warn!(%error, "listener failed");
             }
         });
-        let (received, blocked) = (Arc::clone(&self.events), self.blocked.subscribe());
-        tokio::spawn(receive(events, received, blocked));
+        let (events, others) = (Arc::clone(&self.events), Arc::clone(&self.others));
+        let receiving = receive(notifications, events, others, self.blocked.subscribe());
+        tokio::spawn(receiving);
         *locked(&self.running) = Some(Running {
             shutdown,
             serving,
@@ -167,15 +184,19 @@ impl Manager {
 }
 
 async fn receive(
-    mut events: Events,
-    received: Arc<Mutex<Vec<Received>>>,
+    mut notifications: Notifications,
+    events: Arc<Mutex<Vec<Received>>>,
+    others: Arc<Mutex<Vec<Notification>>>,
     mut blocked: watch::Receiver<bool>,
 ) {
-    while let Some(event) = events.next().await {
+    while let Some(notification) = notifications.next().await {
         if blocked.wait_for(|blocked| !blocked).await.is_err() {
             return;
         }
-        locked(&received).push((event, SystemTime::now()));
+        match notification {
+            Notification::Changed(event) => locked(&events).push((event, SystemTime::now())),
+            other => locked(&others).push(other),
+        }
     }
 }
 

@@ -71,7 +71,7 @@ impl WatchedRuntime {
     }
 
     /// Writes the `caBundle` of each entry of the webhook configuration.
-    async fn trust(&self, authorities: &str) -> Result<()> {
+    pub(crate) async fn trust(&self, authorities: &str) -> Result<()> {
         let mut live = self.webhook_configuration().await?;
         let bundle = BASE64.encode(authorities);
         for entry in live["webhooks"].as_array_mut().context("no webhooks")? {

@@ -153,6 +153,9 @@ pub static BOOTSTRAPPERS: Kind = custom(
     "RuntimeBootstrapper",
 );
 
+/// `Kyma` of lifecycle-manager.
+pub static KYMAS: Kind = custom("operator.kyma-project.io/v1beta2", "kymas", "Kyma");
+
 const fn custom(api_version: &'static str, resource: &'static str, name: &'static str) -> Kind {
     let kind = Kind::new(api_version, resource, name);
     kind.namespaced().with(Handling::Custom)

@@ -1,7 +1,8 @@
 //! The role `watcher`, put together: the edge fills the outbox, the sender empties it, heartbeats tell of both.
 //!
-//! The end, in order: readiness fails, serving goes on for the shutdown delay, open requests end; then the sender tries what is left
-//! once, within a bound, and what KCP does not take stays in the spool for the next process in this Pod.
+//! The end, in order: readiness fails, serving goes on for the shutdown delay, open requests end; the sender tries what is
+//! left once, and what KCP does not take stays in the spool for the next process in this Pod; a last heartbeat says how much
+//! that is. Each step is bounded: with the default delay of 10 s all of them take 24 s at most.
 
 pub(crate) mod meters;
 mod settings;
@@ -11,21 +12,21 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use api::event::BootId;
 use chassis::admin::{Admin, AdminOptions};
-use chassis::listen::listen;
+use chassis::listen::bind_server;
 use chassis::readiness::Readiness;
 use chassis::shutdown::Shutdown;
 use chassis::telemetry::{self, TelemetryOptions};
-use serve::{Bound, Server};
+use serve::{BoundServer, Statistics};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
+use watcher::admission::{self, AdmissionService, RequestLog, Watchers};
 use watcher::certificates::Certificates;
 use watcher::delivery::{Channel, ChannelOptions, Sender, SenderOptions, Timeouts};
-use watcher::edge::{Edge, Notify, RequestLog, Watchers, router};
-use watcher::heartbeat::{HeartbeatOptions, Heartbeats};
+use watcher::heartbeat::{HeartbeatOptions, HeartbeatSources, Heartbeats, ReviewActivity};
 use watcher::metrics::{State, WatcherMetrics};
 use watcher::outbox::{Outbox, Recovered};
+use watcher_types::BootId;
 
 use self::settings::Settings;
 use crate::cli::watcher::{DeliveryMode, WatcherArgs};
@@ -62,7 +63,7 @@ async fn compose(arguments: &WatcherArgs, settings: Settings) -> anyhow::Result<
     let readiness = Readiness::default();
     let certificates = Certificates::load(settings.certificates.clone());
     let options = super::admission_options(certificates.tls(), arguments.shutdown_delay_duration);
-    let server = Server::on(listen(settings.webhook, "reviews")?, options)?;
+    let server = bind_server(settings.webhook, "reviews", options)?;
     let (outbox, recovered) = Outbox::open(settings.spool.clone(), Instant::now());
     log_recovered(&recovered);
     let state = State {
@@ -70,6 +71,7 @@ async fn compose(arguments: &WatcherArgs, settings: Settings) -> anyhow::Result<
         certificates: certificates.clone(),
         connections: server.statistics(),
     };
+    let connections = server.statistics();
     let (counters, metrics) = meters::register(state);
     let addresses = AdminOptions {
         health: arguments.health_probe_bind_address,
@@ -84,6 +86,8 @@ async fn compose(arguments: &WatcherArgs, settings: Settings) -> anyhow::Result<
         readiness,
         certificates,
         outbox,
+        reviews: ReviewActivity::default(),
+        connections,
         metrics: counters,
     };
     tokio::select! {
@@ -102,32 +106,36 @@ struct Parts<'a> {
     readiness: Readiness,
     certificates: Certificates,
     outbox: Outbox,
+    reviews: ReviewActivity,
+    connections: Statistics,
     metrics: WatcherMetrics,
 }
 
 impl Parts<'_> {
     /// Everything, until the drain is over. Each part goes on until those that need it have ended.
-    async fn run(&self, server: Bound, shutdown: CancellationToken) -> anyhow::Result<()> {
+    async fn run(&self, server: BoundServer, shutdown: CancellationToken) -> anyhow::Result<()> {
         let boot_id = BootId::parse(&format!("{:032x}", fastrand::u128(..)))?;
         let channel = Arc::new(self.channel(&boot_id));
-        let (ended_serving, ended_delivering) =
-            (CancellationToken::new(), CancellationToken::new());
+        let [admitted, delivered, ended] = [(); 3].map(|()| CancellationToken::new());
 
         let serving = async {
-            let edge = self.edge(&channel);
-            let outcome = self.serve(server, edge, shutdown).await;
-            ended_serving.cancel();
+            let outcome = self.serve(server, self.admission(&channel), shutdown).await;
+            admitted.cancel();
             outcome
         };
         let delivering = async {
-            let sender = self.sender(&channel).run(ended_serving.clone());
-            let heartbeats = self.heartbeats(boot_id.clone(), &channel);
-            tokio::join!(sender, heartbeats.run(ended_serving.clone()));
-            ended_delivering.cancel();
+            self.sender(&channel).run(admitted.clone()).await;
+            delivered.cancel();
         };
-        let upkeep = self.outbox.clone().run(ended_delivering.clone());
-        let reading = self.certificates.clone().run(ended_delivering.clone());
-        let (outcome, (), (), ()) = tokio::join!(serving, delivering, upkeep, reading);
+        let heartbeats = async {
+            let heartbeats = self.heartbeats(boot_id, &channel);
+            heartbeats.run(delivered.clone()).await;
+            ended.cancel();
+        };
+        let spooling = self.outbox.clone().run(ended.clone());
+        let reading = self.certificates.clone().run(ended.clone());
+        let (outcome, (), (), (), ()) =
+            tokio::join!(serving, delivering, heartbeats, spooling, reading);
         outcome
     }
 
@@ -159,20 +167,26 @@ impl Parts<'_> {
         Heartbeats::new(
             options,
             Arc::clone(channel),
-            self.outbox.clone(),
+            HeartbeatSources {
+                outbox: self.outbox.clone(),
+                reviews: self.reviews.clone(),
+                connections: self.connections.clone(),
+                certificates: self.certificates.clone(),
+            },
             self.metrics.clone(),
         )
     }
 
-    fn edge(&self, channel: &Arc<Channel>) -> Edge {
-        Edge {
+    fn admission(&self, channel: &Arc<Channel>) -> AdmissionService {
+        AdmissionService {
             watchers: Watchers::listed(self.settings.watchers.clone()),
             outbox: self.outbox.clone(),
-            notify: match self.arguments.delivery_mode {
-                DeliveryMode::Async => Notify::Spool,
-                DeliveryMode::Sync => Notify::Sync(Arc::clone(channel)),
+            delivery_mode: match self.arguments.delivery_mode {
+                DeliveryMode::Async => admission::DeliveryMode::Async,
+                DeliveryMode::Sync => admission::DeliveryMode::Sync(Arc::clone(channel)),
             },
             metrics: self.metrics.clone(),
+            reviews: self.reviews.clone(),
             log: RequestLog::default(),
         }
     }
@@ -180,8 +194,8 @@ impl Parts<'_> {
     /// Serves until the drain is over.
     async fn serve(
         &self,
-        server: Bound,
-        edge: Edge,
+        server: BoundServer,
+        service: AdmissionService,
         shutdown: CancellationToken,
     ) -> anyhow::Result<()> {
         let drain = async {
@@ -190,7 +204,7 @@ impl Parts<'_> {
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            outcome = server.run(router(edge), shutdown.clone()) => Ok(outcome?),
+            outcome = server.run(admission::router(service), shutdown.clone()) => Ok(outcome?),
             () = drain => Ok(()),
         }
     }
@@ -213,7 +227,7 @@ impl Parts<'_> {
                 (false, Some(problem)) => certificate.detail(problem),
                 (false, None) => certificate.ready(),
             }
-            if self.outbox.report(Instant::now()).on_disk {
+            if self.outbox.is_spool_writable() {
                 spool.ready();
             } else {
                 spool.detail("the disk refuses; events are in memory only");

@@ -1,6 +1,5 @@
-//! The role `webhook`, put together: watches feed snapshots, the edge answers from them, one replica repairs.
+//! The role `webhook`, put together: watches feed snapshots, the service answers from them, one replica repairs.
 
-mod certificates;
 pub(crate) mod meters;
 
 use std::process::ExitCode;
@@ -11,21 +10,22 @@ use anyhow::Context as _;
 use chassis::admin::{Admin, AdminOptions};
 use chassis::client::{ClientOptions, connect};
 use chassis::lease::{Identity, LeaseOptions, LeaseTiming, run_while_leading};
-use chassis::listen::listen;
+use chassis::listen::bind_server;
 use chassis::readiness::Readiness;
 use chassis::shutdown::Shutdown;
 use chassis::telemetry::{self, TelemetryOptions};
 use kube::Client;
 use kube::runtime::events::{Recorder, Reporter};
 use policy::admission::Settings;
-use serve::{Bound, Server, TlsHandle};
+use serve::{BoundServer, TlsHandle};
 use tokio_util::sync::CancellationToken;
-use webhook::admission::{Edge, NAMESPACE_PATIENCE, router};
-use webhook::knowledge::Knowledge;
-use webhook::repairs::pull_secret::Mirror;
-use webhook::watches::{WatchSettings, Watches};
+use webhook::admission::{AdmissionService, NAMESPACE_WAIT_TIMEOUT, router};
+use webhook::certificate::Certificates;
+use webhook::pull_secret_sync::PullSecretSync;
+use webhook::self_review;
+use webhook::snapshot::SnapshotStore;
+use webhook::watches::Watches;
 
-use self::certificates::Certificates;
 use self::meters::Meters;
 use crate::cli::webhook::WebhookArgs;
 
@@ -52,7 +52,7 @@ async fn compose(arguments: &WebhookArgs) -> anyhow::Result<()> {
     let readiness = Readiness::default();
     let tls = TlsHandle::empty();
     let options = super::admission_options(tls.clone(), arguments.shutdown_delay_duration);
-    let server = Server::on(listen(arguments.webhook_bind_address, "reviews")?, options)?;
+    let server = bind_server(arguments.webhook_bind_address, "reviews", options)?;
     let (meters, metrics) = Meters::with_server(server.statistics());
     let addresses = AdminOptions {
         health: arguments.health_probe_bind_address,
@@ -64,7 +64,7 @@ async fn compose(arguments: &WebhookArgs) -> anyhow::Result<()> {
 
     let parts = Parts {
         client: connect(client_options(arguments), &meters.requests).await?,
-        knowledge: Knowledge::default(),
+        snapshots: SnapshotStore::default(),
         readiness,
         meters,
         identity: arguments
@@ -73,10 +73,11 @@ async fn compose(arguments: &WebhookArgs) -> anyhow::Result<()> {
             .unwrap_or_else(Identity::random),
         arguments,
     };
-    let certificates = Certificates::new(&parts, tls, server.local_addr().port());
+    let certificates = parts.certificates();
     tokio::select! {
         () = parts.watches().run() => {}
-        () = certificates.clone().run(ended.clone()) => {}
+        () = certificates.run(tls, &parts.readiness, ended.clone()) => {}
+        () = parts.review_self(&certificates, server.local_addr().port(), ended.clone()) => {}
         () = parts.lead(&certificates, shutdown.token(), &ended) => {}
         () = shutdown.second_signal() => tracing::warn!("second SIGTERM received, exiting"),
         outcome = parts.serve(server, shutdown.token()) => outcome?,
@@ -88,7 +89,7 @@ async fn compose(arguments: &WebhookArgs) -> anyhow::Result<()> {
 /// What most parts are made of.
 struct Parts<'a> {
     client: Client,
-    knowledge: Knowledge,
+    snapshots: SnapshotStore,
     readiness: Readiness,
     meters: Meters,
     identity: Identity,
@@ -100,19 +101,35 @@ impl Parts<'_> {
         let arguments = self.arguments;
         Watches {
             client: self.client.clone(),
-            settings: WatchSettings {
-                namespace: arguments.namespace.clone(),
-                config_map: arguments.config_map_name.clone(),
-                settings: Settings {
-                    landscape: Some(arguments.landscape.clone()).filter(|it| !it.is_empty()),
-                    pull_secret: arguments.image_pull_secret_name.clone(),
-                },
+            namespace: arguments.namespace.clone(),
+            config_map: arguments.config_map_name.clone(),
+            settings: Settings {
+                landscape: Some(arguments.landscape.clone()).filter(|it| !it.is_empty()),
+                pull_secret: arguments.image_pull_secret_name.clone(),
             },
             reporter: self.reporter(),
-            knowledge: self.knowledge.clone(),
+            snapshots: self.snapshots.clone(),
             readiness: self.readiness.clone(),
             metrics: self.meters.watches.clone(),
         }
+    }
+
+    fn certificates(&self) -> Certificates {
+        Certificates::new(
+            self.client.clone(),
+            &self.arguments.namespace,
+            &self.arguments.webhook_name,
+            self.arguments.webhook_cert_path.clone(),
+            self.meters.certificate.clone(),
+        )
+    }
+
+    /// Becomes ready with an answer to a review to itself; ends with the process.
+    async fn review_self(&self, certificates: &Certificates, port: u16, ended: CancellationToken) {
+        let condition = self.readiness.condition("self-review");
+        let trust = || certificates.callers_trust();
+        self_review::until_answered(port, certificates.server_name(), trust, &condition).await;
+        ended.cancelled().await;
     }
 
     fn reporter(&self) -> Reporter {
@@ -123,11 +140,11 @@ impl Parts<'_> {
     }
 
     /// Serves until the drain is over.
-    async fn serve(&self, server: Bound, shutdown: CancellationToken) -> anyhow::Result<()> {
-        let edge = Edge {
-            knowledge: self.knowledge.clone(),
+    async fn serve(&self, server: BoundServer, shutdown: CancellationToken) -> anyhow::Result<()> {
+        let service = AdmissionService {
+            snapshots: self.snapshots.clone(),
             metrics: self.meters.admission.clone(),
-            patience: NAMESPACE_PATIENCE,
+            namespace_wait_timeout: NAMESPACE_WAIT_TIMEOUT,
         };
         let drain = async {
             shutdown.cancelled().await;
@@ -135,7 +152,7 @@ impl Parts<'_> {
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            outcome = server.run(router(edge), shutdown.clone()) => Ok(outcome?),
+            outcome = server.run(router(service), shutdown.clone()) => Ok(outcome?),
             () = drain => Ok(()),
         }
     }
@@ -147,13 +164,13 @@ impl Parts<'_> {
         shutdown: CancellationToken,
         ended: &CancellationToken,
     ) {
-        let mirror = Mirror::new(
-            self.client.clone(),
-            self.knowledge.clone(),
-            Recorder::new(self.client.clone(), self.reporter()),
-            self.meters.mirror.clone(),
-            self.arguments.namespace.clone(),
-        );
+        let pull_secrets = PullSecretSync {
+            client: self.client.clone(),
+            snapshots: self.snapshots.clone(),
+            recorder: Recorder::new(self.client.clone(), self.reporter()),
+            metrics: self.meters.pull_secret.clone(),
+            product_namespace: self.arguments.namespace.clone(),
+        };
         let lease = LeaseOptions {
             namespace: self.arguments.namespace.clone(),
             name: LEASE.to_owned(),
@@ -161,10 +178,10 @@ impl Parts<'_> {
             timing: LeaseTiming::default(),
         };
         let work = |term: CancellationToken| {
-            let mirror = mirror.clone().run(term.clone());
-            let keep = certificates.clone().keep(term);
+            let pull_secrets = pull_secrets.clone().run(term.clone());
+            let certificates = certificates.clone().reconcile(term);
             async move {
-                tokio::join!(mirror, keep);
+                tokio::join!(pull_secrets, certificates);
             }
         };
         run_while_leading(

@@ -7,13 +7,13 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use api::event::{PathSegment, WatchEvent};
 use chassis::metrics::Metrics;
 use serve::Statistics;
 use testkit::pki::Authority;
 use watcher::certificates::{CertificateOptions, Certificates};
 use watcher::metrics::State;
 use watcher::outbox::{Options, Outbox};
+use watcher_types::{PathSegment, WatchEvent};
 
 use super::exposition::{self, Metric};
 use super::{code, heading, table};

@@ -11,6 +11,7 @@ mod process;
 use rstest::rstest;
 use serde_json::{Value, json};
 use testkit::until::until;
+use watcher_types::Heartbeat;
 
 use self::kcp::Kcp;
 use self::process::{Folder, PATIENCE, Running, command, get};
@@ -159,7 +160,7 @@ fn event(name: &str) -> Value {
 
 /// Admission, outbox, sender and heartbeats work together.
 #[tokio::test]
-async fn kcp_receives_heartbeats_before_a_change_and_two_events_after_it() {
+async fn kcp_receives_heartbeats_before_a_change_two_events_after_it_and_a_last_heartbeat() {
     let folder = Folder::new();
     let kcp = Kcp::start(&folder).await;
     let mut command = folder.command();
@@ -167,7 +168,7 @@ async fn kcp_receives_heartbeats_before_a_change_and_two_events_after_it() {
         .env("KCP_ADDR", kcp.address().to_string())
         .env("WATCHER_MANAGERS", "kyma")
         .args(["--heartbeat-interval=1s", "--follow-up-delay=1s"]);
-    let running = Running::begin_with(command, &folder);
+    let mut running = Running::begin_with(command, &folder);
     received(&kcp, HEARTBEAT, 1).await;
     let heartbeat: Value = serde_json::from_str(&kcp.bodies(HEARTBEAT)[0]).unwrap();
     assert_eq!(heartbeat["sequence"], 0);
@@ -188,6 +189,12 @@ async fn kcp_receives_heartbeats_before_a_change_and_two_events_after_it() {
         delivered == Some(2.0)
     };
     until("both counted", PATIENCE, counted).await.unwrap();
+    running.kill("TERM");
+    assert_eq!(running.ended().await.code(), Some(0));
+    let last = Heartbeat::parse(kcp.bodies(HEARTBEAT).last().unwrap().as_bytes()).unwrap();
+    assert!(last.ending, "{last:?}");
+    assert_eq!((last.sequence, last.reviews_seen), (2, Some(1)));
+    assert_eq!((last.spool_depth, last.follow_up_depth), (0, 0));
 }
 
 /// Waits until `count` requests for `path` have come.

@@ -95,7 +95,7 @@ fn loopback() -> AdminOptions {
     }
 }
 
-async fn ask_over_tcp(address: SocketAddr, path: &str) -> io::Result<String> {
+async fn ask_over_tcp(address: SocketAddr, path: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(address).await?;
     let request = format!("GET {path} HTTP/1.1\r\nhost: test\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
@@ -109,8 +109,8 @@ async fn ask_over_tcp(address: SocketAddr, path: &str) -> io::Result<String> {
 async fn both_listeners_answer_until_told_to_end() {
     let readiness = Readiness::default();
     let admin = Admin::bind(loopback(), readiness.clone(), metrics()).unwrap();
-    let health = admin.health_address().unwrap();
-    let scrape = admin.metrics_address().unwrap();
+    let health = admin.health_address();
+    let scrape = admin.metrics_address();
     let end = CancellationToken::new();
     let running = tokio::spawn(admin.run(end.clone()));
 
@@ -130,10 +130,30 @@ async fn both_listeners_answer_until_told_to_end() {
     assert!(ask_over_tcp(health, "/healthz").await.is_err());
 }
 
+/// Many times the connection limit.
+#[tokio::test]
+async fn silent_clients_keep_no_probe_out() {
+    let admin = Admin::bind(loopback(), Readiness::default(), metrics()).unwrap();
+    let health = admin.health_address();
+    let running = tokio::spawn(admin.run(CancellationToken::new()));
+    let mut silent = Vec::new();
+    for _ in 0..4 * CONNECTIONS {
+        silent.push(TcpStream::connect(health).await.unwrap());
+    }
+    let asked = Instant::now();
+    let answer = ask_over_tcp(health, "/healthz").await.unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{answer}");
+    assert!(
+        asked.elapsed() < Duration::from_secs(1),
+        "a probe has a second"
+    );
+    running.abort();
+}
+
 #[tokio::test]
 async fn silent_clients_do_not_hold_up_the_end() {
     let admin = Admin::bind(loopback(), Readiness::default(), metrics()).unwrap();
-    let health = admin.health_address().unwrap();
+    let health = admin.health_address();
     let end = CancellationToken::new();
     let running = tokio::spawn(admin.run(end.clone()));
     let _silent = TcpStream::connect(health).await.unwrap();
@@ -147,7 +167,9 @@ async fn silent_clients_do_not_hold_up_the_end() {
 
 #[tokio::test]
 async fn a_taken_address_is_named() {
-    let taken = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let taken = tokio::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
+        .await
+        .unwrap();
     let options = AdminOptions {
         metrics: taken.local_addr().unwrap(),
         ..loopback()

@@ -29,6 +29,7 @@
 use std::sync::Arc;
 
 use chassis::readiness::Readiness;
+use chassis::watch::watch_object;
 use futures::{StreamExt as _, pin_mut};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client};
@@ -37,13 +38,11 @@ use policy::convergence::sources::Sources;
 
 use self::objects::SecretObject;
 use self::publish::{Publisher, Told};
-use self::single::single;
 
 mod control_plane;
 mod objects;
 mod publish;
 pub(super) mod served;
-mod single;
 mod trust_bundle;
 
 #[cfg(test)]
@@ -100,7 +99,7 @@ async fn configuration(
 ) {
     let api: Api<ConfigMap> = Api::namespaced(client.clone(), &names.namespace);
     let condition = readiness.condition("source-configuration-watch");
-    let objects = single(api, &names.config_map, condition);
+    let objects = watch_object(api, &names.config_map, condition);
     pin_mut!(objects);
     while let Some(object) = objects.next().await {
         publisher.take(|seen| seen.configuration = Some(Told::of(object.map(|it| it.data))));
@@ -118,7 +117,7 @@ async fn pull_secret(
     };
     let api: Api<SecretObject> = Api::namespaced(client.clone(), &names.namespace);
     let condition = readiness.condition("source-pull-secret-watch");
-    let objects = single(api, name, condition);
+    let objects = watch_object(api, name, condition);
     pin_mut!(objects);
     while let Some(object) = objects.next().await {
         publisher.take(|seen| seen.pull_secret = Some(Told::of(object)));

@@ -2,11 +2,13 @@
 
 use http::HeaderValue;
 
+mod verifiers;
+
 use super::*;
 use testkit::pki::today;
 
 use crate::fixture::{GATEWAY, ca, check, element, hash, url_encode, watcher};
-use crate::forwarded::XFCC_HEADER;
+use crate::xfcc::XFCC_HEADER;
 
 /// After the last day of all certificates here.
 const LATER: Duration = Duration::from_hours(80 * 365 * 24);
@@ -76,6 +78,6 @@ fn nobody_is_believed_after_the_dates_or_the_authority_are_gone() {
     assert!(accepts(&check, &header) && !accepts(&later, &header));
     assert!(accepts(&check, &header));
     let bundle = next.pem().as_bytes();
-    check.authorities.replace(bundle).unwrap();
+    check.trust_anchors.replace(bundle).unwrap();
     assert!(!accepts(&check, &header));
 }

@@ -16,11 +16,10 @@ const BITS: u64 = u64::BITS as u64;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Sequences {
     highest: Option<u64>,
-    /// Bit `b` of word `w`: the number `64 * (first_word + w) + b` has come, or is not missed any more.
+    /// Bit `b` of word `w`: the number `64 * (first_word + w) + b` has come, or is not missed any more. The last word is
+    /// that of the highest number, unless all its numbers have come.
     words: VecDeque<u64>,
     first_word: u64,
-    /// Missing, and may still come.
-    outstanding: u64,
     /// Missing for good.
     lost: u64,
     /// What the last heartbeat vouched for.
@@ -31,23 +30,23 @@ impl Sequences {
     /// `number` has come.
     pub(super) fn arrived(&mut self, number: u64) {
         self.advance(number);
-        let Some(at) = (number / BITS).checked_sub(self.first_word) else {
-            return;
-        };
-        let word = self.word(at);
-        let bit = 1 << (number % BITS);
-        if *word & bit == 0 {
-            *word |= bit;
-            self.outstanding -= 1;
+        if let Some(word) = self.word(number) {
+            *word |= 1 << (number % BITS);
         }
         self.trim();
     }
 
-    /// All numbers up to `number` should have come.
+    /// All numbers up to `number` should have come. Those that the last heartbeat vouched for and have not are lost.
     pub(super) fn expect(&mut self, number: u64) {
         self.advance(number);
-        self.settle(self.vouched);
-        self.vouched = self.vouched.max(number);
+        let vouched = self.vouched;
+        self.drop_words(vouched / BITS);
+        if let Some(word) = self.word(vouched) {
+            let late = !*word & up_to(vouched);
+            *word |= late;
+            self.lost = self.lost.saturating_add(late.count_ones().into());
+        }
+        self.vouched = vouched.max(number);
         self.trim();
     }
 
@@ -58,50 +57,47 @@ impl Sequences {
 
     /// Numbers that should have come and have not.
     pub(super) fn missing(&self) -> u64 {
-        self.lost.saturating_add(self.outstanding)
+        let zeros = self.words.iter().map(|word| u64::from(word.count_zeros()));
+        let above = !up_to(self.highest()) & self.words.back().map_or(0, |last| !last);
+        self.lost
+            .saturating_add(zeros.sum::<u64>() - u64::from(above.count_ones()))
+    }
+
+    /// Numbers that have not come, and cannot come any more.
+    pub(super) fn lost(&self) -> u64 {
+        self.lost
     }
 
     /// Makes `number` the highest, if it is; what lies too far below it is lost.
     fn advance(&mut self, number: u64) {
-        let Some(highest) = self.highest else {
-            self.highest = Some(number);
-            self.first_word = number / BITS;
-            self.words.push_back(up_to(number));
-            return;
-        };
-        let Some(step) = number.checked_sub(highest).filter(|&step| step > 0) else {
-            return;
-        };
+        let last = number / BITS;
+        match self.highest {
+            None => {
+                self.first_word = last;
+                self.words.push_back(up_to(number));
+            }
+            Some(highest) if highest < number => {
+                self.drop_words(last.saturating_sub(WORDS - 1));
+                // At most `WORDS`.
+                let length = usize::try_from(last + 1 - self.first_word).unwrap_or_default();
+                self.words.resize(length, 0);
+            }
+            Some(_) => return,
+        }
         self.highest = Some(number);
-        self.outstanding = self.outstanding.saturating_add(step);
-        self.drop_words((number / BITS).saturating_sub(WORDS - 1));
     }
 
-    /// What has not come of the numbers up to `number` is lost.
-    fn settle(&mut self, number: u64) {
-        if self.highest.is_none_or(|highest| highest < number) {
-            return;
-        }
-        self.drop_words(number / BITS);
-        if let Some(at) = (number / BITS).checked_sub(self.first_word) {
-            let word = self.word(at);
-            let late = !*word & up_to(number);
-            *word |= late;
-            self.lose(late.count_ones().into());
-        }
-    }
-
-    /// Forgets all words before `first`, which lies at or below the highest number's.
+    /// Forgets all words before `first`, which lies at or below the highest number's; what has not come of them is lost.
     fn drop_words(&mut self, first: u64) {
         while self.first_word < first
             && let Some(word) = self.words.pop_front()
         {
             self.first_word += 1;
-            self.lose(word.count_zeros().into());
+            self.lost = self.lost.saturating_add(word.count_zeros().into());
         }
-        let never_made = first.saturating_sub(self.first_word);
-        self.lose(never_made * BITS);
-        self.first_word += never_made;
+        let skipped = first.saturating_sub(self.first_word);
+        self.lost = self.lost.saturating_add(skipped * BITS);
+        self.first_word += skipped;
     }
 
     /// Forgets the words in front in which nothing is missing, and gives back what a long outage has needed.
@@ -115,19 +111,9 @@ impl Sequences {
         }
     }
 
-    fn lose(&mut self, numbers: u64) {
-        self.outstanding -= numbers;
-        self.lost = self.lost.saturating_add(numbers);
-    }
-
-    /// The word `at` places behind the first; those up to it are made.
-    fn word(&mut self, at: u64) -> &mut u64 {
-        // Below `WORDS` for any number that is not above the highest.
-        let at = usize::try_from(at).unwrap_or(usize::MAX);
-        if self.words.len() <= at {
-            self.words.resize(at + 1, 0);
-        }
-        &mut self.words[at]
+    fn word(&mut self, number: u64) -> Option<&mut u64> {
+        let at = (number / BITS).checked_sub(self.first_word)?;
+        self.words.get_mut(usize::try_from(at).ok()?)
     }
 }
 

@@ -1,287 +1,268 @@
-//! Silence, loss, and what is forgotten.
+//! Silence, missing events, and the bounds of what is remembered.
 
-use api::event::HEARTBEAT_INTERVAL;
+mod resync;
+mod reviews;
+
+use futures::{FutureExt as _, StreamExt as _};
 use rstest::rstest;
 use tokio::time::advance;
+use watcher_types::HEARTBEAT_INTERVAL;
 
 use super::*;
+use crate::queue::{Notification, Notifications, UnresponsiveReason, queue};
 
-/// With the watchers' own interval of a minute.
-fn remembering(limit: usize) -> Liveness {
-    Liveness::new(limit, HEARTBEAT_INTERVAL)
+/// A listener without requests: heartbeats and events are given by hand, and checks are due as in a running one.
+pub(super) struct Listening {
+    pub(super) liveness: Liveness,
+    queue: Sender,
+    notifications: Notifications,
 }
 
-fn id(name: &str) -> RuntimeId {
-    RuntimeId::parse(name).unwrap()
-}
+impl Listening {
+    /// With the watchers' own interval of a minute.
+    pub(super) fn new() -> Self {
+        Self::with(10, HEARTBEAT_INTERVAL, 1024)
+    }
 
-fn boot(name: &str) -> BootId {
-    BootId::parse(name).unwrap()
-}
+    fn with(limit: usize, interval: Duration, total: usize) -> Self {
+        let per_runtime = 64;
+        let (queue, notifications) = queue(total, per_runtime);
+        Self {
+            liveness: Liveness::new(limit, interval),
+            queue,
+            notifications,
+        }
+    }
 
-fn beat(boot_id: &str, sequence: u64, spool_depth: u64) -> Heartbeat {
-    Heartbeat {
-        boot_id: boot(boot_id),
-        sequence,
-        spool_depth,
-        oldest_age_seconds: 0,
-        version: "1".into(),
-        resync_needed: false,
+    pub(super) fn send(&self, runtime: &str, heartbeat: Heartbeat) -> EnqueueResult {
+        self.liveness
+            .heartbeat(&id(runtime), heartbeat, &self.queue)
+    }
+
+    fn beat(&self, boot_id: &str, sequence: u64, spool_depth: u64) {
+        self.send("r", beat(boot_id, sequence, spool_depth));
+    }
+
+    fn event(&self, boot_id: &str, number: u64) {
+        self.liveness.event(&id("r"), Some((boot(boot_id), number)));
+    }
+
+    /// Lets time pass, with the checks that are due.
+    pub(super) async fn pass(&self, time: Duration) {
+        let step = self.liveness.check_interval();
+        let mut left = time;
+        while !left.is_zero() {
+            let next = left.min(step);
+            advance(next).await;
+            self.liveness.check(&self.queue);
+            left -= next;
+        }
+    }
+
+    /// Takes what is queued.
+    pub(super) fn taken(&mut self) -> Vec<Notification> {
+        let next = || self.notifications.next().now_or_never().flatten();
+        std::iter::from_fn(next).collect()
+    }
+
+    fn only(&self) -> RuntimeLiveness {
+        let [runtime] = self.liveness.snapshot().try_into().unwrap();
+        assert_eq!(self.liveness.runtime(&id("r")).as_ref(), Some(&runtime));
+        runtime
     }
 }
 
-fn only(liveness: &Liveness) -> RuntimeLiveness {
-    let [runtime] = liveness.snapshot().try_into().unwrap();
-    runtime
+pub(super) fn id(name: &str) -> RuntimeId {
+    RuntimeId::parse(name).unwrap()
 }
 
+pub(super) fn boot(name: &str) -> BootId {
+    BootId::parse(name).unwrap()
+}
+
+/// As watchers of older releases send it.
+pub(super) fn beat(boot_id: &str, sequence: u64, spool_depth: u64) -> Heartbeat {
+    let mut heartbeat = Heartbeat::new(boot(boot_id), "1".into());
+    (heartbeat.sequence, heartbeat.spool_depth) = (sequence, spool_depth);
+    heartbeat
+}
+
+fn unresponsive(reason: UnresponsiveReason) -> Notification {
+    let runtime_id = id("r");
+    Notification::Unresponsive { runtime_id, reason }
+}
+
+fn recovered() -> Notification {
+    let runtime_id = id("r");
+    Notification::Recovered { runtime_id }
+}
+
+const MISSING: UnresponsiveReason = UnresponsiveReason::HeartbeatMissing;
+
+#[rstest]
+#[case::the_default(HEARTBEAT_INTERVAL)]
+#[case::another(Duration::from_secs(10))]
 #[tokio::test(start_paused = true)]
-async fn a_runtime_is_silent_after_three_missed_heartbeats() {
-    let liveness = remembering(10);
-    liveness.heartbeat(&id("r"), beat("b", 0, 0));
-    advance(Duration::from_secs(179)).await;
-    assert!(!only(&liveness).silent);
-    advance(Duration::from_secs(1)).await;
-    assert!(only(&liveness).silent);
+async fn runtime_is_unresponsive_after_three_missed_heartbeats_until_the_next(
+    #[case] interval: Duration,
+) {
+    let mut listening = Listening::with(10, interval, 1024);
+    listening.beat("b", 0, 0);
+    listening.pass(interval * 2 + interval * 99 / 100).await;
     assert_eq!(
-        only(&liveness).since_heartbeat,
-        Some(Duration::from_mins(3))
+        (listening.only().silent, listening.taken()),
+        (false, vec![])
     );
-    liveness.heartbeat(&id("r"), beat("b", 0, 0));
-    assert!(!only(&liveness).silent);
+    listening.pass(interval / 100).await;
+    let runtime = listening.only();
+    assert_eq!(
+        (runtime.silent, runtime.unresponsive),
+        (true, Some(MISSING))
+    );
+    assert_eq!(runtime.since_heartbeat, Some(interval * 3));
+    listening.pass(interval * 60).await;
+    assert_eq!(listening.taken(), [unresponsive(MISSING)], "once");
+    listening.beat("b", 0, 0);
+    assert!(!listening.only().silent);
+    listening.pass(interval / 10).await;
+    assert_eq!(listening.taken(), [recovered()]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fleet_with_another_interval_is_silent_after_three_of_those() {
-    let liveness = Liveness::new(10, Duration::from_secs(10));
-    liveness.heartbeat(&id("r"), beat("b", 0, 0));
-    advance(Duration::from_secs(29)).await;
-    assert!(!only(&liveness).silent);
-    advance(Duration::from_secs(1)).await;
-    assert!(only(&liveness).silent);
+async fn change_of_state_that_finds_the_queue_full_is_notified_later() {
+    let mut listening = Listening::with(10, HEARTBEAT_INTERVAL, 1);
+    let runtime_id = id("other");
+    let other = Notification::ResyncRequired { runtime_id };
+    assert_eq!(
+        listening.queue.enqueue(other.clone()),
+        EnqueueResult::Accepted
+    );
+    listening.beat("b", 0, 1);
+    listening.pass(Duration::from_mins(5)).await;
+    assert_eq!(listening.only().unresponsive, None);
+    assert_eq!(listening.taken(), [other]);
+    listening.pass(Duration::from_secs(6)).await;
+    let runtime_id = id("r");
+    assert_eq!(
+        listening.taken(),
+        [Notification::ResyncRequired { runtime_id }]
+    );
+    listening.pass(Duration::from_secs(6)).await;
+    assert_eq!(listening.taken(), [unresponsive(MISSING)]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_public_watcher_is_never_silent_unless_it_is_counted_on() {
-    let liveness = remembering(10);
-    liveness.event(&id("r"), None);
-    advance(Duration::from_hours(1)).await;
-    let runtime = only(&liveness);
+async fn public_watcher_is_never_unresponsive_unless_it_is_expected() {
+    let mut listening = Listening::new();
+    listening.liveness.event(&id("r"), None);
+    listening.pass(Duration::from_hours(1)).await;
+    let runtime = listening.only();
     assert_eq!((runtime.silent, runtime.since_heartbeat), (false, None));
     assert_eq!(runtime.since_event, Some(Duration::from_hours(1)));
-    liveness.expect(id("r"));
-    assert!(!only(&liveness).silent);
-    advance(Duration::from_mins(3)).await;
-    assert!(only(&liveness).silent);
+    assert_eq!(listening.taken(), []);
+    listening.liveness.expect(&id("r"));
+    listening.pass(Duration::from_mins(2)).await;
+    // Expected again at each reconcile; the first call counts.
+    listening.liveness.expect(&id("r"));
+    listening.pass(Duration::from_mins(1)).await;
+    assert_eq!(listening.taken(), [unresponsive(MISSING)]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_that_never_spoke_is_found_and_one_that_is_gone_forgotten() {
-    let liveness = remembering(10);
-    liveness.expect(id("r"));
-    advance(Duration::from_mins(2)).await;
-    // Said again at each reconciliation; the first time counts.
-    liveness.expect(id("r"));
-    advance(Duration::from_mins(1)).await;
-    assert!(only(&liveness).silent);
-    liveness.forget(&id("r"));
-    assert_eq!(liveness.snapshot(), []);
+async fn runtime_that_never_sent_anything_is_unresponsive_until_it_is_forgotten() {
+    let mut listening = Listening::new();
+    listening.liveness.expect(&id("r"));
+    listening.pass(Duration::from_mins(3)).await;
+    assert_eq!(listening.taken(), [unresponsive(MISSING)]);
+    listening.liveness.forget(&id("r"));
+    listening.pass(Duration::from_mins(3)).await;
+    assert_eq!(
+        (listening.liveness.snapshot(), listening.taken()),
+        (vec![], vec![])
+    );
 }
 
 #[rstest]
 #[case::all_came(&[1, 2, 3], 3, 0, 0)]
 #[case::the_last_is_missing(&[1, 2], 3, 0, 1)]
-#[case::the_last_still_waits(&[1, 2], 3, 1, 0)]
+#[case::the_last_is_spooled(&[1, 2], 3, 1, 0)]
 #[case::one_between(&[1, 3], 3, 0, 1)]
 #[tokio::test(start_paused = true)]
-async fn a_heartbeat_shows_what_did_not_come(
+async fn heartbeat_shows_what_did_not_arrive(
     #[case] numbers: &[u64],
     #[case] sequence: u64,
-    #[case] waiting: u64,
+    #[case] spooled: u64,
     #[case] missing: u64,
 ) {
-    let liveness = remembering(10);
+    let listening = Listening::new();
     for &number in numbers {
-        liveness.event(&id("r"), Some((boot("b"), number)));
+        listening.event("b", number);
     }
-    liveness.heartbeat(&id("r"), beat("b", sequence, waiting));
-    let runtime = only(&liveness);
+    listening.beat("b", sequence, spooled);
+    let runtime = listening.only();
     assert_eq!(runtime.missing_events, missing);
+    let expected = beat("b", sequence, spooled);
+    assert_eq!(runtime.watchers[0].heartbeat, Some(expected));
     assert_eq!(
-        runtime.watchers[0].heartbeat,
-        Some(beat("b", sequence, waiting))
+        listening.liveness.totals().missing_events,
+        0,
+        "it may still come"
     );
+    listening.beat("b", sequence, spooled);
+    assert_eq!(listening.liveness.totals().missing_events, missing);
+    listening.liveness.forget(&id("r"));
+    assert_eq!(listening.liveness.totals().missing_events, missing);
 }
 
-/// After an outage each object of a full spool is tried again under its old number, and they come as they come.
+/// After an outage each object of a full spool is tried again under its old number, in any order.
 #[tokio::test(start_paused = true)]
-async fn what_an_outage_has_delayed_is_no_loss_and_what_it_has_cost_is_one() {
+async fn events_delayed_by_an_outage_are_not_missing_and_lost_ones_are() {
     const SPOOLED: u64 = 100_000;
-    let liveness = remembering(10);
-    liveness.heartbeat(&id("r"), beat("b", 0, 0));
+    let listening = Listening::new();
+    listening.beat("b", 0, 0);
     // The numbers were given in order and come in another: 7919 is prime, and no divisor of the count.
     let numbers = (0..SPOOLED).map(|place| place * 7919 % SPOOLED + 1);
     for number in numbers.filter(|number| *number != 500) {
-        liveness.event(&id("r"), Some((boot("b"), number)));
+        listening.event("b", number);
     }
-    liveness.heartbeat(&id("r"), beat("b", SPOOLED, SPOOLED - 499));
-    assert_eq!(only(&liveness).missing_events, 1, "it may be under way");
-    liveness.event(&id("r"), Some((boot("b"), 500)));
-    assert_eq!(only(&liveness).missing_events, 0);
-    liveness.event(&id("r"), Some((boot("b"), SPOOLED + 2)));
-    liveness.heartbeat(&id("r"), beat("b", SPOOLED + 2, 0));
-    liveness.heartbeat(&id("r"), beat("b", SPOOLED + 2, 0));
-    assert_eq!(
-        only(&liveness).missing_events,
-        1,
-        "nobody will send it any more"
-    );
-}
-
-/// The watcher takes its mark back once it was heard, so the last heartbeat alone would not tell for long.
-#[tokio::test(start_paused = true)]
-async fn a_call_for_a_look_at_everything_outlasts_the_heartbeat_that_made_it() {
-    let liveness = remembering(10);
-    let call = Heartbeat {
-        resync_needed: true,
-        ..beat("b", 0, 0)
-    };
-    for heartbeat in [beat("b", 0, 0), call, beat("b", 0, 0)] {
-        liveness.heartbeat(&id("r"), heartbeat);
-    }
-    assert_eq!(only(&liveness).resyncs_needed, 1);
-}
-
-/// What was spooled may have gone with its Pod; a watcher that comes back has perhaps seen changes after the look.
-#[tokio::test(start_paused = true)]
-async fn a_watcher_that_falls_quiet_with_something_spooled_calls_for_a_look_once() {
-    let liveness = remembering(10);
-    let calls = || only(&liveness).resyncs_needed;
-    liveness.heartbeat(&id("r"), beat("b", 5, 3));
-    advance(Duration::from_secs(179)).await;
-    assert_eq!(calls(), 0);
-    advance(Duration::from_secs(1)).await;
-    assert_eq!(calls(), 1);
-    advance(Duration::from_hours(1)).await;
-    assert_eq!(calls(), 1);
-    liveness.heartbeat(&id("r"), beat("b", 8, 0));
-    assert_eq!(calls(), 1, "it was called for, whoever comes back");
-    advance(Duration::from_hours(1)).await;
-    assert_eq!(calls(), 1, "nothing was spooled");
-    liveness.heartbeat(&id("r"), beat("b", 9, 1));
-    advance(Duration::from_mins(3)).await;
-    assert_eq!(calls(), 2);
-    liveness.event(&id("r"), Some((boot("b"), 9)));
-    assert_eq!(calls(), 2);
-}
-
-/// A watcher is replaced, another one the day after.
-#[rstest]
-#[case::nothing_was_spooled(0, 0)]
-#[case::something_was(3, 1)]
-#[tokio::test(start_paused = true)]
-async fn a_rollout_calls_for_a_look_if_something_was_spooled(
-    #[case] spooled: u64,
-    #[case] expected: u64,
-) {
-    let liveness = remembering(10);
-    liveness.heartbeat(&id("r"), beat("old", 5, spooled));
-    advance(Duration::from_secs(20)).await;
-    for watcher in ["new", "newer"] {
-        for _ in 0..24 * 60 {
-            liveness.heartbeat(&id("r"), beat(watcher, 0, 0));
-            advance(HEARTBEAT_INTERVAL).await;
-        }
-        assert_eq!(only(&liveness).resyncs_needed, expected, "with {watcher}");
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn one_that_is_dropped_for_want_of_a_place_with_something_spooled_calls_for_a_look() {
-    let liveness = remembering(10);
-    liveness.heartbeat(&id("r"), beat("first", 5, 1));
-    for life in 0..8 {
-        liveness.heartbeat(&id("r"), beat(&format!("b{life}"), 0, 0));
-        advance(Duration::from_secs(1)).await;
-    }
-    assert_eq!(only(&liveness).resyncs_needed, 1);
-    advance(Duration::from_hours(1)).await;
-    assert_eq!(only(&liveness).resyncs_needed, 1);
-}
-
-/// KCP was away from before the first change on, so no heartbeat could say that anything was spooled.
-#[rstest]
-#[case::both_are_back(&["a", "b"], 0)]
-#[case::one_was_replaced(&["b", "c"], 1)]
-#[case::one_was_replaced_and_comes_first(&["c", "b"], 1)]
-#[tokio::test(start_paused = true)]
-async fn a_watcher_that_is_replaced_while_it_is_not_heard_calls_for_a_look(
-    #[case] back: &[&str],
-    #[case] expected: u64,
-) {
-    let liveness = remembering(10);
-    let beats = async |watchers: &[&str]| {
-        for _ in 0..10 {
-            for watcher in watchers {
-                liveness.heartbeat(&id("r"), beat(watcher, 0, 0));
-                advance(Duration::from_secs(5)).await;
-            }
-            advance(HEARTBEAT_INTERVAL).await;
-        }
-    };
-    beats(&["a", "b"]).await;
-    assert_eq!(only(&liveness).resyncs_needed, 0);
-    advance(Duration::from_mins(10)).await;
-    beats(back).await;
-    assert_eq!(only(&liveness).resyncs_needed, expected);
-    // A rollout while all is well.
-    beats(&["x", "y"]).await;
-    beats(&["z"]).await;
-    assert_eq!(only(&liveness).resyncs_needed, expected);
+    listening.beat("b", SPOOLED, SPOOLED - 499);
+    assert_eq!(listening.only().missing_events, 1, "it may be under way");
+    listening.event("b", 500);
+    assert_eq!(listening.only().missing_events, 0);
+    listening.event("b", SPOOLED + 2);
+    listening.beat("b", SPOOLED + 2, 0);
+    listening.beat("b", SPOOLED + 2, 0);
+    assert_eq!(listening.only().missing_events, 1, "it is not sent again");
 }
 
 #[tokio::test(start_paused = true)]
 async fn replicas_are_counted_apart_and_a_restart_misses_nothing() {
-    let liveness = remembering(10);
+    let listening = Listening::new();
     for (watcher, number) in [("a", 1), ("b", 90), ("a", 2), ("b", 91), ("c", 1)] {
-        liveness.event(&id("r"), Some((boot(watcher), number)));
+        listening.event(watcher, number);
     }
-    let runtime = only(&liveness);
+    let runtime = listening.only();
     assert_eq!(runtime.missing_events, 0);
-    let watchers = runtime
-        .watchers
-        .iter()
-        .map(|it| (it.boot_id.as_str(), it.sequence));
-    assert_eq!(
-        watchers.collect::<Vec<_>>(),
-        [("a", 2), ("b", 91), ("c", 1)]
-    );
+    let watchers = runtime.watchers.iter();
+    let watchers = watchers.map(|it| (it.boot_id.as_str(), it.sequence));
+    assert!(watchers.eq([("a", 2), ("b", 91), ("c", 1)]));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watcher_that_was_there_before_is_no_replacement() {
-    let liveness = remembering(10);
-    liveness.heartbeat(&id("r"), beat("a", 0, 0));
-    advance(Duration::from_secs(5)).await;
-    liveness.heartbeat(&id("r"), beat("b", 0, 0));
-    advance(Duration::from_mins(10)).await;
-    liveness.heartbeat(&id("r"), beat("c", 0, 0));
-    assert_eq!(only(&liveness).resyncs_needed, 1);
-}
-
-#[tokio::test(start_paused = true)]
-async fn each_watcher_says_how_long_ago_its_own_heartbeat_was() {
-    let liveness = remembering(10);
+async fn each_watcher_shows_the_time_since_its_own_heartbeat() {
+    let listening = Listening::new();
     for watcher in ["a", "b"] {
-        liveness.heartbeat(&id("r"), beat(watcher, 0, 0));
+        listening.beat(watcher, 0, 0);
     }
-    liveness.event(&id("r"), Some((boot("mute"), 1)));
-    advance(Duration::from_mins(2)).await;
-    liveness.heartbeat(&id("r"), beat("b", 0, 0));
-    advance(Duration::from_mins(1)).await;
-    // Of a heartbeat that is due an event tells nothing.
-    liveness.event(&id("r"), Some((boot("a"), 1)));
-    let runtime = only(&liveness);
+    listening.event("mute", 1);
+    listening.pass(Duration::from_mins(2)).await;
+    listening.beat("b", 0, 0);
+    listening.pass(Duration::from_secs(59)).await;
+    // An event does not replace a heartbeat that is due.
+    listening.event("a", 1);
+    listening.event("mute", 2);
+    listening.pass(Duration::from_secs(1)).await;
+    let runtime = listening.only();
     let watchers = runtime.watchers.iter();
     let watchers = watchers.map(|it| (it.boot_id.as_str(), it.since_heartbeat, it.silent));
     assert_eq!(
@@ -296,41 +277,75 @@ async fn each_watcher_says_how_long_ago_its_own_heartbeat_was() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watcher_that_was_replaced_leaves_its_losses_behind() {
-    let liveness = remembering(10);
-    liveness.event(&id("r"), Some((boot("old"), 1)));
-    liveness.event(&id("r"), Some((boot("old"), 3)));
-    advance(Duration::from_mins(3)).await;
-    liveness.heartbeat(&id("r"), beat("new", 0, 0));
-    let runtime = only(&liveness);
+async fn missing_events_of_a_replaced_watcher_stay_counted() {
+    let listening = Listening::new();
+    listening.event("old", 1);
+    listening.event("old", 3);
+    listening.pass(Duration::from_mins(1)).await;
+    listening.beat("new", 0, 0);
+    listening.pass(Duration::from_mins(2)).await;
+    let runtime = listening.only();
     assert_eq!((runtime.missing_events, runtime.watchers.len()), (1, 1));
     assert_eq!(runtime.watchers[0].boot_id, boot("new"));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watcher_in_a_crash_loop_takes_no_more_than_its_places() {
-    let liveness = remembering(10);
-    for life in 0..100 {
-        liveness.heartbeat(&id("r"), beat(&format!("b{life}"), 0, 0));
-        advance(Duration::from_secs(1)).await;
+async fn number_of_remembered_watchers_is_bounded() {
+    let listening = Listening::new();
+    for start in 0..100 {
+        listening.beat(&format!("b{start}"), 0, 0);
+        listening.pass(Duration::from_secs(1)).await;
     }
-    let watchers = only(&liveness).watchers;
-    let boots: Vec<_> = watchers.iter().map(|it| it.boot_id.as_str()).collect();
-    assert_eq!(boots, ["b96", "b97", "b98", "b99"]);
+    let watchers = listening.only().watchers;
+    let boots = watchers.iter().map(|it| it.boot_id.as_str());
+    assert!(boots.eq(["b96", "b97", "b98", "b99"]));
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_runtime_too_many_takes_the_place_of_the_quietest() {
-    let liveness = remembering(2);
+async fn number_of_remembered_runtimes_is_bounded() {
+    let listening = Listening::with(2, HEARTBEAT_INTERVAL, 1024);
     for runtime in ["a", "b", "a", "c"] {
-        liveness.heartbeat(&id(runtime), beat("b", 0, 0));
-        advance(Duration::from_secs(1)).await;
+        listening.send(runtime, beat("b", 0, 0));
+        listening.pass(Duration::from_secs(1)).await;
     }
-    let known: Vec<_> = liveness
-        .snapshot()
-        .into_iter()
-        .map(|it| it.runtime_id)
-        .collect();
-    assert_eq!(known, [id("a"), id("c")]);
-    assert_eq!(liveness.forgotten(), 1);
+    let known = listening.liveness.snapshot().into_iter();
+    assert!(known.map(|it| it.runtime_id).eq([id("a"), id("c")]));
+    assert_eq!(listening.liveness.totals().evicted, 1);
+}
+
+/// They come from the operator's configuration.
+#[rstest]
+#[case::none(Duration::ZERO)]
+#[case::endless(Duration::MAX)]
+#[tokio::test(start_paused = true)]
+async fn absurd_intervals_and_ages_do_no_harm(#[case] interval: Duration) {
+    let listening = Listening::with(10, interval, 1024);
+    let mut heartbeat = beat("b", u64::MAX, u64::MAX);
+    heartbeat.oldest_age_seconds = u64::MAX;
+    heartbeat.reviews_seen = Some(u64::MAX);
+    heartbeat.handshake_failures = Some(u64::MAX);
+    heartbeat.last_review_age_seconds = Some(u64::MAX);
+    heartbeat.certificate_not_after = Some(i64::MIN);
+    for _ in 0..5 {
+        listening.send("r", heartbeat.clone());
+        listening.liveness.expect_review(&id("r"));
+        listening.pass(listening.liveness.check_interval()).await;
+    }
+    assert_eq!(listening.only().since_review, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn last_rejection_is_kept_for_known_runtimes_alone() {
+    let listening = Listening::new();
+    listening.beat("b", 0, 0);
+    listening.liveness.rejected("stranger", "no".into());
+    listening.liveness.rejected("", "no".into());
+    assert_eq!(listening.only().last_rejection, None);
+    listening.liveness.rejected("r", "expired".into());
+    listening.pass(Duration::from_secs(9)).await;
+    let rejection = listening.only().last_rejection.unwrap();
+    assert_eq!(
+        (rejection.since.as_secs(), &*rejection.reason),
+        (9, "expired")
+    );
 }

@@ -1,98 +1,109 @@
-//! One life of a watcher, as far as it was heard.
-//!
-//! Invariant: whether something was left behind is told by what was heard alone: a watcher that ends says nothing of it.
-//! Deliberately absent: which watcher took over from which, for nothing on the wire tells.
+//! One process start of a watcher, as far as it was heard.
 
 use std::time::Duration;
 
-use api::event::{BootId, Heartbeat};
 use tokio::time::Instant;
+use watcher_types::{BootId, Heartbeat};
 
 use super::WatcherLiveness;
+use super::runtime::MISSED;
 use super::sequences::Sequences;
 
 #[derive(Debug)]
 pub(super) struct Watcher {
-    boot_id: BootId,
-    first_heard: Instant,
-    heard: Instant,
-    sequences: Sequences,
-    heartbeat: Option<(Instant, Heartbeat)>,
+    pub(super) boot_id: BootId,
+    started: Instant,
+    /// Its last heartbeat or event.
+    pub(super) heard: Instant,
+    /// It was not heard for three intervals, and no other watcher has replaced it.
+    pub(super) unheard: bool,
+    pub(super) sequences: Sequences,
+    pub(super) heartbeat: Option<(Instant, Heartbeat)>,
+    /// Successive heartbeats with new handshake failures and no new review. From [`MISSED`] on only a review resets it.
+    pub(super) failing: u32,
+    /// Heartbeats since a review was expected.
+    pub(super) heartbeats: u32,
 }
 
 impl Watcher {
     pub(super) fn new(boot_id: BootId, now: Instant) -> Self {
         Self {
             boot_id,
-            first_heard: now,
+            started: now,
             heard: now,
+            unheard: false,
             sequences: Sequences::default(),
             heartbeat: None,
+            failing: 0,
+            heartbeats: 0,
         }
     }
 
-    pub(super) fn is(&self, boot_id: &BootId) -> bool {
-        self.boot_id == *boot_id
-    }
-
-    pub(super) fn heard(&self) -> Instant {
-        self.heard
-    }
-
-    pub(super) fn hear(&mut self, now: Instant) {
-        self.heard = now;
-    }
-
-    pub(super) fn beat(&mut self, heartbeat: Heartbeat, now: Instant) {
-        // What waits in the spool may be unsent, or be underway.
+    /// A heartbeat has arrived; gives the time of the last review, if it is reported.
+    pub(super) fn heartbeat(&mut self, heartbeat: Heartbeat, now: Instant) -> Option<Instant> {
+        // Spooled events may be unsent, or be under way.
         let settled = heartbeat.sequence.saturating_sub(heartbeat.spool_depth);
         self.sequences.expect(settled);
+        let last = self.heartbeat.as_ref().map(|(_, last)| last);
+        let grew = |count: fn(&Heartbeat) -> Option<u64>| {
+            // Both count from the start of the watcher.
+            count(&heartbeat) > Some(last.and_then(count).unwrap_or_default())
+        };
+        let reviewed = grew(|it| it.reviews_seen);
+        let failed = heartbeat.reviews_seen.is_some() && grew(|it| it.handshake_failures);
+        self.failing = match (reviewed, failed) {
+            (false, true) => self.failing.saturating_add(1),
+            (false, false) if self.failing >= MISSED => self.failing,
+            _ => 0,
+        };
+        self.heartbeats = self.heartbeats.saturating_add(1);
+        let review = match heartbeat.last_review_age_seconds {
+            Some(age) => now.checked_sub(Duration::from_secs(age)),
+            None => reviewed.then_some(now),
+        };
+        let review = review.filter(|_| heartbeat.reviews_seen.is_some());
         self.heartbeat = Some((now, heartbeat));
+        review
     }
 
-    pub(super) fn arrived(&mut self, sequence: u64) {
-        self.sequences.arrived(sequence);
-    }
-
-    /// Numbered events that should have come and have not.
-    pub(super) fn missing(&self) -> u64 {
-        self.sequences.missing()
-    }
-
-    pub(super) fn is_quiet(&self, now: Instant, silence: Duration) -> bool {
-        now.duration_since(self.heard) >= silence
-    }
-
-    /// Whether something waited, by its last heartbeat.
-    pub(super) fn has_spooled(&self) -> bool {
+    /// Whether a heartbeat of it arrived within three intervals.
+    pub(super) fn is_live(&self, now: Instant, interval: Duration) -> bool {
         let last = self.heartbeat.as_ref();
-        last.is_some_and(|(_, heartbeat)| heartbeat.spool_depth > 0)
+        last.is_some_and(|(at, _)| now - *at < MISSED * interval)
     }
 
-    /// Whether something waited, and nobody has heard of it since.
-    pub(super) fn left_a_spool(&self, now: Instant, silence: Duration) -> bool {
-        self.has_spooled() && self.is_quiet(now, silence)
+    /// Whether it is of a release that reports reviews and sends a last heartbeat.
+    pub(super) fn reports_reviews(&self) -> bool {
+        let last = self.heartbeat.as_ref();
+        last.is_some_and(|(_, last)| last.reviews_seen.is_some())
     }
 
-    /// Whether one of `others` was new at about the time of its last word, as in a rollout. If none was, it may have seen
-    /// changes for long that it could not tell of.
-    pub(super) fn was_replaced_in_time(&self, others: &[Self], silence: Duration) -> bool {
-        others.iter().any(|other| {
-            let after = other.first_heard.saturating_duration_since(self.heard);
-            let before = self.heard.saturating_duration_since(other.first_heard);
-            other.first_heard > self.first_heard && after.max(before) < silence
-        })
+    /// Whether it had events or a request for a resync to deliver, by its last heartbeat.
+    pub(super) fn has_undelivered(&self) -> bool {
+        let last = self.heartbeat.as_ref();
+        last.is_some_and(|(_, it)| it.spool_depth > 0 || it.follow_up_depth > 0 || it.resync_needed)
     }
 
-    pub(super) fn seen(&self, now: Instant, silence: Duration) -> WatcherLiveness {
+    /// Whether one of `others` started in its place, once it is not heard for the `silence`.
+    pub(super) fn was_replaced(&self, others: &[Self], silence: Duration) -> bool {
+        let overlap = if self.reports_reviews() {
+            Duration::ZERO
+        } else {
+            silence
+        };
+        others
+            .iter()
+            .any(|other| other.started > self.started && other.started + overlap > self.heard)
+    }
+
+    pub(super) fn seen(&self, now: Instant, interval: Duration) -> WatcherLiveness {
         let heartbeat = self.heartbeat.as_ref();
-        let since_heartbeat = heartbeat.map(|(at, _)| now.duration_since(*at));
         WatcherLiveness {
             boot_id: self.boot_id.clone(),
-            silent: since_heartbeat.is_some_and(|since| since >= silence),
-            since_heartbeat,
+            silent: heartbeat.is_some() && !self.is_live(now, interval),
+            since_heartbeat: heartbeat.map(|(at, _)| now - *at),
             sequence: self.sequences.highest(),
-            missing_events: self.missing(),
+            missing_events: self.sequences.missing(),
             heartbeat: heartbeat.map(|(_, heartbeat)| heartbeat.clone()),
         }
     }

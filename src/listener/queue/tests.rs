@@ -1,89 +1,178 @@
-//! Bounded, without waiting, without loss.
+//! Bounded in total and for each runtime, without waiting, without loss, in turn.
 
 use futures::{FutureExt as _, StreamExt as _};
 
+use super::EnqueueResult::{Accepted, Closed, Coalesced, Full, RuntimeLimit};
 use super::*;
 
-fn event(name: &str) -> Event {
-    Event {
-        runtime_id: RuntimeId::parse("r"),
+fn id(name: &str) -> RuntimeId {
+    RuntimeId::parse(name).unwrap()
+}
+
+fn of(runtime: &str, name: &str) -> Notification {
+    Notification::Changed(Event {
+        runtime_id: id(runtime),
         watched: NamespacedName {
             namespace: "ns".into(),
             name: name.into(),
         },
         watched_gvk: Gvk::default(),
+    })
+}
+
+fn event(name: &str) -> Notification {
+    of("r", name)
+}
+
+fn resync(runtime: &str) -> Notification {
+    let runtime_id = id(runtime);
+    Notification::ResyncRequired { runtime_id }
+}
+
+fn unresponsive(reason: UnresponsiveReason) -> Notification {
+    let runtime_id = id("r");
+    Notification::Unresponsive { runtime_id, reason }
+}
+
+fn with(total: usize, per_runtime: usize) -> (Sender, Notifications) {
+    queue(total, per_runtime)
+}
+
+fn next(notifications: &mut Notifications) -> Option<Notification> {
+    let next = notifications.next().now_or_never();
+    next.expect("a notification or the end")
+}
+
+#[test]
+fn notifications_of_a_runtime_come_in_order() {
+    let (sender, mut notifications) = with(2, 2);
+    assert_eq!(sender.enqueue(event("a")), Accepted);
+    assert_eq!(sender.enqueue(event("b")), Accepted);
+    assert_eq!(next(&mut notifications), Some(event("a")));
+    assert_eq!(next(&mut notifications), Some(event("b")));
+}
+
+#[test]
+fn full_queue_rejects_at_once_until_there_is_room() {
+    let (sender, mut notifications) = with(1, 5);
+    assert_eq!(sender.enqueue(event("a")), Accepted);
+    for rejected in [event("b"), resync("r"), of("s", "a")] {
+        assert_eq!(sender.enqueue(rejected), Full);
     }
-}
-
-fn next(events: &mut Events) -> Option<Event> {
-    events.next().now_or_never().expect("the stream waits")
-}
-
-#[test]
-fn events_come_in_order() {
-    let (sender, mut events) = queue(2);
-    assert_eq!(sender.offer(event("a")), Offer::Accepted);
-    assert_eq!(sender.offer(event("b")), Offer::Accepted);
-    assert_eq!(next(&mut events), Some(event("a")));
-    assert_eq!(next(&mut events), Some(event("b")));
+    assert_eq!(sender.depth()(), 1);
+    assert_eq!(next(&mut notifications), Some(event("a")));
+    assert_eq!(sender.enqueue(event("b")), Accepted);
 }
 
 #[test]
-fn a_full_queue_says_so_at_once_until_there_is_room() {
-    let (sender, mut events) = queue(1);
-    assert_eq!(sender.offer(event("a")), Offer::Accepted);
-    assert_eq!(sender.offer(event("b")), Offer::Full);
-    assert_eq!(sender.depth().get(), 1);
-    assert_eq!(next(&mut events), Some(event("a")));
-    assert_eq!(sender.offer(event("b")), Offer::Accepted);
+fn flood_of_one_runtime_delays_another_by_one_notification() {
+    let (sender, mut notifications) = with(1024, 64);
+    let offer = |number: u32| sender.enqueue(of("flood", &number.to_string()));
+    let results: Vec<_> = (0..2_000).map(offer).collect();
+    assert!(results[..64].iter().all(|it| *it == Accepted));
+    assert!(results[64..].iter().all(|it| *it == RuntimeLimit));
+    assert_eq!(sender.enqueue(of("other", "a")), Accepted);
+    // What concerns the whole runtime is not kept out by its own events.
+    assert_eq!(sender.enqueue(resync("flood")), Accepted);
+    assert_eq!(next(&mut notifications), Some(of("flood", "0")));
+    assert_eq!(next(&mut notifications), Some(of("other", "a")));
+    assert_eq!(next(&mut notifications), Some(of("flood", "1")));
+    assert_eq!(sender.depth()(), 63);
+    assert_eq!(offer(64), Accepted);
+    let rest = (0..64).map(|_| next(&mut notifications));
+    assert_eq!(rest.last(), Some(Some(of("flood", "64"))));
+    assert_eq!(sender.depth()(), 0);
+    assert!(locked(&notifications.0).lanes.is_empty());
+    assert!(locked(&notifications.0).turns.is_empty());
 }
 
 #[test]
-fn an_event_that_waits_stands_for_equal_ones_until_it_is_taken() {
-    let (sender, mut events) = queue(1);
-    assert_eq!(sender.offer(event("a")), Offer::Accepted);
-    assert_eq!(sender.offer(event("a")), Offer::Coalesced);
-    assert_eq!(next(&mut events), Some(event("a")));
-    assert_eq!(sender.offer(event("a")), Offer::Accepted);
-    assert_eq!(next(&mut events), Some(event("a")));
-    assert!(events.next().now_or_never().is_none());
+fn queued_event_coalesces_with_equal_ones_until_it_is_taken() {
+    let (sender, mut notifications) = with(1, 1);
+    assert_eq!(sender.enqueue(event("a")), Accepted);
+    assert_eq!(sender.enqueue(event("a")), Coalesced);
+    assert_eq!(next(&mut notifications), Some(event("a")));
+    assert_eq!(sender.enqueue(event("a")), Accepted);
+    assert_eq!(next(&mut notifications), Some(event("a")));
+    assert!(notifications.next().now_or_never().is_none());
 }
 
 #[test]
-fn another_runtimes_object_is_another_event() {
-    let (sender, _events) = queue(2);
-    let other = Event {
-        runtime_id: None,
-        ..event("a")
+fn at_most_one_resync_and_the_latest_state_of_a_runtime_are_queued() {
+    let (sender, mut notifications) = with(9, 9);
+    assert!(!sender.is_queued(&resync("r")));
+    assert_eq!(sender.enqueue(resync("r")), Accepted);
+    assert_eq!(sender.enqueue(resync("r")), Coalesced);
+    assert!(sender.is_queued(&resync("r")) && !sender.is_queued(&resync("s")));
+    let missing = unresponsive(UnresponsiveReason::HeartbeatMissing);
+    let recovered = Notification::Recovered {
+        runtime_id: id("r"),
     };
-    assert_eq!(sender.offer(event("a")), Offer::Accepted);
-    assert_eq!(sender.offer(other), Offer::Accepted);
+    assert_eq!(sender.enqueue(missing), Accepted);
+    assert_eq!(sender.enqueue(recovered), Coalesced);
+    let failed = unresponsive(UnresponsiveReason::HandshakeFailed);
+    assert_eq!(sender.enqueue(failed.clone()), Coalesced);
+    assert_eq!(next(&mut notifications), Some(resync("r")));
+    assert_eq!(next(&mut notifications), Some(failed));
+    assert_eq!(sender.depth()(), 0);
+}
+
+#[test]
+fn object_of_another_runtime_is_another_event() {
+    let (sender, _notifications) = with(2, 1);
+    assert_eq!(sender.enqueue(of("r", "a")), Accepted);
+    assert_eq!(sender.enqueue(of("s", "a")), Accepted);
 }
 
 #[test]
 fn what_was_accepted_is_delivered_after_the_listener_ended() {
-    let (sender, mut events) = queue(1);
-    sender.offer(event("a"));
+    let (sender, mut notifications) = with(1, 1);
+    sender.enqueue(event("a"));
     drop(sender);
-    assert_eq!(next(&mut events), Some(event("a")));
-    assert_eq!(next(&mut events), None);
+    assert_eq!(next(&mut notifications), Some(event("a")));
+    assert_eq!(next(&mut notifications), None);
 }
 
 #[test]
 fn without_an_operator_nothing_is_accepted() {
-    let (sender, events) = queue(1);
-    drop(events);
-    assert_eq!(sender.offer(event("a")), Offer::Abandoned);
+    let (sender, notifications) = with(1, 1);
+    drop(notifications);
+    assert_eq!(sender.enqueue(event("a")), Closed);
 }
 
 #[tokio::test]
-async fn an_operator_that_waits_is_woken_by_an_event_and_by_the_end() {
-    let (sender, mut events) = queue(1);
-    let taking = tokio::spawn(async move { (events.next().await, events.next().await) });
+async fn waiting_operator_is_woken_by_a_notification_and_by_the_end() {
+    let (sender, mut notifications) = with(1, 1);
+    let taking =
+        tokio::spawn(async move { (notifications.next().await, notifications.next().await) });
     tokio::task::yield_now().await;
-    sender.offer(event("a"));
+    sender.enqueue(event("a"));
     tokio::task::yield_now().await;
     drop(sender);
     let taken = crate::fixture::in_time(taking).await.unwrap();
     assert_eq!(taken, (Some(event("a")), None));
+}
+
+#[cfg(feature = "kube")]
+#[tokio::test]
+async fn each_notification_asks_for_the_object_that_the_operator_names() {
+    use k8s_openapi::api::core::v1::ConfigMap;
+    use kube::runtime::reflector::ObjectRef;
+
+    let (sender, notifications) = with(9, 9);
+    sender.enqueue(event("a"));
+    sender.enqueue(event("not wanted"));
+    sender.enqueue(resync("s"));
+    sender.enqueue(unresponsive(UnresponsiveReason::ReviewMissing));
+    let runtime_id = id("t");
+    sender.enqueue(Notification::Recovered { runtime_id });
+    drop(sender);
+    let requests = notifications.object_refs::<ConfigMap, _>(|runtime_id, event| {
+        let wanted = event.is_none_or(|event| event.watched.name == "a");
+        wanted.then(|| ObjectRef::new(runtime_id.as_str()).within("kcp-system"))
+    });
+    let requests: Vec<_> = requests.collect().await;
+    // In turn: r, s, t, r, r.
+    let expected = ["r", "s", "t", "r"].map(|it| ObjectRef::new(it).within("kcp-system"));
+    assert_eq!(requests, expected);
 }

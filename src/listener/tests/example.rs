@@ -1,8 +1,8 @@
 //! The example works: a request of a gateway comes out as a line.
 
-#[path = "../examples/receive.rs"]
-#[expect(dead_code, reason = "its main is for people")]
-mod receive;
+#[path = "../examples/operator.rs"]
+#[expect(dead_code, reason = "its main is not called")]
+mod operator;
 
 use std::error::Error;
 use std::sync::mpsc;
@@ -25,13 +25,14 @@ fn certificates() -> Result<(String, String), rcgen::Error> {
 #[tokio::test]
 async fn the_example_receives_an_event() -> Result<(), Box<dyn Error + Send + Sync>> {
     let (ca, header) = certificates()?;
-    let (bound, events, liveness) =
-        receive::open(([127, 0, 0, 1], 0).into(), ca.as_bytes()).await?;
+    let loopback = ([127, 0, 0, 1], 0).into();
+    let (listener, notifications) = operator::listener(loopback, ca.as_bytes())?;
+    let bound = listener.bind().await?;
     let address = bound.local_addr();
     let shutdown = CancellationToken::new();
     let _serving = tokio::spawn(bound.run(shutdown));
     let (line, lines) = mpsc::channel();
-    tokio::spawn(receive::receive(events, liveness, move |text| {
+    tokio::spawn(operator::receive(notifications, move |text| {
         line.send(text).unwrap();
     }));
 

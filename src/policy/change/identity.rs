@@ -4,7 +4,7 @@
 
 use std::borrow::Cow;
 
-use api::event::{BODY_BYTES, Gvk, NamespacedName, WatchEvent};
+use watcher_types::{BODY_BYTES, Gvk, NamespacedName, WatchEvent};
 
 use super::object::Object;
 use super::review::Request;

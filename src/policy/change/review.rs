@@ -5,9 +5,9 @@
 
 use std::borrow::Cow;
 
-use api::event::Gvk;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use watcher_types::Gvk;
 
 use super::object::{Object, Text};
 use super::silence::{Side, Silence};

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use api::event::{Gvk, NamespacedName};
+use watcher_types::{Gvk, NamespacedName};
 
 /// Why a review is skipped. The text is the message of the response; the texts of `NoChange` and `InvalidSubresource` are
 /// those of the public watcher, to the letter.

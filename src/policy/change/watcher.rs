@@ -1,6 +1,6 @@
 //! What a Watcher custom resource says about changes.
 
-use api::event::{NamespacedName, PathSegment};
+use watcher_types::{NamespacedName, PathSegment};
 
 use super::review::Request;
 use super::silence::Silence;

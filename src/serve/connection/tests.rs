@@ -4,80 +4,81 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::{get, post};
-use tokio::io::DuplexStream;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 use tokio::task::JoinHandle;
 use tokio::time::sleep;
 use tokio_util::sync::CancellationToken;
 
 use super::*;
 use crate::budget::BodyBudget;
+use crate::limiter::ConnectionLimiter;
 use crate::limits::Limits;
-use crate::pulse::Worth;
-use crate::statistics::Statistics;
-use crate::tls::TlsHandle;
+use crate::metrics::Statistics;
+use crate::state::EvictionClass;
 
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
 const MS: Duration = Duration::from_millis(1);
 
-struct Talk {
-    peer: DuplexStream,
+struct Peer {
+    stream: DuplexStream,
     shared: Arc<Shared>,
-    pulse: Arc<Pulse>,
-    conversation: JoinHandle<()>,
+    state: Arc<ConnectionState>,
+    serving: JoinHandle<()>,
 }
 
-impl Talk {
+impl Peer {
     /// A connection on which `capacity` bytes may be under way in each direction.
     fn start(capacity: usize) -> Self {
         let router = Router::new()
             .route("/", get(|| async { "hello" }))
             .route("/large", get(|| async { "x".repeat(1_000_000) }))
             .route("/read", post(|_body: String| async { "read" }));
+        let limits = Limits {
+            body_bytes: 10,
+            ..Limits::default()
+        };
         let shared = Arc::new(Shared {
-            tls: TlsHandle::empty(),
-            limits: Limits {
-                body_bytes: 10,
-                ..Limits::default()
-            },
+            transport: Transport::Plain,
             bodies: BodyBudget::new(10, Statistics::default()),
-            seed: 0,
+            limits: limits.clone(),
             router,
             statistics: Statistics::default(),
             closing: CancellationToken::new(),
             stopping: CancellationToken::new(),
         });
-        let (peer, stream) = tokio::io::duplex(capacity);
-        let pulse = Arc::new(Pulse::new(Instant::now(), 0));
-        pulse.rest();
-        let exchange = Exchange {
+        let (stream, server_side) = tokio::io::duplex(capacity);
+        let limiter = ConnectionLimiter::new(&limits, false, Statistics::default());
+        let permit = limiter.admit().unwrap();
+        let state = Arc::clone(&permit.state);
+        let service = RequestService {
             shared: Arc::clone(&shared),
-            pulse: Arc::clone(&pulse),
+            state: Arc::clone(&state),
             peer: ([127, 0, 0, 1], 1).into(),
             certificates: None,
             expires: None,
         };
-        let conversation = tokio::spawn(converse(exchange, stream));
+        let serving = tokio::spawn(serve_requests(service, permit, server_side));
         Self {
-            peer,
+            stream,
             shared,
-            pulse,
-            conversation,
+            state,
+            serving,
         }
     }
 
     async fn ask(&mut self, request: &[u8]) -> String {
-        self.peer.write_all(request).await.unwrap();
+        self.stream.write_all(request).await.unwrap();
         let mut answer = vec![0; 4096];
-        let size = self.peer.read(&mut answer).await.unwrap();
+        let size = self.stream.read(&mut answer).await.unwrap();
         String::from_utf8(answer[..size].to_vec()).unwrap()
     }
 
     /// How long the connection goes on, if nothing more is said.
     async fn lasts(mut self) -> Duration {
         let start = Instant::now();
-        self.conversation.await.unwrap();
+        self.serving.await.unwrap();
         let mut rest = Vec::new();
-        self.peer.read_to_end(&mut rest).await.unwrap();
+        self.stream.read_to_end(&mut rest).await.unwrap();
         start.elapsed()
     }
 }
@@ -89,82 +90,85 @@ fn is_about(measured: Duration, expected: Duration) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn an_idle_connection_lasts_its_idle_time_from_its_last_answer() {
-    let mut talk = Talk::start(4096);
+    let mut peer = Peer::start(4096);
     sleep(Duration::from_secs(100)).await;
-    assert!(talk.ask(GET).await.ends_with("hello"));
-    let idle = talk.shared.limits.idle;
-    let lasted = talk.lasts().await;
+    assert!(peer.ask(GET).await.ends_with("hello"));
+    let idle = peer.shared.limits.idle;
+    let lasted = peer.lasts().await;
     assert!(is_about(lasted, idle), "{lasted:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_request_just_behind_the_end_of_accepting_is_answered() {
-    let mut talk = Talk::start(4096);
-    assert!(talk.ask(GET).await.ends_with("hello"));
-    talk.shared.closing.cancel();
-    talk.shared.stopping.cancel();
+    let mut peer = Peer::start(4096);
+    assert!(peer.ask(GET).await.ends_with("hello"));
+    peer.shared.closing.cancel();
+    peer.shared.stopping.cancel();
     sleep(50 * MS).await;
-    let answer = talk.ask(GET).await;
+    let answer = peer.ask(GET).await;
     assert!(
         answer.contains("connection: close") && answer.ends_with("hello"),
         "{answer}"
     );
-    assert!(talk.lasts().await < MS);
+    assert!(peer.lasts().await < MS);
 }
 
 #[tokio::test(start_paused = true)]
 async fn an_idle_connection_goes_soon_after_the_end_of_accepting() {
-    let mut talk = Talk::start(4096);
-    assert!(talk.ask(GET).await.ends_with("hello"));
-    talk.shared.closing.cancel();
-    talk.shared.stopping.cancel();
-    let lasted = talk.lasts().await;
+    let mut peer = Peer::start(4096);
+    assert!(peer.ask(GET).await.ends_with("hello"));
+    peer.shared.closing.cancel();
+    peer.shared.stopping.cancel();
+    let lasted = peer.lasts().await;
     assert!(is_about(lasted, 100 * MS), "{lasted:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_peer_that_takes_no_answer_is_given_up() {
-    let mut talk = Talk::start(64);
-    talk.peer
+    let mut peer = Peer::start(64);
+    peer.stream
         .write_all(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
         .await
         .unwrap();
     let start = Instant::now();
-    talk.conversation.await.unwrap();
+    peer.serving.await.unwrap();
     assert!(
-        is_about(start.elapsed(), talk.shared.limits.answer),
+        is_about(start.elapsed(), peer.shared.limits.answer),
         "{:?}",
         start.elapsed()
     );
 }
 
-/// Nothing is handled any more, so the connection is not worth more than one with an incomplete request.
+/// Nothing is handled any more, so the connection is not eviction_class more than one with an incomplete request.
 #[tokio::test(start_paused = true)]
-async fn a_connection_whose_answer_is_not_taken_can_be_displaced() {
-    let mut talk = Talk::start(64);
-    talk.peer
+async fn a_connection_whose_answer_is_not_taken_can_be_evicted() {
+    let mut peer = Peer::start(64);
+    peer.stream
         .write_all(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
         .await
         .unwrap();
     sleep(Duration::from_secs(1)).await;
-    assert!(matches!(talk.pulse.worth(), Some(Worth::Unfinished(_))));
-    talk.pulse.displace();
+    assert!(matches!(
+        peer.state.eviction_class(),
+        Some(EvictionClass::Unfinished(_))
+    ));
+    peer.state.evict();
     let start = Instant::now();
-    talk.conversation.await.unwrap();
+    peer.serving.await.unwrap();
     assert!(start.elapsed() < MS, "{:?}", start.elapsed());
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_connection_whose_answer_is_taken_at_last_is_an_idle_one() {
-    let mut talk = Talk::start(64);
-    talk.peer
+    let mut peer = Peer::start(64);
+    peer.stream
         .write_all(b"GET /large HTTP/1.1\r\nHost: localhost\r\n\r\n")
         .await
         .unwrap();
     sleep(Duration::from_secs(1)).await;
     let mut taken = vec![0; 4096];
-    while !matches!(talk.pulse.worth(), Some(Worth::Idle(_))) {
-        assert_ne!(talk.peer.read(&mut taken).await.unwrap(), 0);
+    while !matches!(peer.state.eviction_class(), Some(EvictionClass::Idle(_))) {
+        assert_ne!(peer.stream.read(&mut taken).await.unwrap(), 0);
         sleep(MS).await;
     }
 }
@@ -172,17 +176,17 @@ async fn a_connection_whose_answer_is_taken_at_last_is_an_idle_one() {
 /// Or the kernel would answer what still comes with a reset, and the peer might never read the refusal.
 #[tokio::test(start_paused = true)]
 async fn behind_a_refusal_the_peer_is_heard_out_for_a_moment() {
-    let mut talk = Talk::start(4096);
-    let answer = talk
+    let mut peer = Peer::start(4096);
+    let answer = peer
         .ask(b"POST /read HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9999\r\n\r\n")
         .await;
     assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
     assert_eq!(
-        talk.peer.read(&mut [0]).await.unwrap(),
+        peer.stream.read(&mut [0]).await.unwrap(),
         0,
         "the server has said all it has to say"
     );
-    talk.peer.write_all(&[b'x'; 9999]).await.unwrap();
-    let lasted = talk.lasts().await;
+    peer.stream.write_all(&[b'x'; 9999]).await.unwrap();
+    let lasted = peer.lasts().await;
     assert!(is_about(lasted, Duration::from_secs(1)), "{lasted:?}");
 }

@@ -10,7 +10,7 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::http::header::CONTENT_TYPE;
 use axum::routing::post;
-use serve::{Options, Server, TlsHandle, identity_from_pem, server_config};
+use rt_bootstrapper_serve::{Options, Server, TlsHandle, identity_from_pem, server_config};
 use tokio_util::sync::CancellationToken;
 
 /// The allocator of the product.
@@ -31,7 +31,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let router = Router::new().fallback(post(async |_: Bytes| {
         ([(CONTENT_TYPE, "application/json")], RESPONSE)
     }));
-    let server = Server::bind(address, Options::new(tls)).await?;
+    let server = Server::bind(address, Options::tls(tls)).await?;
     server.run(router, CancellationToken::new()).await?;
     Ok(())
 }

@@ -1,10 +1,9 @@
-//! KCP's certificate, where it is the authority itself.
+//! A server certificate of KCP that is itself one of its CA certificates.
 //!
-//! The public gateway serves with the very certificate that signs the watchers'. Go's TLS
-//! takes that; rustls does not, since an authority is no server. It is taken here, too: the holder of that key could sign
-//! any server's certificate. Invariant: the exception holds for a certificate that is, byte for byte, one of the bundle, in its time, for its names, and not
-//! restricted to something else than serving; all others go through the library's own verifier. That the peer has
-//! its key is proved by the handshake as ever.
+//! The public gateway serves with the certificate that signs the watchers'. Go's TLS accepts that; rustls does not, since a CA
+//! is no server. It is accepted here, too: the holder of that key could sign any server's certificate. The exception is for a
+//! certificate that is, byte for byte, one of the bundle, valid now, for its names, and not restricted to another use than
+//! serving; all others go through the library's verifier.
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -14,18 +13,16 @@ use rustls::client::{WebPkiServerVerifier, verify_server_name};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
 use rustls_pki_types::{CertificateDer, ServerName, UnixTime};
-use x509_parser::certificate::X509Certificate;
+use serve::pair::{PairError, Validity};
 use x509_parser::parse_x509_certificate;
 
-use super::material::{Validity, validity};
-
 #[derive(Debug)]
-pub(super) struct AuthorityAsLeaf {
+pub(super) struct CaAsServerLeafVerifier {
     authorities: Vec<CertificateDer<'static>>,
     chains: Arc<WebPkiServerVerifier>,
 }
 
-impl AuthorityAsLeaf {
+impl CaAsServerLeafVerifier {
     pub(super) fn new(
         authorities: Vec<CertificateDer<'static>>,
         chains: Arc<WebPkiServerVerifier>,
@@ -37,7 +34,7 @@ impl AuthorityAsLeaf {
     }
 }
 
-impl ServerCertVerifier for AuthorityAsLeaf {
+impl ServerCertVerifier for CaAsServerLeafVerifier {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -55,9 +52,7 @@ impl ServerCertVerifier for AuthorityAsLeaf {
                 now,
             );
         }
-        let (_, parsed) = parse_x509_certificate(end_entity)
-            .map_err(|_| Error::InvalidCertificate(CertificateError::BadEncoding))?;
-        may_serve(&parsed, now).map_err(Error::InvalidCertificate)?;
+        may_serve(end_entity, now).map_err(Error::InvalidCertificate)?;
         verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
         Ok(ServerCertVerified::assertion())
     }
@@ -85,18 +80,18 @@ impl ServerCertVerifier for AuthorityAsLeaf {
     }
 }
 
-fn may_serve(certificate: &X509Certificate<'_>, now: UnixTime) -> Result<(), CertificateError> {
-    match validity(
-        certificate,
-        SystemTime::UNIX_EPOCH + Duration::from_secs(now.as_secs()),
-    ) {
-        Validity::Until(_) => {}
-        Validity::Over => return Err(CertificateError::Expired),
-        Validity::ToCome => return Err(CertificateError::NotValidYet),
-    }
-    let usage = certificate
-        .extended_key_usage()
-        .map_err(|_| CertificateError::BadEncoding)?;
+fn may_serve(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), CertificateError> {
+    let now = SystemTime::UNIX_EPOCH + Duration::from_secs(now.as_secs());
+    let valid = Validity::of(certificate).and_then(|validity| validity.check(now));
+    valid.map_err(|error| match error {
+        PairError::Expired => CertificateError::Expired,
+        PairError::NotYetValid => CertificateError::NotValidYet,
+        _ => CertificateError::BadEncoding,
+    })?;
+    let (_, parsed) =
+        parse_x509_certificate(certificate).map_err(|_| CertificateError::BadEncoding)?;
+    let usage = parsed.extended_key_usage();
+    let usage = usage.map_err(|_| CertificateError::BadEncoding)?;
     if usage.is_none_or(|usage| usage.value.any || usage.value.server_auth) {
         Ok(())
     } else {

@@ -1,11 +1,9 @@
 //! What is due leaves the outbox, and comes back if KCP does not take it.
 //!
-//! Invariant: an item that was taken is settled: delivered by an answer of 2xx, else put back, or given up with a mark that
-//! asks its manager for a resync. Where the process ends in
-//! between, it was never delivered for the spool, and comes again in the next life. On shutdown all that waits is sent once
-//! more at once, confirmations included, in a bounded time: the spool of a Pod goes with the Pod.
-//!
-//! Deliberately absent: threads and locks; one task drives the window.
+//! An item that was taken is settled: delivered by an answer of 2xx, else put back, or given up with a mark that asks its
+//! manager for a resync. Where the process ends in between, it is not delivered for the spool, and comes again after the next
+//! start. On shutdown all that waits is sent once more at once, follow-ups included, in a bounded time: the spool of a Pod
+//! goes with the Pod.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,8 +18,8 @@ use tokio_util::sync::CancellationToken;
 
 use self::log::{DeliveryLog, Subject};
 use super::Channel;
+use super::circuit::{CircuitBreakers, FailureOutcome, ProbePermit};
 use super::error::PostError;
-use super::pace::{Fate, Pace, Ticket};
 use crate::certificates::OutboundState;
 use crate::metrics::WatcherMetrics;
 use crate::outbox::{Item, Outbox};
@@ -34,7 +32,7 @@ const BACKOFF: Backoff = Backoff {
     cap: Duration::from_mins(1),
 };
 
-/// Rounds of taking before somebody else may run.
+/// Rounds of taking before another task may run.
 const ROUNDS: usize = 64;
 
 /// Beyond all waits: what is due by then is all there is.
@@ -71,19 +69,19 @@ pub struct Sender {
 /// How one event is posted.
 type Post = Box<dyn Fn(&Item) -> BoxFuture<'static, Result<(), PostError>> + Send + Sync>;
 
-struct Posted {
+struct DeliveryResult {
     item: Item,
-    ticket: Ticket,
+    permit: ProbePermit,
     result: Result<(), PostError>,
 }
 
 /// What is under way.
 struct Window {
-    pace: Pace,
+    circuit: CircuitBreakers,
     /// How many managers had been evicted when `pace` was last told.
     evictions: u64,
     log: DeliveryLog,
-    posts: FuturesUnordered<BoxFuture<'static, Posted>>,
+    posts: FuturesUnordered<BoxFuture<'static, DeliveryResult>>,
     /// Set on shutdown: what counts as due, and where those go that have had their last try.
     last_round: bool,
 }
@@ -134,7 +132,7 @@ impl Sender {
         let mut certificates = self.certificates.clone();
         while !cancel.is_cancelled() {
             let next = self.dispatch(&mut window);
-            let room = window.pace.room(now(), self.free(&window)) > 0;
+            let room = window.circuit.room(now(), self.free(&window)) > 0;
             tokio::select! {
                 () = cancel.cancelled() => {}
                 Some(posted) = window.posts.next() => self.settle(&mut window, posted),
@@ -142,28 +140,27 @@ impl Sender {
                 Ok(()) = certificates.changed() => {
                     // Otherwise they are worse than before.
                     if certificates.borrow_and_update().is_ok() {
-                        window.pace.renewed(now());
+                        window.circuit.certificates_renewed(now());
                     }
                 }
                 () = until(next) => {}
             }
         }
         let drained = timeout(self.options.drain, self.drain(window)).await;
-        // Among what is left are confirmations that were sent too early to count.
-        let left = self.outbox.report(now()).depth;
+        let left = self.outbox.report(now()).undelivered;
         if left > 0 {
             let in_time = drained.is_ok();
             tracing::info!(left, in_time, "shutting down with undelivered events");
         }
     }
 
-    /// Sends everything once, until the link breaks.
+    /// Sends everything once, until KCP's circuit opens.
     async fn drain(&self, before: Window) {
         let mut window = Window::new(true);
         (window.posts, window.log) = (before.posts, before.log);
         loop {
-            // A link that was down gets one more chance, and no second.
-            if !window.pace.is_link_shut() {
+            // A KCP that was down gets one more chance, and no second.
+            if !window.circuit.is_open() {
                 self.dispatch(&mut window);
             }
             let Some(posted) = window.posts.next().await else {
@@ -179,22 +176,24 @@ impl Sender {
         if evictions != window.evictions {
             window.evictions = evictions;
             let is_registered = |manager: &_| self.outbox.is_registered(manager);
-            window.pace.retain(is_registered);
+            window.circuit.retain(is_registered);
             window.log.retain(is_registered);
         }
         for _ in 0..ROUNDS {
             let now = now();
-            let room = window.pace.room(now, self.free(window));
+            let room = window.circuit.room(now, self.free(window));
             if room == 0 {
-                return window.pace.reopens();
+                return window.circuit.probe_at();
             }
             let items = self.outbox.take(window.horizon(now), room);
             if items.is_empty() {
                 return self.outbox.next_due();
             }
             for item in items {
-                match window.pace.depart(&item.manager, now) {
-                    Ok(ticket) => window.posts.push(self.posted(item, ticket)),
+                // In the last round there is no time to space them.
+                let known = window.last_round || self.outbox.is_known(&item.manager);
+                match window.circuit.permit(&item.manager, known, now) {
+                    Ok(permit) => window.posts.push(self.posted(item, permit)),
                     Err(again_at) => self.outbox.failed(&item, window.retry_at(again_at)),
                 }
             }
@@ -202,21 +201,21 @@ impl Sender {
         Some(now())
     }
 
-    fn posted(&self, item: Item, ticket: Ticket) -> BoxFuture<'static, Posted> {
+    fn posted(&self, item: Item, permit: ProbePermit) -> BoxFuture<'static, DeliveryResult> {
         let post = (self.post)(&item);
         Box::pin(async move {
-            Posted {
+            DeliveryResult {
                 item,
-                ticket,
+                permit,
                 result: post.await,
             }
         })
     }
 
-    fn settle(&self, window: &mut Window, posted: Posted) {
-        let Posted {
+    fn settle(&self, window: &mut Window, posted: DeliveryResult) {
+        let DeliveryResult {
             item,
-            ticket,
+            permit,
             result,
         } = posted;
         let now = now();
@@ -230,22 +229,25 @@ impl Sender {
             self.metrics.refused(error.kind());
             let chance = fastrand::u64(..);
             let attempt = (&item).into();
-            let was_shut = window.pace.is_link_shut();
-            match window.pace.failed(attempt, ticket, &error, (now, chance)) {
-                Fate::Retry(at) => self.outbox.failed(&item, window.retry_at(at)),
-                Fate::Drop => self.outbox.rejected(&item, now),
-                Fate::DropAll => self.outbox.all_rejected(&item.manager, now),
+            let was_open = window.circuit.is_open();
+            match window
+                .circuit
+                .failed(attempt, permit, &error, (now, chance))
+            {
+                FailureOutcome::Retry(at) => self.outbox.failed(&item, window.retry_at(at)),
+                FailureOutcome::Drop => self.outbox.rejected(&item, now),
+                FailureOutcome::DropAll => self.outbox.all_rejected(&item.manager, now),
             }
-            if window.pace.is_link_shut() {
+            if window.circuit.is_open() {
                 window.log.failed(Subject::Kcp, &error, now);
             } else {
-                if was_shut {
+                if was_open {
                     window.log.recovered(&Subject::Kcp);
                 }
                 window.log.failed(subject, &error, now);
             }
         } else {
-            window.pace.arrived(&item.manager);
+            window.circuit.succeeded(&item.manager);
             self.outbox.delivered(&item, now);
             self.metrics.delivered();
             window.log.recovered(&Subject::Kcp);
@@ -261,7 +263,7 @@ impl Sender {
 impl Window {
     fn new(last_round: bool) -> Self {
         Self {
-            pace: Pace::new(BACKOFF),
+            circuit: CircuitBreakers::new(BACKOFF),
             evictions: 0,
             log: DeliveryLog::default(),
             posts: FuturesUnordered::new(),

@@ -1,13 +1,10 @@
-//! The mode `notify: sync`: KCP is told before the API server is answered, as the public watcher does it.
-//!
-//! Three attempts at most; only transport errors and 5xx are
-//! tried again. Two things differ: the waits are jittered, so that thousands of runtimes do not come back together, and the
-//! caller bounds the whole by dropping it, since nobody reads an answer that comes after the API server has gone.
+//! The delivery mode `sync`: KCP is told before the API server is answered, in at most three attempts, as the public watcher does
+//! it. Waits are jittered, and the caller bounds the whole by dropping it.
 
 use std::time::Duration;
 
-use api::event::{PathSegment, WatchEvent};
 use futures::future::BoxFuture;
+use watcher_types::{PathSegment, WatchEvent};
 
 use super::{Channel, PostError};
 

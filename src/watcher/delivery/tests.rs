@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use api::event::{BootId, Gvk, NamespacedName, PathSegment, WatchEvent};
 use rstest::rstest;
 use tokio::net::TcpListener;
+use watcher_types::{BootId, Gvk, NamespacedName, PathSegment, WatchEvent};
 
 use super::*;
 use crate::certificates::Certificates;
@@ -221,7 +221,7 @@ async fn a_resting_connection_that_breaks_under_a_post_is_replaced_once() {
     fixture.kcp.otherwise(Reply::Cut(Vec::new()));
     assert!(matches!(
         post(&channel).await,
-        Err(PostError::Unreachable(Broken::Exchange(_)))
+        Err(PostError::Unreachable(_))
     ));
     assert_eq!(fixture.kcp.received().len(), 5);
 }

@@ -2,10 +2,11 @@
 
 use std::path::PathBuf;
 
-use api::event::WatchEvent;
 use prometheus_client::registry::Registry;
 use rstest::rstest;
+use sha2::{Digest as _, Sha256};
 use testkit::metrics::Samples;
+use watcher_types::WatchEvent;
 
 use super::*;
 use crate::delivery::{ChannelOptions, KcpAddress, Timeouts};
@@ -17,9 +18,11 @@ const OFTEN: Duration = Duration::from_millis(20);
 struct Fixture {
     kcp: Kcp,
     outbox: Outbox,
+    reviews: ReviewActivity,
+    certificates: Certificates,
     registry: Registry,
     heartbeats: Heartbeats,
-    _secret: Secret,
+    secret: Secret,
 }
 
 fn manager(name: &str) -> PathSegment {
@@ -31,6 +34,7 @@ impl Fixture {
         let (authority, secret) = certified();
         let kcp = Kcp::of(&authority).await;
         let boot_id = BootId::parse("life-1").unwrap();
+        let certificates = secret.load();
         let channel = Channel::new(
             ChannelOptions {
                 kcp_address: KcpAddress::parse(&kcp.address.to_string()).unwrap(),
@@ -39,8 +43,9 @@ impl Fixture {
                 connections: 4,
                 timeouts: Timeouts::default(),
             },
-            &secret.load(),
+            &certificates,
         );
+        let reviews = ReviewActivity::default();
         let spool = Options {
             managers: configured.iter().map(|name| manager(name)).collect(),
             ..Options::new(PathBuf::from("/nonexistent/spool"))
@@ -53,15 +58,22 @@ impl Fixture {
         let heartbeats = Heartbeats::new(
             options,
             Arc::new(channel),
-            outbox.clone(),
+            HeartbeatSources {
+                outbox: outbox.clone(),
+                reviews: reviews.clone(),
+                connections: Statistics::default(),
+                certificates: certificates.clone(),
+            },
             WatcherMetrics::register(&mut registry),
         );
         Self {
             kcp,
             outbox,
+            reviews,
+            certificates,
             registry,
             heartbeats,
-            _secret: secret,
+            secret,
         }
     }
 
@@ -87,7 +99,7 @@ fn of(received: &[Received], name: &str) -> Vec<Heartbeat> {
         .collect()
 }
 
-/// The sender and the receiver agree on the words (`api::event`), and each manager hears of itself.
+/// The sender and the receiver agree on the words (`watcher_types`), and each manager hears of itself.
 #[tokio::test]
 async fn each_manager_hears_of_its_own_events() {
     let fixture = Fixture::new(&["a", "b"]).await;
@@ -98,14 +110,14 @@ async fn each_manager_hears_of_its_own_events() {
     fixture.outbox.failed(&item, now + Duration::from_hours(1));
     let beating = tokio::spawn(fixture.heartbeats.run(CancellationToken::new()));
     let received = fixture.kcp.requests(2).await;
-    let mut expected = Heartbeat {
-        boot_id: BootId::parse("life-1").unwrap(),
-        sequence: 1,
-        spool_depth: 1,
-        oldest_age_seconds: 0,
-        version: "1.2.3".into(),
-        resync_needed: false,
-    };
+    let mut expected = Heartbeat::new(BootId::parse("life-1").unwrap(), "1.2.3".into());
+    (expected.reviews_seen, expected.handshake_failures) = (Some(0), Some(0));
+    let certificates = fixture.certificates.report();
+    let not_after = certificates.not_after.unwrap();
+    let not_after = not_after.duration_since(UNIX_EPOCH).unwrap().as_secs();
+    expected.certificate_not_after = Some(i64::try_from(not_after).unwrap());
+    expected.bundle_sha256 = certificates.bundle_sha256;
+    (expected.sequence, expected.spool_depth) = (1, 1);
     assert_eq!(of(&received, "a")[0], expected);
     (expected.sequence, expected.spool_depth) = (0, 0);
     assert_eq!(of(&received, "b")[0], expected);
@@ -194,7 +206,7 @@ async fn outcomes_are_counted() {
         Reply::Status(404, ""),
     ]);
     for _ in 0..4 {
-        fixture.heartbeats.beat(&manager("a")).await;
+        fixture.heartbeats.post(&manager("a"), false).await;
     }
     let counted = ["accepted", "error", "unsupported"].map(|it| fixture.counted(it));
     assert_eq!(counted, [Some(2.0), Some(1.0), Some(1.0)]);
@@ -220,7 +232,7 @@ async fn a_loss_is_told_until_it_was_heard() {
         .kcp
         .next([Reply::Status(503, ""), Reply::OK, Reply::OK]);
     for _ in 0..3 {
-        fixture.heartbeats.beat(&manager("a")).await;
+        fixture.heartbeats.post(&manager("a"), false).await;
     }
     let told: Vec<bool> = of(&fixture.kcp.received(), "a")
         .iter()
@@ -249,4 +261,147 @@ async fn a_manager_that_lost_its_first_event_is_asked_for_one_resync() {
         .collect();
     assert_eq!(told, [true]);
     beating.abort();
+}
+
+/// A watcher that receives nothing says so.
+#[tokio::test(start_paused = true)]
+async fn reviews_are_counted_with_the_age_of_the_last() {
+    let reviews = ReviewActivity::default();
+    assert_eq!(reviews.counts(), (0, None));
+    reviews.record();
+    reviews.clone().record();
+    assert_eq!(reviews.counts(), (2, Some(0)));
+    tokio::time::advance(Duration::from_hours(1)).await;
+    assert_eq!(reviews.counts(), (2, Some(3_600)));
+}
+
+/// The hash is that of the file, as `sha256sum` prints it, and follows the file.
+#[tokio::test]
+async fn certificates_are_described() {
+    let fixture = Fixture::new(&["a"]).await;
+    fixture.reviews.record();
+    let heartbeat = fixture
+        .heartbeats
+        .heartbeat(&ManagerReport::default(), false);
+    let bundle = std::fs::read(fixture.secret.path("ca.crt")).unwrap();
+    let expected = format!("{:x}", Sha256::digest(&bundle));
+    assert_eq!(heartbeat.bundle_sha256, Some(expected));
+    let body = serde_json::to_vec(&heartbeat).unwrap();
+    assert_eq!(Heartbeat::parse(&body).unwrap(), heartbeat);
+    assert_eq!(
+        (heartbeat.reviews_seen, heartbeat.last_review_age_seconds),
+        (Some(1), Some(0))
+    );
+    assert!(heartbeat.certificate_not_after > Some(0));
+}
+
+/// What is delivered is not in the depth, whether or not a follow-up waits; and a listener that knows no more keys
+/// reads the depth as before.
+#[tokio::test]
+async fn the_last_heartbeat_says_what_is_left() {
+    let fixture = Fixture::new(&["a", "b", "c"]).await;
+    let now = std::time::Instant::now();
+    let _ = fixture
+        .outbox
+        .put(&manager("c"), &WatchEvent::default(), now);
+    // So late that it needs no follow-up.
+    let late = now + Duration::from_mins(1);
+    for item in fixture.outbox.take(late, 9) {
+        fixture.outbox.delivered(&item, late);
+    }
+    fixture.delivers("a");
+    let _ = fixture
+        .outbox
+        .put(&manager("b"), &WatchEvent::default(), now);
+    let delivered = CancellationToken::new();
+    delivered.cancel();
+    fixture.heartbeats.run(delivered).await;
+    let received = fixture.kcp.received();
+    let left = |name| {
+        let [last] = of(&received, name).try_into().unwrap();
+        let Heartbeat {
+            ending,
+            sequence,
+            spool_depth,
+            follow_up_depth,
+            ..
+        } = last;
+        (ending, sequence, spool_depth, follow_up_depth)
+    };
+    assert_eq!(left("a"), (true, 1, 0, 1));
+    assert_eq!(left("b"), (true, 0, 1, 0));
+    assert_eq!(left("c"), (true, 1, 0, 0));
+}
+
+/// A gateway that takes connections and says nothing, and one that refuses them.
+#[rstest]
+#[case::hangs(true)]
+#[case::is_closed(false)]
+#[tokio::test]
+async fn the_end_waits_for_the_last_heartbeat_within_a_bound(#[case] hangs: bool) {
+    let fixture = Fixture::new(&["a"]).await;
+    if hangs {
+        fixture.kcp.otherwise(Reply::HANG);
+    }
+    let Fixture {
+        kcp, heartbeats, ..
+    } = fixture;
+    let _kcp = hangs.then_some(kcp);
+    let delivered = CancellationToken::new();
+    delivered.cancel();
+    let begun = Instant::now();
+    heartbeats.run(delivered).await;
+    assert!(begun.elapsed() < LAST_TIMEOUT + Duration::from_secs(2));
+}
+
+/// In which of so many rounds a manager is asked that answers so.
+fn asked(rounds: u32, answer: impl Fn(u32) -> Answer, reached: impl Fn(u32) -> bool) -> Vec<u32> {
+    let mut support = HeartbeatSupport::default();
+    let mut asked = Vec::new();
+    for round in 1..=rounds {
+        let reached = reached(round);
+        if support.is_asked(reached) {
+            asked.push(round);
+            support.answered(answer(round), reached);
+        }
+    }
+    asked
+}
+
+#[test]
+fn a_public_listener_that_took_an_event_is_asked_once() {
+    assert_eq!(asked(100, |_| Answer::NotFound, |_| true), [1]);
+}
+
+#[test]
+fn one_that_took_none_is_asked_less_and_less_and_once_more_when_it_has() {
+    let expected = [1, 2, 4, 8, 16, 24, 32, 33];
+    assert_eq!(
+        asked(100, |_| Answer::NotFound, |round| round > 32),
+        expected
+    );
+}
+
+#[test]
+fn a_route_that_comes_late_is_found_and_may_go_and_come_again() {
+    let answer = |round| match round {
+        ..20 | 30..40 => Answer::NotFound,
+        _ => Answer::Accepted,
+    };
+    let rounds = asked(50, answer, |round| round > 25);
+    assert_eq!(rounds[..5], [1, 2, 4, 8, 16]);
+    assert!(rounds[5..].iter().copied().eq(24..=50), "{rounds:?}");
+}
+
+#[test]
+fn a_failure_says_nothing() {
+    let answer = |round| {
+        if round == 60 {
+            Answer::NotFound
+        } else {
+            Answer::Failed
+        }
+    };
+    assert!(asked(60, answer, |_| true).into_iter().eq(1..=60));
+    assert_eq!(asked(100, answer, |_| true).len(), 60);
 }

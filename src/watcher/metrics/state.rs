@@ -1,6 +1,6 @@
 //! Metrics that are read at a scrape: outbox and certificates.
 //!
-//! Invariant: a value that does not exist is left out, never exposed as zero.
+//! A value that does not exist is left out, never exposed as zero.
 
 use std::fmt;
 use std::time::{Instant, UNIX_EPOCH};
@@ -26,82 +26,11 @@ pub struct State {
     pub connections: Statistics,
 }
 
-/// One gauge, if it has a value.
-struct Figure {
-    name: &'static str,
-    help: &'static str,
-    unit: Option<Unit>,
-    value: Option<f64>,
-}
-
 impl State {
     /// Registers the metrics.
     pub fn register(self, registry: &mut Registry) {
         serve::metrics::register(registry, self.connections.clone());
         registry.register_collector(Box::new(self));
-    }
-
-    fn outbox_gauges(&self) -> [Figure; 6] {
-        let outbox = self.outbox.report(Instant::now());
-        [
-            Figure {
-                name: "outbox_events",
-                help: "Number of undelivered events, follow-up events included",
-                unit: None,
-                value: Some(float(outbox.depth)),
-            },
-            Figure {
-                name: "outbox_oldest_event_age",
-                help: "Age of the oldest event that is due",
-                unit: Some(Unit::Seconds),
-                value: outbox.oldest_age.map(|age| age.as_secs_f64()),
-            },
-            Figure {
-                name: "outbox_memory",
-                help: "Memory of the queue",
-                unit: Some(Unit::Bytes),
-                value: Some(float(outbox.memory_bytes)),
-            },
-            Figure {
-                name: "spool_size",
-                help: "Size of the spool",
-                unit: Some(Unit::Bytes),
-                value: Some(float(outbox.spool_bytes)),
-            },
-            Figure {
-                name: "spool_writable",
-                help: "Whether events are written to the spool (1), so that they survive a restart",
-                unit: None,
-                value: Some(flag(outbox.on_disk)),
-            },
-            Figure {
-                name: "resync_pending",
-                help: "Whether events were dropped and a resync is not reported to KCP yet (1)",
-                unit: None,
-                value: Some(flag(outbox.resync_needed)),
-            },
-        ]
-    }
-
-    fn certificate_gauges(&self) -> [Figure; 2] {
-        let certificates = self.certificates.report();
-        let expiry = certificates
-            .not_after
-            .and_then(|it| it.duration_since(UNIX_EPOCH).ok());
-        [
-            Figure {
-                name: "certificate_last_reload_successful",
-                help: "Whether the last reload of the certificate files succeeded (1)",
-                unit: None,
-                value: Some(flag(certificates.problem.is_none())),
-            },
-            Figure {
-                name: "certificate_expiration_timestamp",
-                help: "Expiration time of the active certificate, in seconds since the epoch",
-                unit: Some(Unit::Seconds),
-                value: expiry.map(|it| it.as_secs_f64()),
-            },
-        ]
     }
 }
 
@@ -113,47 +42,61 @@ impl fmt::Debug for State {
 
 impl Collector for State {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let gauges = self
-            .outbox_gauges()
-            .into_iter()
-            .chain(self.certificate_gauges());
-        for Figure {
-            name,
-            help,
-            unit,
-            value,
-        } in gauges
-        {
-            let Some(value) = value else { continue };
+        let outbox = self.outbox.report(Instant::now());
+        let certificates = self.certificates.report();
+        let expiry = certificates.not_after;
+        let expiry = expiry.and_then(|it| it.duration_since(UNIX_EPOCH).ok());
+        let mut gauge = |name, help, unit: Option<Unit>, value: Option<f64>| {
+            let Some(value) = value else { return Ok(()) };
             let gauge = ConstGauge::new(value);
             let kind = gauge.metric_type();
-            gauge.encode(encoder.encode_descriptor(name, help, unit.as_ref(), kind)?)?;
-        }
-        let help = "Number of events dropped before delivery, by reason";
-        let dropped = self.outbox.report(Instant::now()).dropped;
-        let mut family =
-            encoder.encode_descriptor("dropped_events", help, None, MetricType::Counter)?;
-        for (reason, count) in dropped.by_reason() {
-            let label = [("reason", reason)];
-            ConstCounter::new(count).encode(family.encode_family(&label)?)?;
-        }
+            gauge.encode(encoder.encode_descriptor(name, help, unit.as_ref(), kind)?)
+        };
+        let help = "Number of undelivered events, follow-up events included";
+        gauge("outbox_events", help, None, Some(float(outbox.depth)))?;
+        let help = "Age of the oldest event that is due";
+        let age = outbox.oldest_age.map(|age| age.as_secs_f64());
+        gauge("outbox_oldest_event_age", help, Some(Unit::Seconds), age)?;
+        let (help, memory) = ("Memory of the queue", float(outbox.memory_bytes));
+        gauge("outbox_memory", help, Some(Unit::Bytes), Some(memory))?;
+        let (help, size) = ("Size of the spool", float(outbox.spool_bytes));
+        gauge("spool_size", help, Some(Unit::Bytes), Some(size))?;
+        let help = "Whether events are written to the spool (1), so that they survive a restart";
+        gauge("spool_writable", help, None, Some(flag(outbox.on_disk)))?;
+        let help = "Whether events were dropped and a resync is not reported to KCP yet (1)";
+        let pending = Some(flag(outbox.resync_needed));
+        gauge("resync_pending", help, None, pending)?;
+        let (name, help) = (
+            "certificate_last_reload_successful",
+            "Whether the last reload of the certificate files succeeded (1)",
+        );
+        gauge(name, help, None, Some(flag(certificates.problem.is_none())))?;
+        let (name, help) = (
+            "certificate_expiration_timestamp",
+            "Expiration time of the active certificate, in seconds since the epoch",
+        );
+        let expiry = expiry.map(|it| it.as_secs_f64());
+        gauge(name, help, Some(Unit::Seconds), expiry)?;
+
         let help = "Number of times that the spool became unwritable";
-        let failures = ConstCounter::new(self.outbox.report(Instant::now()).disk_failures);
+        let failures = ConstCounter::new(outbox.disk_failures);
         let kind = failures.metric_type();
         failures.encode(encoder.encode_descriptor("spool_write_failures", help, None, kind)?)?;
+        let mut family = |name, help, label, counts: &[(&'static str, u64)]| {
+            let mut family = encoder.encode_descriptor(name, help, None, MetricType::Counter)?;
+            for (value, count) in counts {
+                let label = [(label, *value)];
+                ConstCounter::new(*count).encode(family.encode_family(&label)?)?;
+            }
+            Ok(())
+        };
+        let help = "Number of events dropped before delivery, by reason";
+        let dropped = outbox.dropped.by_reason();
+        family("dropped_events", help, "reason", &dropped)?;
         let help = "Number of reloads of the certificate files, by result";
-        let mut family =
-            encoder.encode_descriptor("certificate_reloads", help, None, MetricType::Counter)?;
-        let certificates = self.certificates.report();
-        let results = [
-            ("success", certificates.generation),
-            ("error", certificates.refusals),
-        ];
-        for (result, count) in results {
-            let label = [("result", result)];
-            ConstCounter::new(count).encode(family.encode_family(&label)?)?;
-        }
-        Ok(())
+        let (loaded, failed) = (certificates.generation, certificates.refusals);
+        let results = [("success", loaded), ("error", failed)];
+        family("certificate_reloads", help, "result", &results)
     }
 }
 

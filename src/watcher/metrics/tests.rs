@@ -1,9 +1,8 @@
-//! Rows 29 to 31: what a scrape of the public watcher finds is here, under the same names.
+//! What a scrape of the public watcher finds is here, under the same names.
 
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
-use api::event::NamespacedName;
 use axum::body::{Body, to_bytes};
 use axum::http::{Request, StatusCode};
 use chassis::admin::{health_router, metrics_router};
@@ -11,6 +10,7 @@ use chassis::metrics::{BuildInfo, Metrics};
 use chassis::readiness::Readiness;
 use serve::Statistics;
 use tower::ServiceExt as _;
+use watcher_types::NamespacedName;
 
 use std::time::Instant;
 
@@ -179,8 +179,12 @@ fn the_outbox_and_the_certificates_are_read_at_each_scrape() {
         !text.contains("\nwatcher_outbox_oldest_event_age_seconds "),
         "nothing waits"
     );
-    let manager = api::event::PathSegment::parse("kyma").unwrap();
-    let stored = outbox.put(&manager, &api::event::WatchEvent::default(), Instant::now());
+    let manager = watcher_types::PathSegment::parse("kyma").unwrap();
+    let stored = outbox.put(
+        &manager,
+        &watcher_types::WatchEvent::default(),
+        Instant::now(),
+    );
     assert_eq!(stored.name(), "spooled");
     assert_shows(&metrics, &["watcher_outbox_events 1.0"]);
     // A day later; a fault counts when it is seen twice.

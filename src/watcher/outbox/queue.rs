@@ -3,30 +3,77 @@
 //! An object of a manager has at most one place here, whatever becomes of it:
 //!
 //! ```text
-//!  insert ──> waiting ──take──> under way ──delivered──> waiting for its confirmation ──take─ … ─delivered──> gone
+//!  insert ──> waiting ──take──> under way ──delivered──> waiting as a follow-up event ──take─ … ─delivered──> gone
 //!                ^                  │ └──delivered, changed again──> waiting
 //!                └──────failed──────┘
 //! ```
 //!
-//! Invariants: nothing leaves before an event was delivered that was taken after its last change, and once more if that
-//! was within `confirm_after` of it (admission precedes storage: KCP may have looked too early); at most one event of an
-//! object is under way; keys and memory are bounded by [`Limits`]. Time is an argument.
-//! Deliberately absent: the disk.
+//! An object leaves when an event was delivered that was taken after its last change, and once more, as a follow-up event,
+//! if that was within the follow-up delay of it (admission precedes storage: KCP may have looked too early). At most one
+//! event of an object is under way. Objects and memory are bounded by [`Limits`]. Time is an argument.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(super) use self::slot::Ticket;
-
-use api::event::PathSegment;
+use watcher_types::PathSegment;
 
 use self::managers::{ManagerId, Managers};
-use self::slot::{Place, Slot, under_way};
-use super::moment::Moment;
 
 pub(super) mod managers;
-mod slot;
+
+/// Time since the outbox was opened, in nanoseconds: half the size of an `Instant`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct MonotonicTime(pub(super) u64);
+
+impl MonotonicTime {
+    pub(super) fn after(self, time: Duration) -> Self {
+        let nanoseconds = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_add(nanoseconds))
+    }
+
+    pub(super) fn until(self, later: Self) -> Duration {
+        Duration::from_nanos(later.0.saturating_sub(self.0))
+    }
+}
+
+/// Which take of which object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Ticket {
+    slot: u32,
+    take: u64,
+}
+
+/// An object's place in the queue.
+#[derive(Debug)]
+struct Slot {
+    key: Arc<[u8]>,
+    manager: ManagerId,
+    place: Place,
+    /// The last change.
+    changed: MonotonicTime,
+    /// Since when KCP should know what it is told next.
+    since: MonotonicTime,
+    /// Only the follow-up event is to be sent.
+    follow_up: bool,
+    /// 0: none yet.
+    number: u64,
+    attempt: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Waiting {
+        due: MonotonicTime,
+        order: u64,
+    },
+    UnderWay {
+        take: u64,
+        at: MonotonicTime,
+        /// The first change since.
+        changed: Option<MonotonicTime>,
+    },
+}
 
 /// How much is kept.
 #[derive(Clone, Copy, Debug)]
@@ -45,8 +92,8 @@ impl Limits {
     };
 }
 
-/// What an object takes beside its key: its slot, its places in the index and in the order, and what the allocator adds.
-const SLOT_BYTES: usize = 208;
+/// What an object takes beside its key: its slot, its places in index, order and ages, and what the allocator adds.
+const SLOT_BYTES: usize = 240;
 
 /// What an evicted manager has lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,12 +106,17 @@ pub(super) struct Evicted {
 
 /// An event that was taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Taken {
+pub(super) struct DequeuedEvent {
     pub(super) key: Arc<[u8]>,
     pub(super) number: u64,
     pub(super) attempt: u32,
     pub(super) ticket: Ticket,
 }
+
+/// When an object is due, and when it came there.
+pub(super) type Order = (MonotonicTime, u64);
+
+type Age = (ManagerId, bool, MonotonicTime, u32);
 
 #[derive(Debug)]
 pub(super) struct Queue {
@@ -72,32 +124,35 @@ pub(super) struct Queue {
     slots: Vec<Option<Slot>>,
     free: Vec<u32>,
     /// What waits, by when it is due, then by when it came here.
-    due: BTreeMap<(Moment, u64), u32>,
+    due: BTreeMap<Order, u32>,
+    /// All objects by manager, follow-up or not, and since when KCP should know, so that the oldest is found at once.
+    ages: BTreeSet<Age>,
     managers: Managers,
     /// Counts places in the order, and takes.
     count: u64,
     key_bytes: usize,
     limits: Limits,
-    confirm_after: Duration,
+    follow_up_delay: Duration,
 }
 
 impl Queue {
-    pub(super) fn new(limits: Limits, confirm_after: Duration, managers: Managers) -> Self {
+    pub(super) fn new(limits: Limits, follow_up_delay: Duration, managers: Managers) -> Self {
         Self {
             index: HashMap::new(),
             slots: Vec::new(),
             free: Vec::new(),
             due: BTreeMap::new(),
+            ages: BTreeSet::new(),
             managers,
             count: 0,
             key_bytes: 0,
             limits,
-            confirm_after,
+            follow_up_delay,
         }
     }
 
     /// Notes a change of `key`, if it is here.
-    pub(super) fn touch(&mut self, key: &[u8], now: Moment) -> bool {
+    pub(super) fn touch(&mut self, key: &[u8], now: MonotonicTime) -> bool {
         let Some(&id) = self.index.get(key) else {
             return false;
         };
@@ -106,17 +161,20 @@ impl Queue {
         };
         slot.changed = slot.changed.max(now);
         self.managers.used(slot.manager, now);
-        match &mut slot.place {
+        let follow_up = slot.follow_up;
+        let waits = match &mut slot.place {
             Place::UnderWay { changed, .. } => {
                 changed.get_or_insert(now);
+                None
             }
-            Place::Waiting { due, order } if slot.confirming => {
-                let was = (*due, *order);
-                (slot.confirming, slot.since) = (false, now);
+            Place::Waiting { due, order } => Some((*due, *order)),
+        };
+        if follow_up {
+            self.set_age(id, now, false);
+            if let Some(was) = waits {
                 self.due.remove(&was);
                 self.wait(id, now);
             }
-            Place::Waiting { .. } => {}
         }
         true
     }
@@ -128,7 +186,7 @@ impl Queue {
     }
 
     /// Adds `key`, which is not here.
-    pub(super) fn insert(&mut self, key: &[u8], manager: ManagerId, now: Moment) {
+    pub(super) fn insert(&mut self, key: &[u8], manager: ManagerId, now: MonotonicTime) {
         let key: Arc<[u8]> = Arc::from(key);
         let id = self.free.pop().unwrap_or_else(|| {
             self.slots.push(None);
@@ -138,6 +196,7 @@ impl Queue {
         self.key_bytes += key.len();
         self.index.insert(Arc::clone(&key), id);
         self.managers.entered(manager);
+        self.ages.insert((manager, false, now, id));
         if let Some(place) = self.slots.get_mut(id as usize) {
             *place = Some(Slot {
                 key,
@@ -145,7 +204,7 @@ impl Queue {
                 place: Place::Waiting { due: now, order: 0 },
                 changed: now,
                 since: now,
-                confirming: false,
+                follow_up: false,
                 number: 0,
                 attempt: 0,
             });
@@ -154,7 +213,7 @@ impl Queue {
     }
 
     /// At most `limit` of what is due at `now`, the oldest first.
-    pub(super) fn take(&mut self, now: Moment, limit: usize) -> Vec<Taken> {
+    pub(super) fn take(&mut self, now: MonotonicTime, limit: usize) -> Vec<DequeuedEvent> {
         let mut taken = Vec::new();
         while taken.len() < limit {
             let Some(entry) = self.due.first_entry().filter(|entry| entry.key().0 <= now) else {
@@ -174,7 +233,7 @@ impl Queue {
                 at: now,
                 changed: None,
             };
-            taken.push(Taken {
+            taken.push(DequeuedEvent {
                 key: Arc::clone(&slot.key),
                 number: slot.number,
                 attempt: slot.attempt,
@@ -185,20 +244,20 @@ impl Queue {
     }
 
     /// What was taken with `ticket` is delivered. The key, if it is done with.
-    pub(super) fn delivered(&mut self, ticket: Ticket, now: Moment) -> Option<Arc<[u8]>> {
-        let confirm_after = self.confirm_after;
+    pub(super) fn delivered(&mut self, ticket: Ticket, now: MonotonicTime) -> Option<Arc<[u8]>> {
+        let follow_up_delay = self.follow_up_delay;
         let (slot, at, changed) = under_way(&mut self.slots, ticket)?;
         self.managers.settle(slot.manager, slot.number);
         (slot.number, slot.attempt) = (0, 0);
-        let stored_by = slot.changed.after(confirm_after);
+        let stored_by = slot.changed.after(follow_up_delay);
         let due = match changed {
             Some(changed) => changed,
             None if at.min(now) >= stored_by => return self.remove(ticket.slot),
             // It was taken ahead of its time, and would be again.
-            None if slot.confirming => Moment(u64::MAX),
+            None if slot.follow_up => MonotonicTime(u64::MAX),
             None => stored_by,
         };
-        (slot.since, slot.confirming) = (due, changed.is_none());
+        self.set_age(ticket.slot, due, changed.is_none());
         self.wait(ticket.slot, due);
         None
     }
@@ -211,11 +270,12 @@ impl Queue {
     }
 
     /// What was taken with `ticket` is to be tried again at `retry_at`.
-    pub(super) fn failed(&mut self, ticket: Ticket, retry_at: Moment) {
+    pub(super) fn failed(&mut self, ticket: Ticket, retry_at: MonotonicTime) {
         if let Some((slot, ..)) = under_way(&mut self.slots, ticket) {
             // If it has changed meanwhile, that retry tells it, and is no mere confirmation.
             slot.attempt = slot.attempt.saturating_add(1);
-            slot.confirming = false;
+            let since = slot.since;
+            self.set_age(ticket.slot, since, false);
             self.wait(ticket.slot, retry_at);
         }
     }
@@ -225,7 +285,7 @@ impl Queue {
     pub(super) fn evict_for(
         &mut self,
         name: &PathSegment,
-        now: Moment,
+        now: MonotonicTime,
     ) -> Option<(ManagerId, Evicted)> {
         let place = self.managers.evictable(now)?;
         let events = self.drop_events(place).len();
@@ -247,28 +307,47 @@ impl Queue {
     }
 
     /// When the first of what waits is due.
-    pub(super) fn next_due(&self) -> Option<Moment> {
+    pub(super) fn next_due(&self) -> Option<MonotonicTime> {
         self.due.first_key_value().map(|((due, _), _)| *due)
     }
 
-    /// Since when the oldest that is due at `now` waits; of one manager, or of all. Looks at every object.
-    pub(super) fn oldest(&self, now: Moment, of: Option<ManagerId>) -> Option<Moment> {
-        let all = self.slots.iter().flatten();
-        let asked = all.filter(|slot| of.is_none_or(|manager| manager == slot.manager));
-        let oldest = asked.map(|slot| slot.since).min();
-        oldest.filter(|since| *since <= now)
+    /// Since when the oldest event of a manager waits that is not a follow-up.
+    pub(super) fn oldest_undelivered(&self, of: ManagerId) -> Option<MonotonicTime> {
+        self.oldest_of(of, false)
     }
 
-    /// The keys, in the order in which they are due; what is under way comes first.
-    pub(super) fn keys(&self) -> Vec<Arc<[u8]>> {
-        let slots = self.slots.iter().flatten();
-        let under_way = slots.filter(|slot| matches!(slot.place, Place::UnderWay { .. }));
-        let waiting = self
-            .due
-            .values()
-            .filter_map(|id| self.slots.get(*id as usize));
-        let all = under_way.chain(waiting.flatten());
-        all.map(|slot| Arc::clone(&slot.key)).collect()
+    /// Since when the oldest that is due at `now` waits, follow-ups included.
+    pub(super) fn oldest_due(&self, now: MonotonicTime) -> Option<MonotonicTime> {
+        let oldest = self.managers.ids().flat_map(|of| {
+            let each = [false, true].map(|follow_up| self.oldest_of(of, follow_up));
+            each.into_iter().flatten()
+        });
+        oldest.min().filter(|since| *since <= now)
+    }
+
+    fn oldest_of(&self, of: ManagerId, follow_up: bool) -> Option<MonotonicTime> {
+        let first = (of, follow_up, MonotonicTime(0), 0);
+        let last = (of, follow_up, MonotonicTime(u64::MAX), u32::MAX);
+        let (_, _, since, _) = self.ages.range(first..=last).next()?;
+        Some(*since)
+    }
+
+    /// The keys in so many slots from one on, each with its place in the order in which they are due; what is under way
+    /// comes first. `None` behind the last slot.
+    pub(super) fn keys(&self, from: usize, slots: usize) -> Option<Vec<(Order, Arc<[u8]>)>> {
+        let end = self.slots.len().min(from + slots);
+        let slots = self
+            .slots
+            .get(from..end)
+            .filter(|slots| !slots.is_empty())?;
+        let keys = slots.iter().flatten().map(|slot| {
+            let order = match slot.place {
+                Place::UnderWay { take, .. } => (MonotonicTime(0), take),
+                Place::Waiting { due, order } => (due, order),
+            };
+            (order, Arc::clone(&slot.key))
+        });
+        Some(keys.collect())
     }
 
     /// Objects here.
@@ -302,7 +381,19 @@ impl Queue {
         }
     }
 
-    fn wait(&mut self, id: u32, due: Moment) {
+    fn set_age(&mut self, id: u32, since: MonotonicTime, follow_up: bool) {
+        let Some(slot) = self.slots.get_mut(id as usize).and_then(Option::as_mut) else {
+            return;
+        };
+        self.ages
+            .remove(&(slot.manager, slot.follow_up, slot.since, id));
+        self.ages.insert((slot.manager, follow_up, since, id));
+        self.managers
+            .set_follow_up(slot.manager, slot.follow_up, follow_up);
+        (slot.since, slot.follow_up) = (since, follow_up);
+    }
+
+    fn wait(&mut self, id: u32, due: MonotonicTime) {
         self.count += 1;
         let order = self.count;
         if let Some(slot) = self.slots.get_mut(id as usize).and_then(Option::as_mut) {
@@ -319,8 +410,24 @@ impl Queue {
         self.index.remove(&slot.key);
         self.free.push(id);
         self.key_bytes -= slot.key.len();
-        self.managers.left(slot.manager, slot.number);
+        let Slot {
+            manager, follow_up, ..
+        } = slot;
+        self.ages.remove(&(manager, follow_up, slot.since, id));
+        self.managers.left(manager, follow_up, slot.number);
         Some(slot.key)
+    }
+}
+
+/// The slot that `ticket` was given for, when it was taken, and the first change since; if it is still under way.
+fn under_way(
+    slots: &mut [Option<Slot>],
+    ticket: Ticket,
+) -> Option<(&mut Slot, MonotonicTime, Option<MonotonicTime>)> {
+    let slot = slots.get_mut(ticket.slot as usize)?.as_mut()?;
+    match slot.place {
+        Place::UnderWay { take, at, changed } if take == ticket.take => Some((slot, at, changed)),
+        _ => None,
     }
 }
 

@@ -5,12 +5,10 @@
 //! │ marker  │ kind │ length │ CRC32C │ payload … │      numbers are little-endian
 //! ```
 //!
-//! Invariant: whatever bytes it is given, [`Frame::read`] finds a record, the lack of more bytes, or nothing. The marker
+//! Whatever bytes it is given, [`Frame::read`] finds a record, the lack of more bytes, or nothing. The marker
 //! lets a reader find its way again behind damage.
 
-use api::event::BODY_BYTES;
-
-use super::checksum::crc32c;
+use watcher_types::BODY_BYTES;
 
 /// Largest payload, in bytes: no body of an event may be larger, and a payload is shorter than the body.
 pub(super) const PAYLOAD_BYTES: usize = BODY_BYTES;
@@ -123,3 +121,41 @@ pub(super) fn next_marker(bytes: &[u8]) -> usize {
     let found = behind.iter().position(|byte| *byte == MARKER[0]);
     found.map_or(bytes.len(), |place| place + 1)
 }
+
+/// The polynomial 0x1EDC6F41, bits reversed.
+const POLYNOMIAL: u32 = 0x82F6_3B78;
+
+static TABLE: [u32; 256] = table();
+
+/// The CRC32C (Castagnoli) of `parts`, one after the other. It finds every change of up to 32 neighbouring bits.
+pub(super) fn crc32c(parts: &[&[u8]]) -> u32 {
+    let mut crc = u32::MAX;
+    for part in parts {
+        for byte in *part {
+            let [low, ..] = crc.to_le_bytes();
+            crc = (crc >> 8) ^ TABLE[usize::from(low ^ byte)];
+        }
+    }
+    !crc
+}
+
+const fn table() -> [u32; 256] {
+    let mut table = [0; 256];
+    let mut index = 0;
+    let mut value = 0_u32;
+    while index < table.len() {
+        let mut crc = value;
+        let mut bit = 0;
+        while bit < 8 {
+            crc = (crc >> 1) ^ if crc & 1 == 1 { POLYNOMIAL } else { 0 };
+            bit += 1;
+        }
+        table[index] = crc;
+        index += 1;
+        value += 1;
+    }
+    table
+}
+
+#[cfg(test)]
+mod tests;

@@ -5,14 +5,13 @@
 //! │ magic │ version │ CRC32C │ whole │ 0 │ record │ record │ …
 //! ```
 //!
-//! Invariant: [`read`] never fails and never panics, whatever the file holds; it gives every record that is intact, in
+//! [`read`] never fails and never panics, whatever the file holds; it gives every record that is intact, in
 //! their order, and says when something may be missing. The byte `whole` lies outside the checksum, so that it can be
 //! overwritten where a full disk takes no more bytes: it says whether everything of its time is in the spool.
 
 use std::io::{self, ErrorKind, Read};
 
-use super::checksum::crc32c;
-use super::record::{FRAME_BYTES, Frame, Kind, PAYLOAD_BYTES, next_marker};
+use super::record::{FRAME_BYTES, Frame, Kind, PAYLOAD_BYTES, crc32c, next_marker};
 
 /// What precedes the records, in bytes.
 pub(super) const HEADER_BYTES: usize = 16;
@@ -33,11 +32,11 @@ const VERSION: u16 = 1;
 const CHUNK: usize = 64 << 10;
 
 /// Bytes looked at in vain in one file before the rest of it is given up: damage costs little, malice is bounded.
-const PATIENCE: usize = 256 << 20;
+const WASTE_LIMIT: usize = 256 << 20;
 
 /// What was found in a file beside its records.
 #[derive(Debug, Default)]
-pub(super) struct Findings {
+pub(super) struct SegmentContents {
     /// The file's length, as far as it was read.
     pub(super) bytes: u64,
     /// Bytes that belong to no intact record.
@@ -50,7 +49,7 @@ pub(super) struct Findings {
     pub(super) error: Option<io::Error>,
 }
 
-impl Findings {
+impl SegmentContents {
     /// Whether there may have been more in it than was found.
     pub(super) fn may_be_missing(&self) -> bool {
         self.bad_bytes > 0
@@ -77,9 +76,9 @@ fn header_of(version: u16) -> [u8; HEADER_BYTES] {
 }
 
 /// Reads a segment, and hands each intact record to `each`, those behind damage included.
-pub(super) fn read(file: &mut dyn Read, each: &mut dyn FnMut(Kind, &[u8])) -> Findings {
+pub(super) fn read(file: &mut dyn Read, each: &mut dyn FnMut(Kind, &[u8])) -> SegmentContents {
     let mut reader = Reader {
-        findings: Findings::default(),
+        contents: SegmentContents::default(),
         pending: Vec::with_capacity(CHUNK + FRAME_BYTES + PAYLOAD_BYTES),
         wasted: 0,
         headed: false,
@@ -88,18 +87,18 @@ pub(super) fn read(file: &mut dyn Read, each: &mut dyn FnMut(Kind, &[u8])) -> Fi
         if reader.head(false) {
             reader.records(false, each);
         }
-        if reader.findings.foreign_version.is_some() || reader.wasted > PATIENCE {
-            return reader.findings;
+        if reader.contents.foreign_version.is_some() || reader.wasted > WASTE_LIMIT {
+            return reader.contents;
         }
     }
     if reader.head(true) {
         reader.records(true, each);
     }
-    reader.findings
+    reader.contents
 }
 
 struct Reader {
-    findings: Findings,
+    contents: SegmentContents,
     /// What was read and is no record yet.
     pending: Vec<u8>,
     /// Bytes looked at in vain.
@@ -119,11 +118,11 @@ impl Reader {
             }
         };
         let read = read.unwrap_or_else(|error| {
-            self.findings.error = Some(error);
+            self.contents.error = Some(error);
             0
         });
         self.pending.truncate(kept + read);
-        self.findings.bytes += read as u64;
+        self.contents.bytes += read as u64;
         read > 0
     }
 
@@ -144,11 +143,11 @@ impl Reader {
             return true;
         }
         if version == VERSION {
-            self.findings.incomplete = !whole;
+            self.contents.incomplete = !whole;
             self.pending.drain(..HEADER_BYTES);
             return true;
         }
-        self.findings.foreign_version = Some(version);
+        self.contents.foreign_version = Some(version);
         false
     }
 
@@ -168,11 +167,11 @@ impl Reader {
                         _ => FRAME_BYTES,
                     };
                     let skipped = next_marker(rest);
-                    self.findings.bad_bytes += skipped as u64;
+                    self.contents.bad_bytes += skipped as u64;
                     place += skipped;
                 }
             }
-            if self.wasted > PATIENCE {
+            if self.wasted > WASTE_LIMIT {
                 break;
             }
         }

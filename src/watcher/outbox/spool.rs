@@ -1,24 +1,33 @@
-//! Whether the disk is used: how much of it, when it is given up, and when it is tried again.
+//! The thread that owns the files of the spool, and how the files are written, replaced and tried again.
 //!
-//! Invariant: the files never exceed `max_bytes` together, the time of a compaction included. Their shares: what is to be
-//! told takes a quarter at most (the queue says no before); records are appended up to three quarters; the rest is for the
-//! snapshot of a compaction. Compaction is wanted long before, as soon as most is dead; where it does not come in time the
-//! disk is given up until it has: nobody who puts an event waits for it.
+//! Records are appended to the segment with the highest number. A compaction begins a new segment for the records to come,
+//! and writes a snapshot of what is to be sent under the number before it: to the disk first, then renamed, then the
+//! older segments are removed, the oldest first. Whichever of the files a kill leaves, reading them in order gives the same.
+//! Syncs and snapshots are a job of another thread, one at a time, so that appends do not wait for them; only the owner
+//! appends.
+//!
+//! The files never exceed `max_bytes` together. What is to be sent takes a quarter at most (the queue rejects more), records
+//! are appended up to three quarters, and the rest is for a snapshot.
 
+use std::io::{self, ErrorKind};
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use chassis::backoff::Backoff;
 use chassis::telemetry::error_chain;
+use watcher_types::PathSegment;
 
 use super::FsyncPolicy;
-use super::error::SpoolError;
-use super::journal::{Compacted, Compaction, Fresh, Journal, Reserved, Snapshot, segment_bytes};
-use super::moment::Moment;
-use super::record::Kind;
-use super::writer::{Pending, SegmentFile, Writer};
+use super::handoff::{Compaction, Phase, Shared, Work};
+use super::queue::MonotonicTime;
+use super::record::FRAME_BYTES;
+use super::segment::{HEADER_BYTES, NOT_WHOLE, WHOLE_AT};
+use super::segments::{self, Active, Segment};
+use super::state::Settings;
+use super::storage::{AppendFile, SpoolDir, Storage, segment_name};
 
-/// How long a disk is left alone that has refused.
+/// How long a disk is left alone that has failed.
 const RETRY: Backoff = Backoff {
     base: Duration::from_secs(1),
     cap: Duration::from_mins(1),
@@ -27,191 +36,407 @@ const RETRY: Backoff = Backoff {
 /// Below so many dead bytes nothing is compacted: it is not worth an fsync.
 const NEGLIGIBLE: u64 = 256 << 10;
 
-/// Fewest `max_bytes`: room for a few of the largest events.
-const FEWEST_BYTES: u64 = 256 << 10;
+/// How long the end of a process waits for the records that were handed over.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// What the disk refused. None of it loses an event of a process that lives on: all of it is tried again.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SpoolError {
+    #[error("failed to {0}")]
+    Io(&'static str, #[source] io::Error),
+    #[error("spool directory is in use by another process")]
+    Held,
+    #[error("write to the disk timed out")]
+    Stalled,
+    #[error("spool is full and cannot be compacted")]
+    Full,
+}
+
+impl SpoolError {
+    /// Whether the directory itself is gone, so that its path must be opened anew.
+    fn directory_is_gone(&self) -> bool {
+        let Self::Io(_, error) = self else {
+            return false;
+        };
+        let kind = error.kind();
+        matches!(
+            kind,
+            ErrorKind::NotFound | ErrorKind::StaleNetworkFileHandle
+        )
+    }
+}
+
+fn sync_failed(error: io::Error) -> SpoolError {
+    SpoolError::Io("sync the spool to disk", error)
+}
+
+/// The running thread. It ends with this.
+#[derive(Debug)]
+pub(super) struct SpoolThread {
+    shared: Arc<Shared>,
+    thread: Option<thread::JoinHandle<()>>,
+}
+
+impl SpoolThread {
+    /// Starts the thread, which opens the directory first.
+    pub(super) fn start(shared: Arc<Shared>, dir: Box<dyn SpoolDir>, settings: Settings) -> Self {
+        let spool = Spool {
+            shared: Arc::clone(&shared),
+            dir,
+            managers: settings.managers,
+            max_bytes: settings.max_bytes,
+            fsync: settings.fsync,
+            storage: None,
+            segments: Vec::new(),
+            active: None,
+            job: None,
+            next: 1,
+            failures: 0,
+            retry_at: MonotonicTime::default(),
+        };
+        let builder = thread::Builder::new().name("spool".to_owned());
+        let thread = match builder.spawn(move || spool.run()) {
+            Ok(thread) => Some(thread),
+            Err(error) => {
+                shared.give_up(&SpoolError::Io("start the spool thread", error));
+                shared.enter(Phase::Running, 0);
+                None
+            }
+        };
+        Self { shared, thread }
+    }
+}
+
+impl Drop for SpoolThread {
+    /// Waits for what was handed over, but not for a disk that does not answer.
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take()
+            && self.shared.end(SHUTDOWN_TIMEOUT)
+        {
+            let _nothing_to_tell = thread.join();
+        }
+    }
+}
 
 #[derive(Debug)]
-pub(super) struct Spool {
+struct Spool {
+    shared: Arc<Shared>,
+    dir: Box<dyn SpoolDir>,
+    managers: Vec<PathSegment>,
     max_bytes: u64,
     fsync: FsyncPolicy,
-    writer: Writer,
-    /// `None`: the folder is not open.
-    journal: Option<Journal>,
-    /// Why it is not in use, as it was told.
-    trouble: Option<String>,
+    /// `None`: the directory is not open.
+    storage: Option<Arc<dyn Storage>>,
+    /// The segments that are not appended to, by number.
+    segments: Vec<Segment>,
+    active: Option<Active>,
+    job: Option<thread::JoinHandle<Result<JobResult, SpoolError>>>,
+    /// A number that is higher than any in use.
+    next: u64,
     /// Failures in a row.
-    in_a_row: u32,
-    /// Failures ever.
-    pub(super) failures: u64,
-    retry_at: Moment,
+    failures: u32,
+    retry_at: MonotonicTime,
+}
+
+/// What the slow work of another thread has come to.
+#[derive(Debug)]
+enum JobResult {
+    Synced,
+    /// The snapshot has this number; what is left of the segments up to it, itself included.
+    Compacted(u64, Vec<Segment>),
+    CompactionFailed,
 }
 
 impl Spool {
-    pub(super) fn new(max_bytes: u64, fsync: FsyncPolicy) -> Self {
-        Self {
-            max_bytes: max_bytes.max(FEWEST_BYTES),
-            fsync,
-            writer: Writer::default(),
-            journal: None,
-            trouble: None,
-            in_a_row: 0,
-            failures: 0,
-            retry_at: Moment::default(),
+    fn run(mut self) {
+        if let Err(error) = self.open() {
+            self.give_up(&error, MonotonicTime::default());
         }
-    }
-
-    /// Whether records are written.
-    pub(super) fn in_use(&self) -> bool {
-        self.journal.as_ref().is_some_and(Journal::is_open)
-    }
-
-    pub(super) fn trouble(&self) -> Option<&str> {
-        self.trouble.as_deref()
-    }
-
-    /// Bytes of all segments.
-    pub(super) fn bytes(&self) -> u64 {
-        self.journal.as_ref().map_or(0, Journal::bytes)
-    }
-
-    /// Whether so much may be to be told.
-    pub(super) fn has_room(&self, records: usize, payload_bytes: usize) -> bool {
-        segment_bytes(records, payload_bytes) <= self.max_bytes / 4
-    }
-
-    /// Whether there is no room for the record before a compaction.
-    fn is_full(&self, payload: &[u8]) -> bool {
-        let more = segment_bytes(1, payload.len());
-        self.in_use() && self.bytes() + more > self.max_bytes / 4 * 3
-    }
-
-    /// Hands a record over to the writer, if the disk is in use; gives it up if it does not keep up.
-    pub(super) fn append(&mut self, kind: Kind, payload: &[u8], now: Moment) {
-        self.check(now);
-        // A lost `Delivered` costs a second delivery, no event.
-        let lasting = self.fsync == FsyncPolicy::Always && kind != Kind::Delivered;
-        if self.is_full(payload) {
-            self.give_up(&SpoolError::Full, now);
+        self.shared.enter(Phase::Running, self.bytes());
+        while let Some(work) = self.shared.next_work() {
+            if let Err(error) = self.work(&work) {
+                self.give_up(&error, work.now);
+            }
+            self.shared.finish(&work, self.bytes(), self.job.is_some());
         }
-        let journal = self.journal.as_mut();
-        let Some(job) = journal.and_then(|journal| journal.append(kind, payload, lasting)) else {
-            return;
-        };
-        if let Err(error) = self.writer.hand_over(job) {
-            self.give_up(&error, now);
+        if let Err(error) = self.start_sync().and_then(|()| self.end_job(None)) {
+            tracing::warn!(error = error_chain(&error), "failed to sync spool");
         }
+        let (shared, bytes) = (Arc::clone(&self.shared), self.bytes());
+        // It holds the lock of the directory.
+        drop(self);
+        shared.enter(Phase::Ended, bytes);
     }
 
-    /// What is to be waited for before a record counts as written; `None`: the disk is not in use.
-    pub(super) fn pending(&self) -> Option<Pending> {
-        let file = self.journal.as_ref()?.file()?;
-        Some(self.writer.pending(Some(file)))
-    }
-
-    /// All that the writer has to do.
-    pub(super) fn handed_over(&self) -> Pending {
-        self.writer.pending(None)
-    }
-
-    /// Gives the disk up if it has refused a record, or has not answered for long.
-    pub(super) fn check(&mut self, now: Moment) {
-        if let Some(error) = self.writer.trouble()
-            && self.in_use()
-        {
-            self.give_up(&error, now);
-        }
-    }
-
-    /// Stops using the disk for a while.
-    pub(super) fn give_up(&mut self, error: &SpoolError, now: Moment) {
-        if let Some(journal) = &mut self.journal {
-            journal.close();
-            if let Some(mark) = journal.mark_incomplete() {
-                // Without the thread nothing writes it.
-                let _given_up_already = self.writer.hand_over(mark);
+    fn work(&mut self, work: &Work) -> Result<(), SpoolError> {
+        if work.job_ended || work.compaction == Compaction::Now {
+            let ended = self.end_job(Some(work.now));
+            if self.active.is_some() {
+                ended?;
             }
         }
-        if error.folder_is_gone() {
-            self.journal = None;
+        if self.active.is_none() {
+            return if work.tick && self.retry_at <= work.now {
+                self.open()
+            } else {
+                Ok(())
+            };
         }
-        self.failures += 1;
-        self.back_off(now);
-        let text = error_chain(error);
-        if self.trouble.as_deref() != Some(&*text) {
-            tracing::error!(
-                error = text,
-                "failed to write spool segment, events are in memory only"
+        if work.compaction == Compaction::Needed {
+            // What the segment lacks from now on is in the snapshot only.
+            self.close();
+            self.mark_incomplete();
+            return self.replace_all();
+        }
+        if !self.has_room(&work.frames) {
+            self.end_job(Some(work.now))?;
+        }
+        if !self.has_room(&work.frames) {
+            self.close();
+            return if self.retry_at <= work.now {
+                self.replace_all()
+            } else {
+                Err(SpoolError::Full)
+            };
+        }
+        self.append(&work.frames)?;
+        self.shared.acknowledge(work.number, false);
+        if self.job.is_some() {
+            return Ok(());
+        }
+        if work.compaction == Compaction::Now || self.wants_compaction(work.now) {
+            return self.compact(work.now);
+        }
+        if work.tick {
+            self.start_sync()?;
+        }
+        Ok(())
+    }
+
+    /// Opens the directory and reads it, if it is not open, and begins a new segment.
+    fn open(&mut self) -> Result<(), SpoolError> {
+        if self.storage.is_none() {
+            // It may hold the lock of the directory.
+            let _outdated = self.end_job(None);
+            let storage = self.dir.open().map_err(|error| match error.kind() {
+                ErrorKind::WouldBlock => SpoolError::Held,
+                _ => SpoolError::Io("open the spool directory", error),
+            })?;
+            let found = segments::read_all(&*storage, &self.managers)?;
+            (self.segments, self.next) = (found.segments, found.next);
+            self.storage = Some(Arc::from(storage));
+            let damage = (found.bad_bytes, found.foreign);
+            self.shared.recover(found.left, damage);
+        }
+        self.replace_all()
+    }
+
+    /// Appends records. After an error nothing of them is in the file, or at worst a torn end.
+    fn append(&mut self, frames: &[u8]) -> Result<(), SpoolError> {
+        let Some(active) = self.active.as_mut().filter(|_| !frames.is_empty()) else {
+            return Ok(());
+        };
+        if let Err(error) = segments::append(&*active.file, frames) {
+            if let Err(error) = active.file.cut(active.bytes) {
+                tracing::warn!(%error, "failed to cut a torn record off the spool segment");
+            }
+            return Err(SpoolError::Io("write to a segment", error));
+        }
+        active.bytes += frames.len() as u64;
+        active.dirty = true;
+        if self.fsync == FsyncPolicy::Always {
+            active.file.sync().map_err(sync_failed)?;
+            active.dirty = false;
+        }
+        Ok(())
+    }
+
+    /// Begins to force to the disk what was written since the last time, by a policy that does so in batches. What could
+    /// not be forced may be dropped by the kernel, so after an error everything is written again, elsewhere.
+    fn start_sync(&mut self) -> Result<(), SpoolError> {
+        self.end_job(None)?;
+        match self.unsynced() {
+            Some(file) => self.start_job(move || {
+                file.sync().map_err(sync_failed)?;
+                Ok(JobResult::Synced)
+            }),
+            None => Ok(()),
+        }
+    }
+
+    /// The file of the segment that is appended to, if its policy asks for a sync of it.
+    fn unsynced(&mut self) -> Option<Arc<dyn AppendFile>> {
+        let batches = matches!(self.fsync, FsyncPolicy::EachBatch(_));
+        let active = self.active.as_mut().filter(|it| batches && it.dirty)?;
+        active.dirty = false;
+        Some(Arc::clone(&active.file))
+    }
+
+    /// Replaces all segments by a snapshot, which is appended to from then on. For a spool that lacks records: nothing is
+    /// acknowledged before the snapshot is on the disk.
+    fn replace_all(&mut self) -> Result<(), SpoolError> {
+        if let Err(error) = self.end_job(None) {
+            tracing::debug!(
+                error = error_chain(&error),
+                "sync of a replaced segment failed"
             );
         }
-        self.trouble = Some(text);
+        let Some(storage) = &self.storage else {
+            return Ok(());
+        };
+        let number = self.next;
+        self.next += 1;
+        let snapshot = self.shared.snapshot();
+        let active = segments::write(&**storage, number, Some(&snapshot))?;
+        self.active = Some(active);
+        self.segments = segments::remove(&**storage, std::mem::take(&mut self.segments));
+        self.failures = 0;
+        self.shared.acknowledge(snapshot.number, true);
+        Ok(())
     }
 
-    /// Whether the disk is to be tried again; and whether its folder must be opened for that.
-    pub(super) fn wants_retry(&self, now: Moment) -> Option<bool> {
-        (!self.in_use() && self.retry_at <= now).then_some(self.journal.is_none())
-    }
-
-    /// Takes a folder that was opened and read.
-    pub(super) fn adopt(&mut self, journal: Journal) {
-        self.journal = Some(journal);
-    }
-
-    /// Whether most of the segments is dead, if so much is to be told.
-    pub(super) fn wants_compaction(
-        &self,
-        records: usize,
-        payload_bytes: usize,
-        now: Moment,
-    ) -> bool {
-        let live = segment_bytes(records, payload_bytes);
-        let dead = self.bytes().saturating_sub(live);
-        let threshold = live.max(NEGLIGIBLE).min(self.max_bytes / 4);
-        self.in_use() && dead > threshold && self.retry_at <= now
-    }
-
-    /// What a compaction needs to begin, and whether its files are to survive the machine; `None`: the folder is not open.
-    pub(super) fn reserve(&mut self) -> Option<(Reserved, bool)> {
-        let lasting = self.fsync != FsyncPolicy::Never;
-        Some((self.journal.as_mut()?.reserve(), lasting))
-    }
-
-    /// From now on records go to `fresh`, behind `snapshot`, which is to be written. `None`: meanwhile the folder has gone.
-    pub(super) fn switch(&mut self, fresh: Fresh, snapshot: Snapshot) -> Option<Compaction> {
-        Some(self.journal.as_mut()?.switch(fresh, snapshot))
-    }
-
-    /// A compaction has ended. One that fails while the disk is in use costs nothing but room, and is tried later; after
-    /// a time without the disk the snapshot is what makes it whole again.
-    pub(super) fn end(&mut self, ended: Result<Compacted, SpoolError>, now: Moment) {
-        match ended {
-            Ok(compacted) => {
-                if let Some(journal) = &mut self.journal {
-                    journal.finish(&compacted);
-                }
-                if self.in_use() {
-                    self.in_a_row = 0;
-                    if self.trouble.take().is_some() {
-                        tracing::info!("spool writable again");
-                    }
+    /// Begins a new segment, and to replace all others by a snapshot. If that fails it costs nothing but room, and is tried
+    /// later.
+    fn compact(&mut self, now: MonotonicTime) -> Result<(), SpoolError> {
+        let Some(storage) = self.storage.clone() else {
+            return Ok(());
+        };
+        let number = self.next;
+        self.next += 2;
+        let snapshot = self.shared.snapshot();
+        if !self.has_room(&snapshot.frames) {
+            return Err(SpoolError::Full);
+        }
+        self.append(&snapshot.frames)?;
+        self.shared.acknowledge(snapshot.number, false);
+        match segments::write(&*storage, number + 1, None) {
+            Ok(active) => {
+                let unsynced = self.unsynced();
+                self.close();
+                self.active = Some(active);
+                let segments = self.segments.clone();
+                self.start_job(move || {
+                    let synced = unsynced.map_or(Ok(()), |file| file.sync());
+                    synced.and_then(|()| storage.sync()).map_err(sync_failed)?;
+                    Ok(match segments::write(&*storage, number, Some(&snapshot)) {
+                        Ok(Active { bytes, .. }) => {
+                            let mut left = segments::remove(&*storage, segments);
+                            left.push(Segment { number, bytes });
+                            JobResult::Compacted(number, left)
+                        }
+                        Err(error) => {
+                            tracing::warn!(error = error_chain(&error), "failed to compact spool");
+                            JobResult::CompactionFailed
+                        }
+                    })
+                })?;
+                if self.fsync == FsyncPolicy::Always {
+                    return self.end_job(Some(now));
                 }
             }
-            Err(error) if self.in_use() && self.trouble.is_none() => {
+            Err(error) => {
                 tracing::warn!(error = error_chain(&error), "failed to compact spool");
                 self.back_off(now);
             }
-            Err(error) => self.give_up(&error, now),
+        }
+        Ok(())
+    }
+
+    fn start_job(
+        &mut self,
+        job: impl FnOnce() -> Result<JobResult, SpoolError> + Send + 'static,
+    ) -> Result<(), SpoolError> {
+        let shared = Arc::clone(&self.shared);
+        shared.set_job_ended(false);
+        let builder = thread::Builder::new().name("spool-sync".to_owned());
+        let job = builder.spawn(move || {
+            let result = job();
+            shared.set_job_ended(true);
+            result
+        });
+        self.job = Some(job.map_err(sync_failed)?);
+        Ok(())
+    }
+
+    /// Waits for the job, if there is one.
+    fn end_job(&mut self, now: Option<MonotonicTime>) -> Result<(), SpoolError> {
+        let Some(job) = self.job.take() else {
+            return Ok(());
+        };
+        let panicked = || sync_failed(io::Error::other("panic"));
+        match job.join().map_err(|_| panicked())?? {
+            JobResult::Synced => {}
+            // Of a directory that is gone.
+            _ if self.storage.is_none() => {}
+            JobResult::Compacted(number, mut left) => {
+                self.segments.retain(|segment| segment.number > number);
+                left.append(&mut self.segments);
+                self.segments = left;
+                self.failures = 0;
+            }
+            JobResult::CompactionFailed => self.back_off(now.unwrap_or_default()),
+        }
+        Ok(())
+    }
+
+    /// Stops writing for a while. The last segment says that something of its time is missing.
+    fn give_up(&mut self, error: &SpoolError, now: MonotonicTime) {
+        self.close();
+        self.mark_incomplete();
+        if error.directory_is_gone() {
+            self.storage = None;
+            self.segments.clear();
+        }
+        self.back_off(now);
+        self.shared.give_up(error);
+    }
+
+    /// Changes a byte in place, which is possible where a full disk takes no more.
+    fn mark_incomplete(&self) {
+        if let (Some(storage), Some(last)) = (&self.storage, self.segments.last())
+            && let Err(error) = storage.overwrite(&segment_name(last.number), WHOLE_AT, NOT_WHOLE)
+        {
+            tracing::warn!(%error, "failed to mark spool incomplete");
         }
     }
 
-    /// What is to be forced to the disk by a policy that does so in batches.
-    pub(super) fn unforced(&self) -> Option<Arc<SegmentFile>> {
-        matches!(self.fsync, FsyncPolicy::EachBatch(_))
-            .then_some(self.journal.as_ref()?)?
-            .take_dirty()
+    /// Takes no more records into the segment that is appended to.
+    fn close(&mut self) {
+        let closed = self.active.take();
+        self.segments.extend(closed.map(|active| Segment {
+            number: active.number,
+            bytes: active.bytes,
+        }));
     }
 
-    fn back_off(&mut self, now: Moment) {
-        self.retry_at = now.after(RETRY.delay(self.in_a_row, u64::MAX));
-        self.in_a_row = self.in_a_row.saturating_add(1);
+    fn back_off(&mut self, now: MonotonicTime) {
+        self.retry_at = now.after(RETRY.delay(self.failures, u64::MAX));
+        self.failures = self.failures.saturating_add(1);
     }
+
+    /// Bytes of all segments.
+    fn bytes(&self) -> u64 {
+        let closed: u64 = self.segments.iter().map(|segment| segment.bytes).sum();
+        closed + self.active.as_ref().map_or(0, |active| active.bytes)
+    }
+
+    fn has_room(&self, frames: &[u8]) -> bool {
+        self.bytes() + frames.len() as u64 <= self.max_bytes / 4 * 3
+    }
+
+    /// Whether most of the segments is dead.
+    fn wants_compaction(&self, now: MonotonicTime) -> bool {
+        let bytes = self.bytes();
+        if bytes <= NEGLIGIBLE || now < self.retry_at {
+            return false;
+        }
+        let live = self.shared.live_bytes();
+        let threshold = live.max(NEGLIGIBLE).min(self.max_bytes / 4);
+        bytes.saturating_sub(live) > threshold
+    }
+}
+
+/// Bytes of a segment with so many records and bytes of payload.
+pub(super) fn segment_bytes(records: usize, payload_bytes: usize) -> u64 {
+    (HEADER_BYTES + records * FRAME_BYTES + payload_bytes) as u64
 }

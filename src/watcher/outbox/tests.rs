@@ -1,5 +1,3 @@
-use rstest::rstest;
-
 use self::disk::FakeDisk;
 use self::fixture::{Fixture, manager, settings};
 use super::*;
@@ -145,7 +143,7 @@ fn an_event_that_no_listener_would_take_is_not_kept() {
     let mut fixture = Fixture::new();
     assert_eq!(fixture.put(&"x".repeat(120), 1), Stored::Spooled);
     let mut event = fixture::event(1);
-    event.watched.name = "x".repeat(api::event::BODY_BYTES);
+    event.watched.name = "x".repeat(watcher_types::BODY_BYTES);
     assert_eq!(
         fixture.outbox.put(&manager("a"), &event, fixture.now),
         Stored::Full
@@ -154,32 +152,23 @@ fn an_event_that_no_listener_would_take_is_not_kept() {
     assert_eq!(fixture.kill().items, 1);
 }
 
-/// The disk's share is bounded through a day of churn, whether the upkeep comes or not.
-#[rstest]
-#[case::kept_up(true)]
-#[case::neglected(false)]
-fn segments_are_compacted(#[case] upkeep: bool) {
+/// The disk's share is bounded through a day of churn.
+#[test]
+fn segments_are_compacted() {
     let mut fixture = Fixture::new();
     let _ = fixture.put("stays", 0);
     let mut most = 0;
     for round in 0..12_000 {
         let _ = fixture.put("a", round);
         fixture.deliver_twice();
-        if upkeep && round % 500 == 0 {
-            let _ = fixture.outbox.keep_up(fixture.now);
-        }
         most = most.max(fixture.disk.content().used());
     }
     let max_bytes = usize::try_from(settings().max_bytes).unwrap();
     assert!(most <= max_bytes / 4 * 3, "{most}");
-    // Nobody who puts waits for a compaction: without one the disk is given up, until the upkeep comes.
-    assert_eq!(fixture.outbox.report(fixture.now).on_disk, upkeep);
-    let _ = fixture.outbox.keep_up(fixture.now);
-    assert!(fixture.outbox.report(fixture.now).on_disk);
-    assert_eq!(
-        fixture.outbox.report(fixture.now).spool_bytes,
-        fixture.disk.content().used() as u64
-    );
+    fixture.keep_up();
+    let report = fixture.outbox.report(fixture.now);
+    assert_eq!((report.on_disk, report.disk_failures), (true, 0));
+    assert_eq!(report.spool_bytes, fixture.disk.content().used() as u64);
     let recovered = fixture.kill();
     assert_eq!((recovered.items, recovered.resync), (0, false));
 }
@@ -216,7 +205,7 @@ async fn a_put_wakes_the_waiter_even_if_it_comes_first() {
     waiting.await.unwrap();
 }
 
-/// On a real disk, with the upkeep as it runs in the watcher.
+/// On a real disk, with the task that runs in the watcher.
 #[tokio::test]
 async fn a_real_folder_is_kept_up_and_read_again() {
     let folder = tempfile::tempdir().unwrap();
@@ -229,7 +218,7 @@ async fn a_real_folder_is_kept_up_and_read_again() {
     let (outbox, recovered) = Outbox::open(options(), now);
     assert_eq!(recovered, Recovered::default());
     let cancel = CancellationToken::new();
-    let upkeep = tokio::spawn(outbox.clone().run(cancel.clone()));
+    let running = tokio::spawn(outbox.clone().run(cancel.clone()));
     for number in 0..100 {
         assert_eq!(
             outbox.put(&manager("a"), &fixture::event(number), now),
@@ -247,7 +236,7 @@ async fn a_real_folder_is_kept_up_and_read_again() {
     );
     drop(second);
     cancel.cancel();
-    upkeep.await.unwrap();
+    running.await.unwrap();
     assert!(outbox.report(now).on_disk);
     drop(outbox);
     let (outbox, recovered) = Outbox::open(options(), now);

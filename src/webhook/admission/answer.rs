@@ -1,6 +1,5 @@
-//! The answer to a review. Our own type: kube's writes the patch as a list of numbers (kube #1781).
-//!
-//! Invariant: all its parts are bounded: patch and uid by `policy`, warnings and audit annotation here.
+//! The response to a review; kube's type writes the patch as a list of numbers (kube #1781). All its parts are bounded:
+//! patch and uid by `policy`, warnings and audit annotation here.
 
 use std::fmt::{self, Write as _};
 
@@ -11,30 +10,30 @@ use base64_simd::STANDARD;
 use policy::admission::{Decision, Finding, Patch, Reason};
 use serde::Serialize;
 
-use super::Fault;
+use super::InternalError;
 
 /// Longer warnings may be cut by the API server.
 const WARNING_LENGTH: usize = 120;
 /// The API server drops all warnings beyond 4096 characters in sum.
 const WARNINGS: usize = 16;
-/// An audit annotation is for a glance; the full list is what `preview` prints.
+/// The length of the audit annotation; `preview` prints the full list.
 const AUDIT_LENGTH: usize = 1024;
 
-/// What is said of a Pod. It is always allowed.
+/// The response about a Pod, which is always allowed.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
     patch: Patch,
     warnings: Vec<String>,
     reasons: String,
-    fault: Option<Fault>,
+    error: Option<InternalError>,
 }
 
 impl Answer {
-    pub(super) fn fault(fault: Fault) -> Self {
+    pub(super) fn internal_error(error: InternalError) -> Self {
         Self {
-            warnings: vec![fault.warning().to_owned()],
-            reasons: fault.code().to_owned(),
-            fault: Some(fault),
+            warnings: vec![error.warning().to_owned()],
+            reasons: error.code().to_owned(),
+            error: Some(error),
             ..Self::default()
         }
     }
@@ -44,12 +43,12 @@ impl Answer {
             warnings: warnings(&decision.findings),
             reasons: reasons(&decision.findings),
             patch: decision.patch,
-            fault: None,
+            error: None,
         }
     }
 
-    pub(super) fn own_fault(&self) -> Option<Fault> {
-        self.fault
+    pub(super) fn error(&self) -> Option<InternalError> {
+        self.error
     }
 
     /// The document, written in one pass: a serializer would look for escapes in the patch, which base64 has not.
@@ -124,7 +123,7 @@ impl fmt::Write for Warning {
     }
 }
 
-/// `feature=Code`, once each, for what was asked for; empty if nothing was.
+/// `feature=Code`, once each, for what was requested; empty if nothing was.
 fn reasons(findings: &[Finding<'_>]) -> String {
     let mut text = String::with_capacity(AUDIT_LENGTH / 2);
     let mut last = None;

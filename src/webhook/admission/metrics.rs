@@ -1,14 +1,12 @@
-//! What is counted of admission.
+//! Metrics of admission.
 
 use std::array;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use api::Feature;
-use chassis::metrics::create_series;
 use policy::admission::review::Operation;
 use policy::admission::{Code, Finding};
-use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
@@ -19,48 +17,28 @@ const BUCKETS: [f64; 12] = [
     0.000_025, 0.000_05, 0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05, 0.1, 0.3,
 ];
 
-/// Counters of the admission endpoint. Clones share them.
+/// Metrics of the admission endpoint. Clones share them.
 #[derive(Clone, Debug)]
 pub struct AdmissionMetrics {
-    reviews: Table<ReviewLabels, 4, 2>,
-    findings: Table<FindingLabels, { Feature::ALL.len() }, { Code::COUNT }>,
-    faults: Family<FaultLabels, Counter>,
-    rejected: Counter,
-    namespace_waits: Family<WaitLabels, Counter>,
+    reviews: Table<4, 2>,
+    decisions: Table<{ Feature::ALL.len() }, { Code::COUNT }>,
+    internal_errors: Family<[Label; 1], Counter>,
+    malformed: Counter,
+    namespace_waits: Family<[Label; 1], Counter>,
     duration: Histogram,
 }
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ReviewLabels {
-    operation: &'static str,
-    result: &'static str,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct FindingLabels {
-    feature: &'static str,
-    reason: &'static str,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct FaultLabels {
-    reason: &'static str,
-}
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct WaitLabels {
-    result: &'static str,
-}
+type Label = (&'static str, &'static str);
 
 /// Counters by two labels of few values each, found by their places: a review counts half a dozen, and a look-up by
 /// labels costs more than the counting. Each is in its family from its first use.
 #[derive(Clone, Debug)]
-struct Table<L, const ROWS: usize, const COLUMNS: usize> {
-    family: Family<L, Counter>,
+struct Table<const ROWS: usize, const COLUMNS: usize> {
+    family: Family<[Label; 2], Counter>,
     seen: Arc<[[OnceLock<Counter>; COLUMNS]; ROWS]>,
 }
 
-impl<L: Labels, const ROWS: usize, const COLUMNS: usize> Default for Table<L, ROWS, COLUMNS> {
+impl<const ROWS: usize, const COLUMNS: usize> Default for Table<ROWS, COLUMNS> {
     fn default() -> Self {
         Self {
             family: Family::default(),
@@ -69,27 +47,21 @@ impl<L: Labels, const ROWS: usize, const COLUMNS: usize> Default for Table<L, RO
     }
 }
 
-impl<L: Labels, const ROWS: usize, const COLUMNS: usize> Table<L, ROWS, COLUMNS> {
-    fn counter(&self, row: usize, column: usize, labels: impl FnOnce() -> L) -> &Counter {
+impl<const ROWS: usize, const COLUMNS: usize> Table<ROWS, COLUMNS> {
+    fn counter(&self, row: usize, column: usize, labels: impl FnOnce() -> [Label; 2]) -> &Counter {
         self.seen[row][column].get_or_init(|| self.family.get_or_create(&labels()).clone())
     }
 }
 
-/// What a family needs of its labels.
-trait Labels: Clone + Eq + std::hash::Hash {}
-
-impl Labels for ReviewLabels {}
-impl Labels for FindingLabels {}
-
 impl AdmissionMetrics {
-    /// Counters that the registry shows.
+    /// Registers `admission_*`.
     #[must_use]
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self {
             reviews: Table::default(),
-            findings: Table::default(),
-            faults: Family::default(),
-            rejected: Counter::default(),
+            decisions: Table::default(),
+            internal_errors: Family::default(),
+            malformed: Counter::default(),
             namespace_waits: Family::default(),
             duration: Histogram::new(BUCKETS),
         };
@@ -101,17 +73,17 @@ impl AdmissionMetrics {
         registry.register(
             "admission_decisions",
             "Number of decisions about features that were opted in to, by feature and reason",
-            metrics.findings.family.clone(),
+            metrics.decisions.family.clone(),
         );
         registry.register(
             "admission_internal_errors",
             "Number of Pods admitted unchanged because of an internal error, by reason",
-            metrics.faults.clone(),
+            metrics.internal_errors.clone(),
         );
         registry.register(
             "admission_malformed_requests",
             "Number of requests that were not a valid AdmissionReview",
-            metrics.rejected.clone(),
+            metrics.malformed.clone(),
         );
         registry.register(
             "admission_namespace_waits",
@@ -126,61 +98,61 @@ impl AdmissionMetrics {
         metrics
     }
 
-    /// Creates one series in each family, for the generated reference: see [`chassis::metrics::create_series`].
+    /// Creates one series in each family, for the generated reference.
     pub fn create_series(&self) {
-        create_series(&self.reviews.family);
-        create_series(&self.findings.family);
-        create_series(&self.faults);
-        create_series(&self.namespace_waits);
+        let review = [("operation", ""), ("result", "")];
+        drop(self.reviews.family.get_or_create(&review));
+        let decision = [("feature", ""), ("reason", "")];
+        drop(self.decisions.family.get_or_create(&decision));
+        drop(self.internal_errors.get_or_create(&[("reason", "")]));
+        drop(self.namespace_waits.get_or_create(&[("result", "")]));
     }
 
     pub(super) fn decided(&self, operation: Operation, changed: bool) {
-        let labels = || ReviewLabels {
-            operation: match operation {
+        let labels = || {
+            let operation = match operation {
                 Operation::Create => "create",
                 Operation::Update => "update",
                 Operation::AddEphemeral => "add_ephemeral",
                 Operation::Other => "other",
-            },
-            result: if changed { "changed" } else { "unchanged" },
+            };
+            let result = if changed { "changed" } else { "unchanged" };
+            [("operation", operation), ("result", result)]
         };
         let counter = (self.reviews).counter(operation as usize, usize::from(changed), labels);
         counter.inc();
     }
 
-    /// Findings in their order: those of one kind stand together and are counted at once.
+    /// Those of one kind follow each other and are counted at once.
     pub(super) fn found(&self, findings: &[Finding<'_>]) {
         let kind = |finding: &Finding<'_>| (finding.feature, finding.reason.code());
         for run in findings.chunk_by(|one, next| kind(one) == kind(next)) {
             let Some((feature, code)) = run.first().map(kind) else {
                 continue;
             };
-            // Most Pods of a cluster ask for nothing, and say so five times.
+            // Most Pods of a cluster request nothing, which is five decisions.
             if code == Code::NotRequested {
                 continue;
             }
-            let labels = || FindingLabels {
-                feature: feature.name(),
-                reason: code.name(),
-            };
-            let counter = (self.findings).counter(feature as usize, code as usize, labels);
+            let labels = || [("feature", feature.name()), ("reason", code.name())];
+            let counter = (self.decisions).counter(feature as usize, code as usize, labels);
             counter.inc_by(run.len() as u64);
         }
     }
 
-    pub(super) fn fault(&self, reason: &'static str) {
-        self.faults.get_or_create(&FaultLabels { reason }).inc();
+    pub(super) fn internal_error(&self, reason: &'static str) {
+        let errors = &self.internal_errors;
+        errors.get_or_create(&[("reason", reason)]).inc();
     }
 
-    pub(super) fn rejected(&self) {
-        self.rejected.inc();
+    pub(super) fn malformed(&self) {
+        self.malformed.inc();
     }
 
-    pub(super) fn waited_for_namespace(&self, arrived: bool) {
-        let result = if arrived { "found" } else { "timeout" };
-        self.namespace_waits
-            .get_or_create(&WaitLabels { result })
-            .inc();
+    pub(super) fn waited_for_namespace(&self, is_found: bool) {
+        let result = if is_found { "found" } else { "timeout" };
+        let waits = &self.namespace_waits;
+        waits.get_or_create(&[("result", result)]).inc();
     }
 
     pub(super) fn answered(&self, duration: Duration) {

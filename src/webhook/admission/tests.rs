@@ -18,7 +18,7 @@ const CONFIG: &str = include_str!("../../policy/admission/tests/example/config.j
 const ALL: &str = "rt-cfg.kyma-project.io/all";
 
 struct Fixture {
-    edge: Edge,
+    service: AdmissionService,
     metrics: Metrics,
 }
 
@@ -28,12 +28,12 @@ fn fixture() -> Fixture {
         revision: "0".into(),
     };
     let mut metrics = Metrics::new("rt", build);
-    let edge = Edge {
-        knowledge: Knowledge::default(),
+    let service = AdmissionService {
+        snapshots: SnapshotStore::default(),
         metrics: AdmissionMetrics::register(metrics.registry()),
-        patience: Duration::from_millis(300),
+        namespace_wait_timeout: Duration::from_millis(300),
     };
-    Fixture { edge, metrics }
+    Fixture { service, metrics }
 }
 
 fn configured() -> Fixture {
@@ -44,12 +44,12 @@ fn configured() -> Fixture {
     };
     let configuration = Configuration::new(&Document::parse(CONFIG).unwrap(), &settings).unwrap();
     fixture
-        .edge
-        .knowledge
+        .service
+        .snapshots
         .set_configuration(Arc::new(configuration));
     fixture
-        .edge
-        .knowledge
+        .service
+        .snapshots
         .set_namespace("shop", Some(KnownNamespace::default()));
     fixture
 }
@@ -57,7 +57,7 @@ fn configured() -> Fixture {
 impl Fixture {
     async fn post(&self, body: impl Into<Body>) -> (StatusCode, String) {
         let request = HttpRequest::post(WEBHOOK_PATH).body(body.into()).unwrap();
-        let response = router(self.edge.clone()).oneshot(request).await.unwrap();
+        let response = router(self.service.clone()).oneshot(request).await.unwrap();
         let status = response.status();
         let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
         (status, String::from_utf8(body.to_vec()).unwrap())
@@ -174,7 +174,7 @@ async fn an_own_fault_lets_the_pod_pass_with_a_warning(
 #[tokio::test]
 async fn a_decision_that_panics_lets_the_pod_pass_with_a_warning() {
     let fault = survive(|| -> () { panic!("a defect") }).unwrap_err();
-    let response = Answer::fault(fault).into_response("u-1");
+    let response = Answer::internal_error(fault).into_response("u-1");
     assert_eq!(response.status(), StatusCode::OK);
     let body = to_bytes(response.into_body(), usize::MAX).await.unwrap();
     let answer: Value = serde_json::from_slice(&body).unwrap();
@@ -221,7 +221,7 @@ async fn a_namespace_that_arrives_in_time_counts() {
     let mut review = review();
     review["request"]["namespace"] = json!("new");
     review["request"]["object"]["metadata"] = json!({});
-    let knowledge = fixture.edge.knowledge.clone();
+    let snapshots = fixture.service.snapshots.clone();
     let arrival = tokio::spawn(async move {
         tokio::task::yield_now().await;
         let view = Namespace {
@@ -232,7 +232,7 @@ async fn a_namespace_that_arrives_in_time_counts() {
             view,
             terminating: false,
         };
-        knowledge.set_namespace("new", Some(namespace));
+        snapshots.set_namespace("new", Some(namespace));
     });
     let answer = fixture.ask(&review).await;
     arrival.await.unwrap();
@@ -243,9 +243,12 @@ async fn a_namespace_that_arrives_in_time_counts() {
 async fn only_post_on_the_one_path_is_served() {
     let fixture = configured();
     let get = HttpRequest::get(WEBHOOK_PATH).body(Body::empty()).unwrap();
-    let response = router(fixture.edge.clone()).oneshot(get).await.unwrap();
+    let response = router(fixture.service.clone()).oneshot(get).await.unwrap();
     assert_eq!(response.status(), StatusCode::METHOD_NOT_ALLOWED);
     let other = HttpRequest::post("/validate").body(Body::empty()).unwrap();
-    let response = router(fixture.edge.clone()).oneshot(other).await.unwrap();
+    let response = router(fixture.service.clone())
+        .oneshot(other)
+        .await
+        .unwrap();
     assert_eq!(response.status(), StatusCode::NOT_FOUND);
 }

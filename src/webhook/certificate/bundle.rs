@@ -1,8 +1,7 @@
 //! A set of CA certificates, as a `caBundle` and `ca.crt` hold it.
 //!
-//! Invariant: reading never fails; what is no certificate is not in the bundle. So an empty bundle trusts nobody, and
-//! what is written has one certificate a section and nothing else, which an API server's strict reader accepts.
-//! Deliberately absent: who may be in it (see [`super::issue()`]).
+//! Reading never fails; what is not a certificate is not in the bundle. What is written has one certificate a section and
+//! nothing else, which an API server's strict reader accepts.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -28,15 +27,14 @@ struct Authority {
 
 impl Bundle {
     /// What is a certificate in `pem`, up to the first broken section.
-    #[must_use]
-    pub fn read(pem: &[u8]) -> Self {
+    pub(crate) fn read(pem: &[u8]) -> Self {
         // The reader does not say whether it gets past an error, so the first one ends it.
         let certificates = CertificateDer::pem_slice_iter(pem).map_while(Result::ok);
         Self::of(certificates)
     }
 
     /// A bundle of these certificates, without those that cannot be read and without repetitions.
-    pub(super) fn of(certificates: impl IntoIterator<Item = CertificateDer<'static>>) -> Self {
+    pub(crate) fn of(certificates: impl IntoIterator<Item = CertificateDer<'static>>) -> Self {
         let mut bundle = Self::default();
         for der in certificates {
             if let Some(validity) = Validity::of(&der)
@@ -48,32 +46,27 @@ impl Bundle {
         bundle
     }
 
-    /// Whether it trusts nobody.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
+    /// Whether it verifies no certificate.
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The certificates.
-    pub fn certificates(&self) -> impl Iterator<Item = &CertificateDer<'static>> {
+    pub(crate) fn certificates(&self) -> impl Iterator<Item = &CertificateDer<'static>> {
         self.0.iter().map(|authority| &authority.der)
     }
 
     /// Without those that expired. Go's verifier, and so an API server, looks at a root's dates; rustls does not.
-    #[must_use]
-    pub fn unexpired(&self, now: Timestamp) -> Self {
+    pub(crate) fn unexpired(&self, now: Timestamp) -> Self {
         self.filtered(|authority| authority.validity.not_after > now)
     }
 
     /// Those that an API server would trust now.
-    #[must_use]
-    pub fn valid(&self, now: Timestamp) -> Self {
+    pub(crate) fn valid(&self, now: Timestamp) -> Self {
         self.filtered(|authority| authority.validity.contains(now))
     }
 
     /// When the first of them expires.
-    #[must_use]
-    pub fn first_expiry(&self) -> Option<Timestamp> {
+    pub(crate) fn first_expiry(&self) -> Option<Timestamp> {
         self.0
             .iter()
             .map(|authority| authority.validity.not_after)
@@ -81,7 +74,7 @@ impl Bundle {
     }
 
     /// The `count` of them that were made last, newest first.
-    pub(super) fn newest(&self, count: usize) -> Self {
+    pub(crate) fn newest(&self, count: usize) -> Self {
         let mut authorities = self.0.clone();
         authorities.sort_by_key(|authority| std::cmp::Reverse(authority.validity.not_before));
         authorities.truncate(count);
@@ -89,45 +82,32 @@ impl Bundle {
     }
 
     /// Without those of another bundle.
-    pub(super) fn without(&self, other: &Self) -> Self {
+    pub(crate) fn without(&self, other: &Self) -> Self {
         self.filtered(|authority| !other.0.contains(authority))
     }
 
     /// As trust anchors. Their dates are not looked at any more: see [`Bundle::valid`].
-    #[must_use]
-    pub fn anchors(&self) -> RootCertStore {
+    pub(crate) fn anchors(&self) -> RootCertStore {
         let mut anchors = RootCertStore::empty();
         anchors.add_parsable_certificates(self.certificates().cloned());
         anchors
     }
 
-    /// As PEM.
-    #[must_use]
-    pub fn to_pem(&self) -> String {
+    pub(crate) fn to_pem(&self) -> String {
         self.certificates().map(|der| section(der)).collect()
     }
 
     fn filtered(&self, keep: impl Fn(&Authority) -> bool) -> Self {
-        Self(
-            self.0
-                .iter()
-                .filter(|authority| keep(authority))
-                .cloned()
-                .collect(),
-        )
+        let kept = self.0.iter().filter(|authority| keep(authority));
+        Self(kept.cloned().collect())
     }
 }
 
 fn section(der: &[u8]) -> String {
-    let text = STANDARD.encode(der);
     let mut pem = String::from("-----BEGIN CERTIFICATE-----\n");
-    let mut rest = text.as_str();
-    while !rest.is_empty() {
-        // Base64 is ASCII, so every index is a character boundary.
-        let (line, after) = rest.split_at(rest.len().min(LINE));
-        pem.push_str(line);
+    for line in STANDARD.encode(der).as_bytes().chunks(LINE) {
+        pem.extend(line.iter().copied().map(char::from));
         pem.push('\n');
-        rest = after;
     }
     pem.push_str("-----END CERTIFICATE-----\n");
     pem

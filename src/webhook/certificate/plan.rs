@@ -1,107 +1,223 @@
-//! Whether the stored certificate stays.
-//!
-//! Invariant: a function of the Secret, the time and the names; every verdict against the Secret has a reason.
-//! Deliberately absent: the `caBundle` (see [`super::keep`]) and what a replica serves (see [`super::gate`]).
+//! What the leader writes next. No IO and no clock.
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
 
-use super::{Bundle, CertificateSettings, Pair, PairError, StoredSecret, TLS_TYPE};
+use super::issue::CARRIED;
+use super::{
+    Bundle, CertificateSettings, LiveEntry, Material, Observed, Pair, PairError, StoredCertificate,
+    TLS_TYPE,
+};
 
-/// What to do about the Secret.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Plan {
-    /// It serves until then.
-    Keep {
-        /// When two thirds of its life are over.
-        renew_at: Timestamp,
+/// How long the CAs before a change of certificate files stay in the `caBundle`. A kubelet takes minutes to update the
+/// files; a day also outlasts a node with problems.
+const OVERLAP: Duration = Duration::from_hours(24);
+
+/// A write.
+#[derive(Clone)]
+pub(super) enum Write {
+    /// A new certificate into the Secret.
+    Issue {
+        reason: &'static str,
+        /// The Secret that is overwritten.
+        replaces: Option<Arc<StoredCertificate>>,
+        /// CAs of leaves that replicas may still serve.
+        carried: Bundle,
     },
-    /// A new pair is needed.
-    Reissue(Reason),
+    /// A `caBundle` into the webhook entry.
+    Publish {
+        bundle: String,
+        /// The entry that is overwritten.
+        entry: Arc<LiveEntry>,
+    },
 }
 
-/// Why a new pair is needed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reason {
-    /// There is no Secret.
-    Missing,
-    /// Not of type `kubernetes.io/tls`; the type cannot be changed.
-    WrongType,
-    /// No certificate or no key in it.
-    Unreadable,
-    /// The key belongs to another certificate.
-    KeyMismatch,
-    /// Its time is over.
-    Expired,
-    /// Its time has not come: a clock was wrong when it was made, or is now.
-    NotYetValid,
-    /// Two thirds of its life are over.
-    NearExpiry,
-    /// It lacks a name of ours.
-    OtherNames,
-    /// Its own `ca.crt` does not verify it, so no `caBundle` made from that would.
-    Untrusted,
+/// The next write, if any, and when to plan again without a change.
+pub(super) struct Plan {
+    pub(super) write: Option<Write>,
+    pub(super) again: Timestamp,
 }
 
-impl Reason {
-    /// As a label of metrics and a word in logs.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Missing => "missing",
-            Self::WrongType => "wrong_type",
-            Self::Unreadable => "unreadable",
-            Self::KeyMismatch => "key_mismatch",
-            Self::Expired => "expired",
-            Self::NotYetValid => "not_yet_valid",
-            Self::NearExpiry => "near_expiry",
-            Self::OtherNames => "other_names",
-            Self::Untrusted => "untrusted",
+impl Plan {
+    /// Nothing before a change.
+    const WAIT: Self = Self {
+        write: None,
+        again: Timestamp::MAX,
+    };
+}
+
+/// Plans with the Secret. Nothing is written before both objects are known: which CAs must be carried over is read from
+/// them. The `caBundle` is made from what is stored, never from what this process has just made, so two leaders in a
+/// row publish the same.
+pub(super) fn plan(
+    secret: &Observed<StoredCertificate>,
+    entry: &Observed<LiveEntry>,
+    settings: &CertificateSettings,
+    now: Timestamp,
+) -> Plan {
+    let stored = match (secret, entry) {
+        (Observed::Unknown, _) | (_, Observed::Unknown) => return Plan::WAIT,
+        (Observed::Absent, _) => None,
+        (Observed::Present(stored), _) => Some(stored),
+    };
+    let authorities = stored.map_or_else(Bundle::default, |stored| {
+        Bundle::read(&stored.material.authorities).unexpired(now)
+    });
+    match renew_at(stored.map(AsRef::as_ref), now, settings) {
+        Ok(renew_at) => Plan {
+            // A CA that expires makes the bundle shorter.
+            again: authorities
+                .first_expiry()
+                .map_or(renew_at, |it| it.min(renew_at)),
+            write: match entry {
+                Observed::Present(live) => publish(&authorities, live),
+                Observed::Unknown | Observed::Absent => None,
+            },
+        },
+        Err(reason) => Plan {
+            again: now,
+            write: Some(Write::Issue {
+                reason,
+                replaces: stored.cloned(),
+                // Without CAs in the Secret (deleted or invalid) those that the API server trusts now: replicas still
+                // serve what the lost Secret held, and a webhook that is replaced serves its own certificate.
+                carried: match entry {
+                    Observed::Present(live) if authorities.is_empty() => {
+                        Bundle::read(&live.ca_bundle).unexpired(now)
+                    }
+                    _ => authorities,
+                },
+            }),
+        },
+    }
+}
+
+/// When the stored certificate is to be renewed.
+///
+/// # Errors
+/// Why it must be issued now, as the label `reason` of `certificates_issued_total`.
+pub(super) fn renew_at(
+    stored: Option<&StoredCertificate>,
+    now: Timestamp,
+    settings: &CertificateSettings,
+) -> Result<Timestamp, &'static str> {
+    let stored = stored.ok_or("missing")?;
+    if stored.type_.as_deref() != Some(TLS_TYPE) {
+        return Err("wrong_type");
+    }
+    let pair = Pair::read(&stored.material).map_err(|error| match error {
+        PairError::Mismatch => "key_mismatch",
+        PairError::Unusable(_) | PairError::Leaf => "unreadable",
+    })?;
+    let validity = pair.validity();
+    let renew_at = validity.renew_at();
+    let authorities = Bundle::read(&stored.material.authorities);
+    if now < validity.not_before {
+        Err("not_yet_valid")
+    } else if validity.not_after < now {
+        Err("expired")
+    } else if !pair.covers(&settings.dns_names) {
+        Err("other_names")
+    } else if !pair.verified_by(&authorities, settings.server_name(), now) {
+        Err("untrusted")
+    } else if renew_at <= now {
+        Err("near_expiry")
+    } else {
+        Ok(renew_at)
+    }
+}
+
+/// Plans with certificate files: nothing is issued, and the CAs before the last change of the files stay in the
+/// `caBundle` for a day.
+///
+/// Every replica mounts the files, and kubelets update them minutes apart: another replica may still serve a leaf of the
+/// CA before. The files do not say which that is, so the CAs of the live `caBundle` at the change are carried. A new
+/// leader takes its start for a change, so a change just before an election is not missed.
+#[derive(Debug, Default)]
+pub(super) struct FilesPlanner {
+    files: Option<Bundle>,
+    carried: Bundle,
+    until: Timestamp,
+}
+
+impl FilesPlanner {
+    /// Without CAs that verify the leaf, the `caBundle` is left to another writer.
+    pub(super) fn plan(
+        &mut self,
+        files: &Observed<StoredCertificate>,
+        entry: &Observed<LiveEntry>,
+        settings: &CertificateSettings,
+        now: Timestamp,
+    ) -> Plan {
+        let (Observed::Present(stored), Observed::Present(live)) = (files, entry) else {
+            return Plan::WAIT;
+        };
+        let Some(authorities) = verifying(&stored.material, settings, now) else {
+            return Plan::WAIT;
+        };
+        let bundle = self.with_earlier(&authorities, live, now);
+        Plan {
+            write: publish(&bundle, live),
+            again: self.ends(),
+        }
+    }
+
+    /// The CAs of the files, then at most [`CARRIED`] unexpired ones of the live `caBundle` as it was when the files
+    /// changed last.
+    pub(super) fn with_earlier(
+        &mut self,
+        files: &Bundle,
+        live: &LiveEntry,
+        now: Timestamp,
+    ) -> Bundle {
+        if self.files.as_ref() != Some(files) {
+            let trusted = Bundle::read(&live.ca_bundle).unexpired(now);
+            self.carried = trusted.without(files).newest(CARRIED);
+            self.until = now.checked_add(OVERLAP).unwrap_or(Timestamp::MAX);
+            self.files = Some(files.clone());
+        }
+        if self.until <= now {
+            self.carried = Bundle::default();
+        }
+        let carried = self.carried.unexpired(now);
+        Bundle::of(files.certificates().chain(carried.certificates()).cloned())
+    }
+
+    /// When the earlier CAs are to be removed.
+    pub(super) fn ends(&self) -> Timestamp {
+        if self.carried.is_empty() {
+            Timestamp::MAX
+        } else {
+            self.until
         }
     }
 }
 
-/// Decides about the Secret. Who made it does not matter: one that serves is kept.
-#[must_use]
-pub fn plan(secret: Option<&StoredSecret>, now: Timestamp, settings: &CertificateSettings) -> Plan {
-    match examine(secret, now, settings) {
-        Ok(renew_at) => Plan::Keep { renew_at },
-        Err(reason) => Plan::Reissue(reason),
-    }
-}
-
-fn examine(
-    secret: Option<&StoredSecret>,
-    now: Timestamp,
+/// The unexpired CAs of the material; `None` if they do not verify its leaf.
+fn verifying(
+    material: &Material,
     settings: &CertificateSettings,
-) -> Result<Timestamp, Reason> {
-    let secret = secret.ok_or(Reason::Missing)?;
-    if secret.kind.as_deref() != Some(TLS_TYPE) {
-        return Err(Reason::WrongType);
-    }
-    let pair = Pair::read(&secret.material).map_err(|error| match error {
-        PairError::Mismatch => Reason::KeyMismatch,
-        PairError::Unusable(_) | PairError::Leaf => Reason::Unreadable,
-    })?;
-    let validity = pair.validity();
-    if now < validity.not_before {
-        return Err(Reason::NotYetValid);
-    }
-    if validity.not_after < now {
-        return Err(Reason::Expired);
-    }
-    if !pair.covers(&settings.dns_names) {
-        return Err(Reason::OtherNames);
-    }
-    let authorities = Bundle::read(&secret.material.authorities);
-    if !pair.verified_by(&authorities, settings.server_name(), now) {
-        return Err(Reason::Untrusted);
-    }
-    let renew_at = validity.renew_at();
-    if renew_at <= now {
-        return Err(Reason::NearExpiry);
-    }
-    Ok(renew_at)
+    now: Timestamp,
+) -> Option<Bundle> {
+    let authorities = Bundle::read(&material.authorities).unexpired(now);
+    let pair = Pair::read(material).ok()?;
+    pair.verified_by(&authorities, settings.server_name(), now)
+        .then_some(authorities)
 }
 
+fn publish(bundle: &Bundle, live: &Arc<LiveEntry>) -> Option<Write> {
+    let bundle = bundle.to_pem();
+    (bundle.as_bytes() != live.ca_bundle).then(|| Write::Publish {
+        bundle,
+        entry: Arc::clone(live),
+    })
+}
+
+#[cfg(test)]
+mod decide_tests;
+#[cfg(test)]
+mod overlap_tests;
 #[cfg(test)]
 mod tests;

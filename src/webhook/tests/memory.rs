@@ -15,8 +15,8 @@ use futures::future::join_all;
 use policy::admission::{Configuration, Settings};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
-use webhook::admission::{AdmissionMetrics, Edge, router};
-use webhook::knowledge::{Knowledge, KnownNamespace};
+use webhook::admission::{AdmissionMetrics, AdmissionService, router};
+use webhook::snapshot::{KnownNamespace, SnapshotStore};
 
 /// The size of a hostile review, in bytes. The server takes 7 MiB.
 const BODY: usize = 6 * 1024 * 1024;
@@ -42,18 +42,18 @@ fn webhook() -> Router {
     };
     let document = Document::parse(&document.to_string()).unwrap();
     let configuration = Configuration::new(&document, &settings).unwrap();
-    let knowledge = Knowledge::default();
-    knowledge.set_configuration(Arc::new(configuration));
-    knowledge.set_namespace("shop", Some(KnownNamespace::default()));
+    let snapshots = SnapshotStore::default();
+    snapshots.set_configuration(Arc::new(configuration));
+    snapshots.set_namespace("shop", Some(KnownNamespace::default()));
     let build = BuildInfo {
         version: "0".into(),
         revision: "0".into(),
     };
     let mut metrics = Metrics::new("rt", build);
-    router(Edge {
-        knowledge,
+    router(AdmissionService {
+        snapshots,
         metrics: AdmissionMetrics::register(metrics.registry()),
-        patience: Duration::from_millis(300),
+        namespace_wait_timeout: Duration::from_millis(300),
     })
     // As in the server, which bounds bodies itself.
     .layer(DefaultBodyLimit::disable())

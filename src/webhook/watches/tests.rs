@@ -13,10 +13,10 @@ use rstest::rstest;
 use serde_json::json;
 use testkit::apiserver::{ApiServer, Kind};
 
-use super::configuration::Keeper;
-use super::trust_bundle::{Served, known, served};
-use super::version::Teller;
+use super::configuration::ConfigurationLoader;
+use super::objects::{served, set_pull_secret, trust_bundle_name};
 use super::*;
+use crate::snapshot::ObservedObject;
 
 fn watches() -> Watches {
     let reporter = Reporter {
@@ -26,15 +26,13 @@ fn watches() -> Watches {
     Watches {
         reporter,
         client: ApiServer::new().client(),
-        settings: WatchSettings {
-            namespace: "kyma-system".into(),
-            config_map: "rt-bootstrapper-config".into(),
-            settings: Settings {
-                landscape: None,
-                pull_secret: "registry-credentials".into(),
-            },
+        namespace: "kyma-system".into(),
+        config_map: "rt-bootstrapper-config".into(),
+        settings: Settings {
+            landscape: None,
+            pull_secret: "registry-credentials".into(),
         },
-        knowledge: Knowledge::default(),
+        snapshots: SnapshotStore::default(),
         readiness: Readiness::default(),
         metrics: WatchMetrics::default(),
     }
@@ -55,20 +53,20 @@ fn config_map(key: &str, text: &str) -> ConfigMap {
 #[tokio::test]
 async fn a_valid_document_comes_into_force_and_a_broken_one_does_not() {
     let watches = watches();
-    let mut keeper = Keeper::new(&watches);
+    let mut loader = ConfigurationLoader::new(&watches);
     assert!(!watches.readiness.is_ready());
 
-    keeper
-        .take(Some(&config_map(
+    loader
+        .load(Some(&config_map(
             CONFIG_KEY,
             r#"{"overrides":{"a.io":"b.io"}}"#,
         )))
         .await;
-    let good = watches.knowledge.configuration().unwrap();
+    let good = watches.snapshots.configuration().unwrap();
     assert!(watches.readiness.is_ready());
 
-    keeper.take(Some(&config_map(CONFIG_KEY, "{"))).await;
-    assert_eq!(watches.knowledge.configuration().unwrap(), good);
+    loader.load(Some(&config_map(CONFIG_KEY, "{"))).await;
+    assert_eq!(watches.snapshots.configuration().unwrap(), good);
     assert!(
         watches.readiness.is_ready(),
         "it goes on with the last good one"
@@ -80,22 +78,16 @@ async fn a_valid_document_comes_into_force_and_a_broken_one_does_not() {
             .1
             .contains("the last valid one is active")
     );
-    assert_eq!(
-        watches.metrics.configuration_last_reload_successful.get(),
-        0
-    );
+    assert_eq!(watches.metrics.last_reload_successful.get(), 0);
 
-    keeper.take(None).await;
-    assert_eq!(watches.knowledge.configuration().unwrap(), good);
+    loader.load(None).await;
+    assert_eq!(watches.snapshots.configuration().unwrap(), good);
 
-    keeper
-        .take(Some(&config_map(CONFIG_KEY, r#"{"overrides":{}}"#)))
+    loader
+        .load(Some(&config_map(CONFIG_KEY, r#"{"overrides":{}}"#)))
         .await;
-    assert_ne!(watches.knowledge.configuration().unwrap(), good);
-    assert_eq!(
-        watches.metrics.configuration_last_reload_successful.get(),
-        1
-    );
+    assert_ne!(watches.snapshots.configuration().unwrap(), good);
+    assert_eq!(watches.metrics.last_reload_successful.get(), 1);
 }
 
 /// A document may have as many unknown keys as fit into a ConfigMap.
@@ -107,7 +99,7 @@ async fn notices_of_a_document_are_bounded_in_number_and_length() {
     let document = format!(r#"{{"overrides":{{}},{}}}"#, keys.join(","));
     let watches = watches();
     let map = config_map(CONFIG_KEY, &document);
-    Keeper::new(&watches).take(Some(&map)).await;
+    ConfigurationLoader::new(&watches).load(Some(&map)).await;
     let (_, report) = watches.readiness.report();
     let line = report
         .lines()
@@ -134,31 +126,31 @@ async fn without_a_valid_document_it_is_not_ready_and_says_why(
     #[case] why: &str,
 ) {
     let watches = watches();
-    Keeper::new(&watches).take(map.as_ref()).await;
+    ConfigurationLoader::new(&watches).load(map.as_ref()).await;
     let (ready, report) = watches.readiness.report();
     assert!(!ready);
     assert!(report.contains(why), "{report}");
-    assert_eq!(watches.knowledge.configuration(), None);
+    assert_eq!(watches.snapshots.configuration(), None);
 }
 
 #[tokio::test]
 async fn a_new_name_is_noticed_and_any_other_change_is_not() {
     let watches = watches();
     let name = |watches: &Watches| {
-        let configuration = watches.knowledge.configuration();
+        let configuration = watches.snapshots.configuration();
         configuration.map(|it| it.pull_secret().name.clone())
     };
     let mut differs = Box::pin(watches.differs(&None, name));
     assert!(futures::poll!(&mut differs).is_pending());
     watches
-        .knowledge
+        .snapshots
         .set_trust_bundle(policy::admission::TrustBundlePresence::Present);
     assert!(
         futures::poll!(&mut differs).is_pending(),
-        "another part of the knowledge"
+        "another part of the snapshots"
     );
     let map = config_map(CONFIG_KEY, r#"{"overrides":{}}"#);
-    Keeper::new(&watches).take(Some(&map)).await;
+    ConfigurationLoader::new(&watches).load(Some(&map)).await;
     assert!(futures::poll!(&mut differs).is_ready());
 }
 
@@ -175,14 +167,14 @@ const fn bundles(api_version: &'static str) -> Kind {
 }
 
 #[rstest]
-#[case::newest(&[&BUNDLES, &BETA_BUNDLES], Served::V1)]
-#[case::beta(&[&REQUESTS, &BETA_BUNDLES], Served::V1Beta1)]
-#[case::group_without_it(&[&REQUESTS], Served::No)]
-#[case::no_group(&[], Served::No)]
+#[case::newest(&[&BUNDLES, &BETA_BUNDLES], Some("v1"))]
+#[case::beta(&[&REQUESTS, &BETA_BUNDLES], Some("v1beta1"))]
+#[case::group_without_it(&[&REQUESTS], None)]
+#[case::no_group(&[], None)]
 #[tokio::test]
 async fn the_served_version_is_discovered(
     #[case] kinds: &[&'static Kind],
-    #[case] expected: Served,
+    #[case] expected: Option<&str>,
 ) {
     let server = ApiServer::new();
     server.behave(|it| it.kinds = kinds.into());
@@ -236,111 +228,107 @@ fn versioned(version: &str) -> (ConfigMap, Secret, PartialObjectMeta<ClusterTrus
 }
 
 fn content(watches: &Watches) -> String {
-    let secret = watches.knowledge.in_force().pull_secret.content.clone();
+    let secret = watches.snapshots.active().pull_secret.content.clone();
     String::from_utf8(secret.unwrap().docker_config.clone()).unwrap()
 }
 
 #[tokio::test]
 async fn a_version_comes_into_force_with_its_last_part_and_the_waiting_is_told() {
     let watches = watches();
-    let knowledge = &watches.knowledge;
-    let mut keeper = Keeper::new(&watches);
-    let mut teller = Teller::new(&watches);
+    let snapshots = &watches.snapshots;
+    let mut loader = ConfigurationLoader::new(&watches);
+    let mut report = Box::pin(report_mismatch(&watches));
     let (map, secret, bundle) = versioned("1");
-    keeper.take(Some(&map)).await;
-    pull_secret::take(knowledge, PULL_SECRET, Some(&secret));
-    knowledge.set_trust_bundle(known(BUNDLE, Some(&bundle)));
-    teller.look();
-    let one = knowledge.configuration().unwrap();
-    keeper.take(Some(&map)).await;
-    let again = knowledge.configuration().unwrap();
+    loader.load(Some(&map)).await;
+    set_pull_secret(snapshots, PULL_SECRET, Some(secret.clone()));
+    snapshots.set_trust_bundle(ObservedObject::of(&bundle.metadata));
+    assert!(futures::poll!(&mut report).is_pending());
+    let one = snapshots.configuration().unwrap();
+    loader.load(Some(&map)).await;
+    let again = snapshots.configuration().unwrap();
     assert!(std::sync::Arc::ptr_eq(&one, &again), "an equal one");
     let told = |watches: &Watches| watches.readiness.report().1;
     assert!(told(&watches).contains("configuration-version: ready\n"));
 
     let (map, secret, bundle) = versioned("2");
-    pull_secret::take(knowledge, PULL_SECRET, Some(&secret));
-    keeper.take(Some(&map)).await;
-    teller.look();
-    assert_eq!(knowledge.configuration().unwrap(), one);
+    set_pull_secret(snapshots, PULL_SECRET, Some(secret.clone()));
+    loader.load(Some(&map)).await;
+    assert!(futures::poll!(&mut report).is_pending());
+    assert_eq!(snapshots.configuration().unwrap(), one);
     assert!(content(&watches).contains("v1.io"));
-    assert_eq!(watches.metrics.configuration_revision_mismatch.get(), 1);
-    assert_eq!(
-        watches.metrics.configuration_last_reload_successful.get(),
-        1
-    );
+    assert_eq!(watches.metrics.revision_mismatch.get(), 1);
+    assert_eq!(watches.metrics.last_reload_successful.get(), 1);
     assert!(watches.readiness.is_ready());
-    let report = told(&watches);
+    let text = told(&watches);
     assert!(
-        report
-            .contains("ready: the trust bundle belongs to another revision; the previous revision"),
-        "{report}"
+        text.contains("ready: the trust bundle belongs to another revision; the previous revision"),
+        "{text}"
     );
 
-    knowledge.set_trust_bundle(known(BUNDLE, Some(&bundle)));
-    teller.look();
-    assert_ne!(knowledge.configuration().unwrap(), one);
+    snapshots.set_trust_bundle(ObservedObject::of(&bundle.metadata));
+    assert!(futures::poll!(&mut report).is_pending());
+    assert_ne!(snapshots.configuration().unwrap(), one);
     assert!(content(&watches).contains("v2.io"));
-    assert_eq!(watches.metrics.configuration_revision_mismatch.get(), 0);
+    assert_eq!(watches.metrics.revision_mismatch.get(), 0);
     assert!(told(&watches).contains("configuration-version: ready\n"));
 }
 
 #[tokio::test]
 async fn a_document_that_cannot_be_used_brings_no_requirements_and_a_deleted_one_takes_them_away() {
     let watches = watches();
-    let knowledge = &watches.knowledge;
-    let mut keeper = Keeper::new(&watches);
+    let snapshots = &watches.snapshots;
+    let mut loader = ConfigurationLoader::new(&watches);
     let (map, secret, _) = versioned("1");
-    keeper.take(Some(&map)).await;
-    knowledge.set_trust_bundle(TrustBundlePresence::Present);
-    pull_secret::take(knowledge, PULL_SECRET, Some(&secret));
-    let one = knowledge.configuration().unwrap();
+    loader.load(Some(&map)).await;
+    snapshots.set_trust_bundle(TrustBundlePresence::Present);
+    set_pull_secret(snapshots, PULL_SECRET, Some(secret.clone()));
+    let one = snapshots.configuration().unwrap();
 
     let (mut broken, secret, _) = versioned("2");
     broken.data = Some(BTreeMap::from([(CONFIG_KEY.to_owned(), "{".to_owned())]));
-    keeper.take(Some(&broken)).await;
-    pull_secret::take(knowledge, PULL_SECRET, Some(&secret));
+    loader.load(Some(&broken)).await;
+    set_pull_secret(snapshots, PULL_SECRET, Some(secret.clone()));
     assert!(content(&watches).contains("v1.io"));
 
-    keeper.take(None).await;
-    assert_eq!(knowledge.configuration().unwrap(), one);
+    loader.load(None).await;
+    assert_eq!(snapshots.configuration().unwrap(), one);
     assert!(content(&watches).contains("v2.io"));
-    assert_eq!(knowledge.waiting(), None);
+    assert_eq!(snapshots.mismatch(), None);
 }
 
 #[tokio::test]
 async fn an_unusable_or_missing_secret_counts_by_what_it_carries() {
     let watches = watches();
-    let knowledge = &watches.knowledge;
+    let snapshots = &watches.snapshots;
     let (map, secret, _) = versioned("1");
-    Keeper::new(&watches).take(Some(&map)).await;
-    knowledge.set_trust_bundle(TrustBundlePresence::Present);
-    pull_secret::take(knowledge, PULL_SECRET, Some(&secret));
+    ConfigurationLoader::new(&watches).load(Some(&map)).await;
+    snapshots.set_trust_bundle(TrustBundlePresence::Present);
+    set_pull_secret(snapshots, PULL_SECRET, Some(secret.clone()));
 
-    pull_secret::take(knowledge, PULL_SECRET, None);
+    set_pull_secret(snapshots, PULL_SECRET, None);
     assert!(content(&watches).contains("v1.io"));
     let mut unusable = secret.clone();
     unusable.data = None;
-    pull_secret::take(knowledge, PULL_SECRET, Some(&unusable));
-    assert!(knowledge.in_force().pull_secret.content.is_none());
-    pull_secret::take(knowledge, PULL_SECRET, Some(&secret));
+    set_pull_secret(snapshots, PULL_SECRET, Some(unusable.clone()));
+    assert!(snapshots.active().pull_secret.content.is_none());
+    set_pull_secret(snapshots, PULL_SECRET, Some(secret.clone()));
     assert!(content(&watches).contains("v1.io"));
 }
 
 #[tokio::test]
 async fn a_secret_that_no_kubelet_can_parse_is_invalid_until_it_is_repaired() {
     let watches = watches();
-    let knowledge = &watches.knowledge;
+    let snapshots = &watches.snapshots;
     let (map, secret, _) = versioned("1");
-    Keeper::new(&watches).take(Some(&map)).await;
-    knowledge.set_trust_bundle(TrustBundlePresence::Present);
+    ConfigurationLoader::new(&watches).load(Some(&map)).await;
+    snapshots.set_trust_bundle(TrustBundlePresence::Present);
 
     let mut invalid = secret.clone();
     let value = ByteString(br#"{"auths":{"v1.io":{"auth":"%"}}}"#.to_vec());
     invalid.data = Some(BTreeMap::from([(DOCKER_CONFIG_KEY.to_owned(), value)]));
-    pull_secret::take(knowledge, PULL_SECRET, Some(&invalid));
-    assert_eq!(knowledge.in_force().pull_secret.known, PullSecret::Invalid);
-    pull_secret::take(knowledge, PULL_SECRET, Some(&secret));
+    set_pull_secret(snapshots, PULL_SECRET, Some(invalid.clone()));
+    assert_eq!(snapshots.active().pull_secret.known, PullSecret::Invalid);
+    set_pull_secret(snapshots, PULL_SECRET, Some(secret.clone()));
     assert!(content(&watches).contains("v1.io"));
 }
 
@@ -348,28 +336,22 @@ async fn a_secret_that_no_kubelet_can_parse_is_invalid_until_it_is_repaired() {
 async fn the_watches_follow_the_names_of_the_newest_document() {
     let watches = watches();
     let (map, secret, bundle) = versioned("1");
-    let mut keeper = Keeper::new(&watches);
-    keeper.take(Some(&map)).await;
-    pull_secret::take(&watches.knowledge, PULL_SECRET, Some(&secret));
+    let mut loader = ConfigurationLoader::new(&watches);
+    loader.load(Some(&map)).await;
+    set_pull_secret(&watches.snapshots, PULL_SECRET, Some(secret.clone()));
     watches
-        .knowledge
-        .set_trust_bundle(known(BUNDLE, Some(&bundle)));
+        .snapshots
+        .set_trust_bundle(ObservedObject::of(&bundle.metadata));
     let (map, _, _) = versioned("2");
     let mut renamed = map.clone();
     let text = renamed.data.as_ref().unwrap()[CONFIG_KEY].replace(BUNDLE, "other");
     renamed.data = Some(BTreeMap::from([(CONFIG_KEY.to_owned(), text)]));
-    keeper.take(Some(&renamed)).await;
+    loader.load(Some(&renamed)).await;
+    assert_eq!(trust_bundle_name(&watches).as_deref(), Some("other"));
+    let in_force = watches.snapshots.configuration().unwrap();
+    assert_eq!(crate::snapshot::bundle_name(&in_force), Some(BUNDLE));
     assert_eq!(
-        trust_bundle::current_name(&watches).as_deref(),
-        Some("other")
-    );
-    let in_force = watches.knowledge.configuration().unwrap();
-    assert_eq!(
-        crate::knowledge::version::bundle_name(&in_force),
-        Some(BUNDLE)
-    );
-    assert_eq!(
-        watches.knowledge.in_force().trust_bundle,
+        watches.snapshots.active().trust_bundle,
         TrustBundlePresence::Present
     );
 }
@@ -377,26 +359,26 @@ async fn the_watches_follow_the_names_of_the_newest_document() {
 #[tokio::test]
 async fn the_waiting_is_told_as_it_comes_and_goes() {
     let watches = watches();
-    let knowledge = &watches.knowledge;
-    let mut tell = Box::pin(version::tell(&watches));
+    let snapshots = &watches.snapshots;
+    let mut tell = Box::pin(report_mismatch(&watches));
     let (map, secret, bundle) = versioned("1");
-    Keeper::new(&watches).take(Some(&map)).await;
-    knowledge.set_trust_bundle(known(BUNDLE, Some(&bundle)));
+    ConfigurationLoader::new(&watches).load(Some(&map)).await;
+    snapshots.set_trust_bundle(ObservedObject::of(&bundle.metadata));
     assert!(futures::poll!(&mut tell).is_pending());
     assert_eq!(
-        watches.metrics.configuration_revision_mismatch.get(),
+        watches.metrics.revision_mismatch.get(),
         0,
         "a start that is under way"
     );
 
-    pull_secret::take(knowledge, PULL_SECRET, None);
+    set_pull_secret(snapshots, PULL_SECRET, None);
     assert!(futures::poll!(&mut tell).is_pending());
-    assert_eq!(watches.metrics.configuration_revision_mismatch.get(), 1);
+    assert_eq!(watches.metrics.revision_mismatch.get(), 1);
     let (_, report) = watches.readiness.report();
     let expected = "ready: the pull Secret is missing; no revision was active";
     assert!(report.contains(expected), "{report}");
 
-    pull_secret::take(knowledge, PULL_SECRET, Some(&secret));
+    set_pull_secret(snapshots, PULL_SECRET, Some(secret.clone()));
     assert!(futures::poll!(&mut tell).is_pending());
-    assert_eq!(watches.metrics.configuration_revision_mismatch.get(), 0);
+    assert_eq!(watches.metrics.revision_mismatch.get(), 0);
 }

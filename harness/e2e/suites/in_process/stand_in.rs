@@ -9,8 +9,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use ::webhook::admission::{AdmissionMetrics, Edge, NAMESPACE_PATIENCE, router};
-use ::webhook::knowledge::{Knowledge, KnownNamespace, PullSecretSource};
+use ::webhook::admission::{AdmissionMetrics, AdmissionService, NAMESPACE_WAIT_TIMEOUT, router};
+use ::webhook::snapshot::{KnownNamespace, PullSecretSource, SnapshotStore};
 use anyhow::{Result, ensure};
 use api::config::Document;
 use axum::Router;
@@ -32,7 +32,7 @@ use tower::ServiceExt as _;
 #[derive(Clone)]
 pub(crate) struct StandIn {
     server: ApiServer,
-    knowledge: Knowledge,
+    snapshots: SnapshotStore,
     webhook: Router,
     metrics: Arc<Metrics>,
 }
@@ -45,16 +45,16 @@ impl StandIn {
             revision: "0".into(),
         };
         let mut metrics = Metrics::new("rt_bootstrapper", build);
-        let knowledge = Knowledge::default();
-        let edge = Edge {
-            knowledge: knowledge.clone(),
+        let snapshots = SnapshotStore::default();
+        let service = AdmissionService {
+            snapshots: snapshots.clone(),
             metrics: AdmissionMetrics::register(metrics.registry()),
-            patience: NAMESPACE_PATIENCE,
+            namespace_wait_timeout: NAMESPACE_WAIT_TIMEOUT,
         };
         let stand_in = Self {
             server: ApiServer::new(),
-            knowledge,
-            webhook: router(edge),
+            snapshots,
+            webhook: router(service),
             metrics: Arc::new(metrics),
         };
         let auths = json!({ "auths": { "registry.landscape.test:5000": {} } });
@@ -172,20 +172,20 @@ impl StandIn {
             if place.resource == "namespaces" {
                 let found = self.server.get("namespaces", "", &place.name);
                 let known = found.as_ref().map(namespace);
-                self.knowledge.set_namespace(&place.name, known);
+                self.snapshots.set_namespace(&place.name, known);
             }
         }
         let (map, key) = (api::names::CONFIG_MAP, api::names::CONFIG_KEY);
         let map = self.server.get("configmaps", NAMESPACE, map);
         let document = map.as_ref().and_then(|it| it["data"][key].as_str());
         if let Some(configuration) = document.and_then(configuration) {
-            self.knowledge.set_configuration(Arc::new(configuration));
+            self.snapshots.set_configuration(Arc::new(configuration));
         }
         let name = api::names::PULL_SECRET;
         let secret = self.server.get("secrets", NAMESPACE, name);
-        self.knowledge.set_pull_secret(pull_secret(secret));
+        self.snapshots.set_pull_secret(pull_secret(secret));
         let bundle = self.server.get("clustertrustbundles", "", TRUST_BUNDLE);
-        self.knowledge.set_trust_bundle(match bundle {
+        self.snapshots.set_trust_bundle(match bundle {
             Some(_) => TrustBundlePresence::Present,
             None => TrustBundlePresence::Absent,
         });

@@ -6,12 +6,12 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use api::event::{EventError, PathSegment};
 use chassis::listen::everywhere;
 use policy::change::Watcher;
 use watcher::certificates::CertificateOptions;
 use watcher::delivery::{KcpAddress, KcpAddressError};
 use watcher::outbox::{FsyncPolicy, Options};
+use watcher_types::{EventError, PathSegment};
 
 use crate::cli::watcher::{Fsync, KcpArgs, SpoolArgs, WatcherArgs};
 use crate::watchers::{self, WatchersError};
@@ -159,7 +159,7 @@ fn spool(arguments: &SpoolArgs) -> Options {
             Fsync::Always => FsyncPolicy::Always,
             Fsync::After(time) => FsyncPolicy::EachBatch(time),
         },
-        confirm_after: arguments.follow_up_delay,
+        follow_up_delay: arguments.follow_up_delay,
         ..Options::new(arguments.spool_dir.clone())
     }
 }

@@ -6,7 +6,7 @@ use chassis::metrics::Metrics;
 use serve::Statistics;
 use webhook::admission::AdmissionMetrics;
 use webhook::certificate::CertificateMetrics;
-use webhook::repairs::pull_secret::MirrorMetrics;
+use webhook::pull_secret_sync::PullSecretMetrics;
 use webhook::watches::WatchMetrics;
 
 use crate::compose::build_info;
@@ -20,7 +20,7 @@ pub(crate) struct Meters {
     pub(super) admission: AdmissionMetrics,
     pub(super) watches: WatchMetrics,
     pub(super) certificate: CertificateMetrics,
-    pub(super) mirror: MirrorMetrics,
+    pub(super) pull_secret: PullSecretMetrics,
 }
 
 impl Meters {
@@ -37,7 +37,7 @@ impl Meters {
             admission: AdmissionMetrics::register(registry),
             watches: WatchMetrics::register(registry),
             certificate: CertificateMetrics::register(registry),
-            mirror: MirrorMetrics::register(registry),
+            pull_secret: PullSecretMetrics::register(registry),
         };
         (meters, metrics)
     }
@@ -49,6 +49,6 @@ impl Meters {
         self.lease.create_series();
         self.admission.create_series();
         self.certificate.create_series();
-        self.mirror.create_series();
+        self.pull_secret.create_series();
     }
 }

@@ -47,7 +47,7 @@ fn expected(lines: &[(&str, &str)]) -> BTreeSet<String> {
         .collect()
 }
 
-/// The lists stand in the modules' own words: `webhook::certificate`, `webhook::repairs::pull_secret`,
+/// The lists stand in the modules' own words: `webhook::certificate`, `webhook::pull_secret_sync`,
 /// `webhook::watches`, `chassis::lease`.
 #[test]
 fn the_rights_are_those_that_the_modules_ask_for() {

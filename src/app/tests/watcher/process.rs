@@ -199,7 +199,7 @@ pub(crate) async fn get(port: u16, path: &str) -> io::Result<RawResponse> {
     RawClient::connect(local(port)).await?.ask(request).await
 }
 
-fn local(port: u16) -> SocketAddr {
+pub(crate) fn local(port: u16) -> SocketAddr {
     ([127, 0, 0, 1], port).into()
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use chassis::readiness::Condition;
 use chassis::telemetry::error_chain;
+use chassis::watch::watch_object;
 use futures::{StreamExt as _, pin_mut};
 use kube::core::ApiResource;
 use kube::{Api, Client};
@@ -12,7 +13,6 @@ use tokio::time::sleep;
 use super::Told;
 use super::objects::BundleObject;
 use super::served::served;
-use super::single::single;
 
 const GROUP: &str = "certificates.k8s.io";
 const PLURAL: &str = "clustertrustbundles";
@@ -81,7 +81,7 @@ async fn watch_version(
         plural: PLURAL.to_owned(),
     };
     let api: Api<BundleObject> = Api::all_with(client.clone(), &kind);
-    let objects = single(api, name, condition.clone());
+    let objects = watch_object(api, name, condition.clone());
     pin_mut!(objects);
     while let Some(object) = objects.next().await {
         tell(Told::of(object));

@@ -1,22 +1,22 @@
 //! The HTTP contract of the listener in <https://github.com/kyma-project/runtime-watcher>, mended.
 
-use api::event::{Gvk, NamespacedName};
 use rstest::rstest;
 use testkit::pki::rcgen::{CertificateParams, DnType};
 use testkit::pki::{expired, not_yet_valid};
+use watcher_types::{Gvk, NamespacedName};
 
 use crate::fixture::{
-    EVENT, GATEWAY, RUNTIME, Running, ca, check, element, forwarded, options, post, post_to,
-    watcher, watcher_header, watcher_with,
+    EVENT, GATEWAY, RUNTIME, Running, ca, check, disabled, element, forwarded, options, post,
+    post_to, watcher, watcher_header, watcher_with,
 };
 use crate::{
-    Authentication, CertificateCheck, ClientCertificate, Event, Refusal, RuntimeId, SanPinning,
-    SkrDomainLookup, TrustedHops, Verifier, XFCC_BYTES,
+    Authentication, CertificateCheck, ClientCertificate, Event, RuntimeId, SanPinning,
+    SkrDomainLookup, TrustedHops, Verifier, VerifyError, XFCC_BYTES,
 };
 
 fn expected() -> Event {
     Event {
-        runtime_id: RuntimeId::parse(RUNTIME),
+        runtime_id: RuntimeId::parse(RUNTIME).unwrap(),
         watched: NamespacedName {
             namespace: "ns".into(),
             name: "n".into(),
@@ -118,7 +118,7 @@ async fn body_over_the_bound_is_413(
     };
     assert_eq!(listener.ask(&request).await.status, status);
     let too_large = listener
-        .metric(r#"watcher_listener_exceeding_size_limit_requests_total{server_name="listener"}"#);
+        .metric(r#"watcher_listener_exceeding_size_limit_requests_total{server_name="listener",manager="kyma"}"#);
     assert_eq!(too_large, Some(if status == 413 { 1.0 } else { 0.0 }));
 }
 
@@ -158,7 +158,7 @@ async fn header_that_names_no_client_is_401() {
             "{case}: {answer:?}"
         );
     }
-    let refused = r#"watcher_listener_failed_verification_requests_total{server_name="listener",request_uri_label="/v2/kyma/event"}"#;
+    let refused = r#"watcher_listener_failed_verification_requests_total{server_name="listener",manager="kyma",request_uri_label="/v2/kyma/event"}"#;
     assert_eq!(listener.metric(refused), Some(7.0));
 }
 
@@ -275,16 +275,16 @@ async fn a_runtime_without_a_kyma_is_403_and_its_event_not_delivered() {
 struct OnlyConfigMaps;
 
 impl Verifier for OnlyConfigMaps {
-    fn verify<'a>(
-        &'a self,
-        claim: crate::Claim<'a>,
-    ) -> futures::future::BoxFuture<'a, Result<RuntimeId, Refusal>> {
-        let wanted = claim
+    fn verify(
+        &self,
+        identity: crate::ClientIdentity,
+    ) -> futures::future::BoxFuture<'_, Result<RuntimeId, VerifyError>> {
+        let wanted = identity
             .event
             .is_some_and(|event| event.watched_gvk.kind == "ConfigMap");
         let named = |client: &ClientCertificate| RuntimeId::parse(client.common_name()?);
-        let runtime = named(claim.client).filter(|_| wanted);
-        Box::pin(async { runtime.ok_or(Refusal::Denied("not wanted".into())) })
+        let runtime = named(&identity.certificate).filter(|_| wanted);
+        Box::pin(async { runtime.ok_or(VerifyError::Denied("not wanted".into())) })
     }
 }
 
@@ -305,14 +305,10 @@ async fn an_operators_own_verifier_sees_the_event() {
 }
 
 #[tokio::test]
-async fn without_authentication_events_come_from_nobody_and_heartbeats_have_no_path() {
-    let mut listener = Running::with(options(Authentication::None)).await;
+async fn without_authentication_events_are_of_the_given_runtime_and_heartbeats_have_no_path() {
+    let mut listener = Running::with(options(disabled())).await;
     assert_eq!(listener.ask(&post(&[], EVENT)).await.status, 200);
-    let expected = Event {
-        runtime_id: None,
-        ..expected()
-    };
-    assert_eq!(listener.next_event().await, Some(expected));
+    assert_eq!(listener.next_event().await, Some(expected()));
     let heartbeat = post_to("/v2/kyma/event/heartbeat", &[], "{}");
     assert_eq!(listener.ask(&heartbeat).await.status, 404);
 }

@@ -7,9 +7,10 @@ use futures::future::BoxFuture;
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
 
-use crate::fixture::{EVENT, Running, ca, check, options, post, watcher_header};
+use crate::fixture::{EVENT, Running, ca, check, disabled, options, post, watcher_header};
 use crate::{
-    Authentication, CertificateCheck, Claim, Error, Options, Refusal, RuntimeId, Verifier,
+    Authentication, CertificateCheck, ClientIdentity, Error, Options, RuntimeId, Verifier,
+    VerifyError,
 };
 
 /// Says that it was asked, and answers when it is let.
@@ -19,12 +20,15 @@ struct Gate {
 }
 
 impl Verifier for Gate {
-    fn verify<'a>(&'a self, claim: Claim<'a>) -> BoxFuture<'a, Result<RuntimeId, Refusal>> {
-        let id = claim.client.common_name().and_then(RuntimeId::parse);
+    fn verify(&self, identity: ClientIdentity) -> BoxFuture<'_, Result<RuntimeId, VerifyError>> {
+        let id = identity
+            .certificate
+            .common_name()
+            .and_then(RuntimeId::parse);
         Box::pin(async move {
             self.asked.notify_one();
             self.release.notified().await;
-            id.ok_or(Refusal::NoRuntimeId)
+            id.ok_or(VerifyError::NoRuntimeId)
         })
     }
 }
@@ -83,7 +87,13 @@ async fn request_that_outlives_the_grace_is_cut_and_counted() {
     client.closed().await.unwrap();
     let ended = gated.listener.ended().await;
     assert!(
-        matches!(ended, Err(Error::Cut { connections: 1 })),
+        matches!(
+            ended,
+            Err(Error::Server(serve::Error::ShutdownTimeout {
+                connections: 1,
+                ..
+            }))
+        ),
         "{ended:?}"
     );
 }
@@ -92,7 +102,7 @@ async fn request_that_outlives_the_grace_is_cut_and_counted() {
 async fn while_it_lingers_it_serves_and_asks_to_close() {
     let options = Options {
         linger: Duration::from_mins(1),
-        ..options(Authentication::None)
+        ..options(disabled())
     };
     let listener = Running::with(options).await;
     let mut old = listener.connect().await;
@@ -106,7 +116,7 @@ async fn while_it_lingers_it_serves_and_asks_to_close() {
 
 #[tokio::test]
 async fn idle_connections_end_with_it_and_nobody_is_accepted_afterwards() {
-    let listener = Running::with(options(Authentication::None)).await;
+    let listener = Running::with(options(disabled())).await;
     let mut idle = listener.connect().await;
     assert_eq!(idle.ask(&post(&[], EVENT)).await.unwrap().status, 200);
     let address = listener.address;

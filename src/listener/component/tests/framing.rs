@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use rstest::rstest;
 
-use crate::Authentication;
-use crate::fixture::{EVENT, Running, options, post};
+use crate::fixture::{EVENT, Running, disabled, options, post};
 
 const HEAD: &str = "POST /v2/kyma/event HTTP/1.1\r\nHost: kcp\r\n";
 
@@ -32,7 +31,7 @@ const HIDDEN: &str = "GET /hidden HTTP/1.1\r\nHost: kcp\r\n\r\n";
 #[case::a_nul_in_a_name("Content\0Length: 5\r\n\r\n")]
 #[tokio::test]
 async fn a_request_that_may_end_in_two_places_is_400_and_ends_the_connection(#[case] rest: &str) {
-    let listener = Running::with(options(Authentication::None)).await;
+    let listener = Running::with(options(disabled())).await;
     let mut client = listener.connect().await;
     let answer = client
         .ask(&format!("{HEAD}{rest}{}{HIDDEN}", chunked()))
@@ -45,7 +44,7 @@ async fn a_request_that_may_end_in_two_places_is_400_and_ends_the_connection(#[c
 /// An old hyper took `Transfer-Encoding` from HTTP/1.0 peers.
 #[tokio::test]
 async fn http_1_0_has_no_chunks() {
-    let listener = Running::with(options(Authentication::None)).await;
+    let listener = Running::with(options(disabled())).await;
     let head = HEAD.replace("1.1", "1.0");
     let request = format!("{head}Transfer-Encoding: chunked\r\n\r\n{}", chunked());
     assert_eq!(listener.ask(&request).await.status, 400);
@@ -57,7 +56,7 @@ async fn http_1_0_has_no_chunks() {
 #[case::a_signed_chunk_size("-1\r\n")]
 #[tokio::test]
 async fn broken_chunks_are_400(#[case] body: &str) {
-    let listener = Running::with(options(Authentication::None)).await;
+    let listener = Running::with(options(disabled())).await;
     let request = format!("{HEAD}Transfer-Encoding: chunked\r\n\r\n{body}");
     let answer = listener.ask(&request).await;
     assert_eq!((answer.status, answer.closes()), (400, true), "{answer:?}");
@@ -65,7 +64,7 @@ async fn broken_chunks_are_400(#[case] body: &str) {
 
 #[tokio::test]
 async fn an_honest_request_in_pieces_is_served() {
-    let listener = Running::with(options(Authentication::None)).await;
+    let listener = Running::with(options(disabled())).await;
     let mut client = listener.connect().await;
     let request = format!("\r\n{HEAD}Transfer-Encoding: chunked\r\n\r\n{}", chunked());
     for byte in request.as_bytes().chunks(7) {
@@ -82,7 +81,7 @@ async fn an_honest_request_in_pieces_is_served() {
 /// No gateway pipelines; where the second header begins cannot be told from outside.
 #[tokio::test]
 async fn a_pipelined_request_is_not_believed() {
-    let listener = Running::with(options(Authentication::None)).await;
+    let listener = Running::with(options(disabled())).await;
     let mut client = listener.connect().await;
     let two = [post(&[], EVENT), post(&[], EVENT)].concat();
     assert_eq!(client.ask(&two).await.unwrap().status, 200);
@@ -97,7 +96,7 @@ async fn a_pipelined_request_is_not_believed() {
 #[case::half_a_body("POST /v2/kyma/event HTTP/1.1\r\nHost: kcp\r\nContent-Length: 9\r\n\r\n{")]
 #[tokio::test(start_paused = true)]
 async fn who_withholds_bytes_is_left(#[case] sent: &str) {
-    let listener = Running::with(options(Authentication::None)).await;
+    let listener = Running::with(options(disabled())).await;
     let mut client = listener.connect().await;
     client.patience = Duration::from_hours(1);
     client.send(sent).await.unwrap();

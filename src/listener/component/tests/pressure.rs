@@ -8,8 +8,13 @@ use rstest::rstest;
 use testkit::pki::Authority;
 use tokio::sync::Notify;
 
-use crate::fixture::{EVENT, Running, ca, check, options, post, watcher_header};
-use crate::{Authentication, CertificateCheck, Claim, Options, Refusal, RuntimeId, Verifier};
+use crate::fixture::{
+    EVENT, RUNTIME, Running, ca, check, disabled, forwarded, options, post, url_encode,
+    watcher_header,
+};
+use crate::{
+    Authentication, CertificateCheck, ClientIdentity, Options, RuntimeId, Verifier, VerifyError,
+};
 
 fn narrow(authentication: Authentication) -> Options {
     Options {
@@ -26,7 +31,7 @@ fn other_event() -> String {
 /// With no consumer the public listener hangs.
 #[tokio::test]
 async fn operator_that_takes_nothing_makes_no_request_wait() {
-    let mut listener = Running::with(narrow(Authentication::None)).await;
+    let mut listener = Running::with(narrow(disabled())).await;
     let mut client = listener.connect().await;
     assert_eq!(client.ask(&post(&[], EVENT)).await.unwrap().status, 200);
     let full = client.ask(&post(&[], &other_event())).await.unwrap();
@@ -42,18 +47,60 @@ async fn operator_that_takes_nothing_makes_no_request_wait() {
     for (metric, value) in [
         ("events_total", 2.0),
         ("coalesced_events_total", 1.0),
-        ("rejected_events_total", 1.0),
         ("queued_events", 1.0),
     ] {
-        let series = format!(r#"watcher_listener_{metric}{{server_name="listener"}}"#);
+        let series =
+            format!(r#"watcher_listener_{metric}{{server_name="listener",manager="kyma"}}"#);
         assert_eq!(listener.metric(&series), Some(value), "{metric}");
     }
+    let rejected = r#"watcher_listener_rejected_events_total{server_name="listener",manager="kyma",reason="queue_full"}"#;
+    assert_eq!(listener.metric(rejected), Some(1.0));
+}
+
+#[tokio::test]
+async fn runtime_over_its_limit_gets_429_and_another_is_served() {
+    let authority = ca();
+    let options = Options {
+        queued_events_per_runtime: 2,
+        ..options(Authentication::Certificate(check(&authority)))
+    };
+    let mut listener = Running::with(options).await;
+    let header = watcher_header(&authority);
+    let other = authority.leaf("other").unwrap();
+    let other = forwarded(&format!("Cert={}", url_encode(&other.pem)));
+    let mut client = listener.connect().await;
+    let mut flood = Vec::new();
+    for name in 0..2_000 {
+        let event = EVENT.replace("\"n\"", &format!("\"{name}\""));
+        let answer = client.ask(&post(&[&header], &event)).await.unwrap();
+        // No reason to make the gateway connect again.
+        assert!(!answer.closes());
+        flood.push((
+            answer.status,
+            answer.header("retry-after").map(str::to_owned),
+        ));
+    }
+    assert_eq!(flood[..2], [(200, None), (200, None)]);
+    let rejected = (429, Some("5".to_owned()));
+    assert!(flood[2..].iter().all(|it| *it == rejected));
+    assert_eq!(
+        client.ask(&post(&[&other], EVENT)).await.unwrap().status,
+        200
+    );
+    let mut runtimes = Vec::new();
+    for _ in 0..3 {
+        let event = listener.next_event().await.unwrap();
+        runtimes.push(event.runtime_id.as_str().to_owned());
+    }
+    assert_eq!(runtimes, [RUNTIME, "other", RUNTIME]);
+    let rejected = r#"watcher_listener_rejected_events_total{server_name="listener",manager="kyma",reason="runtime_limit"}"#;
+    assert_eq!(listener.metric(rejected), Some(1_998.0));
 }
 
 #[tokio::test]
 async fn queued_events_is_zero_once_all_events_are_taken() {
-    let mut listener = Running::with(options(Authentication::None)).await;
-    let series = r#"watcher_listener_queued_events{server_name="listener"}"#;
+    let mut listener = Running::with(options(disabled())).await;
+    let series = r#"watcher_listener_queued_events{server_name="listener",manager="kyma"}"#;
     for name in ["a", "b", "c"] {
         let event = EVENT.replace("\"n\"", &format!("{name:?}"));
         assert_eq!(listener.ask(&post(&[], &event)).await.status, 200);
@@ -67,8 +114,8 @@ async fn queued_events_is_zero_once_all_events_are_taken() {
 
 #[tokio::test]
 async fn without_an_operator_senders_are_asked_to_come_again() {
-    let mut listener = Running::with(narrow(Authentication::None)).await;
-    listener.events = None;
+    let mut listener = Running::with(narrow(disabled())).await;
+    listener.notifications = None;
     assert_eq!(listener.ask(&post(&[], EVENT)).await.status, 503);
 }
 
@@ -76,11 +123,14 @@ async fn without_an_operator_senders_are_asked_to_come_again() {
 struct Waiting(Arc<Notify>);
 
 impl Verifier for Waiting {
-    fn verify<'a>(&'a self, claim: Claim<'a>) -> BoxFuture<'a, Result<RuntimeId, Refusal>> {
-        let id = claim.client.common_name().and_then(RuntimeId::parse);
+    fn verify(&self, identity: ClientIdentity) -> BoxFuture<'_, Result<RuntimeId, VerifyError>> {
+        let id = identity
+            .certificate
+            .common_name()
+            .and_then(RuntimeId::parse);
         Box::pin(async move {
             self.0.notified().await;
-            id.ok_or(Refusal::NoRuntimeId)
+            id.ok_or(VerifyError::NoRuntimeId)
         })
     }
 }
@@ -89,7 +139,7 @@ async fn waiting(authority: &Authority, patience: Duration) -> (Running, Arc<Not
     let release = Arc::new(Notify::new());
     let check = CertificateCheck {
         verifier: Arc::new(Waiting(Arc::clone(&release))),
-        patience,
+        verifier_timeout: patience,
         ..check(authority)
     };
     let listener = Running::with(options(Authentication::Certificate(check))).await;
@@ -106,7 +156,8 @@ async fn a_verifier_that_does_not_answer_is_waited_for_only_so_long() {
     assert_eq!(answer.header("retry-after"), Some("5"));
 }
 
-const IN_FLIGHT: &str = r#"watcher_listener_inflight_requests{server_name="listener"}"#;
+const IN_FLIGHT: &str =
+    r#"watcher_listener_inflight_requests{server_name="listener",manager="kyma"}"#;
 
 /// The public gauge reads 0 whatever happens.
 #[rstest]
@@ -137,7 +188,11 @@ async fn metrics_have_the_public_names_and_count_errors() {
     listener.ask(&post(&[&header], EVENT)).await;
     listener.ask(&post(&[&header], "no json")).await;
     listener.ask(&post(&[], EVENT)).await;
-    let value = |name: &str| listener.metric(&format!(r#"{name}{{server_name="listener"}}"#));
+    let value = |name: &str| {
+        listener.metric(&format!(
+            r#"{name}{{server_name="listener",manager="kyma"}}"#
+        ))
+    };
     assert_eq!(value("watcher_listener_requests_total"), Some(3.0));
     assert_eq!(value("watcher_listener_request_errors_total"), Some(2.0));
     assert_eq!(value("watcher_listener_inflight_requests"), Some(0.0));
@@ -150,7 +205,7 @@ async fn metrics_have_the_public_names_and_count_errors() {
         value("watcher_listener_request_duration_seconds_count"),
         Some(3.0)
     );
-    let refused = r#"watcher_listener_failed_verification_requests_total{server_name="listener",request_uri_label="/v2/kyma/event"}"#;
+    let refused = r#"watcher_listener_failed_verification_requests_total{server_name="listener",manager="kyma",request_uri_label="/v2/kyma/event"}"#;
     assert_eq!(listener.metric(refused), Some(1.0));
 }
 
@@ -158,7 +213,7 @@ async fn metrics_have_the_public_names_and_count_errors() {
 struct Defective;
 
 impl Verifier for Defective {
-    fn verify<'a>(&'a self, _claim: Claim<'a>) -> BoxFuture<'a, Result<RuntimeId, Refusal>> {
+    fn verify(&self, _: ClientIdentity) -> BoxFuture<'_, Result<RuntimeId, VerifyError>> {
         panic!("a defect of the operator's verifier")
     }
 }
@@ -174,17 +229,4 @@ async fn a_defect_of_a_verifier_costs_one_answer() {
     let header = watcher_header(&authority);
     assert_eq!(listener.ask(&post(&[&header], EVENT)).await.status, 500);
     assert_eq!(listener.ask(&post(&[], EVENT)).await.status, 401);
-}
-
-#[tokio::test]
-async fn connections_have_a_cap() {
-    let options = Options {
-        connections: 1,
-        ..options(Authentication::None)
-    };
-    let listener = Running::with(options).await;
-    let mut first = listener.connect().await;
-    assert_eq!(first.ask(&post(&[], EVENT)).await.unwrap().status, 200);
-    listener.connect().await.closed().await.unwrap();
-    assert_eq!(first.ask(&post(&[], EVENT)).await.unwrap().status, 200);
 }

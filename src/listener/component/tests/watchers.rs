@@ -1,8 +1,11 @@
 //! Watchers that number their events and send heartbeats.
 
+use std::time::Duration;
+
 use rstest::rstest;
 
-use crate::fixture::{EVENT, RUNTIME, Running, ca, post, post_to, watcher_header};
+use crate::fixture::{EVENT, RUNTIME, Running, ca, check, options, post, post_to, watcher_header};
+use crate::{Authentication, Notification, Options, RuntimeId, UnresponsiveReason};
 
 const HEARTBEAT: &str = "/v2/kyma/event/heartbeat";
 
@@ -15,7 +18,11 @@ fn beat(sequence: u64, spool_depth: u64) -> String {
 #[tokio::test]
 async fn a_numbered_event_and_a_heartbeat_show_what_is_missing() {
     let authority = ca();
-    let listener = Running::trusting(&authority).await;
+    let options = Options {
+        runtime_metrics: true,
+        ..options(Authentication::Certificate(check(&authority)))
+    };
+    let listener = Running::with(options).await;
     let header = watcher_header(&authority);
     let mut client = listener.connect().await;
     for number in ["Kyma-Watcher-Sequence: 1", "Kyma-Watcher-Sequence: 3"] {
@@ -38,20 +45,85 @@ async fn a_numbered_event_and_a_heartbeat_show_what_is_missing() {
         (1, "1.2.3")
     );
 
-    let labels = format!(r#"{{server_name="listener",runtime_id="{RUNTIME}"}}"#);
+    assert_eq!(
+        client
+            .ask(&post_to(HEARTBEAT, &[&header], &beat(5, 1)))
+            .await
+            .unwrap()
+            .status,
+        200
+    );
+    let labels = format!(r#"{{server_name="listener",manager="kyma",runtime_id="{RUNTIME}"}}"#);
     let value = |name: &str| listener.metric(&format!("watcher_listener_{name}{labels}"));
-    assert_eq!(value("missing_events"), Some(2.0));
+    assert_eq!(value("runtime_missing_events_total"), Some(2.0));
     assert_eq!(value("spooled_events"), Some(1.0));
     assert_eq!(value("oldest_spooled_event_age_seconds"), Some(4.0));
     assert!(value("heartbeat_age_seconds").is_some());
-    let value = |name: &str| {
-        listener.metric(&format!(
-            r#"watcher_listener_{name}{{server_name="listener"}}"#
-        ))
-    };
+    let labels = r#"{server_name="listener",manager="kyma"}"#;
+    let value = |name: &str| listener.metric(&format!("watcher_listener_{name}{labels}"));
     assert_eq!(value("known_runtimes"), Some(1.0));
     assert_eq!(value("unresponsive_runtimes"), Some(0.0));
     assert_eq!(value("evicted_runtimes_total"), Some(0.0));
+    assert_eq!(value("missing_events_total"), Some(2.0));
+}
+
+/// The clock is part of the running listener.
+#[tokio::test]
+async fn watcher_that_stops_sending_heartbeats_is_notified() {
+    let authority = ca();
+    let options = Options {
+        heartbeat_interval: Duration::from_millis(50),
+        ..options(Authentication::Certificate(check(&authority)))
+    };
+    let mut listener = Running::with(options).await;
+    let header = watcher_header(&authority);
+    let heartbeat = post_to(HEARTBEAT, &[&header], &beat(0, 1));
+    assert_eq!(listener.ask(&heartbeat).await.status, 200);
+    let runtime_id = || RuntimeId::parse(RUNTIME).unwrap();
+    let expected = [
+        Notification::ResyncRequired {
+            runtime_id: runtime_id(),
+        },
+        Notification::Unresponsive {
+            runtime_id: runtime_id(),
+            reason: UnresponsiveReason::HeartbeatMissing,
+        },
+    ];
+    for expected in expected {
+        assert_eq!(listener.next().await, Some(expected));
+    }
+    assert_eq!(listener.ask(&heartbeat).await.status, 200);
+    let recovered = Notification::Recovered {
+        runtime_id: runtime_id(),
+    };
+    assert_eq!(listener.next().await, Some(recovered));
+}
+
+#[tokio::test]
+async fn requested_resync_is_accepted_with_the_heartbeat_or_the_heartbeat_is_rejected() {
+    let authority = ca();
+    let options = Options {
+        queued_events: 1,
+        ..options(Authentication::Certificate(check(&authority)))
+    };
+    let mut listener = Running::with(options).await;
+    let header = watcher_header(&authority);
+    let body = beat(1, 0).replace('}', r#","resyncNeeded":true}"#);
+    let request = post_to(HEARTBEAT, &[&header], &body);
+    assert_eq!(listener.ask(&post(&[&header], EVENT)).await.status, 200);
+    let full = listener.ask(&request).await;
+    assert_eq!((full.status, full.header("retry-after")), (503, Some("5")));
+    assert!(listener.next_event().await.is_some());
+    assert_eq!(listener.ask(&request).await.status, 200);
+    let runtime_id = RuntimeId::parse(RUNTIME).unwrap();
+    let resync = Notification::ResyncRequired { runtime_id };
+    assert_eq!(listener.next().await, Some(resync));
+    let again = listener.ask(&request).await;
+    assert_eq!(
+        (again.status, again.header("retry-after")),
+        (429, Some("5"))
+    );
+    assert!(!again.closes());
 }
 
 /// The event counts more than the bookkeeping.
@@ -70,7 +142,7 @@ async fn an_event_that_is_not_numbered_is_an_event(#[case] numbering: &[&str]) {
     let [runtime] = listener.liveness.snapshot().try_into().unwrap();
     assert!(runtime.since_event.is_some() && runtime.watchers.is_empty());
     let age = format!(
-        r#"watcher_listener_heartbeat_age_seconds{{server_name="listener",runtime_id="{RUNTIME}"}}"#
+        r#"watcher_listener_heartbeat_age_seconds{{server_name="listener",manager="kyma",runtime_id="{RUNTIME}"}}"#
     );
     assert_eq!(listener.metric(&age), None);
 }

@@ -1,8 +1,8 @@
 //! What a golden file says, and how it is played.
 
-use api::event::{PathSegment, WatchEvent};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
+use watcher_types::{PathSegment, WatchEvent};
 
 use crate::change::*;
 

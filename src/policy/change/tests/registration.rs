@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use api::event::PathSegment;
 use rstest::rstest;
 use serde_json::{Value, json};
+use watcher_types::PathSegment;
 
 use crate::change::*;
 

@@ -1,8 +1,8 @@
 //! Bodies that are no review, and reviews about something that cannot be read: each has its named answer.
 
-use api::event::BODY_BYTES;
 use rstest::rstest;
 use serde_json::{Map, Value, json};
+use watcher_types::BODY_BYTES;
 
 use super::case::{public, review, said, update};
 use crate::change::*;
@@ -310,8 +310,8 @@ fn of_a_key_that_is_there_twice_the_last_counts(#[case] object: &str, #[case] se
 
 #[test]
 fn every_silence_has_a_code_and_a_text_of_its_own() {
-    let watched = api::event::NamespacedName::default();
-    let gvk = api::event::Gvk::default();
+    let watched = watcher_types::NamespacedName::default();
+    let gvk = watcher_types::Gvk::default();
     let side = Side::Object;
     let all = [
         Silence::NoChange {

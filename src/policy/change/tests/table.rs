@@ -3,9 +3,9 @@
 //! It covers messages, which object is told of, spec and status, a spec that is null, a review without kind, and the
 //! group, version and kind of the object.
 
-use api::event::{Gvk, NamespacedName, WatchEvent};
 use rstest::rstest;
 use serde_json::{Value, json};
+use watcher_types::{Gvk, NamespacedName, WatchEvent};
 
 use super::case::{public, said};
 use crate::change::decide;

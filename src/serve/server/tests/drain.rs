@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 
 use super::fixture::{GET, Running, in_time};
-use crate::Error;
+use crate::{Counter, Error};
 
 const LONG: Duration = Duration::from_mins(1);
 const WAIT: &str = "GET /wait HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -35,7 +35,7 @@ async fn a_request_that_was_begun_is_finished() {
     let server = server(Duration::ZERO, LONG).await;
     let mut client = server.connect().await;
     client.send(WAIT).await.unwrap();
-    server.until(|seen| seen.requests == 1).await;
+    server.until(|seen| seen.get(Counter::Requests) == 1).await;
 
     server.shutdown.cancel();
     in_time(async { while TcpStream::connect(server.address).await.is_ok() {} }).await;
@@ -78,18 +78,21 @@ async fn a_request_that_hangs_is_cut_after_the_grace() {
     let server = server(Duration::ZERO, Duration::from_millis(50)).await;
     let mut client = server.connect().await;
     client.send(WAIT).await.unwrap();
-    server.until(|seen| seen.requests == 1).await;
+    server.until(|seen| seen.get(Counter::Requests) == 1).await;
 
     server.shutdown.cancel();
     client.closed().await.unwrap();
     let statistics = server.statistics.clone();
     let ended = server.ended().await;
     assert!(
-        matches!(ended, Err(Error::Cut { connections: 1 })),
+        matches!(ended, Err(Error::ShutdownTimeout { connections: 1 })),
         "{ended:?}"
     );
     assert_eq!(
-        (statistics.snapshot().cut, statistics.snapshot().open),
+        (
+            statistics.get(Counter::Aborted),
+            statistics.get(Counter::Open)
+        ),
         (1, 0)
     );
 }
@@ -102,7 +105,7 @@ async fn no_request_is_lost_by_a_shutdown_under_load() {
     let clients: Vec<_> = (0..8)
         .map(|_| tokio::spawn(ask_until_told_to_close(server.clone())))
         .collect();
-    server.until(|seen| seen.requests > 200).await;
+    server.until(|seen| seen.get(Counter::Requests) > 200).await;
     server.shutdown.cancel();
     for client in clients {
         assert!(in_time(client).await.unwrap() > 0);

@@ -7,7 +7,7 @@ use rstest::rstest;
 use testkit::tls::RawTlsClient;
 
 use super::fixture::{GET, Running, TLS_1_3};
-use crate::Limits;
+use crate::{Counter, Limits};
 
 const BUDGET: usize = 1_000_000;
 
@@ -48,7 +48,7 @@ async fn bodies_together_within_the_budget_are_served() {
     assert_eq!((answer.status, answer.body.as_str()), (200, "500000"));
     first.send("x".repeat(1_000)).await.unwrap();
     assert_eq!(first.response().await.unwrap().body, "400000");
-    assert_eq!(server.statistics.snapshot().body_over_budget, 0);
+    assert_eq!(server.statistics.get(Counter::BodyOverBudget), 0);
 }
 
 #[tokio::test]
@@ -56,10 +56,12 @@ async fn a_complete_body_gets_through_and_the_oldest_incomplete_one_is_503() {
     let server = server(Limits::default().body).await;
     let (mut first, mut second) = (server.connect().await, server.connect().await);
     first.send(part("/size", 500_000, 499_000)).await.unwrap();
-    server.until(|seen| seen.body_bytes == held(499_000)).await;
+    server
+        .until(|seen| seen.get(Counter::BodyBytes) == held(499_000))
+        .await;
     second.send(part("/size", 500_000, 499_000)).await.unwrap();
     server
-        .until(|seen| seen.body_bytes == 2 * held(499_000))
+        .until(|seen| seen.get(Counter::BodyBytes) == 2 * held(499_000))
         .await;
 
     let mut proper = server.connect().await;
@@ -68,7 +70,7 @@ async fn a_complete_body_gets_through_and_the_oldest_incomplete_one_is_503() {
     refused(&mut first).await;
     second.send("x".repeat(1_000)).await.unwrap();
     assert_eq!(second.response().await.unwrap().body, "500000");
-    assert_eq!(server.statistics.snapshot().body_over_budget, 1);
+    assert_eq!(server.statistics.get(Counter::BodyOverBudget), 1);
 }
 
 /// However much is announced: only what has arrived counts.
@@ -79,13 +81,15 @@ async fn bodies_that_are_announced_and_not_sent_take_nothing_from_the_budget() {
     for requests in 1..=4 {
         let mut client = server.connect().await;
         client.send(part("/size", BUDGET, 0)).await.unwrap();
-        server.until(|seen| seen.requests == requests).await;
+        server
+            .until(|seen| seen.get(Counter::Requests) == requests)
+            .await;
         silent.push(client);
     }
     let mut proper = server.connect().await;
     let answer = proper.ask(&part("/size", BUDGET, BUDGET)).await.unwrap();
     assert_eq!((answer.status, answer.body.as_str()), (200, "1000000"));
-    assert_eq!(server.statistics.snapshot().body_over_budget, 0);
+    assert_eq!(server.statistics.get(Counter::BodyOverBudget), 0);
 }
 
 #[tokio::test]
@@ -93,14 +97,16 @@ async fn a_body_waits_for_those_that_are_handled() {
     let server = server(Limits::default().body).await;
     let mut handled = server.connect().await;
     handled.send(part("/hold", 900_000, 900_000)).await.unwrap();
-    server.until(|seen| seen.body_bytes == held(900_000)).await;
+    server
+        .until(|seen| seen.get(Counter::BodyBytes) == held(900_000))
+        .await;
     let mut waiting = server.connect().await;
     waiting.send(part("/size", 200_000, 200_000)).await.unwrap();
-    server.until(|seen| seen.requests == 2).await;
+    server.until(|seen| seen.get(Counter::Requests) == 2).await;
     server.release.notify_one();
     assert_eq!(handled.response().await.unwrap().body, "900000");
     assert_eq!(waiting.response().await.unwrap().body, "200000");
-    assert_eq!(server.statistics.snapshot().body_over_budget, 0);
+    assert_eq!(server.statistics.get(Counter::BodyOverBudget), 0);
 }
 
 #[tokio::test]
@@ -108,12 +114,20 @@ async fn a_body_without_a_share_in_its_time_is_503() {
     let server = server(Duration::from_millis(300)).await;
     let mut handled = server.connect().await;
     handled.send(part("/hold", 900_000, 900_000)).await.unwrap();
-    server.until(|seen| seen.body_bytes == held(900_000)).await;
+    server
+        .until(|seen| seen.get(Counter::BodyBytes) == held(900_000))
+        .await;
     let mut waiting = server.connect().await;
     waiting.send(part("/size", 200_000, 200_000)).await.unwrap();
     refused(&mut waiting).await;
-    let seen = server.statistics.snapshot();
-    assert_eq!((seen.body_over_budget, seen.body_timeouts), (1, 0));
+    let seen = &server.statistics;
+    assert_eq!(
+        (
+            seen.get(Counter::BodyOverBudget),
+            seen.get(Counter::BodyTimeouts)
+        ),
+        (1, 0)
+    );
     server.release.notify_one();
     assert_eq!(handled.response().await.unwrap().body, "900000");
 }
@@ -147,7 +161,7 @@ async fn at_the_cap_an_incomplete_request_makes_room(#[case] begun: String) {
         "the one in use stays"
     );
     server
-        .until(|seen| seen.displaced == 1 && seen.open == 2)
+        .until(|seen| seen.get(Counter::Evicted) == 1 && seen.get(Counter::Open) == 2)
         .await;
 }
 
@@ -160,14 +174,16 @@ async fn at_the_cap_a_request_that_is_handled_stays() {
     .await;
     let mut handled = server.connect().await;
     handled.send(part("/hold", 100, 100)).await.unwrap();
-    server.until(|seen| seen.body_bytes == held(100)).await;
+    server
+        .until(|seen| seen.get(Counter::BodyBytes) == held(100))
+        .await;
     assert!(
         server
             .try_connect(server.client_config(TLS_1_3))
             .await
             .is_err()
     );
-    assert_eq!(server.statistics.snapshot().refused_at_cap, 1);
+    assert_eq!(server.statistics.get(Counter::Rejected), 1);
     server.release.notify_one();
     assert_eq!(handled.response().await.unwrap().body, "100");
 }
@@ -175,11 +191,16 @@ async fn at_the_cap_a_request_that_is_handled_stays() {
 #[rstest]
 #[case::unknown_path("/nowhere", 404)]
 #[case::another_method("/peer", 405)]
+#[case::a_handler_that_does_not_read("/unread", 200)]
 #[tokio::test]
-async fn path_and_method_are_judged_before_the_body(#[case] path: &str, #[case] status: u16) {
+async fn path_and_method_are_judged_before_the_body(
+    #[case] path: &str,
+    #[case] status: u16,
+    #[values(5_000_000, 500_000_000)] announced: usize,
+) {
     let server = Running::with(Limits::default()).await;
     let mut client = server.connect().await;
-    let answer = client.ask(&part(path, 5_000_000, 0)).await.unwrap();
+    let answer = client.ask(&part(path, announced, 0)).await.unwrap();
     assert_eq!((answer.status, answer.closes()), (status, true));
     client.closed().await.unwrap();
 }
@@ -208,7 +229,9 @@ async fn a_header_above_its_limit_is_431() {
     );
     assert_eq!(client.ask(&header(10_000)).await.unwrap().status, 431);
     client.closed().await.unwrap();
-    server.until(|seen| seen.bad_requests == 1).await;
+    server
+        .until(|seen| seen.get(Counter::BadRequests) == 1)
+        .await;
 }
 
 /// Equal lengths are one length, and chunks precede a length, as RFC 9112 §6.3 permits.
@@ -217,7 +240,7 @@ async fn a_header_above_its_limit_is_431() {
 #[case("Content-Length: 9\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n")]
 #[tokio::test]
 async fn a_server_without_a_proxy_in_front_may_read_an_ambiguous_length(#[case] rest: &str) {
-    let server = Running::start(|options| options.refuse_ambiguous_length = false).await;
+    let server = Running::start(|options| options.strict_framing = false).await;
     let mut client = server.connect().await;
     let request = format!("POST /size HTTP/1.1\r\nHost: localhost\r\n{rest}");
     let answer = client.ask(&request).await.unwrap();

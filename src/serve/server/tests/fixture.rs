@@ -18,9 +18,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    Error, Identity, Limits, Options, PeerCertificates, Server, Snapshot, Statistics, TlsHandle,
-};
+use crate::{Error, Identity, Limits, Options, PeerCertificates, Server, Statistics, TlsHandle};
 
 /// The time limit of all waits; no test ends by it when the server is correct.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -58,9 +56,9 @@ impl Running {
     pub(super) async fn start(change: impl FnOnce(&mut Options)) -> Self {
         let authority = Authority::new("one").unwrap();
         let leaf = authority.leaf("localhost").unwrap();
-        let mut options = Options::new(TlsHandle::new(presenting(&leaf)));
+        let tls = TlsHandle::new(presenting(&leaf));
+        let mut options = Options::tls(tls.clone());
         change(&mut options);
-        let tls = options.tls.clone();
         let bound = Server::bind(([127, 0, 0, 1], 0).into(), options)
             .await
             .unwrap();
@@ -96,10 +94,10 @@ impl Running {
     }
 
     /// Waits until the counters are as wanted.
-    pub(super) async fn until(&self, wanted: impl Fn(&Snapshot) -> bool) {
+    pub(super) async fn until(&self, wanted: impl Fn(&Statistics) -> bool) {
         let reached = || async {
-            let seen = self.statistics.snapshot();
-            wanted(&seen).then_some(()).ok_or(format!("{seen:?}"))
+            let seen = &self.statistics;
+            wanted(seen).then_some(()).ok_or(format!("{seen:?}"))
         };
         until("the counters", DEADLINE, reached).await.unwrap();
     }

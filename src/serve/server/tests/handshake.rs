@@ -10,7 +10,7 @@ use testkit::tls::RawClient;
 use tokio::net::TcpStream;
 
 use super::fixture::{GET, Running, TLS_1_2, TLS_1_3, presenting};
-use crate::{Limits, TlsHandle};
+use crate::{Counter, Limits, TlsHandle, Transport};
 
 #[rstest]
 #[case::tls_1_2(TLS_1_2)]
@@ -31,8 +31,8 @@ async fn both_versions_are_served(#[case] versions: &[&'static SupportedProtocol
     }
     assert_eq!(
         (
-            server.statistics.snapshot().accepted,
-            server.statistics.snapshot().requests
+            server.statistics.get(Counter::Accepted),
+            server.statistics.get(Counter::Requests)
         ),
         (1, 2)
     );
@@ -58,7 +58,7 @@ async fn a_client_of_h2_alone_is_refused() {
     let config = client_config(server.authority.roots(), None, &["h2"]).unwrap();
     assert!(server.try_connect(config).await.is_err());
     server
-        .until(|seen| seen.handshake_failures == 1 && seen.open == 0)
+        .until(|seen| seen.get(Counter::HandshakeFailures) == 1 && seen.get(Counter::Open) == 0)
         .await;
 }
 
@@ -73,7 +73,7 @@ async fn plain_http_gets_an_explanation() {
         "{answer}"
     );
     server
-        .until(|seen| seen.plain_http == 1 && seen.open == 0)
+        .until(|seen| seen.get(Counter::PlainHttp) == 1 && seen.get(Counter::Open) == 0)
         .await;
 }
 
@@ -92,7 +92,7 @@ async fn a_handshake_has_a_time(#[case] bytes: &[u8]) {
     client.send(bytes).await.unwrap();
     client.rest().await.unwrap();
     server
-        .until(|seen| seen.handshake_timeouts == 1 && seen.open == 0)
+        .until(|seen| seen.get(Counter::HandshakeTimeouts) == 1 && seen.get(Counter::Open) == 0)
         .await;
 }
 
@@ -101,9 +101,9 @@ async fn a_probe_of_the_port_is_no_failure() {
     let server = Running::with(Limits::default()).await;
     drop(TcpStream::connect(server.address).await.unwrap());
     server
-        .until(|seen| seen.closed_before_handshake == 1 && seen.open == 0)
+        .until(|seen| seen.get(Counter::ClosedBeforeHandshake) == 1 && seen.get(Counter::Open) == 0)
         .await;
-    assert_eq!(server.statistics.snapshot().handshake_failures, 0);
+    assert_eq!(server.statistics.get(Counter::HandshakeFailures), 0);
 }
 
 #[tokio::test]
@@ -112,13 +112,14 @@ async fn garbage_is_a_failed_handshake() {
     let mut client = RawClient::connect(server.address).await.unwrap();
     client.send([0; 64]).await.unwrap();
     server
-        .until(|seen| seen.handshake_failures == 1 && seen.open == 0)
+        .until(|seen| seen.get(Counter::HandshakeFailures) == 1 && seen.get(Counter::Open) == 0)
         .await;
 }
 
 #[tokio::test]
 async fn without_a_certificate_connections_end_until_one_comes() {
-    let server = Running::start(|options| options.tls = TlsHandle::empty()).await;
+    let tls = TlsHandle::empty();
+    let server = Running::start(|options| options.transport = Transport::Tls(tls.clone())).await;
     assert!(
         server
             .try_connect(server.client_config(TLS_1_3))
@@ -126,11 +127,11 @@ async fn without_a_certificate_connections_end_until_one_comes() {
             .is_err()
     );
     server
-        .until(|seen| seen.without_certificate == 1 && seen.open == 0)
+        .until(|seen| seen.get(Counter::WithoutCertificate) == 1 && seen.get(Counter::Open) == 0)
         .await;
 
     let leaf = server.authority.leaf("localhost").unwrap();
-    server.tls.replace(presenting(&leaf));
+    tls.replace(presenting(&leaf));
     assert_eq!(server.connect().await.ask(GET).await.unwrap().status, 200);
 }
 

@@ -13,7 +13,7 @@ use super::*;
 
 async fn serve(certificates: &Certificates) -> (SocketAddr, tokio::task::JoinHandle<()>) {
     let loopback = "127.0.0.1:0".parse().unwrap();
-    let options = serve::Options::new(certificates.tls());
+    let options = serve::Options::tls(certificates.tls());
     let bound = serve::Server::bind(loopback, options).await.unwrap();
     let address = bound.local_addr();
     let serving = tokio::spawn(async move {

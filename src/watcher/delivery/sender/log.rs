@@ -1,13 +1,11 @@
-//! What the log says of deliveries: a line where KCP, or a manager, begins to fail or recovers. Each event is counted only.
-//!
-//! Invariants: each subject has at most two lines in [`PAUSE`], however often it changes; managers that any client may have
-//! invented are one subject and are not named; nothing of an event is in a line. Time is an argument.
+//! What the log says of deliveries: at most two lines per subject in [`PAUSE`]. Managers that any client may have invented are
+//! one subject and are not named.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use api::event::PathSegment;
 use chassis::telemetry::error_chain;
+use watcher_types::PathSegment;
 
 use crate::delivery::PostError;
 

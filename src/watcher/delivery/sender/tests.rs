@@ -5,17 +5,17 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use api::event::{Gvk, NamespacedName, PathSegment, WatchEvent};
 use futures::FutureExt as _;
 use prometheus_client::registry::Registry;
 use rstest::rstest;
 use testkit::metrics::Samples;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant as Clock, sleep};
+use watcher_types::{Gvk, NamespacedName, PathSegment, WatchEvent};
 
 use super::*;
 use crate::certificates::CertificateError;
-use crate::delivery::{Broken, Phase, Timeouts};
+use crate::delivery::Timeouts;
 use crate::fixture::certified;
 use crate::outbox;
 
@@ -62,11 +62,11 @@ impl Fixture {
     }
 
     fn confirming(
-        confirm_after: Duration,
+        follow_up_delay: Duration,
         kcp: impl Fn(&Seen) -> Kcp + Send + Sync + 'static,
     ) -> Self {
         let mut options = options();
-        options.confirm_after = confirm_after;
+        options.follow_up_delay = follow_up_delay;
         Self::opening(options, kcp)
     }
 
@@ -174,7 +174,7 @@ impl Fixture {
 /// In memory only, without confirmations.
 fn options() -> outbox::Options {
     let mut options = outbox::Options::new(PathBuf::from("/nonexistent/spool"));
-    options.confirm_after = Duration::ZERO;
+    options.follow_up_delay = Duration::ZERO;
     options
 }
 
@@ -197,8 +197,7 @@ async fn answer_of(kcp: Kcp) -> Result<(), PostError> {
         Kcp::Hangs => pending().await,
         Kcp::TimesOut => {
             sleep(Timeouts::default().answer).await;
-            let broken = Broken::TimedOut(Phase::Answering);
-            Err(PostError::Unreachable(broken))
+            Err(PostError::NoResponse)
         }
         Kcp::Refuses(status) => Err(PostError::Refused {
             status,
@@ -208,9 +207,7 @@ async fn answer_of(kcp: Kcp) -> Result<(), PostError> {
             status,
             retry_after: Some(Duration::from_secs(seconds)),
         }),
-        Kcp::Unreachable => Err(PostError::Unreachable(Broken::Connection(
-            std::io::ErrorKind::ConnectionRefused.into(),
-        ))),
+        Kcp::Unreachable => Err(PostError::Unreachable("connection refused".into())),
     }
 }
 
@@ -300,7 +297,8 @@ async fn an_outage_of_an_hour_costs_one_attempt_per_back_off_and_no_event() {
 #[tokio::test(start_paused = true)]
 async fn new_certificates_are_tried_at_once() {
     let mended = Duration::from_hours(1);
-    let fixture = Fixture::new(move |seen| {
+    // Posts to managers that are not known are spaced.
+    let fixture = Fixture::configured(&["a"], move |seen| {
         if seen.at < mended {
             Kcp::Unreachable
         } else {
@@ -337,7 +335,8 @@ async fn certificates_that_cannot_be_read_bring_no_attempt_forward() {
 
 #[tokio::test(start_paused = true)]
 async fn an_event_that_kcp_refuses_holds_up_no_other() {
-    let fixture = Fixture::new(|seen| match seen.name.as_str() {
+    // Posts to managers that are not known are spaced.
+    let fixture = Fixture::configured(&["a"], |seen| match seen.name.as_str() {
         "large" => Kcp::Refuses(413),
         _ => Kcp::Takes,
     });
@@ -404,7 +403,7 @@ async fn retry_after_is_honoured_by_the_manager_it_came_from(#[case] status: u16
 
 #[tokio::test(start_paused = true)]
 async fn no_more_than_the_window_is_under_way() {
-    let fixture = Fixture::new(|_| Kcp::TakesAfter(SECOND));
+    let fixture = Fixture::configured(&["a"], |_| Kcp::TakesAfter(SECOND));
     for number in 0..80 {
         fixture.put("a", &format!("n{number}"));
     }
@@ -435,7 +434,7 @@ async fn a_shutdown_sends_what_waits_confirmations_too() {
         _ => Kcp::Takes,
     });
     fixture.put("a", "refused");
-    sleep(Duration::from_millis(1)).await;
+    sleep(Duration::from_millis(50)).await;
     fixture.put("a", "one");
     sleep(Duration::from_millis(1)).await;
     assert_eq!(

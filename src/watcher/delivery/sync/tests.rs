@@ -1,22 +1,18 @@
-//! Rows 24 and 25 of the checklist, on a clock that waits for nobody.
+//! One request to KCP for each event, before the response, on a paused clock.
 
 use std::collections::VecDeque;
 use std::future::ready;
-use std::io;
 
 use rstest::rstest;
 use tokio::time::Instant;
 
 use super::*;
-use crate::delivery::Broken;
 
 fn answers(status: u16) -> Result<(), PostError> {
     let retry_after = None;
     match status {
         200 => Ok(()),
-        0 => Err(PostError::Unreachable(Broken::Connection(
-            io::ErrorKind::ConnectionRefused.into(),
-        ))),
+        0 => Err(PostError::Unreachable("connection refused".into())),
         status => Err(PostError::Refused {
             status,
             retry_after,

@@ -86,10 +86,7 @@ async fn nobody_listens() {
     let error = post(&channel(&address, &fixture.certificates, timeouts()))
         .await
         .unwrap_err();
-    assert!(
-        matches!(error, PostError::Unreachable(Broken::Connection(_))),
-        "{error:?}"
-    );
+    assert!(matches!(error, PostError::Unreachable(_)), "{error:?}");
     assert_eq!(
         (error.reason(), error.kind()),
         ("failed-request", "unreachable")
@@ -102,10 +99,7 @@ async fn a_name_that_does_not_resolve() {
     let error = post(&channel("kcp.invalid", &fixture.certificates, timeouts()))
         .await
         .unwrap_err();
-    assert!(
-        matches!(error, PostError::Unreachable(Broken::Name(_))),
-        "{error:?}"
-    );
+    assert!(matches!(error, PostError::Unreachable(_)), "{error:?}");
 }
 
 #[rstest]
@@ -120,13 +114,7 @@ async fn an_answer_that_does_not_come_is_not_waited_for(#[case] reply: Reply) {
         ..timeouts()
     });
     let error = post(&channel).await.unwrap_err();
-    assert!(
-        matches!(
-            error,
-            PostError::Unreachable(Broken::TimedOut(Phase::Answering))
-        ),
-        "{error:?}"
-    );
+    assert!(matches!(error, PostError::NoResponse), "{error:?}");
     // Nothing of it is left behind.
     fixture.kcp.open(0).await;
 }
@@ -137,6 +125,7 @@ async fn a_peer_that_says_nothing_is_not_waited_for() {
     let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = silent.local_addr().unwrap().to_string();
     let patience = Timeouts {
+        connect: BRIEF,
         handshake: BRIEF,
         ..timeouts()
     };
@@ -144,10 +133,7 @@ async fn a_peer_that_says_nothing_is_not_waited_for() {
         .await
         .unwrap_err();
     assert!(
-        matches!(
-            error,
-            PostError::Unreachable(Broken::TimedOut(Phase::Handshake))
-        ),
+        chassis::telemetry::error_chain(&error).contains("timed out in the TLS handshake"),
         "{error:?}"
     );
 }
@@ -161,10 +147,7 @@ async fn an_answer_cut_off_in_its_head_is_none(#[case] bytes: &[u8]) {
     let fixture = Fixture::new().await;
     fixture.kcp.otherwise(Reply::Cut(bytes.to_vec()));
     let error = post(&fixture.channel()).await.unwrap_err();
-    assert!(
-        matches!(error, PostError::Unreachable(Broken::Exchange(_))),
-        "{error:?}"
-    );
+    assert!(matches!(error, PostError::Unreachable(_)), "{error:?}");
     assert_eq!(fixture.kcp.received().len(), 1);
 }
 
@@ -192,10 +175,7 @@ async fn what_is_no_answer_is_none(#[case] text: &str) {
     let fixture = Fixture::new().await;
     fixture.kcp.otherwise(raw(text));
     let error = post(&fixture.channel()).await.unwrap_err();
-    assert!(
-        matches!(error, PostError::Unreachable(Broken::Exchange(_))),
-        "{error:?}"
-    );
+    assert!(matches!(error, PostError::Unreachable(_)), "{error:?}");
 }
 
 #[tokio::test]

@@ -30,16 +30,6 @@ async fn the_next_event_goes_by_the_files_of_the_hour() {
 }
 
 #[tokio::test]
-async fn a_resting_connection_of_the_old_certificates_is_closed_without_an_event() {
-    let mut fixture = Fixture::new().await;
-    let channel = fixture.channel();
-    post(&channel).await.unwrap();
-    fixture.kcp.open(1).await;
-    renew(&mut fixture);
-    fixture.kcp.open(0).await;
-}
-
-#[tokio::test]
 async fn a_post_under_way_finishes_on_the_connection_it_has() {
     let mut fixture = Fixture::new().await;
     let channel = Arc::new(fixture.channel());

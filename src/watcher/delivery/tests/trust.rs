@@ -13,10 +13,8 @@ async fn post_to(kcp: &Kcp, certificates: &Certificates) -> Result<(), PostError
 }
 
 fn session_fault(error: &PostError) -> String {
-    let PostError::Unreachable(Broken::Session(fault)) = error else {
-        panic!("{error:?}");
-    };
-    fault.to_string()
+    assert!(matches!(error, PostError::Unreachable(_)), "{error:?}");
+    chassis::telemetry::error_chain(error)
 }
 
 /// The client speaks TLS 1.2 and 1.3.

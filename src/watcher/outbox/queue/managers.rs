@@ -4,30 +4,28 @@
 //! Otherwise a review registers its manager, up to [`CAPACITY`] of them; one more evicts another. Any client in the
 //! cluster can invent names, KCP takes events for its own managers only: so managers that have taken an event are evicted
 //! last. Numbers run without gaps for each manager by itself, because its listener sees no other's and would miss them.
-//!
-//! Invariants: the number of names is bounded, and so is the number of new names a minute; a configured manager is never
-//! evicted. Deliberately absent: the events of an evicted manager, which the queue drops.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use api::event::PathSegment;
+use watcher_types::PathSegment;
 
 use super::super::ResyncMark;
-use super::super::moment::Moment;
+use super::super::record::Kind;
+use super::MonotonicTime;
 
 /// Most managers that are registered where none are configured. A runtime has a handful.
-pub(in super::super) const CAPACITY: usize = 32;
+pub(crate) const CAPACITY: usize = 32;
 
 /// How long a manager that is not configured stays registered at least. It bounds what invented names cost: each new one
 /// may cost some posts to KCP.
 const TENURE: Duration = Duration::from_mins(1);
 
 /// A manager's place in [`Managers`].
-pub(in super::super) type ManagerId = u16;
+pub(crate) type ManagerId = u16;
 
 #[derive(Debug, Default)]
-pub(in super::super) struct Managers {
+pub(crate) struct Managers {
     /// So many at the beginning of `known` are configured; 0: any manager may register.
     configured: usize,
     known: Vec<Manager>,
@@ -47,13 +45,24 @@ struct Manager {
     sequence: u64,
     /// Numbers that were given and are not delivered.
     open: BTreeSet<u64>,
-    depth: usize,
+    /// Objects in the queue, and those of them that only wait for their follow-up event.
+    depth: u64,
+    follow_ups: u64,
     /// Whether it has taken an event.
     reached: bool,
     lost: Option<ResyncMark>,
-    registered: Moment,
+    registered: MonotonicTime,
     /// When an event for it was last put.
-    used: Moment,
+    used: MonotonicTime,
+}
+
+/// Counts of one manager.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counts {
+    /// The last number that was given; 0: none yet.
+    pub(crate) sequence: u64,
+    pub(crate) undelivered: u64,
+    pub(crate) follow_ups: u64,
 }
 
 /// A manager that heartbeats are sent to.
@@ -67,12 +76,13 @@ pub(crate) struct Receiver {
 }
 
 impl Manager {
-    fn new(name: PathSegment, lost: Option<ResyncMark>, now: Moment) -> Self {
+    fn new(name: PathSegment, lost: Option<ResyncMark>, now: MonotonicTime) -> Self {
         Self {
             name,
             sequence: 0,
             open: BTreeSet::new(),
             depth: 0,
+            follow_ups: 0,
             reached: false,
             lost,
             registered: now,
@@ -81,21 +91,13 @@ impl Manager {
     }
 }
 
-/// What is persisted of the losses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Loss<'a> {
-    Everyone,
-    Of(&'a str),
-    Told(&'a str),
-}
-
 impl Managers {
     /// A registry of `configured` and no others; of none: of any.
-    pub(in super::super) fn new(configured: &[PathSegment]) -> Self {
+    pub(crate) fn new(configured: &[PathSegment]) -> Self {
         let mut managers = Self::default();
         for name in configured {
             if managers.place(name).is_none() {
-                managers.add(name, Moment::default());
+                managers.add(name, MonotonicTime::default());
             }
         }
         managers.configured = managers.known.len();
@@ -103,11 +105,7 @@ impl Managers {
     }
 
     /// The place of `name`, which is registered if there is room; `None`: there is none, or others are configured.
-    pub(in super::super) fn register(
-        &mut self,
-        name: &PathSegment,
-        now: Moment,
-    ) -> Option<ManagerId> {
+    pub(crate) fn register(&mut self, name: &PathSegment, now: MonotonicTime) -> Option<ManagerId> {
         if let Some(place) = self.place(name) {
             self.used(place, now);
             return Some(place);
@@ -117,11 +115,11 @@ impl Managers {
     }
 
     /// Whether managers that are not configured may register.
-    pub(in super::super) fn admits_others(&self) -> bool {
+    pub(crate) fn admits_others(&self) -> bool {
         self.configured == 0
     }
 
-    fn add(&mut self, name: &PathSegment, now: Moment) -> Option<ManagerId> {
+    fn add(&mut self, name: &PathSegment, now: MonotonicTime) -> Option<ManagerId> {
         let place = ManagerId::try_from(self.known.len()).ok()?;
         let lost = self.everyone.then(|| self.next_loss());
         self.places.insert(name.clone(), place);
@@ -131,7 +129,7 @@ impl Managers {
 
     /// The manager that is to make room for another: of those that have taken no event, or of all if each has, the one
     /// that was used least recently. `None`: they are all configured, or registered too recently.
-    pub(in super::super) fn evictable(&self, now: Moment) -> Option<ManagerId> {
+    pub(crate) fn evictable(&self, now: MonotonicTime) -> Option<ManagerId> {
         let known = self.known.get(self.configured..)?;
         let all_reached = known.iter().all(|manager| manager.reached);
         let candidates = known.iter().filter(|manager| {
@@ -142,9 +140,14 @@ impl Managers {
     }
 
     /// Gives the place of an evicted manager to `name`. Whether that manager had a loss that it does not know of.
-    pub(super) fn replace(&mut self, place: ManagerId, name: &PathSegment, now: Moment) -> bool {
+    pub(super) fn replace(
+        &mut self,
+        place: ManagerId,
+        name: &PathSegment,
+        now: MonotonicTime,
+    ) -> bool {
         let lost = self.everyone.then(|| self.next_loss());
-        let Some(manager) = self.known.get_mut(usize::from(place)) else {
+        let Some(manager) = self.at(place) else {
             return false;
         };
         let new = Manager::new(name.clone(), lost, now);
@@ -156,33 +159,27 @@ impl Managers {
     }
 
     /// An event for the manager at `place` was put.
-    pub(super) fn used(&mut self, place: ManagerId, now: Moment) {
-        if let Some(manager) = self.known.get_mut(usize::from(place)) {
+    pub(super) fn used(&mut self, place: ManagerId, now: MonotonicTime) {
+        if let Some(manager) = self.at(place) {
             manager.used = now;
         }
     }
 
     /// How often a manager was evicted: what is kept for managers elsewhere is to be looked through when this changes.
-    pub(in super::super) fn evictions(&self) -> u64 {
+    pub(crate) fn evictions(&self) -> u64 {
         self.evictions
     }
 
     /// `name` has taken an event that was never here.
-    pub(in super::super) fn took(&mut self, name: &PathSegment, now: Moment) {
+    pub(crate) fn took(&mut self, name: &PathSegment, now: MonotonicTime) {
         if let Some(manager) = self.register(name, now) {
-            self.reached_at(manager);
-        }
-    }
-
-    fn reached_at(&mut self, place: ManagerId) {
-        if let Some(manager) = self.known.get_mut(usize::from(place)) {
-            manager.reached = true;
+            _ = self.at(manager).map(|manager| manager.reached = true);
         }
     }
 
     /// Gives the next number to an event for the manager at `place`.
     pub(super) fn number(&mut self, place: ManagerId) -> u64 {
-        let Some(manager) = self.known.get_mut(usize::from(place)) else {
+        let Some(manager) = self.at(place) else {
             return 0;
         };
         manager.sequence += 1;
@@ -192,35 +189,43 @@ impl Managers {
 
     /// The event of this number is delivered.
     pub(super) fn settle(&mut self, place: ManagerId, number: u64) {
-        if let Some(manager) = self.known.get_mut(usize::from(place)) {
+        if let Some(manager) = self.at(place) {
             manager.open.remove(&number);
             manager.reached = true;
         }
     }
 
     pub(super) fn entered(&mut self, place: ManagerId) {
-        if let Some(manager) = self.known.get_mut(usize::from(place)) {
+        if let Some(manager) = self.at(place) {
             manager.depth += 1;
         }
     }
 
+    /// An object of the manager at `place` became a follow-up, or ceased to be one.
+    pub(super) fn set_follow_up(&mut self, place: ManagerId, before: bool, now: bool) {
+        if let Some(manager) = self.at(place) {
+            manager.follow_ups = manager.follow_ups + u64::from(now) - u64::from(before);
+        }
+    }
+
     /// An object of the manager at `place` is gone from the queue, with a number that was not settled, or 0.
-    pub(super) fn left(&mut self, place: ManagerId, number: u64) {
-        if let Some(manager) = self.known.get_mut(usize::from(place)) {
+    pub(super) fn left(&mut self, place: ManagerId, follow_up: bool, number: u64) {
+        if let Some(manager) = self.at(place) {
             manager.depth -= 1;
+            manager.follow_ups -= u64::from(follow_up);
             manager.open.remove(&number);
         }
     }
 
     /// An event for the manager at `place` was lost. Whether it had not lost one already.
-    pub(in super::super) fn lose(&mut self, place: ManagerId) -> bool {
+    pub(crate) fn mark_lost(&mut self, place: ManagerId) -> bool {
         let mark = self.next_loss();
-        let manager = self.known.get_mut(usize::from(place));
+        let manager = self.at(place);
         manager.is_some_and(|manager| manager.lost.replace(mark).is_none())
     }
 
     /// Events were lost, and nobody knows whose.
-    pub(in super::super) fn lose_any(&mut self) {
+    pub(crate) fn mark_all_lost(&mut self) {
         self.everyone = true;
         let mark = self.next_loss();
         for manager in &mut self.known {
@@ -229,22 +234,22 @@ impl Managers {
     }
 
     /// Events of managers that are not here were lost. Whether that is new.
-    pub(in super::super) fn lose_strangers(&mut self) -> bool {
+    pub(crate) fn mark_unregistered_lost(&mut self) -> bool {
         !std::mem::replace(&mut self.everyone, true)
     }
 
     /// The manager `name` knows of `mark`. Whether that was all there was to know.
-    pub(in super::super) fn told(
+    pub(crate) fn told(
         &mut self,
         name: &PathSegment,
         mark: ResyncMark,
-        now: Moment,
+        now: MonotonicTime,
     ) -> bool {
         let stranger = self.place(name).is_none();
         let Some(place) = self.register(name, now) else {
             return false;
         };
-        let manager = self.known.get_mut(usize::from(place));
+        let manager = self.at(place);
         manager.is_some_and(|manager| {
             // Who is met only now has just got a mark of its own for the loss that it was told of.
             let all = manager.lost == Some(mark) || stranger && mark == ResyncMark::EVERYONE;
@@ -253,7 +258,7 @@ impl Managers {
     }
 
     /// Takes over from the spool that events of any manager had been lost, of which those that are `told` know.
-    pub(in super::super) fn recovered_everyone(&mut self, told: impl Fn(&PathSegment) -> bool) {
+    pub(crate) fn recovered_everyone(&mut self, told: impl Fn(&PathSegment) -> bool) {
         self.everyone = true;
         let mark = self.next_loss();
         for manager in &mut self.known {
@@ -264,46 +269,58 @@ impl Managers {
     }
 
     /// The losses, in the order in which they are to be spooled.
-    pub(in super::super) fn losses(&self) -> impl Iterator<Item = Loss<'_>> {
-        let everyone = self.everyone.then_some(Loss::Everyone);
+    pub(crate) fn losses(&self) -> impl Iterator<Item = (Kind, &str)> {
+        let everyone = self.everyone.then_some((Kind::Resync, ""));
         let each = self.known.iter().filter_map(|manager| {
-            let name = manager.name.as_str();
-            match manager.lost {
-                Some(_) => Some(Loss::Of(name)),
-                None => self.everyone.then_some(Loss::Told(name)),
-            }
+            let told = self.everyone.then_some(Kind::ResyncTold);
+            let kind = manager.lost.map_or(told, |_| Some(Kind::Resync))?;
+            Some((kind, manager.name.as_str()))
         });
         everyone.into_iter().chain(each)
     }
 
-    /// Whether somebody has lost something and does not know.
-    pub(in super::super) fn any_lost(&self) -> bool {
+    /// Whether a manager has lost something and does not know.
+    pub(crate) fn any_lost(&self) -> bool {
         self.known.iter().any(|manager| manager.lost.is_some())
             || self.everyone && self.known.is_empty()
     }
 
     /// What `name` has lost.
-    pub(in super::super) fn lost(&self, name: &PathSegment) -> Option<ResyncMark> {
+    pub(crate) fn lost(&self, name: &PathSegment) -> Option<ResyncMark> {
         match self.get(name) {
             Some(manager) => manager.lost,
             None => self.everyone.then_some(ResyncMark::EVERYONE),
         }
     }
 
-    /// The last number of `name`, and how many of its events may still come.
-    pub(in super::super) fn standing(&self, name: &PathSegment) -> (u64, u64) {
+    /// The counts of `name` for its heartbeat.
+    pub(crate) fn counts(&self, name: &PathSegment) -> Counts {
         let Some(manager) = self.get(name) else {
-            return (0, 0);
+            return Counts::default();
         };
-        let held_back = manager
-            .open
-            .first()
-            .map_or(0, |first| manager.sequence + 1 - first);
-        (manager.sequence, held_back.max(manager.depth as u64))
+        let first_open = manager.open.first();
+        // Listeners take it that nothing of `sequence - undelivered` and below is still to come.
+        let open = first_open.map_or(0, |first| manager.sequence + 1 - first);
+        Counts {
+            sequence: manager.sequence,
+            undelivered: open.max(manager.depth - manager.follow_ups),
+            follow_ups: manager.follow_ups,
+        }
+    }
+
+    /// Events of all managers that are not delivered, without follow-ups.
+    pub(crate) fn undelivered(&self) -> u64 {
+        let each = self.known.iter().map(|it| it.depth - it.follow_ups);
+        each.sum()
+    }
+
+    /// The places of all managers.
+    pub(super) fn ids(&self) -> impl Iterator<Item = ManagerId> {
+        (0..).take(self.known.len())
     }
 
     /// The managers that heartbeats are sent to: those that are configured, that have taken an event, or that have lost one.
-    pub(in super::super) fn receivers(&self) -> impl Iterator<Item = Receiver> {
+    pub(crate) fn receivers(&self) -> impl Iterator<Item = Receiver> {
         let receivers = self.known.iter().enumerate().filter(|(place, manager)| {
             *place < self.configured || manager.reached || manager.lost.is_some()
         });
@@ -315,7 +332,7 @@ impl Managers {
     }
 
     /// Whether `name` is configured, or has taken an event.
-    pub(in super::super) fn is_known(&self, name: &PathSegment) -> bool {
+    pub(crate) fn is_known(&self, name: &PathSegment) -> bool {
         let place = self.place(name).map(usize::from);
         place.is_some_and(|place| {
             let manager = self.known.get(place);
@@ -324,17 +341,21 @@ impl Managers {
     }
 
     /// The name of the manager at `place`.
-    pub(in super::super) fn name(&self, place: ManagerId) -> Option<&PathSegment> {
+    pub(crate) fn name(&self, place: ManagerId) -> Option<&PathSegment> {
         let manager = self.known.get(usize::from(place))?;
         Some(&manager.name)
     }
 
-    pub(in super::super) fn place(&self, name: &PathSegment) -> Option<ManagerId> {
+    pub(crate) fn place(&self, name: &PathSegment) -> Option<ManagerId> {
         self.places.get(name).copied()
     }
 
     fn get(&self, name: &PathSegment) -> Option<&Manager> {
         self.known.get(usize::from(self.place(name)?))
+    }
+
+    fn at(&mut self, place: ManagerId) -> Option<&mut Manager> {
+        self.known.get_mut(usize::from(place))
     }
 
     fn next_loss(&mut self) -> ResyncMark {

@@ -1,5 +1,5 @@
-use api::event::PathSegment;
 use rstest::rstest;
+use watcher_types::PathSegment;
 
 use super::*;
 
@@ -9,8 +9,8 @@ const ROOMY: Limits = Limits {
     memory: 1 << 20,
 };
 
-fn seconds(seconds: u64) -> Moment {
-    Moment::default().after(Duration::from_secs(seconds))
+fn seconds(seconds: u64) -> MonotonicTime {
+    MonotonicTime::default().after(Duration::from_secs(seconds))
 }
 
 struct Fixture {
@@ -27,7 +27,7 @@ impl Fixture {
         let mut queue = Queue::new(ROOMY, after, Managers::default());
         let manager = queue
             .managers_mut()
-            .register(&segment("a"), Moment::default())
+            .register(&segment("a"), MonotonicTime::default())
             .unwrap();
         Self { queue, manager }
     }
@@ -38,11 +38,17 @@ impl Fixture {
         }
     }
 
-    fn take(&mut self, at: u64) -> Vec<Taken> {
+    fn take(&mut self, at: u64) -> Vec<DequeuedEvent> {
         self.queue.take(seconds(at), usize::MAX)
     }
 
-    fn take_one(&mut self, at: u64) -> Taken {
+    /// Sequence, undelivered events and follow-ups.
+    fn counts(&self, manager: &str) -> (u64, u64, u64) {
+        let counts = self.queue.managers().counts(&segment(manager));
+        (counts.sequence, counts.undelivered, counts.follow_ups)
+    }
+
+    fn take_one(&mut self, at: u64) -> DequeuedEvent {
         let [taken] = self.take(at).try_into().unwrap();
         taken
     }
@@ -52,7 +58,7 @@ fn segment(text: &str) -> PathSegment {
     PathSegment::parse(text).unwrap()
 }
 
-fn keys(taken: &[Taken]) -> Vec<&str> {
+fn keys(taken: &[DequeuedEvent]) -> Vec<&str> {
     let keys = taken
         .iter()
         .map(|taken| std::str::from_utf8(&taken.key).unwrap());
@@ -82,7 +88,7 @@ fn an_event_is_confirmed_after_its_last_change() {
     assert_eq!(fixture.queue.delivered(taken.ticket, seconds(1)), None);
     assert_eq!(fixture.queue.next_due(), Some(seconds(5)));
     // It has not waited yet.
-    assert_eq!(fixture.queue.oldest(seconds(4), None), None);
+    assert_eq!(fixture.queue.oldest_due(seconds(4)), None);
     assert_eq!(keys(&fixture.take(4)), [""; 0]);
     let taken = fixture.take_one(5);
     assert_eq!((taken.number, taken.attempt), (2, 0));
@@ -131,11 +137,11 @@ fn a_change_while_it_is_under_way_is_told_after_that() {
     fixture.put("a", 1);
     fixture.put("a", 2);
     assert_eq!(keys(&fixture.take(9)), [""; 0]);
-    assert_eq!(fixture.queue.oldest(seconds(2), None), Some(seconds(0)));
+    assert_eq!(fixture.queue.oldest_due(seconds(2)), Some(seconds(0)));
     // Long after the first change, but the second came when it had left.
     assert!(fixture.queue.delivered(taken.ticket, seconds(9)).is_none());
     assert_eq!(fixture.queue.next_due(), Some(seconds(1)));
-    assert_eq!(fixture.queue.oldest(seconds(9), None), Some(seconds(1)));
+    assert_eq!(fixture.queue.oldest_due(seconds(9)), Some(seconds(1)));
     let taken = fixture.take_one(9);
     assert!(fixture.queue.delivered(taken.ticket, seconds(9)).is_some());
 }
@@ -151,7 +157,7 @@ fn what_has_failed_keeps_its_number_and_waits_its_time() {
     assert_eq!(keys(&fixture.take(9)), ["b"]);
     let again = fixture.take_one(10);
     assert_eq!((again.number, again.attempt), (1, 1));
-    assert_eq!(fixture.queue.oldest(seconds(10), None), Some(seconds(0)));
+    assert_eq!(fixture.queue.oldest_due(seconds(10)), Some(seconds(0)));
     assert!(fixture.queue.delivered(again.ticket, seconds(10)).is_some());
 }
 
@@ -165,10 +171,10 @@ fn an_event_that_is_rejected_leaves_nothing_behind() {
     let (key, manager) = fixture.queue.rejected(a.ticket).unwrap();
     assert_eq!((&*key, manager), (&b"a"[..], fixture.manager));
     assert_eq!(fixture.queue.rejected(a.ticket), None);
-    assert_eq!(fixture.queue.managers().standing(&segment("a")), (2, 1));
+    assert_eq!(fixture.counts("a"), (2, 1, 0));
     fixture.queue.failed(b.ticket, seconds(9));
     assert_eq!(fixture.queue.drop_events(manager), [b.key]);
-    assert_eq!(fixture.queue.managers().standing(&segment("a")), (2, 0));
+    assert_eq!(fixture.counts("a"), (2, 0, 0));
     assert_eq!((fixture.queue.len(), fixture.queue.memory()), (0, 0));
     assert_eq!(fixture.queue.next_due(), None);
 }
@@ -196,7 +202,7 @@ fn a_confirmation_ahead_of_its_time_stays() {
     let taken = fixture.take_one(1_000);
     assert!(fixture.queue.delivered(taken.ticket, seconds(1)).is_none());
     assert_eq!(keys(&fixture.take(1_000_000)), [""; 0]);
-    assert_eq!(fixture.queue.keys().len(), 1);
+    assert_eq!(fixture.queue.keys(0, 9).unwrap().len(), 1);
     // It is not lost to this life either.
     fixture.put("a", 2);
     assert_eq!(keys(&fixture.take(2)), ["a"]);
@@ -214,7 +220,7 @@ fn keys_and_memory_are_bounded() {
     );
     let manager = queue
         .managers_mut()
-        .register(&segment("a"), Moment::default())
+        .register(&segment("a"), MonotonicTime::default())
         .unwrap();
     assert!(!queue.has_room(1_000) && queue.has_room(700));
     for key in ["a", "b"] {
@@ -229,7 +235,7 @@ fn the_estimate_of_memory_is_not_too_small() {
     // Slot, its doubling included; index; order; the key's header and the allocator's.
     let slot = 2 * size_of::<Option<Slot>>();
     let index = 2 * (size_of::<(Arc<[u8]>, u32)>() + 1) * 8 / 7;
-    let order = size_of::<((Moment, u64), u32)>() * 2;
+    let order = (size_of::<((MonotonicTime, u64), u32)>() + size_of::<Age>()) * 2;
     let key = 16 + 16;
     let all = slot + index + order + key;
     assert!(all <= SLOT_BYTES * 3 / 2, "{all}");
@@ -246,19 +252,48 @@ mod managers {
         let other = fixture
             .queue
             .managers_mut()
-            .register(&segment("b"), Moment::default())
+            .register(&segment("b"), MonotonicTime::default())
             .unwrap();
         fixture.put("a1", 0);
         fixture.queue.insert(b"b1", other, seconds(0));
         fixture.put("a2", 0);
         let numbers: Vec<_> = fixture.take(0).iter().map(|taken| taken.number).collect();
         assert_eq!(numbers, [1, 1, 2]);
-        assert_eq!(fixture.queue.managers().standing(&segment("a")), (2, 2));
-        assert_eq!(fixture.queue.managers().standing(&segment("b")), (1, 1));
-        assert_eq!(fixture.queue.managers().standing(&segment("c")), (0, 0));
+        assert_eq!(fixture.counts("a"), (2, 2, 0));
+        assert_eq!(fixture.counts("b"), (1, 1, 0));
+        assert_eq!(fixture.counts("c"), (0, 0, 0));
     }
 
-    /// Listeners take `sequence - depth` for settled (`api::event::Heartbeat`).
+    #[test]
+    fn a_follow_up_is_counted_apart_until_its_object_changes_or_it_fails() {
+        let mut fixture = Fixture::new();
+        fixture.put("a", 0);
+        assert_eq!(fixture.counts("a"), (0, 1, 0));
+        let taken = fixture.take_one(0);
+        assert_eq!(fixture.counts("a"), (1, 1, 0));
+        assert!(fixture.queue.delivered(taken.ticket, seconds(0)).is_none());
+        assert_eq!(fixture.counts("a"), (1, 0, 1));
+        assert_eq!(fixture.queue.oldest_undelivered(fixture.manager), None);
+        fixture.put("a", 1);
+        assert_eq!(fixture.counts("a"), (1, 1, 0));
+        assert_eq!(
+            fixture.queue.oldest_undelivered(fixture.manager),
+            Some(seconds(1))
+        );
+        let taken = fixture.take_one(1);
+        assert!(fixture.queue.delivered(taken.ticket, seconds(1)).is_none());
+        // Under way it has a number that may still come.
+        let taken = fixture.take_one(6);
+        assert_eq!(fixture.counts("a"), (3, 1, 1));
+        fixture.queue.failed(taken.ticket, seconds(9));
+        assert_eq!(fixture.counts("a"), (3, 1, 0));
+        let taken = fixture.take_one(9);
+        assert!(fixture.queue.delivered(taken.ticket, seconds(9)).is_some());
+        assert_eq!(fixture.counts("a"), (3, 0, 0));
+        assert_eq!(fixture.queue.managers().undelivered(), 0);
+    }
+
+    /// Listeners take `sequence - depth` for settled (`watcher_types::Heartbeat`).
     #[test]
     fn the_depth_covers_a_number_that_is_tried_again() {
         let mut fixture = Fixture::confirming(Duration::ZERO);
@@ -270,23 +305,25 @@ mod managers {
             assert!(fixture.queue.delivered(taken.ticket, seconds(0)).is_some());
         }
         fixture.queue.failed(taken[0].ticket, seconds(9));
-        assert_eq!(fixture.queue.managers().standing(&segment("a")), (4, 4));
+        assert_eq!(fixture.counts("a"), (4, 4, 0));
         let again = fixture.take_one(9);
         assert!(fixture.queue.delivered(again.ticket, seconds(9)).is_some());
-        assert_eq!(fixture.queue.managers().standing(&segment("a")), (4, 0));
+        assert_eq!(fixture.counts("a"), (4, 0, 0));
     }
 
     #[test]
     fn a_loss_that_came_while_the_last_was_told_stays() {
         let mut managers = Managers::default();
-        let a = managers.register(&segment("a"), Moment::default()).unwrap();
-        assert!(managers.lose(a));
+        let a = managers
+            .register(&segment("a"), MonotonicTime::default())
+            .unwrap();
+        assert!(managers.mark_lost(a));
         let told = managers.lost(&segment("a")).unwrap();
-        assert!(!managers.lose(a));
-        assert!(!managers.told(&segment("a"), told, Moment::default()));
+        assert!(!managers.mark_lost(a));
+        assert!(!managers.told(&segment("a"), told, MonotonicTime::default()));
         let told = managers.lost(&segment("a")).unwrap();
-        assert!(managers.told(&segment("a"), told, Moment::default()));
-        assert!(!managers.told(&segment("a"), told, Moment::default()));
+        assert!(managers.told(&segment("a"), told, MonotonicTime::default()));
+        assert!(!managers.told(&segment("a"), told, MonotonicTime::default()));
         assert_eq!(
             (managers.lost(&segment("a")), managers.any_lost()),
             (None, false)
@@ -296,16 +333,20 @@ mod managers {
     #[test]
     fn a_loss_of_nobody_knows_whose_is_everybodys() {
         let mut managers = Managers::default();
-        managers.lose_any();
+        managers.mark_all_lost();
         assert!(managers.any_lost());
         let mark = managers.lost(&segment("stranger")).unwrap();
-        assert!(managers.told(&segment("stranger"), mark, Moment::default()));
+        assert!(managers.told(&segment("stranger"), mark, MonotonicTime::default()));
         assert_eq!(managers.lost(&segment("stranger")), None);
         managers
-            .register(&segment("new"), Moment::default())
+            .register(&segment("new"), MonotonicTime::default())
             .unwrap();
         assert_ne!(managers.lost(&segment("new")), None);
-        assert!(!managers.told(&segment("new"), ResyncMark::EVERYONE, Moment::default()));
+        assert!(!managers.told(
+            &segment("new"),
+            ResyncMark::EVERYONE,
+            MonotonicTime::default()
+        ));
     }
 
     #[test]

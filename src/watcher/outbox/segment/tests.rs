@@ -8,13 +8,13 @@ use crate::outbox::record::write;
 mod property;
 
 /// What is read of `bytes`, at most `step` at once.
-fn read_by(bytes: &[u8], step: usize) -> (Vec<(Kind, Vec<u8>)>, Findings) {
+fn read_by(bytes: &[u8], step: usize) -> (Vec<(Kind, Vec<u8>)>, SegmentContents) {
     let mut records = Vec::new();
     let mut file = Stepping { bytes, step };
-    let findings = read(&mut file, &mut |kind, payload| {
+    let contents = read(&mut file, &mut |kind, payload| {
         records.push((kind, payload.to_vec()));
     });
-    (records, findings)
+    (records, contents)
 }
 
 struct Stepping<'a> {
@@ -50,13 +50,13 @@ fn records_come_back_in_their_order(#[case] step: usize) {
         write(&mut bytes, kind, &payload);
         expected.push((kind, payload));
     }
-    let (records, findings) = read_by(&bytes, step);
+    let (records, contents) = read_by(&bytes, step);
     assert_eq!(records, expected);
     assert_eq!(
-        (findings.bytes, findings.bad_bytes),
+        (contents.bytes, contents.bad_bytes),
         (bytes.len() as u64, 0)
     );
-    assert!(!findings.may_be_missing());
+    assert!(!contents.may_be_missing());
 }
 
 #[test]
@@ -77,10 +77,10 @@ fn the_largest_payload_is_read_and_a_larger_one_never_written() {
 #[case::only_beginnings_of_markers(vec![0xFF; 100_000], 100_000)]
 #[case::a_marker_at_the_end([&header()[..], &[0xFF, 0xC0, 0xFE, 0xC1]].concat(), 4)]
 fn a_file_without_records_is_known_to_lack_some(#[case] bytes: Vec<u8>, #[case] bad: u64) {
-    let (records, findings) = read_by(&bytes, usize::MAX);
+    let (records, contents) = read_by(&bytes, usize::MAX);
     assert_eq!(records, []);
-    assert!(findings.may_be_missing());
-    assert_eq!(findings.bad_bytes, bad);
+    assert!(contents.may_be_missing());
+    assert_eq!(contents.bad_bytes, bad);
 }
 
 #[test]
@@ -95,9 +95,9 @@ fn an_empty_segment_lacks_nothing() {
 fn another_version_is_not_read(#[case] version: u16) {
     let mut bytes = header_of(version).to_vec();
     put(&mut bytes, b"of another time");
-    let (records, findings) = read_by(&bytes, usize::MAX);
+    let (records, contents) = read_by(&bytes, usize::MAX);
     assert_eq!(records, []);
-    assert_eq!(findings.foreign_version, Some(version));
+    assert_eq!(contents.foreign_version, Some(version));
 }
 
 #[test]
@@ -105,9 +105,9 @@ fn one_that_was_not_whole_says_so() {
     let mut bytes = header().to_vec();
     put(&mut bytes, b"a");
     bytes[usize::try_from(WHOLE_AT).unwrap()] = NOT_WHOLE;
-    let (records, findings) = read_by(&bytes, usize::MAX);
+    let (records, contents) = read_by(&bytes, usize::MAX);
     assert_eq!(records.len(), 1);
-    assert!(findings.incomplete && findings.may_be_missing());
+    assert!(contents.incomplete && contents.may_be_missing());
 }
 
 #[test]
@@ -128,9 +128,9 @@ fn what_was_read_before_an_error_counts() {
         bytes: &bytes,
         step: 5,
     });
-    let findings = read(&mut file, &mut |_, _| records += 1);
+    let contents = read(&mut file, &mut |_, _| records += 1);
     assert_eq!(records, 1);
-    assert!(findings.error.is_some() && findings.may_be_missing());
+    assert!(contents.error.is_some() && contents.may_be_missing());
 }
 
 /// Any file at all: junk, records, records that are damaged, and what looks like either.
@@ -157,12 +157,12 @@ proptest! {
     fn any_bytes_are_read_to_their_end(pieces in pieces(), headed: bool, step in 1_usize..64) {
         let mut bytes = if headed { header().to_vec() } else { Vec::new() };
         bytes.extend(pieces.concat());
-        let (records, findings) = read_by(&bytes, step);
+        let (records, contents) = read_by(&bytes, step);
         let (at_once, _) = read_by(&bytes, usize::MAX);
         prop_assert_eq!(&records, &at_once);
-        if findings.foreign_version.is_none() {
+        if contents.foreign_version.is_none() {
             let used: usize = records.iter().map(|(_, payload)| FRAME_BYTES + payload.len()).sum();
-            let headers = bytes.len() as u64 - findings.bad_bytes - used as u64;
+            let headers = bytes.len() as u64 - contents.bad_bytes - used as u64;
             prop_assert!(headers == 0 || headers == HEADER_BYTES as u64);
         }
     }
@@ -177,12 +177,12 @@ proptest! {
             put(&mut bytes, payload);
             bytes.extend(junk);
         }
-        let (records, findings) = read_by(&bytes, step);
+        let (records, contents) = read_by(&bytes, step);
         let found: Vec<_> = records.into_iter().map(|(_, payload)| payload).collect();
         let expected: Vec<_> = parts.iter().map(|(payload, _)| payload.clone()).collect();
         prop_assert_eq!(found, expected);
         let junk: usize = parts.iter().map(|(_, junk)| junk.len()).sum();
-        prop_assert_eq!(findings.bad_bytes, junk as u64);
+        prop_assert_eq!(contents.bad_bytes, junk as u64);
     }
 }
 

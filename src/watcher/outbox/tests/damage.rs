@@ -6,9 +6,9 @@ use rstest::rstest;
 
 use super::disk::FakeDisk;
 use super::fixture::{Fixture, event, manager, settings};
-use crate::outbox::names;
 use crate::outbox::record::{self, FRAME_BYTES, Kind};
 use crate::outbox::segment::{HEADER_BYTES, WHOLE_AT, header};
+use crate::outbox::storage::{aside_name, segment_name, unfinished_name};
 use crate::outbox::{Outbox, Recovered, key};
 
 /// The records of a short life: `Some(number)` was put, and delivered where it stands a second time.
@@ -54,7 +54,7 @@ fn left(is_read: impl Fn(usize) -> bool) -> BTreeSet<u32> {
 }
 
 fn recover(bytes: &[u8]) -> (Recovered, BTreeSet<u32>, Outbox) {
-    let disk = FakeDisk::with(&names::segment(1), bytes);
+    let disk = FakeDisk::with(&segment_name(1), bytes);
     let fixture = Fixture::with(disk, settings());
     let items = fixture.outbox.take(fixture.now, usize::MAX);
     let numbers = items
@@ -100,7 +100,7 @@ fn a_bit_that_is_changed_anywhere_costs_at_most_its_record() {
 fn damage_is_told_to_every_manager_and_over_restarts_until_it_knows() {
     let (mut bytes, _) = segment();
     bytes[HEADER_BYTES + FRAME_BYTES] ^= 1;
-    let disk = FakeDisk::with(&names::segment(1), &bytes);
+    let disk = FakeDisk::with(&segment_name(1), &bytes);
     let mut fixture = Fixture::with(disk, settings());
     fixture.drain();
     assert!(fixture.kill().resync);
@@ -134,17 +134,17 @@ fn damage_is_told_to_every_manager_and_over_restarts_until_it_knows() {
 }
 
 #[rstest]
-#[case::newer(2, &names::aside(7, Some(2)))]
-#[case::older_than_any(0, &names::aside(7, Some(0)))]
+#[case::newer(2, &aside_name(7, Some(2)))]
+#[case::older_than_any(0, &aside_name(7, Some(0)))]
 fn a_segment_of_another_release_is_kept_aside(#[case] version: u16, #[case] name: &str) {
     let mut bytes = header().to_vec();
     bytes[8..10].copy_from_slice(&version.to_le_bytes());
-    let checksum = crate::outbox::checksum::crc32c(&[&bytes[..10]]);
+    let checksum = crate::outbox::record::crc32c(&[&bytes[..10]]);
     bytes[10..14].copy_from_slice(&checksum.to_le_bytes());
     bytes.extend(b"of a format that nobody knows yet");
     let (own, _) = segment();
-    let disk = FakeDisk::with(&names::segment(7), &bytes);
-    disk.content().insert(&names::segment(3), &own);
+    let disk = FakeDisk::with(&segment_name(7), &bytes);
+    disk.content().insert(&segment_name(3), &own);
     let mut fixture = Fixture::with(disk, settings());
     assert_eq!(fixture.recovered.newer_version, 1);
     assert!(fixture.recovered.resync);
@@ -181,11 +181,11 @@ fn a_segment_that_was_not_whole_is_followed_by_a_resync() {
 fn what_is_no_segment_is_left_alone() {
     let disk = FakeDisk::with("README", b"hello");
     disk.content()
-        .insert(&names::unfinished(4), b"half a snapshot");
+        .insert(&unfinished_name(4), b"half a snapshot");
     let fixture = Fixture::with(disk, settings());
     assert_eq!(fixture.recovered, Recovered::default());
     assert_eq!(
         fixture.disk.content().names(),
-        [names::segment(6), "README".to_owned()]
+        [segment_name(5), "README".to_owned()]
     );
 }

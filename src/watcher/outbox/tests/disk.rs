@@ -7,7 +7,7 @@ use std::io::{self, Cursor, ErrorKind, Read};
 use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use crate::outbox::folder::{Appended, Disk, Folder};
+use crate::outbox::storage::{AppendFile, SpoolDir, Storage};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FakeDisk(Arc<Mutex<Content>>);
@@ -30,11 +30,21 @@ pub(crate) struct Content {
     pub(crate) sync_refusal: Option<ErrorKind>,
     /// What creating a file is answered with.
     pub(crate) create_refusal: Option<ErrorKind>,
-    /// Holds up whoever forces anything.
-    pub(crate) brake: Option<Arc<Brake>>,
-    /// Holds up whoever appends anything.
-    pub(crate) append_brake: Option<Arc<Brake>>,
+    /// Holds up whoever does this.
+    pub(crate) brake: Option<(Operation, Arc<Brake>)>,
     dead: bool,
+}
+
+/// What is asked of a disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Operation {
+    Open,
+    Create,
+    Append,
+    Sync,
+    SyncDirectory,
+    Rename,
+    Remove,
 }
 
 /// Says that a call has reached the disk, and lets it go on when it is told.
@@ -64,13 +74,9 @@ impl FakeDisk {
 }
 
 impl FakeDisk {
-    fn braked(&self) -> MutexGuard<'_, Content> {
+    fn braked(&self, operation: Operation) -> MutexGuard<'_, Content> {
         let brake = self.content().brake.clone();
-        self.held_by(brake)
-    }
-
-    fn held_by(&self, brake: Option<Arc<Brake>>) -> MutexGuard<'_, Content> {
-        if let Some(brake) = brake {
+        if let Some((_, brake)) = brake.filter(|(braked, _)| *braked == operation) {
             // Whoever holds the other ends may have gone.
             let _ = brake.asked.send(());
             let _ = brake.go.lock().unwrap().recv();
@@ -164,9 +170,9 @@ impl Content {
     }
 }
 
-impl Disk for FakeDisk {
-    fn open(&self) -> io::Result<Arc<dyn Folder>> {
-        let mut content = self.content();
+impl SpoolDir for FakeDisk {
+    fn open(&self) -> io::Result<Box<dyn Storage>> {
+        let mut content = self.braked(Operation::Open);
         if let Some(closed) = content.closed {
             return Err(closed.into());
         }
@@ -175,7 +181,7 @@ impl Disk for FakeDisk {
         }
         let lock = Arc::new(());
         content.held = Arc::downgrade(&lock);
-        Ok(Arc::new(FakeFolder {
+        Ok(Box::new(FakeStorage {
             disk: self.clone(),
             _lock: lock,
         }))
@@ -183,7 +189,7 @@ impl Disk for FakeDisk {
 }
 
 #[derive(Debug)]
-struct FakeFolder {
+struct FakeStorage {
     disk: FakeDisk,
     _lock: Arc<()>,
 }
@@ -194,7 +200,7 @@ struct Handle {
     file: usize,
 }
 
-impl Folder for FakeFolder {
+impl Storage for FakeStorage {
     fn names(&self) -> io::Result<Vec<String>> {
         Ok(self.disk.content().names())
     }
@@ -205,8 +211,8 @@ impl Folder for FakeFolder {
         Ok(Box::new(Cursor::new(content.files[file].bytes.clone())))
     }
 
-    fn create(&self, name: &str) -> io::Result<Arc<dyn Appended>> {
-        let mut content = self.disk.content();
+    fn create(&self, name: &str) -> io::Result<Box<dyn AppendFile>> {
+        let mut content = self.disk.braked(Operation::Create);
         content.change()?;
         if let Some(refusal) = content.create_refusal {
             return Err(refusal.into());
@@ -215,7 +221,7 @@ impl Folder for FakeFolder {
             return Err(ErrorKind::AlreadyExists.into());
         }
         content.insert(name, b"");
-        Ok(Arc::new(Handle {
+        Ok(Box::new(Handle {
             disk: self.disk.clone(),
             file: content.names[name],
         }))
@@ -230,7 +236,7 @@ impl Folder for FakeFolder {
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
-        let mut content = self.disk.content();
+        let mut content = self.disk.braked(Operation::Rename);
         content.change()?;
         let file = content.file(from)?;
         content.names.remove(from);
@@ -239,7 +245,7 @@ impl Folder for FakeFolder {
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
-        let mut content = self.disk.content();
+        let mut content = self.disk.braked(Operation::Remove);
         content.change()?;
         content.file(name)?;
         content.names.remove(name);
@@ -249,17 +255,16 @@ impl Folder for FakeFolder {
     }
 
     fn sync(&self) -> io::Result<()> {
-        let mut content = self.disk.braked();
+        let mut content = self.disk.braked(Operation::SyncDirectory);
         content.change()?;
         content.lasting_names = content.names.clone();
         Ok(())
     }
 }
 
-impl Appended for Handle {
+impl AppendFile for Handle {
     fn append(&self, bytes: &[u8]) -> io::Result<usize> {
-        let brake = self.disk.content().append_brake.clone();
-        let mut content = self.disk.held_by(brake);
+        let mut content = self.disk.braked(Operation::Append);
         let used = content.used();
         let room = content
             .room
@@ -281,7 +286,7 @@ impl Appended for Handle {
     }
 
     fn sync(&self) -> io::Result<()> {
-        let mut content = self.disk.braked();
+        let mut content = self.disk.braked(Operation::Sync);
         content.change()?;
         if let Some(refusal) = content.sync_refusal {
             return Err(refusal.into());

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use api::event::{Gvk, NamespacedName};
+use watcher_types::{Gvk, NamespacedName};
 
 use super::super::*;
 use super::disk::FakeDisk;
@@ -23,7 +23,7 @@ pub(crate) fn settings() -> Settings {
         limits: Limits::WATCHER,
         max_bytes: 512 << 10,
         fsync: FsyncPolicy::Never,
-        confirm_after: Duration::from_secs(5),
+        follow_up_delay: Duration::from_secs(5),
     }
 }
 
@@ -109,12 +109,17 @@ impl Fixture {
     }
 
     /// Compacts, whatever there is.
-    pub(crate) fn compact(&mut self) {
-        self.outbox.store.compact(Moment::default());
+    pub(crate) fn compact(&self) {
+        self.outbox.shared.compact();
     }
 
-    pub(crate) fn confirm_after(&self) -> Duration {
-        self.settings.confirm_after
+    /// The spool does what is due.
+    pub(crate) fn keep_up(&self) {
+        assert!(self.outbox.keep_up(self.now, Duration::from_secs(30)));
+    }
+
+    pub(crate) fn follow_up_delay(&self) -> Duration {
+        self.settings.follow_up_delay
     }
 
     /// Delivers what is due, by name.

@@ -18,7 +18,7 @@ fn open(folder: &Path) -> (Outbox, Recovered) {
     let options = Options {
         max_bytes: 256 << 10,
         fsync: FsyncPolicy::Never,
-        confirm_after: Duration::ZERO,
+        follow_up_delay: Duration::ZERO,
         ..Options::new(folder.to_owned())
     };
     Outbox::open(options, Instant::now())
@@ -52,7 +52,7 @@ fn victim() {
             outbox.delivered(item, Instant::now());
         }
         if number % 300 == 299 {
-            let _ = outbox.keep_up(Instant::now());
+            outbox.keep_up(Instant::now(), Duration::from_secs(30));
         }
     }
 }

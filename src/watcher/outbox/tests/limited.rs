@@ -34,7 +34,7 @@ fn limited() {
     let spooled = spooled.unwrap();
     assert_eq!(put(200_000), Stored::MemoryOnly);
     // The limit is one of each file, so that the next segment takes what is to be told no more than the last.
-    let _ = outbox.keep_up(now + Duration::from_mins(1));
+    assert!(outbox.keep_up(now + Duration::from_mins(1), Duration::from_secs(30)));
     assert!(!outbox.report(now).on_disk);
     assert_eq!(put(200_001), Stored::MemoryOnly);
     let items = outbox.take(now, usize::MAX);

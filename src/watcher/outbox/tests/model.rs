@@ -7,8 +7,6 @@ use proptest::prelude::*;
 
 use super::disk::FakeDisk;
 use super::fixture::{Fixture, manager, settings};
-use crate::outbox::journal::{Compaction, Fresh};
-use crate::outbox::moment::Moment;
 use crate::outbox::{FsyncPolicy, Item, Limits, Settings, Stored};
 
 const MANAGERS: [&str; 2] = ["a", "b"];
@@ -33,7 +31,6 @@ enum Step {
         seconds: u64,
     },
     KeepUp,
-    /// One step of a compaction; whatever else happens may lie between two, and so may the end.
     Compact,
     Heartbeat {
         manager: usize,
@@ -69,7 +66,7 @@ fn steps(with_room: bool) -> impl Strategy<Value = Vec<Step>> {
         1 => (any::<usize>(), 0_u64..9).prop_map(|(index, seconds)| Step::Fail { index, seconds }),
         2 => (0_u64..6).prop_map(|seconds| Step::Pass { seconds }),
         1 => Just(Step::KeepUp),
-        3 => Just(Step::Compact),
+        1 => Just(Step::Compact),
         1 => (0..MANAGERS.len()).prop_map(|manager| Step::Heartbeat { manager }),
         1 => prop::option::of(0_usize..200).prop_map(move |more| match more {
             more if with_room => Step::Room { more },
@@ -93,17 +90,10 @@ struct Model {
     numbers: HashMap<usize, u64>,
 }
 
-/// A compaction under way.
-enum Stage {
-    Created(Fresh),
-    Switched(Compaction),
-}
-
 struct Run {
     fixture: Fixture,
     model: Model,
     under_way: Vec<(Item, Instant)>,
-    compaction: Option<Stage>,
     /// Whether something may be lost if its manager is marked.
     lossy: bool,
 }
@@ -114,7 +104,6 @@ impl Run {
             fixture: Fixture::with(FakeDisk::default(), settings),
             model: Model::default(),
             under_way: Vec::new(),
-            compaction: None,
             lossy,
         }
     }
@@ -127,6 +116,7 @@ impl Run {
             }
         }
         if let End::PowerLost { kept } = life.end {
+            self.fixture.keep_up();
             self.fixture.disk.content().lose_power(kept);
         }
     }
@@ -137,8 +127,6 @@ impl Run {
             Some(End::Dies { life }) => Some(life),
             _ => None,
         };
-        // It holds the folder.
-        self.compaction = None;
         self.fixture.restart(life);
         self.under_way.clear();
         self.model.numbers.clear();
@@ -170,14 +158,8 @@ impl Run {
                 }
             }
             Step::Pass { seconds } => self.fixture.pass(seconds),
-            Step::KeepUp => {
-                // One upkeep at a time.
-                while self.compaction.is_some() {
-                    self.compact();
-                }
-                let _ = self.fixture.outbox.keep_up(now);
-            }
-            Step::Compact => self.compact(),
+            Step::KeepUp => self.fixture.keep_up(),
+            Step::Compact => self.fixture.compact(),
             Step::Heartbeat { manager: index } => {
                 let manager = manager(MANAGERS[index]);
                 let report = self.fixture.outbox.manager_report(&manager, now);
@@ -210,26 +192,6 @@ impl Run {
         }
     }
 
-    fn compact(&mut self) {
-        let store = &self.fixture.outbox.store;
-        let begun = Moment::default();
-        self.compaction = match self.compaction.take() {
-            None => {
-                let reserved = store.lock().spool.reserve();
-                let created = reserved.map(|(reserved, lasting)| reserved.create(lasting));
-                created.and_then(|created| {
-                    let failed = |error| store.lock().spool.end(Err(error), begun);
-                    created.map_err(failed).ok().map(Stage::Created)
-                })
-            }
-            Some(Stage::Created(fresh)) => store.lock().switch(fresh).map(Stage::Switched),
-            Some(Stage::Switched(compaction)) => {
-                store.lock().spool.end(compaction.run(), begun);
-                None
-            }
-        };
-    }
-
     fn take(&mut self, limit: usize) {
         for item in self.fixture.outbox.take(self.fixture.now, limit) {
             let index = index_of(&item);
@@ -258,7 +220,7 @@ impl Run {
             .model
             .owed
             .get(&owed)
-            .is_some_and(|changed| taken >= *changed + self.fixture.confirm_after())
+            .is_some_and(|changed| taken >= *changed + self.fixture.follow_up_delay())
         {
             self.model.owed.remove(&owed);
         }

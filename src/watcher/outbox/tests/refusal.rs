@@ -27,7 +27,7 @@ fn without_its_folder_everything_is_in_memory_until_it_is_there(
     let mut fixture = Fixture::with(disk, settings());
     assert_eq!(fixture.recovered.unusable.as_deref(), Some(unusable));
     assert_eq!(fixture.put("a", 1), Stored::MemoryOnly);
-    assert_eq!(fixture.put("a", 1), Stored::Coalesced);
+    assert_eq!(fixture.put("a", 1), Stored::MemoryOnly);
     assert_eq!(fixture.put("a", 2), Stored::MemoryOnly);
     assert_eq!(fixture.deliver_all(), ["a/1", "a/2"]);
     assert!(!fixture.outbox.report(fixture.now).on_disk);
@@ -46,7 +46,8 @@ async fn what_is_found_late_is_told_all_the_same() {
     assert_eq!(late.recovered.items, 0);
     let _ = fixture.put("a", 2);
     drop(fixture);
-    let _ = late.outbox.keep_up(now + std::time::Duration::from_mins(1));
+    let minute = std::time::Duration::from_mins(1);
+    assert!(late.outbox.keep_up(now + minute, minute));
     late.outbox.changed().await;
     assert_eq!(late.outbox.report(now).depth, 2);
 }
@@ -172,22 +173,26 @@ fn what_could_not_be_forced_is_written_again() {
     assert_eq!(fixture.kill().items, 1);
 }
 
-#[test]
-fn a_compaction_that_fails_costs_nothing() {
+#[rstest]
+#[case::no_room(|content: &mut Content| content.room = Some(content.used() + 40))]
+#[case::no_sync(|content: &mut Content| content.sync_refusal = Some(ErrorKind::Other))]
+#[case::no_file(|content: &mut Content| content.create_refusal = Some(ErrorKind::Other))]
+fn a_compaction_that_fails_costs_nothing(#[case] refuse: fn(&mut Content)) {
     let mut fixture = Fixture::new();
-    for number in 0..3_000 {
+    for number in 0..100 {
         let _ = fixture.put("a", number);
         fixture.deliver_twice();
     }
     let _ = fixture.put("a", 0);
-    // The next segment can be created, the snapshot not be written.
     let used = fixture.disk.content().used();
-    fixture.disk.content().room = Some(used + 40);
-    fixture.keep_up_after(1);
+    refuse(&mut fixture.disk.content());
+    fixture.compact();
     assert!(fixture.outbox.report(fixture.now).on_disk);
-    fixture.disk.content().room = None;
-    let _ = fixture.put("a", 1);
-    fixture.keep_up_after(60);
+    assert!(fixture.disk.content().names().len() <= 2);
+    fixture.disk.content().revive();
+    fixture.disk.content().create_refusal = None;
+    assert_eq!(fixture.put("a", 1), Stored::Spooled);
+    fixture.compact();
     assert!(fixture.disk.content().used() < used / 10);
     let recovered = fixture.kill();
     assert_eq!((recovered.items, recovered.resync), (2, false));
@@ -196,10 +201,10 @@ fn a_compaction_that_fails_costs_nothing() {
 impl Fixture {
     fn keep_up_after(&mut self, seconds: u64) {
         self.pass(seconds);
-        let _ = self.outbox.keep_up(self.now);
+        self.keep_up();
     }
 
     fn trouble(&self) -> Option<String> {
-        self.outbox.store.lock().spool.trouble().map(str::to_owned)
+        self.outbox.shared.lock().handoff.trouble.clone()
     }
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::certificate::testing::{DAY, after, epoch, material, successor};
+use crate::certificate::fixtures::{DAY, after, epoch, material, successor};
 
 fn bundle_of(pem: &[u8]) -> Bundle {
     Bundle::read(pem)
@@ -47,7 +47,7 @@ fn garbage_trusts_nobody_and_hides_nothing_before_it() {
 fn dates_decide_who_stays() {
     let start = epoch();
     let old = bundle_of(&material(start).authorities);
-    let both = bundle_of(&successor(after(start, 60), old.clone()).authorities);
+    let both = bundle_of(&successor(after(start, 60), &old).authorities);
     assert_eq!(both.certificates().count(), 2);
     assert_eq!(both.first_expiry(), old.first_expiry());
 

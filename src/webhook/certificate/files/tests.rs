@@ -5,7 +5,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::*;
-use crate::certificate::testing::{epoch, material};
+use crate::certificate::fixtures::{epoch, material};
 
 fn write(directory: &Path, material: &Material) {
     std::fs::create_dir_all(directory).unwrap();
@@ -14,12 +14,12 @@ fn write(directory: &Path, material: &Material) {
     std::fs::write(directory.join("ca.crt"), &material.authorities).unwrap();
 }
 
-async fn changed(cell: &mut watch::Receiver<Sighting<Material>>) -> Option<Material> {
+async fn changed(cell: &mut watch::Receiver<Observed<StoredCertificate>>) -> Option<Material> {
     cell.changed().await.unwrap();
     match cell.borrow_and_update().clone() {
-        Sighting::Unknown => panic!("unknown again"),
-        Sighting::Absent => None,
-        Sighting::Present(material) => Some(Material::clone(&material)),
+        Observed::Unknown => panic!("unknown again"),
+        Observed::Absent => None,
+        Observed::Present(stored) => Some(stored.material.clone()),
     }
 }
 
@@ -34,17 +34,17 @@ async fn a_mounted_secret_is_followed_through_its_swap_of_links() {
     for name in ["tls.crt", "tls.key", "ca.crt"] {
         symlink(format!("..data/{name}"), path(name)).unwrap();
     }
-    let cell = Cell::default();
+    let cell = watch::Sender::default();
     let mut seen = cell.subscribe();
-    let files = CertificateFiles::in_directory(volume.path());
-    let watching = tokio::spawn(watch_files(files, cell));
+    let directory = volume.path().to_owned();
+    let watching = tokio::spawn(async move { watch_files(&directory, &cell).await });
     assert!(changed(&mut seen).await == Some(old));
 
     let start = Instant::now();
     symlink("..2", path("..next")).unwrap();
     std::fs::rename(path("..next"), path("..data")).unwrap();
     assert!(changed(&mut seen).await == Some(new.clone()));
-    assert!(start.elapsed() <= EVERY + Duration::from_secs(1));
+    assert!(start.elapsed() <= INTERVAL + Duration::from_secs(1));
 
     // Without CAs the pair still serves; without its key it is gone.
     std::fs::remove_file(path("..2/ca.crt")).unwrap();
@@ -64,28 +64,12 @@ async fn a_mounted_secret_is_followed_through_its_swap_of_links() {
 async fn what_did_not_change_is_not_told() {
     let directory = tempfile::tempdir().unwrap();
     write(directory.path(), &material(epoch()));
-    let cell = Cell::default();
+    let cell = watch::Sender::default();
     let mut seen = cell.subscribe();
-    let files = CertificateFiles::in_directory(directory.path());
-    let watching = tokio::spawn(watch_files(files, cell));
+    let path = directory.path().to_owned();
+    let watching = tokio::spawn(async move { watch_files(&path, &cell).await });
     changed(&mut seen).await;
-    let quiet = tokio::time::timeout(EVERY * 5, seen.changed()).await;
+    let quiet = tokio::time::timeout(INTERVAL * 5, seen.changed()).await;
     assert!(quiet.is_err());
     watching.abort();
-}
-
-#[tokio::test]
-async fn names_can_be_others() {
-    let directory = tempfile::tempdir().unwrap();
-    let expected = material(epoch());
-    write(directory.path(), &expected);
-    let rename = |from, to| std::fs::rename(directory.path().join(from), directory.path().join(to));
-    rename("tls.crt", "server.pem").unwrap();
-    rename("tls.key", "server.key").unwrap();
-    let files = CertificateFiles {
-        certificate: "server.pem".to_owned(),
-        key: "server.key".to_owned(),
-        ..CertificateFiles::in_directory(directory.path())
-    };
-    assert!(files.read().await.unwrap() == expected);
 }

@@ -1,7 +1,7 @@
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::*;
-use crate::certificate::testing::{DAY, after, epoch, material, settings, successor};
+use crate::certificate::fixtures::{DAY, after, epoch, material, settings, successor};
 use crate::certificate::{Pair, Validity};
 
 fn authorities(material: &Material) -> Bundle {
@@ -71,7 +71,7 @@ fn earlier_authorities_are_carried_while_they_are_valid_and_not_too_many() {
     let first = authorities(&newest);
     for hour in 1..=5 {
         let now = start + Duration::from_secs(hour * 3600);
-        newest = successor(now, authorities(&newest));
+        newest = successor(now, &authorities(&newest));
     }
     let bundle = authorities(&newest);
     assert_eq!(bundle.certificates().count(), 1 + CARRIED);
@@ -88,7 +88,7 @@ fn earlier_authorities_are_carried_while_they_are_valid_and_not_too_many() {
         "the first one is the one in use"
     );
 
-    let late = successor(after(start, 100), bundle);
+    let late = successor(after(start, 100), &bundle);
     assert_eq!(
         authorities(&late).certificates().count(),
         1,
@@ -99,21 +99,13 @@ fn earlier_authorities_are_carried_while_they_are_valid_and_not_too_many() {
 #[test]
 fn impossible_orders_are_refused() {
     let dns_names = &settings().dns_names;
-    let order = |now, lifetime, dns_names| Order {
-        dns_names,
-        now,
-        lifetime,
-        carried: Bundle::default(),
+    let refused = |now, lifetime, dns_names: &[String]| {
+        let refused = issue(dns_names, now, lifetime, &Bundle::default());
+        format!("{:?}", refused.err().unwrap())
     };
-    let refused = |order: Order<'_>| {
-        format!(
-            "{:?}",
-            issue(&order, Keys::generate().unwrap()).err().unwrap()
-        )
-    };
-    assert_eq!(refused(order(epoch(), Duration::MAX, dns_names)), "Dates");
-    assert_eq!(refused(order(epoch(), DAY * 4_000_000, dns_names)), "Dates");
-    assert_eq!(refused(order(Timestamp::MIN, DAY, dns_names)), "Dates");
+    assert_eq!(refused(epoch(), Duration::MAX, dns_names), "Dates");
+    assert_eq!(refused(epoch(), DAY * 4_000_000, dns_names), "Dates");
+    assert_eq!(refused(Timestamp::MIN, DAY, dns_names), "Dates");
     let umlaut = vec!["ümlaut".to_owned()];
-    assert!(refused(order(epoch(), DAY, &umlaut)).starts_with("Certificate("));
+    assert!(refused(epoch(), DAY, &umlaut).starts_with("Certificate("));
 }

@@ -3,7 +3,7 @@ use rstest::rstest;
 use testkit::pki::{Authority, expired};
 
 use super::*;
-use crate::certificate::testing::{after, epoch, material, pair_for, settings};
+use crate::certificate::fixtures::{after, epoch, material, pair_for, settings};
 
 fn error(material: &Material) -> String {
     Pair::read(material)
@@ -82,7 +82,7 @@ fn names_must_all_be_there() {
     let pair = Pair::read(&material(epoch())).unwrap();
     assert!(pair.covers(&names));
     assert!(pair.covers(&names[1..]));
-    let fewer = Pair::read(&pair_for(epoch(), Bundle::default(), &names[..2])).unwrap();
+    let fewer = Pair::read(&pair_for(epoch(), &Bundle::default(), &names[..2])).unwrap();
     assert!(!fewer.covers(&names));
 }
 

@@ -1,11 +1,10 @@
 use rstest::rstest;
 
 use super::*;
-use crate::certificate::testing::{after, epoch, material, pair_for, secret_of, settings};
-use crate::certificate::{Material, StoredSecret};
+use crate::certificate::fixtures::{after, epoch, material, pair_for, secret_of, settings};
 
 /// What stands in the Secret that was issued on day 0.
-fn stored(change: impl FnOnce(&mut StoredSecret)) -> StoredSecret {
+fn stored(change: impl FnOnce(&mut StoredCertificate)) -> StoredCertificate {
     let mut secret = secret_of(material(epoch()));
     change(&mut secret);
     secret
@@ -16,42 +15,42 @@ fn other() -> Material {
 }
 
 #[rstest]
-#[case::missing(None::<StoredSecret>, 0, Reason::Missing)]
-#[case::opaque(stored(|s| s.kind = Some("Opaque".to_owned())), 0, Reason::WrongType)]
-#[case::no_type(stored(|s| s.kind = None), 0, Reason::WrongType)]
-#[case::empty(stored(|s| s.material = Material::default()), 0, Reason::Unreadable)]
-#[case::garbage_chain(stored(|s| s.material.chain = b"-----BEGIN".to_vec()), 0, Reason::Unreadable)]
-#[case::garbage_key(stored(|s| s.material.key = b"garbage".to_vec()), 0, Reason::Unreadable)]
-#[case::key_of_another(stored(|s| s.material.key = other().key), 0, Reason::KeyMismatch)]
-#[case::chain_of_another(stored(|s| s.material.chain = other().chain), 0, Reason::KeyMismatch)]
-#[case::expired(stored(|_| ()), 91, Reason::Expired)]
-#[case::near_expiry(stored(|_| ()), 60, Reason::NearExpiry)]
-#[case::no_authorities(stored(|s| s.material.authorities = Vec::new()), 0, Reason::Untrusted)]
-#[case::garbage_authorities(stored(|s| s.material.authorities = b"garbage".to_vec()), 0, Reason::Untrusted)]
-#[case::authorities_of_another(stored(|s| s.material.authorities = other().authorities), 0, Reason::Untrusted)]
+#[case::missing(None::<StoredCertificate>, 0, "missing")]
+#[case::opaque(stored(|s| s.type_ = Some("Opaque".to_owned())), 0, "wrong_type")]
+#[case::no_type(stored(|s| s.type_ = None), 0, "wrong_type")]
+#[case::empty(stored(|s| s.material = Material::default()), 0, "unreadable")]
+#[case::garbage_chain(stored(|s| s.material.chain = b"-----BEGIN".to_vec()), 0, "unreadable")]
+#[case::garbage_key(stored(|s| s.material.key = b"garbage".to_vec()), 0, "unreadable")]
+#[case::key_of_another(stored(|s| s.material.key = other().key), 0, "key_mismatch")]
+#[case::chain_of_another(stored(|s| s.material.chain = other().chain), 0, "key_mismatch")]
+#[case::expired(stored(|_| ()), 91, "expired")]
+#[case::near_expiry(stored(|_| ()), 60, "near_expiry")]
+#[case::no_authorities(stored(|s| s.material.authorities = Vec::new()), 0, "untrusted")]
+#[case::garbage_authorities(stored(|s| s.material.authorities = b"garbage".to_vec()), 0, "untrusted")]
+#[case::authorities_of_another(stored(|s| s.material.authorities = other().authorities), 0, "untrusted")]
 #[case::fewer_names(
-    stored(|s| s.material = pair_for(epoch(), Bundle::default(), &settings().dns_names[..2])), 0, Reason::OtherNames
+    stored(|s| s.material = pair_for(epoch(), &Bundle::default(), &settings().dns_names[..2])), 0, "other_names"
 )]
 #[case::other_namespace(
-    stored(|s| s.material = pair_for(epoch(), Bundle::default(), &["webhook.default.svc".to_owned()])),
-    0, Reason::OtherNames
+    stored(|s| s.material = pair_for(epoch(), &Bundle::default(), &["webhook.default.svc".to_owned()])),
+    0, "other_names"
 )]
 fn what_does_not_serve_is_replaced(
-    #[case] secret: impl Into<Option<StoredSecret>>,
+    #[case] secret: impl Into<Option<StoredCertificate>>,
     #[case] day: u32,
-    #[case] reason: Reason,
+    #[case] reason: &str,
 ) {
     let secret = secret.into();
-    let plan = plan(secret.as_ref(), after(epoch(), day), &settings());
-    assert_eq!(plan, Plan::Reissue(reason));
+    let renewal = renew_at(secret.as_ref(), after(epoch(), day), &settings());
+    assert_eq!(renewal, Err(reason));
 }
 
 #[test]
 fn a_leaf_of_the_future_is_replaced() {
     let secret = secret_of(material(after(epoch(), 1)));
     assert_eq!(
-        plan(Some(&secret), epoch(), &settings()),
-        Plan::Reissue(Reason::NotYetValid)
+        renew_at(Some(&secret), epoch(), &settings()),
+        Err("not_yet_valid")
     );
 }
 
@@ -61,9 +60,7 @@ fn a_leaf_of_the_future_is_replaced() {
 fn what_serves_is_kept_until_two_thirds_of_its_life(#[case] day: u32) {
     let start = epoch();
     let secret = secret_of(material(start));
-    let Plan::Keep { renew_at } = plan(Some(&secret), after(start, day), &settings()) else {
-        panic!("not kept");
-    };
+    let renew_at = renew_at(Some(&secret), after(start, day), &settings()).unwrap();
     // 90 days and the hour that it is backdated by.
     assert_eq!(renew_at.duration_until(after(start, 60)).as_secs(), 20 * 60);
 }

@@ -11,7 +11,7 @@ async fn invented_managers_answered_404_cost_a_bounded_number_of_posts() {
             fixture.put(&format!("m{number}"), name);
         }
     }
-    sleep(Duration::from_mins(61)).await;
+    sleep(Duration::from_mins(62)).await;
     let attempts = fixture.seen().len();
     // Of 32 managers: the first window, then one in 30 to 60 s each.
     assert!((32..=32 * 130).contains(&attempts), "{attempts}");
@@ -19,6 +19,40 @@ async fn invented_managers_answered_404_cost_a_bounded_number_of_posts() {
     sleep(Duration::from_hours(1)).await;
     assert_eq!(fixture.seen().len(), attempts);
     assert!(fixture.outbox.report(now()).resync_needed);
+}
+
+/// 20,000 events of 1,000 invented managers, all at the same time or one after the other, by manager or mixed.
+#[rstest]
+#[case::at_once_by_manager(0, true)]
+#[case::at_once_mixed(0, false)]
+#[case::over_40_minutes_by_manager(120, true)]
+#[case::over_40_minutes_mixed(120, false)]
+#[tokio::test(start_paused = true)]
+async fn a_flood_of_invented_managers_costs_50_posts_a_second_at_most_and_none_after_an_hour(
+    #[case] pause: u64,
+    #[case] by_manager: bool,
+) {
+    let fixture = Fixture::new(|_| Kcp::Refuses(404));
+    for number in 0..20_000 {
+        let (manager, name) = if by_manager {
+            (number / 20, number % 20)
+        } else {
+            (number % 1_000, number / 1_000)
+        };
+        fixture.put(&format!("m{manager}"), &format!("n{name}"));
+        sleep(Duration::from_millis(pause)).await;
+    }
+    sleep(Duration::from_mins(62)).await;
+    let times: Vec<Duration> = fixture.seen().iter().map(|seen| seen.at).collect();
+    let in_a_second = |begin: &Duration| {
+        let from = times.partition_point(|at| at < begin);
+        times.partition_point(|at| *at < *begin + SECOND) - from
+    };
+    let most = times.iter().map(in_a_second).max().unwrap();
+    assert!(most <= 50, "{most} of {}", times.len());
+    assert_eq!(fixture.depth(), 0);
+    sleep(Duration::from_hours(1)).await;
+    assert_eq!(fixture.seen().len(), times.len());
 }
 
 #[tokio::test(start_paused = true)]

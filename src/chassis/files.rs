@@ -1,0 +1,83 @@
+//! Small files that may change at any time, such as those of a mounted Secret or `ConfigMap`.
+//!
+//! The kubelet changes them by a swap of symbolic links, which no watch on the files would tell. So they are read again and
+//! again and compared by content. Files that are read one after the other may be of two versions; the next reading finds out.
+
+use std::fs::{File, metadata};
+use std::io::{self, Read as _};
+use std::path::Path;
+use std::time::Duration;
+
+use sha2::{Digest as _, Sha256};
+use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
+
+/// Why a file was not read.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    /// There is no such file.
+    #[error("not found")]
+    NotFound,
+    /// It is not a regular file; a pipe, for instance, would block its reader.
+    #[error("not a regular file")]
+    NotRegular,
+    /// It has more bytes than this limit.
+    #[error("exceeds {0} bytes")]
+    TooLarge(usize),
+    /// The system refused.
+    #[error("not readable")]
+    Io(#[source] io::Error),
+}
+
+/// Stands for the content of files, so that no second copy of a key need be kept.
+pub type Fingerprint = [u8; 32];
+
+/// Reads a regular file of at most `limit` bytes. Blocks.
+///
+/// # Errors
+/// [`FileError`].
+pub fn read(path: &Path, limit: usize) -> Result<Vec<u8>, FileError> {
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => FileError::NotFound,
+        _ => FileError::Io(error),
+    };
+    if !metadata(path).map_err(failed)?.is_file() {
+        return Err(FileError::NotRegular);
+    }
+    let mut content = Vec::new();
+    let file = File::open(path).map_err(failed)?;
+    let mut file = file.take(limit as u64 + 1);
+    file.read_to_end(&mut content).map_err(failed)?;
+    if content.len() > limit {
+        return Err(FileError::TooLarge(limit));
+    }
+    Ok(content)
+}
+
+/// The fingerprint of some contents in this order.
+#[must_use]
+pub fn fingerprint(contents: &[&[u8]]) -> Fingerprint {
+    let mut hash = Sha256::new();
+    for content in contents {
+        hash.update((content.len() as u64).to_be_bytes());
+        hash.update(content);
+    }
+    hash.finalize().into()
+}
+
+/// Calls `look` at once and then every `period` until `cancel`, on a thread that may block.
+pub async fn poll(
+    period: Duration,
+    cancel: CancellationToken,
+    look: impl Fn() + Clone + Send + 'static,
+) {
+    let mut ticks = interval(period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    while cancel.run_until_cancelled(ticks.tick()).await.is_some() {
+        // An error: it panicked, or the runtime is ending.
+        let _ = tokio::task::spawn_blocking(look.clone()).await;
+    }
+}
+
+#[cfg(test)]
+mod tests;

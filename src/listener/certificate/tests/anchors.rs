@@ -1,0 +1,170 @@
+//! Which certificates hold, and when.
+
+use std::time::Duration;
+
+use rstest::rstest;
+use testkit::pki::rcgen::{
+    BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, KeyUsagePurpose,
+    date_time_ymd,
+};
+
+use super::super::*;
+use testkit::pki::{Authority, Leaf, today};
+
+use crate::fixture::{ca, trust_anchors, watcher, watcher_with};
+use crate::xfcc::TrustedHops;
+
+fn read(leaf: &Leaf) -> ClientCertificate {
+    ClientCertificate::read(leaf.der.clone()).unwrap()
+}
+
+/// A header that says so.
+fn header(text: &str) -> HeaderFingerprint {
+    HeaderFingerprint::of(text, &TrustedHops::None)
+}
+
+fn believes(anchors: &TrustAnchors, client: ClientCertificate, now: SystemTime) -> bool {
+    anchors.bundle().verify(header(""), client, now).is_ok()
+}
+
+fn holds(change: fn(&mut CertificateParams)) -> bool {
+    let authority = ca();
+    let leaf = watcher_with(&authority, change);
+    believes(&trust_anchors(&authority), read(&leaf), today())
+}
+
+#[rstest]
+#[case::as_cert_manager_issues_it(|_: &mut CertificateParams| {}, true)]
+#[case::without_extended_usage(|params: &mut CertificateParams| params.extended_key_usages.clear(), true)]
+#[case::without_any_usage(|params: &mut CertificateParams| {
+    params.extended_key_usages.clear();
+    params.key_usages.clear();
+}, true)]
+#[case::for_servers_only(
+    |params: &mut CertificateParams| params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth],
+    false
+)]
+#[case::for_encryption_only(
+    |params: &mut CertificateParams| params.key_usages = vec![KeyUsagePurpose::KeyEncipherment],
+    false
+)]
+#[case::expired(|params: &mut CertificateParams| params.not_after = date_time_ymd(2027, 1, 14), false)]
+#[case::of_the_future(|params: &mut CertificateParams| params.not_before = date_time_ymd(2027, 1, 16), false)]
+#[case::an_authority(
+    |params: &mut CertificateParams| params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained),
+    false
+)]
+fn a_certificate_holds_now_and_for_clients(
+    #[case] change: fn(&mut CertificateParams),
+    #[case] expected: bool,
+) {
+    assert_eq!(holds(change), expected);
+}
+
+#[test]
+fn the_dates_are_those_of_the_leaf() {
+    let until_2028 = |params: &mut CertificateParams| params.not_after = date_time_ymd(2028, 1, 1);
+    let authority = Authority::with("one", until_2028).unwrap();
+    let leaf = watcher_with(&authority, |params| {
+        params.not_after = date_time_ymd(2040, 1, 1);
+    });
+    let in_three_years = today() + Duration::from_hours(3 * 365 * 24);
+    // A trust anchor is believed whatever its dates; the leaf's decide.
+    let anchors = trust_anchors(&authority);
+    assert!(believes(&anchors, read(&leaf), in_three_years));
+    let before_1970 = SystemTime::UNIX_EPOCH - Duration::from_secs(1);
+    for now in [SystemTime::UNIX_EPOCH, before_1970] {
+        assert!(!believes(&anchors, read(&leaf), now));
+    }
+}
+
+#[test]
+fn who_has_passed_is_known_by_the_header_as_long_as_the_dates_hold() {
+    let (authority, stranger) = (ca(), ca());
+    let bundle = TrustBundle::from_pem(authority.pem().as_bytes()).unwrap();
+    let day = |date| SystemTime::UNIX_EPOCH + Duration::from_secs(date);
+
+    let leaf = watcher(&authority);
+    let (begin, end) = read(&leaf).dates;
+    let [begin, end] = [begin, end].map(|it| u64::try_from(it).unwrap());
+    assert!(bundle.cached(&header("a"), day(begin)).is_none());
+    assert!(bundle.verify(header("a"), read(&leaf), day(begin)).is_ok());
+    for now in [begin, end] {
+        assert!(bundle.cached(&header("a"), day(now)).is_some(), "{now}");
+    }
+    for now in [begin - 1, end + 1] {
+        assert!(bundle.cached(&header("a"), day(now)).is_none(), "{now}");
+        assert!(bundle.verify(header("a"), read(&leaf), day(now)).is_err());
+    }
+    assert!(bundle.cached(&header("b"), day(begin)).is_none());
+
+    let strange = read(&watcher(&stranger));
+    assert!(bundle.verify(header("b"), strange, day(begin)).is_err());
+    assert!(bundle.cached(&header("b"), day(begin)).is_none());
+}
+
+/// During a rotation both authorities are believed, afterwards the new one alone.
+#[test]
+fn a_rotation_goes_over_both() {
+    let (old, new) = (ca(), ca());
+    let both = format!("{}{}", old.pem(), new.pem());
+    let leaves = [watcher(&old), watcher(&new)];
+    let anchors = trust_anchors(&old);
+    let held =
+        |anchors: &TrustAnchors| [0, 1].map(|at| believes(anchors, read(&leaves[at]), today()));
+    assert_eq!(held(&anchors), [true, false]);
+    anchors.clone().replace(both.as_bytes()).unwrap();
+    assert_eq!(held(&anchors), [true, true]);
+    anchors.replace(new.pem().as_bytes()).unwrap();
+    assert_eq!(held(&anchors), [false, true]);
+}
+
+#[rstest]
+#[case::nothing("")]
+#[case::no_pem("-----BEGIN CERTIFICATE-----\nabc")]
+#[case::no_certificate("-----BEGIN CERTIFICATE-----\nYWJj\n-----END CERTIFICATE-----\n")]
+fn a_bundle_of_no_use_changes_nothing(#[case] bundle: &str) {
+    let authority = ca();
+    let anchors = trust_anchors(&authority);
+    assert!(anchors.replace(bundle.as_bytes()).is_err());
+    let leaf = watcher(&authority);
+    assert!(believes(&anchors, read(&leaf), today()));
+}
+
+/// A certificate with an invalid signature: one bit was changed after it was signed.
+#[test]
+fn no_bit_of_a_certificate_can_be_changed() {
+    let authority = ca();
+    let (leaf, anchors) = (watcher(&authority), trust_anchors(&authority));
+    assert!(believes(&anchors, read(&leaf), today()));
+    for at in 0..leaf.der.len() {
+        let mut der = leaf.der.to_vec();
+        der[at] ^= 1 << (at % 8);
+        if let Ok(client) = ClientCertificate::read(der.into()) {
+            assert!(!believes(&anchors, client, today()), "byte {at}");
+        }
+    }
+}
+
+/// One client more than the cache holds makes no other one cold but that whose place it takes.
+#[test]
+fn a_full_cache_replaces_one_client_at_a_time() {
+    let client = Arc::new(read(&watcher(&ca())));
+    let mut cache = VerificationCache::default();
+    let headers = |numbers: std::ops::Range<usize>| numbers.map(|it| header(&it.to_string()));
+    for header in headers(0..CACHED_CLIENTS).chain(headers(0..10)) {
+        cache.insert(header, Arc::clone(&client));
+    }
+    let held = |cache: &VerificationCache| {
+        assert_eq!(cache.clients.len(), cache.headers.len());
+        let held = headers(0..CACHED_CLIENTS).filter(|it| cache.clients.contains_key(it));
+        held.count()
+    };
+    assert_eq!(held(&cache), CACHED_CLIENTS);
+    for (number, header) in headers(CACHED_CLIENTS..CACHED_CLIENTS + 100).enumerate() {
+        cache.insert(header, Arc::clone(&client));
+        assert!(cache.clients.contains_key(&header));
+        assert_eq!(cache.clients.len(), CACHED_CLIENTS);
+        assert!(held(&cache) >= CACHED_CLIENTS - 1 - number);
+    }
+}

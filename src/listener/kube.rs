@@ -1,0 +1,171 @@
+//! For operators that are built with kube: the CA Secret of watchers and the domains of Kymas, kept up to date by watches.
+
+use std::collections::HashMap;
+use std::error::Error as StdError;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use ::kube::api::{ApiResource, DynamicObject};
+use ::kube::core::PartialObjectMeta;
+use ::kube::runtime::WatchStreamExt as _;
+use ::kube::runtime::watcher::{self, Event, watcher};
+use ::kube::{Api, Client, ResourceExt as _};
+use base64_simd::STANDARD;
+use futures::future::BoxFuture;
+use futures::{FutureExt as _, StreamExt as _, future};
+
+use crate::{RuntimeId, SkrDomainLookup, TrustAnchors, TrustAnchorsError};
+
+/// Label of a Kyma: the ID of its runtime.
+const RUNTIME_ID_LABEL: &str = "kyma-project.io/runtime-id";
+
+/// Annotation of a Kyma: the domain of its runtime.
+const DOMAIN_ANNOTATION: &str = "skr-domain";
+
+/// Why a CA Secret cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CaSecretError {
+    /// It does not exist, or cannot be read.
+    #[error("failed to read the CA Secret")]
+    Read(#[source] kube::Error),
+    /// The key is missing, or its value is not base64.
+    #[error("CA Secret: key {0:?} is missing or not base64")]
+    Key(String),
+    /// The value is no CA bundle.
+    #[error(transparent)]
+    Bundle(#[from] TrustAnchorsError),
+}
+
+impl TrustAnchors {
+    /// Reads the CA bundle under `key` of a Secret. The future that is returned as well must be polled for as long as the
+    /// anchors are used: it watches the Secret and replaces them. A bundle that cannot be used, or a deleted Secret, is
+    /// logged, and the last usable bundle stays.
+    ///
+    /// # Errors
+    /// The Secret cannot be used now.
+    pub async fn follow_secret(
+        client: Client,
+        namespace: &str,
+        name: &str,
+        key: &str,
+    ) -> Result<(Self, BoxFuture<'static, ()>), CaSecretError> {
+        let resource = ApiResource {
+            group: String::new(),
+            version: "v1".to_owned(),
+            api_version: "v1".to_owned(),
+            kind: "Secret".to_owned(),
+            plural: "secrets".to_owned(),
+        };
+        let secrets: Api<DynamicObject> = Api::namespaced_with(client, namespace, &resource);
+        let secret = secrets.get(name).await.map_err(CaSecretError::Read)?;
+        let mut current = bundle(&secret, key)?;
+        let anchors = Self::from_pem(&current)?;
+        let config = watcher::Config::default().fields(&format!("metadata.name={name}"));
+        let (followed, key) = (anchors.clone(), key.to_owned());
+        let secrets = watcher(secrets, config).default_backoff().applied_objects();
+        let following = secrets.for_each(move |secret| {
+            let replaced = secret.map_err(Into::into).and_then(|secret| {
+                let bundle = bundle(&secret, &key)?;
+                // Replacing the anchors forgets the clients that were verified.
+                if bundle != current {
+                    followed.replace(&bundle)?;
+                    current = bundle;
+                }
+                Ok::<_, Box<dyn StdError + Send + Sync>>(())
+            });
+            if let Err(error) = replaced {
+                tracing::warn!(error, "failed to update the CA bundle of watchers");
+            }
+            future::ready(())
+        });
+        Ok((anchors, following.boxed()))
+    }
+}
+
+fn bundle(secret: &DynamicObject, key: &str) -> Result<Vec<u8>, CaSecretError> {
+    let value = secret.data["data"][key].as_str();
+    value
+        .and_then(|value| STANDARD.decode_to_vec(value).ok())
+        .ok_or_else(|| CaSecretError::Key(key.to_owned()))
+}
+
+/// The domains of the Kymas in one namespace, for [`SanPinning`](crate::SanPinning). Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct KymaDomains {
+    /// `None`: not listed yet.
+    kymas: Arc<Mutex<Option<Kymas>>>,
+}
+
+/// The name and the domain of the Kyma of each runtime.
+type Kymas = HashMap<RuntimeId, (String, Option<String>)>;
+
+impl KymaDomains {
+    /// Domains that are known as soon as the future that is returned as well is polled, and for as long as it is: it watches
+    /// the metadata of Kymas. Until they are listed, a look-up is an error, and senders are asked to retry.
+    #[must_use]
+    pub fn follow(client: Client, namespace: &str) -> (Self, BoxFuture<'static, ()>) {
+        let resource = ApiResource {
+            group: "operator.kyma-project.io".to_owned(),
+            version: "v1beta2".to_owned(),
+            api_version: "operator.kyma-project.io/v1beta2".to_owned(),
+            kind: "Kyma".to_owned(),
+            plural: "kymas".to_owned(),
+        };
+        let api: Api<PartialObjectMeta<DynamicObject>> =
+            Api::namespaced_with(client, namespace, &resource);
+        let domains = Self::default();
+        let (followed, mut listed) = (domains.clone(), Kymas::new());
+        let events = watcher(api, watcher::Config::default()).default_backoff();
+        let following = events.for_each(move |event| {
+            match event {
+                Ok(event) => followed.apply(event, &mut listed),
+                Err(error) => tracing::warn!(%error, "failed to watch Kymas"),
+            }
+            future::ready(())
+        });
+        (domains, following.boxed())
+    }
+
+    fn apply(&self, event: Event<PartialObjectMeta<DynamicObject>>, listed: &mut Kymas) {
+        let mut kymas = self.kymas.lock().unwrap_or_else(PoisonError::into_inner);
+        match event {
+            Event::Init => listed.clear(),
+            Event::InitApply(kyma) => insert(listed, &kyma),
+            Event::InitDone => *kymas = Some(std::mem::take(listed)),
+            Event::Apply(kyma) => {
+                let kymas = kymas.get_or_insert_default();
+                kymas.retain(|_, (name, _)| *name != kyma.name_any());
+                insert(kymas, &kyma);
+            }
+            Event::Delete(kyma) => {
+                let kymas = kymas.get_or_insert_default();
+                kymas.retain(|_, (name, _)| *name != kyma.name_any());
+            }
+        }
+    }
+}
+
+fn insert(kymas: &mut Kymas, kyma: &PartialObjectMeta<DynamicObject>) {
+    let runtime_id = kyma.labels().get(RUNTIME_ID_LABEL);
+    if let Some(runtime_id) = runtime_id.and_then(|it| RuntimeId::parse(it)) {
+        let domain = kyma.annotations().get(DOMAIN_ANNOTATION).cloned();
+        kymas.insert(runtime_id, (kyma.name_any(), domain));
+    }
+}
+
+impl SkrDomainLookup for KymaDomains {
+    fn skr_domain<'a>(
+        &'a self,
+        runtime: &'a RuntimeId,
+    ) -> BoxFuture<'a, Result<Option<String>, Box<dyn StdError + Send + Sync>>> {
+        let kymas = self.kymas.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = match &*kymas {
+            Some(kymas) => Ok(kymas.get(runtime).and_then(|(_, domain)| domain.clone())),
+            None => Err("Kymas are not listed yet".into()),
+        };
+        future::ready(found).boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,257 @@
+//! One runtime and its watchers. The table of [`liveness`](super) says when a resync is required.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use watcher_types::{BootId, Heartbeat};
+
+use super::watcher::Watcher;
+use super::{LastRejection, RuntimeLiveness};
+use crate::certificate::RuntimeId;
+use crate::queue::{EnqueueResult, Notification, Sender, UnresponsiveReason};
+
+/// Intervals without a heartbeat after which a watcher or a runtime is silent, and heartbeats after which reviews are missed.
+pub(super) const MISSED: u32 = 3;
+
+/// Watchers of one runtime that are remembered: its replicas, and one that was just replaced.
+const WATCHERS: usize = 4;
+
+#[derive(Debug, Default)]
+pub(crate) struct Runtime {
+    /// How often its watchers send heartbeats.
+    interval: Duration,
+    /// When a heartbeat was first expected.
+    pub(super) expected: Option<Instant>,
+    heartbeat: Option<Instant>,
+    event: Option<Instant>,
+    pub(super) rejection: Option<(Instant, String)>,
+    watchers: Vec<Watcher>,
+    /// Missing events of watchers that are not remembered any more.
+    lost_before: u64,
+    /// When the last review was, as heartbeats say.
+    review: Option<Instant>,
+    /// When a review was expected that was not reported yet.
+    review_expected: Option<Instant>,
+    /// Of which the operator was notified.
+    pub(super) unresponsive: Option<UnresponsiveReason>,
+    /// A resync is required of which the operator is not notified yet.
+    resync_due: bool,
+    last_resync: Option<Instant>,
+    pub(crate) resyncs: u64,
+}
+
+impl Runtime {
+    pub(super) fn new(interval: Duration) -> Self {
+        Self {
+            interval,
+            ..Self::default()
+        }
+    }
+
+    pub(super) fn heard(&self) -> Option<Instant> {
+        self.heartbeat.max(self.event).max(self.expected)
+    }
+
+    pub(crate) fn since_heartbeat(&self, now: Instant) -> Option<Duration> {
+        self.heartbeat.map(|at| now - at)
+    }
+
+    pub(crate) fn since_review(&self, now: Instant) -> Option<Duration> {
+        self.review.map(|at| now - at)
+    }
+
+    pub(super) fn is_silent(&self, now: Instant) -> bool {
+        let due = self.heartbeat.max(self.expected);
+        due.is_some_and(|due| now - due >= MISSED * self.interval)
+    }
+
+    /// Numbered events that cannot arrive any more.
+    pub(crate) fn lost_events(&self) -> u64 {
+        let watchers = self.watchers.iter().map(|it| it.sequences.lost());
+        watchers.fold(self.lost_before, u64::saturating_add)
+    }
+
+    /// The last heartbeats of the watchers that still send them.
+    #[cfg(feature = "metrics")]
+    pub(crate) fn live(&self, now: Instant) -> impl Iterator<Item = &Heartbeat> + Clone {
+        let live = self
+            .watchers
+            .iter()
+            .filter(move |it| it.is_live(now, self.interval));
+        live.filter_map(|it| it.heartbeat.as_ref().map(|(_, heartbeat)| heartbeat))
+    }
+
+    pub(super) fn event(&mut self, number: Option<(BootId, u64)>, now: Instant) {
+        self.event = Some(now);
+        if let Some((boot_id, sequence)) = number {
+            let at = self.watcher(&boot_id, now);
+            self.watchers[at].sequences.arrived(sequence);
+        }
+    }
+
+    pub(super) fn heartbeat(&mut self, heartbeat: Heartbeat, now: Instant) {
+        self.heartbeat = Some(now);
+        let ending = heartbeat.ending;
+        let left = heartbeat.spool_depth > 0 || heartbeat.resync_needed;
+        let at = self.watcher(&heartbeat.boot_id, now);
+        let review = self.watchers[at].heartbeat(heartbeat, now);
+        self.review = self.review.max(review);
+        if let Some(expected) = self.review_expected
+            && self.is_reviewed(expected)
+        {
+            self.review_expected = None;
+        }
+        if ending {
+            self.resync_due |= left;
+            self.remove(at);
+        }
+    }
+
+    pub(super) fn expect_review(&mut self, now: Instant) {
+        if self.review_expected.is_none() && !self.is_reviewed(now) {
+            self.review_expected = Some(now);
+            for watcher in &mut self.watchers {
+                watcher.heartbeats = 0;
+            }
+        }
+    }
+
+    fn is_reviewed(&self, expected: Instant) -> bool {
+        self.review
+            .is_some_and(|review| review + self.interval >= expected)
+    }
+
+    /// Notifies the operator of a resync, unless there was one within the interval that it has taken already.
+    pub(super) fn require_resync(
+        &mut self,
+        id: &RuntimeId,
+        now: Instant,
+        queue: &Sender,
+    ) -> EnqueueResult {
+        let runtime_id = id.clone();
+        let resync = Notification::ResyncRequired { runtime_id };
+        let too_soon = self.last_resync.is_some_and(|at| now - at < self.interval);
+        if too_soon && !queue.is_queued(&resync) {
+            return EnqueueResult::RuntimeLimit;
+        }
+        let result = queue.enqueue(resync);
+        if result == EnqueueResult::Accepted {
+            self.last_resync = Some(now);
+            self.resyncs += 1;
+        }
+        if matches!(result, EnqueueResult::Accepted | EnqueueResult::Coalesced) {
+            self.resync_due = false;
+        }
+        result
+    }
+
+    pub(super) fn check(&mut self, id: &RuntimeId, now: Instant, queue: &Sender) {
+        self.judge_unheard(now);
+        if self.resync_due {
+            self.require_resync(id, now, queue);
+        }
+        let unresponsive = self.judge(now);
+        if unresponsive == self.unresponsive {
+            return;
+        }
+        let runtime_id = id.clone();
+        let result = queue.enqueue(match unresponsive {
+            Some(reason) => Notification::Unresponsive { runtime_id, reason },
+            None => Notification::Recovered { runtime_id },
+        });
+        if matches!(result, EnqueueResult::Accepted | EnqueueResult::Coalesced) {
+            self.unresponsive = unresponsive;
+            if unresponsive == Some(UnresponsiveReason::HandshakeFailed) {
+                self.review_expected.get_or_insert(now);
+            }
+        }
+    }
+
+    fn judge(&self, now: Instant) -> Option<UnresponsiveReason> {
+        if self.is_silent(now) {
+            return Some(UnresponsiveReason::HeartbeatMissing);
+        }
+        // Only a review shows that reviews arrive again; a watcher that has just started does not.
+        let lasting = self.unresponsive.filter(|reason| {
+            *reason != UnresponsiveReason::HeartbeatMissing && self.review_expected.is_some()
+        });
+        let mut live = self
+            .watchers
+            .iter()
+            .filter(|it| it.is_live(now, self.interval));
+        let mut reporting = live.clone().filter(|it| it.reports_reviews());
+        if reporting.clone().next().is_none() {
+            return lasting.filter(|_| live.next().is_none());
+        }
+        if live.all(|it| it.failing >= MISSED) {
+            return Some(UnresponsiveReason::HandshakeFailed);
+        }
+        let missed = self.review_expected.is_some() && reporting.all(|it| it.heartbeats >= MISSED);
+        lasting.or(missed.then_some(UnresponsiveReason::ReviewMissing))
+    }
+
+    /// The place of the watcher `boot_id`, heard now.
+    fn watcher(&mut self, boot_id: &BootId, now: Instant) -> usize {
+        let known = self.watchers.iter().position(|it| it.boot_id == *boot_id);
+        let at = known.unwrap_or_else(|| {
+            self.judge_unheard(now);
+            while let Some(at) = self.watchers.iter().position(|it| it.unheard) {
+                self.resync_due = true;
+                self.remove(at);
+            }
+            if self.watchers.len() >= WATCHERS {
+                let heard = |at: &usize| self.watchers[*at].heard;
+                let at = (0..self.watchers.len())
+                    .min_by_key(heard)
+                    .unwrap_or_default();
+                self.resync_due |= self.watchers[at].has_undelivered();
+                self.remove(at);
+            }
+            self.watchers.push(Watcher::new(boot_id.clone(), now));
+            self.watchers.len() - 1
+        });
+        self.watchers[at].heard = now;
+        self.watchers[at].unheard = false;
+        at
+    }
+
+    /// Decides once on each watcher that is not heard any more.
+    fn judge_unheard(&mut self, now: Instant) {
+        let silence = MISSED * self.interval;
+        let is_new = |it: &Watcher| !it.unheard && now - it.heard >= silence;
+        while let Some(at) = self.watchers.iter().position(is_new) {
+            let watcher = &self.watchers[at];
+            self.resync_due |= watcher.has_undelivered();
+            if watcher.was_replaced(&self.watchers, silence) {
+                self.remove(at);
+            } else {
+                self.watchers[at].unheard = true;
+            }
+        }
+    }
+
+    fn remove(&mut self, at: usize) {
+        let missing = self.watchers.remove(at).sequences.missing();
+        self.lost_before = self.lost_before.saturating_add(missing);
+    }
+
+    pub(super) fn seen(&self, id: &RuntimeId, now: Instant) -> RuntimeLiveness {
+        let watchers = self.watchers.iter();
+        let missing = watchers.clone().map(|it| it.sequences.missing());
+        RuntimeLiveness {
+            runtime_id: id.clone(),
+            silent: self.is_silent(now),
+            unresponsive: self.unresponsive,
+            since_heartbeat: self.since_heartbeat(now),
+            since_event: self.event.map(|at| now - at),
+            since_review: self.since_review(now),
+            missing_events: missing.fold(self.lost_before, u64::saturating_add),
+            resyncs_required: self.resyncs,
+            last_rejection: self.rejection.as_ref().map(|(at, reason)| LastRejection {
+                since: now - *at,
+                reason: reason.clone(),
+            }),
+            watchers: watchers.map(|it| it.seen(now, self.interval)).collect(),
+        }
+    }
+}

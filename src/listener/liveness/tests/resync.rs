@@ -1,0 +1,267 @@
+//! When a resync is required, and that no runtime can cause more than one per interval.
+
+use super::*;
+
+/// As watchers of this release send it.
+fn current(boot_id: &str, spool_depth: u64, follow_up_depth: u64) -> Heartbeat {
+    let mut heartbeat = beat(boot_id, 9, spool_depth);
+    heartbeat.follow_up_depth = follow_up_depth;
+    heartbeat.reviews_seen = Some(0);
+    heartbeat
+}
+
+fn last(boot_id: &str, spool_depth: u64) -> Heartbeat {
+    let mut heartbeat = current(boot_id, spool_depth, 1);
+    heartbeat.ending = true;
+    heartbeat
+}
+
+fn requesting(boot_id: &str) -> Heartbeat {
+    let mut heartbeat = current(boot_id, 0, 0);
+    heartbeat.resync_needed = true;
+    heartbeat
+}
+
+impl Listening {
+    /// The number of resyncs since the last call, all of runtime `r`.
+    fn resyncs(&mut self) -> usize {
+        let runtime_id = id("r");
+        let resync = Notification::ResyncRequired { runtime_id };
+        let taken = self.taken();
+        taken.iter().filter(|it| **it == resync).count()
+    }
+
+    /// Heartbeats of these watchers for five minutes.
+    async fn beats(&self, make: impl Fn(&str) -> Heartbeat, watchers: &[&str]) {
+        for _ in 0..5 {
+            for watcher in watchers {
+                self.send("r", make(watcher));
+                self.pass(Duration::from_secs(5)).await;
+            }
+            self.pass(Duration::from_secs(50)).await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn rollout_of_a_fleet_requires_no_resync() {
+    const RUNTIMES: usize = 200;
+    let mut listening = Listening::with(RUNTIMES, HEARTBEAT_INTERVAL, 1024);
+    let each = |make: fn(&str) -> Heartbeat, watcher: &str| {
+        for number in 0..RUNTIMES {
+            let result = listening.send(&format!("r{number}"), make(watcher));
+            assert_eq!(result, EnqueueResult::Accepted);
+        }
+    };
+    // All have events under way in their last regular heartbeat.
+    let busy = |watcher: &str| current(watcher, 3, 2);
+    each(busy, "a");
+    each(busy, "b");
+    listening.pass(Duration::from_secs(20)).await;
+    each(busy, "c");
+    each(|it| last(it, 0), "a");
+    listening.pass(Duration::from_secs(20)).await;
+    each(busy, "d");
+    each(|it| last(it, 0), "b");
+    for _ in 0..60 {
+        each(busy, "c");
+        each(busy, "d");
+        listening.pass(HEARTBEAT_INTERVAL).await;
+    }
+    assert_eq!(listening.taken(), []);
+    assert_eq!(listening.liveness.totals().resyncs_required, 0);
+    let watchers = &listening.liveness.runtime(&id("r7")).unwrap().watchers;
+    assert!(watchers.iter().map(|it| it.boot_id.as_str()).eq(["c", "d"]));
+}
+
+#[rstest]
+#[case::nothing(current("a", 0, 0), 0)]
+#[case::events(current("a", 2, 0), 1)]
+#[case::follow_ups(current("a", 0, 2), 1)]
+#[case::events_of_an_old_release(beat("a", 9, 2), 1)]
+#[case::nothing_of_an_old_release(beat("a", 9, 0), 0)]
+#[case::the_last_heartbeat(last("a", 0), 0)]
+#[case::the_last_heartbeat_with_events(last("a", 2), 1)]
+#[tokio::test(start_paused = true)]
+async fn replaced_watcher_requires_one_resync_if_it_left_something(
+    #[case] heartbeat: Heartbeat,
+    #[case] expected: usize,
+) {
+    let mut listening = Listening::new();
+    listening.send("r", heartbeat);
+    listening.pass(Duration::from_secs(20)).await;
+    for watcher in ["b", "c"] {
+        for _ in 0..60 {
+            listening.send("r", current(watcher, 0, 0));
+            listening.pass(HEARTBEAT_INTERVAL).await;
+        }
+    }
+    assert_eq!(listening.resyncs(), expected);
+    assert_eq!(listening.only().watchers.len(), 1);
+}
+
+/// Its spool may be gone with its Pod. If it comes back, it delivers what it has.
+#[tokio::test(start_paused = true)]
+async fn watcher_with_spooled_events_that_is_not_heard_requires_one_resync() {
+    let mut listening = Listening::new();
+    listening.beat("b", 5, 3);
+    listening.pass(Duration::from_secs(179)).await;
+    assert_eq!(listening.resyncs(), 0);
+    listening.pass(Duration::from_hours(1)).await;
+    assert_eq!(listening.resyncs(), 1);
+    listening.beat("b", 8, 0);
+    listening.pass(Duration::from_hours(1)).await;
+    assert_eq!(listening.resyncs(), 0, "nothing was spooled");
+    listening.beat("b", 9, 1);
+    listening.pass(Duration::from_mins(3)).await;
+    assert_eq!(listening.resyncs(), 1);
+    listening.event("b", 9);
+    assert_eq!(listening.resyncs(), 0);
+    assert_eq!(listening.only().resyncs_required, 2);
+    listening.liveness.forget(&id("r"));
+    assert_eq!(listening.liveness.totals().resyncs_required, 2);
+}
+
+/// KCP was unreachable from before the first change on, so no heartbeat could say that anything was spooled.
+#[rstest]
+#[case::both_are_back(&["a", "b"], 0)]
+#[case::one_was_replaced(&["b", "c"], 1)]
+#[case::one_was_replaced_and_comes_first(&["c", "b"], 1)]
+#[case::both_were_replaced(&["c", "d"], 1)]
+#[tokio::test(start_paused = true)]
+async fn watcher_that_is_replaced_while_it_is_not_heard_requires_a_resync(
+    #[case] back: &[&str],
+    #[case] expected: usize,
+    #[values(|it: &str| beat(it, 0, 0), |it: &str| current(it, 0, 0))] make: fn(&str) -> Heartbeat,
+) {
+    let mut listening = Listening::new();
+    listening.beats(make, &["a", "b"]).await;
+    assert_eq!(listening.resyncs(), 0);
+    listening.pass(Duration::from_mins(10)).await;
+    listening.beats(make, back).await;
+    assert_eq!(listening.resyncs(), expected);
+    // Restarts while KCP is reachable.
+    listening.beats(make, &["x", "y"]).await;
+    listening.beats(make, &["z"]).await;
+    assert_eq!(listening.resyncs(), 0);
+}
+
+/// Old releases say no last word, and the new Pod of a rolling update starts before the old one ends.
+#[rstest]
+#[case::old_release(|it: &str| beat(it, 0, 0), 0)]
+#[case::this_release_would_have_said_so(|it: &str| current(it, 0, 0), 1)]
+#[tokio::test(start_paused = true)]
+async fn watcher_that_started_shortly_before_replaces_one_of_an_old_release(
+    #[case] make: fn(&str) -> Heartbeat,
+    #[case] expected: usize,
+) {
+    let mut listening = Listening::new();
+    listening.beats(make, &["a"]).await;
+    listening.beats(make, &["b"]).await;
+    listening.beats(make, &["b"]).await;
+    listening.send("r", make("c"));
+    listening.pass(Duration::from_secs(20)).await;
+    listening.send("r", make("b"));
+    listening.beats(make, &["c"]).await;
+    listening.beats(make, &["d"]).await;
+    assert_eq!(listening.resyncs(), expected);
+}
+
+#[tokio::test(start_paused = true)]
+async fn forgotten_watcher_with_spooled_events_requires_a_resync() {
+    let mut listening = Listening::new();
+    listening.beat("first", 5, 1);
+    for start in 0..8 {
+        listening.beat(&format!("b{start}"), 0, 0);
+        listening.pass(Duration::from_secs(1)).await;
+    }
+    assert_eq!(listening.resyncs(), 1);
+    listening.pass(Duration::from_hours(1)).await;
+    assert_eq!(listening.resyncs(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn requested_resync_is_queued_before_the_heartbeat_is_accepted() {
+    let mut listening = Listening::with(10, HEARTBEAT_INTERVAL, 1);
+    let runtime_id = id("other");
+    let other = Notification::Recovered { runtime_id };
+    assert_eq!(listening.queue.enqueue(other), EnqueueResult::Accepted);
+    assert_eq!(listening.send("r", requesting("a")), EnqueueResult::Full);
+    assert!(!listening.only().silent, "it was heard nevertheless");
+    listening.taken();
+    assert_eq!(
+        listening.send("r", requesting("a")),
+        EnqueueResult::Accepted
+    );
+    // The second replica's loss is covered by the one that is not taken yet.
+    assert_eq!(
+        listening.send("r", requesting("b")),
+        EnqueueResult::Coalesced
+    );
+    assert_eq!(listening.resyncs(), 1);
+    // The operator may have listed before this loss, so that the watcher has to ask again.
+    assert_eq!(
+        listening.send("r", requesting("b")),
+        EnqueueResult::RuntimeLimit
+    );
+    assert_eq!(
+        listening.send("r", current("b", 0, 0)),
+        EnqueueResult::Accepted
+    );
+    assert_eq!(
+        listening.send("s", requesting("a")),
+        EnqueueResult::Accepted
+    );
+    listening.taken();
+    listening.pass(HEARTBEAT_INTERVAL).await;
+    assert_eq!(listening.resyncs(), 0);
+    assert_eq!(
+        listening.send("r", requesting("b")),
+        EnqueueResult::Accepted
+    );
+    assert_eq!(listening.resyncs(), 1);
+}
+
+/// The watcher cannot ask again.
+#[rstest]
+#[case::with_its_last_heartbeat(true)]
+#[case::before_it_was_killed(false)]
+#[tokio::test(start_paused = true)]
+async fn resync_requested_too_soon_by_a_watcher_that_ends_is_required_later(#[case] ending: bool) {
+    let mut listening = Listening::new();
+    listening.send("r", current("c", 0, 0));
+    assert_eq!(
+        listening.send("r", requesting("a")),
+        EnqueueResult::Accepted
+    );
+    listening.send("r", current("a", 0, 0));
+    assert_eq!(listening.resyncs(), 1);
+    let mut heartbeat = requesting("b");
+    heartbeat.ending = ending;
+    assert_eq!(listening.send("r", heartbeat), EnqueueResult::RuntimeLimit);
+    for _ in 0..10 {
+        listening.send("r", current("c", 0, 0));
+        listening.pass(HEARTBEAT_INTERVAL).await;
+    }
+    assert_eq!(listening.resyncs(), 1);
+}
+
+#[rstest]
+#[case::new_boot_ids_with_spooled_events(|it: &str| current(it, 1, 0))]
+#[case::last_heartbeats_with_spooled_events(|it: &str| last(it, 1))]
+#[case::requests(requesting)]
+#[tokio::test(start_paused = true)]
+async fn hostile_runtime_causes_at_most_one_resync_per_interval(
+    #[case] make: fn(&str) -> Heartbeat,
+) {
+    let mut listening = Listening::new();
+    let mut resyncs = 0;
+    for number in 0..6_000 {
+        listening.send("r", make(&format!("b{number}")));
+        listening.pass(Duration::from_millis(100)).await;
+        // An operator that is always done at once.
+        resyncs += listening.resyncs();
+    }
+    assert!((9..=11).contains(&resyncs), "{resyncs} in ten minutes");
+    assert!(listening.only().watchers.len() <= 4);
+}

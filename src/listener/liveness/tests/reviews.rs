@@ -1,0 +1,238 @@
+//! Watchers that send heartbeats and receive no admission reviews.
+
+use super::*;
+
+const FAILED: UnresponsiveReason = UnresponsiveReason::HandshakeFailed;
+const UNREVIEWED: UnresponsiveReason = UnresponsiveReason::ReviewMissing;
+
+impl Listening {
+    /// A heartbeat of each of `watchers` with this number of reviews and failed handshakes, and the minute after it.
+    async fn round(&self, watchers: &[&str], reviews: u64, failures: u64) {
+        for watcher in watchers {
+            let mut heartbeat = beat(watcher, 0, 0);
+            heartbeat.reviews_seen = Some(reviews);
+            heartbeat.handshake_failures = Some(failures);
+            self.send("r", heartbeat);
+        }
+        self.pass(HEARTBEAT_INTERVAL).await;
+    }
+
+    /// A heartbeat of a release without the new keys.
+    async fn old_round(&self, watcher: &str) {
+        self.beat(watcher, 0, 0);
+        self.pass(HEARTBEAT_INTERVAL).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn wrong_ca_bundle_is_noticed_within_three_heartbeats_until_a_review_arrives() {
+    let mut listening = Listening::new();
+    listening.round(&["a", "b"], 5, 0).await;
+    for failures in [3, 9] {
+        listening.round(&["a", "b"], 5, failures).await;
+    }
+    assert_eq!(listening.taken(), []);
+    listening.round(&["a", "b"], 5, 12).await;
+    assert_eq!(listening.taken(), [unresponsive(FAILED)]);
+    assert_eq!(listening.only().unresponsive, Some(FAILED));
+    assert_eq!(listening.liveness.totals().unresponsive, 1);
+    // A calm night, and a restart: nothing shows that reviews arrive.
+    for _ in 0..10 {
+        listening.round(&["a", "b"], 5, 12).await;
+    }
+    for _ in 0..10 {
+        listening.round(&["c"], 0, 0).await;
+    }
+    assert_eq!(listening.taken(), []);
+    listening.round(&["c"], 1, 0).await;
+    assert_eq!(listening.taken(), [recovered()]);
+}
+
+/// A watcher that has failed from its start on has no heartbeat from before.
+#[tokio::test(start_paused = true)]
+async fn first_heartbeat_is_compared_with_the_start_of_the_watcher() {
+    let mut listening = Listening::new();
+    for failures in [1, 2, 3] {
+        assert_eq!(listening.taken(), []);
+        listening.round(&["a"], 0, failures).await;
+    }
+    assert_eq!(listening.taken(), [unresponsive(FAILED)]);
+}
+
+#[rstest]
+#[case::one_that_succeeds(&[(0, 1), (0, 2), (1, 3), (1, 4), (1, 5), (2, 6)])]
+#[case::a_port_scan_now_and_then(&[(0, 1), (0, 1), (0, 2), (0, 3), (0, 3), (0, 4), (0, 5), (0, 5)])]
+#[tokio::test(start_paused = true)]
+async fn single_failed_handshakes_are_no_reason(#[case] rounds: &[(u64, u64)]) {
+    let mut listening = Listening::new();
+    for &(reviews, failures) in rounds {
+        listening.round(&["a"], reviews, failures).await;
+    }
+    assert_eq!(listening.taken(), []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_watcher_whose_handshakes_succeed_is_enough() {
+    let mut listening = Listening::new();
+    for round in 1..9 {
+        listening.round(&["a"], 0, round).await;
+        listening.round(&["b"], 0, 0).await;
+    }
+    assert_eq!(listening.taken(), []);
+    // It is gone; only the other one counts.
+    for round in 10..15 {
+        listening.round(&["a"], 0, round).await;
+    }
+    assert_eq!(listening.taken(), [unresponsive(FAILED)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn missing_review_of_an_announced_change_is_noticed_within_three_heartbeats() {
+    let mut listening = Listening::new();
+    for _ in 0..60 {
+        listening.round(&["a", "b"], 5, 0).await;
+    }
+    assert_eq!(listening.taken(), [], "nothing was changed");
+    listening.liveness.expect_review(&id("r"));
+    listening.round(&["a", "b"], 5, 0).await;
+    // Announced at each reconcile; the first one counts.
+    listening.liveness.expect_review(&id("r"));
+    listening.round(&["a", "b"], 5, 0).await;
+    assert_eq!(listening.taken(), []);
+    listening.round(&["a", "b"], 5, 0).await;
+    assert_eq!(listening.taken(), [unresponsive(UNREVIEWED)]);
+    // New Pods have sent fewer than three heartbeats, and a silence in between has another reason.
+    listening.round(&["c"], 0, 0).await;
+    assert_eq!(listening.taken(), []);
+    listening.pass(Duration::from_mins(3)).await;
+    assert_eq!(listening.taken(), [unresponsive(MISSING)]);
+    for _ in 0..2 {
+        listening.round(&["c"], 0, 0).await;
+    }
+    assert_eq!(listening.taken(), [unresponsive(UNREVIEWED)]);
+    listening.round(&["c"], 1, 0).await;
+    assert_eq!(listening.taken(), [recovered()]);
+}
+
+#[rstest]
+#[case::first(1)]
+#[case::second(2)]
+#[case::third(3)]
+#[tokio::test(start_paused = true)]
+async fn review_of_one_watcher_is_enough(#[case] heartbeat: u32) {
+    let mut listening = Listening::new();
+    listening.round(&["a", "b"], 5, 0).await;
+    listening.pass(HEARTBEAT_INTERVAL).await;
+    listening.liveness.expect_review(&id("r"));
+    for _ in 1..heartbeat {
+        listening.round(&["a", "b"], 5, 0).await;
+    }
+    listening.round(&["b"], 6, 0).await;
+    for _ in 0..9 {
+        listening.round(&["a"], 5, 0).await;
+        listening.round(&["b"], 6, 0).await;
+    }
+    assert_eq!(listening.taken(), []);
+}
+
+/// The admission of a change precedes the end of its write, and so the announcement.
+#[tokio::test(start_paused = true)]
+async fn review_within_the_interval_before_the_announcement_is_enough() {
+    let mut listening = Listening::new();
+    listening.round(&["a"], 5, 0).await;
+    // The heartbeat with the review arrives a minute before the announcement.
+    listening.round(&["a"], 6, 0).await;
+    listening.liveness.expect_review(&id("r"));
+    for _ in 0..5 {
+        listening.round(&["a"], 6, 0).await;
+    }
+    assert_eq!(listening.taken(), []);
+    listening.liveness.expect_review(&id("r"));
+    for _ in 0..3 {
+        listening.round(&["a"], 6, 0).await;
+    }
+    assert_eq!(listening.taken(), [unresponsive(UNREVIEWED)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn each_watcher_has_three_heartbeats_to_show_a_review() {
+    let mut listening = Listening::new();
+    listening.round(&["a"], 0, 0).await;
+    listening.liveness.expect_review(&id("r"));
+    for _ in 0..2 {
+        listening.round(&["a"], 0, 0).await;
+    }
+    for _ in 0..2 {
+        listening.round(&["a", "b"], 0, 0).await;
+    }
+    assert_eq!(listening.taken(), [], "b may have received it");
+    listening.round(&["a", "b"], 0, 0).await;
+    assert_eq!(listening.taken(), [unresponsive(UNREVIEWED)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failed_handshakes_that_find_the_queue_full_are_notified_later() {
+    let mut listening = Listening::with(10, HEARTBEAT_INTERVAL, 1);
+    let runtime_id = id("other");
+    let other = Notification::ResyncRequired { runtime_id };
+    listening.queue.enqueue(other.clone());
+    for failures in [1, 2, 3, 3] {
+        listening.round(&["a"], 0, failures).await;
+    }
+    assert_eq!(listening.taken(), [other]);
+    listening.pass(Duration::from_secs(6)).await;
+    assert_eq!(listening.taken(), [unresponsive(FAILED)]);
+}
+
+/// Ages are relative to the arrival of the heartbeat; the clock of the runtime does not matter, and is not sent.
+#[tokio::test(start_paused = true)]
+async fn age_of_the_last_review_tells_when_it_was() {
+    let mut listening = Listening::new();
+    let mut heartbeat = beat("a", 0, 0);
+    heartbeat.reviews_seen = Some(7);
+    heartbeat.last_review_age_seconds = Some(40);
+    // A certificate that has expired by a clock that is ten minutes fast is shown, not judged.
+    heartbeat.certificate_not_after = Some(0);
+    listening.pass(Duration::from_hours(2)).await;
+    listening.send("r", heartbeat.clone());
+    let since = || listening.only().since_review.map(|it| it.as_secs());
+    assert_eq!(since(), Some(40));
+    listening.pass(Duration::from_secs(30)).await;
+    assert_eq!(since(), Some(70));
+    // The review was before the interval that precedes the announcement.
+    listening.liveness.expect_review(&id("r"));
+    for age in [100, 160, 220] {
+        heartbeat.last_review_age_seconds = Some(age);
+        listening.send("r", heartbeat.clone());
+        listening.pass(HEARTBEAT_INTERVAL).await;
+    }
+    assert_eq!(listening.taken(), [unresponsive(UNREVIEWED)]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn watchers_of_older_releases_are_not_judged_by_keys_that_they_do_not_send() {
+    let mut listening = Listening::new();
+    listening.liveness.expect_review(&id("r"));
+    for _ in 0..10 {
+        listening.old_round("a").await;
+    }
+    assert_eq!(listening.taken(), []);
+    // One that may receive reviews speaks against failed handshakes, but not for a review that was announced.
+    listening.liveness.forget(&id("r"));
+    for round in 1..6 {
+        listening.beat("a", 0, 0);
+        listening.round(&["b"], 0, round).await;
+    }
+    assert_eq!(listening.taken(), []);
+    listening.liveness.expect_review(&id("r"));
+    for _ in 0..3 {
+        listening.beat("a", 0, 0);
+        listening.round(&["b"], 0, 6).await;
+    }
+    assert_eq!(listening.taken(), [unresponsive(UNREVIEWED)]);
+    // All are replaced by the older release: nothing can be told any more.
+    for _ in 0..4 {
+        listening.old_round("c").await;
+    }
+    assert_eq!(listening.taken(), [recovered()]);
+}

@@ -1,0 +1,204 @@
+//! Why a request is rejected, what its sender is told, and what is logged.
+//!
+//! Invariant: neither a response nor a log line quotes the request, but for the common name that it claims. What a retry
+//! cannot change is 4xx; what it can is 503, or 429 where the sender's own runtime is the cause, with `Retry-After`.
+
+use std::collections::HashMap;
+use std::error::Error as StdError;
+use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::ConnectInfo;
+use http::header::{CONTENT_TYPE, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
+use http::request::Parts;
+use http::{HeaderValue, Response, StatusCode};
+use sha2::{Digest as _, Sha256};
+use tokio::time::Instant;
+use watcher_types::EventError;
+
+use crate::authentication::VerifyError;
+use crate::certificate::{CertificateError, ClientCertificate};
+use crate::xfcc::ForwardedError;
+
+/// Log lines per minute. Further ones are counted.
+const LINES: u32 = 30;
+
+/// Claimed names whose last rejection is remembered; each is logged again after an hour, or when there are more.
+const NAMES: usize = 1024;
+
+/// Longest part of a claimed common name that is logged, in bytes.
+const NAME_BYTES: usize = 128;
+
+/// Why a request is not accepted.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Rejection {
+    #[error("header too large")]
+    HeaderTooLarge,
+    #[error("request does not come from the gateway")]
+    NotTheGateway,
+    #[error("header has no usable client certificate")]
+    Forwarded(#[source] ForwardedError),
+    #[error("client certificate rejected")]
+    Certificate(#[from] CertificateError),
+    #[error("sender not accepted")]
+    Verifier(#[source] VerifyError),
+    #[error("body rejected")]
+    Body(#[source] EventError),
+    #[error("body not received")]
+    BodyIncomplete,
+    #[error("body not received in time")]
+    BodyTimeout,
+    #[error("limit of the runtime reached")]
+    RuntimeLimit,
+    #[error("queue full")]
+    QueueFull,
+    #[error("queue closed by the operator")]
+    QueueClosed,
+}
+
+impl From<ForwardedError> for Rejection {
+    fn from(error: ForwardedError) -> Self {
+        match error {
+            ForwardedError::NotTheGateway => Self::NotTheGateway,
+            other => Self::Forwarded(other),
+        }
+    }
+}
+
+impl Rejection {
+    pub(crate) fn status(&self) -> StatusCode {
+        match self {
+            Self::HeaderTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            Self::Forwarded(_) | Self::Certificate(_) => StatusCode::UNAUTHORIZED,
+            Self::NotTheGateway | Self::Verifier(VerifyError::Denied(_)) => StatusCode::FORBIDDEN,
+            Self::Body(EventError::TooLarge) => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::Verifier(VerifyError::NoRuntimeId) | Self::Body(_) | Self::BodyIncomplete => {
+                StatusCode::BAD_REQUEST
+            }
+            Self::BodyTimeout => StatusCode::REQUEST_TIMEOUT,
+            Self::RuntimeLimit => StatusCode::TOO_MANY_REQUESTS,
+            Self::Verifier(VerifyError::Unavailable(_)) | Self::QueueFull | Self::QueueClosed => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+        }
+    }
+
+    #[cfg(feature = "metrics")]
+    /// Whether it counts as a failed verification of the sender.
+    pub(crate) fn is_verification(&self) -> bool {
+        matches!(
+            self,
+            Self::NotTheGateway
+                | Self::Forwarded(_)
+                | Self::Certificate(_)
+                | Self::Verifier(VerifyError::NoRuntimeId | VerifyError::Denied(_))
+        )
+    }
+
+    pub(crate) fn response(&self, retry_after: &HeaderValue) -> Response<Body> {
+        let status = self.status();
+        let mut response = Response::new(Body::from(self.text() + "\n"));
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+        headers.insert(CONTENT_TYPE, plain);
+        headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+        if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
+            headers.insert(RETRY_AFTER, retry_after.clone());
+        }
+        response
+    }
+
+    /// This error and its cause, for the sender. It is the same for each rejection of the same kind.
+    pub(crate) fn text(&self) -> String {
+        match self.source() {
+            Some(cause) => format!("{self}: {cause}"),
+            None => self.to_string(),
+        }
+    }
+
+    /// The whole chain of causes, for the log; but not the parser's, which may quote the body.
+    pub(crate) fn reason(&self) -> String {
+        let mut text = self.text();
+        let cause = self.source().and_then(StdError::source);
+        let mut cause = cause.filter(|_| !matches!(self, Self::Body(_)));
+        while let Some(error) = cause {
+            text = format!("{text}: {error}");
+            cause = error.source();
+        }
+        text
+    }
+}
+
+/// The log of rejections: one line for each claimed name and change of the reason, and at most [`LINES`] a minute.
+#[derive(Default)]
+pub(crate) struct RejectionLog(Mutex<Logged>);
+
+#[derive(Default)]
+struct Logged {
+    /// The last reason, by claimed name.
+    reasons: HashMap<String, String>,
+    reasons_since: Option<Instant>,
+    minute: Option<Instant>,
+    lines: u32,
+    suppressed: u64,
+}
+
+impl Logged {
+    /// The number of lines suppressed before this one, if this one is to be written.
+    fn admit(&mut self, name: &str, reason: String, now: Instant) -> Option<u64> {
+        let over = |since: Option<Instant>, period| since.is_none_or(|it| now - it >= period);
+        if self.reasons.len() >= NAMES || over(self.reasons_since, Duration::from_hours(1)) {
+            self.reasons.clear();
+            self.reasons_since = Some(now);
+        }
+        if self.reasons.get(name) == Some(&reason) {
+            return None;
+        }
+        if over(self.minute, Duration::from_mins(1)) {
+            self.minute = Some(now);
+            self.lines = 0;
+        }
+        if self.lines >= LINES {
+            self.suppressed += 1;
+            return None;
+        }
+        self.reasons.insert(name.to_owned(), reason);
+        self.lines += 1;
+        Some(std::mem::take(&mut self.suppressed))
+    }
+}
+
+impl RejectionLog {
+    /// Logs a rejection of a request that claims to come from this client.
+    pub(crate) fn write(
+        &self,
+        rejection: &Rejection,
+        claimed: Option<&ClientCertificate>,
+        head: &Parts,
+    ) {
+        let name = claimed.and_then(ClientCertificate::common_name);
+        let name = name.unwrap_or_default();
+        let name = &name[..name.floor_char_boundary(NAME_BYTES)];
+        let mut logged = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(suppressed) = logged.admit(name, rejection.text(), Instant::now()) else {
+            return;
+        };
+        drop(logged);
+        let peer = head.extensions.get::<ConnectInfo<SocketAddr>>();
+        tracing::info!(
+            status = %rejection.status(),
+            reason = rejection.reason(),
+            unverified_common_name = ?name,
+            leaf_sha256 = claimed.map(|claimed| format!("{:x}", Sha256::digest(claimed.der()))),
+            peer = peer.map(|ConnectInfo(address)| tracing::field::display(address)),
+            suppressed,
+            "request rejected"
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,226 @@
+//! `/validate/<manager>`: AdmissionReview in, event into the outbox, AdmissionReview out.
+//!
+//! A valid review is allowed, whatever becomes of its event, and its answer waits for KCP in the mode
+//! [`DeliveryMode::Sync`] alone. What is no review gets a 4xx with a reason, where the public watcher answers 200 with
+//! nothing. Bodies are bounded by the server below. The API server shows no certificate, and an event is but a hint.
+
+mod answer;
+mod log;
+mod sync_delivery;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{FromRequest as _, Request, State};
+use axum::http::{StatusCode, Uri};
+use axum::response::Response;
+use policy::change::{Field, Outcome, ReviewError, Silence, Verdict, Watcher, decide};
+use watcher_types::{PathSegment, WatchEvent};
+
+use crate::heartbeat::ReviewActivity;
+use crate::metrics::WatcherMetrics;
+use crate::outbox::{Outbox, Stored};
+
+use self::answer::{Answer, FAILED, QUEUED, QUEUED_IN_MEMORY, refusal};
+pub use self::log::RequestLog;
+pub use self::sync_delivery::DeliveryMode;
+
+/// What the path of a review begins with; the manager follows.
+pub const PATH: &str = "/validate/";
+
+/// The answer to a review for a manager that events are not kept for.
+const NOT_CONFIGURED: &str = "the manager in the path is not configured";
+
+/// What answers reviews.
+#[derive(Clone)]
+pub struct AdmissionService {
+    /// Which changes are sent.
+    pub watchers: Watchers,
+    /// Where events go.
+    pub outbox: Outbox,
+    /// When KCP is told.
+    pub delivery_mode: DeliveryMode,
+    /// What is counted.
+    pub metrics: WatcherMetrics,
+    /// What heartbeats report of reviews.
+    pub reviews: ReviewActivity,
+    /// What is logged of bad requests.
+    pub log: RequestLog,
+}
+
+/// The routes of admission. Any method is taken, as the public watcher does.
+pub fn router(service: AdmissionService) -> Router {
+    Router::new().fallback(admit).with_state(Arc::new(service))
+}
+
+async fn admit(State(service): State<Arc<AdmissionService>>, request: Request) -> Response {
+    let uri = request.uri().clone();
+    let Some(manager) = uri.path().strip_prefix(PATH) else {
+        return refusal(StatusCode::NOT_FOUND, format!("only {PATH}MANAGER is here"));
+    };
+    service.metrics.asked();
+    let manager = match service.manager(manager) {
+        Ok(manager) => manager,
+        Err(refused) => return *refused,
+    };
+    // Read only now: a request for another path is answered before its body.
+    let Ok(body) = Bytes::from_request(request, &()).await else {
+        // Cut off or too large: the server below answers the latter, and for the former nobody listens.
+        return refusal(StatusCode::BAD_REQUEST, "body not received".to_owned());
+    };
+    let started = Instant::now();
+    let response = service.answer(&manager, &uri, &body).await;
+    service.metrics.answered(started.elapsed());
+    response
+}
+
+impl AdmissionService {
+    /// The manager that a path names behind [`PATH`]; of one that is not told the answer, before the body is read.
+    fn manager(&self, name: &str) -> Result<PathSegment, Box<Response>> {
+        if name.is_empty() {
+            let text = format!("no manager follows {PATH} in the path");
+            return Err(Box::new(refusal(StatusCode::NOT_FOUND, text)));
+        }
+        let manager = PathSegment::parse(name)
+            .map_err(|error| Box::new(refusal(StatusCode::BAD_REQUEST, error.to_string())))?;
+        if self.outbox.admits(&manager) {
+            Ok(manager)
+        } else {
+            Err(Box::new(self.not_configured()))
+        }
+    }
+
+    fn not_configured(&self) -> Response {
+        self.metrics.not_configured();
+        refusal(StatusCode::NOT_FOUND, NOT_CONFIGURED.to_owned())
+    }
+
+    async fn answer(&self, manager: &PathSegment, uri: &Uri, body: &[u8]) -> Response {
+        let verdict = match self.watchers.decide(manager, body) {
+            Some(Ok(verdict)) => verdict,
+            Some(Err(error)) => return self.reject(&error, body.len()),
+            None => return self.not_configured(),
+        };
+        self.reviews.record();
+        let answer = match &verdict.outcome {
+            Outcome::Send(event) => self.tell(manager, event, uri).await,
+            Outcome::Silent(silence) => self.pass(silence, &verdict.uid),
+        };
+        answer.into_response(&verdict)
+    }
+
+    async fn tell(&self, manager: &PathSegment, event: &WatchEvent, uri: &Uri) -> Answer {
+        self.metrics.to_be_told();
+        match &self.delivery_mode {
+            DeliveryMode::Async => self.keep(manager, event),
+            DeliveryMode::Sync(channel) => {
+                let patience = sync_delivery::answer_timeout(uri.query());
+                self.tell_now(channel, manager, event, patience).await
+            }
+        }
+    }
+
+    /// Into the outbox; from there it is delivered after the answer.
+    fn keep(&self, manager: &PathSegment, event: &WatchEvent) -> Answer {
+        let stored = self.outbox.put(manager, event, Instant::now());
+        self.metrics.stored(stored.name());
+        let message = match stored {
+            Stored::Full => {
+                format!("{FAILED}\nthe outbox is full; KCP is told to look at everything")
+            }
+            Stored::TooManyManagers => {
+                format!("{FAILED}\nthere are too many managers; KCP is not told")
+            }
+            Stored::NotConfigured => format!("{FAILED}\n{NOT_CONFIGURED}"),
+            Stored::Spooled | Stored::Coalesced => QUEUED.to_owned(),
+            Stored::MemoryOnly => QUEUED_IN_MEMORY.to_owned(),
+        };
+        Answer {
+            message,
+            warning: None,
+        }
+    }
+
+    fn pass(&self, silence: &Silence, uid: &str) -> Answer {
+        self.metrics.silent(silence);
+        let fault = silence.is_fault();
+        if fault {
+            self.log.unseen(silence, uid);
+        }
+        Answer {
+            message: silence.to_string(),
+            warning: fault.then(|| format!("kyma watcher: {silence}; KCP is not told")),
+        }
+    }
+
+    fn reject(&self, error: &ReviewError, bytes: usize) -> Response {
+        self.metrics.rejected();
+        let reason = log::reason(error);
+        self.log.malformed(&reason, bytes);
+        refusal(StatusCode::BAD_REQUEST, reason)
+    }
+}
+
+/// Which changes are sent.
+///
+/// The default is the public watcher's way: every manager that a review's path names, and of what the API server sends
+/// here everything that [`decide`] finds changed. The API server's rules are made of the Watchers, so nobody need say it twice.
+#[derive(Clone, Debug, Default)]
+pub struct Watchers {
+    listed: Vec<Watcher>,
+}
+
+impl Watchers {
+    /// Only what these name; several may be of one manager. An empty list is the default.
+    #[must_use]
+    pub fn listed(listed: Vec<Watcher>) -> Self {
+        Self { listed }
+    }
+
+    /// Decides on a review for `manager`; `None` if no Watcher on the list is of this manager.
+    pub(super) fn decide(
+        &self,
+        manager: &PathSegment,
+        body: &[u8],
+    ) -> Option<Result<Verdict, ReviewError>> {
+        if self.listed.is_empty() {
+            return Some(decide(&any(manager), body));
+        }
+        let mut verdict = None;
+        for watcher in self.listed.iter().filter(|it| it.manager == *manager) {
+            match decide(watcher, body) {
+                Ok(next) => verdict = Some(telling(verdict, next)),
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        verdict.map(Ok)
+    }
+}
+
+/// Whatever the API server sends.
+fn any(manager: &PathSegment) -> Watcher {
+    Watcher {
+        manager: manager.clone(),
+        field: Field::Spec,
+        resources: Vec::new(),
+    }
+}
+
+/// Of two Watchers' verdicts: the one that sends, then the one that the review concerns more.
+fn telling(one: Option<Verdict>, other: Verdict) -> Verdict {
+    let rank = |verdict: &Verdict| match &verdict.outcome {
+        Outcome::Send(_) => 3,
+        Outcome::Silent(Silence::NotWatched { .. }) => 0,
+        Outcome::Silent(Silence::InvalidSubresource { .. }) => 1,
+        Outcome::Silent(_) => 2,
+    };
+    match one {
+        Some(one) if rank(&one) >= rank(&other) => one,
+        _ => other,
+    }
+}

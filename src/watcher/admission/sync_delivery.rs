@@ -1,0 +1,117 @@
+//! When KCP is told: after the answer or, as the public watcher does it, before. An event that KCP did not take by then goes
+//! into the outbox, also when the caller hangs up.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use chassis::telemetry::error_chain;
+use tokio::time::error::Elapsed;
+use tokio::time::timeout;
+use watcher_types::{PathSegment, WatchEvent};
+
+use super::AdmissionService;
+use super::answer::{Answer, FAILED, SUCCEEDED};
+use crate::delivery::Channel;
+use crate::delivery::sync::{Delivery, deliver_now};
+use crate::metrics::FAILED_REQUEST;
+
+/// When KCP is told of an event.
+#[derive(Clone)]
+pub enum DeliveryMode {
+    /// After the answer, out of the outbox.
+    Async,
+    /// Before the answer, in the time that the API server gives.
+    Sync(Arc<Channel>),
+}
+
+/// What the public project gives the API server to wait, if the request does not say.
+const DEFAULT_TIMEOUT: Duration = Duration::from_secs(15);
+
+/// How much earlier than the API server we give up, so that our answer arrives.
+const MARGIN: Duration = Duration::from_millis(500);
+
+/// How long the answer may take: the API server says in the query when it gives up (`?timeout=10s`).
+pub(super) fn answer_timeout(query: Option<&str>) -> Duration {
+    let parameters = query.unwrap_or_default().split('&');
+    let seconds = parameters
+        .filter_map(|it| it.strip_prefix("timeout=")?.strip_suffix('s')?.parse().ok())
+        .map(Duration::from_secs)
+        .next();
+    seconds
+        .unwrap_or(DEFAULT_TIMEOUT)
+        .min(2 * DEFAULT_TIMEOUT)
+        .saturating_sub(MARGIN)
+}
+
+impl AdmissionService {
+    /// Tells KCP at once; what it does not take is kept.
+    pub(super) async fn tell_now(
+        &self,
+        channel: &Channel,
+        manager: &PathSegment,
+        event: &WatchEvent,
+        patience: Duration,
+    ) -> Answer {
+        let mut undelivered = UndeliveredEvent {
+            service: self,
+            manager,
+            event,
+            taken: false,
+        };
+        let outcome = timeout(patience, deliver_now(channel, manager, event)).await;
+        self.count(&outcome);
+        let message = match outcome.map(|delivery| delivery.result) {
+            Ok(Ok(())) => {
+                undelivered.taken = true;
+                self.outbox.took(manager, Instant::now());
+                SUCCEEDED.to_owned()
+            }
+            Ok(Err(error)) => format!("{FAILED}\n{}", error_chain(&error)),
+            Err(_elapsed) => format!("{FAILED}\nKCP did not answer in time"),
+        };
+        Answer {
+            message,
+            warning: None,
+        }
+    }
+
+    /// As the public watcher counts: a final failure once, a success at attempt k as k - 1 failures.
+    fn count(&self, outcome: &Result<Delivery, Elapsed>) {
+        match outcome {
+            Ok(Delivery {
+                attempts,
+                result: Ok(()),
+            }) => {
+                self.metrics.delivered();
+                (1..*attempts).for_each(|_| self.metrics.failed(FAILED_REQUEST));
+            }
+            Ok(Delivery {
+                result: Err(error), ..
+            }) => self.metrics.failed(error.reason()),
+            Err(_elapsed) => self.metrics.failed(FAILED_REQUEST),
+        }
+    }
+}
+
+/// An event on its way; kept for later if it does not arrive.
+struct UndeliveredEvent<'a> {
+    service: &'a AdmissionService,
+    manager: &'a PathSegment,
+    event: &'a WatchEvent,
+    taken: bool,
+}
+
+impl Drop for UndeliveredEvent<'_> {
+    fn drop(&mut self) {
+        if !self.taken {
+            let stored = self
+                .service
+                .outbox
+                .put(self.manager, self.event, Instant::now());
+            self.service.metrics.stored(stored.name());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,165 @@
+//! `delivery_mode: sync` as far as an answer shows it. The attempts themselves are tested in `delivery`.
+
+use std::net::SocketAddr;
+
+use rstest::rstest;
+
+use super::*;
+use crate::certificates::Certificates;
+use crate::delivery::{Channel, ChannelOptions, KcpAddress, Timeouts};
+use crate::fixture::{Kcp, Reply, Secret, certified, closed_port};
+
+struct SyncFixture {
+    fixture: Fixture,
+    kcp: Kcp,
+    _secret: Secret,
+}
+
+async fn sync() -> SyncFixture {
+    sync_at(None).await
+}
+
+/// With a KCP that is looked for at `address`, if it is not where it is.
+async fn sync_at(address: Option<SocketAddr>) -> SyncFixture {
+    let (authority, secret) = certified();
+    let kcp = Kcp::of(&authority).await;
+    let certificates: Certificates = secret.load();
+    let options = ChannelOptions {
+        kcp_address: KcpAddress::parse(&address.unwrap_or(kcp.address).to_string()).unwrap(),
+        contract: PathSegment::V2,
+        boot_id: watcher_types::BootId::parse("boot").unwrap(),
+        connections: 1,
+        timeouts: Timeouts::default(),
+    };
+    let channel = Channel::new(options, &certificates);
+    let fixture = with(DeliveryMode::Sync(Arc::new(channel)), Watchers::default());
+    SyncFixture {
+        fixture,
+        kcp,
+        _secret: secret,
+    }
+}
+
+impl SyncFixture {
+    async fn says(&self, path: &str) -> String {
+        let answered = self.fixture.send(path, changed("a").to_string()).await;
+        assert_eq!(answered.status, StatusCode::OK);
+        let answer: Value = serde_json::from_str(&answered.body).unwrap();
+        assert_eq!(answer["response"]["allowed"], true);
+        let message = &answer["response"]["status"]["message"];
+        message.as_str().unwrap().to_owned()
+    }
+
+    fn failures(&self) -> Option<f64> {
+        self.fixture
+            .metric(r#"watcher_failed_kcp_total{error_reason="failed-request"}"#)
+    }
+}
+
+#[tokio::test]
+async fn kcp_is_told_before_the_answer() {
+    let sync = sync().await;
+    assert_eq!(sync.says("/validate/kyma").await, "kcp request succeeded");
+    let [received] = sync.kcp.received().try_into().unwrap();
+    assert!(
+        received.line().starts_with("POST /v2/kyma/event "),
+        "{}",
+        received.head
+    );
+    let body: Value = serde_json::from_str(&received.body).unwrap();
+    assert_eq!(body, event("a"));
+    assert_eq!(sync.fixture.bodies(), Vec::<Value>::new());
+    assert_eq!(sync.fixture.service.outbox.receivers().len(), 1);
+    assert_eq!(sync.fixture.metric("watcher_kcp_requests_total"), Some(1.0));
+    assert_eq!(
+        sync.fixture.metric("watcher_delivered_events_total"),
+        Some(1.0)
+    );
+    assert_eq!(sync.failures(), None);
+}
+
+#[tokio::test]
+async fn a_4xx_is_said_after_one_attempt_and_the_event_is_kept() {
+    let sync = sync().await;
+    sync.kcp.otherwise(Reply::Status(403, ""));
+    assert_eq!(
+        sync.says("/validate/kyma").await,
+        "kcp request failed\nKCP returned 403"
+    );
+    assert_eq!(sync.kcp.received().len(), 1);
+    assert_eq!(sync.failures(), Some(1.0));
+    assert_eq!(sync.fixture.bodies(), [event("a")]);
+}
+
+/// A success at the second attempt counts as one failure.
+#[tokio::test]
+async fn a_5xx_is_tried_again() {
+    let sync = sync().await;
+    sync.kcp.next([Reply::Status(503, "")]);
+    assert_eq!(sync.says("/validate/kyma").await, "kcp request succeeded");
+    assert_eq!(sync.kcp.received().len(), 2);
+    assert_eq!(sync.failures(), Some(1.0));
+    assert_eq!(sync.fixture.bodies(), Vec::<Value>::new());
+}
+
+/// The public watcher's three attempts, 2 and 4 s apart; its last word is the error.
+#[rstest]
+#[case::unavailable(Some(Reply::Status(503, "")), 3, "KCP returned 503")]
+#[case::refused(
+    None,
+    0,
+    "connection to KCP failed: client error (Connect): tcp connect error: "
+)]
+#[tokio::test(start_paused = true)]
+async fn after_three_attempts_it_is_said_and_the_event_is_kept(
+    #[case] reply: Option<Reply>,
+    #[case] heard: usize,
+    #[case] why: &str,
+) {
+    let closed = closed_port();
+    let sync = match reply {
+        Some(reply) => {
+            let sync = sync().await;
+            sync.kcp.otherwise(reply);
+            sync
+        }
+        None => sync_at(closed.local_addr().ok()).await,
+    };
+    let asked = tokio::time::Instant::now();
+    let said = sync.says("/validate/kyma").await;
+    let (before, why_said) = said.split_once('\n').unwrap();
+    assert_eq!(before, "kcp request failed");
+    assert!(why_said.starts_with(why), "{why_said}");
+    // Both waits, each up to a fifth longer.
+    let took = asked.elapsed().as_secs_f64();
+    assert!((5.7..7.3).contains(&took), "{took}");
+    assert_eq!(sync.kcp.received().len(), heard);
+    assert_eq!(sync.failures(), Some(1.0));
+    assert_eq!(sync.fixture.bodies(), [event("a")]);
+}
+
+#[tokio::test]
+async fn the_api_server_is_answered_before_it_gives_up() {
+    let sync = sync().await;
+    sync.kcp.otherwise(Reply::HANG);
+    let asked = Instant::now();
+    let said = sync.says("/validate/kyma?timeout=1s").await;
+    assert!(asked.elapsed() < Duration::from_secs(1));
+    assert_eq!(said, "kcp request failed\nKCP did not answer in time");
+    assert_eq!(sync.failures(), Some(1.0));
+    assert_eq!(sync.fixture.bodies(), [event("a")]);
+}
+
+#[tokio::test]
+async fn who_hangs_up_loses_no_event() {
+    let sync = sync().await;
+    sync.kcp.otherwise(Reply::HANG);
+    let asking = sync
+        .fixture
+        .send("/validate/kyma", changed("a").to_string());
+    tokio::select! {
+        _ = asking => panic!("answered"),
+        _ = sync.kcp.requests(1) => {}
+    }
+    assert_eq!(sync.fixture.bodies(), [event("a")]);
+}

@@ -1,0 +1,342 @@
+//! Circuit breakers: what may be posted to KCP now, and when a failed post may be tried again.
+//!
+//! A failure concerns a [`FailureScope`]: all of KCP, one manager, or one event. KCP and each manager have a circuit breaker.
+//! An open circuit lets one post through when its time has come, a probe (half-open), and closes with the first answer that
+//! shows that what it guards works. KCP's opens with the first failure; a manager's with the second in a row, if they are of
+//! two events (one that a listener rejects must not hold up the others), or when KCP asks for a wait.
+//!
+//! A post without a response is its manager's failure: the listener hangs, and the gateway before it works. If it is the
+//! gateway that leads nowhere, several managers look like that. So from the second on, those without a response share one
+//! more circuit breaker, until any of them responds: together they cost what one does.
+//!
+//! What KCP goes on rejecting is given up ([`rejections`]). However many events wait, what is down costs one attempt per
+//! back-off; a result of a post that was sent before a circuit opened changes nothing; each wait is jittered. Time and chance
+//! are arguments.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use chassis::backoff::{Backoff, spread};
+use watcher_types::PathSegment;
+
+use self::breaker::CircuitBreaker;
+use self::rejections::{GiveUp, Rejections};
+use super::MAX_RETRY_AFTER;
+use super::error::{FailureScope, PostError};
+use crate::outbox::Item;
+
+mod breaker;
+mod rejections;
+
+/// Events in a row that failed, from which on the circuit of their manager opens.
+const FAILURE_THRESHOLD: u32 = 2;
+
+/// Managers without a response, from which on they share a circuit breaker.
+const SHARED_THRESHOLD: usize = 2;
+
+/// The time between two posts to managers whose names may be a client's invention: however many there are, they cost KCP 25
+/// posts a second at most.
+const UNKNOWN_SPACING: Duration = Duration::from_millis(40);
+
+pub(super) struct CircuitBreakers {
+    backoff: Backoff,
+    all: CircuitBreaker,
+    /// Opens for [`UNKNOWN_SPACING`] after each post to a manager that is neither configured nor has taken an event.
+    unknown: CircuitBreaker,
+    no_response: NoResponse,
+    /// When new certificates came into force.
+    certificates_renewed: Option<Instant>,
+    managers: HashMap<PathSegment, CircuitBreaker>,
+    rejections: Rejections,
+}
+
+/// What becomes of an event that KCP did not take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FailureOutcome {
+    /// It is tried again then.
+    Retry(Instant),
+    /// It is given up.
+    Drop,
+    /// It is given up, with all other events of its manager.
+    DropAll,
+}
+
+/// The managers without a response since the last one of any, and the circuit breaker that they share.
+#[derive(Default)]
+struct NoResponse {
+    managers: HashSet<PathSegment>,
+    breaker: CircuitBreaker,
+}
+
+/// What failed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Attempt<'a> {
+    pub(super) manager: &'a PathSegment,
+    /// The event's number with its manager.
+    pub(super) sequence: u64,
+    /// How often it has failed before.
+    pub(super) failures: u32,
+}
+
+impl<'a> From<&'a Item> for Attempt<'a> {
+    fn from(item: &'a Item) -> Self {
+        Self {
+            manager: &item.manager,
+            sequence: item.sequence,
+            failures: item.attempt,
+        }
+    }
+}
+
+/// A post under way, and which circuits it probes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct ProbePermit {
+    sent_at: Instant,
+    probes_all: bool,
+    probes_no_response: bool,
+    probes_manager: bool,
+}
+
+impl CircuitBreakers {
+    pub(super) fn new(backoff: Backoff) -> Self {
+        Self {
+            backoff,
+            all: CircuitBreaker::default(),
+            unknown: CircuitBreaker::default(),
+            no_response: NoResponse::default(),
+            certificates_renewed: None,
+            managers: HashMap::new(),
+            rejections: Rejections::default(),
+        }
+    }
+
+    /// How many more posts may leave now, of `free` that the window has places for.
+    pub(super) fn room(&self, now: Instant, free: usize) -> usize {
+        match self.all.allows(now) {
+            true if self.all.is_open() => free.min(1),
+            true => free,
+            false => 0,
+        }
+    }
+
+    /// When KCP's circuit lets a probe through; `None`: it is closed, or half-open.
+    pub(super) fn probe_at(&self) -> Option<Instant> {
+        self.all.probe_at()
+    }
+
+    /// Whether nothing is posted to KCP but probes.
+    pub(super) fn is_open(&self) -> bool {
+        self.all.is_open()
+    }
+
+    /// New certificates are in force: failures with the old ones say nothing any more.
+    pub(super) fn certificates_renewed(&mut self, now: Instant) {
+        self.all = CircuitBreaker::default();
+        self.certificates_renewed = Some(now);
+    }
+
+    /// Forgets the managers that are not registered any more; the registry bounds the others.
+    pub(super) fn retain(&mut self, is_registered: impl Fn(&PathSegment) -> bool) {
+        self.managers.retain(|manager, _| is_registered(manager));
+        self.no_response.managers.retain(&is_registered);
+        self.rejections.retain(is_registered);
+    }
+
+    /// Lets a post through. `known`: the manager is configured, or has taken an event.
+    ///
+    /// # Errors
+    /// The circuit of its manager is open, or one that it shares; when to ask again.
+    pub(super) fn permit(
+        &mut self,
+        manager: &PathSegment,
+        known: bool,
+        now: Instant,
+    ) -> Result<ProbePermit, Instant> {
+        let held_up = self.no_response.holds_up(manager);
+        if held_up && !self.no_response.breaker.allows(now) {
+            return Err(self.no_response.breaker.queue(now));
+        }
+        let mut breaker = self.managers.get_mut(manager);
+        if let Some(breaker) = breaker.as_mut().filter(|it| !it.allows(now)) {
+            return Err(breaker.queue(now));
+        }
+        if !known {
+            if !self.unknown.allows(now) {
+                return Err(self.unknown.queue(now));
+            }
+            self.unknown.open(now, UNKNOWN_SPACING);
+        }
+        let probes_manager = breaker.is_some_and(CircuitBreaker::pass);
+        Ok(ProbePermit {
+            sent_at: now,
+            probes_all: self.all.pass(),
+            probes_no_response: held_up && self.no_response.breaker.pass(),
+            probes_manager,
+        })
+    }
+
+    /// KCP took what `manager` was sent.
+    pub(super) fn succeeded(&mut self, manager: &PathSegment) {
+        self.rejections.taken(manager);
+        self.manager_answered(manager);
+    }
+
+    /// The listener of `manager` answers as it should.
+    fn manager_answered(&mut self, manager: &PathSegment) {
+        self.answered();
+        self.managers.remove(manager);
+    }
+
+    /// KCP responds.
+    fn answered(&mut self) {
+        self.all = CircuitBreaker::default();
+        self.no_response = NoResponse::default();
+    }
+
+    /// KCP did not take it: whether to try it again, and when. Where KCP's circuit has opened it alone decides, because it may
+    /// close early.
+    pub(super) fn failed(
+        &mut self,
+        attempt: Attempt<'_>,
+        permit: ProbePermit,
+        error: &PostError,
+        (now, random): (Instant, u64),
+    ) -> FailureOutcome {
+        let (give_up, scope) = self.rejections.note(attempt, error, now);
+        let asked = error.retry_after().map(|asked| jittered(asked, random));
+        let retry_at = self.retry_at(scope, attempt, (permit, asked), (now, random));
+        match give_up {
+            GiveUp::Nothing => FailureOutcome::Retry(retry_at),
+            GiveUp::Event => FailureOutcome::Drop,
+            GiveUp::All => FailureOutcome::DropAll,
+        }
+    }
+
+    /// Holds up whatever has failed; when the event may come again.
+    fn retry_at(
+        &mut self,
+        scope: FailureScope,
+        attempt: Attempt<'_>,
+        (permit, asked): (ProbePermit, Option<Duration>),
+        (now, random): (Instant, u64),
+    ) -> Instant {
+        let own = self.backoff.delay(attempt.failures, random);
+        match scope {
+            FailureScope::Event => {
+                self.manager_answered(attempt.manager);
+                now + own.max(asked.unwrap_or_default())
+            }
+            FailureScope::Manager => {
+                self.answered();
+                let until = self.manager_failed(attempt, permit, asked, (now, random));
+                if permit.probes_manager {
+                    after_waiting(until, own)
+                } else {
+                    until.max(now + own)
+                }
+            }
+            FailureScope::NoResponse => {
+                // Its connection may be an older one: the next post is to find out.
+                if permit.probes_all {
+                    self.all.end_probe();
+                }
+                let own_circuit = self.manager_failed(attempt, permit, None, (now, random));
+                let common = self.not_answered(attempt.manager, permit, (now, random));
+                after_waiting(own_circuit.max(common), own)
+            }
+            FailureScope::All => {
+                self.end_probes(attempt.manager, permit);
+                self.all_failed(permit, (now, random));
+                now
+            }
+        }
+    }
+
+    /// A post that never reached its manager leaves its probes to the next.
+    fn end_probes(&mut self, manager: &PathSegment, permit: ProbePermit) {
+        if let Some(breaker) = self.managers.get_mut(manager)
+            && permit.probes_manager
+        {
+            breaker.end_probe();
+        }
+        if permit.probes_no_response {
+            self.no_response.breaker.end_probe();
+        }
+    }
+
+    fn not_answered(
+        &mut self,
+        manager: &PathSegment,
+        permit: ProbePermit,
+        (now, random): (Instant, u64),
+    ) -> Instant {
+        let NoResponse { managers, breaker } = &mut self.no_response;
+        managers.insert(manager.clone());
+        if managers.len() >= SHARED_THRESHOLD
+            && (permit.probes_no_response || breaker.is_news(permit.sent_at))
+        {
+            let wait = self.backoff.delay(breaker.failures, random);
+            breaker.failures += 1;
+            breaker.open(now, wait);
+        }
+        breaker.until(now)
+    }
+
+    fn all_failed(&mut self, permit: ProbePermit, (now, random): (Instant, u64)) {
+        let outdated = self
+            .certificates_renewed
+            .is_some_and(|renewed| permit.sent_at < renewed);
+        if !outdated && (permit.probes_all || self.all.is_news(permit.sent_at)) {
+            let wait = self.backoff.delay(self.all.failures, random);
+            self.all.failures += 1;
+            self.all.open(now, wait);
+        }
+    }
+
+    fn manager_failed(
+        &mut self,
+        attempt: Attempt<'_>,
+        permit: ProbePermit,
+        asked: Option<Duration>,
+        (now, random): (Instant, u64),
+    ) -> Instant {
+        let Attempt {
+            manager, sequence, ..
+        } = attempt;
+        let breaker = self.managers.entry(manager.clone()).or_default();
+        if !(permit.probes_manager || breaker.is_news(permit.sent_at)) {
+            return breaker.until(now);
+        }
+        let another = breaker.last_failed.replace(sequence) != Some(sequence);
+        if another || breaker.is_open() {
+            breaker.failures += 1;
+        }
+        if breaker.failures >= FAILURE_THRESHOLD || asked.is_some() {
+            let wait = self
+                .backoff
+                .delay(breaker.failures.saturating_sub(FAILURE_THRESHOLD), random);
+            breaker.open(now, wait.max(asked.unwrap_or_default()));
+        }
+        breaker.until(now)
+    }
+}
+
+impl NoResponse {
+    fn holds_up(&self, manager: &PathSegment) -> bool {
+        self.managers.len() >= SHARED_THRESHOLD && self.managers.contains(manager)
+    }
+}
+
+/// When a probe is tried again that has failed. Those that wait come first, or an event that its listener never takes would
+/// be every probe, and the circuit never close.
+fn after_waiting(opening: Instant, own: Duration) -> Instant {
+    opening + own
+}
+
+/// At least what was asked for, and up to a quarter more, so that those who were told the same do not come together.
+fn jittered(asked: Duration, random: u64) -> Duration {
+    spread(asked.min(MAX_RETRY_AFTER) * 5 / 4, random)
+}
+
+#[cfg(test)]
+mod tests;

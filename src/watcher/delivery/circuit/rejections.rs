@@ -1,0 +1,106 @@
+//! When an event that KCP rejects is given up, instead of being tried for as long as the process lives.
+//!
+//! Two things can be wrong. An event can be one that its listener never takes (400, 413, 431 …): it is given up after
+//! [`ATTEMPTS`]. Or nothing is there that takes events of the manager: no route (404), or a listener that rejects whatever
+//! it gets. A route may come minutes after its Watcher, so all events of the manager are given up when it has done nothing
+//! but reject for [`REJECTION_TIMEOUT`]; from then on each further rejection gives up what has been put since.
+//!
+//! Only an unbroken series of rejections counts. Any other answer of the manager, and any failure on the way to KCP, begins
+//! it anew.
+
+use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
+
+use watcher_types::PathSegment;
+
+use super::Attempt;
+use crate::delivery::error::{FailureScope, PostError};
+
+/// How often an event is posted that its listener rejects: for two and a half to five minutes, by the sender's back-off.
+const ATTEMPTS: u32 = 12;
+
+/// How long a manager may reject everything before its events are given up.
+const REJECTION_TIMEOUT: Duration = Duration::from_hours(1);
+
+/// Events of a manager that are rejected without one taken between, from which on the listener is at fault and not the
+/// events. Fewer do not delay the manager's other events.
+const DISTINCT: usize = 16;
+
+/// What is to be given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum GiveUp {
+    Nothing,
+    Event,
+    /// All events of the manager.
+    All,
+}
+
+/// The managers that have done nothing but reject since when.
+#[derive(Default)]
+pub(super) struct Rejections {
+    managers: HashMap<PathSegment, Rejecting>,
+}
+
+struct Rejecting {
+    since: Instant,
+    /// Numbers of the events that were rejected for themselves, up to [`DISTINCT`].
+    events: HashSet<u64>,
+}
+
+impl Rejections {
+    /// Notes how a post failed; what follows, and which failure it is: a listener that rejects all events fails itself.
+    pub(super) fn note(
+        &mut self,
+        attempt: Attempt<'_>,
+        error: &PostError,
+        now: Instant,
+    ) -> (GiveUp, FailureScope) {
+        let Attempt {
+            manager, sequence, ..
+        } = attempt;
+        let scope = error.scope();
+        if !error.is_permanent() {
+            if scope == FailureScope::All {
+                self.managers.clear();
+            } else {
+                self.managers.remove(manager);
+            }
+            return (GiveUp::Nothing, scope);
+        }
+        let rejecting = self.managers.entry(manager.clone()).or_insert(Rejecting {
+            since: now,
+            events: HashSet::new(),
+        });
+        if now.saturating_duration_since(rejecting.since) >= REJECTION_TIMEOUT {
+            return (GiveUp::All, FailureScope::Manager);
+        }
+        if scope != FailureScope::Event {
+            return (GiveUp::Nothing, scope);
+        }
+        if rejecting.events.len() < DISTINCT {
+            rejecting.events.insert(sequence);
+        }
+        let scope = if rejecting.events.len() < DISTINCT {
+            FailureScope::Event
+        } else {
+            FailureScope::Manager
+        };
+        if attempt.failures + 1 < ATTEMPTS {
+            return (GiveUp::Nothing, scope);
+        }
+        if scope == FailureScope::Event {
+            self.managers.remove(manager);
+        }
+        (GiveUp::Event, scope)
+    }
+
+    /// `manager` took an event.
+    pub(super) fn taken(&mut self, manager: &PathSegment) {
+        self.managers.remove(manager);
+    }
+
+    /// Forgets the managers that are not registered any more.
+    pub(super) fn retain(&mut self, is_registered: impl Fn(&PathSegment) -> bool) {
+        self.managers.retain(|manager, _| is_registered(manager));
+    }
+}

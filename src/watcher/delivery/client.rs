@@ -1,0 +1,143 @@
+//! The HTTP client towards KCP: HTTP/1.1 on kept connections, with the certificates of one generation. No proxy, no system
+//! roots, no redirect; each step of connecting has its time limit.
+
+use std::collections::HashSet;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Extensions, Request, Response, Uri};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper_rustls::{HttpsConnector, MaybeHttpsStream};
+use hyper_util::client::legacy::connect::{HttpConnector, HttpInfo, capture_connection};
+use hyper_util::client::legacy::{Client, Error};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tower::util::BoxCloneSyncService;
+use tower::{BoxError, Service, ServiceExt as _};
+
+use super::Timeouts;
+use super::error::{PostError, StepTimeout};
+use crate::certificates::Outbound;
+
+/// The largest head of an answer, in bytes, and how much of an answer is read ahead.
+const HEAD_BYTES: usize = 16 << 10;
+
+/// Most connections of which it is known that they have answered.
+const REUSED: usize = 1_024;
+
+type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
+
+/// A client of one generation of certificates. Clones share its connections.
+#[derive(Clone)]
+pub(super) struct KcpClient {
+    pub(super) generation: u64,
+    client: Client<BoxCloneSyncService<Uri, Stream, BoxError>, Full<Bytes>>,
+    /// The local addresses of connections that have answered.
+    answered: Arc<Mutex<HashSet<SocketAddr>>>,
+    answer: Duration,
+}
+
+impl KcpClient {
+    pub(super) fn new(outbound: &Outbound, connections: usize, timeouts: &Timeouts) -> Self {
+        let Timeouts {
+            connect,
+            handshake,
+            answer,
+            idle,
+        } = *timeouts;
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        tcp.set_connect_timeout(Some(connect));
+        // Resolving the name is in the limit, too.
+        let tcp = limited(tcp, connect, StepTimeout::Connect);
+        let tls = HttpsConnector::from((tcp, Arc::clone(&outbound.config)));
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .pool_idle_timeout(idle)
+            .pool_max_idle_per_host(connections)
+            .http1_max_buf_size(HEAD_BYTES)
+            .build(limited(tls, connect + handshake, StepTimeout::Handshake));
+        Self {
+            generation: outbound.generation,
+            client,
+            answered: Arc::default(),
+            answer,
+        }
+    }
+
+    /// Sends a request, and once more for each idle connection that breaks under it: KCP may have closed it when the
+    /// request was on its way.
+    pub(super) async fn send(
+        &self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, PostError> {
+        loop {
+            match self.send_once(request.clone()).await? {
+                Ok(response) => {
+                    if let Some(info) = response.extensions().get::<HttpInfo>() {
+                        self.remember(info.local_addr());
+                    }
+                    return Ok(response);
+                }
+                Err(error) if self.had_answered(&error) => {}
+                Err(error) => return Err(PostError::Unreachable(error.into())),
+            }
+        }
+    }
+
+    async fn send_once(
+        &self,
+        mut request: Request<Full<Bytes>>,
+    ) -> Result<Result<Response<Incoming>, Error>, PostError> {
+        let mut connected = capture_connection(&mut request);
+        let mut response = self.client.request(request);
+        tokio::select! {
+            response = &mut response => return Ok(response),
+            _ = connected.wait_for_connection_metadata() => {}
+        }
+        let response = timeout(self.answer, response).await;
+        response.map_err(|_| PostError::NoResponse)
+    }
+
+    fn remember(&self, connection: SocketAddr) {
+        let mut answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
+        if answered.len() >= REUSED {
+            answered.clear();
+        }
+        answered.insert(connection);
+    }
+
+    fn had_answered(&self, error: &Error) -> bool {
+        let mut extensions = Extensions::new();
+        if let Some(connected) = error.connect_info() {
+            connected.get_extras(&mut extensions);
+        }
+        let info = extensions.get::<HttpInfo>();
+        let mut answered = self.answered.lock().unwrap_or_else(PoisonError::into_inner);
+        info.is_some_and(|info| answered.remove(&info.local_addr()))
+    }
+}
+
+fn limited<S>(
+    service: S,
+    limit: Duration,
+    step: StepTimeout,
+) -> BoxCloneSyncService<Uri, S::Response, BoxError>
+where
+    S: Service<Uri> + Clone + Send + Sync + 'static,
+    S::Error: Into<BoxError>,
+    S::Future: Send,
+{
+    BoxCloneSyncService::new(tower::service_fn(move |uri| {
+        let connecting = service.clone().oneshot(uri);
+        async move {
+            let connected = timeout(limit, connecting).await;
+            connected.map_err(|_| step)?.map_err(Into::into)
+        }
+    }))
+}

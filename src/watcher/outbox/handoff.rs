@@ -1,0 +1,436 @@
+//! What requests and the spool thread share: the queue under one lock, and the records that wait for the disk. The lock is
+//! never held while the disk works. Beyond [`BACKLOG`] the records are dropped, and a snapshot of the queue is written instead.
+
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+use watcher_types::{PathSegment, WatchEvent};
+
+use super::queue::MonotonicTime;
+use super::record::{self, FRAME_BYTES, Kind};
+use super::segments::RecoveredState;
+use super::spool::SpoolError;
+use super::state::{Settings, State};
+use super::{FsyncPolicy, Stored};
+
+/// Most bytes of records that wait to be written.
+const BACKLOG: usize = 1 << 20;
+
+/// Slots of the queue that a snapshot copies under one lock: a tenth of a millisecond.
+const SLICE: usize = 2_048;
+
+/// How long the disk may work before events count as in memory only.
+const STALLED: Duration = Duration::from_secs(1);
+
+/// How long a put waits for the disk where each record is forced to it.
+const FORCED: Duration = Duration::from_secs(1);
+
+/// Whether events survive the end of the process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Disk {
+    /// Not open, or given up for a while.
+    #[default]
+    Failed,
+    /// It has not answered for [`STALLED`].
+    Stalled,
+    Writable,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Phase {
+    #[default]
+    Opening,
+    Running,
+    /// The thread ends when it has written what was handed over.
+    Ending,
+    Ended,
+}
+
+/// When a snapshot is to be written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Compaction {
+    /// When most of the segments is dead.
+    #[default]
+    IfWorthwhile,
+    /// At once, which tests want.
+    Now,
+    /// Records were dropped because the disk was too slow.
+    Needed,
+}
+
+/// The records that wait for the disk, and what is known of the disk.
+#[derive(Debug, Default)]
+pub(super) struct Handoff {
+    /// Whether records are taken; otherwise the next snapshot holds what they would have said.
+    accepting: bool,
+    frames: Vec<u8>,
+    /// Records that were handed over, and those of them that are written or dropped.
+    handed: u64,
+    done: u64,
+    /// How often records were dropped.
+    refusals: u64,
+    compaction: Compaction,
+    ticks: u64,
+    /// Those of them for which a job has ended, and those for which all is done.
+    ticks_seen: u64,
+    ticks_done: u64,
+    /// The latest time that a caller has named.
+    now: MonotonicTime,
+    /// Since when the thread works.
+    busy_since: Option<Instant>,
+    /// The job that runs, by the last tick before it began, and whether it has ended.
+    job: Option<u64>,
+    job_ended: bool,
+    phase: Phase,
+    disk: Disk,
+    pub(super) bytes: u64,
+    /// How often the disk became unwritable.
+    pub(super) failures: u64,
+    /// Why it is.
+    pub(super) trouble: Option<String>,
+    /// Bytes of no intact record, and segments of another version, that were found.
+    pub(super) damage: (u64, usize),
+}
+
+/// What the thread has to do.
+#[derive(Debug)]
+pub(super) struct Work {
+    pub(super) frames: Vec<u8>,
+    pub(super) compaction: Compaction,
+    /// Whether a sync or another try of the disk may be due.
+    pub(super) tick: bool,
+    /// Whether the job has ended.
+    pub(super) job_ended: bool,
+    pub(super) now: MonotonicTime,
+    /// The number of the last record.
+    pub(super) number: u64,
+    ticks: u64,
+}
+
+/// All that was to be sent at one moment, and the records of before that are not written yet. What changes while the keys are
+/// copied is in it or not; the records of that come behind it, and the last record of a key decides.
+#[derive(Debug)]
+pub(super) struct Snapshot {
+    pub(super) keys: Vec<Arc<[u8]>>,
+    /// Records of the losses.
+    pub(super) losses: Vec<u8>,
+    pub(super) frames: Vec<u8>,
+    /// The number of the last of them.
+    pub(super) number: u64,
+}
+
+impl Handoff {
+    /// Hands a record over, if records are taken.
+    pub(super) fn record(&mut self, kind: Kind, payload: &[u8]) {
+        if !self.accepting {
+            return;
+        }
+        if self.frames.len() + FRAME_BYTES + payload.len() > BACKLOG {
+            self.compaction = Compaction::Needed;
+            self.refuse();
+            return;
+        }
+        record::write(&mut self.frames, kind, payload);
+        self.handed += 1;
+    }
+
+    /// Whether events survive the end of the process.
+    pub(super) fn is_writable(&mut self) -> bool {
+        let busy = self.busy_since.map(|since| since.elapsed());
+        if self.disk == Disk::Writable && busy.is_some_and(|busy| busy >= STALLED) {
+            self.fail(Disk::Stalled, &SpoolError::Stalled);
+        }
+        self.disk == Disk::Writable
+    }
+
+    /// Drops what waits, and takes nothing more.
+    fn refuse(&mut self) {
+        self.accepting = false;
+        self.frames = Vec::new();
+        self.refusals += 1;
+        self.done = self.handed;
+    }
+
+    fn fail(&mut self, disk: Disk, error: &SpoolError) {
+        self.disk = disk;
+        self.failures += 1;
+        let text = chassis::telemetry::error_chain(error);
+        if self.trouble.as_deref() != Some(&*text) {
+            tracing::error!(
+                error = text,
+                "failed to write spool segment, events are in memory only"
+            );
+        }
+        self.trouble = Some(text);
+    }
+
+    fn works_again(&mut self) {
+        self.disk = Disk::Writable;
+        if self.trouble.take().is_some() {
+            tracing::info!("spool writable again");
+        }
+    }
+}
+
+/// The state, and how requests and the thread wake each other.
+#[derive(Debug)]
+pub(super) struct Shared {
+    state: Mutex<State>,
+    /// How long a put waits for the disk.
+    write_deadline: Duration,
+    /// There is something to do for the thread.
+    work: Condvar,
+    /// The thread has done something.
+    progress: Condvar,
+    /// Events were put, or found on the disk.
+    pub(super) changed: Notify,
+}
+
+impl Shared {
+    pub(super) fn new(settings: &Settings) -> Self {
+        Self {
+            state: Mutex::new(State::new(settings)),
+            write_deadline: match settings.fsync {
+                FsyncPolicy::Always => FORCED,
+                FsyncPolicy::Never | FsyncPolicy::EachBatch(_) => settings.write_deadline,
+            },
+            work: Condvar::new(),
+            progress: Condvar::new(),
+            changed: Notify::new(),
+        }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the state, and wakes the thread for the records of that.
+    pub(super) fn change<R>(&self, now: MonotonicTime, change: impl FnOnce(&mut State) -> R) -> R {
+        let mut state = self.lock();
+        state.handoff.now = state.handoff.now.max(now);
+        let result = change(&mut state);
+        drop(state);
+        self.work.notify_one();
+        result
+    }
+
+    /// Keeps an event, and waits until it is on the disk, for a bounded time.
+    pub(super) fn put(
+        &self,
+        manager: &PathSegment,
+        event: &WatchEvent,
+        now: MonotonicTime,
+    ) -> Stored {
+        let mut state = self.lock();
+        state.handoff.now = state.handoff.now.max(now);
+        let stored = state.put(manager, event, now);
+        self.work.notify_one();
+        let kept = matches!(stored, Stored::Spooled | Stored::Coalesced);
+        if kept && !self.is_written(state) {
+            return Stored::MemoryOnly;
+        }
+        stored
+    }
+
+    /// Waits until all that was handed over is written; not at all where the disk takes long already.
+    fn is_written(&self, state: MutexGuard<'_, State>) -> bool {
+        let handoff = &state.handoff;
+        if !handoff.accepting || handoff.disk != Disk::Writable {
+            return false;
+        }
+        let (number, refusals) = (handoff.handed, handoff.refusals);
+        let busy = handoff.busy_since.map(|since| since.elapsed());
+        let deadline = if busy.is_some_and(|busy| busy >= self.write_deadline) {
+            Duration::ZERO
+        } else {
+            self.write_deadline
+        };
+        let waits =
+            |state: &mut State| state.handoff.done < number && state.handoff.refusals == refusals;
+        let waited = self.progress.wait_timeout_while(state, deadline, waits);
+        let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        state.handoff.is_writable();
+        state.handoff.done >= number && state.handoff.refusals == refusals
+    }
+
+    /// Has the thread do what is due at `now`. What to wait for with [`Self::ticked`].
+    pub(super) fn tick(&self, now: MonotonicTime) -> u64 {
+        self.change(now, |state| {
+            state.queue.shrink();
+            state.handoff.is_writable();
+            state.handoff.ticks += 1;
+            state.handoff.ticks
+        })
+    }
+
+    /// Waits until the thread has done what was due; whether it has.
+    pub(super) fn ticked(&self, tick: u64, limit: Duration) -> bool {
+        self.wait(limit, |handoff| handoff.ticks_done >= tick)
+    }
+
+    /// Waits until the directory was read, or could not be.
+    pub(super) fn opened(&self, limit: Duration) {
+        if !self.wait(limit, |handoff| handoff.phase > Phase::Opening) {
+            let stalled = &SpoolError::Stalled;
+            self.lock().handoff.fail(Disk::Stalled, stalled);
+        }
+    }
+
+    /// Lets the thread end when it has written what was handed over; whether it has ended in time.
+    pub(super) fn end(&self, limit: Duration) -> bool {
+        self.change(MonotonicTime::default(), |state| {
+            state.handoff.phase = Phase::Ending;
+        });
+        self.wait(limit, |handoff| handoff.phase == Phase::Ended)
+    }
+
+    /// Has the thread write a snapshot.
+    #[cfg(test)]
+    pub(super) fn compact(&self) {
+        self.lock().handoff.compaction = Compaction::Now;
+        let tick = self.tick(MonotonicTime::default());
+        assert!(self.ticked(tick, Duration::from_secs(30)));
+    }
+
+    fn wait(&self, limit: Duration, done: impl Fn(&Handoff) -> bool) -> bool {
+        let waits = |state: &mut State| !done(&state.handoff);
+        let waited = self.progress.wait_timeout_while(self.lock(), limit, waits);
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        done(&state.handoff)
+    }
+}
+
+/// The thread's side.
+impl Shared {
+    /// Waits for work; `None`: there will be none.
+    pub(super) fn next_work(&self) -> Option<Work> {
+        let idle = |state: &mut State| {
+            let handoff = &state.handoff;
+            handoff.frames.is_empty()
+                && handoff.compaction != Compaction::Needed
+                && !handoff.job_ended
+                && (handoff.job.is_some()
+                    || handoff.ticks == handoff.ticks_done && handoff.phase == Phase::Running)
+        };
+        let waited = self.work.wait_while(self.lock(), idle);
+        let mut state = waited.unwrap_or_else(PoisonError::into_inner);
+        let handoff = &mut state.handoff;
+        let left = !handoff.frames.is_empty() || handoff.compaction == Compaction::Needed;
+        if handoff.phase == Phase::Ending && !left && !handoff.job_ended {
+            return None;
+        }
+        handoff.busy_since = Some(Instant::now());
+        let job_ended = std::mem::take(&mut handoff.job_ended);
+        if let Some(ticks) = handoff.job.take_if(|_| job_ended) {
+            handoff.ticks_seen = ticks;
+        }
+        Some(Work {
+            frames: std::mem::take(&mut handoff.frames),
+            compaction: std::mem::take(&mut handoff.compaction),
+            tick: handoff.ticks > handoff.ticks_seen,
+            job_ended,
+            now: handoff.now,
+            number: handoff.handed,
+            ticks: handoff.ticks,
+        })
+    }
+
+    /// The records up to this number are on the disk. `writable`: so is a snapshot, and records are written behind it.
+    pub(super) fn acknowledge(&self, number: u64, writable: bool) {
+        let handoff = &mut self.lock().handoff;
+        handoff.done = handoff.done.max(number);
+        if writable {
+            handoff.works_again();
+        }
+        self.progress.notify_all();
+    }
+
+    /// A job begins, or has ended.
+    pub(super) fn set_job_ended(&self, ended: bool) {
+        let handoff = &mut self.lock().handoff;
+        handoff.job_ended = ended;
+        if !ended {
+            handoff.job = None;
+        }
+        self.work.notify_one();
+    }
+
+    /// The thread has done its work, but for its job, and the segments have so many bytes.
+    pub(super) fn finish(&self, work: &Work, bytes: u64, job_running: bool) {
+        let handoff = &mut self.lock().handoff;
+        handoff.busy_since = None;
+        if job_running {
+            handoff.job.get_or_insert(work.ticks);
+        } else {
+            // An older job's.
+            (handoff.job, handoff.job_ended) = (None, false);
+            handoff.ticks_seen = work.ticks;
+        }
+        handoff.ticks_done = handoff.ticks_seen;
+        handoff.bytes = bytes;
+        if handoff.disk == Disk::Stalled && handoff.accepting {
+            handoff.works_again();
+        }
+        self.progress.notify_all();
+    }
+
+    /// The directory was read, or could not be ([`Phase::Running`]), or the thread has ended ([`Phase::Ended`]).
+    pub(super) fn enter(&self, phase: Phase, bytes: u64) {
+        let handoff = &mut self.lock().handoff;
+        handoff.phase = handoff.phase.max(phase);
+        handoff.bytes = bytes;
+        self.progress.notify_all();
+    }
+
+    /// The disk takes nothing for a while.
+    pub(super) fn give_up(&self, error: &SpoolError) {
+        let handoff = &mut self.lock().handoff;
+        handoff.refuse();
+        handoff.fail(Disk::Failed, error);
+        self.progress.notify_all();
+    }
+
+    /// Takes over what earlier processes have left.
+    pub(super) fn recover(&self, left: RecoveredState, damage: (u64, usize)) {
+        let mut state = self.lock();
+        let now = state.handoff.now;
+        state.handoff.damage = damage;
+        state.recover(left, now);
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// All that is to be sent now. From now on records are taken again. The lock is given back between slices, so that
+    /// reviews wait for none of them long.
+    pub(super) fn snapshot(&self) -> Snapshot {
+        let mut state = self.lock();
+        let handoff = &mut state.handoff;
+        handoff.accepting = true;
+        handoff.compaction = Compaction::IfWorthwhile;
+        let (frames, number) = (std::mem::take(&mut handoff.frames), handoff.handed);
+        drop(state);
+        let mut keys = Vec::new();
+        for from in (0..).step_by(SLICE) {
+            let Some(slice) = self.lock().queue.keys(from, SLICE) else {
+                break;
+            };
+            keys.extend(slice);
+        }
+        // After the keys: the loss of an event that was dropped meanwhile is among them.
+        let losses = self.lock().losses();
+        keys.sort_unstable_by_key(|(order, _)| *order);
+        Snapshot {
+            keys: keys.into_iter().map(|(_, key)| key).collect(),
+            losses,
+            frames,
+            number,
+        }
+    }
+
+    /// Bytes of a segment that holds what is to be sent now.
+    pub(super) fn live_bytes(&self) -> u64 {
+        let queue = &self.lock().queue;
+        super::spool::segment_bytes(queue.len(), queue.key_bytes())
+    }
+}

@@ -1,0 +1,157 @@
+//! What an outbox is told, and what it says of itself.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use watcher_types::PathSegment;
+
+/// How an outbox is kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Where the spool's files are. It must exist and be writable, or everything stays in memory.
+    pub folder: PathBuf,
+    /// Most bytes of the spool's segments together, the time of a compaction included; at least 256 KiB. A quarter of it
+    /// is for what is to be told at one time. What is kept aside for a newer release is not counted.
+    pub max_bytes: u64,
+    /// When records are forced to the disk.
+    pub fsync: FsyncPolicy,
+    /// KCP is told a second time so long after an object's last change, because admission precedes storage and KCP may
+    /// have looked too early; not if it was told that late anyway. Zero: never.
+    pub follow_up_delay: Duration,
+    /// The only managers that events are kept for. Empty: any manager that is named, at most 32 at a time.
+    pub managers: Vec<PathSegment>,
+    /// How long [`put`](super::Outbox::put) waits for the disk; an event that is not written by then counts as in memory
+    /// only. Default 2 ms. Under [`FsyncPolicy::Always`] it is a second.
+    pub write_deadline: Duration,
+}
+
+impl Options {
+    /// 64 MiB in `folder`, forced to the disk every second; a second event after 5 s; no configured managers.
+    #[must_use]
+    pub fn new(folder: PathBuf) -> Self {
+        Self {
+            folder,
+            max_bytes: 64 << 20,
+            fsync: FsyncPolicy::EachBatch(Duration::from_secs(1)),
+            follow_up_delay: Duration::from_secs(5),
+            managers: Vec::new(),
+            write_deadline: Duration::from_millis(2),
+        }
+    }
+}
+
+/// When records are forced to the disk. All of them survive the end of the process, `kill -9` included: what was written
+/// is the kernel's, which keeps it. They differ in what survives the end of the machine (power, kernel, hypervisor).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FsyncPolicy {
+    /// Never, but for compactions: the machine's end may take whatever was put since the last one. Right for a `tmpfs`,
+    /// and for an `emptyDir` of a node that does not come back with its disk.
+    Never,
+    /// In batches, after so long, a second at most: the machine's end takes what was put since, or since a sync began that
+    /// has not ended. No put waits for a sync.
+    EachBatch(Duration),
+    /// Before [`put`](super::Outbox::put) returns: the machine's end takes nothing. Every new object then waits for the disk,
+    /// milliseconds instead of microseconds, and one for the other: the one policy under which admission is as slow as
+    /// the disk.
+    Always,
+}
+
+/// What was found at the start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovered {
+    /// Events of former lives that are still to be delivered.
+    pub items: usize,
+    /// Events of former lives that are dropped, because their managers are not configured, or because there are too many
+    /// managers.
+    pub dropped: u64,
+    /// Bytes that belong to no intact record.
+    pub torn_bytes: u64,
+    /// Segments of another release, kept aside under another name.
+    pub newer_version: usize,
+    /// Whether something was lost, now or earlier, of which some manager does not know yet.
+    pub resync: bool,
+    /// Why everything stays in memory for now; `None`: it does not.
+    pub unusable: Option<String>,
+}
+
+/// The outbox as it is now, for metrics.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Objects of which KCP is still to be told, events under way and follow-ups included.
+    pub depth: usize,
+    /// Those of them that are not delivered: all but the objects that only wait for their follow-up event.
+    pub undelivered: u64,
+    /// How long the oldest event that is due has waited, under way or not; `None`: none is.
+    pub oldest_age: Option<Duration>,
+    /// Whether some manager needs a resync, and does not know yet.
+    pub resync_needed: bool,
+    /// Bytes of the spool's segments.
+    pub spool_bytes: u64,
+    /// Whether the disk is in use; otherwise everything is in memory only.
+    pub on_disk: bool,
+    /// How often the disk was given up.
+    pub disk_failures: u64,
+    /// Bytes of memory that the queue takes, estimated upwards.
+    pub memory_bytes: usize,
+    /// Events that were dropped, by reason.
+    pub dropped: Dropped,
+}
+
+/// Events that were dropped before KCP took them, by reason. The managers of all but the first kind are asked for a resync.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dropped {
+    /// Found in the spool, for managers that are not configured.
+    pub manager_not_configured: u64,
+    /// Of managers that made room for others, or of managers that found no room.
+    pub too_many_managers: u64,
+    /// There was no room for them in the queue or in the spool.
+    pub outbox_full: u64,
+    /// KCP rejected them for too long: 404, 400, 413 and the like.
+    pub rejected: u64,
+}
+
+impl Dropped {
+    /// The sum over all reasons.
+    #[must_use]
+    pub fn total(self) -> u64 {
+        let counts = self.by_reason().into_iter();
+        counts.map(|(_, count)| count).sum()
+    }
+
+    /// Each reason as a metric's label, with its count.
+    #[must_use]
+    pub fn by_reason(self) -> [(&'static str, u64); 4] {
+        [
+            ("manager_not_configured", self.manager_not_configured),
+            ("too_many_managers", self.too_many_managers),
+            ("outbox_full", self.outbox_full),
+            ("rejected", self.rejected),
+        ]
+    }
+}
+
+/// What a heartbeat to one manager says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ManagerReport {
+    /// The last number that was given to an event for it; 0: none yet.
+    pub sequence: u64,
+    /// The heartbeat's `spoolDepth`: objects whose last change is not delivered; more than that if an event that is tried
+    /// again holds back the number up to which nothing is still to come, which listeners compute from this.
+    pub spool_depth: u64,
+    /// The heartbeat's `followUpDepth`: objects that wait for their follow-up event.
+    pub follow_up_depth: u64,
+    /// How long the oldest event of `spool_depth` has waited; `None`: there is none.
+    pub oldest_age: Option<Duration>,
+    /// Whether events for it were lost. When a heartbeat that said so was answered 2xx, say it with
+    /// [`Outbox::resync_told`](super::Outbox::resync_told).
+    pub resync: Option<ResyncMark>,
+}
+
+/// One loss, or several: what a heartbeat has told, as opposed to what was lost while it was under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResyncMark(pub(super) u64);
+
+impl ResyncMark {
+    /// A loss of which a manager is told that no event was ever put for.
+    pub(super) const EVERYONE: Self = Self(u64::MAX);
+}

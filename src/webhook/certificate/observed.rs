@@ -1,0 +1,124 @@
+//! The certificate and the webhook entry as they are observed, each by one watch that all tasks of a process share.
+
+use std::sync::Arc;
+
+use chassis::readiness::Condition;
+use chassis::watch::watch_object;
+use futures::StreamExt as _;
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::core::v1::Secret;
+use kube::Api;
+
+use super::{Bundle, Certificates, ENTRY, Material, SECRET};
+
+/// An object as it was observed last. `Unknown` ends with the first complete list and does not come back.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Observed<T> {
+    /// Not observed yet.
+    #[default]
+    Unknown,
+    Absent,
+    Present(Arc<T>),
+}
+
+/// A certificate as it is stored in the Secret or in files. Files have nothing but the material.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(crate) struct StoredCertificate {
+    pub(super) uid: Option<String>,
+    pub(super) resource_version: Option<String>,
+    /// Type of the Secret, which cannot be changed.
+    pub(super) type_: Option<String>,
+    pub(super) immutable: bool,
+    /// The three keys or files; empty where one is missing.
+    pub(super) material: Material,
+}
+
+/// The webhook entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LiveEntry {
+    /// Resource version of the webhook configuration.
+    pub(super) resource_version: Option<String>,
+    /// Position of the entry in `webhooks`, in that version.
+    pub(super) index: usize,
+    /// The `caBundle`; empty where it is missing.
+    pub(super) ca_bundle: Vec<u8>,
+}
+
+impl<T> From<Option<T>> for Observed<T> {
+    fn from(object: Option<T>) -> Self {
+        object.map_or(Self::Absent, |object| Self::Present(Arc::new(object)))
+    }
+}
+
+impl From<Material> for StoredCertificate {
+    fn from(material: Material) -> Self {
+        Self {
+            material,
+            ..Self::default()
+        }
+    }
+}
+
+impl StoredCertificate {
+    pub(super) fn read(secret: Secret) -> Self {
+        let mut data = secret.data.unwrap_or_default();
+        let mut value = |key| data.remove(key).unwrap_or_default().0;
+        Self {
+            uid: secret.metadata.uid,
+            resource_version: secret.metadata.resource_version,
+            type_: secret.type_,
+            immutable: secret.immutable == Some(true),
+            material: Material {
+                chain: value("tls.crt"),
+                key: value("tls.key"),
+                authorities: value("ca.crt"),
+            },
+        }
+    }
+}
+
+impl LiveEntry {
+    /// The entry of that name; `None` when the configuration has none.
+    pub(super) fn read(configuration: MutatingWebhookConfiguration, name: &str) -> Option<Self> {
+        let mut entries = configuration.webhooks.into_iter().flatten().enumerate();
+        let (index, entry) = entries.find(|(_, entry)| entry.name == name)?;
+        Some(Self {
+            resource_version: configuration.metadata.resource_version,
+            index,
+            ca_bundle: entry.client_config.ca_bundle.unwrap_or_default().0,
+        })
+    }
+}
+
+/// What API servers trust: the live `caBundle`, or, while there is no entry, what the `caBundle` will be.
+pub(crate) fn callers_trust(
+    entry: &Observed<LiveEntry>,
+    certificate: &Observed<StoredCertificate>,
+) -> Bundle {
+    match (entry, certificate) {
+        (Observed::Present(live), _) => Bundle::read(&live.ca_bundle),
+        (Observed::Absent, Observed::Present(stored)) => Bundle::read(&stored.material.authorities),
+        (Observed::Absent | Observed::Unknown, _) => Bundle::default(),
+    }
+}
+
+impl Certificates {
+    pub(super) async fn watch_secret(&self, condition: Condition) {
+        let api = Api::namespaced(self.client.clone(), &self.settings.namespace);
+        watch_object(api, SECRET, condition)
+            .map(|secret| secret.map(StoredCertificate::read))
+            .for_each(async |stored| _ = self.certificate.send_replace(stored.into()))
+            .await;
+    }
+
+    pub(super) async fn watch_entry(&self, condition: Condition) {
+        let api = Api::all(self.client.clone());
+        watch_object(api, &self.settings.configuration, condition)
+            .map(|found| found.and_then(|it| LiveEntry::read(it, ENTRY)))
+            .for_each(async |live| _ = self.entry.send_replace(live.into()))
+            .await;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,186 @@
+use std::time::Duration;
+
+use rstest::rstest;
+
+use super::*;
+use crate::certificate::fixtures::{
+    DAY, after, entry_with, epoch, material, present, secret_of, settings, successor,
+};
+
+fn bundle(material: &Material) -> Bundle {
+    Bundle::read(&material.authorities)
+}
+
+fn decide(
+    secret: &Observed<StoredCertificate>,
+    entry: &Observed<LiveEntry>,
+    now: Timestamp,
+) -> Option<Write> {
+    plan(secret, entry, &settings(), now).write
+}
+
+fn published(action: Option<Write>) -> String {
+    match action {
+        Some(Write::Publish { bundle, entry }) => {
+            let version = entry.resource_version.as_deref();
+            assert_eq!(version, Some("41"), "the state that was seen");
+            bundle
+        }
+        Some(Write::Issue { reason, .. }) => panic!("issues: {reason:?}"),
+        None => panic!("does nothing"),
+    }
+}
+
+fn issued(action: Option<Write>) -> (&'static str, Bundle, bool) {
+    match action {
+        Some(Write::Issue {
+            reason,
+            replaces,
+            carried,
+        }) => (reason, carried, replaces.is_some()),
+        Some(Write::Publish { .. }) => panic!("publishes"),
+        None => panic!("does nothing"),
+    }
+}
+
+#[test]
+fn nothing_is_written_before_both_objects_are_known() {
+    let secret = present(secret_of(Material::default()));
+    let entry = present(entry_with(""));
+    assert!(decide(&Observed::Unknown, &entry, epoch()).is_none());
+    assert!(decide(&Observed::Unknown, &Observed::Absent, epoch()).is_none());
+    assert!(decide(&secret, &Observed::Unknown, epoch()).is_none());
+    assert!(decide(&Observed::Absent, &Observed::Unknown, epoch()).is_none());
+}
+
+#[test]
+fn the_first_certificate_needs_no_entry() {
+    let (reason, carried, based_on) = issued(decide(&Observed::Absent, &Observed::Absent, epoch()));
+    assert_eq!((reason, based_on), ("missing", false));
+    assert!(carried.is_empty());
+}
+
+#[test]
+fn nothing_is_written_when_nothing_differs_or_there_is_no_entry() {
+    let material = material(epoch());
+    let live = present(entry_with(material.authorities.clone()));
+    let secret = present(secret_of(material));
+    assert!(decide(&secret, &live, epoch()).is_none());
+    assert!(decide(&secret, &Observed::Absent, epoch()).is_none());
+}
+
+#[rstest]
+#[case::none("".into())]
+#[case::garbage("garbage".into())]
+#[case::of_somebody_else(material(epoch()).authorities)]
+fn an_overwritten_bundle_is_repaired_from_the_secret(#[case] live: Vec<u8>) {
+    let material = material(epoch());
+    let secret = present(secret_of(material.clone()));
+    let action = decide(&secret, &present(entry_with(live)), epoch());
+    assert_eq!(published(action).into_bytes(), material.authorities);
+}
+
+#[test]
+fn a_rotation_carries_the_old_authority_and_publishes_both_before_anything_else() {
+    let start = epoch();
+    let old = material(start);
+    let live = present(entry_with(old.authorities.clone()));
+    let secret = present(secret_of(old.clone()));
+    let day_60 = after(start, 60);
+    let (reason, carried, based_on) = issued(decide(&secret, &live, day_60));
+    assert_eq!((reason, based_on), ("near_expiry", true));
+    assert_eq!(carried, bundle(&old));
+
+    let new = successor(day_60, &carried);
+    let both = published(decide(&present(secret_of(new.clone())), &live, day_60));
+    let both = Bundle::read(both.as_bytes());
+    assert_eq!(both.certificates().count(), 2);
+    let old_pair = Pair::read(&old).unwrap();
+    let new_pair = Pair::read(&new).unwrap();
+    let name = settings().server_name().to_owned();
+    assert!(old_pair.verified_by(&both, &name, day_60));
+    assert!(new_pair.verified_by(&both, &name, day_60));
+
+    // On day 91 the old one goes, by a write of the bundle alone, and the leader wakes up for it.
+    let secret = present(secret_of(new.clone()));
+    let live = present(entry_with(both.to_pem()));
+    let quiet = plan(&secret, &live, &settings(), after(start, 61));
+    assert!(quiet.write.is_none());
+    assert_eq!(quiet.again, after(start, 90));
+    let only_new = published(decide(&secret, &live, after(start, 91)));
+    assert_eq!(Bundle::read(only_new.as_bytes()), bundle(&new).newest(1));
+}
+
+#[rstest]
+#[case::deleted(Observed::Absent, "missing")]
+#[case::garbage(present(secret_of(Material { authorities: b"x".to_vec(), ..material(epoch()) })), "untrusted")]
+fn a_lost_secret_carries_what_the_api_server_trusts(
+    #[case] secret: Observed<StoredCertificate>,
+    #[case] expected: &str,
+) {
+    let lost = material(epoch());
+    let live = present(entry_with(lost.authorities.clone()));
+    let (reason, carried, _) = issued(decide(&secret, &live, epoch()));
+    assert_eq!(reason, expected);
+    assert_eq!(carried, bundle(&lost), "replicas still serve its leaf");
+    let (_, carried, _) = issued(decide(&secret, &live, after(epoch(), 91)));
+    assert!(carried.is_empty(), "expired");
+}
+
+#[test]
+fn a_stranger_in_the_live_bundle_is_not_carried_while_the_secret_says_who_is_trusted() {
+    let material = material(epoch());
+    let stranger = self::material(epoch());
+    let secret = present(secret_of(material.clone()));
+    let live = present(entry_with(stranger.authorities));
+    let (_, carried, _) = issued(decide(&secret, &live, after(epoch(), 60)));
+    assert_eq!(carried, bundle(&material));
+}
+
+#[test]
+fn the_leader_sleeps_until_two_thirds_of_the_life() {
+    let start = epoch();
+    let material = material(start);
+    let live = present(entry_with(material.authorities.clone()));
+    let Plan { again, .. } = plan(&present(secret_of(material)), &live, &settings(), start);
+    let expected = start + DAY * 60;
+    assert!(again <= expected && again > expected - Duration::from_hours(1));
+}
+
+#[rstest]
+#[case::no_authorities(|m: &mut Material| m.authorities = Vec::new())]
+#[case::authorities_of_another_generation(|m: &mut Material| m.authorities = material(epoch()).authorities)]
+#[case::half_written(|m: &mut Material| m.key = material(epoch()).key)]
+fn files_that_do_not_match_publish_nothing(#[case] change: fn(&mut Material)) {
+    let mut files = material(epoch());
+    let entry = present(entry_with(""));
+    let publishes = |files: &Material| {
+        let files = present(files.clone().into());
+        FilesPlanner::default()
+            .plan(&files, &entry, &settings(), epoch())
+            .write
+            .is_some()
+    };
+    assert!(publishes(&files));
+    change(&mut files);
+    assert!(!publishes(&files));
+}
+
+#[test]
+fn after_a_change_of_files_the_earlier_authority_is_taken_away_on_time() {
+    let start = epoch();
+    let (old, new) = (material(start), material(start));
+    let mut planner = FilesPlanner::default();
+    let mut decide = |files: &Material, live: Vec<u8>, now| {
+        let entry = present(entry_with(live));
+        planner.plan(&present(files.clone().into()), &entry, &settings(), now)
+    };
+    let settled = decide(&old, old.authorities.clone(), start);
+    assert!(settled.write.is_none() && settled.again == Timestamp::MAX);
+    let changed = decide(&new, old.authorities.clone(), start);
+    assert_eq!(changed.again, start + DAY);
+    let both = published(changed.write).into_bytes();
+    assert!(decide(&new, both.clone(), start).write.is_none());
+    let over = decide(&new, both, start + DAY);
+    assert_eq!(published(over.write).into_bytes(), new.authorities);
+}

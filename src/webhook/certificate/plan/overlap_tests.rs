@@ -1,0 +1,78 @@
+use super::*;
+use crate::certificate::fixtures::{DAY, after, entry_with, epoch, material, pair_for, settings};
+
+fn authority(start: Timestamp) -> Bundle {
+    Bundle::read(&material(start).authorities)
+}
+
+fn live(bundle: &Bundle) -> LiveEntry {
+    entry_with(bundle.to_pem())
+}
+
+fn joined(bundles: &[&Bundle]) -> Bundle {
+    Bundle::of(bundles.iter().flat_map(|it| it.certificates()).cloned())
+}
+
+#[test]
+fn the_earlier_authority_is_trusted_for_a_day_after_the_change() {
+    let start = epoch();
+    let (old, new) = (authority(start), authority(start));
+    let mut planner = FilesPlanner::default();
+    assert_eq!(planner.with_earlier(&old, &live(&old), start), old);
+    assert_eq!(planner.ends(), Timestamp::MAX);
+
+    let changed = after(start, 3);
+    let both = joined(&[&new, &old]);
+    assert_eq!(planner.with_earlier(&new, &live(&old), changed), both);
+    assert_eq!(planner.ends(), changed + DAY);
+    let later = changed + DAY - Duration::from_secs(1);
+    assert_eq!(planner.with_earlier(&new, &live(&both), later), both);
+    let over = changed + DAY;
+    assert_eq!(planner.with_earlier(&new, &live(&both), over), new);
+    assert_eq!(planner.ends(), Timestamp::MAX);
+}
+
+#[test]
+fn the_next_leader_carries_what_is_live_when_it_begins() {
+    let start = epoch();
+    let (old, new) = (authority(start), authority(start));
+    let both = joined(&[&new, &old]);
+    for seen in [&old, &both] {
+        let mut planner = FilesPlanner::default();
+        assert_eq!(planner.with_earlier(&new, &live(seen), start), both);
+        assert_eq!(planner.with_earlier(&new, &live(&both), start + DAY), new);
+    }
+}
+
+#[test]
+fn an_authority_that_overwrites_the_bundle_between_changes_is_not_carried() {
+    let start = epoch();
+    let (old, new, stranger) = (authority(start), authority(start), authority(start));
+    let mut planner = FilesPlanner::default();
+    planner.with_earlier(&old, &live(&old), start);
+    assert_eq!(planner.with_earlier(&old, &live(&stranger), start), old);
+    let both = planner.with_earlier(&new, &live(&old), start);
+    assert_eq!(planner.with_earlier(&new, &live(&stranger), start), both);
+}
+
+#[test]
+fn expired_authorities_are_dropped_and_few_are_carried() {
+    let start = epoch();
+    let mut planner = FilesPlanner::default();
+    let long = pair_for(after(start, 60), &Bundle::default(), &settings().dns_names);
+    let (new, old) = (Bundle::read(&long.authorities), authority(start));
+    // 90 days after its start the old one is expired.
+    let day_before = after(start, 90) - Duration::from_hours(1);
+    let both = planner.with_earlier(&new, &live(&old), day_before);
+    assert_eq!(both, joined(&[&new, &old]));
+    assert_eq!(
+        planner.with_earlier(&new, &live(&both), after(start, 90)),
+        new
+    );
+
+    let many: Vec<Bundle> = (0..5).map(|day| authority(after(start, day))).collect();
+    let mut planner = FilesPlanner::default();
+    let crowd = live(&joined(&many.iter().collect::<Vec<_>>()));
+    let published = planner.with_earlier(&new, &crowd, after(start, 60));
+    assert_eq!(published, joined(&[&new, &many[4], &many[3], &many[2]]));
+}

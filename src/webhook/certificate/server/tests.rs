@@ -1,0 +1,213 @@
+use chassis::readiness::Readiness;
+use testkit::metrics::Samples;
+
+use super::*;
+use crate::certificate::Material;
+use crate::certificate::fixtures::{
+    after, entry_with, epoch, material, pair_for, present, settings, successor,
+};
+
+fn sighted(material: Material) -> Observed<StoredCertificate> {
+    present(material.into())
+}
+
+/// A replica, and what an observer sees of it.
+struct Replica {
+    server: CertificateServer,
+    readiness: Readiness,
+}
+
+impl Replica {
+    fn start() -> Self {
+        let readiness = Readiness::default();
+        let server = CertificateServer {
+            tls: TlsHandle::empty(),
+            condition: readiness.condition("certificate"),
+            metrics: CertificateMetrics::default(),
+            settings: Arc::new(settings()),
+            active: None,
+            deferred: None,
+        };
+        Self { server, readiness }
+    }
+
+    fn look(
+        &mut self,
+        source: &Observed<StoredCertificate>,
+        entry: &Observed<LiveEntry>,
+        now: Timestamp,
+    ) {
+        self.server.update(source, entry, now);
+    }
+
+    fn serves(&self, material: &Material) -> bool {
+        let chain = Pair::read(material).unwrap().chain().to_vec();
+        let active = self.server.active.as_ref();
+        assert_eq!(self.server.tls.is_empty(), active.is_none());
+        active.is_some_and(|active| active.0 == chain)
+    }
+
+    fn report(&self) -> (bool, String) {
+        self.readiness.report()
+    }
+}
+
+#[test]
+fn nothing_is_served_and_nobody_is_ready_before_there_is_a_certificate() {
+    let mut replica = Replica::start();
+    for (source, reason) in [
+        (Observed::Unknown, "the certificate was not read yet"),
+        (Observed::Absent, "certificate is missing"),
+        (
+            sighted(Material::default()),
+            "the certificate cannot be used",
+        ),
+    ] {
+        replica.look(&source, &Observed::Absent, epoch());
+        assert!(replica.server.tls.is_empty());
+        assert_eq!(
+            replica.report(),
+            (false, format!("certificate: not ready: {reason}\n"))
+        );
+    }
+}
+
+#[test]
+fn a_rotation_waits_for_the_live_bundle() {
+    let now = epoch();
+    let old = material(now);
+    let new = successor(now, &Bundle::read(&old.authorities));
+    let bundle_of = |material: &Material| present(entry_with(material.authorities.clone()));
+    let mut replica = Replica::start();
+
+    replica.look(&sighted(old.clone()), &present(entry_with("")), now);
+    assert!(replica.server.tls.is_empty(), "callers would refuse it");
+    replica.look(&sighted(old.clone()), &bundle_of(&old), now);
+    assert!(replica.serves(&old));
+    assert_eq!(replica.report(), (true, "certificate: ready\n".to_owned()));
+
+    replica.look(&sighted(new.clone()), &bundle_of(&old), now);
+    assert!(replica.serves(&old), "the bundle is not live yet");
+    assert!(replica.report().0);
+    replica.look(&sighted(new.clone()), &bundle_of(&new), now);
+    assert!(replica.serves(&new));
+    assert_eq!(replica.report(), (true, "certificate: ready\n".to_owned()));
+}
+
+#[test]
+fn the_last_good_leaf_stays_and_the_trouble_is_told_once() {
+    let now = epoch();
+    let good = material(now);
+    let live = present(entry_with(good.authorities.clone()));
+    let mut replica = Replica::start();
+    replica.look(&sighted(good.clone()), &live, now);
+    let garbage = Material {
+        key: b"garbage".to_vec(),
+        ..good.clone()
+    };
+    for _ in 0..3 {
+        replica.look(&sighted(garbage.clone()), &live, now);
+    }
+    assert!(replica.serves(&good));
+    let (ready, report) = replica.report();
+    assert!(
+        ready && report.contains("cannot be used; the last valid one is still served"),
+        "{report}"
+    );
+
+    replica.look(&Observed::Absent, &live, now);
+    assert!(replica.serves(&good));
+    let (ready, report) = replica.report();
+    assert!(
+        ready && report.contains("certificate is missing; the last"),
+        "{report}"
+    );
+
+    let mut registry = prometheus_client::registry::Registry::default();
+    let metrics = CertificateMetrics::register(&mut registry);
+    metrics.activated(now);
+    replica.server.metrics = metrics;
+    for _ in 0..2 {
+        replica.look(&sighted(garbage.clone()), &live, now);
+    }
+    let samples = Samples::of(&registry);
+    let deferrals = "certificate_activation_deferrals_total{reason=\"unusable\"}";
+    assert_eq!(samples.value(deferrals), Some(1.0));
+    let expiry = std::time::Duration::from_secs(now.as_second().try_into().unwrap());
+    let shown = samples.value("certificate_expiration_timestamp_seconds");
+    assert_eq!(shown, Some(expiry.as_secs_f64()));
+}
+
+#[test]
+fn an_expired_leaf_is_still_served_but_not_ready() {
+    let start = epoch();
+    let only = material(start);
+    let live = present(entry_with(only.authorities.clone()));
+    let mut replica = Replica::start();
+    replica.look(&sighted(only.clone()), &live, start);
+    replica.look(&sighted(only.clone()), &live, after(start, 91));
+    assert!(replica.serves(&only));
+    let (ready, report) = replica.report();
+    assert!(!ready && report.contains("expired at"), "{report}");
+}
+
+#[test]
+fn a_certificate_is_usable_when_callers_trust_it() {
+    let now = epoch();
+    let old = material(now);
+    let new = successor(now, &Bundle::read(&old.authorities));
+    let name = settings().server_name().to_owned();
+    let usable = |material: &Material, entry: &Observed<LiveEntry>, now| {
+        usable(&Pair::read(material).unwrap(), entry, &name, now)
+    };
+    let before = present(entry_with(old.authorities.clone()));
+    assert_eq!(usable(&old, &before, now), Ok(()));
+    assert_eq!(usable(&new, &before, now), Err(DeferReason::UNTRUSTED));
+    let during = present(entry_with(new.authorities.clone()));
+    assert_eq!(
+        usable(&old, &during, now),
+        Ok(()),
+        "no gap for replicas that still serve it"
+    );
+    assert_eq!(usable(&new, &during, now), Ok(()));
+
+    for invalid in ["", "garbage"] {
+        let entry = present(entry_with(invalid));
+        assert_eq!(usable(&old, &entry, now), Err(DeferReason::UNTRUSTED));
+    }
+    assert_eq!(usable(&old, &Observed::Absent, now), Ok(()));
+    assert_eq!(
+        usable(&old, &Observed::Unknown, now),
+        Err(DeferReason::ENTRY_NOT_READ)
+    );
+    let other = pair_for(now, &Bundle::default(), &["other.svc".to_owned()]);
+    let live = present(entry_with(other.authorities.clone()));
+    assert_eq!(usable(&other, &live, now), Err(DeferReason::UNTRUSTED));
+    for entry in [&during, &Observed::Absent] {
+        assert_eq!(
+            usable(&old, entry, after(now, 91)),
+            Err(DeferReason::OUTDATED)
+        );
+    }
+}
+
+#[test]
+fn an_overwritten_bundle_is_told_and_the_certificate_stays() {
+    let now = epoch();
+    let only = material(now);
+    let mut replica = Replica::start();
+    replica.look(
+        &sighted(only.clone()),
+        &present(entry_with(only.authorities.clone())),
+        now,
+    );
+    replica.look(&sighted(only.clone()), &present(entry_with("other")), now);
+    assert!(replica.serves(&only));
+    let (ready, report) = replica.report();
+    assert!(
+        ready && report.contains("does not verify the certificate; the last"),
+        "{report}"
+    );
+    replica.look(&sighted(only.clone()), &Observed::Absent, now);
+    assert_eq!(replica.report(), (true, "certificate: ready\n".to_owned()));
+}

@@ -1,0 +1,152 @@
+//! A Secret of the pull Secret's name in some namespace. [`SecretView`] hashes each value while it is parsed, so neither a
+//! page of a list, nor a parse error, nor a `Debug` text can show one.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use api::names::{DOCKER_CONFIG_KEY, DOCKER_CONFIG_TYPE, PULL_SECRET_COPY_LABEL, SECRET_MANAGER};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube_derive::Resource;
+use policy::mirror::Observed;
+use serde::{Deserialize, Deserializer};
+use sha2::{Digest as _, Sha256};
+
+/// SHA-256 of a value.
+#[derive(Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(from = "String")]
+pub(super) struct Digest([u8; 32]);
+
+impl Digest {
+    pub(super) fn of(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+}
+
+impl From<String> for Digest {
+    /// From base64, as the API writes a Secret's values. Invalid base64 is hashed as it is, because an error would quote
+    /// it; its digest equals that of no source.
+    fn from(text: String) -> Self {
+        STANDARD
+            .decode(&text)
+            .map_or_else(|_| Self::of(text.as_bytes()), |bytes| Self::of(&bytes))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Digest(..)")
+    }
+}
+
+/// A Secret as it is parsed: without its values.
+#[derive(Clone, Debug, Deserialize, Resource)]
+#[resource(inherit = Secret)]
+pub(super) struct SecretView {
+    #[serde(default, deserialize_with = "without_annotations")]
+    metadata: ObjectMeta,
+    #[serde(default, rename = "type")]
+    type_: Option<String>,
+    #[serde(default)]
+    data: Option<BTreeMap<String, Digest>>,
+    #[serde(default)]
+    immutable: Option<bool>,
+}
+
+/// `kubectl apply` leaves a whole Secret, values included, in an annotation.
+fn without_annotations<'de, D: Deserializer<'de>>(from: D) -> Result<ObjectMeta, D::Error> {
+    let metadata = ObjectMeta::deserialize(from)?;
+    Ok(ObjectMeta {
+        annotations: None,
+        ..metadata
+    })
+}
+
+/// Preconditions of a deletion, so that another Secret of the same name survives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    pub(super) uid: Option<String>,
+    pub(super) version: Option<String>,
+}
+
+/// The origin of a Secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Origin {
+    /// It has the label of copies.
+    Labelled,
+    /// The field manager of copies has a part in it: the public manager made it, or its label was removed.
+    Managed,
+    /// Another client made it.
+    Foreign,
+}
+
+/// What is kept of a Secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SecretState {
+    pub(super) identity: Identity,
+    /// Held by a finalizer: it can be neither changed nor created again.
+    pub(super) terminating: bool,
+    pub(super) origin: Origin,
+    immutable: bool,
+    /// The one value, if type and keys are those of a copy.
+    value: Option<Digest>,
+}
+
+impl SecretState {
+    /// The namespace, and what is kept.
+    pub(super) fn read(view: SecretView) -> (String, Self) {
+        let SecretView {
+            metadata,
+            type_,
+            data,
+            immutable,
+        } = view;
+        let data = data.unwrap_or_default();
+        let shaped = type_.as_deref() == Some(DOCKER_CONFIG_TYPE) && data.len() == 1;
+        let label = metadata.labels.as_ref();
+        let label = label.and_then(|it| it.get(PULL_SECRET_COPY_LABEL));
+        let mut fields = metadata.managed_fields.iter().flatten();
+        let managed = fields.any(|entry| entry.manager.as_deref() == Some(SECRET_MANAGER));
+        let state = Self {
+            origin: match label {
+                Some(value) if value == "true" => Origin::Labelled,
+                _ if managed => Origin::Managed,
+                _ => Origin::Foreign,
+            },
+            terminating: metadata.deletion_timestamp.is_some(),
+            identity: Identity {
+                uid: metadata.uid,
+                version: metadata.resource_version,
+            },
+            immutable: immutable == Some(true),
+            value: data.get(DOCKER_CONFIG_KEY).copied().filter(|_| shaped),
+        };
+        (metadata.namespace.unwrap_or_default(), state)
+    }
+
+    /// Compares it with the source. Further keys (of another field manager) and other bytes in an immutable Secret count
+    /// as misshapen too, because an apply cannot correct them.
+    pub(super) fn observed(&self, source: Option<Digest>) -> Observed {
+        if self.origin == Origin::Foreign {
+            return Observed::Foreign;
+        }
+        let Some(value) = self.value else {
+            return Observed::Misshapen;
+        };
+        match source == Some(value) {
+            true if self.origin == Origin::Labelled => Observed::Current,
+            false if self.immutable => Observed::Misshapen,
+            _ => Observed::Stale,
+        }
+    }
+
+    /// Whether its resource version is lower; false if either is not a number.
+    pub(super) fn is_older_than(&self, other: &Self) -> bool {
+        let number = |it: &Self| it.identity.version.as_ref()?.parse::<u128>().ok();
+        number(self)
+            .zip(number(other))
+            .is_some_and(|(this, that)| this < that)
+    }
+}

@@ -1,0 +1,282 @@
+//! What is known of the cluster, and the decision for one namespace. No IO and no clock.
+
+use std::collections::{HashMap, HashSet};
+use std::mem;
+use std::sync::Arc;
+
+use api::{Feature, FeatureSet, names};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+use kube::core::PartialObjectMeta;
+use kube::runtime::watcher::Event;
+use policy::admission::Annotations;
+use policy::mirror::{Action, Observed, RemovalCause, SourcePresence, need, plan};
+
+use crate::snapshot::{ActiveRevision, KnownNamespace, SecretContent, SnapshotStore};
+
+use super::secret::{Digest, Identity, Origin, SecretState, SecretView};
+
+/// What to do in one namespace.
+#[derive(Clone)]
+pub(super) struct CopyTask {
+    /// The Secret's name in the configuration of this decision.
+    pub(super) secret: String,
+    pub(super) namespace: String,
+    pub(super) action: CopyAction,
+}
+
+#[derive(Clone)]
+pub(super) enum CopyAction {
+    Apply(Arc<SecretContent>),
+    Recreate(Identity, Arc<SecretContent>),
+    Remove(Identity, RemovalCause),
+    /// Write an Event about the Secret of another client.
+    Report(Identity),
+}
+
+impl CopyAction {
+    /// Its label in metrics.
+    pub(super) fn name(&self) -> &'static str {
+        match self {
+            Self::Apply(_) => "apply",
+            Self::Recreate(..) => "recreate",
+            Self::Remove(..) => "remove",
+            Self::Report(_) => "report",
+        }
+    }
+}
+
+/// Everything that decisions are made from. Its methods that take an observation return the namespaces to reconcile.
+#[derive(Default)]
+pub(super) struct State {
+    product_namespace: String,
+    active: Arc<ActiveRevision>,
+    namespaces: Arc<HashMap<String, Arc<KnownNamespace>>>,
+    /// The content of all copies, and its digest.
+    source: Option<(Arc<SecretContent>, Digest)>,
+    pub(super) copies: Copies,
+    pods: Pods,
+}
+
+impl State {
+    pub(super) fn new(product_namespace: String) -> Self {
+        Self {
+            product_namespace,
+            ..Self::default()
+        }
+    }
+
+    /// The Secret's name; `None` without a configuration.
+    pub(super) fn secret_name(&self) -> Option<String> {
+        let configuration = self.active.configuration.as_ref()?;
+        Some(configuration.pull_secret().name.clone())
+    }
+
+    /// Reads the snapshots.
+    pub(super) fn refresh(&mut self, snapshots: &SnapshotStore) -> Vec<String> {
+        // Name and bytes are of one revision: or the bytes of one Secret could be written under the name of another.
+        let active = snapshots.active();
+        let everywhere = !Arc::ptr_eq(&self.active, &active);
+        if everywhere {
+            let content = active.pull_secret.content.clone();
+            self.source = content.map(|it| (Arc::clone(&it), Digest::of(&it.docker_config)));
+            self.active = active;
+        }
+        let old = mem::replace(&mut self.namespaces, snapshots.namespaces());
+        let unchanged = |(name, known): &(&String, &Arc<KnownNamespace>)| {
+            !everywhere && old.get(*name).is_some_and(|it| Arc::ptr_eq(it, known))
+        };
+        let gone = old.keys().filter(|it| !self.namespaces.contains_key(*it));
+        let changed = self.namespaces.iter().filter(|it| !unchanged(it));
+        changed.map(|(name, _)| name).chain(gone).cloned().collect()
+    }
+
+    pub(super) fn observe_secret(&mut self, event: Event<SecretView>) -> Vec<String> {
+        let product = &self.product_namespace;
+        let copies = &mut self.copies;
+        match event {
+            Event::Init => copies.listed.clear(),
+            Event::InitApply(view) => {
+                let (namespace, state) = SecretState::read(view);
+                if namespace != *product {
+                    copies.listed.insert(namespace, state);
+                }
+            }
+            Event::InitDone => {
+                copies.replace();
+                return self.namespaces.keys().cloned().collect();
+            }
+            Event::Apply(view) => {
+                let (namespace, state) = SecretState::read(view);
+                if namespace != *product && copies.put(&namespace, state) {
+                    return vec![namespace];
+                }
+            }
+            Event::Delete(view) => {
+                let (namespace, state) = SecretState::read(view);
+                let held = copies.found.get(&namespace);
+                if held.is_some_and(|held| !state.is_older_than(held)) {
+                    copies.found.remove(&namespace);
+                    return vec![namespace];
+                }
+            }
+        }
+        Vec::new()
+    }
+
+    /// Finished Pods count as long as they exist: their metadata does not tell.
+    pub(super) fn observe_pod(&mut self, event: Event<PartialObjectMeta<Pod>>) -> Vec<String> {
+        let pods = &mut self.pods;
+        let changed = match event {
+            Event::Init => {
+                pods.listed.clear();
+                None
+            }
+            Event::InitApply(pod) => {
+                note(&mut pods.listed, &pod, opts_in(&pod));
+                None
+            }
+            Event::InitDone => {
+                pods.opted_in = mem::take(&mut pods.listed);
+                pods.is_complete = true;
+                return self.namespaces.keys().cloned().collect();
+            }
+            Event::Apply(pod) => note(&mut pods.opted_in, &pod, opts_in(&pod)),
+            Event::Delete(pod) => note(&mut pods.opted_in, &pod, false),
+        };
+        changed.into_iter().collect()
+    }
+
+    /// What to do in the namespace; `None` if it is as it should be, is unknown or terminates, or if too little is
+    /// known to decide.
+    pub(super) fn task_for(&self, name: &str) -> Option<CopyTask> {
+        let configuration = self.active.configuration.as_deref()?;
+        let namespace = self.namespaces.get(name)?;
+        let found = self.copies.found.get(name);
+        let blocked = namespace.terminating || found.is_some_and(|it| it.terminating);
+        if blocked || !self.copies.is_complete || name == self.product_namespace {
+            return None;
+        }
+        let by_pod = self
+            .pods
+            .is_complete
+            .then(|| self.pods.opted_in.contains_key(name));
+        let need = |pods| need(configuration, name, &namespace.view, pods);
+        let presence = self.presence();
+        let pods_decide = need(true) != need(false);
+        if by_pod.is_none() && pods_decide && presence != SourcePresence::Absent {
+            return None;
+        }
+        let (source, digest) = self
+            .source
+            .as_ref()
+            .map(|(it, digest)| (it, *digest))
+            .unzip();
+        let observed = found.map_or(Observed::Nothing, |it| it.observed(digest));
+        let identity = || found.map(|it| it.identity.clone());
+        let action = match plan(need(by_pod == Some(true)), presence, observed) {
+            Action::Keep => return None,
+            Action::Apply => CopyAction::Apply(Arc::clone(source?)),
+            Action::Recreate => CopyAction::Recreate(identity()?, Arc::clone(source?)),
+            Action::Remove(cause) => CopyAction::Remove(identity()?, cause),
+            Action::ReportForeign => CopyAction::Report(identity()?),
+        };
+        Some(CopyTask {
+            secret: configuration.pull_secret().name.clone(),
+            namespace: name.to_owned(),
+            action,
+        })
+    }
+
+    fn presence(&self) -> SourcePresence {
+        match &self.source {
+            Some(_) => SourcePresence::Present,
+            None if self.active.lacks_pull_secret() => SourcePresence::Absent,
+            None => SourcePresence::Unknown,
+        }
+    }
+}
+
+/// The Secrets of the pull Secret's name by namespace, as the watch and our own writes tell. A state that is certainly
+/// older never replaces the one that is held: the response to a write may arrive before the events that precede it.
+#[derive(Debug, Default)]
+pub(super) struct Copies {
+    found: HashMap<String, SecretState>,
+    listed: HashMap<String, SecretState>,
+    is_complete: bool,
+}
+
+impl Copies {
+    /// The number of copies, without the Secrets of other clients.
+    pub(super) fn count(&self) -> usize {
+        self.found
+            .values()
+            .filter(|it| it.origin != Origin::Foreign)
+            .count()
+    }
+
+    /// Takes the state after a write of our own, `None` after a deletion.
+    pub(super) fn written(&mut self, namespace: &str, state: Option<SecretState>) {
+        match state {
+            Some(state) => _ = self.put(namespace, state),
+            None => _ = self.found.remove(namespace),
+        }
+    }
+
+    fn replace(&mut self) {
+        let before = mem::replace(&mut self.found, mem::take(&mut self.listed));
+        for (namespace, held) in before {
+            if let Some(state) = self.found.get_mut(&namespace)
+                && state.is_older_than(&held)
+            {
+                *state = held;
+            }
+        }
+        self.is_complete = true;
+    }
+
+    /// Whether this was a change.
+    fn put(&mut self, namespace: &str, state: SecretState) -> bool {
+        let held = self.found.get(namespace);
+        let changes = held.is_none_or(|held| !state.is_older_than(held) && state != *held);
+        if changes {
+            self.found.insert(namespace.to_owned(), state);
+        }
+        changes
+    }
+}
+
+type Names = HashMap<String, HashSet<Box<str>>>;
+
+/// The names of the Pods that opt in by their own annotations, by namespace.
+#[derive(Debug, Default)]
+struct Pods {
+    opted_in: Names,
+    listed: Names,
+    is_complete: bool,
+}
+
+/// The namespace, if this is its first Pod or it has none any more.
+fn note(names: &mut Names, pod: &PartialObjectMeta<Pod>, opts_in: bool) -> Option<String> {
+    let namespace = pod.namespace().unwrap_or_default();
+    let before = names.contains_key(&namespace);
+    if opts_in {
+        let pods = names.entry(namespace.clone()).or_default();
+        pods.insert(pod.name_any().into());
+    } else if let Some(pods) = names.get_mut(&namespace) {
+        pods.remove(pod.name_any().as_str());
+        if pods.is_empty() {
+            names.remove(&namespace);
+        }
+    }
+    (names.contains_key(&namespace) != before).then_some(namespace)
+}
+
+/// Whether the feature is available is part of the decision: a changed configuration needs no second look at the Pods.
+pub(super) fn opts_in(pod: &PartialObjectMeta<Pod>) -> bool {
+    let annotations = pod.annotations();
+    !annotations.contains_key(names::MIRROR_POD)
+        && Annotations::collect(annotations.iter().map(|(k, v)| (k.as_str(), v.as_str())))
+            .requested(FeatureSet::from_iter(Feature::ALL))
+            .contains(Feature::PullSecret)
+}

@@ -1,0 +1,180 @@
+//! A running synchronization, its API server and its snapshots.
+
+use std::time::Duration;
+
+use chassis::client::{Deadline, RequestMetrics, over};
+use kube::runtime::events::{Recorder, Reporter};
+use prometheus_client::registry::Registry;
+use serde_json::{Value, json};
+use testkit::apiserver::{ApiServer, Rights};
+use testkit::metrics::Samples;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::*;
+use crate::pull_secret_sync::{PullSecretMetrics, PullSecretSync};
+use crate::snapshot::SnapshotStore;
+
+pub(super) struct Environment {
+    pub(super) server: ApiServer,
+    pub(super) snapshots: SnapshotStore,
+    registry: Registry,
+    metrics: PullSecretMetrics,
+    running: Option<(CancellationToken, JoinHandle<()>)>,
+}
+
+impl Environment {
+    /// A configuration with the feature, a source, and no namespace; nothing runs yet.
+    pub(super) fn new() -> Self {
+        let snapshots = SnapshotStore::default();
+        snapshots.set_configuration(with_feature());
+        snapshots.set_pull_secret(source(ONE));
+        let mut registry = Registry::default();
+        let metrics = PullSecretMetrics::register(&mut registry);
+        Self {
+            server: api_server(),
+            snapshots,
+            registry,
+            metrics,
+            running: None,
+        }
+    }
+
+    pub(super) fn start(&mut self) {
+        let requests = RequestMetrics::register(&mut Registry::default());
+        let deadline = Deadline::new(Duration::from_secs(10));
+        let client = over(self.server.service(), "default", deadline, &requests);
+        let reporter = Reporter {
+            controller: "rt-bootstrapper".to_owned(),
+            instance: Some("pod-1".to_owned()),
+        };
+        let sync = PullSecretSync {
+            client: client.clone(),
+            snapshots: self.snapshots.clone(),
+            recorder: Recorder::new(client, reporter),
+            metrics: self.metrics.clone(),
+            product_namespace: "kyma-system".to_owned(),
+        };
+        let token = CancellationToken::new();
+        let task = tokio::spawn(sync.run(token.clone()));
+        self.running = Some((token, task));
+    }
+
+    pub(super) async fn stop(&mut self) {
+        let (token, task) = self.running.take().unwrap();
+        token.cancel();
+        task.await.unwrap();
+    }
+
+    pub(super) fn namespace(&self, name: &str, asks: bool) {
+        self.server.namespace(name);
+        self.snapshots.set_namespace(name, Some(namespace(asks)));
+    }
+
+    pub(super) fn put(&self, object: &Value) {
+        self.server.put(object);
+    }
+
+    pub(super) fn secret(&self, namespace: &str, name: &str) -> Option<Value> {
+        self.server.get("secrets", namespace, name)
+    }
+
+    pub(super) fn delete_secret(&self, namespace: &str, name: &str) {
+        self.server.remove("secrets", namespace, name);
+    }
+
+    pub(super) fn delete_pod(&self, namespace: &str, name: &str) {
+        self.server.remove("pods", namespace, name);
+    }
+
+    /// Namespaces in which an Event was created or repeated.
+    pub(super) fn events(&self) -> Vec<String> {
+        let events = self.server.requests_of("create|patch events").into_iter();
+        events.map(|it| it.asked.namespace).collect()
+    }
+
+    pub(super) fn pod(&self, namespace: &str, name: &str) {
+        let annotations = json!({FEATURE: "true"});
+        let metadata = json!({"name": name, "namespace": namespace, "annotations": annotations});
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata});
+        self.server.put(&pod);
+    }
+
+    /// A running Pod that does not ask, with what `extra` says of it.
+    pub(super) fn running_pod(&self, namespace: &str, name: &str, extra: &Value) {
+        let mut pod = json!({
+            "apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": name, "namespace": namespace},
+            "spec": {"containers": [{"name": "c", "image": "x"}]},
+            "status": {"phase": "Running"},
+        });
+        json_patch::merge(&mut pod, extra);
+        self.server.put(&pod);
+    }
+
+    /// How many pages of the namespace's Pods were asked for.
+    pub(super) fn pod_lists(&self, namespace: &str) -> usize {
+        let pattern = format!("list pods {namespace}/");
+        self.server.requests_of(&pattern).len()
+    }
+
+    /// The encoded value of a namespace's Secret.
+    pub(super) fn value(&self, namespace: &str) -> Option<String> {
+        let secret = self.secret(namespace, NAME)?;
+        Some(secret["data"][".dockerconfigjson"].as_str()?.to_owned())
+    }
+
+    /// `apply a` and `delete a`, whether they succeeded or not.
+    pub(super) fn writes(&self) -> Vec<String> {
+        let secrets = self.server.requests_of("apply|delete secrets");
+        let text = secrets
+            .iter()
+            .map(|it| format!("{} {}", it.asked.verb, it.asked.namespace));
+        text.collect()
+    }
+
+    pub(super) fn samples(&self) -> Samples {
+        Samples::of(&self.registry)
+    }
+
+    /// Whether a series has that value: `name{label="x"} 1`.
+    pub(super) fn metric(&self, line: &str) -> bool {
+        let (series, value) = line.rsplit_once(' ').unwrap();
+        self.samples().value(series) == Some(value.parse().unwrap())
+    }
+
+    /// Waits (the clock is paused: this takes no time) until the condition holds.
+    pub(super) async fn until(&self, what: &str, holds: impl Fn(&Self) -> bool) {
+        let deadline = Instant::now() + Duration::from_mins(10);
+        while !holds(self) {
+            assert!(
+                Instant::now() < deadline,
+                "never: {what}; {:?}",
+                self.writes()
+            );
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    pub(super) async fn until_value(&self, namespace: &str, value: Option<&str>) {
+        let what = format!("{namespace} holds {value:?}");
+        self.until(&what, |it| it.value(namespace).as_deref() == value)
+            .await;
+    }
+
+    /// Whatever was going to happen has happened: every timer is far shorter than this.
+    pub(super) async fn quiet(&self) {
+        sleep(Duration::from_mins(10)).await;
+    }
+}
+
+/// An API server that allows what deploy/webhook/rbac.yaml does; a write takes 20 ms.
+fn api_server() -> ApiServer {
+    let server = ApiServer::new();
+    let text = include_str!("../../../../deploy/webhook/rbac.yaml");
+    let roles: Vec<Value> = serde_saphyr::from_multiple(text).unwrap();
+    server.behave(|it| it.rights = Rights::of_roles(&roles));
+    server.delay_writes(Duration::from_millis(20));
+    server
+}

@@ -1,0 +1,127 @@
+//! A source that is deleted revokes the credentials: its copies are removed, whatever uses them.
+
+use std::time::Duration;
+
+use rstest::rstest;
+use serde_json::json;
+use tokio::time::{Instant, sleep};
+
+use super::environment::Environment;
+use super::*;
+use crate::snapshot::{ObservedObject, Requirements};
+
+/// Longer than the time that an absence may take without being a deletion, and far shorter than all other timers.
+const SOON: Duration = Duration::from_secs(15);
+
+/// Two namespaces with a copy and one with a foreign Secret.
+async fn copied() -> Environment {
+    let mut env = Environment::new();
+    for name in ["a", "b", "shop"] {
+        env.namespace(name, true);
+    }
+    env.put(&foreign("shop"));
+    let naming = json!({"spec": {"imagePullSecrets": [{"name": NAME}]}});
+    env.running_pod("a", "p", &naming);
+    env.start();
+    env.until_value("a", Some(ONE)).await;
+    env.until_value("b", Some(ONE)).await;
+    env
+}
+
+fn delete_source(env: &Environment) {
+    let absent = PullSecretSource::none(ObservedObject::absent(NAME));
+    env.snapshots.set_pull_secret(absent);
+}
+
+async fn until_revoked(env: &Environment) {
+    let began = Instant::now();
+    env.until_value("a", None).await;
+    env.until_value("b", None).await;
+    assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn deleted_source_takes_its_copies_along_and_leaves_foreign_secrets() {
+    let env = copied().await;
+    delete_source(&env);
+    until_revoked(&env).await;
+    env.quiet().await;
+    assert_eq!(env.value("shop").as_deref(), Some(TWO));
+    let mut writes = env.writes();
+    writes.sort();
+    assert_eq!(writes, ["apply a", "apply b", "delete a", "delete b"]);
+    assert!(env.metric("pull_secret_copies 0"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn source_that_is_created_again_within_seconds_keeps_its_copies() {
+    let env = copied().await;
+    delete_source(&env);
+    sleep(Duration::from_secs(5)).await;
+    env.snapshots.set_pull_secret(source(ONE));
+    env.quiet().await;
+    let mut writes = env.writes();
+    writes.sort();
+    assert_eq!(writes, ["apply a", "apply b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn source_that_is_created_again_later_is_copied_again() {
+    let env = copied().await;
+    delete_source(&env);
+    until_revoked(&env).await;
+    env.delete_secret("shop", NAME);
+    env.quiet().await;
+    env.snapshots.set_pull_secret(source(TWO));
+    env.until_value("a", Some(TWO)).await;
+    env.until_value("b", Some(TWO)).await;
+}
+
+/// The controller says it in the document before it deletes the Secret.
+#[tokio::test(start_paused = true)]
+async fn version_without_a_pull_secret_takes_the_copies_along() {
+    let env = copied().await;
+    let requires = json!({"annotations": {api::runtimes::REQUIRES_PULL_SECRET: "none"}});
+    let requires = Requirements::read(&serde_json::from_value(requires).unwrap());
+    env.snapshots.set_revision(with_feature(), requires);
+    until_revoked(&env).await;
+}
+
+/// What is not known to be absent is not deleted.
+#[rstest]
+#[case::not_seen_yet(PullSecretSource::default())]
+#[case::unusable(PullSecretSource::none(ObservedObject::of(&serde_json::from_value(json!({"name": NAME})).unwrap())))]
+#[tokio::test(start_paused = true)]
+async fn source_of_which_nothing_is_known_keeps_its_copies(#[case] unknown: PullSecretSource) {
+    let env = copied().await;
+    env.snapshots.set_pull_secret(unknown);
+    env.quiet().await;
+    let mut writes = env.writes();
+    writes.sort();
+    assert_eq!(writes, ["apply a", "apply b"]);
+}
+
+/// The distance to the next look at its Pods has grown to minutes by then.
+#[tokio::test(start_paused = true)]
+async fn copy_that_is_kept_for_a_pod_is_removed_when_the_source_is_deleted() {
+    let env = copied().await;
+    env.snapshots.set_configuration(configuration("", ""));
+    env.until_value("b", None).await;
+    sleep(Duration::from_hours(3)).await;
+    assert_eq!(env.value("a").as_deref(), Some(ONE));
+    delete_source(&env);
+    until_revoked(&env).await;
+}
+
+/// The leader that comes up finds copies and no source.
+#[tokio::test(start_paused = true)]
+async fn source_that_was_deleted_under_no_leader_takes_its_copies_along() {
+    let mut env = Environment::new();
+    env.namespace("a", true);
+    env.namespace("b", false);
+    env.put(&copy("a", ONE));
+    env.put(&copy("b", ONE));
+    delete_source(&env);
+    env.start();
+    until_revoked(&env).await;
+}

@@ -1,0 +1,266 @@
+//! Requests to the API server: write and delete copies, list Pods, report conflicts.
+//!
+//! Each is safe to repeat. Neither an error nor a `Debug` text holds anything that the API server quotes from a Secret:
+//! requests are sent as text and parsed here, because kube's typed calls log a response that they cannot parse.
+
+use std::collections::BTreeMap;
+
+use api::names::{
+    DOCKER_CONFIG_KEY, DOCKER_CONFIG_TYPE, MARKER, PULL_SECRET_COPY_LABEL, SECRET_MANAGER,
+};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use k8s_openapi::api::core::v1::{LocalObjectReference, ObjectReference, Pod, Secret};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
+use kube::Resource as _;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, Preconditions};
+use kube::core::response::Status;
+use kube::core::{Request, request};
+use kube::runtime::events::{Event, EventType};
+use policy::mirror::{Observed, RemovalCause};
+use serde::Deserialize;
+use serde_json::json;
+
+use super::PullSecretSync;
+use super::secret::{Digest, Identity, SecretState, SecretView};
+use super::state::{CopyAction, CopyTask};
+use crate::snapshot::SecretContent;
+
+/// The longest text of the API server in an error, in characters: a proxy may answer with a page.
+const LONGEST_TEXT: usize = 400;
+
+/// Pods of one page. A Pod has some kilobytes.
+const PAGE: u32 = 100;
+
+/// A finished Pod does not pull any more.
+const UNFINISHED: &str = "status.phase!=Succeeded,status.phase!=Failed";
+
+/// The result of a task.
+#[derive(Debug)]
+pub(super) enum WriteResult {
+    /// The copy is as it should be.
+    Written(SecretState),
+    Removed,
+    /// The copy stays: this Pod uses it.
+    InUse(String),
+    Reported,
+}
+
+/// Why a task failed. It is retried as long as the decision stays the same.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum WriteError {
+    /// Missing rights, a quota or an admission plugin. The API server's text is about names and counts.
+    #[error("forbidden: {0}")]
+    Forbidden(String),
+    #[error("conflict: Secret written by another client")]
+    Changed,
+    #[error("namespace not found or terminating")]
+    NamespaceGone,
+    /// Without the message, which may quote what was sent.
+    #[error("API server returned {code} ({reason})")]
+    Refused { code: u16, reason: String },
+    /// An admission plugin of the cluster may change what is written.
+    #[error("copy differs after the write")]
+    NotTaken,
+    #[error("invalid response of the API server")]
+    Unreadable,
+    #[error("request to the API server failed")]
+    Transport(#[source] kube::Error),
+}
+
+impl WriteError {
+    pub(super) const FORBIDDEN: &str = "forbidden";
+
+    /// Its label in metrics.
+    pub(super) fn reason(&self) -> &'static str {
+        match self {
+            Self::Forbidden(_) => Self::FORBIDDEN,
+            Self::Changed => "changed",
+            Self::NamespaceGone => "namespace_gone",
+            Self::Refused { .. } => "refused",
+            Self::NotTaken => "not_taken",
+            Self::Unreadable => "unreadable",
+            Self::Transport(_) => "transport",
+        }
+    }
+
+    fn refused(status: &Status) -> Self {
+        let details = status.details.iter();
+        let mut causes = details.flat_map(|it| &it.causes);
+        match status.code {
+            _ if causes.any(|cause| cause.reason == "NamespaceTerminating") => Self::NamespaceGone,
+            403 => Self::Forbidden(status.message.chars().take(LONGEST_TEXT).collect()),
+            // An apply creates the Secret, so it is the namespace that is missing.
+            404 => Self::NamespaceGone,
+            409 => Self::Changed,
+            code => Self::Refused {
+                code,
+                reason: status.reason.clone(),
+            },
+        }
+    }
+}
+
+impl From<kube::Error> for WriteError {
+    fn from(error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => Self::refused(&status),
+            kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => Self::Unreadable,
+            other => Self::Transport(other),
+        }
+    }
+}
+
+impl From<request::Error> for WriteError {
+    fn from(error: request::Error) -> Self {
+        Self::Transport(kube::Error::BuildRequest(error))
+    }
+}
+
+impl PullSecretSync {
+    pub(super) async fn execute(&self, task: &CopyTask) -> Result<WriteResult, WriteError> {
+        match &task.action {
+            CopyAction::Apply(source) => self.apply(task, source).await,
+            CopyAction::Recreate(identity, source) => {
+                self.remove(task, identity).await?;
+                self.apply(task, source).await
+            }
+            CopyAction::Remove(identity, cause) => {
+                if *cause == RemovalCause::NotNeeded
+                    && let Some(pod) = self.user_of(task).await?
+                {
+                    return Ok(WriteResult::InUse(pod));
+                }
+                self.remove(task, identity).await?;
+                Ok(WriteResult::Removed)
+            }
+            CopyAction::Report(identity) => self.report(task, identity.uid.as_deref()).await,
+        }
+    }
+
+    /// Annotations and other labels of the Secret belong to other clients.
+    async fn apply(
+        &self,
+        task: &CopyTask,
+        source: &SecretContent,
+    ) -> Result<WriteResult, WriteError> {
+        let copy = json!({
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {
+                "name": task.secret,
+                "namespace": task.namespace,
+                "labels": {PULL_SECRET_COPY_LABEL: "true"},
+            },
+            "type": DOCKER_CONFIG_TYPE,
+            "data": {DOCKER_CONFIG_KEY: STANDARD.encode(&source.docker_config)},
+        });
+        let parameters = PatchParams::apply(SECRET_MANAGER).force();
+        let request = secrets(task).patch(&task.secret, &parameters, &Patch::Apply(copy))?;
+        let text = self.client.request_text(request).await?;
+        let view: SecretView = serde_json::from_str(&text).map_err(|_| WriteError::Unreadable)?;
+        let (_, state) = SecretState::read(view);
+        if state.observed(Some(Digest::of(&source.docker_config))) == Observed::Current {
+            Ok(WriteResult::Written(state))
+        } else {
+            Err(WriteError::NotTaken)
+        }
+    }
+
+    async fn remove(&self, task: &CopyTask, identity: &Identity) -> Result<(), WriteError> {
+        let parameters = DeleteParams::default().preconditions(Preconditions {
+            uid: identity.uid.clone(),
+            resource_version: identity.version.clone(),
+        });
+        let request = secrets(task).delete(&task.secret, &parameters)?;
+        match self.client.request_text(request).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    async fn report(&self, task: &CopyTask, uid: Option<&str>) -> Result<WriteResult, WriteError> {
+        let secret = ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Secret".to_owned()),
+            namespace: Some(task.namespace.clone()),
+            name: Some(task.secret.clone()),
+            uid: uid.map(str::to_owned),
+            ..ObjectReference::default()
+        };
+        let event = Event {
+            type_: EventType::Warning,
+            reason: "PullSecretConflict".to_owned(),
+            note: Some(format!(
+                "Secret {} of another client is not overwritten, although Pods of this namespace need the pull Secret; \
+                 delete or rename it to get the copy",
+                task.secret
+            )),
+            action: "CopyPullSecret".to_owned(),
+            secondary: None,
+        };
+        self.recorder.publish(&event, &secret).await?;
+        Ok(WriteResult::Reported)
+    }
+
+    /// The name of an unfinished Pod of the namespace that uses the Secret. The list ends with the first one.
+    async fn user_of(&self, task: &CopyTask) -> Result<Option<String>, WriteError> {
+        let mut parameters = ListParams::default().fields(UNFINISHED).limit(PAGE);
+        loop {
+            let request = Request::new(Pod::url_path(&(), Some(&task.namespace)));
+            let text = self.client.request_text(request.list(&parameters)?).await?;
+            let page: Page = serde_json::from_str(&text).map_err(|_| WriteError::Unreadable)?;
+            let mut pods = page.items.into_iter().flatten();
+            if let Some(pod) = pods.find(|pod| pod.uses(&task.secret)) {
+                return Ok(Some(pod.metadata.name.unwrap_or_default()));
+            }
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => parameters = parameters.continue_token(&token),
+                None => return Ok(None),
+            }
+        }
+    }
+}
+
+fn secrets(task: &CopyTask) -> Request {
+    Request::new(Secret::url_path(&(), Some(&task.namespace)))
+}
+
+/// A page of Pods. Of a Pod nothing else is parsed, and nothing outlives the page.
+#[derive(Deserialize)]
+struct Page {
+    #[serde(default)]
+    metadata: ListMeta,
+    items: Option<Vec<PodView>>,
+}
+
+#[derive(Deserialize)]
+struct PodView {
+    #[serde(default)]
+    metadata: PodMetadata,
+    #[serde(default)]
+    spec: PodSpec,
+}
+
+#[derive(Default, Deserialize)]
+struct PodMetadata {
+    name: Option<String>,
+    annotations: Option<BTreeMap<String, String>>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct PodSpec {
+    image_pull_secrets: Option<Vec<LocalObjectReference>>,
+}
+
+impl PodView {
+    /// A Pod that the webhook changed counts whatever it names: in doubt the copy stays.
+    fn uses(&self, secret: &str) -> bool {
+        let annotations = self.metadata.annotations.as_ref();
+        let mut entries = self.spec.image_pull_secrets.iter().flatten();
+        annotations.is_some_and(|it| it.contains_key(MARKER))
+            || entries.any(|entry| entry.name == secret)
+    }
+}

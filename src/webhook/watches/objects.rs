@@ -1,0 +1,184 @@
+//! Namespaces, the pull Secret and the ClusterTrustBundle. The names of the latter two are those of the latest
+//! configuration, active or not: a revision becomes active only when its objects were observed.
+
+use std::collections::HashMap;
+use std::fmt::Debug;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chassis::telemetry::error_chain;
+use chassis::watch::keep_watching;
+use chassis::watch::watch_object;
+use futures::StreamExt as _;
+use k8s_openapi::api::certificates::{v1, v1beta1};
+use k8s_openapi::api::core::v1::{Namespace as KubeNamespace, Secret};
+use kube::core::PartialObjectMeta;
+use kube::runtime::watcher::{self, Event};
+use kube::{Api, Client, Resource, ResourceExt as _};
+use policy::admission::{Annotations, Namespace, TrustBundlePresence};
+use serde::de::DeserializeOwned;
+use tokio::time::sleep;
+
+use super::Watches;
+use crate::snapshot::{
+    KnownNamespace, ObservedObject, PullSecretSource, SnapshotStore, bundle_name,
+};
+
+/// How often an API server that does not serve ClusterTrustBundles is asked again: its flags change with an upgrade only.
+const DISCOVERY_INTERVAL: Duration = Duration::from_mins(1);
+
+/// After a failed discovery.
+const DISCOVERY_RETRY: Duration = Duration::from_secs(5);
+
+/// Watches the metadata of Namespaces.
+pub(super) async fn watch_namespaces(watches: &Watches) {
+    let api: Api<PartialObjectMeta<KubeNamespace>> = Api::all(watches.client.clone());
+    let synced = watches.readiness.condition("namespace-watch");
+    let mut events = pin!(keep_watching(api, watcher::Config::default(), synced));
+    let snapshots = &watches.snapshots;
+    let mut listed = HashMap::new();
+    while let Some(event) = events.next().await {
+        match event {
+            Event::Init => listed.clear(),
+            Event::InitApply(it) => _ = listed.insert(it.name_any(), Arc::new(known(&it))),
+            Event::InitDone => snapshots.set_namespaces(std::mem::take(&mut listed)),
+            Event::Apply(it) => snapshots.set_namespace(&it.name_any(), Some(known(&it))),
+            Event::Delete(it) => snapshots.set_namespace(&it.name_any(), None),
+        }
+    }
+}
+
+fn known(namespace: &PartialObjectMeta<KubeNamespace>) -> KnownNamespace {
+    let annotations = namespace.annotations().iter();
+    KnownNamespace {
+        view: Namespace {
+            annotations: Annotations::collect(annotations.map(|(key, value)| (&**key, &**value))),
+            labels: namespace.labels().clone(),
+        },
+        terminating: namespace.metadata.deletion_timestamp.is_some(),
+    }
+}
+
+/// Watches the pull Secret of the product namespace.
+pub(super) async fn watch_pull_secret(watches: &Watches) {
+    loop {
+        let name = pull_secret_name(watches);
+        let api = Api::namespaced(watches.client.clone(), &watches.namespace);
+        let synced = watches.readiness.condition("pull-secret-watch");
+        let secrets = watch_object(api, &name, synced);
+        let follow = secrets.for_each(async |it| set_pull_secret(&watches.snapshots, &name, it));
+        tokio::select! {
+            () = follow => {}
+            () = watches.differs(&name, pull_secret_name) => {
+                watches.snapshots.set_pull_secret(PullSecretSource::default());
+            }
+        }
+    }
+}
+
+fn pull_secret_name(watches: &Watches) -> String {
+    watches.snapshots.latest().configuration.map_or_else(
+        || watches.settings.pull_secret.clone(),
+        |configuration| configuration.pull_secret().name.clone(),
+    )
+}
+
+pub(super) fn set_pull_secret(snapshots: &SnapshotStore, name: &str, secret: Option<Secret>) {
+    let Some(secret) = secret else {
+        return snapshots.set_pull_secret(PullSecretSource::none(ObservedObject::absent(name)));
+    };
+    let source = PullSecretSource::read(&secret).unwrap_or_else(|error| {
+        tracing::error!(error = error_chain(&error), "invalid pull Secret");
+        PullSecretSource::unusable(&secret.metadata, &error)
+    });
+    snapshots.set_pull_secret(source);
+}
+
+/// Watches the metadata of the configured ClusterTrustBundle, in the version that the API server serves.
+pub(super) async fn watch_trust_bundle(watches: &Watches) {
+    loop {
+        let name = trust_bundle_name(watches);
+        tokio::select! {
+            () = watch_bundle(watches, name.as_deref()) => {}
+            () = watches.differs(&name, trust_bundle_name) => {
+                set_trust_bundle(watches, ObservedObject::default());
+            }
+        }
+    }
+}
+
+pub(super) fn trust_bundle_name(watches: &Watches) -> Option<String> {
+    let configuration = watches.snapshots.latest().configuration?;
+    bundle_name(&configuration).map(str::to_owned)
+}
+
+/// Returns when the API server is to be asked again which version it serves.
+async fn watch_bundle(watches: &Watches, name: Option<&str>) {
+    let condition = watches.readiness.condition("trust-bundle-watch");
+    let Some(name) = name else {
+        condition.ready();
+        return std::future::pending().await;
+    };
+    match served(&watches.client).await {
+        Ok(Some("v1")) => watch_version::<v1::ClusterTrustBundle>(watches, name).await,
+        Ok(Some(_)) => watch_version::<v1beta1::ClusterTrustBundle>(watches, name).await,
+        Ok(None) => {
+            condition.detail("API of ClusterTrustBundles not served");
+            set_trust_bundle(watches, TrustBundlePresence::Unserved);
+            sleep(DISCOVERY_INTERVAL).await;
+        }
+        Err(error) => {
+            // The last known state stays active; a Pod that mounts a bundle waits rather than fails.
+            let text = error_chain(&error);
+            tracing::warn!(error = text, "failed to discover APIs");
+            condition.detail(text);
+            sleep(DISCOVERY_RETRY).await;
+        }
+    }
+}
+
+/// The version of ClusterTrustBundles that the API server serves.
+pub(super) async fn served(client: &Client) -> Result<Option<&'static str>, kube::Error> {
+    for version in ["v1", "v1beta1"] {
+        let group = format!("certificates.k8s.io/{version}");
+        match client.list_api_group_resources(&group).await {
+            Ok(list)
+                if list
+                    .resources
+                    .iter()
+                    .any(|it| it.name == "clustertrustbundles") =>
+            {
+                return Ok(Some(version));
+            }
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+async fn watch_version<K>(watches: &Watches, name: &str)
+where
+    K: Resource<DynamicType = ()> + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let api: Api<PartialObjectMeta<K>> = Api::all(watches.client.clone());
+    let condition = watches.readiness.condition("trust-bundle-watch");
+    watch_object(api, name, condition)
+        .for_each(async |bundle| {
+            let absent = || ObservedObject::absent(name);
+            let bundle = bundle.map_or_else(absent, |it| ObservedObject::of(&it.metadata));
+            set_trust_bundle(watches, bundle);
+        })
+        .await;
+}
+
+fn set_trust_bundle(watches: &Watches, bundle: impl Into<ObservedObject>) {
+    let bundle = bundle.into();
+    let presence = bundle.hash.presence();
+    if watches.snapshots.latest().trust_bundle.hash.presence() != presence {
+        tracing::info!(?presence, "ClusterTrustBundle observed");
+    }
+    watches.snapshots.set_trust_bundle(bundle);
+}
