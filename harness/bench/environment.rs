@@ -51,7 +51,7 @@ impl Bench {
         let process = program.start_as(&self.baseline, &[address.to_string(), certificate, key])?;
         let connect = || TcpStream::connect(address);
         until("the baseline server", PATIENCE, connect).await?;
-        let target = Target::tls(address, authority, None)?;
+        let target = Target::tls(address, authority.roots(), None)?;
         Ok(Server { process, target })
     }
 }

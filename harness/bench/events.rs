@@ -12,6 +12,7 @@ mod watcher;
 
 use clap::ValueEnum;
 
+pub(crate) use self::floods::{FloodArgs, flood};
 pub(crate) use self::listener::{OperatorArgs, operate};
 use crate::environment::Bench;
 use crate::report::Table;

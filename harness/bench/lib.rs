@@ -34,6 +34,9 @@ pub enum BenchCommand {
     /// An operator with the listener, as a process of `bench events`.
     #[command(hide = true)]
     Operator(events::OperatorArgs),
+    /// Hostile clients of a watcher, as a process of `bench events`.
+    #[command(hide = true)]
+    Flood(events::FloodArgs),
 }
 
 /// Text for the terminal, and the exit code of the process.
@@ -51,6 +54,7 @@ pub async fn run(command: &BenchCommand) -> anyhow::Result<Outcome> {
         BenchCommand::Operator(arguments) => {
             return Ok((events::operate(arguments).await?, ExitCode::SUCCESS));
         }
+        BenchCommand::Flood(arguments) => return events::flood(arguments).await,
     };
     if options.core.is_none() {
         return run_pinned(options).await;

@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use rustls::ClientConfig;
 use rustls::client::Resumption;
+use rustls::{ClientConfig, RootCertStore};
 use rustls_pki_types::ServerName;
-use testkit::pki::{self, Authority, Leaf};
+use testkit::pki::{self, Leaf};
 use testkit::tls::{RawClient, RawResponse};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -42,15 +42,15 @@ pub(crate) struct Server {
 }
 
 impl Target {
-    /// A server with a certificate of the authority; clients present `leaf`, if any, and do not resume TLS sessions, so a
+    /// A server with a certificate that these authorities verify; clients present `leaf`, if any, and do not resume TLS sessions, so a
     /// counted handshake is a whole one.
     pub(crate) fn tls(
         address: SocketAddr,
-        authority: &Authority,
+        authorities: RootCertStore,
         leaf: Option<&Leaf>,
     ) -> anyhow::Result<Self> {
         let versions = &[&rustls::version::TLS13];
-        let mut config = pki::client_config_of(versions, authority.roots(), leaf, &[])?;
+        let mut config = pki::client_config_of(versions, authorities, leaf, &[])?;
         config.resumption = Resumption::disabled();
         Ok(Self {
             address,

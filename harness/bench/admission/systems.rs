@@ -61,7 +61,7 @@ impl<'a> Systems<'a> {
         ])?;
         program.ready(&mut process).await?;
         let idle = program.idle_memory(&process).await?;
-        let target = Target::tls(program.address, &authority, None)?;
+        let target = Target::tls(program.address, authority.roots(), None)?;
         Ok(Self {
             idle: [baseline.process.memory("VmRSS")?, idle],
             baseline,

@@ -3,22 +3,30 @@
 //! A flood is there before the reviews are measured; a client whose connection the watcher closes connects again, all of them
 //! together [`RECONNECTS`] times a second. Rounds without and with the flood alternate in blocks (A, B, A).
 
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
+use clap::Args;
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use testkit::tls::RawClient;
 use testkit::until::until;
 use tokio::net::TcpStream;
+use tokio::process::{Child, Command};
 use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
 use tokio::time::interval;
-use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::kcp::Kcp;
 use super::watcher::{Reviews, Watcher};
+use crate::Outcome;
 use crate::environment::Bench;
 use crate::load::{Target, latencies};
+use crate::process::Program;
 use crate::report::{Bound, Row, Table};
 use crate::statistics::Estimate;
 
@@ -66,7 +74,7 @@ fn floods() -> [Flood; 4] {
 pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Table> {
     let kcp = Kcp::start().await?;
     let mut rows = Vec::new();
-    for flood in floods() {
+    for (number, flood) in floods().into_iter().enumerate() {
         // Each has a process of its own, whose peak memory is this flood's.
         let watcher = Watcher::new(bench, &kcp, "watcher")?;
         let process = watcher.start_ready("async").await?;
@@ -83,7 +91,7 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Table> {
         };
         let mut calm = p99(rounds).await?;
         let clients = flood.clients / bench.effort.choose(1, 10);
-        let flooding = start(&flood, clients, &watcher.target);
+        let mut flooding = start(number, clients, &watcher.program)?;
         until("the flood", STARTING, || async {
             let samples = watcher.program.metrics().await?;
             let accepted = samples.count("watcher_server_connections_accepted_total");
@@ -93,7 +101,8 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Table> {
         .await?;
         let flooded = Estimate::of(&p99(2 * rounds).await?)?;
         let memory = process.memory("VmHWM")?;
-        drop(flooding);
+        ensure!(flooding.try_wait()?.is_none(), "the flood has ended");
+        flooding.kill().await?;
         calm.extend(p99(rounds).await?);
         let (name, calm) = (flood.name, Estimate::of(&calm)?);
         let ratio = Bound::at_most(flooded.median / calm.median, 2.0, " × without");
@@ -108,18 +117,55 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Table> {
     ))
 }
 
-/// Starts clients of a flood; they end with the handle.
+/// Starts the clients of a flood: a process that gets of the generator's core what the generator does not need, and ends with
+/// the handle.
+fn start(number: usize, clients: u32, program: &Program) -> anyhow::Result<Child> {
+    let mut command = Command::new("chrt");
+    command.args(["--idle", "0"]).arg(std::env::current_exe()?);
+    command.args(["bench", "flood"]);
+    command.arg(format!("--number={number}"));
+    command.arg(format!("--clients={clients}"));
+    command.arg(format!("--address={}", program.address));
+    command.arg(format!("--authority={}", program.file("ca.crt")));
+    let started = command.stdin(Stdio::null()).kill_on_drop(true).spawn();
+    started.context("chrt is needed")
+}
+
+/// How the clients of a flood are started.
+#[derive(Debug, Clone, Args)]
+pub struct FloodArgs {
+    /// Which flood.
+    #[arg(long)]
+    number: usize,
+    /// How many clients.
+    #[arg(long)]
+    clients: u32,
+    /// Where the watcher listens.
+    #[arg(long)]
+    address: SocketAddr,
+    /// File with the certificate authority of the watcher.
+    #[arg(long)]
+    authority: PathBuf,
+}
+
+/// Runs the clients of a flood until the process is killed.
 #[expect(
     clippy::disallowed_methods,
     reason = "connections are opened at a fixed rate"
 )]
-fn start(flood: &Flood, count: u32, target: &Target) -> DropGuard {
-    let (end, reconnects) = (CancellationToken::new(), Arc::new(Semaphore::new(0)));
-    let mut clients = JoinSet::new();
-    for _ in 0..count {
+pub(crate) async fn flood(arguments: &FloodArgs) -> anyhow::Result<Outcome> {
+    let flood = floods().into_iter().nth(arguments.number);
+    let flood = flood.context("no such flood")?;
+    let mut authorities = RootCertStore::empty();
+    for certificate in CertificateDer::pem_file_iter(&arguments.authority)? {
+        authorities.add(certificate?)?;
+    }
+    let target = Target::tls(arguments.address, authorities, None)?;
+    let reconnects = Arc::new(Semaphore::new(0));
+    for _ in 0..arguments.clients {
         let (target, sent, slow) = (target.clone(), flood.sent.clone(), flood.slow);
         let reconnects = Arc::clone(&reconnects);
-        clients.spawn(async move {
+        tokio::spawn(async move {
             loop {
                 // The error is that of a connection which the watcher has ended, as it should.
                 let _ended = hold(&target, sent.as_deref(), slow).await;
@@ -130,15 +176,11 @@ fn start(flood: &Flood, count: u32, target: &Target) -> DropGuard {
             }
         });
     }
-    let ending = end.clone();
-    tokio::spawn(async move {
-        let mut ticks = interval(Duration::from_secs(1) / RECONNECTS);
-        while ending.run_until_cancelled(ticks.tick()).await.is_some() {
-            reconnects.add_permits(1);
-        }
-        clients.shutdown().await;
-    });
-    end.drop_guard()
+    let mut ticks = interval(Duration::from_secs(1) / RECONNECTS);
+    loop {
+        ticks.tick().await;
+        reconnects.add_permits(1);
+    }
 }
 
 /// Holds one connection until the watcher ends it.

@@ -239,7 +239,11 @@ async fn reconnects(bench: &Bench, authority: &Authority) -> anyhow::Result<[Row
     let mut clients = Vec::new();
     for number in 0..count {
         let leaf = authority.leaf(&format!("runtime-{number}"))?;
-        clients.push(Target::tls(gateway.address, authority, Some(&leaf))?);
+        clients.push(Target::tls(
+            gateway.address,
+            authority.roots(),
+            Some(&leaf),
+        )?);
     }
     let (begin, cpu) = (Instant::now(), listener.process.cpu()?);
     let connect = |(number, target): (usize, Target)| {

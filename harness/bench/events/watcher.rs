@@ -22,7 +22,7 @@ impl<'a> Watcher<'a> {
         let program = Program::with_certificate(bench, name, &kcp.authority, None)?;
         std::fs::create_dir(program.file(SPOOL))?;
         Ok(Self {
-            target: Target::tls(program.address, &kcp.authority, None)?,
+            target: Target::tls(program.address, kcp.authority.roots(), None)?,
             kcp: kcp.gateway.address,
             program,
         })
