@@ -166,13 +166,16 @@ impl TrustAnchors {
         Ok(Self(Arc::new(ArcSwap::from_pointee(bundle))))
     }
 
-    /// Replaces the bundle, from the next request on.
+    /// Replaces the bundle, from the next request on. Clients that were verified are verified anew, unless the CAs are the
+    /// same.
     ///
     /// # Errors
     /// As [`TrustAnchors::from_pem`]; the old bundle then stays active.
     pub fn replace(&self, bundle: &[u8]) -> Result<(), TrustAnchorsError> {
         let bundle = TrustBundle::from_pem(bundle).map_err(TrustAnchorsError)?;
-        self.0.store(Arc::new(bundle));
+        if bundle.anchors != self.bundle().anchors {
+            self.0.store(Arc::new(bundle));
+        }
         Ok(())
     }
 

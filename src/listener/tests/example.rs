@@ -9,6 +9,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use runtime_watcher_listener::TrustAnchors;
 use testkit::pki::{Authority, rcgen};
 use testkit::tls::RawClient;
 use tokio_util::sync::CancellationToken;
@@ -25,8 +26,9 @@ fn certificates() -> Result<(String, String), rcgen::Error> {
 #[tokio::test]
 async fn the_example_receives_an_event() -> Result<(), Box<dyn Error + Send + Sync>> {
     let (ca, header) = certificates()?;
-    let loopback = ([127, 0, 0, 1], 0).into();
-    let (listener, notifications) = operator::listener(loopback, ca.as_bytes())?;
+    let trust_anchors = TrustAnchors::from_pem(ca.as_bytes())?;
+    let address = ("127.0.0.1:0", "lifecycle-manager");
+    let (listener, notifications) = operator::listener(address, trust_anchors)?;
     let bound = listener.bind().await?;
     let address = bound.local_addr();
     let shutdown = CancellationToken::new();

@@ -119,6 +119,19 @@ fn a_rotation_goes_over_both() {
     assert_eq!(held(&anchors), [false, true]);
 }
 
+/// Operators read the file of a mounted Secret again and again.
+#[test]
+fn the_same_bundle_again_keeps_the_clients_that_were_verified() {
+    let (old, new) = (ca(), ca());
+    let anchors = trust_anchors(&old);
+    assert!(believes(&anchors, read(&watcher(&old)), today()));
+    let is_cached = || anchors.bundle().cached(&header(""), today()).is_some();
+    anchors.replace(old.pem().as_bytes()).unwrap();
+    assert!(is_cached());
+    anchors.replace(new.pem().as_bytes()).unwrap();
+    assert!(!is_cached());
+}
+
 #[rstest]
 #[case::nothing("")]
 #[case::no_pem("-----BEGIN CERTIFICATE-----\nabc")]
