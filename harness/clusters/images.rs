@@ -10,7 +10,7 @@ mod tools;
 pub use product::{
     LARGEST_RELEASE, Profile, Role, binary, build, built, built_binary, product, release_size,
 };
-pub use tools::{PROBE, gateway, private_probe, probe};
+pub use tools::{PROBE, gateway, operator, private_probe, probe};
 
 use std::path::Path;
 

@@ -7,7 +7,7 @@
 mod images;
 mod machine;
 
-pub(crate) use images::{ENVOY_VERSION, ensure_envoy, pulled_gateway};
+pub(crate) use images::{ensure_envoy, pulled_gateway};
 
 use std::path::PathBuf;
 

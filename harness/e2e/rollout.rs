@@ -64,6 +64,16 @@ impl Workload {
         self.client.text(&path).await
     }
 
+    /// Logs of all replicas.
+    pub(crate) async fn log(&self) -> Result<String> {
+        let mut log = String::new();
+        for pod in self.pod_names().await? {
+            let path = format!("{}/log", self.pod_path(&pod));
+            log += &self.client.text(&path).await?;
+        }
+        Ok(log)
+    }
+
     /// Number of its replicas, if it is rolled out.
     pub(crate) async fn replicas(&self) -> Result<usize> {
         let deployment = self.client.get(&self.path()).await?.object;

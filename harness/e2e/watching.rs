@@ -1,4 +1,4 @@
-//! The watching suite: KCP with the gateway and four managers, and a runtime with two replicas of the watcher.
+//! The watching suite: KCP with the gateway, four managers and the example operator, and a runtime with two replicas of the watcher.
 //!
 //! Scenarios share one [`Watching`] and run side by side, each with a Namespace of its own on the runtime, so that events for
 //! one are not mistaken for another's. A scenario that stops, kills or rotates something is `@serial`, and its clean-up
@@ -8,6 +8,7 @@ mod certificates;
 mod delivery;
 mod environment;
 pub(crate) mod manager;
+mod operator;
 mod runtime;
 mod view;
 

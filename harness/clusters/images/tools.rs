@@ -2,7 +2,7 @@
 //!
 //! The probe is a program without dependencies, without libc at run time and without a shell; it is built by one call of
 //! `rustc` in about a second, from `harness/images/probe/main.rs`. A built gateway is Envoy with the C library of this
-//! machine that it is linked against, and nothing else; its name changes with both.
+//! machine that it is linked against, and nothing else, and so is the example operator; names change with the content.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -14,7 +14,7 @@ use tokio::process::Command;
 use super::{Image, content_tag, context};
 use crate::cluster::Provider;
 use crate::progress;
-use crate::setup::{ENVOY_VERSION, Setup, ensure_envoy, pulled_gateway};
+use crate::setup::{Setup, ensure_envoy, pulled_gateway};
 use crate::workspace;
 
 /// The name under which nodes know the probe.
@@ -68,19 +68,37 @@ pub async fn gateway(setup: &Setup) -> anyhow::Result<Image> {
         let found = Image::find(&pulled_gateway()).await?;
         return found.context("the set-up has not pulled the gateway");
     }
-    let program = ensure_envoy().await?;
-    let libraries = libraries(&program).await?;
-    let dockerfile = workspace::root().join("harness/images/gateway/Dockerfile");
-    let tag = content_tag(libraries.iter().chain([&dockerfile]).map(PathBuf::as_path))?;
-    let reference = format!("localhost/gateway:{ENVOY_VERSION}-{tag}");
+    linked("envoy", &ensure_envoy().await?).await
+}
+
+/// The example operator of the listener's crate, as the tests of the workspace build it.
+pub async fn operator() -> anyhow::Result<Image> {
+    let mut cargo = Command::new("cargo");
+    cargo
+        .current_dir(workspace::root())
+        .args(["build", "--locked", "--workspace"])
+        // Those of the tests, or all dependencies would be built again.
+        .args(["--features", "e2e/clusters", "--example", "operator"]);
+    progress::run("build the example operator", &mut cargo).await?;
+    let built = workspace::target().join("debug/examples/operator");
+    linked("operator", &built).await
+}
+
+/// The image of a program with the libraries that it is linked against, built if the daemon lacks it.
+async fn linked(name: &str, program: &Path) -> anyhow::Result<Image> {
+    let libraries = libraries(program).await?;
+    let dockerfile = workspace::root().join("harness/images/linked/Dockerfile");
+    let files = [program, &dockerfile].into_iter();
+    let tag = content_tag(files.chain(libraries.iter().map(PathBuf::as_path)))?;
+    let reference = format!("localhost/{name}:{tag}");
     if let Some(image) = Image::find(&reference).await? {
         return Ok(image);
     }
     let folder = context()?;
-    let envoy = folder.path().join("envoy");
-    std::fs::copy(&program, &envoy)?;
+    let copy = folder.path().join("program");
+    std::fs::copy(program, &copy)?;
     // What was downloaded is not executable.
-    std::fs::set_permissions(&envoy, Permissions::from_mode(0o755))?;
+    std::fs::set_permissions(&copy, Permissions::from_mode(0o755))?;
     for library in &libraries {
         let copy = folder.path().join(library.strip_prefix("/")?);
         std::fs::create_dir_all(copy.parent().unwrap_or(folder.path()))?;

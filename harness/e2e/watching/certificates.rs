@@ -18,7 +18,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::environment::Watching;
-use super::{DOMAIN, LIFECYCLE, RUNTIME};
+use super::{DOMAIN, LIFECYCLE, RUNTIME, operator};
 use crate::definitions::{PATIENCE, locked, random};
 use crate::gateway::{Certificates, HOST, NODE_PORT, leaf};
 
@@ -51,6 +51,8 @@ impl Watching {
     async fn distribute(&self, signer: &Authority, trusted: &[&Authority]) -> Result<()> {
         let bundle: String = trusted.iter().map(|it| it.pem()).collect();
         self.trusted.replace(bundle.as_bytes())?;
+        operator::trust(&self.kcp, &bundle).await?;
+        self.operator.update_mounts().await?;
         let certificates = gateway_certificates(signer, trusted)?;
         self.gateway.renew(&self.kcp, &certificates).await?;
         let certificates = watcher_certificates(signer, trusted)?;

@@ -16,11 +16,12 @@ use testkit::pki::Authority;
 use super::certificates::{fresh_authority, gateway_certificates, watcher_certificates};
 use super::manager::Manager;
 use super::runtime::{REPLICAS, WatchedRuntime};
-use super::{DOMAIN, LIFECYCLE, MANAGERS, PINNED, RUNTIME};
+use super::{DOMAIN, LIFECYCLE, MANAGERS, PINNED, RUNTIME, operator};
 use crate::client::Client;
 use crate::definitions::eventually;
 use crate::fixtures::this_machine;
 use crate::gateway::{Gateway, publish_host};
+use crate::rollout::Workload;
 use clusters::cluster::{Cluster, ClusterOptions};
 use clusters::evidence::Evidence;
 use clusters::images::{self, Image, Role};
@@ -36,6 +37,7 @@ pub struct Watching {
     pub(super) kcp_client: Client,
     pub(crate) gateway: Gateway,
     pub(crate) managers: Vec<Manager>,
+    pub(crate) operator: Workload,
     pub(crate) runtime: WatchedRuntime,
     /// The CA of KCP and the runtime.
     pub(super) authority: Mutex<Arc<Authority>>,
@@ -66,6 +68,7 @@ impl Watching {
     pub async fn start(setup: &Setup, keep: bool) -> Result<Self> {
         let gateway = images::gateway(setup).await?;
         let watcher = images::product(Role::Watcher).await?;
+        let operator = images::operator().await?;
         let run = Run::begin(keep).await?;
         let start = |name| {
             let (run, provider) = (&run, &setup.provider);
@@ -77,7 +80,10 @@ impl Watching {
         let [kcp, runtime] = <[Cluster; 2]>::try_from(clusters)
             .ok()
             .context("two clusters")?;
-        let install = Box::pin(Self::install((&kcp, &gateway), (&runtime, &watcher)));
+        let install = Box::pin(Self::install(
+            (&kcp, [&gateway, &operator]),
+            (&runtime, &watcher),
+        ));
         let installed = progress::show("install gateway and watcher", install).await;
         let evidence = || Evidence::of("watching", "installation");
         let environment = match installed {
@@ -100,7 +106,7 @@ impl Watching {
     /// Installs everything, and gives what makes the environment of it. The clusters stay the caller's until then, so that a
     /// failure leaves evidence of them.
     async fn install(
-        (kcp, gateway): (&Cluster, &Image),
+        (kcp, [gateway, operator]): (&Cluster, [&Image; 2]),
         (runtime, watcher): (&Cluster, &Image),
     ) -> Result<impl FnOnce(Run, Cluster, Cluster) -> Self + use<>> {
         let authority = fresh_authority()?;
@@ -110,7 +116,9 @@ impl Watching {
         kcp.load_image(gateway).await?;
         let certificates = gateway_certificates(&authority, &[&authority])?;
         let image = &gateway.reference;
-        let gateway = Gateway::install(kcp, image, &MANAGERS, &certificates).await?;
+        let routes = [&MANAGERS[..], &[operator::NAME]].concat();
+        let gateway = Gateway::install(kcp, image, &routes, &certificates).await?;
+        let operator = operator::install(kcp, operator, authority.pem()).await?;
         for manager in &managers {
             Gateway::route(kcp, manager.name, manager.address).await?;
         }
@@ -119,6 +127,9 @@ impl Watching {
         let certificates = watcher_certificates(&authority, &[&authority])?;
         let image = &watcher.reference;
         let watcher = WatchedRuntime::install(runtime, image, &certificates).await?;
+        operator.is_rolled_out().await?;
+        // A kept operator has the CA of another run.
+        operator.update_mounts().await?;
         let kcp_client = Client::with(&kcp.kubeconfig).await?;
         Ok(move |run, kcp, cluster| {
             let environment = Self {
@@ -127,6 +138,7 @@ impl Watching {
                 kcp_client,
                 gateway,
                 managers,
+                operator,
                 runtime: WatchedRuntime { cluster, watcher },
                 authority: Mutex::new(Arc::new(authority)),
                 trusted,
