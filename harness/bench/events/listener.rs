@@ -134,14 +134,16 @@ impl Side {
 }
 
 async fn rates(bench: &Bench, authority: &Authority) -> anyhow::Result<Vec<Row>> {
+    let (events, effort) = (bench.effort.choose(3_000, 1_000), bench.effort);
+    let rounds = effort.choose(10, 3);
     let certificate = |number| anyhow::Ok(authority.leaf(&format!("runtime-{number}"))?.der);
-    let certificates: anyhow::Result<Vec<_>> = (0..WATCHERS).map(certificate).collect();
+    let certificates: anyhow::Result<Vec<_>> = (0..2 * rounds * events).map(certificate).collect();
     let certificates = certificates?;
     let clients: Vec<String> = certificates.iter().map(forwarded).collect();
     let warm_clients = clients[..WARM_HEADERS].to_vec();
     let cold = move |number: u32| {
-        let index = number as usize % clients.len();
-        let header = format!("{XFCC_HEADER}: {};DNS=cold-{number}\r\n", clients[index]);
+        let index = number as usize;
+        let header = format!("{XFCC_HEADER}: {}\r\n", clients[index]);
         event(&header, index, number)
     };
     let warm = move |number: u32| {
@@ -151,11 +153,10 @@ async fn rates(bench: &Bench, authority: &Authority) -> anyhow::Result<Vec<Row>>
     };
     let mut cold = Side::start(bench, authority, "listener-cold", cold).await?;
     let mut warm = Side::start(bench, authority, "listener-warm", warm).await?;
-    let (events, effort) = (bench.effort.choose(6_000, 4_000), bench.effort);
     // Fills the cache of the warm one.
     warm.round(u32::try_from(WARM_HEADERS)?).await?;
     warm.rounds.clear();
-    for _ in 0..effort.choose(10, 3) {
+    for _ in 0..rounds {
         cold.round(events).await?;
         warm.round(events).await?;
         warm.round(events).await?;
