@@ -177,13 +177,28 @@ impl Outbox {
         self.shared.lock().queue.managers_mut().took(manager, now);
     }
 
-    /// At most `limit` events that are due, the oldest first; none of an object that is under way. `now` may lie ahead, for
-    /// a last round before the end: a confirmation that is delivered too early stays, for the next life.
-    #[must_use]
-    pub fn take(&self, now: Instant, limit: usize) -> Vec<Item> {
-        let now = self.monotonic(now);
-        let taken = self.shared.lock().queue.take(now, limit);
-        taken.into_iter().filter_map(item).collect()
+    /// Takes the event that is due longest, of the managers that `permit` lets through: it is given their names, and whether
+    /// they are configured or have taken an event. None is taken of an object that is under way. `now` may lie ahead, for a
+    /// last round before the end: a confirmation that is delivered too early stays, for the next life.
+    ///
+    /// # Errors
+    /// There is none; when to ask again, unless something changes before.
+    pub fn take_permitted<P>(
+        &self,
+        now: Instant,
+        mut permit: impl FnMut(&PathSegment, bool) -> Result<P, Option<Instant>>,
+    ) -> Result<(Item, P), Option<Instant>> {
+        let permit = |manager: &_, known| {
+            let permit = permit(manager, known);
+            permit.map_err(|until| until.map(|until| self.monotonic(until)))
+        };
+        let taken = self.shared.lock().queue.take(self.monotonic(now), permit);
+        match taken {
+            Ok((taken, permit)) => Ok((item(taken).ok_or(None)?, permit)),
+            Err(again) => {
+                Err(again.and_then(|at| self.epoch.checked_add(Duration::from_nanos(at.0))))
+            }
+        }
     }
 
     /// KCP has it. If the object has changed meanwhile it is due again at once, else for its confirmation.
@@ -210,13 +225,6 @@ impl Outbox {
     pub fn all_rejected(&self, manager: &PathSegment, now: Instant) {
         let now = self.monotonic(now);
         self.shared.change(now, |state| state.all_rejected(manager));
-    }
-
-    /// When the earliest event that is not under way becomes due.
-    #[must_use]
-    pub fn next_due(&self) -> Option<Instant> {
-        let due = self.shared.lock().queue.next_due()?;
-        self.epoch.checked_add(Duration::from_nanos(due.0))
     }
 
     /// Returns when something was put, or found on a disk that had refused. For one waiter; what comes between two calls is
@@ -282,8 +290,10 @@ impl Outbox {
 
     /// Whether `manager` is configured, or has taken an event in this life: its name is not a client's invention.
     pub(crate) fn is_known(&self, manager: &PathSegment) -> bool {
-        let queue = &self.shared.lock().queue;
-        queue.managers().is_known(manager)
+        let state = self.shared.lock();
+        let managers = state.queue.managers();
+        let place = managers.place(manager);
+        place.is_some_and(|place| managers.is_known(place))
     }
 
     /// Whether `manager` is registered.

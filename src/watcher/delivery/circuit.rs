@@ -20,7 +20,7 @@ use chassis::backoff::{Backoff, spread};
 use watcher_types::PathSegment;
 
 use self::breaker::CircuitBreaker;
-use self::rejections::{GiveUp, Rejections};
+use self::rejections::Rejections;
 use super::MAX_RETRY_AFTER;
 use super::error::{FailureScope, PostError};
 use crate::outbox::Item;
@@ -68,26 +68,6 @@ struct NoResponse {
     breaker: CircuitBreaker,
 }
 
-/// What failed.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Attempt<'a> {
-    pub(super) manager: &'a PathSegment,
-    /// The event's number with its manager.
-    pub(super) sequence: u64,
-    /// How often it has failed before.
-    pub(super) failures: u32,
-}
-
-impl<'a> From<&'a Item> for Attempt<'a> {
-    fn from(item: &'a Item) -> Self {
-        Self {
-            manager: &item.manager,
-            sequence: item.sequence,
-            failures: item.attempt,
-        }
-    }
-}
-
 /// A post under way, and which circuits it probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ProbePermit {
@@ -108,20 +88,6 @@ impl CircuitBreakers {
             managers: HashMap::new(),
             rejections: Rejections::default(),
         }
-    }
-
-    /// How many more posts may leave now, of `free` that the window has places for.
-    pub(super) fn room(&self, now: Instant, free: usize) -> usize {
-        match self.all.allows(now) {
-            true if self.all.is_open() => free.min(1),
-            true => free,
-            false => 0,
-        }
-    }
-
-    /// When KCP's circuit lets a probe through; `None`: it is closed, or half-open.
-    pub(super) fn probe_at(&self) -> Option<Instant> {
-        self.all.probe_at()
     }
 
     /// Whether nothing is posted to KCP but probes.
@@ -145,33 +111,31 @@ impl CircuitBreakers {
     /// Lets a post through. `known`: the manager is configured, or has taken an event.
     ///
     /// # Errors
-    /// The circuit of its manager is open, or one that it shares; when to ask again.
+    /// A circuit is open: KCP's, the manager's, or one that it shares. When to ask again; `None`: when a probe has ended.
     pub(super) fn permit(
         &mut self,
         manager: &PathSegment,
         known: bool,
         now: Instant,
-    ) -> Result<ProbePermit, Instant> {
+    ) -> Result<ProbePermit, Option<Instant>> {
         let held_up = self.no_response.holds_up(manager);
-        if held_up && !self.no_response.breaker.allows(now) {
-            return Err(self.no_response.breaker.queue(now));
-        }
         let mut breaker = self.managers.get_mut(manager);
-        if let Some(breaker) = breaker.as_mut().filter(|it| !it.allows(now)) {
-            return Err(breaker.queue(now));
+        self.all.ready(now)?;
+        if held_up {
+            self.no_response.breaker.ready(now)?;
+        }
+        if let Some(breaker) = &breaker {
+            breaker.ready(now)?;
         }
         if !known {
-            if !self.unknown.allows(now) {
-                return Err(self.unknown.queue(now));
-            }
+            self.unknown.ready(now)?;
             self.unknown.open(now, UNKNOWN_SPACING);
         }
-        let probes_manager = breaker.is_some_and(CircuitBreaker::pass);
         Ok(ProbePermit {
             sent_at: now,
             probes_all: self.all.pass(),
             probes_no_response: held_up && self.no_response.breaker.pass(),
-            probes_manager,
+            probes_manager: breaker.as_mut().is_some_and(|it| it.pass()),
         })
     }
 
@@ -197,40 +161,37 @@ impl CircuitBreakers {
     /// close early.
     pub(super) fn failed(
         &mut self,
-        attempt: Attempt<'_>,
+        item: &Item,
         permit: ProbePermit,
         error: &PostError,
         (now, random): (Instant, u64),
     ) -> FailureOutcome {
-        let (give_up, scope) = self.rejections.note(attempt, error, now);
+        let (give_up, scope) = self.rejections.note(item, error, now);
         let asked = error.retry_after().map(|asked| jittered(asked, random));
-        let retry_at = self.retry_at(scope, attempt, (permit, asked), (now, random));
-        match give_up {
-            GiveUp::Nothing => FailureOutcome::Retry(retry_at),
-            GiveUp::Event => FailureOutcome::Drop,
-            GiveUp::All => FailureOutcome::DropAll,
-        }
+        let retry_at = self.retry_at(scope, item, (permit, asked), (now, random));
+        give_up.unwrap_or(FailureOutcome::Retry(retry_at))
     }
 
     /// Holds up whatever has failed; when the event may come again.
     fn retry_at(
         &mut self,
         scope: FailureScope,
-        attempt: Attempt<'_>,
+        item: &Item,
         (permit, asked): (ProbePermit, Option<Duration>),
         (now, random): (Instant, u64),
     ) -> Instant {
-        let own = self.backoff.delay(attempt.failures, random);
+        let own = self.backoff.delay(item.attempt, random);
         match scope {
             FailureScope::Event => {
-                self.manager_answered(attempt.manager);
+                self.manager_answered(&item.manager);
                 now + own.max(asked.unwrap_or_default())
             }
             FailureScope::Manager => {
                 self.answered();
-                let until = self.manager_failed(attempt, permit, asked, (now, random));
+                let until = self.manager_failed(item, permit, asked, (now, random));
                 if permit.probes_manager {
-                    after_waiting(until, own)
+                    // Those that wait come first, or an event that its listener never takes would be every probe.
+                    until + own
                 } else {
                     until.max(now + own)
                 }
@@ -240,12 +201,12 @@ impl CircuitBreakers {
                 if permit.probes_all {
                     self.all.end_probe();
                 }
-                let own_circuit = self.manager_failed(attempt, permit, None, (now, random));
-                let common = self.not_answered(attempt.manager, permit, (now, random));
-                after_waiting(own_circuit.max(common), own)
+                let own_circuit = self.manager_failed(item, permit, None, (now, random));
+                let common = self.not_answered(&item.manager, permit, (now, random));
+                own_circuit.max(common) + own
             }
             FailureScope::All => {
-                self.end_probes(attempt.manager, permit);
+                self.end_probes(&item.manager, permit);
                 self.all_failed(permit, (now, random));
                 now
             }
@@ -295,19 +256,16 @@ impl CircuitBreakers {
 
     fn manager_failed(
         &mut self,
-        attempt: Attempt<'_>,
+        item: &Item,
         permit: ProbePermit,
         asked: Option<Duration>,
         (now, random): (Instant, u64),
     ) -> Instant {
-        let Attempt {
-            manager, sequence, ..
-        } = attempt;
-        let breaker = self.managers.entry(manager.clone()).or_default();
+        let breaker = self.managers.entry(item.manager.clone()).or_default();
         if !(permit.probes_manager || breaker.is_news(permit.sent_at)) {
             return breaker.until(now);
         }
-        let another = breaker.last_failed.replace(sequence) != Some(sequence);
+        let another = breaker.last_failed.replace(item.sequence) != Some(item.sequence);
         if another || breaker.is_open() {
             breaker.failures += 1;
         }
@@ -325,12 +283,6 @@ impl NoResponse {
     fn holds_up(&self, manager: &PathSegment) -> bool {
         self.managers.len() >= SHARED_THRESHOLD && self.managers.contains(manager)
     }
-}
-
-/// When a probe is tried again that has failed. Those that wait come first, or an event that its listener never takes would
-/// be every probe, and the circuit never close.
-fn after_waiting(opening: Instant, own: Duration) -> Instant {
-    opening + own
 }
 
 /// At least what was asked for, and up to a quarter more, so that those who were told the same do not come together.

@@ -32,9 +32,6 @@ const BACKOFF: Backoff = Backoff {
     cap: Duration::from_mins(1),
 };
 
-/// Rounds of taking before another task may run.
-const ROUNDS: usize = 64;
-
 /// Beyond all waits: what is due by then is all there is.
 const EVERYTHING: Duration = Duration::from_hours(24);
 
@@ -132,7 +129,7 @@ impl Sender {
         let mut certificates = self.certificates.clone();
         while !cancel.is_cancelled() {
             let next = self.dispatch(&mut window);
-            let room = window.circuit.room(now(), self.free(&window)) > 0;
+            let room = self.has_room(&window);
             tokio::select! {
                 () = cancel.cancelled() => {}
                 Some(posted) = window.posts.next() => self.settle(&mut window, posted),
@@ -179,26 +176,19 @@ impl Sender {
             window.circuit.retain(is_registered);
             window.log.retain(is_registered);
         }
-        for _ in 0..ROUNDS {
+        let last_round = window.last_round;
+        while self.has_room(window) {
             let now = now();
-            let room = window.circuit.room(now, self.free(window));
-            if room == 0 {
-                return window.circuit.probe_at();
-            }
-            let items = self.outbox.take(window.horizon(now), room);
-            if items.is_empty() {
-                return self.outbox.next_due();
-            }
-            for item in items {
-                // In the last round there is no time to space them.
-                let known = window.last_round || self.outbox.is_known(&item.manager);
-                match window.circuit.permit(&item.manager, known, now) {
-                    Ok(permit) => window.posts.push(self.posted(item, permit)),
-                    Err(again_at) => self.outbox.failed(&item, window.retry_at(again_at)),
-                }
+            let horizon = window.horizon(now);
+            let circuit = &mut window.circuit;
+            // In the last round there is no time to space them.
+            let permit = |manager: &_, known| circuit.permit(manager, known || last_round, now);
+            match self.outbox.take_permitted(horizon, permit) {
+                Ok((item, permit)) => window.posts.push(self.posted(item, permit)),
+                Err(again_at) => return again_at,
             }
         }
-        Some(now())
+        None
     }
 
     fn posted(&self, item: Item, permit: ProbePermit) -> BoxFuture<'static, DeliveryResult> {
@@ -228,12 +218,8 @@ impl Sender {
             self.metrics.failed(error.reason());
             self.metrics.refused(error.kind());
             let chance = fastrand::u64(..);
-            let attempt = (&item).into();
             let was_open = window.circuit.is_open();
-            match window
-                .circuit
-                .failed(attempt, permit, &error, (now, chance))
-            {
+            match window.circuit.failed(&item, permit, &error, (now, chance)) {
                 FailureOutcome::Retry(at) => self.outbox.failed(&item, window.retry_at(at)),
                 FailureOutcome::Drop => self.outbox.rejected(&item, now),
                 FailureOutcome::DropAll => self.outbox.all_rejected(&item.manager, now),
@@ -255,8 +241,8 @@ impl Sender {
         }
     }
 
-    fn free(&self, window: &Window) -> usize {
-        self.options.in_flight.saturating_sub(window.posts.len())
+    fn has_room(&self, window: &Window) -> bool {
+        window.posts.len() < self.options.in_flight
     }
 }
 

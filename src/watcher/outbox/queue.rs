@@ -123,8 +123,8 @@ pub(super) struct Queue {
     index: HashMap<Arc<[u8]>, u32>,
     slots: Vec<Option<Slot>>,
     free: Vec<u32>,
-    /// What waits, by when it is due, then by when it came here.
-    due: BTreeMap<Order, u32>,
+    /// What waits, by its manager, then by when it is due, then by when it came there.
+    due: BTreeMap<(ManagerId, Order), u32>,
     /// All objects by manager, follow-up or not, and since when KCP should know, so that the oldest is found at once.
     ages: BTreeSet<Age>,
     managers: Managers,
@@ -167,7 +167,7 @@ impl Queue {
                 changed.get_or_insert(now);
                 None
             }
-            Place::Waiting { due, order } => Some((*due, *order)),
+            Place::Waiting { due, order } => Some((slot.manager, (*due, *order))),
         };
         if follow_up {
             self.set_age(id, now, false);
@@ -212,35 +212,68 @@ impl Queue {
         self.wait(id, now);
     }
 
-    /// At most `limit` of what is due at `now`, the oldest first.
-    pub(super) fn take(&mut self, now: MonotonicTime, limit: usize) -> Vec<DequeuedEvent> {
-        let mut taken = Vec::new();
-        while taken.len() < limit {
-            let Some(entry) = self.due.first_entry().filter(|entry| entry.key().0 <= now) else {
-                break;
+    /// Takes the event that is due longest at `now` of the managers that `permit` lets through: it is given their names, and
+    /// whether they are configured or have taken an event. Events of other managers stay as they are.
+    ///
+    /// # Errors
+    /// There is none. When to ask again, by the earliest that is due later and by what `permit` says.
+    pub(super) fn take<P>(
+        &mut self,
+        now: MonotonicTime,
+        mut permit: impl FnMut(&PathSegment, bool) -> Result<P, Option<MonotonicTime>>,
+    ) -> Result<(DequeuedEvent, P), Option<MonotonicTime>> {
+        let firsts = self.managers.ids().filter_map(|of| self.first_due(of));
+        let mut firsts: Vec<_> = firsts.collect();
+        firsts.sort_unstable_by_key(|(_, order)| *order);
+        let mut again = None;
+        for first in firsts {
+            let (manager, (due, _)) = first;
+            let denied = match self.managers.name(manager) {
+                Some(name) if due <= now => match permit(name, self.managers.is_known(manager)) {
+                    Ok(permit) => {
+                        let taken = self.take_first(first, now).ok_or(None)?;
+                        return Ok((taken, permit));
+                    }
+                    Err(until) => until,
+                },
+                _ => Some(due),
             };
-            let id = entry.remove();
-            self.count += 1;
-            let take = self.count;
-            let Some(slot) = self.slots.get_mut(id as usize).and_then(Option::as_mut) else {
-                continue;
-            };
-            if slot.number == 0 {
-                slot.number = self.managers.number(slot.manager);
-            }
-            slot.place = Place::UnderWay {
-                take,
-                at: now,
-                changed: None,
-            };
-            taken.push(DequeuedEvent {
-                key: Arc::clone(&slot.key),
-                number: slot.number,
-                attempt: slot.attempt,
-                ticket: Ticket { slot: id, take },
-            });
+            again = again.into_iter().chain(denied).min();
         }
-        taken
+        Err(again)
+    }
+
+    fn first_due(&self, of: ManagerId) -> Option<(ManagerId, Order)> {
+        let mut waiting = self.due.range((of, Order::default())..);
+        let first = waiting.next().map(|(first, _)| *first);
+        first.filter(|(manager, _)| *manager == of)
+    }
+
+    fn take_first(
+        &mut self,
+        first: (ManagerId, Order),
+        now: MonotonicTime,
+    ) -> Option<DequeuedEvent> {
+        let id = self.due.remove(&first)?;
+        let slot = self.slots.get_mut(id as usize)?.as_mut()?;
+        self.count += 1;
+        if slot.number == 0 {
+            slot.number = self.managers.number(slot.manager);
+        }
+        slot.place = Place::UnderWay {
+            take: self.count,
+            at: now,
+            changed: None,
+        };
+        Some(DequeuedEvent {
+            key: Arc::clone(&slot.key),
+            number: slot.number,
+            attempt: slot.attempt,
+            ticket: Ticket {
+                slot: id,
+                take: self.count,
+            },
+        })
     }
 
     /// What was taken with `ticket` is delivered. The key, if it is done with.
@@ -304,11 +337,6 @@ impl Queue {
             .filter_map(|(id, slot)| slot.as_ref().filter(|slot| slot.manager == of).map(|_| id))
             .collect();
         ids.into_iter().filter_map(|id| self.remove(id)).collect()
-    }
-
-    /// When the first of what waits is due.
-    pub(super) fn next_due(&self) -> Option<MonotonicTime> {
-        self.due.first_key_value().map(|((due, _), _)| *due)
     }
 
     /// Since when the oldest event of a manager waits that is not a follow-up.
@@ -398,14 +426,14 @@ impl Queue {
         let order = self.count;
         if let Some(slot) = self.slots.get_mut(id as usize).and_then(Option::as_mut) {
             slot.place = Place::Waiting { due, order };
-            self.due.insert((due, order), id);
+            self.due.insert((slot.manager, (due, order)), id);
         }
     }
 
     fn remove(&mut self, id: u32) -> Option<Arc<[u8]>> {
         let slot = self.slots.get_mut(id as usize)?.take()?;
         if let Place::Waiting { due, order } = slot.place {
-            self.due.remove(&(due, order));
+            self.due.remove(&(slot.manager, (due, order)));
         }
         self.index.remove(&slot.key);
         self.free.push(id);

@@ -204,7 +204,7 @@ impl State {
         let first = managers.mark_lost(manager);
         let name = managers.name(manager).cloned().filter(|_| first)?;
         self.handoff.record(Kind::Resync, name.as_str().as_bytes());
-        self.queue.managers().is_known(&name).then_some(name)
+        self.queue.managers().is_known(manager).then_some(name)
     }
 
     /// Keeps nothing of an event whose manager is not registered.

@@ -2,10 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-/// The time between two events that wait for an open circuit, so that they do not come all at the same time: many times
-/// faster than KCP takes them, and slow enough that a hundred thousand of them are no work while it stays open.
-pub(super) const SPACING: Duration = Duration::from_micros(500);
-
 #[derive(Default)]
 pub(super) struct CircuitBreaker {
     pub(super) failures: u32,
@@ -18,8 +14,6 @@ struct Open {
     until: Instant,
     /// Half-open: a probe is under way.
     probed: bool,
-    /// Events that were told to wait.
-    waiting: u32,
 }
 
 impl CircuitBreaker {
@@ -27,15 +21,16 @@ impl CircuitBreaker {
         self.open.is_some()
     }
 
-    /// When it lets a probe through; `None`: it is closed, or half-open.
-    pub(super) fn probe_at(&self) -> Option<Instant> {
-        let open = self.open.as_ref()?;
-        (!open.probed).then_some(open.until)
-    }
-
-    pub(super) fn allows(&self, now: Instant) -> bool {
-        let open = self.open.as_ref();
-        open.is_none_or(|open| !open.probed && open.until <= now)
+    /// Whether a post may pass.
+    ///
+    /// # Errors
+    /// It may not: when a probe may, or `None` while one is under way.
+    pub(super) fn ready(&self, now: Instant) -> Result<(), Option<Instant>> {
+        match &self.open {
+            Some(open) if open.probed => Err(None),
+            Some(open) if open.until > now => Err(Some(open.until)),
+            _ => Ok(()),
+        }
     }
 
     /// Lets a post through; whether it is a probe.
@@ -52,15 +47,6 @@ impl CircuitBreaker {
         }
     }
 
-    /// When an event is to ask again that was not let through.
-    pub(super) fn queue(&mut self, now: Instant) -> Instant {
-        let Some(open) = &mut self.open else {
-            return now;
-        };
-        open.waiting = open.waiting.saturating_add(1);
-        open.until.max(now) + SPACING * open.waiting
-    }
-
     /// Whether a post that was sent then tells anything new: it was sent after the circuit opened, or that is closed.
     pub(super) fn is_news(&self, sent_at: Instant) -> bool {
         let open = self.open.as_ref();
@@ -72,7 +58,6 @@ impl CircuitBreaker {
             since: now,
             until: now + wait,
             probed: false,
-            waiting: 0,
         });
     }
 

@@ -331,13 +331,10 @@ impl Managers {
         })
     }
 
-    /// Whether `name` is configured, or has taken an event.
-    pub(crate) fn is_known(&self, name: &PathSegment) -> bool {
-        let place = self.place(name).map(usize::from);
-        place.is_some_and(|place| {
-            let manager = self.known.get(place);
-            place < self.configured || manager.is_some_and(|manager| manager.reached)
-        })
+    /// Whether the manager at `place` is configured, or has taken an event: its name is not a client's invention.
+    pub(crate) fn is_known(&self, place: ManagerId) -> bool {
+        let manager = self.known.get(usize::from(place));
+        usize::from(place) < self.configured || manager.is_some_and(|manager| manager.reached)
     }
 
     /// The name of the manager at `place`.

@@ -1,7 +1,8 @@
 use rstest::rstest;
-use watcher_types::PathSegment;
+use watcher_types::{PathSegment, WatchEvent};
 
 use super::*;
+use crate::outbox::Item;
 
 const CONFIRM: Duration = Duration::from_secs(5);
 const ROOMY: Limits = Limits {
@@ -39,7 +40,7 @@ impl Fixture {
     }
 
     fn take(&mut self, at: u64) -> Vec<DequeuedEvent> {
-        self.queue.take(seconds(at), usize::MAX)
+        self.queue.take_any(seconds(at), usize::MAX)
     }
 
     /// Sequence, undelivered events and follow-ups.
@@ -51,6 +52,33 @@ impl Fixture {
     fn take_one(&mut self, at: u64) -> DequeuedEvent {
         let [taken] = self.take(at).try_into().unwrap();
         taken
+    }
+}
+
+impl Queue {
+    /// At most `limit` events that are due, of any manager.
+    fn take_any(&mut self, now: MonotonicTime, limit: usize) -> Vec<DequeuedEvent> {
+        let one = || self.take(now, |_, _| Ok(())).ok();
+        let taken = std::iter::from_fn(one).take(limit);
+        taken.map(|(event, ())| event).collect()
+    }
+
+    /// When the first of what waits is due.
+    pub(in crate::outbox) fn next_due(&self) -> Option<MonotonicTime> {
+        self.due.keys().map(|(_, (due, _))| *due).min()
+    }
+}
+
+impl Item {
+    /// An event that no queue has, for those that only look at it.
+    pub(crate) fn sample(manager: &str, sequence: u64) -> Self {
+        Self {
+            manager: segment(manager),
+            event: WatchEvent::default(),
+            sequence,
+            attempt: 0,
+            ticket: Ticket { slot: 0, take: 0 },
+        }
     }
 }
 
@@ -71,7 +99,7 @@ fn the_oldest_comes_first_and_once() {
     for (key, at) in [("c", 1), ("a", 2), ("b", 2), ("c", 3)] {
         fixture.put(key, at);
     }
-    let first = fixture.queue.take(seconds(3), 2);
+    let first = fixture.queue.take_any(seconds(3), 2);
     assert_eq!(keys(&first), ["c", "a"]);
     let numbers: Vec<_> = first.iter().map(|taken| taken.number).collect();
     assert_eq!(numbers, [1, 2]);
@@ -191,6 +219,42 @@ fn a_ticket_counts_once() {
     assert_eq!(fixture.queue.next_due(), None);
     fixture.queue.failed(again.ticket, seconds(30));
     assert_eq!(fixture.queue.next_due(), Some(seconds(30)));
+}
+
+/// A manager that is not let through keeps its events, unnumbered and untried, and holds up no other's.
+#[test]
+fn what_is_not_let_through_stays_as_it_is() {
+    let mut fixture = Fixture::new();
+    let other = fixture
+        .queue
+        .managers_mut()
+        .register(&segment("b"), seconds(0))
+        .unwrap();
+    fixture.put("a1", 0);
+    fixture.queue.insert(b"b1", other, seconds(1));
+    let b_alone = |name: &PathSegment, _| match name.as_str() {
+        "b" => Ok(()),
+        _ => Err(Some(seconds(7))),
+    };
+    let (taken, ()) = fixture.queue.take(seconds(2), b_alone).unwrap();
+    assert_eq!((&*taken.key, taken.number), (&b"b1"[..], 1));
+    assert_eq!(
+        fixture.queue.take(seconds(2), b_alone),
+        Err(Some(seconds(7)))
+    );
+    fixture.queue.failed(taken.ticket, seconds(5));
+    assert_eq!(
+        fixture.queue.take(seconds(2), b_alone),
+        Err(Some(seconds(5)))
+    );
+    let nobody = |_: &PathSegment, _| Err::<(), _>(None);
+    assert_eq!(fixture.queue.take(seconds(5), nobody), Err(None));
+    let taken = fixture.queue.take_any(seconds(5), 9);
+    let tries: Vec<_> = taken.iter().map(|it| (it.number, it.attempt)).collect();
+    assert_eq!(
+        (keys(&taken), tries),
+        (vec!["a1", "b1"], vec![(1, 0), (1, 1)])
+    );
 }
 
 #[test]

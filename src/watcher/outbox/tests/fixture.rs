@@ -49,6 +49,21 @@ fn name(item: &Item) -> String {
     format!("{}/{}", item.manager, item.event.watched.name)
 }
 
+impl Outbox {
+    /// At most `limit` events that are due, of any manager.
+    pub(crate) fn take(&self, now: Instant, limit: usize) -> Vec<Item> {
+        let one = || self.take_permitted(now, |_, _| Ok(())).ok();
+        let taken = std::iter::from_fn(one).take(limit);
+        taken.map(|(item, ())| item).collect()
+    }
+
+    /// When the earliest event that is not under way becomes due.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        let due = self.shared.lock().queue.next_due()?;
+        Some(self.epoch + Duration::from_nanos(due.0))
+    }
+}
+
 impl Fixture {
     pub(crate) fn new() -> Self {
         Self::with(FakeDisk::default(), settings())
