@@ -161,7 +161,8 @@ impl Heartbeats {
 
     /// Sends one heartbeat to each manager that may take it.
     async fn round(&mut self, ending: bool) {
-        let mut receivers = self.sources.outbox.receivers();
+        let outbox = &self.sources.outbox;
+        let mut receivers: Vec<_> = outbox.managers(|managers| managers.receivers().collect());
         self.support
             .retain(|name, _| receivers.iter().any(|receiver| receiver.name == *name));
         receivers.retain(|Receiver { name, reached, .. }| {

@@ -23,7 +23,7 @@ use self::breaker::CircuitBreaker;
 use self::rejections::Rejections;
 use super::MAX_RETRY_AFTER;
 use super::error::{FailureScope, PostError};
-use crate::outbox::Item;
+use crate::outbox::{Item, Settlement};
 
 mod breaker;
 mod rejections;
@@ -48,17 +48,6 @@ pub(super) struct CircuitBreakers {
     certificates_renewed: Option<Instant>,
     managers: HashMap<PathSegment, CircuitBreaker>,
     rejections: Rejections,
-}
-
-/// What becomes of an event that KCP did not take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FailureOutcome {
-    /// It is tried again then.
-    Retry(Instant),
-    /// It is given up.
-    Drop,
-    /// It is given up, with all other events of its manager.
-    DropAll,
 }
 
 /// The managers without a response since the last one of any, and the circuit breaker that they share.
@@ -165,11 +154,11 @@ impl CircuitBreakers {
         permit: ProbePermit,
         error: &PostError,
         (now, random): (Instant, u64),
-    ) -> FailureOutcome {
+    ) -> Settlement {
         let (give_up, scope) = self.rejections.note(item, error, now);
         let asked = error.retry_after().map(|asked| jittered(asked, random));
         let retry_at = self.retry_at(scope, item, (permit, asked), (now, random));
-        give_up.unwrap_or(FailureOutcome::Retry(retry_at))
+        give_up.unwrap_or(Settlement::Retry(retry_at))
     }
 
     /// Holds up whatever has failed; when the event may come again.

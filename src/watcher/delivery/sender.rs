@@ -18,11 +18,11 @@ use tokio_util::sync::CancellationToken;
 
 use self::log::{DeliveryLog, Subject};
 use super::Channel;
-use super::circuit::{CircuitBreakers, FailureOutcome, ProbePermit};
+use super::circuit::{CircuitBreakers, ProbePermit};
 use super::error::PostError;
 use crate::certificates::OutboundState;
 use crate::metrics::WatcherMetrics;
-use crate::outbox::{Item, Outbox};
+use crate::outbox::{Item, Managers, Outbox, Settlement};
 
 mod log;
 
@@ -66,11 +66,8 @@ pub struct Sender {
 /// How one event is posted.
 type Post = Box<dyn Fn(&Item) -> BoxFuture<'static, Result<(), PostError>> + Send + Sync>;
 
-struct DeliveryResult {
-    item: Item,
-    permit: ProbePermit,
-    result: Result<(), PostError>,
-}
+/// An event that was posted, and what became of it.
+type Posted = (Item, ProbePermit, Result<(), PostError>);
 
 /// What is under way.
 struct Window {
@@ -78,7 +75,7 @@ struct Window {
     /// How many managers had been evicted when `pace` was last told.
     evictions: u64,
     log: DeliveryLog,
-    posts: FuturesUnordered<BoxFuture<'static, DeliveryResult>>,
+    posts: FuturesUnordered<BoxFuture<'static, Posted>>,
     /// Set on shutdown: what counts as due, and where those go that have had their last try.
     last_round: bool,
 }
@@ -169,12 +166,14 @@ impl Sender {
 
     /// Starts all posts that may start; when there may be more to start.
     fn dispatch(&self, window: &mut Window) -> Option<Instant> {
-        let evictions = self.outbox.evictions();
+        let evictions = self.outbox.managers(Managers::evictions);
         if evictions != window.evictions {
             window.evictions = evictions;
-            let is_registered = |manager: &_| self.outbox.is_registered(manager);
-            window.circuit.retain(is_registered);
-            window.log.retain(is_registered);
+            self.outbox.managers(|managers| {
+                let is_registered = |manager: &_| managers.place(manager).is_some();
+                window.circuit.retain(is_registered);
+                window.log.retain(is_registered);
+            });
         }
         let last_round = window.last_round;
         while self.has_room(window) {
@@ -191,25 +190,17 @@ impl Sender {
         None
     }
 
-    fn posted(&self, item: Item, permit: ProbePermit) -> BoxFuture<'static, DeliveryResult> {
+    fn posted(&self, item: Item, permit: ProbePermit) -> BoxFuture<'static, Posted> {
         let post = (self.post)(&item);
-        Box::pin(async move {
-            DeliveryResult {
-                item,
-                permit,
-                result: post.await,
-            }
-        })
+        Box::pin(async move { (item, permit, post.await) })
     }
 
-    fn settle(&self, window: &mut Window, posted: DeliveryResult) {
-        let DeliveryResult {
-            item,
-            permit,
-            result,
-        } = posted;
+    fn settle(&self, window: &mut Window, (item, permit, result): Posted) {
         let now = now();
-        let subject = if self.outbox.is_known(&item.manager) {
+        let subject = if self
+            .outbox
+            .managers(|managers| managers.knows(&item.manager))
+        {
             Subject::Manager(item.manager.clone())
         } else {
             Subject::Others
@@ -217,13 +208,13 @@ impl Sender {
         if let Err(error) = result {
             self.metrics.failed(error.reason());
             self.metrics.refused(error.kind());
-            let chance = fastrand::u64(..);
             let was_open = window.circuit.is_open();
-            match window.circuit.failed(&item, permit, &error, (now, chance)) {
-                FailureOutcome::Retry(at) => self.outbox.failed(&item, window.retry_at(at)),
-                FailureOutcome::Drop => self.outbox.rejected(&item, now),
-                FailureOutcome::DropAll => self.outbox.all_rejected(&item.manager, now),
-            }
+            let failed = (now, fastrand::u64(..));
+            let settlement = match window.circuit.failed(&item, permit, &error, failed) {
+                Settlement::Retry(at) => Settlement::Retry(window.retry_at(at)),
+                dropped => dropped,
+            };
+            self.outbox.settle(&item, settlement, now);
             if window.circuit.is_open() {
                 window.log.failed(Subject::Kcp, &error, now);
             } else {
@@ -234,7 +225,7 @@ impl Sender {
             }
         } else {
             window.circuit.succeeded(&item.manager);
-            self.outbox.delivered(&item, now);
+            self.outbox.settle(&item, Settlement::Delivered, now);
             self.metrics.delivered();
             window.log.recovered(&Subject::Kcp);
             window.log.recovered(&subject);

@@ -1,8 +1,6 @@
 //! The queue, and what is recorded of its changes: which objects are in it, nothing more. While records are taken, every object
 //! in the queue is on the disk, on its way there, or in the snapshot that is being written.
 
-use std::time::Duration;
-
 use watcher_types::{PathSegment, WatchEvent};
 
 use super::handoff::Handoff;
@@ -11,22 +9,10 @@ use super::queue::{Limits, MonotonicTime, Queue, Ticket};
 use super::record::{self, Kind};
 use super::segments::RecoveredState;
 use super::spool::segment_bytes;
-use super::{Dropped, FsyncPolicy, ResyncMark, Stored, key};
+use super::{Dropped, Options, ResyncMark, Stored, key};
 
 /// Most records that one call writes while other events wait for the lock.
 const FEW: usize = 1_024;
-
-/// The options but the folder, and what is none of the user's.
-#[derive(Clone, Debug)]
-pub(super) struct Settings {
-    pub(super) managers: Vec<PathSegment>,
-    /// How long [`Outbox::put`](super::Outbox::put) waits for the disk.
-    pub(super) write_deadline: Duration,
-    pub(super) limits: Limits,
-    pub(super) max_bytes: u64,
-    pub(super) fsync: FsyncPolicy,
-    pub(super) follow_up_delay: Duration,
-}
 
 #[derive(Debug)]
 pub(super) struct State {
@@ -40,12 +26,12 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(settings: &Settings) -> Self {
-        let managers = Managers::new(&settings.managers);
+    pub(super) fn new(options: &Options, limits: Limits) -> Self {
+        let managers = Managers::new(&options.managers);
         Self {
-            queue: Queue::new(settings.limits, settings.follow_up_delay, managers),
+            queue: Queue::new(limits, options.follow_up_delay, managers),
             handoff: Handoff::default(),
-            live_bytes: settings.max_bytes / 4,
+            live_bytes: options.max_bytes / 4,
             dropped: Dropped::default(),
             key: Vec::with_capacity(1024),
         }

@@ -13,9 +13,8 @@ use std::time::{Duration, Instant};
 
 use watcher_types::PathSegment;
 
-use super::FailureOutcome;
 use crate::delivery::error::{FailureScope, PostError};
-use crate::outbox::Item;
+use crate::outbox::{Item, Settlement};
 
 /// How often an event is posted that its listener rejects: for two and a half to five minutes, by the sender's back-off.
 const ATTEMPTS: u32 = 12;
@@ -46,7 +45,7 @@ impl Rejections {
         item: &Item,
         error: &PostError,
         now: Instant,
-    ) -> (Option<FailureOutcome>, FailureScope) {
+    ) -> (Option<Settlement>, FailureScope) {
         let manager = &item.manager;
         let scope = error.scope();
         if !error.is_permanent() {
@@ -62,7 +61,7 @@ impl Rejections {
             events: HashSet::new(),
         });
         if now.saturating_duration_since(rejecting.since) >= REJECTION_TIMEOUT {
-            return (Some(FailureOutcome::DropAll), FailureScope::Manager);
+            return (Some(Settlement::DropAll), FailureScope::Manager);
         }
         if scope != FailureScope::Event {
             return (None, scope);
@@ -81,7 +80,7 @@ impl Rejections {
         if scope == FailureScope::Event {
             self.managers.remove(manager);
         }
-        (Some(FailureOutcome::Drop), scope)
+        (Some(Settlement::Drop), scope)
     }
 
     /// `manager` took an event.

@@ -78,7 +78,7 @@ impl Fixture {
         let fate = self
             .circuit
             .failed(&item, permit, error, (self.now, CHANCE));
-        let FailureOutcome::Retry(at) = fate else {
+        let Settlement::Retry(at) = fate else {
             panic!("{fate:?}");
         };
         at.duration_since(self.now).as_millis()

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use watcher_types::PathSegment;
 
-use super::super::ResyncMark;
 use super::super::record::Kind;
+use super::super::{ManagerReport, ResyncMark};
 use super::MonotonicTime;
 
 /// Most managers that are registered where none are configured. A runtime has a handful.
@@ -56,15 +56,6 @@ struct Manager {
     used: MonotonicTime,
 }
 
-/// Counts of one manager.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
-    /// The last number that was given; 0: none yet.
-    pub(crate) sequence: u64,
-    pub(crate) undelivered: u64,
-    pub(crate) follow_ups: u64,
-}
-
 /// A manager that heartbeats are sent to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Receiver {
@@ -93,7 +84,7 @@ impl Manager {
 
 impl Managers {
     /// A registry of `configured` and no others; of none: of any.
-    pub(crate) fn new(configured: &[PathSegment]) -> Self {
+    pub(in crate::outbox) fn new(configured: &[PathSegment]) -> Self {
         let mut managers = Self::default();
         for name in configured {
             if managers.place(name).is_none() {
@@ -105,7 +96,11 @@ impl Managers {
     }
 
     /// The place of `name`, which is registered if there is room; `None`: there is none, or others are configured.
-    pub(crate) fn register(&mut self, name: &PathSegment, now: MonotonicTime) -> Option<ManagerId> {
+    pub(in crate::outbox) fn register(
+        &mut self,
+        name: &PathSegment,
+        now: MonotonicTime,
+    ) -> Option<ManagerId> {
         if let Some(place) = self.place(name) {
             self.used(place, now);
             return Some(place);
@@ -115,7 +110,7 @@ impl Managers {
     }
 
     /// Whether managers that are not configured may register.
-    pub(crate) fn admits_others(&self) -> bool {
+    pub(in crate::outbox) fn admits_others(&self) -> bool {
         self.configured == 0
     }
 
@@ -129,7 +124,7 @@ impl Managers {
 
     /// The manager that is to make room for another: of those that have taken no event, or of all if each has, the one
     /// that was used least recently. `None`: they are all configured, or registered too recently.
-    pub(crate) fn evictable(&self, now: MonotonicTime) -> Option<ManagerId> {
+    pub(in crate::outbox) fn evictable(&self, now: MonotonicTime) -> Option<ManagerId> {
         let known = self.known.get(self.configured..)?;
         let all_reached = known.iter().all(|manager| manager.reached);
         let candidates = known.iter().filter(|manager| {
@@ -171,7 +166,7 @@ impl Managers {
     }
 
     /// `name` has taken an event that was never here.
-    pub(crate) fn took(&mut self, name: &PathSegment, now: MonotonicTime) {
+    pub(in crate::outbox) fn took(&mut self, name: &PathSegment, now: MonotonicTime) {
         if let Some(manager) = self.register(name, now) {
             _ = self.at(manager).map(|manager| manager.reached = true);
         }
@@ -218,14 +213,14 @@ impl Managers {
     }
 
     /// An event for the manager at `place` was lost. Whether it had not lost one already.
-    pub(crate) fn mark_lost(&mut self, place: ManagerId) -> bool {
+    pub(in crate::outbox) fn mark_lost(&mut self, place: ManagerId) -> bool {
         let mark = self.next_loss();
         let manager = self.at(place);
         manager.is_some_and(|manager| manager.lost.replace(mark).is_none())
     }
 
     /// Events were lost, and nobody knows whose.
-    pub(crate) fn mark_all_lost(&mut self) {
+    pub(in crate::outbox) fn mark_all_lost(&mut self) {
         self.everyone = true;
         let mark = self.next_loss();
         for manager in &mut self.known {
@@ -234,12 +229,12 @@ impl Managers {
     }
 
     /// Events of managers that are not here were lost. Whether that is new.
-    pub(crate) fn mark_unregistered_lost(&mut self) -> bool {
+    pub(in crate::outbox) fn mark_unregistered_lost(&mut self) -> bool {
         !std::mem::replace(&mut self.everyone, true)
     }
 
     /// The manager `name` knows of `mark`. Whether that was all there was to know.
-    pub(crate) fn told(
+    pub(in crate::outbox) fn told(
         &mut self,
         name: &PathSegment,
         mark: ResyncMark,
@@ -258,7 +253,7 @@ impl Managers {
     }
 
     /// Takes over from the spool that events of any manager had been lost, of which those that are `told` know.
-    pub(crate) fn recovered_everyone(&mut self, told: impl Fn(&PathSegment) -> bool) {
+    pub(in crate::outbox) fn recovered_everyone(&mut self, told: impl Fn(&PathSegment) -> bool) {
         self.everyone = true;
         let mark = self.next_loss();
         for manager in &mut self.known {
@@ -269,7 +264,7 @@ impl Managers {
     }
 
     /// The losses, in the order in which they are to be spooled.
-    pub(crate) fn losses(&self) -> impl Iterator<Item = (Kind, &str)> {
+    pub(in crate::outbox) fn losses(&self) -> impl Iterator<Item = (Kind, &str)> {
         let everyone = self.everyone.then_some((Kind::Resync, ""));
         let each = self.known.iter().filter_map(|manager| {
             let told = self.everyone.then_some(Kind::ResyncTold);
@@ -280,36 +275,33 @@ impl Managers {
     }
 
     /// Whether a manager has lost something and does not know.
-    pub(crate) fn any_lost(&self) -> bool {
+    pub(in crate::outbox) fn any_lost(&self) -> bool {
         self.known.iter().any(|manager| manager.lost.is_some())
             || self.everyone && self.known.is_empty()
     }
 
-    /// What `name` has lost.
-    pub(crate) fn lost(&self, name: &PathSegment) -> Option<ResyncMark> {
-        match self.get(name) {
-            Some(manager) => manager.lost,
-            None => self.everyone.then_some(ResyncMark::EVERYONE),
-        }
-    }
-
-    /// The counts of `name` for its heartbeat.
-    pub(crate) fn counts(&self, name: &PathSegment) -> Counts {
+    /// What a heartbeat to `name` says, but for the age of its events.
+    pub(in crate::outbox) fn report(&self, name: &PathSegment) -> ManagerReport {
         let Some(manager) = self.get(name) else {
-            return Counts::default();
+            return ManagerReport {
+                resync: self.everyone.then_some(ResyncMark::EVERYONE),
+                ..ManagerReport::default()
+            };
         };
         let first_open = manager.open.first();
-        // Listeners take it that nothing of `sequence - undelivered` and below is still to come.
+        // Listeners take it that nothing of `sequence - spool_depth` and below is still to come.
         let open = first_open.map_or(0, |first| manager.sequence + 1 - first);
-        Counts {
+        ManagerReport {
             sequence: manager.sequence,
-            undelivered: open.max(manager.depth - manager.follow_ups),
-            follow_ups: manager.follow_ups,
+            spool_depth: open.max(manager.depth - manager.follow_ups),
+            follow_up_depth: manager.follow_ups,
+            oldest_age: None,
+            resync: manager.lost,
         }
     }
 
     /// Events of all managers that are not delivered, without follow-ups.
-    pub(crate) fn undelivered(&self) -> u64 {
+    pub(in crate::outbox) fn undelivered(&self) -> u64 {
         let each = self.known.iter().map(|it| it.depth - it.follow_ups);
         each.sum()
     }
@@ -321,24 +313,30 @@ impl Managers {
 
     /// The managers that heartbeats are sent to: those that are configured, that have taken an event, or that have lost one.
     pub(crate) fn receivers(&self) -> impl Iterator<Item = Receiver> {
-        let receivers = self.known.iter().enumerate().filter(|(place, manager)| {
-            *place < self.configured || manager.reached || manager.lost.is_some()
+        let receivers = self.ids().zip(&self.known).map(|(place, manager)| {
+            let receiver = Receiver {
+                name: manager.name.clone(),
+                reached: manager.reached,
+                known: self.is_known(place),
+            };
+            (receiver.known || manager.lost.is_some()).then_some(receiver)
         });
-        receivers.map(|(place, manager)| Receiver {
-            name: manager.name.clone(),
-            reached: manager.reached,
-            known: place < self.configured || manager.reached,
-        })
+        receivers.flatten()
     }
 
-    /// Whether the manager at `place` is configured, or has taken an event: its name is not a client's invention.
-    pub(crate) fn is_known(&self, place: ManagerId) -> bool {
+    /// Whether `name` is configured, or has taken an event: it is not a client's invention.
+    pub(crate) fn knows(&self, name: &PathSegment) -> bool {
+        self.place(name).is_some_and(|place| self.is_known(place))
+    }
+
+    /// As [`Self::knows`], for the manager at `place`.
+    pub(in crate::outbox) fn is_known(&self, place: ManagerId) -> bool {
         let manager = self.known.get(usize::from(place));
         usize::from(place) < self.configured || manager.is_some_and(|manager| manager.reached)
     }
 
     /// The name of the manager at `place`.
-    pub(crate) fn name(&self, place: ManagerId) -> Option<&PathSegment> {
+    pub(in crate::outbox) fn name(&self, place: ManagerId) -> Option<&PathSegment> {
         let manager = self.known.get(usize::from(place))?;
         Some(&manager.name)
     }

@@ -45,8 +45,8 @@ impl Fixture {
 
     /// Sequence, undelivered events and follow-ups.
     fn counts(&self, manager: &str) -> (u64, u64, u64) {
-        let counts = self.queue.managers().counts(&segment(manager));
-        (counts.sequence, counts.undelivered, counts.follow_ups)
+        let report = self.queue.managers().report(&segment(manager));
+        (report.sequence, report.spool_depth, report.follow_up_depth)
     }
 
     fn take_one(&mut self, at: u64) -> DequeuedEvent {
@@ -382,14 +382,14 @@ mod managers {
             .register(&segment("a"), MonotonicTime::default())
             .unwrap();
         assert!(managers.mark_lost(a));
-        let told = managers.lost(&segment("a")).unwrap();
+        let told = managers.report(&segment("a")).resync.unwrap();
         assert!(!managers.mark_lost(a));
         assert!(!managers.told(&segment("a"), told, MonotonicTime::default()));
-        let told = managers.lost(&segment("a")).unwrap();
+        let told = managers.report(&segment("a")).resync.unwrap();
         assert!(managers.told(&segment("a"), told, MonotonicTime::default()));
         assert!(!managers.told(&segment("a"), told, MonotonicTime::default()));
         assert_eq!(
-            (managers.lost(&segment("a")), managers.any_lost()),
+            (managers.report(&segment("a")).resync, managers.any_lost()),
             (None, false)
         );
     }
@@ -399,13 +399,13 @@ mod managers {
         let mut managers = Managers::default();
         managers.mark_all_lost();
         assert!(managers.any_lost());
-        let mark = managers.lost(&segment("stranger")).unwrap();
+        let mark = managers.report(&segment("stranger")).resync.unwrap();
         assert!(managers.told(&segment("stranger"), mark, MonotonicTime::default()));
-        assert_eq!(managers.lost(&segment("stranger")), None);
+        assert_eq!(managers.report(&segment("stranger")).resync, None);
         managers
             .register(&segment("new"), MonotonicTime::default())
             .unwrap();
-        assert_ne!(managers.lost(&segment("new")), None);
+        assert_ne!(managers.report(&segment("new")).resync, None);
         assert!(!managers.told(
             &segment("new"),
             ResyncMark::EVERYONE,
