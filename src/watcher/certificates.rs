@@ -20,7 +20,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use self::material::Authorities;
-pub use self::material::{CertificateError, CertificateFile};
+pub use self::material::CertificateError;
+use self::material::{CA_CERT, TLS_CERT, TLS_KEY};
 
 mod material;
 mod server_leaf;
@@ -96,13 +97,10 @@ struct State {
     not_after: Option<SystemTime>,
     expired: bool,
     bundle_sha256: Option<String>,
-    problem: Option<Problem>,
-    refusals: u64,
-}
-
-struct Problem {
-    text: String,
+    /// What is wrong with the files, and whether that was logged.
+    problem: Option<String>,
     told: bool,
+    refusals: u64,
 }
 
 impl Certificates {
@@ -132,13 +130,12 @@ impl Certificates {
     #[must_use]
     pub fn report(&self) -> CertificateReport {
         let state = self.lock();
-        let told = state.problem.as_ref().filter(|problem| problem.told);
         CertificateReport {
             generation: state.generation,
             not_after: state.not_after,
             expired: state.expired,
             bundle_sha256: state.bundle_sha256.clone(),
-            problem: told.map(|problem| problem.text.clone()),
+            problem: state.problem.clone().filter(|_| state.told),
             refusals: state.refusals,
         }
     }
@@ -160,9 +157,9 @@ impl Certificates {
             certificate,
             key,
         } = &self.shared.options;
-        let certificate = read(CertificateFile::Certificate, certificate);
-        let key = read(CertificateFile::Key, key);
-        let bundle = read(CertificateFile::Authorities, authorities);
+        let certificate = read(TLS_CERT, certificate);
+        let key = read(TLS_KEY, key);
+        let bundle = read(CA_CERT, authorities);
         let mut state = self.lock();
         state.look_at(now);
         let pair = certificate.and_then(|certificate| Ok((certificate, key?)));
@@ -209,8 +206,7 @@ impl Certificates {
             state.look_at(now);
         }
         let bundle = bundle?;
-        let of_bundle =
-            |error: PairError| CertificateError::File(CertificateFile::Authorities, error.into());
+        let of_bundle = |error: PairError| CertificateError::File(CA_CERT, error.into());
         let authorities = Authorities::read(&bundle, now).map_err(of_bundle)?;
         let skipped = authorities.skipped;
         let config = material::client_config(&pair, authorities).map_err(of_bundle)?;
@@ -239,7 +235,8 @@ impl State {
     }
 
     fn settle(&mut self) {
-        if self.problem.take().is_some_and(|problem| problem.told) {
+        self.problem = None;
+        if std::mem::take(&mut self.told) {
             tracing::info!("certificate files valid again");
         }
     }
@@ -247,22 +244,19 @@ impl State {
     /// Tells a fault that has lasted for two polls, or that leaves nothing in force; once.
     fn refuse(&mut self, error: &CertificateError) {
         let text = error_chain(error);
-        let lasts = matches!(&self.problem, Some(known) if known.text == text);
-        let told = lasts && self.problem.as_ref().is_some_and(|known| known.told);
-        let tell = !told && (lasts || self.generation == 0);
-        if tell {
+        let lasts = self.problem.as_ref() == Some(&text);
+        self.told &= lasts;
+        if !self.told && (lasts || self.generation == 0) {
+            self.told = true;
             self.refusals += 1;
             let in_force = self.generation;
             tracing::error!(error = text, in_force, "failed to reload certificates");
         }
-        self.problem = Some(Problem {
-            text,
-            told: told || tell,
-        });
+        self.problem = Some(text);
     }
 }
 
-fn read(file: CertificateFile, path: &Path) -> Result<Vec<u8>, CertificateError> {
+fn read(file: &'static str, path: &Path) -> Result<Vec<u8>, CertificateError> {
     let content = files::read(path, FILE_BYTES);
     content.map_err(|error| CertificateError::File(file, error.into()))
 }

@@ -88,7 +88,7 @@ impl Outbox {
             dropped: state.dropped.total(),
             torn_bytes,
             newer_version,
-            resync: state.queue.managers().any_lost(),
+            resync: state.queue.managers.any_lost(),
             unusable: state.handoff.trouble.clone(),
         };
         drop(state);
@@ -120,7 +120,7 @@ impl Outbox {
     /// `manager` has taken an event that was never in the outbox: from now on it is sent heartbeats.
     pub fn took(&self, manager: &PathSegment, now: Instant) {
         let now = self.monotonic(now);
-        self.shared.lock().queue.managers_mut().took(manager, now);
+        self.shared.lock().queue.managers.took(manager, now);
     }
 
     /// Takes the event that is due longest, of the managers that `permit` lets through: it is given their names, and whether
@@ -179,9 +179,9 @@ impl Outbox {
         let queue = &state.queue;
         Report {
             depth: queue.len(),
-            undelivered: queue.managers().undelivered(),
+            undelivered: queue.managers.undelivered(),
             oldest_age: queue.oldest_due(now).map(|since| since.until(now)),
-            resync_needed: queue.managers().any_lost(),
+            resync_needed: queue.managers.any_lost(),
             spool_bytes: state.handoff.bytes,
             on_disk,
             disk_failures: state.handoff.failures,
@@ -195,17 +195,17 @@ impl Outbox {
     pub fn manager_report(&self, manager: &PathSegment, now: Instant) -> ManagerReport {
         let now = self.monotonic(now);
         let queue = &self.shared.lock().queue;
-        let place = queue.managers().place(manager);
+        let place = queue.managers.place(manager);
         let oldest = place.and_then(|place| queue.oldest_undelivered(place));
         ManagerReport {
             oldest_age: oldest.map(|since| since.until(now)),
-            ..queue.managers().report(manager)
+            ..queue.managers.report(manager)
         }
     }
 
     /// What `ask` wants to know of the managers.
     pub(crate) fn managers<R>(&self, ask: impl FnOnce(&Managers) -> R) -> R {
-        ask(self.shared.lock().queue.managers())
+        ask(&self.shared.lock().queue.managers)
     }
 
     /// `manager` has acknowledged a heartbeat that carried `mark`. A later loss keeps its mark.

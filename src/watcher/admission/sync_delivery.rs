@@ -82,7 +82,7 @@ impl AdmissionService {
                 attempts,
                 result: Ok(()),
             }) => {
-                self.metrics.delivered();
+                self.metrics.delivered.inc();
                 (1..*attempts).for_each(|_| self.metrics.failed(FAILED_REQUEST));
             }
             Ok(Delivery {

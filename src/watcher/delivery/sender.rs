@@ -226,7 +226,7 @@ impl Sender {
         } else {
             window.circuit.succeeded(&item.manager);
             self.outbox.settle(&item, Settlement::Delivered, now);
-            self.metrics.delivered();
+            self.metrics.delivered.inc();
             window.log.recovered(&Subject::Kcp);
             window.log.recovered(&subject);
         }

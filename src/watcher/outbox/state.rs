@@ -81,7 +81,7 @@ impl State {
     /// Drops all events of a manager. On the disk they are few, or the next compaction leaves them out: until then they
     /// would come back with the next life, and be rejected once more.
     pub(super) fn all_rejected(&mut self, manager: &PathSegment) {
-        let Some(manager) = self.queue.managers().place(manager) else {
+        let Some(manager) = self.queue.managers.place(manager) else {
             return;
         };
         let keys = self.queue.drop_events(manager);
@@ -104,7 +104,7 @@ impl State {
         mark: ResyncMark,
         now: MonotonicTime,
     ) {
-        if self.queue.managers_mut().told(manager, mark, now) {
+        if self.queue.managers.told(manager, mark, now) {
             self.handoff
                 .record(Kind::ResyncTold, manager.as_str().as_bytes());
         }
@@ -118,7 +118,7 @@ impl State {
         for key in left.into_keys() {
             complete &= self.recover_key(&key, now);
         }
-        let managers = self.queue.managers_mut();
+        let managers = &mut self.queue.managers;
         for (name, _) in losses.iter().filter(|(_, lost)| **lost) {
             match managers.register(name, now) {
                 Some(place) => _ = managers.mark_lost(place),
@@ -139,7 +139,7 @@ impl State {
     /// Records of the losses.
     pub(super) fn losses(&self) -> Vec<u8> {
         let mut losses = Vec::new();
-        for (kind, manager) in self.queue.managers().losses() {
+        for (kind, manager) in self.queue.managers.losses() {
             record::write(&mut losses, kind, manager.as_bytes());
         }
         losses
@@ -158,18 +158,18 @@ impl State {
 
     /// The place of `name`; `None`: it may not be registered, or there is no room.
     fn register(&mut self, name: &PathSegment, now: MonotonicTime) -> Option<ManagerId> {
-        if let Some(place) = self.queue.managers_mut().register(name, now) {
+        if let Some(place) = self.queue.managers.register(name, now) {
             return Some(place);
         }
-        let (place, evicted) = self.queue.evict_for(name, now)?;
-        self.dropped.too_many_managers += evicted.events as u64;
-        if self.queue.managers().evictions() == 1 {
+        let (place, events, lost) = self.queue.evict_for(name, now)?;
+        self.dropped.too_many_managers += events as u64;
+        if self.queue.managers.evictions() == 1 {
             tracing::warn!(
                 capacity = managers::CAPACITY,
                 "manager evicted at the limit of managers, set WATCHER_MANAGERS"
             );
         }
-        if evicted.lost {
+        if lost {
             self.mark_unregistered_lost();
         }
         Some(place)
@@ -186,16 +186,18 @@ impl State {
     /// Marks the manager to need a resync; its name if that is news for the log: it was not marked already, and its name is
     /// not a client's invention.
     fn mark_lost(&mut self, manager: ManagerId) -> Option<PathSegment> {
-        let managers = self.queue.managers_mut();
-        let first = managers.mark_lost(manager);
-        let name = managers.name(manager).cloned().filter(|_| first)?;
+        let managers = &mut self.queue.managers;
+        if !managers.mark_lost(manager) {
+            return None;
+        }
+        let name = managers.name(manager);
         self.handoff.record(Kind::Resync, name.as_str().as_bytes());
-        self.queue.managers().is_known(manager).then_some(name)
+        managers.is_known(manager).then(|| name.clone())
     }
 
     /// Keeps nothing of an event whose manager is not registered.
     fn reject_unregistered(&mut self) -> Stored {
-        if !self.queue.managers().admits_others() {
+        if !self.queue.managers.admits_others() {
             return Stored::NotConfigured;
         }
         self.dropped.too_many_managers += 1;
@@ -209,7 +211,7 @@ impl State {
     /// all managers, so after a restart each is asked for a resync, unless a snapshot has named the ones concerned by then.
     /// Returns whether it is new.
     fn mark_unregistered_lost(&mut self) -> bool {
-        let first = self.queue.managers_mut().mark_unregistered_lost();
+        let first = self.queue.managers.mark_unregistered_lost();
         if first {
             self.handoff.record(Kind::Resync, b"");
         }
@@ -224,9 +226,9 @@ impl State {
         if self.queue.touch(key, now) {
             return true;
         }
-        let Some(manager) = self.queue.managers_mut().register(&manager, now) else {
+        let Some(manager) = self.queue.managers.register(&manager, now) else {
             self.dropped.too_many_managers += 1;
-            self.queue.managers_mut().mark_unregistered_lost();
+            self.queue.managers.mark_unregistered_lost();
             return true;
         };
         let has_room = self.queue.has_room(key.len());

@@ -39,11 +39,10 @@ struct Failing {
 impl DeliveryLog {
     /// A post failed because of `subject`.
     pub(super) fn failed(&mut self, subject: Subject, error: &PostError, now: Instant) {
-        let known = self.failing.get(&subject);
-        if known.is_some_and(|known| known.fails || now < known.logged_at + PAUSE) {
-            if let Some(known) = self.failing.get_mut(&subject) {
-                known.fails = true;
-            }
+        if let Some(known) = self.failing.get_mut(&subject)
+            && (known.fails || now < known.logged_at + PAUSE)
+        {
+            known.fails = true;
             return;
         }
         let error = error_chain(error);

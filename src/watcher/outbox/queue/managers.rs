@@ -142,11 +142,8 @@ impl Managers {
         now: MonotonicTime,
     ) -> bool {
         let lost = self.everyone.then(|| self.next_loss());
-        let Some(manager) = self.at(place) else {
-            return false;
-        };
         let new = Manager::new(name.clone(), lost, now);
-        let evicted = std::mem::replace(manager, new);
+        let evicted = std::mem::replace(self.at(place), new);
         self.places.remove(&evicted.name);
         self.places.insert(name.clone(), place);
         self.evictions += 1;
@@ -155,9 +152,7 @@ impl Managers {
 
     /// An event for the manager at `place` was put.
     pub(super) fn used(&mut self, place: ManagerId, now: MonotonicTime) {
-        if let Some(manager) = self.at(place) {
-            manager.used = now;
-        }
+        self.at(place).used = now;
     }
 
     /// How often a manager was evicted: what is kept for managers elsewhere is to be looked through when this changes.
@@ -168,15 +163,13 @@ impl Managers {
     /// `name` has taken an event that was never here.
     pub(in crate::outbox) fn took(&mut self, name: &PathSegment, now: MonotonicTime) {
         if let Some(manager) = self.register(name, now) {
-            _ = self.at(manager).map(|manager| manager.reached = true);
+            self.at(manager).reached = true;
         }
     }
 
     /// Gives the next number to an event for the manager at `place`.
     pub(super) fn number(&mut self, place: ManagerId) -> u64 {
-        let Some(manager) = self.at(place) else {
-            return 0;
-        };
+        let manager = self.at(place);
         manager.sequence += 1;
         manager.open.insert(manager.sequence);
         manager.sequence
@@ -184,39 +177,33 @@ impl Managers {
 
     /// The event of this number is delivered.
     pub(super) fn settle(&mut self, place: ManagerId, number: u64) {
-        if let Some(manager) = self.at(place) {
-            manager.open.remove(&number);
-            manager.reached = true;
-        }
+        let manager = self.at(place);
+        manager.open.remove(&number);
+        manager.reached = true;
     }
 
     pub(super) fn entered(&mut self, place: ManagerId) {
-        if let Some(manager) = self.at(place) {
-            manager.depth += 1;
-        }
+        self.at(place).depth += 1;
     }
 
     /// An object of the manager at `place` became a follow-up, or ceased to be one.
     pub(super) fn set_follow_up(&mut self, place: ManagerId, before: bool, now: bool) {
-        if let Some(manager) = self.at(place) {
-            manager.follow_ups = manager.follow_ups + u64::from(now) - u64::from(before);
-        }
+        let follow_ups = &mut self.at(place).follow_ups;
+        *follow_ups = *follow_ups + u64::from(now) - u64::from(before);
     }
 
     /// An object of the manager at `place` is gone from the queue, with a number that was not settled, or 0.
     pub(super) fn left(&mut self, place: ManagerId, follow_up: bool, number: u64) {
-        if let Some(manager) = self.at(place) {
-            manager.depth -= 1;
-            manager.follow_ups -= u64::from(follow_up);
-            manager.open.remove(&number);
-        }
+        let manager = self.at(place);
+        manager.depth -= 1;
+        manager.follow_ups -= u64::from(follow_up);
+        manager.open.remove(&number);
     }
 
     /// An event for the manager at `place` was lost. Whether it had not lost one already.
     pub(in crate::outbox) fn mark_lost(&mut self, place: ManagerId) -> bool {
         let mark = self.next_loss();
-        let manager = self.at(place);
-        manager.is_some_and(|manager| manager.lost.replace(mark).is_none())
+        self.at(place).lost.replace(mark).is_none()
     }
 
     /// Events were lost, and nobody knows whose.
@@ -244,12 +231,10 @@ impl Managers {
         let Some(place) = self.register(name, now) else {
             return false;
         };
-        let manager = self.at(place);
-        manager.is_some_and(|manager| {
-            // Who is met only now has just got a mark of its own for the loss that it was told of.
-            let all = manager.lost == Some(mark) || stranger && mark == ResyncMark::EVERYONE;
-            all && manager.lost.take().is_some()
-        })
+        let lost = &mut self.at(place).lost;
+        // Who is met only now has just got a mark of its own for the loss that it was told of.
+        let all = *lost == Some(mark) || stranger && mark == ResyncMark::EVERYONE;
+        all && lost.take().is_some()
     }
 
     /// Takes over from the spool that events of any manager had been lost, of which those that are `told` know.
@@ -331,14 +316,13 @@ impl Managers {
 
     /// As [`Self::knows`], for the manager at `place`.
     pub(in crate::outbox) fn is_known(&self, place: ManagerId) -> bool {
-        let manager = self.known.get(usize::from(place));
-        usize::from(place) < self.configured || manager.is_some_and(|manager| manager.reached)
+        let place = usize::from(place);
+        place < self.configured || self.known[place].reached
     }
 
     /// The name of the manager at `place`.
-    pub(in crate::outbox) fn name(&self, place: ManagerId) -> Option<&PathSegment> {
-        let manager = self.known.get(usize::from(place))?;
-        Some(&manager.name)
+    pub(in crate::outbox) fn name(&self, place: ManagerId) -> &PathSegment {
+        &self.known[usize::from(place)].name
     }
 
     pub(crate) fn place(&self, name: &PathSegment) -> Option<ManagerId> {
@@ -349,8 +333,8 @@ impl Managers {
         self.known.get(usize::from(self.place(name)?))
     }
 
-    fn at(&mut self, place: ManagerId) -> Option<&mut Manager> {
-        self.known.get_mut(usize::from(place))
+    fn at(&mut self, place: ManagerId) -> &mut Manager {
+        &mut self.known[usize::from(place)]
     }
 
     fn next_loss(&mut self) -> ResyncMark {

@@ -27,7 +27,7 @@ impl Fixture {
     fn confirming(after: Duration) -> Self {
         let mut queue = Queue::new(ROOMY, after, Managers::default());
         let manager = queue
-            .managers_mut()
+            .managers
             .register(&segment("a"), MonotonicTime::default())
             .unwrap();
         Self { queue, manager }
@@ -45,7 +45,7 @@ impl Fixture {
 
     /// Sequence, undelivered events and follow-ups.
     fn counts(&self, manager: &str) -> (u64, u64, u64) {
-        let report = self.queue.managers().report(&segment(manager));
+        let report = self.queue.managers.report(&segment(manager));
         (report.sequence, report.spool_depth, report.follow_up_depth)
     }
 
@@ -227,7 +227,7 @@ fn what_is_not_let_through_stays_as_it_is() {
     let mut fixture = Fixture::new();
     let other = fixture
         .queue
-        .managers_mut()
+        .managers
         .register(&segment("b"), seconds(0))
         .unwrap();
     fixture.put("a1", 0);
@@ -283,7 +283,7 @@ fn keys_and_memory_are_bounded() {
         Managers::default(),
     );
     let manager = queue
-        .managers_mut()
+        .managers
         .register(&segment("a"), MonotonicTime::default())
         .unwrap();
     assert!(!queue.has_room(1_000) && queue.has_room(700));
@@ -315,7 +315,7 @@ mod managers {
         let mut fixture = Fixture::new();
         let other = fixture
             .queue
-            .managers_mut()
+            .managers
             .register(&segment("b"), MonotonicTime::default())
             .unwrap();
         fixture.put("a1", 0);
@@ -354,7 +354,7 @@ mod managers {
         let taken = fixture.take_one(9);
         assert!(fixture.queue.delivered(taken.ticket, seconds(9)).is_some());
         assert_eq!(fixture.counts("a"), (3, 0, 0));
-        assert_eq!(fixture.queue.managers().undelivered(), 0);
+        assert_eq!(fixture.queue.managers.undelivered(), 0);
     }
 
     /// Listeners take `sequence - depth` for settled (`watcher_types::Heartbeat`).
