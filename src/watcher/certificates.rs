@@ -54,7 +54,7 @@ pub struct Certificates {
 }
 
 /// What is in force, for metrics and readiness.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CertificateReport {
     /// How many sets have been put in force, complete ones.
     pub generation: u64,
@@ -93,14 +93,9 @@ struct State {
     pair: Option<Fingerprint>,
     /// The bundle that is in use towards KCP together with this pair.
     bundle: Option<Fingerprint>,
-    generation: u64,
-    not_after: Option<SystemTime>,
-    expired: bool,
-    bundle_sha256: Option<String>,
-    /// What is wrong with the files, and whether that was logged.
+    /// What is wrong with the files, which is reported when it lasts.
     problem: Option<String>,
-    told: bool,
-    refusals: u64,
+    report: CertificateReport,
 }
 
 impl Certificates {
@@ -129,15 +124,7 @@ impl Certificates {
     /// What is in force now.
     #[must_use]
     pub fn report(&self) -> CertificateReport {
-        let state = self.lock();
-        CertificateReport {
-            generation: state.generation,
-            not_after: state.not_after,
-            expired: state.expired,
-            bundle_sha256: state.bundle_sha256.clone(),
-            problem: state.problem.clone().filter(|_| state.told),
-            refusals: state.refusals,
-        }
+        self.lock().report.clone()
     }
 
     /// Looks at the files every [`POLL`] until `cancel`.
@@ -191,7 +178,7 @@ impl Certificates {
         if let Ok(bundle) = &bundle
             && state.pair == new_pair
             && state.bundle == Some(fingerprint(&[bundle]))
-            && !state.expired
+            && !state.report.expired
         {
             return Ok(());
         }
@@ -200,7 +187,7 @@ impl Certificates {
         if new_pair != state.pair {
             self.shared.tls.replace(material::server_config(&pair)?);
             state.pair = new_pair;
-            state.not_after = Some(pair.validity().not_after);
+            state.report.not_after = Some(pair.validity().not_after);
             // Towards KCP it is not in use yet.
             state.bundle = None;
             state.look_at(now);
@@ -211,9 +198,9 @@ impl Certificates {
         let skipped = authorities.skipped;
         let config = material::client_config(&pair, authorities).map_err(of_bundle)?;
         state.bundle = Some(fingerprint(&[&bundle]));
-        state.bundle_sha256 = Some(format!("{:x}", Sha256::digest(&bundle)));
-        state.generation += 1;
-        let generation = state.generation;
+        state.report.bundle_sha256 = Some(format!("{:x}", Sha256::digest(&bundle)));
+        state.report.generation += 1;
+        let generation = state.report.generation;
         tracing::info!(generation, skipped, "certificates reloaded");
         let outbound = Ok(Arc::new(Outbound {
             generation,
@@ -231,12 +218,15 @@ impl Certificates {
 
 impl State {
     fn look_at(&mut self, now: SystemTime) {
-        self.expired = self.not_after.is_some_and(|last| now >= last + SECOND);
+        self.report.expired = self
+            .report
+            .not_after
+            .is_some_and(|last| now >= last + SECOND);
     }
 
     fn settle(&mut self) {
         self.problem = None;
-        if std::mem::take(&mut self.told) {
+        if self.report.problem.take().is_some() {
             tracing::info!("certificate files valid again");
         }
     }
@@ -245,11 +235,12 @@ impl State {
     fn refuse(&mut self, error: &CertificateError) {
         let text = error_chain(error);
         let lasts = self.problem.as_ref() == Some(&text);
-        self.told &= lasts;
-        if !self.told && (lasts || self.generation == 0) {
-            self.told = true;
-            self.refusals += 1;
-            let in_force = self.generation;
+        let report = &mut self.report;
+        report.problem.take_if(|_| !lasts);
+        if report.problem.is_none() && (lasts || report.generation == 0) {
+            report.problem = Some(text.clone());
+            report.refusals += 1;
+            let in_force = report.generation;
             tracing::error!(error = text, in_force, "failed to reload certificates");
         }
         self.problem = Some(text);

@@ -24,7 +24,7 @@ pub use self::types::{
 
 use self::handoff::Shared;
 pub(crate) use self::queue::managers::{Managers, Receiver};
-use self::queue::{DequeuedEvent, Limits, MonotonicTime};
+use self::queue::{Limits, MonotonicTime};
 use self::spool::SpoolThread;
 use self::storage::{LocalSpoolDir, SpoolDir};
 
@@ -139,12 +139,18 @@ impl Outbox {
             permit.map_err(|until| until.map(|until| self.monotonic(until)))
         };
         let taken = self.shared.lock().queue.take(self.monotonic(now), permit);
-        match taken {
-            Ok((taken, permit)) => Ok((item(taken).ok_or(None)?, permit)),
-            Err(again) => {
-                Err(again.and_then(|at| self.epoch.checked_add(Duration::from_nanos(at.0))))
-            }
-        }
+        let instant = |at: MonotonicTime| self.epoch.checked_add(Duration::from_nanos(at.0));
+        let (taken, permit) = taken.map_err(|again| again.and_then(instant))?;
+        // Every key in the queue was encoded, or decoded once.
+        let (manager, event) = key::decode(&taken.key).ok_or(None)?;
+        let item = Item {
+            manager,
+            event,
+            sequence: taken.number,
+            attempt: taken.attempt,
+            ticket: taken.ticket,
+        };
+        Ok((item, permit))
     }
 
     /// Takes an event back, of which KCP was told or not.
@@ -240,24 +246,6 @@ impl Outbox {
     fn monotonic(&self, at: Instant) -> MonotonicTime {
         MonotonicTime::default().after(at.saturating_duration_since(self.epoch))
     }
-}
-
-fn item(taken: DequeuedEvent) -> Option<Item> {
-    let DequeuedEvent {
-        key,
-        number,
-        attempt,
-        ticket,
-    } = taken;
-    // Every key in the queue was encoded, or decoded once.
-    let (manager, event) = key::decode(&key)?;
-    Some(Item {
-        manager,
-        event,
-        sequence: number,
-        attempt,
-        ticket,
-    })
 }
 
 #[cfg(test)]

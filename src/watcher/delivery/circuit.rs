@@ -57,15 +57,6 @@ struct NoResponse {
     breaker: CircuitBreaker,
 }
 
-/// A post under way, and which circuits it probes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ProbePermit {
-    sent_at: Instant,
-    probes_all: bool,
-    probes_no_response: bool,
-    probes_manager: bool,
-}
-
 impl CircuitBreakers {
     pub(super) fn new(backoff: Backoff) -> Self {
         Self {
@@ -97,7 +88,8 @@ impl CircuitBreakers {
         self.rejections.retain(is_registered);
     }
 
-    /// Lets a post through. `known`: the manager is configured, or has taken an event.
+    /// Lets a post through; when it is sent, by which its result is known for that of a probe, or of a time before a circuit
+    /// opened. `known`: the manager is configured, or has taken an event.
     ///
     /// # Errors
     /// A circuit is open: KCP's, the manager's, or one that it shares. When to ask again; `None`: when a probe has ended.
@@ -106,9 +98,9 @@ impl CircuitBreakers {
         manager: &PathSegment,
         known: bool,
         now: Instant,
-    ) -> Result<ProbePermit, Option<Instant>> {
+    ) -> Result<Instant, Option<Instant>> {
         let held_up = self.no_response.holds_up(manager);
-        let mut breaker = self.managers.get_mut(manager);
+        let breaker = self.managers.get_mut(manager);
         self.all.ready(now)?;
         if held_up {
             self.no_response.breaker.ready(now)?;
@@ -120,12 +112,14 @@ impl CircuitBreakers {
             self.unknown.ready(now)?;
             self.unknown.open(now, UNKNOWN_SPACING);
         }
-        Ok(ProbePermit {
-            sent_at: now,
-            probes_all: self.all.pass(),
-            probes_no_response: held_up && self.no_response.breaker.pass(),
-            probes_manager: breaker.as_mut().is_some_and(|it| it.pass()),
-        })
+        self.all.pass();
+        if held_up {
+            self.no_response.breaker.pass();
+        }
+        if let Some(breaker) = breaker {
+            breaker.pass();
+        }
+        Ok(now)
     }
 
     /// KCP took what `manager` was sent.
@@ -151,13 +145,13 @@ impl CircuitBreakers {
     pub(super) fn failed(
         &mut self,
         item: &Item,
-        permit: ProbePermit,
+        sent_at: Instant,
         error: &PostError,
         (now, random): (Instant, u64),
     ) -> Settlement {
         let (give_up, scope) = self.rejections.note(item, error, now);
         let asked = error.retry_after().map(|asked| jittered(asked, random));
-        let retry_at = self.retry_at(scope, item, (permit, asked), (now, random));
+        let retry_at = self.retry_at(scope, item, (sent_at, asked), (now, random));
         give_up.unwrap_or(Settlement::Retry(retry_at))
     }
 
@@ -166,7 +160,7 @@ impl CircuitBreakers {
         &mut self,
         scope: FailureScope,
         item: &Item,
-        (permit, asked): (ProbePermit, Option<Duration>),
+        (sent_at, asked): (Instant, Option<Duration>),
         (now, random): (Instant, u64),
     ) -> Instant {
         let own = self.backoff.delay(item.attempt, random);
@@ -177,8 +171,10 @@ impl CircuitBreakers {
             }
             FailureScope::Manager => {
                 self.answered();
-                let until = self.manager_failed(item, permit, asked, (now, random));
-                if permit.probes_manager {
+                let breaker = self.managers.get(&item.manager);
+                let is_probe = breaker.is_some_and(|it| it.is_probe(sent_at));
+                let until = self.manager_failed(item, sent_at, asked, (now, random));
+                if is_probe {
                     // Those that wait come first, or an event that its listener never takes would be every probe.
                     until + own
                 } else {
@@ -187,44 +183,32 @@ impl CircuitBreakers {
             }
             FailureScope::NoResponse => {
                 // Its connection may be an older one: the next post is to find out.
-                if permit.probes_all {
-                    self.all.end_probe();
-                }
-                let own_circuit = self.manager_failed(item, permit, None, (now, random));
-                let common = self.not_answered(&item.manager, permit, (now, random));
+                self.all.end_probe(sent_at);
+                let own_circuit = self.manager_failed(item, sent_at, None, (now, random));
+                let common = self.not_answered(&item.manager, sent_at, (now, random));
                 own_circuit.max(common) + own
             }
             FailureScope::All => {
-                self.end_probes(&item.manager, permit);
-                self.all_failed(permit, (now, random));
+                // It never reached its manager, and leaves its probes to the next.
+                self.no_response.breaker.end_probe(sent_at);
+                if let Some(breaker) = self.managers.get_mut(&item.manager) {
+                    breaker.end_probe(sent_at);
+                }
+                self.all_failed(sent_at, (now, random));
                 now
             }
-        }
-    }
-
-    /// A post that never reached its manager leaves its probes to the next.
-    fn end_probes(&mut self, manager: &PathSegment, permit: ProbePermit) {
-        if let Some(breaker) = self.managers.get_mut(manager)
-            && permit.probes_manager
-        {
-            breaker.end_probe();
-        }
-        if permit.probes_no_response {
-            self.no_response.breaker.end_probe();
         }
     }
 
     fn not_answered(
         &mut self,
         manager: &PathSegment,
-        permit: ProbePermit,
+        sent_at: Instant,
         (now, random): (Instant, u64),
     ) -> Instant {
         let NoResponse { managers, breaker } = &mut self.no_response;
         managers.insert(manager.clone());
-        if managers.len() >= SHARED_THRESHOLD
-            && (permit.probes_no_response || breaker.is_news(permit.sent_at))
-        {
+        if managers.len() >= SHARED_THRESHOLD && breaker.is_news(sent_at) {
             let wait = self.backoff.delay(breaker.failures, random);
             breaker.failures += 1;
             breaker.open(now, wait);
@@ -232,11 +216,10 @@ impl CircuitBreakers {
         breaker.until(now)
     }
 
-    fn all_failed(&mut self, permit: ProbePermit, (now, random): (Instant, u64)) {
-        let outdated = self
-            .certificates_renewed
-            .is_some_and(|renewed| permit.sent_at < renewed);
-        if !outdated && (permit.probes_all || self.all.is_news(permit.sent_at)) {
+    fn all_failed(&mut self, sent_at: Instant, (now, random): (Instant, u64)) {
+        let renewed = self.certificates_renewed;
+        let is_outdated = renewed.is_some_and(|renewed| sent_at < renewed);
+        if !is_outdated && self.all.is_news(sent_at) {
             let wait = self.backoff.delay(self.all.failures, random);
             self.all.failures += 1;
             self.all.open(now, wait);
@@ -246,12 +229,12 @@ impl CircuitBreakers {
     fn manager_failed(
         &mut self,
         item: &Item,
-        permit: ProbePermit,
+        sent_at: Instant,
         asked: Option<Duration>,
         (now, random): (Instant, u64),
     ) -> Instant {
         let breaker = self.managers.entry(item.manager.clone()).or_default();
-        if !(permit.probes_manager || breaker.is_news(permit.sent_at)) {
+        if !breaker.is_news(sent_at) {
             return breaker.until(now);
         }
         let another = breaker.last_failed.replace(item.sequence) != Some(item.sequence);

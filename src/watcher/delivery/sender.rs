@@ -18,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::log::{DeliveryLog, Subject};
 use super::Channel;
-use super::circuit::{CircuitBreakers, ProbePermit};
+use super::circuit::CircuitBreakers;
 use super::error::PostError;
 use crate::certificates::OutboundState;
 use crate::metrics::WatcherMetrics;
@@ -66,8 +66,8 @@ pub struct Sender {
 /// How one event is posted.
 type Post = Box<dyn Fn(&Item) -> BoxFuture<'static, Result<(), PostError>> + Send + Sync>;
 
-/// An event that was posted, and what became of it.
-type Posted = (Item, ProbePermit, Result<(), PostError>);
+/// An event that was posted, when, and what became of it.
+type Posted = (Item, Instant, Result<(), PostError>);
 
 /// What is under way.
 struct Window {
@@ -183,19 +183,19 @@ impl Sender {
             // In the last round there is no time to space them.
             let permit = |manager: &_, known| circuit.permit(manager, known || last_round, now);
             match self.outbox.take_permitted(horizon, permit) {
-                Ok((item, permit)) => window.posts.push(self.posted(item, permit)),
+                Ok((item, sent_at)) => window.posts.push(self.posted(item, sent_at)),
                 Err(again_at) => return again_at,
             }
         }
         None
     }
 
-    fn posted(&self, item: Item, permit: ProbePermit) -> BoxFuture<'static, Posted> {
+    fn posted(&self, item: Item, sent_at: Instant) -> BoxFuture<'static, Posted> {
         let post = (self.post)(&item);
-        Box::pin(async move { (item, permit, post.await) })
+        Box::pin(async move { (item, sent_at, post.await) })
     }
 
-    fn settle(&self, window: &mut Window, (item, permit, result): Posted) {
+    fn settle(&self, window: &mut Window, (item, sent_at, result): Posted) {
         let now = now();
         let subject = if self
             .outbox
@@ -210,7 +210,7 @@ impl Sender {
             self.metrics.refused(error.kind());
             let was_open = window.circuit.is_open();
             let failed = (now, fastrand::u64(..));
-            let settlement = match window.circuit.failed(&item, permit, &error, failed) {
+            let settlement = match window.circuit.failed(&item, sent_at, &error, failed) {
                 Settlement::Retry(at) => Settlement::Retry(window.retry_at(at)),
                 dropped => dropped,
             };

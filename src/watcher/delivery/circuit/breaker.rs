@@ -33,24 +33,29 @@ impl CircuitBreaker {
         }
     }
 
-    /// Lets a post through; whether it is a probe.
-    pub(super) fn pass(&mut self) -> bool {
+    /// Lets a post through, which is a probe if the circuit is open.
+    pub(super) fn pass(&mut self) {
         if let Some(open) = &mut self.open {
             open.probed = true;
         }
-        self.open.is_some()
     }
 
-    pub(super) fn end_probe(&mut self) {
-        if let Some(open) = &mut self.open {
+    /// A post that was sent then has ended, and told nothing of the circuit: if it was the probe, the next may pass.
+    pub(super) fn end_probe(&mut self, sent_at: Instant) {
+        if let Some(open) = self.open.as_mut().filter(|open| sent_at > open.since) {
             open.probed = false;
         }
     }
 
+    /// Whether a post that was sent then is a probe: nothing else is sent while the circuit is open.
+    pub(super) fn is_probe(&self, sent_at: Instant) -> bool {
+        let open = self.open.as_ref();
+        open.is_some_and(|open| sent_at > open.since)
+    }
+
     /// Whether a post that was sent then tells anything new: it was sent after the circuit opened, or that is closed.
     pub(super) fn is_news(&self, sent_at: Instant) -> bool {
-        let open = self.open.as_ref();
-        open.is_none_or(|open| sent_at > open.since)
+        !self.is_open() || self.is_probe(sent_at)
     }
 
     pub(super) fn open(&mut self, now: Instant, wait: Duration) {

@@ -48,11 +48,11 @@ impl Fixture {
         self.now += Duration::from_millis(millis);
     }
 
-    fn departs(&mut self, name: &str) -> Option<ProbePermit> {
+    fn departs(&mut self, name: &str) -> Option<Instant> {
         self.asks(name).ok()
     }
 
-    fn asks(&mut self, name: &str) -> Result<ProbePermit, Option<Instant>> {
+    fn asks(&mut self, name: &str) -> Result<Instant, Option<Instant>> {
         self.circuit.permit(&manager(name), true, self.now)
     }
 
@@ -73,7 +73,7 @@ impl Fixture {
     }
 
     /// In how many milliseconds it is tried again.
-    fn fails(&mut self, name: &str, sequence: u64, permit: ProbePermit, error: &PostError) -> u128 {
+    fn fails(&mut self, name: &str, sequence: u64, permit: Instant, error: &PostError) -> u128 {
         let item = Item::sample(name, sequence);
         let fate = self
             .circuit
