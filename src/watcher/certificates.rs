@@ -70,15 +70,8 @@ pub struct CertificateReport {
     pub refusals: u64,
 }
 
-/// How to speak to KCP.
-pub(crate) struct Outbound {
-    /// Counts the sets, so that connections can be told apart by it.
-    pub(crate) generation: u64,
-    pub(crate) config: Arc<ClientConfig>,
-}
-
-/// How to speak to KCP, or why we cannot.
-pub(crate) type OutboundState = Result<Arc<Outbound>, Arc<CertificateError>>;
+/// How to speak to KCP, or why we cannot. Each set has a configuration of its own.
+pub(crate) type OutboundState = Result<Arc<ClientConfig>, Arc<CertificateError>>;
 
 struct Shared {
     options: CertificateOptions,
@@ -202,10 +195,7 @@ impl Certificates {
         state.report.generation += 1;
         let generation = state.report.generation;
         tracing::info!(generation, skipped, "certificates reloaded");
-        let outbound = Ok(Arc::new(Outbound {
-            generation,
-            config: Arc::new(config),
-        }));
+        let outbound = Ok(Arc::new(config));
         self.shared.outbound.send_modify(|it| *it = outbound);
         Ok(())
     }

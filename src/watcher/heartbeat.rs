@@ -190,7 +190,6 @@ impl Heartbeats {
         heartbeat
     }
 
-    /// Sends a heartbeat to one manager.
     async fn post(&self, manager: &PathSegment, ending: bool) -> Answer {
         let outbox = &self.sources.outbox;
         let report = outbox.manager_report(manager, Instant::now().into_std());
@@ -219,7 +218,6 @@ impl Heartbeats {
     }
 }
 
-/// What became of a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
     Accepted,

@@ -26,7 +26,7 @@ use self::handoff::Shared;
 pub(crate) use self::queue::managers::{Managers, Receiver};
 use self::queue::{Limits, MonotonicTime};
 use self::spool::SpoolThread;
-use self::storage::{LocalSpoolDir, SpoolDir};
+use self::storage::{OpenSpool, open_local};
 
 mod handoff;
 mod key;
@@ -66,16 +66,12 @@ impl Outbox {
     /// fails: see [`Recovered::unusable`].
     #[must_use]
     pub fn open(options: Options, now: Instant) -> (Self, Recovered) {
-        let dir = LocalSpoolDir(options.folder.clone());
-        Self::on(Box::new(dir), options, Limits::WATCHER, now)
+        let folder = options.folder.clone();
+        let dir = Box::new(move || open_local(&folder));
+        Self::on(dir, options, Limits::WATCHER, now)
     }
 
-    fn on(
-        dir: Box<dyn SpoolDir>,
-        mut options: Options,
-        limits: Limits,
-        now: Instant,
-    ) -> (Self, Recovered) {
+    fn on(dir: OpenSpool, mut options: Options, limits: Limits, now: Instant) -> (Self, Recovered) {
         options.max_bytes = options.max_bytes.max(FEWEST_BYTES);
         let configured = options.managers.iter().cloned().collect();
         let (shared, fsync) = (Arc::new(Shared::new(&options, limits)), options.fsync);

@@ -10,6 +10,7 @@ use http::{HeaderMap, HeaderValue, Method, Request};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use jiff::Timestamp;
+use rustls::ClientConfig;
 use serde::Serialize;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
@@ -22,7 +23,7 @@ use super::address::KcpAddress;
 use super::client::KcpClient;
 use super::error::{PostError, StepTimeout};
 use super::{MAX_RETRY_AFTER, Timeouts};
-use crate::certificates::{Certificates, Outbound, OutboundState};
+use crate::certificates::{Certificates, OutboundState};
 
 /// Of an answer's body so much is read, so that the connection can be used again; a larger one costs the connection.
 const ANSWER_BYTES: usize = 16 << 10;
@@ -146,10 +147,10 @@ impl Channel {
     }
 
     /// The client of the certificates in force.
-    fn client(&self, outbound: &Arc<Outbound>) -> KcpClient {
+    fn client(&self, tls: &Arc<ClientConfig>) -> KcpClient {
         let mut client = self.client.lock().unwrap_or_else(PoisonError::into_inner);
-        client.take_if(|client| client.generation != outbound.generation);
-        let new = || KcpClient::new(outbound, self.options.connections, &self.options.timeouts);
+        client.take_if(|client| !Arc::ptr_eq(&client.tls, tls));
+        let new = || KcpClient::new(tls, self.options.connections, &self.options.timeouts);
         client.get_or_insert_with(new).clone()
     }
 }

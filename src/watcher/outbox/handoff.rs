@@ -74,20 +74,17 @@ pub(super) struct Handoff {
     pub(super) bytes: u64,
     /// How often the disk became unwritable.
     pub(super) failures: u64,
-    /// Why it is.
     pub(super) trouble: Option<String>,
     /// Bytes of no intact record, and segments of another version, that were found.
     pub(super) damage: (u64, usize),
 }
 
-/// What the thread has to do.
 #[derive(Debug)]
 pub(super) struct Work {
     pub(super) frames: Vec<u8>,
     pub(super) compaction: Compaction,
     /// Whether a sync or another try of the disk may be due.
     pub(super) tick: bool,
-    /// Whether the job has ended.
     pub(super) job_ended: bool,
     pub(super) now: MonotonicTime,
     /// The number of the last record.

@@ -76,14 +76,12 @@ enum Place {
 /// How much is kept.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Most objects.
     pub(super) keys: usize,
     /// Most bytes of memory, as [`Queue::memory`] counts them.
     pub(super) memory: usize,
 }
 
 impl Limits {
-    /// The watcher's.
     pub(super) const WATCHER: Self = Self {
         keys: 100_000,
         memory: 16 << 20,
@@ -93,7 +91,6 @@ impl Limits {
 /// What an object takes beside its key: its slot, its places in index, order and ages, and what the allocator adds.
 const SLOT_BYTES: usize = 240;
 
-/// An event that was taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DequeuedEvent {
     pub(super) key: Arc<[u8]>,
@@ -353,12 +350,10 @@ impl Queue {
         (from < end).then(|| keys.collect())
     }
 
-    /// Objects here.
     pub(super) fn len(&self) -> usize {
         self.index.len()
     }
 
-    /// Bytes of all keys.
     pub(super) fn key_bytes(&self) -> usize {
         self.key_bytes
     }

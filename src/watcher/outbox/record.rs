@@ -57,15 +57,18 @@ pub(super) fn write(bytes: &mut Vec<u8>, kind: Kind, payload: &[u8]) {
     bytes.extend_from_slice(payload);
 }
 
-/// What lies at the beginning of some bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Frame<'a> {
-    /// An intact record.
-    Record { kind: Kind, payload: &'a [u8] },
+    Record {
+        kind: Kind,
+        payload: &'a [u8],
+    },
     /// The beginning of what may be one.
     Short,
     /// No record. So many bytes were looked at to find out.
-    Bad { looked_at: usize },
+    Bad {
+        looked_at: usize,
+    },
 }
 
 impl<'a> Frame<'a> {

@@ -22,7 +22,7 @@ use super::queue::MonotonicTime;
 use super::record::FRAME_BYTES;
 use super::segment::{HEADER_BYTES, NOT_WHOLE, WHOLE_AT};
 use super::segments::{self, Active, Segment};
-use super::storage::{AppendFile, SpoolDir, Storage, segment_name};
+use super::storage::{AppendFile, OpenSpool, Storage, segment_name};
 use super::{FsyncPolicy, Options};
 
 /// How long a disk is left alone that has failed.
@@ -53,14 +53,8 @@ pub(super) enum SpoolError {
 impl SpoolError {
     /// Whether the directory itself is gone, so that its path must be opened anew.
     fn directory_is_gone(&self) -> bool {
-        let Self::Io(_, error) = self else {
-            return false;
-        };
-        let kind = error.kind();
-        matches!(
-            kind,
-            ErrorKind::NotFound | ErrorKind::StaleNetworkFileHandle
-        )
+        let gone = [ErrorKind::NotFound, ErrorKind::StaleNetworkFileHandle];
+        matches!(self, Self::Io(_, error) if gone.contains(&error.kind()))
     }
 }
 
@@ -77,7 +71,7 @@ pub(super) struct SpoolThread {
 
 impl SpoolThread {
     /// Starts the thread, which opens the directory first.
-    pub(super) fn start(shared: Arc<Shared>, dir: Box<dyn SpoolDir>, options: Options) -> Self {
+    pub(super) fn start(shared: Arc<Shared>, dir: OpenSpool, options: Options) -> Self {
         let spool = Spool {
             shared: Arc::clone(&shared),
             dir,
@@ -114,10 +108,9 @@ impl Drop for SpoolThread {
     }
 }
 
-#[derive(Debug)]
 struct Spool {
     shared: Arc<Shared>,
-    dir: Box<dyn SpoolDir>,
+    dir: OpenSpool,
     options: Options,
     /// `None`: the directory is not open.
     storage: Option<Arc<dyn Storage>>,
@@ -127,7 +120,6 @@ struct Spool {
     job: Option<thread::JoinHandle<JobResult>>,
     /// A number that is higher than any in use.
     next: u64,
-    /// Failures in a row.
     failures: u32,
     retry_at: MonotonicTime,
 }
@@ -203,7 +195,7 @@ impl Spool {
         if self.storage.is_none() {
             // It may hold the lock of the directory.
             let _outdated = self.end_job();
-            let storage = self.dir.open().map_err(|error| match error.kind() {
+            let storage = (self.dir)().map_err(|error| match error.kind() {
                 ErrorKind::WouldBlock => SpoolError::Held,
                 _ => SpoolError::Io("open the spool directory", error),
             })?;
@@ -343,7 +335,6 @@ impl Spool {
         Ok(())
     }
 
-    /// Waits for the job, if there is one.
     fn end_job(&mut self) -> Result<(), SpoolError> {
         let Some(job) = self.job.take() else {
             return Ok(());
@@ -395,7 +386,6 @@ impl Spool {
         self.failures = self.failures.saturating_add(1);
     }
 
-    /// Bytes of all segments.
     fn bytes(&self) -> u64 {
         let closed: u64 = self.segments.iter().map(|segment| segment.bytes).sum();
         closed + self.active.as_ref().map_or(0, |active| active.bytes)

@@ -112,7 +112,7 @@ impl State {
 
     /// Takes over what former lives have left.
     pub(super) fn recover(&mut self, mut left: RecoveredState, now: MonotonicTime) {
-        self.dropped.manager_not_configured += left.not_configured();
+        self.dropped.manager_not_configured += left.not_configured.len() as u64;
         let (everyone, losses) = (left.everyone, std::mem::take(&mut left.losses));
         let mut complete = !left.may_be_missing;
         for key in left.into_keys() {
@@ -129,10 +129,10 @@ impl State {
             for (name, _) in losses.iter().filter(|(_, lost)| !**lost) {
                 let _unless_there_is_room = managers.register(name, now);
             }
-            managers.recovered_everyone(|name| losses.get(name) == Some(&false));
+            managers.mark_all_lost(|name| losses.get(name) == Some(&false));
         }
         if !complete {
-            managers.mark_all_lost();
+            managers.mark_all_lost(|_| false);
         }
     }
 

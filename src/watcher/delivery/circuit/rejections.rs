@@ -83,7 +83,6 @@ impl Rejections {
         (Some(Settlement::Drop), scope)
     }
 
-    /// `manager` took an event.
     pub(super) fn taken(&mut self, manager: &PathSegment) {
         self.managers.remove(manager);
     }

@@ -5,7 +5,7 @@
 //! cluster can invent names, KCP takes events for its own managers only: so managers that have taken an event are evicted
 //! last. Numbers run without gaps for each manager by itself, because its listener sees no other's and would miss them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use watcher_types::PathSegment;
@@ -29,12 +29,10 @@ pub(crate) struct Managers {
     /// So many at the beginning of `known` are configured; 0: any manager may register.
     configured: usize,
     known: Vec<Manager>,
-    places: HashMap<PathSegment, ManagerId>,
     /// Whoever is not known yet needs a resync, too.
     everyone: bool,
     /// Numbers the losses.
     losses: u64,
-    /// How often a manager was evicted.
     evictions: u64,
 }
 
@@ -117,7 +115,6 @@ impl Managers {
     fn add(&mut self, name: &PathSegment, now: MonotonicTime) -> Option<ManagerId> {
         let place = ManagerId::try_from(self.known.len()).ok()?;
         let lost = self.everyone.then(|| self.next_loss());
-        self.places.insert(name.clone(), place);
         self.known.push(Manager::new(name.clone(), lost, now));
         Some(place)
     }
@@ -144,8 +141,6 @@ impl Managers {
         let lost = self.everyone.then(|| self.next_loss());
         let new = Manager::new(name.clone(), lost, now);
         let evicted = std::mem::replace(self.at(place), new);
-        self.places.remove(&evicted.name);
-        self.places.insert(name.clone(), place);
         self.evictions += 1;
         evicted.lost.is_some()
     }
@@ -206,12 +201,14 @@ impl Managers {
         self.at(place).lost.replace(mark).is_none()
     }
 
-    /// Events were lost, and nobody knows whose.
-    pub(in crate::outbox) fn mark_all_lost(&mut self) {
+    /// Events were lost, and nobody knows whose; the managers that `told` names know of it.
+    pub(in crate::outbox) fn mark_all_lost(&mut self, told: impl Fn(&PathSegment) -> bool) {
         self.everyone = true;
         let mark = self.next_loss();
         for manager in &mut self.known {
-            manager.lost = Some(mark);
+            if !told(&manager.name) {
+                manager.lost = Some(mark);
+            }
         }
     }
 
@@ -235,17 +232,6 @@ impl Managers {
         // Who is met only now has just got a mark of its own for the loss that it was told of.
         let all = *lost == Some(mark) || stranger && mark == ResyncMark::EVERYONE;
         all && lost.take().is_some()
-    }
-
-    /// Takes over from the spool that events of any manager had been lost, of which those that are `told` know.
-    pub(in crate::outbox) fn recovered_everyone(&mut self, told: impl Fn(&PathSegment) -> bool) {
-        self.everyone = true;
-        let mark = self.next_loss();
-        for manager in &mut self.known {
-            if !told(&manager.name) {
-                manager.lost = Some(mark);
-            }
-        }
     }
 
     /// The losses, in the order in which they are to be spooled.
@@ -291,7 +277,6 @@ impl Managers {
         each.sum()
     }
 
-    /// The places of all managers.
     pub(super) fn ids(&self) -> impl Iterator<Item = ManagerId> {
         (0..).take(self.known.len())
     }
@@ -320,13 +305,13 @@ impl Managers {
         place < self.configured || self.known[place].reached
     }
 
-    /// The name of the manager at `place`.
     pub(in crate::outbox) fn name(&self, place: ManagerId) -> &PathSegment {
         &self.known[usize::from(place)].name
     }
 
     pub(crate) fn place(&self, name: &PathSegment) -> Option<ManagerId> {
-        self.places.get(name).copied()
+        let place = self.known.iter().position(|known| known.name == *name)?;
+        ManagerId::try_from(place).ok()
     }
 
     fn get(&self, name: &PathSegment) -> Option<&Manager> {

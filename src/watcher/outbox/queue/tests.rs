@@ -397,7 +397,7 @@ mod managers {
     #[test]
     fn a_loss_of_nobody_knows_whose_is_everybodys() {
         let mut managers = Managers::default();
-        managers.mark_all_lost();
+        managers.mark_all_lost(|_| false);
         assert!(managers.any_lost());
         let mark = managers.report(&segment("stranger")).resync.unwrap();
         assert!(managers.told(&segment("stranger"), mark, MonotonicTime::default()));

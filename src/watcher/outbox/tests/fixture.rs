@@ -37,7 +37,7 @@ impl Settings {
             fsync: self.fsync,
             follow_up_delay: self.follow_up_delay,
         };
-        Outbox::on(Box::new(disk), options, self.limits, now)
+        Outbox::on(Box::new(move || disk.open()), options, self.limits, now)
     }
 }
 
