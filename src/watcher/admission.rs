@@ -127,9 +127,7 @@ impl AdmissionService {
 
     /// Into the outbox; from there it is delivered after the answer.
     fn keep(&self, manager: &PathSegment, event: &WatchEvent) -> Answer {
-        let stored = self.outbox.put(manager, event, Instant::now());
-        self.metrics.stored(stored.name());
-        let message = match stored {
+        let message = match self.put(manager, event) {
             Stored::Full => {
                 format!("{FAILED}\nthe outbox is full; KCP is told to look at everything")
             }
@@ -144,6 +142,12 @@ impl AdmissionService {
             message,
             warning: None,
         }
+    }
+
+    fn put(&self, manager: &PathSegment, event: &WatchEvent) -> Stored {
+        let stored = self.outbox.put(manager, event, Instant::now());
+        self.metrics.stored(stored.name());
+        stored
     }
 
     fn pass(&self, silence: &Silence, uid: &str) -> Answer {

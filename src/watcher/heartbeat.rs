@@ -161,16 +161,9 @@ impl Heartbeats {
     }
 
     fn heartbeat(&self, report: &ManagerReport, ending: bool) -> Heartbeat {
-        let HeartbeatSources {
-            reviews,
-            connections,
-            certificates,
-            ..
-        } = &self.sources;
-        let HeartbeatOptions {
-            boot_id, version, ..
-        } = &self.options;
-        let certificates = certificates.report();
+        let sources = &self.sources;
+        let (boot_id, version) = (&self.options.boot_id, &self.options.version);
+        let certificates = sources.certificates.report();
         let not_after = certificates.not_after;
         let not_after = not_after.and_then(|it| it.duration_since(UNIX_EPOCH).ok());
         let mut heartbeat = Heartbeat::new(boot_id.clone(), version.clone());
@@ -180,11 +173,11 @@ impl Heartbeats {
         heartbeat.oldest_age_seconds = report.oldest_age.unwrap_or_default().as_secs();
         heartbeat.resync_needed = report.resync.is_some();
         heartbeat.ending = ending;
-        let (seen, last_age) = reviews.counts();
+        let (seen, last_age) = sources.reviews.counts();
         heartbeat.reviews_seen = Some(seen);
         heartbeat.last_review_age_seconds = last_age;
         // Not those that timed out: a client that connects and is silent says nothing of trust.
-        heartbeat.handshake_failures = Some(connections.get(Counter::HandshakeFailures));
+        heartbeat.handshake_failures = Some(sources.connections.get(Counter::HandshakeFailures));
         heartbeat.certificate_not_after = not_after.and_then(|it| i64::try_from(it.as_secs()).ok());
         heartbeat.bundle_sha256 = certificates.bundle_sha256;
         heartbeat

@@ -13,7 +13,7 @@ use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use self::log::{DeliveryLog, Subject};
@@ -93,27 +93,14 @@ impl Sender {
         let post = move |item: &Item| -> BoxFuture<'static, _> {
             let (channel, item) = (channel.clone(), item.clone());
             Box::pin(async move {
-                let Item {
-                    manager,
-                    event,
-                    sequence,
-                    ..
-                } = &item;
-                channel.post_event(manager, event, Some(*sequence)).await
+                let sequence = Some(item.sequence);
+                let posted = channel.post_event(&item.manager, &item.event, sequence);
+                posted.await
             })
         };
-        Self::posting(options, (Box::new(post), certificates), outbox, metrics)
-    }
-
-    fn posting(
-        options: SenderOptions,
-        (post, certificates): (Post, watch::Receiver<OutboundState>),
-        outbox: Outbox,
-        metrics: WatcherMetrics,
-    ) -> Self {
         Self {
             options,
-            post,
+            post: Box::new(post),
             certificates,
             outbox,
             metrics,
@@ -126,6 +113,7 @@ impl Sender {
         let mut certificates = self.certificates.clone();
         while !cancel.is_cancelled() {
             let next = self.dispatch(&mut window);
+            let next = next.unwrap_or_else(|| now() + EVERYTHING);
             let room = self.has_room(&window);
             tokio::select! {
                 () = cancel.cancelled() => {}
@@ -137,7 +125,7 @@ impl Sender {
                         window.circuit.certificates_renewed(now());
                     }
                 }
-                () = until(next) => {}
+                () = sleep_until(next.into()) => {}
             }
         }
         let drained = timeout(self.options.drain, self.drain(window)).await;
@@ -178,7 +166,8 @@ impl Sender {
         let last_round = window.last_round;
         while self.has_room(window) {
             let now = now();
-            let horizon = window.horizon(now);
+            // What is due by then may leave.
+            let horizon = if last_round { now + EVERYTHING } else { now };
             let circuit = &mut window.circuit;
             // In the last round there is no time to space them.
             let permit = |manager: &_, known| circuit.permit(manager, known || last_round, now);
@@ -211,8 +200,11 @@ impl Sender {
             let was_open = window.circuit.is_open();
             let failed = (now, fastrand::u64(..));
             let settlement = match window.circuit.failed(&item, sent_at, &error, failed) {
-                Settlement::Retry(at) => Settlement::Retry(window.retry_at(at)),
-                dropped => dropped,
+                // Beyond the horizon.
+                Settlement::Retry(at) if window.last_round => {
+                    Settlement::Retry(at + 2 * EVERYTHING)
+                }
+                settlement => settlement,
             };
             self.outbox.settle(&item, settlement, now);
             if window.circuit.is_open() {
@@ -247,36 +239,11 @@ impl Window {
             last_round,
         }
     }
-
-    /// What is due by then may leave.
-    fn horizon(&self, now: Instant) -> Instant {
-        if self.last_round {
-            now + EVERYTHING
-        } else {
-            now
-        }
-    }
-
-    /// In the last round, beyond the horizon.
-    fn retry_at(&self, retry_at: Instant) -> Instant {
-        if self.last_round {
-            retry_at + 2 * EVERYTHING
-        } else {
-            retry_at
-        }
-    }
 }
 
 /// The clock that the runtime sleeps by.
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
-}
-
-async fn until(instant: Option<Instant>) {
-    match instant {
-        Some(instant) => tokio::time::sleep_until(instant.into()).await,
-        None => std::future::pending().await,
-    }
 }
 
 #[cfg(test)]

@@ -50,7 +50,9 @@ impl State {
             Stored::Coalesced
         } else if let Some(manager) = self.register(manager, now) {
             if fits && self.has_room(key.len()) {
-                self.insert(&key, manager, now)
+                self.queue.insert(&key, manager, now);
+                self.handoff.record(Kind::Put, &key);
+                Stored::Spooled
             } else {
                 self.drop_full(manager)
             }
@@ -148,12 +150,6 @@ impl State {
     fn has_room(&self, key_bytes: usize) -> bool {
         let (records, bytes) = (self.queue.len() + 1, self.queue.key_bytes() + key_bytes);
         self.queue.has_room(key_bytes) && segment_bytes(records, bytes) <= self.live_bytes
-    }
-
-    fn insert(&mut self, key: &[u8], manager: ManagerId, now: MonotonicTime) -> Stored {
-        self.queue.insert(key, manager, now);
-        self.handoff.record(Kind::Put, key);
-        Stored::Spooled
     }
 
     /// The place of `name`; `None`: it may not be registered, or there is no room.
