@@ -63,7 +63,7 @@ async fn admit(State(service): State<Arc<AdmissionService>>, request: Request) -
     let Some(manager) = uri.path().strip_prefix(PATH) else {
         return refusal(StatusCode::NOT_FOUND, format!("only {PATH}MANAGER is here"));
     };
-    service.metrics.asked();
+    service.metrics.reviews.inc();
     let manager = match service.manager(manager) {
         Ok(manager) => manager,
         Err(refused) => return *refused,
@@ -115,7 +115,7 @@ impl AdmissionService {
     }
 
     async fn tell(&self, manager: &PathSegment, event: &WatchEvent, uri: &Uri) -> Answer {
-        self.metrics.to_be_told();
+        self.metrics.events.inc();
         match &self.delivery_mode {
             DeliveryMode::Async => self.keep(manager, event),
             DeliveryMode::Sync(channel) => {
@@ -127,9 +127,7 @@ impl AdmissionService {
 
     /// Into the outbox; from there it is delivered after the answer.
     fn keep(&self, manager: &PathSegment, event: &WatchEvent) -> Answer {
-        let stored = self.outbox.put(manager, event, Instant::now());
-        self.metrics.stored(stored.name());
-        let message = match stored {
+        let message = match self.put(manager, event) {
             Stored::Full => {
                 format!("{FAILED}\nthe outbox is full; KCP is told to look at everything")
             }
@@ -146,6 +144,12 @@ impl AdmissionService {
         }
     }
 
+    fn put(&self, manager: &PathSegment, event: &WatchEvent) -> Stored {
+        let stored = self.outbox.put(manager, event, Instant::now());
+        self.metrics.stored(stored.name());
+        stored
+    }
+
     fn pass(&self, silence: &Silence, uid: &str) -> Answer {
         self.metrics.silent(silence);
         let fault = silence.is_fault();
@@ -159,7 +163,7 @@ impl AdmissionService {
     }
 
     fn reject(&self, error: &ReviewError, bytes: usize) -> Response {
-        self.metrics.rejected();
+        self.metrics.rejected.inc();
         let reason = log::reason(error);
         self.log.malformed(&reason, bytes);
         refusal(StatusCode::BAD_REQUEST, reason)

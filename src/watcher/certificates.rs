@@ -20,7 +20,8 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use self::material::Authorities;
-pub use self::material::{CertificateError, CertificateFile};
+pub use self::material::CertificateError;
+use self::material::{CA_CERT, TLS_CERT, TLS_KEY};
 
 mod material;
 mod server_leaf;
@@ -53,7 +54,7 @@ pub struct Certificates {
 }
 
 /// What is in force, for metrics and readiness.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CertificateReport {
     /// How many sets have been put in force, complete ones.
     pub generation: u64,
@@ -69,15 +70,8 @@ pub struct CertificateReport {
     pub refusals: u64,
 }
 
-/// How to speak to KCP.
-pub(crate) struct Outbound {
-    /// Counts the sets, so that connections can be told apart by it.
-    pub(crate) generation: u64,
-    pub(crate) config: Arc<ClientConfig>,
-}
-
-/// How to speak to KCP, or why we cannot.
-pub(crate) type OutboundState = Result<Arc<Outbound>, Arc<CertificateError>>;
+/// How to speak to KCP, or why we cannot. Each set has a configuration of its own.
+pub(crate) type OutboundState = Result<Arc<ClientConfig>, Arc<CertificateError>>;
 
 struct Shared {
     options: CertificateOptions,
@@ -92,17 +86,9 @@ struct State {
     pair: Option<Fingerprint>,
     /// The bundle that is in use towards KCP together with this pair.
     bundle: Option<Fingerprint>,
-    generation: u64,
-    not_after: Option<SystemTime>,
-    expired: bool,
-    bundle_sha256: Option<String>,
-    problem: Option<Problem>,
-    refusals: u64,
-}
-
-struct Problem {
-    text: String,
-    told: bool,
+    /// What is wrong with the files, which is reported when it lasts.
+    problem: Option<String>,
+    report: CertificateReport,
 }
 
 impl Certificates {
@@ -131,16 +117,7 @@ impl Certificates {
     /// What is in force now.
     #[must_use]
     pub fn report(&self) -> CertificateReport {
-        let state = self.lock();
-        let told = state.problem.as_ref().filter(|problem| problem.told);
-        CertificateReport {
-            generation: state.generation,
-            not_after: state.not_after,
-            expired: state.expired,
-            bundle_sha256: state.bundle_sha256.clone(),
-            problem: told.map(|problem| problem.text.clone()),
-            refusals: state.refusals,
-        }
+        self.lock().report.clone()
     }
 
     /// Looks at the files every [`POLL`] until `cancel`.
@@ -160,9 +137,9 @@ impl Certificates {
             certificate,
             key,
         } = &self.shared.options;
-        let certificate = read(CertificateFile::Certificate, certificate);
-        let key = read(CertificateFile::Key, key);
-        let bundle = read(CertificateFile::Authorities, authorities);
+        let certificate = read(TLS_CERT, certificate);
+        let key = read(TLS_KEY, key);
+        let bundle = read(CA_CERT, authorities);
         let mut state = self.lock();
         state.look_at(now);
         let pair = certificate.and_then(|certificate| Ok((certificate, key?)));
@@ -194,7 +171,7 @@ impl Certificates {
         if let Ok(bundle) = &bundle
             && state.pair == new_pair
             && state.bundle == Some(fingerprint(&[bundle]))
-            && !state.expired
+            && !state.report.expired
         {
             return Ok(());
         }
@@ -203,26 +180,22 @@ impl Certificates {
         if new_pair != state.pair {
             self.shared.tls.replace(material::server_config(&pair)?);
             state.pair = new_pair;
-            state.not_after = Some(pair.validity().not_after);
+            state.report.not_after = Some(pair.validity().not_after);
             // Towards KCP it is not in use yet.
             state.bundle = None;
             state.look_at(now);
         }
         let bundle = bundle?;
-        let of_bundle =
-            |error: PairError| CertificateError::File(CertificateFile::Authorities, error.into());
+        let of_bundle = |error: PairError| CertificateError::File(CA_CERT, error.into());
         let authorities = Authorities::read(&bundle, now).map_err(of_bundle)?;
         let skipped = authorities.skipped;
         let config = material::client_config(&pair, authorities).map_err(of_bundle)?;
         state.bundle = Some(fingerprint(&[&bundle]));
-        state.bundle_sha256 = Some(format!("{:x}", Sha256::digest(&bundle)));
-        state.generation += 1;
-        let generation = state.generation;
+        state.report.bundle_sha256 = Some(format!("{:x}", Sha256::digest(&bundle)));
+        state.report.generation += 1;
+        let generation = state.report.generation;
         tracing::info!(generation, skipped, "certificates reloaded");
-        let outbound = Ok(Arc::new(Outbound {
-            generation,
-            config: Arc::new(config),
-        }));
+        let outbound = Ok(Arc::new(config));
         self.shared.outbound.send_modify(|it| *it = outbound);
         Ok(())
     }
@@ -235,11 +208,15 @@ impl Certificates {
 
 impl State {
     fn look_at(&mut self, now: SystemTime) {
-        self.expired = self.not_after.is_some_and(|last| now >= last + SECOND);
+        self.report.expired = self
+            .report
+            .not_after
+            .is_some_and(|last| now >= last + SECOND);
     }
 
     fn settle(&mut self) {
-        if self.problem.take().is_some_and(|problem| problem.told) {
+        self.problem = None;
+        if self.report.problem.take().is_some() {
             tracing::info!("certificate files valid again");
         }
     }
@@ -247,22 +224,20 @@ impl State {
     /// Tells a fault that has lasted for two polls, or that leaves nothing in force; once.
     fn refuse(&mut self, error: &CertificateError) {
         let text = error_chain(error);
-        let lasts = matches!(&self.problem, Some(known) if known.text == text);
-        let told = lasts && self.problem.as_ref().is_some_and(|known| known.told);
-        let tell = !told && (lasts || self.generation == 0);
-        if tell {
-            self.refusals += 1;
-            let in_force = self.generation;
+        let lasts = self.problem.as_ref() == Some(&text);
+        let report = &mut self.report;
+        report.problem.take_if(|_| !lasts);
+        if report.problem.is_none() && (lasts || report.generation == 0) {
+            report.problem = Some(text.clone());
+            report.refusals += 1;
+            let in_force = report.generation;
             tracing::error!(error = text, in_force, "failed to reload certificates");
         }
-        self.problem = Some(Problem {
-            text,
-            told: told || tell,
-        });
+        self.problem = Some(text);
     }
 }
 
-fn read(file: CertificateFile, path: &Path) -> Result<Vec<u8>, CertificateError> {
+fn read(file: &'static str, path: &Path) -> Result<Vec<u8>, CertificateError> {
     let content = files::read(path, FILE_BYTES);
     content.map_err(|error| CertificateError::File(file, error.into()))
 }

@@ -6,9 +6,7 @@
 //! was accepted. Nothing is retried, for the next heartbeat says more than the last.
 
 use std::collections::HashMap;
-use std::mem::discriminant;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, UNIX_EPOCH};
 
 use chassis::backoff::spread;
@@ -33,43 +31,21 @@ const LAST_TIMEOUT: Duration = Duration::from_secs(3);
 /// Most rounds of which one asks a manager whose support is unclear: eight minutes with the default interval.
 const RAREST: u32 = 8;
 
-/// The admission reviews since the start, for the heartbeats. Clones share the counts.
-#[derive(Clone, Debug)]
-pub struct ReviewActivity {
-    start: Instant,
-    counts: Arc<ReviewCounts>,
-}
-
-#[derive(Debug, Default)]
-struct ReviewCounts {
-    seen: AtomicU64,
-    /// Whole seconds from the start to the last one.
-    last: AtomicU64,
-}
-
-impl Default for ReviewActivity {
-    fn default() -> Self {
-        Self {
-            start: Instant::now(),
-            counts: Arc::default(),
-        }
-    }
-}
+/// The admission reviews since the start, for the heartbeats: how many, and when the last was read. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub struct ReviewActivity(Arc<Mutex<(u64, Option<Instant>)>>);
 
 impl ReviewActivity {
     /// A valid review was read, of whatever change, dry runs included.
     pub(crate) fn record(&self) {
-        let last = self.start.elapsed().as_secs();
-        self.counts.last.fetch_max(last, Ordering::Relaxed);
-        self.counts.seen.fetch_add(1, Ordering::Release);
+        let mut reviews = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *reviews = (reviews.0 + 1, Some(Instant::now()));
     }
 
     /// How many were read, and the seconds since the last; `None`: there was none.
     pub(crate) fn counts(&self) -> (u64, Option<u64>) {
-        let seen = self.counts.seen.load(Ordering::Acquire);
-        let last = self.counts.last.load(Ordering::Relaxed);
-        let age = self.start.elapsed().as_secs().saturating_sub(last);
-        (seen, (seen > 0).then_some(age))
+        let (seen, last) = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        (seen, last.map(|at| at.elapsed().as_secs()))
     }
 }
 
@@ -161,7 +137,8 @@ impl Heartbeats {
 
     /// Sends one heartbeat to each manager that may take it.
     async fn round(&mut self, ending: bool) {
-        let mut receivers = self.sources.outbox.receivers();
+        let outbox = &self.sources.outbox;
+        let mut receivers: Vec<_> = outbox.managers(|managers| managers.receivers().collect());
         self.support
             .retain(|name, _| receivers.iter().any(|receiver| receiver.name == *name));
         receivers.retain(|Receiver { name, reached, .. }| {
@@ -177,24 +154,16 @@ impl Heartbeats {
                 known,
             } = receiver;
             let support = self.support.entry(name.clone()).or_default();
-            let change = support.answered(answer, reached);
-            if change && known && answer == Answer::NotFound {
+            if support.answered(answer, reached) && known {
                 tracing::info!(manager = %name, "heartbeats not supported by the listener, or no route to it");
             }
         }
     }
 
     fn heartbeat(&self, report: &ManagerReport, ending: bool) -> Heartbeat {
-        let HeartbeatSources {
-            reviews,
-            connections,
-            certificates,
-            ..
-        } = &self.sources;
-        let HeartbeatOptions {
-            boot_id, version, ..
-        } = &self.options;
-        let certificates = certificates.report();
+        let sources = &self.sources;
+        let (boot_id, version) = (&self.options.boot_id, &self.options.version);
+        let certificates = sources.certificates.report();
         let not_after = certificates.not_after;
         let not_after = not_after.and_then(|it| it.duration_since(UNIX_EPOCH).ok());
         let mut heartbeat = Heartbeat::new(boot_id.clone(), version.clone());
@@ -204,17 +173,16 @@ impl Heartbeats {
         heartbeat.oldest_age_seconds = report.oldest_age.unwrap_or_default().as_secs();
         heartbeat.resync_needed = report.resync.is_some();
         heartbeat.ending = ending;
-        let (seen, last_age) = reviews.counts();
+        let (seen, last_age) = sources.reviews.counts();
         heartbeat.reviews_seen = Some(seen);
         heartbeat.last_review_age_seconds = last_age;
         // Not those that timed out: a client that connects and is silent says nothing of trust.
-        heartbeat.handshake_failures = Some(connections.get(Counter::HandshakeFailures));
+        heartbeat.handshake_failures = Some(sources.connections.get(Counter::HandshakeFailures));
         heartbeat.certificate_not_after = not_after.and_then(|it| i64::try_from(it.as_secs()).ok());
         heartbeat.bundle_sha256 = certificates.bundle_sha256;
         heartbeat
     }
 
-    /// Sends a heartbeat to one manager.
     async fn post(&self, manager: &PathSegment, ending: bool) -> Answer {
         let outbox = &self.sources.outbox;
         let report = outbox.manager_report(manager, Instant::now().into_std());
@@ -243,7 +211,6 @@ impl Heartbeats {
     }
 }
 
-/// What became of a heartbeat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
     Accepted,
@@ -260,60 +227,37 @@ enum Answer {
 /// listener. Before that the manager is asked again, less and less often; after it, once more. A manager that has taken a
 /// heartbeat knows them; a 404 is then the gateway's.
 #[derive(Debug, Default)]
-enum HeartbeatSupport {
-    #[default]
-    Untried,
-    Supported,
-    /// It, or the gateway, does not, for the last `asked` times; the next `pause` rounds leave it out.
-    Unclear {
-        asked: u32,
-        pause: u32,
-    },
-    Unsupported,
+struct HeartbeatSupport {
+    /// `None`: it is unclear.
+    takes: Option<bool>,
+    /// How often the answer was 404 or 405 while that was unclear.
+    not_found: u32,
+    /// The next rounds, so many, leave it out.
+    pause: u32,
 }
 
 impl HeartbeatSupport {
     /// Whether this round asks a manager that has taken an event, or not (`reached`).
     fn is_asked(&mut self, reached: bool) -> bool {
-        match self {
-            Self::Unclear { pause, .. } if *pause > 0 && !reached => {
-                *pause -= 1;
-                false
-            }
-            Self::Untried | Self::Supported | Self::Unclear { .. } => true,
-            Self::Unsupported => false,
-        }
+        let is_due = reached || self.pause == 0;
+        self.pause = self.pause.saturating_sub(1);
+        is_due && self.takes != Some(false)
     }
 
-    /// What it answered in this round; `reached` is from before it was asked. Whether that changes what is known of it.
+    /// What it answered in this round; `reached` is from before it was asked. Whether it is news that it takes none.
     fn answered(&mut self, answer: Answer, reached: bool) -> bool {
-        let before = discriminant(self);
-        *self = match (&*self, answer) {
-            (_, Answer::Accepted) | (Self::Supported, _) => Self::Supported,
-            (Self::Untried, Answer::Failed) => Self::Untried,
-            (Self::Unclear { asked, .. }, Answer::Failed) => Self::Unclear {
-                asked: *asked,
-                pause: 0,
-            },
-            (Self::Unsupported, _) => Self::Unsupported,
-            (_, Answer::NotFound) if reached => Self::Unsupported,
-            (before, Answer::NotFound) => {
-                let asked = before.asked() + 1;
-                let rounds = 2_u32.saturating_pow(asked - 1).min(RAREST);
-                Self::Unclear {
-                    asked,
-                    pause: rounds - 1,
-                }
+        self.pause = 0;
+        match answer {
+            Answer::Accepted => self.takes = Some(true),
+            Answer::NotFound if self.takes.is_none() => {
+                self.takes = reached.then_some(false);
+                self.pause = 2_u32.saturating_pow(self.not_found).min(RAREST) - 1;
+                self.not_found = self.not_found.saturating_add(1);
+                return reached || self.not_found == 1;
             }
-        };
-        before != discriminant(self)
-    }
-
-    fn asked(&self) -> u32 {
-        match self {
-            Self::Unclear { asked, .. } => *asked,
-            _ => 0,
+            Answer::NotFound | Answer::Failed => {}
         }
+        false
     }
 }
 

@@ -51,16 +51,20 @@ struct ResultLabel {
 /// The counters of one watcher. Clones share them.
 #[derive(Clone, Debug)]
 pub struct WatcherMetrics {
-    reviews: Counter,
-    rejected: Counter,
+    /// Requests on the admission endpoint.
+    pub(crate) reviews: Counter,
+    /// Those that were no AdmissionReview.
+    pub(crate) rejected: Counter,
     rejections: Family<Reason, Counter>,
-    events: Counter,
+    /// Events that KCP is to be told of.
+    pub(crate) events: Counter,
     failed: Family<ErrorReason, Counter>,
     last_duration: Gauge<f64, AtomicU64>,
     durations: Histogram,
     silences: Family<Reason, Counter>,
     stored: Family<ResultLabel, Counter>,
-    delivered: Counter,
+    /// Events that KCP took.
+    pub(crate) delivered: Counter,
     refused: Family<Reason, Counter>,
     heartbeats: Family<ResultLabel, Counter>,
 }
@@ -118,31 +122,16 @@ impl WatcherMetrics {
         create_series(&self.heartbeats);
     }
 
-    /// A request came in on the admission endpoint.
-    pub(crate) fn asked(&self) {
-        self.reviews.inc();
-    }
-
-    /// It was no AdmissionReview.
-    pub(crate) fn rejected(&self) {
-        self.rejected.inc();
-    }
-
-    /// Its path names a manager that is not configured.
+    /// The path of a request names a manager that is not configured.
     pub(crate) fn not_configured(&self) {
         let reason = "manager_not_configured";
         self.rejections.get_or_create(&Reason { reason }).inc();
     }
 
-    /// It was answered, this long after its last byte had arrived.
+    /// A request was answered, this long after its last byte had arrived.
     pub(crate) fn answered(&self, after: Duration) {
         self.last_duration.set(after.as_secs_f64());
         self.durations.observe(after.as_secs_f64());
-    }
-
-    /// KCP is to be told of an event.
-    pub(crate) fn to_be_told(&self) {
-        self.events.inc();
     }
 
     /// KCP is not told, because of this.
@@ -165,11 +154,6 @@ impl WatcherMetrics {
         self.failed
             .get_or_create(&ErrorReason { error_reason })
             .inc();
-    }
-
-    /// KCP took an event.
-    pub(crate) fn delivered(&self) {
-        self.delivered.inc();
     }
 
     /// KCP did not take it: the kind of the error says why.

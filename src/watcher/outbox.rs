@@ -18,15 +18,15 @@ use tokio_util::sync::CancellationToken;
 use watcher_types::{PathSegment, WatchEvent};
 
 pub use self::types::{
-    Dropped, FsyncPolicy, ManagerReport, Options, Recovered, Report, ResyncMark,
+    Dropped, FsyncPolicy, Item, ManagerReport, Options, Recovered, Report, ResyncMark, Settlement,
+    Stored,
 };
 
 use self::handoff::Shared;
-pub(crate) use self::queue::managers::Receiver;
-use self::queue::{DequeuedEvent, Limits, MonotonicTime, Ticket};
+pub(crate) use self::queue::managers::{Managers, Receiver};
+use self::queue::{Limits, MonotonicTime};
 use self::spool::SpoolThread;
-use self::state::Settings;
-use self::storage::{LocalSpoolDir, SpoolDir};
+use self::storage::{OpenSpool, open_local};
 
 mod handoff;
 mod key;
@@ -61,78 +61,21 @@ pub struct Outbox {
     configured: Arc<HashSet<PathSegment>>,
 }
 
-/// What became of an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use]
-pub enum Stored {
-    /// New, and on the disk.
-    Spooled,
-    /// KCP was to be told of this object anyway, and will be, after this change.
-    Coalesced,
-    /// In memory only, because the disk refuses or has not answered in time. It is delivered all the same, if the process
-    /// lives.
-    MemoryOnly,
-    /// There is no room: nothing is kept but the mark that the manager needs a resync.
-    Full,
-    /// So many managers were named within a minute that nothing is kept for another one. If it is registered later, it is
-    /// asked for a resync.
-    TooManyManagers,
-    /// Other managers are configured: nothing is kept, and KCP is not asked for a resync.
-    NotConfigured,
-}
-
-impl Stored {
-    /// `spooled`, `coalesced`, `memory_only`, `full`, `too_many_managers` or `not_configured`: a metric's label.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Spooled => "spooled",
-            Self::Coalesced => "coalesced",
-            Self::MemoryOnly => "memory_only",
-            Self::Full => "full",
-            Self::TooManyManagers => "too_many_managers",
-            Self::NotConfigured => "not_configured",
-        }
-    }
-}
-
-/// An event under way. Each must come back, to [`Outbox::delivered`] or [`Outbox::failed`]: until then no other event of
-/// its object is taken. One that does not come back is delivered in the process's next life.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Item {
-    /// Who is told.
-    pub manager: PathSegment,
-    /// What.
-    pub event: WatchEvent,
-    /// Its number in this life, from 1, without gaps **of its manager**: a manager's listener sees only its own events,
-    /// and would miss the others' numbers. Kept when it is tried again.
-    pub sequence: u64,
-    /// How often it has failed: 0 at its first try.
-    pub attempt: u32,
-    ticket: Ticket,
-}
-
 impl Outbox {
     /// Opens the spool, and reads what former lives have left. Blocks for as long as that takes, five seconds at most. Never
     /// fails: see [`Recovered::unusable`].
     #[must_use]
     pub fn open(options: Options, now: Instant) -> (Self, Recovered) {
-        let settings = Settings {
-            managers: options.managers,
-            write_deadline: options.write_deadline,
-            limits: Limits::WATCHER,
-            max_bytes: options.max_bytes,
-            fsync: options.fsync,
-            follow_up_delay: options.follow_up_delay,
-        };
-        Self::on(Box::new(LocalSpoolDir(options.folder)), settings, now)
+        let folder = options.folder.clone();
+        let dir = Box::new(move || open_local(&folder));
+        Self::on(dir, options, Limits::WATCHER, now)
     }
 
-    fn on(dir: Box<dyn SpoolDir>, mut settings: Settings, now: Instant) -> (Self, Recovered) {
-        settings.max_bytes = settings.max_bytes.max(FEWEST_BYTES);
-        let configured = settings.managers.iter().cloned().collect();
-        let (shared, fsync) = (Arc::new(Shared::new(&settings)), settings.fsync);
-        let thread = SpoolThread::start(Arc::clone(&shared), dir, settings);
+    fn on(dir: OpenSpool, mut options: Options, limits: Limits, now: Instant) -> (Self, Recovered) {
+        options.max_bytes = options.max_bytes.max(FEWEST_BYTES);
+        let configured = options.managers.iter().cloned().collect();
+        let (shared, fsync) = (Arc::new(Shared::new(&options, limits)), options.fsync);
+        let thread = SpoolThread::start(Arc::clone(&shared), dir, options);
         shared.opened(OPEN_TIMEOUT);
         let state = shared.lock();
         let (torn_bytes, newer_version) = state.handoff.damage;
@@ -141,7 +84,7 @@ impl Outbox {
             dropped: state.dropped.total(),
             torn_bytes,
             newer_version,
-            resync: state.queue.managers().any_lost(),
+            resync: state.queue.managers.any_lost(),
             unusable: state.handoff.trouble.clone(),
         };
         drop(state);
@@ -159,8 +102,7 @@ impl Outbox {
     /// [`Options::write_deadline`], and not at all where the disk takes longer than that already; then it is delivered from
     /// memory, and written when the disk answers.
     pub fn put(&self, manager: &PathSegment, event: &WatchEvent, now: Instant) -> Stored {
-        let now = self.monotonic(now);
-        let stored = self.shared.put(manager, event, now);
+        let stored = self.shared.put(manager, event, self.monotonic(now));
         self.shared.changed.notify_one();
         stored
     }
@@ -174,49 +116,48 @@ impl Outbox {
     /// `manager` has taken an event that was never in the outbox: from now on it is sent heartbeats.
     pub fn took(&self, manager: &PathSegment, now: Instant) {
         let now = self.monotonic(now);
-        self.shared.lock().queue.managers_mut().took(manager, now);
+        self.shared.lock().queue.managers.took(manager, now);
     }
 
-    /// At most `limit` events that are due, the oldest first; none of an object that is under way. `now` may lie ahead, for
-    /// a last round before the end: a confirmation that is delivered too early stays, for the next life.
-    #[must_use]
-    pub fn take(&self, now: Instant, limit: usize) -> Vec<Item> {
+    /// Takes the event that is due longest, of the managers that `permit` lets through: it is given their names, and whether
+    /// they are configured or have taken an event. None is taken of an object that is under way. `now` may lie ahead, for a
+    /// last round before the end: a confirmation that is delivered too early stays, for the next life.
+    ///
+    /// # Errors
+    /// There is none; when to ask again, unless something changes before.
+    pub fn take_permitted<P>(
+        &self,
+        now: Instant,
+        mut permit: impl FnMut(&PathSegment, bool) -> Result<P, Option<Instant>>,
+    ) -> Result<(Item, P), Option<Instant>> {
+        let permit = |manager: &_, known| {
+            let permit = permit(manager, known);
+            permit.map_err(|until| until.map(|until| self.monotonic(until)))
+        };
+        let taken = self.shared.lock().queue.take(self.monotonic(now), permit);
+        let instant = |at: MonotonicTime| self.epoch.checked_add(Duration::from_nanos(at.0));
+        let (taken, permit) = taken.map_err(|again| again.and_then(instant))?;
+        // Every key in the queue was encoded, or decoded once.
+        let (manager, event) = key::decode(&taken.key).ok_or(None)?;
+        let item = Item {
+            manager,
+            event,
+            sequence: taken.number,
+            attempt: taken.attempt,
+            ticket: taken.ticket,
+        };
+        Ok((item, permit))
+    }
+
+    /// Takes an event back, of which KCP was told or not.
+    pub fn settle(&self, item: &Item, settlement: Settlement, now: Instant) {
         let now = self.monotonic(now);
-        let taken = self.shared.lock().queue.take(now, limit);
-        taken.into_iter().filter_map(item).collect()
-    }
-
-    /// KCP has it. If the object has changed meanwhile it is due again at once, else for its confirmation.
-    pub fn delivered(&self, item: &Item, now: Instant) {
-        let now = self.monotonic(now);
-        self.shared
-            .change(now, |state| state.delivered(item.ticket, now));
-    }
-
-    /// KCP has it not: it is due again at `retry_at`, and not before, whatever its object does.
-    pub fn failed(&self, item: &Item, retry_at: Instant) {
-        let retry_at = self.monotonic(retry_at);
-        self.shared.lock().queue.failed(item.ticket, retry_at);
-    }
-
-    /// KCP will never take it: it is dropped, and its manager is asked for a resync.
-    pub fn rejected(&self, item: &Item, now: Instant) {
-        let now = self.monotonic(now);
-        self.shared.change(now, |state| state.rejected(item.ticket));
-    }
-
-    /// Nothing takes the events of `manager`: all of them are dropped, those under way included, and it is asked for a
-    /// resync.
-    pub fn all_rejected(&self, manager: &PathSegment, now: Instant) {
-        let now = self.monotonic(now);
-        self.shared.change(now, |state| state.all_rejected(manager));
-    }
-
-    /// When the earliest event that is not under way becomes due.
-    #[must_use]
-    pub fn next_due(&self) -> Option<Instant> {
-        let due = self.shared.lock().queue.next_due()?;
-        self.epoch.checked_add(Duration::from_nanos(due.0))
+        self.shared.change(now, |state| match settlement {
+            Settlement::Delivered => state.delivered(item.ticket, now),
+            Settlement::Retry(at) => state.queue.failed(item.ticket, self.monotonic(at)),
+            Settlement::Drop => state.rejected(item.ticket),
+            Settlement::DropAll => state.all_rejected(&item.manager),
+        });
     }
 
     /// Returns when something was put, or found on a disk that had refused. For one waiter; what comes between two calls is
@@ -240,9 +181,9 @@ impl Outbox {
         let queue = &state.queue;
         Report {
             depth: queue.len(),
-            undelivered: queue.managers().undelivered(),
+            undelivered: queue.managers.undelivered(),
             oldest_age: queue.oldest_due(now).map(|since| since.until(now)),
-            resync_needed: queue.managers().any_lost(),
+            resync_needed: queue.managers.any_lost(),
             spool_bytes: state.handoff.bytes,
             on_disk,
             disk_failures: state.handoff.failures,
@@ -256,39 +197,17 @@ impl Outbox {
     pub fn manager_report(&self, manager: &PathSegment, now: Instant) -> ManagerReport {
         let now = self.monotonic(now);
         let queue = &self.shared.lock().queue;
-        let managers = queue.managers();
-        let counts = managers.counts(manager);
-        let place = managers.place(manager);
+        let place = queue.managers.place(manager);
         let oldest = place.and_then(|place| queue.oldest_undelivered(place));
         ManagerReport {
-            sequence: counts.sequence,
-            spool_depth: counts.undelivered,
-            follow_up_depth: counts.follow_ups,
             oldest_age: oldest.map(|since| since.until(now)),
-            resync: managers.lost(manager),
+            ..queue.managers.report(manager)
         }
     }
 
-    /// The managers that heartbeats are sent to: those that are configured, that have taken an event in this life, or that
-    /// have lost one and do not know.
-    pub(crate) fn receivers(&self) -> Vec<Receiver> {
-        self.shared.lock().queue.managers().receivers().collect()
-    }
-
-    /// How often a manager was evicted in this life.
-    pub(crate) fn evictions(&self) -> u64 {
-        self.shared.lock().queue.managers().evictions()
-    }
-
-    /// Whether `manager` is configured, or has taken an event in this life: its name is not a client's invention.
-    pub(crate) fn is_known(&self, manager: &PathSegment) -> bool {
-        let queue = &self.shared.lock().queue;
-        queue.managers().is_known(manager)
-    }
-
-    /// Whether `manager` is registered.
-    pub(crate) fn is_registered(&self, manager: &PathSegment) -> bool {
-        self.shared.lock().queue.managers().place(manager).is_some()
+    /// What `ask` wants to know of the managers.
+    pub(crate) fn managers<R>(&self, ask: impl FnOnce(&Managers) -> R) -> R {
+        ask(&self.shared.lock().queue.managers)
     }
 
     /// `manager` has acknowledged a heartbeat that carried `mark`. A later loss keeps its mark.
@@ -323,24 +242,6 @@ impl Outbox {
     fn monotonic(&self, at: Instant) -> MonotonicTime {
         MonotonicTime::default().after(at.saturating_duration_since(self.epoch))
     }
-}
-
-fn item(taken: DequeuedEvent) -> Option<Item> {
-    let DequeuedEvent {
-        key,
-        number,
-        attempt,
-        ticket,
-    } = taken;
-    // Every key in the queue was encoded, or decoded once.
-    let (manager, event) = key::decode(&key)?;
-    Some(Item {
-        manager,
-        event,
-        sequence: number,
-        attempt,
-        ticket,
-    })
 }
 
 #[cfg(test)]

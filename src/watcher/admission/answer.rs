@@ -27,7 +27,6 @@ const MESSAGE_LENGTH: usize = 1_024;
 /// Longer warnings may be cut by the API server.
 const WARNING_LENGTH: usize = 120;
 
-/// What is said of a review.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) message: String,

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use chassis::telemetry::error_chain;
-use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 use watcher_types::{PathSegment, WatchEvent};
 
@@ -58,37 +57,32 @@ impl AdmissionService {
             event,
             taken: false,
         };
-        let outcome = timeout(patience, deliver_now(channel, manager, event)).await;
-        self.count(&outcome);
-        let message = match outcome.map(|delivery| delivery.result) {
-            Ok(Ok(())) => {
-                undelivered.taken = true;
-                self.outbox.took(manager, Instant::now());
-                SUCCEEDED.to_owned()
-            }
-            Ok(Err(error)) => format!("{FAILED}\n{}", error_chain(&error)),
-            Err(_elapsed) => format!("{FAILED}\nKCP did not answer in time"),
-        };
-        Answer {
-            message,
-            warning: None,
-        }
-    }
-
-    /// As the public watcher counts: a final failure once, a success at attempt k as k - 1 failures.
-    fn count(&self, outcome: &Result<Delivery, Elapsed>) {
-        match outcome {
+        // As the public watcher counts: a final failure once, a success at attempt k as k - 1 failures.
+        let message = match timeout(patience, deliver_now(channel, manager, event)).await {
             Ok(Delivery {
                 attempts,
                 result: Ok(()),
             }) => {
-                self.metrics.delivered();
-                (1..*attempts).for_each(|_| self.metrics.failed(FAILED_REQUEST));
+                undelivered.taken = true;
+                self.outbox.took(manager, Instant::now());
+                self.metrics.delivered.inc();
+                (1..attempts).for_each(|_| self.metrics.failed(FAILED_REQUEST));
+                SUCCEEDED.to_owned()
             }
             Ok(Delivery {
                 result: Err(error), ..
-            }) => self.metrics.failed(error.reason()),
-            Err(_elapsed) => self.metrics.failed(FAILED_REQUEST),
+            }) => {
+                self.metrics.failed(error.reason());
+                format!("{FAILED}\n{}", error_chain(&error))
+            }
+            Err(_elapsed) => {
+                self.metrics.failed(FAILED_REQUEST);
+                format!("{FAILED}\nKCP did not answer in time")
+            }
+        };
+        Answer {
+            message,
+            warning: None,
         }
     }
 }
@@ -104,11 +98,7 @@ struct UndeliveredEvent<'a> {
 impl Drop for UndeliveredEvent<'_> {
     fn drop(&mut self) {
         if !self.taken {
-            let stored = self
-                .service
-                .outbox
-                .put(self.manager, self.event, Instant::now());
-            self.service.metrics.stored(stored.name());
+            let _ = self.service.put(self.manager, self.event);
         }
     }
 }

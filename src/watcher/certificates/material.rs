@@ -2,7 +2,6 @@
 //! across a change of certificates.
 
 use std::error::Error;
-use std::fmt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -17,16 +16,12 @@ use super::server_leaf::CaAsServerLeafVerifier;
 
 const HTTP_1: &[u8] = b"http/1.1";
 
-/// One of the three files, by the environment variable that names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CertificateFile {
-    /// `CA_CERT`: the authorities of KCP.
-    Authorities,
-    /// `TLS_CERT`: the watcher's certificate, as server and as client.
-    Certificate,
-    /// `TLS_KEY`: its key.
-    Key,
-}
+/// The three files, by the environment variables that name them: the authorities of KCP.
+pub(super) const CA_CERT: &str = "CA_CERT";
+/// The watcher's certificate, as server and as client.
+pub(super) const TLS_CERT: &str = "TLS_CERT";
+/// Its key.
+pub(super) const TLS_KEY: &str = "TLS_KEY";
 
 /// Why the certificates cannot be used. Nothing of a file's content is in it.
 #[derive(Debug, thiserror::Error)]
@@ -34,32 +29,17 @@ pub enum CertificateError {
     /// The files were not read so far.
     #[error("certificate files not read yet")]
     Unread,
-    /// A file was not read, or its content cannot be used.
+    /// A file was not read, or its content cannot be used; it is named by its environment variable.
     #[error("file of {0}")]
     File(
-        CertificateFile,
+        &'static str,
         #[source] Box<dyn Error + Send + Sync + 'static>,
     ),
 }
 
-impl fmt::Display for CertificateFile {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(match self {
-            Self::Authorities => "CA_CERT",
-            Self::Certificate => "TLS_CERT",
-            Self::Key => "TLS_KEY",
-        })
-    }
-}
-
 impl From<PairError> for CertificateError {
     fn from(error: PairError) -> Self {
-        let of_key = error.is_of_key();
-        let file = if of_key {
-            CertificateFile::Key
-        } else {
-            CertificateFile::Certificate
-        };
+        let file = if error.is_of_key() { TLS_KEY } else { TLS_CERT };
         Self::File(file, error.into())
     }
 }
@@ -131,7 +111,10 @@ pub(super) fn client_config(
     let chains = WebPkiServerVerifier::builder_with_provider(roots, provider())
         .build()
         .map_err(|error| PairError::Rejected(rustls::Error::General(error.to_string())))?;
-    let verifier = CaAsServerLeafVerifier::new(authorities.certificates, chains);
+    let verifier = CaAsServerLeafVerifier {
+        authorities: authorities.certificates,
+        chains,
+    };
     let mut config = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&TLS13, &TLS12])
         .map_err(PairError::Rejected)?

@@ -18,20 +18,8 @@ use x509_parser::parse_x509_certificate;
 
 #[derive(Debug)]
 pub(super) struct CaAsServerLeafVerifier {
-    authorities: Vec<CertificateDer<'static>>,
-    chains: Arc<WebPkiServerVerifier>,
-}
-
-impl CaAsServerLeafVerifier {
-    pub(super) fn new(
-        authorities: Vec<CertificateDer<'static>>,
-        chains: Arc<WebPkiServerVerifier>,
-    ) -> Self {
-        Self {
-            authorities,
-            chains,
-        }
-    }
+    pub(super) authorities: Vec<CertificateDer<'static>>,
+    pub(super) chains: Arc<WebPkiServerVerifier>,
 }
 
 impl ServerCertVerifier for CaAsServerLeafVerifier {

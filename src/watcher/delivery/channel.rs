@@ -6,10 +6,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use chassis::retry_after::retry_after;
 use http::header::USER_AGENT;
-use http::{HeaderMap, HeaderValue, Method, Request, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use jiff::Timestamp;
+use rustls::ClientConfig;
 use serde::Serialize;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::timeout;
@@ -22,7 +23,7 @@ use super::address::KcpAddress;
 use super::client::KcpClient;
 use super::error::{PostError, StepTimeout};
 use super::{MAX_RETRY_AFTER, Timeouts};
-use crate::certificates::{Certificates, Outbound, OutboundState};
+use crate::certificates::{Certificates, OutboundState};
 
 /// Of an answer's body so much is read, so that the connection can be used again; a larger one costs the connection.
 const ANSWER_BYTES: usize = 16 << 10;
@@ -50,14 +51,11 @@ pub struct ChannelOptions {
 
 /// The way to KCP.
 pub struct Channel {
-    kcp_address: KcpAddress,
-    contract: PathSegment,
+    options: ChannelOptions,
     headers: HeaderMap,
     /// Always there: a [`BootId`] fits a header.
     boot_id: Option<HeaderValue>,
-    timeouts: Timeouts,
     outbound: watch::Receiver<OutboundState>,
-    connections: usize,
     places: Semaphore,
     client: Mutex<Option<KcpClient>>,
 }
@@ -66,13 +64,6 @@ impl Channel {
     /// A channel that opens connections as they are needed, with the certificates then in force.
     #[must_use]
     pub fn new(options: ChannelOptions, certificates: &Certificates) -> Self {
-        let ChannelOptions {
-            kcp_address,
-            contract,
-            boot_id,
-            connections,
-            timeouts,
-        } = options;
         let mut headers = HeaderMap::with_capacity(2);
         headers.insert(USER_AGENT, HeaderValue::from_static(AGENT));
         headers.insert(
@@ -80,14 +71,11 @@ impl Channel {
             HeaderValue::from_static(CONTENT_TYPE),
         );
         Self {
-            boot_id: HeaderValue::from_str(boot_id.as_str()).ok(),
-            kcp_address,
-            contract,
+            boot_id: HeaderValue::from_str(options.boot_id.as_str()).ok(),
             headers,
-            timeouts,
             outbound: certificates.outbound(),
-            connections,
-            places: Semaphore::new(connections),
+            places: Semaphore::new(options.connections),
+            options,
             client: Mutex::new(None),
         }
     }
@@ -107,7 +95,7 @@ impl Channel {
         event: &WatchEvent,
         sequence: Option<u64>,
     ) -> Result<(), PostError> {
-        let mut request = self.request(&event_path(&self.contract, manager), event);
+        let mut request = self.request(&event_path(&self.options.contract, manager), event);
         if let (Some(sequence), Some(boot_id)) = (sequence, &self.boot_id) {
             let headers = request.headers_mut();
             headers.insert(BOOT_ID_HEADER, boot_id.clone());
@@ -125,7 +113,7 @@ impl Channel {
         manager: &PathSegment,
         heartbeat: &Heartbeat,
     ) -> Result<(), PostError> {
-        self.post(self.request(&heartbeat_path(&self.contract, manager), heartbeat))
+        self.post(self.request(&heartbeat_path(&self.options.contract, manager), heartbeat))
             .await
     }
 
@@ -134,29 +122,35 @@ impl Channel {
         let body = serde_json::to_vec(body).unwrap_or_default();
         let mut request = Request::new(Full::new(body.into()));
         *request.method_mut() = Method::POST;
-        let uri = format!("https://{}{path}", self.kcp_address);
+        let uri = format!("https://{}{path}", self.options.kcp_address);
         *request.uri_mut() = uri.try_into().unwrap_or_default();
         *request.headers_mut() = self.headers.clone();
         request
     }
 
     async fn post(&self, request: Request<Full<Bytes>>) -> Result<(), PostError> {
-        let _place = timeout(self.timeouts.answer, self.places.acquire())
+        let _place = timeout(self.options.timeouts.answer, self.places.acquire())
             .await
             .map_err(|_| PostError::Unreachable(StepTimeout::Wait.into()))?;
         let outbound = self.outbound.borrow().clone().map_err(PostError::Setup)?;
         let answer = self.client(&outbound).send(request).await?;
         let (head, body) = answer.into_parts();
         read_to_end(body).await;
-        let wait = retry_after(&head.headers, Timestamp::now(), MAX_RETRY_AFTER);
-        verdict(head.status, wait)
+        let retry_after = retry_after(&head.headers, Timestamp::now(), MAX_RETRY_AFTER);
+        if head.status.is_success() {
+            return Ok(());
+        }
+        Err(PostError::Refused {
+            status: head.status.as_u16(),
+            retry_after,
+        })
     }
 
     /// The client of the certificates in force.
-    fn client(&self, outbound: &Arc<Outbound>) -> KcpClient {
+    fn client(&self, tls: &Arc<ClientConfig>) -> KcpClient {
         let mut client = self.client.lock().unwrap_or_else(PoisonError::into_inner);
-        client.take_if(|client| client.generation != outbound.generation);
-        let new = || KcpClient::new(outbound, self.connections, &self.timeouts);
+        client.take_if(|client| !Arc::ptr_eq(&client.tls, tls));
+        let new = || KcpClient::new(tls, self.options.connections, &self.options.timeouts);
         client.get_or_insert_with(new).clone()
     }
 }
@@ -165,14 +159,4 @@ impl Channel {
 async fn read_to_end(body: Incoming) {
     let rest = Limited::new(body, ANSWER_BYTES).collect();
     let _ended = timeout(BODY_TIMEOUT, rest).await;
-}
-
-fn verdict(status: StatusCode, retry_after: Option<Duration>) -> Result<(), PostError> {
-    if status.is_success() {
-        return Ok(());
-    }
-    Err(PostError::Refused {
-        status: status.as_u16(),
-        retry_after,
-    })
 }

@@ -20,10 +20,10 @@ use chassis::backoff::{Backoff, spread};
 use watcher_types::PathSegment;
 
 use self::breaker::CircuitBreaker;
-use self::rejections::{GiveUp, Rejections};
+use self::rejections::Rejections;
 use super::MAX_RETRY_AFTER;
 use super::error::{FailureScope, PostError};
-use crate::outbox::Item;
+use crate::outbox::{Item, Settlement};
 
 mod breaker;
 mod rejections;
@@ -50,51 +50,11 @@ pub(super) struct CircuitBreakers {
     rejections: Rejections,
 }
 
-/// What becomes of an event that KCP did not take.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FailureOutcome {
-    /// It is tried again then.
-    Retry(Instant),
-    /// It is given up.
-    Drop,
-    /// It is given up, with all other events of its manager.
-    DropAll,
-}
-
 /// The managers without a response since the last one of any, and the circuit breaker that they share.
 #[derive(Default)]
 struct NoResponse {
     managers: HashSet<PathSegment>,
     breaker: CircuitBreaker,
-}
-
-/// What failed.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Attempt<'a> {
-    pub(super) manager: &'a PathSegment,
-    /// The event's number with its manager.
-    pub(super) sequence: u64,
-    /// How often it has failed before.
-    pub(super) failures: u32,
-}
-
-impl<'a> From<&'a Item> for Attempt<'a> {
-    fn from(item: &'a Item) -> Self {
-        Self {
-            manager: &item.manager,
-            sequence: item.sequence,
-            failures: item.attempt,
-        }
-    }
-}
-
-/// A post under way, and which circuits it probes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ProbePermit {
-    sent_at: Instant,
-    probes_all: bool,
-    probes_no_response: bool,
-    probes_manager: bool,
 }
 
 impl CircuitBreakers {
@@ -108,20 +68,6 @@ impl CircuitBreakers {
             managers: HashMap::new(),
             rejections: Rejections::default(),
         }
-    }
-
-    /// How many more posts may leave now, of `free` that the window has places for.
-    pub(super) fn room(&self, now: Instant, free: usize) -> usize {
-        match self.all.allows(now) {
-            true if self.all.is_open() => free.min(1),
-            true => free,
-            false => 0,
-        }
-    }
-
-    /// When KCP's circuit lets a probe through; `None`: it is closed, or half-open.
-    pub(super) fn probe_at(&self) -> Option<Instant> {
-        self.all.probe_at()
     }
 
     /// Whether nothing is posted to KCP but probes.
@@ -142,37 +88,38 @@ impl CircuitBreakers {
         self.rejections.retain(is_registered);
     }
 
-    /// Lets a post through. `known`: the manager is configured, or has taken an event.
+    /// Lets a post through; when it is sent, by which its result is known for that of a probe, or of a time before a circuit
+    /// opened. `known`: the manager is configured, or has taken an event.
     ///
     /// # Errors
-    /// The circuit of its manager is open, or one that it shares; when to ask again.
+    /// A circuit is open: KCP's, the manager's, or one that it shares. When to ask again; `None`: when a probe has ended.
     pub(super) fn permit(
         &mut self,
         manager: &PathSegment,
         known: bool,
         now: Instant,
-    ) -> Result<ProbePermit, Instant> {
+    ) -> Result<Instant, Option<Instant>> {
         let held_up = self.no_response.holds_up(manager);
-        if held_up && !self.no_response.breaker.allows(now) {
-            return Err(self.no_response.breaker.queue(now));
+        let breaker = self.managers.get_mut(manager);
+        self.all.ready(now)?;
+        if held_up {
+            self.no_response.breaker.ready(now)?;
         }
-        let mut breaker = self.managers.get_mut(manager);
-        if let Some(breaker) = breaker.as_mut().filter(|it| !it.allows(now)) {
-            return Err(breaker.queue(now));
+        if let Some(breaker) = &breaker {
+            breaker.ready(now)?;
         }
         if !known {
-            if !self.unknown.allows(now) {
-                return Err(self.unknown.queue(now));
-            }
+            self.unknown.ready(now)?;
             self.unknown.open(now, UNKNOWN_SPACING);
         }
-        let probes_manager = breaker.is_some_and(CircuitBreaker::pass);
-        Ok(ProbePermit {
-            sent_at: now,
-            probes_all: self.all.pass(),
-            probes_no_response: held_up && self.no_response.breaker.pass(),
-            probes_manager,
-        })
+        self.all.pass();
+        if held_up {
+            self.no_response.breaker.pass();
+        }
+        if let Some(breaker) = breaker {
+            breaker.pass();
+        }
+        Ok(now)
     }
 
     /// KCP took what `manager` was sent.
@@ -197,84 +144,71 @@ impl CircuitBreakers {
     /// close early.
     pub(super) fn failed(
         &mut self,
-        attempt: Attempt<'_>,
-        permit: ProbePermit,
+        item: &Item,
+        sent_at: Instant,
         error: &PostError,
         (now, random): (Instant, u64),
-    ) -> FailureOutcome {
-        let (give_up, scope) = self.rejections.note(attempt, error, now);
+    ) -> Settlement {
+        let (give_up, scope) = self.rejections.note(item, error, now);
         let asked = error.retry_after().map(|asked| jittered(asked, random));
-        let retry_at = self.retry_at(scope, attempt, (permit, asked), (now, random));
-        match give_up {
-            GiveUp::Nothing => FailureOutcome::Retry(retry_at),
-            GiveUp::Event => FailureOutcome::Drop,
-            GiveUp::All => FailureOutcome::DropAll,
-        }
+        let retry_at = self.retry_at(scope, item, (sent_at, asked), (now, random));
+        give_up.unwrap_or(Settlement::Retry(retry_at))
     }
 
     /// Holds up whatever has failed; when the event may come again.
     fn retry_at(
         &mut self,
         scope: FailureScope,
-        attempt: Attempt<'_>,
-        (permit, asked): (ProbePermit, Option<Duration>),
+        item: &Item,
+        (sent_at, asked): (Instant, Option<Duration>),
         (now, random): (Instant, u64),
     ) -> Instant {
-        let own = self.backoff.delay(attempt.failures, random);
+        let own = self.backoff.delay(item.attempt, random);
         match scope {
             FailureScope::Event => {
-                self.manager_answered(attempt.manager);
+                self.manager_answered(&item.manager);
                 now + own.max(asked.unwrap_or_default())
             }
             FailureScope::Manager => {
                 self.answered();
-                let until = self.manager_failed(attempt, permit, asked, (now, random));
-                if permit.probes_manager {
-                    after_waiting(until, own)
+                let breaker = self.managers.get(&item.manager);
+                let is_probe = breaker.is_some_and(|it| it.is_probe(sent_at));
+                let until = self.manager_failed(item, sent_at, asked, (now, random));
+                if is_probe {
+                    // Those that wait come first, or an event that its listener never takes would be every probe.
+                    until + own
                 } else {
                     until.max(now + own)
                 }
             }
             FailureScope::NoResponse => {
                 // Its connection may be an older one: the next post is to find out.
-                if permit.probes_all {
-                    self.all.end_probe();
-                }
-                let own_circuit = self.manager_failed(attempt, permit, None, (now, random));
-                let common = self.not_answered(attempt.manager, permit, (now, random));
-                after_waiting(own_circuit.max(common), own)
+                self.all.end_probe(sent_at);
+                let own_circuit = self.manager_failed(item, sent_at, None, (now, random));
+                let common = self.not_answered(&item.manager, sent_at, (now, random));
+                own_circuit.max(common) + own
             }
             FailureScope::All => {
-                self.end_probes(attempt.manager, permit);
-                self.all_failed(permit, (now, random));
+                // It never reached its manager, and leaves its probes to the next.
+                self.no_response.breaker.end_probe(sent_at);
+                if let Some(breaker) = self.managers.get_mut(&item.manager) {
+                    breaker.end_probe(sent_at);
+                }
+                self.all_failed(sent_at, (now, random));
                 now
             }
-        }
-    }
-
-    /// A post that never reached its manager leaves its probes to the next.
-    fn end_probes(&mut self, manager: &PathSegment, permit: ProbePermit) {
-        if let Some(breaker) = self.managers.get_mut(manager)
-            && permit.probes_manager
-        {
-            breaker.end_probe();
-        }
-        if permit.probes_no_response {
-            self.no_response.breaker.end_probe();
         }
     }
 
     fn not_answered(
         &mut self,
         manager: &PathSegment,
-        permit: ProbePermit,
+        sent_at: Instant,
         (now, random): (Instant, u64),
     ) -> Instant {
         let NoResponse { managers, breaker } = &mut self.no_response;
         managers.insert(manager.clone());
-        if managers.len() >= SHARED_THRESHOLD
-            && (permit.probes_no_response || breaker.is_news(permit.sent_at))
-        {
+        if managers.len() >= SHARED_THRESHOLD && breaker.is_news(sent_at) {
             let wait = self.backoff.delay(breaker.failures, random);
             breaker.failures += 1;
             breaker.open(now, wait);
@@ -282,11 +216,10 @@ impl CircuitBreakers {
         breaker.until(now)
     }
 
-    fn all_failed(&mut self, permit: ProbePermit, (now, random): (Instant, u64)) {
-        let outdated = self
-            .certificates_renewed
-            .is_some_and(|renewed| permit.sent_at < renewed);
-        if !outdated && (permit.probes_all || self.all.is_news(permit.sent_at)) {
+    fn all_failed(&mut self, sent_at: Instant, (now, random): (Instant, u64)) {
+        let renewed = self.certificates_renewed;
+        let is_outdated = renewed.is_some_and(|renewed| sent_at < renewed);
+        if !is_outdated && self.all.is_news(sent_at) {
             let wait = self.backoff.delay(self.all.failures, random);
             self.all.failures += 1;
             self.all.open(now, wait);
@@ -295,19 +228,16 @@ impl CircuitBreakers {
 
     fn manager_failed(
         &mut self,
-        attempt: Attempt<'_>,
-        permit: ProbePermit,
+        item: &Item,
+        sent_at: Instant,
         asked: Option<Duration>,
         (now, random): (Instant, u64),
     ) -> Instant {
-        let Attempt {
-            manager, sequence, ..
-        } = attempt;
-        let breaker = self.managers.entry(manager.clone()).or_default();
-        if !(permit.probes_manager || breaker.is_news(permit.sent_at)) {
+        let breaker = self.managers.entry(item.manager.clone()).or_default();
+        if !breaker.is_news(sent_at) {
             return breaker.until(now);
         }
-        let another = breaker.last_failed.replace(sequence) != Some(sequence);
+        let another = breaker.last_failed.replace(item.sequence) != Some(item.sequence);
         if another || breaker.is_open() {
             breaker.failures += 1;
         }
@@ -325,12 +255,6 @@ impl NoResponse {
     fn holds_up(&self, manager: &PathSegment) -> bool {
         self.managers.len() >= SHARED_THRESHOLD && self.managers.contains(manager)
     }
-}
-
-/// When a probe is tried again that has failed. Those that wait come first, or an event that its listener never takes would
-/// be every probe, and the circuit never close.
-fn after_waiting(opening: Instant, own: Duration) -> Instant {
-    opening + own
 }
 
 /// At least what was asked for, and up to a quarter more, so that those who were told the same do not come together.

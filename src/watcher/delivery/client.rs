@@ -14,6 +14,7 @@ use hyper_rustls::{HttpsConnector, MaybeHttpsStream};
 use hyper_util::client::legacy::connect::{HttpConnector, HttpInfo, capture_connection};
 use hyper_util::client::legacy::{Client, Error};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use rustls::ClientConfig;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tower::util::BoxCloneSyncService;
@@ -21,7 +22,6 @@ use tower::{BoxError, Service, ServiceExt as _};
 
 use super::Timeouts;
 use super::error::{PostError, StepTimeout};
-use crate::certificates::Outbound;
 
 /// The largest head of an answer, in bytes, and how much of an answer is read ahead.
 const HEAD_BYTES: usize = 16 << 10;
@@ -34,7 +34,7 @@ type Stream = MaybeHttpsStream<TokioIo<TcpStream>>;
 /// A client of one generation of certificates. Clones share its connections.
 #[derive(Clone)]
 pub(super) struct KcpClient {
-    pub(super) generation: u64,
+    pub(super) tls: Arc<ClientConfig>,
     client: Client<BoxCloneSyncService<Uri, Stream, BoxError>, Full<Bytes>>,
     /// The local addresses of connections that have answered.
     answered: Arc<Mutex<HashSet<SocketAddr>>>,
@@ -42,7 +42,7 @@ pub(super) struct KcpClient {
 }
 
 impl KcpClient {
-    pub(super) fn new(outbound: &Outbound, connections: usize, timeouts: &Timeouts) -> Self {
+    pub(super) fn new(config: &Arc<ClientConfig>, connections: usize, timeouts: &Timeouts) -> Self {
         let Timeouts {
             connect,
             handshake,
@@ -55,7 +55,7 @@ impl KcpClient {
         tcp.set_connect_timeout(Some(connect));
         // Resolving the name is in the limit, too.
         let tcp = limited(tcp, connect, StepTimeout::Connect);
-        let tls = HttpsConnector::from((tcp, Arc::clone(&outbound.config)));
+        let tls = HttpsConnector::from((tcp, Arc::clone(config)));
         let client = Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(idle)
@@ -63,7 +63,7 @@ impl KcpClient {
             .http1_max_buf_size(HEAD_BYTES)
             .build(limited(tls, connect + handshake, StepTimeout::Handshake));
         Self {
-            generation: outbound.generation,
+            tls: Arc::clone(config),
             client,
             answered: Arc::default(),
             answer,

@@ -37,7 +37,6 @@ pub(super) enum StepTimeout {
     /// Until another post gave its connection up.
     #[error("timed out waiting for a connection")]
     Wait,
-    /// Name and TCP.
     #[error("timed out connecting")]
     Connect,
     #[error("timed out in the TLS handshake")]

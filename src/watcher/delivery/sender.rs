@@ -13,16 +13,16 @@ use futures::StreamExt as _;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use tokio::sync::watch;
-use tokio::time::timeout;
+use tokio::time::{sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
 use self::log::{DeliveryLog, Subject};
 use super::Channel;
-use super::circuit::{CircuitBreakers, FailureOutcome, ProbePermit};
+use super::circuit::CircuitBreakers;
 use super::error::PostError;
 use crate::certificates::OutboundState;
 use crate::metrics::WatcherMetrics;
-use crate::outbox::{Item, Outbox};
+use crate::outbox::{Item, Managers, Outbox, Settlement};
 
 mod log;
 
@@ -31,9 +31,6 @@ const BACKOFF: Backoff = Backoff {
     base: Duration::from_millis(500),
     cap: Duration::from_mins(1),
 };
-
-/// Rounds of taking before another task may run.
-const ROUNDS: usize = 64;
 
 /// Beyond all waits: what is due by then is all there is.
 const EVERYTHING: Duration = Duration::from_hours(24);
@@ -69,11 +66,8 @@ pub struct Sender {
 /// How one event is posted.
 type Post = Box<dyn Fn(&Item) -> BoxFuture<'static, Result<(), PostError>> + Send + Sync>;
 
-struct DeliveryResult {
-    item: Item,
-    permit: ProbePermit,
-    result: Result<(), PostError>,
-}
+/// An event that was posted, when, and what became of it.
+type Posted = (Item, Instant, Result<(), PostError>);
 
 /// What is under way.
 struct Window {
@@ -81,7 +75,7 @@ struct Window {
     /// How many managers had been evicted when `pace` was last told.
     evictions: u64,
     log: DeliveryLog,
-    posts: FuturesUnordered<BoxFuture<'static, DeliveryResult>>,
+    posts: FuturesUnordered<BoxFuture<'static, Posted>>,
     /// Set on shutdown: what counts as due, and where those go that have had their last try.
     last_round: bool,
 }
@@ -99,27 +93,14 @@ impl Sender {
         let post = move |item: &Item| -> BoxFuture<'static, _> {
             let (channel, item) = (channel.clone(), item.clone());
             Box::pin(async move {
-                let Item {
-                    manager,
-                    event,
-                    sequence,
-                    ..
-                } = &item;
-                channel.post_event(manager, event, Some(*sequence)).await
+                let sequence = Some(item.sequence);
+                let posted = channel.post_event(&item.manager, &item.event, sequence);
+                posted.await
             })
         };
-        Self::posting(options, (Box::new(post), certificates), outbox, metrics)
-    }
-
-    fn posting(
-        options: SenderOptions,
-        (post, certificates): (Post, watch::Receiver<OutboundState>),
-        outbox: Outbox,
-        metrics: WatcherMetrics,
-    ) -> Self {
         Self {
             options,
-            post,
+            post: Box::new(post),
             certificates,
             outbox,
             metrics,
@@ -132,7 +113,8 @@ impl Sender {
         let mut certificates = self.certificates.clone();
         while !cancel.is_cancelled() {
             let next = self.dispatch(&mut window);
-            let room = window.circuit.room(now(), self.free(&window)) > 0;
+            let next = next.unwrap_or_else(|| now() + EVERYTHING);
+            let room = self.has_room(&window);
             tokio::select! {
                 () = cancel.cancelled() => {}
                 Some(posted) = window.posts.next() => self.settle(&mut window, posted),
@@ -143,7 +125,7 @@ impl Sender {
                         window.circuit.certificates_renewed(now());
                     }
                 }
-                () = until(next) => {}
+                () = sleep_until(next.into()) => {}
             }
         }
         let drained = timeout(self.options.drain, self.drain(window)).await;
@@ -172,54 +154,42 @@ impl Sender {
 
     /// Starts all posts that may start; when there may be more to start.
     fn dispatch(&self, window: &mut Window) -> Option<Instant> {
-        let evictions = self.outbox.evictions();
+        let evictions = self.outbox.managers(Managers::evictions);
         if evictions != window.evictions {
             window.evictions = evictions;
-            let is_registered = |manager: &_| self.outbox.is_registered(manager);
-            window.circuit.retain(is_registered);
-            window.log.retain(is_registered);
+            self.outbox.managers(|managers| {
+                let is_registered = |manager: &_| managers.place(manager).is_some();
+                window.circuit.retain(is_registered);
+                window.log.retain(is_registered);
+            });
         }
-        for _ in 0..ROUNDS {
+        let last_round = window.last_round;
+        while self.has_room(window) {
             let now = now();
-            let room = window.circuit.room(now, self.free(window));
-            if room == 0 {
-                return window.circuit.probe_at();
-            }
-            let items = self.outbox.take(window.horizon(now), room);
-            if items.is_empty() {
-                return self.outbox.next_due();
-            }
-            for item in items {
-                // In the last round there is no time to space them.
-                let known = window.last_round || self.outbox.is_known(&item.manager);
-                match window.circuit.permit(&item.manager, known, now) {
-                    Ok(permit) => window.posts.push(self.posted(item, permit)),
-                    Err(again_at) => self.outbox.failed(&item, window.retry_at(again_at)),
-                }
+            // What is due by then may leave.
+            let horizon = if last_round { now + EVERYTHING } else { now };
+            let circuit = &mut window.circuit;
+            // In the last round there is no time to space them.
+            let permit = |manager: &_, known| circuit.permit(manager, known || last_round, now);
+            match self.outbox.take_permitted(horizon, permit) {
+                Ok((item, sent_at)) => window.posts.push(self.posted(item, sent_at)),
+                Err(again_at) => return again_at,
             }
         }
-        Some(now())
+        None
     }
 
-    fn posted(&self, item: Item, permit: ProbePermit) -> BoxFuture<'static, DeliveryResult> {
+    fn posted(&self, item: Item, sent_at: Instant) -> BoxFuture<'static, Posted> {
         let post = (self.post)(&item);
-        Box::pin(async move {
-            DeliveryResult {
-                item,
-                permit,
-                result: post.await,
-            }
-        })
+        Box::pin(async move { (item, sent_at, post.await) })
     }
 
-    fn settle(&self, window: &mut Window, posted: DeliveryResult) {
-        let DeliveryResult {
-            item,
-            permit,
-            result,
-        } = posted;
+    fn settle(&self, window: &mut Window, (item, sent_at, result): Posted) {
         let now = now();
-        let subject = if self.outbox.is_known(&item.manager) {
+        let subject = if self
+            .outbox
+            .managers(|managers| managers.knows(&item.manager))
+        {
             Subject::Manager(item.manager.clone())
         } else {
             Subject::Others
@@ -227,17 +197,16 @@ impl Sender {
         if let Err(error) = result {
             self.metrics.failed(error.reason());
             self.metrics.refused(error.kind());
-            let chance = fastrand::u64(..);
-            let attempt = (&item).into();
             let was_open = window.circuit.is_open();
-            match window
-                .circuit
-                .failed(attempt, permit, &error, (now, chance))
-            {
-                FailureOutcome::Retry(at) => self.outbox.failed(&item, window.retry_at(at)),
-                FailureOutcome::Drop => self.outbox.rejected(&item, now),
-                FailureOutcome::DropAll => self.outbox.all_rejected(&item.manager, now),
-            }
+            let failed = (now, fastrand::u64(..));
+            let settlement = match window.circuit.failed(&item, sent_at, &error, failed) {
+                // Beyond the horizon.
+                Settlement::Retry(at) if window.last_round => {
+                    Settlement::Retry(at + 2 * EVERYTHING)
+                }
+                settlement => settlement,
+            };
+            self.outbox.settle(&item, settlement, now);
             if window.circuit.is_open() {
                 window.log.failed(Subject::Kcp, &error, now);
             } else {
@@ -248,15 +217,15 @@ impl Sender {
             }
         } else {
             window.circuit.succeeded(&item.manager);
-            self.outbox.delivered(&item, now);
-            self.metrics.delivered();
+            self.outbox.settle(&item, Settlement::Delivered, now);
+            self.metrics.delivered.inc();
             window.log.recovered(&Subject::Kcp);
             window.log.recovered(&subject);
         }
     }
 
-    fn free(&self, window: &Window) -> usize {
-        self.options.in_flight.saturating_sub(window.posts.len())
+    fn has_room(&self, window: &Window) -> bool {
+        window.posts.len() < self.options.in_flight
     }
 }
 
@@ -270,36 +239,11 @@ impl Window {
             last_round,
         }
     }
-
-    /// What is due by then may leave.
-    fn horizon(&self, now: Instant) -> Instant {
-        if self.last_round {
-            now + EVERYTHING
-        } else {
-            now
-        }
-    }
-
-    /// In the last round, beyond the horizon.
-    fn retry_at(&self, retry_at: Instant) -> Instant {
-        if self.last_round {
-            retry_at + 2 * EVERYTHING
-        } else {
-            retry_at
-        }
-    }
 }
 
 /// The clock that the runtime sleeps by.
 fn now() -> Instant {
     tokio::time::Instant::now().into_std()
-}
-
-async fn until(instant: Option<Instant>) {
-    match instant {
-        Some(instant) => tokio::time::sleep_until(instant.into()).await,
-        None => std::future::pending().await,
-    }
 }
 
 #[cfg(test)]

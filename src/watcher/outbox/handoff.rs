@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use watcher_types::{PathSegment, WatchEvent};
 
-use super::queue::MonotonicTime;
+use super::queue::{Limits, MonotonicTime};
 use super::record::{self, FRAME_BYTES, Kind};
 use super::segments::RecoveredState;
 use super::spool::SpoolError;
-use super::state::{Settings, State};
-use super::{FsyncPolicy, Stored};
+use super::state::State;
+use super::{FsyncPolicy, Options, Stored};
 
 /// Most bytes of records that wait to be written.
 const BACKLOG: usize = 1 << 20;
@@ -25,17 +25,6 @@ const STALLED: Duration = Duration::from_secs(1);
 
 /// How long a put waits for the disk where each record is forced to it.
 const FORCED: Duration = Duration::from_secs(1);
-
-/// Whether events survive the end of the process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Disk {
-    /// Not open, or given up for a while.
-    #[default]
-    Failed,
-    /// It has not answered for [`STALLED`].
-    Stalled,
-    Writable,
-}
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
@@ -65,42 +54,37 @@ pub(super) struct Handoff {
     /// Whether records are taken; otherwise the next snapshot holds what they would have said.
     accepting: bool,
     frames: Vec<u8>,
-    /// Records that were handed over, and those of them that are written or dropped.
+    /// Records that were handed over, and those of them that are on the disk.
     handed: u64,
     done: u64,
-    /// How often records were dropped.
-    refusals: u64,
     compaction: Compaction,
     ticks: u64,
-    /// Those of them for which a job has ended, and those for which all is done.
-    ticks_seen: u64,
+    /// Those of them for which the work has begun, and those for which all is done.
+    ticks_begun: u64,
     ticks_done: u64,
     /// The latest time that a caller has named.
     now: MonotonicTime,
     /// Since when the thread works.
     busy_since: Option<Instant>,
-    /// The job that runs, by the last tick before it began, and whether it has ended.
-    job: Option<u64>,
-    job_ended: bool,
+    /// Whether the last job that was started runs.
+    job_runs: bool,
     phase: Phase,
-    disk: Disk,
+    /// Whether events survive the end of the process: the disk has not been given up, and has answered within [`STALLED`].
+    writable: bool,
     pub(super) bytes: u64,
     /// How often the disk became unwritable.
     pub(super) failures: u64,
-    /// Why it is.
     pub(super) trouble: Option<String>,
     /// Bytes of no intact record, and segments of another version, that were found.
     pub(super) damage: (u64, usize),
 }
 
-/// What the thread has to do.
 #[derive(Debug)]
 pub(super) struct Work {
     pub(super) frames: Vec<u8>,
     pub(super) compaction: Compaction,
     /// Whether a sync or another try of the disk may be due.
     pub(super) tick: bool,
-    /// Whether the job has ended.
     pub(super) job_ended: bool,
     pub(super) now: MonotonicTime,
     /// The number of the last record.
@@ -137,23 +121,25 @@ impl Handoff {
 
     /// Whether events survive the end of the process.
     pub(super) fn is_writable(&mut self) -> bool {
-        let busy = self.busy_since.map(|since| since.elapsed());
-        if self.disk == Disk::Writable && busy.is_some_and(|busy| busy >= STALLED) {
-            self.fail(Disk::Stalled, &SpoolError::Stalled);
+        if self.writable && self.is_busy_for(STALLED) {
+            self.fail(&SpoolError::Stalled);
         }
-        self.disk == Disk::Writable
+        self.writable
+    }
+
+    /// Whether the thread has worked for so long.
+    fn is_busy_for(&self, time: Duration) -> bool {
+        self.busy_since.is_some_and(|since| since.elapsed() >= time)
     }
 
     /// Drops what waits, and takes nothing more.
     fn refuse(&mut self) {
         self.accepting = false;
         self.frames = Vec::new();
-        self.refusals += 1;
-        self.done = self.handed;
     }
 
-    fn fail(&mut self, disk: Disk, error: &SpoolError) {
-        self.disk = disk;
+    fn fail(&mut self, error: &SpoolError) {
+        self.writable = false;
         self.failures += 1;
         let text = chassis::telemetry::error_chain(error);
         if self.trouble.as_deref() != Some(&*text) {
@@ -166,7 +152,7 @@ impl Handoff {
     }
 
     fn works_again(&mut self) {
-        self.disk = Disk::Writable;
+        self.writable = true;
         if self.trouble.take().is_some() {
             tracing::info!("spool writable again");
         }
@@ -188,12 +174,12 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn new(settings: &Settings) -> Self {
+    pub(super) fn new(options: &Options, limits: Limits) -> Self {
         Self {
-            state: Mutex::new(State::new(settings)),
-            write_deadline: match settings.fsync {
+            state: Mutex::new(State::new(options, limits)),
+            write_deadline: match options.fsync {
                 FsyncPolicy::Always => FORCED,
-                FsyncPolicy::Never | FsyncPolicy::EachBatch(_) => settings.write_deadline,
+                FsyncPolicy::Never | FsyncPolicy::EachBatch(_) => options.write_deadline,
             },
             work: Condvar::new(),
             progress: Condvar::new(),
@@ -205,10 +191,15 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes the state, and wakes the thread for the records of that.
-    pub(super) fn change<R>(&self, now: MonotonicTime, change: impl FnOnce(&mut State) -> R) -> R {
+    fn lock_at(&self, now: MonotonicTime) -> MutexGuard<'_, State> {
         let mut state = self.lock();
         state.handoff.now = state.handoff.now.max(now);
+        state
+    }
+
+    /// Changes the state, and wakes the thread for the records of that.
+    pub(super) fn change<R>(&self, now: MonotonicTime, change: impl FnOnce(&mut State) -> R) -> R {
+        let mut state = self.lock_at(now);
         let result = change(&mut state);
         drop(state);
         self.work.notify_one();
@@ -222,8 +213,7 @@ impl Shared {
         event: &WatchEvent,
         now: MonotonicTime,
     ) -> Stored {
-        let mut state = self.lock();
-        state.handoff.now = state.handoff.now.max(now);
+        let mut state = self.lock_at(now);
         let stored = state.put(manager, event, now);
         self.work.notify_one();
         let kept = matches!(stored, Stored::Spooled | Stored::Coalesced);
@@ -236,22 +226,20 @@ impl Shared {
     /// Waits until all that was handed over is written; not at all where the disk takes long already.
     fn is_written(&self, state: MutexGuard<'_, State>) -> bool {
         let handoff = &state.handoff;
-        if !handoff.accepting || handoff.disk != Disk::Writable {
+        if !handoff.accepting || !handoff.writable {
             return false;
         }
-        let (number, refusals) = (handoff.handed, handoff.refusals);
-        let busy = handoff.busy_since.map(|since| since.elapsed());
-        let deadline = if busy.is_some_and(|busy| busy >= self.write_deadline) {
+        let number = handoff.handed;
+        let deadline = if handoff.is_busy_for(self.write_deadline) {
             Duration::ZERO
         } else {
             self.write_deadline
         };
-        let waits =
-            |state: &mut State| state.handoff.done < number && state.handoff.refusals == refusals;
+        let waits = |state: &mut State| state.handoff.done < number && state.handoff.accepting;
         let waited = self.progress.wait_timeout_while(state, deadline, waits);
         let (mut state, _) = waited.unwrap_or_else(PoisonError::into_inner);
         state.handoff.is_writable();
-        state.handoff.done >= number && state.handoff.refusals == refusals
+        state.handoff.done >= number
     }
 
     /// Has the thread do what is due at `now`. What to wait for with [`Self::ticked`].
@@ -272,8 +260,7 @@ impl Shared {
     /// Waits until the directory was read, or could not be.
     pub(super) fn opened(&self, limit: Duration) {
         if !self.wait(limit, |handoff| handoff.phase > Phase::Opening) {
-            let stalled = &SpoolError::Stalled;
-            self.lock().handoff.fail(Disk::Stalled, stalled);
+            self.lock().handoff.fail(&SpoolError::Stalled);
         }
     }
 
@@ -303,32 +290,29 @@ impl Shared {
 
 /// The thread's side.
 impl Shared {
-    /// Waits for work; `None`: there will be none.
-    pub(super) fn next_work(&self) -> Option<Work> {
+    /// Waits for work; `None`: there will be none. `has_job`: the thread has started a job and does not know its result.
+    pub(super) fn next_work(&self, has_job: bool) -> Option<Work> {
         let idle = |state: &mut State| {
             let handoff = &state.handoff;
+            let is_calm = handoff.ticks == handoff.ticks_begun && handoff.phase == Phase::Running;
             handoff.frames.is_empty()
                 && handoff.compaction != Compaction::Needed
-                && !handoff.job_ended
-                && (handoff.job.is_some()
-                    || handoff.ticks == handoff.ticks_done && handoff.phase == Phase::Running)
+                && if has_job { handoff.job_runs } else { is_calm }
         };
         let waited = self.work.wait_while(self.lock(), idle);
         let mut state = waited.unwrap_or_else(PoisonError::into_inner);
         let handoff = &mut state.handoff;
         let left = !handoff.frames.is_empty() || handoff.compaction == Compaction::Needed;
-        if handoff.phase == Phase::Ending && !left && !handoff.job_ended {
+        if handoff.phase == Phase::Ending && !left && !has_job {
             return None;
         }
         handoff.busy_since = Some(Instant::now());
-        let job_ended = std::mem::take(&mut handoff.job_ended);
-        if let Some(ticks) = handoff.job.take_if(|_| job_ended) {
-            handoff.ticks_seen = ticks;
-        }
+        let job_ended = has_job && !handoff.job_runs;
+        let due = handoff.ticks > handoff.ticks_begun || handoff.phase == Phase::Opening;
         Some(Work {
             frames: std::mem::take(&mut handoff.frames),
             compaction: std::mem::take(&mut handoff.compaction),
-            tick: handoff.ticks > handoff.ticks_seen,
+            tick: due && (job_ended || !has_job),
             job_ended,
             now: handoff.now,
             number: handoff.handed,
@@ -336,50 +320,41 @@ impl Shared {
         })
     }
 
-    /// The records up to this number are on the disk. `writable`: so is a snapshot, and records are written behind it.
-    pub(super) fn acknowledge(&self, number: u64, writable: bool) {
+    /// The records up to this number are on the disk.
+    pub(super) fn acknowledge(&self, number: u64) {
         let handoff = &mut self.lock().handoff;
         handoff.done = handoff.done.max(number);
-        if writable {
-            handoff.works_again();
-        }
         self.progress.notify_all();
     }
 
     /// A job begins, or has ended.
-    pub(super) fn set_job_ended(&self, ended: bool) {
-        let handoff = &mut self.lock().handoff;
-        handoff.job_ended = ended;
-        if !ended {
-            handoff.job = None;
-        }
+    pub(super) fn set_job_runs(&self, runs: bool) {
+        self.lock().handoff.job_runs = runs;
         self.work.notify_one();
     }
 
     /// The thread has done its work, but for its job, and the segments have so many bytes.
-    pub(super) fn finish(&self, work: &Work, bytes: u64, job_running: bool) {
+    pub(super) fn finish(&self, work: &Work, bytes: u64, has_job: bool) {
         let handoff = &mut self.lock().handoff;
         handoff.busy_since = None;
-        if job_running {
-            handoff.job.get_or_insert(work.ticks);
-        } else {
-            // An older job's.
-            (handoff.job, handoff.job_ended) = (None, false);
-            handoff.ticks_seen = work.ticks;
+        if work.tick {
+            handoff.ticks_begun = work.ticks;
         }
-        handoff.ticks_done = handoff.ticks_seen;
+        if !has_job {
+            handoff.ticks_done = handoff.ticks_begun;
+        }
         handoff.bytes = bytes;
-        if handoff.disk == Disk::Stalled && handoff.accepting {
+        handoff.phase = handoff.phase.max(Phase::Running);
+        // A disk that was given up takes a snapshot before it takes records.
+        if handoff.accepting {
             handoff.works_again();
         }
         self.progress.notify_all();
     }
 
-    /// The directory was read, or could not be ([`Phase::Running`]), or the thread has ended ([`Phase::Ended`]).
-    pub(super) fn enter(&self, phase: Phase, bytes: u64) {
-        let handoff = &mut self.lock().handoff;
-        handoff.phase = handoff.phase.max(phase);
-        handoff.bytes = bytes;
+    /// The thread has ended, or could not be started.
+    pub(super) fn ended(&self) {
+        self.lock().handoff.phase = Phase::Ended;
         self.progress.notify_all();
     }
 
@@ -387,7 +362,7 @@ impl Shared {
     pub(super) fn give_up(&self, error: &SpoolError) {
         let handoff = &mut self.lock().handoff;
         handoff.refuse();
-        handoff.fail(Disk::Failed, error);
+        handoff.fail(error);
         self.progress.notify_all();
     }
 

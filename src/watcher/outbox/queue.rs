@@ -16,6 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use slab::Slab;
 use watcher_types::PathSegment;
 
 use self::managers::{ManagerId, Managers};
@@ -63,10 +64,7 @@ struct Slot {
 
 #[derive(Clone, Copy, Debug)]
 enum Place {
-    Waiting {
-        due: MonotonicTime,
-        order: u64,
-    },
+    Waiting(Order),
     UnderWay {
         take: u64,
         at: MonotonicTime,
@@ -78,14 +76,12 @@ enum Place {
 /// How much is kept.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
-    /// Most objects.
     pub(super) keys: usize,
     /// Most bytes of memory, as [`Queue::memory`] counts them.
     pub(super) memory: usize,
 }
 
 impl Limits {
-    /// The watcher's.
     pub(super) const WATCHER: Self = Self {
         keys: 100_000,
         memory: 16 << 20,
@@ -95,16 +91,6 @@ impl Limits {
 /// What an object takes beside its key: its slot, its places in index, order and ages, and what the allocator adds.
 const SLOT_BYTES: usize = 240;
 
-/// What an evicted manager has lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Evicted {
-    /// Events that were dropped.
-    pub(super) events: usize,
-    /// Whether it is to be asked for a resync if it comes back.
-    pub(super) lost: bool,
-}
-
-/// An event that was taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DequeuedEvent {
     pub(super) key: Arc<[u8]>,
@@ -121,13 +107,12 @@ type Age = (ManagerId, bool, MonotonicTime, u32);
 #[derive(Debug)]
 pub(super) struct Queue {
     index: HashMap<Arc<[u8]>, u32>,
-    slots: Vec<Option<Slot>>,
-    free: Vec<u32>,
-    /// What waits, by when it is due, then by when it came here.
-    due: BTreeMap<Order, u32>,
+    slots: Slab<Slot>,
+    /// What waits, by its manager, then by when it is due, then by when it came there.
+    due: BTreeMap<(ManagerId, Order), u32>,
     /// All objects by manager, follow-up or not, and since when KCP should know, so that the oldest is found at once.
     ages: BTreeSet<Age>,
-    managers: Managers,
+    pub(super) managers: Managers,
     /// Counts places in the order, and takes.
     count: u64,
     key_bytes: usize,
@@ -139,8 +124,7 @@ impl Queue {
     pub(super) fn new(limits: Limits, follow_up_delay: Duration, managers: Managers) -> Self {
         Self {
             index: HashMap::new(),
-            slots: Vec::new(),
-            free: Vec::new(),
+            slots: Slab::new(),
             due: BTreeMap::new(),
             ages: BTreeSet::new(),
             managers,
@@ -156,9 +140,7 @@ impl Queue {
         let Some(&id) = self.index.get(key) else {
             return false;
         };
-        let Some(slot) = self.slots.get_mut(id as usize).and_then(Option::as_mut) else {
-            return false;
-        };
+        let slot = &mut self.slots[id as usize];
         slot.changed = slot.changed.max(now);
         self.managers.used(slot.manager, now);
         let follow_up = slot.follow_up;
@@ -167,7 +149,7 @@ impl Queue {
                 changed.get_or_insert(now);
                 None
             }
-            Place::Waiting { due, order } => Some((*due, *order)),
+            Place::Waiting(order) => Some((slot.manager, *order)),
         };
         if follow_up {
             self.set_age(id, now, false);
@@ -188,59 +170,86 @@ impl Queue {
     /// Adds `key`, which is not here.
     pub(super) fn insert(&mut self, key: &[u8], manager: ManagerId, now: MonotonicTime) {
         let key: Arc<[u8]> = Arc::from(key);
-        let id = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(None);
-            // Bounded by the limit of keys.
-            u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
+        let id = self.slots.insert(Slot {
+            key: Arc::clone(&key),
+            manager,
+            place: Place::Waiting(Order::default()),
+            changed: now,
+            since: now,
+            follow_up: false,
+            number: 0,
+            attempt: 0,
         });
+        // Bounded by the limit of keys.
+        let id = u32::try_from(id).unwrap_or(u32::MAX);
         self.key_bytes += key.len();
-        self.index.insert(Arc::clone(&key), id);
+        self.index.insert(key, id);
         self.managers.entered(manager);
         self.ages.insert((manager, false, now, id));
-        if let Some(place) = self.slots.get_mut(id as usize) {
-            *place = Some(Slot {
-                key,
-                manager,
-                place: Place::Waiting { due: now, order: 0 },
-                changed: now,
-                since: now,
-                follow_up: false,
-                number: 0,
-                attempt: 0,
-            });
-        }
         self.wait(id, now);
     }
 
-    /// At most `limit` of what is due at `now`, the oldest first.
-    pub(super) fn take(&mut self, now: MonotonicTime, limit: usize) -> Vec<DequeuedEvent> {
-        let mut taken = Vec::new();
-        while taken.len() < limit {
-            let Some(entry) = self.due.first_entry().filter(|entry| entry.key().0 <= now) else {
-                break;
+    /// Takes the event that is due longest at `now` of the managers that `permit` lets through: it is given their names, and
+    /// whether they are configured or have taken an event. Events of other managers stay as they are.
+    ///
+    /// # Errors
+    /// There is none. When to ask again, by the earliest that is due later and by what `permit` says.
+    pub(super) fn take<P>(
+        &mut self,
+        now: MonotonicTime,
+        mut permit: impl FnMut(&PathSegment, bool) -> Result<P, Option<MonotonicTime>>,
+    ) -> Result<(DequeuedEvent, P), Option<MonotonicTime>> {
+        let firsts = self.managers.ids().filter_map(|of| self.first_due(of));
+        let mut firsts: Vec<_> = firsts.collect();
+        firsts.sort_unstable_by_key(|(_, order)| *order);
+        let mut again = None;
+        for first in firsts {
+            let (manager, (due, _)) = first;
+            let denied = if due > now {
+                Some(due)
+            } else {
+                let known = self.managers.is_known(manager);
+                match permit(self.managers.name(manager), known) {
+                    Ok(permit) => return Ok((self.take_first(first, now).ok_or(None)?, permit)),
+                    Err(until) => until,
+                }
             };
-            let id = entry.remove();
-            self.count += 1;
-            let take = self.count;
-            let Some(slot) = self.slots.get_mut(id as usize).and_then(Option::as_mut) else {
-                continue;
-            };
-            if slot.number == 0 {
-                slot.number = self.managers.number(slot.manager);
-            }
-            slot.place = Place::UnderWay {
-                take,
-                at: now,
-                changed: None,
-            };
-            taken.push(DequeuedEvent {
-                key: Arc::clone(&slot.key),
-                number: slot.number,
-                attempt: slot.attempt,
-                ticket: Ticket { slot: id, take },
-            });
+            again = again.into_iter().chain(denied).min();
         }
-        taken
+        Err(again)
+    }
+
+    fn first_due(&self, of: ManagerId) -> Option<(ManagerId, Order)> {
+        let mut waiting = self.due.range((of, Order::default())..);
+        let first = waiting.next().map(|(first, _)| *first);
+        first.filter(|(manager, _)| *manager == of)
+    }
+
+    fn take_first(
+        &mut self,
+        first: (ManagerId, Order),
+        now: MonotonicTime,
+    ) -> Option<DequeuedEvent> {
+        let id = self.due.remove(&first)?;
+        let slot = &mut self.slots[id as usize];
+        self.count += 1;
+        if slot.number == 0 {
+            slot.number = self.managers.number(slot.manager);
+        }
+        slot.place = Place::UnderWay {
+            take: self.count,
+            at: now,
+            changed: None,
+        };
+        Some(DequeuedEvent {
+            key: Arc::clone(&slot.key),
+            number: slot.number,
+            attempt: slot.attempt,
+            ticket: Ticket {
+                slot: id,
+                take: self.count,
+            },
+        })
     }
 
     /// What was taken with `ticket` is delivered. The key, if it is done with.
@@ -252,7 +261,7 @@ impl Queue {
         let stored_by = slot.changed.after(follow_up_delay);
         let due = match changed {
             Some(changed) => changed,
-            None if at.min(now) >= stored_by => return self.remove(ticket.slot),
+            None if at.min(now) >= stored_by => return Some(self.remove(ticket.slot)),
             // It was taken ahead of its time, and would be again.
             None if slot.follow_up => MonotonicTime(u64::MAX),
             None => stored_by,
@@ -266,7 +275,7 @@ impl Queue {
     pub(super) fn rejected(&mut self, ticket: Ticket) -> Option<(Arc<[u8]>, ManagerId)> {
         let (slot, ..) = under_way(&mut self.slots, ticket)?;
         let manager = slot.manager;
-        Some((self.remove(ticket.slot)?, manager))
+        Some((self.remove(ticket.slot), manager))
     }
 
     /// What was taken with `ticket` is to be tried again at `retry_at`.
@@ -280,35 +289,29 @@ impl Queue {
         }
     }
 
-    /// Registers `name` in the place of another manager, whose events are dropped; how many, and whether a loss is to be
-    /// told to that manager if it comes back. `None`: no manager can make room.
+    /// Registers `name` in the place of another manager, whose events are dropped: the place, how many they were, and whether
+    /// a loss is to be told to that manager if it comes back. `None`: no manager can make room.
     pub(super) fn evict_for(
         &mut self,
         name: &PathSegment,
         now: MonotonicTime,
-    ) -> Option<(ManagerId, Evicted)> {
+    ) -> Option<(ManagerId, usize, bool)> {
         let place = self.managers.evictable(now)?;
         let events = self.drop_events(place).len();
         let lost = self.managers.replace(place, name, now);
-        let evicted = Evicted {
-            events,
-            lost: lost || events > 0,
-        };
-        Some((place, evicted))
+        Some((place, events, lost || events > 0))
     }
 
     /// Drops all events of a manager, also those under way, whose tickets mean nothing from now on; their keys.
     pub(super) fn drop_events(&mut self, of: ManagerId) -> Vec<Arc<[u8]>> {
-        let ids = (0..).zip(&self.slots);
-        let ids: Vec<u32> = ids
-            .filter_map(|(id, slot)| slot.as_ref().filter(|slot| slot.manager == of).map(|_| id))
-            .collect();
-        ids.into_iter().filter_map(|id| self.remove(id)).collect()
-    }
-
-    /// When the first of what waits is due.
-    pub(super) fn next_due(&self) -> Option<MonotonicTime> {
-        self.due.first_key_value().map(|((due, _), _)| *due)
+        let slots = self.slots.iter().filter(|(_, slot)| slot.manager == of);
+        let keys: Vec<_> = slots.map(|(_, slot)| Arc::clone(&slot.key)).collect();
+        for key in &keys {
+            if let Some(&id) = self.index.get(key) {
+                self.remove(id);
+            }
+        }
+        keys
     }
 
     /// Since when the oldest event of a manager waits that is not a follow-up.
@@ -335,27 +338,22 @@ impl Queue {
     /// The keys in so many slots from one on, each with its place in the order in which they are due; what is under way
     /// comes first. `None` behind the last slot.
     pub(super) fn keys(&self, from: usize, slots: usize) -> Option<Vec<(Order, Arc<[u8]>)>> {
-        let end = self.slots.len().min(from + slots);
-        let slots = self
-            .slots
-            .get(from..end)
-            .filter(|slots| !slots.is_empty())?;
-        let keys = slots.iter().flatten().map(|slot| {
+        let end = self.slots.capacity().min(from + slots);
+        let keys = (from..end).filter_map(|id| {
+            let slot = self.slots.get(id)?;
             let order = match slot.place {
                 Place::UnderWay { take, .. } => (MonotonicTime(0), take),
-                Place::Waiting { due, order } => (due, order),
+                Place::Waiting(order) => order,
             };
-            (order, Arc::clone(&slot.key))
+            Some((order, Arc::clone(&slot.key)))
         });
-        Some(keys.collect())
+        (from < end).then(|| keys.collect())
     }
 
-    /// Objects here.
     pub(super) fn len(&self) -> usize {
         self.index.len()
     }
 
-    /// Bytes of all keys.
     pub(super) fn key_bytes(&self) -> usize {
         self.key_bytes
     }
@@ -365,26 +363,16 @@ impl Queue {
         self.key_bytes + self.len() * SLOT_BYTES
     }
 
-    pub(super) fn managers(&self) -> &Managers {
-        &self.managers
-    }
-
-    pub(super) fn managers_mut(&mut self) -> &mut Managers {
-        &mut self.managers
-    }
-
     /// Gives memory back that an outage has needed.
     pub(super) fn shrink(&mut self) {
         if self.index.is_empty() {
-            (self.slots, self.free) = (Vec::new(), Vec::new());
+            self.slots = Slab::new();
             self.index.shrink_to_fit();
         }
     }
 
     fn set_age(&mut self, id: u32, since: MonotonicTime, follow_up: bool) {
-        let Some(slot) = self.slots.get_mut(id as usize).and_then(Option::as_mut) else {
-            return;
-        };
+        let slot = &mut self.slots[id as usize];
         self.ages
             .remove(&(slot.manager, slot.follow_up, slot.since, id));
         self.ages.insert((slot.manager, follow_up, since, id));
@@ -395,36 +383,33 @@ impl Queue {
 
     fn wait(&mut self, id: u32, due: MonotonicTime) {
         self.count += 1;
-        let order = self.count;
-        if let Some(slot) = self.slots.get_mut(id as usize).and_then(Option::as_mut) {
-            slot.place = Place::Waiting { due, order };
-            self.due.insert((due, order), id);
-        }
+        let slot = &mut self.slots[id as usize];
+        slot.place = Place::Waiting((due, self.count));
+        self.due.insert((slot.manager, (due, self.count)), id);
     }
 
-    fn remove(&mut self, id: u32) -> Option<Arc<[u8]>> {
-        let slot = self.slots.get_mut(id as usize)?.take()?;
-        if let Place::Waiting { due, order } = slot.place {
-            self.due.remove(&(due, order));
+    fn remove(&mut self, id: u32) -> Arc<[u8]> {
+        let slot = self.slots.remove(id as usize);
+        if let Place::Waiting(order) = slot.place {
+            self.due.remove(&(slot.manager, order));
         }
         self.index.remove(&slot.key);
-        self.free.push(id);
         self.key_bytes -= slot.key.len();
         let Slot {
             manager, follow_up, ..
         } = slot;
         self.ages.remove(&(manager, follow_up, slot.since, id));
         self.managers.left(manager, follow_up, slot.number);
-        Some(slot.key)
+        slot.key
     }
 }
 
 /// The slot that `ticket` was given for, when it was taken, and the first change since; if it is still under way.
 fn under_way(
-    slots: &mut [Option<Slot>],
+    slots: &mut Slab<Slot>,
     ticket: Ticket,
 ) -> Option<(&mut Slot, MonotonicTime, Option<MonotonicTime>)> {
-    let slot = slots.get_mut(ticket.slot as usize)?.as_mut()?;
+    let slot = slots.get_mut(ticket.slot as usize)?;
     match slot.place {
         Place::UnderWay { take, at, changed } if take == ticket.take => Some((slot, at, changed)),
         _ => None,

@@ -20,11 +20,12 @@ pub(super) const FRAME_BYTES: usize = 11;
 /// a manager holds it: what follows it behind damage was a record of its own.
 const MARKER: [u8; 4] = [0xFF, 0xC0, 0xFE, 0xC1];
 
-/// What a record says.
+/// What a record says, with its code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
 pub(super) enum Kind {
     /// The key in the payload is to be delivered.
-    Put,
+    Put = 1,
     /// The key in the payload is done with.
     Delivered,
     /// Events for the manager in the payload were lost; empty: for any manager.
@@ -34,23 +35,9 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    const fn code(self) -> u8 {
-        match self {
-            Self::Put => 1,
-            Self::Delivered => 2,
-            Self::Resync => 3,
-            Self::ResyncTold => 4,
-        }
-    }
-
-    const fn from_code(code: u8) -> Option<Self> {
-        match code {
-            1 => Some(Self::Put),
-            2 => Some(Self::Delivered),
-            3 => Some(Self::Resync),
-            4 => Some(Self::ResyncTold),
-            _ => None,
-        }
+    fn from_code(code: u8) -> Option<Self> {
+        let kinds = [Self::Put, Self::Delivered, Self::Resync, Self::ResyncTold];
+        kinds.into_iter().find(|kind| *kind as u8 == code)
     }
 }
 
@@ -63,22 +50,25 @@ pub(super) fn write(bytes: &mut Vec<u8>, kind: Kind, payload: &[u8]) {
         return;
     };
     let [low, high] = length.to_le_bytes();
-    let head = [kind.code(), low, high];
+    let head = [kind as u8, low, high];
     bytes.extend_from_slice(&MARKER);
     bytes.extend_from_slice(&head);
     bytes.extend_from_slice(&crc32c(&[&head, payload]).to_le_bytes());
     bytes.extend_from_slice(payload);
 }
 
-/// What lies at the beginning of some bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Frame<'a> {
-    /// An intact record.
-    Record { kind: Kind, payload: &'a [u8] },
+    Record {
+        kind: Kind,
+        payload: &'a [u8],
+    },
     /// The beginning of what may be one.
     Short,
     /// No record. So many bytes were looked at to find out.
-    Bad { looked_at: usize },
+    Bad {
+        looked_at: usize,
+    },
 }
 
 impl<'a> Frame<'a> {

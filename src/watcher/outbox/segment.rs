@@ -60,7 +60,6 @@ impl SegmentContents {
     }
 }
 
-/// The header of a new segment.
 pub(super) fn header() -> [u8; HEADER_BYTES] {
     header_of(VERSION)
 }

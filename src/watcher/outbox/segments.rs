@@ -71,8 +71,8 @@ pub(super) struct RecoveredState {
     pub(super) may_be_missing: bool,
     /// Events of other managers are left out; empty: none are.
     configured: HashSet<PathSegment>,
-    /// Hashes of the keys that are left out: enough to count them.
-    not_configured: HashSet<u64>,
+    /// Hashes of the keys that are left out, because their managers are not configured: enough to count them.
+    pub(super) not_configured: HashSet<u64>,
     hasher: RandomState,
 }
 
@@ -82,18 +82,6 @@ impl RecoveredState {
         let mut keys: Vec<_> = self.keys.into_iter().collect();
         keys.sort_unstable_by_key(|(_, order)| *order);
         keys.into_iter().map(|(key, _)| key).collect()
-    }
-
-    fn new(configured: &[PathSegment]) -> Self {
-        Self {
-            configured: configured.iter().cloned().collect(),
-            ..Self::default()
-        }
-    }
-
-    /// Events that were left out, because their managers are not configured.
-    pub(super) fn not_configured(&self) -> u64 {
-        self.not_configured.len() as u64
     }
 
     fn apply(&mut self, kind: Kind, payload: &[u8]) {
@@ -169,7 +157,10 @@ pub(super) fn read_all(
     files.sort_unstable();
     let mut found = RecoveredSegments {
         next: files.last().map_or(1, |(last, _)| last + 1),
-        left: RecoveredState::new(configured),
+        left: RecoveredState {
+            configured: configured.iter().cloned().collect(),
+            ..RecoveredState::default()
+        },
         ..RecoveredSegments::default()
     };
     for (number, suffix) in files {
@@ -211,25 +202,19 @@ fn read_segment(folder: &dyn Storage, number: u64, found: &mut RecoveredSegments
 }
 
 fn log(name: &str, contents: &SegmentContents) {
-    let SegmentContents {
-        bytes,
-        bad_bytes,
-        foreign_version,
-        incomplete,
-        error,
-    } = contents;
-    if let Some(version) = foreign_version {
+    let (bytes, bad_bytes) = (contents.bytes, contents.bad_bytes);
+    if let Some(version) = contents.foreign_version {
         tracing::error!(name, version, "segment of another version quarantined");
-    } else if let Some(error) = error {
+    } else if let Some(error) = &contents.error {
         tracing::error!(name, bytes, %error, "segment read in part");
-    } else if *bad_bytes > 0 {
+    } else if bad_bytes > 0 {
         tracing::error!(
             name,
             bytes,
             bad_bytes,
             "segment damaged, intact records used"
         );
-    } else if *incomplete {
+    } else if contents.incomplete {
         tracing::warn!(name, "segment incomplete since it was written");
     }
 }

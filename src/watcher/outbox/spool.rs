@@ -16,16 +16,14 @@ use std::time::Duration;
 
 use chassis::backoff::Backoff;
 use chassis::telemetry::error_chain;
-use watcher_types::PathSegment;
 
-use super::FsyncPolicy;
-use super::handoff::{Compaction, Phase, Shared, Work};
+use super::handoff::{Compaction, Shared, Work};
 use super::queue::MonotonicTime;
 use super::record::FRAME_BYTES;
 use super::segment::{HEADER_BYTES, NOT_WHOLE, WHOLE_AT};
 use super::segments::{self, Active, Segment};
-use super::state::Settings;
-use super::storage::{AppendFile, SpoolDir, Storage, segment_name};
+use super::storage::{AppendFile, OpenSpool, Storage, segment_name};
+use super::{FsyncPolicy, Options};
 
 /// How long a disk is left alone that has failed.
 const RETRY: Backoff = Backoff {
@@ -55,14 +53,8 @@ pub(super) enum SpoolError {
 impl SpoolError {
     /// Whether the directory itself is gone, so that its path must be opened anew.
     fn directory_is_gone(&self) -> bool {
-        let Self::Io(_, error) = self else {
-            return false;
-        };
-        let kind = error.kind();
-        matches!(
-            kind,
-            ErrorKind::NotFound | ErrorKind::StaleNetworkFileHandle
-        )
+        let gone = [ErrorKind::NotFound, ErrorKind::StaleNetworkFileHandle];
+        matches!(self, Self::Io(_, error) if gone.contains(&error.kind()))
     }
 }
 
@@ -79,13 +71,11 @@ pub(super) struct SpoolThread {
 
 impl SpoolThread {
     /// Starts the thread, which opens the directory first.
-    pub(super) fn start(shared: Arc<Shared>, dir: Box<dyn SpoolDir>, settings: Settings) -> Self {
+    pub(super) fn start(shared: Arc<Shared>, dir: OpenSpool, options: Options) -> Self {
         let spool = Spool {
             shared: Arc::clone(&shared),
             dir,
-            managers: settings.managers,
-            max_bytes: settings.max_bytes,
-            fsync: settings.fsync,
+            options,
             storage: None,
             segments: Vec::new(),
             active: None,
@@ -99,7 +89,7 @@ impl SpoolThread {
             Ok(thread) => Some(thread),
             Err(error) => {
                 shared.give_up(&SpoolError::Io("start the spool thread", error));
-                shared.enter(Phase::Running, 0);
+                shared.ended();
                 None
             }
         };
@@ -118,59 +108,46 @@ impl Drop for SpoolThread {
     }
 }
 
-#[derive(Debug)]
 struct Spool {
     shared: Arc<Shared>,
-    dir: Box<dyn SpoolDir>,
-    managers: Vec<PathSegment>,
-    max_bytes: u64,
-    fsync: FsyncPolicy,
+    dir: OpenSpool,
+    options: Options,
     /// `None`: the directory is not open.
     storage: Option<Arc<dyn Storage>>,
     /// The segments that are not appended to, by number.
     segments: Vec<Segment>,
     active: Option<Active>,
-    job: Option<thread::JoinHandle<Result<JobResult, SpoolError>>>,
+    job: Option<thread::JoinHandle<JobResult>>,
     /// A number that is higher than any in use.
     next: u64,
-    /// Failures in a row.
     failures: u32,
     retry_at: MonotonicTime,
 }
 
-/// What the slow work of another thread has come to.
-#[derive(Debug)]
-enum JobResult {
-    Synced,
-    /// The snapshot has this number; what is left of the segments up to it, itself included.
-    Compacted(u64, Vec<Segment>),
-    CompactionFailed,
-}
+/// What the slow work of another thread has come to. After a compaction: the number of the snapshot, and what is left of the
+/// segments up to it, itself included.
+type JobResult = Result<Option<(u64, Vec<Segment>)>, SpoolError>;
 
 impl Spool {
     fn run(mut self) {
-        if let Err(error) = self.open() {
-            self.give_up(&error, MonotonicTime::default());
-        }
-        self.shared.enter(Phase::Running, self.bytes());
-        while let Some(work) = self.shared.next_work() {
+        while let Some(work) = self.shared.next_work(self.job.is_some()) {
             if let Err(error) = self.work(&work) {
                 self.give_up(&error, work.now);
             }
             self.shared.finish(&work, self.bytes(), self.job.is_some());
         }
-        if let Err(error) = self.start_sync().and_then(|()| self.end_job(None)) {
+        if let Err(error) = self.start_sync().and_then(|()| self.end_job()) {
             tracing::warn!(error = error_chain(&error), "failed to sync spool");
         }
-        let (shared, bytes) = (Arc::clone(&self.shared), self.bytes());
+        let shared = Arc::clone(&self.shared);
         // It holds the lock of the directory.
         drop(self);
-        shared.enter(Phase::Ended, bytes);
+        shared.ended();
     }
 
     fn work(&mut self, work: &Work) -> Result<(), SpoolError> {
         if work.job_ended || work.compaction == Compaction::Now {
-            let ended = self.end_job(Some(work.now));
+            let ended = self.end_job();
             if self.active.is_some() {
                 ended?;
             }
@@ -189,7 +166,7 @@ impl Spool {
             return self.replace_all();
         }
         if !self.has_room(&work.frames) {
-            self.end_job(Some(work.now))?;
+            self.end_job()?;
         }
         if !self.has_room(&work.frames) {
             self.close();
@@ -200,7 +177,7 @@ impl Spool {
             };
         }
         self.append(&work.frames)?;
-        self.shared.acknowledge(work.number, false);
+        self.shared.acknowledge(work.number);
         if self.job.is_some() {
             return Ok(());
         }
@@ -217,12 +194,12 @@ impl Spool {
     fn open(&mut self) -> Result<(), SpoolError> {
         if self.storage.is_none() {
             // It may hold the lock of the directory.
-            let _outdated = self.end_job(None);
-            let storage = self.dir.open().map_err(|error| match error.kind() {
+            let _outdated = self.end_job();
+            let storage = (self.dir)().map_err(|error| match error.kind() {
                 ErrorKind::WouldBlock => SpoolError::Held,
                 _ => SpoolError::Io("open the spool directory", error),
             })?;
-            let found = segments::read_all(&*storage, &self.managers)?;
+            let found = segments::read_all(&*storage, &self.options.managers)?;
             (self.segments, self.next) = (found.segments, found.next);
             self.storage = Some(Arc::from(storage));
             let damage = (found.bad_bytes, found.foreign);
@@ -244,7 +221,7 @@ impl Spool {
         }
         active.bytes += frames.len() as u64;
         active.dirty = true;
-        if self.fsync == FsyncPolicy::Always {
+        if self.options.fsync == FsyncPolicy::Always {
             active.file.sync().map_err(sync_failed)?;
             active.dirty = false;
         }
@@ -254,11 +231,11 @@ impl Spool {
     /// Begins to force to the disk what was written since the last time, by a policy that does so in batches. What could
     /// not be forced may be dropped by the kernel, so after an error everything is written again, elsewhere.
     fn start_sync(&mut self) -> Result<(), SpoolError> {
-        self.end_job(None)?;
+        self.end_job()?;
         match self.unsynced() {
             Some(file) => self.start_job(move || {
                 file.sync().map_err(sync_failed)?;
-                Ok(JobResult::Synced)
+                Ok(None)
             }),
             None => Ok(()),
         }
@@ -266,7 +243,7 @@ impl Spool {
 
     /// The file of the segment that is appended to, if its policy asks for a sync of it.
     fn unsynced(&mut self) -> Option<Arc<dyn AppendFile>> {
-        let batches = matches!(self.fsync, FsyncPolicy::EachBatch(_));
+        let batches = matches!(self.options.fsync, FsyncPolicy::EachBatch(_));
         let active = self.active.as_mut().filter(|it| batches && it.dirty)?;
         active.dirty = false;
         Some(Arc::clone(&active.file))
@@ -275,7 +252,7 @@ impl Spool {
     /// Replaces all segments by a snapshot, which is appended to from then on. For a spool that lacks records: nothing is
     /// acknowledged before the snapshot is on the disk.
     fn replace_all(&mut self) -> Result<(), SpoolError> {
-        if let Err(error) = self.end_job(None) {
+        if let Err(error) = self.end_job() {
             tracing::debug!(
                 error = error_chain(&error),
                 "sync of a replaced segment failed"
@@ -291,12 +268,12 @@ impl Spool {
         self.active = Some(active);
         self.segments = segments::remove(&**storage, std::mem::take(&mut self.segments));
         self.failures = 0;
-        self.shared.acknowledge(snapshot.number, true);
+        self.shared.acknowledge(snapshot.number);
         Ok(())
     }
 
     /// Begins a new segment, and to replace all others by a snapshot. If that fails it costs nothing but room, and is tried
-    /// later.
+    /// when the back-off that begins now is over.
     fn compact(&mut self, now: MonotonicTime) -> Result<(), SpoolError> {
         let Some(storage) = self.storage.clone() else {
             return Ok(());
@@ -308,7 +285,8 @@ impl Spool {
             return Err(SpoolError::Full);
         }
         self.append(&snapshot.frames)?;
-        self.shared.acknowledge(snapshot.number, false);
+        self.shared.acknowledge(snapshot.number);
+        self.back_off(now);
         match segments::write(&*storage, number + 1, None) {
             Ok(active) => {
                 let unsynced = self.unsynced();
@@ -322,21 +300,20 @@ impl Spool {
                         Ok(Active { bytes, .. }) => {
                             let mut left = segments::remove(&*storage, segments);
                             left.push(Segment { number, bytes });
-                            JobResult::Compacted(number, left)
+                            Some((number, left))
                         }
                         Err(error) => {
                             tracing::warn!(error = error_chain(&error), "failed to compact spool");
-                            JobResult::CompactionFailed
+                            None
                         }
                     })
                 })?;
-                if self.fsync == FsyncPolicy::Always {
-                    return self.end_job(Some(now));
+                if self.options.fsync == FsyncPolicy::Always {
+                    return self.end_job();
                 }
             }
             Err(error) => {
                 tracing::warn!(error = error_chain(&error), "failed to compact spool");
-                self.back_off(now);
             }
         }
         Ok(())
@@ -344,37 +321,32 @@ impl Spool {
 
     fn start_job(
         &mut self,
-        job: impl FnOnce() -> Result<JobResult, SpoolError> + Send + 'static,
+        job: impl FnOnce() -> JobResult + Send + 'static,
     ) -> Result<(), SpoolError> {
         let shared = Arc::clone(&self.shared);
-        shared.set_job_ended(false);
+        shared.set_job_runs(true);
         let builder = thread::Builder::new().name("spool-sync".to_owned());
         let job = builder.spawn(move || {
             let result = job();
-            shared.set_job_ended(true);
+            shared.set_job_runs(false);
             result
         });
         self.job = Some(job.map_err(sync_failed)?);
         Ok(())
     }
 
-    /// Waits for the job, if there is one.
-    fn end_job(&mut self, now: Option<MonotonicTime>) -> Result<(), SpoolError> {
+    fn end_job(&mut self) -> Result<(), SpoolError> {
         let Some(job) = self.job.take() else {
             return Ok(());
         };
         let panicked = || sync_failed(io::Error::other("panic"));
-        match job.join().map_err(|_| panicked())?? {
-            JobResult::Synced => {}
-            // Of a directory that is gone.
-            _ if self.storage.is_none() => {}
-            JobResult::Compacted(number, mut left) => {
-                self.segments.retain(|segment| segment.number > number);
-                left.append(&mut self.segments);
-                self.segments = left;
-                self.failures = 0;
-            }
-            JobResult::CompactionFailed => self.back_off(now.unwrap_or_default()),
+        let compacted = job.join().map_err(|_| panicked())??;
+        // Or else it was of a directory that is gone.
+        if let Some((number, mut left)) = compacted.filter(|_| self.storage.is_some()) {
+            self.segments.retain(|segment| segment.number > number);
+            left.append(&mut self.segments);
+            self.segments = left;
+            (self.failures, self.retry_at) = (0, MonotonicTime::default());
         }
         Ok(())
     }
@@ -414,14 +386,13 @@ impl Spool {
         self.failures = self.failures.saturating_add(1);
     }
 
-    /// Bytes of all segments.
     fn bytes(&self) -> u64 {
         let closed: u64 = self.segments.iter().map(|segment| segment.bytes).sum();
         closed + self.active.as_ref().map_or(0, |active| active.bytes)
     }
 
     fn has_room(&self, frames: &[u8]) -> bool {
-        self.bytes() + frames.len() as u64 <= self.max_bytes / 4 * 3
+        self.bytes() + frames.len() as u64 <= self.options.max_bytes / 4 * 3
     }
 
     /// Whether most of the segments is dead.
@@ -431,7 +402,7 @@ impl Spool {
             return false;
         }
         let live = self.shared.live_bytes();
-        let threshold = live.max(NEGLIGIBLE).min(self.max_bytes / 4);
+        let threshold = live.max(NEGLIGIBLE).min(self.options.max_bytes / 4);
         bytes.saturating_sub(live) > threshold
     }
 }

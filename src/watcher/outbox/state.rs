@@ -1,8 +1,6 @@
 //! The queue, and what is recorded of its changes: which objects are in it, nothing more. While records are taken, every object
 //! in the queue is on the disk, on its way there, or in the snapshot that is being written.
 
-use std::time::Duration;
-
 use watcher_types::{PathSegment, WatchEvent};
 
 use super::handoff::Handoff;
@@ -11,22 +9,10 @@ use super::queue::{Limits, MonotonicTime, Queue, Ticket};
 use super::record::{self, Kind};
 use super::segments::RecoveredState;
 use super::spool::segment_bytes;
-use super::{Dropped, FsyncPolicy, ResyncMark, Stored, key};
+use super::{Dropped, Options, ResyncMark, Stored, key};
 
 /// Most records that one call writes while other events wait for the lock.
 const FEW: usize = 1_024;
-
-/// The options but the folder, and what is none of the user's.
-#[derive(Clone, Debug)]
-pub(super) struct Settings {
-    pub(super) managers: Vec<PathSegment>,
-    /// How long [`Outbox::put`](super::Outbox::put) waits for the disk.
-    pub(super) write_deadline: Duration,
-    pub(super) limits: Limits,
-    pub(super) max_bytes: u64,
-    pub(super) fsync: FsyncPolicy,
-    pub(super) follow_up_delay: Duration,
-}
 
 #[derive(Debug)]
 pub(super) struct State {
@@ -40,12 +26,12 @@ pub(super) struct State {
 }
 
 impl State {
-    pub(super) fn new(settings: &Settings) -> Self {
-        let managers = Managers::new(&settings.managers);
+    pub(super) fn new(options: &Options, limits: Limits) -> Self {
+        let managers = Managers::new(&options.managers);
         Self {
-            queue: Queue::new(settings.limits, settings.follow_up_delay, managers),
+            queue: Queue::new(limits, options.follow_up_delay, managers),
             handoff: Handoff::default(),
-            live_bytes: settings.max_bytes / 4,
+            live_bytes: options.max_bytes / 4,
             dropped: Dropped::default(),
             key: Vec::with_capacity(1024),
         }
@@ -64,7 +50,9 @@ impl State {
             Stored::Coalesced
         } else if let Some(manager) = self.register(manager, now) {
             if fits && self.has_room(key.len()) {
-                self.insert(&key, manager, now)
+                self.queue.insert(&key, manager, now);
+                self.handoff.record(Kind::Put, &key);
+                Stored::Spooled
             } else {
                 self.drop_full(manager)
             }
@@ -95,7 +83,7 @@ impl State {
     /// Drops all events of a manager. On the disk they are few, or the next compaction leaves them out: until then they
     /// would come back with the next life, and be rejected once more.
     pub(super) fn all_rejected(&mut self, manager: &PathSegment) {
-        let Some(manager) = self.queue.managers().place(manager) else {
+        let Some(manager) = self.queue.managers.place(manager) else {
             return;
         };
         let keys = self.queue.drop_events(manager);
@@ -118,7 +106,7 @@ impl State {
         mark: ResyncMark,
         now: MonotonicTime,
     ) {
-        if self.queue.managers_mut().told(manager, mark, now) {
+        if self.queue.managers.told(manager, mark, now) {
             self.handoff
                 .record(Kind::ResyncTold, manager.as_str().as_bytes());
         }
@@ -126,13 +114,13 @@ impl State {
 
     /// Takes over what former lives have left.
     pub(super) fn recover(&mut self, mut left: RecoveredState, now: MonotonicTime) {
-        self.dropped.manager_not_configured += left.not_configured();
+        self.dropped.manager_not_configured += left.not_configured.len() as u64;
         let (everyone, losses) = (left.everyone, std::mem::take(&mut left.losses));
         let mut complete = !left.may_be_missing;
         for key in left.into_keys() {
             complete &= self.recover_key(&key, now);
         }
-        let managers = self.queue.managers_mut();
+        let managers = &mut self.queue.managers;
         for (name, _) in losses.iter().filter(|(_, lost)| **lost) {
             match managers.register(name, now) {
                 Some(place) => _ = managers.mark_lost(place),
@@ -143,17 +131,17 @@ impl State {
             for (name, _) in losses.iter().filter(|(_, lost)| !**lost) {
                 let _unless_there_is_room = managers.register(name, now);
             }
-            managers.recovered_everyone(|name| losses.get(name) == Some(&false));
+            managers.mark_all_lost(|name| losses.get(name) == Some(&false));
         }
         if !complete {
-            managers.mark_all_lost();
+            managers.mark_all_lost(|_| false);
         }
     }
 
     /// Records of the losses.
     pub(super) fn losses(&self) -> Vec<u8> {
         let mut losses = Vec::new();
-        for (kind, manager) in self.queue.managers().losses() {
+        for (kind, manager) in self.queue.managers.losses() {
             record::write(&mut losses, kind, manager.as_bytes());
         }
         losses
@@ -164,26 +152,20 @@ impl State {
         self.queue.has_room(key_bytes) && segment_bytes(records, bytes) <= self.live_bytes
     }
 
-    fn insert(&mut self, key: &[u8], manager: ManagerId, now: MonotonicTime) -> Stored {
-        self.queue.insert(key, manager, now);
-        self.handoff.record(Kind::Put, key);
-        Stored::Spooled
-    }
-
     /// The place of `name`; `None`: it may not be registered, or there is no room.
     fn register(&mut self, name: &PathSegment, now: MonotonicTime) -> Option<ManagerId> {
-        if let Some(place) = self.queue.managers_mut().register(name, now) {
+        if let Some(place) = self.queue.managers.register(name, now) {
             return Some(place);
         }
-        let (place, evicted) = self.queue.evict_for(name, now)?;
-        self.dropped.too_many_managers += evicted.events as u64;
-        if self.queue.managers().evictions() == 1 {
+        let (place, events, lost) = self.queue.evict_for(name, now)?;
+        self.dropped.too_many_managers += events as u64;
+        if self.queue.managers.evictions() == 1 {
             tracing::warn!(
                 capacity = managers::CAPACITY,
                 "manager evicted at the limit of managers, set WATCHER_MANAGERS"
             );
         }
-        if evicted.lost {
+        if lost {
             self.mark_unregistered_lost();
         }
         Some(place)
@@ -200,16 +182,18 @@ impl State {
     /// Marks the manager to need a resync; its name if that is news for the log: it was not marked already, and its name is
     /// not a client's invention.
     fn mark_lost(&mut self, manager: ManagerId) -> Option<PathSegment> {
-        let managers = self.queue.managers_mut();
-        let first = managers.mark_lost(manager);
-        let name = managers.name(manager).cloned().filter(|_| first)?;
+        let managers = &mut self.queue.managers;
+        if !managers.mark_lost(manager) {
+            return None;
+        }
+        let name = managers.name(manager);
         self.handoff.record(Kind::Resync, name.as_str().as_bytes());
-        self.queue.managers().is_known(&name).then_some(name)
+        managers.is_known(manager).then(|| name.clone())
     }
 
     /// Keeps nothing of an event whose manager is not registered.
     fn reject_unregistered(&mut self) -> Stored {
-        if !self.queue.managers().admits_others() {
+        if !self.queue.managers.admits_others() {
             return Stored::NotConfigured;
         }
         self.dropped.too_many_managers += 1;
@@ -223,7 +207,7 @@ impl State {
     /// all managers, so after a restart each is asked for a resync, unless a snapshot has named the ones concerned by then.
     /// Returns whether it is new.
     fn mark_unregistered_lost(&mut self) -> bool {
-        let first = self.queue.managers_mut().mark_unregistered_lost();
+        let first = self.queue.managers.mark_unregistered_lost();
         if first {
             self.handoff.record(Kind::Resync, b"");
         }
@@ -238,9 +222,9 @@ impl State {
         if self.queue.touch(key, now) {
             return true;
         }
-        let Some(manager) = self.queue.managers_mut().register(&manager, now) else {
+        let Some(manager) = self.queue.managers.register(&manager, now) else {
             self.dropped.too_many_managers += 1;
-            self.queue.managers_mut().mark_unregistered_lost();
+            self.queue.managers.mark_unregistered_lost();
             return true;
         };
         let has_room = self.queue.has_room(key.len());

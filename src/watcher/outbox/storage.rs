@@ -6,30 +6,23 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::Path;
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
 
-/// The path of a spool directory, which may be opened again and again.
-pub(super) trait SpoolDir: Debug + Send {
-    /// Opens the directory for this process alone, until what is returned is dropped. [`io::ErrorKind::WouldBlock`]: another
-    /// process has it.
-    fn open(&self) -> io::Result<Box<dyn Storage>>;
-}
+/// Opens the spool directory for this process alone, until what is returned is dropped; again and again, if need be.
+/// [`io::ErrorKind::WouldBlock`]: another process has it.
+pub(super) type OpenSpool = Box<dyn Fn() -> io::Result<Box<dyn Storage>> + Send>;
 
 /// An open spool directory, which only this process writes to.
 pub(super) trait Storage: Debug + Send + Sync {
-    /// The files in it.
     fn names(&self) -> io::Result<Vec<String>>;
-    /// Opens a file for reading.
     fn read(&self, name: &str) -> io::Result<Box<dyn Read>>;
     /// Creates a file for appending; an error if there is one.
     fn create(&self, name: &str) -> io::Result<Box<dyn AppendFile>>;
     /// Changes one byte of a file, in place.
     fn overwrite(&self, name: &str, at: u64, byte: u8) -> io::Result<()>;
-    /// Renames a file.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
-    /// Removes a file.
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Forces the names to the disk.
     fn sync(&self) -> io::Result<()>;
@@ -39,7 +32,6 @@ pub(super) trait Storage: Debug + Send + Sync {
 pub(super) trait AppendFile: Debug + Send + Sync {
     /// Writes `bytes` at the end, in one call; how many of them were.
     fn append(&self, bytes: &[u8]) -> io::Result<usize>;
-    /// Cuts the file to `length`.
     fn cut(&self, length: u64) -> io::Result<()>;
     /// Forces its content to the disk.
     fn sync(&self) -> io::Result<()>;
@@ -51,21 +43,16 @@ const LOCK: &str = "lock";
 /// Owner only.
 const MODE: Mode = Mode::RUSR.union(Mode::WUSR);
 
-/// A directory of a local file system.
-#[derive(Debug)]
-pub(super) struct LocalSpoolDir(pub(super) PathBuf);
-
-impl SpoolDir for LocalSpoolDir {
-    fn open(&self) -> io::Result<Box<dyn Storage>> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder = rustix::fs::open(&self.0, flags, Mode::empty())?;
-        let lock = open(&folder, LOCK, OFlags::RDWR | OFlags::CREATE)?;
-        lock.try_lock()?;
-        Ok(Box::new(LocalStorage {
-            folder,
-            _lock: lock,
-        }))
-    }
+/// Opens a directory of a local file system, as [`OpenSpool`].
+pub(super) fn open_local(path: &Path) -> io::Result<Box<dyn Storage>> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let folder = rustix::fs::open(path, flags, Mode::empty())?;
+    let lock = open(&folder, LOCK, OFlags::RDWR | OFlags::CREATE)?;
+    lock.try_lock()?;
+    Ok(Box::new(LocalStorage {
+        folder,
+        _lock: lock,
+    }))
 }
 
 #[derive(Debug)]

@@ -1,5 +1,5 @@
 use self::disk::FakeDisk;
-use self::fixture::{Fixture, manager, settings};
+use self::fixture::{Fixture, Settings, manager, settings};
 use super::*;
 
 mod damage;
@@ -92,11 +92,17 @@ fn a_rejected_event_is_dropped_and_its_manager_is_marked() {
         let _ = fixture.put("b", number);
     }
     let items = fixture.outbox.take(fixture.now, usize::MAX);
-    fixture.outbox.rejected(&items[0], fixture.now);
+    fixture
+        .outbox
+        .settle(&items[0], Settlement::Drop, fixture.now);
     assert!(fixture.lost("a") && !fixture.lost("b"));
     let recovered = fixture.kill();
     assert_eq!((recovered.items, recovered.resync), (5, true));
-    fixture.outbox.all_rejected(&manager("b"), fixture.now);
+    let of_b = fixture.outbox.take(fixture.now, usize::MAX);
+    let of_b = of_b.iter().find(|item| item.manager == manager("b"));
+    fixture
+        .outbox
+        .settle(of_b.unwrap(), Settlement::DropAll, fixture.now);
     assert!(fixture.lost("b"));
     assert_eq!(fixture.outbox.report(fixture.now).dropped.rejected, 3);
     assert_eq!(fixture.kill().items, 2);

@@ -1,9 +1,11 @@
 //! What an outbox is told, and what it says of itself.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use watcher_types::PathSegment;
+use watcher_types::{PathSegment, WatchEvent};
+
+use super::queue::Ticket;
 
 /// How an outbox is kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +56,71 @@ pub enum FsyncPolicy {
     /// milliseconds instead of microseconds, and one for the other: the one policy under which admission is as slow as
     /// the disk.
     Always,
+}
+
+/// What became of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Stored {
+    /// New, and on the disk.
+    Spooled,
+    /// KCP was to be told of this object anyway, and will be, after this change.
+    Coalesced,
+    /// In memory only, because the disk refuses or has not answered in time. It is delivered all the same, if the process
+    /// lives.
+    MemoryOnly,
+    /// There is no room: nothing is kept but the mark that the manager needs a resync.
+    Full,
+    /// So many managers were named within a minute that nothing is kept for another one. If it is registered later, it is
+    /// asked for a resync.
+    TooManyManagers,
+    /// Other managers are configured: nothing is kept, and KCP is not asked for a resync.
+    NotConfigured,
+}
+
+impl Stored {
+    /// `spooled`, `coalesced`, `memory_only`, `full`, `too_many_managers` or `not_configured`: a metric's label.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Spooled => "spooled",
+            Self::Coalesced => "coalesced",
+            Self::MemoryOnly => "memory_only",
+            Self::Full => "full",
+            Self::TooManyManagers => "too_many_managers",
+            Self::NotConfigured => "not_configured",
+        }
+    }
+}
+
+/// An event under way. Each must come back, to [`Outbox::settle`](super::Outbox::settle): until then no other event of
+/// its object is taken. One that does not come back is delivered in the process's next life.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Item {
+    /// Who is told.
+    pub manager: PathSegment,
+    /// What.
+    pub event: WatchEvent,
+    /// Its number in this life, from 1, without gaps **of its manager**: a manager's listener sees only its own events,
+    /// and would miss the others' numbers. Kept when it is tried again.
+    pub sequence: u64,
+    /// How often it has failed: 0 at its first try.
+    pub attempt: u32,
+    pub(super) ticket: Ticket,
+}
+
+/// How the try of an event has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settlement {
+    /// KCP has it. If the object has changed meanwhile it is due again at once, else for its confirmation.
+    Delivered,
+    /// KCP has it not: it is due again then, and not before, whatever its object does.
+    Retry(Instant),
+    /// KCP will never take it: it is dropped, and its manager is asked for a resync.
+    Drop,
+    /// Nothing takes the events of its manager: all of them are dropped, those under way included, and it is asked for a
+    /// resync.
+    DropAll,
 }
 
 /// What was found at the start.

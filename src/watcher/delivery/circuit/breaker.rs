@@ -2,10 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-/// The time between two events that wait for an open circuit, so that they do not come all at the same time: many times
-/// faster than KCP takes them, and slow enough that a hundred thousand of them are no work while it stays open.
-pub(super) const SPACING: Duration = Duration::from_micros(500);
-
 #[derive(Default)]
 pub(super) struct CircuitBreaker {
     pub(super) failures: u32,
@@ -18,8 +14,6 @@ struct Open {
     until: Instant,
     /// Half-open: a probe is under way.
     probed: bool,
-    /// Events that were told to wait.
-    waiting: u32,
 }
 
 impl CircuitBreaker {
@@ -27,44 +21,41 @@ impl CircuitBreaker {
         self.open.is_some()
     }
 
-    /// When it lets a probe through; `None`: it is closed, or half-open.
-    pub(super) fn probe_at(&self) -> Option<Instant> {
-        let open = self.open.as_ref()?;
-        (!open.probed).then_some(open.until)
+    /// Whether a post may pass.
+    ///
+    /// # Errors
+    /// It may not: when a probe may, or `None` while one is under way.
+    pub(super) fn ready(&self, now: Instant) -> Result<(), Option<Instant>> {
+        match &self.open {
+            Some(open) if open.probed => Err(None),
+            Some(open) if open.until > now => Err(Some(open.until)),
+            _ => Ok(()),
+        }
     }
 
-    pub(super) fn allows(&self, now: Instant) -> bool {
-        let open = self.open.as_ref();
-        open.is_none_or(|open| !open.probed && open.until <= now)
-    }
-
-    /// Lets a post through; whether it is a probe.
-    pub(super) fn pass(&mut self) -> bool {
+    /// Lets a post through, which is a probe if the circuit is open.
+    pub(super) fn pass(&mut self) {
         if let Some(open) = &mut self.open {
             open.probed = true;
         }
-        self.open.is_some()
     }
 
-    pub(super) fn end_probe(&mut self) {
-        if let Some(open) = &mut self.open {
+    /// A post that was sent then has ended, and told nothing of the circuit: if it was the probe, the next may pass.
+    pub(super) fn end_probe(&mut self, sent_at: Instant) {
+        if let Some(open) = self.open.as_mut().filter(|open| sent_at > open.since) {
             open.probed = false;
         }
     }
 
-    /// When an event is to ask again that was not let through.
-    pub(super) fn queue(&mut self, now: Instant) -> Instant {
-        let Some(open) = &mut self.open else {
-            return now;
-        };
-        open.waiting = open.waiting.saturating_add(1);
-        open.until.max(now) + SPACING * open.waiting
+    /// Whether a post that was sent then is a probe: nothing else is sent while the circuit is open.
+    pub(super) fn is_probe(&self, sent_at: Instant) -> bool {
+        let open = self.open.as_ref();
+        open.is_some_and(|open| sent_at > open.since)
     }
 
     /// Whether a post that was sent then tells anything new: it was sent after the circuit opened, or that is closed.
     pub(super) fn is_news(&self, sent_at: Instant) -> bool {
-        let open = self.open.as_ref();
-        open.is_none_or(|open| sent_at > open.since)
+        !self.is_open() || self.is_probe(sent_at)
     }
 
     pub(super) fn open(&mut self, now: Instant, wait: Duration) {
@@ -72,7 +63,6 @@ impl CircuitBreaker {
             since: now,
             until: now + wait,
             probed: false,
-            waiting: 0,
         });
     }
 

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use watcher_types::PathSegment;
 
-use super::Attempt;
 use crate::delivery::error::{FailureScope, PostError};
+use crate::outbox::{Item, Settlement};
 
 /// How often an event is posted that its listener rejects: for two and a half to five minutes, by the sender's back-off.
 const ATTEMPTS: u32 = 12;
@@ -25,15 +25,6 @@ const REJECTION_TIMEOUT: Duration = Duration::from_hours(1);
 /// Events of a manager that are rejected without one taken between, from which on the listener is at fault and not the
 /// events. Fewer do not delay the manager's other events.
 const DISTINCT: usize = 16;
-
-/// What is to be given up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum GiveUp {
-    Nothing,
-    Event,
-    /// All events of the manager.
-    All,
-}
 
 /// The managers that have done nothing but reject since when.
 #[derive(Default)]
@@ -48,16 +39,14 @@ struct Rejecting {
 }
 
 impl Rejections {
-    /// Notes how a post failed; what follows, and which failure it is: a listener that rejects all events fails itself.
+    /// Notes how a post failed; what is given up, and which failure it is: a listener that rejects all events fails itself.
     pub(super) fn note(
         &mut self,
-        attempt: Attempt<'_>,
+        item: &Item,
         error: &PostError,
         now: Instant,
-    ) -> (GiveUp, FailureScope) {
-        let Attempt {
-            manager, sequence, ..
-        } = attempt;
+    ) -> (Option<Settlement>, FailureScope) {
+        let manager = &item.manager;
         let scope = error.scope();
         if !error.is_permanent() {
             if scope == FailureScope::All {
@@ -65,36 +54,35 @@ impl Rejections {
             } else {
                 self.managers.remove(manager);
             }
-            return (GiveUp::Nothing, scope);
+            return (None, scope);
         }
         let rejecting = self.managers.entry(manager.clone()).or_insert(Rejecting {
             since: now,
             events: HashSet::new(),
         });
         if now.saturating_duration_since(rejecting.since) >= REJECTION_TIMEOUT {
-            return (GiveUp::All, FailureScope::Manager);
+            return (Some(Settlement::DropAll), FailureScope::Manager);
         }
         if scope != FailureScope::Event {
-            return (GiveUp::Nothing, scope);
+            return (None, scope);
         }
         if rejecting.events.len() < DISTINCT {
-            rejecting.events.insert(sequence);
+            rejecting.events.insert(item.sequence);
         }
         let scope = if rejecting.events.len() < DISTINCT {
             FailureScope::Event
         } else {
             FailureScope::Manager
         };
-        if attempt.failures + 1 < ATTEMPTS {
-            return (GiveUp::Nothing, scope);
+        if item.attempt + 1 < ATTEMPTS {
+            return (None, scope);
         }
         if scope == FailureScope::Event {
             self.managers.remove(manager);
         }
-        (GiveUp::Event, scope)
+        (Some(Settlement::Drop), scope)
     }
 
-    /// `manager` took an event.
     pub(super) fn taken(&mut self, manager: &PathSegment) {
         self.managers.remove(manager);
     }

@@ -2,7 +2,6 @@
 
 use rstest::rstest;
 
-use super::breaker::SPACING;
 use super::*;
 
 const BACKOFF: Backoff = Backoff {
@@ -49,29 +48,37 @@ impl Fixture {
         self.now += Duration::from_millis(millis);
     }
 
-    fn departs(&mut self, name: &str) -> Option<ProbePermit> {
-        assert!(self.circuit.room(self.now, 8) > 0);
-        self.circuit.permit(&manager(name), true, self.now).ok()
+    fn departs(&mut self, name: &str) -> Option<Instant> {
+        self.asks(name).ok()
     }
 
-    /// In how many milliseconds the link is tried again.
-    fn probe_at(&self) -> u128 {
-        let probe_at = self.circuit.probe_at().unwrap();
-        probe_at.duration_since(self.now).as_millis()
+    fn asks(&mut self, name: &str) -> Result<Instant, Option<Instant>> {
+        self.circuit.permit(&manager(name), true, self.now)
+    }
+
+    /// When the link, which is broken, is tried again.
+    fn opens_at(&mut self) -> Instant {
+        self.asks("a").unwrap_err().unwrap()
+    }
+
+    /// In how many milliseconds that is.
+    fn probe_at(&mut self) -> u128 {
+        let now = self.now;
+        self.opens_at().duration_since(now).as_millis()
+    }
+
+    /// Whether a whole window is let through.
+    fn is_whole(&mut self) -> bool {
+        (0..8).all(|_| self.departs("a").is_some())
     }
 
     /// In how many milliseconds it is tried again.
-    fn fails(&mut self, name: &str, sequence: u64, permit: ProbePermit, error: &PostError) -> u128 {
-        let name = manager(name);
-        let attempt = Attempt {
-            manager: &name,
-            sequence,
-            failures: 0,
-        };
+    fn fails(&mut self, name: &str, sequence: u64, permit: Instant, error: &PostError) -> u128 {
+        let item = Item::sample(name, sequence);
         let fate = self
             .circuit
-            .failed(attempt, permit, error, (self.now, CHANCE));
-        let FailureOutcome::Retry(at) = fate else {
+            .failed(&item, permit, error, (self.now, CHANCE));
+        let Settlement::Retry(at) = fate else {
             panic!("{fate:?}");
         };
         at.duration_since(self.now).as_millis()
@@ -84,10 +91,7 @@ fn a_broken_link_is_probed_by_one_at_a_time() {
     let tickets: Vec<_> = (0..8).map(|_| fixture.departs("a").unwrap()).collect();
     fixture.pass(1);
     assert_eq!(fixture.fails("a", 1, tickets[0], &unreachable()), 0);
-    assert_eq!(
-        (fixture.probe_at(), fixture.circuit.room(fixture.now, 7)),
-        (500, 0)
-    );
+    assert_eq!(fixture.probe_at(), 500);
     // The others of the window tell the same, which is no further step.
     fixture.pass(1);
     for (sequence, &permit) in (2..).zip(&tickets[1..]) {
@@ -96,17 +100,9 @@ fn a_broken_link_is_probed_by_one_at_a_time() {
     }
     let mut waits = Vec::new();
     for sequence in 0..10 {
-        let probe_at = fixture.circuit.probe_at().unwrap();
-        fixture.now = probe_at;
-        assert_eq!(fixture.circuit.room(fixture.now, 8), 1);
+        fixture.now = fixture.opens_at();
         let probe = fixture.departs("a").unwrap();
-        assert_eq!(
-            (
-                fixture.circuit.room(fixture.now, 7),
-                fixture.circuit.probe_at()
-            ),
-            (0, None)
-        );
+        assert_eq!(fixture.asks("a"), Err(None));
         fixture.pass(10);
         fixture.fails("a", sequence, probe, &unreachable());
         waits.push(fixture.probe_at());
@@ -126,7 +122,7 @@ fn new_certificates_open_the_link_and_what_the_old_ones_meet_shuts_it_no_more() 
     fixture.pass(1);
     fixture.circuit.certificates_renewed(fixture.now);
     fixture.fails("a", 2, second, &unreachable());
-    assert_eq!(fixture.circuit.room(fixture.now, 8), 8);
+    assert!(fixture.is_whole());
     // They are no good either: from the beginning again.
     let third = fixture.departs("a").unwrap();
     fixture.fails("a", 1, third, &unreachable());
@@ -141,7 +137,7 @@ fn any_answer_opens_the_link(#[case] status: Option<u16>) {
     let mut fixture = Fixture::new();
     let first = fixture.departs("a").unwrap();
     fixture.fails("a", 1, first, &unreachable());
-    fixture.now = fixture.circuit.probe_at().unwrap();
+    fixture.now = fixture.opens_at();
     let probe = fixture.departs("a").unwrap();
     match status {
         None => fixture.circuit.succeeded(&manager("a")),
@@ -149,7 +145,7 @@ fn any_answer_opens_the_link(#[case] status: Option<u16>) {
             fixture.fails("a", 1, probe, &refused(status, None));
         }
     }
-    assert_eq!(fixture.circuit.room(fixture.now, 8), 8);
+    assert!(fixture.is_whole());
 }
 
 /// The connection was there; perhaps from before the outage.
@@ -158,13 +154,13 @@ fn a_probe_that_is_not_answered_neither_opens_the_link_nor_puts_it_off() {
     let mut fixture = Fixture::new();
     let first = fixture.departs("a").unwrap();
     fixture.fails("a", 1, first, &unreachable());
-    fixture.now = fixture.circuit.probe_at().unwrap();
+    fixture.now = fixture.opens_at();
     let probe = fixture.departs("a").unwrap();
     fixture.pass(15_000);
     fixture.fails("a", 1, probe, &unanswered());
     assert!(fixture.circuit.is_open());
-    assert_eq!(fixture.circuit.room(fixture.now, 8), 1);
     assert!(fixture.departs("b").is_some());
+    assert_eq!(fixture.asks("b"), Err(None));
 }
 
 #[test]
@@ -219,7 +215,7 @@ fn a_probe_that_never_reached_its_manager_leaves_the_gate_to_the_next() {
     fixture.pass(1_250);
     let probe = fixture.departs("a").unwrap();
     fixture.fails("a", 1, probe, &unreachable());
-    fixture.now = fixture.circuit.probe_at().unwrap();
+    fixture.now = fixture.opens_at();
     assert!(fixture.departs("a").is_some());
 }
 
@@ -268,18 +264,17 @@ fn what_is_asked_for_is_the_least(
 }
 
 #[test]
-fn a_backlog_behind_a_gate_is_spread() {
+fn a_backlog_behind_a_gate_waits_for_the_same_moment_and_one_of_it_is_the_probe() {
     let mut fixture = Fixture::new();
     let permit = fixture.departs("a").unwrap();
     fixture.fails("a", 1, permit, &refused(503, Some(100)));
     let opens = Duration::from_secs(125);
-    for place in 1..=1_000 {
-        let again = fixture
-            .circuit
-            .permit(&manager("a"), true, fixture.now)
-            .unwrap_err();
-        assert_eq!(again.duration_since(fixture.now), opens + SPACING * place);
+    for _ in 0..1_000 {
+        assert_eq!(fixture.asks("a"), Err(Some(fixture.now + opens)));
     }
+    fixture.now += opens;
+    fixture.departs("a").unwrap();
+    assert_eq!(fixture.asks("a"), Err(None));
 }
 
 #[test]

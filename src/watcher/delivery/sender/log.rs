@@ -15,7 +15,6 @@ const PAUSE: Duration = Duration::from_mins(10);
 /// What fails or recovers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Subject {
-    /// The way to KCP.
     Kcp,
     /// A manager that is configured, or has taken an event.
     Manager(PathSegment),
@@ -29,7 +28,6 @@ pub(super) struct DeliveryLog {
 }
 
 struct Failing {
-    /// When it was last logged to fail.
     logged_at: Instant,
     fails: bool,
     /// Whether its recovery is to be logged.
@@ -37,13 +35,11 @@ struct Failing {
 }
 
 impl DeliveryLog {
-    /// A post failed because of `subject`.
     pub(super) fn failed(&mut self, subject: Subject, error: &PostError, now: Instant) {
-        let known = self.failing.get(&subject);
-        if known.is_some_and(|known| known.fails || now < known.logged_at + PAUSE) {
-            if let Some(known) = self.failing.get_mut(&subject) {
-                known.fails = true;
-            }
+        if let Some(known) = self.failing.get_mut(&subject)
+            && (known.fails || now < known.logged_at + PAUSE)
+        {
+            known.fails = true;
             return;
         }
         let error = error_chain(error);

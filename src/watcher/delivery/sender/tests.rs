@@ -109,10 +109,14 @@ impl Fixture {
         };
         let mut registry = Registry::with_prefix("watcher");
         let metrics = WatcherMetrics::register(&mut registry);
-        let options = SenderOptions::default();
         let certificates = watch::Sender::new(unread());
-        let post: (Post, _) = (Box::new(post), certificates.subscribe());
-        let sender = Sender::posting(options, post, outbox.clone(), metrics);
+        let sender = Sender {
+            options: SenderOptions::default(),
+            post: Box::new(post),
+            certificates: certificates.subscribe(),
+            outbox: outbox.clone(),
+            metrics,
+        };
         let cancel = CancellationToken::new();
         let running = tokio::spawn(sender.run(cancel.clone()));
         Self {

@@ -5,13 +5,13 @@
 //! cluster can invent names, KCP takes events for its own managers only: so managers that have taken an event are evicted
 //! last. Numbers run without gaps for each manager by itself, because its listener sees no other's and would miss them.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use watcher_types::PathSegment;
 
-use super::super::ResyncMark;
 use super::super::record::Kind;
+use super::super::{ManagerReport, ResyncMark};
 use super::MonotonicTime;
 
 /// Most managers that are registered where none are configured. A runtime has a handful.
@@ -29,12 +29,10 @@ pub(crate) struct Managers {
     /// So many at the beginning of `known` are configured; 0: any manager may register.
     configured: usize,
     known: Vec<Manager>,
-    places: HashMap<PathSegment, ManagerId>,
     /// Whoever is not known yet needs a resync, too.
     everyone: bool,
     /// Numbers the losses.
     losses: u64,
-    /// How often a manager was evicted.
     evictions: u64,
 }
 
@@ -54,15 +52,6 @@ struct Manager {
     registered: MonotonicTime,
     /// When an event for it was last put.
     used: MonotonicTime,
-}
-
-/// Counts of one manager.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Counts {
-    /// The last number that was given; 0: none yet.
-    pub(crate) sequence: u64,
-    pub(crate) undelivered: u64,
-    pub(crate) follow_ups: u64,
 }
 
 /// A manager that heartbeats are sent to.
@@ -93,7 +82,7 @@ impl Manager {
 
 impl Managers {
     /// A registry of `configured` and no others; of none: of any.
-    pub(crate) fn new(configured: &[PathSegment]) -> Self {
+    pub(in crate::outbox) fn new(configured: &[PathSegment]) -> Self {
         let mut managers = Self::default();
         for name in configured {
             if managers.place(name).is_none() {
@@ -105,7 +94,11 @@ impl Managers {
     }
 
     /// The place of `name`, which is registered if there is room; `None`: there is none, or others are configured.
-    pub(crate) fn register(&mut self, name: &PathSegment, now: MonotonicTime) -> Option<ManagerId> {
+    pub(in crate::outbox) fn register(
+        &mut self,
+        name: &PathSegment,
+        now: MonotonicTime,
+    ) -> Option<ManagerId> {
         if let Some(place) = self.place(name) {
             self.used(place, now);
             return Some(place);
@@ -115,21 +108,20 @@ impl Managers {
     }
 
     /// Whether managers that are not configured may register.
-    pub(crate) fn admits_others(&self) -> bool {
+    pub(in crate::outbox) fn admits_others(&self) -> bool {
         self.configured == 0
     }
 
     fn add(&mut self, name: &PathSegment, now: MonotonicTime) -> Option<ManagerId> {
         let place = ManagerId::try_from(self.known.len()).ok()?;
         let lost = self.everyone.then(|| self.next_loss());
-        self.places.insert(name.clone(), place);
         self.known.push(Manager::new(name.clone(), lost, now));
         Some(place)
     }
 
     /// The manager that is to make room for another: of those that have taken no event, or of all if each has, the one
     /// that was used least recently. `None`: they are all configured, or registered too recently.
-    pub(crate) fn evictable(&self, now: MonotonicTime) -> Option<ManagerId> {
+    pub(in crate::outbox) fn evictable(&self, now: MonotonicTime) -> Option<ManagerId> {
         let known = self.known.get(self.configured..)?;
         let all_reached = known.iter().all(|manager| manager.reached);
         let candidates = known.iter().filter(|manager| {
@@ -147,22 +139,15 @@ impl Managers {
         now: MonotonicTime,
     ) -> bool {
         let lost = self.everyone.then(|| self.next_loss());
-        let Some(manager) = self.at(place) else {
-            return false;
-        };
         let new = Manager::new(name.clone(), lost, now);
-        let evicted = std::mem::replace(manager, new);
-        self.places.remove(&evicted.name);
-        self.places.insert(name.clone(), place);
+        let evicted = std::mem::replace(self.at(place), new);
         self.evictions += 1;
         evicted.lost.is_some()
     }
 
     /// An event for the manager at `place` was put.
     pub(super) fn used(&mut self, place: ManagerId, now: MonotonicTime) {
-        if let Some(manager) = self.at(place) {
-            manager.used = now;
-        }
+        self.at(place).used = now;
     }
 
     /// How often a manager was evicted: what is kept for managers elsewhere is to be looked through when this changes.
@@ -171,17 +156,15 @@ impl Managers {
     }
 
     /// `name` has taken an event that was never here.
-    pub(crate) fn took(&mut self, name: &PathSegment, now: MonotonicTime) {
+    pub(in crate::outbox) fn took(&mut self, name: &PathSegment, now: MonotonicTime) {
         if let Some(manager) = self.register(name, now) {
-            _ = self.at(manager).map(|manager| manager.reached = true);
+            self.at(manager).reached = true;
         }
     }
 
     /// Gives the next number to an event for the manager at `place`.
     pub(super) fn number(&mut self, place: ManagerId) -> u64 {
-        let Some(manager) = self.at(place) else {
-            return 0;
-        };
+        let manager = self.at(place);
         manager.sequence += 1;
         manager.open.insert(manager.sequence);
         manager.sequence
@@ -189,76 +172,37 @@ impl Managers {
 
     /// The event of this number is delivered.
     pub(super) fn settle(&mut self, place: ManagerId, number: u64) {
-        if let Some(manager) = self.at(place) {
-            manager.open.remove(&number);
-            manager.reached = true;
-        }
+        let manager = self.at(place);
+        manager.open.remove(&number);
+        manager.reached = true;
     }
 
     pub(super) fn entered(&mut self, place: ManagerId) {
-        if let Some(manager) = self.at(place) {
-            manager.depth += 1;
-        }
+        self.at(place).depth += 1;
     }
 
     /// An object of the manager at `place` became a follow-up, or ceased to be one.
     pub(super) fn set_follow_up(&mut self, place: ManagerId, before: bool, now: bool) {
-        if let Some(manager) = self.at(place) {
-            manager.follow_ups = manager.follow_ups + u64::from(now) - u64::from(before);
-        }
+        let follow_ups = &mut self.at(place).follow_ups;
+        *follow_ups = *follow_ups + u64::from(now) - u64::from(before);
     }
 
     /// An object of the manager at `place` is gone from the queue, with a number that was not settled, or 0.
     pub(super) fn left(&mut self, place: ManagerId, follow_up: bool, number: u64) {
-        if let Some(manager) = self.at(place) {
-            manager.depth -= 1;
-            manager.follow_ups -= u64::from(follow_up);
-            manager.open.remove(&number);
-        }
+        let manager = self.at(place);
+        manager.depth -= 1;
+        manager.follow_ups -= u64::from(follow_up);
+        manager.open.remove(&number);
     }
 
     /// An event for the manager at `place` was lost. Whether it had not lost one already.
-    pub(crate) fn mark_lost(&mut self, place: ManagerId) -> bool {
+    pub(in crate::outbox) fn mark_lost(&mut self, place: ManagerId) -> bool {
         let mark = self.next_loss();
-        let manager = self.at(place);
-        manager.is_some_and(|manager| manager.lost.replace(mark).is_none())
+        self.at(place).lost.replace(mark).is_none()
     }
 
-    /// Events were lost, and nobody knows whose.
-    pub(crate) fn mark_all_lost(&mut self) {
-        self.everyone = true;
-        let mark = self.next_loss();
-        for manager in &mut self.known {
-            manager.lost = Some(mark);
-        }
-    }
-
-    /// Events of managers that are not here were lost. Whether that is new.
-    pub(crate) fn mark_unregistered_lost(&mut self) -> bool {
-        !std::mem::replace(&mut self.everyone, true)
-    }
-
-    /// The manager `name` knows of `mark`. Whether that was all there was to know.
-    pub(crate) fn told(
-        &mut self,
-        name: &PathSegment,
-        mark: ResyncMark,
-        now: MonotonicTime,
-    ) -> bool {
-        let stranger = self.place(name).is_none();
-        let Some(place) = self.register(name, now) else {
-            return false;
-        };
-        let manager = self.at(place);
-        manager.is_some_and(|manager| {
-            // Who is met only now has just got a mark of its own for the loss that it was told of.
-            let all = manager.lost == Some(mark) || stranger && mark == ResyncMark::EVERYONE;
-            all && manager.lost.take().is_some()
-        })
-    }
-
-    /// Takes over from the spool that events of any manager had been lost, of which those that are `told` know.
-    pub(crate) fn recovered_everyone(&mut self, told: impl Fn(&PathSegment) -> bool) {
+    /// Events were lost, and nobody knows whose; the managers that `told` names know of it.
+    pub(in crate::outbox) fn mark_all_lost(&mut self, told: impl Fn(&PathSegment) -> bool) {
         self.everyone = true;
         let mark = self.next_loss();
         for manager in &mut self.known {
@@ -268,8 +212,30 @@ impl Managers {
         }
     }
 
+    /// Events of managers that are not here were lost. Whether that is new.
+    pub(in crate::outbox) fn mark_unregistered_lost(&mut self) -> bool {
+        !std::mem::replace(&mut self.everyone, true)
+    }
+
+    /// The manager `name` knows of `mark`. Whether that was all there was to know.
+    pub(in crate::outbox) fn told(
+        &mut self,
+        name: &PathSegment,
+        mark: ResyncMark,
+        now: MonotonicTime,
+    ) -> bool {
+        let stranger = self.place(name).is_none();
+        let Some(place) = self.register(name, now) else {
+            return false;
+        };
+        let lost = &mut self.at(place).lost;
+        // Who is met only now has just got a mark of its own for the loss that it was told of.
+        let all = *lost == Some(mark) || stranger && mark == ResyncMark::EVERYONE;
+        all && lost.take().is_some()
+    }
+
     /// The losses, in the order in which they are to be spooled.
-    pub(crate) fn losses(&self) -> impl Iterator<Item = (Kind, &str)> {
+    pub(in crate::outbox) fn losses(&self) -> impl Iterator<Item = (Kind, &str)> {
         let everyone = self.everyone.then_some((Kind::Resync, ""));
         let each = self.known.iter().filter_map(|manager| {
             let told = self.everyone.then_some(Kind::ResyncTold);
@@ -280,82 +246,80 @@ impl Managers {
     }
 
     /// Whether a manager has lost something and does not know.
-    pub(crate) fn any_lost(&self) -> bool {
+    pub(in crate::outbox) fn any_lost(&self) -> bool {
         self.known.iter().any(|manager| manager.lost.is_some())
             || self.everyone && self.known.is_empty()
     }
 
-    /// What `name` has lost.
-    pub(crate) fn lost(&self, name: &PathSegment) -> Option<ResyncMark> {
-        match self.get(name) {
-            Some(manager) => manager.lost,
-            None => self.everyone.then_some(ResyncMark::EVERYONE),
-        }
-    }
-
-    /// The counts of `name` for its heartbeat.
-    pub(crate) fn counts(&self, name: &PathSegment) -> Counts {
+    /// What a heartbeat to `name` says, but for the age of its events.
+    pub(in crate::outbox) fn report(&self, name: &PathSegment) -> ManagerReport {
         let Some(manager) = self.get(name) else {
-            return Counts::default();
+            return ManagerReport {
+                resync: self.everyone.then_some(ResyncMark::EVERYONE),
+                ..ManagerReport::default()
+            };
         };
         let first_open = manager.open.first();
-        // Listeners take it that nothing of `sequence - undelivered` and below is still to come.
+        // Listeners take it that nothing of `sequence - spool_depth` and below is still to come.
         let open = first_open.map_or(0, |first| manager.sequence + 1 - first);
-        Counts {
+        ManagerReport {
             sequence: manager.sequence,
-            undelivered: open.max(manager.depth - manager.follow_ups),
-            follow_ups: manager.follow_ups,
+            spool_depth: open.max(manager.depth - manager.follow_ups),
+            follow_up_depth: manager.follow_ups,
+            oldest_age: None,
+            resync: manager.lost,
         }
     }
 
     /// Events of all managers that are not delivered, without follow-ups.
-    pub(crate) fn undelivered(&self) -> u64 {
+    pub(in crate::outbox) fn undelivered(&self) -> u64 {
         let each = self.known.iter().map(|it| it.depth - it.follow_ups);
         each.sum()
     }
 
-    /// The places of all managers.
     pub(super) fn ids(&self) -> impl Iterator<Item = ManagerId> {
         (0..).take(self.known.len())
     }
 
     /// The managers that heartbeats are sent to: those that are configured, that have taken an event, or that have lost one.
     pub(crate) fn receivers(&self) -> impl Iterator<Item = Receiver> {
-        let receivers = self.known.iter().enumerate().filter(|(place, manager)| {
-            *place < self.configured || manager.reached || manager.lost.is_some()
+        let receivers = self.ids().zip(&self.known).map(|(place, manager)| {
+            let receiver = Receiver {
+                name: manager.name.clone(),
+                reached: manager.reached,
+                known: self.is_known(place),
+            };
+            (receiver.known || manager.lost.is_some()).then_some(receiver)
         });
-        receivers.map(|(place, manager)| Receiver {
-            name: manager.name.clone(),
-            reached: manager.reached,
-            known: place < self.configured || manager.reached,
-        })
+        receivers.flatten()
     }
 
-    /// Whether `name` is configured, or has taken an event.
-    pub(crate) fn is_known(&self, name: &PathSegment) -> bool {
-        let place = self.place(name).map(usize::from);
-        place.is_some_and(|place| {
-            let manager = self.known.get(place);
-            place < self.configured || manager.is_some_and(|manager| manager.reached)
-        })
+    /// Whether `name` is configured, or has taken an event: it is not a client's invention.
+    pub(crate) fn knows(&self, name: &PathSegment) -> bool {
+        self.place(name).is_some_and(|place| self.is_known(place))
     }
 
-    /// The name of the manager at `place`.
-    pub(crate) fn name(&self, place: ManagerId) -> Option<&PathSegment> {
-        let manager = self.known.get(usize::from(place))?;
-        Some(&manager.name)
+    /// As [`Self::knows`], for the manager at `place`.
+    pub(in crate::outbox) fn is_known(&self, place: ManagerId) -> bool {
+        let place = usize::from(place);
+        place < self.configured || self.known[place].reached
+    }
+
+    pub(in crate::outbox) fn name(&self, place: ManagerId) -> &PathSegment {
+        &self.known[usize::from(place)].name
     }
 
     pub(crate) fn place(&self, name: &PathSegment) -> Option<ManagerId> {
-        self.places.get(name).copied()
+        let place = self.known.iter().position(|known| known.name == *name)?;
+        ManagerId::try_from(place).ok()
     }
 
     fn get(&self, name: &PathSegment) -> Option<&Manager> {
         self.known.get(usize::from(self.place(name)?))
     }
 
-    fn at(&mut self, place: ManagerId) -> Option<&mut Manager> {
-        self.known.get_mut(usize::from(place))
+    fn at(&mut self, place: ManagerId) -> &mut Manager {
+        &mut self.known[usize::from(place)]
     }
 
     fn next_loss(&mut self) -> ResyncMark {

@@ -1,7 +1,8 @@
 use rstest::rstest;
-use watcher_types::PathSegment;
+use watcher_types::{PathSegment, WatchEvent};
 
 use super::*;
+use crate::outbox::Item;
 
 const CONFIRM: Duration = Duration::from_secs(5);
 const ROOMY: Limits = Limits {
@@ -26,7 +27,7 @@ impl Fixture {
     fn confirming(after: Duration) -> Self {
         let mut queue = Queue::new(ROOMY, after, Managers::default());
         let manager = queue
-            .managers_mut()
+            .managers
             .register(&segment("a"), MonotonicTime::default())
             .unwrap();
         Self { queue, manager }
@@ -39,18 +40,45 @@ impl Fixture {
     }
 
     fn take(&mut self, at: u64) -> Vec<DequeuedEvent> {
-        self.queue.take(seconds(at), usize::MAX)
+        self.queue.take_any(seconds(at), usize::MAX)
     }
 
     /// Sequence, undelivered events and follow-ups.
     fn counts(&self, manager: &str) -> (u64, u64, u64) {
-        let counts = self.queue.managers().counts(&segment(manager));
-        (counts.sequence, counts.undelivered, counts.follow_ups)
+        let report = self.queue.managers.report(&segment(manager));
+        (report.sequence, report.spool_depth, report.follow_up_depth)
     }
 
     fn take_one(&mut self, at: u64) -> DequeuedEvent {
         let [taken] = self.take(at).try_into().unwrap();
         taken
+    }
+}
+
+impl Queue {
+    /// At most `limit` events that are due, of any manager.
+    fn take_any(&mut self, now: MonotonicTime, limit: usize) -> Vec<DequeuedEvent> {
+        let one = || self.take(now, |_, _| Ok(())).ok();
+        let taken = std::iter::from_fn(one).take(limit);
+        taken.map(|(event, ())| event).collect()
+    }
+
+    /// When the first of what waits is due.
+    pub(in crate::outbox) fn next_due(&self) -> Option<MonotonicTime> {
+        self.due.keys().map(|(_, (due, _))| *due).min()
+    }
+}
+
+impl Item {
+    /// An event that no queue has, for those that only look at it.
+    pub(crate) fn sample(manager: &str, sequence: u64) -> Self {
+        Self {
+            manager: segment(manager),
+            event: WatchEvent::default(),
+            sequence,
+            attempt: 0,
+            ticket: Ticket { slot: 0, take: 0 },
+        }
     }
 }
 
@@ -71,7 +99,7 @@ fn the_oldest_comes_first_and_once() {
     for (key, at) in [("c", 1), ("a", 2), ("b", 2), ("c", 3)] {
         fixture.put(key, at);
     }
-    let first = fixture.queue.take(seconds(3), 2);
+    let first = fixture.queue.take_any(seconds(3), 2);
     assert_eq!(keys(&first), ["c", "a"]);
     let numbers: Vec<_> = first.iter().map(|taken| taken.number).collect();
     assert_eq!(numbers, [1, 2]);
@@ -193,6 +221,42 @@ fn a_ticket_counts_once() {
     assert_eq!(fixture.queue.next_due(), Some(seconds(30)));
 }
 
+/// A manager that is not let through keeps its events, unnumbered and untried, and holds up no other's.
+#[test]
+fn what_is_not_let_through_stays_as_it_is() {
+    let mut fixture = Fixture::new();
+    let other = fixture
+        .queue
+        .managers
+        .register(&segment("b"), seconds(0))
+        .unwrap();
+    fixture.put("a1", 0);
+    fixture.queue.insert(b"b1", other, seconds(1));
+    let b_alone = |name: &PathSegment, _| match name.as_str() {
+        "b" => Ok(()),
+        _ => Err(Some(seconds(7))),
+    };
+    let (taken, ()) = fixture.queue.take(seconds(2), b_alone).unwrap();
+    assert_eq!((&*taken.key, taken.number), (&b"b1"[..], 1));
+    assert_eq!(
+        fixture.queue.take(seconds(2), b_alone),
+        Err(Some(seconds(7)))
+    );
+    fixture.queue.failed(taken.ticket, seconds(5));
+    assert_eq!(
+        fixture.queue.take(seconds(2), b_alone),
+        Err(Some(seconds(5)))
+    );
+    let nobody = |_: &PathSegment, _| Err::<(), _>(None);
+    assert_eq!(fixture.queue.take(seconds(5), nobody), Err(None));
+    let taken = fixture.queue.take_any(seconds(5), 9);
+    let tries: Vec<_> = taken.iter().map(|it| (it.number, it.attempt)).collect();
+    assert_eq!(
+        (keys(&taken), tries),
+        (vec!["a1", "b1"], vec![(1, 0), (1, 1)])
+    );
+}
+
 #[test]
 fn a_confirmation_ahead_of_its_time_stays() {
     let mut fixture = Fixture::new();
@@ -219,7 +283,7 @@ fn keys_and_memory_are_bounded() {
         Managers::default(),
     );
     let manager = queue
-        .managers_mut()
+        .managers
         .register(&segment("a"), MonotonicTime::default())
         .unwrap();
     assert!(!queue.has_room(1_000) && queue.has_room(700));
@@ -251,7 +315,7 @@ mod managers {
         let mut fixture = Fixture::new();
         let other = fixture
             .queue
-            .managers_mut()
+            .managers
             .register(&segment("b"), MonotonicTime::default())
             .unwrap();
         fixture.put("a1", 0);
@@ -290,7 +354,7 @@ mod managers {
         let taken = fixture.take_one(9);
         assert!(fixture.queue.delivered(taken.ticket, seconds(9)).is_some());
         assert_eq!(fixture.counts("a"), (3, 0, 0));
-        assert_eq!(fixture.queue.managers().undelivered(), 0);
+        assert_eq!(fixture.queue.managers.undelivered(), 0);
     }
 
     /// Listeners take `sequence - depth` for settled (`watcher_types::Heartbeat`).
@@ -318,14 +382,14 @@ mod managers {
             .register(&segment("a"), MonotonicTime::default())
             .unwrap();
         assert!(managers.mark_lost(a));
-        let told = managers.lost(&segment("a")).unwrap();
+        let told = managers.report(&segment("a")).resync.unwrap();
         assert!(!managers.mark_lost(a));
         assert!(!managers.told(&segment("a"), told, MonotonicTime::default()));
-        let told = managers.lost(&segment("a")).unwrap();
+        let told = managers.report(&segment("a")).resync.unwrap();
         assert!(managers.told(&segment("a"), told, MonotonicTime::default()));
         assert!(!managers.told(&segment("a"), told, MonotonicTime::default()));
         assert_eq!(
-            (managers.lost(&segment("a")), managers.any_lost()),
+            (managers.report(&segment("a")).resync, managers.any_lost()),
             (None, false)
         );
     }
@@ -333,15 +397,15 @@ mod managers {
     #[test]
     fn a_loss_of_nobody_knows_whose_is_everybodys() {
         let mut managers = Managers::default();
-        managers.mark_all_lost();
+        managers.mark_all_lost(|_| false);
         assert!(managers.any_lost());
-        let mark = managers.lost(&segment("stranger")).unwrap();
+        let mark = managers.report(&segment("stranger")).resync.unwrap();
         assert!(managers.told(&segment("stranger"), mark, MonotonicTime::default()));
-        assert_eq!(managers.lost(&segment("stranger")), None);
+        assert_eq!(managers.report(&segment("stranger")).resync, None);
         managers
             .register(&segment("new"), MonotonicTime::default())
             .unwrap();
-        assert_ne!(managers.lost(&segment("new")), None);
+        assert_ne!(managers.report(&segment("new")).resync, None);
         assert!(!managers.told(
             &segment("new"),
             ResyncMark::EVERYONE,

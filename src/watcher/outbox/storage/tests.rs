@@ -6,7 +6,7 @@ use rstest::rstest;
 use super::*;
 
 fn open_folder(path: &std::path::Path) -> io::Result<Box<dyn Storage>> {
-    LocalSpoolDir(path.to_owned()).open()
+    open_local(path)
 }
 
 #[test]

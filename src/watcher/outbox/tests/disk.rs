@@ -7,7 +7,7 @@ use std::io::{self, Cursor, ErrorKind, Read};
 use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
-use crate::outbox::storage::{AppendFile, SpoolDir, Storage};
+use crate::outbox::storage::{AppendFile, Storage};
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct FakeDisk(Arc<Mutex<Content>>);
@@ -170,8 +170,8 @@ impl Content {
     }
 }
 
-impl SpoolDir for FakeDisk {
-    fn open(&self) -> io::Result<Box<dyn Storage>> {
+impl FakeDisk {
+    pub(crate) fn open(&self) -> io::Result<Box<dyn Storage>> {
         let mut content = self.braked(Operation::Open);
         if let Some(closed) = content.closed {
             return Err(closed.into());

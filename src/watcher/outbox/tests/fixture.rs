@@ -1,6 +1,7 @@
 //! An outbox on a disk in memory, and a clock.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 
 use watcher_types::{Gvk, NamespacedName};
 
@@ -13,6 +14,31 @@ pub(crate) struct Fixture {
     pub(crate) recovered: Recovered,
     pub(crate) now: Instant,
     settings: Settings,
+}
+
+/// The options but the folder, and the limits.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) managers: Vec<PathSegment>,
+    pub(crate) write_deadline: Duration,
+    pub(crate) limits: Limits,
+    pub(crate) max_bytes: u64,
+    pub(crate) fsync: FsyncPolicy,
+    pub(crate) follow_up_delay: Duration,
+}
+
+impl Settings {
+    fn open(&self, disk: FakeDisk, now: Instant) -> (Outbox, Recovered) {
+        let options = Options {
+            folder: PathBuf::new(),
+            managers: self.managers.clone(),
+            write_deadline: self.write_deadline,
+            max_bytes: self.max_bytes,
+            fsync: self.fsync,
+            follow_up_delay: self.follow_up_delay,
+        };
+        Outbox::on(Box::new(move || disk.open()), options, self.limits, now)
+    }
 }
 
 pub(crate) fn settings() -> Settings {
@@ -49,6 +75,33 @@ fn name(item: &Item) -> String {
     format!("{}/{}", item.manager, item.event.watched.name)
 }
 
+impl Outbox {
+    /// At most `limit` events that are due, of any manager.
+    pub(crate) fn take(&self, now: Instant, limit: usize) -> Vec<Item> {
+        let one = || self.take_permitted(now, |_, _| Ok(())).ok();
+        let taken = std::iter::from_fn(one).take(limit);
+        taken.map(|(item, ())| item).collect()
+    }
+
+    pub(crate) fn delivered(&self, item: &Item, now: Instant) {
+        self.settle(item, Settlement::Delivered, now);
+    }
+
+    pub(crate) fn failed(&self, item: &Item, retry_at: Instant) {
+        self.settle(item, Settlement::Retry(retry_at), self.epoch);
+    }
+
+    pub(crate) fn receivers(&self) -> Vec<Receiver> {
+        self.managers(|managers| managers.receivers().collect())
+    }
+
+    /// When the earliest event that is not under way becomes due.
+    pub(crate) fn next_due(&self) -> Option<Instant> {
+        let due = self.shared.lock().queue.next_due()?;
+        Some(self.epoch + Duration::from_nanos(due.0))
+    }
+}
+
 impl Fixture {
     pub(crate) fn new() -> Self {
         Self::with(FakeDisk::default(), settings())
@@ -59,7 +112,7 @@ impl Fixture {
     }
 
     fn at(disk: FakeDisk, settings: Settings, now: Instant) -> Self {
-        let (outbox, recovered) = Outbox::on(Box::new(disk.clone()), settings.clone(), now);
+        let (outbox, recovered) = settings.open(disk.clone(), now);
         Self {
             disk,
             outbox,
@@ -97,11 +150,7 @@ impl Fixture {
     /// As [`Self::kill`]; the next process dies when it has written so many bytes.
     pub(crate) fn restart(&mut self, life: Option<u64>) {
         // The dead one's lock must be given back before.
-        let (idle, _) = Outbox::on(
-            Box::new(FakeDisk::default()),
-            self.settings.clone(),
-            self.now,
-        );
+        let (idle, _) = self.settings.open(FakeDisk::default(), self.now);
         self.outbox = idle;
         self.disk.content().revive();
         self.disk.content().life = life;

@@ -1,7 +1,7 @@
 //! Which managers events are kept for, over restarts and floods of invented names.
 
 use super::fixture::Fixture;
-use crate::outbox::{Dropped, Item, Stored};
+use crate::outbox::{Dropped, Item, Managers, Stored};
 
 /// So many managers have a place where none are configured.
 const CAPACITY: usize = 32;
@@ -189,5 +189,8 @@ fn a_flood_of_names_registers_a_bounded_number_a_minute() {
         assert!(fixture.outbox.report(fixture.now).depth <= CAPACITY);
     }
     assert_eq!(registered, 6 * CAPACITY);
-    assert_eq!(fixture.outbox.evictions(), 5 * CAPACITY as u64);
+    assert_eq!(
+        fixture.outbox.managers(Managers::evictions),
+        5 * CAPACITY as u64
+    );
 }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 
 use super::disk::FakeDisk;
-use super::fixture::{Fixture, manager, settings};
-use crate::outbox::{FsyncPolicy, Item, Limits, Settings, Stored};
+use super::fixture::{Fixture, Settings, manager, settings};
+use crate::outbox::{FsyncPolicy, Item, Limits, Stored};
 
 const MANAGERS: [&str; 2] = ["a", "b"];
 

@@ -5,8 +5,8 @@ use std::io::ErrorKind;
 use rstest::rstest;
 
 use super::disk::{Content, FakeDisk};
-use super::fixture::{Fixture, settings};
-use crate::outbox::{FsyncPolicy, Settings, Stored};
+use super::fixture::{Fixture, Settings, settings};
+use crate::outbox::{FsyncPolicy, Stored};
 
 #[rstest]
 #[case::absent(

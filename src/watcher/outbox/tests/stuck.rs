@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use rstest::rstest;
 
 use super::disk::{Brake, Content, FakeDisk, Operation};
-use super::fixture::{Fixture, event, manager, settings};
+use super::fixture::{Fixture, Settings, event, manager, settings};
 use crate::outbox::queue::MonotonicTime;
-use crate::outbox::{FsyncPolicy, Limits, Options, Settings, Stored};
+use crate::outbox::{FsyncPolicy, Limits, Options, Stored};
 
 /// So long nothing takes here that is not stuck.
 const STUCK: Duration = Duration::from_secs(10);

@@ -71,13 +71,13 @@ async fn a_manager_that_takes_some_events_is_logged_at_a_bounded_rate() {
 async fn invented_managers_are_not_named_and_cost_a_bounded_number_of_lines() {
     let logs = Logs::of(Level::DEBUG);
     let fixture = Fixture::new(|_| Kcp::Refuses(404));
-    for round in 0..180 {
+    for round in 0..60 {
         for number in 0..100 {
             put_many(&fixture, &format!("{CANARY}{round}-{number}"), 2);
         }
         sleep(Duration::from_mins(1)).await;
     }
     let lines = logs.lines();
-    assert!((1..=40).contains(&lines.len()), "{}", lines.len());
+    assert!((1..=14).contains(&lines.len()), "{}", lines.len());
     assert!(!lines.concat().contains(CANARY), "{lines:#?}");
 }

@@ -166,3 +166,24 @@ async fn what_may_pass_is_tried_for_as_long_as_it_takes(#[case] status: u16) {
     assert_eq!((fixture.depth(), fixture.lost("a")), (0, false));
     assert_eq!(fixture.metric("watcher_delivered_events_total"), Some(2.0));
 }
+
+/// Waiting behind the circuit of its manager is no try: an event is rejected as often as any other before it is dropped.
+#[tokio::test(start_paused = true)]
+async fn an_event_that_waited_behind_a_circuit_is_tried_as_often_as_any_other() {
+    let outage = Duration::from_mins(10);
+    let fixture = Fixture::configured(&["a"], move |seen| match seen.name.as_str() {
+        _ if seen.at < outage => Kcp::Refuses(503),
+        "poison" => Kcp::Refuses(400),
+        _ => Kcp::Takes,
+    });
+    for number in 0..100 {
+        fixture.put("a", &format!("n{number}"));
+    }
+    fixture.put("a", "poison");
+    sleep(outage).await;
+    // The probes were others.
+    assert_eq!(fixture.of("poison").len(), 0);
+    sleep(Duration::from_mins(10)).await;
+    assert_eq!(fixture.of("poison").len(), 12);
+    assert_eq!((fixture.depth(), fixture.lost("a")), (0, true));
+}
