@@ -33,20 +33,17 @@ use tokio_util::sync::CancellationToken;
 pub use self::bundle::Bundle;
 pub use self::metrics::CertificateMetrics;
 
-pub(crate) use self::material::Material;
-pub(crate) use self::observed::{LiveEntry, Observed, StoredCertificate, callers_trust};
+pub(crate) use self::observed::{LiveEntry, Material, Observed, StoredCertificate, callers_trust};
 pub(crate) use self::server::CertificateServer;
 
 use self::files::watch_files;
-use self::issue::{IssueError, issue};
-use self::material::{Pair, PairError, Validity};
+use self::issue::issue;
 
 mod bundle;
 mod files;
 #[cfg(test)]
 pub(crate) mod fixtures;
 mod issue;
-mod material;
 mod metrics;
 mod observed;
 mod plan;
@@ -157,7 +154,8 @@ impl Certificates {
         let (certificate, entry) = (self.certificate.subscribe(), self.entry.subscribe());
         let observe_certificate = async {
             if let Some(directory) = &self.files {
-                watch_files(directory, &self.certificate).await;
+                let certificate = self.certificate.clone();
+                watch_files(directory.clone(), certificate, shutdown.clone()).await;
             } else {
                 let synced = readiness.condition("certificate-watch");
                 self.watch_secret(synced).await;
@@ -166,7 +164,7 @@ impl Certificates {
         tokio::join!(
             self.watch_entry(readiness.condition("webhook-configuration-watch")),
             observe_certificate,
-            server.run(certificate, entry, shutdown),
+            server.run(certificate, entry, shutdown.clone()),
         );
     }
 }

@@ -1,29 +1,22 @@
 //! Readiness by a real request: ready only after this process answered a review as an API server sends it. It comes over
 //! a new TLS connection, to the name that an API server asks for, and trusts only what an API server trusts.
 
-use std::io;
 use std::net::Ipv4Addr;
-use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use api::names::WEBHOOK_PATH;
 use axum::body::Bytes;
 use chassis::readiness::Condition;
 use chassis::telemetry::error_chain;
 use http::header::{CONTENT_TYPE, HOST};
-use http::{Request, StatusCode};
+use http::uri::InvalidUri;
+use http::{Request, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
-use jiff::Timestamp;
-use rustls::ClientConfig;
-use rustls::crypto::aws_lc_rs;
-use rustls_pki_types::ServerName;
-use tokio::net::TcpStream;
+use hyper_util::client::legacy::{self, Client};
+use hyper_util::rt::TokioExecutor;
+use kube::Config;
+use kube::client::ConfigExt as _;
 use tokio::time::{sleep, timeout};
-use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
-use tokio_util::task::AbortOnDropHandle;
 use tower::BoxError;
 
 use crate::certificate::Bundle;
@@ -47,13 +40,11 @@ enum ProbeError {
     NoTrust,
     #[error("failed to build the probe request")]
     Request(#[source] BoxError),
-    #[error("failed to connect to port {0}")]
-    Connect(u16, #[source] io::Error),
-    /// An API server would not accept the certificate, or there is none yet.
-    #[error("TLS handshake failed")]
-    Handshake(#[source] io::Error),
+    /// Nothing listens, or an API server would not accept the certificate, or there is none yet.
+    #[error("probe request failed")]
+    Exchange(#[source] legacy::Error),
     #[error("incomplete response")]
-    Exchange(#[source] BoxError),
+    Body(#[source] BoxError),
     #[error("no response within {0:?}")]
     Timeout(Duration),
 }
@@ -116,45 +107,33 @@ impl Probe<'_> {
     }
 
     async fn exchange(&self, trust: &Bundle) -> Result<(StatusCode, Bytes), ProbeError> {
-        let request = Request::post(self.path)
+        let trust = trust.valid(SystemTime::now());
+        if trust.is_empty() {
+            return Err(ProbeError::NoTrust);
+        }
+        let invalid = |error: BoxError| ProbeError::Request(error);
+        let uri = format!("https://{}:{}{}", Ipv4Addr::LOCALHOST, self.port, self.path);
+        let uri: Uri = uri
+            .parse()
+            .map_err(|error: InvalidUri| invalid(error.into()))?;
+        let mut config = Config::new(uri.clone());
+        config.root_cert = Some(trust.certificates().map(|it| it.to_vec()).collect());
+        config.tls_server_name = Some(self.server_name.to_owned());
+        let request = Request::post(uri)
             .header(HOST, self.server_name)
             .header(CONTENT_TYPE, "application/json")
             .body(Full::new(Bytes::from_static(self.body.as_bytes())))
-            .map_err(|error| ProbeError::Request(error.into()))?;
-        let stream = TokioIo::new(self.connect(trust).await?);
-        let failed = |error: hyper::Error| ProbeError::Exchange(error.into());
-        let (mut sender, connection) = http1::handshake(stream).await.map_err(failed)?;
-        // An error of the connection fails the request as well.
-        let _driver = AbortOnDropHandle::new(tokio::spawn(connection));
-        let response = sender.send_request(request).await.map_err(failed)?;
+            .map_err(|error| invalid(error.into()))?;
+        // Not shared: a resumed session would not present the certificate.
+        let connector = config.rustls_https_connector();
+        let connector = connector.map_err(|error| invalid(error.into()))?;
+        let client = Client::builder(TokioExecutor::new()).build(connector);
+        let response = client.request(request).await;
+        let response = response.map_err(ProbeError::Exchange)?;
         let status = response.status();
         let body = Limited::new(response.into_body(), RESPONSE_LIMIT);
-        let body = body.collect().await.map_err(ProbeError::Exchange)?;
+        let body = body.collect().await.map_err(ProbeError::Body)?;
         Ok((status, body.to_bytes()))
-    }
-
-    async fn connect(&self, trust: &Bundle) -> Result<TlsStream<TcpStream>, ProbeError> {
-        let anchors = trust.valid(Timestamp::now()).anchors();
-        if anchors.is_empty() {
-            return Err(ProbeError::NoTrust);
-        }
-        let name = ServerName::try_from(self.server_name.to_owned())
-            .map_err(|error| ProbeError::Request(error.into()))?;
-        // Not shared: a resumed session would not present the certificate.
-        let provider = Arc::new(aws_lc_rs::default_provider());
-        let mut config = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(|error| ProbeError::Request(error.into()))?
-            .with_root_certificates(anchors)
-            .with_no_client_auth();
-        config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))
-            .await
-            .map_err(|error| ProbeError::Connect(self.port, error))?;
-        TlsConnector::from(Arc::new(config))
-            .connect(name, stream)
-            .await
-            .map_err(ProbeError::Handshake)
     }
 }
 

@@ -1,6 +1,5 @@
 //! Metrics of the certificate.
 
-use jiff::Timestamp;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -9,10 +8,10 @@ use prometheus_client::registry::Registry;
 /// Metrics of the certificate. Clones share them.
 #[derive(Clone, Debug, Default)]
 pub struct CertificateMetrics {
-    expiration: Gauge,
-    issued: Family<[(&'static str, &'static str); 1], Counter>,
-    ca_bundle_updates: Counter,
-    deferrals: Family<[(&'static str, &'static str); 1], Counter>,
+    pub(super) expiration: Gauge,
+    pub(super) issued: Family<[(&'static str, &'static str); 1], Counter>,
+    pub(super) ca_bundle_updates: Counter,
+    pub(super) deferrals: Family<[(&'static str, &'static str); 1], Counter>,
 }
 
 impl CertificateMetrics {
@@ -48,21 +47,5 @@ impl CertificateMetrics {
     pub fn create_series(&self) {
         drop(self.issued.get_or_create(&[("reason", "")]));
         drop(self.deferrals.get_or_create(&[("reason", "")]));
-    }
-
-    pub(super) fn activated(&self, expiration: Timestamp) {
-        self.expiration.set(expiration.as_second());
-    }
-
-    pub(super) fn issued(&self, reason: &'static str) {
-        self.issued.get_or_create(&[("reason", reason)]).inc();
-    }
-
-    pub(super) fn ca_bundle_updated(&self) {
-        self.ca_bundle_updates.inc();
-    }
-
-    pub(super) fn deferred(&self, reason: &'static str) {
-        self.deferrals.get_or_create(&[("reason", reason)]).inc();
     }
 }

@@ -8,17 +8,29 @@ use futures::StreamExt as _;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
+use serve::pair::{CertificatePair, PairError};
 
-use super::{Bundle, Certificates, ENTRY, Material, SECRET};
+use super::{Bundle, Certificates, ENTRY, SECRET};
 
 /// An object as it was observed last. `Unknown` ends with the first complete list and does not come back.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) enum Observed<T> {
     /// Not observed yet.
     #[default]
     Unknown,
     Absent,
     Present(Arc<T>),
+}
+
+/// The content of a TLS Secret or of three files, unchecked. Key material has no `Debug`.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub(crate) struct Material {
+    /// `tls.crt`: the leaf, then its intermediates, PEM.
+    pub(crate) chain: Vec<u8>,
+    /// `tls.key`: the leaf's key, PEM.
+    pub(crate) key: Vec<u8>,
+    /// `ca.crt`: the CAs that callers should trust, PEM. May be empty with certificate files.
+    pub(crate) authorities: Vec<u8>,
 }
 
 /// A certificate as it is stored in the Secret or in files. Files have nothing but the material.
@@ -47,6 +59,13 @@ pub(crate) struct LiveEntry {
 impl<T> From<Option<T>> for Observed<T> {
     fn from(object: Option<T>) -> Self {
         object.map_or(Self::Absent, |object| Self::Present(Arc::new(object)))
+    }
+}
+
+impl Material {
+    /// What can be served.
+    pub(super) fn pair(&self) -> Result<CertificatePair, PairError> {
+        CertificatePair::from_pem(&self.chain, &self.key)
     }
 }
 

@@ -3,11 +3,10 @@
 //! A rotation writes the Secret first, with the earlier CAs in its `ca.crt`, then the `caBundle`. Replicas wait for the
 //! second before they serve what is in the first.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use chassis::backoff::Backoff;
 use chassis::telemetry::error_chain;
-use jiff::Timestamp;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
@@ -49,17 +48,18 @@ impl Certificates {
         loop {
             let stored = certificates.borrow_and_update().clone();
             let live = entries.borrow_and_update().clone();
-            let now = Timestamp::now();
+            let now = SystemTime::now();
             let Plan { write, again } = if self.files.is_some() {
                 files.plan(&stored, &live, &self.settings, now)
             } else {
                 plan(&stored, &live, &self.settings, now)
             };
             let Some(write) = write else {
+                let wait = again.map(|again| again.duration_since(now).unwrap_or_default());
                 tokio::select! {
                     _ = certificates.changed() => {}
                     _ = entries.changed() => {}
-                    () = sleep(until(again, now)) => {}
+                    () = sleep(wait.unwrap_or(LOOK_AGAIN).min(LOOK_AGAIN)) => {}
                 }
                 continue;
             };
@@ -67,12 +67,6 @@ impl Certificates {
             sleep(retry.delay_after(&result, Instant::now())).await;
         }
     }
-}
-
-fn until(then: Timestamp, now: Timestamp) -> Duration {
-    Duration::try_from(now.duration_until(then))
-        .unwrap_or_default()
-        .min(LOOK_AGAIN)
 }
 
 /// The pauses after writes: none after the first few, a growing one after failures and while another client overwrites

@@ -5,8 +5,9 @@
 //! configuration and its entry are never created. What was written is taken as observed: without that the Secret would
 //! seem missing until the watch has its event, and be issued a second time.
 
+use std::time::SystemTime;
+
 use api::names::CA_BUNDLE_MANAGER;
-use jiff::Timestamp;
 use json_patch::jsonptr::PointerBuf;
 use json_patch::{AddOperation, PatchOperation, TestOperation};
 use k8s_openapi::ByteString;
@@ -14,19 +15,17 @@ use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::core::Status;
 use serde_json::json;
 
 use super::plan::Write;
-use super::{
-    Bundle, Certificates, ENTRY, IssueError, LIFETIME, LiveEntry, SECRET, StoredCertificate,
-    TLS_TYPE, issue,
-};
+use super::{Bundle, Certificates, ENTRY, LiveEntry, SECRET, StoredCertificate, TLS_TYPE, issue};
 
 /// A write failed. It is planned again from what is then observed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum WriteError {
     #[error("failed to issue a certificate")]
-    Issue(#[from] IssueError),
+    Issue(#[from] rcgen::Error),
     #[error("failed to write the Secret")]
     Secret(#[source] kube::Error),
     #[error("failed to write the caBundle")]
@@ -37,15 +36,17 @@ impl WriteError {
     /// Whether another client wrote the object in between.
     pub(super) fn is_conflict(&self) -> bool {
         match self {
-            Self::Issue(_) => false,
-            Self::Secret(error) => is(error, 409),
-            Self::CaBundle(error) => is(error, 409) || is_failed_test(error),
+            Self::Secret(kube::Error::Api(status)) => status.code == 409,
+            Self::CaBundle(kube::Error::Api(status)) => {
+                status.code == 409 || is_failed_test(status)
+            }
+            _ => false,
         }
     }
 }
 
 impl Certificates {
-    pub(super) async fn write(&self, write: Write, now: Timestamp) -> Result<(), WriteError> {
+    pub(super) async fn write(&self, write: Write, now: SystemTime) -> Result<(), WriteError> {
         let settings = &self.settings;
         match write {
             Write::Issue {
@@ -54,14 +55,17 @@ impl Certificates {
                 carried,
             } => {
                 let stored = self.issue(replaces.as_deref(), &carried, now).await?;
-                self.metrics.issued(reason);
+                self.metrics
+                    .issued
+                    .get_or_create(&[("reason", reason)])
+                    .inc();
                 let (namespace, secret) = (&settings.namespace, SECRET);
                 tracing::info!(%namespace, %secret, reason, "serving certificate issued");
                 self.certificate.send_replace(Some(stored).into());
             }
             Write::Publish { bundle, entry } => {
                 let live = self.publish(bundle, &entry).await?;
-                self.metrics.ca_bundle_updated();
+                self.metrics.ca_bundle_updates.inc();
                 let (configuration, entry) = (&settings.configuration, ENTRY);
                 tracing::info!(%configuration, %entry, "caBundle written");
                 self.entry.send_replace(live.into());
@@ -75,10 +79,9 @@ impl Certificates {
         &self,
         replaces: Option<&StoredCertificate>,
         carried: &Bundle,
-        now: Timestamp,
+        now: SystemTime,
     ) -> Result<StoredCertificate, WriteError> {
-        let settings = &self.settings;
-        let material = issue(&settings.dns_names, now, LIFETIME, carried)?;
+        let material = issue(&self.settings.dns_names, now, carried)?;
         let mut metadata = json!({ "name": SECRET });
         match replaces {
             Some(old) if old.immutable || old.type_.as_deref() != Some(TLS_TYPE) => {
@@ -117,8 +120,8 @@ impl Certificates {
             resource_version: secret.resource_version.clone(),
         });
         match self.secrets().delete(SECRET, &parameters).await {
-            Err(error) if !is(&error, 404) => Err(WriteError::Secret(error)),
-            _ => Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            deleted => deleted.map(drop).map_err(WriteError::Secret),
         }
     }
 
@@ -163,14 +166,7 @@ fn test(path: &[&str], value: &str) -> PatchOperation {
 
 /// Whether a JSON Patch did not fit the object. An object that the patch makes invalid is refused with the same code,
 /// and with the invalid fields as causes.
-fn is_failed_test(error: &kube::Error) -> bool {
-    let kube::Error::Api(status) = error else {
-        return false;
-    };
+fn is_failed_test(status: &Status) -> bool {
     let causes = status.details.as_ref().map(|details| &details.causes);
     status.code == 422 && causes.is_none_or(Vec::is_empty)
-}
-
-fn is(error: &kube::Error, code: u16) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == code)
 }

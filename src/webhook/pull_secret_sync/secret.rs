@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use api::names::{DOCKER_CONFIG_KEY, DOCKER_CONFIG_TYPE, PULL_SECRET_COPY_LABEL, SECRET_MANAGER};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64_simd::STANDARD;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube_derive::Resource;
@@ -30,7 +29,7 @@ impl From<String> for Digest {
     /// it; its digest equals that of no source.
     fn from(text: String) -> Self {
         STANDARD
-            .decode(&text)
+            .decode_to_vec(&text)
             .map_or_else(|_| Self::of(text.as_bytes()), |bytes| Self::of(&bytes))
     }
 }

@@ -8,8 +8,7 @@ use std::collections::BTreeMap;
 use api::names::{
     DOCKER_CONFIG_KEY, DOCKER_CONFIG_TYPE, MARKER, PULL_SECRET_COPY_LABEL, SECRET_MANAGER,
 };
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64_simd::STANDARD;
 use k8s_openapi::api::core::v1::{LocalObjectReference, ObjectReference, Pod, Secret};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ListMeta;
 use kube::Resource as _;
@@ -153,7 +152,7 @@ impl PullSecretSync {
                 "labels": {PULL_SECRET_COPY_LABEL: "true"},
             },
             "type": DOCKER_CONFIG_TYPE,
-            "data": {DOCKER_CONFIG_KEY: STANDARD.encode(&source.docker_config)},
+            "data": {DOCKER_CONFIG_KEY: STANDARD.encode_to_string(&source.docker_config)},
         });
         let parameters = PatchParams::apply(SECRET_MANAGER).force();
         let request = secrets(task).patch(&task.secret, &parameters, &Patch::Apply(copy))?;

@@ -37,7 +37,7 @@ async fn a_mounted_secret_is_followed_through_its_swap_of_links() {
     let cell = watch::Sender::default();
     let mut seen = cell.subscribe();
     let directory = volume.path().to_owned();
-    let watching = tokio::spawn(async move { watch_files(&directory, &cell).await });
+    let watching = tokio::spawn(watch_files(directory, cell, CancellationToken::new()));
     assert!(changed(&mut seen).await == Some(old));
 
     let start = Instant::now();
@@ -67,7 +67,7 @@ async fn what_did_not_change_is_not_told() {
     let cell = watch::Sender::default();
     let mut seen = cell.subscribe();
     let path = directory.path().to_owned();
-    let watching = tokio::spawn(async move { watch_files(&path, &cell).await });
+    let watching = tokio::spawn(watch_files(path, cell, CancellationToken::new()));
     changed(&mut seen).await;
     let quiet = tokio::time::timeout(INTERVAL * 5, seen.changed()).await;
     assert!(quiet.is_err());
