@@ -71,7 +71,10 @@ impl PullSecretSync {
     /// Failures are retried, counted and logged. Dropping the future stops at once, which leaves at worst a copy that is
     /// deleted and not created again; the next leader does that.
     pub async fn run(self, token: CancellationToken) {
-        Reconciler::new(self, token).run().await;
+        while !token.is_cancelled() {
+            let reconciler = Reconciler::new(self.clone(), token.child_token());
+            reconciler.run().await;
+        }
     }
 }
 
@@ -117,13 +120,5 @@ impl PullSecretMetrics {
     pub fn create_series(&self) {
         drop(self.writes.get_or_create(&[("action", "")]));
         drop(self.errors.get_or_create(&[("reason", "")]));
-    }
-
-    fn written(&self, action: &'static str) {
-        self.writes.get_or_create(&[("action", action)]).inc();
-    }
-
-    fn failed(&self, reason: &'static str) {
-        self.errors.get_or_create(&[("reason", reason)]).inc();
     }
 }

@@ -19,7 +19,7 @@ use kube::runtime::events::{Recorder, Reporter};
 use policy::admission::Settings;
 use serve::{BoundServer, TlsHandle};
 use tokio_util::sync::CancellationToken;
-use webhook::admission::{AdmissionService, NAMESPACE_WAIT_TIMEOUT, router};
+use webhook::admission::router;
 use webhook::certificate::Certificates;
 use webhook::pull_secret_sync::PullSecretSync;
 use webhook::self_review;
@@ -141,18 +141,14 @@ impl Parts<'_> {
 
     /// Serves until the drain is over.
     async fn serve(&self, server: BoundServer, shutdown: CancellationToken) -> anyhow::Result<()> {
-        let service = AdmissionService {
-            snapshots: self.snapshots.clone(),
-            metrics: self.meters.admission.clone(),
-            namespace_wait_timeout: NAMESPACE_WAIT_TIMEOUT,
-        };
+        let router = router(self.snapshots.clone(), self.meters.admission.clone());
         let drain = async {
             shutdown.cancelled().await;
             self.readiness.drain();
             std::future::pending::<()>().await;
         };
         tokio::select! {
-            outcome = server.run(router(service), shutdown.clone()) => Ok(outcome?),
+            outcome = server.run(router, shutdown.clone()) => Ok(outcome?),
             () = drain => Ok(()),
         }
     }

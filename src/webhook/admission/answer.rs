@@ -25,7 +25,6 @@ pub(super) struct Answer {
     patch: Patch,
     warnings: Vec<String>,
     reasons: String,
-    error: Option<InternalError>,
 }
 
 impl Answer {
@@ -33,7 +32,6 @@ impl Answer {
         Self {
             warnings: vec![error.warning().to_owned()],
             reasons: error.code().to_owned(),
-            error: Some(error),
             ..Self::default()
         }
     }
@@ -43,12 +41,7 @@ impl Answer {
             warnings: warnings(&decision.findings),
             reasons: reasons(&decision.findings),
             patch: decision.patch,
-            error: None,
         }
-    }
-
-    pub(super) fn error(&self) -> Option<InternalError> {
-        self.error
     }
 
     /// The document, written in one pass: a serializer would look for escapes in the patch, which base64 has not.

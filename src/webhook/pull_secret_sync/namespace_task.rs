@@ -138,8 +138,8 @@ impl<'a> NamespaceTask<'a> {
                 });
                 Some(self.deferral.insert(deferral).until)
             }
-            CopyAction::Report(identity) => {
-                let conflict = conflict.filter(|it| it.uid == identity.uid);
+            CopyAction::Report(uid) => {
+                let conflict = conflict.filter(|it| it.uid == *uid);
                 let conflict = conflict.unwrap_or_else(|| {
                     let text =
                         "a foreign Secret is in the place of the pull Secret and is left alone";
@@ -147,7 +147,7 @@ impl<'a> NamespaceTask<'a> {
                     let count = self.reconciler.sync.metrics.conflicts.clone();
                     count.inc();
                     Conflict {
-                        uid: identity.uid.clone(),
+                        uid: uid.clone(),
                         is_reported: false,
                         count,
                     }
@@ -179,13 +179,13 @@ impl<'a> NamespaceTask<'a> {
             }
             _ => return,
         };
-        self.reconciler.sync.metrics.written(task.action.name());
+        let writes = &self.reconciler.sync.metrics.writes;
+        writes
+            .get_or_create(&[("action", task.action.name())])
+            .inc();
         let mut state = self.reconciler.state();
-        // The name may have changed during the write.
-        if state.secret_name().as_ref() == Some(&task.secret) {
-            state.copies.written(&self.namespace, written);
-            self.reconciler.count(&state.copies);
-        }
+        state.copies.written(&self.namespace, written);
+        self.reconciler.count(&state.copies);
     }
 
     fn failed(&mut self, task: &CopyTask, error: &WriteError) {
@@ -194,7 +194,8 @@ impl<'a> NamespaceTask<'a> {
         if matches!(error, WriteError::NamespaceGone) {
             return;
         }
-        self.reconciler.sync.metrics.failed(error.reason());
+        let errors = &self.reconciler.sync.metrics.errors;
+        errors.get_or_create(&[("reason", error.reason())]).inc();
         if self.errors().failed(&self.namespace, error) {
             let (namespace, action) = (&self.namespace, task.action.name());
             let error = error_chain(error);

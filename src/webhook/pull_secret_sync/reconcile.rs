@@ -50,11 +50,15 @@ impl Reconciler {
         }
     }
 
+    /// Runs until the token is canceled or the name of the Secret changes; writes in flight are then completed.
     pub(super) async fn run(self) {
         let mut snapshots = self.sync.snapshots.changes();
-        snapshots.mark_changed();
-        let mut name = None;
-        let mut secrets = stream::pending().boxed();
+        self.state().refresh(&self.sync.snapshots);
+        let name = self.state().secret_name();
+        let mut secrets = name.as_ref().map_or(stream::pending().boxed(), |name| {
+            let config = Config::default().fields(&format!("metadata.name={name}"));
+            self.watch::<SecretView>(config, "pull Secret copies")
+        });
         let mut pods = self.watch::<PartialObjectMeta<Pod>>(Config::default(), "pull Secret Pods");
         let mut tasks = HashMap::<String, Arc<Notify>>::new();
         let mut running = FuturesUnordered::new();
@@ -67,9 +71,16 @@ impl Reconciler {
                     vec![namespace]
                 }
                 Ok(()) = snapshots.changed() => {
-                    let changed = self.state().refresh(&self.sync.snapshots);
-                    if self.rename(&mut name) {
-                        secrets = self.secrets(name.as_deref());
+                    let mut state = self.state();
+                    let changed = state.refresh(&self.sync.snapshots);
+                    let new = state.secret_name();
+                    if new != name {
+                        if let Some(old) = name {
+                            let left = state.copies.count();
+                            let text = "name of the pull Secret changed, copies under the old name are not updated";
+                            tracing::warn!(old, new, left, "{text}");
+                        }
+                        break;
                     }
                     changed
                 }
@@ -94,37 +105,8 @@ impl Reconciler {
                 }
             }
         }
+        self.token.cancel();
         while running.next().await.is_some() {}
-    }
-
-    /// Whether another Secret name is to be watched from now on.
-    fn rename(&self, name: &mut Option<String>) -> bool {
-        let mut state = self.state();
-        let new = state.secret_name();
-        if new == *name {
-            return false;
-        }
-        if let Some(old) = name {
-            let left = state.copies.count();
-            tracing::warn!(
-                old,
-                new,
-                left,
-                "name of the pull Secret changed, copies under the old name are not updated"
-            );
-        }
-        *name = new;
-        state.copies = Copies::default();
-        true
-    }
-
-    /// The Secrets of that name.
-    fn secrets(&self, name: Option<&str>) -> BoxStream<'static, Event<SecretView>> {
-        let Some(name) = name else {
-            return stream::pending().boxed();
-        };
-        let config = Config::default().fields(&format!("metadata.name={name}"));
-        self.watch(config, "pull Secret copies")
     }
 
     /// A watch that fails logs each change, but does not make the replica unready.

@@ -21,7 +21,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::PullSecretSync;
-use super::secret::{Digest, Identity, SecretState, SecretView};
+use super::secret::{Digest, SecretState, SecretView};
 use super::state::{CopyAction, CopyTask};
 use crate::snapshot::SecretContent;
 
@@ -133,7 +133,7 @@ impl PullSecretSync {
                 self.remove(task, identity).await?;
                 Ok(WriteResult::Removed)
             }
-            CopyAction::Report(identity) => self.report(task, identity.uid.as_deref()).await,
+            CopyAction::Report(uid) => self.report(task, uid.clone()).await,
         }
     }
 
@@ -166,11 +166,8 @@ impl PullSecretSync {
         }
     }
 
-    async fn remove(&self, task: &CopyTask, identity: &Identity) -> Result<(), WriteError> {
-        let parameters = DeleteParams::default().preconditions(Preconditions {
-            uid: identity.uid.clone(),
-            resource_version: identity.version.clone(),
-        });
+    async fn remove(&self, task: &CopyTask, identity: &Preconditions) -> Result<(), WriteError> {
+        let parameters = DeleteParams::default().preconditions(identity.clone());
         let request = secrets(task).delete(&task.secret, &parameters)?;
         match self.client.request_text(request).await {
             Ok(_) => Ok(()),
@@ -179,13 +176,17 @@ impl PullSecretSync {
         }
     }
 
-    async fn report(&self, task: &CopyTask, uid: Option<&str>) -> Result<WriteResult, WriteError> {
+    async fn report(
+        &self,
+        task: &CopyTask,
+        uid: Option<String>,
+    ) -> Result<WriteResult, WriteError> {
         let secret = ObjectReference {
             api_version: Some("v1".to_owned()),
             kind: Some("Secret".to_owned()),
             namespace: Some(task.namespace.clone()),
             name: Some(task.secret.clone()),
-            uid: uid.map(str::to_owned),
+            uid,
             ..ObjectReference::default()
         };
         let event = Event {

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use chassis::telemetry::error_chain;
+use kube::api::Preconditions;
 use kube::runtime::events::{Recorder, Reporter};
 use kube::{Client, Config};
 use policy::mirror::RemovalCause;
@@ -9,7 +10,6 @@ use serde_json::{Value, json};
 use wiremock::matchers::{body_json, body_partial_json, header, method, path, query_param};
 use wiremock::{Mock, MockServer, ResponseTemplate};
 
-use super::super::secret::Identity;
 use super::super::state::{CopyAction, CopyTask};
 use super::super::writer::{WriteError, WriteResult};
 use super::{NAME, ONE, TWO, TYPE, copy};
@@ -38,10 +38,10 @@ fn source() -> Arc<SecretContent> {
     Arc::new(SecretContent { docker_config })
 }
 
-fn identity() -> Identity {
-    Identity {
+fn identity() -> Preconditions {
+    Preconditions {
         uid: Some("uid-a".to_owned()),
-        version: Some("5".to_owned()),
+        resource_version: Some("5".to_owned()),
     }
 }
 
@@ -222,7 +222,7 @@ async fn a_foreign_secret_is_reported_where_it_is() {
         .mount(&server)
         .await;
     let done = writer(&server)
-        .execute(&task(CopyAction::Report(identity())))
+        .execute(&task(CopyAction::Report(identity().uid)))
         .await;
     assert!(matches!(done, Ok(WriteResult::Reported)), "{done:?}");
 }
