@@ -37,9 +37,8 @@ const UNFINISHED: &str = "status.phase!=Succeeded,status.phase!=Failed";
 /// The result of a task.
 #[derive(Debug)]
 pub(super) enum WriteResult {
-    /// The copy is as it should be.
-    Written(SecretState),
-    Removed,
+    /// The copy is as it should be, which for `None` is: there is none.
+    Written(Option<SecretState>),
     /// The copy stays: this Pod uses it.
     InUse(String),
     Reported,
@@ -131,7 +130,7 @@ impl PullSecretSync {
                     return Ok(WriteResult::InUse(pod));
                 }
                 self.remove(task, identity).await?;
-                Ok(WriteResult::Removed)
+                Ok(WriteResult::Written(None))
             }
             CopyAction::Report(uid) => self.report(task, uid.clone()).await,
         }
@@ -160,7 +159,7 @@ impl PullSecretSync {
         let view: SecretView = serde_json::from_str(&text).map_err(|_| WriteError::Unreadable)?;
         let (_, state) = SecretState::read(view);
         if state.observed(Some(Digest::of(&source.docker_config))) == Observed::Current {
-            Ok(WriteResult::Written(state))
+            Ok(WriteResult::Written(Some(state)))
         } else {
             Err(WriteError::NotTaken)
         }

@@ -1,4 +1,4 @@
-use super::super::namespace_task::ErrorLog;
+use super::super::progress::ErrorLog;
 use super::super::writer::WriteError;
 
 fn forbidden() -> WriteError {
